@@ -28,7 +28,9 @@ CPU_GOAL = 3.3  # times the CPU of bare aiohttp
 SPEED_GOAL = 0.95  # of what the server or bare aiohttp reaches, where the latency is the limit
 SLOW = 1.0  # seconds of latency from which it is
 TWO_GOAL = 1.7  # times the rows/s of one process, where the CPU is the limit
-ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}  # modules are compiled once
+ENVIRONMENT = {
+    name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
+}  # modules are compiled once
 BARE, OURS, READY = "bare aiohttp", "redraft batch", "redraft batch, all from the start"
 TWO, UVLOOP = "redraft batch --processes 2", "redraft batch on uvloop"
 PEERS = {
@@ -42,7 +44,18 @@ NOTES = {
         "along, and its rate limits are set out of the way."
     ),
 }
-HEADER = ["", "rows/s", "x bare", "of allowed", "CPU s/1000", "x bare", "(from - to)", "peak MB", "most in flight", "calls/row"]
+HEADER = [
+    "",
+    "rows/s",
+    "x bare",
+    "of allowed",
+    "CPU s/1000",
+    "x bare",
+    "(from - to)",
+    "peak MB",
+    "most in flight",
+    "calls/row",
+]
 
 
 @contextmanager
@@ -71,7 +84,11 @@ def contenders(given):
         python = Path(given.peers or "", folder, "bin", "python")
         if given.peers and python.exists():
             found[name] = (python.absolute(), script)
-    return {name: how for name, how in found.items() if not given.only or name == BARE or name in given.only}
+    return {
+        name: how
+        for name, how in found.items()
+        if not given.only or name == BARE or name in given.only
+    }
 
 
 def run(how, url, given):
@@ -81,7 +98,14 @@ def run(how, url, given):
         command = [python, HERE / "contenders" / script, "--url", url, "--folder", folder, *options]
         command += ["--rows", given.rows, "--in-flight", given.in_flight]
         command = [str(part) for part in command]
-        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=given.patience, env=ENVIRONMENT)
+        done = subprocess.run(
+            command,
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=given.patience,
+            env=ENVIRONMENT,
+        )
     if done.returncode:
         print(f"{script} failed:\n{done.stderr[-3000:]}", file=sys.stderr)
         return None
@@ -127,7 +151,9 @@ def measure(url, latency, given):
 
 
 def show(latency, results, given):
-    print(f"\n{given.rows} rows, one call each, up to {given.in_flight} in flight, answered after {1000 * latency:g} ms:")
+    print(
+        f"\n{given.rows} rows, one call each, up to {given.in_flight} in flight, answered after {1000 * latency:g} ms:"
+    )
     print(f"the server allows {given.in_flight / latency:.0f} rows/s; {given.rounds} rounds\n")
     table(HEADER, [row(name, s) for name, s in results.items()])
     print()
@@ -137,25 +163,57 @@ def show(latency, results, given):
 def show_goals(latency, results):
     """Print the goals for the contenders that were measured."""
     if ours := results.get(OURS):
-        goal(f"{OURS}, CPU within {CPU_GOAL:g}x of bare aiohttp", f"{ours['cpu_ratio']:.2f}x", met=ours["cpu_ratio"] <= CPU_GOAL)
+        goal(
+            f"{OURS}, CPU within {CPU_GOAL:g}x of bare aiohttp",
+            f"{ours['cpu_ratio']:.2f}x",
+            met=ours["cpu_ratio"] <= CPU_GOAL,
+        )
         if latency >= SLOW:
             share = max(ours["of_allowed"], ours["speed_ratio"])
-            goal(f"{OURS}, {SPEED_GOAL:.0%} of what the server or bare aiohttp allows", f"{share:.0%}", met=share >= SPEED_GOAL)
+            goal(
+                f"{OURS}, {SPEED_GOAL:.0%} of what the server or bare aiohttp allows",
+                f"{share:.0%}",
+                met=share >= SPEED_GOAL,
+            )
         elif two := results.get(TWO):
             gain = two["rows_per_s"] / ours["rows_per_s"]
-            goal(f"{TWO}, {TWO_GOAL:g}x the rows/s of one process", f"{gain:.2f}x", met=gain >= TWO_GOAL)
+            goal(
+                f"{TWO}, {TWO_GOAL:g}x the rows/s of one process",
+                f"{gain:.2f}x",
+                met=gain >= TWO_GOAL,
+            )
 
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rows", type=int, default=5000, help="rows of each contender in each round")
+    parser.add_argument(
+        "--rows", type=int, default=5000, help="rows of each contender in each round"
+    )
     parser.add_argument("--in-flight", type=int, default=512)
-    parser.add_argument("--latency", type=float, action="append", help="seconds until an answer arrives (repeatable)")
+    parser.add_argument(
+        "--latency",
+        type=float,
+        action="append",
+        help="seconds until an answer arrives (repeatable)",
+    )
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--peers", metavar="DIR", help="folder with the environments that bench/peers.sh created")
-    parser.add_argument("--only", action="append", metavar="NAME", help="only this contender and bare aiohttp (repeatable)")
-    parser.add_argument("--server", metavar="URL", help="an endpoint of your own (without /v1); set its latency with --latency")
-    parser.add_argument("--patience", type=float, default=900, help="maximum seconds for one contender")
+    parser.add_argument(
+        "--peers", metavar="DIR", help="folder with the environments that bench/peers.sh created"
+    )
+    parser.add_argument(
+        "--only",
+        action="append",
+        metavar="NAME",
+        help="only this contender and bare aiohttp (repeatable)",
+    )
+    parser.add_argument(
+        "--server",
+        metavar="URL",
+        help="an endpoint of your own (without /v1); set its latency with --latency",
+    )
+    parser.add_argument(
+        "--patience", type=float, default=900, help="maximum seconds for one contender"
+    )
     parser.add_argument("--json", metavar="FILE", help="write the figures to FILE")
     given = parser.parse_args()
     given.latency = given.latency or [0.05]
@@ -179,8 +237,18 @@ def main():
         print(f"note: {NOTES[script]}")
     missing = [name for name, _ in PEERS.values() if name not in field.values() and not given.only]
     if missing:
-        print(f"not measured: {', '.join(missing)}. `sh bench/peers.sh DIR`, then --peers DIR, adds them.")
-    write(given.json, {"rows": given.rows, "in_flight": given.in_flight, "rounds": given.rounds, "results": results})
+        print(
+            f"not measured: {', '.join(missing)}. `sh bench/peers.sh DIR`, then --peers DIR, adds them."
+        )
+    write(
+        given.json,
+        {
+            "rows": given.rows,
+            "in_flight": given.in_flight,
+            "rounds": given.rounds,
+            "results": results,
+        },
+    )
 
 
 if __name__ == "__main__":

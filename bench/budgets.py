@@ -82,7 +82,9 @@ SITUATIONS = [
 def tokens_of(text):
     """Count tokens as the endpoint does: 1 for four ASCII characters, 3 for an emoji, 1 or 2 for any other character."""
     plain = sum(c.isascii() for c in text)
-    return -(-plain // 4) + sum(3 if ord(c) > 0xFFFF else 1 + ord(c) % 2 for c in text if not c.isascii())
+    return -(-plain // 4) + sum(
+        3 if ord(c) > 0xFFFF else 1 + ord(c) % 2 for c in text if not c.isascii()
+    )
 
 
 class Endpoint:
@@ -90,7 +92,13 @@ class Endpoint:
 
     def __init__(self, situation, seed=0):
         self.situation, self.chance = situation, random.Random(seed)
-        self.served, self.in_flight, self.most_in_flight, self.answers, self.texts = Counter(), 0, 0, 0, 0
+        self.served, self.in_flight, self.most_in_flight, self.answers, self.texts = (
+            Counter(),
+            0,
+            0,
+            0,
+            0,
+        )
 
     async def __aenter__(self):
         app = web.Application(client_max_size=2**24)
@@ -126,7 +134,11 @@ class Endpoint:
         text, written, finish = self.make_answer(body, most)
         self.count(read, written)  # a caller that disconnects now pays all the same
         await asyncio.sleep(0.002 + 0.01 * self.chance.random())
-        usage = {"prompt_tokens": read, "completion_tokens": written} if self.situation.reports else None
+        usage = (
+            {"prompt_tokens": read, "completion_tokens": written}
+            if self.situation.reports
+            else None
+        )
         choice = {"message": {"role": "assistant", "content": text}, "finish_reason": finish}
         return web.json_response({"choices": [choice], "usage": usage})
 
@@ -147,7 +159,9 @@ class Endpoint:
 
 
 def words(content):
-    return content if isinstance(content, str) else "\n".join(part.get("text", "") for part in content)
+    return (
+        content if isinstance(content, str) else "\n".join(part.get("text", "") for part in content)
+    )
 
 
 def verdict(body):
@@ -157,7 +171,9 @@ def verdict(body):
     def fill(of):
         if "properties" in of:
             return {name: fill(part) for name, part in of["properties"].items()}
-        return {"integer": 3, "number": 3, "boolean": False, "array": []}.get(of.get("type"), "more detail")
+        return {"integer": 3, "number": 3, "boolean": False, "array": []}.get(
+            of.get("type"), "more detail"
+        )
 
     return json.dumps(fill(schema))
 
@@ -165,16 +181,28 @@ def verdict(body):
 def prompts(situation, rows, seed):
     chance = random.Random(seed)
     text = TEXTS[situation.text]
-    return [f"{n}. " + text * (1 + chance.randrange(max(1, 2000 // len(text.encode())))) for n in range(rows)]
+    return [
+        f"{n}. " + text * (1 + chance.randrange(max(1, 2000 // len(text.encode()))))
+        for n in range(rows)
+    ]
 
 
 async def measure_cell(situation, limit, *, rows=64, in_flight=64, seed=0):
     """Measure one cell of the table."""
     async with Endpoint(situation, seed) as endpoint:
         price = {endpoint.model.partition("#")[2]: PRICE}
-        given = dict(judge=None, max_iterations=2, target_score=1.0, noise_aware=False, max_in_flight=in_flight, prices=price)
+        given = dict(
+            judge=None,
+            max_iterations=2,
+            target_score=1.0,
+            noise_aware=False,
+            max_in_flight=in_flight,
+            prices=price,
+        )
         budget = Budget(**{limit: situation.limits[limit]})
-        work = asyncio.ensure_future(refine_many(prompts(situation, rows, seed), endpoint.model, budget=budget, **given))
+        work = asyncio.ensure_future(
+            refine_many(prompts(situation, rows, seed), endpoint.model, budget=budget, **given)
+        )
         if situation.cancels:
             await wait_until(lambda: endpoint.served["calls"] >= rows // 2 or work.done())
             work.cancel()
@@ -193,20 +221,31 @@ async def wait_until(condition):
 def cell_figures(situation, limit, endpoint, results):
     """Return the figures of a cell, and what is wrong with them."""
     most, served = situation.limits[limit], endpoint.served
-    usages = [result.error.usage if result.error and not result.trace.candidates else result.usage for result in results]
+    usages = [
+        result.error.usage if result.error and not result.trace.candidates else result.usage
+        for result in results
+    ]
     notes = [f"{result.metadata['note']} {result.error or ''}" for result in results]
-    ungraded = sum(result.trace.scores[c.id] is None for result in results for c in result.trace.candidates)
+    ungraded = sum(
+        result.trace.scores[c.id] is None for result in results for c in result.trace.candidates
+    )
     over, reported = max(0.0, served[limit] - most), any(EXCESS_TEXT in note for note in notes)
     flaws = []
     if situation.exact or situation.honours:
         flaws += ["over"] * (over > 1e-9)
     else:
-        flight = {"calls": 0, "input_tokens": 0}.get(limit, endpoint.most_in_flight * (LONG if limit != "usd" else LONG * 5e-6))
+        flight = {"calls": 0, "input_tokens": 0}.get(
+            limit, endpoint.most_in_flight * (LONG if limit != "usd" else LONG * 5e-6)
+        )
         flaws += ["over by more than was in flight"] * (over > flight + 1e-9)
         flaws += ["not reported"] * (situation.reports and over > 1e-9 and not reported)
     if situation.exact and not situation.cancels:
         sums = {name: sum(amount(usage, name) or 0 for usage in usages) for name in LIMITS}
-        flaws += [f"{name} reported {sums[name]:g}" for name in LIMITS if abs(sums[name] - served[name]) > 1e-6]
+        flaws += [
+            f"{name} reported {sums[name]:g}"
+            for name in LIMITS
+            if abs(sums[name] - served[name]) > 1e-6
+        ]
     if situation.honours and not (situation.cancels or situation.fails):
         flaws += [f"{ungraded} ungraded"] * bool(ungraded)
     return {
@@ -237,7 +276,9 @@ def arguments():
     parser.add_argument("--rows", type=int, default=64)
     parser.add_argument("--in-flight", type=int, default=64)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", default="", metavar="TEXT", help="only situations whose name contains TEXT")
+    parser.add_argument(
+        "--only", default="", metavar="TEXT", help="only situations whose name contains TEXT"
+    )
     parser.add_argument("--json", metavar="FILE", help="write the figures to FILE")
     return parser.parse_args()
 
@@ -245,11 +286,27 @@ def arguments():
 def main():
     given = arguments()
     found = [
-        asyncio.run(measure_cell(situation, limit, rows=given.rows, in_flight=given.in_flight, seed=given.seed))
+        asyncio.run(
+            measure_cell(
+                situation, limit, rows=given.rows, in_flight=given.in_flight, seed=given.seed
+            )
+        )
         for situation, limit in cells()
         if given.only in situation.name
     ]
-    header = ["situation", "limit", "most", "served", "over", "reported", "calls", "in flight", "graded", "ungraded", "verdict"]
+    header = [
+        "situation",
+        "limit",
+        "most",
+        "served",
+        "over",
+        "reported",
+        "calls",
+        "in flight",
+        "graded",
+        "ungraded",
+        "verdict",
+    ]
     rows = [
         [
             cell["situation"],

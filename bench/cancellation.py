@@ -24,7 +24,13 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, metavar="FILE")
     given = parser.parse_args()
-    server, tried, calls, missed, began = Server(), Counter(), Counter(), Counter(), time.monotonic()
+    server, tried, calls, missed, began = (
+        Server(),
+        Counter(),
+        Counter(),
+        Counter(),
+        time.monotonic(),
+    )
     with TemporaryDirectory() as folder:
         for way, seed in points(given.points, given.seed):
             point = Point(way, seed, server, Path(folder))
@@ -34,7 +40,9 @@ def main() -> int:
             missed[way] += bool(misses)
             for miss in misses:
                 print(f"  {miss}", file=sys.stderr)
-    print(f"{sum(tried.values())} points in {time.monotonic() - began:.0f} s, calls as the server counted them\n")
+    print(
+        f"{sum(tried.values())} points in {time.monotonic() - began:.0f} s, calls as the server counted them\n"
+    )
     print(f"{'':42}{'points':>8}{'calls':>8}{'missed':>8}")
     for way, words in WAYS.items():
         print(f"{words:42}{tried[way]:8}{calls[way]:8}{missed[way]:8}")

@@ -26,8 +26,14 @@ from runs.killing import ForeignServer, batch, run, serving, write_rows
 
 def measure(folder, server, given):
     """Return the figures of one run."""
-    source, output, began = write_rows(folder / "rows.jsonl", given.rows), folder / "out.jsonl", time.monotonic()
-    ended = run(batch(source, output, server.model, "--timeout", given.timeout), within=given.patience)
+    source, output, began = (
+        write_rows(folder / "rows.jsonl", given.rows),
+        folder / "out.jsonl",
+        time.monotonic(),
+    )
+    ended = run(
+        batch(source, output, server.model, "--timeout", given.timeout), within=given.patience
+    )
     rows = list(map(json.loads, output.read_text().splitlines()))
     errors = [row["error"] for row in rows if row["error"]]
     return {
@@ -37,7 +43,9 @@ def measure(folder, server, given):
         "with_result": sum(row["best_score"] is not None for row in rows),
         "errors": dict(Counter(str(error).partition(":")[0] for error in errors)),
         "neither": sum(row["best_score"] is None and not row["error"] for row in rows),
-        "injected": {} if given.server else {k: n for k, n in sorted(server.counts().items()) if k not in "BEX"},
+        "injected": {}
+        if given.server
+        else {k: n for k, n in sorted(server.counts().items()) if k not in "BEX"},
         "seconds": time.monotonic() - began,
     }
 
@@ -49,7 +57,9 @@ def arguments():
     parser.add_argument("--seed", type=int, default=0, help="seed of the faults")
     parser.add_argument("--latency", type=float, default=0.05)
     parser.add_argument("--timeout", type=float, default=3.0, help="timeout of a call, in seconds")
-    parser.add_argument("--patience", type=float, default=3600.0, help="maximum seconds for the run")
+    parser.add_argument(
+        "--patience", type=float, default=3600.0, help="maximum seconds for the run"
+    )
     parser.add_argument("--server", metavar="URL", help="an endpoint of your own (without /v1)")
     parser.add_argument("--json", metavar="FILE", help="write the figures to FILE")
     return parser.parse_args()
@@ -59,11 +69,19 @@ def main():
     given = arguments()
     options = ("--share", given.share, "--seed", given.seed, "--latency", given.latency)
     with TemporaryDirectory() as folder:
-        server = nullcontext(ForeignServer(given.server)) if given.server else serving("chaos_server.py", *options)
+        server = (
+            nullcontext(ForeignServer(given.server))
+            if given.server
+            else serving("chaos_server.py", *options)
+        )
         with server as at:
             found = measure(Path(folder), at, given)
-    lines = {name: value for name, value in found.items() if not isinstance(value, dict)} | {"seconds": round(found["seconds"])}
-    lines |= {f"{kind}: {name}": n for kind in ("errors", "injected") for name, n in found[kind].items()}
+    lines = {name: value for name, value in found.items() if not isinstance(value, dict)} | {
+        "seconds": round(found["seconds"])
+    }
+    lines |= {
+        f"{kind}: {name}": n for kind in ("errors", "injected") for name, n in found[kind].items()
+    }
     table(["", "found"], [[name, str(value)] for name, value in lines.items()])
     write(given.json, found)
     sys.exit(found["neither"] > 0 or found["written"] != found["rows"])

@@ -58,7 +58,10 @@ def read_problems(folder):
     """Return the tasks by ID."""
     rows = read(folder, "tasks.jsonl.gz")
     return {
-        row["task_id"]: Problem(row["prompt"], row["entry_point"], parse_tests(row["test"], row["entry_point"])) for row in rows
+        row["task_id"]: Problem(
+            row["prompt"], row["entry_point"], parse_tests(row["test"], row["entry_point"])
+        )
+        for row in rows
     }
 
 
@@ -68,8 +71,15 @@ def read_solutions(folder):
         yield Recorded(row["id"], row["task_id"], row["solution"], row["verdict"])
     for row in read(folder, "traces.jsonl.gz"):
         for step in row["steps"]:
-            yield Recorded(f"{row['id']} step {step['step']}", row["task_id"], step["solution"], step["verdict"])
-        yield Recorded(f"{row['id']} final", row["task_id"], row["final_solution"], row["final_verdict"])
+            yield Recorded(
+                f"{row['id']} step {step['step']}",
+                row["task_id"],
+                step["solution"],
+                step["verdict"],
+            )
+        yield Recorded(
+            f"{row['id']} final", row["task_id"], row["final_solution"], row["final_verdict"]
+        )
 
 
 def program_of(recorded, problem):
@@ -101,7 +111,11 @@ def disagreements(recorded, reports):
         ours, theirs = verdict_of(report), "passed" if each.verdict == "passed" else "failed"
         if ours != theirs:
             first = next(iter(report.failures), None)
-            why = f"{first.shown_name}: {first.error or first.got}, expected {first.expected}" if first else report.problem
+            why = (
+                f"{first.shown_name}: {first.error or first.got}, expected {first.expected}"
+                if first
+                else report.problem
+            )
             yield {"id": each.id, "recorded": each.verdict, "here": ours, "why": why}
 
 
@@ -111,7 +125,10 @@ def failing_programs(recorded, problems, reports):
     for each, report in zip(recorded, reports, strict=True):
         if verdict_of(report) == "failed":
             program = program_of(each, problems[each.task_id])
-            failing.setdefault((each.task_id, program), (each.id, each.task_id, program, problems[each.task_id].tests))
+            failing.setdefault(
+                (each.task_id, program),
+                (each.id, each.task_id, program, problems[each.task_id].tests),
+            )
     return list(failing.values())
 
 
@@ -122,20 +139,33 @@ def verdict_rows(figures):
         ["tasks", f"{figures['tasks']:,}", methods],
         ["programs run", f"{figures['programs']:,}", f"sandbox: {figures['sandbox']}"],
         ["verdicts as recorded", f"{figures['agree']:,}", f"{figures['agreement']:.1%}"],
-        ["programs per second", f"{figures['programs_per_second']:.1f}", f"goal {GOAL_PER_SECOND:g} on two cores"],
+        [
+            "programs per second",
+            f"{figures['programs_per_second']:.1f}",
+            f"goal {GOAL_PER_SECOND:g} on two cores",
+        ],
     ]
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--limit", type=int, help="run only so many solutions")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--sandbox", default="auto")
     parser.add_argument(
-        "--repairs", type=int, help="try the editor on so many of the programs that fail, the first by a hash (default: all)"
+        "--repairs",
+        type=int,
+        help="try the editor on so many of the programs that fail, the first by a hash (default: all)",
     )
-    parser.add_argument("--repair-seconds", type=float, default=3_600, help="start no further repair after so long (default: 3600)")
+    parser.add_argument(
+        "--repair-seconds",
+        type=float,
+        default=3_600,
+        help="start no further repair after so long (default: 3600)",
+    )
     parser.add_argument("--json", type=Path)
     return parser.parse_args()
 
@@ -161,7 +191,9 @@ def main():
     rows = verdict_rows(figures)
     if given.repairs != 0:
         failing = failing_programs(recorded, problems, reports)
-        figures["editor"] = repair_figures(failing, sandbox, LIMITS, limit=given.repairs, total_seconds=given.repair_seconds)
+        figures["editor"] = repair_figures(
+            failing, sandbox, LIMITS, limit=given.repairs, total_seconds=given.repair_seconds
+        )
         rows += repair_rows(figures["editor"])
     table(["", "", ""], rows)
     for each in differing:

@@ -32,7 +32,11 @@ class Attempt:
     @property
     def is_right(self) -> bool:
         """Whether the repair passes all tests, the hidden ones too."""
-        return self.repair is not None and self.after.ok and self.after.hidden_passed == self.after.hidden_total
+        return (
+            self.repair is not None
+            and self.after.ok
+            and self.after.hidden_passed == self.after.hidden_total
+        )
 
     @property
     def after(self) -> TestReport:
@@ -47,7 +51,10 @@ def half_hidden(tests: Tests) -> Tests | None:
 
 def in_hash_order(failing):
     """Return the programs ordered by a hash of task and program, so that any first part is a sample that no order decides."""
-    return sorted(failing, key=lambda each: sha256(f"{each[1]}\0{each[2]}".encode("utf-8", "replace")).hexdigest())
+    return sorted(
+        failing,
+        key=lambda each: sha256(f"{each[1]}\0{each[2]}".encode("utf-8", "replace")).hexdigest(),
+    )
 
 
 def attempts(failing, sandbox, limits, editor, total_seconds=None):
@@ -62,7 +69,11 @@ def attempts(failing, sandbox, limits, editor, total_seconds=None):
         if halves is not None and time.perf_counter() < end:
             before = run_sync(run(code, halves, limits))
             started = time.perf_counter()
-            repair = editor.repair(code, halves, run, limits) if not before.ok and not before.problem else None
+            repair = (
+                editor.repair(code, halves, run, limits)
+                if not before.ok and not before.problem
+                else None
+            )
             yield Attempt(id_, task_id, before, repair, time.perf_counter() - started)
 
 
@@ -74,7 +85,9 @@ def repair_figures(failing, sandbox, limits, *, limit=None, total_seconds=None, 
     repaired = [each for each in open_ if each.repair]
     whole = [each for each in repaired if each.after.ok]
     right = [each for each in whole if each.is_right]
-    changes = [(each.after.hidden_passed or 0) - (each.before.hidden_passed or 0) for each in repaired]
+    changes = [
+        (each.after.hidden_passed or 0) - (each.before.hidden_passed or 0) for each in repaired
+    ]
     return {
         "max_runs": editor.max_runs,
         "seconds": editor.seconds,
@@ -85,7 +98,9 @@ def repair_figures(failing, sandbox, limits, *, limit=None, total_seconds=None, 
         "repaired": len(repaired),
         "pass_visible": len(whole),
         "pass_hidden": len(right),
-        "repaired_share_interval": interval_by_task([(each.task_id, each in whole) for each in open_]),
+        "repaired_share_interval": interval_by_task(
+            [(each.task_id, each in whole) for each in open_]
+        ),
         "right_share_interval": interval_by_task([(each.task_id, each.is_right) for each in whole]),
         "hidden_gained": sum(change for change in changes if change > 0),
         "hidden_lost": -sum(change for change in changes if change < 0),
@@ -118,7 +133,11 @@ def interval_by_task(outcomes):
 
 def kind_of(attempt):
     """Return the kind of a repair's last change: its note without what is particular to the program."""
-    return re.sub(r"`[^`]*`|-?\d+", "...", attempt.repair.notes[-1].partition(": ")[2] or attempt.repair.notes[-1])[:60]
+    return re.sub(
+        r"`[^`]*`|-?\d+",
+        "...",
+        attempt.repair.notes[-1].partition(": ")[2] or attempt.repair.notes[-1],
+    )[:60]
 
 
 def describe(attempt):
@@ -138,11 +157,21 @@ def describe(attempt):
 def repair_rows(figures):
     """Return lines of a table."""
     effort = f"{figures['runs_per_program']:.0f} runs a repair, {figures['seconds_per_program']:.1f} s a failing program"
-    tried = f"{figures['failing']:,} tried of {figures['programs_that_fail']:,}, in the order of a hash"
+    tried = (
+        f"{figures['failing']:,} tried of {figures['programs_that_fail']:,}, in the order of a hash"
+    )
     hidden = f"hidden tests: {figures['hidden_gained']:,} gained, {figures['hidden_lost']:,} lost"
     return [
-        ["fail a visible test", f"{figures['fail_visible']:,}", f"first half of the tests; {figures['tasks']:,} tasks; {tried}"],
-        ["repaired: pass them all", f"{figures['pass_visible']:,}", f"{share(figures, 'repaired_share_interval')}; {effort}"],
+        [
+            "fail a visible test",
+            f"{figures['fail_visible']:,}",
+            f"first half of the tests; {figures['tasks']:,} tasks; {tried}",
+        ],
+        [
+            "repaired: pass them all",
+            f"{figures['pass_visible']:,}",
+            f"{share(figures, 'repaired_share_interval')}; {effort}",
+        ],
         [
             "right: pass the hidden ones, too",
             f"{figures['pass_hidden']:,}",

@@ -102,9 +102,13 @@ def measure_resample(clusters, truth, labels, others, seed):
     unlabelled, more = draw(clusters, others, rng, 10**6)
     people, scores = [row.label for row in labelled], [row.score for row in labelled]
     rest = [row.score for row in unlabelled]
-    with_judge = ppi_mean(people, scores, rest, clusters=groups, unlabelled_clusters=more, confidence=LEVEL).interval
+    with_judge = ppi_mean(
+        people, scores, rest, clusters=groups, unlabelled_clusters=more, confidence=LEVEL
+    ).interval
     alone = ppi_mean(people, scores, clusters=groups, confidence=LEVEL).interval
-    judge = ppi_mean(scores + rest, scores + rest, clusters=groups + more, confidence=LEVEL).interval
+    judge = ppi_mean(
+        scores + rest, scores + rest, clusters=groups + more, confidence=LEVEL
+    ).interval
     if with_judge is None or alone is None or judge is None:
         return None
     contains = [float(low <= truth <= high) for low, high in (with_judge, alone, judge)]
@@ -119,11 +123,25 @@ def measure_set(each, resamples):
     found = []
     for labels in GOALS:
         others = min(MAX_OTHERS, max(labels, len(each.rows) - labels))
-        figures = [measure_resample(clusters, truth, labels, others, f"{each.name} {labels} {n}") for n in range(resamples)]
+        figures = [
+            measure_resample(clusters, truth, labels, others, f"{each.name} {labels} {n}")
+            for n in range(resamples)
+        ]
         known = [figure for figure in figures if figure is not None]
         coverage, alone, judge, width, width_alone = map(fmean, zip(*known, strict=True))
         found.append(
-            LabelValue(each.name, len(each.rows), len(clusters), correlation, labels, coverage, alone, judge, width, width_alone)
+            LabelValue(
+                each.name,
+                len(each.rows),
+                len(clusters),
+                correlation,
+                labels,
+                coverage,
+                alone,
+                judge,
+                width,
+                width_alone,
+            )
         )
     return found
 
@@ -150,7 +168,10 @@ def simulated_runs(effect, rows, seed):
     rng = random.Random(seed)
     a, b = [], []
     for n in range(rows):
-        quality, noise = rng.uniform(0.42, 0.58), next(x for x in iter(lambda: rng.gauss(0, NOISE), None) if abs(x) < 2 * NOISE)
+        quality, noise = (
+            rng.uniform(0.42, 0.58),
+            next(x for x in iter(lambda: rng.gauss(0, NOISE), None) if abs(x) < 2 * NOISE),
+        )
         a.append(ResultRow(str(n), "", quality, f"a{n}"))
         b.append(ResultRow(str(n), "", quality + effect + noise, f"b{n}"))
     return RunResults("a", "table", a), RunResults("b", "table", b)
@@ -162,19 +183,40 @@ def gate_verdict(effect, rows, seed):
 
 def measure_gate(effect, rows, worlds):
     verdicts = [gate_verdict(effect, rows, seed) for seed in range(worlds)]
-    return GateRates(effect, rows, *(verdicts.count(each) / worlds for each in ("worse", "not worse", "undecided")))
+    return GateRates(
+        effect,
+        rows,
+        *(verdicts.count(each) / worlds for each in ("worse", "not worse", "undecided")),
+    )
 
 
 def gate_holds(rates, worlds):
     """Whether false alarms (A = B) and missed losses at the margin are as rare as stated."""
     stated = (1 - LEVEL) / 2
     most = stated + 3 * sqrt(stated * (1 - stated) / worlds)
-    wrong = rates.worse if rates.effect >= 0 else rates.not_worse if rates.effect <= -MARGIN else 0.0
+    wrong = (
+        rates.worse if rates.effect >= 0 else rates.not_worse if rates.effect <= -MARGIN else 0.0
+    )
     return wrong <= most
 
 
 def show_sets(found, left_out, resamples):
-    table = Table("set", *("rows", "clusters", "r", "labels", "covers", "alone", "judge", "width", "of labels'", "saved"), box=None)
+    table = Table(
+        "set",
+        *(
+            "rows",
+            "clusters",
+            "r",
+            "labels",
+            "covers",
+            "alone",
+            "judge",
+            "width",
+            "of labels'",
+            "saved",
+        ),
+        box=None,
+    )
     for each in found:
         cells = (
             each.rows,
@@ -184,16 +226,31 @@ def show_sets(found, left_out, resamples):
             f"{each.coverage:.1%}",
             f"{each.labels_coverage:.1%}",
         )
-        more = (f"{each.judge_coverage:.1%}", f"{each.width:.3f}", f"{each.width / each.labels_width:.2f}", f"{each.saved:.0%}")
-        table.add_row(each.name, *map(str, (*cells, *more)), style=None if each.passes(resamples) else "red")
+        more = (
+            f"{each.judge_coverage:.1%}",
+            f"{each.width:.3f}",
+            f"{each.width / each.labels_width:.2f}",
+            f"{each.saved:.0%}",
+        )
+        table.add_row(
+            each.name, *map(str, (*cells, *more)), style=None if each.passes(resamples) else "red"
+        )
     Console(width=150).print(table)
-    print(f"left out, because the mean label is known or clusters are few: {', '.join(left_out) or 'none'}")
+    print(
+        f"left out, because the mean label is known or clusters are few: {', '.join(left_out) or 'none'}"
+    )
 
 
 def show_gate(rates, worlds):
     table = Table("true B - A", "rows", "worse", "not worse", "undecided", box=None)
     for each in rates:
-        cells = (f"{each.effect:+.2f}", str(each.rows), f"{each.worse:.1%}", f"{each.not_worse:.1%}", f"{each.undecided:.1%}")
+        cells = (
+            f"{each.effect:+.2f}",
+            str(each.rows),
+            f"{each.worse:.1%}",
+            f"{each.not_worse:.1%}",
+            f"{each.undecided:.1%}",
+        )
         table.add_row(*cells, style=None if gate_holds(each, worlds) else "red")
     Console(width=100).print(table)
 
@@ -217,12 +274,18 @@ def main():
                 found += values
             show_sets(found, left_out, options.resamples)
         cells = [(effect, rows) for effect in EFFECTS for rows in GATE_ROWS]
-        rates = list(pool.map(measure_gate, *zip(*cells, strict=True), [options.worlds] * len(cells)))
+        rates = list(
+            pool.map(measure_gate, *zip(*cells, strict=True), [options.worlds] * len(cells))
+        )
     show_gate(rates, options.worlds)
     if options.json:
         sets = [{**asdict(each), "saved": each.saved} for each in found]
-        options.json.write_text(json.dumps({"sets": sets, "gate": [asdict(each) for each in rates]}, indent=2))
-    passed = all(each.passes(options.resamples) for each in found) and all(gate_holds(each, options.worlds) for each in rates)
+        options.json.write_text(
+            json.dumps({"sets": sets, "gate": [asdict(each) for each in rates]}, indent=2)
+        )
+    passed = all(each.passes(options.resamples) for each in found) and all(
+        gate_holds(each, options.worlds) for each in rates
+    )
     sys.exit(not passed)
 
 

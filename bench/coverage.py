@@ -64,7 +64,9 @@ class LabelledSet:
 def read_rows(folder, pattern):
     """Yield the rows of all files that match a pattern, compressed or not."""
     for path in sorted([*folder.glob(pattern), *folder.glob(f"{pattern}.gz")]):
-        with (gzip.open if path.suffix == ".gz" else Path.open)(path, "rt", encoding="utf-8") as file:
+        with (gzip.open if path.suffix == ".gz" else Path.open)(
+            path, "rt", encoding="utf-8"
+        ) as file:
             yield from (json.loads(line) for line in file if line.strip())
 
 
@@ -83,7 +85,9 @@ def unieval(folder):
             yield (
                 f"{path.stem} {dimension}",
                 [
-                    LabelledScore(row["predict_scores"][dimension], row["scores"][dimension], row["source"])
+                    LabelledScore(
+                        row["predict_scores"][dimension], row["scores"][dimension], row["source"]
+                    )
                     for row in rows
                     if dimension in row["scores"]
                 ],
@@ -105,7 +109,11 @@ def summhay(folder):
         people = {each["insight_id"]: coverage_score(each["coverage"]) for each in row["human"]}
         for judge, verdicts in row["judges"].items():
             scores = {each["insight_id"]: coverage_score(each["coverage"]) for each in verdicts}
-            both = [(scores[key], label) for key, label in people.items() if scores.get(key) is not None and label is not None]
+            both = [
+                (scores[key], label)
+                for key, label in people.items()
+                if scores.get(key) is not None and label is not None
+            ]
             by_criterion[judge] += [LabelledScore(score, label, row["id"]) for score, label in both]
             if both:
                 means = (fmean(each[side] for each in both) for side in (0, 1))
@@ -123,14 +131,21 @@ def llmbar(folder):
             text = row[f"score_{side}_raw"].strip()
             if re.fullmatch(r"\d|10", text):
                 label = float(int(pairs[row["id"]]["label"]) == side)
-                rated[f"{row['judge']} {row['strategy']}"].append(LabelledScore(int(text) / 10, label, row["id"]))
+                rated[f"{row['judge']} {row['strategy']}"].append(
+                    LabelledScore(int(text) / 10, label, row["id"])
+                )
     yield from ((f"llmbar {name}", rows) for name, rows in rated.items())
     votes = defaultdict(lambda: defaultdict(list))
     for row in read_rows(folder, "judge_comparisons*.jsonl"):
         if row["winner"] is not None:
-            votes[f"{row['judge']} {row['strategy']}"][row["id"]].append(float(row["winner"] == "1"))
+            votes[f"{row['judge']} {row['strategy']}"][row["id"]].append(
+                float(row["winner"] == "1")
+            )
     for name, by_pair in votes.items():
-        rows = [LabelledScore(fmean(each), float(int(pairs[id]["label"]) == 1), id) for id, each in by_pair.items()]
+        rows = [
+            LabelledScore(fmean(each), float(int(pairs[id]["label"]) == 1), id)
+            for id, each in by_pair.items()
+        ]
         yield f"llmbar pairs {name}", rows
 
 
@@ -145,13 +160,18 @@ def judgebench(folder):
         if row.get("scores") and None not in row["scores"]:
             if row["order"] == "AB":
                 both = zip(row["scores"], (first, not first), strict=True)
-                rewards[judge] += [LabelledScore(score, float(label), row["pair_id"]) for score, label in both]
+                rewards[judge] += [
+                    LabelledScore(score, float(label), row["pair_id"]) for score, label in both
+                ]
         elif row["decision"] is not None:
             vote = {"A>B": 1.0, "A=B": 0.5, "B>A": 0.0}[row["decision"].replace(">>", ">")]
             votes[judge][row["pair_id"]].append(vote if row["order"] == "AB" else 1 - vote)
     yield from ((f"judgebench {judge}", rows) for judge, rows in rewards.items())
     for judge, by_pair in votes.items():
-        yield f"judgebench pairs {judge}", [LabelledScore(fmean(each), float(pairs[id]), id) for id, each in by_pair.items()]
+        yield (
+            f"judgebench pairs {judge}",
+            [LabelledScore(fmean(each), float(pairs[id]), id) for id, each in by_pair.items()],
+        )
 
 
 FIRST_IS_BETTER = {"1": 1.0, "2": 0.0, "0": 0.5}
@@ -182,7 +202,9 @@ def raters(folder):
         for row in read_rows(folder, path.name):
             ratings = [rating for rating in row["ratings"] if rating is not None]
             if len(ratings) > 1:
-                by_metric[row["metric"]].append(LabelledScore(ratings[0], fmean(ratings[1:]), row["item"]))
+                by_metric[row["metric"]].append(
+                    LabelledScore(ratings[0], fmean(ratings[1:]), row["item"])
+                )
         if min(map(len, by_metric.values()), default=0) < FEW_ITEMS:
             by_metric = {"all metrics": [row for rows in by_metric.values() for row in rows]}
         for name, rows in by_metric.items():
@@ -190,7 +212,14 @@ def raters(folder):
             low, high = min(numbers), max(numbers)
             yield (
                 f"raters {path.stem} {name}",
-                [LabelledScore((row.score - low) / (high - low), (row.label - low) / (high - low), row.cluster) for row in rows],
+                [
+                    LabelledScore(
+                        (row.score - low) / (high - low),
+                        (row.label - low) / (high - low),
+                        row.cluster,
+                    )
+                    for row in rows
+                ],
             )
 
 
@@ -202,7 +231,13 @@ def code(folder):
             passed, _, failed = (step["self_test_feedback"] or "").partition("Tests failed:")
             counts = [text.count("\nassert") for text in (passed, failed)]
             if sum(counts):
-                rows.append(LabelledScore(counts[0] / sum(counts), float(step["verdict"] == "passed"), trace["task_id"]))
+                rows.append(
+                    LabelledScore(
+                        counts[0] / sum(counts),
+                        float(step["verdict"] == "passed"),
+                        trace["task_id"],
+                    )
+                )
     yield "code self-written tests", rows
 
 
@@ -273,10 +308,16 @@ def split_rows(rows, labels, rng):
 def unit_scores(fit, held_out):
     """Return rows with scores from 0 to 1; those of a judge with its own scale are stretched by the rows to fit."""
     low, high = min(row.score for row in fit), max(row.score for row in fit)
-    if min(row.score for row in fit + held_out) >= 0 and max(row.score for row in fit + held_out) <= 1:
+    if (
+        min(row.score for row in fit + held_out) >= 0
+        and max(row.score for row in fit + held_out) <= 1
+    ):
         return fit, held_out
     return (
-        [LabelledScore(min(1.0, max(0.0, (r.score - low) / (high - low))), r.label, r.cluster) for r in part]
+        [
+            LabelledScore(min(1.0, max(0.0, (r.score - low) / (high - low))), r.label, r.cluster)
+            for r in part
+        ]
         for part in (fit, held_out)
     )
 
@@ -306,10 +347,17 @@ def measure_split(rows, labels, rng):
     """Return the figures of one split."""
     fit, held_out = unit_scores(*split_rows(rows, labels, rng))
     low, high = min(row.score for row in fit), max(row.score for row in fit)
-    calibration = fit_calibration([row.score for row in fit], [row.label for row in fit], clusters=[row.cluster for row in fit])
+    calibration = fit_calibration(
+        [row.score for row in fit],
+        [row.label for row in fit],
+        clusters=[row.cluster for row in fit],
+    )
     predictions = [calibration.predict(row.score) for row in held_out]
     both = list(zip(held_out, predictions, strict=True))
-    stretched = [(min(high, max(low, row.score)) - low) / (high - low) if high > low else row.score for row in held_out]
+    stretched = [
+        (min(high, max(low, row.score)) - low) / (high - low) if high > low else row.score
+        for row in held_out
+    ]
     return (
         fmean(covered(prediction, row.label) for row, prediction in both),
         fmean(prediction.interval[1] - prediction.interval[0] for prediction in predictions),
@@ -323,13 +371,28 @@ def measure_split(rows, labels, rng):
 
 def measure_set(each, labels, splits, seed):
     """Return the means over splits."""
-    figures = [measure_split(each.rows, labels, random.Random(f"{seed} {n}")) for n in range(splits)]
+    figures = [
+        measure_split(each.rows, labels, random.Random(f"{seed} {n}")) for n in range(splits)
+    ]
     return CoverageRow(each.name, len(each.rows), *map(fmean, zip(*figures, strict=True)))
 
 
 def show(rows, too_small, folder, *, brief=False):
     """Print the table, what was left out, and the totals. `brief` omits sets of pairs that meet the goals."""
-    headings = ["set", "rows", "covers", "width", "best of 4", "bias", "judge's", "calibrated", "judge", "min-max", "constant", ""]
+    headings = [
+        "set",
+        "rows",
+        "covers",
+        "width",
+        "best of 4",
+        "bias",
+        "judge's",
+        "calibrated",
+        "judge",
+        "min-max",
+        "constant",
+        "",
+    ]
     table = Table(*headings, box=None)
     for row in rows:
         if brief and " pairs " in row.name and row.covers and row.better_than_judge:
@@ -350,7 +413,10 @@ def show(rows, too_small, folder, *, brief=False):
 
 def totals(rows):
     """Return the number of sets in which each goal is met, in words."""
-    beaten = {name: sum(row.calibrated < getattr(row, name) for row in rows) for name in ("judge", "min_max", "constant")}
+    beaten = {
+        name: sum(row.calibrated < getattr(row, name) for row in rows)
+        for name in ("judge", "min_max", "constant")
+    }
     return (
         f"{sum(row.covers for row in rows)} of {len(rows)} sets cover {GOAL:.0%} or more. The calibrated score has a lower error "
         f"than the judge's own in {beaten['judge']}, than min-max in {beaten['min_max']}, than the constant in "
@@ -370,11 +436,19 @@ def main():
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     sets = list(labelled_sets(args.folder))
-    too_small = [(each.name, len(each.rows)) for each in sets if len(each.rows) < args.labels + MIN_HELD_OUT]
-    rows = [measure_set(each, args.labels, args.splits, args.seed) for each in sets if len(each.rows) >= args.labels + MIN_HELD_OUT]
+    too_small = [
+        (each.name, len(each.rows)) for each in sets if len(each.rows) < args.labels + MIN_HELD_OUT
+    ]
+    rows = [
+        measure_set(each, args.labels, args.splits, args.seed)
+        for each in sets
+        if len(each.rows) >= args.labels + MIN_HELD_OUT
+    ]
     show(rows, too_small, args.folder, brief=args.brief)
     if args.json:
-        args.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n", encoding="utf-8")
+        args.json.write_text(
+            json.dumps([asdict(row) for row in rows], indent=1) + "\n", encoding="utf-8"
+        )
     return 0 if rows and all(row.covers and row.better_than_judge for row in rows) else 1
 
 

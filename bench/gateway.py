@@ -46,9 +46,19 @@ def gateways(given, folder, source):
 
 
 def request_to(gateway, *, stream, model=None):
-    body = {"model": model or gateway.model, "messages": [{"role": "user", "content": PROMPT}], "temperature": 0.5}
+    body = {
+        "model": model or gateway.model,
+        "messages": [{"role": "user", "content": PROMPT}],
+        "temperature": 0.5,
+    }
     body |= {"stream": True} if stream else {}
-    return post(gateway.host, gateway.port, "/v1/chat/completions", body, Authorization=f"Bearer {gateway.key}")
+    return post(
+        gateway.host,
+        gateway.port,
+        "/v1/chat/completions",
+        body,
+        Authorization=f"Bearer {gateway.key}",
+    )
 
 
 def percentile(values, share):
@@ -59,7 +69,9 @@ def percentile(values, share):
 def check(gateway, replies):
     """End the benchmark unless every reply is good: a gateway that fails is not fast."""
     if bad := [reply for reply in replies if not reply.is_good]:
-        sys.exit(f"{gateway.name}: {len(bad)} of {len(replies)} requests failed, with {bad[0].status}: {bad[0].body[:500]!r}")
+        sys.exit(
+            f"{gateway.name}: {len(bad)} of {len(replies)} requests failed, with {bad[0].status}: {bad[0].body[:500]!r}"
+        )
 
 
 # ---- one at a time
@@ -87,10 +99,14 @@ async def one_at_a_time(found, n, *, stream):
 
 def added_in_turn(milliseconds, base):
     added = {
-        name: [own - direct for own, direct in zip(each, milliseconds[base], strict=True)] for name, each in milliseconds.items()
+        name: [own - direct for own, direct in zip(each, milliseconds[base], strict=True)]
+        for name, each in milliseconds.items()
     }
     shown = {name: each if name != base else milliseconds[base] for name, each in added.items()}
-    return {name: {"median": median(each), "p99": percentile(each, 0.99)} for name, each in shown.items()}
+    return {
+        name: {"median": median(each), "p99": percentile(each, 0.99)}
+        for name, each in shown.items()
+    }
 
 
 # ---- many at a time
@@ -100,17 +116,31 @@ async def many_at_a_time(found, n, in_flight, rounds):
     """Return the milliseconds that each adds with `in_flight` requests at a time, its CPU time for a request, and its speed."""
     runs = {gateway.name: [] for gateway in found}
     for gateway in found:
-        check(gateway, await many(gateway.host, gateway.port, request_to(gateway, stream=False), in_flight * 2, in_flight))
+        check(
+            gateway,
+            await many(
+                gateway.host,
+                gateway.port,
+                request_to(gateway, stream=False),
+                in_flight * 2,
+                in_flight,
+            ),
+        )
     for turn in range(rounds):
         for place in range(len(found)):
             gateway = found[(place + turn) % len(found)]
             runs[gateway.name].append(await one_round(gateway, n, in_flight))
-    return {name: many_summary(own, runs[found[0].name], is_base=name == found[0].name) for name, own in runs.items()}
+    return {
+        name: many_summary(own, runs[found[0].name], is_base=name == found[0].name)
+        for name, own in runs.items()
+    }
 
 
 async def one_round(gateway, n, in_flight):
     before, began = gateway.usage(), perf_counter()
-    replies = await many(gateway.host, gateway.port, request_to(gateway, stream=False), n, in_flight)
+    replies = await many(
+        gateway.host, gateway.port, request_to(gateway, stream=False), n, in_flight
+    )
     seconds, after = perf_counter() - began, gateway.usage()
     check(gateway, replies)
     milliseconds = [1000 * reply.seconds for reply in replies]
@@ -175,24 +205,35 @@ async def compare(given, folder):
         both = []
         for name, tree in (("before", given.before), ("now", Path(__file__).parents[1])):
             (folder / name).mkdir()
-            both.append(stack.enter_context(processes.redraft(folder / name, source, name=name, tree=tree)))
+            both.append(
+                stack.enter_context(processes.redraft(folder / name, source, name=name, tree=tree))
+            )
         if both[0].usage() is None:
             sys.exit("--before needs /proc, for the CPU time of the gateways")
         cpu = {kind: {gateway.name: [] for gateway in both} for kind in COMPARED}
         for pair in range(-1, given.pairs):  # the first is a warm-up
             for kind, (stream, model) in COMPARED.items():
                 for gateway in both if pair % 2 else both[::-1]:
-                    request, began = request_to(gateway, stream=stream, model=model), gateway.usage()["cpu_s"]
-                    check(gateway, await many(gateway.host, gateway.port, request, given.n, given.in_flight))
+                    request, began = (
+                        request_to(gateway, stream=stream, model=model),
+                        gateway.usage()["cpu_s"],
+                    )
+                    check(
+                        gateway,
+                        await many(gateway.host, gateway.port, request, given.n, given.in_flight),
+                    )
                     if pair >= 0:
-                        cpu[kind][gateway.name].append(1000 * (gateway.usage()["cpu_s"] - began) / given.n)
+                        cpu[kind][gateway.name].append(
+                            1000 * (gateway.usage()["cpu_s"] - began) / given.n
+                        )
     return cpu
 
 
 def compared(cpu):
     """Return the median ratio of each kind of request."""
     return {
-        kind: median(now / before for before, now in zip(each["before"], each["now"], strict=True)) for kind, each in cpu.items()
+        kind: median(now / before for before, now in zip(each["before"], each["now"], strict=True))
+        for kind, each in cpu.items()
     }
 
 
@@ -207,7 +248,10 @@ def show_compared(cpu):
 
 def compared_goals(cpu):
     return [
-        (f"{kind} takes at most {MORE_CPU:g} of the CPU time before: {ratio:.3f}", ratio <= MORE_CPU)
+        (
+            f"{kind} takes at most {MORE_CPU:g} of the CPU time before: {ratio:.3f}",
+            ratio <= MORE_CPU,
+        )
         for kind, ratio in compared(cpu).items()
     ]
 
@@ -221,7 +265,9 @@ def latency_rows(results, found):
         one, stream, load = (results[name][gateway.name] for name in ("one", "stream", "load"))
         cpu = "-" if load["cpu_ms"] is None else f"{load['cpu_ms']:.2f}"
         milliseconds = [each[name] for each in (one, stream, load) for name in ("median", "p99")]
-        rows.append([gateway.name, *(f"{ms:.2f}" for ms in milliseconds), f"{load['per_s']:.0f}", cpu])
+        rows.append(
+            [gateway.name, *(f"{ms:.2f}" for ms in milliseconds), f"{load['per_s']:.0f}", cpu]
+        )
     return rows
 
 
@@ -231,7 +277,17 @@ def stream_rows(results):
         mb = ["-"] * 3 if each["mb"] is None else [f"{each['mb'][n]:.0f}" for n in (0, 1, -1)]
         first = "-" if each["first_ms"] is None else f"{each['first_ms']:.0f}"
         cpu = "-" if each["cpu_ms"] is None else f"{each['cpu_ms']:.1f}"
-        rows.append([name, str(each["streams"]), str(each["errors"]), first, f"{each['longest_s']:.1f}", *mb, cpu])
+        rows.append(
+            [
+                name,
+                str(each["streams"]),
+                str(each["errors"]),
+                first,
+                f"{each['longest_s']:.1f}",
+                *mb,
+                cpu,
+            ]
+        )
     return rows
 
 
@@ -244,22 +300,55 @@ def goals(results):
         text = f"less than a third of what litellm's proxy adds: {ours:.2f} of {theirs:.2f} ms, {ours / theirs:.2f}"
         found.append((text, ours < OF_LITELLM * theirs))
     else:
-        found.append(("less than a third of what litellm's proxy adds: not measured without --litellm", None))
+        found.append(
+            ("less than a third of what litellm's proxy adds: not measured without --litellm", None)
+        )
     held = results["streams"][OURS]
-    found.append((f"{held['streams']} streams without an error: {held['errors']} errors", held["errors"] == 0))
+    found.append(
+        (
+            f"{held['streams']} streams without an error: {held['errors']} errors",
+            held["errors"] == 0,
+        )
+    )
     if held["mb"]:
         grown = held["mb"][-1] - held["mb"][1]
-        text = f"memory is flat after the first wave of streams: {grown:+.1f} MB, at most {FLAT_MB:g}"
+        text = (
+            f"memory is flat after the first wave of streams: {grown:+.1f} MB, at most {FLAT_MB:g}"
+        )
         found.append((text, grown <= FLAT_MB))
     return found
 
 
 def show(results, found, given):
-    print(f"{given.n} requests each, in turn; 1 KB asked, 0.7 KB answered after 10 ms. Milliseconds added to the upstream's own:\n")
-    header = ["", "median", "p99", "stream median", "p99", f"{given.in_flight} at once median", "p99", "requests/s", "CPU ms"]
+    print(
+        f"{given.n} requests each, in turn; 1 KB asked, 0.7 KB answered after 10 ms. Milliseconds added to the upstream's own:\n"
+    )
+    header = [
+        "",
+        "median",
+        "p99",
+        "stream median",
+        "p99",
+        f"{given.in_flight} at once median",
+        "p99",
+        "requests/s",
+        "CPU ms",
+    ]
     table(header, latency_rows(results, found))
-    print(f"\n{given.streams} streams at once, in {given.waves} waves; each begins after 0.1 s and has 16 pieces, 0.1 s apart:\n")
-    header = ["", "streams", "errors", "first ms", "longest s", "MB before", "after one", "after all", "CPU ms"]
+    print(
+        f"\n{given.streams} streams at once, in {given.waves} waves; each begins after 0.1 s and has 16 pieces, 0.1 s apart:\n"
+    )
+    header = [
+        "",
+        "streams",
+        "errors",
+        "first ms",
+        "longest s",
+        "MB before",
+        "after one",
+        "after all",
+        "CPU ms",
+    ]
     table(header, stream_rows(results))
     print()
 
@@ -276,28 +365,59 @@ async def measure(given, folder):
             "load": await many_at_a_time(found, given.n, given.in_flight, given.rounds),
         }
     options = "--latency", STREAM_LATENCY, "--interval", STREAM_INTERVAL
-    with processes.upstream(*options) as source, gateways(given, folder / "streams", source) as found:
-        results["streams"] = {gateway.name: await streams(gateway, given.streams, given.waves) for gateway in found}
+    with (
+        processes.upstream(*options) as source,
+        gateways(given, folder / "streams", source) as found,
+    ):
+        results["streams"] = {
+            gateway.name: await streams(gateway, given.streams, given.waves) for gateway in found
+        }
     show(results, found, given)
     return results
 
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("-n", type=int, default=400, help="requests to each, one at a time; and in each round with many at a time")
+    parser.add_argument(
+        "-n",
+        type=int,
+        default=400,
+        help="requests to each, one at a time; and in each round with many at a time",
+    )
     parser.add_argument("--in-flight", type=int, default=32, help="requests at a time")
     parser.add_argument("--rounds", type=int, default=3, help="rounds with many requests at a time")
     parser.add_argument("--streams", type=int, default=500, help="streams at a time")
-    parser.add_argument("--waves", type=int, default=4, help="how often that many streams are opened")
-    parser.add_argument("--litellm", metavar="PYTHON", help="interpreter of an environment with litellm[proxy]")
-    parser.add_argument("--optillm", metavar="PYTHON", help="interpreter of an environment with optillm")
-    parser.add_argument("--soak", type=float, metavar="SECONDS", help="mixed load with faults for that long, and nothing else")
-    parser.add_argument("--before", metavar="CHECKOUT", type=Path, help="compare with the gateway in this folder, and nothing else")
+    parser.add_argument(
+        "--waves", type=int, default=4, help="how often that many streams are opened"
+    )
+    parser.add_argument(
+        "--litellm", metavar="PYTHON", help="interpreter of an environment with litellm[proxy]"
+    )
+    parser.add_argument(
+        "--optillm", metavar="PYTHON", help="interpreter of an environment with optillm"
+    )
+    parser.add_argument(
+        "--soak",
+        type=float,
+        metavar="SECONDS",
+        help="mixed load with faults for that long, and nothing else",
+    )
+    parser.add_argument(
+        "--before",
+        metavar="CHECKOUT",
+        type=Path,
+        help="compare with the gateway in this folder, and nothing else",
+    )
     parser.add_argument("--pairs", type=int, default=5, help="pairs of rounds with --before")
     parser.add_argument("--json", metavar="FILE", help="write the figures to FILE")
     given = parser.parse_args()
-    if min(given.n, given.in_flight, given.rounds, given.streams, given.pairs) < 1 or given.waves < 2:
-        parser.error("-n, --in-flight, --rounds, --streams and --pairs must be at least 1, --waves at least 2")
+    if (
+        min(given.n, given.in_flight, given.rounds, given.streams, given.pairs) < 1
+        or given.waves < 2
+    ):
+        parser.error(
+            "-n, --in-flight, --rounds, --streams and --pairs must be at least 1, --waves at least 2"
+        )
     if given.before and not (given.before / "src" / "redraft").is_dir():
         parser.error(f"--before: {given.before} is no checkout: it has no src/redraft")
     return given

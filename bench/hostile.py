@@ -126,7 +126,12 @@ SPECS = {
     "words": ("words:80-200", "words:-5"),
 }
 OPTIONS = ("exact:case=false,punctuation=false", "rouge:kind=rougeL", "citations:tolerance=0.2")
-REFERENCES = {"json_fields": '{"name": "a", "items": [1, 2]}', "math": "42", "numeric": "42", "tool_calls": '[{"name": "a"}]'}
+REFERENCES = {
+    "json_fields": '{"name": "a", "items": [1, 2]}',
+    "math": "42",
+    "numeric": "42",
+    "tool_calls": '[{"name": "a"}]',
+}
 CHECK, REPAIR, GRADE = "check", "repair", "grade"
 
 
@@ -157,9 +162,14 @@ class Operation:
         return asyncio.run(grade(grader, self._task(text), Candidate(0, text), None))
 
     def _task(self, text: str) -> Task:
-        reference = REFERENCES.get(self.spec.partition(":")[0], "[1] The quick fox jumps over 42 dogs.")
+        reference = REFERENCES.get(
+            self.spec.partition(":")[0], "[1] The quick fox jumps over 42 dogs."
+        )
         other = (
-            f"[1] {text}" if self.spec.startswith(("rouge", "bleu", "chrf", "fuzzy", "citations")) and len(text) % 2 else reference
+            f"[1] {text}"
+            if self.spec.startswith(("rouge", "bleu", "chrf", "fuzzy", "citations"))
+            and len(text) % 2
+            else reference
         )
         return Task("p", reference=other, context=other)
 
@@ -181,7 +191,11 @@ def operations() -> list[Operation]:
 def hostile(atom: str, shape: str, size: int) -> str:
     """Return a text of about that many characters."""
     piece = ATOMS[atom]
-    body = (piece * (size // len(piece) + 1))[:size] if piece else " ".join(map(str, range(10**6, 10**6 + size // 8)))
+    body = (
+        (piece * (size // len(piece) + 1))[:size]
+        if piece
+        else " ".join(map(str, range(10**6, 10**6 + size // 8)))
+    )
     return SHAPES[shape].format(json.dumps(body) if shape == "as JSON" else body)
 
 

@@ -45,7 +45,9 @@ class OperationFigures:
     """The figures of one operation."""
 
     operation: Operation
-    seconds: dict[tuple[str, str], float] = field(default_factory=dict)  # at LARGE; infinite: unknown at the limit
+    seconds: dict[tuple[str, str], float] = field(
+        default_factory=dict
+    )  # at LARGE; infinite: unknown at the limit
     exponents: dict[tuple[str, str], float] = field(default_factory=dict)
     full: float = 0.0  # CPU seconds at HUGE
     gap: float = 0.0  # longest delay of the event loop, in seconds
@@ -66,7 +68,15 @@ class OperationFigures:
 async def seconds_of(operation: Operation, text: tuple[str, str], size: int) -> float:
     """Return CPU seconds; infinite if the limit was reached."""
     try:
-        return await run(cpu_seconds, operation.kind, operation.spec, *text, size, failure_text=str(operation), text_length=size)
+        return await run(
+            cpu_seconds,
+            operation.kind,
+            operation.spec,
+            *text,
+            size,
+            failure_text=str(operation),
+            text_length=size,
+        )
     except ComputeLimitError:
         return math.inf
 
@@ -99,7 +109,9 @@ async def blocked_time(operation: Operation, text: str) -> float:
 
     ticking = asyncio.create_task(tick())
     await asyncio.sleep(0.01)
-    with suppress(RedraftError, RuntimeError):  # unknown, or an invalid reference: only the event loop matters here
+    with suppress(
+        RedraftError, RuntimeError
+    ):  # unknown, or an invalid reference: only the event loop matters here
         await operation.run(text)
     done = True
     await ticking
@@ -108,7 +120,9 @@ async def blocked_time(operation: Operation, text: str) -> float:
 
 async def measure_delay(found: OperationFigures) -> None:
     """Measure the longest time for which an operation blocks the event loop."""
-    for (atom, shape), size in product(found.slowest, (AT_ONCE * 9 // 10, IN_PROCESS * 9 // 10, HUGE)):
+    for (atom, shape), size in product(
+        found.slowest, (AT_ONCE * 9 // 10, IN_PROCESS * 9 // 10, HUGE)
+    ):
         text, best = hostile(atom, shape, size), math.inf
         for _ in range(TRIES):
             best = min(best, await blocked_time(found.operation, text))
@@ -121,7 +135,9 @@ async def measure(chosen: list[Operation], share: float, seed: int) -> list[Oper
     """Measure all operations, each with a share of the texts."""
     draw = random.Random(seed)
     found = [OperationFigures(operation) for operation in chosen]
-    pairs = [(one, text) for one in found for text in product(ATOMS, SHAPES) if draw.random() < share]
+    pairs = [
+        (one, text) for one in found for text in product(ATOMS, SHAPES) if draw.random() < share
+    ]
     places = asyncio.Semaphore(TOGETHER)
 
     async def one_of(one: OperationFigures, text: tuple[str, str]) -> None:
@@ -137,7 +153,9 @@ async def measure(chosen: list[Operation], share: float, seed: int) -> list[Oper
 
 
 def show(found: list[OperationFigures]) -> None:
-    table = Table(title="hostile texts: growth of CPU time, and how long the event loop was blocked")
+    table = Table(
+        title="hostile texts: growth of CPU time, and how long the event loop was blocked"
+    )
     for name in ("operation", "slowest text", "exponent", "s at 1 Mi", "blocked ms", ""):
         table.add_column(name, justify="left" if name in ("operation", "slowest text") else "right")
     for one in found:
@@ -145,15 +163,23 @@ def show(found: list[OperationFigures]) -> None:
         at_full = "unknown" if one.full == math.inf else f"{one.full:.2f}"
         operation = str(one.operation)
         verdict = "" if one.passed else "MISSED"
-        table.add_row(operation[:48], text, f"{one.exponent:.2f}", at_full, f"{1000 * one.gap:.0f}", verdict)
+        table.add_row(
+            operation[:48], text, f"{one.exponent:.2f}", at_full, f"{1000 * one.gap:.0f}", verdict
+        )
     Console(width=120).print(table)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--share", type=float, default=1.0, help="share of the texts, chosen by the seed")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--share", type=float, default=1.0, help="share of the texts, chosen by the seed"
+    )
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", default="", metavar="TEXT", help="only operations whose name contains TEXT")
+    parser.add_argument(
+        "--only", default="", metavar="TEXT", help="only operations whose name contains TEXT"
+    )
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     chosen = [operation for operation in operations() if given.only in str(operation)]
@@ -161,11 +187,25 @@ def main() -> None:
     show(found)
     missed = [one for one in found if not one.passed]
     for one in missed:
-        worst = {" ".join(text): round(exponent, 2) for text, exponent in one.exponents.items() if exponent > EXPONENT}
+        worst = {
+            " ".join(text): round(exponent, 2)
+            for text, exponent in one.exponents.items()
+            if exponent > EXPONENT
+        }
         print(f"missed: {one.operation}: {worst}, blocked {1000 * one.gap:.0f} ms")
-    print(f"{len(found)} operations, {sum(len(one.seconds) for one in found)} texts, {len(missed)} missed")
+    print(
+        f"{len(found)} operations, {sum(len(one.seconds) for one in found)} texts, {len(missed)} missed"
+    )
     if given.json:
-        rows = [{"operation": str(o.operation), "exponent": o.exponent, "full": o.full, "blocked": o.gap} for o in found]
+        rows = [
+            {
+                "operation": str(o.operation),
+                "exponent": o.exponent,
+                "full": o.full,
+                "blocked": o.gap,
+            }
+            for o in found
+        ]
         given.json.write_text(json.dumps(rows, indent=1))
     sys.exit(bool(missed))
 

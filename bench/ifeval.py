@@ -48,7 +48,9 @@ def _texts(texts):
 
 # Every official kind as specs of Redraft: kwargs -> specs.
 SPECS = {
-    "change_case:capital_word_frequency": lambda k: [f"capital_words:{_count(k['capital_relation'], k['capital_frequency'])}"],
+    "change_case:capital_word_frequency": lambda k: [
+        f"capital_words:{_count(k['capital_relation'], k['capital_frequency'])}"
+    ],
     "change_case:english_capital": lambda _: ["uppercase", _english()],
     "change_case:english_lowercase": lambda _: ["lowercase", _english()],
     "combination:repeat_prompt": lambda k: [f"starts_with:{json.dumps(k['prompt_to_repeat'])}"],
@@ -57,21 +59,31 @@ SPECS = {
     "detectable_content:postscript": lambda k: [f"postscript:{k['postscript_marker']}"],
     "detectable_format:constrained_response": lambda _: [f"one_of:{YES_NO}"],
     "detectable_format:json_format": lambda _: ["json"],
-    "detectable_format:multiple_sections": lambda k: [f"numbered_sections:{json.dumps(k['section_spliter'])}>={k['num_sections']}"],
+    "detectable_format:multiple_sections": lambda k: [
+        f"numbered_sections:{json.dumps(k['section_spliter'])}>={k['num_sections']}"
+    ],
     "detectable_format:number_bullet_lists": lambda k: [f"bullets:{k['num_bullets']}"],
-    "detectable_format:number_highlighted_sections": lambda k: [f"highlights:{k['num_highlights']}-"],
+    "detectable_format:number_highlighted_sections": lambda k: [
+        f"highlights:{k['num_highlights']}-"
+    ],
     "detectable_format:title": lambda _: ["title"],
     "keywords:existence": lambda k: [f"contains:{json.dumps(word)}" for word in k["keywords"]],
     "keywords:forbidden_words": lambda k: [f"contains_none:{_texts(k['forbidden_words'])}"],
-    "keywords:frequency": lambda k: [f"contains:{json.dumps(k['keyword'])}{_count(k['relation'], k['frequency'])}"],
-    "keywords:letter_frequency": lambda k: [f"letters:{json.dumps(k['letter'])}{_count(k['let_relation'], k['let_frequency'])}"],
+    "keywords:frequency": lambda k: [
+        f"contains:{json.dumps(k['keyword'])}{_count(k['relation'], k['frequency'])}"
+    ],
+    "keywords:letter_frequency": lambda k: [
+        f"letters:{json.dumps(k['letter'])}{_count(k['let_relation'], k['let_frequency'])}"
+    ],
     "language:response_language": lambda k: [f"language:{k['language']}"],
     "length_constraints:nth_paragraph_first_word": lambda k: [
         f"paragraphs:{k['num_paragraphs']}",
         f"nth_paragraph_starts:{k['nth_paragraph']}:{json.dumps(k['first_word'])}",
     ],
     "length_constraints:number_paragraphs": lambda k: [f"parts:{k['num_paragraphs']}:***"],
-    "length_constraints:number_sentences": lambda k: [f"sentences_and_numbers:{_count(k['relation'], k['num_sentences'])}"],
+    "length_constraints:number_sentences": lambda k: [
+        f"sentences_and_numbers:{_count(k['relation'], k['num_sentences'])}"
+    ],
     "length_constraints:number_words": lambda k: [f"words:{_count(k['relation'], k['num_words'])}"],
     "punctuation:no_comma": lambda _: ["no_commas"],
     "startend:end_checker": lambda k: [f"ends_with:{json.dumps(k['end_phrase'])}"],
@@ -120,7 +132,11 @@ def _official_json(text, _):
 
 def _official_highlights(text, k):
     single = [h for h in re.findall(r"\*[^\n\*]*\*", text) if h.strip("*").strip()]
-    double = [h for h in re.findall(r"\*\*[^\n\*]*\*\*", text) if h.removeprefix("**").removesuffix("**").strip()]
+    double = [
+        h
+        for h in re.findall(r"\*\*[^\n\*]*\*\*", text)
+        if h.removeprefix("**").removesuffix("**").strip()
+    ]
     return len(single) + len(double) >= k["num_highlights"]
 
 
@@ -131,39 +147,72 @@ def _official_nth(text, k):
     if nth > present or not parts[nth - 1].strip():
         return False
     word = parts[nth - 1].strip().split()[0].lstrip("'").lstrip('"')
-    return present == k["num_paragraphs"] and re.split(r"[.,?!'\"]", word)[0].lower() == k["first_word"].lower()
+    return (
+        present == k["num_paragraphs"]
+        and re.split(r"[.,?!'\"]", word)[0].lower() == k["first_word"].lower()
+    )
 
 
 def _official_postscript(text, k):
     marker = k["postscript_marker"]
     patterns = {"P.P.S": r"\s*p\.\s?p\.\s?s.*$", "P.S.": r"\s*p\.\s?s\..*$"}
-    return bool(re.search(patterns.get(marker, r"\s*" + re.escape(marker.lower()) + r".*$"), text.lower(), re.MULTILINE))
+    return bool(
+        re.search(
+            patterns.get(marker, r"\s*" + re.escape(marker.lower()) + r".*$"),
+            text.lower(),
+            re.MULTILINE,
+        )
+    )
 
 
 OFFICIAL = {
-    "combination:repeat_prompt": lambda t, k: t.strip().lower().startswith(k["prompt_to_repeat"].strip().lower()),
+    "combination:repeat_prompt": lambda t, k: (
+        t.strip().lower().startswith(k["prompt_to_repeat"].strip().lower())
+    ),
     "combination:two_responses": _official_two,
-    "detectable_content:number_placeholders": lambda t, k: len(re.findall(r"\[.*?\]", t)) >= k["num_placeholders"],
+    "detectable_content:number_placeholders": lambda t, k: (
+        len(re.findall(r"\[.*?\]", t)) >= k["num_placeholders"]
+    ),
     "detectable_content:postscript": _official_postscript,
-    "detectable_format:constrained_response": lambda t, _: any(option in t.strip() for option in YES_NO.split("|")),
+    "detectable_format:constrained_response": lambda t, _: any(
+        option in t.strip() for option in YES_NO.split("|")
+    ),
     "detectable_format:json_format": _official_json,
     "detectable_format:multiple_sections": lambda t, k: (
         len(re.findall(rf"\s?{k['section_spliter']}\s?\d+\s?", t)) >= k["num_sections"]
     ),
     "detectable_format:number_bullet_lists": lambda t, k: (
-        len(re.findall(r"^\s*\*[^\*].*$", t, re.MULTILINE)) + len(re.findall(r"^\s*-.*$", t, re.MULTILINE)) == k["num_bullets"]
+        len(re.findall(r"^\s*\*[^\*].*$", t, re.MULTILINE))
+        + len(re.findall(r"^\s*-.*$", t, re.MULTILINE))
+        == k["num_bullets"]
     ),
     "detectable_format:number_highlighted_sections": _official_highlights,
-    "detectable_format:title": lambda t, _: any(m.lstrip("<").rstrip(">").strip() for m in re.findall(r"<<[^\n]+>>", t)),
-    "keywords:existence": lambda t, k: all(re.search(word, t, re.IGNORECASE) for word in k["keywords"]),
-    "keywords:forbidden_words": lambda t, k: not any(re.search(rf"\b{word}\b", t, re.IGNORECASE) for word in k["forbidden_words"]),
-    "keywords:frequency": lambda t, k: _compare(k["relation"], len(re.findall(k["keyword"], t, re.IGNORECASE)), k["frequency"]),
-    "keywords:letter_frequency": lambda t, k: _compare(k["let_relation"], t.lower().count(k["letter"].lower()), k["let_frequency"]),
+    "detectable_format:title": lambda t, _: any(
+        m.lstrip("<").rstrip(">").strip() for m in re.findall(r"<<[^\n]+>>", t)
+    ),
+    "keywords:existence": lambda t, k: all(
+        re.search(word, t, re.IGNORECASE) for word in k["keywords"]
+    ),
+    "keywords:forbidden_words": lambda t, k: (
+        not any(re.search(rf"\b{word}\b", t, re.IGNORECASE) for word in k["forbidden_words"])
+    ),
+    "keywords:frequency": lambda t, k: _compare(
+        k["relation"], len(re.findall(k["keyword"], t, re.IGNORECASE)), k["frequency"]
+    ),
+    "keywords:letter_frequency": lambda t, k: _compare(
+        k["let_relation"], t.lower().count(k["letter"].lower()), k["let_frequency"]
+    ),
     "length_constraints:nth_paragraph_first_word": _official_nth,
-    "length_constraints:number_paragraphs": lambda t, k: _official_parts(t, r"\s?\*\*\*\s?", k["num_paragraphs"]) is not None,
-    "length_constraints:number_words": lambda t, k: _compare(k["relation"], len(re.findall(r"\w+", t)), k["num_words"]),
+    "length_constraints:number_paragraphs": lambda t, k: (
+        _official_parts(t, r"\s?\*\*\*\s?", k["num_paragraphs"]) is not None
+    ),
+    "length_constraints:number_words": lambda t, k: _compare(
+        k["relation"], len(re.findall(r"\w+", t)), k["num_words"]
+    ),
     "punctuation:no_comma": lambda t, _: "," not in t,
-    "startend:end_checker": lambda t, k: t.strip().strip('"').lower().endswith(k["end_phrase"].strip().lower()),
+    "startend:end_checker": lambda t, k: (
+        t.strip().strip('"').lower().endswith(k["end_phrase"].strip().lower())
+    ),
     "startend:quotation": lambda t, _: len(t.strip()) > 1 and t.strip()[0] == t.strip()[-1] == '"',
 }
 
@@ -181,7 +230,9 @@ class Constraint:
 
     def holds(self, text):
         """Return Redraft's verdict. By the official definition, an empty answer follows nothing."""
-        return bool(text.strip()) and all(requirement.check(text).ok for requirement in self.requirements)
+        return bool(text.strip()) and all(
+            requirement.check(text).ok for requirement in self.requirements
+        )
 
     def holds_loosely(self, text):
         """Return Redraft's verdict on the variants of the official loose verdict: without first or last line, without asterisks."""
@@ -216,7 +267,9 @@ class Answer:
 def constraint(kind, kwargs):
     kwargs = {name: value for name, value in (kwargs or {}).items() if value is not None}
     try:
-        return Constraint(kind, kwargs, tuple(map(parse, SPECS[kind](kwargs))) if kind in SPECS else ())
+        return Constraint(
+            kind, kwargs, tuple(map(parse, SPECS[kind](kwargs))) if kind in SPECS else ()
+        )
     except (ConfigError, KeyError):
         return Constraint(kind, kwargs, ())
 
@@ -224,7 +277,8 @@ def constraint(kind, kwargs):
 def load(folder, limit):
     """Read the answers that have verdicts."""
     constraints = {
-        row["key"]: tuple(map(constraint, row["instruction_id_list"], row["kwargs"])) for row in rows(folder / "prompts.jsonl")
+        row["key"]: tuple(map(constraint, row["instruction_id_list"], row["kwargs"]))
+        for row in rows(folder / "prompts.jsonl")
     }
     verdicts = {(row["key"], row["model"]): row for row in rows(folder / "verdicts.jsonl")}
     answers = []
@@ -233,8 +287,20 @@ def load(folder, limit):
         if verdict is None or row["key"] not in constraints:
             continue
         unstable = set(verdict.get("unstable") or ())
-        strict, loose = (tuple(None if i in unstable else ok for i, ok in enumerate(verdict[how])) for how in ("strict", "loose"))
-        answers.append(Answer(row["key"], row["model"], row["response"] or "", constraints[row["key"]], strict, loose))
+        strict, loose = (
+            tuple(None if i in unstable else ok for i, ok in enumerate(verdict[how]))
+            for how in ("strict", "loose")
+        )
+        answers.append(
+            Answer(
+                row["key"],
+                row["model"],
+                row["response"] or "",
+                constraints[row["key"]],
+                strict,
+                loose,
+            )
+        )
     return answers[:limit]
 
 
@@ -280,16 +346,35 @@ async def _replay_all(answers, figures):
     for answer in answers:
         by_prompt[answer.key].append(answer)
     for attempts in by_prompt.values():
-        stable = [i for i, ok in enumerate(attempts[0].verdicts) if all(a.verdicts[i] is not None for a in attempts)]
-        if len(attempts) > 1 and stable and all(attempts[0].constraints[i].requirements for i in stable):
+        stable = [
+            i
+            for i, ok in enumerate(attempts[0].verdicts)
+            if all(a.verdicts[i] is not None for a in attempts)
+        ]
+        if (
+            len(attempts) > 1
+            and stable
+            and all(attempts[0].constraints[i].requirements for i in stable)
+        ):
             await _replay(attempts, stable, figures)
 
 
 async def _replay(attempts, stable, figures):
-    graders = [Minimum([r.spec for r in attempts[0].constraints[i].requirements], name=str(i)) for i in stable]
+    graders = [
+        Minimum([r.spec for r in attempts[0].constraints[i].requirements], name=str(i))
+        for i in stable
+    ]
     model = redraft.ScriptedModel([a.text or " " for a in attempts])
     last = len(attempts) - 1
-    result = await redraft.refine("?", model, graders, max_iterations=last, patience=len(attempts), target_score=1.0, editor=False)
+    result = await redraft.refine(
+        "?",
+        model,
+        graders,
+        max_iterations=last,
+        patience=len(attempts),
+        target_score=1.0,
+        editor=False,
+    )
     shares = [sum(a.verdicts[i] for i in stable) for a in attempts]
     best = next(n for n, a in enumerate(attempts) if (a.text or " ") == result.value)
     figures.replays["prompts"] += 1
@@ -299,7 +384,9 @@ async def _replay(attempts, stable, figures):
 
 
 def _agreement(answer, figures):
-    for each, official, loose in zip(answer.constraints, answer.verdicts, answer.loose, strict=True):
+    for each, official, loose in zip(
+        answer.constraints, answer.verdicts, answer.loose, strict=True
+    ):
         figures.seen[each.kind] += 1
         if each.requirements and official is not None:
             figures.n[each.kind] += 1
@@ -325,7 +412,9 @@ def _repair(answer, figures):
 def _count_edit(answer, covered, failing, edit: Edit, figures):
     mended = [each for each in failing if each.holds(edit.text)]
     broken = [each for each in covered if each not in failing and not each.holds(edit.text)]
-    broken_officially = [each for each in covered if each.official(answer.text) and each.official(edit.text) is False]
+    broken_officially = [
+        each for each in covered if each.official(answer.text) and each.official(edit.text) is False
+    ]
     figures.answers["edited"] += 1
     figures.answers["full"] += len(mended) == len(failing)
     figures.answers["part"] += 0 < len(mended) < len(failing)
@@ -376,17 +465,24 @@ def summary(figures, answers, seconds):
             similarity_median=statistics.median(similarities) if similarities else None,
             similarity_p10=similarities[len(similarities) // 10] if similarities else None,
         ),
-        disagreements=[dict(zip(("kind", "key", "model", "ours"), row, strict=True)) for row in figures.disagreements],
+        disagreements=[
+            dict(zip(("kind", "key", "model", "ours"), row, strict=True))
+            for row in figures.disagreements
+        ],
         seconds=round(seconds, 2),
     )
 
 
 def report(console, found):
-    table = Table(title="IFEval: our verdicts beside the official ones, and what the editor repairs")
+    table = Table(
+        title="IFEval: our verdicts beside the official ones, and what the editor repairs"
+    )
     for name in ("kind", "n", "strict", "loose", "failing", "repaired", "confirmed", "refuted"):
         table.add_column(name, justify="left" if name == "kind" else "right", no_wrap=True)
     for kind, row in found["kinds"].items():
-        confirmed = ["-" if row[name] is None else str(row[name]) for name in ("confirmed", "refuted")]
+        confirmed = [
+            "-" if row[name] is None else str(row[name]) for name in ("confirmed", "refuted")
+        ]
         table.add_row(
             kind,
             str(row["n"]),
@@ -399,10 +495,14 @@ def report(console, found):
     console.print(table)
     console.print(f"kinds covered: {found['kinds_covered']} of {found['kinds_of']}")
     agreed = f"{_share(found['agreement'])} strict, {_share(found['loosely'])} loose"
-    console.print(f"agreement: {agreed}, of {found['constraints']} constraints in {found['answers']} answers")
+    console.print(
+        f"agreement: {agreed}, of {found['constraints']} constraints in {found['answers']} answers"
+    )
     console.print(_replay_line(**found["replay"]))
     for name, value in found["editor"].items():
-        console.print(f"{name.replace('_', ' ')}: {_share(value) if isinstance(value, float) else value}")
+        console.print(
+            f"{name.replace('_', ' ')}: {_share(value) if isinstance(value, float) else value}"
+        )
     console.print(f"seconds: {found['seconds']}")
 
 
@@ -433,7 +533,9 @@ def _ends(text):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     parser.add_argument("--limit", type=int, help="only the first LIMIT answers")

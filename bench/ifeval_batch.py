@@ -25,31 +25,58 @@ REDRAFT = [sys.executable, "-m", "redraft"]
 
 def write_rows(path, answers, prompts):
     """Write a row for each answer that is not empty and has a covered constraint. Return the answers by row ID."""
-    by_id = {f"{a.key}:{a.model}": a for a in answers if a.text.strip() and any(c.requirements for c in a.constraints)}
+    by_id = {
+        f"{a.key}:{a.model}": a
+        for a in answers
+        if a.text.strip() and any(c.requirements for c in a.constraints)
+    }
     with path.open("w") as file:
         for id, answer in by_id.items():
-            specs = [requirement.spec for each in answer.constraints for requirement in each.requirements]
-            row = {"id": id, "prompt": prompts[answer.key], "response": answer.text, "requirements": specs}
+            specs = [
+                requirement.spec for each in answer.constraints for requirement in each.requirements
+            ]
+            row = {
+                "id": id,
+                "prompt": prompts[answer.key],
+                "response": answer.text,
+                "requirements": specs,
+            }
             file.write(json.dumps(row) + "\n")
     return by_id
 
 
 def command(source, output):
-    return [*REDRAFT, "batch", source, "-o", output, "--journal", f"{output}.journal", "--model", "none"]
+    return [
+        *REDRAFT,
+        "batch",
+        source,
+        "-o",
+        output,
+        "--journal",
+        f"{output}.journal",
+        "--model",
+        "none",
+    ]
 
 
 def run(*command_line):
     """Return the stdout of a command, and the seconds that it took."""
     began = time.perf_counter()
-    done = subprocess.run([str(part) for part in command_line], check=False, capture_output=True, text=True)
+    done = subprocess.run(
+        [str(part) for part in command_line], check=False, capture_output=True, text=True
+    )
     if done.returncode:
-        sys.exit(f"{' '.join(map(str, command_line[2:]))} ended with {done.returncode}:\n{done.stderr[-3000:]}")
+        sys.exit(
+            f"{' '.join(map(str, command_line[2:]))} ended with {done.returncode}:\n{done.stderr[-3000:]}"
+        )
     return done.stdout, time.perf_counter() - began
 
 
 def kill_halfway(command_line, output, rows):
     """Kill the command when half of the rows are written. Return the number of rows written."""
-    process = subprocess.Popen([str(part) for part in command_line], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [str(part) for part in command_line], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     while process.poll() is None and lines(output) < rows // 2:
         time.sleep(0.005)
     process.kill()
@@ -62,12 +89,24 @@ def lines(path):
 
 
 def measure(folder, answers, prompts):
-    source, plain, output, pairs = (folder / f"{name}.jsonl" for name in ("rows", "plain", "repaired", "pairs"))
+    source, plain, output, pairs = (
+        folder / f"{name}.jsonl" for name in ("rows", "plain", "repaired", "pairs")
+    )
     by_id = write_rows(source, answers, prompts)
     _, undisturbed = run(*command(source, plain))
     written = kill_halfway(command(source, output), output, len(by_id))
     _, resumed = run(*command(source, output))
-    run(*REDRAFT, "export", "repaired.jsonl", "-o", pairs, "--format", "preference", "--journal", f"{output}.journal")
+    run(
+        *REDRAFT,
+        "export",
+        "repaired.jsonl",
+        "-o",
+        pairs,
+        "--format",
+        "preference",
+        "--journal",
+        f"{output}.journal",
+    )
     rows = [json.loads(line) for line in output.read_text().splitlines()]
     repaired = [(by_id[row["id"]], row["best"]) for row in rows if row["best"] != row["response"]]
     return {
@@ -94,7 +133,9 @@ def keeps_all(answer, text):
 
 def breaks(answer, text):
     """Return whether a constraint that was met by the official definition no longer is."""
-    return any(each.official(answer.text) and each.official(text) is False for each in answer.constraints)
+    return any(
+        each.official(answer.text) and each.official(text) is False for each in answer.constraints
+    )
 
 
 def mean(scores):

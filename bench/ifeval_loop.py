@@ -48,8 +48,15 @@ class SharedReplies:
 
 def covered_prompts(folder, number):
     """Return prompts whose constraints are all covered, each with its constraints."""
-    found = [(row, list(map(constraint, row["instruction_id_list"], row["kwargs"]))) for row in rows(folder / "prompts.jsonl")]
-    covered = [(row, each) for row, each in found if all(c.requirements and c.kind in OFFICIAL for c in each)]
+    found = [
+        (row, list(map(constraint, row["instruction_id_list"], row["kwargs"])))
+        for row in rows(folder / "prompts.jsonl")
+    ]
+    covered = [
+        (row, each)
+        for row, each in found
+        if all(c.requirements and c.kind in OFFICIAL for c in each)
+    ]
     return sorted(covered, key=lambda pair: sha256(str(pair[0]["key"]).encode()).digest())[:number]
 
 
@@ -59,17 +66,36 @@ async def measure_prompt(row, constraints, model, settings):
 
     def add(policy, text, calls, **more):
         kept = [c.official(text) for c in constraints]
-        answers[policy] = {"text": text, "kept": kept, "share": statistics.mean(kept), "calls": calls, **more}
+        answers[policy] = {
+            "text": text,
+            "kept": kept,
+            "share": statistics.mean(kept),
+            "calls": calls,
+            **more,
+        }
 
     specs = [requirement.spec for each in constraints for requirement in each.requirements]
     graders = [redraft.must(spec) for spec in dict.fromkeys(specs)]
-    add(ALONE, (await model.complete(Request(({"role": "user", "content": row["prompt"]},), **settings))).text, 1)
+    add(
+        ALONE,
+        (
+            await model.complete(Request(({"role": "user", "content": row["prompt"]},), **settings))
+        ).text,
+        1,
+    )
     for policy, own in POLICIES.items():
         result = await redraft.refine(row["prompt"], model, graders, **settings, **own)
         if policy == "best of four":
             add(FIRST, result.trace.candidates[0].text, 1)
         scores = [[c.role, c.text, result.trace.scores.get(c.id)] for c in result.trace.candidates]
-        add(policy, result.value, result.usage.calls, stop=str(result.stop), score=result.score, candidates=scores)
+        add(
+            policy,
+            result.value,
+            result.usage.calls,
+            stop=str(result.stop),
+            score=result.score,
+            candidates=scores,
+        )
     return {"key": row["key"], "prompt": row["prompt"], "requirements": specs, "answers": answers}
 
 
@@ -94,7 +120,10 @@ def summary(found):
     figures = {}
     for policy in found[0]["answers"]:
         shares = [each["answers"][policy]["share"] for each in found]
-        gains = [share - each["answers"][ALONE]["share"] for share, each in zip(shares, found, strict=True)]
+        gains = [
+            share - each["answers"][ALONE]["share"]
+            for share, each in zip(shares, found, strict=True)
+        ]
         figures[policy] = {
             "share": statistics.mean(shares),
             "all kept": statistics.mean(share == 1 for share in shares),
@@ -108,20 +137,39 @@ def summary(found):
 def report(figures):
     lines = []
     for policy, of in figures.items():
-        gain = ["", ""] if policy == ALONE or of["error"] is None else [f"{of['gain']:+.2f}", f"{of['error']:.2f}"]
-        lines.append([policy, f"{of['share']:.0%}", f"{of['all kept']:.0%}", *gain, f"{of['calls']:.1f}"])
+        gain = (
+            ["", ""]
+            if policy == ALONE or of["error"] is None
+            else [f"{of['gain']:+.2f}", f"{of['error']:.2f}"]
+        )
+        lines.append(
+            [policy, f"{of['share']:.0%}", f"{of['all kept']:.0%}", *gain, f"{of['calls']:.1f}"]
+        )
     table(["", "constraints kept", "prompts with all kept", "gain", "s.e.", "calls"], lines)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--model", action="append", required=True, help="the model; repeatable, for copies of one model")
-    parser.add_argument("--prompts", type=int, default=60, help="number of prompts")
-    parser.add_argument("--max-tokens", type=int, default=256, help="maximum number of tokens in one answer")
-    parser.add_argument("--in-flight", type=int, default=2, help="number of prompts at a time on each model")
     parser.add_argument(
-        "--texts", type=Path, help="keep each prompt with its answers in this file; those in it are not measured again"
+        "--model",
+        action="append",
+        required=True,
+        help="the model; repeatable, for copies of one model",
+    )
+    parser.add_argument("--prompts", type=int, default=60, help="number of prompts")
+    parser.add_argument(
+        "--max-tokens", type=int, default=256, help="maximum number of tokens in one answer"
+    )
+    parser.add_argument(
+        "--in-flight", type=int, default=2, help="number of prompts at a time on each model"
+    )
+    parser.add_argument(
+        "--texts",
+        type=Path,
+        help="keep each prompt with its answers in this file; those in it are not measured again",
     )
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     given = parser.parse_args()
@@ -130,20 +178,36 @@ def main():
     models = [redraft.connect(name) for name in given.model]
 
     earlier = list(rows(given.texts)) if given.texts and given.texts.exists() else []
-    left = [(row, each) for row, each in prompts if row["key"] not in {found["key"] for found in earlier}]
+    left = [
+        (row, each)
+        for row, each in prompts
+        if row["key"] not in {found["key"] for found in earlier}
+    ]
 
     def note(found):
         if given.texts:
             with given.texts.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(found) + "\n")
 
-    found = earlier + asyncio.run(measure(left, models, {"max_tokens": given.max_tokens}, given.in_flight, note))
+    found = earlier + asyncio.run(
+        measure(left, models, {"max_tokens": given.max_tokens}, given.in_flight, note)
+    )
     figures = summary(found)
     constraints = sum(len(each["answers"][ALONE]["kept"]) for each in found)
-    print(f"{models[0].name}, {len(found)} prompts with {constraints} constraints, at most {given.max_tokens} tokens an answer\n")
+    print(
+        f"{models[0].name}, {len(found)} prompts with {constraints} constraints, at most {given.max_tokens} tokens an answer\n"
+    )
     report(figures)
     print(f"\n{time.perf_counter() - began:.0f} s")
-    write(given.json, {"model": models[0].name, "prompts": len(found), "constraints": constraints, "policies": figures})
+    write(
+        given.json,
+        {
+            "model": models[0].name,
+            "prompts": len(found),
+            "constraints": constraints,
+            "policies": figures,
+        },
+    )
 
 
 if __name__ == "__main__":

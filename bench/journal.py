@@ -111,13 +111,24 @@ def read_back(path, rows):
         count = sum(1 for _ in zip(range(20_000), journal.traces(RUN), strict=False))
         times.append(perf_counter())
     known, counted, traced = (b - a for a, b in pairwise(times))
-    return {"known ms": 1e3 * known * 1000 / len(ids), "counts ms": 1e3 * counted, "traces/s": count / traced}
+    return {
+        "known ms": 1e3 * known * 1000 / len(ids),
+        "counts ms": 1e3 * counted,
+        "traces/s": count / traced,
+    }
 
 
 def main():
     """Measure both ways of writing, then read the first journal."""
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, default in (("--rows", 100_000), ("--records", 5), ("--bytes", 700), ("--in-flight", 512)):
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    for name, default in (
+        ("--rows", 100_000),
+        ("--records", 5),
+        ("--bytes", 700),
+        ("--in-flight", 512),
+    ):
         options.add_argument(name, type=int, default=default)
     options.add_argument("--durability", choices=("normal", "full"), default="normal")
     options.add_argument("--json")
@@ -141,17 +152,37 @@ def main():
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     (least, _), (each, _), (batch, batch_cpu) = found.values()
     table(
-        [f"{given.rows} rows, {writes} writes each, {given.durability}", "rows/s", "us/write", "x", "CPU us/write"],
         [
-            [name, f"{1 / wall:.0f}", f"{1e6 * wall / n:.0f}", f"{wall / least:.1f}", f"{1e6 * cpu / n:.1f}"]
+            f"{given.rows} rows, {writes} writes each, {given.durability}",
+            "rows/s",
+            "us/write",
+            "x",
+            "CPU us/write",
+        ],
+        [
+            [
+                name,
+                f"{1 / wall:.0f}",
+                f"{1e6 * wall / n:.0f}",
+                f"{wall / least:.1f}",
+                f"{1e6 * cpu / n:.1f}",
+            ]
             for (name, (wall, cpu)), (_, _, n) in zip(found.items(), ways.values(), strict=True)
         ],
     )
     print(f"\n{megabytes:.0f} MB in the file, {memory:.0f} MB of memory at most")
-    print(", ".join(f"{name} {value:.0f}" for name, value in figures.items()) + " (known: for 1,000 ids)")
+    print(
+        ", ".join(f"{name} {value:.0f}" for name, value in figures.items())
+        + " (known: for 1,000 ids)"
+    )
     cost = 1e6 * batch_cpu / (writes + 1)
     goal(f"a write of a batch takes at most {GOAL} us of CPU", f"{cost:.1f} us", met=cost <= GOAL)
-    out = {"grouped_s_per_row": least, "one_by_one_s_per_row": each, "batch_s_per_row": batch, "batch_cpu_s_per_row": batch_cpu}
+    out = {
+        "grouped_s_per_row": least,
+        "one_by_one_s_per_row": each,
+        "batch_s_per_row": batch,
+        "batch_cpu_s_per_row": batch_cpu,
+    }
     write(given.json, {**out, "mb": megabytes, "memory_mb": memory, **figures})
 
 

@@ -16,7 +16,9 @@ WHY = "It says what was asked for, and in the order that a reader needs; two of 
 CRITERIA = ("instructions", "correctness", "completeness", "clarity")
 VERDICT = {
     "reason": WHY,
-    "criteria": {name: {"evidence": WHY[:90], "change": WHY[:100], "score": 4} for name in CRITERIA},
+    "criteria": {
+        name: {"evidence": WHY[:90], "change": WHY[:100], "score": 4} for name in CRITERIA
+    },
     "done": False,
     "score": 4,
 }
@@ -37,7 +39,13 @@ def completion(text):
             "object": "chat.completion",
             "created": 1,
             "model": "loopback",
-            "choices": [{"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}],
+            "choices": [
+                {
+                    "index": 0,
+                    "message": {"role": "assistant", "content": text},
+                    "finish_reason": "stop",
+                }
+            ],
             "usage": {"prompt_tokens": 1536, "completion_tokens": 256, "total_tokens": 1792},
         }
     ).encode()
@@ -49,7 +57,9 @@ COMPLETION = completion(json.dumps(VERDICT))
 async def serve(latency):
     loop = asyncio.get_running_loop()
     tally = Tally()
-    server = await loop.create_server(lambda: Judge(tally, latency, 0), "127.0.0.1", 0, backlog=4096)
+    server = await loop.create_server(
+        lambda: Judge(tally, latency, 0), "127.0.0.1", 0, backlog=4096
+    )
     host, port = server.sockets[0].getsockname()
     print(f"http://{host}:{port}", flush=True)
     await loop.run_in_executor(None, sys.stdin.read)
@@ -57,7 +67,9 @@ async def serve(latency):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--latency", type=float, default=0.05, help="seconds until an answer arrives")
+    parser.add_argument(
+        "--latency", type=float, default=0.05, help="seconds until an answer arrives"
+    )
     asyncio.run(serve(parser.parse_args().latency))
 
 

@@ -37,7 +37,11 @@ def figure_rows(figures):
         ["calls", figures.calls or "-", ""],
         ["most in flight", figures.most_in_flight or "-", ""],
         ["calls asked again", figures.again if figures.calls else "-", ""],
-        ["... whose answers must have been in the journal", figures.needless if figures.calls else "-", "0"],
+        [
+            "... whose answers must have been in the journal",
+            figures.needless if figures.calls else "-",
+            "0",
+        ],
         ["seconds", f"{figures.seconds:.0f}", ""],
     ]
 
@@ -57,19 +61,39 @@ def arguments():
     parser.add_argument("--rows", type=int, default=2000)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0, help="seed of the moments of the kills")
-    parser.add_argument("--in-flight", type=int, default=32, help="maximum calls in flight; few, so that answers are read at once")
-    parser.add_argument("--latency", type=float, default=0.03, help="seconds until an answer arrives, plus or minus half")
     parser.add_argument(
-        "--server", metavar="URL", help="an endpoint of your own (without /v1) that gives equal answers to equal requests"
+        "--in-flight",
+        type=int,
+        default=32,
+        help="maximum calls in flight; few, so that answers are read at once",
+    )
+    parser.add_argument(
+        "--latency",
+        type=float,
+        default=0.03,
+        help="seconds until an answer arrives, plus or minus half",
+    )
+    parser.add_argument(
+        "--server",
+        metavar="URL",
+        help="an endpoint of your own (without /v1) that gives equal answers to equal requests",
     )
     parser.add_argument("--json", metavar="FILE", help="write the figures to FILE")
-    parser.add_argument("options", nargs="*", metavar="OPTIONS", help="after --: options of `redraft batch`")
+    parser.add_argument(
+        "options", nargs="*", metavar="OPTIONS", help="after --: options of `redraft batch`"
+    )
     return parser.parse_args()
 
 
 def main():
     given = arguments()
-    options = ["--initial-in-flight", given.in_flight, "--max-in-flight", given.in_flight, *given.options]
+    options = [
+        "--initial-in-flight",
+        given.in_flight,
+        "--max-in-flight",
+        given.in_flight,
+        *given.options,
+    ]
     with TemporaryDirectory() as folder:
         server = (
             nullcontext(ForeignServer(given.server))
@@ -78,7 +102,9 @@ def main():
         )
         with server as at:
             say = lambda text: print(text, file=sys.stderr)  # noqa: E731
-            figures = killed_run(Path(folder), given.rows, given.kills, at, seed=given.seed, options=options, say=say)
+            figures = killed_run(
+                Path(folder), given.rows, given.kills, at, seed=given.seed, options=options, say=say
+            )
     table(["", "found", "must be"], [[str(cell) for cell in line] for line in figure_rows(figures)])
     write(given.json, figures.as_data())
     sys.exit(not all_met(figures))

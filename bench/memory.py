@@ -23,17 +23,37 @@ from tables import goal, table, write
 
 MEMORY_GOAL = 1.1  # times the memory of the smallest size
 GRADED_GOAL, AGAIN_GOAL = 400, 45  # seconds for a million rows, at the speed of the largest size
-RUNS = {"graded": ("seconds", "peak_mb"), "again": ("again_s", "again_peak_mb"), "rewritten": ("rewritten_s", "rewritten_peak_mb")}
-HEADER = ["rows", "rows/s", *(f"{run}, {figure}" for run in RUNS for figure in ("s", "peak MB", "x")), "journal MB"]
-ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}  # modules are compiled once
-SENTENCE = "It follows from the notes that the river was moved twice, and that nobody wrote down why. "
+RUNS = {
+    "graded": ("seconds", "peak_mb"),
+    "again": ("again_s", "again_peak_mb"),
+    "rewritten": ("rewritten_s", "rewritten_peak_mb"),
+}
+HEADER = [
+    "rows",
+    "rows/s",
+    *(f"{run}, {figure}" for run in RUNS for figure in ("s", "peak MB", "x")),
+    "journal MB",
+]
+ENVIRONMENT = {
+    name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
+}  # modules are compiled once
+SENTENCE = (
+    "It follows from the notes that the river was moved twice, and that nobody wrote down why. "
+)
 
 
 def write_rows(path, n):
     with path.open("w") as file:
         for i in range(n):
             file.write(
-                json.dumps({"id": f"row-{i}", "prompt": f"What do we know of case {i}?", "response": SENTENCE * (1 + i % 8)}) + "\n"
+                json.dumps(
+                    {
+                        "id": f"row-{i}",
+                        "prompt": f"What do we know of case {i}?",
+                        "response": SENTENCE * (1 + i % 8),
+                    }
+                )
+                + "\n"
             )
 
 
@@ -55,7 +75,9 @@ def run(source, output, options):
     ]
     began = time.perf_counter()
     arguments = [str(part) for part in command]
-    process = subprocess.Popen(arguments, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        arguments, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
     errors = process.stderr.read()
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
@@ -87,16 +109,32 @@ def measure(folder, n, options):
 def row(found, least):
     cells = [str(found["rows"]), f"{found['rows'] / found['seconds']:.0f}"]
     for seconds, peak_mb in RUNS.values():
-        cells += [f"{found[seconds]:.1f}", f"{found[peak_mb]:.0f}", f"{found[peak_mb] / least[peak_mb]:.2f}"]
+        cells += [
+            f"{found[seconds]:.1f}",
+            f"{found[peak_mb]:.0f}",
+            f"{found[peak_mb] / least[peak_mb]:.2f}",
+        ]
     return [*cells, f"{found['journal_mb']:.0f}"]
 
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rows", type=int, action="append", help="a size (repeatable; default: 10,000 and 1,000,000)")
-    parser.add_argument("--in", dest="folder", metavar="FOLDER", help="folder for temporary files (a few GB for a million rows)")
+    parser.add_argument(
+        "--rows",
+        type=int,
+        action="append",
+        help="a size (repeatable; default: 10,000 and 1,000,000)",
+    )
+    parser.add_argument(
+        "--in",
+        dest="folder",
+        metavar="FOLDER",
+        help="folder for temporary files (a few GB for a million rows)",
+    )
     parser.add_argument("--json", metavar="FILE", help="write the figures to FILE")
-    parser.add_argument("options", nargs="*", metavar="OPTIONS", help="after --: options of `redraft batch`")
+    parser.add_argument(
+        "options", nargs="*", metavar="OPTIONS", help="after --: options of `redraft batch`"
+    )
     given = parser.parse_args()
     given.rows = sorted(given.rows or [10_000, 1_000_000])
     return given
@@ -105,11 +143,25 @@ def arguments():
 def show_goals(found):
     """Print the goals for the largest size."""
     largest, millions = found[-1], found[-1]["rows"] / 1e6
-    for what, seconds, most in (("graded", largest["seconds"], GRADED_GOAL), ("found finished", largest["again_s"], AGAIN_GOAL)):
-        goal(f"a million rows {what} in {most} s", f"{seconds / millions:.0f} s", met=seconds / millions <= most)
+    for what, seconds, most in (
+        ("graded", largest["seconds"], GRADED_GOAL),
+        ("found finished", largest["again_s"], AGAIN_GOAL),
+    ):
+        goal(
+            f"a million rows {what} in {most} s",
+            f"{seconds / millions:.0f} s",
+            met=seconds / millions <= most,
+        )
     if len(found) > 1:
-        for when, name in (("graded", "peak_mb"), ("found finished", "again_peak_mb"), ("rewritten", "rewritten_peak_mb")):
-            ratio, what = largest[name] / found[0][name], f"memory when {when}, within {MEMORY_GOAL:g}x of the smallest size"
+        for when, name in (
+            ("graded", "peak_mb"),
+            ("found finished", "again_peak_mb"),
+            ("rewritten", "rewritten_peak_mb"),
+        ):
+            ratio, what = (
+                largest[name] / found[0][name],
+                f"memory when {when}, within {MEMORY_GOAL:g}x of the smallest size",
+            )
             goal(what, f"{ratio:.2f}x", met=ratio <= MEMORY_GOAL)
 
 

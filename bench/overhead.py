@@ -41,7 +41,12 @@ HEADER = ["", "CPU ms/call", "x bare", "(from - to)", "calls", "most in flight",
 @contextmanager
 def server():
     """Run an endpoint for the duration of the block; yield its address."""
-    process = subprocess.Popen([sys.executable, HERE / "server.py"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, HERE / "server.py"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     try:
         yield process.stdout.readline().strip()
     finally:
@@ -60,8 +65,19 @@ def contenders(peers):
 
 def run(python, script, url, given):
     """Return the figures of one contender. End the benchmark if the server's count of calls differs from the contender's."""
-    command = [python, HERE / "contenders" / script, "--url", url, "--calls", given.calls, "--in-flight", given.in_flight]
-    done = subprocess.run([str(part) for part in command], check=False, capture_output=True, text=True)
+    command = [
+        python,
+        HERE / "contenders" / script,
+        "--url",
+        url,
+        "--calls",
+        given.calls,
+        "--in-flight",
+        given.in_flight,
+    ]
+    done = subprocess.run(
+        [str(part) for part in command], check=False, capture_output=True, text=True
+    )
     if done.returncode:
         sys.exit(f"{script} failed:\n{done.stderr[-3000:]}")
     figures = json.loads(done.stdout.splitlines()[-1])
@@ -89,16 +105,30 @@ def cpu(run):
 
 def row(name, s):
     spread = f"({min(s['ratios']):.2f} - {max(s['ratios']):.2f})"
-    shown = [f"{s['cpu_ms_per_call']:.3f}", f"{s['ratio']:.2f}", spread, s["calls"], s["most_in_flight"], f"{s['calls_per_s']:.0f}"]
+    shown = [
+        f"{s['cpu_ms_per_call']:.3f}",
+        f"{s['ratio']:.2f}",
+        spread,
+        s["calls"],
+        s["most_in_flight"],
+        f"{s['calls_per_s']:.0f}",
+    ]
     return [name, *map(str, shown)]
 
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--calls", type=int, default=2048, help="calls of each contender in each round (a multiple of 4)")
+    parser.add_argument(
+        "--calls",
+        type=int,
+        default=2048,
+        help="calls of each contender in each round (a multiple of 4)",
+    )
     parser.add_argument("--in-flight", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--peers", metavar="DIR", help="folder with the environments that bench/peers.sh created")
+    parser.add_argument(
+        "--peers", metavar="DIR", help="folder with the environments that bench/peers.sh created"
+    )
     parser.add_argument("--json", metavar="FILE", help="write the figures to FILE")
     given = parser.parse_args()
     if given.calls < 4 or given.calls % 4 or given.in_flight < 1 or given.rounds < 1:
@@ -117,7 +147,9 @@ def main():
                 runs[name].append(run(python, script, url, given))
     results = {name: summary(own, runs[BARE]) for name, own in runs.items()}
 
-    print(f"{given.calls} calls, up to {given.in_flight} in flight, 4 KB asked, 2 KB answered after 50 ms; {given.rounds} rounds\n")
+    print(
+        f"{given.calls} calls, up to {given.in_flight} in flight, 4 KB asked, 2 KB answered after 50 ms; {given.rounds} rounds\n"
+    )
     table(HEADER, [row(name, s) for name, s in results.items()])
     print()
     for name, most in GOALS.items():
@@ -127,8 +159,15 @@ def main():
         print(f"note: {note}")
     missing = [name for name, _ in PEERS.values() if name not in field]
     if missing:
-        print(f"not measured: {', '.join(missing)}. `sh bench/peers.sh DIR`, then --peers DIR, adds them.")
-    settings = {"calls": given.calls, "in_flight": given.in_flight, "rounds": given.rounds, "goals": GOALS}
+        print(
+            f"not measured: {', '.join(missing)}. `sh bench/peers.sh DIR`, then --peers DIR, adds them."
+        )
+    settings = {
+        "calls": given.calls,
+        "in_flight": given.in_flight,
+        "rounds": given.rounds,
+        "goals": GOALS,
+    }
     write(given.json, {**settings, "results": results})
 
 

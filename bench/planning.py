@@ -51,8 +51,22 @@ def records(chance, n, scores):
     for i in range(n):
         parent = chance.randrange(i) if i and chance.random() < 2 / 3 else None
         role = "generate" if parent is None else "refine"
-        yield Candidate(i, f"answer {i}: " + "word " * chance.randrange(50, 300), parent, "model", role, usage=ONE_CALL)
-        yield Feedback(chance.choice(scores), "too long", ("be brief",), candidate=i, grader="judge", usage=ONE_CALL)
+        yield Candidate(
+            i,
+            f"answer {i}: " + "word " * chance.randrange(50, 300),
+            parent,
+            "model",
+            role,
+            usage=ONE_CALL,
+        )
+        yield Feedback(
+            chance.choice(scores),
+            "too long",
+            ("be brief",),
+            candidate=i,
+            grader="judge",
+            usage=ONE_CALL,
+        )
 
 
 def make_trace(chance, n, judge, scores):
@@ -98,10 +112,20 @@ def main():
     gc.disable()
     took = measure(given)
     gc.enable()
-    figures = {name: {"median_ms": median(ms), "p90_ms": quantiles(ms, n=10)[-1]} for name, ms in took.items()}
-    print(f"planning one step at {given.candidates} candidates, {given.traces} traces; goal: {GOAL:g} ms\n")
+    figures = {
+        name: {"median_ms": median(ms), "p90_ms": quantiles(ms, n=10)[-1]}
+        for name, ms in took.items()
+    }
+    print(
+        f"planning one step at {given.candidates} candidates, {given.traces} traces; goal: {GOAL:g} ms\n"
+    )
     rows = [
-        [name, f"{f['median_ms']:.3f}", f"{f['p90_ms']:.3f}", "met" if f["median_ms"] <= GOAL else "missed"]
+        [
+            name,
+            f"{f['median_ms']:.3f}",
+            f"{f['p90_ms']:.3f}",
+            "met" if f["median_ms"] <= GOAL else "missed",
+        ]
         for name, f in figures.items()
     ]
     table(["", "CPU ms, median", "p90", "goal"], rows)

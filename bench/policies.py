@@ -55,7 +55,9 @@ def show_part(points, calls):
     """Print a table for each world and number of calls, or with every setting if there are none; return the figures."""
     found = {}
     for world, policies in points.items():
-        lines = {f"at {n:g} calls": at_each(policies, n) for n in calls} or {"every setting": as_they_come(policies)}
+        lines = {f"at {n:g} calls": at_each(policies, n) for n in calls} or {
+            "every setting": as_they_come(policies)
+        }
         for what, mixes in lines.items():
             rows = {name: mix.summary() for name, mix in mixes}
             found.setdefault(world, {})[what] = rows
@@ -83,28 +85,49 @@ def whole(text):
 def call_numbers(text):
     numbers = [int(part) for part in text.split(",")]
     if not all(1 <= number <= MOST_CALLS for number in numbers):
-        raise argparse.ArgumentTypeError(f"must be whole numbers from 1 to {MOST_CALLS}, separated by commas, got {text}")
+        raise argparse.ArgumentTypeError(
+            f"must be whole numbers from 1 to {MOST_CALLS}, separated by commas, got {text}"
+        )
     return numbers
 
 
 def arguments(words=None):
     parser = argparse.ArgumentParser(
-        description=__doc__.partition("\n")[0], epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=__doc__.partition("\n")[0],
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "file", nargs="?", default=HERE / "worlds.toml", metavar="WORLDS.toml", help="the worlds (default: bench/worlds.toml)"
+        "file",
+        nargs="?",
+        default=HERE / "worlds.toml",
+        metavar="WORLDS.toml",
+        help="the worlds (default: bench/worlds.toml)",
     )
     parser.add_argument("--worlds", metavar="A,B", help="only these worlds of the file")
     parser.add_argument(
-        "--policies", metavar="X", action="append", help='only policies whose name matches, such as "Adaptive*"; may be repeated'
+        "--policies",
+        metavar="X",
+        action="append",
+        help='only policies whose name matches, such as "Adaptive*"; may be repeated',
     )
     parser.add_argument(
-        "--calls", metavar="N,M", type=call_numbers, default=(), help="only what policies make of so many calls a task"
+        "--calls",
+        metavar="N,M",
+        type=call_numbers,
+        default=(),
+        help="only what policies make of so many calls a task",
     )
-    parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same figures (0)")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="the same seed gives the same figures (0)"
+    )
     parser.add_argument("--tasks", type=whole, default=TASKS, help=f"tasks in each world ({TASKS})")
     parser.add_argument("--json", metavar="FILE", help="write all figures to FILE")
-    parser.add_argument("--docs", metavar="FOLDER", help="write frontier.svg and the tables in adaptive.md in FOLDER")
+    parser.add_argument(
+        "--docs",
+        metavar="FOLDER",
+        help="write frontier.svg and the tables in adaptive.md in FOLDER",
+    )
     given = parser.parse_args(words)
     try:
         given.worlds = choose(read(given.file), given.worlds)
@@ -112,7 +135,9 @@ def arguments(words=None):
         parser.error(str(error))
     for pattern in given.policies or ():
         if not any(fnmatchcase(name, pattern) for name in all_names()):
-            parser.error(f"--policies: no policy matches {pattern!r:.60}; there are {'; '.join(all_names())}")
+            parser.error(
+                f"--policies: no policy matches {pattern!r:.60}; there are {'; '.join(all_names())}"
+            )
     if given.docs and (given.policies or given.calls):
         parser.error("--docs needs all policies: it cannot be combined with --policies or --calls")
     return given
@@ -123,7 +148,9 @@ def choose(worlds, names):
     by_name = {world.name: world for world in worlds}
     wanted = by_name if names is None else [name.strip() for name in names.split(",")]
     if unknown := [name for name in wanted if name not in by_name]:
-        raise BadWorldError(f"--worlds: there is no world {unknown[0]!r:.40}; there are {', '.join(by_name)}")
+        raise BadWorldError(
+            f"--worlds: there is no world {unknown[0]!r:.40}; there are {', '.join(by_name)}"
+        )
     return [by_name[name] for name in wanted]
 
 
@@ -134,11 +161,19 @@ def chooser(patterns):
 
 def main():
     given, began = arguments(), time.perf_counter()
-    points, priors = play_all(given.worlds, given.seed, given.tasks, chooser(given.policies), given.calls)
-    shown = show_part(points, given.calls) if given.policies or given.calls else show_all(points, given, priors)
+    points, priors = play_all(
+        given.worlds, given.seed, given.tasks, chooser(given.policies), given.calls
+    )
+    shown = (
+        show_part(points, given.calls)
+        if given.policies or given.calls
+        else show_all(points, given, priors)
+    )
     spent = os.times()
     cpu = spent.user + spent.children_user
-    print(f"\n{given.tasks} tasks a world, {time.perf_counter() - began:.0f} seconds, {cpu:.0f} of CPU")
+    print(
+        f"\n{given.tasks} tasks a world, {time.perf_counter() - began:.0f} seconds, {cpu:.0f} of CPU"
+    )
     write(given.json, plain({"seed": given.seed, "tasks": given.tasks, "priors": priors, **shown}))
 
 

@@ -61,7 +61,9 @@ def valid(verdicts, seed):
     rng, counts = random.Random(seed), {}
     for _ in range(verdicts):
         kind, result = malformed.of_valid(rng)
-        counts.setdefault(kind, Counter())[{True: "read", False: "unreadable", None: "otherwise"}[result]] += 1
+        counts.setdefault(kind, Counter())[
+            {True: "read", False: "unreadable", None: "otherwise"}[result]
+        ] += 1
     return {kind: dict(found) for kind, found in sorted(counts.items())}
 
 
@@ -69,13 +71,18 @@ def other_checkout(folder, each, seed):
     """Return the same figures for another checkout."""
     command = [sys.executable, __file__, "--forms", str(each), "--seed", str(seed), "--only-forms"]
     paths = {"PYTHONPATH": str(Path(folder, "src").resolve())}
-    return json.loads(subprocess.run(command, env=os.environ | paths, stdout=subprocess.PIPE, check=True).stdout)
+    return json.loads(
+        subprocess.run(command, env=os.environ | paths, stdout=subprocess.PIPE, check=True).stdout
+    )
 
 
 def sizes():
     """Measure the CPU milliseconds for each hostile answer, by size; the best of three."""
     return {
-        name: [1000 * min(_seconds(malformed.hostile_answer(name, n)) for _ in range(3)) for n in SIZES] for name in malformed.NAMES
+        name: [
+            1000 * min(_seconds(malformed.hostile_answer(name, n)) for _ in range(3)) for n in SIZES
+        ]
+        for name in malformed.NAMES
     }
 
 
@@ -105,10 +112,17 @@ def main():
         print(json.dumps(by_form))
         return 0
     before = other_checkout(given.before, given.forms, given.seed) if given.before else {}
-    counts, by_size, by_kind = fuzz(given.answers, given.seed), sizes(), valid(given.valid, given.seed)
+    counts, by_size, by_kind = (
+        fuzz(given.answers, given.seed),
+        sizes(),
+        valid(given.valid, given.seed),
+    )
     report(counts, by_form, before, by_size, by_kind)
     if given.json:
-        write(given.json, dict(counts=counts, forms=by_form, before=before, sizes=by_size, valid=by_kind))
+        write(
+            given.json,
+            dict(counts=counts, forms=by_form, before=before, sizes=by_size, valid=by_kind),
+        )
     otherwise = sum(found["otherwise"] for found in by_form.values())
     slow = counts["slow"] + sum(max(times) > 1000 * SLOW for times in by_size.values())
     unread = sum(n for found in by_kind.values() for result, n in found.items() if result != "read")
@@ -119,17 +133,30 @@ def report(counts, by_form, before, by_size, by_kind):
     print(f"{counts['answers']} malformed verdicts\n")
     must = {"read": "", "unreadable": "", "made up": "0", "slow": "0"}
     rows = [[what, str(counts.get(what, 0)), wanted] for what, wanted in must.items()]
-    table(["", "found", "must be"], [*rows, ["longest, CPU ms", f"{counts['longest_ms']:.1f}", "100"]])
-    print("\nvalid verdicts in loose forms: how many are read at the first ask, and how many as another verdict\n")
-    totals = {"all": {key: sum(found.get(key, 0) for found in by_kind.values()) for key in ("read", "unreadable", "otherwise")}}
+    table(
+        ["", "found", "must be"], [*rows, ["longest, CPU ms", f"{counts['longest_ms']:.1f}", "100"]]
+    )
+    print(
+        "\nvalid verdicts in loose forms: how many are read at the first ask, and how many as another verdict\n"
+    )
+    totals = {
+        "all": {
+            key: sum(found.get(key, 0) for found in by_kind.values())
+            for key in ("read", "unreadable", "otherwise")
+        }
+    }
     rows = [[kind, *_shares(found)] for kind, found in (by_kind | totals).items()]
     table(["", "verdicts", "read", "as another"], rows)
-    print("\nverdicts that are wrong in form alone: how many can be read, and how many were read as another verdict\n")
+    print(
+        "\nverdicts that are wrong in form alone: how many can be read, and how many were read as another verdict\n"
+    )
     rows = [[form, *_shown(found), *_shown(before.get(form))] for form, found in by_form.items()]
     table(["", "read", "as another", "before", "as another"], rows)
     print("\nhostile answers that take longest: CPU ms by characters\n")
     slowest = sorted(by_size.items(), key=lambda found: -max(found[1]))[:12]
-    table(["", *map(str, SIZES)], [[name, *(f"{ms:.1f}" for ms in times)] for name, times in slowest])
+    table(
+        ["", *map(str, SIZES)], [[name, *(f"{ms:.1f}" for ms in times)] for name, times in slowest]
+    )
 
 
 def _shares(found):

@@ -29,9 +29,22 @@ from typing import Any, TypeAlias
 
 from tables import table, write
 
-T_975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)  # quantiles of Student's t, for 1 to 10 or more
+T_975 = (
+    12.706,
+    4.303,
+    3.182,
+    2.776,
+    2.571,
+    2.447,
+    2.365,
+    2.306,
+    2.262,
+    2.228,
+)  # quantiles of Student's t, for 1 to 10 or more
 BATCH, TWO_PROCESSES = "redraft batch", "redraft batch --processes 2"  # contenders of batch.py
-ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}  # modules are compiled once
+ENVIRONMENT = {
+    name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
+}  # modules are compiled once
 HEADER = ["", "A", "B", "B / A", "95 % interval", ""]
 
 
@@ -90,7 +103,9 @@ class Benchmark:
 
 BENCHMARKS = {
     "overhead": Benchmark(("--calls", "1024", "--rounds", "1"), overhead),
-    "batch": Benchmark(("--rows", "1500", "--rounds", "1", "--only", BATCH, "--only", TWO_PROCESSES), batch),
+    "batch": Benchmark(
+        ("--rows", "1500", "--rounds", "1", "--only", BATCH, "--only", TWO_PROCESSES), batch
+    ),
     "planning": Benchmark(("--traces", "150"), planning),
     "scaling": Benchmark(("--rounds", "1"), scaling),
     "startup": Benchmark(("--runs", "20"), startup),
@@ -101,15 +116,21 @@ BENCHMARKS = {
 
 def check_out(repository: Path, revision: str, folder: Path) -> Path:
     """Write a revision's files into `folder` and return the interpreter of an environment that imports its sources."""
-    packed = subprocess.run(["git", "-C", str(repository), "archive", revision], check=False, capture_output=True)
+    packed = subprocess.run(
+        ["git", "-C", str(repository), "archive", revision], check=False, capture_output=True
+    )
     if packed.returncode:
         raise SystemExit(f"{revision}: {packed.stderr.decode(errors='replace').strip()}")
     with tarfile.open(fileobj=BytesIO(packed.stdout)) as archive:
-        archive.extractall(folder / "tree")  # of our own repository; Python before 3.11.4 has no filters
+        archive.extractall(
+            folder / "tree"
+        )  # of our own repository; Python before 3.11.4 has no filters
     venv.create(folder / "env", with_pip=False, symlinks=os.name != "nt")
     libraries = [path for path in sys.path if path.endswith("site-packages")]
     (installed,) = (folder / "env").glob("[Ll]ib/**/site-packages")
-    (installed / "revision.pth").write_text("\n".join([str(folder / "tree" / "src"), *libraries]) + "\n")
+    (installed / "revision.pth").write_text(
+        "\n".join([str(folder / "tree" / "src"), *libraries]) + "\n"
+    )
     return next((folder / "env").glob("[bS]*/python*")).with_name("python")
 
 
@@ -123,9 +144,13 @@ def run(name: str, folder: Path, python: Path) -> dict[str, float]:
     benchmark, output = BENCHMARKS[name], folder / "figures.json"
     output.unlink(missing_ok=True)
     command = [str(python), str(script_of(name, folder)), *benchmark.options, "--json", str(output)]
-    ended = subprocess.run(command, cwd=folder / "tree", env=ENVIRONMENT, check=False, capture_output=True, text=True)
+    ended = subprocess.run(
+        command, cwd=folder / "tree", env=ENVIRONMENT, check=False, capture_output=True, text=True
+    )
     if not output.exists():
-        raise RuntimeError(f"{name}.py wrote no figures (exit code {ended.returncode}):\n{ended.stderr[-2000:]}")
+        raise RuntimeError(
+            f"{name}.py wrote no figures (exit code {ended.returncode}):\n{ended.stderr[-2000:]}"
+        )
     return dict(benchmark.figures(json.loads(output.read_text())))
 
 
@@ -154,11 +179,21 @@ def compare(a: list[float], b: list[float], limit: float) -> dict[str, Any]:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("revisions", nargs=2, metavar="REV", help="git revisions; the first is the baseline")
-    parser.add_argument("--pairs", type=int, default=6, help="runs of each benchmark for each revision (at least 2)")
-    parser.add_argument("--only", action="append", choices=BENCHMARKS, help="only this benchmark (repeatable)")
-    parser.add_argument("--limit", type=float, default=1.05, help="highest ratio that does not count as slower")
-    parser.add_argument("--repository", type=Path, default=Path(__file__).parent.parent, help=argparse.SUPPRESS)
+    parser.add_argument(
+        "revisions", nargs=2, metavar="REV", help="git revisions; the first is the baseline"
+    )
+    parser.add_argument(
+        "--pairs", type=int, default=6, help="runs of each benchmark for each revision (at least 2)"
+    )
+    parser.add_argument(
+        "--only", action="append", choices=BENCHMARKS, help="only this benchmark (repeatable)"
+    )
+    parser.add_argument(
+        "--limit", type=float, default=1.05, help="highest ratio that does not count as slower"
+    )
+    parser.add_argument(
+        "--repository", type=Path, default=Path(__file__).parent.parent, help=argparse.SUPPRESS
+    )
     parser.add_argument("--json", metavar="FILE", help="write the figures to FILE")
     given = parser.parse_args()
     if given.pairs < 2 or given.limit <= 0:
@@ -180,7 +215,9 @@ def in_both(given: argparse.Namespace, places: list[tuple[Path, Path]]) -> list[
     return [name for name in names if name not in missing]
 
 
-def measure(given: argparse.Namespace, places: list[tuple[Path, Path]]) -> dict[str, list[list[float]]]:
+def measure(
+    given: argparse.Namespace, places: list[tuple[Path, Path]]
+) -> dict[str, list[list[float]]]:
     """Return the figures by name: one value for each pair, for A and for B."""
     figures: dict[str, list[list[float]]] = defaultdict(lambda: [[], []])
     names = in_both(given, places)
@@ -188,7 +225,10 @@ def measure(given: argparse.Namespace, places: list[tuple[Path, Path]]) -> dict[
         order = (0, 1) if pair % 2 == 0 else (1, 0)
         for benchmark in names:
             for which in order:
-                print(f"pair {pair + 1} of {given.pairs}: {benchmark}, {given.revisions[which]} ...", file=sys.stderr)
+                print(
+                    f"pair {pair + 1} of {given.pairs}: {benchmark}, {given.revisions[which]} ...",
+                    file=sys.stderr,
+                )
                 for name, value in run(benchmark, *places[which]).items():
                     figures[name][which].append(value)
     return figures
@@ -200,24 +240,46 @@ def main() -> int:
         folders = [Path(temporary, name) for name in "AB"]
         for folder in folders:
             folder.mkdir()
-        places = [(folder, check_out(given.repository, rev, folder)) for folder, rev in zip(folders, given.revisions, strict=True)]
+        places = [
+            (folder, check_out(given.repository, rev, folder))
+            for folder, rev in zip(folders, given.revisions, strict=True)
+        ]
         try:
             figures = measure(given, places)
         except (RuntimeError, KeyError) as error:
             print(f"a benchmark could not be run: {error}", file=sys.stderr)
             return 2
     missing = [name for name, (a, b) in figures.items() if len(a) != len(b)]
-    results = {name: compare(a, b, given.limit) for name, (a, b) in figures.items() if name not in missing}
+    results = {
+        name: compare(a, b, given.limit) for name, (a, b) in figures.items() if name not in missing
+    }
 
-    print(f"A: {given.revisions[0]}, B: {given.revisions[1]}; {given.pairs} pairs, in the order A B B A; limit {given.limit:g}\n")
+    print(
+        f"A: {given.revisions[0]}, B: {given.revisions[1]}; {given.pairs} pairs, in the order A B B A; limit {given.limit:g}\n"
+    )
     rows = [
-        [name, f"{r['a']:.4g}", f"{r['b']:.4g}", f"{r['ratio']:.3f}", f"{r['low']:.3f} - {r['high']:.3f}", "slower" * r["slower"]]
+        [
+            name,
+            f"{r['a']:.4g}",
+            f"{r['b']:.4g}",
+            f"{r['ratio']:.3f}",
+            f"{r['low']:.3f} - {r['high']:.3f}",
+            "slower" * r["slower"],
+        ]
         for name, r in results.items()
     ]
     table(HEADER, rows)
     for name in missing:
         print(f"not compared: only one of the two revisions has the figure {name!r}")
-    write(given.json, {"revisions": given.revisions, "pairs": given.pairs, "limit": given.limit, "results": results})
+    write(
+        given.json,
+        {
+            "revisions": given.revisions,
+            "pairs": given.pairs,
+            "limit": given.limit,
+            "results": results,
+        },
+    )
     return 1 if any(r["slower"] for r in results.values()) else 0
 
 

@@ -92,7 +92,11 @@ def reviews(row):
     texts = []
     for step in row["steps"]:
         seen = None if step["judge_score"] is None else (step["judge_score"] - 1) / 4
-        texts.append(RecordedText(step["response"], seen, 0.0 if no_rewrite(step["response"], row["prompt"]) else seen))
+        texts.append(
+            RecordedText(
+                step["response"], seen, 0.0 if no_rewrite(step["response"], row["prompt"]) else seen
+            )
+        )
     return Chain(str(row["record_id"]), row["prompt"], tuple(texts))
 
 
@@ -122,7 +126,10 @@ def words_of(text):
 def code(row):
     """Return a chain of programs. The tests that the model wrote are the same for all of them."""
     texts = [
-        RecordedText(s["solution"], pass_share(s["self_test_feedback"]), float(s["verdict"] == "passed")) for s in row["steps"]
+        RecordedText(
+            s["solution"], pass_share(s["self_test_feedback"]), float(s["verdict"] == "passed")
+        )
+        for s in row["steps"]
     ]
     return Chain(row["task_id"], row["task_id"], tuple(texts))
 
@@ -148,7 +155,9 @@ def load_chains(folder):
                 if rows and sign in rows[0]:
                     sources[name] = [chain(row) for row in rows if row["steps"]]
         except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
-            raise UnreadableRecordError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
+            raise UnreadableRecordError(
+                f"{path} cannot be read: {type(error).__name__}: {error}"
+            ) from error
     if not sources:
         raise UnreadableRecordError(f"there are no recorded traces that are known here in {folder}")
     return sources
@@ -183,7 +192,10 @@ def at(chain, i, refinements):
 def policies(chains):
     """Return all policies by name. Priors are learned from chains of other topics, replayed with the shipped priors."""
     learned_priors = [
-        fit_priors((observe(replay_plan(c, plan_for(c))) for c in chains if half(c) != side), SHIPPED) for side in (0, 1)
+        fit_priors(
+            (observe(replay_plan(c, plan_for(c))) for c in chains if half(c) != side), SHIPPED
+        )
+        for side in (0, 1)
     ]
     return {
         "first answer": first,
@@ -191,7 +203,9 @@ def policies(chains):
         "best seen": best_seen,
         "SelfRefine": lambda chain: replay_result(chain, plan_for(chain, noise_aware=False)),
         "Adaptive": lambda chain: replay_result(chain, plan_for(chain)),
-        "Adaptive, learned": lambda chain: replay_result(chain, plan_for(chain, learned_priors[half(chain)])),
+        "Adaptive, learned": lambda chain: replay_result(
+            chain, plan_for(chain, learned_priors[half(chain)])
+        ),
     }
 
 
@@ -209,12 +223,16 @@ def replay_result(chain, plan):
     trace = replay_plan(chain, plan)
     missing = Counter(failure.role for failure in trace.failures.values())
     answer, cut, reason = chain.texts[trace.best.id], missing["refine"], trace.outcome.reason.value
-    return ReplayResult(answer, trace.score, trace.iterations + cut, missing["grade"], bool(cut), reason)
+    return ReplayResult(
+        answer, trace.score, trace.iterations + cut, missing["grade"], bool(cut), reason
+    )
 
 
 def replay_plan(chain, plan):
     """Replay a plan on a record; return its result."""
-    return asyncio.run(run_to_end(Trace(Task(chain.prompt), (JUDGE,)), plan, recorded_performer(chain)))
+    return asyncio.run(
+        run_to_end(Trace(Task(chain.prompt), (JUDGE,)), plan, recorded_performer(chain))
+    )
 
 
 async def run_to_end(trace, plan, perform):
@@ -232,9 +250,16 @@ def recorded_performer(chain):
             case Generate(id=0):
                 return Candidate(0, chain.texts[0].text, by="record", role="generate", usage=CALL)
             case Refine(id=id, parent=parent) if follows(chain, id, parent):
-                return Candidate(id, chain.texts[id].text, parent, by="record", role="refine", usage=CALL)
+                return Candidate(
+                    id, chain.texts[id].text, parent, by="record", role="refine", usage=CALL
+                )
             case Grade(repeat=0, candidate=candidate):
-                return Feedback(chain.texts[candidate.id].seen, candidate=candidate.id, grader=step.grader, usage=CALL)
+                return Feedback(
+                    chain.texts[candidate.id].seen,
+                    candidate=candidate.id,
+                    grader=step.grader,
+                    usage=CALL,
+                )
             case Stop():
                 return step.outcome
         return Failure(step.slot, step.role, "NotRecorded", "this step is not on record")
@@ -254,25 +279,47 @@ def compare(name, chains):
     """Compute the figures of all policies on all chains, and on those in which no plan left the record."""
     ends = {policy: [end(chain) for chain in chains] for policy, end in policies(chains).items()}
     yield name, compute_figures(chains, ends)
-    on_record = [c.texts[0].seen is not None and not any(results[i].cut for results in ends.values()) for i, c in enumerate(chains)]
+    on_record = [
+        c.texts[0].seen is not None and not any(results[i].cut for results in ends.values())
+        for i, c in enumerate(chains)
+    ]
     if not all(on_record):
         kept = {policy: list(compress(results, on_record)) for policy, results in ends.items()}
-        yield f"{name}, on record throughout", compute_figures(list(compress(chains, on_record)), kept)
+        yield (
+            f"{name}, on record throughout",
+            compute_figures(list(compress(chains, on_record)), kept),
+        )
 
 
 def compute_figures(chains, ends):
     """Compute the figures of all policies. Truth is compared on the chains in which that of every answer is known."""
-    known = [i for i in range(len(chains)) if all(results[i].answer.truth is not None for results in ends.values())]
+    known = [
+        i
+        for i in range(len(chains))
+        if all(results[i].answer.truth is not None for results in ends.values())
+    ]
     topics = [chains[i].topic for i in known]
     truths = {name: [results[i].answer.truth for i in known] for name, results in ends.items()}
     figures = {}
     for name, results in ends.items():
-        reported = [(results[i].score, results[i].answer.truth) for i in known if results[i].score is not None]
+        reported = [
+            (results[i].score, results[i].answer.truth)
+            for i in known
+            if results[i].score is not None
+        ]
         figures[name] = {
             "truth": mean(truths[name], topics),
-            **{f"over {rival}": lead(truths[name], truths[rival], topics) for rival in ("last answer", "best seen")},
-            "reported - truth": fmean(score - truth for score, truth in reported) if reported else None,
-            "false success": sum((end.answer.seen or 0) >= TARGET > end.answer.truth for end in (results[i] for i in known)),
+            **{
+                f"over {rival}": lead(truths[name], truths[rival], topics)
+                for rival in ("last answer", "best seen")
+            },
+            "reported - truth": fmean(score - truth for score, truth in reported)
+            if reported
+            else None,
+            "false success": sum(
+                (end.answer.seen or 0) >= TARGET > end.answer.truth
+                for end in (results[i] for i in known)
+            ),
             "refinements": fmean(end.refinements for end in results) if results else None,
             "repeats in vain": sum(end.repeats for end in results),
             "cut off": sum(end.cut for end in results),
@@ -294,11 +341,17 @@ def mean(values, topics):
 def lead(ours, theirs, topics):
     """Return by how much the truth of the answers is higher, and in how many chains it is higher or lower."""
     leads = [a - b for a, b in zip(ours, theirs, strict=True)]
-    return leads and {**mean(leads, topics), "better": sum(x > 0 for x in leads), "worse": sum(x < 0 for x in leads)}
+    return leads and {
+        **mean(leads, topics),
+        "better": sum(x > 0 for x in leads),
+        "worse": sum(x < 0 for x in leads),
+    }
 
 
 def report(name, measures):
-    print(f"{name}: {measures['chains']} recorded chains; truth known of every answer in {measures['compared']}\n")
+    print(
+        f"{name}: {measures['chains']} recorded chains; truth known of every answer in {measures['compared']}\n"
+    )
     header = [
         "",
         "truth",
@@ -320,11 +373,20 @@ def line(policy, figures):
     cells = [policy, shown(figures["truth"])]
     for rival in ("last answer", "best seen"):
         over = figures[f"over {rival}"]
-        cells += ["", ""] if rival == policy or not over else [shown(over, "+"), f"{over['better']}/{over['worse']}"]
+        cells += (
+            ["", ""]
+            if rival == policy or not over
+            else [shown(over, "+"), f"{over['better']}/{over['worse']}"]
+        )
     honest = figures["reported - truth"]
     cells += ["" if honest is None else f"{honest:+.3f}", str(figures["false success"])]
     taken = figures["refinements"]
-    return [*cells, "" if taken is None else f"{taken:.2f}", str(figures["repeats in vain"]), str(figures["cut off"])]
+    return [
+        *cells,
+        "" if taken is None else f"{taken:.2f}",
+        str(figures["repeats in vain"]),
+        str(figures["cut off"]),
+    ]
 
 
 def shown(value, sign=""):
@@ -332,7 +394,9 @@ def shown(value, sign=""):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     given = parser.parse_args()

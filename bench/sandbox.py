@@ -48,7 +48,13 @@ def run_program(sandbox, runner):
         execution = process.wait()
         times.append(perf_counter())
     start, calls, end = (after - before for before, after in pairwise(times))
-    return {"start": start, "call": calls / CALLS, "end": end, "cpu": execution.cpu_seconds, "memory": execution.memory_bytes}
+    return {
+        "start": start,
+        "call": calls / CALLS,
+        "end": end,
+        "cpu": execution.cpu_seconds,
+        "memory": execution.memory_bytes,
+    }
 
 
 def measure(sandbox, runner, programs, threads):
@@ -75,7 +81,9 @@ def bare(programs, threads):
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--programs", type=int, default=200, help="programs for each tier")
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="programs at once")
+    parser.add_argument(
+        "--threads", type=int, default=len(os.sched_getaffinity(0)), help="programs at once"
+    )
     parser.add_argument("--tier", action="append", metavar="TIER", help="a tier; may be repeated")
     parser.add_argument("--json", metavar="FILE", help="write the figures to FILE")
     return parser.parse_args()
@@ -96,16 +104,32 @@ def main():
     interpreters = bare(given.programs, given.threads)
 
     print(f"{given.programs} programs, {given.threads} at once\n")
-    rows = [[tier, *(shown(f[key], scale) for key, scale in COLUMNS.items())] for tier, f in figures.items()]
+    rows = [
+        [tier, *(shown(f[key], scale) for key, scale in COLUMNS.items())]
+        for tier, f in figures.items()
+    ]
     table(HEADER, [*rows, ["bare python", f"{interpreters:.1f}", *[""] * (len(HEADER) - 2)]])
     met = {tier: f["programs_per_second"] >= GOAL for tier, f in figures.items()}
     write(
         given.json,
-        {"programs": given.programs, "threads": given.threads, "tiers": figures, "bare_per_second": interpreters, "met": met},
+        {
+            "programs": given.programs,
+            "threads": given.threads,
+            "tiers": figures,
+            "bare_per_second": interpreters,
+            "met": met,
+        },
     )
 
 
-COLUMNS = {"programs_per_second": 1, "start": 1000, "call": 1000, "end": 1000, "cpu": 1000, "memory": 1 / 2**20}
+COLUMNS = {
+    "programs_per_second": 1,
+    "start": 1000,
+    "call": 1000,
+    "end": 1000,
+    "cpu": 1000,
+    "memory": 1 / 2**20,
+}
 
 
 def shown(value, scale):

@@ -60,7 +60,9 @@ def version_score(text):
 
 def refine(plan, kilobytes, graders, judge=None):
     """Return the coroutine of a loop. Every answer is different."""
-    return redraft.refine(text(kilobytes), ScriptedModel(answers(kilobytes)), graders, judge, plan=plan, editor=False)
+    return redraft.refine(
+        text(kilobytes), ScriptedModel(answers(kilobytes)), graders, judge, plan=plan, editor=False
+    )
 
 
 def refinements(candidates, n_graders=1, kilobytes=1):
@@ -138,7 +140,9 @@ def arguments():
     given = parser.parse_args()
     given.names = [name for name in LOOPS if (given.only or "") in name]
     if not given.names or given.rounds < 1:
-        parser.error(f"--rounds must be at least 1, and --only a part of one of: {', '.join(LOOPS)}")
+        parser.error(
+            f"--rounds must be at least 1, and --only a part of one of: {', '.join(LOOPS)}"
+        )
     return given
 
 
@@ -153,7 +157,9 @@ def main():
         table([name, *map(str, sizes), "exponent"], rows_of(unit, result))
         print()
     missed = [name for name, result in results.items() if result["exponent"] > GOAL]
-    print(f"goal: exponents of at most {GOAL:g}: {'missed by ' + ', '.join(missed) if missed else 'met'}")
+    print(
+        f"goal: exponents of at most {GOAL:g}: {'missed by ' + ', '.join(missed) if missed else 'met'}"
+    )
     write(given.json, {"rounds": given.rounds, "goal": GOAL, "results": results})
     sys.exit(bool(missed))
 

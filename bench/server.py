@@ -73,14 +73,20 @@ class Endpoint(asyncio.Protocol):
             self.send(head, json.dumps(asdict(self.tally)).encode())
             return
         self.tally.begin()
-        asyncio.get_running_loop().call_later(self.latency, self.answer, head, requested_fields(body))
+        asyncio.get_running_loop().call_later(
+            self.latency, self.answer, head, requested_fields(body)
+        )
 
     def answer(self, head, fields):
         self.tally.end()
         self.send(head, completion(self.size, fields).replace(NUMBER, b"%09d" % self.tally.calls))
 
     def send(self, head, body):
-        self.transport.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        self.transport.write(
+            b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+            % len(body)
+            + body
+        )
         if CLOSE.search(head):
             self.transport.close()
 
@@ -98,14 +104,22 @@ def completion(size, fields):
     if fields:
         each = text[: size // len(fields)]
         values = {b"advice": json.dumps({"self": each}), b"completed": ""}
-        text = "\n\n".join(f"[[ ## {name.decode()} ## ]]\n{values.get(name, each)}" for name in fields)
+        text = "\n\n".join(
+            f"[[ ## {name.decode()} ## ]]\n{values.get(name, each)}" for name in fields
+        )
     return json.dumps(
         {
             "id": "chatcmpl-1",
             "object": "chat.completion",
             "created": 1,
             "model": "loopback",
-            "choices": [{"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}],
+            "choices": [
+                {
+                    "index": 0,
+                    "message": {"role": "assistant", "content": text},
+                    "finish_reason": "stop",
+                }
+            ],
             "usage": {"prompt_tokens": 1024, "completion_tokens": 512, "total_tokens": 1536},
         }
     ).encode()
@@ -114,7 +128,9 @@ def completion(size, fields):
 async def serve(latency, size):
     loop = asyncio.get_running_loop()
     tally = Tally()
-    server = await loop.create_server(lambda: Endpoint(tally, latency, size), "127.0.0.1", 0, backlog=4096)
+    server = await loop.create_server(
+        lambda: Endpoint(tally, latency, size), "127.0.0.1", 0, backlog=4096
+    )
     host, port = server.sockets[0].getsockname()
     print(f"http://{host}:{port}", flush=True)
     await loop.run_in_executor(None, sys.stdin.read)
@@ -122,7 +138,9 @@ async def serve(latency, size):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--latency", type=float, default=0.05, help="seconds until an answer arrives")
+    parser.add_argument(
+        "--latency", type=float, default=0.05, help="seconds until an answer arrives"
+    )
     parser.add_argument("--answer-bytes", type=int, default=2048, help="length of an answer")
     given = parser.parse_args()
     asyncio.run(serve(given.latency, given.answer_bytes))

@@ -22,7 +22,9 @@ SCRIPT = Path(sys.executable).with_name("redraft")
 REDRAFT = [SCRIPT] if SCRIPT.exists() else [sys.executable, "-m", "redraft"]
 BARE, AIOHTTP = "python", "import aiohttp"
 LOADED, USED = "redraft.refine, HTTP client", "first answer, HTTP client"
-ANSWER = "redraft.refine_sync('Name a colour.', redraft.ScriptedModel(['blue']), lambda answer: 1.0)"
+ANSWER = (
+    "redraft.refine_sync('Name a colour.', redraft.ScriptedModel(['blue']), lambda answer: 1.0)"
+)
 PROGRAMS = {
     BARE: "pass",
     AIOHTTP: "import aiohttp",
@@ -33,17 +35,29 @@ PROGRAMS = {
 }
 COMMANDS = {
     **{name: [sys.executable, "-c", program] for name, program in PROGRAMS.items()},
-    **{" ".join(["redraft", *options]): [*REDRAFT, *options] for options in (["--help"], ["run", "--help"], ["runs", "--help"])},
+    **{
+        " ".join(["redraft", *options]): [*REDRAFT, *options]
+        for options in (["--help"], ["run", "--help"], ["runs", "--help"])
+    },
 }
-GOALS = {"import redraft": 20, "redraft --help": 100, "redraft run --help": 600, "redraft runs --help": 600}  # ms over Python
+GOALS = {
+    "import redraft": 20,
+    "redraft --help": 100,
+    "redraft run --help": 600,
+    "redraft runs --help": 600,
+}  # ms over Python
 RATIO_GOALS = {LOADED: 1.3, USED: 1.3}  # CPU time over Python, compared with that of aiohttp
-ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+ENVIRONMENT = {
+    name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
+}
 
 
 def start(command):
     """Return the milliseconds that a command takes, and those of CPU time."""
     began, cpu_before = perf_counter(), cpu_of_children()
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ENVIRONMENT)
+    subprocess.run(
+        command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ENVIRONMENT
+    )
     return 1000 * (perf_counter() - began), 1000 * (cpu_of_children() - cpu_before)
 
 
@@ -54,7 +68,9 @@ def cpu_of_children():
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--runs", type=int, default=31, help="processes for each figure (at least 20)")
+    parser.add_argument(
+        "--runs", type=int, default=31, help="processes for each figure (at least 20)"
+    )
     parser.add_argument("--json", metavar="FILE", help="write the figures to FILE")
     given = parser.parse_args()
     if given.runs < 20:
@@ -75,9 +91,13 @@ def main():
     given = arguments()
     for command in COMMANDS.values():
         start(command)
-    rounds = [{name: start(command) for name, command in COMMANDS.items()} for _ in range(given.runs)]
+    rounds = [
+        {name: start(command) for name, command in COMMANDS.items()} for _ in range(given.runs)
+    ]
     wall, cpu = ({name: median(r[name][i] for r in rounds) for name in COMMANDS} for i in (0, 1))
-    over, cpu_over = ({name: median(r[name][i] - r[BARE][i] for r in rounds) for name in COMMANDS} for i in (0, 1))
+    over, cpu_over = (
+        {name: median(r[name][i] - r[BARE][i] for r in rounds) for name in COMMANDS} for i in (0, 1)
+    )
     ratio = {name: cpu_over[name] / cpu_over[AIOHTTP] for name in PROGRAMS if name != BARE}
     goals = {name: goal_of(name, over[name], ratio.get(name)) for name in COMMANDS}
 
@@ -96,8 +116,23 @@ def main():
     ]
     table(["", "wall ms", "over python", "CPU ms", "over python", "x aiohttp", "goal", ""], shown)
     met = {name: verdict == "met" for name, (_, verdict) in goals.items() if verdict}
-    figures = {"wall_ms": wall, "over_python_ms": over, "cpu_ms": cpu, "cpu_over_python_ms": cpu_over, "x_aiohttp": ratio}
-    write(given.json, {"runs": given.runs, **figures, "goals_ms": GOALS, "goals_x_aiohttp": RATIO_GOALS, "met": met})
+    figures = {
+        "wall_ms": wall,
+        "over_python_ms": over,
+        "cpu_ms": cpu,
+        "cpu_over_python_ms": cpu_over,
+        "x_aiohttp": ratio,
+    }
+    write(
+        given.json,
+        {
+            "runs": given.runs,
+            **figures,
+            "goals_ms": GOALS,
+            "goals_x_aiohttp": RATIO_GOALS,
+            "met": met,
+        },
+    )
 
 
 if __name__ == "__main__":

@@ -13,7 +13,8 @@ def table(header, rows):
     widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
     for line in lines:
         first, *others = (
-            cell.rjust(width) if i else cell.ljust(width) for i, (cell, width) in enumerate(zip(line, widths, strict=True))
+            cell.rjust(width) if i else cell.ljust(width)
+            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
         )
         print("  ".join([first, *others]).rstrip())
 
@@ -26,5 +27,9 @@ def goal(what, figure, *, met):
 def write(path, figures):
     """Write the figures and a description of the machine as JSON. Do nothing without a path."""
     if path:
-        on = {"python": platform.python_version(), "system": platform.system(), "machine": platform.machine()}
+        on = {
+            "python": platform.python_version(),
+            "system": platform.system(),
+            "machine": platform.machine(),
+        }
         Path(path).write_text(json.dumps({"measured_on": on, **figures}, indent=2) + "\n")

@@ -45,7 +45,11 @@ class Row:
 
     @property
     def difference(self):
-        known = [value for value in (self.reference, self.ours) if value is not None and math.isfinite(value)]
+        known = [
+            value
+            for value in (self.reference, self.ours)
+            if value is not None and math.isfinite(value)
+        ]
         return abs(known[0] - known[1]) if len(known) == 2 else math.inf if known else 0.0
 
     @property
@@ -59,14 +63,21 @@ class Note(Row):
 
 def compare(data, subject, reference, ours, digits=6):
     """Return a row for each figure that both have."""
-    return [Row(data, subject, name, reference[name], ours[name], digits) for name in ours if name in reference]
+    return [
+        Row(data, subject, name, reference[name], ours[name], digits)
+        for name in ours
+        if name in reference
+    ]
 
 
 def not_compared(data, subject, reference, compared):
     """Return the figures of a reference that were not computed again, so that no omission is silent."""
     numbers = {name: value for name, value in reference.items() if type(value) in {int, float}}
     missing = numbers.keys() - {row.measure for row in compared}
-    return [Note(data, subject, f"{name} (not computed)", numbers[name], None) for name in sorted(missing)]
+    return [
+        Note(data, subject, f"{name} (not computed)", numbers[name], None)
+        for name in sorted(missing)
+    ]
 
 
 # --- reading --------------------------------------------------------------------------------------------------------
@@ -79,7 +90,11 @@ def rows(path):
 
 def read_matching(folder, pattern):
     """Return the rows of all files that match a pattern, compressed or not."""
-    return [row for path in sorted([*folder.glob(pattern), *folder.glob(f"{pattern}.gz")]) for row in rows(path)]
+    return [
+        row
+        for path in sorted([*folder.glob(pattern), *folder.glob(f"{pattern}.gz")])
+        for row in rows(path)
+    ]
 
 
 def references(folder):
@@ -122,10 +137,15 @@ def llmbar(folder):
     """Compute accuracy, agreement of the orders and kappas of every judge and strategy from the raw outputs."""
     pairs = {row["id"]: row for row in read_matching(folder, "pairs*.jsonl")}
     winners = defaultdict(dict)
-    outputs, ratings = read_matching(folder, "judge_comparisons*.jsonl"), read_matching(folder, "judge_ratings*.jsonl")
+    outputs, ratings = (
+        read_matching(folder, "judge_comparisons*.jsonl"),
+        read_matching(folder, "judge_ratings*.jsonl"),
+    )
     for row in outputs:
         side = winner(row["completion"], llmbar_format(row["judge"], row["strategy"]))
-        winners[row["judge"], row["strategy"], row["id"]][row["order"]] = flip(side) if row["order"] == "BA" else side
+        winners[row["judge"], row["strategy"], row["id"]][row["order"]] = (
+            flip(side) if row["order"] == "BA" else side
+        )
     for row in ratings:
         winners[row["judge"], row["strategy"], row["id"]].update(rated_winners(row))
     out = [*reader_rows(outputs, pairs), *rating_rows(ratings, winners)]
@@ -135,7 +155,9 @@ def llmbar(folder):
             for id, row in pairs.items()
             if row["subset"] == reference["subset"]
         ]
-        out += run_rows(reference, [(row["label"], each.get("AB"), each.get("BA")) for row, each in run if each])
+        out += run_rows(
+            reference, [(row["label"], each.get("AB"), each.get("BA")) for row, each in run if each]
+        )
     return out
 
 
@@ -143,22 +165,34 @@ def llmbar_format(judge, strategy):
     """Return the format of LLMBar's own configuration: by sentence if it asks for reasons first, else by line."""
     if strategy == "Swap":  # two prompts in turn, one of each kind
         return "llmbar"
-    return "llmbar_sentence" if strategy == "Swap_CoT" or (strategy == "CoT" and judge != "PaLM2") else "llmbar_line"
+    return (
+        "llmbar_sentence"
+        if strategy == "Swap_CoT" or (strategy == "CoT" and judge != "PaLM2")
+        else "llmbar_line"
+    )
 
 
 def rated_winners(row):
     """LLMBar's rule: a tie is 2 when asked AB and 1 when asked BA, and a score that cannot be read gives 1 and 2."""
-    first, second = (read_verdict(row[f"score_{n}_raw"].strip(), "bare_number@0-100") for n in (1, 2))
+    first, second = (
+        read_verdict(row[f"score_{n}_raw"].strip(), "bare_number@0-100") for n in (1, 2)
+    )
     if not first or not second or not (first.excerpt + second.excerpt).isdigit():
         return {"AB": 1, "BA": 2}
-    return {"AB": 1 if first.score > second.score else 2, "BA": 2 if second.score > first.score else 1}
+    return {
+        "AB": 1 if first.score > second.score else 2,
+        "BA": 2 if second.score > first.score else 1,
+    }
 
 
 def run_rows(reference, run):
     """Compare one judge and strategy on one subset with the official figures and with those that others recomputed."""
     subject = " ".join(str(reference[key]) for key in ("subset", "judge", "strategy"))
     gold, ab, ba = ([row[i] for row in run] for i in range(3))
-    forth, back = share(g == w for g, w in zip(gold, ab, strict=True)), share(g == w for g, w in zip(gold, ba, strict=True))
+    forth, back = (
+        share(g == w for g, w in zip(gold, ab, strict=True)),
+        share(g == w for g, w in zip(gold, ba, strict=True)),
+    )
     ours = {
         "n": len(run),
         "acc_AB": forth,
@@ -172,7 +206,11 @@ def run_rows(reference, run):
         "null_winners": sum(w is None for w in [*ab, *ba]),
     }
     official = reference.get("official_statistics") or {}
-    percent = {key: float(text.split("=")[-1].strip(" %")) / 100 for key, text in official.items() if isinstance(text, str)}
+    percent = {
+        key: float(text.split("=")[-1].strip(" %")) / 100
+        for key, text in official.items()
+        if isinstance(text, str)
+    }
     names = {
         "correct_False": "acc_AB",
         "correct_True": "acc_BA",
@@ -182,10 +220,17 @@ def run_rows(reference, run):
     }
     theirs = {f"official {key}": percent[key] for key in names if key in percent}
     if not ours["null_winners"] and "kappa_agreement" in official:
-        theirs["official kappa_agreement"], names["kappa_agreement"] = official["kappa_agreement"], "kappa_orders"
+        theirs["official kappa_agreement"], names["kappa_agreement"] = (
+            official["kappa_agreement"],
+            "kappa_orders",
+        )
     again = {f"official {key}": ours[name] for key, name in names.items()}
     out = compare("LLMBar", subject, reference, ours)
-    return [*out, *compare("LLMBar", subject, theirs, again, EXACT), *not_compared("LLMBar", subject, reference, out)]
+    return [
+        *out,
+        *compare("LLMBar", subject, theirs, again, EXACT),
+        *not_compared("LLMBar", subject, reference, out),
+    ]
 
 
 def reader_rows(outputs, pairs):
@@ -193,21 +238,35 @@ def reader_rows(outputs, pairs):
     counts = defaultdict(Counter)
     for row in outputs:
         wanted = row["winner"] and int(row["winner"])
-        for name, form in (("its own format", llmbar_format(row["judge"], row["strategy"])), ("format llmbar", "llmbar")):
+        for name, form in (
+            ("its own format", llmbar_format(row["judge"], row["strategy"])),
+            ("format llmbar", "llmbar"),
+        ):
             side = winner(row["completion"], form)
             count = counts[pairs[row["id"]]["subset"], name]
             count.update(
-                n=1, equal=(flip(side) if row["order"] == "BA" else side) == wanted, null=side is None, theirs=wanted is None
+                n=1,
+                equal=(flip(side) if row["order"] == "BA" else side) == wanted,
+                null=side is None,
+                theirs=wanted is None,
             )
-    return [row for (subset, name), count in sorted(counts.items()) for row in reader_row(subset, name, count)]
+    return [
+        row
+        for (subset, name), count in sorted(counts.items())
+        for row in reader_row(subset, name, count)
+    ]
 
 
 def reader_row(subset, name, count):
     if name == "its own format":
-        yield Row("LLMBar", f"{subset}, {name}", "recorded winners read", count["n"], count["equal"], 0)
+        yield Row(
+            "LLMBar", f"{subset}, {name}", "recorded winners read", count["n"], count["equal"], 0
+        )
         yield Row("LLMBar", f"{subset}, {name}", "unreadable", count["theirs"], count["null"], 0)
     else:
-        yield Note("LLMBar", f"{subset}, {name}", "recorded winners read", count["n"], count["equal"], 0)
+        yield Note(
+            "LLMBar", f"{subset}, {name}", "recorded winners read", count["n"], count["equal"], 0
+        )
         yield Note("LLMBar", f"{subset}, {name}", "unreadable", count["theirs"], count["null"], 0)
 
 
@@ -216,7 +275,11 @@ def rating_rows(ratings, winners):
     for row in ratings:
         for order, side in winners[row["judge"], row["strategy"], row["id"]].items():
             hits.update(n=1, equal=str(side) == row[f"winner_{order}"])
-    return [Row("LLMBar", "pointwise ratings", "recorded winners read", hits["n"], hits["equal"], 0)] if hits else []
+    return (
+        [Row("LLMBar", "pointwise ratings", "recorded winners read", hits["n"], hits["equal"], 0)]
+        if hits
+        else []
+    )
 
 
 def judgebench(folder):
@@ -228,15 +291,37 @@ def judgebench(folder):
         side = preferred_side(row)
         games[judge][row["pair_id"]][row["order"]] = flip(side) if row["order"] == "BA" else side
         hits[judge].update(n=1, equal=side == DECISIONS.get(row["decision"]))
-    out = [Row("JudgeBench", judge[1], "recorded decisions read", count["n"], count["equal"], 0) for judge, count in hits.items()]
+    out = [
+        Row("JudgeBench", judge[1], "recorded decisions read", count["n"], count["equal"], 0)
+        for judge, count in hits.items()
+    ]
     for reference in read_matching(folder, "reference_stats*.jsonl"):
-        named = dict(part.split("=", 1) for part in reference["file"].removesuffix(".jsonl").split(",") if "=" in part)
+        named = dict(
+            part.split("=", 1)
+            for part in reference["file"].removesuffix(".jsonl").split(",")
+            if "=" in part
+        )
         model = plain(named["judge_model"])
-        judges = [judge for judge in games if plain(judge[1]).endswith(model) or model.endswith(plain(judge[1]))]
+        judges = [
+            judge
+            for judge in games
+            if plain(judge[1]).endswith(model) or model.endswith(plain(judge[1]))
+        ]
         for judge in judges:
-            out += game_rows(reference, judge[1], [(pairs[id], both) for id, both in games[judge].items()])
+            out += game_rows(
+                reference, judge[1], [(pairs[id], both) for id, both in games[judge].items()]
+            )
         if not judges:
-            out.append(Row("JudgeBench", named["judge_model"], "its outputs are not here", reference["n"], None, 0))
+            out.append(
+                Row(
+                    "JudgeBench",
+                    named["judge_model"],
+                    "its outputs are not here",
+                    reference["n"],
+                    None,
+                    0,
+                )
+            )
     return out
 
 
@@ -259,17 +344,26 @@ def game_rows(reference, judge, games):
     subsets = defaultdict(list)
     for pair, both in games:
         label = DECISIONS[pair["label"]]
-        right, wrong = (sum(side == wanted for side in both.values()) for wanted in (label, flip(label)))
-        for subset in (*(name for name in reference["two_game_pct"] if pair["source"].startswith(name)), "overall"):
+        right, wrong = (
+            sum(side == wanted for side in both.values()) for wanted in (label, flip(label))
+        )
+        for subset in (
+            *(name for name in reference["two_game_pct"] if pair["source"].startswith(name)),
+            "overall",
+        ):
             subsets[subset].append(right > wrong)
     two = {f"two games, {name}": 100 * share(hits) for name, hits in subsets.items()}
     published = {f"two games, {name}": value for name, value in reference["two_game_pct"].items()}
     ours = {
         "n": len(games),
-        "first_game_pct": 100 * share(both.get("AB") == DECISIONS[pair["label"]] for pair, both in games),
+        "first_game_pct": 100
+        * share(both.get("AB") == DECISIONS[pair["label"]] for pair, both in games),
         "order_consistent": sum(both.get("AB") == both.get("BA") for _, both in games),
     }
-    out = [*compare("JudgeBench", judge, published, two, 2), *compare("JudgeBench", judge, reference, ours, 2)]
+    out = [
+        *compare("JudgeBench", judge, published, two, 2),
+        *compare("JudgeBench", judge, reference, ours, 2),
+    ]
     return [*out, *not_compared("JudgeBench", judge, {**reference, **published}, out)]
 
 
@@ -277,19 +371,33 @@ def pandalm(folder):
     """Compute the agreement of three people, and of two judges with their majority; unreadable as wrong, as a tie, left out."""
     data, reference = read_matching(folder, "pairs*.jsonl"), references(folder)
     people = list(zip(*(row["annotators"] for row in data), strict=True))
-    ours = {"n": len(data), "krippendorff_alpha_nominal": measures.krippendorff_alpha([row["annotators"] for row in data])}
+    ours = {
+        "n": len(data),
+        "krippendorff_alpha_nominal": measures.krippendorff_alpha(
+            [row["annotators"] for row in data]
+        ),
+    }
     for a, b in combinations(range(len(people)), 2):
         ours[f"cohen_kappa_{a + 1}_{b + 1}"] = measures.cohen_kappa(people[a], people[b])
-    out, truth = compare("PandaLM", "three people", reference, ours), [row["majority"] for row in data]
+    out, truth = (
+        compare("PandaLM", "three people", reference, ours),
+        [row["majority"] for row in data],
+    )
     out += not_compared("PandaLM", "three people", reference, out)
     whole = len(data) == WHOLE_PANDALM
     if whole:
         out += compare(
-            "PandaLM", "three people", PUBLISHED["people"], {**ours, **{f"label {k}": v for k, v in Counter(truth).items()}}, 2
+            "PandaLM",
+            "three people",
+            PUBLISHED["people"],
+            {**ours, **{f"label {k}": v for k, v in Counter(truth).items()}},
+            2,
         )
     for judge, numbers in reference.items():
         if isinstance(numbers, dict) and data and f"{judge}_raw" in data[0]:
-            out += panda_rows(judge, numbers, data, truth, PUBLISHED.get(judge, {}) if whole else {})
+            out += panda_rows(
+                judge, numbers, data, truth, PUBLISHED.get(judge, {}) if whole else {}
+            )
     return out
 
 
@@ -315,7 +423,10 @@ PUBLISHED = {
 
 
 def panda_rows(judge, numbers, data, truth, published):
-    winners = [winner({0: "Tie"}.get(raw, str(raw)), "pandalm") for raw in (row[f"{judge}_raw"] for row in data)]
+    winners = [
+        winner({0: "Tie"}.get(raw, str(raw)), "pandalm")
+        for raw in (row[f"{judge}_raw"] for row in data)
+    ]
     tied = [0 if side is None else side for side in winners]
     known = [(true, side) for true, side in zip(truth, winners, strict=True) if side is not None]
     ours = {
@@ -338,7 +449,11 @@ def panda_rows(judge, numbers, data, truth, published):
         sum(side == row[f"{judge}_verdict"] for side, row in zip(winners, data, strict=True)),
         0,
     )
-    shown = [Note("PandaLM", judge, name, None, value) for name, value in three.items() if name not in published]
+    shown = [
+        Note("PandaLM", judge, name, None, value)
+        for name, value in three.items()
+        if name not in published
+    ]
     out = compare("PandaLM", judge, numbers, ours)
     out += not_compared("PandaLM", judge, numbers, out)
     return [recorded, *out, *compare("PandaLM", judge, published, three, 4), *shown]
@@ -352,7 +467,9 @@ def unieval(folder):
         if not data:
             out.append(Note("UniEval", name, "its rows are not here", None, None))
         for dimension, reference in dimensions.items() if data else ():
-            people, scores = ([row[side].get(dimension) for row in data] for side in ("scores", "predict_scores"))
+            people, scores = (
+                [row[side].get(dimension) for row in data] for side in ("scores", "predict_scores")
+            )
             ours = {
                 "n": len(both_known(people, scores)),
                 "pearson": measures.pearson(people, scores),
@@ -373,9 +490,18 @@ def multi_rater(folder):
         for metric, reference in json.loads(path.read_text(encoding="utf-8")).items():
             rated = [row["ratings"] for row in data if row["metric"] == metric]
             ours = {"items": len(rated), "max_raters": max(map(len, rated), default=0)}
-            ours |= {f"alpha_{level}": measures.krippendorff_alpha(rated, level) for level in ("ordinal", "interval")}
+            ours |= {
+                f"alpha_{level}": measures.krippendorff_alpha(rated, level)
+                for level in ("ordinal", "interval")
+            }
             here = compare("JUDGE-BENCH", f"{name} {metric}", reference, ours)
-            here += compare("JUDGE-BENCH", f"{name} {metric}", reference, {"published_alpha_ordinal": ours["alpha_ordinal"]}, EXACT)
+            here += compare(
+                "JUDGE-BENCH",
+                f"{name} {metric}",
+                reference,
+                {"published_alpha_ordinal": ours["alpha_ordinal"]},
+                EXACT,
+            )
             out += [*here, *not_compared("JUDGE-BENCH", f"{name} {metric}", reference, here)]
     return out
 
@@ -393,7 +519,11 @@ COVERAGE = {
 def summhay(folder):
     """Compare the coverage by six graders with people's: correlation, exact agreement, bias, and agreement on the bullet."""
     data = read_matching(folder, "summaries*.jsonl")
-    return [row for judge, reference in references(folder).items() for row in summhay_rows(judge, reference, data)]
+    return [
+        row
+        for judge, reference in references(folder).items()
+        for row in summhay_rows(judge, reference, data)
+    ]
 
 
 def summhay_rows(judge, reference, data):
@@ -403,10 +533,15 @@ def summhay_rows(judge, reference, data):
         if (theirs := by_insight(row, judge)) is not None
         for people in row["human"]
     ]
-    covered = [(COVERAGE[people["coverage"]], COVERAGE.get(grader["coverage"]) if grader else None) for people, grader in both]
+    covered = [
+        (COVERAGE[people["coverage"]], COVERAGE.get(grader["coverage"]) if grader else None)
+        for people, grader in both
+    ]
     truth, predicted = ([pair[side] for pair in covered] for side in (0, 1))
     linked = [(people["candidate_id"], grader["bullet_id"]) for people, grader in both if grader]
-    linked = [(int(a), int(b) - 1) for a, b in linked if str(a).isdigit() and str(b).isdigit()]  # 0-based and 1-based
+    linked = [
+        (int(a), int(b) - 1) for a, b in linked if str(a).isdigit() and str(b).isdigit()
+    ]  # 0-based and 1-based
     known = [(t, s) for t, s in covered if s is not None]
     ours = {
         "summaries": sum(by_insight(row, judge) is not None for row in data),
@@ -422,7 +557,11 @@ def summhay_rows(judge, reference, data):
 
 
 def by_insight(row, judge):
-    return {each["insight_id"]: each for each in row["judges"][judge]} if judge in row["judges"] else None
+    return (
+        {each["insight_id"]: each for each in row["judges"][judge]}
+        if judge in row["judges"]
+        else None
+    )
 
 
 def gpt4_pointwise(folder):
@@ -439,7 +578,9 @@ def gpt4_pointwise(folder):
         "range_ge_2": sum(max(looks) - min(looks) >= 2 for looks in grades),
         "mean_score": statistics.fmean(grade for looks in grades for grade in looks),
     }
-    values = {str(value): n for value, n in Counter(grade for looks in grades for grade in looks).items()}
+    values = {
+        str(value): n for value, n in Counter(grade for looks in grades for grade in looks).items()
+    }
     out = compare("GPT-4 pointwise", "three scores", reference, ours)
     return [
         *out,
@@ -451,7 +592,9 @@ def gpt4_pointwise(folder):
             reference.get("mean_by_model", {}),
             {k: statistics.fmean(v) for k, v in models.items()},
         ),
-        Note("GPT-4 pointwise", "three scores", "noise (sigma)", None, measures.noise_sigma(grades)),
+        Note(
+            "GPT-4 pointwise", "three scores", "noise (sigma)", None, measures.noise_sigma(grades)
+        ),
     ]
 
 
@@ -514,7 +657,11 @@ def find_data_sets(folder):
     """Find the data sets in a folder and its subfolders, by a field in the first row of each file."""
     out = {}
     for place in sorted([folder, *(each for each in folder.iterdir() if each.is_dir())]):
-        fields = {field for path in sorted([*place.glob("*.jsonl"), *place.glob("*.jsonl.gz")]) for field in next(rows(path), {})}
+        fields = {
+            field
+            for path in sorted([*place.glob("*.jsonl"), *place.glob("*.jsonl.gz")])
+            for field in next(rows(path), {})
+        }
         out.update({measure: place for sign, measure in SIGNS.items() if sign in fields})
     return out
 
@@ -525,14 +672,29 @@ def find_data_sets(folder):
 def report(console, compared):
     table = Table(title="References and our figures")
     for name in ("data", "of", "measure", "reference", "ours", "equal"):
-        table.add_column(name, justify="right" if name in {"reference", "ours"} else "left", no_wrap=True)
+        table.add_column(
+            name, justify="right" if name in {"reference", "ours"} else "left", no_wrap=True
+        )
     for row in compared:
-        table.add_row(row.data, row.subject, row.measure, shown(row.reference, row), shown(row.ours, row), mark(row))
+        table.add_row(
+            row.data,
+            row.subject,
+            row.measure,
+            shown(row.reference, row),
+            shown(row.ours, row),
+            mark(row),
+        )
     console.print(table)
 
 
 def shown(value, row):
-    return "-" if value is None else str(value) if isinstance(value, int) else f"{value:.{min(row.digits, 6)}f}"
+    return (
+        "-"
+        if value is None
+        else str(value)
+        if isinstance(value, int)
+        else f"{value:.{min(row.digits, 6)}f}"
+    )
 
 
 def mark(row):
@@ -547,7 +709,10 @@ def summary(compared):
         out[name] = {
             "references": len(with_reference),
             "equal": sum(row.equal for row in with_reference),
-            "largest difference": max((row.difference for row in with_reference if math.isfinite(row.difference)), default=None),
+            "largest difference": max(
+                (row.difference for row in with_reference if math.isfinite(row.difference)),
+                default=None,
+            ),
         }
     return out
 
@@ -558,32 +723,55 @@ def report_summary(console, compared):
         table.add_column(name, justify="left" if name == "data" else "right")
     for name, row in summary(compared).items():
         worst = row["largest difference"]
-        table.add_row(name, str(row["references"]), str(row["equal"]), "-" if worst is None else f"{worst:.1e}")
+        table.add_row(
+            name,
+            str(row["references"]),
+            str(row["equal"]),
+            "-" if worst is None else f"{worst:.1e}",
+        )
     console.print(table)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--brief", action="store_true", help="show only differences, figures without a reference, and the summary")
+    parser.add_argument(
+        "--brief",
+        action="store_true",
+        help="show only differences, figures without a reference, and the summary",
+    )
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     given = parser.parse_args()
     console, start = Console(width=None if sys.stdout.isatty() else 140), time.perf_counter()
     folders = find_data_sets(given.folder) if given.folder.is_dir() else {}
     if not folders:
         parser.error(f"there is no data set that is known here in {given.folder}")
-    compared = [row for measure in SIGNS.values() if measure in folders for row in measure(folders[measure])]
+    compared = [
+        row for measure in SIGNS.values() if measure in folders for row in measure(folders[measure])
+    ]
     seconds = time.perf_counter() - start
-    report(console, [row for row in compared if not given.brief or isinstance(row, Note) or not row.equal])
+    report(
+        console,
+        [row for row in compared if not given.brief or isinstance(row, Note) or not row.equal],
+    )
     report_summary(console, compared)
     for measure in SIGNS.values():
         if measure not in folders:
             console.print(f"{measure.__name__}: no such data here, left out")
     console.print(f"seconds: {seconds:.1f}")
     if given.json:
-        rows_as_data = [{**asdict(row), "equal": row.equal, "counts": not isinstance(row, Note)} for row in compared]
+        rows_as_data = [
+            {**asdict(row), "equal": row.equal, "counts": not isinstance(row, Note)}
+            for row in compared
+        ]
         given.json.write_text(
-            json.dumps({"summary": summary(compared), "rows": rows_as_data, "seconds": seconds}, indent=2) + "\n", encoding="utf-8"
+            json.dumps(
+                {"summary": summary(compared), "rows": rows_as_data, "seconds": seconds}, indent=2
+            )
+            + "\n",
+            encoding="utf-8",
         )
     sys.exit(any(not row.equal for row in compared if not isinstance(row, Note)))
 

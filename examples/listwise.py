@@ -12,13 +12,19 @@ from redraft.graders import Ranker
 
 
 async def main(model=None) -> redraft.Trace:
-    async for trace in redraft.stream("Suggest a name for a bakery on a boat.", model, Ranker(), max_iterations=3):
+    async for trace in redraft.stream(
+        "Suggest a name for a bakery on a boat.", model, Ranker(), max_iterations=3
+    ):
         match trace.records[-1]:
             case Comparison() as comparison:
                 print("feedback received:", comparison.reason, *comparison.actions, sep="\n  ")
                 print("best so far:", trace.best.text)
             case redraft.Candidate() as candidate:
-                print(f"response {candidate.id}, refined from {candidate.parent}:", candidate.text, sep="\n  ")
+                print(
+                    f"response {candidate.id}, refined from {candidate.parent}:",
+                    candidate.text,
+                    sep="\n  ",
+                )
             case Outcome() as outcome:
                 print("kept:", outcome.best, "because", outcome.note)
     return trace

@@ -25,7 +25,13 @@ How much does that help a beginner? An answer such as {"advice": "Water it."} he
 
 async def main(model=None) -> redraft.Result:
     result = await redraft.refine(redraft.Task(SAMPLE["query"], SAMPLE["response"]), model, helpful)
-    print("The judge gave", result.metadata["score_history"][0], "to the original, and", result.judge_score, "to this answer:")
+    print(
+        "The judge gave",
+        result.metadata["score_history"][0],
+        "to the original, and",
+        result.judge_score,
+        "to this answer:",
+    )
     print(result.value)
     print("Scores of a judge are noisy. The estimate from all of them is", result.score)
     print("with the 95 % interval", result.score_interval)

@@ -15,7 +15,14 @@ async def evaluate(text: str) -> float:
 
 
 async def main(model=None) -> redraft.Result:
-    result = await redraft.refine("Explain quantum entanglement.", model, evaluate, target_score=0.95, max_iterations=5, patience=3)
+    result = await redraft.refine(
+        "Explain quantum entanglement.",
+        model,
+        evaluate,
+        target_score=0.95,
+        max_iterations=5,
+        patience=3,
+    )
     print(result.value)
     print(result.score, result.metadata["iterations"], result.metadata["converged"])
     print(result.metadata["score_history"])

@@ -11,9 +11,15 @@ class CachedViews(Extension):
     """Replaces such methods by attributes while the source is read."""
 
     def on_function(self, *, func: Function, **_: Any) -> None:
-        if func.parent and any(str(decorator.value) == "cached_view" for decorator in func.decorators):
+        if func.parent and any(
+            str(decorator.value) == "cached_view" for decorator in func.decorators
+        ):
             attribute = Attribute(
-                func.name, lineno=func.lineno, endlineno=func.endlineno, annotation=func.returns, docstring=func.docstring
+                func.name,
+                lineno=func.lineno,
+                endlineno=func.endlineno,
+                annotation=func.returns,
+                docstring=func.docstring,
             )
             attribute.labels.add("property")
             func.parent.set_member(func.name, attribute)

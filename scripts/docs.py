@@ -45,14 +45,20 @@ def graders() -> Iterator[str]:
 
 def kinds() -> Iterator[str]:
     yield "| kind | what it requires | example |\n|---|---|---|"
-    yield from (f"| `{name}` | {cell(kind.help)} | `{cell(kind.example)}` |" for name, kind in KINDS.items())
+    yield from (
+        f"| `{name}` | {cell(kind.help)} | `{cell(kind.example)}` |" for name, kind in KINDS.items()
+    )
 
 
 def aliases() -> Iterator[str]:
     for library in LIBRARIES:
         yield f"\n## {library}\n\n| their name | grader here | note |\n|---|---|---|"
         for a in sorted((a for a in ALIASES if a.origin == library), key=lambda a: a.name):
-            spec, note = (f"`{a.spec}`", a.note) if a.spec else ("", f"not here, because {a.note}; nearest: `{a.nearest}`")
+            spec, note = (
+                (f"`{a.spec}`", a.note)
+                if a.spec
+                else ("", f"not here, because {a.note}; nearest: `{a.nearest}`")
+            )
             yield f"| `{a.name}` | {spec} | {cell(note)} |"
 
 
@@ -78,7 +84,11 @@ def rows(declaration: type) -> Iterator[str]:
     for f in fields(declaration):
         info, option = info_of(f), OPTIONS.get(f.name, "")
         meaning = f"{info.help} {info.detail}".strip()
-        kind = " | ".join(map(repr, info.kind.choices)) if isinstance(info.kind, Keyword) else str(f.type)
+        kind = (
+            " | ".join(map(repr, info.kind.choices))
+            if isinstance(info.kind, Keyword)
+            else str(f.type)
+        )
         yield f"| `{f.name}` | `{cell(kind)}` | `{f.default!r}` | {option and f'`{option}`'} | {cell(meaning)} |"
 
 
@@ -89,13 +99,20 @@ def option_names() -> dict[str, str]:
         for p in command.params:
             if isinstance(p, click.Option):
                 found.setdefault(str(p.name), "/".join([max(p.opts, key=len), *p.secondary_opts]))
-    names = [f.name for d in (OptionFields, BatchFields, EndpointLimits) for f in fields(d) if info_of(f).on_command_line]
+    names = [
+        f.name
+        for d in (OptionFields, BatchFields, EndpointLimits)
+        for f in fields(d)
+        if info_of(f).on_command_line
+    ]
     return {name: found[name] for name in names}
 
 
 def typed_dictionary(head: str, about: str, *declarations: type | Sequence[Field[Any]]) -> str:
     """Return the code of a typed dictionary with the fields of the declarations, or with those fields."""
-    declared = [f for each in declarations for f in (fields(each) if isinstance(each, type) else each)]
+    declared = [
+        f for each in declarations for f in (fields(each) if isinstance(each, type) else each)
+    ]
     members = [f"    {f.name}: {f.type}\n" for f in declared if not info_of(f).has_own_parameter]
     return f'{head}\n    """{about}"""\n\n{"".join(members)}'
 
@@ -138,7 +155,10 @@ def commands() -> Iterator[str]:
     for name in COMMANDS:
         command = program.get_command(click.Context(program), name)
         yield command_help(f"redraft {name}", command, "##")
-        yield from (command_help(f"redraft {name} {n}", c, "###") for n, c in getattr(command, "commands", {}).items())
+        yield from (
+            command_help(f"redraft {name} {n}", c, "###")
+            for n, c in getattr(command, "commands", {}).items()
+        )
 
 
 def command_help(name: str, command: click.Command, level: str) -> str:
@@ -162,7 +182,12 @@ def fill_parts(text: str) -> str:
     """Return a page with its generated parts up to date."""
     for name, part in PARTS.items():
         body = "\n".join(part())
-        text = re.sub(f"(<!-- {name} -->\n).*?(<!-- end -->)", lambda m, b=body: f"{m[1]}{b}\n{m[2]}", text, flags=re.DOTALL)
+        text = re.sub(
+            f"(<!-- {name} -->\n).*?(<!-- end -->)",
+            lambda m, b=body: f"{m[1]}{b}\n{m[2]}",
+            text,
+            flags=re.DOTALL,
+        )
     return text
 
 
@@ -175,7 +200,11 @@ def regenerate(path: Path) -> str:
 
 
 def main(*, check: bool) -> int:
-    stale = [path for path in (*TYPED_DICTIONARIES, *sorted(DOCS.glob("*.md"))) if regenerate(path) != path.read_text()]
+    stale = [
+        path
+        for path in (*TYPED_DICTIONARIES, *sorted(DOCS.glob("*.md")))
+        if regenerate(path) != path.read_text()
+    ]
     for path in stale:
         if check:
             print(f"{path.name} is stale: run python scripts/docs.py")

@@ -16,8 +16,14 @@ from pathlib import Path
 
 DOCS = Path(__file__).parent.parent / "docs"
 FOLDERS = ("tutorials", "how-to", "concepts", "reference")
-PAGES = (DOCS / "index.md", DOCS / "comparison.md", *sorted(page for folder in FOLDERS for page in (DOCS / folder).glob("*.md")))
-BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"\n]+)\")?(?: [^\n]*)?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+PAGES = (
+    DOCS / "index.md",
+    DOCS / "comparison.md",
+    *sorted(page for folder in FOLDERS for page in (DOCS / folder).glob("*.md")),
+)
+BLOCK = re.compile(
+    r"^```(\w+)(?: title=\"([^\"\n]+)\")?(?: [^\n]*)?\n(.*?)^```$", re.DOTALL | re.MULTILINE
+)
 ENVIRONMENT = {"COLUMNS": "100", "NO_COLOR": "1"}
 
 Runner = Callable[[str, str, Path], str]
@@ -37,7 +43,9 @@ def with_outputs(page: str, folder: Path, run: Runner) -> str:
             (folder / title).parent.mkdir(parents=True, exist_ok=True)
             (folder / title).write_text(code)
         if language in {"python", "sh"} and not needs_package(code):
-            printed = "".join(f"{line.rstrip()}\n" for line in run(language, code, folder).rstrip().splitlines())
+            printed = "".join(
+                f"{line.rstrip()}\n" for line in run(language, code, folder).rstrip().splitlines()
+            )
         return match[0]
 
     return BLOCK.sub(refresh, page)
@@ -53,9 +61,13 @@ def run_in_subprocess(language: str, code: str, folder: Path) -> str:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, **ENVIRONMENT, "PATH": path, "REDRAFT_HOME": str(folder / ".home")}
     command = [sys.executable, "-c", code] if language == "python" else ["sh", "-e", "-c", code]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)  # noqa: S603
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )  # noqa: S603
     if done.returncode not in (0, 3):
-        raise SystemExit(f"{code}\nfailed with exit code {done.returncode}:\n{done.stdout}{done.stderr}")
+        raise SystemExit(
+            f"{code}\nfailed with exit code {done.returncode}:\n{done.stdout}{done.stderr}"
+        )
     return done.stdout
 
 

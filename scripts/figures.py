@@ -20,7 +20,12 @@ GRADES = (2, 4, 3, 5, 4, 4, 4, 4)
 
 def loop() -> Drawing:
     """Draw the loop of one refinement."""
-    drawing = Drawing.create(760, 280, "One refinement", ["generate, repair, grade, choose, refine, and return the best answer"])
+    drawing = Drawing.create(
+        760,
+        280,
+        "One refinement",
+        ["generate, repair, grade, choose, refine, and return the best answer"],
+    )
     labels = [
         ("generate", "the model writes"),
         ("repair", "the editor, no call"),
@@ -89,8 +94,13 @@ def estimates() -> Drawing:
     if outcome is None or outcome.interval is None:
         raise SystemExit("the refinement ended without an estimate")
     means = dict(outcome.estimates)
-    words = [f"answer {c.id}: judge {trace.scores[c.id]:.2f}, estimate {means[c.id]:.2f}" for c in trace.graded_candidates]
-    drawing = Drawing.create(620, 120 + 44 * len(words), "Scores of the judge, and estimates", words)
+    words = [
+        f"answer {c.id}: judge {trace.scores[c.id]:.2f}, estimate {means[c.id]:.2f}"
+        for c in trace.graded_candidates
+    ]
+    drawing = Drawing.create(
+        620, 120 + 44 * len(words), "Scores of the judge, and estimates", words
+    )
     area = Axes(110, 50, 470, 44.0 * len(words))
     area.draw_x_axis(drawing, "score", ticks(0, 1))
     for n, candidate in enumerate(trace.graded_candidates):
@@ -98,16 +108,30 @@ def estimates() -> Drawing:
         drawing.text(24, y + 4, f"answer {candidate.id}")
         if candidate.id == outcome.best:
             low, high = outcome.interval
-            drawing.add("line", "line", "95 % interval", x1=area.x(low), x2=area.x(high), y1=y, y2=y)
+            drawing.add(
+                "line", "line", "95 % interval", x1=area.x(low), x2=area.x(high), y1=y, y2=y
+            )
         score = trace.scores[candidate.id]
         if score is not None:
             drawing.add("circle", "said", f"judge {score:.2f}", cx=area.x(score), cy=y, r=5)
-        drawing.add("circle", "mark", f"estimate {means[candidate.id]:.2f}", cx=area.x(means[candidate.id]), cy=y, r=5)
+        drawing.add(
+            "circle",
+            "mark",
+            f"estimate {means[candidate.id]:.2f}",
+            cx=area.x(means[candidate.id]),
+            cy=y,
+            r=5,
+        )
     bottom = drawing.height - 14
     drawing.add("circle", "said", cx=120, cy=bottom - 4, r=5)
     drawing.text(132, bottom, "the judge", "soft small")
     drawing.add("circle", "mark", cx=212, cy=bottom - 4, r=5)
-    drawing.text(224, bottom, "estimate; the bar is the 95 % interval of the answer that is returned", "soft small")
+    drawing.text(
+        224,
+        bottom,
+        "estimate; the bar is the 95 % interval of the answer that is returned",
+        "soft small",
+    )
     return drawing
 
 
@@ -121,7 +145,9 @@ def trace() -> Drawing:
         ("feedback 1, judge", "its score, on the second attempt"),
         ("outcome", "which answer is best, and why the work ended"),
     ]
-    drawing = Drawing.create(620, 64 + 36 * len(rows), "A trace is a list of records", [f"{a}: {b}" for a, b in rows])
+    drawing = Drawing.create(
+        620, 64 + 36 * len(rows), "A trace is a list of records", [f"{a}: {b}" for a, b in rows]
+    )
     for n, (name, text) in enumerate(rows):
         y = 50 + 36 * n
         drawing.add("rect", "line", x=24, y=y, width=190, height=28, rx=5)
@@ -136,7 +162,11 @@ FIGURES = {"loop.svg": loop, "estimates.svg": estimates, "trace.svg": trace}
 
 
 def main(*, check: bool) -> int:
-    stale = {name: text for name, draw in FIGURES.items() if (text := draw().to_svg()) != read(FOLDER / name)}
+    stale = {
+        name: text
+        for name, draw in FIGURES.items()
+        if (text := draw().to_svg()) != read(FOLDER / name)
+    }
     for name, text in stale.items():
         if check:
             print(f"{name} is stale: run python scripts/figures.py")

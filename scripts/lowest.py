@@ -24,7 +24,9 @@ def lowest(project: dict[str, object]) -> dict[str, str]:
         if found:
             floors[found["name"]] = found["floor"]
         elif not line.startswith(("redraft[", "types-")):
-            sys.exit(f"pyproject.toml: {line!r} declares no lowest version; write it as name>=version")
+            sys.exit(
+                f"pyproject.toml: {line!r} declares no lowest version; write it as name>=version"
+            )
     return floors
 
 

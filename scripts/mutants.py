@@ -36,11 +36,17 @@ ROOT = Path(__file__).resolve().parents[1]
 BUILD = ROOT / "build"
 CONTEXTS = BUILD / "mutants-contexts"  # which test executes which line, in coverage's format
 NOTES = BUILD / "mutants-contexts.json"  # for which files, and how long each test takes
-FIRST_SECONDS = 60  # of tests that execute the line, tried together: most changes are noticed by these
+FIRST_SECONDS = (
+    60  # of tests that execute the line, tried together: most changes are noticed by these
+)
 WIDER_SECONDS = 300  # of other tests
-FILES_TOGETHER = 40  # that run under coverage before what they execute is noted: Ctrl-C loses no more
+FILES_TOGETHER = (
+    40  # that run under coverage before what they execute is noted: Ctrl-C loses no more
+)
 TEST_SECONDS = 100  # for one test that states no limit of its own
-NOT_COPIED = shutil.ignore_patterns(".git", ".venv*", "build", "dist", "__pycache__", ".*_cache", ".hypothesis", ".coverage*")
+NOT_COPIED = shutil.ignore_patterns(
+    ".git", ".venv*", "build", "dist", "__pycache__", ".*_cache", ".hypothesis", ".coverage*"
+)
 STOP = threading.Event()
 
 
@@ -57,7 +63,11 @@ class Copy:
             str(self.root / "scripts"),
             *(f"import site; site.addsitedir({path!r})" for path in packages),
         ]
-        own = Path(sysconfig.get_path("purelib", vars={"base": str(environment), "platbase": str(environment)}))
+        own = Path(
+            sysconfig.get_path(
+                "purelib", vars={"base": str(environment), "platbase": str(environment)}
+            )
+        )
         (own / "copy.pth").write_text("\n".join(lines) + "\n")
         scripts = Path(sysconfig.get_path("scripts"))
         for script in scripts.iterdir():
@@ -72,7 +82,11 @@ class Copy:
 
     def pytest(self, *arguments: str, limit: float, **variables: str) -> tuple[int | None, str]:
         """Return pytest's exit status and output; no status if it was killed: after `limit` seconds, or by Ctrl-C."""
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("PYTHON", "VIRTUAL_ENV"))
+        }
         options = ["-p", "mutants_plugin", "-p", "no:cacheprovider", f"--timeout={TEST_SECONDS}"]
         with tempfile.TemporaryFile() as output:
             process = subprocess.Popen(  # noqa: S603
@@ -116,7 +130,9 @@ class Copy:
     def write(self, path: Path, source: bytes) -> None:
         target = self.root / path.relative_to(ROOT)
         target.write_bytes(source)
-        for compiled in target.parent.glob(f"__pycache__/{target.stem}.*.pyc"):  # its source may have the same size and time
+        for compiled in target.parent.glob(
+            f"__pycache__/{target.stem}.*.pyc"
+        ):  # its source may have the same size and time
             compiled.unlink()
 
 
@@ -138,8 +154,12 @@ class Contexts:
 
     def __init__(self, seconds: dict[str, float]) -> None:
         self.seconds, self.places = seconds, {test: place for place, test in enumerate(seconds)}
-        self.database = sqlite3.connect(f"{CONTEXTS.as_uri()}?mode=ro", uri=True, check_same_thread=False)
-        rows = self.database.execute("SELECT context, count(*) FROM line_bits JOIN context ON context.id = context_id GROUP BY 1")
+        self.database = sqlite3.connect(
+            f"{CONTEXTS.as_uri()}?mode=ro", uri=True, check_same_thread=False
+        )
+        rows = self.database.execute(
+            "SELECT context, count(*) FROM line_bits JOIN context ON context.id = context_id GROUP BY 1"
+        )
         self.modules = Counter[str]()
         for context, count in rows:
             self.modules[context.rpartition("|")[0]] += count
@@ -166,9 +186,13 @@ class Contexts:
         module or its folder, which may execute the line in other processes; then those that execute another line of the module.
         """
         by_line = self.by_line(mutant.path)
-        on_lines = (set[str]().union(*(by_line.get(line, ()) for line in lines)) for lines in mutant.places)
+        on_lines = (
+            set[str]().union(*(by_line.get(line, ()) for line in lines)) for lines in mutant.places
+        )
         executing = self.order(next(filter(None, on_lines), set()))
-        names = tuple(f"tests/{folder}/" for folder in mutant.path.relative_to(ROOT / "src").parts[1:-1])
+        names = tuple(
+            f"tests/{folder}/" for folder in mutant.path.relative_to(ROOT / "src").parts[1:-1]
+        )
         names += f"tests/test_{mutant.path.stem}", *(test.partition("::")[0] for test in executing)
         named = {test for test in self.seconds if test.startswith(names)}
         module = set[str]().union(*by_line.values())
@@ -180,7 +204,10 @@ class Contexts:
         files = defaultdict(list)
         for test in sorted(tests, key=self.places.__getitem__):
             files[test.partition("::")[0]].append(test)
-        ranked = sorted(files.values(), key=lambda file: (sum(self.modules[test] for test in file) / len(file), file))
+        ranked = sorted(
+            files.values(),
+            key=lambda file: (sum(self.modules[test] for test in file) / len(file), file),
+        )
         return [test for file in ranked for test in file]
 
     def within(self, tests: list[str], most: float) -> list[str]:
@@ -194,7 +221,9 @@ class Contexts:
         return chosen
 
 
-def attempt(copies: "queue.SimpleQueue[Copy]", contexts: Contexts, mutant: Mutant, slow: list[str]) -> Result:
+def attempt(
+    copies: "queue.SimpleQueue[Copy]", contexts: Contexts, mutant: Mutant, slow: list[str]
+) -> Result:
     """Try a change by the tests that execute the line, then by others. One that fails once and then passes does not count."""
     executing, others = contexts.tests(mutant)
     first = contexts.within(executing, FIRST_SECONDS)
@@ -207,10 +236,17 @@ def attempt(copies: "queue.SimpleQueue[Copy]", contexts: Contexts, mutant: Mutan
                 tests = left.pop(0)
                 result.tried += len(tests)
                 outcome, failed = run(copy, contexts, tests, slow) if tests else ("passed", "")
-                if outcome == "failed" and failed in tests and run(copy, contexts, [failed], slow)[0] == "passed":
+                if (
+                    outcome == "failed"
+                    and failed in tests
+                    and run(copy, contexts, [failed], slow)[0] == "passed"
+                ):
                     left.insert(0, tests[tests.index(failed) + 1 :])
                 elif outcome != "passed":
-                    result.outcome, result.by = "noticed" if outcome == "failed" else "noticed by time", failed
+                    result.outcome, result.by = (
+                        "noticed" if outcome == "failed" else "noticed by time",
+                        failed,
+                    )
     finally:
         copies.put(copy)
     return result
@@ -248,7 +284,9 @@ def failing(copy: Copy, contexts: Contexts, tests: set[str], slow: list[str]) ->
 def gather(copy: Copy, parts: list[str], slow: list[str], processes: int) -> Contexts:
     """Run the tests whose lines are not known: all, if the package or what tests share changed, else those of changed files."""
     shared, files = hashlib.sha256(repr(slow).encode()), {}
-    for path in sorted([*ROOT.glob("src/**/*.py"), *ROOT.glob("tests/**/*.py"), ROOT / "pyproject.toml"]):
+    for path in sorted(
+        [*ROOT.glob("src/**/*.py"), *ROOT.glob("tests/**/*.py"), ROOT / "pyproject.toml"]
+    ):
         name, content = path.relative_to(ROOT).as_posix(), path.read_bytes()
         if not path.name.startswith("test_"):
             shared.update(name.encode() + content)
@@ -261,21 +299,35 @@ def gather(copy: Copy, parts: list[str], slow: list[str], processes: int) -> Con
     missing = [name for name, content in files.items() if notes["files"].get(name) != content]
     start = time.monotonic()
     for place in range(0, len(missing), FILES_TOGETHER):
-        say(f"[{place}/{len(missing)} files, {time.monotonic() - start:.0f} s] learning which lines each test executes")
+        say(
+            f"[{place}/{len(missing)} files, {time.monotonic() - start:.0f} s] learning which lines each test executes"
+        )
         together = missing[place : place + FILES_TOGETHER]
-        notes["tests"] = {test: note for test, note in notes["tests"].items() if test.partition("::")[0] not in together}
+        notes["tests"] = {
+            test: note
+            for test, note in notes["tests"].items()
+            if test.partition("::")[0] not in together
+        }
         for test, seconds, outcome in cover(copy, together, slow, processes):
             _, before = notes["tests"].get(test, (0, "passed"))
             notes["tests"][test] = seconds, outcome if before == "passed" else before
         notes["files"] |= {name: files[name] for name in together}
         NOTES.write_text(json.dumps(notes))
-    outcomes = {test: note for test, note in notes["tests"].items() if test.partition("::")[0] in files}
-    if failed := sorted(test for test, (_, outcome) in outcomes.items() if outcome in {"failed", "by time"}):
+    outcomes = {
+        test: note for test, note in notes["tests"].items() if test.partition("::")[0] in files
+    }
+    if failed := sorted(
+        test for test, (_, outcome) in outcomes.items() if outcome in {"failed", "by time"}
+    ):
         say(f"{len(failed)} tests fail without a change, and are left out: {' '.join(failed)}")
-    return Contexts({test: seconds for test, (seconds, outcome) in outcomes.items() if outcome == "passed"})
+    return Contexts(
+        {test: seconds for test, (seconds, outcome) in outcomes.items() if outcome == "passed"}
+    )
 
 
-def cover(copy: Copy, files: list[str], slow: list[str], processes: int) -> Iterator[tuple[str, float, str]]:
+def cover(
+    copy: Copy, files: list[str], slow: list[str], processes: int
+) -> Iterator[tuple[str, float, str]]:
     """Run test files, add which lines each test executes to those known, and yield each test's seconds and outcome."""
     (copy.root / "coverage.ini").write_text("[run]\nrelative_files = true\nsource = src\n")
     data, report = copy.folder / "contexts", copy.folder / "report"
@@ -305,7 +357,9 @@ def say(text: str) -> None:
     print(text, flush=True)
 
 
-def try_all(mutants: list[Mutant], copies: list[Copy], contexts: Contexts, slow: list[str]) -> Iterator[Result]:
+def try_all(
+    mutants: list[Mutant], copies: list[Copy], contexts: Contexts, slow: list[str]
+) -> Iterator[Result]:
     """Say and yield what becomes of each change, as it is known."""
     free, start = queue.SimpleQueue[Copy](), time.monotonic()
     for copy in copies:
@@ -324,13 +378,24 @@ def try_all(mutants: list[Mutant], copies: list[Copy], contexts: Contexts, slow:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__.partition("\n")[0],
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
     parts = "folders, modules or lines of the package: storage=2 runs/allocation runs/job:145"
     parser.add_argument("--packages", nargs="+", required=True, metavar="NAME[=WEIGHT]", help=parts)
     parser.add_argument("-n", type=int, default=40, help="how many changes to draw")
     parser.add_argument("--seed", default="1", help="any text, which decides what is drawn")
-    parser.add_argument("--processes", type=int, default=2, help="how many changes are tried at a time")
-    parser.add_argument("--tests", nargs="+", default=["tests"], metavar="PATH", help="folders and files with the tests to run")
+    parser.add_argument(
+        "--processes", type=int, default=2, help="how many changes are tried at a time"
+    )
+    parser.add_argument(
+        "--tests",
+        nargs="+",
+        default=["tests"],
+        metavar="PATH",
+        help="folders and files with the tests to run",
+    )
     parser.add_argument("--slow", help="which tests marked slow are run: all, none or SEED/SHARE")
     arguments = parser.parse_args()
     [package] = [path.parent for path in ROOT.glob("src/*/__init__.py")]
@@ -347,10 +412,17 @@ def main() -> None:
         try:
             copies = [Copy(Path(folder) / str(number)) for number in range(arguments.processes)]
             contexts = gather(copies[0], arguments.tests, slow, arguments.processes)
-            say(f"Trying {len(mutants)} changes of {' '.join(arguments.packages)}, drawn with seed {arguments.seed}.")
+            say(
+                f"Trying {len(mutants)} changes of {' '.join(arguments.packages)}, drawn with seed {arguments.seed}."
+            )
             results.extend(try_all(mutants, copies, contexts, slow))
             STOP.clear()
-            for test in failing(copies[0], contexts, {result.by for result in results} & contexts.seconds.keys(), slow):
+            for test in failing(
+                copies[0],
+                contexts,
+                {result.by for result in results} & contexts.seconds.keys(),
+                slow,
+            ):
                 say(f"Without a change {test} fails, too: what it noticed is not certain.")
         except KeyboardInterrupt:
             interrupted = True
@@ -359,7 +431,13 @@ def main() -> None:
         if result.outcome == "survived":
             tests = f"{result.executing} tests execute it, {result.tried} were run"
             say(f"\n{result.place}: {tests}\n{result.mutant.diff}")
-    say("\n" + ", ".join(f"{count} {outcome}" for outcome, count in Counter(result.outcome for result in results).most_common()))
+    say(
+        "\n"
+        + ", ".join(
+            f"{count} {outcome}"
+            for outcome, count in Counter(result.outcome for result in results).most_common()
+        )
+    )
     sys.exit(130 if interrupted else 0)
 
 

@@ -34,9 +34,13 @@ TURNED = {
     ast.And: ("and", "or"),
     ast.Or: ("or", "and"),
 }
-TURNED = {operator: ("operator", old.replace("+", r"\+"), new) for operator, (old, new) in TURNED.items()}
+TURNED = {
+    operator: ("operator", old.replace("+", r"\+"), new) for operator, (old, new) in TURNED.items()
+}
 # Calls that are dropped by taking one of their arguments instead; a call that is a statement is dropped anyway.
-UNWRAPPED = re.compile("abs|ceil|dict|float|floor|int|list|max|min|replace|reversed|round|set|sorted|tuple")
+UNWRAPPED = re.compile(
+    "abs|ceil|dict|float|floor|int|list|max|min|replace|reversed|round|set|sorted|tuple"
+)
 FOR_READERS = re.compile(r"((self\.)?_?(log|logger|logging|warnings)|warn)\b")
 NOT_CHANGED = ("annotation", "returns", "decorator_list")
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -81,22 +85,38 @@ class Mutations:
         self.visit(tree, frozenset[int]().union(*map(body, functions)), frozenset())
 
     def visit(self, node: ast.AST, function: frozenset[int], statement: frozenset[int]) -> None:
-        if isinstance(node, ast.JoinedStr | ast.Assert) or self.is_for_readers(node) or getattr(node, "arg", "") == "strict":
+        if (
+            isinstance(node, ast.JoinedStr | ast.Assert)
+            or self.is_for_readers(node)
+            or getattr(node, "arg", "") == "strict"
+        ):
             return
         if isinstance(node, ast.stmt):
             statement = frozenset({node.lineno})
         for kind, start, end, new in self.changes(node):
-            lines = frozenset(range(self.source.count(b"\n", 0, start) + 1, self.source.count(b"\n", 0, end) + 2))
+            lines = frozenset(
+                range(self.source.count(b"\n", 0, start) + 1, self.source.count(b"\n", 0, end) + 2)
+            )
             # What is in no body, such as the default of a parameter, runs at import, in whichever test that is.
-            places = (lines, statement, function) if lines & function and statement <= function else (function,)
+            places = (
+                (lines, statement, function)
+                if lines & function and statement <= function
+                else (function,)
+            )
             self.found.append(Mutant(self.path, self.source, kind, start, end, new, places))
         for name, value in ast.iter_fields(node):
             children = value if isinstance(value, list) else [value]
-            if name == "args" and isinstance(node, ast.Call) and self.text(node.func) in {"isinstance", "issubclass", "cast"}:
+            if (
+                name == "args"
+                and isinstance(node, ast.Call)
+                and self.text(node.func) in {"isinstance", "issubclass", "cast"}
+            ):
                 children = children[:1]
             for child in children if name not in NOT_CHANGED else ():
                 if isinstance(child, ast.AST):
-                    self.visit(child, body(node) if isinstance(node, FUNCTIONS) else function, statement)
+                    self.visit(
+                        child, body(node) if isinstance(node, FUNCTIONS) else function, statement
+                    )
 
     def is_for_readers(self, node: ast.AST) -> bool:
         if isinstance(node, ast.If):
@@ -118,16 +138,23 @@ class Mutations:
                     yield from self.turn(left, right, *TURNED[type(node.op)])
             case ast.UnaryOp(op=ast.Not()):
                 yield self.replace("condition negated", node, f"bool({self.text(node.operand)})")
-            case ast.If(test=test) | ast.While(test=test) | ast.IfExp(test=test) if not isinstance(test, ast.Constant):
+            case ast.If(test=test) | ast.While(test=test) | ast.IfExp(test=test) if not isinstance(
+                test, ast.Constant
+            ):
                 yield self.replace("condition negated", test, f"(not ({self.text(test)}))")
             case ast.comprehension(ifs=[*tests]):
                 for test in tests:
                     yield self.replace("condition negated", test, f"(not ({self.text(test)}))")
-            case ast.Expr(value=ast.Call() as call) | ast.Expr(value=ast.Await(value=ast.Call() as call)):
+            case (
+                ast.Expr(value=ast.Call() as call)
+                | ast.Expr(value=ast.Await(value=ast.Call() as call))
+            ):
                 if not self.is_for_readers(call):
                     yield self.replace("call dropped", node, "pass")
             case ast.Call(func=ast.Name(id=name), args=arguments) if UNWRAPPED.fullmatch(name):
-                for argument in arguments if name not in {"max", "min"} or len(arguments) > 1 else ():
+                for argument in (
+                    arguments if name not in {"max", "min"} or len(arguments) > 1 else ()
+                ):
                     if not isinstance(argument, ast.Starred | ast.GeneratorExp):
                         yield self.replace("call dropped", node, f"({self.text(argument)})")
             case ast.Constant(value=bool() as value):
@@ -139,7 +166,9 @@ class Mutations:
             case ast.Return(value=ast.expr() as value) if not isinstance(value, ast.Constant):
                 yield self.replace("return value", node, "return None")
 
-    def turn(self, left: ast.expr, right: ast.expr, kind: str, old: str, new: str) -> Iterator[Change]:
+    def turn(
+        self, left: ast.expr, right: ast.expr, kind: str, old: str, new: str
+    ) -> Iterator[Change]:
         start, end = self.span(left)[1], self.span(right)[0]
         if operator := re.search(old.encode(), self.source[start:end]):
             yield kind, start + operator.start(), start + operator.end(), new
@@ -152,7 +181,9 @@ class Mutations:
         return self.source[start:end].decode()
 
     def span(self, node: ast.AST) -> tuple[int, int]:
-        return self.line_starts[node.lineno - 1] + node.col_offset, self.line_starts[node.end_lineno - 1] + node.end_col_offset
+        return self.line_starts[node.lineno - 1] + node.col_offset, self.line_starts[
+            node.end_lineno - 1
+        ] + node.end_col_offset
 
 
 def body(function: ast.FunctionDef | ast.AsyncFunctionDef) -> frozenset[int]:
@@ -164,7 +195,9 @@ def is_text(node: ast.expr) -> bool:
     """Whether an operator joins texts, or a type and None: any other operator would fail in every test."""
     if isinstance(node, ast.BinOp):
         return is_text(node.left) or is_text(node.right)
-    return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str | type(None)))
+    return isinstance(node, ast.JoinedStr) or (
+        isinstance(node, ast.Constant) and isinstance(node.value, str | type(None))
+    )
 
 
 def is_new_program(mutant: Mutant) -> bool:
@@ -188,7 +221,12 @@ def mutations(package: Path, part: str) -> list[Mutant]:
 
 def draw(package: Path, parts: list[str], count: int, seed: str) -> list[Mutant]:
     """Draw a part by its weight, as in `storage=2`, then one of its lines, then a change of the line; nothing twice."""
-    weights, lines, drawn, rng = list[float](), list[list[list[Mutant]]](), list[Mutant](), random.Random(seed)
+    weights, lines, drawn, rng = (
+        list[float](),
+        list[list[list[Mutant]]](),
+        list[Mutant](),
+        random.Random(seed),
+    )
     for part in parts:
         name, _, weight = part.partition("=")
         weights.append(float(weight or 1))
@@ -197,7 +235,9 @@ def draw(package: Path, parts: list[str], count: int, seed: str) -> list[Mutant]
             by_line[mutant.path, mutant.line].append(mutant)
         lines.append([*by_line.values()])
     while len(drawn) < count and any(lines):
-        [left] = rng.choices(lines, [weight if left else 0 for weight, left in zip(weights, lines, strict=True)])
+        [left] = rng.choices(
+            lines, [weight if left else 0 for weight, left in zip(weights, lines, strict=True)]
+        )
         line = left[place := rng.randrange(len(left))]
         mutant = line.pop(rng.randrange(len(line)))
         if not line:

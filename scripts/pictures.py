@@ -24,7 +24,13 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 TUTORIAL = DOCS / "tutorials" / "from-a-batch-to-a-decision.md"
 FOLDER = TUTORIAL.parent / "pictures"
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 WIDTH, SCALE, QUALITY = 1000, 1.5, 70
 
 
@@ -62,7 +68,9 @@ def open_recorded(page: Page) -> None:
 def show_answers(page: Page) -> None:
     """Scroll to the answers of a row."""
     page.locator("section.block h2", has_text="Answers").scroll_into_view_if_needed()
-    page.evaluate("scrollTo(0, document.querySelector('.answers').closest('section').offsetTop - 12)")
+    page.evaluate(
+        "scrollTo(0, document.querySelector('.answers').closest('section').offsetTop - 12)"
+    )
 
 
 def compare_runs(page: Page) -> None:
@@ -80,7 +88,13 @@ def begin_labels(page: Page) -> None:
 
 
 PICTURES = (
-    Picture("overview", "redraft view short.jsonl", stay, 630, ("+0.077", "0.895 → 0.971", "improved", "unchanged")),
+    Picture(
+        "overview",
+        "redraft view short.jsonl",
+        stay,
+        630,
+        ("+0.077", "0.895 → 0.971", "improved", "unchanged"),
+    ),
     Picture(
         "row",
         "redraft view short.jsonl",
@@ -88,13 +102,26 @@ PICTURES = (
         800,
         ("0.61", "0.93", "Feedback on answer 0", "Preheat oven", "52 words"),
     ),
-    Picture("compare", "redraft view", compare_runs, 900, ("undecided", "+0.024", "8 / 24 / 3", "Most gained", "Most lost")),
+    Picture(
+        "compare",
+        "redraft view",
+        compare_runs,
+        900,
+        ("undecided", "+0.024", "8 / 24 / 3", "Most gained", "Most lost"),
+    ),
     Picture(
         "label",
         "redraft label opt.jsonl llama.jsonl --count 10",
         begin_labels,
         560,
-        ("Which answer is better?", "Ann: 0 of 10", "The first is better", "Equally good", "First answer", "Second answer"),
+        (
+            "Which answer is better?",
+            "Ann: 0 of 10",
+            "The first is better",
+            "Equally good",
+            "First answer",
+            "Second answer",
+        ),
     ),
 )
 README_PICTURE = Picture(
@@ -102,7 +129,14 @@ README_PICTURE = Picture(
     "redraft view examples/recorded/library.jsonl",
     open_recorded,
     458,
-    ("0.80", "0.94", "SmolLM2-135M-Instruct", "services, and information", "Feedback on answer 0", "reading grade 14.9"),
+    (
+        "0.80",
+        "0.94",
+        "SmolLM2-135M-Instruct",
+        "services, and information",
+        "Feedback on answer 0",
+        "reading grade 14.9",
+    ),
     DOCS,
 )
 
@@ -119,7 +153,12 @@ def serving(command: str, folder: Path) -> Iterator[str]:
     words = [sys.executable, "-m", *shlex.split(command), "--no-browser"]
     environment = {**os.environ, **ENVIRONMENT, "REDRAFT_HOME": str(folder / ".home")}
     process = subprocess.Popen(  # noqa: S603
-        words, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        words,
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
     )
     try:
         assert process.stdout is not None
@@ -129,7 +168,12 @@ def serving(command: str, folder: Path) -> Iterator[str]:
         process.communicate(timeout=30)
 
 
-def walk(folder: Path, browser: Browser, take: Callable[[Picture, Page], None], pictures: Collection[Picture]) -> None:
+def walk(
+    folder: Path,
+    browser: Browser,
+    take: Callable[[Picture, Page], None],
+    pictures: Collection[Picture],
+) -> None:
     """Follow the tutorial in a folder where its other commands have run, and call `take` at each of the pictures."""
     context = browser.new_context(viewport={"width": WIDTH, "height": 700}, color_scheme="light")
     for command in dict.fromkeys(picture.command for picture in pictures):
@@ -166,8 +210,16 @@ def write_picture(picture: Picture, page: Page) -> None:
     if missing := missing_texts(picture, page):
         raise SystemExit(f"{picture.name}: the page does not show {missing}")
     page.mouse.move(0, 0)
-    clip = {"x": 0, "y": page.evaluate("scrollY"), "width": WIDTH, "height": picture.height, "scale": SCALE}
-    shot = page.context.new_cdp_session(page).send("Page.captureScreenshot", {"format": "webp", "quality": QUALITY, "clip": clip})
+    clip = {
+        "x": 0,
+        "y": page.evaluate("scrollY"),
+        "width": WIDTH,
+        "height": picture.height,
+        "scale": SCALE,
+    }
+    shot = page.context.new_cdp_session(page).send(
+        "Page.captureScreenshot", {"format": "webp", "quality": QUALITY, "clip": clip}
+    )
     path = picture.folder / f"{picture.name}.webp"
     path.write_bytes(base64.b64decode(shot["data"]))
     print(f"{path.relative_to(DOCS.parent)}: {path.stat().st_size / 1000:.0f} kB")
@@ -175,13 +227,17 @@ def write_picture(picture: Picture, page: Page) -> None:
 
 def main(names: list[str]) -> None:
     """Run the tutorial and write the pictures with these names, or all."""
-    chosen = [picture for picture in (*PICTURES, README_PICTURE) if not names or picture.name in names]
+    chosen = [
+        picture for picture in (*PICTURES, README_PICTURE) if not names or picture.name in names
+    ]
     FOLDER.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as name, sync_playwright() as playwright:
         folder = Path(name)
         (folder / "examples").symlink_to(DOCS.parent / "examples")
         with_outputs(TUTORIAL.read_text(), folder, run_in_subprocess)
-        with playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS) as browser:
+        with playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=FLAGS
+        ) as browser:
             walk(folder, browser, write_picture, chosen)
 
 

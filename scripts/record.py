@@ -24,7 +24,9 @@ def main(name: str, file: str) -> None:
     """Refine with the model, which costs nothing because it runs on this machine."""
     model = redraft.connect(name)
     with JsonlStore(file) as store:
-        result = redraft.refine_sync(PROMPT, model, GRADERS, max_tokens=100, prices={model.name: (0, 0)}, store=store)
+        result = redraft.refine_sync(
+            PROMPT, model, GRADERS, max_tokens=100, prices={model.name: (0, 0)}, store=store
+        )
     print(result.summary())
 
 

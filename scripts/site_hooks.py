@@ -19,7 +19,16 @@ PAGES = {
 }
 """Files outside docs/, and the pages of the site made from them."""
 
-SOURCE_ONLY = ("LICENSE", "Makefile", "bench/", "examples", "pyproject.toml", "scripts/", "src/", "tests/")
+SOURCE_ONLY = (
+    "LICENSE",
+    "Makefile",
+    "bench/",
+    "examples",
+    "pyproject.toml",
+    "scripts/",
+    "src/",
+    "tests/",
+)
 """Files and folders that links may name and that the site does not contain: their names remain as text."""
 
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(((?!https?:|mailto:|#)[^)\s]+)\)")
@@ -35,7 +44,10 @@ def on_files(files: Any, config: Any) -> Any:
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Adapt the links of a page."""
-    path = next((path for path, name in PAGES.items() if name == page.file.src_uri and name != "index.md"), "")
+    path = next(
+        (path for path, name in PAGES.items() if name == page.file.src_uri and name != "index.md"),
+        "",
+    )
     return adapt_links(markdown, path or f"docs/{page.file.src_uri}", page.file.src_uri)
 
 

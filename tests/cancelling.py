@@ -112,12 +112,19 @@ class Connection(asyncio.Protocol):
             length = int(fields.get("content-length", 0))
             if len(self.buffer) < end + 4 + length:
                 return
-            body, self.buffer = self.buffer[end + 4 : end + 4 + length], self.buffer[end + 4 + length :]
+            body, self.buffer = (
+                self.buffer[end + 4 : end + 4 + length],
+                self.buffer[end + 4 + length :],
+            )
             self.answer(self.server.cases[head.split(" ")[1].split("/")[1]], json.loads(body))
 
     def answer(self, case, asked):
         case.asked += 1
-        text = verdict(case.dice) if "criteria" in json.dumps(asked["messages"]) else f"draft {case.asked}"
+        text = (
+            verdict(case.dice)
+            if "criteria" in json.dumps(asked["messages"])
+            else f"draft {case.asked}"
+        )
         what = case.dice.random() if case.faults else 0.0
         loop = asyncio.get_running_loop()
         if what < 0.65:
@@ -147,12 +154,26 @@ class Connection(asyncio.Protocol):
 
 def http(body, status=200):
     data = json.dumps(body).encode()
-    return b"HTTP/1.1 %d X\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % (status, len(data)) + data
+    return (
+        b"HTTP/1.1 %d X\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+        % (status, len(data))
+        + data
+    )
 
 
 def completion(text):
-    choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}
-    return http({"id": "x", "choices": [choice], "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}})
+    choice = {
+        "index": 0,
+        "finish_reason": "stop",
+        "message": {"role": "assistant", "content": text},
+    }
+    return http(
+        {
+            "id": "x",
+            "choices": [choice],
+            "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15},
+        }
+    )
 
 
 def verdict(dice):
@@ -173,7 +194,12 @@ async def unjoined_calls(text, llm):
     return 0.5
 
 
-GRADERS = (judge, lambda: [judge(), unjoined_calls], lambda: unjoined_calls, lambda: Jury([judge(), judge()]))
+GRADERS = (
+    judge,
+    lambda: [judge(), unjoined_calls],
+    lambda: unjoined_calls,
+    lambda: Jury([judge(), judge()]),
+)
 
 
 @dataclass
@@ -254,7 +280,9 @@ class Point:
             await self.check_resumed()
 
     def work(self):
-        return redraft.refine("q", self.model(), store=self.store, on_record=self.on_record, **self.settings())
+        return redraft.refine(
+            "q", self.model(), store=self.store, on_record=self.on_record, **self.settings()
+        )
 
     def on_record(self, record):
         self.records.append(record)
@@ -264,24 +292,39 @@ class Point:
         self.server.wait_until_read()
         case = self.case
         self.miss(usage.calls == case.asked, f"says {usage.calls} calls, there were {case.asked}")
-        self.miss(usage.tokens is None or usage.tokens == case.tokens, f"says {usage.tokens} tokens, there were {case.tokens}")
+        self.miss(
+            usage.tokens is None or usage.tokens == case.tokens,
+            f"says {usage.tokens} tokens, there were {case.tokens}",
+        )
 
     def check_kept(self, trace, stop="cancelled"):
-        self.miss(trace.outcome is not None and trace.outcome.reason == stop, f"ended with {trace.outcome}")
-        self.miss(list(trace.records) == self.records, f"told of {len(self.records)} records of {len(trace.records)}")
+        self.miss(
+            trace.outcome is not None and trace.outcome.reason == stop,
+            f"ended with {trace.outcome}",
+        )
+        self.miss(
+            list(trace.records) == self.records,
+            f"told of {len(self.records)} records of {len(trace.records)}",
+        )
         self.miss(read_trace(self.path).records == trace.records, "the store has other records")
 
     async def check_resumed(self):
         """The stored trace can be resumed, and its usage continues."""
         kept = read_trace(self.path)
         asked = self.case.asked
-        self.miss(kept.usage.calls == asked, f"the store says {kept.usage.calls} calls, there were {asked}")
+        self.miss(
+            kept.usage.calls == asked,
+            f"the store says {kept.usage.calls} calls, there were {asked}",
+        )
         self.case.faults = False
         settings = self.settings() | {"max_iterations": 1, "timeout": 600.0, "budget": None}
         result = await redraft.refine(kept, self.model(), **settings)
         self.server.wait_until_read()
         self.miss(result.stop != "cancelled", "does not resume")
-        self.miss(result.usage.calls == self.case.asked, f"then says {result.usage.calls} calls, there were {self.case.asked}")
+        self.miss(
+            result.usage.calls == self.case.asked,
+            f"then says {result.usage.calls} calls, there were {self.case.asked}",
+        )
 
     def result_of(self, cut, what="result"):
         self.miss(isinstance(cut, asyncio.CancelledError), f"raised {cut!r}")
@@ -364,7 +407,10 @@ class Point:
 
         def raising(record):
             keep(record)
-            if getattr(record, "error_reason", None) == "cancelled" or getattr(record, "error", None) == "CancelledError":
+            if (
+                getattr(record, "error_reason", None) == "cancelled"
+                or getattr(record, "error", None) == "CancelledError"
+            ):
                 raise ZeroDivisionError
 
         self.on_record = raising
@@ -373,11 +419,16 @@ class Point:
                 return (await self.work()).usage
         except (ZeroDivisionError, TimeoutError):
             kept = read_trace(self.path)
-            self.miss(kept.outcome is not None and kept.outcome.reason == "cancelled", f"ended with {kept.outcome}")
+            self.miss(
+                kept.outcome is not None and kept.outcome.reason == "cancelled",
+                f"ended with {kept.outcome}",
+            )
         return read_trace(self.path).usage
 
     async def _stream(self):
-        work = redraft.stream("q", self.model(), store=self.store, on_record=self.on_record, **self.settings())
+        work = redraft.stream(
+            "q", self.model(), store=self.store, on_record=self.on_record, **self.settings()
+        )
         try:
             async with asyncio.timeout(self.after):
                 async for trace in work:
@@ -388,19 +439,25 @@ class Point:
 
     async def _closed(self):
         settings = self.settings() | {"timeout": 0.05}
-        work = redraft.stream("q", self.model(), store=self.store, on_record=self.on_record, **settings)
+        work = redraft.stream(
+            "q", self.model(), store=self.store, on_record=self.on_record, **settings
+        )
         wanted = self.dice.randint(1, 6)
         async for trace in work:
             if len(trace.records) >= wanted:
                 break
         await work.aclose()
-        self.check_kept(read_trace(self.path), trace.outcome.reason if trace.outcome else "cancelled")
+        self.check_kept(
+            read_trace(self.path), trace.outcome.reason if trace.outcome else "cancelled"
+        )
         return read_trace(self.path).usage
 
     async def _many(self):
         try:
             async with asyncio.timeout(self.after):
-                results = await redraft.refine_many(["q1", "q2", "q3"], self.model(), **self.settings())
+                results = await redraft.refine_many(
+                    ["q1", "q2", "q3"], self.model(), **self.settings()
+                )
         except TimeoutError as late:
             results = self.result_of(late.__context__, "results") or []
             self.miss(len(results) == 3, f"{len(results)} results of 3")
@@ -409,20 +466,37 @@ class Point:
     async def _deadline(self):
         try:
             settings = self.settings() | {"deadline": self.after}
-            return (await redraft.refine("q", self.model(), store=self.store, on_record=self.on_record, **settings)).usage
+            return (
+                await redraft.refine(
+                    "q", self.model(), store=self.store, on_record=self.on_record, **settings
+                )
+            ).usage
         except redraft.errors.RedraftError:
             return read_trace(self.path).usage
 
     def _run(self):
         rows = [{"id": n, "prompt": f"Say {n}."} for n in range(4)]
-        settings = self.settings() | {"cache": None, "max_in_flight": 8, "retries": 2, "learn": False}
+        settings = self.settings() | {
+            "cache": None,
+            "max_in_flight": 8,
+            "retries": 2,
+            "learn": False,
+        }
         graders = settings.pop("graders")
-        return BatchRun.from_arguments(rows, self.folder / f"{self.name}.out.jsonl", self.model(), graders, **settings)
+        return BatchRun.from_arguments(
+            rows, self.folder / f"{self.name}.out.jsonl", self.model(), graders, **settings
+        )
 
     def _usage_of_journal(self, report):
         with Journal(self.folder / f"{self.name}.out.jsonl.journal", read_only=True) as journal:
-            kept = sum((trace.usage for run in journal.runs() for _, trace in journal.traces(run.name)), NO_USAGE)
-        self.miss(kept.calls == report.usage.calls, f"the journal says {kept.calls} calls, the report {report.usage.calls}")
+            kept = sum(
+                (trace.usage for run in journal.runs() for _, trace in journal.traces(run.name)),
+                NO_USAGE,
+            )
+        self.miss(
+            kept.calls == report.usage.calls,
+            f"the journal says {kept.calls} calls, the report {report.usage.calls}",
+        )
         return report.usage
 
     async def _batch(self):
@@ -446,7 +520,9 @@ class Point:
 
     def by_signal(self):
         command = [sys.executable, __file__, self.way, str(self.seed), self.url, str(self.path)]
-        program = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        program = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
         with program:
             while not self.case.asked and program.poll() is None:
                 time.sleep(0.01)
@@ -460,11 +536,17 @@ class Point:
         said = json.loads(out) if out else {}
         if said.get("ended"):  # before it was interrupted
             return
-        self.miss(program.returncode == 0 and not err, f"ended with {program.returncode}, said {err[-500:]}")
+        self.miss(
+            program.returncode == 0 and not err,
+            f"ended with {program.returncode}, said {err[-500:]}",
+        )
         self.miss(said.get("raised") == "KeyboardInterrupt", f"raised {said.get('raised')}")
         if said.get("calls") is not None:
             self.server.wait_until_read()
-            self.miss(said["calls"] == self.case.asked, f"says {said['calls']} calls, there were {self.case.asked}")
+            self.miss(
+                said["calls"] == self.case.asked,
+                f"says {said['calls']} calls, there were {self.case.asked}",
+            )
             self.miss(said["stop"] == "cancelled" and said["kept"], "kept something else")
 
 
@@ -486,7 +568,11 @@ def program(way, seed, url, path):
         said = {"ended": True}
     except KeyboardInterrupt as interrupt:
         result = interrupt.result
-        said = {"raised": "KeyboardInterrupt", "calls": result and result.usage.calls, "stop": result and str(result.stop)}
+        said = {
+            "raised": "KeyboardInterrupt",
+            "calls": result and result.usage.calls,
+            "stop": result and str(result.stop),
+        }
         said["kept"] = result is not None and read_trace(path).records == result.trace.records
     print(json.dumps(said), flush=True)
 
@@ -510,7 +596,11 @@ def collect_warnings(noise):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             yield
-        noise += [str(w.message) for w in caught if issubclass(w.category, ResourceWarning | RuntimeWarning)]
+        noise += [
+            str(w.message)
+            for w in caught
+            if issubclass(w.category, ResourceWarning | RuntimeWarning)
+        ]
     finally:
         sys.unraisablehook = before
 

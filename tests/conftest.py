@@ -52,9 +52,13 @@ def pytest_addoption(parser):
         metavar="all|none|SEED/SHARE",
         help="which tests marked slow run: all (the default), none, or a share of those of each file (at least one) that the seed chooses",
     )
-    parser.addoption("--skipped", action="store_true", help="run only the tests that the last run skipped")
     parser.addoption(
-        "--shuffle", metavar="SEED", help="run the files, and the tests of each file, in a random order that the seed chooses"
+        "--skipped", action="store_true", help="run only the tests that the last run skipped"
+    )
+    parser.addoption(
+        "--shuffle",
+        metavar="SEED",
+        help="run the files, and the tests of each file, in a random order that the seed chooses",
     )
 
 
@@ -68,14 +72,18 @@ def pytest_configure(config):
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers():
     """Two workers for each core: many tests wait for a deadline, a pause or another process."""
-    return 2 * (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    return 2 * (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
 
 
 def pytest_ignore_collect(collection_path, config):
     """With `--skipped`, read no file whose tests were all run."""
     if config.getoption("--skipped") and collection_path.suffix == ".py":
         skipped = {nodeid.partition("::")[0] for nodeid in config.cache.get(SKIPPED, [])}
-        return True if collection_path.relative_to(config.rootpath).as_posix() not in skipped else None
+        return (
+            True if collection_path.relative_to(config.rootpath).as_posix() not in skipped else None
+        )
     return None
 
 
@@ -96,7 +104,9 @@ def pytest_collection_modifyitems(config, items):
     left_out = {*slow_tests(items)} - {*chosen_slow_tests(items, config.getoption("--slow"))}
     if config.getoption("--skipped"):
         skipped = {*config.cache.get(SKIPPED, [])}
-        left_out |= {item for item in items if not skipped & {item.nodeid, item.nodeid.partition("::")[0]}}
+        left_out |= {
+            item for item in items if not skipped & {item.nodeid, item.nodeid.partition("::")[0]}
+        }
     config.hook.pytest_deselected(items=[item for item in items if item in left_out])
     items[:] = [item for item in items if item not in left_out]
     if seed := config.getoption("--shuffle"):
@@ -115,7 +125,9 @@ def pytest_terminal_summary(terminalreporter, config):
         config.cache.set(SKIPPED, [report.nodeid for report in noted])
     reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in reports)
     if reasons:
-        terminalreporter.write_line("; ".join(f"{count} skipped: {reason}" for reason, count in reasons.most_common()))
+        terminalreporter.write_line(
+            "; ".join(f"{count} skipped: {reason}" for reason, count in reasons.most_common())
+        )
 
 
 @pytest.hookimpl(trylast=True)
@@ -158,12 +170,18 @@ def chosen_slow_tests(items, which):
         return slow_tests(items) if which == "all" else []
     seed, slash, share = which.partition("/")
     if not slash or not re.fullmatch(r"1|0?\.\d*[1-9]\d*", share):
-        raise pytest.UsageError(f"--slow takes all, none or SEED/SHARE with a share above 0 and up to 1, got {which!r}")
+        raise pytest.UsageError(
+            f"--slow takes all, none or SEED/SHARE with a share above 0 and up to 1, got {which!r}"
+        )
     by_file = defaultdict(list)
     for item in slow_tests(items):
         by_file[item.path].append(item)
     draw = lambda item: sha256(f"{seed} {item.nodeid}".encode()).digest()  # noqa: E731
-    return [item for tests in by_file.values() for item in sorted(tests, key=draw)[: math.ceil(float(share) * len(tests))]]
+    return [
+        item
+        for tests in by_file.values()
+        for item in sorted(tests, key=draw)[: math.ceil(float(share) * len(tests))]
+    ]
 
 
 @pytest.fixture
@@ -207,7 +225,9 @@ def bare_environment(monkeypatch, tmp_path_factory):
     for name in list(os.environ):
         if name.startswith(FOREIGN) or name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)
-    home = tmp_path_factory.getbasetemp() / f"redraft-home{next(HOMES)}"  # (`mktemp` would list all of them for each test)
+    home = (
+        tmp_path_factory.getbasetemp() / f"redraft-home{next(HOMES)}"
+    )  # (`mktemp` would list all of them for each test)
     home.mkdir()
     monkeypatch.setenv("REDRAFT_HOME", str(home))
 
@@ -243,7 +263,9 @@ def strict_gguf_file(tmp_path_factory):
 
 def write_model(path, template, likely=""):
     arguments = f"{str(path)!r}, tiny.{template}, {likely!r}"
-    make = f"import sys; sys.path.insert(0, {str(TINY.parent)!r}); import tiny; tiny.make({arguments})"
+    make = (
+        f"import sys; sys.path.insert(0, {str(TINY.parent)!r}); import tiny; tiny.make({arguments})"
+    )
     subprocess.run([sys.executable, "-c", make], check=True)
     return path
 
@@ -265,14 +287,19 @@ def strict_server(strict_gguf_file):
 @pytest.fixture(scope="session")
 def digit_server(tmp_path_factory):
     """The name of a model on a real llama.cpp server that finds the digits 1 to 5 likely everywhere."""
-    with llama_server(write_model(tmp_path_factory.mktemp("model") / "digits.gguf", "TEMPLATE", "12345")) as name:
+    with llama_server(
+        write_model(tmp_path_factory.mktemp("model") / "digits.gguf", "TEMPLATE", "12345")
+    ) as name:
         yield name
 
 
 @contextmanager
 def llama_server(path):
     with subprocess.Popen(
-        [sys.executable, str(TINY), str(path)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        [sys.executable, str(TINY), str(path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
     ) as process:
         try:
             yield f"{process.stdout.readline().strip()}/v1#tiny"

@@ -6,7 +6,9 @@ from time import process_time
 ATTEMPTS = 5
 
 
-def least_seconds(call: Callable[[], object], bound: float, clock: Callable[[], float] = process_time) -> float:
+def least_seconds(
+    call: Callable[[], object], bound: float, clock: Callable[[], float] = process_time
+) -> float:
     """Return the shortest time of up to five calls; no more are made once one takes less than `bound` seconds.
 
     Other processes can only make a call slower, by cold caches and a slower core, so the shortest time says most about the code.

@@ -92,7 +92,9 @@ def mounted(folder, *arguments):
     folder.mkdir()
     command = ["sh", "-c", MOUNTED, folder, *arguments, folder]
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, start_new_session=True) as process:
+    with subprocess.Popen(
+        command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, start_new_session=True
+    ) as process:
         is_mounted = process.stdout.readline() == b"mounted\n"
         try:
             yield is_mounted
@@ -162,7 +164,10 @@ def fat_disk(folder, megabytes=64):
     for kind, program in FAT.items():
         with image.open("wb") as file:
             file.truncate(megabytes * 2**20)
-        if not shutil.which(program) or subprocess.run([program, image], capture_output=True, check=False).returncode:
+        if (
+            not shutil.which(program)
+            or subprocess.run([program, image], capture_output=True, check=False).returncode
+        ):
             continue
         with mounted(folder, "-o", "loop", "-t", kind, image) as is_mounted:
             if is_mounted:

@@ -54,7 +54,13 @@ def all_reported(table, ids):
             yield
         except (Exception, pytest.fail.Exception, pytest.skip.Exception) as error:
             values = list(table[place].values())
-            name = "-".join(str(ids(value)) for value in values) if callable(ids) else ids[place] if ids else ascii(values)
+            name = (
+                "-".join(str(ids(value)) for value in values)
+                if callable(ids)
+                else ids[place]
+                if ids
+                else ascii(values)
+            )
             error.add_note(f"in row {place}, {name[:300]}")
             failures.append(error)
 

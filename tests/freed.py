@@ -11,7 +11,10 @@ def _name(found):
     kind = type(found)
     if kind.__module__.startswith("redraft."):
         return f"{kind.__module__}.{kind.__qualname__}"
-    if isinstance(found, types.FunctionType | types.CoroutineType | types.GeneratorType | types.AsyncGeneratorType):
+    if isinstance(
+        found,
+        types.FunctionType | types.CoroutineType | types.GeneratorType | types.AsyncGeneratorType,
+    ):
         code = found.__code__ if isinstance(found, types.FunctionType) else _code(found)
         return f"{kind.__name__} {code.co_qualname}" if "/redraft/" in code.co_filename else None
     return (
@@ -22,7 +25,9 @@ def _name(found):
 
 
 def _code(found):
-    return next(getattr(found, name) for name in ("cr_code", "gi_code", "ag_code") if hasattr(found, name))
+    return next(
+        getattr(found, name) for name in ("cr_code", "gi_code", "ag_code") if hasattr(found, name)
+    )
 
 
 @contextmanager

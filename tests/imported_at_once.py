@@ -18,7 +18,11 @@ from time import monotonic, sleep
 PACKAGE = Path(find_spec("redraft").origin).parent
 PATHS = [path.relative_to(PACKAGE.parent).with_suffix("") for path in sorted(PACKAGE.rglob("*.py"))]
 MODULES = [".".join(path.parts).removesuffix(".__init__") for path in PATHS]
-RUN_INSIDE = {"redraft.sandbox.bootstrap", "redraft.compute.worker", "redraft.__main__"}  # programs: importing them runs them
+RUN_INSIDE = {
+    "redraft.sandbox.bootstrap",
+    "redraft.compute.worker",
+    "redraft.__main__",
+}  # programs: importing them runs them
 SECONDS = 100  # for what takes milliseconds
 wrong = []
 
@@ -44,7 +48,9 @@ class ImportedMeanwhile(SourceFileLoader):
         while waiting(spec.name) < len(threads) and monotonic() < end:
             sleep(0.001)
         if waiting(spec.name) < len(threads):
-            wrong.append(f"{spec.name}: only {waiting(spec.name)} of {len(threads)} threads wait for it")
+            wrong.append(
+                f"{spec.name}: only {waiting(spec.name)} of {len(threads)} threads wait for it"
+            )
 
 
 class FoundFirst:
@@ -62,7 +68,10 @@ class FoundFirst:
 
 def waiting(name):
     """Return how many threads wait for the lock of a module. What each waits for is a list after Python 3.11."""
-    awaited = [each if isinstance(each, list) else [each] for each in list(_frozen_importlib._blocking_on.values())]
+    awaited = [
+        each if isinstance(each, list) else [each]
+        for each in list(_frozen_importlib._blocking_on.values())
+    ]
     return sum(any(lock.name == name for lock in locks) for locks in awaited)
 
 
@@ -83,7 +92,9 @@ for name in MODULES:
         with suppress(ImportError):
             import_module(name)
 for tried in sys.argv[1:]:
-    children = [name for name in MODULES if name.rpartition(".")[0] == tried and name not in RUN_INSIDE]
+    children = [
+        name for name in MODULES if name.rpartition(".")[0] == tried and name not in RUN_INSIDE
+    ]
     threads = [threading.Thread(target=import_one, args=[name]) for name in children]
     try_package(tried)
 print("\n".join(wrong) or "nothing was raised", flush=True)

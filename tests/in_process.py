@@ -20,7 +20,11 @@ from tempfile import TemporaryFile
 from threading import Thread
 from types import ModuleType
 
-READ_AT_START = ("PYTHON", "LANG", "LC_")  # what an interpreter reads when it starts: such an environment needs a process
+READ_AT_START = (
+    "PYTHON",
+    "LANG",
+    "LC_",
+)  # what an interpreter reads when it starts: such an environment needs a process
 
 
 @dataclass
@@ -51,13 +55,17 @@ def run_in_process(args, *, input=b"", cwd=None, env=None):
 
 def run_code(code, *, cwd=None, env=None):
     """Run what `python -c CODE` would run, in its own module `__main__`."""
-    return run_as_program(lambda: _as_main(compile(code, "<string>", "exec")), ["-c"], cwd=cwd, env=env)
+    return run_as_program(
+        lambda: _as_main(compile(code, "<string>", "exec")), ["-c"], cwd=cwd, env=env
+    )
 
 
 def run_script(path, *args, cwd=None, env=None):
     """Run `python PATH ARGS`, in its own module `__main__`."""
     code = compile(Path(path).read_text(), str(path), "exec")
-    return run_as_program(lambda: _as_main(code, __file__=str(path)), [str(path), *args], cwd=cwd, env=env)
+    return run_as_program(
+        lambda: _as_main(code, __file__=str(path)), [str(path), *args], cwd=cwd, env=env
+    )
 
 
 def _as_main(code, **names):
@@ -74,7 +82,14 @@ def run_as_program(function, argv, *, input=b"", cwd=None, env=None):
     """Call `function()` as the interpreter calls a program: its return value or exception becomes an exit code."""
     with TemporaryFile() as out, TemporaryFile() as err:
         with ExitStack() as stack:
-            for context in (_streams(input, out, err), _environment(env), _folder(cwd), _filters(), _logging(), _argv(argv)):
+            for context in (
+                _streams(input, out, err),
+                _environment(env),
+                _folder(cwd),
+                _filters(),
+                _logging(),
+                _argv(argv),
+            ):
                 stack.enter_context(context)
             code = Context().run(_exit_code, function)
         out.seek(0)
@@ -112,7 +127,12 @@ def _streams(input, out, err):
     feeder.start()
     sys.stdin = TextIOWrapper(BufferedReader(FileIO(0, "r", closefd=False)), "utf-8")
     sys.stdout = TextIOWrapper(BufferedWriter(FileIO(1, "w", closefd=False)), "utf-8")
-    sys.stderr = TextIOWrapper(BufferedWriter(FileIO(2, "w", closefd=False)), "utf-8", "backslashreplace", line_buffering=True)
+    sys.stderr = TextIOWrapper(
+        BufferedWriter(FileIO(2, "w", closefd=False)),
+        "utf-8",
+        "backslashreplace",
+        line_buffering=True,
+    )
     try:
         yield
     finally:
@@ -161,7 +181,12 @@ def _filters():
     """Set the warning filters with which Python starts."""
     with warnings.catch_warnings():
         warnings.resetwarnings()
-        for ignored in (ResourceWarning, ImportWarning, PendingDeprecationWarning, DeprecationWarning):
+        for ignored in (
+            ResourceWarning,
+            ImportWarning,
+            PendingDeprecationWarning,
+            DeprecationWarning,
+        ):
             warnings.simplefilter("ignore", ignored)
         warnings.filterwarnings("default", category=DeprecationWarning, module="__main__")
         warnings.showwarning = warnings._showwarning_orig
@@ -173,7 +198,10 @@ def _logging():
     """Set the root logger without pytest's handlers: records from WARNING on without a handler go to stderr."""
     root = logging.getLogger()
     names = ["redraft", *logging.root.manager.loggerDict]
-    before = [(logger, logger.level, logger.propagate, logger.handlers[:]) for logger in (root, *map(logging.getLogger, names))]
+    before = [
+        (logger, logger.level, logger.propagate, logger.handlers[:])
+        for logger in (root, *map(logging.getLogger, names))
+    ]
     disabled = root.manager.disable
     root.handlers[:] = []
     root.setLevel(logging.WARNING)

@@ -27,7 +27,10 @@ def own_path(name):
 def model(name="writer"):
     from redraft import ScriptedModel
 
-    return ScriptedModel([lambda messages: f"A city by a river, number {len(messages[-1]['content'])}."] * 99, name=name)
+    return ScriptedModel(
+        [lambda messages: f"A city by a river, number {len(messages[-1]['content'])}."] * 99,
+        name=name,
+    )
 
 
 def share(text: str) -> float:
@@ -37,7 +40,9 @@ def share(text: str) -> float:
 def refine_sync():
     import redraft
 
-    return redraft.refine_sync(PROMPTS[0], model(), graders=[share, "words:3-80"], max_iterations=2).score
+    return redraft.refine_sync(
+        PROMPTS[0], model(), graders=[share, "words:3-80"], max_iterations=2
+    ).score
 
 
 def refine_with_noise():
@@ -47,14 +52,18 @@ def refine_with_noise():
     judge = redraft.ScriptedModel([lambda _: verdict(next(scores), done=False)] * 99, name="judge")
     writer = redraft.ScriptedModel([lambda _: next(drafts)] * 99)
     plan, budget = redraft.Adaptive(), redraft.Budget(calls=12)
-    result = redraft.refine_sync(PROMPTS[0], writer, redraft.Judge({"truth": "It is true."}), judge, plan=plan, budget=budget)
+    result = redraft.refine_sync(
+        PROMPTS[0], writer, redraft.Judge({"truth": "It is true."}), judge, plan=plan, budget=budget
+    )
     return result.value, result.score, result.stop
 
 
 def refine():
     import redraft
 
-    return asyncio.run(redraft.refine(PROMPTS[1], model(), graders=share, drafts=2, max_iterations=1)).score
+    return asyncio.run(
+        redraft.refine(PROMPTS[1], model(), graders=share, drafts=2, max_iterations=1)
+    ).score
 
 
 def refine_many():
@@ -68,7 +77,14 @@ def stream():
     import redraft
 
     async def count():
-        return len([trace async for trace in redraft.stream(PROMPTS[2], model(), graders=share, max_iterations=1)])
+        return len(
+            [
+                trace
+                async for trace in redraft.stream(
+                    PROMPTS[2], model(), graders=share, max_iterations=1
+                )
+            ]
+        )
 
     return asyncio.run(count())
 
@@ -76,20 +92,26 @@ def stream():
 def grade_sync():
     import redraft
 
-    return redraft.grade_sync(("What is it?", "A city, by a river."), graders=["no_commas", "words:2-9", share]).score
+    return redraft.grade_sync(
+        ("What is it?", "A city, by a river."), graders=["no_commas", "words:2-9", share]
+    ).score
 
 
 def grade():
     import redraft
 
-    return asyncio.run(redraft.grade(("What is it?", '{"a": 1}'), graders=["json", "characters:90"])).score
+    return asyncio.run(
+        redraft.grade(("What is it?", '{"a": 1}'), graders=["json", "characters:90"])
+    ).score
 
 
 def judged():
     import redraft
 
     judge = redraft.ScriptedModel([verdict(5, done=True)] * 9, name="judge")
-    result = redraft.refine_sync(PROMPTS[0], model(), redraft.Judge({"truth": "It is true."}), judge, max_iterations=1)
+    result = redraft.refine_sync(
+        PROMPTS[0], model(), redraft.Judge({"truth": "It is true."}), judge, max_iterations=1
+    )
     return result.score, result.stop, judge.calls
 
 
@@ -102,17 +124,24 @@ def typed():
     import redraft
 
     answers = redraft.ScriptedModel(['{"city": "Oslo", "people": 700}'] * 4)
-    result = redraft.refine_sync("Which city?", answers, graders=[share], answer={"type": "object"}, max_iterations=0)
+    result = redraft.refine_sync(
+        "Which city?", answers, graders=[share], answer={"type": "object"}, max_iterations=0
+    )
     return result.parsed
 
 
 def batch_sync():
     import redraft
 
-    rows = [{"id": n, "prompt": prompt, "response": f"Text {n}, here."} for n, prompt in enumerate(PROMPTS)]
+    rows = [
+        {"id": n, "prompt": prompt, "response": f"Text {n}, here."}
+        for n, prompt in enumerate(PROMPTS)
+    ]
     output = own_path("batch.jsonl")
     report = redraft.batch_sync(rows, output, graders=["no_commas"], mode="grade")
-    return report.rows, sorted(json.loads(line)["best_score"] for line in output.read_text().splitlines())
+    return report.rows, sorted(
+        json.loads(line)["best_score"] for line in output.read_text().splitlines()
+    )
 
 
 def compare_sync():
@@ -136,7 +165,9 @@ def calibration():
 
     scores = [n / 60 for n in range(60)]
     labels = [score**2 for score in scores]
-    return fit_calibration(scores, labels).expected_label(0.5), ppi_mean(labels[:30], scores[:30], scores[30:]).interval
+    return fit_calibration(scores, labels).expected_label(0.5), ppi_mean(
+        labels[:30], scores[:30], scores[30:]
+    ).interval
 
 
 def labels():
@@ -195,7 +226,12 @@ class Endpoint(BaseHTTPRequestHandler):
     def do_POST(self):
         self.rfile.read(int(self.headers["Content-Length"]))
         message = {"role": "assistant", "content": "A city by a river."}
-        body = json.dumps({"choices": [{"message": message, "finish_reason": "stop"}], "usage": {"prompt_tokens": 9}}).encode()
+        body = json.dumps(
+            {
+                "choices": [{"message": message, "finish_reason": "stop"}],
+                "usage": {"prompt_tokens": 9},
+            }
+        ).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.send_header("Content-Type", "application/json")
@@ -227,7 +263,9 @@ def shared_grader():
 def over_http():
     import redraft
 
-    result = redraft.refine_sync(PROMPTS[0], shared_model(), graders=["words:2-9", share], max_iterations=0)
+    result = redraft.refine_sync(
+        PROMPTS[0], shared_model(), graders=["words:2-9", share], max_iterations=0
+    )
     return result.value, result.score, result.usage.calls
 
 
@@ -320,7 +358,11 @@ def main():
         thread.join()
     sys.setswitchinterval(0.005)
     alone = {entry.__name__: entry() for entry in ENTRIES}
-    failures += [f"{name}: {result!r}, and alone {alone[name]!r}" for name, result in found if result != alone[name]]
+    failures += [
+        f"{name}: {result!r}, and alone {alone[name]!r}"
+        for name, result in found
+        if result != alone[name]
+    ]
     print("\n".join([*failures, f"{len(found)} calls"]))
     return 1 if failures else 0
 

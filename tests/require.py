@@ -27,11 +27,15 @@ def require_sandbox(tier):
     try:
         assert Sandbox(tier).tier
     except SandboxUnavailableError as error:
-        reason = next((reason for pattern, reason in MISSING.items() if re.search(pattern, str(error))), None)
+        reason = next(
+            (reason for pattern, reason in MISSING.items() if re.search(pattern, str(error))), None
+        )
         if reason is None:
             raise
         pytest.skip(reason if tier != "auto" else "no sandbox")
     return Sandbox(tier)
 
 
-as_root = pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="not run as root")
+as_root = pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() != 0, reason="not run as root"
+)

@@ -11,12 +11,22 @@ from hypothesis import strategies as st
 
 from redraft.middleware import EndpointCapabilities
 from redraft.middleware.adapt import MAX_SCHEMAS, MIN_FAILURES, REPROBE_INTERVAL, adapt
-from redraft.middleware.messages import start_with_user, fold_later_system, fold_system, merge_adjacent
+from redraft.middleware.messages import (
+    start_with_user,
+    fold_later_system,
+    fold_system,
+    merge_adjacent,
+)
 from redraft.middleware.endpoint_errors import refused_part
 from redraft.models.openai_chat import request_body
 from redraft.protocols import Reply, Request
 from redraft.usage import Usage
-from redraft.errors import AuthenticationError, ContextLengthError, ModelError, ModelUnavailableError
+from redraft.errors import (
+    AuthenticationError,
+    ContextLengthError,
+    ModelError,
+    ModelUnavailableError,
+)
 
 ONE = Usage(1, 100, 10, cost=None)
 REFUSED = Usage(1, 0, 0)
@@ -137,11 +147,18 @@ WORDS = {
     ],
 }
 EVERYTHING = Request(
-    (SYSTEM, message("user", [{"type": "text", "text": "U"}, IMAGE])), 0.0, 50, 7, schema={"type": "object"}, format="json_schema"
+    (SYSTEM, message("user", [{"type": "text", "text": "U"}, IMAGE])),
+    0.0,
+    50,
+    7,
+    schema={"type": "object"},
+    format="json_schema",
 )
 
 
-@pytest.mark.parametrize(("part", "words"), [(part, words) for part, listed in WORDS.items() for words in listed])
+@pytest.mark.parametrize(
+    ("part", "words"), [(part, words) for part, listed in WORDS.items() for words in listed]
+)
 @pytest.mark.parametrize("status", [400, 422, 500])
 def test_a_refusal_is_classified_by_the_part_it_names(part, words, status):
     """The messages and statuses are those of many kinds of servers."""
@@ -150,7 +167,9 @@ def test_a_refusal_is_classified_by_the_part_it_names(part, words, status):
 
 def test_a_404_of_a_router_for_a_format_does_not_end_a_run():
     """OpenRouter answers with a 404, which would be fatal for an unknown model."""
-    error = refusal("No endpoints found that can handle the requested parameters.", 404, ModelUnavailableError)
+    error = refusal(
+        "No endpoints found that can handle the requested parameters.", 404, ModelUnavailableError
+    )
     assert refused_part(error, schema_request()) == "format"
     assert refused_part(error, CHAT) is None
 
@@ -192,7 +211,10 @@ def test_errors_of_keys_rates_and_sizes_are_no_refusal(error):
 # ---- messages
 
 ROLES = st.sampled_from(["system", "user", "assistant", "developer"])
-CONTENTS = st.one_of(st.text(max_size=5), st.lists(st.sampled_from([IMAGE, {"type": "text", "text": "t"}]), max_size=3))
+CONTENTS = st.one_of(
+    st.text(max_size=5),
+    st.lists(st.sampled_from([IMAGE, {"type": "text", "text": "t"}]), max_size=3),
+)
 TALKS = st.lists(st.builds(message, ROLES, CONTENTS), max_size=8).map(tuple)
 
 
@@ -209,7 +231,8 @@ def test_no_two_adjacent_messages_have_the_same_role(messages):
 MESSAGES = st.fixed_dictionaries(
     {
         "role": st.sampled_from(["user", "assistant", "system", "tool"]),
-        "content": st.sampled_from(["", "one", None]) | st.lists(st.just({"type": "text", "text": "part"}), max_size=2),
+        "content": st.sampled_from(["", "one", None])
+        | st.lists(st.just({"type": "text", "text": "part"}), max_size=2),
     },
     optional={"name": st.sampled_from(["ann", "bob"]), "tool_calls": st.just([{"id": "1"}])},
 )
@@ -224,7 +247,11 @@ def test_messages_joined_at_once(messages):
 
 def pieces(messages):
     """The images and the text, without blank lines between."""
-    parts = [part for m in messages for part in (m["content"] if isinstance(m["content"], list) else [m["content"]])]
+    parts = [
+        part
+        for m in messages
+        for part in (m["content"] if isinstance(m["content"], list) else [m["content"]])
+    ]
     text = "".join(part if isinstance(part, str) else part.get("text", "") for part in parts)
     return "".join(text.split()), sum(part == IMAGE for part in parts)
 
@@ -240,7 +267,13 @@ def test_merged_messages_keep_the_names_of_speakers_in_the_text():
 def test_tool_calls_and_results_are_not_merged():
     """Each result belongs to one call."""
     call = message("assistant", None, tool_calls=[{"id": "1"}])
-    talk = (USER, ASSISTANT, call, message("tool", "1", tool_call_id="1"), message("tool", "2", tool_call_id="2"))
+    talk = (
+        USER,
+        ASSISTANT,
+        call,
+        message("tool", "1", tool_call_id="1"),
+        message("tool", "2", tool_call_id="2"),
+    )
     assert merge_adjacent(talk) == talk
 
 
@@ -260,7 +293,13 @@ def test_system_text_moves_into_user_messages():
 
 async def test_a_successful_adaptation_is_remembered_and_logged_once(caplog):
     """After one refused call the next request is adapted at once; the log has one line without content."""
-    endpoint = Endpoint(lambda r: refusal("System role not supported") if r.messages[0]["role"] == "system" else Reply("fine", ONE))
+    endpoint = Endpoint(
+        lambda r: (
+            refusal("System role not supported")
+            if r.messages[0]["role"] == "system"
+            else Reply("fine", ONE)
+        )
+    )
     ask = adapt(endpoint, learned_limits())
     with caplog.at_level(logging.INFO, "redraft"):
         reply = await ask(CHAT)
@@ -280,7 +319,11 @@ async def test_several_refusals_in_a_row_are_all_adapted_to():
         for name in ("max_tokens", "temperature", "seed"):
             if name not in request.unsupported_parameters:
                 return refusal(f"Unsupported parameter: '{name}' is not supported with this model.")
-        return refusal("System role not supported") if request.messages[0]["role"] == "system" else Reply("fine", ONE)
+        return (
+            refusal("System role not supported")
+            if request.messages[0]["role"] == "system"
+            else Reply("fine", ONE)
+        )
 
     endpoint, it = Endpoint(answer), learned_limits()
     ask = adapt(endpoint, it)
@@ -306,9 +349,17 @@ REFUSED_PARAMETERS = {  # fields that the endpoint refuses, with its words; what
         [ALL_SENT - {"max_tokens"} | {"max_completion_tokens"}, ALL_SENT - {"max_tokens"}],
         ["max_tokens", "max_completion_tokens"],
     ),
-    "temperature": ({"temperature": unsupported("temperature")}, [ALL_SENT - {"temperature"}], ["temperature"]),
+    "temperature": (
+        {"temperature": unsupported("temperature")},
+        [ALL_SENT - {"temperature"}],
+        ["temperature"],
+    ),
     "seed": ({"seed": unsupported("seed")}, [ALL_SENT - {"seed"}], ["seed"]),
-    "logprobs": ({"top_logprobs": "logprobs are not available"}, [ALL_SENT - {"top_logprobs"}], ["logprobs"]),
+    "logprobs": (
+        {"top_logprobs": "logprobs are not available"},
+        [ALL_SENT - {"top_logprobs"}],
+        ["logprobs"],
+    ),
     "seed and temperature": (
         {"seed": unsupported("seed"), "temperature": unsupported("temperature")},
         [ALL_SENT - {"seed"}, ALL_SENT - {"seed", "temperature"}],
@@ -317,7 +368,9 @@ REFUSED_PARAMETERS = {  # fields that the endpoint refuses, with its words; what
 }
 
 
-@pytest.mark.parametrize(("refused", "sent", "remembered"), REFUSED_PARAMETERS.values(), ids=REFUSED_PARAMETERS)
+@pytest.mark.parametrize(
+    ("refused", "sent", "remembered"), REFUSED_PARAMETERS.values(), ids=REFUSED_PARAMETERS
+)
 async def test_what_is_sent_after_a_parameter_was_refused(refused, sent, remembered):
     """The request without it at once, and so are all later ones of that model, also in another process; others are as before."""
 
@@ -325,7 +378,10 @@ async def test_what_is_sent_after_a_parameter_was_refused(refused, sent, remembe
         body = request_body("m", request)
         fields = {name for name in FIELDS if body.get(name) is not None}
         bodies.append(fields)
-        return next((refusal(words) for name, words in refused.items() if name in fields), Reply("fine", ONE))
+        return next(
+            (refusal(words) for name, words in refused.items() if name in fields),
+            Reply("fine", ONE),
+        )
 
     bodies, session = [], EndpointCapabilities()
     for model in ("m", "m", "other"):
@@ -342,7 +398,9 @@ async def test_what_is_sent_after_a_parameter_was_refused(refused, sent, remembe
 async def test_an_unsuccessful_adaptation_is_not_remembered():
     """For an endpoint that always refuses each adaptation is tried once, the error counts every call, and nothing is remembered."""
     endpoint, it = Endpoint(lambda request: refusal(ALTERNATE)), learned_limits()
-    with pytest.raises(ModelError, match="the model does not accept messages in this order") as caught:
+    with pytest.raises(
+        ModelError, match="the model does not accept messages in this order"
+    ) as caught:
         await adapt(endpoint, it)(CHAT)
     assert len(endpoint.asked) == caught.value.usage.calls == 2
     assert (it.adaptations, caught.value.retryable) == ([], False)
@@ -350,14 +408,21 @@ async def test_an_unsuccessful_adaptation_is_not_remembered():
 
 async def test_images_for_a_writer_without_vision_are_an_error():
     """An answer written without the image would be wrong, not only worse."""
-    endpoint = Endpoint(lambda request: refusal("image input is not supported", 500, ModelUnavailableError))
+    endpoint = Endpoint(
+        lambda request: refusal("image input is not supported", 500, ModelUnavailableError)
+    )
     with pytest.raises(ModelError, match="accepts no images, and the request needs them"):
         await adapt(endpoint, learned_limits())(Request((message("user", [IMAGE]),)))
     assert len(endpoint.asked) == 1
 
 
 @pytest.mark.parametrize(
-    ("words", "status"), [("could not download the image", 400), ("unsupported image format", 422), ("vision worker lost", 500)]
+    ("words", "status"),
+    [
+        ("could not download the image", 400),
+        ("unsupported image format", 422),
+        ("vision worker lost", 500),
+    ],
 )
 async def test_an_unreadable_image_is_not_taken_for_missing_vision(words, status):
     """The error has the server's message; after a server error a retry may help."""
@@ -365,7 +430,9 @@ async def test_an_unreadable_image_is_not_taken_for_missing_vision(words, status
     error = refusal(words, status, kind)
     error.retryable = status == 500
     with pytest.raises(kind) as caught:
-        await adapt(Endpoint(lambda request: error), learned_limits())(Request((message("user", [IMAGE]),)))
+        await adapt(Endpoint(lambda request: error), learned_limits())(
+            Request((message("user", [IMAGE]),))
+        )
     assert str(caught.value).endswith(words)
     assert caught.value.retryable is (status == 500)
 
@@ -395,17 +462,37 @@ async def test_a_format_refused_by_name_is_not_sent_again():
 async def test_a_refused_schema_does_not_affect_other_schemas():
     """Where a format has worked, only the grader with the refused schema falls back."""
     bad = {"type": "array"}
-    endpoint = Endpoint(lambda r: refusal("Invalid schema for response_format") if r.schema == bad and r.format != "text" else JSON)
+    endpoint = Endpoint(
+        lambda r: (
+            refusal("Invalid schema for response_format")
+            if r.schema == bad and r.format != "text"
+            else JSON
+        )
+    )
     ask = adapt(endpoint, learned_limits())
-    for request in (judging_request(1), judging_request(2, "array"), judging_request(3), judging_request(4, "array")):
+    for request in (
+        judging_request(1),
+        judging_request(2, "array"),
+        judging_request(3),
+        judging_request(4, "array"),
+    ):
         await ask(request)
-    assert endpoint.requested_formats == ["json_schema", "json_schema", "json_object", "text", "json_schema", "text"]
+    assert endpoint.requested_formats == [
+        "json_schema",
+        "json_schema",
+        "json_object",
+        "text",
+        "json_schema",
+        "text",
+    ]
 
 
 @pytest.mark.parametrize("status", [400, 422, 501])
 async def test_a_refusal_without_a_reason_affects_its_request_alone(status):
     """Several different requests must be refused before a format is given up; repeating one adds no evidence."""
-    endpoint = Endpoint(lambda request: refusal("Bad Request", status) if request.format == "json_schema" else JSON)
+    endpoint = Endpoint(
+        lambda request: refusal("Bad Request", status) if request.format == "json_schema" else JSON
+    )
     ask = adapt(endpoint, learned_limits())
     for n in (1, 1, 2, 1, 3, 4):
         await ask(judging_request(n))
@@ -414,20 +501,30 @@ async def test_a_refusal_without_a_reason_affects_its_request_alone(status):
 
 async def test_an_answer_in_prose_affects_its_request_alone():
     """That request is sent once more in plain text; the next text's request is unchanged."""
-    endpoint = Endpoint(lambda request: PROSE if "judge 1" in request.messages[1]["content"] else JSON)
+    endpoint = Endpoint(
+        lambda request: PROSE if "judge 1" in request.messages[1]["content"] else JSON
+    )
     ask = adapt(endpoint, learned_limits())
     first = await ask(judging_request(1))
     assert (first.text, first.usage.calls) == (PROSE.text, 2)
     for n in (2, 1, 1, 1, 3):
         await ask(judging_request(n))
     requested_formats = endpoint.requested_formats
-    assert requested_formats == ["json_schema", "text", "json_schema", *["json_schema", "text"] * 3, "json_schema"]
+    assert requested_formats == [
+        "json_schema",
+        "text",
+        "json_schema",
+        *["json_schema", "text"] * 3,
+        "json_schema",
+    ]
 
 
 @pytest.mark.parametrize("hostile", [1, 5, 50])
 async def test_prose_without_a_format_is_no_evidence_against_the_format(hostile):
     """This holds however many hostile drafts come first: where plain text gives no object either, the format is not the cause."""
-    endpoint = Endpoint(lambda request: JSON if "judge 999" in request.messages[1]["content"] else PROSE)
+    endpoint = Endpoint(
+        lambda request: JSON if "judge 999" in request.messages[1]["content"] else PROSE
+    )
     ask = adapt(endpoint, learned_limits())
     for n in range(hostile):
         await ask(judging_request(n))
@@ -450,11 +547,21 @@ async def test_a_format_that_often_gives_prose_is_given_up():
 async def test_a_400_about_invalid_json_of_the_model_is_no_refusal():
     """Groq reports it so: that one text is judged in plain text, the next by schema."""
     words = "Failed to generate JSON. Please adjust your prompt. See 'failed_generation' for more details."
-    endpoint = Endpoint(lambda r: refusal(words) if "judge 1" in r.messages[1]["content"] and r.format != "text" else JSON)
+    endpoint = Endpoint(
+        lambda r: (
+            refusal(words) if "judge 1" in r.messages[1]["content"] and r.format != "text" else JSON
+        )
+    )
     ask = adapt(endpoint, learned_limits())
     for n in (1, 2, 3):
         await ask(judging_request(n))
-    assert endpoint.requested_formats == ["json_schema", "json_object", "text", "json_schema", "json_schema"]
+    assert endpoint.requested_formats == [
+        "json_schema",
+        "json_object",
+        "text",
+        "json_schema",
+        "json_schema",
+    ]
 
 
 @pytest.mark.parametrize("status", [500, 502, 503, 504, 529])
@@ -472,7 +579,13 @@ async def test_a_server_error_is_left_to_retry(status):
 
 async def test_a_repeated_500_for_an_untested_format_is_probed_without_it():
     """For a server that answers each response_format with a bare 500 a repeated request is finally sent in plain text."""
-    endpoint = Endpoint(lambda r: JSON if r.format == "text" else refusal("Internal Server Error", 500, ModelUnavailableError))
+    endpoint = Endpoint(
+        lambda r: (
+            JSON
+            if r.format == "text"
+            else refusal("Internal Server Error", 500, ModelUnavailableError)
+        )
+    )
     ask = adapt(endpoint, learned_limits())
     for n in range(MIN_FAILURES):
         for _ in range(MIN_FAILURES):
@@ -487,7 +600,11 @@ async def test_a_repeated_500_for_an_untested_format_is_probed_without_it():
 async def test_an_outage_at_the_start_is_no_refusal():
     """Every request fails many times before the first answer; afterwards all are judged by schema."""
     down = True
-    endpoint = Endpoint(lambda request: refusal("Internal Server Error", 500, ModelUnavailableError) if down else JSON)
+    endpoint = Endpoint(
+        lambda request: (
+            refusal("Internal Server Error", 500, ModelUnavailableError) if down else JSON
+        )
+    )
     ask = adapt(endpoint, learned_limits())
     for n in list(range(5)) * MIN_FAILURES:
         with pytest.raises(ModelUnavailableError):
@@ -581,16 +698,20 @@ FORMAT_SEQUENCES = {  # what the endpoint answers to a format and a request; req
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("answer", "requests", "expected"), FORMAT_SEQUENCES.values(), ids=FORMAT_SEQUENCES)
+@pytest.mark.parametrize(
+    ("answer", "requests", "expected"), FORMAT_SEQUENCES.values(), ids=FORMAT_SEQUENCES
+)
 async def test_in_which_formats_requests_are_sent(answer, requests, expected):
     """For each way in which an endpoint does not accept a format: when it is given up, for what, and what is tried instead."""
     assert await attempts(answer, requests.split()) == expected.split()
-    assert await attempts(answer, [each for each in requests.split() for _ in "mn"], models=("m", "n")) == [
-        each for each in expected.split() for _ in "mn"
-    ]
+    assert await attempts(
+        answer, [each for each in requests.split() for _ in "mn"], models=("m", "n")
+    ) == [each for each in expected.split() for _ in "mn"]
 
 
-@pytest.mark.parametrize(("error", "needed"), [(NAMED, 1), (UNNAMED, MIN_FAILURES), (PROSE, MIN_FAILURES)])
+@pytest.mark.parametrize(
+    ("error", "needed"), [(NAMED, 1), (UNNAMED, MIN_FAILURES), (PROSE, MIN_FAILURES)]
+)
 async def test_after_how_many_requests_a_format_is_tried_again(error, needed):
     """The 256th request that does without it is made in all formats: a refusal changes nothing, a verdict restores the format."""
     able, session = False, EndpointCapabilities()
@@ -598,11 +719,19 @@ async def test_after_how_many_requests_a_format_is_tried_again(error, needed):
     def answer(letter, text):
         return error if letter == "S" and not able else None
 
-    sent = await attempts(answer, [f"a{n}" for n in range(needed + 2 * REPROBE_INTERVAL)], capabilities=session)
+    sent = await attempts(
+        answer, [f"a{n}" for n in range(needed + 2 * REPROBE_INTERVAL)], capabilities=session
+    )
     tried = [n + 1 for n, each in enumerate(sent) if "S" in each]
-    assert tried == [*range(1, needed + 1), needed + REPROBE_INTERVAL, needed + 2 * REPROBE_INTERVAL]
+    assert tried == [
+        *range(1, needed + 1),
+        needed + REPROBE_INTERVAL,
+        needed + 2 * REPROBE_INTERVAL,
+    ]
     able = True
-    sent = await attempts(answer, [f"a{n}" for n in range(REPROBE_INTERVAL + 2)], capabilities=session)
+    sent = await attempts(
+        answer, [f"a{n}" for n in range(REPROBE_INTERVAL + 2)], capabilities=session
+    )
     assert sent == [*["O"] * (REPROBE_INTERVAL - 1), "S", "S", "S"]
 
 
@@ -632,14 +761,23 @@ async def test_an_outage_that_ends_while_formats_are_compared():
         with pytest.raises(ModelUnavailableError):
             await ask(judging_request(1))
     reply = await ask(judging_request(1))
-    assert (reply.text, reply.usage.calls, reply.usage.output_tokens, reply.usage.answer_tokens) == (
+    assert (
+        reply.text,
+        reply.usage.calls,
+        reply.usage.output_tokens,
+        reply.usage.answer_tokens,
+    ) == (
         JSON.text,
         2,
         20,
         ONE.answer_tokens,
     )
     await ask(judging_request(2))
-    assert endpoint.requested_formats == ["json_schema"] * 3 + ["text", "json_schema", "json_schema"]
+    assert endpoint.requested_formats == ["json_schema"] * 3 + [
+        "text",
+        "json_schema",
+        "json_schema",
+    ]
 
 
 async def test_only_the_latest_schemas_are_remembered():
@@ -650,31 +788,65 @@ async def test_only_the_latest_schemas_are_remembered():
     def answer(letter, text):
         return NAMED if letter == "S" and text[0] != "!" else None
 
-    assert await attempts(answer, [*worked, *(f"{each}1" for each in schemas)], capabilities=session) == [
+    assert await attempts(
+        answer, [*worked, *(f"{each}1" for each in schemas)], capabilities=session
+    ) == [
         "S",
         *["SO"] * len(schemas),
     ]
-    assert await attempts(answer, [f"{schemas[n]}2" for n in (1, -1, 0)], capabilities=session) == ["O", "O", "SO"]
+    assert await attempts(answer, [f"{schemas[n]}2" for n in (1, -1, 0)], capabilities=session) == [
+        "O",
+        "O",
+        "SO",
+    ]
 
 
 def test_what_is_restored_is_bounded():
     """64 schemas that were refused, 64 that fell back, and 64 requests of one of these."""
     keys = [f"{n:016x}" for n in range(100)]
-    known = {"works": True, "refused_schemas": keys, "fallback_requests": {"one": keys, **dict.fromkeys(keys[:62], ["x"])}}
+    known = {
+        "works": True,
+        "refused_schemas": keys,
+        "fallback_requests": {"one": keys, **dict.fromkeys(keys[:62], ["x"])},
+    }
     session = EndpointCapabilities()
     session.restore({"m": {"adaptations": ["seed"], "formats": {"json_schema": known}}})
     restored = session.as_data()["m"]["formats"]["json_schema"]
-    assert restored == {"works": True, "refused_schemas": keys[36:], "fallback_requests": restored["fallback_requests"]}
-    assert {schema: len(requests) for schema, requests in restored["fallback_requests"].items()} == {
+    assert restored == {
+        "works": True,
+        "refused_schemas": keys[36:],
+        "fallback_requests": restored["fallback_requests"],
+    }
+    assert {
+        schema: len(requests) for schema, requests in restored["fallback_requests"].items()
+    } == {
         "one": 64,
         **dict.fromkeys(keys[:62], 1),
     }
-    session.restore({"m": {"adaptations": ["seed", "system"], "formats": {"json_schema": {**known, "works": False}}}})
-    more = {"works": False, "refused_schemas": [], "fallback_requests": {"two": ["y"], "three": ["z"]}}
+    session.restore(
+        {
+            "m": {
+                "adaptations": ["seed", "system"],
+                "formats": {"json_schema": {**known, "works": False}},
+            }
+        }
+    )
+    more = {
+        "works": False,
+        "refused_schemas": [],
+        "fallback_requests": {"two": ["y"], "three": ["z"]},
+    }
     session.restore({"m": {"adaptations": [], "formats": {"json_schema": more}}})
     restored = session.as_data()["m"]
-    assert (restored["adaptations"], restored["formats"]["json_schema"]["works"]) == (["seed", "system"], True)
-    assert list(restored["formats"]["json_schema"]["fallback_requests"]) == [*keys[:62], "two", "three"]
+    assert (restored["adaptations"], restored["formats"]["json_schema"]["works"]) == (
+        ["seed", "system"],
+        True,
+    )
+    assert list(restored["formats"]["json_schema"]["fallback_requests"]) == [
+        *keys[:62],
+        "two",
+        "three",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -701,7 +873,9 @@ async def test_the_first_error_is_raised_when_no_format_helps():
         await adapt(Endpoint(lambda request: left.pop(0)), it)(judging_request())
     assert caught.value is errors[0]
     assert caught.value.usage.calls == 3
-    assert not any(record.refused_schemas or record.fallback_requests for record in it.formats.values())
+    assert not any(
+        record.refused_schemas or record.fallback_requests for record in it.formats.values()
+    )
 
 
 # ---- limits that are saved
@@ -727,14 +901,25 @@ async def test_learned_limits_are_restored_in_another_process():
     endpoint.asked.clear()
     await adapt(endpoint, second.for_model("endpoint#m"))(judging_request(MIN_FAILURES - 1))
     await adapt(endpoint, second.for_model("endpoint#m"))(judging_request(MIN_FAILURES))
-    assert [(len(r.messages), r.format) for r in endpoint.asked] == [(1, "json_schema"), (1, "json_object"), (1, "json_object")]
+    assert [(len(r.messages), r.format) for r in endpoint.asked] == [
+        (1, "json_schema"),
+        (1, "json_object"),
+        (1, "json_object"),
+    ]
 
 
 async def test_a_schema_for_every_row_does_not_fill_the_journal():
     """The remembered schemas and requests are bounded, and decisions remain possible."""
-    endpoint = Endpoint(lambda r: refusal("Invalid schema for response_format") if r.schema["type"] != "object" else JSON)
+    endpoint = Endpoint(
+        lambda r: (
+            refusal("Invalid schema for response_format") if r.schema["type"] != "object" else JSON
+        )
+    )
     session = EndpointCapabilities()
-    ask = adapt(Endpoint(lambda r: JSON if r.format == "text" else endpoint.answer(r)), session.for_model("m"))
+    ask = adapt(
+        Endpoint(lambda r: JSON if r.format == "text" else endpoint.answer(r)),
+        session.for_model("m"),
+    )
     await ask(judging_request())
     for n in range(300):
         await ask(judging_request(n, f"type {n}"))
@@ -754,5 +939,11 @@ async def test_each_model_has_its_own_limits_and_each_change_is_reported_once():
     await adapt(endpoint, session.for_model("endpoint#a"))(judging_request())
     assert len(changes) == told > 0
     await adapt(endpoint, session.for_model("endpoint#b"))(judging_request())
-    assert endpoint.requested_formats == ["json_schema", "json_object", "json_object", "json_schema", "json_object"]
+    assert endpoint.requested_formats == [
+        "json_schema",
+        "json_object",
+        "json_object",
+        "json_schema",
+        "json_object",
+    ]
     assert "endpoint" not in str(session.as_data())

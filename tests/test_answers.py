@@ -99,8 +99,22 @@ def refined(answers, grader=lambda text: 1.0, **settings):
 
 # ---- any type, broken in the ways of models
 
-NAMES = ["name", "total", "line_items", "due_date", "note", "answer", "value", "type", "is_paid", "größe"]
-TEXTS = st.text(st.sampled_from(string.ascii_letters + string.digits + " .,:;'\"\\{}[]()äß漢\n\t`-"), max_size=12)
+NAMES = [
+    "name",
+    "total",
+    "line_items",
+    "due_date",
+    "note",
+    "answer",
+    "value",
+    "type",
+    "is_paid",
+    "größe",
+]
+TEXTS = st.text(
+    st.sampled_from(string.ascii_letters + string.digits + " .,:;'\"\\{}[]()äß漢\n\t`-"),
+    max_size=12,
+)
 DOCUMENTED = st.sampled_from([None, "A field.", 'Say "so": {x}'])
 
 
@@ -114,7 +128,10 @@ def scalar_types():
             (Literal["a", "b c", "d'e"], st.sampled_from(["a", "b c", "d'e"])),
             (enum.Enum("Colour", {"RED": "red", "BLUE": "blue"}), st.sampled_from(["red", "blue"])),
             (Annotated[int, Field(ge=0, le=9)], st.integers(0, 9)),
-            (Annotated[str, Field(min_length=2, max_length=20)], st.text(string.ascii_letters, min_size=2, max_size=20)),
+            (
+                Annotated[str, Field(min_length=2, max_length=20)],
+                st.text(string.ascii_letters, min_size=2, max_size=20),
+            ),
         ]
     )
 
@@ -129,7 +146,9 @@ def types(depth=2):
         inner.map(lambda t: (list[t[0]], st.lists(t[1], max_size=3))),
         inner.map(lambda t: (dict[str, t[0]], st.dictionaries(TEXTS, t[1], max_size=3))),
         inner.map(lambda t: (t[0] | None, st.none() | t[1])),
-        st.tuples(models(depth - 1), models(depth - 1)).map(lambda p: (p[0][0] | p[1][0], p[0][1] | p[1][1])),
+        st.tuples(models(depth - 1), models(depth - 1)).map(
+            lambda p: (p[0][0] | p[1][0], p[0][1] | p[1][1])
+        ),
         models(depth - 1),
     )
 
@@ -155,7 +174,9 @@ def models(draw, depth=2):
 def python_style(value):
     """JSON as a model writes it that thinks of Python, but with JSON's words."""
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{python_style(k)}: {python_style(v)}" for k, v in value.items()) + "}"
+        return (
+            "{" + ", ".join(f"{python_style(k)}: {python_style(v)}" for k, v in value.items()) + "}"
+        )
     if isinstance(value, list):
         return "[" + ", ".join(map(python_style, value)) + "]"
     if isinstance(value, str):
@@ -166,7 +187,13 @@ def python_style(value):
 
 def pairs_with_trailing_commas(value):
     if isinstance(value, dict):
-        return "{" + "".join(f"{json.dumps(k)}: {pairs_with_trailing_commas(v)}, " for k, v in value.items()) + "}"
+        return (
+            "{"
+            + "".join(
+                f"{json.dumps(k)}: {pairs_with_trailing_commas(v)}, " for k, v in value.items()
+            )
+            + "}"
+        )
     if isinstance(value, list):
         return "[" + "".join(f"{pairs_with_trailing_commas(v)}, " for v in value) + "]"
     return json.dumps(value)
@@ -177,7 +204,9 @@ FORM_FAULTS = {  # faults that leave every value as it was
     "trailing commas": pairs_with_trailing_commas,
     "single quotes": python_style,
     "fence": lambda v: f"```json\n{json.dumps(v, indent=1)}\n```",
-    "fence and prose": lambda v: f"Sure! Here it is:\n\n```json\n{json.dumps(v)}\n```\n\nAnything else?",
+    "fence and prose": lambda v: (
+        f"Sure! Here it is:\n\n```json\n{json.dumps(v)}\n```\n\nAnything else?"
+    ),
     "prose": lambda v: f"Here is the answer you asked for.\n{json.dumps(v)}\nI hope this helps!",
     "thinking": lambda v: f"<think>First {{the}} total.</think>\n{json.dumps(v)}",
     "several": lambda v: f"Here:\n```\n{python_style(v)}\n```",
@@ -225,11 +254,22 @@ def wrapped(form, value):
     [
         ({"anyOf": [{"$ref": "#/anyOf/1"}, {"type": "string"}]}, True),
         ({"anyOf": [{"$ref": "#/anyOf/1"}, {"type": ["string", "object"]}]}, False),
-        ({"$ref": "#/$defs/a~1b/anyOf/0", "$defs": {"a/b": {"anyOf": [{"type": "object"}]}}}, False),
-        ({"allOf": [{"$ref": "#/$defs/a"}], "$defs": {"a": {"type": "array", "items": {"$ref": "#"}}}}, True),
+        (
+            {"$ref": "#/$defs/a~1b/anyOf/0", "$defs": {"a/b": {"anyOf": [{"type": "object"}]}}},
+            False,
+        ),
+        (
+            {
+                "allOf": [{"$ref": "#/$defs/a"}],
+                "$defs": {"a": {"type": "array", "items": {"$ref": "#"}}},
+            },
+            True,
+        ),
     ],
 )
-def test_an_answer_is_wrapped_unless_it_may_be_any_object_wherever_a_reference_points(schema, is_wrapped):
+def test_an_answer_is_wrapped_unless_it_may_be_any_object_wherever_a_reference_points(
+    schema, is_wrapped
+):
     """A reference may point to any place of the schema, also in a list."""
     assert bool(as_answer_form(schema).wrapper_key) == is_wrapped
 
@@ -246,7 +286,11 @@ def test_a_form_fault_is_mended_and_never_changes_the_value(data):
     kind, values = data.draw(types(2) | models(2))
     value = data.draw(values)
     try:
-        original = TypeAdapter(kind).validate_python(value) if kind is str else TypeAdapter(kind).validate_json(json.dumps(value))
+        original = (
+            TypeAdapter(kind).validate_python(value)
+            if kind is str
+            else TypeAdapter(kind).validate_json(json.dumps(value))
+        )
     except ValueError:
         return
     if kind is str:
@@ -275,7 +319,10 @@ def test_a_wrong_value_is_never_completed_or_converted(data):
         literal = read_json(result.value)
         assert result.parsed == adapter.validate_json(result.value)
         literal_texts = (broken, double_backslashes(broken))  # a fault may leave a single backslash
-        assert any(literal in values_in(text.replace(", }", "}")) for text in literal_texts), (broken, result.value)
+        assert any(literal in values_in(text.replace(", }", "}")) for text in literal_texts), (
+            broken,
+            result.value,
+        )
 
 
 @pytest.mark.slow
@@ -325,15 +372,32 @@ def test_what_cannot_be_read_without_doubt_is_no_answer(text):
 TOKENS = st.text(st.sampled_from("{}[]:,\"'\\ntu01.e-+ `“”a\n"), max_size=3)
 SMALL = st.recursive(
     st.none() | st.booleans() | st.integers(0, 99) | st.sampled_from(["", "a", "n 1"]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["a", "t", "u1"]), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["a", "t", "u1"]), inner, max_size=3)
+    ),
     max_leaves=5,
 )
 
 
-SLIPS = [("}", ",}"), ("]", ",]"), ('"', "'"), ('"', "“"), ("true", "True"), ("null", "None"), (": ", "`:"), ("1", "01.")]
+SLIPS = [
+    ("}", ",}"),
+    ("]", ",]"),
+    ('"', "'"),
+    ('"', "“"),
+    ("true", "True"),
+    ("null", "None"),
+    (": ", "`:"),
+    ("1", "01."),
+]
 
 
-@given(SMALL, st.lists(st.sampled_from(SLIPS), max_size=2), st.integers(0, 30), st.sampled_from(["", "", "?"]) | TOKENS)
+@given(
+    SMALL,
+    st.lists(st.sampled_from(SLIPS), max_size=2),
+    st.integers(0, 30),
+    st.sampled_from(["", "", "?"]) | TOKENS,
+)
 @example({"a": 1}, SLIPS[:1], 0, "")
 @example({}, [], 1, "0")
 @example([], [], 1, "“\n”")
@@ -347,7 +411,9 @@ def test_a_repair_keeps_every_token(value, slips, place, added):
     if repaired is not None:
         json.loads(repaired)
         words = lambda t: re.findall(r"[^\s{}\[\],:\"'“”`\\]+", t)  # noqa: E731
-        assert "".join(words(repaired.replace("\\n", "\n"))) in "".join(words(text))  # a line break in a string is escaped
+        assert "".join(words(repaired.replace("\\n", "\n"))) in "".join(
+            words(text)
+        )  # a line break in a string is escaped
 
 
 # ---- the kinds of types
@@ -376,11 +442,23 @@ def test_a_repair_keeps_every_token(value, slips, place, added):
         ({"type": ["object", "integer"]}, '{"answer": 42}', {"answer": 42}),
         ({"enum": [{"answer": 42}, 7]}, '{"answer": 42}', {"answer": 42}),
         ({"enum": [{"answer": 42}, 7]}, '{"value": 7}', 7),
-        ({"anyOf": [{"$ref": "#/$defs/map"}, {"type": "null"}], "$defs": {"map": {}}}, '{"answer": 42}', {"answer": 42}),
-        ({"anyOf": [{"type": "object", "properties": {"a": {}}}, {"type": "integer"}]}, '{"answer": 42}', {"answer": 42}),
+        (
+            {"anyOf": [{"$ref": "#/$defs/map"}, {"type": "null"}], "$defs": {"map": {}}},
+            '{"answer": 42}',
+            {"answer": 42},
+        ),
+        (
+            {"anyOf": [{"type": "object", "properties": {"a": {}}}, {"type": "integer"}]},
+            '{"answer": 42}',
+            {"answer": 42},
+        ),
         ({"type": ["integer", "null"]}, '{"answer": 42}', 42),
         ({"type": "array", "items": {"type": "integer"}}, '{"answer": [1, 2]}', [1, 2]),
-        ({"type": "object", "properties": {"a": {"type": "integer"}}}, '{"a": 1, "b": 2}', {"a": 1, "b": 2}),
+        (
+            {"type": "object", "properties": {"a": {"type": "integer"}}},
+            '{"a": 1, "b": 2}',
+            {"a": 1, "b": 2},
+        ),
     ],
     ids=str,
 )
@@ -388,7 +466,9 @@ def test_types_and_schemas(answer, text, expected):
     """Models, dataclasses, typed dictionaries, lists, unions, scalars and schemas are read."""
     result, _ = refined([text], answer=answer)
     assert result.parsed == expected
-    assert result.to_dict()["parsed"] == json.loads(json.dumps(as_answer_form(answer).to_data(expected, result.value)))
+    assert result.to_dict()["parsed"] == json.loads(
+        json.dumps(as_answer_form(answer).to_data(expected, result.value))
+    )
 
 
 @pytest.mark.parametrize(
@@ -424,10 +504,16 @@ def test_a_schema_that_is_sent_is_strict():
 
 def test_the_prompt_holds_the_schema_with_its_descriptions_once():
     """The first prompt has it; a refinement has it only there, and names what is wrong."""
-    result, model = refined(['{"number": "A7", "items": [{"name": "pen", "price": "much"}], "total": -1}', INVOICE], answer=Invoice)
+    result, model = refined(
+        ['{"number": "A7", "items": [{"name": "pen", "price": "much"}], "total": -1}', INVOICE],
+        answer=Invoice,
+    )
     assert result.parsed.total == 2
     first, second = (json.dumps(messages) for messages in model.messages)
-    assert "in EUR" in first and first.count("exclusiveMinimum") == second.count("exclusiveMinimum") == 1
+    assert (
+        "in EUR" in first
+        and first.count("exclusiveMinimum") == second.count("exclusiveMinimum") == 1
+    )
     advice = model.messages[1][-1]["content"]
     assert "items[0].price: Input should be a valid number" in advice and "got 'much'" in advice
     assert "total: Input should be greater than 0, got -1" in advice
@@ -435,7 +521,9 @@ def test_the_prompt_holds_the_schema_with_its_descriptions_once():
 
 def test_errors_are_bounded_and_hold_no_control_characters():
     """A model cannot fill the next prompt, or write escape sequences into it."""
-    text = json.dumps({"number": 5, "items": [{"\x1b[31m": "\x1b[2J" * 500}] * 200, "total": "\x1b]0;x\x07"})
+    text = json.dumps(
+        {"number": 5, "items": [{"\x1b[31m": "\x1b[2J" * 500}] * 200, "total": "\x1b]0;x\x07"}
+    )
     with pytest.raises(InvalidAnswer) as caught:
         TypedAnswer(Invoice).read(text)
     assert len(caught.value.errors) <= 21 and all(len(line) <= 300 for line in caught.value.errors)
@@ -477,13 +565,27 @@ def grade_text(text: str) -> float:
 
 
 @pytest.mark.parametrize(
-    "grader", [grade_any, grade_invoice, grade_named, grade_async, GradeObject(), grade_text, lambda text: isinstance(text, str)]
+    "grader",
+    [
+        grade_any,
+        grade_invoice,
+        grade_named,
+        grade_async,
+        GradeObject(),
+        grade_text,
+        lambda text: isinstance(text, str),
+    ],
 )
 def test_graders_of_the_type_receive_the_object(grader):
     """Functions annotated with the type, or a base of it, get the object, others the text; also inside other graders."""
     from redraft.graders import Minimum
 
-    for each in (grader, redraft.must(grader), redraft.with_weight(grader, 2), Minimum([grader, "json"])):
+    for each in (
+        grader,
+        redraft.must(grader),
+        redraft.with_weight(grader, 2),
+        Minimum([grader, "json"]),
+    ):
         result, _ = refined([INVOICE], each, answer=Invoice)
         assert result.score == 1
 
@@ -538,30 +640,50 @@ def test_a_fault_of_a_validator_ends_the_run(error, noise_aware):
     """No further answer is asked for. The error names the class, the validator, the kind of error and the line."""
     model, kind = redraft.ScriptedModel(['{"n": 2}'] * 9), model_whose_validator_raises(error)
     with pytest.raises(GradingError) as caught:
-        redraft.refine_sync("q", model, lambda text: 0.5, answer=kind, max_iterations=5, noise_aware=noise_aware)
-    where = (
-        rf"a validator of Odd raised {type(error).__name__}.*\(in look_up, test_answers.py line \d+\); that is a fault of the code"
+        redraft.refine_sync(
+            "q", model, lambda text: 0.5, answer=kind, max_iterations=5, noise_aware=noise_aware
+        )
+    where = rf"a validator of Odd raised {type(error).__name__}.*\(in look_up, test_answers.py line \d+\); that is a fault of the code"
+    assert re.search(where, str(caught.value)) and isinstance(
+        caught.value.__cause__, ValidatorError
     )
-    assert re.search(where, str(caught.value)) and isinstance(caught.value.__cause__, ValidatorError)
-    assert (model.calls, caught.value.result.value, caught.value.result.parsed) == (1, '{"n": 2}', None)
+    assert (model.calls, caught.value.result.value, caught.value.result.parsed) == (
+        1,
+        '{"n": 2}',
+        None,
+    )
 
 
 def test_the_best_answer_before_a_fault_of_a_validator_is_kept():
     """The run ends there, has not converged, and says why."""
     kind = model_whose_validator_raises(KeyError("n"))
-    result, model = refined(['{"n": 1}', *['{"n": 2}'] * 5], lambda text: 0.5, answer=kind, max_iterations=5)
-    assert (result.parsed.n, result.stop, result.metadata["converged"], model.calls) == (1, "failed", False, 2)
+    result, model = refined(
+        ['{"n": 1}', *['{"n": 2}'] * 5], lambda text: 0.5, answer=kind, max_iterations=5
+    )
+    assert (result.parsed.n, result.stop, result.metadata["converged"], model.calls) == (
+        1,
+        "failed",
+        False,
+        2,
+    )
     assert "a validator of Odd raised KeyError: 'n' (in look_up" in result.metadata["note"]
 
 
 @pytest.mark.parametrize(
     "error",
-    [ValueError("only 1"), AssertionError("only 1"), PydanticCustomError("one", "only 1"), UnicodeError("only 1")],
+    [
+        ValueError("only 1"),
+        AssertionError("only 1"),
+        PydanticCustomError("one", "only 1"),
+        UnicodeError("only 1"),
+    ],
     ids=repr,
 )
 def test_a_validation_error_is_of_the_answer(error):
     """The next prompt holds its words, and the run goes on."""
-    result, model = refined(['{"n": 2}', '{"n": 1}'], answer=model_whose_validator_raises(error), max_iterations=3)
+    result, model = refined(
+        ['{"n": 2}', '{"n": 1}'], answer=model_whose_validator_raises(error), max_iterations=3
+    )
     assert (result.parsed.n, model.calls, len(result.trace.failures)) == (1, 2, 0)
     assert "only 1, got 2" in model.messages[1][-1]["content"]
 
@@ -570,7 +692,9 @@ async def test_a_fault_of_a_validator_fails_one_row(tmp_path):
     """The other rows of a batch go on, and those of `grade_many` say whose fault it is."""
     kind, out = model_whose_validator_raises(KeyError("n")), tmp_path / "out.jsonl"
     rows = [{"prompt": f'{{"n": {n}}}'} for n in (1, 2)]
-    await redraft.batch(rows, out, lambda messages: messages[0]["content"][:8], lambda text: 1.0, answer=kind)
+    await redraft.batch(
+        rows, out, lambda messages: messages[0]["content"][:8], lambda text: 1.0, answer=kind
+    )
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     assert [row["parsed"] for row in rows] == [{"n": 1}, None]
     assert rows[0]["error"] is None and "a validator of Odd raised KeyError" in rows[1]["error"]
@@ -621,7 +745,10 @@ def grader(text: str) -> float:
 def test_a_function_is_no_type(answer):
     """Pydantic would call it with the answer. It is refused with the place for functions, before any call."""
     model = redraft.ScriptedModel(['{"text": "x"}'])
-    with pytest.raises(ConfigError, match=r"^answer: .* is a function and no type; .* belongs to graders \(--grader\)"):
+    with pytest.raises(
+        ConfigError,
+        match=r"^answer: .* is a function and no type; .* belongs to graders \(--grader\)",
+    ):
         redraft.refine_sync("q", model, answer=answer)
     assert model.calls == 0
 
@@ -631,7 +758,9 @@ def test_messages_about_types_have_no_words_of_pydantic():
     for answer in (5, Calls(), Calls, dict[str, Calls]):
         with pytest.raises(ConfigError, match="answer must be a type") as caught:
             as_answer_form(answer)
-        assert not any(word in str(caught.value) for word in ("arbitrary_types", "__get_pydantic", "handler")), caught.value
+        assert not any(
+            word in str(caught.value) for word in ("arbitrary_types", "__get_pydantic", "handler")
+        ), caught.value
     assert as_answer_form(list[Annotated[str, Field(max_length=3)]]).name == "list[str]"
     assert as_answer_form(Annotated[Literal["a"], Field()] | None).name == "Optional[Literal['a']]"
 
@@ -647,15 +776,33 @@ DEFS = {"$defs": {"a": {"type": "string"}}}
             {**DEFS, "properties": {"x": {"anyOf": [{"$ref": "#/$defs/X"}]}}},
             "$.properties.x.anyOf[0].$ref: there is no '#/$defs/X'",
         ),
-        ({**DEFS, "properties": {"x": {"$ref": "#/$defs/a/b"}}}, "$.properties.x.$ref: there is no '#/$defs/a/b'"),
+        (
+            {**DEFS, "properties": {"x": {"$ref": "#/$defs/a/b"}}},
+            "$.properties.x.$ref: there is no '#/$defs/a/b'",
+        ),
         ({**DEFS, "items": {"$ref": "#anchor"}}, "$.items.$ref: there is no '#anchor'"),
-        ({"properties": {"x": {"$ref": "#/type/0"}}, "type": "object"}, "$.properties.x.$ref: there is no '#/type/0'"),
-        ({"items": {"$ref": "#/kept/x"}, "kept": {"x": {"not": {"$ref": "#/none"}}}}, "$.kept.x.not.$ref: there is no '#/none'"),
+        (
+            {"properties": {"x": {"$ref": "#/type/0"}}, "type": "object"},
+            "$.properties.x.$ref: there is no '#/type/0'",
+        ),
+        (
+            {"items": {"$ref": "#/kept/x"}, "kept": {"x": {"not": {"$ref": "#/none"}}}},
+            "$.kept.x.not.$ref: there is no '#/none'",
+        ),
         ({"allOf": [{"$dynamicRef": "#x"}]}, "$.allOf[0].$dynamicRef: there is no '#x'"),
-        ({"items": {"$ref": "https://example.org/a.json"}}, "'https://example.org/a.json' is outside the schema"),
+        (
+            {"items": {"$ref": "https://example.org/a.json"}},
+            "'https://example.org/a.json' is outside the schema",
+        ),
         ({"$ref": "file:///etc/passwd"}, "'file:///etc/passwd' is outside the schema"),
         ({"$ref": "other.json#/$defs/a"}, "'other.json#/$defs/a' is outside the schema"),
-        ({"$schema": "http://json-schema.org/draft-07/schema#", "items": {"$ref": "#/definitions/a"}}, "no '#/definitions/a'"),
+        (
+            {
+                "$schema": "http://json-schema.org/draft-07/schema#",
+                "items": {"$ref": "#/definitions/a"},
+            },
+            "no '#/definitions/a'",
+        ),
     ],
     ids=str,
 )
@@ -664,7 +811,11 @@ def test_a_reference_that_cannot_be_followed_is_refused(schema, words, tmp_path)
     model = redraft.ScriptedModel(["x"])
     file = tmp_path / "schema.json"
     file.write_text(json.dumps({"type": "object", **schema}))
-    for settings in ({"answer": schema}, {"graders": f"json_schema:{json.dumps(schema)}"}, {"graders": f"json_schema:{file}"}):
+    for settings in (
+        {"answer": schema},
+        {"graders": f"json_schema:{json.dumps(schema)}"},
+        {"graders": f"json_schema:{file}"},
+    ):
         with pytest.raises(ConfigError, match=re.escape(words)):
             redraft.refine_sync("q", model, **settings)
     with pytest.raises(ConfigError, match=rf"--schema: .*{re.escape(words)}"):
@@ -677,7 +828,11 @@ def test_a_reference_that_cannot_be_followed_is_refused(schema, words, tmp_path)
     [
         {"type": "array", "items": {"$ref": "#"}},
         {**DEFS, "items": {"$ref": "#/$defs/a"}},
-        {"$id": "http://a.org/b", "items": {"$ref": "c"}, "$defs": {"c": {"$id": "c", "type": "string"}}},
+        {
+            "$id": "http://a.org/b",
+            "items": {"$ref": "c"},
+            "$defs": {"c": {"$id": "c", "type": "string"}},
+        },
         {"items": {"$ref": "#x"}, "$defs": {"c": {"$anchor": "x"}}},
         {"properties": {"$ref": {"type": "string"}}},
         {"items": {"enum": [{"$ref": "#/$defs/X"}]}, "default": {"$ref": "#/$defs/X"}},
@@ -693,7 +848,11 @@ def test_a_reference_within_the_schema_is_followed(schema):
 
 
 def check_total(answer: Invoice) -> redraft.Feedback:
-    return redraft.Feedback(1.0) if answer.total == 3 else redraft.Feedback(0.5, "The total is wrong.", ["Correct the total."])
+    return (
+        redraft.Feedback(1.0)
+        if answer.total == 3
+        else redraft.Feedback(0.5, "The total is wrong.", ["Correct the total."])
+    )
 
 
 def test_a_field_that_changes_unasked_is_reported():
@@ -701,9 +860,14 @@ def test_a_field_that_changes_unasked_is_reported():
     first = Invoice(number="A7", items=[Item(name="pen", price=2)], total=2)
     second = first.model_copy(update={"number": "B8", "total": 4})
     third = second.model_copy(update={"number": "B8", "total": 3})
-    result, model = refined([each.model_dump_json() for each in (first, second, third)], check_total, answer=Invoice)
+    result, model = refined(
+        [each.model_dump_json() for each in (first, second, third)], check_total, answer=Invoice
+    )
     assert result.parsed == third
-    assert 'changing a field that was right: number: was "A7", now "B8"' in model.messages[2][-1]["content"]
+    assert (
+        'changing a field that was right: number: was "A7", now "B8"'
+        in model.messages[2][-1]["content"]
+    )
     assert "total: was" not in model.messages[2][-1]["content"]
     assert result.metadata["changed_fields"] == ['number: was "A7", now "B8"']
     assert "changed without being asked: number" in result.summary()
@@ -740,11 +904,21 @@ def test_what_feedback_names_may_change(advice, changes):
 )
 def test_fields_in_any_script_are_found_in_feedback(advice, changes):
     """And shown as they are written, not as escapes."""
-    schema = {"type": "object", "properties": {"city": {"type": "string"}, "dish": {"type": "string"}}}
-    first, second = ('{"city": "東京都", "dish": "crème brûlée"}', '{"city": "京都府", "dish": "---"}')
+    schema = {
+        "type": "object",
+        "properties": {"city": {"type": "string"}, "dish": {"type": "string"}},
+    }
+    first, second = (
+        '{"city": "東京都", "dish": "crème brûlée"}',
+        '{"city": "京都府", "dish": "---"}',
+    )
 
     def grader(text: str) -> redraft.Feedback:
-        return redraft.Feedback(0.5, actions=[advice] if advice else []) if text == first else redraft.Feedback(1.0)
+        return (
+            redraft.Feedback(0.5, actions=[advice] if advice else [])
+            if text == first
+            else redraft.Feedback(1.0)
+        )
 
     result, _ = refined([first, second], grader, answer=schema)
     assert result.metadata["changed_fields"] == changes
@@ -760,8 +934,14 @@ def test_fields_in_any_script_are_found_in_feedback(advice, changes):
         ("```python\nprint(1)\n```", "print(1)"),
         ("Sure!\n```py\nprint(1)\n```\nDone.", "print(1)"),
         ("~~~Python\nprint(1)\n~~~", "print(1)"),
-        ("First:\n```bash\npip install a-very-long-package-name\n```\n```python\nprint(1)\n```", "print(1)"),
-        ("```python\ndef f():\n    return 1\n```\nUsage:\n```python\nf()\n```", "def f():\n    return 1"),
+        (
+            "First:\n```bash\npip install a-very-long-package-name\n```\n```python\nprint(1)\n```",
+            "print(1)",
+        ),
+        (
+            "```python\ndef f():\n    return 1\n```\nUsage:\n```python\nf()\n```",
+            "def f():\n    return 1",
+        ),
         ("```python\nprint(1)\n```\nBetter:\n```python\nprint(2)\n```", "print(2)"),
         ("```python\nthis is not python at all\n```\n```python\nprint(2)\n```", "print(2)"),
         ("```\nprint(1)\n```", "print(1)"),
@@ -770,8 +950,14 @@ def test_fields_in_any_script_are_found_in_feedback(advice, changes):
         ("```python\nprint(1)", "print(1)"),
         ("`print(1)`", "print(1)"),
         ("    x = 1\n    return x\n", "    x = 1\n    return x"),
-        ("    if a > b:\n        return a\n    return b", "    if a > b:\n        return a\n    return b"),
-        ("if a > b:\n        return a\n    return b", "    if a > b:\n        return a\n    return b"),
+        (
+            "    if a > b:\n        return a\n    return b",
+            "    if a > b:\n        return a\n    return b",
+        ),
+        (
+            "if a > b:\n        return a\n    return b",
+            "    if a > b:\n        return a\n    return b",
+        ),
         ("    def f(x):\n        return x", "def f(x):\n    return x"),
         ("```python\n    x = 1\n    return x\n```", "    x = 1\n    return x"),
         ('x = """\n  a\n   \n"""', 'x = """\n  a\n   \n"""'),
@@ -790,7 +976,10 @@ def test_code_with_an_error_of_syntax_is_refined():
     replies = ["Here you are: use a loop.", "def f(:\n  pass", "x = 1"]
     result, model = refined(replies, answer="code:python", max_iterations=2, editor=False)
     assert result.parsed == "x = 1"
-    assert "line 1" in model.messages[1][-1]["content"] and "code in one code block" in model.messages[0][-1]["content"]
+    assert (
+        "line 1" in model.messages[1][-1]["content"]
+        and "code in one code block" in model.messages[0][-1]["content"]
+    )
     assert refined(["nonsense ("], answer="code:python", max_iterations=0)[0].parsed is None
     assert refined(["fn main() {"], answer="code:rust")[0].parsed == "fn main() {"
 
@@ -815,7 +1004,9 @@ def test_a_schema_goes_to_models_that_take_one_and_steps_down():
         async def complete(self, request):
             formats.append((request.format, request.schema is not None))
             if request.format == "json_schema":
-                raise redraft.errors.BadResponseError("status 400: response_format json_schema is not supported", status=400)
+                raise redraft.errors.BadResponseError(
+                    "status 400: response_format json_schema is not supported", status=400
+                )
             return Reply(INVOICE)
 
     result = redraft.refine_sync("q", Picky(), "json", answer=Invoice)
@@ -829,33 +1020,60 @@ class Choice(BaseModel):
     marks: list[Literal[1, 2]] = Field(max_length=2)
 
 
-PATTERN = {"type": "object", "properties": {"a": {"type": "string", "pattern": "(?=x)y"}}, "required": ["a"]}
+PATTERN = {
+    "type": "object",
+    "properties": {"a": {"type": "string", "pattern": "(?=x)y"}},
+    "required": ["a"],
+}
 
 
-@pytest.mark.parametrize("answer", [Choice, list[Choice], Choice | Literal["none"], Literal["a", "b"]], ids=str)
+@pytest.mark.parametrize(
+    "answer", [Choice, list[Choice], Choice | Literal["none"], Literal["a", "b"]], ids=str
+)
 def test_a_real_server_answers_in_the_schema(answer, plain_server):
     """A model of random weights, held to the schema by llama.cpp's server, gives a value of the type."""
     if answer == list[Choice]:
         answer = Annotated[list[Choice], Field(max_length=1)]
-    result = redraft.refine_sync("Which colour is the sky?", plain_server, [], answer=answer, max_iterations=0, max_tokens=500)
-    assert result.parsed is not None and TypeAdapter(answer).validate_json(result.value) == result.parsed
+    result = redraft.refine_sync(
+        "Which colour is the sky?",
+        plain_server,
+        [],
+        answer=answer,
+        max_iterations=0,
+        max_tokens=500,
+    )
+    assert (
+        result.parsed is not None
+        and TypeAdapter(answer).validate_json(result.value) == result.parsed
+    )
     assert result.usage.calls == 1 and result.score == 1
 
 
 def test_a_real_server_that_refuses_a_schema_is_asked_without(plain_server):
     """The server cannot follow every pattern; the run goes on with a less strict format, and says what is wrong."""
-    result = redraft.refine_sync("q", plain_server, [], answer=PATTERN, max_iterations=0, max_tokens=30)
-    assert result.parsed is None and len(result.trace.candidates) >= 1 and result.metadata["broken"] == ["answer"]
+    result = redraft.refine_sync(
+        "q", plain_server, [], answer=PATTERN, max_iterations=0, max_tokens=30
+    )
+    assert (
+        result.parsed is None
+        and len(result.trace.candidates) >= 1
+        and result.metadata["broken"] == ["answer"]
+    )
 
 
 def test_tools_and_a_form_go_together():
     """A task with tools is asked without a schema, and an answer that calls tools is returned as ever."""
     from redraft.core.records import ToolCall
 
-    tool = {"type": "function", "function": {"name": "look_up", "parameters": {"type": "object", "properties": {}}}}
+    tool = {
+        "type": "function",
+        "function": {"name": "look_up", "parameters": {"type": "object", "properties": {}}},
+    }
     model = redraft.ScriptedModel([Reply("", tool_calls=(ToolCall("look_up"),))])
     result = redraft.refine_sync(redraft.Task("q", tools=[tool]), model, "json", answer=Invoice)
-    assert result.stop == "tool_calls" and result.parsed is None and model.requests[0].schema is None
+    assert (
+        result.stop == "tool_calls" and result.parsed is None and model.requests[0].schema is None
+    )
 
 
 def test_a_given_response_is_checked_and_repaired_for_free():
@@ -870,7 +1088,9 @@ def test_a_trace_continues_with_the_same_form_only():
     """With an equal type no call is made; another form, or none before, is an error that says what to do."""
     result, _ = refined([INVOICE], answer=Invoice)
     model = redraft.ScriptedModel([])
-    again = redraft.refine_sync(redraft.Trace.from_json(result.trace.to_json()), model, lambda text: 1.0, answer=Invoice)
+    again = redraft.refine_sync(
+        redraft.Trace.from_json(result.trace.to_json()), model, lambda text: 1.0, answer=Invoice
+    )
     assert again.parsed == result.parsed and model.calls == 0
     for answer in (Point, "code:python"):
         with pytest.raises(ConfigError, match="made with another form"):
@@ -886,9 +1106,14 @@ def test_the_fingerprint_covers_schema_and_validators():
     def make(limit):
         namespace = {}
         exec(f"def check(cls, n):\n    assert n < {limit}\n    return n", namespace)
-        return create_model("M", n=(int, ...), __validators__={"v": field_validator("n")(namespace["check"])})
+        return create_model(
+            "M", n=(int, ...), __validators__={"v": field_validator("n")(namespace["check"])}
+        )
 
-    digests = [TypedAnswer(kind).fingerprint for kind in (make(5), make(5), make(6), create_model("M", n=(int, ...)), Point)]
+    digests = [
+        TypedAnswer(kind).fingerprint
+        for kind in (make(5), make(5), make(6), create_model("M", n=(int, ...)), Point)
+    ]
     assert digests[0] == digests[1] and len(set(digests)) == 4
     for form in (TypedAnswer(Invoice), SchemaAnswer({"type": "array"}), CodeAnswer("python")):
         assert pickle.loads(pickle.dumps(form)).fingerprint == form.fingerprint
@@ -935,9 +1160,11 @@ HOSTILE_TEXTS = {
     "fences in a line": "```\n{" + "\n ``` x" * 20_000,
     "many fences": "```\n{\n" * 20_000,
     "long code in many blocks": "".join(
-        f"```python\n{'x = [1, 2, 3]' + chr(10)}{'y = 1' + chr(10) * 100_000}```\n" for _ in range(40)
+        f"```python\n{'x = [1, 2, 3]' + chr(10)}{'y = 1' + chr(10) * 100_000}```\n"
+        for _ in range(40)
     ),
-    "texts of code that hold fences": "```python\nx = '''\n" + ("y = [1, 2, 3]\n" * 300 + "```\n```python\n'''\n") * 50,
+    "texts of code that hold fences": "```python\nx = '''\n"
+    + ("y = [1, 2, 3]\n" * 300 + "```\n```python\n'''\n") * 50,
     "quotes that do not end": '{"a": "' + '"x' * 70_000,
     "backslashes": '{"a": "' + "\\" * 150_000,
 }
@@ -946,7 +1173,9 @@ HOSTILE_TEXTS = {
 @pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("text", HOSTILE_TEXTS.values(), ids=HOSTILE_TEXTS)
 @pytest.mark.parametrize(
-    "form", [SchemaAnswer({"type": "object"}), TypedAnswer(list[int]), CodeAnswer("python")], ids=lambda f: f.name
+    "form",
+    [SchemaAnswer({"type": "object"}), TypedAnswer(list[int]), CodeAnswer("python")],
+    ids=lambda f: f.name,
 )
 def test_no_text_takes_long(form, text):
     """What a model writes is extracted, read and repaired in time in proportion to its length."""
@@ -957,8 +1186,16 @@ def test_no_text_takes_long(form, text):
     assert time.process_time() - started < 5
 
 
-DOUBLING = {f"s{n}": {"allOf": [{"$ref": f"#/$defs/s{n + 1}"}] * 2} for n in range(25)} | {"s25": {"type": "integer"}}
-TREE = {"t": {"type": "object", "properties": {"c": {"anyOf": [{"$ref": "#/$defs/t"}] * 2}}, "additionalProperties": False}}
+DOUBLING = {f"s{n}": {"allOf": [{"$ref": f"#/$defs/s{n + 1}"}] * 2} for n in range(25)} | {
+    "s25": {"type": "integer"}
+}
+TREE = {
+    "t": {
+        "type": "object",
+        "properties": {"c": {"anyOf": [{"$ref": "#/$defs/t"}] * 2}},
+        "additionalProperties": False,
+    }
+}
 TIMELY_SCHEMAS = [
     ({"$defs": DOUBLING, "$ref": "#/$defs/s0"}, "1"),
     ({"$defs": TREE, "$ref": "#/$defs/t"}, '{"c":' * 20 + '{"x":1}' + "}" * 20),
@@ -998,7 +1235,9 @@ def test_a_slow_validator_does_not_stop_other_work():
         return 1.0
 
     async def longest_pause():
-        work = asyncio.ensure_future(redraft.refine("x", redraft.ScriptedModel(['{"n": 1}']), grader, answer=Slow))
+        work = asyncio.ensure_future(
+            redraft.refine("x", redraft.ScriptedModel(['{"n": 1}']), grader, answer=Slow)
+        )
         pauses = []
         while not work.done():
             started = time.monotonic()
@@ -1068,24 +1307,47 @@ class Incremented(BaseModel):
         return total + 1
 
 
-@pytest.mark.parametrize("answer", [Aliased, OptionalAlias, BothAliases, Excluded, Computed, WrittenAsText, Incremented])
+@pytest.mark.parametrize(
+    "answer", [Aliased, OptionalAlias, BothAliases, Excluded, Computed, WrittenAsText, Incremented]
+)
 def test_the_parsed_data_is_read_as_the_same_value(answer, tmp_path):
     """In `to_dict` and in batches, whatever names and serializers a type has."""
     result, _ = refined(['{"Total": 3}'], answer=answer)
     data = result.to_dict()["parsed"]
     assert answer.model_validate_json(json.dumps(data)) == result.parsed
     out = tmp_path / "out.jsonl"
-    redraft.batch_sync([{"prompt": "q"}], out, redraft.ScriptedModel(['{"Total": 3}']), lambda text: 1.0, answer=answer)
+    redraft.batch_sync(
+        [{"prompt": "q"}],
+        out,
+        redraft.ScriptedModel(['{"Total": 3}']),
+        lambda text: 1.0,
+        answer=answer,
+    )
     parsed = json.loads(out.read_text())["parsed"]
     assert (json.loads(parsed) if isinstance(parsed, str) else parsed) == data
 
 
-@pytest.mark.parametrize("settings", [{}, {"draft_prompt": "Q: {prompt}"}, {"refine_prompt": "Improve: {response}"}], ids=str)
-@pytest.mark.parametrize("replies", [['{"name": "pen", "price": 2}', '{"name": "ink", "price": 3}'], ["no JSON at all"] * 2])
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"draft_prompt": "Q: {prompt}"}, {"refine_prompt": "Improve: {response}"}],
+    ids=str,
+)
+@pytest.mark.parametrize(
+    "replies",
+    [['{"name": "pen", "price": 2}', '{"name": "ink", "price": 3}'], ["no JSON at all"] * 2],
+)
 def test_a_schema_is_said_once(settings, replies):
     """No request holds it twice; a refinement by a template repeats it only to a model whose answer does not follow it."""
-    _, model = refined(replies, lambda text: redraft.Feedback(0.1, actions=["More."]), answer=Item, max_iterations=1, **settings)
-    counts = [str(request.messages).count(json.dumps(SCHEMA_HEADING)[1:-1]) for request in model.requests]
+    _, model = refined(
+        replies,
+        lambda text: redraft.Feedback(0.1, actions=["More."]),
+        answer=Item,
+        max_iterations=1,
+        **settings,
+    )
+    counts = [
+        str(request.messages).count(json.dumps(SCHEMA_HEADING)[1:-1]) for request in model.requests
+    ]
     own_and_valid = "refine_prompt" in settings and replies[0].startswith("{")
     assert counts == [1, 0 if own_and_valid else 1]
 
@@ -1114,16 +1376,33 @@ INVOICE_SCHEMA = {"title": "Bill", "type": "object", "required": ["total"]}
 
 
 @pytest.mark.parametrize(
-    "grader", [lambda answer: answer.total == 2, takes_attribute, takes_attribute_later, takes_item, sets_item]
+    "grader",
+    [
+        lambda answer: answer.total == 2,
+        takes_attribute,
+        takes_attribute_later,
+        takes_item,
+        sets_item,
+    ],
 )
 @pytest.mark.parametrize(
-    ("answer", "annotation"), [(Invoice, "Invoice"), (INVOICE_SCHEMA, "dict"), (list[Invoice] | Invoice, "list[Invoice] | Invoice")]
+    ("answer", "annotation"),
+    [
+        (Invoice, "Invoice"),
+        (INVOICE_SCHEMA, "dict"),
+        (list[Invoice] | Invoice, "list[Invoice] | Invoice"),
+    ],
 )
-async def test_a_function_that_takes_the_text_for_the_object_is_told_what_to_do(grader, answer, annotation):
+async def test_a_function_that_takes_the_text_for_the_object_is_told_what_to_do(
+    grader, answer, annotation
+):
     """The failure says that the first parameter must be annotated."""
     report = await redraft.grade(("q", INVOICE), ["json", grader], answer=answer)
     [failure] = report.failures.values()
-    assert f"only a function whose first parameter is annotated, as in `def grade(answer: {annotation})`" in failure.message
+    assert (
+        f"only a function whose first parameter is annotated, as in `def grade(answer: {annotation})`"
+        in failure.message
+    )
 
 
 @pytest.mark.parametrize(
@@ -1171,7 +1450,12 @@ class Node(BaseModel):
 
 
 ORDER, OTHER = '{"a": 1, "b": ["x"]}', '{"a": 2, "b": []}'
-ORDER_SCHEMA = {"title": "Order", "type": "object", "required": ["a", "b"], "properties": {"a": {"type": "integer"}}}
+ORDER_SCHEMA = {
+    "title": "Order",
+    "type": "object",
+    "required": ["a", "b"],
+    "properties": {"a": {"type": "integer"}},
+}
 WRAPPERS = {
     "the name of the class": '{"Order": %s}',
     "the name in lower case": '{"order": %s}',
@@ -1191,15 +1475,23 @@ WRAPPERS = {
 
 
 @pytest.mark.parametrize("form", [*WRAPPERS.values(), None], ids=[*WRAPPERS, "a text"])
-@pytest.mark.parametrize("answer", [Order, Strict, ORDER_SCHEMA, Order | Point, Order | None], ids=str)
+@pytest.mark.parametrize(
+    "answer", [Order, Strict, ORDER_SCHEMA, Order | Point, Order | None], ids=str
+)
 def test_a_wrapper_is_taken_off_without_a_call(form, answer):
     """Where the whole is not valid and what is in it is. No digit changes, and the note names the wrapper."""
     given = form % ORDER.replace("1", "1e0") if form else json.dumps(ORDER.replace("1", "1e0"))
     if answer in (Strict,):
         given = given.replace("Order", "Strict").replace("order", "strict")
     result, model = refined([given], answer=answer, max_iterations=1)
-    assert (result.value.replace(" ", ""), model.calls) == (ORDER.replace("1", "1e0").replace(" ", ""), 1)
-    assert "took the answer out of" in (result.trace.best.note or "") or as_answer_form(answer).wrapper_key == "answer"
+    assert (result.value.replace(" ", ""), model.calls) == (
+        ORDER.replace("1", "1e0").replace(" ", ""),
+        1,
+    )
+    assert (
+        "took the answer out of" in (result.trace.best.note or "")
+        or as_answer_form(answer).wrapper_key == "answer"
+    )
 
 
 @pytest.mark.parametrize(
@@ -1241,13 +1533,25 @@ class Mixed(BaseModel):
     ("answer", "given", "value"),
     [
         (Shop, {"order": ORDER}, {"order": {"a": 1, "b": ["x"]}}),
-        (Shop, {"order": ORDER, "tags": '["y"]', "note": "[1]"}, {"order": {"a": 1, "b": ["x"]}, "tags": ["y"], "note": "[1]"}),
-        (Shop, {"order": {"a": 1, "b": '["x"]'}, "note": ORDER}, {"order": {"a": 1, "b": ["x"]}, "note": ORDER}),
+        (
+            Shop,
+            {"order": ORDER, "tags": '["y"]', "note": "[1]"},
+            {"order": {"a": 1, "b": ["x"]}, "tags": ["y"], "note": "[1]"},
+        ),
+        (
+            Shop,
+            {"order": {"a": 1, "b": '["x"]'}, "note": ORDER},
+            {"order": {"a": 1, "b": ["x"]}, "note": ORDER},
+        ),
         (list[Order], [ORDER, json.loads(OTHER)], [json.loads(ORDER), json.loads(OTHER)]),
         (Mixed, {"tags": '["y"]', "note": "[1]"}, {"tags": ["y"], "note": "[1]"}),
         (list[Order], [ORDER] * 30, [json.loads(ORDER)] * 30),
         (Node, {"name": "x", "children": "[]"}, {"name": "x", "children": []}),
-        (ORDER_SCHEMA | {"properties": {"b": {"type": "array"}}}, {"a": 1, "b": '["x"]'}, {"a": 1, "b": ["x"]}),
+        (
+            ORDER_SCHEMA | {"properties": {"b": {"type": "array"}}},
+            {"a": 1, "b": '["x"]'},
+            {"a": 1, "b": ["x"]},
+        ),
     ],
     ids=str,
 )
@@ -1268,17 +1572,33 @@ def test_other_texts_within_an_answer_are_left(tags):
 @each_row(
     ("answer", "given", "says"),
     [
-        (Order, f"[{ORDER}, {OTHER}]", "it is a list of 2: write one answer, without a list around it"),
+        (
+            Order,
+            f"[{ORDER}, {OTHER}]",
+            "it is a list of 2: write one answer, without a list around it",
+        ),
         (Order, f"[{ORDER}, {ORDER}]", "it is a list of 2"),
         (
             Order,
             f'{{"first": {ORDER}, "second": {OTHER}}}',
             "an answer stands under 'first' and under 'second': write one answer alone",
         ),
-        (Order, f'{{"Order": {ORDER}, "note": "done"}}', "an answer stands under 'Order': write one answer alone"),
+        (
+            Order,
+            f'{{"Order": {ORDER}, "note": "done"}}',
+            "an answer stands under 'Order': write one answer alone",
+        ),
         (Order, f'{{"error": {ORDER}}}', "an answer stands under 'error'"),
-        (Order, f'{{"name": "delete", "arguments": {ORDER}}}', "an answer stands under 'arguments'"),
-        (Order, '{"Order": {"a": 1}}', "the answer stands in an object under 'Order': write it alone"),
+        (
+            Order,
+            f'{{"name": "delete", "arguments": {ORDER}}}',
+            "an answer stands under 'arguments'",
+        ),
+        (
+            Order,
+            '{"Order": {"a": 1}}',
+            "the answer stands in an object under 'Order': write it alone",
+        ),
         (Order, '{"Order": {"a": 1}}', "b: Field required"),
         (Order, "[]", "Input should be an object"),
         (Order, '{"Order": null}', "Input should be an object, got None"),
@@ -1289,7 +1609,11 @@ def test_other_texts_within_an_answer_are_left(tags):
         (int, "[5]", "the answer stands in a list of one"),
         (Node, '{"children": [{"name": "x", "children": []}]}', "name: Field required"),
         ({"items": {"type": "integer"}}, '["x"]', "$[0]: 'x' is not of type 'integer'"),
-        ({"type": ["array", "object"], "items": {"type": "integer"}}, '[{"a": 1}]', "is not of type 'integer'"),
+        (
+            {"type": ["array", "object"], "items": {"type": "integer"}},
+            '[{"a": 1}]',
+            "is not of type 'integer'",
+        ),
     ],
     ids=str,
 )
@@ -1357,10 +1681,17 @@ async def test_validators_find_the_context(tmp_path):
     model = redraft.ScriptedModel([WRONG, GOOD])
     result = await redraft.refine("q", model, is_quote, **given)
     assert (result.parsed.quote, model.calls) == ("seven hills", 2)
-    assert "quote: Value error, not in the source, got 'six hills'" in model.messages[1][-1]["content"]
-    results = await redraft.refine_many(["a", "b"], redraft.ScriptedModel([GOOD] * 2), is_quote, **given)
+    assert (
+        "quote: Value error, not in the source, got 'six hills'" in model.messages[1][-1]["content"]
+    )
+    results = await redraft.refine_many(
+        ["a", "b"], redraft.ScriptedModel([GOOD] * 2), is_quote, **given
+    )
     assert [each.parsed.quote for each in results] == ["seven hills"] * 2
-    assert [trace async for trace in redraft.stream("q", redraft.ScriptedModel([GOOD]), is_quote, **given)][-1].score == 1
+    assert [
+        trace
+        async for trace in redraft.stream("q", redraft.ScriptedModel([GOOD]), is_quote, **given)
+    ][-1].score == 1
     out = tmp_path / "out.jsonl"
     await redraft.batch([{"prompt": "q"}], out, redraft.ScriptedModel([GOOD]), is_quote, **given)
     assert json.loads(out.read_text())["parsed"] == {"quote": "seven hills"}
@@ -1374,14 +1705,30 @@ def test_the_context_is_in_the_fingerprint():
     result, _ = refined([GOOD], answer=Quote, answer_context=SOURCE)
     trace = redraft.Trace.from_json(result.trace.to_json())
     equal = {"words": {"hills", "seven"}, "source": SOURCE["source"]}
-    again = redraft.refine_sync(trace, redraft.ScriptedModel([]), lambda text: 1.0, answer=Quote, answer_context=equal)
+    again = redraft.refine_sync(
+        trace, redraft.ScriptedModel([]), lambda text: 1.0, answer=Quote, answer_context=equal
+    )
     assert again.parsed == result.parsed
-    for other in (None, {**SOURCE, "source": "seven hills"}, {**SOURCE, "words": set()}, {"source": SOURCE["source"]}):
+    for other in (
+        None,
+        {**SOURCE, "source": "seven hills"},
+        {**SOURCE, "words": set()},
+        {"source": SOURCE["source"]},
+    ):
         with pytest.raises(ConfigError, match="made with another form of answer"):
-            redraft.refine_sync(trace, redraft.ScriptedModel([]), "json", answer=Quote, answer_context=other)
+            redraft.refine_sync(
+                trace, redraft.ScriptedModel([]), "json", answer=Quote, answer_context=other
+            )
     form = as_answer_form(Quote, SOURCE)
-    assert pickle.loads(pickle.dumps(form)).fingerprint == form.fingerprint != as_answer_form(Quote).fingerprint
-    assert as_answer_form(Quote, {"client": object()}).fingerprint == as_answer_form(Quote, {"client": object()}).fingerprint
+    assert (
+        pickle.loads(pickle.dumps(form)).fingerprint
+        == form.fingerprint
+        != as_answer_form(Quote).fingerprint
+    )
+    assert (
+        as_answer_form(Quote, {"client": object()}).fingerprint
+        == as_answer_form(Quote, {"client": object()}).fingerprint
+    )
 
 
 @pytest.mark.parametrize(
@@ -1404,7 +1751,10 @@ def test_a_context_without_validators_is_refused(answer, context, words):
 
 def test_a_missing_context_is_said():
     """A validator that needs one has a fault without it."""
-    with pytest.raises(GradingError, match=r"TypeError: .* line \d+\).*; info.context is None without answer_context="):
+    with pytest.raises(
+        GradingError,
+        match=r"TypeError: .* line \d+\).*; info.context is None without answer_context=",
+    ):
         refined([GOOD], answer=Quote)
 
 

@@ -21,10 +21,29 @@ def test_a_labelled_set_and_the_gate_are_measured(tmp_path):
     for n in range(300):
         quality = rng.uniform(1, 5)
         scores = {"fun": 0.5 + quality / 10 + rng.gauss(0, 0.02)}
-        rows.append({"id": str(n), "source": f"s{n // 2}", "scores": {"fun": quality}, "predict_scores": scores})
+        rows.append(
+            {
+                "id": str(n),
+                "source": f"s{n // 2}",
+                "scores": {"fun": quality},
+                "predict_scores": scores,
+            }
+        )
     (folder / "talk.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     figures = tmp_path / "figures.json"
-    command = [sys.executable, BENCH, tmp_path, "--resamples", "40", "--worlds", "40", "--jobs", "1", "--json", figures]
+    command = [
+        sys.executable,
+        BENCH,
+        tmp_path,
+        "--resamples",
+        "40",
+        "--worlds",
+        "40",
+        "--jobs",
+        "1",
+        "--json",
+        figures,
+    ]
     done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(figures.read_text())

@@ -32,11 +32,21 @@ def test_another_checkout_is_compared(tmp_path):
     """Each kind of request has a figure of each pair; the exit code says whether a median is above the limit."""
     figures = tmp_path / "figures.json"
     sizes = ["-n", "40", "--in-flight", "4", "--pairs", "2"]
-    command = [sys.executable, BENCH / "gateway.py", "--before", BENCH.parent, *sizes, "--json", figures]
+    command = [
+        sys.executable,
+        BENCH / "gateway.py",
+        "--before",
+        BENCH.parent,
+        *sizes,
+        "--json",
+        figures,
+    ]
     done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False)
     assert figures.exists(), done.stderr
     found = json.loads(figures.read_text())
-    assert [len(each["now"]) for each in (found["pass/"], found["pass/, stream"], found["refine/"])] == [2, 2, 2]
+    assert [
+        len(each["now"]) for each in (found["pass/"], found["pass/, stream"], found["refine/"])
+    ] == [2, 2, 2]
     assert done.returncode == int(any(goal["met"] is False for goal in found["goals"]))
 
 
@@ -44,7 +54,10 @@ def test_a_median_ratio_above_the_limit_is_a_miss(gateway_bench):
     """One pair that was disturbed changes nothing; a median does."""
     same = {"before": [1.0] * 5, "now": [1.0, 1.04, 1.05, 2.0, 1.0]}
     more = {"before": [1.0] * 5, "now": [1.06, 1.07, 1.08, 1.0, 1.0]}
-    assert [met for _, met in gateway_bench.compared_goals({"pass/": same, "refine/": more})] == [True, False]
+    assert [met for _, met in gateway_bench.compared_goals({"pass/": same, "refine/": more})] == [
+        True,
+        False,
+    ]
 
 
 @pytest.fixture
@@ -72,4 +85,6 @@ def test_goals_can_be_missed(gateway_bench, ours, theirs, errors, mb, met):
     one = {"upstream": {"median": 10.0}, "redraft pass/": {"median": ours}}
     one |= {} if theirs is None else {"litellm proxy": {"median": theirs}}
     held = {"streams": 500, "errors": errors, "mb": mb}
-    assert [each for _, each in gateway_bench.goals({"one": one, "streams": {"redraft pass/": held}})] == met
+    assert [
+        each for _, each in gateway_bench.goals({"one": one, "streams": {"redraft pass/": held}})
+    ] == met

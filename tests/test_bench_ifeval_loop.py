@@ -10,14 +10,24 @@ import redraft
 
 BENCH = Path(__file__).parent.parent / "bench"
 ROWS = [
-    {"key": 1, "prompt": "No commas.", "instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]},
+    {
+        "key": 1,
+        "prompt": "No commas.",
+        "instruction_id_list": ["punctuation:no_comma"],
+        "kwargs": [{}],
+    },
     {
         "key": 2,
         "prompt": "Say blue.",
         "instruction_id_list": ["keywords:existence", "punctuation:no_comma"],
         "kwargs": [{"keywords": ["blue"]}, {}],
     },
-    {"key": 3, "prompt": "Be brief.", "instruction_id_list": ["length_constraints:number_sentences"], "kwargs": [{}]},
+    {
+        "key": 3,
+        "prompt": "Be brief.",
+        "instruction_id_list": ["length_constraints:number_sentences"],
+        "kwargs": [{}],
+    },
 ]
 
 
@@ -58,6 +68,12 @@ def test_each_policy_is_judged_by_the_official_definitions(bench, prompts, capsy
         "Redraft": 1,
         "Redraft, no repairs": 0.25,
     }
-    assert (figures["Redraft"]["gain"], figures["Redraft"]["error"], figures["Redraft"]["calls"]) == (1, 0, 1.5)
+    assert (
+        figures["Redraft"]["gain"],
+        figures["Redraft"]["error"],
+        figures["Redraft"]["calls"],
+    ) == (1, 0, 1.5)
     bench.report(figures)
-    assert ["Redraft", "100%", "100%", "+1.00", "0.00", "1.5"] in [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["Redraft", "100%", "100%", "+1.00", "0.00", "1.5"] in [
+        line.split() for line in capsys.readouterr().out.splitlines()
+    ]

@@ -47,30 +47,71 @@ def worlds(draw, **fixed):
     """Any world that a file may define."""
     up = draw(SHARES)
     low, high = sorted((draw(SHARES), draw(SHARES)))
-    told = dict(draft_mean=draw(SHARES), task_sd=draw(SMALL), draft_sd=draw(SMALL), ceiling=draw(SHARES), ceiling_sd=draw(SMALL))
-    told |= dict(up=up, down=draw(st.floats(0, 1 - up)), gap_lo=low, gap_hi=high, drop=draw(SMALL), judge_sd=draw(SMALL))
+    told = dict(
+        draft_mean=draw(SHARES),
+        task_sd=draw(SMALL),
+        draft_sd=draw(SMALL),
+        ceiling=draw(SHARES),
+        ceiling_sd=draw(SMALL),
+    )
     told |= dict(
-        style_sd=draw(SMALL), drift=draw(SMALL), leniency=draw(SMALL), quantum=draw(st.sampled_from([0.05, 0.1, 0.2, 0.25]))
+        up=up,
+        down=draw(st.floats(0, 1 - up)),
+        gap_lo=low,
+        gap_hi=high,
+        drop=draw(SMALL),
+        judge_sd=draw(SMALL),
+    )
+    told |= dict(
+        style_sd=draw(SMALL),
+        drift=draw(SMALL),
+        leniency=draw(SMALL),
+        quantum=draw(st.sampled_from([0.05, 0.1, 0.2, 0.25])),
     )
     return World("any", **(told | fixed))
 
 
 def plain_world(**told):
     """A world without randomness except for the given values."""
-    still = dict.fromkeys(("task_sd", "draft_sd", "ceiling_sd", "up", "down", "drop", "judge_sd", "style_sd", "drift"), 0.0)
-    return World("plain", **(still | dict(draft_mean=0.5, ceiling=0.9, gap_lo=0.5, gap_hi=0.5, quantum=0.1) | told))
+    still = dict.fromkeys(
+        (
+            "task_sd",
+            "draft_sd",
+            "ceiling_sd",
+            "up",
+            "down",
+            "drop",
+            "judge_sd",
+            "style_sd",
+            "drift",
+        ),
+        0.0,
+    )
+    return World(
+        "plain",
+        **(still | dict(draft_mean=0.5, ceiling=0.9, gap_lo=0.5, gap_hi=0.5, quantum=0.1) | told),
+    )
 
 
 def bench(*args):
     """Run the script as a user would."""
-    return subprocess.run([sys.executable, BENCH / "policies.py", *map(str, args)], capture_output=True, text=True, timeout=60)
+    return subprocess.run(
+        [sys.executable, BENCH / "policies.py", *map(str, args)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
 
 
 def two_worlds(path):
     """A user's file with two worlds, one of which has graders that compute."""
     tables = tomllib.loads(WORLDS.read_text())
     kept = {"mine": tables["hostile"], "tests": tables["verifier"]}
-    lines = [line for name, table in kept.items() for line in [f"[{name}]", *(f"{key} = {value}" for key, value in table.items())]]
+    lines = [
+        line
+        for name, table in kept.items()
+        for line in [f"[{name}]", *(f"{key} = {value}" for key, value in table.items())]
+    ]
     path.write_text("\n".join(lines))
     return path
 
@@ -113,7 +154,10 @@ def test_with_up_at_one_a_refinement_closes_the_promised_share_of_the_gap(world,
     episode = Episode(world, task)
     episode.draft(0)
     episode.refine(1, 0)
-    gap, closed = episode.ceiling - episode.texts[0].quality, episode.texts[1].quality - episode.texts[0].quality
+    gap, closed = (
+        episode.ceiling - episode.texts[0].quality,
+        episode.texts[1].quality - episode.texts[0].quality,
+    )
     assert world.gap_lo * gap - 1e-9 <= closed <= world.gap_hi * gap + 1e-9
 
 
@@ -141,7 +185,9 @@ def test_the_chances_of_a_refinement_are_those_of_the_file():
             episode.refine(1, 0, up)
             moves.append(episode.texts[1].quality - episode.texts[0].quality)
         assert fmean(move > 0.1 for move in moves) == pytest.approx(share, abs=0.03)
-        assert fmean(move < -0.05 for move in moves) == pytest.approx(0.2 * 0.85, abs=0.03)  # exp(-.05 / .3) of the drops
+        assert fmean(move < -0.05 for move in moves) == pytest.approx(
+            0.2 * 0.85, abs=0.03
+        )  # exp(-.05 / .3) of the drops
 
 
 def test_the_judge_has_the_noise_of_the_file_and_is_reproducible():
@@ -160,7 +206,12 @@ def test_a_lenient_judge_scores_later_revisions_higher():
     episode.draft(0)
     for id in (1, 2):
         episode.refine(id, 0)
-    before, first, second, after = episode.grade(0), episode.grade(1), episode.grade(2), episode.grade(0, 1)
+    before, first, second, after = (
+        episode.grade(0),
+        episode.grade(1),
+        episode.grade(2),
+        episode.grade(0, 1),
+    )
     assert before == pytest.approx(0.5)
     assert after - before == pytest.approx(0.1)
     assert first <= second
@@ -170,7 +221,9 @@ def test_every_policy_pays_for_its_calls():
     """Calls are those of each tool's own loop; where nothing helps, all policies run to their end."""
     world = plain_world()
     assert single(Episode(world, 0)).calls == 1
-    assert executionkit(Episode(world, 0)).calls == 8  # a draft and three refinements that change nothing, each graded
+    assert (
+        executionkit(Episode(world, 0)).calls == 8
+    )  # a draft and three refinements that change nothing, each graded
     assert openjudge(Episode(world, 0)).calls == 7
     assert dspy(3, Episode(world, 0)).calls == 8
     assert [played.calls for played in run_plan(BestOfN(4), [Episode(world, 0)])] == [8]
@@ -179,8 +232,12 @@ def test_every_policy_pays_for_its_calls():
 
 def test_only_the_adaptive_plan_reports_another_score_than_it_observed():
     """With a judge that always says .9 the plain rules report .9, and the adaptive plan does not."""
-    episodes = lambda: [Episode(plain_world(draft_mean=0.9, judge_sd=1e-9), task) for task in range(3)]
-    assert all(played.score == 0.9 and played.reached for played in run_plan(SelfRefine(), episodes()))
+    episodes = lambda: [
+        Episode(plain_world(draft_mean=0.9, judge_sd=1e-9), task) for task in range(3)
+    ]
+    assert all(
+        played.score == 0.9 and played.reached for played in run_plan(SelfRefine(), episodes())
+    )
     assert all(played.score < 0.9 for played in run_plan(Adaptive(), episodes()))
 
 
@@ -194,14 +251,21 @@ def test_the_adaptive_plan_reports_the_score_of_a_computing_judge():
 def test_policies_are_compared_at_equal_calls_and_at_equal_quality():
     """Between two settings of a policy, some tasks have one and some the other."""
     calls, qualities = ((2, 0.5), (6, 0.6), (10, 0.65)), (0.0, 0.02, -0.02)
-    points = [Point(i, tuple(TaskResult(q + d, c, None, reached=False) for d in qualities)) for i, (c, q) in enumerate(calls)]
-    rival = single_setting(Point(0, tuple(TaskResult(0.55 + d, 8, None, reached=False) for d in qualities)))
+    points = [
+        Point(i, tuple(TaskResult(q + d, c, None, reached=False) for d in qualities))
+        for i, (c, q) in enumerate(calls)
+    ]
+    rival = single_setting(
+        Point(0, tuple(TaskResult(0.55 + d, 8, None, reached=False) for d in qualities))
+    )
     assert at_calls(points, 4).share == 0.5
     assert at_quality(points, 0.55).share == pytest.approx(0.5)
     assert at_quality(points, 0.7) is None
     gained, ratio = lead(points, rival), calls_ratio(points, rival)
     assert gained.value == pytest.approx(0.625 - 0.55)
-    assert gained.error == pytest.approx(0, abs=1e-9)  # paired: the tasks differ, the policies do not
+    assert gained.error == pytest.approx(
+        0, abs=1e-9
+    )  # paired: the tasks differ, the policies do not
     assert ratio.value == pytest.approx(4 / 8)
 
 
@@ -218,8 +282,14 @@ def test_policies_are_compared_at_equal_calls_and_at_equal_quality():
         ("saturates_at = 0", "world 'bad': saturates_at must be a number in (0, 1], got 0"),
         ("binary_at = -0.5", "world 'bad': binary_at must be a number in [0, 1], got -0.5"),
         ("judge_sd_bad = true", "world 'bad': judge_sd_bad must be a number in [0, 1], got True"),
-        ("silent = 0.7\nsilent_bad = 0.4", "world 'bad': silent + silent_bad must be at most 1, got 1.1"),
-        ("easy = 0.6\nimpossible = 0.6", "world 'bad': easy + impossible must be at most 1, got 1.2"),
+        (
+            "silent = 0.7\nsilent_bad = 0.4",
+            "world 'bad': silent + silent_bad must be at most 1, got 1.1",
+        ),
+        (
+            "easy = 0.6\nimpossible = 0.6",
+            "world 'bad': easy + impossible must be at most 1, got 1.2",
+        ),
         ("up", "bad.toml: "),
     ],
 )
@@ -227,7 +297,15 @@ def test_an_invalid_world_is_named(tmp_path, line, told):
     """The error names the world, the key and what is allowed."""
     good = tomllib.loads(WORLDS.read_text())["writing"] | {line.partition(" ")[0]: None}
     path = tmp_path / "bad.toml"
-    path.write_text("\n".join(["[bad]", *(f"{key} = {value}" for key, value in good.items() if value is not None), line]))
+    path.write_text(
+        "\n".join(
+            [
+                "[bad]",
+                *(f"{key} = {value}" for key, value in good.items() if value is not None),
+                line,
+            ]
+        )
+    )
     with pytest.raises(BadWorldError) as refused:
         read(path)
     assert told in str(refused.value)
@@ -248,7 +326,11 @@ def test_the_shipped_worlds_can_be_read():
     assert len(shipped) == 16
     assert [world.name for world in shipped if world.free] == ["verifier", "tests"]
     assert [world.name for world in shipped if world.hurts] == ["hostile", "poison"]
-    assert [world.name for world in shipped if not world.unbiased] == ["lenient", "binary", "saturating"]
+    assert [world.name for world in shipped if not world.unbiased] == [
+        "lenient",
+        "binary",
+        "saturating",
+    ]
 
 
 KINDS = [
@@ -256,13 +338,27 @@ KINDS = [
     (dict(saturates_at=0.5), lambda scores: set(scores) == {1.0}),
     (dict(saturates_at=0.8, quantum=0.005), lambda scores: set(scores) == {0.625}),
     (dict(silent=1.0), lambda scores: set(scores) == {None}),
-    (dict(silent=0.3), lambda scores: fmean(score is None for score in scores) == pytest.approx(0.3, abs=0.04)),
-    (dict(silent_bad=0.6), lambda scores: fmean(score is None for score in scores) == pytest.approx(0.3, abs=0.04)),
-    (dict(judge_sd=0.0, judge_sd_bad=0.2, quantum=0.001), lambda scores: pstdev(scores) == pytest.approx(0.1, abs=0.01)),
-    (dict(judge_sd=0.1, judge_sd_bad=0.1, quantum=0.001), lambda scores: pstdev(scores) == pytest.approx(0.1, abs=0.01)),
+    (
+        dict(silent=0.3),
+        lambda scores: fmean(score is None for score in scores) == pytest.approx(0.3, abs=0.04),
+    ),
+    (
+        dict(silent_bad=0.6),
+        lambda scores: fmean(score is None for score in scores) == pytest.approx(0.3, abs=0.04),
+    ),
+    (
+        dict(judge_sd=0.0, judge_sd_bad=0.2, quantum=0.001),
+        lambda scores: pstdev(scores) == pytest.approx(0.1, abs=0.01),
+    ),
+    (
+        dict(judge_sd=0.1, judge_sd_bad=0.1, quantum=0.001),
+        lambda scores: pstdev(scores) == pytest.approx(0.1, abs=0.01),
+    ),
     (
         dict(judge_sd=0.05, judge_tails=0.25, quantum=0.001),
-        lambda scores: pstdev(scores) == pytest.approx(0.05 * 3**0.5, abs=0.01),  # 3/4 at 1, 1/4 at 3: variance times 3
+        lambda scores: (
+            pstdev(scores) == pytest.approx(0.05 * 3**0.5, abs=0.01)
+        ),  # 3/4 at 1, 1/4 at 3: variance times 3
     ),
 ]
 
@@ -277,11 +373,15 @@ def test_each_kind_of_judge_grades_a_text_of_quality_a_half_as_its_keys_say(keys
 
 def test_easy_and_impossible_tasks_have_their_own_levels():
     """A share of the tasks begins near easy_at, and a share stays at impossible_at, however often it is refined."""
-    episodes = [Episode(plain_world(easy=0.3, impossible=0.2, up=1.0), task) for task in range(1000)]
+    episodes = [
+        Episode(plain_world(easy=0.3, impossible=0.2, up=1.0), task) for task in range(1000)
+    ]
     for episode in episodes:
         episode.draft(0)
         episode.refine(1, 0)
-    drafts, refined = ([round(episode.texts[id].quality, 2) for episode in episodes] for id in (0, 1))
+    drafts, refined = (
+        [round(episode.texts[id].quality, 2) for episode in episodes] for id in (0, 1)
+    )
     assert drafts.count(0.95) / 1000 == pytest.approx(0.3, abs=0.04)
     assert drafts.count(0.2) / 1000 == refined.count(0.2) / 1000 == pytest.approx(0.2, abs=0.04)
     assert set(refined) == {0.95, 0.7, 0.2}
@@ -300,7 +400,15 @@ def test_qualities_come_in_steps_where_tests_are_counted():
 def test_the_keys_of_new_kinds_change_nothing_where_they_are_omitted():
     """A world is the same with every optional key at its default, to the last digit."""
     world = read(WORLDS)[1]
-    told = dict(vague=0.7, quality_step=0.0, binary_at=0.0, saturates_at=1.0, judge_tails=0.0, draft_tails=0.0, silent=0.0)
+    told = dict(
+        vague=0.7,
+        quality_step=0.0,
+        binary_at=0.0,
+        saturates_at=1.0,
+        judge_tails=0.0,
+        draft_tails=0.0,
+        silent=0.0,
+    )
     other = World(**{name: getattr(world, name) for name in World.__slots__} | told)
     plays = [play(each, partial(run_plan, Adaptive()), 0, 5) for each in (world, other)]
     assert plays[0] == plays[1]
@@ -322,7 +430,9 @@ def test_no_budget_is_exceeded_and_no_text_is_left_ungraded(world, calls, task):
 
 def test_a_shared_budget_holds_for_all_tasks_together():
     """Some tasks take more calls than others, and all together at most the budget."""
-    played = run_with_shared_budget(adaptive(0.0, Priors()), 5, [Episode(read(WORLDS)[1], 0, k) for k in range(12)])
+    played = run_with_shared_budget(
+        adaptive(0.0, Priors()), 5, [Episode(read(WORLDS)[1], 0, k) for k in range(12)]
+    )
     assert sum(result.calls for result in played) <= 60
     assert len({result.calls for result in played}) > 1
 
@@ -357,7 +467,11 @@ def test_the_second_looks_of_a_lesson_are_its_tuition(monkeypatch):
 
     def ask_twice(policy, row, plan, trace):
         def decide(trace):
-            grades = [Grade("judge", trace.task, draft, n) for draft in trace.candidates[:1] for n in range(2)]
+            grades = [
+                Grade("judge", trace.task, draft, n)
+                for draft in trace.candidates[:1]
+                for n in range(2)
+            ]
             return trace.missing(grades) or plan(trace)
 
         return decide
@@ -366,7 +480,10 @@ def test_the_second_looks_of_a_lesson_are_its_tuition(monkeypatch):
     plain = teach(world, 40, 0)
     monkeypatch.setattr(lessons.OnlinePriors, "plan_for", ask_twice)
     taught = teach(world, 40, 0)
-    calls = fmean(played.calls for played in run_plan(lessons.default_plan(world), lessons.lesson_episodes(world, 40, 0)))
+    calls = fmean(
+        played.calls
+        for played in run_plan(lessons.default_plan(world), lessons.lesson_episodes(world, 40, 0))
+    )
     assert plain[1:] == (0.0, 0.0)
     assert taught.tuition * 256 / 40 == pytest.approx(1, abs=0.5)
     assert taught.extra == pytest.approx(taught.tuition * 256 / (40 * calls))
@@ -404,8 +521,16 @@ def test_the_standing_of_the_best_score_by_hand():
 @pytest.mark.parametrize(
     ("scores", "kappa", "expected"),
     [
-        ([0.4, 0.5, 0.9], 0.5, 2.683),  # excess .4 over the median; .4 * (1 + .5 * sqrt(ln 20)) = .746; .5 + .746 ln(.373 / .02)
-        ([0.4, 0.5, 0.9], None, 94.5),  # .8 / .0506 = 15.8 bounds the mean of one excess: .5 + 15.8 ln(7.9 / .02)
+        (
+            [0.4, 0.5, 0.9],
+            0.5,
+            2.683,
+        ),  # excess .4 over the median; .4 * (1 + .5 * sqrt(ln 20)) = .746; .5 + .746 ln(.373 / .02)
+        (
+            [0.4, 0.5, 0.9],
+            None,
+            94.5,
+        ),  # .8 / .0506 = 15.8 bounds the mean of one excess: .5 + 15.8 ln(7.9 / .02)
         ([0.5, 0.5, 0.5], 0.5, 0.5),  # nothing is above the median
     ],
 )
@@ -429,14 +554,21 @@ def test_a_rival_that_gets_no_grade_returns_an_answer_without_a_score():
     world = plain_world(silent=1.0)
     for rival in (executionkit, openjudge, partial(dspy, 2)):
         played = rival(Episode(world, 0))
-        assert (played.quality, played.score, played.reached) == (pytest.approx(0.5, abs=0.05), None, False)
+        assert (played.quality, played.score, played.reached) == (
+            pytest.approx(0.5, abs=0.05),
+            None,
+            False,
+        )
 
 
 def test_a_bare_score_helps_a_rival_as_much_as_advice_if_the_world_says_so():
     """With refinements that always help after advice, a bare score helps in `vague` of them, or in all."""
 
     def gains(bare):
-        return fmean(executionkit(Episode(plain_world(up=1.0), k), iterations=1, bare=bare).quality > 0.6 for k in range(500))
+        return fmean(
+            executionkit(Episode(plain_world(up=1.0), k), iterations=1, bare=bare).quality > 0.6
+            for k in range(500)
+        )
 
     assert gains(None) == pytest.approx(0.7, abs=0.06)
     assert gains(1.0) == 1.0
@@ -455,13 +587,18 @@ def test_a_bare_score_helps_a_rival_as_much_as_advice_if_the_world_says_so():
         (0.9, True, 1.0, 0.0, 0.0),
     ],
 )
-def test_claims_are_counted_among_claims_and_recall_among_targets_reached(quality, reached, recalled, false_claim, false):
+def test_claims_are_counted_among_claims_and_recall_among_targets_reached(
+    quality, reached, recalled, false_claim, false
+):
     """A claim without a target is false; a target without a claim is not recalled; anything else does not count."""
     played = TaskResult(quality, 2, 0.9, reached=reached)
     assert (played.recalled, played.false_claim, played.false) == (recalled, false_claim, false)
 
 
-@pytest.mark.parametrize(("interval", "covered"), [(None, None), ((0.4, 0.6), 1.0), ((0.5, 0.6), 1.0), ((0.51, 0.6), 0.0)])
+@pytest.mark.parametrize(
+    ("interval", "covered"),
+    [(None, None), ((0.4, 0.6), 1.0), ((0.5, 0.6), 1.0), ((0.51, 0.6), 0.0)],
+)
 def test_an_interval_covers_the_true_quality_or_does_not(interval, covered):
     """Without an interval it is unknown."""
     assert TaskResult(0.5, 2, 0.5, reached=False, interval=interval).covered == covered
@@ -470,13 +607,16 @@ def test_an_interval_covers_the_true_quality_or_does_not(interval, covered):
 def points_of(*pairs):
     """Points of a policy by (calls, quality), three tasks each."""
     return [
-        Point(n, tuple(TaskResult(q + d, c, None, reached=False) for d in (-0.01, 0.0, 0.01))) for n, (c, q) in enumerate(pairs)
+        Point(n, tuple(TaskResult(q + d, c, None, reached=False) for d in (-0.01, 0.0, 0.01)))
+        for n, (c, q) in enumerate(pairs)
     ]
 
 
 def test_a_swept_rival_is_at_the_best_setting_of_its_knob():
     """Settings that cost more and are no better do not count."""
-    assert [p.setting for p in swept(points_of((1, 0.5), (3, 0.4), (5, 0.6), (7, 0.55), (9, 0.7)))] == [0, 2, 4]
+    assert [
+        p.setting for p in swept(points_of((1, 0.5), (3, 0.4), (5, 0.6), (7, 0.55), (9, 0.7)))
+    ] == [0, 2, 4]
 
 
 def test_a_rival_that_is_better_at_our_calls_is_named():
@@ -493,7 +633,10 @@ def test_a_rival_that_is_better_at_our_calls_is_named():
     assert set(line["lost_to"]) == set(line["ahead"]) == {"OpenJudge LLMRefinement"}
 
 
-@pytest.mark.parametrize(("least", "most", "met"), [(0.5, None, True), (0.6, None, False), (None, 0.5, True), (None, 0.4, False)])
+@pytest.mark.parametrize(
+    ("least", "most", "met"),
+    [(0.5, None, True), (0.6, None, False), (None, 0.5, True), (None, 0.4, False)],
+)
 def test_goals_are_met_at_their_limit(least, most, met):
     """A goal of at least or at most its value is met."""
     figure = single_setting(points_of((6, 0.5))[0]).summary()["quality"]
@@ -504,7 +647,10 @@ def test_goals_are_met_at_their_limit(least, most, met):
 def test_the_prices_near_a_number_of_calls_are_those_of_the_whole_sweep():
     """Bisection finds the two prices between which the calls lie."""
     world = read(WORLDS)[0]
-    players = {price: partial(run_plan, adaptive(price, Priors())) for price in (1.0, 0.05, 0.02, 0.01, 0.003)}
+    players = {
+        price: partial(run_plan, adaptive(price, Priors()))
+        for price in (1.0, 0.05, 0.02, 0.01, 0.003)
+    }
     whole = [Point(price, play(world, player, 0, 20)) for price, player in players.items()]
     near = [Point(price, plays) for price, plays in play_near(world, players, 7, 0, 20)]
     assert at_calls(near, 7).summary() == at_calls(whole, 7).summary()
@@ -525,7 +671,10 @@ def test_an_invalid_worlds_file_is_a_usage_error(tmp_path):
         (["--worlds", "writing,moon"], "there is no world 'moon'; there are writing, noisy"),
         (["--calls", "0"], "must be whole numbers from 1 to 50"),
         (["--docs", "docs", "--calls", "7"], "--docs needs all policies"),
-        (["--policies", "magic"], "no policy matches 'magic'; there are single draft; executionkit"),
+        (
+            ["--policies", "magic"],
+            "no policy matches 'magic'; there are single draft; executionkit",
+        ),
     ],
 )
 def test_a_part_that_does_not_exist_is_a_usage_error(args, told, capsys):
@@ -539,7 +688,18 @@ def test_a_part_that_does_not_exist_is_a_usage_error(args, told, capsys):
 @pytest.mark.slow
 def test_a_part_of_the_benchmark_prints_a_line_for_each_policy_at_these_calls(tmp_path):
     """Each is at the setting of its knob for at most so many calls; the same seed gives the same figures."""
-    args = ["--worlds", "poison", "--policies", "best of N", "--policies", "OpenJudge*", "--calls", "6", "--tasks", 4]
+    args = [
+        "--worlds",
+        "poison",
+        "--policies",
+        "best of N",
+        "--policies",
+        "OpenJudge*",
+        "--calls",
+        "6",
+        "--tasks",
+        4,
+    ]
     run = bench(*args, "--json", tmp_path / "0.json")
     assert run.returncode == 0, run.stderr
     found = json.loads((tmp_path / "0.json").read_text())["worlds"]["poison"]["at 6 calls"]
@@ -558,7 +718,10 @@ def test_a_whole_run_has_the_users_worlds_in_tables_docs_and_json(tmp_path):
     assert run.returncode == 0, run.stderr
     found = json.loads((tmp_path / "0.json").read_text())
     assert set(found["worlds"]) == {"mine", "tests"}
-    assert found["worlds"]["mine"]["as_they_come"]["single draft"]["calls"] == {"value": 1.0, "error": 0.0}
+    assert found["worlds"]["mine"]["as_they_come"]["single draft"]["calls"] == {
+        "value": 1.0,
+        "error": 0.0,
+    }
     assert found["goals"] and "we lose here to" in run.stdout and "goals met" in run.stdout
     page = (docs / "adaptive.md").read_text()
     assert page.startswith("<!-- policies -->\n") and page.rstrip().endswith("<!-- /policies -->")

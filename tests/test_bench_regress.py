@@ -31,7 +31,14 @@ def regress(monkeypatch):
 
 
 def git(folder, *command):
-    identity = ["-c", "user.name=Someone", "-c", "user.email=someone@example.org", "-c", "commit.gpgsign=false"]
+    identity = [
+        "-c",
+        "user.name=Someone",
+        "-c",
+        "user.email=someone@example.org",
+        "-c",
+        "commit.gpgsign=false",
+    ]
     subprocess.run(["git", "-C", str(folder), *identity, *command], check=True, capture_output=True)
 
 
@@ -43,9 +50,16 @@ def repository(tmp_path):
     package.mkdir(parents=True)
     bench.mkdir()
     git(tmp_path, "init", "-q")
-    for tag, ms, label in (("base", 1.0, "Adaptive"), ("slower", 1.2, "Adaptive"), ("same", 1.0, "other"), ("broken", 1.0, "")):
+    for tag, ms, label in (
+        ("base", 1.0, "Adaptive"),
+        ("slower", 1.2, "Adaptive"),
+        ("same", 1.0, "other"),
+        ("broken", 1.0, ""),
+    ):
         (package / "__init__.py").write_text(f"MS, LABEL = {ms}, {label!r}\n")
-        (bench / "planning.py").write_text(SCRIPT if tag != "broken" else "raise SystemExit('no such option')\n")
+        (bench / "planning.py").write_text(
+            SCRIPT if tag != "broken" else "raise SystemExit('no such option')\n"
+        )
         git(tmp_path, "add", "-A")
         git(tmp_path, "commit", "-qm", tag)
         git(tmp_path, "tag", tag)
@@ -56,7 +70,15 @@ def repository(tmp_path):
 
 
 def run(repository, *revisions):
-    command = [sys.executable, BENCH / "regress.py", *revisions, "--pairs", "2", "--only", "planning"]
+    command = [
+        sys.executable,
+        BENCH / "regress.py",
+        *revisions,
+        "--pairs",
+        "2",
+        "--only",
+        "planning",
+    ]
     command += ["--repository", repository, "--json", repository / "out.json"]
     return subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
 
@@ -78,14 +100,20 @@ def test_a_figure_of_one_revision_alone_is_named(repository):
     """It is not compared, and does not end the comparison."""
     ended = run(repository, "base", "same")
     assert ended.returncode == 0, ended.stderr
-    assert "not compared: only one of the two revisions has the figure 'other: CPU ms/step'" in ended.stdout
+    assert (
+        "not compared: only one of the two revisions has the figure 'other: CPU ms/step'"
+        in ended.stdout
+    )
 
 
 @pytest.mark.parametrize("revisions", [("base", "older"), ("older", "base")])
 def test_a_benchmark_of_one_revision_alone_is_named(repository, revisions):
     """It is left out, and the others are compared."""
     ended = run(repository, *revisions)
-    assert (ended.returncode, "not compared: older has no bench/planning.py" in ended.stdout) == (0, True), ended.stderr
+    assert (ended.returncode, "not compared: older has no bench/planning.py" in ended.stdout) == (
+        0,
+        True,
+    ), ended.stderr
 
 
 def test_a_benchmark_that_fails_is_named(repository):

@@ -10,7 +10,12 @@ import pytest
 
 BENCH = Path(__file__).parent.parent / "bench"
 REVIEW = "The soup was cold and the waiter was rude to us."
-GOOD = ["We loved the soup!", "The soup was a dream!", "The best soup and the best waiter!", "What a waiter, what a soup!"]
+GOOD = [
+    "We loved the soup!",
+    "The soup was a dream!",
+    "The best soup and the best waiter!",
+    "What a waiter, what a soup!",
+]
 SHRUG = "No changes are necessary. This review of the soup is already very positive."
 
 
@@ -27,11 +32,16 @@ def figures(bench, monkeypatch, tmp_path, capsys):
 
     def run(rows):
         record(tmp_path, rows)
-        monkeypatch.setattr(sys, "argv", ["replay.py", str(tmp_path), "--json", str(tmp_path / "figures.json")])
+        monkeypatch.setattr(
+            sys, "argv", ["replay.py", str(tmp_path), "--json", str(tmp_path / "figures.json")]
+        )
         bench.main()
         shown = capsys.readouterr().out
         found = json.loads((tmp_path / "figures.json").read_text())
-        assert all(policy in shown for policy in found[next(iter(found.keys() - {"measured_on"}))]["policies"])
+        assert all(
+            policy in shown
+            for policy in found[next(iter(found.keys() - {"measured_on"}))]["policies"]
+        )
         return found
 
     return run
@@ -45,7 +55,12 @@ def record(folder, rows):
 def review_record(*told, record_id=0):
     """A recorded chain of texts with the judge's labels."""
     steps = [{"response": text, "judge_score": score} for text, score in told]
-    return {"record_id": record_id, "target_sentiment": "Very positive", "prompt": REVIEW, "steps": steps}
+    return {
+        "record_id": record_id,
+        "target_sentiment": "Very positive",
+        "prompt": REVIEW,
+        "steps": steps,
+    }
 
 
 def code_record(*told, task_id="t"):
@@ -55,7 +70,9 @@ def code_record(*told, task_id="t"):
     steps = [
         {
             "solution": f"def f(x): return {i}",
-            "self_test_feedback": report.replace("{}", "\n".join(t[:good]), 1).replace("{}", "\n".join(t[good:]), 1),
+            "self_test_feedback": report.replace("{}", "\n".join(t[:good]), 1).replace(
+                "{}", "\n".join(t[good:]), 1
+            ),
             "verdict": verdict,
         }
         for i, ((good, verdict), t) in enumerate(zip(told, tests, strict=True))
@@ -65,7 +82,9 @@ def code_record(*told, task_id="t"):
 
 def test_a_loop_that_continues_after_the_target_ends_with_a_worse_text(figures):
     """The record's last text is no review, although its judge is satisfied; the plans stop before it."""
-    found = figures([review_record((GOOD[0], 4), (GOOD[1], 5), (GOOD[2], 5), (SHRUG, 5))])["reviews"]["policies"]
+    found = figures([review_record((GOOD[0], 4), (GOOD[1], 5), (GOOD[2], 5), (SHRUG, 5))])[
+        "reviews"
+    ]["policies"]
     assert {name: told["truth"]["mean"] for name, told in found.items()} == {
         "first answer": 0.75,
         "last answer": 0.0,
@@ -77,7 +96,10 @@ def test_a_loop_that_continues_after_the_target_ends_with_a_worse_text(figures):
     assert found["last answer"]["false success"] == 1
     assert found["SelfRefine"]["refinements"] == 1
     assert found["Adaptive"]["refinements"] < found["last answer"]["refinements"] == 3
-    assert (found["SelfRefine"]["over last answer"]["better"], found["SelfRefine"]["over last answer"]["worse"]) == (1, 0)
+    assert (
+        found["SelfRefine"]["over last answer"]["better"],
+        found["SelfRefine"]["over last answer"]["worse"],
+    ) == (1, 0)
 
 
 def test_a_chain_ends_where_the_record_ends(figures):
@@ -90,24 +112,35 @@ def test_a_chain_ends_where_the_record_ends(figures):
 
 def test_a_copied_text_counts_as_its_original(figures):
     """A refinement of a copy is a refinement of the same words."""
-    found = figures([review_record((GOOD[0], 4), (GOOD[0], 4), (GOOD[1], 5))])["reviews"]["policies"]["SelfRefine"]
+    found = figures([review_record((GOOD[0], 4), (GOOD[0], 4), (GOOD[1], 5))])["reviews"][
+        "policies"
+    ]["SelfRefine"]
     assert (found["cut off"], found["truth"]["mean"]) == (0, 1.0)
 
 
 def test_an_unknown_grade_of_a_rewrite_is_an_unknown_truth(figures):
     """It is neither 0 nor guessed: the chain is counted and not compared."""
-    found = figures([review_record((GOOD[0], 5), (GOOD[1], None)), review_record((GOOD[0], 5), (GOOD[1], 5), record_id=1)])[
-        "reviews"
-    ]
+    found = figures(
+        [
+            review_record((GOOD[0], 5), (GOOD[1], None)),
+            review_record((GOOD[0], 5), (GOOD[1], 5), record_id=1),
+        ]
+    )["reviews"]
     assert (found["chains"], found["compared"]) == (2, 1)
 
 
 def test_code_is_graded_by_generated_tests_and_judged_by_the_official_ones(figures):
     """Where both programs fail all generated tests, the earlier is the best; the later may be right all the same."""
-    found = figures([code_record((0, "failed"), (4, "passed")), code_record((0, "failed"), (0, "passed"), task_id="u")])["code"][
-        "policies"
-    ]
-    assert {name: found[name]["truth"]["mean"] for name in ("first answer", "last answer", "best seen", "SelfRefine")} == {
+    found = figures(
+        [
+            code_record((0, "failed"), (4, "passed")),
+            code_record((0, "failed"), (0, "passed"), task_id="u"),
+        ]
+    )["code"]["policies"]
+    assert {
+        name: found[name]["truth"]["mean"]
+        for name in ("first answer", "last answer", "best seen", "SelfRefine")
+    } == {
         "first answer": 0.0,
         "last answer": 1.0,
         "best seen": 0.5,
@@ -121,7 +154,10 @@ def test_code_is_graded_by_generated_tests_and_judged_by_the_official_ones(figur
     [
         (GOOD[0], False),
         (SHRUG, True),
-        ("The review sounds positive. The sentiment is Very positive.: The soup was a dream!", True),
+        (
+            "The review sounds positive. The sentiment is Very positive.: The soup was a dream!",
+            True,
+        ),
         ("There is no need to rewrite the soup.", True),
         ("Feedback: great soup", True),
         ("The Trop serves a magical soup!", True),
@@ -147,7 +183,9 @@ def test_texts_that_are_no_rewrite_are_recognised(bench, text, none):
         (b"no gzip", "cannot be read"),
     ],
 )
-def test_a_folder_with_other_files_is_a_usage_error(bench, monkeypatch, tmp_path, capsys, content, said):
+def test_a_folder_with_other_files_is_a_usage_error(
+    bench, monkeypatch, tmp_path, capsys, content, said
+):
     """The error names the file and what is wrong; exit code 2."""
     if content is not None:
         (tmp_path / "traces.jsonl.gz").write_bytes(content)

@@ -20,7 +20,18 @@ from redraft.tables.table_writers import ParquetWriter
 from redraft.usage import Usage
 from redraft.validation.labelled import read_cases
 
-BLANKS = ["", " ", "\n\t\r\n", "\u00a0\u2003\u3000", "\ufeff", "\u200b\u2060", "\u2028\x85", "\u3164", "\x00", "\ufeff \n"]
+BLANKS = [
+    "",
+    " ",
+    "\n\t\r\n",
+    "\u00a0\u2003\u3000",
+    "\ufeff",
+    "\u200b\u2060",
+    "\u2028\x85",
+    "\u3164",
+    "\x00",
+    "\ufeff \n",
+]
 TEXTS = [".", "0", "null", "-", "\u00a0x", "\U0001f600", "\u0301"]
 FORMATS = ["in.jsonl", "in.csv", "in.tsv", "in.parquet"]
 
@@ -36,7 +47,9 @@ def write(path, rows):
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     else:
         text = io.StringIO(newline="")
-        table = csv.DictWriter(text, list(rows[0]), delimiter="\t" if path.suffix == ".tsv" else ",")
+        table = csv.DictWriter(
+            text, list(rows[0]), delimiter="\t" if path.suffix == ".tsv" else ","
+        )
         table.writeheader()
         table.writerows(rows)
         path.write_bytes(text.getvalue().encode())
@@ -71,16 +84,39 @@ def test_a_task_has_no_blank_text(blank):
 @pytest.mark.parametrize("blank", BLANKS)
 def test_a_blank_cell_is_a_missing_value(blank):
     """Every role of a column reads it so."""
-    roles = ("id", "system", "reference", "context", "tests", "requirements", "tools", "tool_choice", "response")
-    filled = {"id": "1", "system": "s", "reference": "r", "context": "c", "tests": "assert f(1)", "requirements": "words:1-9"}
+    roles = (
+        "id",
+        "system",
+        "reference",
+        "context",
+        "tests",
+        "requirements",
+        "tools",
+        "tool_choice",
+        "response",
+    )
+    filled = {
+        "id": "1",
+        "system": "s",
+        "reference": "r",
+        "context": "c",
+        "tests": "assert f(1)",
+        "requirements": "words:1-9",
+    }
     tools = [{"type": "function", "function": {"name": "f"}}]
     filled |= {"prompt": "q", "tools": tools, "tool_choice": "auto", "response": "a"}
     mapping = infer_columns([filled], check_requirement=check_foreign_spec)
-    assert mapping.task({**filled, **dict.fromkeys(roles, blank)}) == mapping.task({**filled, **dict.fromkeys(roles)}) == Task("q")
+    assert (
+        mapping.task({**filled, **dict.fromkeys(roles, blank)})
+        == mapping.task({**filled, **dict.fromkeys(roles)})
+        == Task("q")
+    )
     with pytest.raises(ValueError, match="'prompt' is empty"):
         mapping.task({**filled, "prompt": blank})
     chat = [{"role": "user", "content": "q"}, {"role": "assistant", "content": blank}]
-    messages = infer_columns([{"messages": chat, "answer": "a"}], check_requirement=check_foreign_spec)
+    messages = infer_columns(
+        [{"messages": chat, "answer": "a"}], check_requirement=check_foreign_spec
+    )
     assert messages.task({"messages": chat, "answer": "a"}).given_responses == ("a",)
     assert messages.task({"messages": chat, "answer": blank}).given_responses == ()
 
@@ -88,12 +124,23 @@ def test_a_blank_cell_is_a_missing_value(blank):
 @pytest.mark.parametrize("blank", ["", "  "])
 def test_a_column_of_blanks_hides_no_other(blank):
     """Of several columns with usual names, those that hold something are meant."""
-    row = {"prompt": blank, "question": "q", "answer": blank, "output": "a", "reference": blank, "ideal": "i"}
+    row = {
+        "prompt": blank,
+        "question": "q",
+        "answer": blank,
+        "output": "a",
+        "reference": blank,
+        "ideal": "i",
+    }
     mapping = infer_columns([row], check_requirement=check_foreign_spec)
     task = mapping.task(row)
     assert (task.prompt, task.response, task.reference) == ("q", "a", "i")
-    later = infer_columns([{"prompt": "q", "response": blank, "context": blank}], check_requirement=check_foreign_spec)
-    assert later.task({"prompt": "q", "response": "a", "context": "c"}) == Task("q", "a", context="c")
+    later = infer_columns(
+        [{"prompt": "q", "response": blank, "context": blank}], check_requirement=check_foreign_spec
+    )
+    assert later.task({"prompt": "q", "response": "a", "context": "c"}) == Task(
+        "q", "a", context="c"
+    )
 
 
 @pytest.mark.slow(but_each=3)
@@ -102,13 +149,28 @@ def test_a_column_of_blanks_hides_no_other(blank):
 @pytest.mark.parametrize("blank", ["", "  ", "\ufeff", "\u00a0"])
 def test_a_blank_response_is_a_row_without_an_answer(tmp_path, name, mode, blank):
     """Without a model it fails under its name, counts in no mean, and the report has the number."""
-    rows = [{"id": str(n), "prompt": "q", "response": text} for n, text in enumerate(["a, b", blank, "c", blank])]
-    report = batch_sync(write(tmp_path / name, rows), tmp_path / "out.jsonl", False, "no_commas", mode=mode, editor=False)
+    rows = [
+        {"id": str(n), "prompt": "q", "response": text}
+        for n, text in enumerate(["a, b", blank, "c", blank])
+    ]
+    report = batch_sync(
+        write(tmp_path / name, rows),
+        tmp_path / "out.jsonl",
+        False,
+        "no_commas",
+        mode=mode,
+        editor=False,
+    )
     assert (report.done, report.failed, report.blank) == (2, 2, 2)
     assert dict(report.errors) == {"NoResponseError": 2}
     assert (report.mean_first, report.mean_best) == (0.5, 0.5)
     written = results(tmp_path / "out.jsonl")
-    assert [(row["best"], row["best_score"]) for row in written] == [("a, b", 0.0), (None, None), ("c", 1.0), (None, None)]
+    assert [(row["best"], row["best_score"]) for row in written] == [
+        ("a, b", 0.0),
+        (None, None),
+        ("c", 1.0),
+        (None, None),
+    ]
     assert "NoResponseError: there is no response" in written[1]["error"]
     assert "blank given responses, which count as none: 2" in report.summary()
 
@@ -116,7 +178,10 @@ def test_a_blank_response_is_a_row_without_an_answer(tmp_path, name, mode, blank
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_blank_response_is_written_where_a_model_is(tmp_path, name):
     """The other rows start with theirs."""
-    rows = [{"id": str(n), "prompt": f"question {n}", "response": text} for n, text in enumerate(["a", "", "  "])]
+    rows = [
+        {"id": str(n), "prompt": f"question {n}", "response": text}
+        for n, text in enumerate(["a", "", "  "])
+    ]
     model = ScriptedModel(["written"] * 2)
     report = batch_sync(write(tmp_path / name, rows), tmp_path / "out.jsonl", model, "no_commas")
     assert [row["best"] for row in results(tmp_path / "out.jsonl")] == ["a", "written", "written"]
@@ -125,8 +190,13 @@ def test_a_blank_response_is_written_where_a_model_is(tmp_path, name):
 
 def test_blank_candidates_are_none(tmp_path):
     """A blank or null text among several responses is left out, and counted if it is a text."""
-    rows = [{"prompt": "q", "responses": texts} for texts in (["a, b", "", "c"], ["  ", None], [None, "d"])]
-    report = batch_sync(write(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl", False, "no_commas", mode="grade")
+    rows = [
+        {"prompt": "q", "responses": texts}
+        for texts in (["a, b", "", "c"], ["  ", None], [None, "d"])
+    ]
+    report = batch_sync(
+        write(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl", False, "no_commas", mode="grade"
+    )
     written = results(tmp_path / "out.jsonl")
     assert (report.blank, report.failed, dict(report.errors)) == (2, 1, {"NoResponseError": 1})
     assert [row["best"] for row in written] == ["c", None, "d"]
@@ -163,7 +233,13 @@ class SilentModel:
 def test_a_blank_answer_of_a_model_is_a_failure(tmp_path, blank):
     """It is asked again once, whatever kind of model it is, and never graded."""
     assert refine_sync("q", SilentModel(blank, "text"), "no_commas").value == "text"
-    failed = batch_sync([{"prompt": "q"}], None, SilentModel(blank, blank, blank), "no_commas", journal=tmp_path / "j")
+    failed = batch_sync(
+        [{"prompt": "q"}],
+        None,
+        SilentModel(blank, blank, blank),
+        "no_commas",
+        journal=tmp_path / "j",
+    )
     assert (failed.failed, dict(failed.errors)) == (1, {"BadResponseError": 1})
 
 
@@ -172,19 +248,30 @@ def test_a_blank_answer_of_a_model_is_a_failure(tmp_path, blank):
 def test_labelled_rows_with_blanks_are_left_out_and_counted(tmp_path, name, blank):
     """A blank response, prompt or label is a missing value, as null is."""
     row = {"prompt": "q", "response": "a", "label": "1"}
-    rows = [row, {**row, "response": blank}, {**row, "prompt": blank}, {**row, "label": blank}, {**row, "response": "b"}]
+    rows = [
+        row,
+        {**row, "response": blank},
+        {**row, "prompt": blank},
+        {**row, "label": blank},
+        {**row, "response": "b"},
+    ]
     cases = read_cases(write(tmp_path / name, rows))
     assert (len(cases.cases), len(cases.skipped_rows)) == (2, 3)
     pair = {"prompt": "q", "response_a": "a", "response_b": "b", "winner": "a"}
     pairs = read_cases(write(tmp_path / name, [pair, {**pair, "response_b": blank}]))
     assert (len(pairs.cases), len(pairs.skipped_rows)) == (1, 1)
     several = {"prompt": "q", "responses": ["a", "b"], "ranking": [1, 2]}
-    ranked = read_cases(write(tmp_path / "ranked.jsonl", [several, {**several, "responses": ["a", blank]}]))
+    ranked = read_cases(
+        write(tmp_path / "ranked.jsonl", [several, {**several, "responses": ["a", blank]}])
+    )
     assert (len(ranked.cases), len(ranked.skipped_rows)) == (1, 1)
 
 
 def side(answers, scores):
-    return [{"id": n, "response": text, "score": score} for n, (text, score) in enumerate(zip(answers, scores, strict=True))]
+    return [
+        {"id": n, "response": text, "score": score}
+        for n, (text, score) in enumerate(zip(answers, scores, strict=True))
+    ]
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -196,10 +283,18 @@ def test_b_never_wins_by_silence(tmp_path, name, blank):
     a = write(tmp_path / f"a{name}", side(answers, [0.5] * n))
     silent = write(
         tmp_path / f"b{name}",
-        side([blank] * 5 + [f"better {k}" for k in range(5, n)], [1.0] * 5 + [0.6 + k % 3 / 10 for k in range(5, n)]),
+        side(
+            [blank] * 5 + [f"better {k}" for k in range(5, n)],
+            [1.0] * 5 + [0.6 + k % 3 / 10 for k in range(5, n)],
+        ),
     )
     report = run_sync(compare(a, silent))
-    assert (report.blank_a, report.blank_b, report.difference.rows, report.unscored_b) == (0, 5, n - 5, 5)
+    assert (report.blank_a, report.blank_b, report.difference.rows, report.unscored_b) == (
+        0,
+        5,
+        n - 5,
+        5,
+    )
     assert (report.verdict, report.gate) == ("undecided", "worse")
     assert "5 blank answers" in report.headline() and "5 blank answers" in report.gate_line()
     assert any("a blank answer has no score" in line for line in report.summary())
@@ -216,9 +311,25 @@ def test_null_with_a_score_is_silence_and_a_failed_row_is_none(tmp_path):
     a = side(["a", "x", "b", "y"], [1.0] * 4)
     assert run_sync(compare(a, side(texts, [1.0, 1.0, 0.5, None]))).blank_b == 1
     own = {"best": "", "best_score": None, "initial_score": None, "stop": "failed"}
-    rows = [{**row, "best": row["response"], "best_score": row["score"], "initial_score": 1, "stop": "target"} for row in a]
-    failed = [*rows[:2], {"id": 2, **own, "error": "ModelTimeoutError: x"}, {"id": 3, **own, "error": "NoResponseError: x"}]
+    rows = [
+        {
+            **row,
+            "best": row["response"],
+            "best_score": row["score"],
+            "initial_score": 1,
+            "stop": "target",
+        }
+        for row in a
+    ]
+    failed = [
+        *rows[:2],
+        {"id": 2, **own, "error": "ModelTimeoutError: x"},
+        {"id": 3, **own, "error": "NoResponseError: x"},
+    ]
     report = run_sync(compare(rows, failed))
     assert (report.blank_b, report.unscored_b) == (1, 2)
     calls = side(["", "", "", ""], [1.0, 1.0, 0.5, 1.0])
-    assert run_sync(compare([{**row, "tool_calls": "[]"} for row in calls], calls)).difference.rows == 4
+    assert (
+        run_sync(compare([{**row, "tool_calls": "[]"} for row in calls], calls)).difference.rows
+        == 4
+    )

@@ -63,7 +63,9 @@ for name, settings in CASES.items():
 
 def test_code_that_never_returns_ends_with_the_deadline():
     """The result comes at the deadline, asking for the parsed value returns, and the interpreter exits."""
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(lines) == 7

@@ -26,7 +26,11 @@ from redraft.usage import Usage, unknown_usage
 
 PRICE = Price(2e6, 8e6)
 LEAST, EXPECTED = 8, 20
-CALL, READ, WRITTEN = np.array([1, 0, 0, 0, 0.0]), np.array([0, 1, 0, 1, 2.0]), np.array([0, 0, 1, 1, 8.0])  # as LIMITS
+CALL, READ, WRITTEN = (
+    np.array([1, 0, 0, 0, 0.0]),
+    np.array([0, 1, 0, 1, 2.0]),
+    np.array([0, 0, 1, 1, 8.0]),
+)  # as LIMITS
 NOTHING, UNKNOWN = np.zeros(len(LIMITS)), np.array([1, *[np.nan] * 4])
 
 
@@ -81,7 +85,13 @@ class Model:
 
     def __init__(self, limits):
         self.limits, self.spent, self.flight, self.texts = limits, NOTHING, {}, []
-        self.drawing, self.queue, self.sent, self.refused, self.is_exhausted = [], [], {}, deque(), False
+        self.drawing, self.queue, self.sent, self.refused, self.is_exhausted = (
+            [],
+            [],
+            {},
+            deque(),
+            False,
+        )
 
     @property
     def reserved(self):
@@ -96,30 +106,52 @@ class Model:
         """Whether a call is in flight, or a task that holds something goes on."""
         waiting = Counter(ask.text.owner for ask in self.drawing + self.queue if ask.text)
         holders = {text.owner for text in self.texts if text.held is not None}
-        return bool(self.flight) or any(waiting[owner] < max(1, owner.active_steps) for owner in holders)
+        return bool(self.flight) or any(
+            waiting[owner] < max(1, owner.active_steps) for owner in holders
+        )
 
     def refuse(self, ask):
         prompts = ask.read * READ + CALL + (ask.text.need(0) if ask.takes else 0)
-        minimum = prompts + min(LEAST, ask.most) * (WRITTEN + (ask.text.need(1) - ask.text.need(0) if ask.takes else 0))
+        minimum = prompts + min(LEAST, ask.most) * (
+            WRITTEN + (ask.text.need(1) - ask.text.need(0) if ask.takes else 0)
+        )
         self.is_exhausted |= not any(minimum > self.limits)
         self.refused.append(ask)
 
     def resolve(self, ask):
         """Send or refuse a call. Return whether it no longer waits."""
         prompts, each, text = CALL + ask.read * READ, WRITTEN, ask.text
-        own = text.held / max(1, text.held[0]) if text and text.held is not None and not ask.takes else NOTHING
+        own = (
+            text.held / max(1, text.held[0])
+            if text and text.held is not None and not ask.takes
+            else NOTHING
+        )
         if ask.takes:
             prompts, each = prompts + text.need(0), each + text.need(1) - text.need(0)
         spare = self.limits - self.spent - self.reserved - self.held + own - prompts
-        rooms = [s // e if e else -1 for s, e, p in zip(spare, each, prompts, strict=True) if s < np.inf and (e or (p and s < 0))]
-        room, least, expected = min(rooms, default=np.inf), min(LEAST, ask.most), min(EXPECTED, ask.most)
+        rooms = [
+            s // e if e else -1
+            for s, e, p in zip(spare, each, prompts, strict=True)
+            if s < np.inf and (e or (p and s < 0))
+        ]
+        room, least, expected = (
+            min(rooms, default=np.inf),
+            min(LEAST, ask.most),
+            min(EXPECTED, ask.most),
+        )
         if room < expected:
-            if any((prompts + least * each > 0) & (self.spent + prompts + least * each > self.limits)):
+            if any(
+                (prompts + least * each > 0) & (self.spent + prompts + least * each > self.limits)
+            ):
                 self.refuse(ask)
                 return True
             if self.will_release or room < least:
                 return False
-        tokens = expected if room == np.inf else min(ask.most, room, max(expected, room // (len(self.flight) + 2)))
+        tokens = (
+            expected
+            if room == np.inf
+            else min(ask.most, room, max(expected, room // (len(self.flight) + 2)))
+        )
         self.sent[ask.key] = ask.most if room == np.inf else tokens
         if ask.takes:
             text.held, text.tokens, text.is_pending = text.need(tokens), tokens, False
@@ -253,7 +285,9 @@ class Real:
         self.waiting[key] = asyncio.current_task()
         try:
             message = {"role": "user", "content": "x" * read}
-            await self.metered(Request((message,), max_tokens=most, sample_index=100 * key[0] + key[1]))
+            await self.metered(
+                Request((message,), max_tokens=most, sample_index=100 * key[0] + key[1])
+            )
         except ModelError:
             return "failed"
         except BudgetExhaustedError:
@@ -277,7 +311,9 @@ class Real:
             prompts, each = text.need(0), text.need(1) - text.need(0)
             return CostEstimate(by_name(prompts), by_name(each))
 
-        self.reservations[text] = Reservation(self.tracker, estimate, text.owner.real, for_text=not text.is_given)
+        self.reservations[text] = Reservation(
+            self.tracker, estimate, text.owner.real, for_text=not text.is_given
+        )
 
     def split(self, text, calls):
         part = replace(text)
@@ -359,7 +395,9 @@ class Walk:
         self.number += 1
         number, (mine, other) = self.number, text or (None, None)
         self.steps[number] = [make(self.model, mine, read, most), -1]
-        self.tasks[number] = asyncio.ensure_future(self.perform(number, make(self.real, other, read, most)))
+        self.tasks[number] = asyncio.ensure_future(
+            self.perform(number, make(self.real, other, read, most))
+        )
         self.go_on(number, None)
 
     def go_on(self, number, end):
@@ -394,7 +432,10 @@ class Walk:
         if kind == "single":
             self.step(single, None, read, most)
         elif kind in ("write", "given"):
-            texts = [Text(owner, 1 + more % 3, 10 + size, 5 + which, is_given=kind == "given") for _ in range(2)]
+            texts = [
+                Text(owner, 1 + more % 3, 10 + size, 5 + which, is_given=kind == "given")
+                for _ in range(2)
+            ]
             if kind == "write":
                 self.texts[0].append(texts[0])
                 self.texts[1].append(texts[1])
@@ -406,8 +447,15 @@ class Walk:
             model.release(mine)
             real.release(other)
         elif kind == "limit":
-            limits = {name: float(v) if name == "usd" else int(v) for name, v in by_name(model.limits).items() if v < np.inf}
-            limits = {name: max(0, amount + (size - 6) * (1 if name == "calls" else 20)) for name, amount in limits.items()}
+            limits = {
+                name: float(v) if name == "usd" else int(v)
+                for name, v in by_name(model.limits).items()
+                if v < np.inf
+            }
+            limits = {
+                name: max(0, amount + (size - 6) * (1 if name == "calls" else 20))
+                for name, amount in limits.items()
+            }
             model.limits = self.vector(limits)
             model.serve()
             real.limit(limits)
@@ -438,7 +486,11 @@ class Walk:
             future.set_result(Reply("text", unknown_usage()))
             used = UNKNOWN
         else:
-            future.set_exception(ModelError("no", usage=unknown_usage() if kind == "is lost" else Usage(1, 3, 0, cost=None)))
+            future.set_exception(
+                ModelError(
+                    "no", usage=unknown_usage() if kind == "is lost" else Usage(1, 3, 0, cost=None)
+                )
+            )
             used = UNKNOWN if kind == "is lost" else CALL + 3 * READ
         answered = kind in USED or kind == "unknown"
         self.model.settle(ask, used, answered=answered)
@@ -455,7 +507,9 @@ class Walk:
         waiting = {ask.key for ask in model.drawing + model.queue}
         self.seen["waits"] += bool(model.queue)
         self.seen["waits and draws"] += bool(model.drawing)
-        self.seen["draws nothing"] += any(ask.drawn is not None and not any(ask.drawn) for ask in model.flight)
+        self.seen["draws nothing"] += any(
+            ask.drawn is not None and not any(ask.drawn) for ask in model.flight
+        )
         assert self.real.sent == model.sent
         assert self.real.flight.keys() == {ask.key for ask in model.flight}
         assert self.real.waiting.keys() == waiting | self.real.flight.keys()
@@ -469,7 +523,9 @@ class Walk:
             (tracker.committed, spent + reserved + held),
             (tracker.left, np.maximum(0, model.limits - spent - reserved)),
         ):
-            assert np.allclose([figures.get(name, np.inf) for name in LIMITS], amounts, atol=1e-6), (figures, amounts)
+            assert np.allclose(
+                [figures.get(name, np.inf) for name in LIMITS], amounts, atol=1e-6
+            ), (figures, amounts)
         assert len(tracker.left) > 1 or tracker.is_exhausted == model.is_exhausted
 
 
@@ -489,7 +545,9 @@ KINDS = {
 KINDS |= {"nothing": 1, "less": 4, "equal": 2, "more": 1}
 
 
-@pytest.mark.parametrize("walks", [range(40), pytest.param(range(40, 300), marks=pytest.mark.slow)], ids=["some", "many"])
+@pytest.mark.parametrize(
+    "walks", [range(40), pytest.param(range(40, 300), marks=pytest.mark.slow)], ids=["some", "many"]
+)
 def test_a_budget_does_what_a_simple_model_of_it_does(monkeypatch, walks):
     """Whatever is asked, answered, lost, cancelled, released, raised or lowered, and in whatever order."""
     monkeypatch.setattr(sys.modules["redraft.middleware.budget"], "IDLE_TIMEOUT", 1e6)
@@ -511,15 +569,23 @@ def test_a_budget_does_what_a_simple_model_of_it_does(monkeypatch, walks):
         except AssertionError as error:
             error.add_note(f"walk {seed}")
             raise
-    assert all(seen[what] >= len(walks) for what in ("waits", "waits and draws", "is refused", "draws nothing"))
+    assert all(
+        seen[what] >= len(walks)
+        for what in ("waits", "waits and draws", "is refused", "draws nothing")
+    )
 
 
 def test_a_wait_for_a_task_that_does_nothing_is_bounded():
     """After two seconds without a call in flight one call is refused; what fits by then is sent, and then none is refused."""
 
     async def run():
-        tracker, needs = BudgetTracker(Budget(output_tokens=100)), {"grades": 10, "a": 70, "b": 60, "c": 50, "d": 90}
-        holder = Reservation(tracker, lambda: CostEstimate(by_name(60 * WRITTEN), by_name(NOTHING)), BudgetOwner())
+        tracker, needs = (
+            BudgetTracker(Budget(output_tokens=100)),
+            {"grades": 10, "a": 70, "b": 60, "c": 50, "d": 90},
+        )
+        holder = Reservation(
+            tracker, lambda: CostEstimate(by_name(60 * WRITTEN), by_name(NOTHING)), BudgetOwner()
+        )
         calls = {}
 
         def ask(name, reservation=None):
@@ -531,7 +597,10 @@ def test_a_wait_for_a_task_that_does_nothing_is_bounded():
 
         def ends():
             shown = {True: "refused", False: "sent"}
-            return {name: shown[call.exception() is not None] if call.done() else "waits" for name, call in calls.items()}
+            return {
+                name: shown[call.exception() is not None] if call.done() else "waits"
+                for name, call in calls.items()
+            }
 
         tracker.settle(await ask("grades", holder), by_name(NOTHING))
         del calls["grades"]
@@ -566,7 +635,12 @@ def test_a_wait_for_a_task_that_does_nothing_is_bounded():
 async def test_a_call_that_is_cancelled_when_it_was_just_granted_takes_nothing():
     """What it was granted goes to the next one."""
     tracker = BudgetTracker(Budget(calls=1))
-    calls = [asyncio.ensure_future(tracker.reserve(lambda: CostEstimate(by_name(CALL), by_name(NOTHING)))) for _ in range(3)]
+    calls = [
+        asyncio.ensure_future(
+            tracker.reserve(lambda: CostEstimate(by_name(CALL), by_name(NOTHING)))
+        )
+        for _ in range(3)
+    ]
     await asyncio.sleep(0)
     tracker.settle(calls[0].result(), by_name(NOTHING))
     calls[1].cancel()
@@ -582,7 +656,11 @@ RETURNS = {  # limits, what is done before a failed call is settled: what is hel
     "a call is left": ({"calls": 4}, None, TWO_LEFT),
     "no call is left": ({"calls": 3}, None, ONE_LEFT),
     "it was released": ({"calls": 4}, "release", NONE_LEFT),
-    "a part of the tokens is left": ({"input_tokens": 50}, None, {**TWO_LEFT, "input_tokens": 25.0, "tokens": 40.0, "usd": 80.0}),
+    "a part of the tokens is left": (
+        {"input_tokens": 50},
+        None,
+        {**TWO_LEFT, "input_tokens": 25.0, "tokens": 40.0, "usd": 80.0},
+    ),
 }
 
 
@@ -603,13 +681,21 @@ async def test_a_failed_call_gets_back_what_it_drew_as_far_as_it_is_left():
 
 async def test_a_part_of_what_is_held_is_at_most_all_of_it():
     """Whoever takes more calls than are held takes them all."""
-    for calls, part, rest in ((1, ONE_LEFT, ONE_LEFT), (2, TWO_LEFT, NONE_LEFT), (5, TWO_LEFT, NONE_LEFT)):
+    for calls, part, rest in (
+        (1, ONE_LEFT, ONE_LEFT),
+        (2, TWO_LEFT, NONE_LEFT),
+        (5, TWO_LEFT, NONE_LEFT),
+    ):
         tracker = BudgetTracker(Budget(calls=9))
         grades = Reservation(tracker, lambda: CostEstimate(GRADES, by_name(NOTHING)), BudgetOwner())
         assert tracker.split(grades, calls) is grades  # nothing is held yet
         await tracker.reserve(lambda: CostEstimate(by_name(CALL), by_name(NOTHING)), grades)
         taken = tracker.split(grades, calls)
-        assert (taken.remaining, grades.remaining, tracker.held_for_grades) == (part, rest, TWO_LEFT), calls
+        assert (taken.remaining, grades.remaining, tracker.held_for_grades) == (
+            part,
+            rest,
+            TWO_LEFT,
+        ), calls
         tracker.release(taken)
         assert tracker.held_for_grades == rest, calls
 
@@ -624,10 +710,20 @@ async def test_a_refusal_names_the_limit_of_which_most_is_missing():
     ):
         tracker, owner = BudgetTracker(Budget(**limits, min_tokens=1)), BudgetOwner(active_steps=1)
         for text, grades in ((10, 60), (70, 0)):
-            held = Reservation(tracker, lambda grades=grades: CostEstimate(by_name(grades * WRITTEN), by_name(NOTHING)), owner)
+            held = Reservation(
+                tracker,
+                lambda grades=grades: CostEstimate(by_name(grades * WRITTEN), by_name(NOTHING)),
+                owner,
+            )
             need = CostEstimate(by_name(CALL), by_name(WRITTEN), text, text, text)
             try:
-                tracker.settle(await tracker.reserve(lambda need=need: need, held), by_name(NOTHING))
+                tracker.settle(
+                    await tracker.reserve(lambda need=need: need, held), by_name(NOTHING)
+                )
             except BudgetExhaustedError as error:
                 refused = error
-        assert (refused.limit, "0 spent, 60 reserved" in str(refused), "may take 70" in str(refused)) == (named, True, True), limits
+        assert (
+            refused.limit,
+            "0 spent, 60 reserved" in str(refused),
+            "may take 70" in str(refused),
+        ) == (named, True, True), limits

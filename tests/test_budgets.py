@@ -18,7 +18,12 @@ from redraft.middleware.metering import meter, with_cost
 from redraft.middleware.retry import retry
 from redraft.middleware import EndpointLimiter, limit_endpoint
 from redraft.middleware.budget import EXCESS_TEXT
-from redraft.middleware.call_costs import DEFAULT_SYSTEM_TOKENS, LIMITS, MIN_ANSWER_TOKENS, TEMPLATE_TOKENS
+from redraft.middleware.call_costs import (
+    DEFAULT_SYSTEM_TOKENS,
+    LIMITS,
+    MIN_ANSWER_TOKENS,
+    TEMPLATE_TOKENS,
+)
 from redraft.models import Chat
 from redraft.protocols import Reply, Request
 from redraft.core.records import Candidate
@@ -44,7 +49,12 @@ TWENTIETH = random.Random(9).sample(CELLS, len(CELLS) // 20 + 1) + [
     (situation, limit)
     for situation, limit in CELLS
     if (situation.name, limit)
-    in {("long answers", "output_tokens"), ("long answers", "usd"), ("Chinese", "input_tokens"), ("one in five fails", "calls")}
+    in {
+        ("long answers", "output_tokens"),
+        ("long answers", "usd"),
+        ("Chinese", "input_tokens"),
+        ("one in five fails", "calls"),
+    }
 ]
 
 
@@ -79,9 +89,15 @@ class Writer:
         if request.schema is not None:
             request = {"response_format": {"json_schema": {"schema": request.schema}}}
             return Reply(bench.verdict(request), Usage(1, read, 80, cost=None))
-        written = min(self.length, request.max_tokens or self.length) if self.honours else self.length
+        written = (
+            min(self.length, request.max_tokens or self.length) if self.honours else self.length
+        )
         finish = "stop" if written == self.length else "length"
-        return Reply(f"{len(self.sent):08d}" + "word" * (written - 2), Usage(1, read, written, cost=None), finish)
+        return Reply(
+            f"{len(self.sent):08d}" + "word" * (written - 2),
+            Usage(1, read, written, cost=None),
+            finish,
+        )
 
 
 # ---- max_tokens of a call
@@ -94,9 +110,11 @@ async def test_every_call_has_a_max_tokens_within_the_budget(limits):
     result = await refine("q", model, lambda text: 0.5, budget=Budget(**limits), max_iterations=2)
     assert result.stop == "budget"
     assert all(request.max_tokens for request in model.sent)
-    assert {"output_tokens": result.usage.output_tokens, "tokens": result.usage.tokens, "usd": result.cost}[[*limits][0]] <= [
-        *limits.values()
-    ][0]
+    assert {
+        "output_tokens": result.usage.output_tokens,
+        "tokens": result.usage.tokens,
+        "usd": result.cost,
+    }[[*limits][0]] <= [*limits.values()][0]
 
 
 @pytest.mark.parametrize("limits", [{"calls": 3}, {"input_tokens": 10**6}])
@@ -110,7 +128,14 @@ async def test_a_limit_that_does_not_count_answers_sets_no_max_tokens(limits):
 async def test_the_callers_own_max_tokens_is_never_raised():
     """It is lowered where less is left."""
     model = Writer()
-    await refine("q", model, lambda text: 0.5, budget=Budget(output_tokens=1000), max_tokens=400, max_iterations=3)
+    await refine(
+        "q",
+        model,
+        lambda text: 0.5,
+        budget=Budget(output_tokens=1000),
+        max_tokens=400,
+        max_iterations=3,
+    )
     assert [request.max_tokens for request in model.sent] == [400, 400, 200]
 
 
@@ -119,7 +144,15 @@ async def test_a_call_that_would_get_fewer_than_min_tokens_is_not_made():
     for least, calls in ((64, 3), (300, 2)):
         model = Writer()
         budget = Budget(output_tokens=1000, min_tokens=least)
-        result = await refine("q", model, lambda text: 0.5, budget=budget, max_tokens=400, max_iterations=9, patience=9)
+        result = await refine(
+            "q",
+            model,
+            lambda text: 0.5,
+            budget=budget,
+            max_tokens=400,
+            max_iterations=9,
+            patience=9,
+        )
         assert (len(model.sent), result.stop) == (calls, "budget")
 
 
@@ -141,11 +174,18 @@ class Tokenizer:
         self.sent.append(request)
         await asyncio.sleep(0)
         written = min(self.length, request.max_tokens or self.length)
-        return Reply("x" * (written * self.chars), Usage(1, 10 - -len(request.messages[0]["content"]) // self.chars, written))
+        return Reply(
+            "x" * (written * self.chars),
+            Usage(1, 10 - -len(request.messages[0]["content"]) // self.chars, written),
+        )
 
 
 def request_of(size, schema=None):
-    return Request(({"role": "user", "content": "x" * size},), schema=schema, format="json_schema" if schema else "text")
+    return Request(
+        ({"role": "user", "content": "x" * size},),
+        schema=schema,
+        format="json_schema" if schema else "text",
+    )
 
 
 @pytest.mark.slow
@@ -158,11 +198,18 @@ def request_of(size, schema=None):
     most=st.integers(50, 8000),
     at_once=st.booleans(),
 )
-def test_prompts_of_any_tokenizer_keep_within_the_budget(chars, length, sizes, limit, most, at_once):
+def test_prompts_of_any_tokenizer_keep_within_the_budget(
+    chars, length, sizes, limit, most, at_once
+):
     """From one token for each character to one for four, nothing is spent beyond the limit; what fits at one for each is asked."""
     tracker, endpoint = BudgetTracker(Budget(**{limit: most})), Tokenizer(chars, length)
     metered = meter(with_cost(endpoint, None), tracker)
-    around = TEMPLATE_TOKENS * 2 + DEFAULT_SYSTEM_TOKENS + len(str({"type": "object"})) + (limit == "tokens") * MIN_ANSWER_TOKENS
+    around = (
+        TEMPLATE_TOKENS * 2
+        + DEFAULT_SYSTEM_TOKENS
+        + len(str({"type": "object"}))
+        + (limit == "tokens") * MIN_ANSWER_TOKENS
+    )
 
     async def ask(size, judge):
         fits = size + around <= most - tracker.spent[limit] and not (at_once and endpoint.sent)
@@ -191,7 +238,9 @@ TOKENIZERS = {
     "a byte": lambda text: len(text.encode()),
     "a character": len,
     "four characters": lambda text: -(-len(text) // 4),
-    "three and a half for a Chinese character": lambda text: round(sum(3.5 if "一" <= c <= "鿿" else 0.25 for c in text)) + 1,
+    "three and a half for a Chinese character": lambda text: (
+        round(sum(3.5 if "一" <= c <= "鿿" else 0.25 for c in text)) + 1
+    ),
 }
 
 
@@ -208,8 +257,17 @@ class CountingServer:
         for _ in range(self.chance.randint(1, 9)):
             await asyncio.sleep(0)
         self.in_flight -= 1
-        usage = Usage(1, self.prompt_tokens(request.messages[0]["content"]), int(self.overrun * request.max_tokens), cost=None)
-        for name, amount in zip(LIMITS, (1, usage.input_tokens, usage.output_tokens, usage.tokens, PRICE.cost(usage)), strict=True):
+        usage = Usage(
+            1,
+            self.prompt_tokens(request.messages[0]["content"]),
+            int(self.overrun * request.max_tokens),
+            cost=None,
+        )
+        for name, amount in zip(
+            LIMITS,
+            (1, usage.input_tokens, usage.output_tokens, usage.tokens, PRICE.cost(usage)),
+            strict=True,
+        ):
             self.served[name] += amount
         return Reply("x" * usage.output_tokens, usage, "length")
 
@@ -251,7 +309,12 @@ async def test_64_calls_in_flight_keep_within_a_budget_and_use_it(script, tokeni
     """Whatever the script and the tokenizer, no token too many is served, not even before the first reply; nearly all are used,
     also of a budget of few calls, and many calls are in flight as long as there is a budget for them.
     """
-    for limit, calls, overrun in (("input_tokens", 15, 1.0), ("output_tokens", 15, 1.05), ("tokens", 60, 1.05), ("usd", 60, 1.0)):
+    for limit, calls, overrun in (
+        ("input_tokens", 15, 1.0),
+        ("output_tokens", 15, 1.05),
+        ("tokens", 60, 1.05),
+        ("usd", 60, 1.0),
+    ):
         share, in_flight = await spend(script, tokenizer, limit, calls, overrun)
         assert (0.8 if calls == 15 else 0.95) <= share <= 1 + 1e-9, (limit, calls, overrun)
         assert in_flight >= (2 if calls == 15 else 15), (limit, calls, overrun)
@@ -276,7 +339,9 @@ class Wordy:
 
     @staticmethod
     def count(text):
-        return sum(1 if word == "lighthouse" else 1 + len(word.encode()) for word in text.split(" "))
+        return sum(
+            1 if word == "lighthouse" else 1 + len(word.encode()) for word in text.split(" ")
+        )
 
 
 @pytest.mark.slow(but_each=3)
@@ -287,12 +352,21 @@ async def test_answers_say_nothing_about_other_texts(script, most):
     for seed in range(8):
         model = Wordy(seed)
         tasks = [f"{n}. " + SCRIPTS[script] * (1 + n % 9) for n in range(24)]
-        await refine_many(tasks, model, lambda text: 0.5, budget=Budget(input_tokens=most), max_iterations=2, max_in_flight=64)
+        await refine_many(
+            tasks,
+            model,
+            lambda text: 0.5,
+            budget=Budget(input_tokens=most),
+            max_iterations=2,
+            max_in_flight=64,
+        )
         assert model.served <= most, seed
 
 
 @pytest.mark.parametrize("size", [300, 1000, 3000, 10_000])
-@pytest.mark.parametrize("schema", [None, {"type": "object", "properties": {"score": {"type": "number"}}}])
+@pytest.mark.parametrize(
+    "schema", [None, {"type": "object", "properties": {"score": {"type": "number"}}}]
+)
 async def test_the_estimate_of_a_prompt_follows_counted_ones_of_like_length(size, schema):
     """At four characters for each token three prompts fit into the bytes of one; a far longer one does not."""
     endpoint = Tokenizer(chars=4)
@@ -314,11 +388,17 @@ async def test_a_max_tokens_that_an_endpoint_refuses_is_halved_and_remembered():
         async def complete(self, request):
             if request.max_tokens > 3000:
                 self.sent.append(request)
-                raise ModelError(f"max_tokens is too large: {request.max_tokens}", status=400, usage=Usage(calls=1))
+                raise ModelError(
+                    f"max_tokens is too large: {request.max_tokens}",
+                    status=400,
+                    usage=Usage(calls=1),
+                )
             return await super().complete(request)
 
     model = LimitedContextModel(length=100)
-    result = await refine("q", model, lambda text: 0.5, budget=Budget(tokens=10**6), max_iterations=1)
+    result = await refine(
+        "q", model, lambda text: 0.5, budget=Budget(tokens=10**6), max_iterations=1
+    )
     assert [request.max_tokens for request in model.sent] == [8192, 4096, 2048, 2048]
     assert (result.usage.calls, result.usage.retried_calls) == (4, 2)
 
@@ -339,7 +419,13 @@ amounts = st.integers(1, 400)
 
 @given(
     jobs=st.lists(
-        st.tuples(amounts, amounts, st.integers(0, 3), st.sampled_from(["known", "unknown", "fails", "cancelled"])), max_size=30
+        st.tuples(
+            amounts,
+            amounts,
+            st.integers(0, 3),
+            st.sampled_from(["known", "unknown", "fails", "cancelled"]),
+        ),
+        max_size=30,
     ),
     limit=st.sampled_from(["calls", "input_tokens", "output_tokens", "tokens", "usd"]),
     most=st.integers(0, 3000),
@@ -350,13 +436,19 @@ def test_concurrent_calls_all_end_and_stay_within_the_budget(jobs, limit, most):
 
 
 async def check_all_calls_end(jobs, limit, most):
-    served, tracker, price = dict.fromkeys(LIMITS, 0.0), BudgetTracker(Budget(**{limit: most}, min_tokens=8)), Price(1.0, 5.0)
+    served, tracker, price = (
+        dict.fromkeys(LIMITS, 0.0),
+        BudgetTracker(Budget(**{limit: most}, min_tokens=8)),
+        Price(1.0, 5.0),
+    )
 
     async def call(request):
         _, written, ticks, how = jobs[request.sample_index]
         written = min(written, request.max_tokens or written)
         usage = Usage(1, len(request.messages[0]["content"]) // 4, written, cost=None)
-        for name, amount in zip(LIMITS, (1, usage.input_tokens, written, usage.tokens, price.cost(usage)), strict=True):
+        for name, amount in zip(
+            LIMITS, (1, usage.input_tokens, written, usage.tokens, price.cost(usage)), strict=True
+        ):
             served[name] += amount
         for _ in range(ticks):
             await asyncio.sleep(0)
@@ -367,12 +459,21 @@ async def check_all_calls_end(jobs, limit, most):
         return Reply("a", usage if how == "known" else Usage(1, None, None, cost=None))
 
     metered = meter(with_cost(call, price), tracker, price)
-    calls = [metered(Request(({"role": "user", "content": "x" * read},), sample_index=n)) for n, (read, *_) in enumerate(jobs)]
+    calls = [
+        metered(Request(({"role": "user", "content": "x" * read},), sample_index=n))
+        for n, (read, *_) in enumerate(jobs)
+    ]
     ends = await asyncio.wait_for(asyncio.gather(*calls, return_exceptions=True), 60)
-    assert all(isinstance(end, Reply | ModelError | BudgetExhaustedError | asyncio.CancelledError) for end in ends)
+    assert all(
+        isinstance(end, Reply | ModelError | BudgetExhaustedError | asyncio.CancelledError)
+        for end in ends
+    )
     assert served[limit] <= most + 1e-9
     assert tracker.spent[limit] >= served[limit] - 1e-9
-    assert all(abs(amount) < 1e-6 for amount in (*tracker.reserved.values(), *tracker.held_for_grades.values()))
+    assert all(
+        abs(amount) < 1e-6
+        for amount in (*tracker.reserved.values(), *tracker.held_for_grades.values())
+    )
 
 
 async def test_waiting_calls_are_served_in_order():
@@ -387,7 +488,8 @@ async def test_waiting_calls_are_served_in_order():
 
     metered = meter(call, tracker)
     requests = [
-        Request(({"role": "user", "content": "q"},), max_tokens=n, sample_index=look) for look, n in enumerate((600, 900, 10, 10))
+        Request(({"role": "user", "content": "q"},), max_tokens=n, sample_index=look)
+        for look, n in enumerate((600, 900, 10, 10))
     ]
     tasks = [asyncio.ensure_future(metered(request)) for request in requests]
     await asyncio.sleep(0.01)
@@ -428,7 +530,9 @@ async def test_retries_are_reserved_and_counted_when_the_budget_ends_them():
     async def at_once(seconds):
         pass
 
-    metered = retry(meter(with_cost(call, None), BudgetTracker(Budget(calls=2))), attempts=4, sleep=at_once)
+    metered = retry(
+        meter(with_cost(call, None), BudgetTracker(Budget(calls=2))), attempts=4, sleep=at_once
+    )
     with CallLedger() as ledger, pytest.raises(BudgetExhaustedError):
         await metered(Request(({"role": "user", "content": "q"},)))
     assert (tried, ledger.usage.calls, ledger.usage.retried_calls) == (2, 2, 1)
@@ -455,7 +559,9 @@ async def test_a_cancelled_retry_counts_what_it_sent_itself(budget):
     tracker = BudgetTracker(budget)
     ask = retry(meter(with_cost(call, None), tracker), sleep=at_once)
     with CallLedger() as ledger:
-        task = asyncio.ensure_future(ask(Request(({"role": "user", "content": "q"},), max_tokens=50)))
+        task = asyncio.ensure_future(
+            ask(Request(({"role": "user", "content": "q"},), max_tokens=50))
+        )
         await waits.wait()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -504,8 +610,15 @@ async def test_a_call_that_could_not_connect_costs_nothing():
         await asyncio.sleep(0)
 
     gate = EndpointLimiter("one", clock=lambda: now[0], sleep=pass_by)
-    reply = await meter(limit_endpoint(with_cost(call, None), gate), tracker)(Request(({"role": "user", "content": "q"},)))
-    assert (tried, reply.usage.calls, tracker.spent["calls"], tracker.spent["tokens"]) == (4, 1, 1, 15)
+    reply = await meter(limit_endpoint(with_cost(call, None), gate), tracker)(
+        Request(({"role": "user", "content": "q"},))
+    )
+    assert (tried, reply.usage.calls, tracker.spent["calls"], tracker.spent["tokens"]) == (
+        4,
+        1,
+        1,
+        15,
+    )
 
 
 # ---- drafts and their grades
@@ -514,7 +627,9 @@ async def test_a_call_that_could_not_connect_costs_nothing():
 async def test_a_refinement_starts_only_with_budget_for_its_grade():
     """Of three calls the draft and its grade take two; a refinement would take two more."""
     model = Writer(length=50)
-    result = await refine("q", model, Judge(), budget=Budget(calls=3), max_iterations=3, noise_aware=False)
+    result = await refine(
+        "q", model, Judge(), budget=Budget(calls=3), max_iterations=3, noise_aware=False
+    )
     assert (len(model.sent), result.stop, result.metadata["iterations"]) == (2, "budget", 0)
     assert all(score is not None for score in result.metadata["score_history"])
 
@@ -535,15 +650,28 @@ async def test_a_draft_starts_only_with_budget_for_all_its_grades(graders, takes
     """Every repeat of every grader and every vote of a jury counts; with one call fewer no draft is written."""
     model = Writer(length=50)
     with pytest.raises(BudgetExhaustedError):
-        await refine("q", model, graders, budget=Budget(calls=takes - 1), noise_aware=False, max_iterations=0)
+        await refine(
+            "q", model, graders, budget=Budget(calls=takes - 1), noise_aware=False, max_iterations=0
+        )
     assert model.sent == []
-    with pytest.raises(RedraftError):  # (the writer's verdict is no list of questions, but the call was made)
-        await refine("q", model, graders, budget=Budget(calls=takes), noise_aware=False, strict_budget=True)
+    with pytest.raises(
+        RedraftError
+    ):  # (the writer's verdict is no list of questions, but the call was made)
+        await refine(
+            "q", model, graders, budget=Budget(calls=takes), noise_aware=False, strict_budget=True
+        )
     assert len(model.sent) == takes
 
 
 @pytest.mark.parametrize(
-    "limits", [{"tokens": 4000}, {"usd": 0.012}, {"output_tokens": 3000}, {"input_tokens": 5000}, {"calls": 7}]
+    "limits",
+    [
+        {"tokens": 4000},
+        {"usd": 0.012},
+        {"output_tokens": 3000},
+        {"input_tokens": 5000},
+        {"calls": 7},
+    ],
 )
 @pytest.mark.parametrize("drafts", [1, 3])
 async def test_every_text_in_a_trace_is_graded(limits, drafts):
@@ -568,8 +696,15 @@ async def test_the_reservation_of_a_draft_pays_for_the_grade_of_its_repair():
     """The editor repairs the draft, and the repaired text is judged."""
     model = Writer(length=30)
     task = Task("q", requirements=["quoted"])
-    result = await refine(task, model, Judge(), budget=Budget(calls=2), noise_aware=False, max_iterations=2)
-    assert (len(model.texts), len(model.sent), result.metadata["repairs"], result.metadata["best"]) == (1, 2, 1, 1)
+    result = await refine(
+        task, model, Judge(), budget=Budget(calls=2), noise_aware=False, max_iterations=2
+    )
+    assert (
+        len(model.texts),
+        len(model.sent),
+        result.metadata["repairs"],
+        result.metadata["best"],
+    ) == (1, 2, 1, 1)
     assert result.score is not None
 
 
@@ -584,7 +719,9 @@ REFUSALS = {
 @pytest.mark.parametrize("limit", ["tokens", pytest.param("input_tokens", marks=pytest.mark.slow)])
 async def test_a_failed_call_keeps_the_reservation_for_grades(monkeypatch, fails, why, limit):
     """Neither a failed first draft nor a failed grade uses up what was reserved."""
-    monkeypatch.setitem(retry.__kwdefaults__, "jitter", lambda: 0.0)  # no pause before a call is made again
+    monkeypatch.setitem(
+        retry.__kwdefaults__, "jitter", lambda: 0.0
+    )  # no pause before a call is made again
 
     class FailingModel(Writer):
         async def complete(self, request):
@@ -595,7 +732,9 @@ async def test_a_failed_call_keeps_the_reservation_for_grades(monkeypatch, fails
 
     for most in range(900, 4200, 300):
         model = FailingModel(length=700)
-        given = dict(budget=Budget(**{limit: most}), noise_aware=False, target_score=1, max_iterations=3)
+        given = dict(
+            budget=Budget(**{limit: most}), noise_aware=False, target_score=1, max_iterations=3
+        )
         with suppress(BudgetExhaustedError):
             result = await refine("Say it. " * 40, model, Judge(), **given)
             assert len(result.trace.candidates) == len(result.trace.graded_candidates), most
@@ -609,12 +748,21 @@ async def test_a_grader_with_its_own_budget_uses_that():
 
     async def grader(text, llm):
         given, inner = Task("q", response=text), {"max_iterations": 0, "noise_aware": False}
-        result = await refine(given, Writer(), Judge(), budget=Budget(tokens=300), **inner)  # (a judge's prompt takes more)
+        result = await refine(
+            given, Writer(), Judge(), budget=Budget(tokens=300), **inner
+        )  # (a judge's prompt takes more)
         assert (result.score, str(result.stop)) == (None, "budget")
         ends.append(await llm("How good is it?"))
         return 0.5
 
-    await refine("Say it. " * 20, model, grader, budget=Budget(tokens=20_000), max_iterations=1, noise_aware=False)
+    await refine(
+        "Say it. " * 20,
+        model,
+        grader,
+        budget=Budget(tokens=20_000),
+        max_iterations=1,
+        noise_aware=False,
+    )
     assert len(ends) == 2
 
 
@@ -628,7 +776,14 @@ async def test_an_unchanged_refinement_releases_the_reservation_for_its_grades()
 
     model = UnchangedModel(length=20)
     result = await refine(
-        "q", model, Judge(), budget=Budget(calls=5), noise_aware=False, patience=2, max_iterations=9, target_score=1
+        "q",
+        model,
+        Judge(),
+        budget=Budget(calls=5),
+        noise_aware=False,
+        patience=2,
+        max_iterations=9,
+        target_score=1,
     )
     assert (result.stop, len(model.sent)) == ("patience", 4)
 
@@ -644,27 +799,47 @@ async def test_drafts_written_before_any_is_graded_do_not_wait_for_each_other():
         return [Generate(trace.next_id, trace.task.messages)]
 
     model = Writer(length=20)
-    result = await asyncio.wait_for(refine("q", model, Judge(), plan=plan, budget=Budget(calls=4)), 60)
+    result = await asyncio.wait_for(
+        refine("q", model, Judge(), plan=plan, budget=Budget(calls=4)), 60
+    )
     assert (len(model.texts), len(result.trace.graded_candidates)) == (2, 2)
 
 
 async def test_one_budget_for_many_tasks_grades_every_draft():
     """Sixteen tasks run at once with budget for some."""
     model = Writer(length=200, seconds=0.001)
-    results = await refine_many([f"q{n}" for n in range(16)], model, Judge(), budget=Budget(tokens=20_000), noise_aware=False)
-    assert sum(len(r.trace.candidates) for r in results) == sum(len(r.trace.graded_candidates) for r in results) > 4
+    results = await refine_many(
+        [f"q{n}" for n in range(16)],
+        model,
+        Judge(),
+        budget=Budget(tokens=20_000),
+        noise_aware=False,
+    )
+    assert (
+        sum(len(r.trace.candidates) for r in results)
+        == sum(len(r.trace.graded_candidates) for r in results)
+        > 4
+    )
     assert sum(r.usage.tokens for r in results) <= 20_000
 
 
-@pytest.mark.parametrize("graders", [Judge(), Ranker(), Jury(["judge"], repeats=2)], ids=["judge", "ranker", "jury"])
+@pytest.mark.parametrize(
+    "graders", [Judge(), Ranker(), Jury(["judge"], repeats=2)], ids=["judge", "ranker", "jury"]
+)
 @pytest.mark.parametrize("limits", [{"tokens": 15_000}, {"usd": 0.03}, {"calls": 25}])
-async def test_tasks_that_wait_for_each_others_reservations_do_not_hang(monkeypatch, graders, limits):
+async def test_tasks_that_wait_for_each_others_reservations_do_not_hang(
+    monkeypatch, graders, limits
+):
     """Tasks with several drafts hold reservations for grades and wait for more; the deadlock is detected without a clock."""
     monkeypatch.setattr(sys.modules["redraft.middleware.budget"], "IDLE_TIMEOUT", 1e6)
     model = Writer(length=300, seconds=0.001)
     given = dict(budget=Budget(**limits), noise_aware=False, drafts=3, target_score=1)
-    results = await asyncio.wait_for(refine_many([f"q{n}" for n in range(12)], model, graders, **given), 60)
-    assert all(result.trace.outcome or isinstance(result.error, BudgetExhaustedError) for result in results)
+    results = await asyncio.wait_for(
+        refine_many([f"q{n}" for n in range(12)], model, graders, **given), 60
+    )
+    assert all(
+        result.trace.outcome or isinstance(result.error, BudgetExhaustedError) for result in results
+    )
     assert model.texts
 
 
@@ -683,7 +858,9 @@ async def test_the_result_names_an_endpoint_that_ignores_max_tokens():
 
 async def test_a_kept_budget_reports_no_excess():
     """The summary does not mention it."""
-    result = await refine("q", Writer(length=100), lambda text: 1.0, budget=Budget(output_tokens=500))
+    result = await refine(
+        "q", Writer(length=100), lambda text: 1.0, budget=Budget(output_tokens=500)
+    )
     assert EXCESS_TEXT not in result.summary() + result.metadata["note"]
 
 
@@ -693,8 +870,13 @@ async def test_a_kept_budget_reports_no_excess():
 async def test_a_refinement_does_not_start_without_time_for_its_grade():
     """The estimate is the time that the draft and its grade took."""
     model = Writer(length=20, seconds=1.0)
-    result = await refine("q", model, Judge(), deadline=3.5, noise_aware=False, target_score=1, max_iterations=5)
-    assert (result.stop, len(result.trace.candidates)) == ("deadline", len(result.trace.graded_candidates))
+    result = await refine(
+        "q", model, Judge(), deadline=3.5, noise_aware=False, target_score=1, max_iterations=5
+    )
+    assert (result.stop, len(result.trace.candidates)) == (
+        "deadline",
+        len(result.trace.graded_candidates),
+    )
     assert "takes about" in result.metadata["note"]
     assert len(model.sent) == 2
 
@@ -724,7 +906,14 @@ async def test_a_budget_is_kept_on_a_real_server(plain_server):
     """llama.cpp's server honours max_tokens and counts its own prompts; its answers have no other end."""
     prefix, _, name = plain_server.partition("#")
     model = Chat(name, prefix, extra_body={"ignore_eos": True})
-    result = await refine("Say something. " * 4, model, lambda text: 0.5, budget=Budget(tokens=600), max_iterations=20, patience=20)
+    result = await refine(
+        "Say something. " * 4,
+        model,
+        lambda text: 0.5,
+        budget=Budget(tokens=600),
+        max_iterations=20,
+        patience=20,
+    )
     assert result.stop == "budget"
     assert 200 < result.usage.tokens <= 600
 
@@ -732,11 +921,18 @@ async def test_a_budget_is_kept_on_a_real_server(plain_server):
 @pytest.mark.slow
 @pytest.mark.parametrize("script", ["Latin", "Chinese", "emoji"])
 @pytest.mark.parametrize("limit", ["input_tokens", "output_tokens", "tokens"])
-async def test_64_calls_in_flight_keep_within_a_budget_on_a_real_server(plain_server, script, limit):
+async def test_64_calls_in_flight_keep_within_a_budget_on_a_real_server(
+    plain_server, script, limit
+):
     """llama.cpp's own counts, of prompts in any script and of refinements of what the model wrote."""
     prefix, _, name = plain_server.partition("#")
     most = 1500 if limit == "output_tokens" else 15_000
-    given = {"budget": Budget(**{limit: most}), "max_iterations": 2, "max_in_flight": 64, "max_tokens": 40}
+    given = {
+        "budget": Budget(**{limit: most}),
+        "max_iterations": 2,
+        "max_in_flight": 64,
+        "max_tokens": 40,
+    }
     tasks = [f"{n} " + SCRIPTS[script] * (1 + n % 9) for n in range(64)]
     results = await refine_many(tasks, Chat(name, prefix), lambda text: 0.5, **given)
     assert 0.8 * most < sum(getattr(result.usage, limit) or 0 for result in results) <= most

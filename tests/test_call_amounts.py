@@ -14,7 +14,13 @@ from math import ceil
 import pytest
 
 from redraft import Budget, Task, grade, refine
-from redraft.errors import BudgetExhaustedError, ConfigError, ModelError, ModelUnavailableError, RateLimitError
+from redraft.errors import (
+    BudgetExhaustedError,
+    ConfigError,
+    ModelError,
+    ModelUnavailableError,
+    RateLimitError,
+)
 from redraft.core.steps import Generate, Grade, Stop
 from redraft.graders import Jury
 from redraft.middleware import BudgetTracker, EndpointCapabilities
@@ -80,7 +86,13 @@ class Meter:
         """Return the reply, or the error of the call; nothing stays reserved."""
         try:
             return await self.call(Request(messages, **fields))
-        except (ModelError, ConfigError, BudgetExhaustedError, ValueError, asyncio.CancelledError) as error:
+        except (
+            ModelError,
+            ConfigError,
+            BudgetExhaustedError,
+            ValueError,
+            asyncio.CancelledError,
+        ) as error:
             return error
         finally:
             assert all(abs(amount) < 1e-9 for amount in self.tracker.reserved.values())
@@ -89,7 +101,9 @@ class Meter:
 def amounts(read, written, price=PRICE, calls=1):
     """Return the amounts of a call with so many tokens."""
     usd = (read * price.input + written * price.output) / 1e6
-    return pytest.approx(dict(zip(NAMES, (calls, read, written, read + written, usd), strict=True)), abs=1e-12)
+    return pytest.approx(
+        dict(zip(NAMES, (calls, read, written, read + written, usd), strict=True)), abs=1e-12
+    )
 
 
 # ---- what is reserved
@@ -105,9 +119,17 @@ PROMPTS = {
     "of four": ((prompt("😀"),), {}, 5 + 96),
     "of every length": ((prompt("aé漢😀"),), {}, 13 + 96),  # 1 + 11.25
     "a lone surrogate": ((prompt("\ud800"),), {}, 4 + 96),  # 3.75
-    "several messages": ((prompt("x" * 10, "system"), prompt("x" * 20), prompt("x" * 8, "assistant")), {}, 10 + 20 + 10 + 64 + 64),
+    "several messages": (
+        (prompt("x" * 10, "system"), prompt("x" * 20), prompt("x" * 8, "assistant")),
+        {},
+        10 + 20 + 10 + 64 + 64,
+    ),
     "what an assistant wrote": ((prompt("é" * 4, "assistant"),), {}, 10 + 96),
-    "parts of a text": ((prompt([{"type": "text", "text": "he"}, {"type": "text", "text": "llo"}]),), {}, 102),  # with a line feed
+    "parts of a text": (
+        (prompt([{"type": "text", "text": "he"}, {"type": "text", "text": "llo"}]),),
+        {},
+        102,
+    ),  # with a line feed
     "the schema of a judge": (HELLO, {"schema": SCHEMA}, 101 + 18),
     "the schema of an answer": (HELLO, {"schema": SCHEMA, "is_generation": True}, 101 + 18),
     "a schema in Chinese": (HELLO, {"schema": {"漢": "字"}}, 101 + 14),
@@ -115,7 +137,11 @@ PROMPTS = {
     "tools in Chinese": (HELLO, {"tools": ({"漢": 1},)}, 101 + 13),  # 9 + 3.75
     "tools that are no JSON": (HELLO, {"tools": ({"name": {1}},)}, 101 + 17),
     "calls of tools": ((prompt("hello", "assistant", tool_calls=CALLS),), {}, 7 + 61 + 96),
-    "a call of a function": ((prompt("", "assistant", function_call={"name": "add"}),), {}, 15 + 96),
+    "a call of a function": (
+        (prompt("", "assistant", function_call={"name": "add"}),),
+        {},
+        15 + 96,
+    ),
     "the result of a tool": ((prompt("hello", "tool", tool_call_id="1"),), {}, 101),
     "an image": (with_images(1), {}, 101 + 16_384),
     "two images": (with_images(2), {}, 101 + 2 * 16_384),
@@ -173,29 +199,79 @@ async def test_an_image_is_reserved_at_the_most_for_its_model(model, tokens):
 ANSWERS = {  # limits, fields of the request: max_tokens that is sent (None: none; "refused"), tokens reserved for the answer
     "a maximum": ({"tokens": 10**6}, {"max_tokens": 50}, 50, 52.5),
     "a maximum that no limit needs": ({"calls": 9}, {"max_tokens": 50}, 50, 52.5),
-    "no maximum and no limit on answers": ({"calls": 9, "input_tokens": 999}, {}, None, 1.05 * 1024),
-    "no maximum of a judge, and no limit on answers": ({"calls": 9}, {"schema": SCHEMA}, None, 1.05 * 512),
+    "no maximum and no limit on answers": (
+        {"calls": 9, "input_tokens": 999},
+        {},
+        None,
+        1.05 * 1024,
+    ),
+    "no maximum of a judge, and no limit on answers": (
+        {"calls": 9},
+        {"schema": SCHEMA},
+        None,
+        1.05 * 512,
+    ),
     "no maximum": ({"output_tokens": 10**6}, {}, 8192, 1.05 * 8192),
     "no maximum, half of the rest": ({"output_tokens": 10_000}, {}, 4761, 1.05 * 4761),  # of 9,523
-    "half of the rest after the prompt": ({"tokens": 3000}, {}, 1380, 1449),  # of (3000 - 101) / 1.05
+    "half of the rest after the prompt": (
+        {"tokens": 3000},
+        {},
+        1380,
+        1449,
+    ),  # of (3000 - 101) / 1.05
     "half of the rest in USD": ({"usd": 0.03}, {}, 1773, 1.05 * 1773),  # of 3,547
     "the least limit": ({"output_tokens": 9000, "tokens": 3000, "calls": 1}, {}, 1380, 1449),
-    "as much as is expected": ({"output_tokens": 2000}, {}, 1024, 1.05 * 1024),  # half of the rest is 952
-    "as much as is expected of a judge": ({"output_tokens": 1000}, {"schema": SCHEMA}, 512, 1.05 * 512),
-    "an answer with a schema is no judge's": ({"output_tokens": 2000}, {"schema": SCHEMA, "is_generation": True}, 1024, 1075.2),
+    "as much as is expected": (
+        {"output_tokens": 2000},
+        {},
+        1024,
+        1.05 * 1024,
+    ),  # half of the rest is 952
+    "as much as is expected of a judge": (
+        {"output_tokens": 1000},
+        {"schema": SCHEMA},
+        512,
+        1.05 * 512,
+    ),
+    "an answer with a schema is no judge's": (
+        {"output_tokens": 2000},
+        {"schema": SCHEMA, "is_generation": True},
+        1024,
+        1075.2,
+    ),
     "a maximum below what is expected": ({"output_tokens": 2000}, {"max_tokens": 900}, 900, 945),
-    "a maximum above what is left": ({"output_tokens": 1000}, {"max_tokens": 8000}, 952, 1.05 * 952),
+    "a maximum above what is left": (
+        {"output_tokens": 1000},
+        {"max_tokens": 8000},
+        952,
+        1.05 * 952,
+    ),
     "less than is expected": ({"output_tokens": 500}, {}, 476, 1.05 * 476),
     "the least": ({"output_tokens": 68}, {}, 64, 67.2),
     "less than the least": ({"output_tokens": 67}, {}, "refused", 0),
     "another least": ({"output_tokens": 315, "min_tokens": 300}, {}, 300, 315),
     "less than another least": ({"output_tokens": 314, "min_tokens": 300}, {}, "refused", 0),
     "a maximum below the least": ({"output_tokens": 53}, {"max_tokens": 50}, 50, 52.5),
-    "less than a maximum below the least": ({"output_tokens": 52}, {"max_tokens": 50}, "refused", 0),
+    "less than a maximum below the least": (
+        {"output_tokens": 52},
+        {"max_tokens": 50},
+        "refused",
+        0,
+    ),
     "the least of a judge": ({"output_tokens": 269}, {"schema": SCHEMA}, 256, 1.05 * 256),
     "less than the least of a judge": ({"output_tokens": 268}, {"schema": SCHEMA}, "refused", 0),
-    "a judge's own maximum": ({"output_tokens": 105}, {"schema": SCHEMA, "max_tokens": 100}, 100, 105),
-    "less than a judge's own maximum": ({"output_tokens": 104}, {"schema": SCHEMA, "max_tokens": 100}, "refused", 0),
+    "a judge's own maximum": (
+        {"output_tokens": 105},
+        {"schema": SCHEMA, "max_tokens": 100},
+        100,
+        105,
+    ),
+    "less than a judge's own maximum": (
+        {"output_tokens": 104},
+        {"schema": SCHEMA, "max_tokens": 100},
+        "refused",
+        0,
+    ),
     "exactly the prompt": ({"input_tokens": 101}, {"max_tokens": 50}, 50, 52.5),
     "less than the prompt": ({"input_tokens": 100}, {"max_tokens": 50}, "refused", 0),
     "exactly the prompt and the answer": ({"tokens": 206}, {"max_tokens": 100}, 100, 105),
@@ -267,7 +343,10 @@ LEARNED = {  # reports of prompts, with tokens read and written: what is reserve
     "twice the ratio": ([report(B, 300)], reserved_after(B, 600 + 32)),
     "of a shorter text": ([report(B, 300)], reserved_after(A, 60 + 32)),
     "of a longer text": ([report(B, 300)], reserved_after(C, 2400 + 32)),
-    "the highest ratio": ([report(B, 300), report(B, 400), report(B, 200)], reserved_after(B, 800 + 32)),
+    "the highest ratio": (
+        [report(B, 300), report(B, 400), report(B, 200)],
+        reserved_after(B, 800 + 32),
+    ),
     "at most a token for a byte": ([report(B, 700)], reserved_after(B, 1000 + 32)),
     "seven reports": ([report(B, 300)] * 7, reserved_after(B, 600 + 32)),
     "eight reports": ([report(B, 300)] * 8, reserved_after(B, 375 + 32)),
@@ -276,58 +355,125 @@ LEARNED = {  # reports of prompts, with tokens read and written: what is reserve
     "and no more": ([report(A, 30)], reserved_after("x" * 201, 201 + 32)),
     "one of 200 bytes of every one": ([report("x" * 200, 60)], reserved_after(C, 2400 + 32)),
     "one of 199 bytes does not": ([report("x" * 199, 60)], reserved_after(C, 4000 + 32)),
-    "a longer report counts for shorter texts": ([report(A, 40), report(B, 200)], reserved_after(A, 80 + 32)),
-    "a shorter one does not for longer texts": ([report(A, 40), report(B, 200)], reserved_after(B, 400 + 32)),
+    "a longer report counts for shorter texts": (
+        [report(A, 40), report(B, 200)],
+        reserved_after(A, 80 + 32),
+    ),
+    "a shorter one does not for longer texts": (
+        [report(A, 40), report(B, 200)],
+        reserved_after(B, 400 + 32),
+    ),
     "another kind of text": ([report(B, 300)], reserved_after("漢" * 100, 375 + 32)),
     "that kind": ([report("漢" * 100, 90)], reserved_after("漢" * 100, 180 + 32)),
     "two bytes": ([report("é" * 150, 90)], reserved_after("é" * 150, 180 + 32)),
     "four bytes": ([report("😀" * 100, 120)], reserved_after("😀" * 100, 240 + 32)),
-    "a little of another kind": ([report("x" * 321 + "é" * 40, 80)], reserved_after("x" * 401, 160 + 32)),
-    "a fifth of it: a bound for the rest": ([report("x" * 320 + "é" * 40, 80)], reserved_after("x" * 400, 200 + 32)),
-    "too much of it: a bound for both": ([report("x" * 300 + "é" * 50, 120)], reserved_after("x" * 300, 240 + 32)),
+    "a little of another kind": (
+        [report("x" * 321 + "é" * 40, 80)],
+        reserved_after("x" * 401, 160 + 32),
+    ),
+    "a fifth of it: a bound for the rest": (
+        [report("x" * 320 + "é" * 40, 80)],
+        reserved_after("x" * 400, 200 + 32),
+    ),
+    "too much of it: a bound for both": (
+        [report("x" * 300 + "é" * 50, 120)],
+        reserved_after("x" * 300, 240 + 32),
+    ),
     "and the other": ([report("x" * 300 + "é" * 50, 20)], reserved_after("é" * 50, 40 + 32)),
     "no bound for a kind that is known": (
         [report("é" * 150, 60), report("x" * 300 + "é" * 50, 120)],
         reserved_after("é" * 50, 40 + 32),
     ),
-    "less than a fifth says nothing": ([report("x" * 161 + "é" * 20 + "漢" * 13, 40)], reserved_after("é" * 20, 50 + 32)),
-    "what an assistant wrote": ([report((prompt(B, "assistant"),), 300)], reserved_after((prompt(B, "assistant"),), 600 + 32)),
-    "answers say nothing": ([report(B, None, 300)], reserved_after((prompt(B, "assistant"),), 1250 + 96)),
-    "a long template": ([report(A, 500)], reserved_after(A, 100 + 2 * 200)),  # 368 more than expected, for 2 messages
-    "in longer conversations": ([report(A, 500)], reserved_after((prompt(A), prompt(A)), 200 + 3 * 200)),
+    "less than a fifth says nothing": (
+        [report("x" * 161 + "é" * 20 + "漢" * 13, 40)],
+        reserved_after("é" * 20, 50 + 32),
+    ),
+    "what an assistant wrote": (
+        [report((prompt(B, "assistant"),), 300)],
+        reserved_after((prompt(B, "assistant"),), 600 + 32),
+    ),
+    "answers say nothing": (
+        [report(B, None, 300)],
+        reserved_after((prompt(B, "assistant"),), 1250 + 96),
+    ),
+    "a long template": (
+        [report(A, 500)],
+        reserved_after(A, 100 + 2 * 200),
+    ),  # 368 more than expected, for 2 messages
+    "in longer conversations": (
+        [report(A, 500)],
+        reserved_after((prompt(A), prompt(A)), 200 + 3 * 200),
+    ),
     "an uneven template": ([report(A, 499)], reserved_after(A, 100 + 2 * 200)),
-    "more than a token for a byte": ([report(A, 182)], reserved_after(A, 150 + 2 * 41)),  # 50 more: 1.5, and 25 for each message
-    "and for others": ([report(A, 182)], reserved_after("漢" * 100, 450 + 2 * 41)),  # 1.5 is more than 1.25
-    "and beside a schema": ([report(A, 200, schema=SCHEMA)], reserved_after(A, 150 + 2 * 41)),  # 50 more than 100, 18 and 32
+    "more than a token for a byte": (
+        [report(A, 182)],
+        reserved_after(A, 150 + 2 * 41),
+    ),  # 50 more: 1.5, and 25 for each message
+    "and for others": (
+        [report(A, 182)],
+        reserved_after("漢" * 100, 450 + 2 * 41),
+    ),  # 1.5 is more than 1.25
+    "and beside a schema": (
+        [report(A, 200, schema=SCHEMA)],
+        reserved_after(A, 150 + 2 * 41),
+    ),  # 50 more than 100, 18 and 32
     "a token for a byte and the template": ([report(A, 132)], reserved_after(A, 132)),
     "one more": ([report(A, 133)], reserved_after(A, 101 + 2 * 17)),
     "one that counts nothing for a template": ([report(A, 100)], reserved_after(A, 132)),
-    "the schema is text": ([report(B, 300, schema=SCHEMA)], reserved_after(B, 600 + 11 + 32, schema=SCHEMA)),  # 10.8
-    "and part of a prompt": ([report(A, 150, schema=SCHEMA)], reserved_after(A, 132)),  # 118 and 32 are expected
+    "the schema is text": (
+        [report(B, 300, schema=SCHEMA)],
+        reserved_after(B, 600 + 11 + 32, schema=SCHEMA),
+    ),  # 10.8
+    "and part of a prompt": (
+        [report(A, 150, schema=SCHEMA)],
+        reserved_after(A, 132),
+    ),  # 118 and 32 are expected
     "an image": ([report(with_images(1), 1000)], reserved_after(with_images(1), 5 + 32 + 2048)),
-    "a larger image": ([report(with_images(1), 3000)], reserved_after(with_images(1), 5 + 32 + 6000)),
-    "the largest image": ([report(with_images(1), 9000)], reserved_after(with_images(1), 5 + 32 + 16_384)),
-    "a larger one than documented": ([report(with_images(1), 20_000)], reserved_after(with_images(1), 5 + 32 + 20_000)),
+    "a larger image": (
+        [report(with_images(1), 3000)],
+        reserved_after(with_images(1), 5 + 32 + 6000),
+    ),
+    "the largest image": (
+        [report(with_images(1), 9000)],
+        reserved_after(with_images(1), 5 + 32 + 16_384),
+    ),
+    "a larger one than documented": (
+        [report(with_images(1), 20_000)],
+        reserved_after(with_images(1), 5 + 32 + 20_000),
+    ),
     "a smaller one after that": (
         [report(with_images(1), 3000), report(with_images(1), 500)],
         reserved_after(with_images(1), 5 + 32 + 6000),
     ),
-    "images share a prompt": ([report(with_images(2), 6000)], reserved_after(with_images(3), 5 + 32 + 3 * 6000)),
+    "images share a prompt": (
+        [report(with_images(2), 6000)],
+        reserved_after(with_images(3), 5 + 32 + 3 * 6000),
+    ),
     "and say nothing of texts": ([report(with_images(1), 3000)], reserved_after(A, 132)),
     "an overrun": ([report(A, 30, 52)], reserved_after(A, 60 + 32, 52)),  # 1.04 for each
     "the largest overrun": ([report(A, 30, 62)], reserved_after(A, 60 + 32, 62)),
     "none of an endpoint that ignores it": ([report(A, 30, 63)], reserved_after(A, 60 + 32, 52.5)),
     "no overrun": ([report(A, 30, 50)], reserved_after(A, 60 + 32, 50)),
     "an answer that was not cut": ([report(A, 30, 49)], reserved_after(A, 60 + 32, 52.5)),
-    "an overrun is not forgotten": ([report(A, 30, 52), report(A, 30, 51)], reserved_after(A, 60 + 32, 52)),
-    "nor that there is none": ([report(A, 30, 50), report(A, 30, 49)], reserved_after(A, 60 + 32, 50)),
+    "an overrun is not forgotten": (
+        [report(A, 30, 52), report(A, 30, 51)],
+        reserved_after(A, 60 + 32, 52),
+    ),
+    "nor that there is none": (
+        [report(A, 30, 50), report(A, 30, 49)],
+        reserved_after(A, 60 + 32, 50),
+    ),
 }
 
 
 async def test_reports_change_what_is_reserved():
     """The estimate follows what the endpoint has counted for texts of the same kind, with a margin."""
     for name, (reports, (messages, fields, read, written)) in LEARNED.items():
-        model = Meter(LARGE, *(Usage(1, tokens, answer, cost=None) for _, tokens, answer, _ in reports), NO_REPORT)
+        model = Meter(
+            LARGE,
+            *(Usage(1, tokens, answer, cost=None) for _, tokens, answer, _ in reports),
+            NO_REPORT,
+        )
         for each, *_, own in reports:
             await model.ask(each, max_tokens=50, **own)
         await model.ask(messages, max_tokens=50, **fields)
@@ -349,7 +495,10 @@ LENGTHS = {  # tokens of answers so far, of texts and of judges: what a text and
 async def test_long_answers_change_what_is_expected_and_what_is_allowed():
     """Half more than the longest is expected, and twice as much allowed where nothing else limits it; texts and judges apart."""
     for name, (texts, verdicts, *ends) in LENGTHS.items():
-        for budget, sent in (({"calls": 99}, [None, None]), ({"output_tokens": 10**6}, [most for _, most in ends])):
+        for budget, sent in (
+            ({"calls": 99}, [None, None]),
+            ({"output_tokens": 10**6}, [most for _, most in ends]),
+        ):
             usages = [Usage(1, None, tokens, cost=None) for tokens in (*texts, *verdicts)]
             model = Meter(budget, *usages, NO_REPORT)
             for schema in [None] * len(texts) + [SCHEMA] * len(verdicts):
@@ -358,7 +507,9 @@ async def test_long_answers_change_what_is_expected_and_what_is_allowed():
                 await model.ask(schema=schema)
             assert model.sent[-2:] == sent, name
             tokens = [1.05 * each[sent != [None, None]] for each in ends]
-            assert [each["output_tokens"] for each in model.reserved[-2:]] == pytest.approx(tokens), name
+            assert [each["output_tokens"] for each in model.reserved[-2:]] == pytest.approx(
+                tokens
+            ), name
 
 
 async def test_a_judge_is_not_asked_with_less_than_its_longest_verdict():
@@ -396,21 +547,39 @@ SETTLED = {  # usage, or error: calls, tokens read and written, USD, of the budg
     "an unknown answer": (Usage(1, 100, None, cost=None), (1, 100, 52.5, 153.5, 0.000622), None),
     "an unknown prompt": (Usage(1, None, 10, cost=None), (1, 101, 10, 153.5, 0.000622), None),
     "a cost of its own": (Usage(1, 100, 10, cost=0.5), (1, 100, 10, 110, 0.5), 0.5),
-    "a cost of its own without tokens": (Usage(1, None, None, cost=0.5), (1, 101, 52.5, 153.5, 0.5), 0.5),
+    "a cost of its own without tokens": (
+        Usage(1, None, None, cost=0.5),
+        (1, 101, 52.5, 153.5, 0.5),
+        0.5,
+    ),
     "free": (Usage(1, 100, 10, cost=0.0), (1, 100, 10, 110, 0.0), 0.0),
     "from a cache": (Usage(0, 0, 0, cached_calls=1), (0, 0, 0, 0, 0.0), 0.0),
     "several calls": (Usage(3, 100, 10, cost=None), (3, 100, 10, 110, 0.00028), 0.00028),
     "refused": (RateLimitError("no", usage=Usage(calls=1)), (1, 0, 0, 0, 0.0), 0.0),
-    "failed with a usage": (ModelError("no", usage=Usage(1, 100, 10, cost=None)), (1, 100, 10, 110, 0.00028), 0.00028),
-    "failed without": (ModelError("no", usage=unknown_usage()), (1, 101, 52.5, 153.5, 0.000622), None),
+    "failed with a usage": (
+        ModelError("no", usage=Usage(1, 100, 10, cost=None)),
+        (1, 100, 10, 110, 0.00028),
+        0.00028,
+    ),
+    "failed without": (
+        ModelError("no", usage=unknown_usage()),
+        (1, 101, 52.5, 153.5, 0.000622),
+        None,
+    ),
     "failed, and nobody knows of a call": (ModelError("no"), (1, 101, 52.5, 153.5, 0.000622), None),
-    "a mistake": (ConfigError("no"), (0, 0, 0, 0, 0.0), 0.0),  # which is found before anything is sent
+    "a mistake": (
+        ConfigError("no"),
+        (0, 0, 0, 0, 0.0),
+        0.0,
+    ),  # which is found before anything is sent
     "a fault": (ValueError("no"), (1, 101, 52.5, 153.5, 0.000622), None),  # of the model's code
     "cancelled": (asyncio.CancelledError(), (1, 101, 52.5, 153.5, 0.000622), None),
 }
 
 
-@pytest.mark.parametrize(("limits", "answer"), [({"tokens": 10**6, "usd": 1.0}, 52.5), ({"calls": 9}, 52.5), ({}, 50)])
+@pytest.mark.parametrize(
+    ("limits", "answer"), [({"tokens": 10**6, "usd": 1.0}, 52.5), ({"calls": 9}, 52.5), ({}, 50)]
+)
 async def test_a_call_is_settled_with_what_it_used(limits, answer):
     """The budget has what is known, and what was reserved where it is not; the report has None there. Without a limit, an answer
     is expected to have its maximum.
@@ -426,11 +595,16 @@ async def test_a_call_is_settled_with_what_it_used(limits, answer):
             tokens = 101 + answer
         if usd == 0.000622:
             usd = 0.000202 + answer * 8e-6
-        spent = pytest.approx(dict(zip(NAMES, (calls, read, written, tokens, usd), strict=True)), abs=1e-12)
+        spent = pytest.approx(
+            dict(zip(NAMES, (calls, read, written, tokens, usd), strict=True)), abs=1e-12
+        )
         assert model.tracker.spent == spent, name
         assert ledger.total_usage.cost == (cost if cost is None else pytest.approx(cost)), name
         if isinstance(end, Reply):
-            assert (end.usage.cost, end.usage.answer_cost) == (ledger.total_usage.cost, ledger.total_usage.cost), name
+            assert (end.usage.cost, end.usage.answer_cost) == (
+                ledger.total_usage.cost,
+                ledger.total_usage.cost,
+            ), name
 
 
 def sending(requests, ends="cancelled"):
@@ -471,7 +645,9 @@ async def test_what_was_sent_counts_however_the_call_ends(limits, answer):
     for name, (requests, ends, (calls, read, written)) in SENT.items():
         model = Meter(limits, sending(requests, ends))
         await model.ask(max_tokens=50)
-        assert model.tracker.spent == amounts(read, answer if written == 52.5 else written, calls=calls), name
+        assert model.tracker.spent == amounts(
+            read, answer if written == 52.5 else written, calls=calls
+        ), name
 
 
 # ---- several attempts
@@ -502,7 +678,10 @@ async def test_a_maximum_that_is_refused_is_halved_and_each_attempt_is_settled()
         reserved = [1.05 * (most or 1024) for most in sent]
         assert [each["output_tokens"] for each in model.reserved] == pytest.approx(reserved), name
         assert model.tracker.spent == amounts(read, written, calls=calls), name
-        assert (end.usage.calls, end.usage.retried_calls) == (total, total - 1 if total > 1 else 0), name
+        assert (end.usage.calls, end.usage.retried_calls) == (
+            total,
+            total - 1 if total > 1 else 0,
+        ), name
         if isinstance(end, Reply):
             assert (end.usage.answer_tokens, end.usage.cost) == (110, pytest.approx(0.00028)), name
             await model.ask()
@@ -511,7 +690,9 @@ async def test_a_maximum_that_is_refused_is_halved_and_each_attempt_is_settled()
 
 async def test_a_maximum_that_nothing_was_written_with_is_not_remembered():
     """After a refusal the next attempt failed for another reason: a later call asks for as much as before."""
-    model = Meter(LARGE, too_large(), RateLimitError("no", usage=Usage(calls=1)), Usage(1, 100, 10, cost=None))
+    model = Meter(
+        LARGE, too_large(), RateLimitError("no", usage=Usage(calls=1)), Usage(1, 100, 10, cost=None)
+    )
     for _ in range(2):
         await model.ask()
     assert model.sent == [8192, 4096, 8192]
@@ -536,7 +717,13 @@ async def test_an_attempt_inside_is_reserved_again():
         request = await again(Usage(1, 20, 0, cost=0.25))
         model.sent.append(request.max_tokens)
         model.reserved.append(dict(model.tracker.reserved))
-        assert model.tracker.spent == {"calls": 1, "input_tokens": 20, "output_tokens": 0, "tokens": 20, "usd": 0.25}
+        assert model.tracker.spent == {
+            "calls": 1,
+            "input_tokens": 20,
+            "output_tokens": 0,
+            "tokens": 20,
+            "usd": 0.25,
+        }
         return Reply("text", Usage(1, 100, 10, cost=None))
 
     for calls, sent in ((2, [50, 50]), (1, [50])):
@@ -547,7 +734,11 @@ async def test_an_attempt_inside_is_reserved_again():
         assert end.usage.calls == calls
         assert model.tracker.spent["calls"] == calls
         if calls == 2:
-            assert (end.usage.input_tokens, end.usage.retried_calls, end.usage.answer_tokens) == (120, 1, 110)
+            assert (end.usage.input_tokens, end.usage.retried_calls, end.usage.answer_tokens) == (
+                120,
+                1,
+                110,
+            )
             assert model.reserved[1] == amounts(37, 52.5)  # no longer with 64
 
 
@@ -561,11 +752,23 @@ async def is_lost():
 
 RETRIED = {  # answers: calls, tokens read and written of the budget; calls, cost and tokens of the answer in the report
     "no retry": ((Usage(1, 100, 10, cost=None),), (1, 100, 10), (1, 0.00028, 110)),
-    "a refusal": ((RateLimitError("no", usage=Usage(calls=1)), Usage(1, 100, 10, cost=None)), (2, 100, 10), (2, 0.00028, 110)),
-    "a failure that costs": ((fails, Usage(1, 100, 10, cost=None)), (2, 120, 10), (2, 0.00032, 110)),
+    "a refusal": (
+        (RateLimitError("no", usage=Usage(calls=1)), Usage(1, 100, 10, cost=None)),
+        (2, 100, 10),
+        (2, 0.00028, 110),
+    ),
+    "a failure that costs": (
+        (fails, Usage(1, 100, 10, cost=None)),
+        (2, 120, 10),
+        (2, 0.00032, 110),
+    ),
     "a lost call": ((is_lost, Usage(1, 100, 10, cost=None)), (2, 201, 62.5), (2, None, 110)),
     "all fail": ((fails,), (3, 60, 0), (3, 0.00012, None)),
-    "the last has no usage": ((fails, unknown_usage()), (2, 57, 52.5), (2, None, None)),  # 37: 5 bytes and two messages
+    "the last has no usage": (
+        (fails, unknown_usage()),
+        (2, 57, 52.5),
+        (2, None, None),
+    ),  # 37: 5 bytes and two messages
 }
 
 
@@ -587,7 +790,10 @@ async def test_each_retry_is_reserved_and_settled():
 
 
 JSON, PROSE = '{"a": 1}', "It is good."
-FORMAT, NO_TEMPERATURE = "response_format is not supported", "'temperature' does not support 0 with this model."
+FORMAT, NO_TEMPERATURE = (
+    "response_format is not supported",
+    "'temperature' does not support 0 with this model.",
+)
 
 
 def refusal(words, status=400):
@@ -608,9 +814,15 @@ ADAPTED = {  # answers of the endpoint to a judge: calls, tokens read and writte
     "prose after a refusal": ([refusal(FORMAT), PROSE, JSON], (3, 200, 20, 110)),
     "prose and an error": ([PROSE, refusal("no", 403)], (2, 100, 10, None)),
     "a parameter is refused": ([refusal(NO_TEMPERATURE), JSON], (2, 100, 10, 110)),
-    "a parameter and a format": ([refusal(NO_TEMPERATURE), refusal(FORMAT), JSON], (3, 100, 10, 110)),
+    "a parameter and a format": (
+        [refusal(NO_TEMPERATURE), refusal(FORMAT), JSON],
+        (3, 100, 10, 110),
+    ),
     "a parameter and an error": ([refusal(NO_TEMPERATURE), refusal("no", 403)], (2, 0, 0, None)),
-    "a format that fails is compared": ([*[down()] * MIN_FAILURES, JSON, down()], (2, 100, 10, 110)),
+    "a format that fails is compared": (
+        [*[down()] * MIN_FAILURES, JSON, down()],
+        (2, 100, 10, 110),
+    ),
     "and may be right": ([*[down()] * MIN_FAILURES, PROSE, JSON], (2, 200, 20, 110)),
 }
 
@@ -620,19 +832,27 @@ async def test_requests_in_another_form_are_calls_of_the_same_answer(limits):
     """All are reserved, settled and reported; the tokens and the cost of the answer are those of the last alone."""
     for name, (answers, (calls, read, written, tokens)) in ADAPTED.items():
         model = Meter(limits)
-        model.answers = [copy(each) if isinstance(each, Exception) else model.says(each) for each in answers]
+        model.answers = [
+            copy(each) if isinstance(each, Exception) else model.says(each) for each in answers
+        ]
         model.call = adapt(model.call, EndpointCapabilities().for_model("endpoint#m", "m"))
         while True:
             end = await model.ask(schema=SCHEMA, temperature=0.0)
-            if not (name.split()[-1] in ("compared", "right") and isinstance(end, ModelUnavailableError)):
+            if not (
+                name.split()[-1] in ("compared", "right") and isinstance(end, ModelUnavailableError)
+            ):
                 break
         usd = (2 * read + 8 * written) / 1e6
         usage = end.usage
-        assert (usage.calls, usage.input_tokens, usage.output_tokens) == (calls, read, written), name
+        assert (usage.calls, usage.input_tokens, usage.output_tokens) == (calls, read, written), (
+            name
+        )
         assert (usage.retried_calls, usage.cost) == (calls - 1, pytest.approx(usd)), name
         assert (tokens is None) == isinstance(end, ModelError), name
         if tokens is not None:
-            assert (usage.answer_tokens, usage.answer_cost) == (tokens, pytest.approx(0.00028)), name
+            assert (usage.answer_tokens, usage.answer_cost) == (tokens, pytest.approx(0.00028)), (
+                name
+            )
         failed = len(answers) - calls
         assert model.tracker.spent == amounts(read, written, calls=calls + failed), name
 
@@ -681,8 +901,16 @@ MESSAGES = {  # limits, number of calls made before: the message of the next one
         1,
         "the budget of 1 call is used up: 1 spent, the next step, with the grades of its text, may take 1",
     ),
-    "in USD": ({"usd": 0.0009}, 1, "the budget of 0.0009 USD is used up: 0.0006 spent, the next step"),
-    "exceeded": ({"input_tokens": 120}, 1, "may take 301; spent 300 of 120 input tokens, more than the budget allows: "),
+    "in USD": (
+        {"usd": 0.0009},
+        1,
+        "the budget of 0.0009 USD is used up: 0.0006 spent, the next step",
+    ),
+    "exceeded": (
+        {"input_tokens": 120},
+        1,
+        "may take 301; spent 300 of 120 input tokens, more than the budget allows: ",
+    ),
 }
 
 
@@ -742,24 +970,43 @@ def priced(**attributes):
 
 
 TEXT = (1, 97, 67.2)  # "q", and the least answer: 64 tokens
-ONE = (1, 229 + 80, 210)  # the task, 100 bytes, 3 messages and 64; 1.25 for each token of the text; a verdict of 200 tokens
+ONE = (
+    1,
+    229 + 80,
+    210,
+)  # the task, 100 bytes, 3 messages and 64; 1.25 for each token of the text; a verdict of 200 tokens
 GRADES = {  # graders: calls, tokens read and written by their grades
     "none": (lambda: lambda text: 0.5, (0, 0, 0)),
     "one": (priced, ONE),
     "two": (lambda: [priced(), priced(name="second")], (2, 2 * 309, 420)),
-    "no maximum": (lambda: FixedGrader(prompt_texts=("x" * 100,), max_tokens=None), (1, 309, 537.6)),  # 512
-    "a high maximum": (lambda: FixedGrader(prompt_texts=("x" * 100,), max_tokens=9000), (1, 309, 537.6)),
+    "no maximum": (
+        lambda: FixedGrader(prompt_texts=("x" * 100,), max_tokens=None),
+        (1, 309, 537.6),
+    ),  # 512
+    "a high maximum": (
+        lambda: FixedGrader(prompt_texts=("x" * 100,), max_tokens=9000),
+        (1, 309, 537.6),
+    ),
     "free text": (lambda: FixedGrader(prompt_texts=("x" * 100,)), (1, 309, 1075.2)),  # 1024
     "unknown prompts": (lambda: FixedGrader(max_tokens=200), (1, 1900 + 309, 210)),
     "a rubric": (lambda: priced(rubric="r" * 30), (1, 339, 210)),
     "questions": (lambda: priced(questions="r" * 20), (1, 329, 210)),
-    "other alphabets": (lambda: FixedGrader(prompt_texts=("é" * 50, "漢"), max_tokens=200), (1, 312, 210)),
+    "other alphabets": (
+        lambda: FixedGrader(prompt_texts=("é" * 50, "漢"), max_tokens=200),
+        (1, 312, 210),
+    ),
     "several calls": (lambda: priced(grade_calls=3), (3, 3 * 309, 630)),
     "calls for the task": (lambda: priced(setup_calls=2), (3, 3 * 309, 630)),
     "repeats": (lambda: Jury([priced()], repeats=3), (3, 3 * 309, 630)),
     "parts": (lambda: Jury([priced(), priced(name="second", grade_calls=2)]), (3, 3 * 309, 630)),
-    "free of models": (lambda: [priced(), FixedGrader(name="second", model_free=True, prompts=())], ONE),
-    "its own model": (lambda: priced(model=Silent(name="other", identity="other", price=Price(20.0, 80.0))), ONE),
+    "free of models": (
+        lambda: [priced(), FixedGrader(name="second", model_free=True, prompts=())],
+        ONE,
+    ),
+    "its own model": (
+        lambda: priced(model=Silent(name="other", identity="other", price=Price(20.0, 80.0))),
+        ONE,
+    ),
 }
 
 
@@ -767,7 +1014,13 @@ def all_amounts(*calls, factor=1):
     """Return the amounts of a text and of its grades, whose tokens may cost several times as much."""
     (one, read, written), (more, shown, verdict) = calls
     usd = (read + factor * shown) * 2e-6 + (written + factor * verdict) * 8e-6
-    return dict(zip(NAMES, (one + more, read + shown, written + verdict, read + shown + written + verdict, usd), strict=True))
+    return dict(
+        zip(
+            NAMES,
+            (one + more, read + shown, written + verdict, read + shown + written + verdict, usd),
+            strict=True,
+        )
+    )
 
 
 def as_shown(name, amount):
@@ -779,7 +1032,15 @@ async def refusal(task, graders, budget, model=None, **options):
     """Return the message of a refinement that no budget allows, without any call."""
     model = model or Silent()
     with pytest.raises(BudgetExhaustedError) as caught:
-        await refine(task, model, graders, budget=Budget(**budget), noise_aware=False, max_iterations=0, **options)
+        await refine(
+            task,
+            model,
+            graders,
+            budget=Budget(**budget),
+            noise_aware=False,
+            max_iterations=0,
+            **options,
+        )
     assert model.requests == []
     return str(caught.value)
 
@@ -833,18 +1094,25 @@ async def test_the_prompts_of_grades_have_all_of_the_task(name):
         assert two - one == judge
         return
     text = written + 16 * (messages + 1) + 64
-    assert (await refusal(task, priced(), {"input_tokens": 1})).endswith(f" may take {ceil(text + judge)}")
+    assert (await refusal(task, priced(), {"input_tokens": 1})).endswith(
+        f" may take {ceil(text + judge)}"
+    )
 
 
 async def test_a_given_text_is_graded_with_all_its_calls_or_none():
     """The first call is reserved by its own prompt, further ones by the estimate, with the text in each."""
     further = 1 + 100 + 16 * 4 + 64 + 40  # the task, the instructions, the messages, the text
-    for calls, read, written in ((2, 146 + further, 67.2 + 210), (3, 146 + 2 * further, 67.2 + 420)):
+    for calls, read, written in (
+        (2, 146 + further, 67.2 + 210),
+        (3, 146 + 2 * further, 67.2 + 420),
+    ):
         grader = priced(grade_calls=calls, prompts=(50,) * calls)
         for limit, amount in (("input_tokens", read), ("output_tokens", written), ("calls", calls)):
             model = Silent()
             with pytest.raises(BudgetExhaustedError, match=f" may take {ceil(amount)};"):
-                await grade(("q", "t" * 40), grader, model, budget=Budget(**{limit: ceil(amount) - 1}))
+                await grade(
+                    ("q", "t" * 40), grader, model, budget=Budget(**{limit: ceil(amount) - 1})
+                )
             assert model.requests == []
             await grade(("q", "t" * 40), grader, model, budget=Budget(**{limit: ceil(amount)}))
             assert len(model.requests) == calls
@@ -855,7 +1123,9 @@ def drafts(count):
 
     def plan(trace):
         texts = trace.candidates
-        if texts and (missing := trace.missing([Grade(g.name, trace.task, texts[-1]) for g in trace.panel])):
+        if texts and (
+            missing := trace.missing([Grade(g.name, trace.task, texts[-1]) for g in trace.panel])
+        ):
             return missing[:1]
         if trace.fatal_failure or len(texts) >= count:
             return [Stop(trace.best.id if trace.best else None, "budget")]
@@ -911,7 +1181,12 @@ HELD = {  # grader, usages or errors of the calls, number of drafts: calls, toke
         2,
         [(1, 229 + 10_240, 210), NOTHING, (1, 74 + 10_240, 210), NOTHING],
     ),
-    "no prompt": (lambda: priced(prompts=()), [WRITTEN], 2, [(1, 229 + 10_240, 210), (1, 165 + 10_240, 210)]),
+    "no prompt": (
+        lambda: priced(prompts=()),
+        [WRITTEN],
+        2,
+        [(1, 229 + 10_240, 210), (1, 165 + 10_240, 210)],
+    ),
     "the longest prompt": (
         lambda: priced(prompts=(50, 90, 70), grade_calls=3),
         [WRITTEN],
@@ -922,13 +1197,26 @@ HELD = {  # grader, usages or errors of the calls, number of drafts: calls, toke
         lambda: FixedGrader(prompts=(50, 50), max_tokens=200),
         [WRITTEN],
         2,
-        [(1, 2129 + 10_240, 210), NOTHING, NOTHING, (2, 2 * (74 + 10_240), 420), (1, 74 + 10_240, 210), NOTHING],
+        [
+            (1, 2129 + 10_240, 210),
+            NOTHING,
+            NOTHING,
+            (2, 2 * (74 + 10_240), 420),
+            (1, 74 + 10_240, 210),
+            NOTHING,
+        ],
     ),
     "the most calls": (
         lambda: FixedGrader(prompts=(50,) * 3, later=(50,), max_tokens=200),
         [WRITTEN],
         3,
-        [(1, 12_369, 210), *[NOTHING] * 3, (3, 3 * 10_314, 630), (2, 2 * 10_314, 420), (3, 3 * 10_314, 630)],
+        [
+            (1, 12_369, 210),
+            *[NOTHING] * 3,
+            (3, 3 * 10_314, 630),
+            (2, 2 * 10_314, 420),
+            (3, 3 * 10_314, 630),
+        ],
     ),
     "calls for the task are made once": (
         lambda: priced(setup_calls=2, prompts=(50,) * 3),
@@ -956,9 +1244,14 @@ async def test_what_is_held_for_grades_at_each_call(monkeypatch, name):
     """The call of a text holds them; then they follow its length, each call draws its own, and the end of a grade frees the rest."""
     monkeypatch.setitem(retry.__kwdefaults__, "jitter", lambda: 0.0)
     make, answers, count, held = HELD[name]
-    usages = [RateLimitError("no", retryable=True, usage=Usage(calls=1)) if each is BUSY else each for each in answers]
+    usages = [
+        RateLimitError("no", retryable=True, usage=Usage(calls=1)) if each is BUSY else each
+        for each in answers
+    ]
     model = Silent(*usages)
-    result = await refine("q", model, make(), plan=drafts(count), budget=Budget(**LARGE), target_score=1)
+    result = await refine(
+        "q", model, make(), plan=drafts(count), budget=Budget(**LARGE), target_score=1
+    )
     assert len(result.trace.graded_candidates) == count
     assert model.held[: len(held)] == [pytest.approx(each) for each in held]
     assert count > 1 or len(model.held) == len(held)
@@ -968,7 +1261,9 @@ async def test_calls_for_the_task_are_not_held_again_after_a_given_text():
     """The first grade of that text has made them, and held what it needed after its first call."""
     model = Silent()
     grader = priced(setup_calls=1, prompts=(50, 50), later=(50,))
-    await refine(Task("q", "t"), model, grader, plan=drafts(2), budget=Budget(**LARGE), target_score=1)
+    await refine(
+        Task("q", "t"), model, grader, plan=drafts(2), budget=Budget(**LARGE), target_score=1
+    )
     assert model.held == [(1, 230, 210), NOTHING, (1, 229 + 10_240, 210), NOTHING]
 
 

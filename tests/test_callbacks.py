@@ -31,7 +31,9 @@ async def by_refine(**callbacks):
 
 
 async def by_refine_sync(**callbacks):
-    return await asyncio.to_thread(lambda: redraft.refine_sync("q", model(), half, **settings(), **callbacks))
+    return await asyncio.to_thread(
+        lambda: redraft.refine_sync("q", model(), half, **settings(), **callbacks)
+    )
 
 
 async def by_refine_many(**callbacks):
@@ -39,12 +41,23 @@ async def by_refine_many(**callbacks):
 
 
 async def by_stream(**callbacks):
-    return [trace async for trace in redraft.stream("q", model(), half, **settings(), **callbacks)][-1]
+    return [trace async for trace in redraft.stream("q", model(), half, **settings(), **callbacks)][
+        -1
+    ]
 
 
 async def by_batch(**callbacks):
     journal = f"{len(os.listdir())}.journal"  # a run of its own
-    return await redraft.batch([{"prompt": "q"}], None, model(), half, journal=journal, learn=False, **settings(), **callbacks)
+    return await redraft.batch(
+        [{"prompt": "q"}],
+        None,
+        model(),
+        half,
+        journal=journal,
+        learn=False,
+        **settings(),
+        **callbacks,
+    )
 
 
 async def by_grade(**callbacks):
@@ -96,14 +109,21 @@ async def test_what_a_callback_raises_ends_nothing(door, name, is_async, caplog)
     result = await door(**{name: fail_later if is_async else fail})
     assert count > 1
     if door is by_stream:
-        assert [type(record) for record in result.records] == [type(record) for record in expected.records]
+        assert [type(record) for record in result.records] == [
+            type(record) for record in expected.records
+        ]
     else:
         assert result.usage.calls == expected.usage.calls
         [raised] = result.callback_errors
-        assert raised.startswith(f"{name} raised ValueError: no room for") and f"({count} times)" in raised
+        assert (
+            raised.startswith(f"{name} raised ValueError: no room for")
+            and f"({count} times)" in raised
+        )
         summary = result.summary()
         assert raised in (summary if isinstance(summary, str) else "\n".join(summary))
-    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    warnings = [
+        record.getMessage() for record in caplog.records if record.levelno == logging.WARNING
+    ]
     assert warnings == [f"{name} raised ValueError; the run goes on"]
 
 
@@ -131,7 +151,9 @@ async def test_many_different_errors_are_told_shortly(caplog):
 
     rows = [{"prompt": f"q {n}"} for n in range(20)]
     callbacks = {"on_record": fail, "journal": "many.journal", "learn": False}
-    report = await redraft.batch(rows, None, ScriptedModel(["a"] * 20), half, max_iterations=0, **callbacks)
+    report = await redraft.batch(
+        rows, None, ScriptedModel(["a"] * 20), half, max_iterations=0, **callbacks
+    )
     assert count > 20
     assert len(report.callback_errors) == 11 and max(map(len, report.callback_errors)) <= 500
     assert report.callback_errors[-1] == f"on_record raised other errors ({count - 10} times)"
@@ -194,9 +216,13 @@ async def test_rankings_are_logged(caplog):
         model_free = True
 
         async def compare(self, task, candidates, ask):
-            return Comparison(tuple(c.id for c in sorted(candidates, key=lambda c: -len(c.text))), ties=((0, 2),))
+            return Comparison(
+                tuple(c.id for c in sorted(candidates, key=lambda c: -len(c.text))), ties=((0, 2),)
+            )
 
-    await redraft.refine(redraft.Task("q", responses=["aa", "aaa", "a"]), False, ByLength(), max_iterations=0)
+    await redraft.refine(
+        redraft.Task("q", responses=["aa", "aaa", "a"]), False, ByLength(), max_iterations=0
+    )
     assert "candidates 1 > 0 = 2 by by_length; calls 0" in caplog.messages[-1]
 
 

@@ -21,14 +21,20 @@ def server():
 
 
 @pytest.mark.parametrize(
-    ("way", "seed"), [pytest.param(*point, marks=pytest.mark.slow if n % 3 else ()) for n, point in enumerate(points(25))]
+    ("way", "seed"),
+    [
+        pytest.param(*point, marks=pytest.mark.slow if n % 3 else ())
+        for n, point in enumerate(points(25))
+    ],
 )
 def test_cancelled_work_raises_saves_its_trace_and_counts_every_call(server, tmp_path, way, seed):
     """A cancellation is raised, leaves no task or file open, counts every call, and the saved trace can be resumed."""
     assert Point(way, seed, server, tmp_path).run() == []
 
 
-async def test_a_batch_cancelled_before_its_first_row_is_reported_as_interrupted(tmp_path, monkeypatch):
+async def test_a_batch_cancelled_before_its_first_row_is_reported_as_interrupted(
+    tmp_path, monkeypatch
+):
     """The report says "interrupted", and no coroutine is left that was never awaited."""
     (tmp_path / "rows.jsonl").write_text('{"prompt": "q"}\n')
     commit, waiting = Journal.wait_for_commit, asyncio.Event()
@@ -40,7 +46,9 @@ async def test_a_batch_cancelled_before_its_first_row_is_reported_as_interrupted
 
     monkeypatch.setattr(Journal, "wait_for_commit", slow_commit)
     work = asyncio.ensure_future(
-        BatchRun.from_arguments(tmp_path / "rows.jsonl", tmp_path / "out.jsonl", lambda text: "a", len).go()
+        BatchRun.from_arguments(
+            tmp_path / "rows.jsonl", tmp_path / "out.jsonl", lambda text: "a", len
+        ).go()
     )
     await waiting.wait()
     work.cancel()
@@ -63,7 +71,9 @@ async def test_a_cancellation_while_on_record_works_has_the_result():
         graded.set()
         await asyncio.Event().wait()
 
-    work = asyncio.ensure_future(redraft.refine("q", ScriptedModel(["an answer"]), grade, on_record=record))
+    work = asyncio.ensure_future(
+        redraft.refine("q", ScriptedModel(["an answer"]), grade, on_record=record)
+    )
     await graded.wait()
     work.cancel()
     await ended.wait()

@@ -22,7 +22,18 @@ SAID = dict(failure_text="it could not be done", text_length=12_345)
 
 @pytest.mark.parametrize(
     "value",
-    [None, True, 7, 1.5, "é\n\x00", "\ud800", 10**30, ["a", {"b": []}], "x" * 300_000, "中" * 300_000],
+    [
+        None,
+        True,
+        7,
+        1.5,
+        "é\n\x00",
+        "\ud800",
+        10**30,
+        ["a", {"b": []}],
+        "x" * 300_000,
+        "中" * 300_000,
+    ],
     ids=lambda v: ascii(v)[:20],
 )
 def test_values_are_returned_unchanged(value):
@@ -100,8 +111,12 @@ def test_the_output_of_a_job_is_not_its_answer():
 def test_many_threads_and_loops_can_compute_at_once():
     """Each gets its own answer."""
     with ThreadPoolExecutor(8) as threads:
-        assert list(threads.map(lambda i: run_sync(jobs.echo, i, **SAID), range(40))) == list(range(40))
-        assert list(threads.map(lambda i: asyncio.run(run(jobs.echo, i, **SAID)), range(20))) == list(range(20))
+        assert list(threads.map(lambda i: run_sync(jobs.echo, i, **SAID), range(40))) == list(
+            range(40)
+        )
+        assert list(
+            threads.map(lambda i: asyncio.run(run(jobs.echo, i, **SAID)), range(20))
+        ) == list(range(20))
 
 
 async def test_a_job_does_not_block_the_event_loop():
@@ -126,7 +141,12 @@ async def test_cancelling_ends_the_worker():
     worker = await run(jobs.process, **SAID)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.2):
-            await asyncio.gather(*(run(jobs.hold_the_lock, 60, seconds=60, **SAID) for _ in range(2 * pool.POOL_SIZE)))
+            await asyncio.gather(
+                *(
+                    run(jobs.hold_the_lock, 60, seconds=60, **SAID)
+                    for _ in range(2 * pool.POOL_SIZE)
+                )
+            )
     await wait_until_ended(worker)
     assert await run(jobs.echo, 1, **SAID) == 1
 
@@ -155,12 +175,16 @@ sys.stdin.readline()
 
 @pytest.mark.skipif(sys.platform != "linux", reason="not Linux")
 @pytest.mark.parametrize(
-    ("end", "busy"), [("kill", 0), ("kill", 1), ("kill", pool.POOL_SIZE), ("exit", 0)], ids=["idle", "one", "all", "exit"]
+    ("end", "busy"),
+    [("kill", 0), ("kill", 1), ("kill", pool.POOL_SIZE), ("exit", 0)],
+    ids=["idle", "one", "all", "exit"],
 )
 def test_workers_end_with_their_parent(end, busy):
     """They end long before their jobs would, though the parent was killed, idle or in a backtracking pattern."""
     script = PARENT.format(tests=str(Path(__file__).parent), busy=busy)
-    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as parent:
         parent.stdout.readline()
         workers = [int(process) for process in parent.stdout.readline().split()]
         for worker in workers[:busy]:
@@ -174,7 +198,14 @@ def test_workers_end_with_their_parent(end, busy):
 def test_a_worker_inherits_neither_keys_nor_files(monkeypatch, tmp_path):
     """The kernel shows an environment from a short list, and no file of the parent."""
     forget_workers()
-    for name in ("OPENAI_API_KEY", "MY_TOKEN", "AWS_SECRET_ACCESS_KEY", "HF_TOKEN", "DATABASE_URL", "HTTPS_PROXY"):
+    for name in (
+        "OPENAI_API_KEY",
+        "MY_TOKEN",
+        "AWS_SECRET_ACCESS_KEY",
+        "HF_TOKEN",
+        "DATABASE_URL",
+        "HTTPS_PROXY",
+    ):
         monkeypatch.setenv(name, "canary")
     held = os.open(tmp_path / "private", os.O_CREAT | os.O_RDWR)
     os.set_inheritable(held, True)
@@ -271,13 +302,18 @@ threading.Thread(target=start, daemon=True).start()
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no os.fork")
 @pytest.mark.parametrize(
-    "how", [OS_FORK, MULTIPROCESSING, UNDER_WAY, STARTING], ids=["fork", "multiprocessing", "in a grader", "starting"]
+    "how",
+    [OS_FORK, MULTIPROCESSING, UNDER_WAY, STARTING],
+    ids=["fork", "multiprocessing", "in a grader", "starting"],
 )
 def test_a_forked_child_has_workers_of_its_own(how):
     """Forked at any moment, also while every worker is busy, it computes, checks and refines; its parent continues."""
     script = FORK.format(tests=str(Path(__file__).parent), how=how)
     ended = subprocess.run(
-        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", script], capture_output=True, text=True, timeout=60
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert (ended.returncode, ended.stderr) == (0, "")
 
@@ -315,7 +351,9 @@ def test_interrupting_a_waiting_thread_ends_the_job():
 def test_a_worker_that_cannot_start_is_an_error_of_its_own(monkeypatch):
     """The error does not blame the text."""
     forget_workers()
-    monkeypatch.setattr(pool, "worker_command", lambda: [sys.executable, "-c", "raise SystemExit(3)"])
+    monkeypatch.setattr(
+        pool, "worker_command", lambda: [sys.executable, "-c", "raise SystemExit(3)"]
+    )
     with pytest.raises(RedraftError, match="did not start") as caught:
         run_sync(jobs.echo, 1, **SAID)
     assert not isinstance(caught.value, ComputeLimitError)
@@ -352,6 +390,10 @@ async def wait_until_ended(process):
 def is_alive(process):
     try:
         os.kill(process, 0)
-        return "\nState:\tZ" not in Path(f"/proc/{process}/status").read_text() if Path("/proc/self").exists() else True
+        return (
+            "\nState:\tZ" not in Path(f"/proc/{process}/status").read_text()
+            if Path("/proc/self").exists()
+            else True
+        )
     except (ProcessLookupError, FileNotFoundError):
         return False

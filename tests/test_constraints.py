@@ -50,7 +50,9 @@ PLANS = {
     "a final check": {"tie_break": True},
     "one refinement": {"max_iterations": 1},
     "little patience": {"patience": 1},
-    "a rule of one's own": {"plan": SelfRefine(target(0.5) | done() | patience(2) | max_iterations(3))},
+    "a rule of one's own": {
+        "plan": SelfRefine(target(0.5) | done() | patience(2) | max_iterations(3))
+    },
 }
 
 
@@ -58,7 +60,13 @@ PLANS = {
 @pytest.mark.parametrize("settings", PLANS.values(), ids=PLANS)
 async def test_a_broken_must_is_worth_a_step_whatever_the_judge_says(settings, response):
     """No rule for gain, done or target ends the work while it is broken: the refinement that keeps it is made and returned."""
-    result = await refine(Task("Explain.", response), obedient_writer, [judge(), must(WORDS)], satisfied_judge, **settings)
+    result = await refine(
+        Task("Explain.", response),
+        obedient_writer,
+        [judge(), must(WORDS)],
+        satisfied_judge,
+        **settings,
+    )
     assert (result.value, result.metadata["broken"], result.metadata["iterations"]) == (KEPT, [], 1)
     assert result.metadata["converged"] is result.stop.converged
     assert exit_code(result) == OK
@@ -67,20 +75,32 @@ async def test_a_broken_must_is_worth_a_step_whatever_the_judge_says(settings, r
 @pytest.mark.parametrize("settings", PLANS.values(), ids=PLANS)
 async def test_a_must_that_is_never_kept_ends_by_patience_without_convergence(settings):
     """A number of refinements in a row neither kept it nor came nearer."""
-    result = await refine("Explain.", stubborn_writer, [judge(), must(WORDS)], satisfied_judge, **settings)
+    result = await refine(
+        "Explain.", stubborn_writer, [judge(), must(WORDS)], satisfied_judge, **settings
+    )
     assert str(result.stop) in {"patience", "max_iterations"}
-    assert result.metadata["iterations"] == min(settings.get("patience", 2), settings.get("max_iterations", 3))
-    assert (result.metadata["broken"], result.metadata["converged"], exit_code(result)) == ([WORDS], False, BROKEN)
+    assert result.metadata["iterations"] == min(
+        settings.get("patience", 2), settings.get("max_iterations", 3)
+    )
+    assert (result.metadata["broken"], result.metadata["converged"], exit_code(result)) == (
+        [WORDS],
+        False,
+        BROKEN,
+    )
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"noise_aware": False}, {"budget": Budget(calls=100)}], ids=["adaptive", "plain", "market"]
+    "settings",
+    [{}, {"noise_aware": False}, {"budget": Budget(calls=100)}],
+    ids=["adaptive", "plain", "market"],
 )
 @pytest.mark.parametrize("writer", [obedient_writer, stubborn_writer])
 async def test_a_batch_refines_rows_with_a_broken_must(settings, writer, tmp_path):
     """This holds where rows share a budget."""
     rows = [{"prompt": f"Explain {i}."} for i in range(5)]
-    report = await redraft.batch(rows, tmp_path / "out.jsonl", writer, [judge(), must(WORDS)], satisfied_judge, **settings)
+    report = await redraft.batch(
+        rows, tmp_path / "out.jsonl", writer, [judge(), must(WORDS)], satisfied_judge, **settings
+    )
     out = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     broken = writer is stubborn_writer
     assert [row["broken"] for row in out] == [WORDS if broken else None] * 5
@@ -93,13 +113,31 @@ async def test_a_satisfied_judge_does_not_end_the_work_on_a_broken_constraint():
 
     def satisfied_judge(messages):
         return json.dumps(
-            {"reason": "It is so.", "criteria": {"clarity": {"evidence": "", "change": "", "score": 5}}, "done": True}
+            {
+                "reason": "It is so.",
+                "criteria": {"clarity": {"evidence": "", "change": "", "score": 5}},
+                "done": True,
+            }
         )
 
-    graders = [Judge({"clarity": "A child of ten can follow it."}), must("words:20-80"), "contains:coin"]
+    graders = [
+        Judge({"clarity": "A child of ten can follow it."}),
+        must("words:20-80"),
+        "contains:coin",
+    ]
     first, second = "A coin.", "A coin " + "spins and " * 12 + "falls."
-    result = await refine("Explain a qubit to a child.", ScriptedModel([first, second]), graders, satisfied_judge, max_tokens=120)
-    assert (result.value, result.metadata["broken"], result.metadata["converged"]) == (second, [], True)
+    result = await refine(
+        "Explain a qubit to a child.",
+        ScriptedModel([first, second]),
+        graders,
+        satisfied_judge,
+        max_tokens=120,
+    )
+    assert (result.value, result.metadata["broken"], result.metadata["converged"]) == (
+        second,
+        [],
+        True,
+    )
 
 
 @pytest.mark.parametrize(
@@ -108,27 +146,48 @@ async def test_a_satisfied_judge_does_not_end_the_work_on_a_broken_constraint():
         ("words:80-200", ["w " * 10, "w " * 12, "w " * 14, "w " * 90]),
         ("words:-5", ["w " * 99, "w " * 98, "w " * 97, "w"]),
         ("contains:war>=8", ["war " * 3, "war " * 4, "war " * 5, "war " * 8]),
-        ("bullets:5", ["- a\n- b", "- a\n- b\n- c", "- a\n- b\n- c\n- d", "- a\n- b\n- c\n- d\n- e"]),
+        (
+            "bullets:5",
+            ["- a\n- b", "- a\n- b\n- c", "- a\n- b\n- c\n- d", "- a\n- b\n- c\n- d\n- e"],
+        ),
         ("contains_none:one,two,three", ["one two three", "one two", "one", "four"]),
         (
             "no_duplicate_sentences",
-            ["So it is. So it is. So it is. So it is.", "So it is. So it is. So it is.", "So it is. So it is.", "So."],
+            [
+                "So it is. So it is. So it is. So it is.",
+                "So it is. So it is. So it is.",
+                "So it is. So it is.",
+                "So.",
+            ],
         ),
     ],
 )
 async def test_coming_nearer_to_a_constraint_is_progress(requirement, texts):
     """A model that comes nearer each time is not stopped, even with patience of one, nor with a partial score."""
-    result = await refine("q", ScriptedModel(texts), [must(requirement), lambda t: 0.95], patience=1, editor=False)
+    result = await refine(
+        "q", ScriptedModel(texts), [must(requirement), lambda t: 0.95], patience=1, editor=False
+    )
     assert (result.value, result.metadata["converged"]) == (texts[-1], True)
     away = [texts[1], texts[0], texts[2], texts[3]]
-    result = await refine("q", ScriptedModel(away), [must(requirement), lambda t: 0.95], patience=1, editor=False)
-    assert (result.value, str(result.stop), result.metadata["converged"]) == (texts[1], "patience", False)
+    result = await refine(
+        "q", ScriptedModel(away), [must(requirement), lambda t: 0.95], patience=1, editor=False
+    )
+    assert (result.value, str(result.stop), result.metadata["converged"]) == (
+        texts[1],
+        "patience",
+        False,
+    )
 
 
 async def test_a_partial_score_of_a_must_is_a_distance():
     """A score below 1 says how near the text is."""
     scores = dict(zip("abcd", [0.1, 0.2, 0.3, 1.0], strict=True))
-    result = await refine("q", ScriptedModel(list("abcd")), [must(lambda text: scores[text]), lambda t: 0.95], patience=1)
+    result = await refine(
+        "q",
+        ScriptedModel(list("abcd")),
+        [must(lambda text: scores[text]), lambda t: 0.95],
+        patience=1,
+    )
     assert (result.value, str(result.stop)) == ("d", "target")
 
 
@@ -136,7 +195,9 @@ async def test_the_text_nearest_to_its_constraints_is_refined():
     """A text with a higher score but farther from its constraint is not refined."""
     texts = ["w " * 10, "w " * 60, "w " * 70, "w " * 90]
     score = {10: 0.9, 60: 0.5, 70: 0.4, 90: 0.3}
-    result = await refine("q", ScriptedModel(texts), [must(WORDS), lambda t: score[len(t.split())]], editor=False)
+    result = await refine(
+        "q", ScriptedModel(texts), [must(WORDS), lambda t: score[len(t.split())]], editor=False
+    )
     assert [c.parent for c in result.trace.candidates] == [None, 0, 1, 2]
     assert result.value == texts[-1]
 
@@ -158,7 +219,11 @@ async def test_without_a_writer_it_ends_when_repairs_are_exhausted():
         return Feedback(1.0, done=True)
 
     left = await refine(Task("q", "one, two"), False, [must("no_commas"), must(WORDS), content])
-    assert (str(left.stop), left.metadata["broken"], left.metadata["converged"]) == ("max_iterations", [WORDS], False)
+    assert (str(left.stop), left.metadata["broken"], left.metadata["converged"]) == (
+        "max_iterations",
+        [WORDS],
+        False,
+    )
 
 
 @pytest.mark.parametrize("plan", [BestOfN(3), BestOfN(3, target_score=0.1)])
@@ -178,7 +243,11 @@ def test_no_rule_ends_the_work_with_a_broken_must(stop):
     from redraft.core.trace import PanelGrader
 
     said = [Feedback(1.0, done=True, grader="judge"), Feedback(0.0, grader="check")]
-    trace = Trace(Task("q"), (PanelGrader("judge"), PanelGrader("check", must=True)), (Candidate(0, "a", role="generate"), *said))
+    trace = Trace(
+        Task("q"),
+        (PanelGrader("judge"), PanelGrader("check", must=True)),
+        (Candidate(0, "a", role="generate"), *said),
+    )
     assert stop(trace) is None
 
 
@@ -193,12 +262,18 @@ async def test_the_last_user_message_ends_with_every_hard_constraint():
     """These are the task's and those of `must`, not of a plain requirement, a function or a judge."""
     model = ScriptedModel(["one two"])
     graders = [must("contains:qubit"), "no_commas", must(lambda t: 1.0), must(judge())]
-    task = Task([{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Explain."}], requirements=["words:2"])
+    task = Task(
+        [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Explain."}],
+        requirements=["words:2"],
+    )
     await refine(task, model, graders, satisfied_judge, max_iterations=0)
     system, user = prompts_of(model)
     assert system == task.messages[0]
     assert user["role"] == "user"
-    assert user["content"] == "Explain.\n\nThe answer must meet all of this:\n- exactly 2 words\n- contains 'qubit'"
+    assert (
+        user["content"]
+        == "Explain.\n\nThe answer must meet all of this:\n- exactly 2 words\n- contains 'qubit'"
+    )
 
 
 async def test_without_hard_constraints_the_prompt_is_unchanged():
@@ -223,7 +298,10 @@ SHAPES = {
         {"role": "assistant", "content": "", "tool_calls": [{"id": "1"}]},
         {"role": "tool", "content": "42", "tool_call_id": "1"},
     ],
-    "an answer begun": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "Well,"}],
+    "an answer begun": [
+        {"role": "user", "content": "q"},
+        {"role": "assistant", "content": "Well,"},
+    ],
     "only a system message": [{"role": "system", "content": "Say something."}],
 }
 
@@ -241,7 +319,11 @@ async def test_adjacent_roles_differ_and_the_prefix_stays(messages, demands, res
     for sent in model.messages:
         roles = [message["role"] for message in sent]
         assert all(a != b for a, b in zip(roles, roles[1:], strict=False))
-        assert all(str(m["content"]).strip() for m in sent if m["role"] == "assistant" and not m.get("tool_calls"))
+        assert all(
+            str(m["content"]).strip()
+            for m in sent
+            if m["role"] == "assistant" and not m.get("tool_calls")
+        )
     refining = model.messages[-1]
     assert refining[-1]["role"] == "user"
     if response == "given text":
@@ -267,7 +349,9 @@ async def test_the_refiners_prompt_has_broken_and_kept_constraints():
 
 async def test_the_trace_has_the_demands_and_older_traces_load_without_them():
     """A trace that was written and read again plans the same next step."""
-    result = await refine("q", ScriptedModel(["a"]), [must("words:1"), must(lambda t: 1.0)], max_iterations=0)
+    result = await refine(
+        "q", ScriptedModel(["a"]), [must("words:1"), must(lambda t: 1.0)], max_iterations=0
+    )
     again = Trace.from_json(result.trace.to_json())
     assert again == result.trace
     assert [seat.demand for seat in again.panel] == ["exactly 1 word", ""]

@@ -25,7 +25,9 @@ def critic_satisfied_with(*liked):
     """A critic that calls some texts done and wants changes in the others."""
 
     def critic(text):
-        return Feedback(done=True) if text in liked else Feedback(actions=("be bolder",), done=False)
+        return (
+            Feedback(done=True) if text in liked else Feedback(actions=("be bolder",), done=False)
+        )
 
     return critic
 
@@ -72,13 +74,24 @@ def critic_silent_about(*liked):
         ([critic_silent_about("b", "c", "d")], "d", None, "max_iterations", False),
         ([critic_satisfied_with("c"), must("words:1")], "c", None, "done", True),
         ([critic_satisfied_with("a"), must("words:2")], "c", None, "patience", False),
-        ([critic_satisfied_with("a"), must("words:2"), scoring_grader()], "a", 0.6, "patience", False),
+        (
+            [critic_satisfied_with("a"), must("words:2"), scoring_grader()],
+            "a",
+            0.6,
+            "patience",
+            False,
+        ),
     ],
 )
 async def test_critics_steer_and_stop(graders, value, score, stop, converged):
     """Alone, the latest text that they call done is best, otherwise the latest; beside scorers they do not change the mean."""
     result = await refine("q", ScriptedModel(TEXTS), graders)
-    assert (result.value, result.judge_score, str(result.stop), result.metadata["converged"]) == (value, score, stop, converged)
+    assert (result.value, result.judge_score, str(result.stop), result.metadata["converged"]) == (
+        value,
+        score,
+        stop,
+        converged,
+    )
 
 
 async def test_the_prompt_has_the_wishes_of_critics_that_are_not_done():
@@ -91,11 +104,20 @@ async def test_the_prompt_has_the_wishes_of_critics_that_are_not_done():
 async def test_of_equal_scores_the_text_called_done_is_best():
     """It precedes the earliest; a higher score or a kept must precedes it."""
     drafts = {"drafts": 3, "max_iterations": 0}
-    same = await refine("q", ScriptedModel(TEXTS), [critic_satisfied_with("b"), scoring_grader()], **drafts)
+    same = await refine(
+        "q", ScriptedModel(TEXTS), [critic_satisfied_with("b"), scoring_grader()], **drafts
+    )
     assert same.value == "b"
-    higher = await refine("q", ScriptedModel(TEXTS), [critic_satisfied_with("b"), scoring_grader(c=0.7)], **drafts)
+    higher = await refine(
+        "q", ScriptedModel(TEXTS), [critic_satisfied_with("b"), scoring_grader(c=0.7)], **drafts
+    )
     assert higher.value == "c"
-    bits = [critic_satisfied_with("b"), scoring_grader(a=0.7, b=0.6), scoring_grader(a=0.6, b=0.7), scoring_grader(a=0.1, b=0.1)]
+    bits = [
+        critic_satisfied_with("b"),
+        scoring_grader(a=0.7, b=0.6),
+        scoring_grader(a=0.6, b=0.7),
+        scoring_grader(a=0.1, b=0.1),
+    ]
     assert (await refine("q", ScriptedModel(TEXTS), bits, **drafts | {"drafts": 2})).value == "b"
     gated = [critic_satisfied_with("b"), scoring_grader(), must(lambda text: text == "a")]
     assert (await refine("q", ScriptedModel(TEXTS), gated, **drafts)).value == "a"
@@ -103,7 +125,9 @@ async def test_of_equal_scores_the_text_called_done_is_best():
 
 async def test_a_copied_text_under_critics_counts_as_stale():
     """Patience ends work without change."""
-    result = await refine("q", ScriptedModel(["a", "a", "a", "b"]), [critic_satisfied_with()], max_iterations=9)
+    result = await refine(
+        "q", ScriptedModel(["a", "a", "a", "b"]), [critic_satisfied_with()], max_iterations=9
+    )
     assert (result.value, str(result.stop), result.metadata["iterations"]) == ("a", "patience", 2)
 
 
@@ -119,7 +143,12 @@ async def test_a_critic_that_asks_a_model_is_no_source_of_noise():
         return str(next(counter) % 5)
 
     result = await refine(
-        "q", ScriptedModel([f"text {i}" for i in range(9)]), [asking, noisy], judge, max_iterations=5, min_expected_gain=0
+        "q",
+        ScriptedModel([f"text {i}" for i in range(9)]),
+        [asking, noisy],
+        judge,
+        max_iterations=5,
+        min_expected_gain=0,
     )
     assert [seat.name for seat, _ in llm_graders(result.trace.scorers)] == ["noisy"]
     views = [f for views in result.trace.feedback.values() for f in views if f.grader == "asking"]
@@ -136,8 +165,15 @@ async def test_a_grader_that_sometimes_scores_is_no_critic():
 
     result = await refine("q", ScriptedModel(TEXTS), [moody, scoring_grader()], max_iterations=2)
     assert (result.value, result.metadata["score_history"]) == ("b", [None, 0.55, None])
-    with pytest.raises(GradingError, match="no answer was graded by all graders: function#2: its score is None"):
-        await refine("q", ScriptedModel(["a", "c"]), [lambda text: 0.5, moody, lambda text: None], max_iterations=1)
+    with pytest.raises(
+        GradingError, match="no answer was graded by all graders: function#2: its score is None"
+    ):
+        await refine(
+            "q",
+            ScriptedModel(["a", "c"]),
+            [lambda text: 0.5, moody, lambda text: None],
+            max_iterations=1,
+        )
 
 
 EMPTY, CHANGE = Feedback(), Feedback(actions=("be bolder",))
@@ -159,7 +195,9 @@ def in_turn(*said):
         ([Feedback(actions=[]), Feedback(done=False)], False),
     ],
 )
-@pytest.mark.parametrize("settings", [{}, {"noise_aware": False}, {"noise_aware": True}, {"drafts": 2}])
+@pytest.mark.parametrize(
+    "settings", [{}, {"noise_aware": False}, {"noise_aware": True}, {"drafts": 2}]
+)
 async def test_empty_feedback_of_one_grader_does_not_end_the_work(critic, silent, order, settings):
     """The other's scores count, whoever comes first; the summary names a grader that said nothing at all."""
     graders = [scoring_grader(a=0.5, b=0.7), in_turn(*critic)][::order]
@@ -188,11 +226,19 @@ async def test_a_missing_score_is_not_replaced(graders):
 
 async def test_empty_feedback_and_a_critique_are_graded_by_the_critique():
     """Without scores, the critic decides."""
-    result = await refine("q", ScriptedModel(TEXTS), [lambda text: EMPTY, critic_satisfied_with("b")], max_iterations=3)
+    result = await refine(
+        "q",
+        ScriptedModel(TEXTS),
+        [lambda text: EMPTY, critic_satisfied_with("b")],
+        max_iterations=3,
+    )
     assert (result.value, str(result.stop), result.score) == ("b", "done", None)
 
 
-@pytest.mark.parametrize("grader", [must(lambda text: Feedback(actions=["x"])), must(lambda text: None), lambda text: None])
+@pytest.mark.parametrize(
+    "grader",
+    [must(lambda text: Feedback(actions=["x"])), must(lambda text: None), lambda text: None],
+)
 async def test_the_grader_that_left_a_text_without_a_score_is_named(grader):
     """A must is no critic, even if it says what to change."""
     with pytest.raises(GradingError, match="function: its score is None"):
@@ -202,13 +248,19 @@ async def test_the_grader_that_left_a_text_without_a_score_is_named(grader):
 async def test_a_batch_finishes_rows_with_critics_alone(tmp_path):
     """Rows are done, without a score."""
     rows = [{"prompt": "p"}, {"prompt": "q"}]
-    report = await redraft.batch(rows, tmp_path / "out.jsonl", lambda m: str(len(m)), [critic_satisfied_with("3")])
+    report = await redraft.batch(
+        rows, tmp_path / "out.jsonl", lambda m: str(len(m)), [critic_satisfied_with("3")]
+    )
     out = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
-    assert [(row["best"], row["best_score"], row["stop"], row["error"]) for row in out] == [("3", None, "done", None)] * 2
+    assert [(row["best"], row["best_score"], row["stop"], row["error"]) for row in out] == [
+        ("3", None, "done", None)
+    ] * 2
     assert (report.done, report.failed, report.uplift) == (2, 0, None)
 
 
-@pytest.mark.parametrize("settings", [{}, {"noise_aware": False}, {"drafts": 2}, {"noise_aware": False, "drafts": 2}])
+@pytest.mark.parametrize(
+    "settings", [{}, {"noise_aware": False}, {"drafts": 2}, {"noise_aware": False, "drafts": 2}]
+)
 async def test_a_sometimes_unreadable_judge_does_not_end_the_work(settings):
     """The first draft may be unreadable as well; with no readable verdict at all the latest text has no score."""
 
@@ -216,7 +268,11 @@ async def test_a_sometimes_unreadable_judge_does_not_end_the_work(settings):
         def judge(messages):
             seen = re.search(r"<answer-\w+>\n(.*?)\n</answer", messages[1]["content"])[1]
             criteria = {"truth": {"evidence": "", "change": "more", "score": 3}}
-            return json.dumps({"reason": "It is so.", "criteria": criteria, "done": False}) if seen in texts else "I like it."
+            return (
+                json.dumps({"reason": "It is so.", "criteria": criteria, "done": False})
+                if seen in texts
+                else "I like it."
+            )
 
         return judge
 
@@ -227,7 +283,11 @@ async def test_a_sometimes_unreadable_judge_does_not_end_the_work(settings):
         assert str(result.stop) != "failed"
         assert result.value not in unread
     result = await refine("q", ScriptedModel(TEXTS), grader, reads(), **settings)
-    assert (result.score, str(result.stop), result.value) == (None, "failed", result.trace.candidates[-1].text)
+    assert (result.score, str(result.stop), result.value) == (
+        None,
+        "failed",
+        result.trace.candidates[-1].text,
+    )
 
 
 # ---- plans by the trace alone
@@ -251,15 +311,25 @@ views = st.sampled_from(
 )
 
 
-@given(st.lists(st.tuples(*[st.one_of(st.none(), views)] * len(SEATS)), min_size=1, max_size=4), st.integers(1, 4), st.randoms())
+@given(
+    st.lists(st.tuples(*[st.one_of(st.none(), views)] * len(SEATS)), min_size=1, max_size=4),
+    st.integers(1, 4),
+    st.randoms(),
+)
 def test_the_order_of_records_does_not_decide_who_is_a_critic(said, seats, dice):
     """A trace built record by record in any order equals one read at once, and so does its plan."""
     records = []
     for id, row in enumerate(said):
-        records.append(Candidate(id, f"text {id}", id - 1 if id else None, role="refine" if id else "generate"))
+        records.append(
+            Candidate(id, f"text {id}", id - 1 if id else None, role="refine" if id else "generate")
+        )
         for seat, view in zip(SEATS[:seats], row, strict=False):
             if view is not None:
-                records.append(Feedback(view.score, "", view.actions, view.done, candidate=id, grader=seat.name))
+                records.append(
+                    Feedback(
+                        view.score, "", view.actions, view.done, candidate=id, grader=seat.name
+                    )
+                )
     whole = Trace(Task("q"), SEATS[:seats], tuple(records))
     dice.shuffle(records)
     grown = Trace(Task("q"), SEATS[:seats])
@@ -299,7 +369,15 @@ def test_rankings_decide_where_the_others_are_critics():
 def test_feedback_may_leave_out_its_score():
     """Only feedback that steers makes a critic."""
     assert Feedback().score is None
-    assert [f.is_critique for f in (Feedback(), Feedback(done=True), Feedback(actions=("x",)), Feedback(0.5, done=True))] == [
+    assert [
+        f.is_critique
+        for f in (
+            Feedback(),
+            Feedback(done=True),
+            Feedback(actions=("x",)),
+            Feedback(0.5, done=True),
+        )
+    ] == [
         False,
         True,
         True,

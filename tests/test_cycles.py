@@ -32,7 +32,9 @@ def answer(request):
         return b""
     if request.body["model"] == "fails":
         return error(500, "it failed")
-    return http(completion(verdict(3) if is_judging(request.body["messages"]) else "It is well said."))
+    return http(
+        completion(verdict(3) if is_judging(request.body["messages"]) else "It is well said.")
+    )
 
 
 class Endpoint:
@@ -77,32 +79,64 @@ def recorded(record):
 
 KINDS = {
     "refine": lambda at: refine("Say it well.", at.good, max_iterations=2, patience=3),
-    "refine with requirements": lambda at: refine("Say it well.", at.good, graders=["words:3-9", "judge"]),
-    "refine with drafts": lambda at: refine("Say it well.", at.good, drafts=2, width=2, max_iterations=1),
-    "refine in a form": lambda at: refine("Say it well.", at.good, answer=SCHEMA, retries=0, max_iterations=1),
+    "refine with requirements": lambda at: refine(
+        "Say it well.", at.good, graders=["words:3-9", "judge"]
+    ),
+    "refine with drafts": lambda at: refine(
+        "Say it well.", at.good, drafts=2, width=2, max_iterations=1
+    ),
+    "refine in a form": lambda at: refine(
+        "Say it well.", at.good, answer=SCHEMA, retries=0, max_iterations=1
+    ),
     "refine with a budget": lambda at: refine("Say it well.", at.good, budget=Budget(calls=3)),
     "refine with a deadline": lambda at: refine("Say it well.", at.hangs, deadline=0.05, retries=0),
-    "refine with time for a call": lambda at: refine("Say it well.", at.hangs, timeout=0.05, retries=0),
-    "refine with several models": lambda at: refine("Say it well.", [at.fails, at.good], retries=0, max_iterations=1),
-    "refine with callbacks": lambda at: refine("Say it well.", at.good, on_record=recorded, max_iterations=1),
+    "refine with time for a call": lambda at: refine(
+        "Say it well.", at.hangs, timeout=0.05, retries=0
+    ),
+    "refine with several models": lambda at: refine(
+        "Say it well.", [at.fails, at.good], retries=0, max_iterations=1
+    ),
+    "refine with callbacks": lambda at: refine(
+        "Say it well.", at.good, on_record=recorded, max_iterations=1
+    ),
     "refine with a cache": lambda at: refine("Say it well.", at.good, cache={}, max_iterations=1),
-    "refine with a function": lambda at: refine("Say it well.", says("fine"), graders=lambda text: 0.5),
+    "refine with a function": lambda at: refine(
+        "Say it well.", says("fine"), graders=lambda text: 0.5
+    ),
     "refine, the model fails": lambda at: refine("Say it well.", at.fails, retries=0),
-    "refine, there is no model": lambda at: refine("Say it well.", "http://127.0.0.1:1/v1#none", retries=0),
-    "refine, the judge fails": lambda at: refine("Say it well.", at.good, judge=at.fails, retries=0),
-    "refine, a grader fails": lambda at: refine("Say it well.", at.good, graders=failing, retries=0),
+    "refine, there is no model": lambda at: refine(
+        "Say it well.", "http://127.0.0.1:1/v1#none", retries=0
+    ),
+    "refine, the judge fails": lambda at: refine(
+        "Say it well.", at.good, judge=at.fails, retries=0
+    ),
+    "refine, a grader fails": lambda at: refine(
+        "Say it well.", at.good, graders=failing, retries=0
+    ),
     "refine, cancelled": lambda at: at.cancelled(refine("Say it well.", at.hangs)),
-    "refine, the judge cancelled": lambda at: at.cancelled(refine(("Say it well.", "So."), at.good, judge=at.hangs)),
+    "refine, the judge cancelled": lambda at: at.cancelled(
+        refine(("Say it well.", "So."), at.good, judge=at.hangs)
+    ),
     "stream": lambda at: streamed(stream("Say it well.", at.good, max_iterations=1)),
     "stream, the model fails": lambda at: streamed(stream("Say it well.", at.fails, retries=0)),
     "stream, closed early": lambda at: streamed(stream("Say it well.", at.good), records=2),
     "stream, cancelled": lambda at: at.cancelled(streamed(stream("Say it well.", at.hangs))),
-    "refine_many": lambda at: refine_many(["Say it well.", ("Say it.", "So.")], at.good, max_iterations=1),
-    "refine_many, the model fails": lambda at: refine_many(["Say it well.", "Say it."], at.fails, retries=0),
-    "refine_many, cancelled": lambda at: at.cancelled(refine_many(["Say it well.", "Say it."], at.hangs)),
+    "refine_many": lambda at: refine_many(
+        ["Say it well.", ("Say it.", "So.")], at.good, max_iterations=1
+    ),
+    "refine_many, the model fails": lambda at: refine_many(
+        ["Say it well.", "Say it."], at.fails, retries=0
+    ),
+    "refine_many, cancelled": lambda at: at.cancelled(
+        refine_many(["Say it well.", "Say it."], at.hangs)
+    ),
     "grade": lambda at: grade(("Say it well.", "So it is."), judge=at.good),
-    "grade, the judge fails": lambda at: grade(("Say it well.", "So it is."), judge=at.fails, retries=0),
-    "grade, cancelled": lambda at: at.cancelled(grade(("Say it well.", "So it is."), judge=at.hangs)),
+    "grade, the judge fails": lambda at: grade(
+        ("Say it well.", "So it is."), judge=at.fails, retries=0
+    ),
+    "grade, cancelled": lambda at: at.cancelled(
+        grade(("Say it well.", "So it is."), judge=at.hangs)
+    ),
     "wrong argument": lambda at: refine("Say it well.", at.good, graders=["words:many"]),
 }
 RAISE = {

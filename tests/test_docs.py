@@ -35,10 +35,21 @@ def script(name):
 
 
 examples = script("examples")
-PAGES = [page for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))] if page not in examples.PAGES]
+PAGES = [
+    page
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    if page not in examples.PAGES
+]
 SITE = sorted((ROOT / "docs").rglob("*.md"))
-OUTSIDE = {"benchmarks.md", "changelog.md", "contributing.md", "security.md"}  # pages that the build makes of files elsewhere
-BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```$(?:\n\n```text\n(.*?)^```)?", re.DOTALL | re.MULTILINE)
+OUTSIDE = {
+    "benchmarks.md",
+    "changelog.md",
+    "contributing.md",
+    "security.md",
+}  # pages that the build makes of files elsewhere
+BLOCK = re.compile(
+    r"^```(python|sh)\n(.*?)^```$(?:\n\n```text\n(.*?)^```)?", re.DOTALL | re.MULTILINE
+)
 
 
 def blocks(language):
@@ -54,8 +65,13 @@ def blocks(language):
 def assert_shows(shown, printed):
     """The page shows what is printed, or its first lines and "...". Durations may differ."""
     lines = "\n".join(line.rstrip() for line in printed.splitlines())
-    shown, printed = (re.sub(r"\b\d+\.\d s$", "N s", text, flags=re.MULTILINE) for text in (shown.rstrip(), lines.rstrip()))
-    assert printed.startswith(shown.removesuffix("...")) if shown.endswith("...") else printed == shown
+    shown, printed = (
+        re.sub(r"\b\d+\.\d s$", "N s", text, flags=re.MULTILINE)
+        for text in (shown.rstrip(), lines.rstrip())
+    )
+    assert (
+        printed.startswith(shown.removesuffix("...")) if shown.endswith("...") else printed == shown
+    )
 
 
 @pytest.mark.parametrize(("code", "shown"), blocks("python"))
@@ -71,7 +87,10 @@ def test_python_in_the_docs_runs(code, shown, plain_server, tmp_path):
 def test_commands_in_the_docs_run(code, shown, plain_server, tmp_path):
     """They run one after the other; a model of random weights may leave demands unmet (3), but nothing may fail."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
-    ended = [run_line(line, tmp_path, {**examples.ENVIRONMENT, "REDRAFT_MODEL": plain_server}) for line in code.splitlines()]
+    ended = [
+        run_line(line, tmp_path, {**examples.ENVIRONMENT, "REDRAFT_MODEL": plain_server})
+        for line in code.splitlines()
+    ]
     for done in ended:
         assert done.returncode in (0, 3), (done.args, done.err)
     if shown:
@@ -84,7 +103,9 @@ def run_line(line, folder, env):
     tokens.commenters, tokens.whitespace_split = "#", True
     words = list(tokens)
     *command, arrow, target = words if words[-2:-1] == [">"] else [*words, "", ""]
-    plain = not set("$`~*?[!{\\") & set(line) and not any(set(word) <= set("();<>|&") for word in command if word)
+    plain = not set("$`~*?[!{\\") & set(line) and not any(
+        set(word) <= set("();<>|&") for word in command if word
+    )
     if command[:1] == ["redraft"] and plain:
         done = run_in_process(command[1:], env=env, cwd=folder)
         if arrow:
@@ -102,14 +123,19 @@ SANDBOXED_PAGES = {"running-code.md", "code-graders.md", "code.md", "repair-code
 
 @pytest.mark.parametrize(
     "page",
-    [pytest.param(page, marks=pytest.mark.slow if page.name in SLOW_PAGES else ()) for page in examples.PAGES],
+    [
+        pytest.param(page, marks=pytest.mark.slow if page.name in SLOW_PAGES else ())
+        for page in examples.PAGES
+    ],
     ids=lambda page: page.relative_to(ROOT / "docs").as_posix(),
 )
 def test_a_page_shows_what_its_examples_print(page, tmp_path, request, monkeypatch):
     """The blocks of a page run in order in one folder; `python scripts/examples.py` updates the outputs."""
     if page.name in SANDBOXED_PAGES:
         request.getfixturevalue("sandbox")
-        monkeypatch.setattr("redraft.code.editor.monotonic", lambda: monotonic() / 20)  # what a repair finds in its time
+        monkeypatch.setattr(
+            "redraft.code.editor.monotonic", lambda: monotonic() / 20
+        )  # what a repair finds in its time
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     assert examples.with_outputs(page.read_text(), tmp_path, run_block) == page.read_text()
 
@@ -127,7 +153,12 @@ def run_block(language, code, folder):
 
 def test_blocks_that_need_another_package_are_python():
     """They are at least compiled."""
-    blocks = [code for page in examples.PAGES for kind, _, code in examples.BLOCK.findall(page.read_text()) if kind == "python"]
+    blocks = [
+        code
+        for page in examples.PAGES
+        for kind, _, code in examples.BLOCK.findall(page.read_text())
+        if kind == "python"
+    ]
     others = [code for code in blocks if examples.needs_package(code)]
     assert len(others) == 2
     for code in others:
@@ -143,18 +174,41 @@ def test_the_fastapi_service_answers():
     sys.modules["service"] = module  # pydantic looks the annotations up
     try:
         exec(compile(code, "service.py", "exec"), vars(module))
-        status, body = asyncio.run(post(module.app, "/refine", {"prompt": "Which colour is the sky?"}))
+        status, body = asyncio.run(
+            post(module.app, "/refine", {"prompt": "Which colour is the sky?"})
+        )
         answer = json.loads(body)
-        assert (status, answer["answer"], answer["score"], answer["stop"]) == (200, "It is blue.", 1.0, "target")
-        status, body = asyncio.run(post(module.app, "/stream", {"prompt": "Which colour is the sky?"}))
+        assert (status, answer["answer"], answer["score"], answer["stop"]) == (
+            200,
+            "It is blue.",
+            1.0,
+            "target",
+        )
+        status, body = asyncio.run(
+            post(module.app, "/stream", {"prompt": "Which colour is the sky?"})
+        )
         events = [json.loads(line.removeprefix("data: ")) for line in body.splitlines() if line]
-        assert (status, events[-1]) == (200, {"kind": "Outcome", "score": 1.0, "best": "It is blue."})
+        assert (status, events[-1]) == (
+            200,
+            {"kind": "Outcome", "score": 1.0, "best": "It is blue."},
+        )
         status, _ = asyncio.run(post(module.app, "/refine", {"prompt": ""}))
         assert status == 422
-        module.SETTINGS = {**module.SETTINGS, "graders": "judge", "judge": lambda messages: "I like it."}
-        status, body = asyncio.run(post(module.app, "/refine", {"prompt": "Which colour is the sky?"}))
+        module.SETTINGS = {
+            **module.SETTINGS,
+            "graders": "judge",
+            "judge": lambda messages: "I like it.",
+        }
+        status, body = asyncio.run(
+            post(module.app, "/refine", {"prompt": "Which colour is the sky?"})
+        )
         answer = json.loads(body)
-        assert (status, answer["answer"], answer["score"], "cannot be read" in answer["note"]) == (200, "It is blue.", None, True)
+        assert (status, answer["answer"], answer["score"], "cannot be read" in answer["note"]) == (
+            200,
+            "It is blue.",
+            None,
+            True,
+        )
     finally:
         del sys.modules["service"]
 
@@ -174,8 +228,17 @@ async def post(app, path, data):
         sent.append(message)
 
     headers = [(b"content-type", b"application/json")]
-    scope = {"type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "POST", "scheme": "http", "path": path}
-    await app({**scope, "raw_path": path.encode(), "query_string": b"", "headers": headers}, receive, send)
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": "POST",
+        "scheme": "http",
+        "path": path,
+    }
+    await app(
+        {**scope, "raw_path": path.encode(), "query_string": b"", "headers": headers}, receive, send
+    )
     ended.set()
     return sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:]).decode()
 
@@ -187,7 +250,11 @@ def test_the_reference_has_every_public_name():
     assert listed == {*redraft.__all__, "errors"}
     moved = {f"redraft.{module}.{name}" for name, module in redraft._MOVED_NAMES.items()}
     assert moved <= set(re.findall(r"^::: (redraft\.[\w.]+)$", entries, re.MULTILINE))
-    errors = {name for name, kind in vars(redraft.errors).items() if isinstance(kind, type) and issubclass(kind, Exception)}
+    errors = {
+        name
+        for name, kind in vars(redraft.errors).items()
+        if isinstance(kind, type) and issubclass(kind, Exception)
+    }
     assert set(re.findall(r"^        - (\w+Error)$", entries, re.MULTILINE)) == errors
 
 
@@ -195,7 +262,9 @@ def test_the_reference_has_every_public_name():
 def test_public_docstrings_describe_every_parameter(name):
     """Each is named in a section `Args` or `Attributes`; keyword arguments of settings have a table of their own."""
     value = getattr(redraft, name)
-    parameters = inspect.signature(value).parameters.values() if not issubclass_of_enum(value) else ()
+    parameters = (
+        inspect.signature(value).parameters.values() if not issubclass_of_enum(value) else ()
+    )
     names = [p.name for p in parameters if p.kind is not p.VAR_KEYWORD]
     if dataclasses.is_dataclass(value):
         names = [f.name for f in dataclasses.fields(value) if not f.name.startswith("_")]
@@ -214,18 +283,28 @@ def test_every_page_is_in_the_navigation():
     """The navigation has no other page."""
     navigation = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
     listed = re.findall(r"(?:: |- )([\w/-]+\.md)$", navigation, re.MULTILINE)
-    assert sorted(listed) == sorted([*OUTSIDE, *(page.relative_to(ROOT / "docs").as_posix() for page in SITE)])
+    assert sorted(listed) == sorted(
+        [*OUTSIDE, *(page.relative_to(ROOT / "docs").as_posix() for page in SITE)]
+    )
 
 
 def test_the_figures_are_up_to_date():
     """A script draws them."""
-    done = subprocess.run([sys.executable, str(ROOT / "scripts" / "figures.py"), "--check"], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "scripts" / "figures.py"), "--check"],
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_generated_parts_are_up_to_date():
     """Every command, grader and requirement is listed in its present form."""
-    script = [sys.executable, str(ROOT / "scripts" / "docs.py"), "--check"]  # (click keeps what other tests saw of a command)
+    script = [
+        sys.executable,
+        str(ROOT / "scripts" / "docs.py"),
+        "--check",
+    ]  # (click keeps what other tests saw of a command)
     done = subprocess.run(script, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -236,22 +315,32 @@ def test_pages_count_what_there_is():
     numbers = {"kinds of\\s+requirements": len(KINDS), "rubrics|judges by rubric": len(rubrics)}
     for page in (ROOT / "docs" / "index.md", ROOT / "CHANGELOG.md"):
         for noun, number in numbers.items():
-            assert re.findall(rf"(\d+) (?:{noun})\b", page.read_text()) == [str(number)], (page.name, noun)
+            assert re.findall(rf"(\d+) (?:{noun})\b", page.read_text()) == [str(number)], (
+                page.name,
+                noun,
+            )
 
 
 def test_the_readme_is_short():
     """It has at most 700 words, with those of code and tables."""
-    assert sum(any(map(str.isalnum, word)) for word in (ROOT / "README.md").read_text().split()) <= 700
+    assert (
+        sum(any(map(str.isalnum, word)) for word in (ROOT / "README.md").read_text().split()) <= 700
+    )
 
 
 def test_the_readme_shows_a_recorded_run():
     """Its code has the prompt and the graders of the recorded run, and `redraft show` prints each part of its shortened text."""
-    readme, recorded = (ROOT / "README.md").read_text(), ROOT / "examples" / "recorded" / "library.jsonl"
+    readme, recorded = (
+        (ROOT / "README.md").read_text(),
+        ROOT / "examples" / "recorded" / "library.jsonl",
+    )
     head = json.loads(recorded.read_text().partition("\n")[0])
     code = re.search(r"^```python\n(.*?)^```", readme, re.DOTALL | re.MULTILINE)[1]
     told = [head["task"]["messages"][0]["content"], *(grader["name"] for grader in head["panel"])]
     assert re.findall(r'"(.+?)"', code) == told
-    printed = " ".join(run_in_process(["show", str(recorded)], env=examples.ENVIRONMENT).out.split())
+    printed = " ".join(
+        run_in_process(["show", str(recorded)], env=examples.ENVIRONMENT).out.split()
+    )
     block = re.search(r"^````text\n(.*?)^````", readme, re.DOTALL | re.MULTILINE)[1]
     parts = [" ".join(part.split()) for part in re.split(r"…|─+|\n", block)]
     assert [part for part in parts if part not in printed] == []
@@ -259,21 +348,33 @@ def test_the_readme_shows_a_recorded_run():
 
 def test_the_readme_has_the_measured_figures():
     """Its table of IFEval is a part of that on the page of the benchmarks."""
-    lines = re.search(r"^```text\n( +constraints kept.*?)^```", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)[1]
+    lines = re.search(
+        r"^```text\n( +constraints kept.*?)^```",
+        (ROOT / "README.md").read_text(),
+        re.DOTALL | re.MULTILINE,
+    )[1]
     assert set(lines.splitlines()) <= set((ROOT / "bench" / "README.md").read_text().splitlines())
 
 
 def test_the_first_page_links_every_guide():
     """Each how-to guide and tutorial is named there."""
     page = (ROOT / "docs" / "index.md").read_text()
-    guides = [guide for folder in ("how-to", "tutorials") for guide in sorted((ROOT / "docs" / folder).glob("*.md"))]
-    assert [guide.name for guide in guides if f"]({guide.parent.name}/{guide.name})" not in page] == []
+    guides = [
+        guide
+        for folder in ("how-to", "tutorials")
+        for guide in sorted((ROOT / "docs" / folder).glob("*.md"))
+    ]
+    assert [
+        guide.name for guide in guides if f"]({guide.parent.name}/{guide.name})" not in page
+    ] == []
 
 
 def test_links_have_targets():
     """A relative link names a file, and after # a heading of it or a name that the page documents."""
     for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *SITE]:
-        for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]+))?\)", page.read_text()):
+        for target, anchor in re.findall(
+            r"\]\((?!https?:)([^)#]*)(?:#([^)]+))?\)", page.read_text()
+        ):
             file = page.parent / target if target else page
             assert file.exists(), f"{page.name}: {target}"
             assert not anchor or anchor in anchors_of(file), f"{page.name}: {target}#{anchor}"
@@ -282,8 +383,13 @@ def test_links_have_targets():
 def anchors_of(page):
     """The anchors of a page on the site: its headings, and the names that `:::` documents."""
     text = page.read_text()
-    headings = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE), re.MULTILINE)
-    slugs = {re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower()) for heading in headings}
+    headings = re.findall(
+        r"^#+ (.+)$", re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE), re.MULTILINE
+    )
+    slugs = {
+        re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower())
+        for heading in headings
+    }
     return slugs | set(re.findall(r"^::: (\S+)$", text, re.MULTILINE))
 
 
@@ -292,15 +398,25 @@ ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
 
 def test_the_architecture_names_files_that_exist():
     """They are in the text and in the first column of the tree."""
-    tree = re.search(r"^```text\nsrc/redraft/\n(.*?)^```", ARCHITECTURE, re.DOTALL | re.MULTILINE)[1]
-    named = re.findall(r"`([\w/]+(?:\.py|/))`", ARCHITECTURE) + re.findall(r"^  (\S+)", tree, re.MULTILINE)
+    tree = re.search(r"^```text\nsrc/redraft/\n(.*?)^```", ARCHITECTURE, re.DOTALL | re.MULTILINE)[
+        1
+    ]
+    named = re.findall(r"`([\w/]+(?:\.py|/))`", ARCHITECTURE) + re.findall(
+        r"^  (\S+)", tree, re.MULTILINE
+    )
     assert len(named) > 60
-    assert [name for name in named if not (ROOT / "src" / "redraft" / name).exists() and not (ROOT / name).exists()] == []
+    assert [
+        name
+        for name in named
+        if not (ROOT / "src" / "redraft" / name).exists() and not (ROOT / name).exists()
+    ] == []
 
 
 def test_the_architecture_lists_the_layers():
     """They are those that import-linter enforces."""
-    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"][
+        "contracts"
+    ]
     layers = next(contract["layers"] for contract in contracts if contract["id"] == "layers")
     assert "```text\n" + "\n".join(layers) + "\n```" in ARCHITECTURE
 
@@ -308,4 +424,8 @@ def test_the_architecture_lists_the_layers():
 def test_pages_install_from_the_clone():
     """As the README does: no package index has Redraft, so a name there would be somebody else's."""
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-    assert [page.name for page in pages if re.search(r"pip install[^\n]*['\" ]redraft\b", page.read_text())] == []
+    assert [
+        page.name
+        for page in pages
+        if re.search(r"pip install[^\n]*['\" ]redraft\b", page.read_text())
+    ] == []

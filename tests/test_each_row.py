@@ -38,11 +38,17 @@ def test_each_row_that_fails_is_named():
 
     for function in (run, run_later):
         named = [f"in row {place}, {list(ROWS[place])}" for place in (1, 2, 3)]
-        assert failures(each_row("number, letter", ROWS)(function)) == [(kind, [n]) for kind, n in zip(kinds, named, strict=True)]
+        assert failures(each_row("number, letter", ROWS)(function)) == [
+            (kind, [n]) for kind, n in zip(kinds, named, strict=True)
+        ]
         found = failures(each_row(("number", "letter"), iter(ROWS), ids=iter("abcde"))(function))
         assert [notes for _, notes in found] == [["in row 1, b"], ["in row 2, c"], ["in row 3, d"]]
         found = failures(each_row("number, letter", ROWS, ids=lambda value: f"<{value}>")(function))
-        assert [notes for _, notes in found] == [["in row 1, <2>-<y>"], ["in row 2, <3>-<z>"], ["in row 3, <4>-<y>"]]
+        assert [notes for _, notes in found] == [
+            ["in row 1, <2>-<y>"],
+            ["in row 2, <3>-<z>"],
+            ["in row 3, <4>-<y>"],
+        ]
     assert seen == ["x", "y", "z", "y", "x"] * 6
 
 

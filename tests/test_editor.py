@@ -63,7 +63,15 @@ def test_requirements_of_form_are_repaired(spec, before, after, lossy):
     assert edit.note
 
 
-UNREPAIRABLE = ["words:500-", "contains:unicorn", "language:ko", "script:han", "reading_grade:-1", "regex:x{9}", "letters:z>=3"]
+UNREPAIRABLE = [
+    "words:500-",
+    "contains:unicorn",
+    "language:ko",
+    "script:han",
+    "reading_grade:-1",
+    "regex:x{9}",
+    "letters:z>=3",
+]
 
 
 @pytest.mark.parametrize("spec", UNREPAIRABLE)
@@ -96,7 +104,10 @@ def test_with_lossy_off_no_edit_loses_text():
 
 def test_an_edit_never_removes_most_of_a_text():
     """Losing more than half of a text is no repair."""
-    assert FormEditor().repair("Tea is best. Ten tents. The toast. No.", [parse("letters:t<1")]) is None
+    assert (
+        FormEditor().repair("Tea is best. Ten tents. The toast. No.", [parse("letters:t<1")])
+        is None
+    )
 
 
 def test_nothing_to_do_is_no_edit():
@@ -121,9 +132,9 @@ def test_a_requirement_that_raises_is_reported_as_left_over():
     """The others are repaired all the same."""
     edit = FormEditor().repair("a, b", [RaisingRequirement(), parse("no_commas")])
     assert edit.text == "a b"
-    assert [check.measurement for _, check in unmet_requirements("a b", [RaisingRequirement()])] == [
-        "cannot be measured: ValueError"
-    ]
+    assert [
+        check.measurement for _, check in unmet_requirements("a b", [RaisingRequirement()])
+    ] == ["cannot be measured: ValueError"]
 
 
 PIECES = [
@@ -158,7 +169,11 @@ AROUND = ("json", "json_schema")
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.sampled_from(PIECES) | st.text(max_size=8), max_size=12).map("".join),
-    st.lists(st.sampled_from([r for r in EDITABLE if not r.spec.startswith(AROUND)]), min_size=1, max_size=4),
+    st.lists(
+        st.sampled_from([r for r in EDITABLE if not r.spec.startswith(AROUND)]),
+        min_size=1,
+        max_size=4,
+    ),
 )
 def test_an_edit_breaks_no_requirement_and_repairs_at_least_one(text, requirements):
     """Protected text stays (except cuts and wraps at its edges), and a text that could be encoded still can."""

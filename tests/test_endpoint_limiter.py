@@ -12,7 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from redraft.middleware import Budget, EndpointCapabilities, EndpointLimiter, BudgetTracker, limit_endpoint
+from redraft.middleware import (
+    Budget,
+    EndpointCapabilities,
+    EndpointLimiter,
+    BudgetTracker,
+    limit_endpoint,
+)
 from redraft.middleware.metering import meter
 from redraft.middleware.adapt import adapt
 from redraft.models.http_client import malformed_response
@@ -34,7 +40,9 @@ from redraft.errors import (
 
 ASK = Request(({"role": "user", "content": "x" * 300},), max_tokens=50)
 JUDGE = Request(({"role": "user", "content": "x"},), schema={"type": "object"})
-PICTURE = Request(({"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]},))
+PICTURE = Request(
+    ({"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]},)
+)
 ONE = Usage(1, 100, 10, cost=None)
 OK = Reply("ok", ONE)
 FREE = Usage(calls=1)
@@ -187,7 +195,9 @@ def test_a_lower_maximum_forgets_how_many_answers_a_higher_limit_brought(clock):
 
 
 @pytest.mark.parametrize(("in_flight", "limit"), [(3, 8), (17, 8), (101, 50), (128, 64)])
-def test_a_limit_that_was_not_reached_counts_as_far_as_calls_were_in_flight(clock, in_flight, limit):
+def test_a_limit_that_was_not_reached_counts_as_far_as_calls_were_in_flight(
+    clock, in_flight, limit
+):
     """From 16 the limit has risen to 128. It falls to half of what was in flight, but not below half of what was answered."""
     window = AIMDWindow(16, 1, 512, queue_seconds=30, clock=clock)
     fill_windows(window, 1, clock, 1)
@@ -223,7 +233,9 @@ def test_refusals_of_calls_in_flight_halve_the_limit_once():
     ("start", "floor", "ceiling", "after_trouble", "after_luck"),
     [(16, 1, 20, 8, 20), (4, 3, 4, 3, 4), (1, 1, 1, 1, 1), (99, 2, 8, 4, 8)],
 )
-def test_the_limit_stays_between_floor_and_ceiling(start, floor, ceiling, after_trouble, after_luck):
+def test_the_limit_stays_between_floor_and_ceiling(
+    start, floor, ceiling, after_trouble, after_luck
+):
     """This holds for every sequence of results and every start value."""
     lucky, poor = AIMDWindow(start, floor, ceiling), AIMDWindow(start, floor, ceiling)
     fill_windows(lucky, 100)
@@ -443,7 +455,12 @@ async def test_free_slots_return_after_a_pause_without_calls(clock):
     assert told.done()
 
 
-MOVES = st.lists(st.tuples(st.sampled_from(["ask", "cancel", "answer", "refuse", "late", "wait"]), st.integers(0, 30)), max_size=60)
+MOVES = st.lists(
+    st.tuples(
+        st.sampled_from(["ask", "cancel", "answer", "refuse", "late", "wait"]), st.integers(0, 30)
+    ),
+    max_size=60,
+)
 
 
 @settings(max_examples=150, deadline=None)
@@ -458,7 +475,9 @@ def test_no_slot_is_lost_or_given_twice(moves, start, rpm):
         admit = gate._admit
 
         def checked(tokens):
-            over.append(gate.in_flight >= gate.limit)  # now, as the limit may fall before the call begins
+            over.append(
+                gate.in_flight >= gate.limit
+            )  # now, as the limit may fall before the call begins
             return admit(tokens)
 
         gate._admit = checked
@@ -485,7 +504,11 @@ def test_no_slot_is_lost_or_given_twice(moves, start, rpm):
             elif move == "wait":
                 await clock.advance(n / 10)
             elif open_ends:
-                errors = {"answer": None, "refuse": rate_limited(retry_after=n / 20), "late": ModelTimeoutError("late", usage=FREE)}
+                errors = {
+                    "answer": None,
+                    "refuse": rate_limited(retry_after=n / 20),
+                    "late": ModelTimeoutError("late", usage=FREE),
+                }
                 open_ends[n % len(open_ends)].set_result(errors.get(move))
             if n % 3 == 0:
                 await asyncio.sleep(0)
@@ -542,16 +565,22 @@ async def test_a_pause_holds_for_all_calls_and_ends_gradually(clock):
 async def test_the_message_of_a_long_pause_has_its_date_and_length(clock):
     """The time of day alone would not say which day it is."""
     gate = limiter_on(clock)
-    tasks = start_calls(limit_endpoint(scripted_call(rate_limited(retry_after=11_520), OK), gate)(ASK))
+    tasks = start_calls(
+        limit_endpoint(scripted_call(rate_limited(retry_after=11_520), OK), gate)(ASK)
+    )
     await clock.settle()
-    assert re.fullmatch(r"paused until \d{4}-\d\d-\d\d \d\d:\d\d UTC \(for 3 h 12 min\)", gate.state)
+    assert re.fullmatch(
+        r"paused until \d{4}-\d\d-\d\d \d\d:\d\d UTC \(for 3 h 12 min\)", gate.state
+    )
     await cancel_all(tasks)
 
 
 async def test_a_retry_and_the_limiter_wait_the_same_time_once(clock):
     """Both wait for the same five seconds."""
     call = scripted_call(rate_limited(retry_after=5), OK, clock=clock)
-    task = asyncio.ensure_future(retry(limit_endpoint(call, limiter_on(clock)), sleep=clock.sleep, jitter=lambda: 0.5)(ASK))
+    task = asyncio.ensure_future(
+        retry(limit_endpoint(call, limiter_on(clock)), sleep=clock.sleep, jitter=lambda: 0.5)(ASK)
+    )
     await clock.advance(20)
     assert task.result().text == "ok"
     assert [at - 1000 for at in call.at] == [0, 5.25]
@@ -566,8 +595,14 @@ LIMIT_REACHED = Reply("ok", rate_limit_status=RateLimitStatus(requests_left=0, r
         ([rate_limited(retry_after=15)] * 4, 1),  # all at once
         ([LIMIT_REACHED] * 4, 1),
         ([rate_limited(retry_after=0.5)] * 4, 0),
-        ([rate_limited(retry_after=3), rate_limited(retry_after=15), OK, OK], 2),  # it became much longer
-        ([*[rate_limited(retry_after=15)] * 4, rate_limited(retry_after=15)], 2),  # and once more, later
+        (
+            [rate_limited(retry_after=3), rate_limited(retry_after=15), OK, OK],
+            2,
+        ),  # it became much longer
+        (
+            [*[rate_limited(retry_after=15)] * 4, rate_limited(retry_after=15)],
+            2,
+        ),  # and once more, later
     ],
 )
 async def test_a_pause_is_reported_once(clock, outcomes, times):
@@ -575,10 +610,18 @@ async def test_a_pause_is_reported_once(clock, outcomes, times):
     said = []
     gate = limiter_on(clock, notify=said.append)
     call = scripted_call(*outcomes, OK, clock=clock)
-    start_calls(*(retry(limit_endpoint(call, gate), sleep=clock.sleep, jitter=lambda: 0.5)(ASK) for _ in range(4)))
+    start_calls(
+        *(
+            retry(limit_endpoint(call, gate), sleep=clock.sleep, jitter=lambda: 0.5)(ASK)
+            for _ in range(4)
+        )
+    )
     await clock.advance(100)
     assert len(said) == times
-    assert all(re.match(rf"here: paused until {MOMENT} \(for \d+ s\), as it asked: ", each) for each in said)
+    assert all(
+        re.match(rf"here: paused until {MOMENT} \(for \d+ s\), as it asked: ", each)
+        for each in said
+    )
 
 
 async def test_a_very_long_retry_after_pauses_the_limiter_and_fails_no_call(clock):
@@ -600,7 +643,9 @@ async def test_a_very_long_retry_after_pauses_the_limiter_and_fails_no_call(cloc
 async def test_calls_repeated_by_the_limiter_are_reserved(clock):
     """A budget of calls counts each of them, and their usage is reported once."""
     call = scripted_call(*[rate_limited(retry_after=3600) for _ in range(5)], clock=clock)
-    task = asyncio.ensure_future(meter(limit_endpoint(call, limiter_on(clock)), BudgetTracker(Budget(calls=3)))(ASK))
+    task = asyncio.ensure_future(
+        meter(limit_endpoint(call, limiter_on(clock)), BudgetTracker(Budget(calls=3)))(ASK)
+    )
     await clock.advance(5 * 3700)
     assert len(call.at) == 3
     assert isinstance(task.exception(), BudgetExhaustedError)
@@ -609,10 +654,17 @@ async def test_calls_repeated_by_the_limiter_are_reserved(clock):
 
 async def test_calls_repeated_by_the_limiter_are_counted_once(clock):
     """One refusal and an answer are two calls, in the reply and in the budget."""
-    call, tracker = scripted_call(rate_limited(retry_after=3600), OK, clock=clock), BudgetTracker(Budget(calls=3))
+    call, tracker = (
+        scripted_call(rate_limited(retry_after=3600), OK, clock=clock),
+        BudgetTracker(Budget(calls=3)),
+    )
     task = asyncio.ensure_future(meter(limit_endpoint(call, limiter_on(clock)), tracker)(ASK))
     await clock.advance(3700)
-    assert (task.result().usage.calls, task.result().usage.retried_calls, tracker.spent["calls"]) == (2, 1, 2)
+    assert (
+        task.result().usage.calls,
+        task.result().usage.retried_calls,
+        tracker.spent["calls"],
+    ) == (2, 1, 2)
 
 
 async def test_a_nested_call_reserves_nothing_of_the_outer_budget(clock):
@@ -627,7 +679,12 @@ async def test_a_nested_call_reserves_nothing_of_the_outer_budget(clock):
 
     task = asyncio.ensure_future(meter(limit_endpoint(model, limiter_on(clock)), tracker)(ASK))
     await clock.advance(3700)
-    assert (task.result().text, len(inner.at), len(outer.at), tracker.spent["calls"]) == ("ok", 2, 1, 1)
+    assert (task.result().text, len(inner.at), len(outer.at), tracker.spent["calls"]) == (
+        "ok",
+        2,
+        1,
+        1,
+    )
 
 
 async def test_no_retry_after_pauses_for_more_than_a_day(clock):
@@ -728,12 +785,16 @@ async def test_an_endpoint_that_is_down_is_probed_and_the_calls_wait(clock):
     await clock.advance(100)
     assert asked[20:] == [1, 2, 4, 8, 16, 32, 62, 92]
     assert len(said) == 1
-    assert re.fullmatch(rf"here: down since {MOMENT}: ModelUnavailableError; probing it until it answers", said[0])
+    assert re.fullmatch(
+        rf"here: down since {MOMENT}: ModelUnavailableError; probing it until it answers", said[0]
+    )
     dead = False
     await clock.advance(22)
     assert (said[1:], gate.state) == (["here: back after 2 min 2 s"], "")
     await clock.advance(1)
-    assert [type(task.exception()).__name__ for task in tasks] == ["ModelUnavailableError"] * 7 + ["NoneType"] * 13
+    assert [type(task.exception()).__name__ for task in tasks] == ["ModelUnavailableError"] * 7 + [
+        "NoneType"
+    ] * 13
     assert len(set(asked[29:])) == 12, "and not in lockstep"
 
 
@@ -788,7 +849,9 @@ async def test_answers_of_calls_in_flight_end_an_outage_before_it_is_reported(cl
         await clock.sleep(0.5)
         return OK
 
-    tasks = start_calls(*(limit_endpoint(call, gate)(Request(ASK.messages, sample_index=n // 4)) for n in range(20)))
+    tasks = start_calls(
+        *(limit_endpoint(call, gate)(Request(ASK.messages, sample_index=n // 4)) for n in range(20))
+    )
     await clock.advance(0.1)
     assert gate.state.startswith("down since")
     await clock.advance(0.5)
@@ -858,7 +921,10 @@ async def test_an_outage_without_waiting_calls_lets_the_next_call_probe(clock):
 @pytest.mark.parametrize(
     ("words", "request_"),
     [
-        ("status 404: No endpoints found that can handle the requested parameters.", replace(JUDGE, format="json_schema")),
+        (
+            "status 404: No endpoints found that can handle the requested parameters.",
+            replace(JUDGE, format="json_schema"),
+        ),
         ("status 404: No endpoints found that support image input", PICTURE),
         ("status 500: System role not supported", Request(({"role": "system", "content": "s"},))),
     ],
@@ -867,7 +933,9 @@ async def test_a_refused_parameter_is_no_outage_and_ends_no_run(clock, words, re
     """The endpoint is up and takes other requests, however often it refuses and with whatever status."""
     halted = []
     gate = limiter_on(clock, on_fatal=halted.append)
-    call = limit_endpoint(scripted_call(ModelUnavailableError(words, status=int(words[7:10]), usage=FREE)), gate)
+    call = limit_endpoint(
+        scripted_call(ModelUnavailableError(words, status=int(words[7:10]), usage=FREE)), gate
+    )
     for _ in range(20):
         with pytest.raises(ModelUnavailableError):
             await call(request_)
@@ -884,7 +952,10 @@ async def test_an_unsupported_format_is_no_outage(clock):
             raise unreachable(status=500)
         return Reply("{}", ONE)
 
-    ask = retry(adapt(limit_endpoint(call, gate), EndpointCapabilities().for_model("m")), sleep=lambda seconds: asyncio.sleep(0))
+    ask = retry(
+        adapt(limit_endpoint(call, gate), EndpointCapabilities().for_model("m")),
+        sleep=lambda seconds: asyncio.sleep(0),
+    )
     requests = [replace(JUDGE, seed=n) for n in range(20)]
     assert {r.text for r in await asyncio.gather(*map(ask, requests))} == {"{}"}
     assert gate.state == ""
@@ -926,7 +997,9 @@ async def test_calls_in_flight_with_a_wrong_key_halt_the_run_once(clock):
     """Sixteen calls get the same 401: one message, no failure."""
     halted = []
     gate = limiter_on(clock, on_fatal=halted.append)
-    tasks = start_calls(*(limit_endpoint(scripted_call(FATAL["key"]), gate)(ASK) for _ in range(16)))
+    tasks = start_calls(
+        *(limit_endpoint(scripted_call(FATAL["key"]), gate)(ASK) for _ in range(16))
+    )
     await clock.advance(10)
     assert len(halted) == 1
     assert not any(task.done() for task in tasks)
@@ -951,7 +1024,9 @@ async def test_without_halt_an_error_of_all_calls_is_raised(clock, name):
         (None, False, False),
     ],
 )
-async def test_an_error_only_in_words_halts_the_run_if_a_probe_confirms_it(clock, answer_to_probe, use_probes, is_halted):
+async def test_an_error_only_in_words_halts_the_run_if_a_probe_confirms_it(
+    clock, answer_to_probe, use_probes, is_halted
+):
     """The words may be those of the request: otherwise its call fails alone, also where no probe can be sent."""
     halted, sent = [], []
     refusal = AuthenticationError("status 400: input 'invalid api key'", status=400)
@@ -966,7 +1041,11 @@ async def test_an_error_only_in_words_halts_the_run_if_a_probe_confirms_it(clock
     gate = limiter_on(clock, on_fatal=halted.append, use_probes=use_probes)
     (task,) = start_calls(limit_endpoint(call, gate)(ASK))
     await clock.settle()
-    assert (halted, task.done(), len(sent)) == ([refusal] if is_halted else [], not is_halted, 2 if use_probes else 1)
+    assert (halted, task.done(), len(sent)) == (
+        [refusal] if is_halted else [],
+        not is_halted,
+        2 if use_probes else 1,
+    )
     await cancel_all([task])
 
 
@@ -975,7 +1054,9 @@ async def test_a_404_for_an_image_is_no_unknown_model(clock):
     halted = []
     refusal = ModelUnavailableError("status 404: no endpoint supports image input", status=404)
     with pytest.raises(ModelUnavailableError):
-        await limit_endpoint(scripted_call(refusal), limiter_on(clock, on_fatal=halted.append))(PICTURE)
+        await limit_endpoint(scripted_call(refusal), limiter_on(clock, on_fatal=halted.append))(
+            PICTURE
+        )
     assert halted == []
 
 
@@ -987,7 +1068,9 @@ async def test_calls_in_flight_may_finish_after_a_halt(clock):
         await clock.sleep(5)
         return OK
 
-    good, bad = start_calls(limit_endpoint(slow, gate)(ASK), limit_endpoint(scripted_call(FATAL["key"]), gate)(ASK))
+    good, bad = start_calls(
+        limit_endpoint(slow, gate)(ASK), limit_endpoint(scripted_call(FATAL["key"]), gate)(ASK)
+    )
     await clock.advance(6)
     assert good.result() is OK
     await cancel_all([bad])

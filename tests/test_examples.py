@@ -23,7 +23,10 @@ def load(name):
 
 
 def verdict(done=False, **scores):
-    rows = {name: {"evidence": "e", "change": f"better {name}", "score": score} for name, score in scores.items()}
+    rows = {
+        name: {"evidence": "e", "change": f"better {name}", "score": score}
+        for name, score in scores.items()
+    }
     return json.dumps({"reason": "It is so.", "criteria": rows, "done": done})
 
 
@@ -31,8 +34,18 @@ def rank_by(texts, reason, done=False):
     """The answer of a judge that ranks the texts in this order, in whatever order they are shown."""
 
     def answer(messages):
-        shown = {text: int(n) for n, text in re.findall(r"<answer-(\d+)-\w+>\n(.*)\n", messages[-1]["content"])}
-        return json.dumps({"reason": reason, "change": ["shorter"], "ranking": [shown[text] for text in texts], "done": done})
+        shown = {
+            text: int(n)
+            for n, text in re.findall(r"<answer-(\d+)-\w+>\n(.*)\n", messages[-1]["content"])
+        }
+        return json.dumps(
+            {
+                "reason": reason,
+                "change": ["shorter"],
+                "ranking": [shown[text] for text in texts],
+                "done": done,
+            }
+        )
 
     return answer
 
@@ -48,7 +61,9 @@ async def test_a_users_evaluator_drives_the_loop_to_its_target(capsys):
 async def test_the_critique_example_ends_when_done(capsys):
     """Each step shows its actions."""
     better = "def total(n):\n    return n * (n + 1) // 2"
-    model = ScriptedModel([verdict(speed=1, readability=4), better, verdict(done=True, speed=4, readability=4)])
+    model = ScriptedModel(
+        [verdict(speed=1, readability=4), better, verdict(done=True, speed=4, readability=4)]
+    )
     result = await load("critique_driven").main(model)
     out = capsys.readouterr().out
     assert (result.value, result.stop) == (better, "done")
@@ -58,11 +73,21 @@ async def test_the_critique_example_ends_when_done(capsys):
 
 async def test_the_template_example_compares_a_sample_with_its_improvement(capsys):
     """It shows both grades and the estimates."""
-    model = ScriptedModel([verdict(overall=1), "Water it when the top of the soil is dry.", verdict(done=True, overall=5)])
+    model = ScriptedModel(
+        [
+            verdict(overall=1),
+            "Water it when the top of the soil is dry.",
+            verdict(done=True, overall=5),
+        ]
+    )
     result = await load("own_template").main(model)
     out = capsys.readouterr().out
-    assert out.startswith("The judge gave 0.2 to the original, and 1.0 to this answer:\nWater it when")
-    assert 0.2 < result.score < 1.0 and str(result.score) in out and str(result.score_interval) in out
+    assert out.startswith(
+        "The judge gave 0.2 to the original, and 1.0 to this answer:\nWater it when"
+    )
+    assert (
+        0.2 < result.score < 1.0 and str(result.score) in out and str(result.score_interval) in out
+    )
     assert '{"advice": "Water it."}' in model.messages[0][-1]["content"]
     assert result.stop == "done"
 
@@ -104,5 +129,7 @@ def test_an_example_runs_in_a_process_of_its_own(plain_server):
 
 def test_every_example_is_tested():
     """A new example needs a test here."""
-    tested = re.findall(r'load\("(\w+)"\)|EXAMPLES / "(\w+)\.py"', Path(__file__).read_text(encoding="utf-8"))
+    tested = re.findall(
+        r'load\("(\w+)"\)|EXAMPLES / "(\w+)\.py"', Path(__file__).read_text(encoding="utf-8")
+    )
     assert {p.stem for p in EXAMPLES.glob("*.py")} <= {name for names in tested for name in names}

@@ -82,7 +82,9 @@ async def test_an_outage_lets_the_next_model_write(error, caplog):
     assert (candidate.by, candidate.text) == ("b", "b writes")
     assert candidate.note.startswith(f"a did not answer: {kind}")
     assert f"by b (a did not answer: {kind}" in result.summary()
-    assert any(record.getMessage().startswith("a: out of service after") for record in caplog.records)
+    assert any(
+        record.getMessage().startswith("a: out of service after") for record in caplog.records
+    )
 
 
 @pytest.mark.parametrize("error", OTHER_ERRORS.values(), ids=OTHER_ERRORS)
@@ -97,15 +99,24 @@ async def test_other_errors_are_raised(error):
 async def test_the_error_of_the_last_names_the_others():
     """It is raised if no model is in service, and the failure is by all of them."""
     with pytest.raises(
-        ModelError, match=r"cannot be reached \(before that, a did not answer: ModelTimeoutError: no answer\)"
+        ModelError,
+        match=r"cannot be reached \(before that, a did not answer: ModelTimeoutError: no answer\)",
     ) as caught:
-        await refine("q", [Endpoint("a", OUTAGES["timeout"]), Endpoint("b", OUTAGES["no connection"])], "uppercase", retries=0)
+        await refine(
+            "q",
+            [Endpoint("a", OUTAGES["timeout"]), Endpoint("b", OUTAGES["no connection"])],
+            "uppercase",
+            retries=0,
+        )
     assert caught.value.usage.calls == 2
 
 
 async def test_retries_come_before_the_next_model():
     """Each model is tried as often as any model."""
-    first, second = Endpoint("a", lambda: ModelUnavailableError("reset", retryable=True)), Endpoint("b")
+    first, second = (
+        Endpoint("a", lambda: ModelUnavailableError("reset", retryable=True)),
+        Endpoint("b"),
+    )
     await refine("q", [first, second], lambda text: 1.0, retries=1)
     assert (len(first.sent), len(second.sent)) == (2, 1)
 
@@ -133,7 +144,10 @@ async def test_the_first_model_judges():
 async def test_several_judges_are_refused(judge):
     """The error says why, before any call."""
     model = Endpoint("a")
-    with pytest.raises(ConfigError, match="judge: one model is expected here, got a list: only the model that writes"):
+    with pytest.raises(
+        ConfigError,
+        match="judge: one model is expected here, got a list: only the model that writes",
+    ):
         await refine("q", model, Judge({"t": "true"}), judge)
     assert model.sent == []
 
@@ -198,7 +212,12 @@ def test_probes_are_rare_and_the_first_model_returns(steps, back_at):
 async def test_a_retry_after_is_kept():
     """No probe is sent before the endpoint allows it."""
     clock = Clock()
-    call, sent = failover_of(lambda now: RateLimitError("status 429", status=429, retry_after=90.0) if now < 80 else None, clock)
+    call, sent = failover_of(
+        lambda now: (
+            RateLimitError("status 429", status=429, retry_after=90.0) if now < 80 else None
+        ),
+        clock,
+    )
     for clock.now in (0, 5, 60, 89):
         assert (await call(REQUEST)).by == "b"
     assert len(sent) == 1
@@ -246,7 +265,14 @@ async def test_a_batch_pays_one_timeout(tmp_path):
     first, second = Hanging("a"), Endpoint("b")
     rows = [{"id": n, "prompt": f"q{n}"} for n in range(60)]
     report = await batch(
-        rows, tmp_path / "out.jsonl", [first, second], lambda text: 1.0, timeout=0.3, retries=0, max_in_flight=8, max_iterations=0
+        rows,
+        tmp_path / "out.jsonl",
+        [first, second],
+        lambda text: 1.0,
+        timeout=0.3,
+        retries=0,
+        max_in_flight=8,
+        max_iterations=0,
     )
     assert (report.rows, second.sent.__len__()) == (60, 60)
     assert len([text for text in first.sent if text != "Hi"]) <= 16
@@ -260,7 +286,9 @@ async def test_a_batch_goes_on_and_resumes_without_calls(tmp_path):
     async def run(models):
         first.sent.clear()
         second.sent.clear()
-        return await batch(rows, tmp_path / "out.jsonl", models, lambda text: 1.0, retries=0, max_iterations=0)
+        return await batch(
+            rows, tmp_path / "out.jsonl", models, lambda text: 1.0, retries=0, max_iterations=0
+        )
 
     report = await run([first, second])
     assert report.end_reason == ""
@@ -299,14 +327,18 @@ async def test_a_batch_returns_to_the_first_model(tmp_path):
     rows = [json.loads(line)["best"] for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert rows[0] == "b writes"
     assert rows[-1] == "a writes"
-    assert [message.partition(" after")[0] for message in messages if message.startswith("a: ")] == ["a: out of service", "a: back"]
+    assert [
+        message.partition(" after")[0] for message in messages if message.startswith("a: ")
+    ] == ["a: out of service", "a: back"]
 
 
 async def test_a_wrong_key_stops_a_batch(tmp_path):
     """It is a fault of the settings: the run ends once, and can be resumed."""
     first, second = Endpoint("a", OTHER_ERRORS["wrong key"]), Endpoint("b")
     rows = [{"id": n, "prompt": f"q{n}"} for n in range(12)]
-    report = await batch(rows, tmp_path / "out.jsonl", [first, second], lambda text: 1.0, retries=0, max_iterations=0)
+    report = await batch(
+        rows, tmp_path / "out.jsonl", [first, second], lambda text: 1.0, retries=0, max_iterations=0
+    )
     assert report.end_reason == "fatal"
     assert second.sent == []
 
@@ -314,5 +346,9 @@ async def test_a_wrong_key_stops_a_batch(tmp_path):
 async def test_one_model_in_a_list_is_that_model():
     """It has the same name and the same records."""
     task = Task("q")
-    alone, listed = [await refine(task, model, lambda text: 1.0) for model in (Endpoint("a"), [Endpoint("a")])]
-    assert [c.by for c in alone.trace.candidates] == [c.by for c in listed.trace.candidates] == ["a"]
+    alone, listed = [
+        await refine(task, model, lambda text: 1.0) for model in (Endpoint("a"), [Endpoint("a")])
+    ]
+    assert (
+        [c.by for c in alone.trace.candidates] == [c.by for c in listed.trace.candidates] == ["a"]
+    )

@@ -52,7 +52,9 @@ def test_processes_never_share_nonces():
     """A judge's data stand between delimiters that no one could have seen before."""
     fresh_nonce([])
     children = [in_child(lambda: [fresh_nonce([]) for _ in range(20)]) for _ in range(3)]
-    drawn = [nonce for nonces in children for nonce in nonces] + [fresh_nonce([]) for _ in range(20)]
+    drawn = [nonce for nonces in children for nonce in nonces] + [
+        fresh_nonce([]) for _ in range(20)
+    ]
     assert len(set(drawn)) == 80
 
 
@@ -173,8 +175,14 @@ def server():
         def do_POST(self):
             asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             connections.setdefault(asked["model"], set()).add(self.client_address[1])
-            choice = {"index": 0, "message": {"role": "assistant", "content": asked["model"]}, "finish_reason": "stop"}
-            body = json.dumps({"choices": [choice], "usage": {"prompt_tokens": 1, "completion_tokens": 1}}).encode()
+            choice = {
+                "index": 0,
+                "message": {"role": "assistant", "content": asked["model"]},
+                "finish_reason": "stop",
+            }
+            body = json.dumps(
+                {"choices": [choice], "usage": {"prompt_tokens": 1, "completion_tokens": 1}}
+            ).encode()
             self.send_response(200)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))
@@ -239,11 +247,23 @@ def test_a_grader_under_the_command_line_may_end_processes_that_it_forked(tmp_pa
     )
     rows = [{"id": str(n), "prompt": "q", "response": "abc"} for n in range(40)]
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    command = [sys.executable, "-m", "redraft", "batch", "in.jsonl", "-o", "out.jsonl", "--mode", "grade"]
+    command = [
+        sys.executable,
+        "-m",
+        "redraft",
+        "batch",
+        "in.jsonl",
+        "-o",
+        "out.jsonl",
+        "--mode",
+        "grade",
+    ]
     command += ["--grader", "pooled.py:grade"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
-    assert [json.loads(line)["best_score"] for line in (tmp_path / "out.jsonl").read_text().splitlines()] == [1.0] * 40
+    assert [
+        json.loads(line)["best_score"] for line in (tmp_path / "out.jsonl").read_text().splitlines()
+    ] == [1.0] * 40
 
 
 def test_a_child_may_be_ended_as_soon_as_it_is_forked():
@@ -280,5 +300,10 @@ def test_a_child_may_be_ended_as_soon_as_it_is_forked():
         asyncio.run(main())
         print(set(exits), len(exits), len(received))
         """
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", dedent(code)], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", dedent(code)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     assert done.stdout == "{-15} 400 1\n", done.stderr

@@ -18,7 +18,8 @@ def set_threshold():
 
 
 @pytest.mark.parametrize(
-    ("own", "during"), [(700, RARELY[0]), (RARELY[0] - 1, RARELY[0]), (0, 0), (RARELY[0], RARELY[0]), (10**6, 10**6)]
+    ("own", "during"),
+    [(700, RARELY[0]), (RARELY[0] - 1, RARELY[0]), (0, 0), (RARELY[0], RARELY[0]), (10**6, 10**6)],
 )
 async def test_a_batch_looks_for_cycles_rarely(tmp_path, set_threshold, own, during):
     """Unless the program looks even more rarely, or never. Afterwards it is as it was."""

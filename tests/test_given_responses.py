@@ -31,7 +31,9 @@ def test_each_different_answer_is_one_graded_candidate(texts):
     model = ScriptedModel(["a draft"])
     trace = refine_sync(task, model, by_length, max_iterations=0).trace
     expected = [text for text in dict.fromkeys(texts) if not is_blank(text)]
-    assert [(c.id, c.text, c.by) for c in trace.candidates if c.by == "given"] == [(n, t, "given") for n, t in enumerate(expected)]
+    assert [(c.id, c.text, c.by) for c in trace.candidates if c.by == "given"] == [
+        (n, t, "given") for n, t in enumerate(expected)
+    ]
     assert len(model.requests) == (not expected)
     assert None not in trace.scores.values()
 
@@ -45,7 +47,10 @@ async def test_the_best_given_answer_is_refined():
     assert model.requests[0].messages[1] == {"role": "assistant", "content": "four"}
 
 
-@pytest.mark.parametrize("settings", [{}, {"drafts": 5}, {"plan": BestOfN(4)}, {"budget": Budget(calls=9)}, {"deadline": 60}])
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"drafts": 5}, {"plan": BestOfN(4)}, {"budget": Budget(calls=9)}, {"deadline": 60}],
+)
 async def test_nothing_is_drafted_beside_given_answers(settings):
     """Whatever the number of drafts, given answers take their place; a target that one reaches ends the work."""
     model = ScriptedModel(["never"])
@@ -56,11 +61,19 @@ async def test_nothing_is_drafted_beside_given_answers(settings):
 async def test_the_noise_aware_plan_grades_all_of_them_first():
     """A judge sees every given answer before the first refinement."""
     verdict = json.dumps(
-        {"reason": "It is bare.", "criteria": {"truth": {"evidence": "", "change": "Say why.", "score": 2}}, "done": False}
+        {
+            "reason": "It is bare.",
+            "criteria": {"truth": {"evidence": "", "change": "Say why.", "score": 2}},
+            "done": False,
+        }
     )
     judge = ScriptedModel([verdict] * 20)
     result = await refine(
-        Task("q", responses=["one", "two"]), ScriptedModel(["three"]), redraft.Judge({"truth": "True."}), judge, max_iterations=1
+        Task("q", responses=["one", "two"]),
+        ScriptedModel(["three"]),
+        redraft.Judge({"truth": "True."}),
+        judge,
+        max_iterations=1,
     )
     kinds = [type(record).__name__ for record in result.trace.records[:4]]
     assert kinds == ["Candidate", "Candidate", "Feedback", "Feedback"]
@@ -68,7 +81,9 @@ async def test_the_noise_aware_plan_grades_all_of_them_first():
 
 
 def test_without_a_model_the_best_given_answer_is_repaired():
-    result = refine_sync(Task("q", responses=["a b c", "a b"], requirements=["words:-2"]), model=False)
+    result = refine_sync(
+        Task("q", responses=["a b c", "a b"], requirements=["words:-2"]), model=False
+    )
     assert result.value == "a b"
 
 
@@ -107,9 +122,15 @@ async def test_steps_show_how_each_answer_came_about():
     result = await refine("q", model, by_length)
     first, second, third = result.steps
     assert (first.parent, first.feedback, first.response, first.score) == (None, (), "one", 0.3)
-    assert (second.parent, second.feedback, second.response) == (first.candidate, first.grades, "three")
+    assert (second.parent, second.feedback, second.response) == (
+        first.candidate,
+        first.grades,
+        "three",
+    )
     assert (third.parent, third.score) == (second.candidate, 1.0)
-    assert [step.messages for step in result.steps] == [request.messages for request in model.requests]
+    assert [step.messages for step in result.steps] == [
+        request.messages for request in model.requests
+    ]
     assert sum((step.usage for step in result.steps), redraft.Usage()) == result.usage
 
 
@@ -142,7 +163,13 @@ SHAPES = {
     "outputs": ({"query": "Hi", "outputs": ["A", "B"]}, BOTH),
     "completions": ({"prompt": "Hi", "completions": ["A", "B"]}, BOTH),
     "candidates as messages": (
-        {"prompt": "Hi", "candidates": [{"role": "assistant", "content": "A"}, {"role": "assistant", "content": "B"}]},
+        {
+            "prompt": "Hi",
+            "candidates": [
+                {"role": "assistant", "content": "A"},
+                {"role": "assistant", "content": "B"},
+            ],
+        },
         BOTH,
     ),
     "output of texts": ({"input": "Hi", "output": ["A", "B"]}, BOTH),
@@ -150,15 +177,23 @@ SHAPES = {
     "a data sample": (
         {
             "unique_id": "7",
-            "input": [{**CHAT[0], "additional_kwargs": {}, "time_created": "2025-07-09", "name": None}],
-            "output": [{"answer": {"role": "assistant", "content": text, "label": None}, "steps": None} for text in BOTH],
+            "input": [
+                {**CHAT[0], "additional_kwargs": {}, "time_created": "2025-07-09", "name": None}
+            ],
+            "output": [
+                {"answer": {"role": "assistant", "content": text, "label": None}, "steps": None}
+                for text in BOTH
+            ],
             "metadata": {"source": "x"},
         },
         BOTH,
     ),
     "output of one text": ({"prompt": "Hi", "output": ["A"]}, ("A",)),
     "correct answers": ({"question": "Hi", "answers": ["A", "B"]}, ()),
-    "one answer of a chat": ({"prompt": "Hi", "completion": [{"role": "assistant", "content": "A"}]}, ("A",)),
+    "one answer of a chat": (
+        {"prompt": "Hi", "completion": [{"role": "assistant", "content": "A"}]},
+        ("A",),
+    ),
 }
 
 
@@ -182,8 +217,16 @@ STATED = {
         TaskColumns(),
         "several columns could be the response",
     ),
-    "both named": ([{"prompt": "q", "a": "x", "b": ["A"]}], TaskColumns(response="a", responses="b"), "name only one of them"),
-    "two lists": ([{"prompt": "q", "outputs": ["x"], "responses": ["A", "B"]}], TaskColumns(), "several columns could be the list"),
+    "both named": (
+        [{"prompt": "q", "a": "x", "b": ["A"]}],
+        TaskColumns(response="a", responses="b"),
+        "name only one of them",
+    ),
+    "two lists": (
+        [{"prompt": "q", "outputs": ["x"], "responses": ["A", "B"]}],
+        TaskColumns(),
+        "several columns could be the list",
+    ),
 }
 
 
@@ -207,23 +250,36 @@ def test_a_named_column_settles_it():
 def test_a_batch_refines_the_best_of_each_row(tmp_path):
     """The preview counts the grades of all answers; the output has the best."""
     rows = [
-        {"id": "1", "input": CHAT, "output": [{"answer": {"content": text}} for text in ("a", "ten letters")]},
+        {
+            "id": "1",
+            "input": CHAT,
+            "output": [{"answer": {"content": text}} for text in ("a", "ten letters")],
+        },
         {"id": "2", "input": CHAT, "output": ["a", "four"]},
     ]
     source, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     source.write_text("\n".join(map(json.dumps, rows)))
     redraft.batch_sync(source, output, ScriptedModel(["ten letters!"]), by_length)
-    assert [json.loads(line)["best"] for line in output.read_text().splitlines()] == ["ten letters", "ten letters!"]
+    assert [json.loads(line)["best"] for line in output.read_text().splitlines()] == [
+        "ten letters",
+        "ten letters!",
+    ]
     model = ScriptedModel([])
     redraft.batch_sync(source, output, model, by_length)
     assert not model.requests
     grades = tmp_path / "grades.jsonl"
     redraft.batch_sync(source, grades, False, by_length, mode="grade")
-    assert [json.loads(line)["best_score"] for line in grades.read_text().splitlines()] == [1.0, 0.4]
+    assert [json.loads(line)["best_score"] for line in grades.read_text().splitlines()] == [
+        1.0,
+        0.4,
+    ]
 
 
 def sample(id, *answers):
-    output = [{"answer": {"role": "assistant", "content": text, "label": {"preference": label}}} for text, label in answers]
+    output = [
+        {"answer": {"role": "assistant", "content": text, "label": {"preference": label}}}
+        for text, label in answers
+    ]
     return {"unique_id": id, "input": CHAT, "output": output}
 
 
@@ -238,18 +294,33 @@ def test_labelled_data_samples_are_cases(tmp_path):
     path.write_text("\n".join(map(json.dumps, rows)))
     cases = read_cases(path)
     assert cases.kind == "pair"
-    assert {case.id: case.responses[case.ranks.index(0)] for case in cases.cases} == {"1": "A", "2": "B"}
+    assert {case.id: case.responses[case.ranks.index(0)] for case in cases.cases} == {
+        "1": "A",
+        "2": "B",
+    }
     assert "two answers or more" in cases.skipped_rows[0].message
     path.write_text(json.dumps(sample("1", ("A", "rejected"), ("B", "chosen"), ("C", "rejected"))))
     cases = read_cases(path)
-    assert (cases.kind, cases.cases[0].responses, cases.cases[0].ranks) == ("ranking", ("A", "B", "C"), (1, 0, 1))
+    assert (cases.kind, cases.cases[0].responses, cases.cases[0].ranks) == (
+        "ranking",
+        ("A", "B", "C"),
+        (1, 0, 1),
+    )
 
 
-@pytest.mark.parametrize(("mode", "best"), [("best", "four"), ("grade", "four"), ("refine", "ten letters")])
+@pytest.mark.parametrize(
+    ("mode", "best"), [("best", "four"), ("grade", "four"), ("refine", "ten letters")]
+)
 def test_each_mode_of_a_batch_reads_several_answers(tmp_path, mode, best):
     """`best` chooses among them and drafts nothing; `grade` calls no model. The starting point is the best of them."""
     model = ScriptedModel(["ten letters"])
-    report = redraft.batch_sync([{"prompt": "q", "responses": ["four", "a"]}], tmp_path / "o.jsonl", model, by_length, mode=mode)
+    report = redraft.batch_sync(
+        [{"prompt": "q", "responses": ["four", "a"]}],
+        tmp_path / "o.jsonl",
+        model,
+        by_length,
+        mode=mode,
+    )
     row = json.loads((tmp_path / "o.jsonl").read_text())
     assert (row["best"], row["initial_score"]) == (best, 0.4)
     assert (report.improved, report.regressed) == (int(mode == "refine"), 0)
@@ -260,7 +331,9 @@ async def test_the_preview_counts_the_grades_of_all_answers(tmp_path):
     """One judge grades three answers of one row and one of the other; nothing else is certain."""
     rows = [{"prompt": "q", "responses": ["a", "b", "c"]}, {"prompt": "p", "responses": ["a"]}]
     judge = redraft.Judge({"truth": "It is true."})
-    run = BatchRun.from_arguments(rows, tmp_path / "o.jsonl", ScriptedModel([]), judge, max_iterations=1)
+    run = BatchRun.from_arguments(
+        rows, tmp_path / "o.jsonl", ScriptedModel([]), judge, max_iterations=1
+    )
     preview = await run.prepare()
     assert preview.calls == (4, 8)
     assert preview.summary[1:] == (

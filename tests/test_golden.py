@@ -12,7 +12,17 @@ import pytest
 
 from redraft.cards import SCHEMA as CARD_SCHEMA
 from redraft.cards import Card
-from redraft.core.records import Artifact, Candidate, Comparison, CriterionScore, Failure, Feedback, Outcome, ToolCall, Usage
+from redraft.core.records import (
+    Artifact,
+    Candidate,
+    Comparison,
+    CriterionScore,
+    Failure,
+    Feedback,
+    Outcome,
+    ToolCall,
+    Usage,
+)
 from redraft.core.task import Task
 from redraft.core.serialize import SCHEMA
 from redraft.core.trace import PanelGrader, Trace
@@ -29,7 +39,9 @@ import write as golden  # noqa: E402  (a script beside its files)
 @pytest.mark.parametrize("file", golden.GOLDEN_FILES, ids=lambda file: file.name)
 def test_a_format_changes_only_with_its_schema_version(file):
     """The data written now equal the golden file to the byte."""
-    assert file.schema_of(file.path.read_text()) == file.schema, "the schema version was raised: run python tests/golden/write.py"
+    assert file.schema_of(file.path.read_text()) == file.schema, (
+        "the schema version was raised: run python tests/golden/write.py"
+    )
     assert file.write() == file.path.read_text(), f"{file.name} changes: raise its schema version"
 
 
@@ -37,16 +49,42 @@ def test_a_golden_trace_is_read_back_equal():
     """It is read from a trace file, and from the JSON document of the same trace."""
     expected = golden.example_trace()
     for trace in (read_trace(golden.HERE / "trace.jsonl"), Trace.from_json(expected.to_json())):
-        assert (trace.task, trace.panel, trace.records) == (expected.task, expected.panel, expected.records)
-        assert (trace.settings, [g.card for g in trace.panel]) == (expected.settings, [g.card for g in expected.panel])
+        assert (trace.task, trace.panel, trace.records) == (
+            expected.task,
+            expected.panel,
+            expected.records,
+        )
+        assert (trace.settings, [g.card for g in trace.panel]) == (
+            expected.settings,
+            [g.card for g in expected.panel],
+        )
 
 
 def test_the_golden_trace_has_every_field():
     """A new or renamed field changes the golden file, so that the version is considered."""
     text = (golden.HERE / "trace.jsonl").read_text()
-    kinds = (Task, PanelGrader, Usage, ToolCall, Artifact, Candidate, CriterionScore, Feedback, Comparison, Failure, Outcome)
-    names = {f"{kind.__name__}.{f.name}" for kind in kinds for f in fields(kind) if f'"{f.name}":' not in text}
-    assert names == {"Task.responses"}  # it excludes `response`; tests/test_given_responses.py reads it back
+    kinds = (
+        Task,
+        PanelGrader,
+        Usage,
+        ToolCall,
+        Artifact,
+        Candidate,
+        CriterionScore,
+        Feedback,
+        Comparison,
+        Failure,
+        Outcome,
+    )
+    names = {
+        f"{kind.__name__}.{f.name}"
+        for kind in kinds
+        for f in fields(kind)
+        if f'"{f.name}":' not in text
+    }
+    assert names == {
+        "Task.responses"
+    }  # it excludes `response`; tests/test_given_responses.py reads it back
 
 
 @pytest.mark.parametrize("found", [1, SCHEMA + 1, "2", None])
@@ -56,24 +94,35 @@ def test_other_versions_are_refused_with_both_numbers(found):
     with pytest.raises(StoreError) as error:
         Trace.from_json(json.dumps(data))
     assert f"this release reads schema {SCHEMA}" in str(error.value)
-    assert (f"a trace of schema {found!r}" if found is not None else "no Redraft trace") in str(error.value)
+    assert (f"a trace of schema {found!r}" if found is not None else "no Redraft trace") in str(
+        error.value
+    )
 
 
-@pytest.mark.parametrize("file", ["journal.sql", "journal-earlier.sql"])  # the latter with spaces in its JSON
+@pytest.mark.parametrize(
+    "file", ["journal.sql", "journal-earlier.sql"]
+)  # the latter with spaces in its JSON
 def test_a_golden_journal_is_read_back_equal(tmp_path, file):
     """Its run, rows, traces and cached reply are loaded from the SQL of the golden file."""
     path, expected = tmp_path / "journal", golden.example_trace()
     golden.write_journal(tmp_path / "new")
     shutil.copy(tmp_path / "new", path)
     with closing(sqlite3.connect(path)) as database:
-        for (table,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+        for (table,) in database.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'table'"
+        ).fetchall():
             database.execute(f"DROP TABLE {table}")
         database.executescript((golden.HERE / file).read_text())
-        database.execute("UPDATE runs SET started_at = '2026-05-01T00:00:00+00:00', updated_at = started_at")
+        database.execute(
+            "UPDATE runs SET started_at = '2026-05-01T00:00:00+00:00', updated_at = started_at"
+        )
         database.commit()
     with Journal(path, read_only=True) as journal:
         rows = list(journal.traces("a run", 0))
-        assert [(info.id, info.position, info.status) for info, _ in rows] == [("row 1", 0, "done"), ("row \u00e9", 1, "open")]
+        assert [(info.id, info.position, info.status) for info, _ in rows] == [
+            ("row 1", 0, "done"),
+            ("row \u00e9", 1, "open"),
+        ]
         assert rows[0][1].records == expected.records
         assert journal.run("a run").metadata["last_full_invocation"] == 1
         assert journal.response_cache["reply"].text == "It."
@@ -91,7 +140,11 @@ def test_a_golden_card_and_golden_priors_are_read_back_equal():
 def test_cards_and_priors_of_other_versions_are_refused_with_both_numbers(found):
     """The error has the version found and the version supported."""
     card = json.loads(golden.example_card().to_json()) | {"redraft_card": found}
-    with pytest.raises(StoreError, match=f"schema {found}, and this release reads schema {CARD_SCHEMA}"):
+    with pytest.raises(
+        StoreError, match=f"schema {found}, and this release reads schema {CARD_SCHEMA}"
+    ):
         Card.from_json(json.dumps(card), "card.json")
-    with pytest.raises(ValueError, match=f"schema {found}, and this release reads schema {PRIORS_SCHEMA}"):
+    with pytest.raises(
+        ValueError, match=f"schema {found}, and this release reads schema {PRIORS_SCHEMA}"
+    ):
         StoredPriors.from_data(golden.example_priors().as_data() | {"redraft_priors": found})

@@ -33,12 +33,19 @@ def separate():
 GRADERS = {  # with the calls of one grade
     "one call": (lambda: redraft.Judge(CRITERIA), 1),
     "a call for each criterion": (separate, 3),
-    "a jury": (lambda: graders.Jury([redraft.Judge({name: "x"}, name=name) for name in CRITERIA]), 3),
+    "a jury": (
+        lambda: graders.Jury([redraft.Judge({name: "x"}, name=name) for name in CRITERIA]),
+        3,
+    ),
     "repeats": (lambda: graders.Jury([separate()], repeats=2), 6),
 }
 ENTRIES = {
-    "grade": lambda grader, model, budget: redraft.grade_sync(("q", "x"), grader, model, budget=budget),
-    "refine": lambda grader, model, budget: redraft.refine_sync(redraft.Task("q", "x"), model, grader, budget=budget),
+    "grade": lambda grader, model, budget: redraft.grade_sync(
+        ("q", "x"), grader, model, budget=budget
+    ),
+    "refine": lambda grader, model, budget: redraft.refine_sync(
+        redraft.Task("q", "x"), model, grader, budget=budget
+    ),
 }
 
 
@@ -72,6 +79,8 @@ def test_grades_at_the_same_time_share_a_budget(calls, graded):
     """As many texts are graded as the budget has whole grades for, and none in part."""
     model = CountingJudge()
     samples = [("q", text) for text in ("x", "y", "z")]
-    reports = asyncio.run(grade_many(samples, separate(), model, budget=redraft.Budget(calls=calls)))
+    reports = asyncio.run(
+        grade_many(samples, separate(), model, budget=redraft.Budget(calls=calls))
+    )
     assert sum(report.score is not None for report in reports) == graded
     assert model.calls == 3 * graded

@@ -19,7 +19,11 @@ from redraft.graders.template import Template
 from redraft.perform import ModelClient, StepClient
 from redraft.protocols import Reply
 
-GOOD = {"reason": "It is so.", "criteria": {"truth": {"evidence": "e", "change": "c", "score": 4}}, "done": False}
+GOOD = {
+    "reason": "It is so.",
+    "criteria": {"truth": {"evidence": "e", "change": "c", "score": 4}},
+    "done": False,
+}
 JUDGE = Judge({"truth": "It is true."})
 
 
@@ -37,10 +41,22 @@ async def grade_with(*answers, judge=JUDGE, task="q", text="a"):
 async def test_the_score_is_the_mean_over_five():
     """Each criterion has a whole number from 0 to 5 and the rubric's weight; evidence and change are kept."""
     rubric = Rubric.from_data(
-        {"criteria": [{"name": "a", "description": "x", "weight": 3}, {"name": "b", "description": "y"}]}, "r", "r"
+        {
+            "criteria": [
+                {"name": "a", "description": "x", "weight": 3},
+                {"name": "b", "description": "y"},
+            ]
+        },
+        "r",
+        "r",
     )
-    rows = {"a": {"evidence": "q", "change": "", "score": 5}, "b": {"evidence": "w", "change": "do b", "score": 1}}
-    result, _ = await grade_with(json.dumps({"reason": "It is so.", "criteria": rows, "done": False}), judge=Judge(rubric))
+    rows = {
+        "a": {"evidence": "q", "change": "", "score": 5},
+        "b": {"evidence": "w", "change": "do b", "score": 1},
+    }
+    result, _ = await grade_with(
+        json.dumps({"reason": "It is so.", "criteria": rows, "done": False}), judge=Judge(rubric)
+    )
     feedback = result.trace.feedback[0][0]
     assert result.judge_score == pytest.approx((5 * 3 + 1) / 4 / 5)
     assert feedback.actions == ("do b",)
@@ -107,7 +123,9 @@ async def test_an_answer_with_one_object_is_read(good):
 
 async def test_a_truncated_verdict_is_never_accepted():
     """However complete it looks, it is requested again with twice the tokens."""
-    result, model = await grade_with(Reply(verdict_json(score=5), finish_reason="length"), verdict_json())
+    result, model = await grade_with(
+        Reply(verdict_json(score=5), finish_reason="length"), verdict_json()
+    )
     assert result.judge_score == 0.8
 
 
@@ -134,7 +152,9 @@ def test_a_nonce_occurs_in_none_of_the_texts(texts):
 async def test_a_long_text_is_cut_in_the_middle_visibly():
     """Both ends stay, the gap is marked, and the feedback says so."""
     judge = Judge({"truth": "t"}, max_eval_chars=100)
-    result, model = await grade_with(verdict_json(), judge=judge, text="A" * 80 + "M" * 80 + "Z" * 80)
+    result, model = await grade_with(
+        verdict_json(), judge=judge, text="A" * 80 + "M" * 80 + "Z" * 80
+    )
     prompt = model.messages[0][-1]["content"]
     assert "[... 140 characters left out ...]" in prompt
     assert "A" * 50 in prompt
@@ -146,13 +166,19 @@ async def test_a_long_text_is_cut_in_the_middle_visibly():
 def test_cutting_keeps_the_ends(text, most):
     """A text that fits is unchanged."""
     shown, left_out = truncate_middle(text, most)
-    assert (shown == text) if len(text) <= most else (left_out == len(text) - most and shown.endswith(text[-(most // 2) :]))
+    assert (
+        (shown == text)
+        if len(text) <= most
+        else (left_out == len(text) - most and shown.endswith(text[-(most // 2) :]))
+    )
 
 
 async def test_the_judge_sees_the_task_and_never_the_refiners_chat():
     """Its messages have the request, the rubric and the reference, and nothing of earlier iterations."""
     model = ScriptedModel(["first", verdict_json(score=1), "second", verdict_json(score=5)])
-    await refine([{"role": "system", "content": "SYS"}, {"role": "user", "content": "ASKED"}], model, JUDGE)
+    await refine(
+        [{"role": "system", "content": "SYS"}, {"role": "user", "content": "ASKED"}], model, JUDGE
+    )
     prompt = model.messages[3][-1]["content"]
     assert "ASKED" in prompt
     assert "SYS" in prompt
@@ -181,7 +207,13 @@ async def test_only_the_fields_of_a_users_template_are_replaced():
     """Literal braces stay."""
     template = 'Query: {query}\nAnswer: {response}\nExample: {"score": 1, "x": {"y": {}}} {0} {} { context }'
     _, model = await grade_with(
-        json.dumps({"reason": "It is so.", "criteria": {"overall": {"evidence": "", "change": "", "score": 3}}, "done": False}),
+        json.dumps(
+            {
+                "reason": "It is so.",
+                "criteria": {"overall": {"evidence": "", "change": "", "score": 3}},
+                "done": False,
+            }
+        ),
         judge=Judge(template=template),
         task="WHAT",
         text="THIS",
@@ -193,7 +225,15 @@ async def test_only_the_fields_of_a_users_template_are_replaced():
 
 
 @pytest.mark.parametrize(
-    "template", ["{response} {answers}", "{response.__class__}", "{response!r}", "{response:>99999999}", "{query}", "x"]
+    "template",
+    [
+        "{response} {answers}",
+        "{response.__class__}",
+        "{response!r}",
+        "{response:>99999999}",
+        "{query}",
+        "x",
+    ],
 )
 def test_a_template_with_an_unknown_field_is_refused(template):
     """Attributes, conversions and widths are refused, too; the error names the known fields."""
@@ -218,7 +258,9 @@ def test_a_hostile_value_is_not_read_as_a_template():
 def test_a_rubric_may_be_a_file(tmp_path, name, text):
     """It may be TOML, JSON, YAML or lines of text."""
     (tmp_path / name).write_text(text)
-    assert [(c.name, c.description) for c in Judge(str(tmp_path / name)).criteria] == [("truth", "It is true.")]
+    assert [(c.name, c.description) for c in Judge(str(tmp_path / name)).criteria] == [
+        ("truth", "It is true.")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -249,7 +291,10 @@ def test_a_missing_rubric_is_refused():
 json_values = st.recursive(
     st.none() | st.booleans() | st.floats() | st.integers(-1, 6) | st.text(max_size=5),
     lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["criteria", "truth", "score", "done"]), inner, max_size=4)
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["criteria", "truth", "score", "done"]), inner, max_size=4
+        )
     ),
     max_leaves=12,
 )
@@ -280,7 +325,9 @@ def test_a_whole_number_is_not_coerced(value):
         bool_at({"score": value if value is not True else 1}, "score")
 
 
-@pytest.mark.parametrize("ranking", [[1], [1, 1], [1, 3], [0, 1], ["1", "second"], [2.5, 1], None, "2, 1"])
+@pytest.mark.parametrize(
+    "ranking", [[1], [1, 1], [1, 3], [0, 1], ["1", "second"], [2.5, 1], None, "2, 1"]
+)
 async def test_a_ranking_must_have_each_answer_once(ranking):
     """Any other ranking is requested again."""
     bad = json.dumps({"reason": "It is so.", "change": [], "ranking": ranking, "done": False})
@@ -296,7 +343,9 @@ async def test_a_ranking_must_have_each_answer_once(ranking):
 async def test_a_judge_with_its_own_model_calls_that():
     """It calls neither the writer nor the shared judge."""
     own = ScriptedModel([verdict_json()], name="own")
-    result = await refine(Task("q", "a"), ScriptedModel([]), Judge({"truth": "t"}, model=own), max_iterations=0)
+    result = await refine(
+        Task("q", "a"), ScriptedModel([]), Judge({"truth": "t"}, model=own), max_iterations=0
+    )
     assert (result.judge_score, own.calls) == (0.8, 1)
 
 
@@ -305,7 +354,9 @@ async def test_repeats_are_separate_calls():
     from redraft import with_weight
 
     model = ScriptedModel([verdict_json(score=1), verdict_json(score=2), verdict_json(score=3)])
-    result = await refine(Task("q", "a"), model, with_weight(JUDGE, 1, repeats=3), max_iterations=0, cache={})
+    result = await refine(
+        Task("q", "a"), model, with_weight(JUDGE, 1, repeats=3), max_iterations=0, cache={}
+    )
     assert result.judge_score == pytest.approx(0.4)
     assert model.calls == 3
 
@@ -314,7 +365,9 @@ async def test_a_repeated_judgement_is_cached():
     """The nonce of the envelope is no part of the key."""
     memory = {}
     for _ in range(2):
-        result = await refine(Task("q", "a"), ScriptedModel([verdict_json()]), JUDGE, max_iterations=0, cache=memory)
+        result = await refine(
+            Task("q", "a"), ScriptedModel([verdict_json()]), JUDGE, max_iterations=0, cache=memory
+        )
     assert result.usage.calls == 0
     assert result.usage.cached_calls == 1
     assert result.judge_score == 0.8
@@ -333,7 +386,10 @@ def with_a_note(text) -> Annotated[bool, ["a note"]]:
     [
         (Judge({"a": "It is short."}), 1 / 5),
         (Judge({"a": "It is short.", "b": "It is kind."}, scale=(1, 5)), 1 / 8),
-        (Judge(Rubric("two", (Criterion("a", "Short.", 3.0), Criterion("b", "Kind.")))), None),  # steps of 3/20 and 1/20
+        (
+            Judge(Rubric("two", (Criterion("a", "Short.", 3.0), Criterion("b", "Kind.")))),
+            None,
+        ),  # steps of 3/20 and 1/20
         (FunctionGrader(says_yes), 1.0),
         (FunctionGrader(with_a_note), None),
         (FunctionGrader(len), None),

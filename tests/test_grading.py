@@ -14,7 +14,18 @@ from hypothesis import strategies as st
 
 import redraft
 from each_row import each_row
-from redraft import Budget, CriterionScore, Feedback, Judge, ScriptedModel, Task, grade, grade_sync, must, with_weight
+from redraft import (
+    Budget,
+    CriterionScore,
+    Feedback,
+    Judge,
+    ScriptedModel,
+    Task,
+    grade,
+    grade_sync,
+    must,
+    with_weight,
+)
 from redraft.errors import BudgetExhaustedError, ConfigError, GradingError, ModelTimeoutError
 from redraft.graders import Minimum
 from redraft.grading import GradeReport, GradeSettings, grade_many
@@ -22,7 +33,11 @@ from redraft.settings import GRADE_SETTINGS, OptionFields
 
 NAMES = ("instructions", "correctness", "completeness", "clarity")
 VERDICT = json.dumps(
-    {"reason": "It is short.", "criteria": {n: {"evidence": "", "change": "Say more.", "score": 3} for n in NAMES}, "done": False}
+    {
+        "reason": "It is short.",
+        "criteria": {n: {"evidence": "", "change": "Say more.", "score": 3} for n in NAMES},
+        "done": False,
+    }
 )
 
 
@@ -46,14 +61,21 @@ SAMPLES = [
     {"query": "Name a river.", "answer": "The Rhine."},
     {"question": "Name a river.", "completion": "The Rhine."},
     {"input": "Name a river.", "output": "The Rhine."},
-    {"messages": [{"role": "user", "content": "Name a river."}, {"role": "assistant", "content": "The Rhine."}]},
+    {
+        "messages": [
+            {"role": "user", "content": "Name a river."},
+            {"role": "assistant", "content": "The Rhine."},
+        ]
+    },
 ]
 
 
 @pytest.mark.parametrize("sample", SAMPLES)
 async def test_every_form_of_a_sample_is_the_same_task(sample):
     """A grader sees the prompt and the response."""
-    report = await grade(sample, lambda text, task: (text, task.prompt) == ("The Rhine.", "Name a river."))
+    report = await grade(
+        sample, lambda text, task: (text, task.prompt) == ("The Rhine.", "Name a river.")
+    )
     assert report.score == 1
 
 
@@ -74,20 +96,41 @@ async def test_other_keys_of_a_mapping_are_fields_and_metadata_of_the_task():
         (("Name a river.", None), "sample must be a Task with a response"),
         (Task("Name a river."), "sample: there is no response to grade"),
         ({"prompt": "Name a river."}, "sample: there is no response to grade"),
-        (Task("Name a river.", responses=["The Rhine.", "The Po."]), "sample: there are 2 responses, and one is graded; give a"),
-        ({"prompt": "Name a river.", "responses": ["The Rhine.", "The Po."]}, "sample: there are 2 responses, and one is graded"),
-        ({"input": "Name a river.", "output": ["The Rhine.", "The Po."]}, "sample: there are 2 responses, and one is graded"),
+        (
+            Task("Name a river.", responses=["The Rhine.", "The Po."]),
+            "sample: there are 2 responses, and one is graded; give a",
+        ),
+        (
+            {"prompt": "Name a river.", "responses": ["The Rhine.", "The Po."]},
+            "sample: there are 2 responses, and one is graded",
+        ),
+        (
+            {"input": "Name a river.", "output": ["The Rhine.", "The Po."]},
+            "sample: there are 2 responses, and one is graded",
+        ),
         ({"prompt": "q", "response": {"n": 1}}, "to grade: 'response' must be text, got {'n': 1}"),
         ({"prompt": "q", "response": [1, 2]}, r"to grade: 'response' must be text, got \[1, 2\]"),
         ({"prompt": "q", "output": 7}, "to grade: 'output' must be text, got 7"),
-        ({"prompt": "q", "responses": [{"n": 1}, {"n": 2}]}, "to grade: 'responses' must be text, got"),
-        ({"prompt": 5, "response": "x"}, "sample: 'prompt' holds neither texts nor messages, but 5; a mapping has"),
-        ({"messages": [{"a": 1}], "response": "x"}, r"sample: 'messages' holds neither texts nor messages, but \[{'a': 1}\]"),
+        (
+            {"prompt": "q", "responses": [{"n": 1}, {"n": 2}]},
+            "to grade: 'responses' must be text, got",
+        ),
+        (
+            {"prompt": 5, "response": "x"},
+            "sample: 'prompt' holds neither texts nor messages, but 5; a mapping has",
+        ),
+        (
+            {"messages": [{"a": 1}], "response": "x"},
+            r"sample: 'messages' holds neither texts nor messages, but \[{'a': 1}\]",
+        ),
         (
             {"city": "Rome"},
             r"sample: no key is known to be the prompt; a mapping has one key for the prompt \(prompt, .* got 'city'",
         ),
-        ({"prompt": "a", "query": "b", "response": "c"}, "sample: several keys could be the prompt: 'prompt', 'query'; a mapping"),
+        (
+            {"prompt": "a", "query": "b", "response": "c"},
+            "sample: several keys could be the prompt: 'prompt', 'query'; a mapping",
+        ),
         ({}, "sample: .* a mapping has one key .* got no key"),
         ({"prompt": "q", "response": "a", "requirements": ["words:0-x"]}, "sample: 'requirements'"),
         (("  ", "The Rhine."), "the prompt is empty"),
@@ -108,7 +151,10 @@ async def test_a_sample_that_is_none_is_an_error_before_any_call(sample, words):
         ({"graders": "judge", "judge": False}, "no judge is wanted, and grader 'judge' asks one"),
         ({"judge": False}, "nothing grades this task"),
         ({"graders": "exact"}, "needs a task with reference"),
-        ({"graders": half, "patience": 1}, "unknown argument 'patience'; there are answer_context, budget"),
+        (
+            {"graders": half, "patience": 1},
+            "unknown argument 'patience'; there are answer_context, budget",
+        ),
         ({"graders": half, "retries": -1}, "retries"),
         ({"graders": []}, "nothing grades this task"),
     ],
@@ -122,12 +168,31 @@ async def test_a_wrong_argument_is_an_error_before_any_call(arguments, words):
 async def test_a_report_has_the_feedback_of_each_grader_in_order():
     """Names are unique, requirements of the task come first, and the score is the weighted mean without musts."""
     task = Task("Name a river.", "The Rhine.", requirements=["words:1-5"])
-    feedback = Feedback(0.5, "so so", ["Say more."], False, [CriterionScore("tone", 0.5)], metadata={"n": 1})
-    report = await grade(task, [half, half, with_weight(lambda _: feedback, 2), must("characters:-2")])
-    assert [f.grader for f in report.feedback] == ["words:1-5", "half", "half#2", "function", "characters:-2"]
+    feedback = Feedback(
+        0.5, "so so", ["Say more."], False, [CriterionScore("tone", 0.5)], metadata={"n": 1}
+    )
+    report = await grade(
+        task, [half, half, with_weight(lambda _: feedback, 2), must("characters:-2")]
+    )
+    assert [f.grader for f in report.feedback] == [
+        "words:1-5",
+        "half",
+        "half#2",
+        "function",
+        "characters:-2",
+    ]
     given = report["function"]
-    assert (given.score, given.reason, given.actions, given.done) == (0.5, "so so", ("Say more.",), False)
-    assert (given.criteria, given.metadata, given.weight) == ((CriterionScore("tone", 0.5),), {"n": 1}, 2)
+    assert (given.score, given.reason, given.actions, given.done) == (
+        0.5,
+        "so so",
+        ("Say more.",),
+        False,
+    )
+    assert (given.criteria, given.metadata, given.weight) == (
+        (CriterionScore("tone", 0.5),),
+        {"n": 1},
+        2,
+    )
     assert (report.score, report.broken_musts, report.failures) == (0.5, ["characters:-2"], {})
     with pytest.raises(KeyError, match="did you mean 'half"):
         report["halff"]
@@ -137,7 +202,9 @@ async def test_requirements_alone_need_no_model(monkeypatch):
     """No model is looked for, neither for them nor for functions."""
     monkeypatch.setattr("redraft.grading.resolve_model", no_search)
     assert (await grade(Task("Name a river.", "The Rhine.", requirements=["words:1-5"]))).score == 1
-    assert (await grade(SAMPLES[0], [half, "words:1-5", redraft.graders.Jury([half], name="own")])).score == 2 / 3
+    assert (
+        await grade(SAMPLES[0], [half, "words:1-5", redraft.graders.Jury([half], name="own")])
+    ).score == 2 / 3
 
 
 async def no_search(model):
@@ -149,7 +216,11 @@ async def test_a_judge_is_asked_once_and_its_calls_count():
     """Its reasons, actions and criteria are in the report, and so are its usage and its name."""
     judge = ScriptedModel([VERDICT], name="tiny")
     report = await grade(("Name a river.", "It"), judge=judge, prices={"tiny": (1, 1)})
-    assert report.score == 0.6 and report["judge"].by == "tiny" and report["judge"].actions == ("Say more.",)
+    assert (
+        report.score == 0.6
+        and report["judge"].by == "tiny"
+        and report["judge"].actions == ("Say more.",)
+    )
     assert len(report["judge"].criteria) == 4
     assert report.usage.calls == report["judge"].usage.calls == 1
 
@@ -157,9 +228,14 @@ async def test_a_judge_is_asked_once_and_its_calls_count():
 async def test_repeats_are_one_feedback_with_the_mean():
     """The repeats stay available."""
     scores = iter([0.2, 0.6])
-    report = await grade(SAMPLES[0], with_weight(lambda _: Feedback(s := next(scores), f"{s}"), 1, repeats=2))
+    report = await grade(
+        SAMPLES[0], with_weight(lambda _: Feedback(s := next(scores), f"{s}"), 1, repeats=2)
+    )
     assert report["function"].score == pytest.approx(0.4)
-    assert sorted(report["function"].reason.split("; ")) == ["0.2", "0.6"]  # two threads, either of which may begin
+    assert sorted(report["function"].reason.split("; ")) == [
+        "0.2",
+        "0.6",
+    ]  # two threads, either of which may begin
     assert len(report["function"].repeats) == 2
 
 
@@ -205,7 +281,11 @@ async def test_many_samples_keep_their_order_and_share_a_budget():
     reports = await grade_many([("q", text) for text in texts], by_length)
     assert [report.score for report in reports] == [*(n / 100 for n in range(1, 20)), None]
     assert isinstance(reports[-1].error, GradingError) and reports[0].error is None
-    reports = await grade_many([("q", "a"), ("q", "b"), ("q", "c")], judge=ScriptedModel([VERDICT] * 3), budget=Budget(calls=2))
+    reports = await grade_many(
+        [("q", "a"), ("q", "b"), ("q", "c")],
+        judge=ScriptedModel([VERDICT] * 3),
+        budget=Budget(calls=2),
+    )
     assert sorted(r.score is None for r in reports) == [False, False, True]
     assert await grade_many([], half) == []
 
@@ -224,7 +304,9 @@ FEEDBACK = st.builds(
     st.lists(st.text(max_size=9), max_size=2),
     st.none() | st.booleans(),
     st.lists(st.builds(CriterionScore, st.text(max_size=5), st.floats(0, 1)), max_size=2),
-    metadata=st.dictionaries(st.text(max_size=5), st.none() | st.integers(-9, 9) | st.text(max_size=5), max_size=2),
+    metadata=st.dictionaries(
+        st.text(max_size=5), st.none() | st.integers(-9, 9) | st.text(max_size=5), max_size=2
+    ),
 )
 
 
@@ -246,7 +328,11 @@ def test_a_report_is_plain_data_and_invents_no_score(feedback):
     data = json.loads(json.dumps(report.to_dict()))
     assert [f["score"] for f in data["feedback"]] == [each and each.score for each in feedback]
     assert [bool(f["failure"]) for f in data["feedback"]] == [each is None for each in feedback]
-    scored = [each.score for each in feedback if each is not None and not (each.is_critique or each.is_empty)]
+    scored = [
+        each.score
+        for each in feedback
+        if each is not None and not (each.is_critique or each.is_empty)
+    ]
     if None in feedback or None in scored or not scored:
         assert report.score is None
     else:
@@ -263,8 +349,15 @@ def test_a_report_prints_without_control_sequences():
 
 def test_the_settings_of_grade_are_those_that_grading_has():
     """Each is a setting of `refine`, and the typed dictionary lists them."""
-    assert set(GRADE_SETTINGS) == set(GradeSettings.__annotations__) <= {f.name for f in fields(OptionFields)}
-    assert isinstance(grade_sync(SAMPLES[0], half, on_record=lambda record: None, deadline=60, cache={}), GradeReport)
+    assert (
+        set(GRADE_SETTINGS)
+        == set(GradeSettings.__annotations__)
+        <= {f.name for f in fields(OptionFields)}
+    )
+    assert isinstance(
+        grade_sync(SAMPLES[0], half, on_record=lambda record: None, deadline=60, cache={}),
+        GradeReport,
+    )
 
 
 @dataclass
@@ -304,14 +397,22 @@ FORMS = [
 def test_a_form_of_the_answer_gives_functions_the_object(grader, form, text):
     """The form is a condition beside the graders; for an invalid answer, the function is not called."""
     report = redraft.grade_sync(("q", text), grader, answer=form)
-    assert (report.score, report.broken_musts, [f.score for f in report.feedback]) == (1.0, [], [1.0, 1.0])
+    assert (report.score, report.broken_musts, [f.score for f in report.feedback]) == (
+        1.0,
+        [],
+        [1.0, 1.0],
+    )
     report = redraft.grade_sync(("q", "nothing"), grader, answer=form)
     assert (report.score, report.broken_musts) == (0.0, ["answer"])
 
 
 @pytest.mark.parametrize(("grader", "form", "text"), FORMS)
-@pytest.mark.parametrize("wrap", [lambda grader: grader, must, lambda grader: Minimum(["words:1-", grader])])
-def test_a_function_of_objects_without_their_form_is_an_error_before_any_call(grader, form, text, wrap):
+@pytest.mark.parametrize(
+    "wrap", [lambda grader: grader, must, lambda grader: Minimum(["words:1-", grader])]
+)
+def test_a_function_of_objects_without_their_form_is_an_error_before_any_call(
+    grader, form, text, wrap
+):
     """It would receive a text that it cannot read."""
     writer = redraft.ScriptedModel([text])
     for other in (None, "code:python", int):
@@ -327,7 +428,8 @@ class Word(str):
 
 
 @pytest.mark.parametrize(
-    "annotation", [str, Any, object, str | None, Word, Sequence, Annotated[str, "text"], Literal["a"], "Unknown"]
+    "annotation",
+    [str, Any, object, str | None, Word, Sequence, Annotated[str, "text"], Literal["a"], "Unknown"],
 )
 def test_an_annotation_that_may_be_a_text_is_accepted(annotation):
     """Only a class that no text is an instance of says that a function takes objects."""

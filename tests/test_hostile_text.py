@@ -22,7 +22,9 @@ from redraft.graders.judging.ranking import Ranker
 
 sys.path.append(str(Path(__file__).parent.parent / "bench"))
 
-CHAIN = {f"a{i}": {"allOf": [{"$ref": f"#/$defs/a{i + 1}"}] * 2} for i in range(40)} | {"a40": {"type": "object"}}
+CHAIN = {f"a{i}": {"allOf": [{"$ref": f"#/$defs/a{i + 1}"}] * 2} for i in range(40)} | {
+    "a40": {"type": "object"}
+}
 TREE = {"properties": {"a": {"allOf": [{"$ref": "#"}, {"$ref": "#"}]}}}
 
 
@@ -44,23 +46,47 @@ def low_limit(monkeypatch):
 WORDS = "the quick brown fox jumps over the lazy dog "
 KNOWN = {
     "newlines": (["sentences:3"], "\n" * 200_000 + "x", None),
-    "carriage returns": (["no_duplicate_sentences", "sentences:3"], "a" + "\r" * 200_000 + "b", None),
+    "carriage returns": (
+        ["no_duplicate_sentences", "sentences:3"],
+        "a" + "\r" * 200_000 + "b",
+        None,
+    ),
     "boxed answers as JSON": (["json"], "x " + r"\boxed{1}" * 1100, None),
     "braces as JSON": (["json", "words:2-"], "{" * 90_000, None),
     "unique items": ([schema(uniqueItems=True)], trace_of_texts(6000), None),
-    "unique items under all of it": ([schema(allOf=[{"uniqueItems": True}] * 2)], trace_of_texts(6000), None),
+    "unique items under all of it": (
+        [schema(allOf=[{"uniqueItems": True}] * 2)],
+        trace_of_texts(6000),
+        None,
+    ),
     "a chain of references": ([schema(**{"$defs": CHAIN, "$ref": "#/$defs/a0"})], "{}", None),
     "a tree of references": ([schema(**TREE)], '{"a":' * 60 + "1" + "}" * 60, None),
-    "a slow pattern for every string": ([schema(items={"pattern": "(?:a+a+)+y"})], json.dumps(["a" * 4000 + "b"] * 40), None),
-    "many alternatives": ([schema(items={"anyOf": [{"const": i} for i in range(500)]})], json.dumps([-1] * 30_000), None),
+    "a slow pattern for every string": (
+        [schema(items={"pattern": "(?:a+a+)+y"})],
+        json.dumps(["a" * 4000 + "b"] * 40),
+        None,
+    ),
+    "many alternatives": (
+        [schema(items={"anyOf": [{"const": i} for i in range(500)]})],
+        json.dumps([-1] * 30_000),
+        None,
+    ),
     "combining marks": (["exact"], "a" + "\u0316\u0301" * 60_000, "a"),
-    "combining marks in both": (["exact"], "a" + "\u0316\u0301" * 60_000, "a" + "\u0301\u0316" * 60_000),
+    "combining marks in both": (
+        ["exact"],
+        "a" + "\u0316\u0301" * 60_000,
+        "a" + "\u0301\u0316" * 60_000,
+    ),
     "likeness of characters": (["fuzzy"], "ab" * 500_000, "ba" * 500_000),
     "subsequence of words": (["rouge"], "a b " * 250_000, "b a " * 250_000),
     "BLEU": (["bleu"], WORDS * 24_000, WORDS * 24_000),
     "chrF": (["chrf"], WORDS * 24_000, WORDS * 24_000),
     "numbers": (["numeric"], "1,1 " * 250_000, "42"),
-    "citations of many labels": (["citations"], " ".join(f"[{i}] w{i}" for i in range(60_000)), None),
+    "citations of many labels": (
+        ["citations"],
+        " ".join(f"[{i}] w{i}" for i in range(60_000)),
+        None,
+    ),
     "places to split": (["paragraphs:45"], "One two. Three four.\n\n" * 20_000, None),
     "changed lines": (["no_commas"], "a,\n" * 200_000, None),
 }
@@ -95,7 +121,8 @@ async def least_hold(start, bound, clock):
 
 
 VERDICT = {
-    name: {"evidence": "", "change": "more", "score": 3} for name in ("instructions", "correctness", "completeness", "clarity")
+    name: {"evidence": "", "change": "more", "score": 3}
+    for name in ("instructions", "correctness", "completeness", "clarity")
 }
 LINES = "\n" * 2**20
 MENTIONED = "It is a solution, or [1] it is not.\n" * 2**15
@@ -105,24 +132,39 @@ SHOWN = {
     "an opener, and a long task": (MENTIONED, "Solution:", None),
     "an opener, and a long reference": ("Say it.", "Solution:", MENTIONED),
     "a long answer": ("Say it.", MENTIONED, None),
-    "long turns": ([{"role": role, "content": MENTIONED} for role in ("user", "assistant") * 2 + ("user",)], MENTIONED, None),
+    "long turns": (
+        [{"role": role, "content": MENTIONED} for role in ("user", "assistant") * 2 + ("user",)],
+        MENTIONED,
+        None,
+    ),
 }
 
 
 @pytest.mark.parametrize(
-    "grader", [redraft.Judge(), Checklist(["Is it so?"]), Ranker(), "answered"], ids=["judge", "checklist", "ranker", "answered"]
+    "grader",
+    [redraft.Judge(), Checklist(["Is it so?"]), Ranker(), "answered"],
+    ids=["judge", "checklist", "ranker", "answered"],
 )
 @pytest.mark.parametrize(("prompt", "answer", "reference"), SHOWN.values(), ids=SHOWN)
 @pytest.mark.slow(but_each=2)
-async def test_preparing_a_judges_prompt_does_not_block_the_event_loop(grader, prompt, answer, reference):
+async def test_preparing_a_judges_prompt_does_not_block_the_event_loop(
+    grader, prompt, answer, reference
+):
     """A megabyte of a task or an answer is searched, cut and enclosed."""
-    task, shown = redraft.Task(prompt, reference=reference), [Candidate(0, answer), Candidate(1, answer)]
+    task, shown = (
+        redraft.Task(prompt, reference=reference),
+        [Candidate(0, answer), Candidate(1, answer)],
+    )
 
     class JudgeModel:
         repeat = 0
 
         async def complete(self, request):
-            return Reply(json.dumps({"reason": "It is so.", "criteria": VERDICT, "done": False, "answers": []}))
+            return Reply(
+                json.dumps(
+                    {"reason": "It is so.", "criteria": VERDICT, "done": False, "answers": []}
+                )
+            )
 
     async def grade_text(candidates):
         with contextlib.suppress(BadResponseError):
@@ -130,7 +172,9 @@ async def test_preparing_a_judges_prompt_does_not_block_the_event_loop(grader, p
                 return await grader.compare(task, candidates, JudgeModel())
             return await as_grader(grader).grade(task, candidates[0], JudgeModel())
 
-    await grade_text([Candidate(0, "Solution:"), Candidate(1, "It.")])  # imports what is imported lazily
+    await grade_text(
+        [Candidate(0, "Solution:"), Candidate(1, "It.")]
+    )  # imports what is imported lazily
     assert await least_hold(partial(grade_text, shown), 0.05, time.thread_time) < 0.05
 
 
@@ -140,7 +184,9 @@ async def test_reading_the_form_of_an_answer_does_not_block_the_event_loop(answe
     text = ("```python\nx = '''\n" + "a = 1\n" * 1000 + "```\n") * 50
     settings = dict(graders=["words:1-"], answer=answer, max_iterations=0)
     with contextlib.suppress(RedraftError):
-        await redraft.refine("Write it.", redraft.ScriptedModel(["x = 1"]), **settings)  # imports what is imported lazily
+        await redraft.refine(
+            "Write it.", redraft.ScriptedModel(["x = 1"]), **settings
+        )  # imports what is imported lazily
 
     async def write():
         with contextlib.suppress(RedraftError):
@@ -151,9 +197,13 @@ async def test_reading_the_form_of_an_answer_does_not_block_the_event_loop(answe
 
 @pytest.mark.parametrize(("graders", "text", "reference"), KNOWN.values(), ids=KNOWN)
 @pytest.mark.slow(but_each=4)
-async def test_a_hostile_text_has_a_grade_or_a_limit_error_without_blocking(graders, text, reference):
+async def test_a_hostile_text_has_a_grade_or_a_limit_error_without_blocking(
+    graders, text, reference
+):
     """The run ends with a grade or names the limit; slow computations are not in this process."""
-    task = redraft.Task("Say it.", text, reference=reference, context=text if graders == ["citations"] else None)
+    task = redraft.Task(
+        "Say it.", text, reference=reference, context=text if graders == ["citations"] else None
+    )
     await redraft.refine(
         redraft.Task("Say it.", "It.", reference="It."), model=False, graders=["words:1-"]
     )  # imports what is imported lazily
@@ -163,7 +213,10 @@ async def test_a_hostile_text_has_a_grade_or_a_limit_error_without_blocking(grad
         if result.score is None:
             note = result.metadata["note"]
             assert "could not be" in note
-            assert f"({len(text) + len(task.reference or '') + len(task.context or ''):,} characters)" in note
+            assert (
+                f"({len(text) + len(task.reference or '') + len(task.context or ''):,} characters)"
+                in note
+            )
 
     begun = time.process_time()
     assert await longest_hold(grade_text(), time.process_time) < 1  # the bench measures it
@@ -172,9 +225,17 @@ async def test_a_hostile_text_has_a_grade_or_a_limit_error_without_blocking(grad
 
 async def test_the_row_of_a_hostile_text_fails_alone(tmp_path):
     """The row has the reason, and the other rows are graded."""
-    rows = [{"prompt": "Say it.", "response": text} for text in ('{"b": 1}', '{"a":' * 60 + "1" + "}" * 60, '{"b": 2}')]
+    rows = [
+        {"prompt": "Say it.", "response": text}
+        for text in ('{"b": 1}', '{"a":' * 60 + "1" + "}" * 60, '{"b": 2}')
+    ]
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    report = await redraft.batch(tmp_path / "rows.jsonl", output=tmp_path / "out.jsonl", model=False, graders=[schema(**TREE)])
+    report = await redraft.batch(
+        tmp_path / "rows.jsonl",
+        output=tmp_path / "out.jsonl",
+        model=False,
+        graders=[schema(**TREE)],
+    )
     assert (report.done, report.failed, report.errors) == (2, 1, {"ComputeLimitError": 1})
     failed = json.loads((tmp_path / "out.jsonl").read_text().splitlines()[1])
     assert failed["best_score"] is None
@@ -204,10 +265,14 @@ async def test_a_users_requirements_run_in_this_process():
             return ()
 
     text = "It is so, and so. " * 3000 + "the end"
-    result = await redraft.refine(redraft.Task("Say it.", text), model=False, graders=["no_commas", UserRequirement()])
+    result = await redraft.refine(
+        redraft.Task("Say it.", text), model=False, graders=["no_commas", UserRequirement()]
+    )
     assert result.value == text.replace(",", "")
     text = "the end. " * 3000 + "the end"
-    result = await redraft.refine(redraft.Task("Say it.", text), model=False, graders=["ends_with:Bye", UserRequirement()])
+    result = await redraft.refine(
+        redraft.Task("Say it.", text), model=False, graders=["ends_with:Bye", UserRequirement()]
+    )
     assert result.value == text
 
 
@@ -228,7 +293,15 @@ def test_cpu_time_is_linear_in_the_text_or_limited(texts_drawn):
 
     def seconds(operation, text, size):
         try:
-            return run_sync(cpu_seconds, operation.kind, operation.spec, *text, size, failure_text="it", text_length=size)
+            return run_sync(
+                cpu_seconds,
+                operation.kind,
+                operation.spec,
+                *text,
+                size,
+                failure_text="it",
+                text_length=size,
+            )
         except RedraftError:
             return math.inf
 

@@ -20,9 +20,19 @@ HERE = Path(__file__).parent
 
 def run_script(folder, script, *arguments, check=True):
     """Run a Python script in a process of its own; return what it printed: a line of JSON at the end."""
-    command = [sys.executable, "-W", "error:coroutine:RuntimeWarning", "-c", dedent(script), str(folder), *arguments]
+    command = [
+        sys.executable,
+        "-W",
+        "error:coroutine:RuntimeWarning",
+        "-c",
+        dedent(script),
+        str(folder),
+        *arguments,
+    ]
     environment = {**os.environ, "PYTHONPATH": str(HERE), "REDRAFT_HOME": str(folder / "home")}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=240, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=environment, timeout=240, check=False
+    )
     assert (done.returncode, done.stderr) == (0, "") or not check, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -33,7 +43,9 @@ PATCHES = {
     "gevent": "from gevent import monkey; monkey.patch_all(); from gevent import spawn, sleep; wait = lambda g: g.get()",
     "eventlet": "import eventlet; eventlet.monkey_patch(); from eventlet import spawn, sleep; wait = lambda g: g.wait()",
 }
-LIBRARIES = [pytest.param(name, marks=() if name == "gevent" else pytest.mark.slow) for name in PATCHES]
+LIBRARIES = [
+    pytest.param(name, marks=() if name == "gevent" else pytest.mark.slow) for name in PATCHES
+]
 
 
 def patched(library):
@@ -130,10 +142,14 @@ def test_what_greenlets_do_works_or_is_refused_in_words(tmp_path, library):
     seen = run_script(tmp_path, patched(library) + CASES_OF_GREENLETS)
     assert seen["five"] == ["one two"] * 5
     assert (seen["again"], seen["killed"]) == (1.0, [True])
-    assert seen["model fails"].startswith("ModelError: ") and "division by zero" in seen["model fails"]
+    assert (
+        seen["model fails"].startswith("ModelError: ") and "division by zero" in seen["model fails"]
+    )
     assert seen["wrong argument"].startswith("ConfigError: ") and "words" in seen["wrong argument"]
     assert "use `await redraft.refine(...)`" in seen["nested"]
-    assert seen["code"].startswith("SandboxUnavailableError: code cannot be run where gevent or eventlet has replaced threads")
+    assert seen["code"].startswith(
+        "SandboxUnavailableError: code cannot be run where gevent or eventlet has replaced threads"
+    )
     assert seen["beside a loop"] == ["one two", "one two", True]
     assert seen["no loop is seen"]
 
@@ -159,9 +175,14 @@ def test_threads_that_are_replaced_too_late_are_refused(tmp_path, library, order
     without = "patch_all(select=False)" if library == "gevent" else "monkey_patch(select=False)"
     script = LATE.format(patch=patch)
     if order == "without select":
-        script = patch.replace("patch_all()", without).replace("monkey_patch()", without) + LATE.format(patch="")
+        script = patch.replace("patch_all()", without).replace(
+            "monkey_patch()", without
+        ) + LATE.format(patch="")
     errors = run_script(tmp_path, script)
-    assert all(error.startswith("RedraftError: gevent or eventlet has replaced threads") for error in errors), errors
+    assert all(
+        error.startswith("RedraftError: gevent or eventlet has replaced threads")
+        for error in errors
+    ), errors
 
 
 # ---- the end of Python
@@ -222,12 +243,18 @@ else:
 """
 
 
-@pytest.mark.parametrize("when", ["atexit", "del", *(pytest.param(when, marks=pytest.mark.slow) for when in ("daemon", "now"))])
+@pytest.mark.parametrize(
+    "when",
+    ["atexit", "del", *(pytest.param(when, marks=pytest.mark.slow) for when in ("daemon", "now"))],
+)
 def test_a_call_while_python_shuts_down_is_refused_at_once(tmp_path, when):
     """At `atexit`, in `__del__`, and in daemon threads. No thread can be started then, and a call of a model would fail after its
     retries. Nothing is left to be awaited."""
     found = run_script(tmp_path, END, when)
-    refused = {name: text.startswith("RedraftError: Python is shutting down") for name, text in found.items()}
+    refused = {
+        name: text.startswith("RedraftError: Python is shutting down")
+        for name, text in found.items()
+    }
     assert found and refused == dict.fromkeys(found, when != "now"), found
     assert not (tmp_path / "out.jsonl").exists() or when == "now"
 
@@ -335,9 +362,13 @@ def asynchronous_calls(folder):
         "grade_many": lambda: grading.grade_many([("q", "a")], graders),
         "batch": lambda: redraft.batch(rows, folder / "out.jsonl", model, graders),
         "calibrate": lambda: redraft.calibrate(["q"], model, redraft.Judge(), model, calls=8),
-        "compare": lambda: comparison.compare({"drafts": 2}, {"drafts": 1}, ["q", "r"], model=model, graders=graders),
+        "compare": lambda: comparison.compare(
+            {"drafts": 2}, {"drafts": 1}, ["q", "r"], model=model, graders=graders
+        ),
         "validate": lambda: validation.validate(rows, lambda text: 1.0),
-        "compare_graders": lambda: validation.compare_graders(rows, lambda text: 1.0, lambda text: 0.5),
+        "compare_graders": lambda: validation.compare_graders(
+            rows, lambda text: 1.0, lambda text: 0.5
+        ),
         "propose_rubric": lambda: validation.propose_rubric("answers", model),
     }
 
@@ -372,22 +403,36 @@ def test_what_asyncio_does_not_run_is_refused_at_once(tmp_path, name, runner):
     async def call():
         return await asynchronous_calls(tmp_path)[name]()
 
-    with pytest.raises(RedraftError, match=r"runs on asyncio, .* under trio .*trio\.to_thread\.run_sync"):
+    with pytest.raises(
+        RedraftError, match=r"runs on asyncio, .* under trio .*trio\.to_thread\.run_sync"
+    ):
         RUNNERS[runner](call)
     assert not list(tmp_path.iterdir())
 
 
 def test_every_public_coroutine_function_is_in_the_table():
     """A new one gets its row."""
-    modules = {redraft: redraft.__all__, grading: ["grade_many"], comparison: comparison.__all__, validation: validation.__all__}
-    found = {name for module, names in modules.items() for name in names if inspect.iscoroutinefunction(getattr(module, name))}
+    modules = {
+        redraft: redraft.__all__,
+        grading: ["grade_many"],
+        comparison: comparison.__all__,
+        validation: validation.__all__,
+    }
+    found = {
+        name
+        for module, names in modules.items()
+        for name in names
+        if inspect.iscoroutinefunction(getattr(module, name))
+    }
     assert found | {"stream"} == set(CALLS)
 
 
 async def _refine_in_a_thread():
     import trio
 
-    return await trio.to_thread.run_sync(redraft.refine_sync, "q", redraft.ScriptedModel(["a b"]), ["words:1-5"])
+    return await trio.to_thread.run_sync(
+        redraft.refine_sync, "q", redraft.ScriptedModel(["a b"]), ["words:1-5"]
+    )
 
 
 async def _refine_here():
@@ -404,4 +449,7 @@ def test_an_event_loop_of_another_kind_works():
     """Such as uvloop."""
     uvloop = pytest.importorskip("uvloop", reason="no uvloop")
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        assert runner.run(redraft.refine("q", redraft.ScriptedModel(["a b"]), ["words:1-5"])).value == "a b"
+        assert (
+            runner.run(redraft.refine("q", redraft.ScriptedModel(["a b"]), ["words:1-5"])).value
+            == "a b"
+        )

@@ -34,7 +34,9 @@ def statements_at_import(body):
 def source_of(name, statement):
     """Return the module after the `from` of an import; `name` is the module that has it."""
     parts = name.split(".") + ["__init__"] * (MODULES[name].name == "__init__.py")
-    return ".".join([*(parts[: -statement.level] if statement.level else []), *filter(None, [statement.module])])
+    return ".".join(
+        [*(parts[: -statement.level] if statement.level else []), *filter(None, [statement.module])]
+    )
 
 
 @cache
@@ -43,7 +45,10 @@ def defined_names(package):
     names = set()
     for statement in statements_at_import(ast.parse(MODULES[package].read_text()).body):
         targets = getattr(statement, "targets", [getattr(statement, "target", None)])
-        names |= {getattr(statement, "name", None), *(getattr(target, "id", None) for target in targets)}
+        names |= {
+            getattr(statement, "name", None),
+            *(getattr(target, "id", None) for target in targets),
+        }
     return names
 
 
@@ -54,7 +59,10 @@ def imported_modules(name, statement):
     if not isinstance(statement, ast.ImportFrom):
         return []
     source = source_of(name, statement)
-    return [f"{source}.{alias.name}" if f"{source}.{alias.name}" in MODULES else source for alias in statement.names]
+    return [
+        f"{source}.{alias.name}" if f"{source}.{alias.name}" in MODULES else source
+        for alias in statement.names
+    ]
 
 
 @each_row("name", PACKAGES)
@@ -82,15 +90,25 @@ def test_modules_take_from_the_packages_around_them_what_these_define():
     found = []
     for name, path in MODULES.items():
         for statement in ast.walk(ast.parse(path.read_text())):
-            if isinstance(statement, ast.ImportFrom) and name.startswith(f"{(around := source_of(name, statement))}."):
+            if isinstance(statement, ast.ImportFrom) and name.startswith(
+                f"{(around := source_of(name, statement))}."
+            ):
                 loaded = {alias.name for alias in statement.names} - defined_names(around)
-                found += [f"{name}: {around}.{each}" for each in sorted(loaded) if f"{around}.{each}" not in MODULES]
+                found += [
+                    f"{name}: {around}.{each}"
+                    for each in sorted(loaded)
+                    if f"{around}.{each}" not in MODULES
+                ]
     assert found == []
 
 
 def test_modules_of_a_library_are_taken_from_its_package():
     """`rapidfuzz` imports its modules: threads that import one of them, and others the package, would wait for each other."""
-    taken = [name for name, path in MODULES.items() if re.search(r"(from|import) rapidfuzz\.", path.read_text())]
+    taken = [
+        name
+        for name, path in MODULES.items()
+        if re.search(r"(from|import) rapidfuzz\.", path.read_text())
+    ]
     assert taken == []
 
 
@@ -98,5 +116,7 @@ def test_modules_of_a_library_are_taken_from_its_package():
 def test_packages_are_imported_by_many_threads_at_the_worst_moment():
     """Python raises nothing where one thread imports a package and others, meanwhile, each of its modules."""
     script = Path(__file__).with_name("imported_at_once.py")
-    done = subprocess.run([sys.executable, str(script), *PACKAGES], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, str(script), *PACKAGES], capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stdout) == (0, "nothing was raised\n"), done.stdout + done.stderr

@@ -37,7 +37,9 @@ SAID = {  # values of "License" and of classifiers, from before licence expressi
     "The Unlicense (Unlicense)": "Unlicense",
     "new BSD": "BSD-3-Clause",
 }
-BY_HAND: dict[str, str] = {}  # the licence of a package whose metadata say nothing, and where it is stated
+BY_HAND: dict[
+    str, str
+] = {}  # the licence of a package whose metadata say nothing, and where it is stated
 NOT_INSTALLED = {  # packages that no test uses, but for one that runs where they are: with their published licences
     # of the extra `docs`, and of a guide
     "fastapi": "MIT",
@@ -67,21 +69,30 @@ def canonical_name(name):
 def requirements_for(lines, extras):
     """The requirements among the lines that apply on this machine, with these extras of the package."""
     for requirement in map(Requirement, lines):
-        if requirement.marker is None or any(requirement.marker.evaluate({"extra": extra}) for extra in ("", *extras)):
+        if requirement.marker is None or any(
+            requirement.marker.evaluate({"extra": extra}) for extra in ("", *extras)
+        ):
             yield requirement
 
 
 def dependencies():
     """The names of all direct and indirect dependencies of Redraft, with all extras, and what requires them."""
     extras = PYPROJECT["optional-dependencies"]
-    waiting = [(r, "redraft") for lines in (PYPROJECT["dependencies"], *extras.values()) for r in requirements_for(lines, ())]
+    waiting = [
+        (r, "redraft")
+        for lines in (PYPROJECT["dependencies"], *extras.values())
+        for r in requirements_for(lines, ())
+    ]
     known = {}
     while waiting:
         requirement, asked_by = waiting.pop()
         name = canonical_name(requirement.name)
         if name == "redraft" or (name in known and requirement.extras <= known[name][1]):
             continue
-        known[name] = (known.get(name, (asked_by,))[0], requirement.extras | known.get(name, (0, set()))[1])
+        known[name] = (
+            known.get(name, (asked_by,))[0],
+            requirement.extras | known.get(name, (0, set()))[1],
+        )
         try:
             needed = distribution(name).requires or []
         except PackageNotFoundError:
@@ -96,17 +107,29 @@ def licences(name, metadata):
         return [BY_HAND[name]]
     if expression := metadata.get("License-Expression"):
         return [expression]
-    classified = [line.rpartition(" :: ")[2] for line in metadata.get_all("Classifier", []) if line.startswith("License")]
+    classified = [
+        line.rpartition(" :: ")[2]
+        for line in metadata.get_all("Classifier", [])
+        if line.startswith("License")
+    ]
     title = metadata.get("License", "").strip().partition("\n")[0]
     if 0 < len(title) <= 40:  # otherwise it is a text without a title
         classified.append(title)
-    return [SAID.get(licence, licence) for licence in classified if licence not in {"OSI Approved", "DFSG approved"}]
+    return [
+        SAID.get(licence, licence)
+        for licence in classified
+        if licence not in {"OSI Approved", "DFSG approved"}
+    ]
 
 
 def is_permissive(expression):
     """Whether allowed licences alone can satisfy an SPDX expression."""
     words = re.sub(r"\bWITH\s+\S+", "", expression, flags=re.IGNORECASE)
-    words = re.sub(r"[^()\s]+", lambda m: m[0].lower() if m[0].upper() in {"AND", "OR"} else str(m[0] in ALLOWED), words)
+    words = re.sub(
+        r"[^()\s]+",
+        lambda m: m[0].lower() if m[0].upper() in {"AND", "OR"} else str(m[0] in ALLOWED),
+        words,
+    )
     try:
         return bool(eval(words, {"__builtins__": {}}))
     except SyntaxError:
@@ -144,9 +167,15 @@ def test_every_dependency_is_under_a_permissive_licence():
         ("License: LGPL-2.1-or-later", False),
         ("License: GNU General Public License\n        any version", False),
         ("License: BSD\nClassifier: License :: OSI Approved :: BSD License", True),
-        ("License: MIT\nClassifier: License :: OSI Approved :: GNU General Public License v3 (GPLv3)", False),
+        (
+            "License: MIT\nClassifier: License :: OSI Approved :: GNU General Public License v3 (GPLv3)",
+            False,
+        ),
         ("Classifier: License :: Other/Proprietary License", False),
-        ("Classifier: License :: OSI Approved :: GNU Lesser General Public License v2 or later (LGPLv2+)", False),
+        (
+            "Classifier: License :: OSI Approved :: GNU Lesser General Public License v2 or later (LGPLv2+)",
+            False,
+        ),
         ("Summary: a package that says nothing", False),
     ],
 )

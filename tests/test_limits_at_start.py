@@ -87,9 +87,13 @@ def send(monkeypatch):
 
     async def main(calls, slots, manner, seconds=1.0, timeout=600.0):
         clock = asyncio.get_running_loop().time
-        monkeypatch.setattr("redraft.runs.endpoints.EndpointLimiter", partial(EndpointLimiter, clock=clock))
+        monkeypatch.setattr(
+            "redraft.runs.endpoints.EndpointLimiter", partial(EndpointLimiter, clock=clock)
+        )
         server = Server(slots, manner, seconds, timeout)
-        endpoints = LimitedEndpoints(EndpointLimits(), 512, lambda *_: None, lambda _: None, timeout)
+        endpoints = LimitedEndpoints(
+            EndpointLimits(), 512, lambda *_: None, lambda _: None, timeout
+        )
         call = retry(endpoints.hold(server.complete, server), attempts=ATTEMPTS)
         async with asyncio.TaskGroup() as group:
             for _ in range(calls):
@@ -132,9 +136,19 @@ def test_an_endpoint_that_refuses_late_refuses_one_round_of_calls(send, slots, r
 
 @pytest.mark.parametrize(
     ("slots", "seconds", "timeout", "most"),
-    [(1, 1, 600, 65), (4, 1, 600, 250), (4, 1, 100, 45), (1, 10, 600, 32), (4, 10, 600, 32), (16, 10, 600, 100), (4, 10, 100, 32)],
+    [
+        (1, 1, 600, 65),
+        (4, 1, 600, 250),
+        (4, 1, 100, 45),
+        (1, 10, 600, 32),
+        (4, 10, 600, 32),
+        (16, 10, 600, 100),
+        (4, 10, 100, 32),
+    ],
 )
-def test_calls_do_not_queue_for_long_at_an_endpoint_that_takes_few(send, slots, seconds, timeout, most):
+def test_calls_do_not_queue_for_long_at_an_endpoint_that_takes_few(
+    send, slots, seconds, timeout, most
+):
     """No more wait than it answers in a tenth of the timeout, or twice the first sixteen; so none times out."""
     server, took = send(400, slots, "queue", seconds, timeout)
     assert server.most_here <= most

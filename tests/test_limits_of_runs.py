@@ -6,7 +6,18 @@ import json
 
 import pytest
 
-from redraft import Budget, Judge, ScriptedModel, Trace, Usage, batch, must, refine, refine_many, refine_sync
+from redraft import (
+    Budget,
+    Judge,
+    ScriptedModel,
+    Trace,
+    Usage,
+    batch,
+    must,
+    refine,
+    refine_many,
+    refine_sync,
+)
 from redraft.errors import BudgetExhaustedError, ConfigError, RedraftError
 from redraft.protocols import Reply
 from redraft.quality.priors import Priors
@@ -29,7 +40,11 @@ class JudgeModel:
         await asyncio.sleep(self.seconds)
         self.now -= 1
         return json.dumps(
-            {"reason": "It is so.", "criteria": {"truth": {"evidence": "e", "change": "c", "score": 3}}, "done": False}
+            {
+                "reason": "It is so.",
+                "criteria": {"truth": {"evidence": "e", "change": "c", "score": 3}},
+                "done": False,
+            }
         )
 
 
@@ -59,7 +74,13 @@ async def test_nothing_paid_for_stays_ungraded(calls, unseen):
     """Within any budget every text is graded; with `unseen_last` the last one need not be, and has a forecast instead."""
     writer, judge = Writer(), JudgeModel()
     budget = Budget(calls=calls)
-    more = {"priors": LEARNED, "unseen_last": unseen, "min_expected_gain": 0.0, "budget": budget, "patience": 9}
+    more = {
+        "priors": LEARNED,
+        "unseen_last": unseen,
+        "min_expected_gain": 0.0,
+        "budget": budget,
+        "patience": 9,
+    }
     result = await refine("q", writer, JUDGE, judge=judge, max_iterations=9, **more)
     assert result.usage.calls == writer.texts + judge.calls <= calls
     assert len(ungraded(result.trace)) == (unseen and calls % 2)
@@ -70,11 +91,16 @@ async def test_nothing_paid_for_stays_ungraded(calls, unseen):
 async def test_a_forecast_is_shown_stored_and_resumed_without_calls(tmp_path):
     """It is in the summary, in plain data and in the trace; a new run of the trace with more calls grades the text."""
     settings = {"priors": LEARNED, "unseen_last": True, "min_expected_gain": 0.0}
-    result = await refine("q", Writer(), JUDGE, judge=JudgeModel(), budget=Budget(calls=3), **settings)
+    result = await refine(
+        "q", Writer(), JUDGE, judge=JudgeModel(), budget=Budget(calls=3), **settings
+    )
     assert result.value == "text 2" and result.score is None and result.score_interval is None
     low, high = result.forecast.interval
     assert low < result.forecast.mean < high
-    assert f"unknown (expected {result.forecast.mean:.2f}; 95 % between {low:.2f} and {high:.2f})" in result.summary()
+    assert (
+        f"unknown (expected {result.forecast.mean:.2f}; 95 % between {low:.2f} and {high:.2f})"
+        in result.summary()
+    )
     assert result.to_dict()["forecast"] == {"mean": result.forecast.mean, "interval": (low, high)}
     again = Trace.from_json(result.trace.to_json())
     assert again.outcome == result.trace.outcome
@@ -85,7 +111,12 @@ async def test_a_forecast_is_shown_stored_and_resumed_without_calls(tmp_path):
 
 async def test_the_error_of_a_strict_budget_carries_the_forecast():
     """`strict_budget` raises as ever; the result is in the error."""
-    settings = {"priors": LEARNED, "unseen_last": True, "min_expected_gain": 0.0, "strict_budget": True}
+    settings = {
+        "priors": LEARNED,
+        "unseen_last": True,
+        "min_expected_gain": 0.0,
+        "strict_budget": True,
+    }
     with pytest.raises(BudgetExhaustedError) as caught:
         await refine("q", Writer(), JUDGE, judge=JudgeModel(), budget=Budget(calls=3), **settings)
     assert caught.value.result.forecast is not None
@@ -94,8 +125,15 @@ async def test_the_error_of_a_strict_budget_carries_the_forecast():
 async def test_graders_that_compute_see_the_unseen_text():
     """A must that computes is checked; if the text breaks it, the graded one is returned."""
     for word, best in (("text", "text 2"), ("1", "text 1")):
-        settings = {"priors": LEARNED, "unseen_last": True, "min_expected_gain": 0.0, "budget": Budget(calls=3)}
-        result = await refine("q", Writer(), [JUDGE, must(f"contains:{word}")], judge=JudgeModel(), **settings)
+        settings = {
+            "priors": LEARNED,
+            "unseen_last": True,
+            "min_expected_gain": 0.0,
+            "budget": Budget(calls=3),
+        }
+        result = await refine(
+            "q", Writer(), [JUDGE, must(f"contains:{word}")], judge=JudgeModel(), **settings
+        )
         assert result.value == best and (result.forecast is None) == (best == "text 1")
 
 
@@ -104,7 +142,10 @@ async def test_graders_that_compute_see_the_unseen_text():
     [
         ({"unseen_last": True, "noise_aware": False}, "unseen_last needs the noise-aware plan"),
         ({"width": 2, "noise_aware": False}, "width needs the noise-aware plan"),
-        ({"width": 2, "graders": ["contains:a"]}, "the graders ask no model for a score: set noise_aware=True"),
+        (
+            {"width": 2, "graders": ["contains:a"]},
+            "the graders ask no model for a score: set noise_aware=True",
+        ),
         ({"unseen_last": True, "graders": ["contains:a"]}, "so every text is graded: leave it out"),
         ({"width": 0}, "width must be"),
         ({"width": 65}, "width must be"),
@@ -119,21 +160,46 @@ def test_errors(more, message):
     """They name the setting and what it needs."""
     with pytest.raises(ConfigError, match=message):
         graders = more.pop("graders", JUDGE)
-        refine_sync("q", Writer(), graders, judge=None if graders == ["contains:a"] else JudgeModel(), **more)
+        refine_sync(
+            "q",
+            Writer(),
+            graders,
+            judge=None if graders == ["contains:a"] else JudgeModel(),
+            **more,
+        )
 
 
 async def test_width_takes_few_rounds():
     """Three drafts at once, then three refinements at once, and three grades after each: four rounds for twelve calls."""
     writer, judge = Writer(0.05), JudgeModel(0.05)
-    result = await refine("q", writer, JUDGE, judge=judge, width=3, max_iterations=1, min_expected_gain=0.0, priors=LEARNED)
-    assert (writer.texts, writer.most, judge.calls, judge.most, result.stop) == (6, 3, 6, 3, "max_iterations")
-    assert [c.id for c in result.trace.candidates] == list(range(6)) and ungraded(result.trace) == []
+    result = await refine(
+        "q",
+        writer,
+        JUDGE,
+        judge=judge,
+        width=3,
+        max_iterations=1,
+        min_expected_gain=0.0,
+        priors=LEARNED,
+    )
+    assert (writer.texts, writer.most, judge.calls, judge.most, result.stop) == (
+        6,
+        3,
+        6,
+        3,
+        "max_iterations",
+    )
+    assert [c.id for c in result.trace.candidates] == list(range(6)) and ungraded(
+        result.trace
+    ) == []
 
 
 async def test_width_with_graders_that_compute():
     """With `noise_aware=True` computed scores lead to rounds, too."""
     writer = Writer(0.02)
-    result = await refine("q", writer, "contains:other", width=3, max_iterations=1, noise_aware=True)
+    result = await refine(
+        "q", writer, "contains:other", width=3, max_iterations=1, noise_aware=True
+    )
     assert (writer.texts, writer.most, ungraded(result.trace)) == (6, 3, [])
 
 
@@ -144,8 +210,15 @@ async def test_the_last_call_of_a_token_budget_buys_another_look():
     grade = json.dumps({"reason": "r", "criteria": {"truth": line}, "done": False})
     writer = ScriptedModel([Reply(f"text {n}", usage) for n in range(9)], "writer")
     judge = ScriptedModel([Reply(grade, usage)] * 9, "judge")
-    more = {"budget": Budget(output_tokens=500), "min_expected_gain": 0.0, "patience": 9, "max_tokens": 100}
-    result = await refine("q", writer, Judge({"truth": "It is true."}, max_tokens=100), judge=judge, drafts=2, **more)
+    more = {
+        "budget": Budget(output_tokens=500),
+        "min_expected_gain": 0.0,
+        "patience": 9,
+        "max_tokens": 100,
+    }
+    result = await refine(
+        "q", writer, Judge({"truth": "It is true."}, max_tokens=100), judge=judge, drafts=2, **more
+    )
     assert (writer.calls, judge.calls, result.stop, ungraded(result.trace)) == (2, 3, "budget", [])
     assert "a text with its grades takes about 200 output tokens" in result.trace.outcome.note
 
@@ -153,7 +226,13 @@ async def test_the_last_call_of_a_token_budget_buys_another_look():
 async def test_many_tasks_are_written_in_rounds():
     """`refine_many` writes the texts of each task at once, too; a round waits for its last text."""
     writer = Writer(0.02)
-    settings = {"judge": JudgeModel(), "width": 2, "max_iterations": 2, "priors": LEARNED, "min_expected_gain": 0.0}
+    settings = {
+        "judge": JudgeModel(),
+        "width": 2,
+        "max_iterations": 2,
+        "priors": LEARNED,
+        "min_expected_gain": 0.0,
+    }
     results = await refine_many(["one", "two"], writer, JUDGE, **settings, patience=9)
     assert [len(result.trace.candidates) for result in results] == [6, 6] and writer.most == 4
 
@@ -161,13 +240,28 @@ async def test_many_tasks_are_written_in_rounds():
 async def test_a_deadline_widens_the_rounds():
     """If there is no time for one refinement after the other, they are made at once."""
     writer, judge = Writer(0.3), JudgeModel(0.05)
-    result = await refine("q", writer, JUDGE, judge=judge, deadline=1.0, min_expected_gain=0.0, priors=LEARNED, max_iterations=3)
+    result = await refine(
+        "q",
+        writer,
+        JUDGE,
+        judge=judge,
+        deadline=1.0,
+        min_expected_gain=0.0,
+        priors=LEARNED,
+        max_iterations=3,
+    )
     assert writer.most == 3 and ungraded(result.trace) == []
 
 
 async def test_a_batch_writes_the_forecast(tmp_path):
     """With `unseen_last` the output has a column for it."""
-    settings = {"priors": LEARNED, "unseen_last": True, "min_expected_gain": 0.12, "judge": JudgeModel(), "max_iterations": 2}
+    settings = {
+        "priors": LEARNED,
+        "unseen_last": True,
+        "min_expected_gain": 0.12,
+        "judge": JudgeModel(),
+        "max_iterations": 2,
+    }
     writer, out = Writer(), tmp_path / "out.jsonl"
     await batch([{"prompt": "q"}], out, writer, JUDGE, **settings)
     (row,) = map(json.loads, out.read_text().splitlines())
@@ -177,16 +271,28 @@ async def test_a_batch_writes_the_forecast(tmp_path):
 async def test_a_batch_is_written_in_rounds(tmp_path):
     """`width` works in batches, too."""
     writer = Writer(0.02)
-    await batch([{"prompt": "q"}], tmp_path / "o.jsonl", writer, JUDGE, judge=JudgeModel(), width=2, max_iterations=1)
+    await batch(
+        [{"prompt": "q"}],
+        tmp_path / "o.jsonl",
+        writer,
+        JUDGE,
+        judge=JudgeModel(),
+        width=2,
+        max_iterations=1,
+    )
     assert writer.most == 2
     with pytest.raises(ConfigError, match="width"):
-        await batch([{"prompt": "q"}], tmp_path / "b.jsonl", ScriptedModel([]), JUDGE, mode="best", width=2)
+        await batch(
+            [{"prompt": "q"}], tmp_path / "b.jsonl", ScriptedModel([]), JUDGE, mode="best", width=2
+        )
 
 
 @pytest.mark.parametrize("calls", [3, 4, 5, 9])
 async def test_a_judge_that_cannot_be_read_is_named_whatever_ended_the_run(calls):
     """A budget that is used up does not hide why nothing was graded."""
     model, judge = ScriptedModel(["a text"] * 9), ScriptedModel(["rubbish"] * 20)
-    result = await refine("q", model, Judge({"c": "It is short."}), judge, budget=Budget(calls=calls))
+    result = await refine(
+        "q", model, Judge({"c": "It is short."}), judge, budget=Budget(calls=calls)
+    )
     assert (result.value, result.score) == ("a text", None)
     assert re.search(r"judge: .*cannot be read", result.metadata["note"])

@@ -88,7 +88,10 @@ def test_the_cache_of_trees_is_shared_by_threads():
     TREE_CACHE.clear()
 
     def plan(number):
-        return [len(cached_tree(shape_of(number * 400 + n, 1 + n % 2), Priors()).cholesky) for n in range(400)]
+        return [
+            len(cached_tree(shape_of(number * 400 + n, 1 + n % 2), Priors()).cholesky)
+            for n in range(400)
+        ]
 
     assert at_once(plan) == [[1 + n % 2 for n in range(400)]] * THREADS
 
@@ -144,7 +147,9 @@ assert len(kinds()) == before + 16 * 60
 
 def test_requirements_are_registered_by_many_threads():
     """A kind is known as soon as it is registered, whatever other threads register or list meanwhile."""
-    done = subprocess.run([sys.executable, "-c", REGISTRATION], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", REGISTRATION], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -152,6 +157,13 @@ def test_requirements_are_registered_by_many_threads():
 def test_every_public_entry_is_called_by_many_threads(tmp_path):
     """At the first use in a process, each thread another one: nothing raises, and the results are those of a single thread."""
     environment = {**os.environ, "REDRAFT_HOME": str(tmp_path / "home"), "OPENAI_API_KEY": "none"}
-    command = [sys.executable, str(Path(__file__).with_name("public_entries.py")), str(tmp_path), str(THREADS)]
+    command = [
+        sys.executable,
+        str(Path(__file__).with_name("public_entries.py")),
+        str(tmp_path),
+        str(THREADS),
+    ]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, [f"{THREADS * 23} calls"]), done.stdout + done.stderr
+    assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, [f"{THREADS * 23} calls"]), (
+        done.stdout + done.stderr
+    )

@@ -72,14 +72,20 @@ class FlatPrice:
 async def test_retry_repeats_temporary_errors_and_counts_every_call():
     """Two refusals and an answer are three calls, two of them retries."""
     sleep, asked = recorded_sleep()
-    call = scripted_call(rate_limited(), rate_limited(ModelUnavailableError, retryable=True), Reply("ok", ONE))
+    call = scripted_call(
+        rate_limited(), rate_limited(ModelUnavailableError, retryable=True), Reply("ok", ONE)
+    )
     reply = await retry(call, sleep=sleep, jitter=lambda: 0.5)(ASK)
     assert (reply.text, reply.usage.calls, reply.usage.retried_calls) == ("ok", 3, 2)
     assert asked == [0.25, 0.5]
 
 
 def failing(kind=RateLimitError, **more):
-    flags = {name: more.pop(name) for name in ("empty", "has_unknown_end", "endpoint_responsive") if name in more}
+    flags = {
+        name: more.pop(name)
+        for name in ("empty", "has_unknown_end", "endpoint_responsive")
+        if name in more
+    }
     error = rate_limited(kind, **{"retryable": True, **more})
     for name, value in flags.items():
         setattr(error, name, value)
@@ -87,14 +93,22 @@ def failing(kind=RateLimitError, **more):
 
 
 SLOW = dict(kind=ModelTimeoutError, endpoint_responsive=True)
-EMPTY, ODD_END = dict(kind=BadResponseError, empty=True), dict(kind=BadResponseError, has_unknown_end=True)
+EMPTY, ODD_END = (
+    dict(kind=BadResponseError, empty=True),
+    dict(kind=BadResponseError, has_unknown_end=True),
+)
 RETRIES = {  # what fails; settings; the waits, with a jitter of a half; the words that the last error has, or None for an answer
     "one failure": ([{}], {}, [0.25], None),
     "three failures": ([{}] * 3, {}, [0.25, 0.5, 1.0], None),
     "four failures": ([{}] * 4, {}, [0.25, 0.5, 1.0], "no"),
     "one attempt": ([{}], {"attempts": 1}, [], "no"),
     "eight attempts": ([{}] * 7, {"attempts": 8}, [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 10.0], None),
-    "delays of one's own": ([{}] * 4, {"attempts": 5, "base_delay": 2.0, "max_delay": 5.0}, [1.0, 2.0, 2.5, 2.5], None),
+    "delays of one's own": (
+        [{}] * 4,
+        {"attempts": 5, "base_delay": 2.0, "max_delay": 5.0},
+        [1.0, 2.0, 2.5, 2.5],
+        None,
+    ),
     "a wait that is asked for": ([{"retry_after": 7}], {}, [7.25], None),
     "a wait of zero that is asked for": ([{"retry_after": 0.0}, {}], {}, [0.25, 0.5], None),
     "a wait as long as the longest": ([{"retry_after": 9}], {"max_wait": 9.0}, [9.25], None),
@@ -109,7 +123,12 @@ RETRIES = {  # what fails; settings; the waits, with a jitter of a half; the wor
     "two empty answers": ([EMPTY] * 2, {}, [0.25], "no"),
     "an empty answer after another failure": ([{}, EMPTY], {}, [0.25], "no"),
     "two unknown ends": ([ODD_END] * 2, {}, [0.25], "no"),
-    "an unreadable body three times": ([{"kind": BadResponseError}] * 3, {}, [0.25, 0.5, 1.0], None),
+    "an unreadable body three times": (
+        [{"kind": BadResponseError}] * 3,
+        {},
+        [0.25, 0.5, 1.0],
+        None,
+    ),
     "two timeouts of a busy endpoint": ([SLOW] * 2, {}, [0.25, 0.5], None),
     "three timeouts of a busy endpoint": (
         [SLOW] * 3,
@@ -117,7 +136,12 @@ RETRIES = {  # what fails; settings; the waits, with a jitter of a half; the wor
         [0.25, 0.5],
         "no (it timed out 3 times while the endpoint answered other calls)",
     ),
-    "three timeouts of an endpoint that answers nobody": ([{"kind": ModelTimeoutError}] * 3, {}, [0.25, 0.5, 1.0], None),
+    "three timeouts of an endpoint that answers nobody": (
+        [{"kind": ModelTimeoutError}] * 3,
+        {},
+        [0.25, 0.5, 1.0],
+        None,
+    ),
     "one timeout of a busy endpoint, then no chance": (
         [SLOW, {"retryable": False}],
         {},
@@ -132,7 +156,9 @@ async def test_when_calls_are_repeated(failures, settings, waits, words):
     """How often and after which waits; every attempt is counted, in the answer or in the last error."""
     sleep, asked = recorded_sleep()
     errors = [failing(**each) for each in failures]
-    work = retry(scripted_call(*errors, Reply("ok", ONE)), sleep=sleep, jitter=lambda: 0.5, **settings)(ASK)
+    work = retry(
+        scripted_call(*errors, Reply("ok", ONE)), sleep=sleep, jitter=lambda: 0.5, **settings
+    )(ASK)
     if words is None:
         usage = (await work).usage
     else:
@@ -280,7 +306,9 @@ async def test_cache_merges_identical_calls_in_flight():
 
 async def test_cache_keeps_neither_failures_nor_truncated_answers():
     """Both are requested again."""
-    call = scripted_call(rate_limited(), Reply("cut", ONE, finish_reason="length"), Reply("whole", ONE))
+    call = scripted_call(
+        rate_limited(), Reply("cut", ONE, finish_reason="length"), Reply("whole", ONE)
+    )
     cached = cache(call, {}, "m")
     with pytest.raises(RateLimitError):
         await cached(ASK)
@@ -308,7 +336,10 @@ def test_the_cache_key_has_everything_that_changes_the_answer(change):
 
 def test_the_cache_key_leaves_out_the_nonce():
     """The nonce of an envelope differs from call to call; the model is in the key."""
-    one, other = (Request(({"role": "user", "content": f"<a-{n}>\ud800é</a-{n}>"},), nonce=n) for n in ("11112222", "33334444"))
+    one, other = (
+        Request(({"role": "user", "content": f"<a-{n}>\ud800é</a-{n}>"},), nonce=n)
+        for n in ("11112222", "33334444")
+    )
     assert cache_key("m", one) == cache_key("m", other)
     assert cache_key("m", one) != cache_key("n", one)
 
@@ -342,13 +373,18 @@ def test_copies_keep_every_field():
     assert request.with_format("text") == dataclasses.replace(request, format="text")
     reply = Reply(*range(len(dataclasses.fields(Reply))))
     expected = dataclasses.replace(reply, usage=ONE)
-    assert all(getattr(reply.with_usage(ONE), f.name) == getattr(expected, f.name) for f in dataclasses.fields(Reply))
+    assert all(
+        getattr(reply.with_usage(ONE), f.name) == getattr(expected, f.name)
+        for f in dataclasses.fields(Reply)
+    )
 
 
 async def test_meter_records_usage_and_cost():
     """The reply has the cost, the tracker has the amounts spent."""
     tracker = BudgetTracker(Budget(usd=5))
-    reply = await meter(with_cost(scripted_call(Reply("ok", ONE)), FlatPrice()), tracker, FlatPrice())(ASK)
+    reply = await meter(
+        with_cost(scripted_call(Reply("ok", ONE)), FlatPrice()), tracker, FlatPrice()
+    )(ASK)
     assert reply.usage.cost == pytest.approx(0.2)
     assert tracker.spent["usd"] == pytest.approx(0.2)
     assert tracker.reserved["usd"] == pytest.approx(0)
@@ -364,7 +400,10 @@ async def test_a_budget_of_one_call_has_a_singular(most, words):
         await call(ASK)
 
 
-AMOUNTS = [(Budget(usd=0.00001), 300, "of 0.00001 USD"), (Budget(tokens=1_234_567), 4_000_000, "of 1234567 tokens")]
+AMOUNTS = [
+    (Budget(usd=0.00001), 300, "of 0.00001 USD"),
+    (Budget(tokens=1_234_567), 4_000_000, "of 1234567 tokens"),
+]
 
 
 @pytest.mark.parametrize(("budget", "length", "words"), AMOUNTS)
@@ -394,12 +433,17 @@ async def test_calls_in_flight_stay_within_the_budget_together():
 
 async def test_a_call_waits_for_reservations_that_others_may_release():
     """When calls in flight cost less than reserved, the next one fits."""
-    metered = meter(scripted_call(Reply("a", Usage(1, 10, 5)), Reply("b", Usage(1, 10, 5))), BudgetTracker(Budget(tokens=500)))
+    metered = meter(
+        scripted_call(Reply("a", Usage(1, 10, 5)), Reply("b", Usage(1, 10, 5))),
+        BudgetTracker(Budget(tokens=500)),
+    )
     replies = await asyncio.gather(metered(ASK), metered(ASK))
     assert [r.text for r in replies] == ["a", "b"]
 
 
-@pytest.mark.parametrize("limits", [{"calls": -1}, {"usd": float("nan")}, {"calls": 1.5}, {"tokens": True}, {"usd": "1"}])
+@pytest.mark.parametrize(
+    "limits", [{"calls": -1}, {"usd": float("nan")}, {"calls": 1.5}, {"tokens": True}, {"usd": "1"}]
+)
 def test_invalid_budgets_are_refused(limits):
     """The error names the limit and the value."""
     with pytest.raises(ConfigError) as caught:

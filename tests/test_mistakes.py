@@ -52,7 +52,15 @@ def refine_with(task="q", model=constant_model, graders=constant_grader, judge=N
 
 
 def rows(**given):
-    return batch(**{"source": ROWS, "output": "out.jsonl", "model": constant_model, "graders": constant_grader} | given)
+    return batch(
+        **{
+            "source": ROWS,
+            "output": "out.jsonl",
+            "model": constant_model,
+            "graders": constant_grader,
+        }
+        | given
+    )
 
 
 class Steps:
@@ -66,20 +74,47 @@ class Steps:
 
 
 CALLS = {
-    "a step of more than the scale": (lambda: refine_with(graders=Steps()), ["score_step of grader 'steps'", "[0, 1]", "got 5"]),
-    "a task that is a number": (lambda: refine_with(5), ["task", "a prompt or a list of messages", "got 5"]),
+    "a step of more than the scale": (
+        lambda: refine_with(graders=Steps()),
+        ["score_step of grader 'steps'", "[0, 1]", "got 5"],
+    ),
+    "a task that is a number": (
+        lambda: refine_with(5),
+        ["task", "a prompt or a list of messages", "got 5"],
+    ),
     "an empty prompt": (lambda: refine_with("  "), ["task", "the prompt is empty"]),
     "no messages": (lambda: refine_with([]), ["task", "at least one message"]),
-    "a message without a role": (lambda: refine_with([{"content": "a"}]), ["task", "message 1", '"role"', "{'content': 'a'}"]),
+    "a message without a role": (
+        lambda: refine_with([{"content": "a"}]),
+        ["task", "message 1", '"role"', "{'content': 'a'}"],
+    ),
     "texts for messages": (lambda: refine_with(["a", "b"]), ["task", "message 1", "'a'"]),
-    "one task for many": (lambda: refine_many("q", constant_model, constant_grader), ["tasks", "a list", "'q'"]),
-    "a Task for many": (lambda: refine_many(Task("q"), constant_model, constant_grader), ["tasks", "a list"]),
-    "a number for many": (lambda: refine_many(3, constant_model, constant_grader), ["tasks", "a list", "3"]),
+    "one task for many": (
+        lambda: refine_many("q", constant_model, constant_grader),
+        ["tasks", "a list", "'q'"],
+    ),
+    "a Task for many": (
+        lambda: refine_many(Task("q"), constant_model, constant_grader),
+        ["tasks", "a list"],
+    ),
+    "a number for many": (
+        lambda: refine_many(3, constant_model, constant_grader),
+        ["tasks", "a list", "3"],
+    ),
     "a response that is none": (lambda: Task("q", 5), ["response", "text", "5"]),
-    "a requirement for many": (lambda: Task("q", requirements="words:5"), ["requirements", "a list", "'words:5'"]),
-    "a requirement that is a number": (lambda: Task("q", requirements=[5]), ["requirements", "[5]"]),
+    "a requirement for many": (
+        lambda: Task("q", requirements="words:5"),
+        ["requirements", "a list", "'words:5'"],
+    ),
+    "a requirement that is a number": (
+        lambda: Task("q", requirements=[5]),
+        ["requirements", "[5]"],
+    ),
     "metadata as a list": (lambda: Task("q", metadata=[1]), ["metadata", "a mapping", "[1]"]),
-    "an unknown requirement": (lambda: refine_with(graders="wrods:5"), ["'wrods:5'", "did you mean 'words'", "redraft graders"]),
+    "an unknown requirement": (
+        lambda: refine_with(graders="wrods:5"),
+        ["'wrods:5'", "did you mean 'words'", "redraft graders"],
+    ),
     "an unknown grader": (
         lambda: refine_with(graders="helpfulnes"),
         ["'helpfulnes'", "did you mean 'helpfulness'", "redraft graders"],
@@ -87,77 +122,194 @@ CALLS = {
     "a grader's class": (lambda: refine_with(graders=Judge), ["write Judge(...)", "not the class"]),
     "a grader that is a number": (lambda: refine_with(graders=5), ["a grader is a name", "5"]),
     "no graders": (lambda: refine_with(graders=[]), ["nothing grades this task", "no grader"]),
-    "a model's class": (lambda: refine_with(model=ScriptedModel), ["model", "write ScriptedModel(...)"]),
+    "a model's class": (
+        lambda: refine_with(model=ScriptedModel),
+        ["model", "write ScriptedModel(...)"],
+    ),
     "a model that is empty": (lambda: refine_with(model=""), ["model", "''", "openai:gpt-4o-mini"]),
-    "a model that is 0": (lambda: refine_with(model=0), ["model", "a name, a Model or a function", "0"]),
+    "a model that is 0": (
+        lambda: refine_with(model=0),
+        ["model", "a name, a Model or a function", "0"],
+    ),
     "a model that is refused": (lambda: refine_with(model=False), ["model=False", "`response`"]),
-    "a slash for a colon": (lambda: refine_with(model="olama/llama3"), ["model", "did you mean 'ollama:llama3'"]),
+    "a slash for a colon": (
+        lambda: refine_with(model="olama/llama3"),
+        ["model", "did you mean 'ollama:llama3'"],
+    ),
     "an empty list of models": (lambda: refine_with(model=[]), ["model", "[]", "one or more"]),
-    "a model twice in a list": (lambda: refine_with(model=["ollama:x", "ollama/x"]), ["model", "'x' twice"]),
-    "several judges": (lambda: refine_with(judge=["ollama:x", "ollama:y"]), ["judge", "one model", "only the model that writes"]),
-    "litellm's name of open weights": (lambda: refine_with(model="openai/gpt-oss-20b"), ["model", "openai:gpt-oss-20b", "ollama:"]),
-    "a judge with a typo": (lambda: refine_with(judge="opnai:x"), ["judge", "did you mean 'openai:x'"]),
-    "a judge's class": (lambda: refine_with(judge=ScriptedModel), ["judge", "write ScriptedModel(...)"]),
-    "a setting with a typo": (lambda: refine_with(max_iteration=3), ["'max_iteration'", "did you mean 'max_iterations'"]),
-    "a setting of another": (lambda: refine_with(temprature=0.5), ["'temprature'", "did you mean 'temperature'"]),
+    "a model twice in a list": (
+        lambda: refine_with(model=["ollama:x", "ollama/x"]),
+        ["model", "'x' twice"],
+    ),
+    "several judges": (
+        lambda: refine_with(judge=["ollama:x", "ollama:y"]),
+        ["judge", "one model", "only the model that writes"],
+    ),
+    "litellm's name of open weights": (
+        lambda: refine_with(model="openai/gpt-oss-20b"),
+        ["model", "openai:gpt-oss-20b", "ollama:"],
+    ),
+    "a judge with a typo": (
+        lambda: refine_with(judge="opnai:x"),
+        ["judge", "did you mean 'openai:x'"],
+    ),
+    "a judge's class": (
+        lambda: refine_with(judge=ScriptedModel),
+        ["judge", "write ScriptedModel(...)"],
+    ),
+    "a setting with a typo": (
+        lambda: refine_with(max_iteration=3),
+        ["'max_iteration'", "did you mean 'max_iterations'"],
+    ),
+    "a setting of another": (
+        lambda: refine_with(temprature=0.5),
+        ["'temprature'", "did you mean 'temperature'"],
+    ),
     "a target in percent": (lambda: refine_with(target_score=90), ["target_score", "[0, 1]", "90"]),
-    "a target as text": (lambda: refine_with(target_score="0.9"), ["target_score", "[0, 1]", "'0.9'"]),
-    "iterations below 0": (lambda: refine_with(max_iterations=-1), ["max_iterations", ">= 0", "-1"]),
-    "half an iteration": (lambda: refine_with(max_iterations=1.5), ["max_iterations", "a whole number", "1.5"]),
+    "a target as text": (
+        lambda: refine_with(target_score="0.9"),
+        ["target_score", "[0, 1]", "'0.9'"],
+    ),
+    "iterations below 0": (
+        lambda: refine_with(max_iterations=-1),
+        ["max_iterations", ">= 0", "-1"],
+    ),
+    "half an iteration": (
+        lambda: refine_with(max_iterations=1.5),
+        ["max_iterations", "a whole number", "1.5"],
+    ),
     "no patience": (lambda: refine_with(patience=0), ["patience", ">= 1", "0"]),
-    "a million drafts": (lambda: refine_with(drafts=10**6), ["drafts", "from 1 to 1,000", "1000000"]),
-    "a number without end": (lambda: refine_with(min_delta=10**400), ["min_delta", "a number >= 0"]),
-    "a number that cannot be printed": (lambda: refine_with(retries=-(10**5000)), ["retries", "a whole number >= 0", "digits>"]),
+    "a million drafts": (
+        lambda: refine_with(drafts=10**6),
+        ["drafts", "from 1 to 1,000", "1000000"],
+    ),
+    "a number without end": (
+        lambda: refine_with(min_delta=10**400),
+        ["min_delta", "a number >= 0"],
+    ),
+    "a number that cannot be printed": (
+        lambda: refine_with(retries=-(10**5000)),
+        ["retries", "a whole number >= 0", "digits>"],
+    ),
     "a plan's class": (lambda: refine_with(plan=SelfRefine), ["plan", "write SelfRefine(...)"]),
     "a budget as a number": (lambda: refine_with(budget=5), ["budget", "Budget(calls=10)", "5"]),
     "a budget below 0": (lambda: Budget(usd=-1), ["budget: usd", ">= 0", "-1"]),
     "half a call": (lambda: Budget(calls=0.5), ["budget: calls", "a whole number", "0.5"]),
-    "one price for both": (lambda: refine_with(prices={"m": 0.15}), ["prices", "(0.1, 0.4)", "0.15 for 'm'"]),
+    "one price for both": (
+        lambda: refine_with(prices={"m": 0.15}),
+        ["prices", "(0.1, 0.4)", "0.15 for 'm'"],
+    ),
     "prices as a list": (lambda: refine_with(prices=[0.1, 0.4]), ["prices", "[0.1, 0.4]"]),
-    "a price as text": (lambda: refine_with(prices={"m": ("0.1", "0.4")}), ["prices", "('0.1', '0.4') for 'm'"]),
+    "a price as text": (
+        lambda: refine_with(prices={"m": ("0.1", "0.4")}),
+        ["prices", "('0.1', '0.4') for 'm'"],
+    ),
     "no time": (lambda: refine_with(timeout=0), ["timeout", "> 0", "None"]),
-    "a deadline as text": (lambda: refine_with(deadline="1h"), ["deadline", "a number >= 0", "'1h'"]),
-    "a store as text": (lambda: refine_with(store="run.jsonl"), ["store", 'JsonlStore("run.jsonl")', "'run.jsonl'"]),
-    "a cache that is none": (lambda: refine_with(cache=True), ["cache", "a mutable mapping", "True"]),
-    "a unit that is none": (lambda: refine_with(cost_unit="dollars"), ["cost_unit", "usd", "'dollars'"]),
-    "priors that are none": (lambda: refine_with(priors="leanred"), ["priors", "'learned'", "'leanred'"]),
-    "trust that is none": (lambda: refine_with(require_validated=["warn"]), ["require_validated", "error", "['warn']"]),
+    "a deadline as text": (
+        lambda: refine_with(deadline="1h"),
+        ["deadline", "a number >= 0", "'1h'"],
+    ),
+    "a store as text": (
+        lambda: refine_with(store="run.jsonl"),
+        ["store", 'JsonlStore("run.jsonl")', "'run.jsonl'"],
+    ),
+    "a cache that is none": (
+        lambda: refine_with(cache=True),
+        ["cache", "a mutable mapping", "True"],
+    ),
+    "a unit that is none": (
+        lambda: refine_with(cost_unit="dollars"),
+        ["cost_unit", "usd", "'dollars'"],
+    ),
+    "priors that are none": (
+        lambda: refine_with(priors="leanred"),
+        ["priors", "'learned'", "'leanred'"],
+    ),
+    "trust that is none": (
+        lambda: refine_with(require_validated=["warn"]),
+        ["require_validated", "error", "['warn']"],
+    ),
     "a weight below 0": (lambda: with_weight(constant_grader, -1), ["weight", "> 0", "-1"]),
-    "no repeats": (lambda: with_weight(constant_grader, 1, repeats=0), ["repeats", "from 1 to 1,000", "0"]),
+    "no repeats": (
+        lambda: with_weight(constant_grader, 1, repeats=0),
+        ["repeats", "from 1 to 1,000", "0"],
+    ),
     "a judge's tokens": (lambda: Judge(max_tokens=0), ["'judge'", "max_tokens", ">= 1", "0"]),
-    "a judge's temperature": (lambda: Judge(temperature="hot"), ["'judge'", "temperature", "'hot'"]),
+    "a judge's temperature": (
+        lambda: Judge(temperature="hot"),
+        ["'judge'", "temperature", "'hot'"],
+    ),
     "a judge's model": (lambda: Judge(model=5), ["'judge'", "model", "5"]),
     "a judge's rubric": (lambda: Judge(5), ["a rubric is", "5"]),
     "a judge's template": (lambda: Judge(template=5), ["template", "5"]),
     "a judge's criteria": (lambda: Judge({"good": 5}), ["`description`", "5"]),
     "a template's field": (lambda: Judge(template="{answr}: {query}"), ["{answr}", "response"]),
     "a ranker of one": (lambda: Ranker(max_group_size=1), ["max_group_size", ">= 2", "1"]),
-    "a jury's rule": (lambda: graders.Jury("judge", aggregation="average"), ["aggregation", "median", "'average'"]),
-    "a cascade's share": (lambda: graders.Cascade("words:5", "judge", reject_below=30), ["reject_below", "<= 1", "30"]),
+    "a jury's rule": (
+        lambda: graders.Jury("judge", aggregation="average"),
+        ["aggregation", "median", "'average'"],
+    ),
+    "a cascade's share": (
+        lambda: graders.Cascade("words:5", "judge", reject_below=30),
+        ["reject_below", "<= 1", "30"],
+    ),
     "a checklist's number": (lambda: graders.Checklist(n=100), ["n must", "from 1 to 40", "100"]),
     "a grader without a reference": (
         lambda: refine_with(graders="numeric"),
         ["'numeric'", "reference", "Task(..., reference=...)"],
     ),
-    "a reference without a number": (lambda: refine_with(Task("q", reference="none"), graders="numeric"), ["'numeric'", "'none'"]),
-    "an option of a grader": (lambda: refine_with(graders="exact:caes=false"), ["'caes=false'", "did you mean case"]),
+    "a reference without a number": (
+        lambda: refine_with(Task("q", reference="none"), graders="numeric"),
+        ["'numeric'", "'none'"],
+    ),
+    "an option of a grader": (
+        lambda: refine_with(graders="exact:caes=false"),
+        ["'caes=false'", "did you mean case"],
+    ),
     "a function of three": (
         lambda: refine_with(graders=lambda a, b, c: 1.0),
         ["(text), (text, task) or (text, model)", "(a, b, c)"],
     ),
-    "columns turned round": (lambda: rows(columns={"question": "prompt"}), ["columns", '{"prompt": "question"}', "reversed"]),
-    "a column's typo": (lambda: rows(columns={"promt": "question"}), ["columns", "'promt'", "did you mean 'prompt'"]),
-    "a column that is not there": (lambda: rows(columns={"prompt": "qestion"}), ["qestion", "'question'"]),
-    "columns as a list": (lambda: rows(columns=["question"]), ["columns", '{"prompt": "question"}', "['question']"]),
+    "columns turned round": (
+        lambda: rows(columns={"question": "prompt"}),
+        ["columns", '{"prompt": "question"}', "reversed"],
+    ),
+    "a column's typo": (
+        lambda: rows(columns={"promt": "question"}),
+        ["columns", "'promt'", "did you mean 'prompt'"],
+    ),
+    "a column that is not there": (
+        lambda: rows(columns={"prompt": "qestion"}),
+        ["qestion", "'question'"],
+    ),
+    "columns as a list": (
+        lambda: rows(columns=["question"]),
+        ["columns", '{"prompt": "question"}', "['question']"],
+    ),
     "a batch's mode": (lambda: rows(mode="refien"), ["mode", "refine", "'refien'"]),
-    "a batch's option": (lambda: rows(max_iteration=3), ["'max_iteration'", "did you mean 'max_iterations'"]),
+    "a batch's option": (
+        lambda: rows(max_iteration=3),
+        ["'max_iteration'", "did you mean 'max_iterations'"],
+    ),
     "a batch's output": (lambda: rows(output=5), ["output", "the path of a file", "5"]),
     "a batch's limits": (lambda: rows(limits=60), ["limits", "EndpointLimits(rpm=60)", "60"]),
-    "refine's graders": (lambda: refine_with(grader="exact"), ["'grader'", "did you mean 'graders'"]),
-    "grade's judge": (lambda: redraft.grade(("q", "a"), constant_grader, juge="x"), ["'juge'", "did you mean 'judge'"]),
-    "grade's graders": (lambda: redraft.grade(("q", "a"), grader="exact"), ["'grader'", "did you mean 'graders'"]),
+    "refine's graders": (
+        lambda: refine_with(grader="exact"),
+        ["'grader'", "did you mean 'graders'"],
+    ),
+    "grade's judge": (
+        lambda: redraft.grade(("q", "a"), constant_grader, juge="x"),
+        ["'juge'", "did you mean 'judge'"],
+    ),
+    "grade's graders": (
+        lambda: redraft.grade(("q", "a"), grader="exact"),
+        ["'grader'", "did you mean 'graders'"],
+    ),
     "a batch's judge": (lambda: rows(juge="x"), ["'juge'", "did you mean 'judge'"]),
-    "a key that is no text": (lambda: connect("http://127.0.0.1:9/v1#m", key=5), ["key", "text or None", "int"]),
+    "a key that is no text": (
+        lambda: connect("http://127.0.0.1:9/v1#m", key=5),
+        ["key", "text or None", "int"],
+    ),
     "answers that are none": (lambda: ScriptedModel(5), ["answers", "in a list", "5"]),
 }
 
@@ -253,27 +405,40 @@ def test_the_right_spelling_of_a_model_comes_first(typed):
     assert str(caught.value).index("did you mean") < 40 + 2 * len(typed.strip()) + 40
 
 
-@pytest.mark.parametrize("typed", ["foo:bar", "/some/where", "some-lab/some-model", "#tiny", "None"])
+@pytest.mark.parametrize(
+    "typed", ["foo:bar", "/some/where", "some-lab/some-model", "#tiny", "None"]
+)
 def test_no_unlike_name_is_suggested(typed):
     """The message shows examples of names instead."""
-    with pytest.raises(ConfigError, match="Examples are openai:gpt-4o-mini, ollama:llama3.2") as caught:
+    with pytest.raises(
+        ConfigError, match="Examples are openai:gpt-4o-mini, ollama:llama3.2"
+    ) as caught:
         connect(typed, env={})
     assert "did you mean" not in str(caught.value)
 
 
-@pytest.mark.parametrize("typed", ["http://h:99999/v1#m", "http://h:80x/v1#m", "http://h:0/v1#m", "http://[::1]:0/v1#m"])
+@pytest.mark.parametrize(
+    "typed", ["http://h:99999/v1#m", "http://h:80x/v1#m", "http://h:0/v1#m", "http://[::1]:0/v1#m"]
+)
 def test_an_invalid_port_is_named(typed):
     """Also port 0, which no server has; with an @ in the address it is not, since it may be a part of a password."""
-    with pytest.raises(ConfigError, match="its port '(99999|80x|0)' must be a number from 1 to 65535"):
+    with pytest.raises(
+        ConfigError, match="its port '(99999|80x|0)' must be a number from 1 to 65535"
+    ):
         connect(typed, env={})
     with pytest.raises(ConfigError, match="this one cannot be read"):
         connect(typed.replace("://", "://u:pa?55w@"), env={})
 
 
-@pytest.mark.parametrize("host", ["::1", "::1:8182", "[::1", "[::1:8182", "fe80::1", "2001:db8::7:80", "::"])
+@pytest.mark.parametrize(
+    "host", ["::1", "::1:8182", "[::1", "[::1:8182", "fe80::1", "2001:db8::7:80", "::"]
+)
 def test_an_ipv6_address_stands_in_brackets(host):
     """An address without them says so; with an @ in the address it does not, since it may be a part of a password."""
-    with pytest.raises(ConfigError, match=r"an IPv6 address stands in brackets, as in http://\[::1\]:8080/v1, got '") as caught:
+    with pytest.raises(
+        ConfigError,
+        match=r"an IPv6 address stands in brackets, as in http://\[::1\]:8080/v1, got '",
+    ) as caught:
         connect(f"http://{host}/v1#m", env={})
     assert repr(host) in str(caught.value)
     with pytest.raises(ConfigError, match="this one cannot be read"):
@@ -286,7 +451,10 @@ URL_VARIABLES = {
 }
 
 
-@pytest.mark.parametrize("name, value", [(name, value) for name, (_, values) in URL_VARIABLES.items() for value in values])
+@pytest.mark.parametrize(
+    "name, value",
+    [(name, value) for name, (_, values) in URL_VARIABLES.items() for value in values],
+)
 def test_an_invalid_address_in_the_environment_names_its_variable(capsys, monkeypatch, name, value):
     """Where its model is named, and where models are searched; a list of models shows the others, too."""
     monkeypatch.setenv(name, value)
@@ -316,12 +484,16 @@ def test_an_invalid_host_is_named(host, port):
 @pytest.mark.parametrize("host", ["straße.de", "ς.gr", "a\u200db.com"])
 def test_a_host_with_two_meanings_is_refused(host):
     """IDNA 2003 and 2008 differ, so another program might send the key elsewhere."""
-    with pytest.raises(ConfigError, match=r"means different hosts to different programs: write it as xn--"):
+    with pytest.raises(
+        ConfigError, match=r"means different hosts to different programs: write it as xn--"
+    ):
         connect(f"http://u:pw@{host}/v1#m", env={})
     connect("http://bücher.example/v1#m", env={})
 
 
-async def test_a_failing_computed_grader_gives_no_hint_about_the_judge(capfd, tmp_path, monkeypatch):
+async def test_a_failing_computed_grader_gives_no_hint_about_the_judge(
+    capfd, tmp_path, monkeypatch
+):
     """The hint of the command line says what the grader needs."""
     from redraft.cli.errors import exit_code, warn_if_ungraded
 
@@ -406,9 +578,26 @@ NEEDED = {  # the required arguments of a callable
     "by": lambda: "metadata.kind",
     "answer": lambda: {"type": "object"},
 }
-RECORDS = {"Candidate", "Comparison", "CriterionScore", "Failure", "Feedback", "Outcome", "Usage"}  # raise ValueError, as they say
-THEIRS = {"on_record", "on_step", "on_progress", "on_case", "say"}  # a class may be called, too, and may raise its own exceptions
-SKIPPED = {(name, parameter, "a text") for name, parameter in [("batch", "source"), ("read_cases", "rows"), ("validate", "cases")]}
+RECORDS = {
+    "Candidate",
+    "Comparison",
+    "CriterionScore",
+    "Failure",
+    "Feedback",
+    "Outcome",
+    "Usage",
+}  # raise ValueError, as they say
+THEIRS = {
+    "on_record",
+    "on_step",
+    "on_progress",
+    "on_case",
+    "say",
+}  # a class may be called, too, and may raise its own exceptions
+SKIPPED = {
+    (name, parameter, "a text")
+    for name, parameter in [("batch", "source"), ("read_cases", "rows"), ("validate", "cases")]
+}
 """The name of a data set, which would be looked up."""
 
 
@@ -440,17 +629,32 @@ def callables():
         yield name, getattr(redraft, name), *signature(getattr(redraft, name), more)
     for module, names in ELSEWHERE.items():
         yield from (
-            (name, getattr(import_module(module), name), *signature(getattr(import_module(module), name))) for name in names
+            (
+                name,
+                getattr(import_module(module), name),
+                *signature(getattr(import_module(module), name)),
+            )
+            for name in names
         )
     for name in graders.__all__:
-        if name not in {"Criterion", "GraderEntry", "entries", "must", "with_weight", "Judge", "Ranker"}:
+        if name not in {
+            "Criterion",
+            "GraderEntry",
+            "entries",
+            "must",
+            "with_weight",
+            "Judge",
+            "Ranker",
+        }:
             yield f"graders.{name}", getattr(graders, name), *signature(getattr(graders, name))
     for function in (Chat, CallableModel, read_cases, parse):
         yield function.__name__, function, *signature(function)
 
 
 EVERY = {
-    f"{name}-{parameter}": (name, function, needed, parameter) for name, function, needed, all in callables() for parameter in all
+    f"{name}-{parameter}": (name, function, needed, parameter)
+    for name, function, needed, all in callables()
+    for parameter in all
 }
 FILES = count()
 
@@ -468,7 +672,11 @@ def test_any_argument_gives_success_or_a_redraft_error(which, tmp_path, monkeypa
         base |= {"model": constant_model, "graders": constant_grader}
     if name in {"graders.Router", "graders.router"}:
         base["graders"] = {"a": "words:5"}
-    positional = [p.name for p in inspect.signature(function).parameters.values() if p.kind is p.POSITIONAL_ONLY]
+    positional = [
+        p.name
+        for p in inspect.signature(function).parameters.values()
+        if p.kind is p.POSITIONAL_ONLY
+    ]
     wrong = []
     for kind, value in BAD.items():
         if (name, parameter, kind) in SKIPPED or (parameter in THEIRS and kind == "a class"):

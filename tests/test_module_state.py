@@ -10,7 +10,20 @@ import redraft
 
 PACKAGE = Path(redraft.__file__).parent
 MUTATORS = {
-    *("add", "append", "clear", "discard", "extend", "insert", "move_to_end", "pop", "popitem", "popleft", "remove", "setdefault"),
+    *(
+        "add",
+        "append",
+        "clear",
+        "discard",
+        "extend",
+        "insert",
+        "move_to_end",
+        "pop",
+        "popitem",
+        "popleft",
+        "remove",
+        "setdefault",
+    ),
     *("update", "__setitem__"),
 }
 SAFE = {
@@ -52,19 +65,37 @@ def changed_names(function):
     for node in ast.walk(function):
         if isinstance(node, ast.Global):
             yield from node.names
-        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.attr in MUTATORS:
+        elif (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.attr in MUTATORS
+        ):
             yield node.value.id
-        elif isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and not isinstance(node.ctx, ast.Load):
+        elif (
+            isinstance(node, ast.Subscript)
+            and isinstance(node.value, ast.Name)
+            and not isinstance(node.ctx, ast.Load)
+        ):
             yield node.value.id
-        elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Attribute) and isinstance(node.target.value, ast.Name):
+        elif (
+            isinstance(node, ast.AugAssign)
+            and isinstance(node.target, ast.Attribute)
+            and isinstance(node.target.value, ast.Name)
+        ):
             yield node.target.value.id
 
 
 def parameters(function):
     """Return the names that are a function's own."""
     own = {node.arg for node in ast.walk(function) if isinstance(node, ast.arg)}
-    declared = {name for node in ast.walk(function) if isinstance(node, ast.Global) for name in node.names}
-    stored = {node.id for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    declared = {
+        name for node in ast.walk(function) if isinstance(node, ast.Global) for name in node.names
+    }
+    stored = {
+        node.id
+        for node in ast.walk(function)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    }
     return own | (stored - declared)
 
 
@@ -75,10 +106,16 @@ def shared_state():
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
                 if changed := set(changed_names(node)) & names:
-                    yield from (f"{path.relative_to(PACKAGE).as_posix()} {name}" for name in changed - parameters(node))
+                    yield from (
+                        f"{path.relative_to(PACKAGE).as_posix()} {name}"
+                        for name in changed - parameters(node)
+                    )
         for node in tree.body:  # what runs at a fork or at the end, given as a method
             if isinstance(node, ast.If | ast.Expr):
-                yield from (f"{path.relative_to(PACKAGE).as_posix()} {name}" for name in set(changed_names(node)) & names)
+                yield from (
+                    f"{path.relative_to(PACKAGE).as_posix()} {name}"
+                    for name in set(changed_names(node)) & names
+                )
 
 
 def test_state_that_threads_share_is_known():

@@ -57,7 +57,10 @@ SETTINGS = """[tool.pytest.ini_options]
 testpaths = ["tests"]
 addopts = "-p no:schemathesis -p no:langsmith_plugin -p no:anyio"
 """
-HOLES = {("    if total > 100:", "    if total >= 100:"), ("    if total > 100:", "    if total > 101:")}
+HOLES = {
+    ("    if total > 100:", "    if total >= 100:"),
+    ("    if total > 100:", "    if total > 101:"),
+}
 EVERY_KIND = [
     ("a + b", ["a - b"]),
     ("a ** b * c", ["a * b * c", "a ** b / c"]),
@@ -69,7 +72,11 @@ EVERY_KIND = [
     ("max(a, b)", ["(a)", "(b)"]),
     (
         "f(a=True, b=7, c=0.0, d=None)",
-        ["f(a=False, b=7, c=0.0, d=None)", "f(a=True, b=8, c=0.0, d=None)", "f(a=True, b=7, c=1.0, d=None)"],
+        [
+            "f(a=False, b=7, c=0.0, d=None)",
+            "f(a=True, b=8, c=0.0, d=None)",
+            "f(a=True, b=7, c=1.0, d=None)",
+        ],
     ),
     ("not a", ["bool(a)"]),
     ("a + 'text'", []),
@@ -93,7 +100,9 @@ def mutations():
 @pytest.mark.parametrize(("expression", "expected"), EVERY_KIND)
 def test_changes_of_an_expression(mutations, tmp_path, expression, expected):
     (path := tmp_path / "module.py").write_text(f"x = ({expression})\n", encoding="utf-8")
-    assert {mutant.changed.decode() for mutant in mutations.Mutations(path).found} == {f"x = ({new})\n" for new in expected}
+    assert {mutant.changed.decode() for mutant in mutations.Mutations(path).found} == {
+        f"x = ({new})\n" for new in expected
+    }
 
 
 def test_changes_of_statements(mutations, tmp_path):
@@ -111,7 +120,10 @@ def f(x: Literal[1] = None) -> Literal[2]:
 """,
         encoding="utf-8",
     )
-    assert {mutant.diff.partition("\n+")[2].partition("\n")[0] for mutant in mutations.Mutations(path).found} == {
+    assert {
+        mutant.diff.partition("\n+")[2].partition("\n")[0]
+        for mutant in mutations.Mutations(path).found
+    } == {
         "    pass",
         "    x -= y",
         "    return None",
@@ -123,7 +135,11 @@ def test_a_seed_repeats_a_draw(mutations, tmp_path):
     for name in "abc":
         (tmp_path / f"{name}.py").write_text("\n".join(f"x = y + {number}" for number in range(50)))
     draws = [
-        [(mutant.path.name, mutant.diff) for mutant in mutations.draw(tmp_path, ["a", "b=3", "c=0"], 60, seed)] for seed in "112"
+        [
+            (mutant.path.name, mutant.diff)
+            for mutant in mutations.draw(tmp_path, ["a", "b=3", "c=0"], 60, seed)
+        ]
+        for seed in "112"
     ]
     assert draws[0] == draws[1] != draws[2]
     assert len({*draws[0]}) == 60
@@ -160,16 +176,23 @@ def command(checkout, *arguments):
 
 def survivors(checkout, *arguments):
     """The lines that the listed changes remove and add, and the whole output."""
-    output = subprocess.run(command(checkout, *arguments), capture_output=True, text=True, check=True).stdout
+    output = subprocess.run(
+        command(checkout, *arguments), capture_output=True, text=True, check=True
+    ).stdout
     return {*re.findall(r"^-(.+)\n\+(.+)$", output, re.MULTILINE)}, output
 
 
 @pytest.mark.slow
 def test_what_no_test_notices_is_listed(checkout):
     """The tests know no price of about 100. That a condition is negated is noticed."""
-    found, output = survivors(checkout, "--packages", "prices:3", "-n", "9", "--tests", "tests/test_prices.py")
+    found, output = survivors(
+        checkout, "--packages", "prices:3", "-n", "9", "--tests", "tests/test_prices.py"
+    )
     assert found == HOLES
-    assert "1 tests fail without a change, and are left out: tests/test_prices.py::test_fails_anyway\n" in output
+    assert (
+        "1 tests fail without a change, and are left out: tests/test_prices.py::test_fails_anyway\n"
+        in output
+    )
     assert output.endswith("2 survived, 1 noticed\n")
 
 
@@ -193,7 +216,9 @@ def test_an_endless_loop_is_noticed_by_time(checkout):
 @pytest.mark.slow
 def test_ctrl_c_leaves_nothing(checkout):
     """Runs in progress are killed, and their copies removed."""
-    with subprocess.Popen(command(checkout, "--packages", "counts", "-n", "99"), stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command(checkout, "--packages", "counts", "-n", "99"), stdout=subprocess.PIPE, text=True
+    ) as process:
         while not process.stdout.readline().startswith("Trying"):
             assert process.poll() is None
         process.send_signal(signal.SIGINT)

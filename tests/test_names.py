@@ -19,7 +19,9 @@ IRREGULAR = set(
     "taken taught thought thrown told torn understood undone won worn woven written came went sat stuck stung bent dealt drunk "
     "eaten forgiven led learnt overtaken overcome proven ridden rung shaken slept slid stolen swayed swollen unheard unmet woken".split()
 )
-NO_PARTICIPLE = set("bleed breed embed exceed feed need proceed seed shed speed sped succeed weed wed zed".split())
+NO_PARTICIPLE = set(
+    "bleed breed embed exceed feed need proceed seed shed speed sped succeed weed wed zed".split()
+)
 # Verbs and nouns that look like a participle: `read`, `run`, `put`, `set`, `cut`, `split`, `spread`, `let`, `left` (a side).
 SAME_AS_VERB = set("cut feed hit let put read run set shut split spread come left".split())
 # Adjectives of properties that say what is so, and standard terms.
@@ -31,7 +33,9 @@ METAPHORS = set(
     "afar album belief bill cast crew desk desks door duel duels errand errands exhibit exhibits hire juror jurors ladder kin lesson lessons "
     "market markets pupil pupils purse purses rung rungs school schooling seat seated seats shelf shelves story toll tolls twin twins waved waves wave".split()
 )
-METAPHORS_ALONE = set("apart alike hand hands lane lanes lead leads line lines look looks lowered stage stages tab tabs".split())
+METAPHORS_ALONE = set(
+    "apart alike hand hands lane lanes lead leads line lines look looks lowered stage stages tab tabs".split()
+)
 EXCEPTIONS = {
     "_Line": "a line of a text file",
     "_done": "an adjective, as in the rule `done`",
@@ -123,5 +127,9 @@ def test_no_module_is_named_as_a_public_function():
     """Importing the package `redraft.batch` would hide the function `redraft.batch`."""
     functions = {name for name in redraft.__all__ if isfunction(getattr(redraft, name))}
     assert functions
-    children = {path.stem for path in SOURCE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    children = {
+        path.stem
+        for path in SOURCE.iterdir()
+        if path.suffix == ".py" or (path / "__init__.py").exists()
+    }
     assert not functions & children

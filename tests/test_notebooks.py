@@ -13,10 +13,16 @@ def test_an_error_is_one_line_unless_a_traceback_is_asked_for(kind, monkeypatch)
     """IPython calls this method in place of its own traceback; nothing in the message controls the page."""
     with pytest.raises(kind) as caught:
         raise kind(f"it is wrong {EVIL}")
-    assert caught.value._render_traceback_() == [f"{kind.__name__}: it is wrong {EVIL}".replace("\x1b", "")]
+    assert caught.value._render_traceback_() == [
+        f"{kind.__name__}: it is wrong {EVIL}".replace("\x1b", "")
+    ]
     monkeypatch.setenv("REDRAFT_DEBUG", "1")
     whole = caught.value._render_traceback_()
-    assert whole[0].startswith("Traceback") and __file__ in "".join(whole) and "\x1b" not in "".join(whole)
+    assert (
+        whole[0].startswith("Traceback")
+        and __file__ in "".join(whole)
+        and "\x1b" not in "".join(whole)
+    )
 
 
 async def test_results_and_reports_draw_themselves_escaped(tmp_path):
@@ -25,7 +31,9 @@ async def test_results_and_reports_draw_themselves_escaped(tmp_path):
     def wrong(text):
         raise ValueError(EVIL)
 
-    result = await refine(Task(EVIL, response=EVIL), False, lambda text: (0.5, EVIL), max_iterations=0)
+    result = await refine(
+        Task(EVIL, response=EVIL), False, lambda text: (0.5, EVIL), max_iterations=0
+    )
     report = await grade(Task(EVIL, response=EVIL), graders=lambda text: (0.5, EVIL))
     rows = [{"prompt": EVIL, "response": EVIL, "id": EVIL}]
     failed = await batch(rows, tmp_path / "o.jsonl", False, wrong, max_iterations=0)

@@ -36,9 +36,13 @@ class Chance:
         if self.seconds:
             await asyncio.sleep(self.seconds * self.chance.random() * 2)
         shown = str(request.messages)
-        usage = Usage(1, input_tokens=40, output_tokens=10, cost=0.05, answer_tokens=50, answer_cost=0.05)
+        usage = Usage(
+            1, input_tokens=40, output_tokens=10, cost=0.05, answer_tokens=50, answer_cost=0.05
+        )
         if "truth" not in shown:
-            return Reply("text " + "ab"[self.chance.randrange(2)] + str(self.chance.randrange(10**6)), usage)
+            return Reply(
+                "text " + "ab"[self.chance.randrange(2)] + str(self.chance.randrange(10**6)), usage
+            )
         if self.chance.random() < self.silent:
             return Reply("no json", usage)
         line = {"evidence": "e", "change": "c", "score": self.chance.randrange(6)}
@@ -108,7 +112,9 @@ def check(outcome, *, unseen):
     paid = [
         c
         for c in trace.candidates
-        if c.role in {"generate", "refine"} and not trace.is_unchanged(c) and c.id not in trace.replaced_ids
+        if c.role in {"generate", "refine"}
+        and not trace.is_unchanged(c)
+        and c.id not in trace.replaced_ids
     ]
     left = [c.id for c in paid if any(missing_grade(trace, c, grader) for grader in judges)]
     if stop == "deadline":  # how long a call takes is not known
@@ -120,7 +126,11 @@ def missing_grade(trace: Trace, candidate, grader):
     """Whether a grader was not asked about a candidate. (Its answer may be unreadable, with no call left to ask again.)"""
     if any(f.grader == grader.name for f in trace.feedback[candidate.id]):
         return False
-    failed = [r for r in trace.records if isinstance(r, Failure) and r.step_slot[:3] == ("feedback", candidate.id, grader.name)]
+    failed = [
+        r
+        for r in trace.records
+        if isinstance(r, Failure) and r.step_slot[:3] == ("feedback", candidate.id, grader.name)
+    ]
     return not any(failure.usage.calls for failure in failed)
 
 
@@ -136,10 +146,16 @@ def missing_grade(trace: Trace, candidate, grader):
     st.booleans(),
     st.integers(0, 10**6),
 )
-def test_nothing_paid_for_is_wasted(panel, budget, plan, width, unseen, silent, deadline, many, seed):
+def test_nothing_paid_for_is_wasted(
+    panel, budget, plan, width, unseen, silent, deadline, many, seed
+):
     """A text that was paid for has all grades that its judges give, but for a last one that is to stay unseen."""
     model = Chance(seed, silent, 0.005 if deadline else 0.0)
-    more = settings_of(plan, panel, width, unseen) | {"budget": budget, "deadline": deadline, "retries": 0}
+    more = settings_of(plan, panel, width, unseen) | {
+        "budget": budget,
+        "deadline": deadline,
+        "retries": 0,
+    }
     graders = [GRADERS[name]() for name in panel]
 
     async def run():

@@ -33,7 +33,9 @@ async def test_invalid_settings_are_refused_by_name(name, value):
 
 def test_a_budget_of_tokens_is_a_whole_number():
     """Half a token is refused, half a dollar is not."""
-    with pytest.raises(ConfigError, match=r"budget: tokens must be a whole number >= 0 or None, got 1\.5"):
+    with pytest.raises(
+        ConfigError, match=r"budget: tokens must be a whole number >= 0 or None, got 1\.5"
+    ):
         Budget(tokens=1.5)
     assert Budget(usd=0.5).limits == {"usd": 0.5}
 
@@ -42,7 +44,9 @@ async def test_a_summary_names_the_musts_that_are_still_broken():
     """The summary does not show a high score alone where an answer breaks a must."""
     from redraft import must
 
-    result = await refine("q", ScriptedModel(["one", "two"]), [lambda _: 0.95, must("words:3")], max_iterations=1)
+    result = await refine(
+        "q", ScriptedModel(["one", "two"]), [lambda _: 0.95, must("words:3")], max_iterations=1
+    )
     assert "still broken: words:3" in result.summary()
     kept = await refine("q", ScriptedModel(["one two three"]), [lambda _: 0.95, must("words:3")])
     assert "broken" not in kept.summary()
@@ -53,5 +57,7 @@ def test_a_batch_without_a_model_says_what_rows_lack(tmp_path):
     from redraft import batch_sync
 
     rows = [{"id": 1, "question": "a", "text": "b"}]
-    with pytest.raises(ConfigError, match="no response to repair: no column is known to be the response .* 'text'"):
+    with pytest.raises(
+        ConfigError, match="no response to repair: no column is known to be the response .* 'text'"
+    ):
         batch_sync(rows, str(tmp_path / "out.jsonl"), False, "no_commas")

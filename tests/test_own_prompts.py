@@ -23,13 +23,20 @@ from redraft.options import Options
 from redraft.templates import fill_template, parse_template
 
 SYSTEM = {"role": "system", "content": "Be kind."}
-CHAT = [SYSTEM, {"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Hello."}, {"role": "user", "content": "Why?"}]
+CHAT = [
+    SYSTEM,
+    {"role": "user", "content": "Hi."},
+    {"role": "assistant", "content": "Hello."},
+    {"role": "user", "content": "Why?"},
+]
 
 
 def by_length(text):
     """Score 1 for ten characters, with advice below that."""
     score = min(1.0, len(text) / 10)
-    return Feedback(score, reason=f"{len(text)} characters", actions=() if score == 1 else ["Write more."])
+    return Feedback(
+        score, reason=f"{len(text)} characters", actions=() if score == 1 else ["Write more."]
+    )
 
 
 def sent(model, n):
@@ -56,9 +63,13 @@ FILLED = {
 async def test_each_field_of_a_template_holds_what_its_name_says(template):
     """The filled template takes the place of the last user message; what came before it stays."""
     model = ScriptedModel(["one", "two four sixteen"])
-    task = Task(CHAT, context="The sky.", reference="SECRET", metadata={"colour": "blue", "n": [1, 2]})
+    task = Task(
+        CHAT, context="The sky.", reference="SECRET", metadata={"colour": "blue", "n": [1, 2]}
+    )
     graders = [by_length, redraft.must("words:1-9")]
-    await refine(task, model, graders, refine_prompt=f"{{response}}|{template}|{{demands}}", editor=False)
+    await refine(
+        task, model, graders, refine_prompt=f"{{response}}|{template}|{{demands}}", editor=False
+    )
     *before, last = sent(model, 1)
     assert before == CHAT[:-1]
     assert last == {"role": "user", "content": f"one|{FILLED[template]}|- 1 to 9 words"}
@@ -68,7 +79,14 @@ async def test_a_template_without_demands_has_them_at_its_end():
     """A hard constraint is never kept from the writer, in drafts and in refinements."""
     model = ScriptedModel(["one", "two four sixteen"])
     graders = [by_length, redraft.must("words:1-9")]
-    await refine("Why?", model, graders, draft_prompt="Q: {prompt}", refine_prompt="Again: {response}", editor=False)
+    await refine(
+        "Why?",
+        model,
+        graders,
+        draft_prompt="Q: {prompt}",
+        refine_prompt="Again: {response}",
+        editor=False,
+    )
     assert [m["content"] for n in (0, 1) for m in sent(model, n)] == [
         "Q: Why?\n\nThe answer must meet this:\n- 1 to 9 words",
         "Again: one\n\nThe answer must meet this:\n- 1 to 9 words",
@@ -88,9 +106,16 @@ async def test_images_stay_and_messages_after_the_request_come_first():
     image = {"type": "image_url", "image_url": {"url": "https://x/y.png"}}
     prompts = Prompts(draft="Q: {prompt}")
     trace = Trace(Task([{"role": "user", "content": [{"type": "text", "text": "Why?"}, image]}]))
-    assert prompts.draft_messages(trace)[-1]["content"] == [{"type": "text", "text": "Q: Why?"}, image]
+    assert prompts.draft_messages(trace)[-1]["content"] == [
+        {"type": "text", "text": "Q: Why?"},
+        image,
+    ]
     calls = [{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
-    chat = [CHAT[1], {"role": "assistant", "tool_calls": calls}, {"role": "tool", "tool_call_id": "1", "content": "42"}]
+    chat = [
+        CHAT[1],
+        {"role": "assistant", "tool_calls": calls},
+        {"role": "tool", "tool_call_id": "1", "content": "42"},
+    ]
     messages = prompts.draft_messages(Trace(Task(chat)))
     assert [m["role"] for m in messages] == ["user", "assistant", "tool", "user"]
     assert messages[-1]["content"] == "Q: Hi."
@@ -105,7 +130,13 @@ async def test_a_function_gets_the_trace_and_the_parent():
         return [SYSTEM, {"role": "user", "content": f"Better: {parent.text}"}]
 
     model = ScriptedModel(["one", "two", "three", "one two four"])
-    result = await refine("Why?", model, by_length, refine_prompt=own, draft_prompt=lambda trace: trace.task.prompt.upper())
+    result = await refine(
+        "Why?",
+        model,
+        by_length,
+        refine_prompt=own,
+        draft_prompt=lambda trace: trace.task.prompt.upper(),
+    )
     assert sent(model, 0) == ({"role": "user", "content": "WHY?"},)
     assert sent(model, 1) == (SYSTEM, {"role": "user", "content": "Better: one"})
     assert seen[0] == (2, "one", "0.30")
@@ -121,25 +152,41 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize(("settings", "stop"), SETTINGS.values(), ids=SETTINGS)
-@pytest.mark.parametrize("prompt", [None, "{response} {feedback}", lambda trace, parent: f"Better than {parent.text}"])
+@pytest.mark.parametrize(
+    "prompt", [None, "{response} {feedback}", lambda trace, parent: f"Better than {parent.text}"]
+)
 async def test_stop_rules_hold_with_any_prompt(settings, stop, prompt):
     """The prompt determines what the model is told, and nothing else."""
     replies = ["four five" if stop == "target" else "one"] + ["two"] * 5
-    result = await refine("Why?", ScriptedModel(replies), by_length, refine_prompt=prompt, **settings)
+    result = await refine(
+        "Why?", ScriptedModel(replies), by_length, refine_prompt=prompt, **settings
+    )
     assert result.stop == stop
 
 
 async def test_the_noise_aware_plan_uses_them_too():
     """Estimates decide when to refine; the template what the refinement says."""
     verdict = json.dumps(
-        {"reason": "It is bare.", "criteria": {"truth": {"evidence": "", "change": "Say why.", "score": 2}}, "done": False}
+        {
+            "reason": "It is bare.",
+            "criteria": {"truth": {"evidence": "", "change": "Say why.", "score": 2}},
+            "done": False,
+        }
     )
     model = ScriptedModel(["one", "two", "three", "four"])
     judge = ScriptedModel([verdict] * 9)
-    result = await refine("Why?", model, redraft.Judge({"truth": "It is true."}), judge, refine_prompt="<{response}> {feedback}")
+    result = await refine(
+        "Why?",
+        model,
+        redraft.Judge({"truth": "It is true."}),
+        judge,
+        refine_prompt="<{response}> {feedback}",
+    )
     assert result.score_interval
     assert sent(model, 1)[-1]["content"] == "<one> - truth: Say why."
-    assert [step.messages for step in result.steps] == [request.messages for request in model.requests]
+    assert [step.messages for step in result.steps] == [
+        request.messages for request in model.requests
+    ]
 
 
 BAD = {
@@ -151,8 +198,14 @@ BAD = {
     "an unknown field": ({"refine_prompt": "{response} {colour}"}, "no field {colour}"),
     "a number": ({"refine_prompt": 3}, "refine_prompt must be a template"),
     "a class": ({"draft_prompt": dict}, "draft_prompt must be a template"),
-    "a missing file": ({"refine_prompt": Path("missing.txt")}, "refine_prompt: 'missing.txt' cannot be read"),
-    "a plan": ({"refine_prompt": "{response}", "plan": SelfRefine()}, "cannot be combined with plan"),
+    "a missing file": (
+        {"refine_prompt": Path("missing.txt")},
+        "refine_prompt: 'missing.txt' cannot be read",
+    ),
+    "a plan": (
+        {"refine_prompt": "{response}", "plan": SelfRefine()},
+        "cannot be combined with plan",
+    ),
 }
 
 
@@ -188,15 +241,27 @@ async def test_functions_of_other_parameters_are_refused(settings):
     """Before any call; parameters with a default are no others."""
     model = ScriptedModel(["x"])
     (name, function), *_ = settings.items()
-    with pytest.raises(ConfigError, match=rf"{name} must be .* a function of a trace.*; the function takes \("):
+    with pytest.raises(
+        ConfigError, match=rf"{name} must be .* a function of a trace.*; the function takes \("
+    ):
         await refine("q", model, "words:5", **settings)
     assert model.calls == 0
-    await refine("q", model, "words:1", draft_prompt=lambda trace, more=1: "x", refine_prompt=lambda *args: "x")
+    await refine(
+        "q",
+        model,
+        "words:1",
+        draft_prompt=lambda trace, more=1: "x",
+        refine_prompt=lambda *args: "x",
+    )
 
 
-@pytest.mark.parametrize("returned", ["", " ", None, 3, [], [{"role": "user"}], {"role": "user", "content": "x"}])
+@pytest.mark.parametrize(
+    "returned", ["", " ", None, 3, [], [{"role": "user"}], {"role": "user", "content": "x"}]
+)
 async def test_what_is_no_prompt_ends_the_work_with_the_best_so_far(returned):
-    result = await refine("Why?", ScriptedModel(["one"]), by_length, refine_prompt=lambda trace, parent: returned)
+    result = await refine(
+        "Why?", ScriptedModel(["one"]), by_length, refine_prompt=lambda trace, parent: returned
+    )
     assert (result.value, result.stop) == ("one", "failed")
     assert result.metadata["note"].startswith("refine_prompt: ValueError")
 
@@ -209,8 +274,13 @@ async def test_an_error_in_a_function_names_its_line_and_keeps_the_best():
 
     result = await refine("Why?", ScriptedModel(["one"]), by_length, refine_prompt=broken)
     assert (result.value, result.stop) == ("one", "failed")
-    assert "refine_prompt: KeyError: 'colour' (in broken, test_own_prompts.py line" in result.metadata["note"]
-    resumed = await refine(Trace.from_json(result.trace.to_json()), ScriptedModel(["ten letters"]), by_length)
+    assert (
+        "refine_prompt: KeyError: 'colour' (in broken, test_own_prompts.py line"
+        in result.metadata["note"]
+    )
+    resumed = await refine(
+        Trace.from_json(result.trace.to_json()), ScriptedModel(["ten letters"]), by_length
+    )
     assert (resumed.value, resumed.stop) == ("ten letters", "target")
     with pytest.raises(ConfigError, match="draft_prompt: KeyError"):
         await refine("Why?", ScriptedModel(["one"]), by_length, draft_prompt=lambda trace: {}["x"])
@@ -225,14 +295,22 @@ async def test_best_of_n_has_a_draft_prompt():
 
 def key_of(**settings):
     options = Options(**settings)
-    return settings_parts(Session(options, ScriptedModel(["x"]), by_length), options.make_plan(writes=True, noisy=False))["plan"]
+    return settings_parts(
+        Session(options, ScriptedModel(["x"]), by_length),
+        options.make_plan(writes=True, noisy=False),
+    )["plan"]
 
 
 def test_a_changed_prompt_changes_the_row_key():
     """Equal templates and functions of equal source have equal keys."""
     assert key_of(refine_prompt="{response}!") == key_of(refine_prompt="{response}!")
     first, second = (lambda trace, parent: "a"), (lambda trace, parent: "b")
-    prompts = [{}, {"refine_prompt": "{response}"}, {"refine_prompt": "{response}!"}, {"draft_prompt": "{prompt}!"}]
+    prompts = [
+        {},
+        {"refine_prompt": "{response}"},
+        {"refine_prompt": "{response}!"},
+        {"draft_prompt": "{prompt}!"},
+    ]
     prompts += [{"refine_prompt": first}, {"refine_prompt": second}]
     keys = [key_of(**settings) for settings in prompts]
     assert len(set(keys)) == len(keys)
@@ -241,7 +319,9 @@ def test_a_changed_prompt_changes_the_row_key():
 def test_the_trace_records_the_prompts():
     """A template as it is, a function by its name and a hash of its source."""
     settings = {"refine_prompt": "{response}", "draft_prompt": lambda trace: "x"}
-    saved = refine_sync("Why?", ScriptedModel(["one", "two"]), by_length, max_iterations=1, **settings).trace.settings
+    saved = refine_sync(
+        "Why?", ScriptedModel(["one", "two"]), by_length, max_iterations=1, **settings
+    ).trace.settings
     assert saved[PROMPT_KEYS[1]] == {"template": "{response}"}
     assert saved[PROMPT_KEYS[0]].keys() == {"function", "fingerprint"}
 
@@ -253,7 +333,9 @@ async def test_metadata_in_a_template_is_part_of_the_row(tmp_path):
     def run(colour, template):
         source.write_text(json.dumps({"id": "1", "prompt": "Why?", "colour": colour}))
         model = ScriptedModel(["ten letters", "ten letters too"])
-        redraft.batch_sync(source, tmp_path / f"{len(template)}.jsonl", model, by_length, draft_prompt=template)
+        redraft.batch_sync(
+            source, tmp_path / f"{len(template)}.jsonl", model, by_length, draft_prompt=template
+        )
         return [m["content"] for request in model.requests for m in request.messages]
 
     def both(template):
@@ -267,13 +349,17 @@ def test_a_row_without_the_column_fails_alone(tmp_path):
     """Its error names the field; the other rows have results. A column that no row has is an error before any call."""
     rows = [{"prompt": "Why?", "colour": "red"}, {"prompt": "How?"}]
     model = ScriptedModel(["ten letters"] * 2)
-    report = redraft.batch_sync(rows, tmp_path / "out.jsonl", model, by_length, draft_prompt="{prompt} {colour}")
+    report = redraft.batch_sync(
+        rows, tmp_path / "out.jsonl", model, by_length, draft_prompt="{prompt} {colour}"
+    )
     best = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert report.rows == 2
     assert [row["best"] for row in best] == ["ten letters", None]
     assert "no field {colour}" in best[1]["error"]
     with pytest.raises(ConfigError, match="no field {size}.*{colour}"):
-        redraft.batch_sync(rows, tmp_path / "other.jsonl", model, by_length, draft_prompt="{prompt} {size}")
+        redraft.batch_sync(
+            rows, tmp_path / "other.jsonl", model, by_length, draft_prompt="{prompt} {size}"
+        )
     assert len(model.requests) == 1
 
 
@@ -281,12 +367,19 @@ async def test_a_preview_shows_the_prompt_of_the_draft(tmp_path):
     """The messages of the first rows are those that would be sent."""
     settings = {"draft_prompt": "{question} in {colour}"}
     run = BatchRun.from_arguments(
-        [{"question": "Why?", "colour": "red"}], tmp_path / "o.jsonl", ScriptedModel([]), by_length, **settings
+        [{"question": "Why?", "colour": "red"}],
+        tmp_path / "o.jsonl",
+        ScriptedModel([]),
+        by_length,
+        **settings,
     )
     assert (await run.prepare()).samples == (({"role": "user", "content": "Why? in red"},),)
 
 
-@pytest.mark.parametrize(("mode", "setting"), [("best", "refine_prompt"), ("grade", "refine_prompt"), ("grade", "draft_prompt")])
+@pytest.mark.parametrize(
+    ("mode", "setting"),
+    [("best", "refine_prompt"), ("grade", "refine_prompt"), ("grade", "draft_prompt")],
+)
 def test_a_mode_without_that_step_refuses_its_prompt(tmp_path, mode, setting):
     rows = [{"prompt": "Why?", "response": "x"}]
     with pytest.raises(ConfigError, match=f"leave out {setting}"):
@@ -319,7 +412,9 @@ def test_any_text_is_a_template_and_only_fields_change(text):
 def test_inserted_text_is_never_parsed_again(values):
     """Whatever an answer holds stays as it is: no field of it is replaced, nothing is evaluated."""
     template = "|".join(f"{{{name}}}" for name in values)
-    assert fill_template(parse_template(template, FIELDS), values.__getitem__) == "|".join(values.values())
+    assert fill_template(parse_template(template, FIELDS), values.__getitem__) == "|".join(
+        values.values()
+    )
 
 
 # ---- the command line
@@ -329,12 +424,25 @@ def test_prompt_files_on_the_command_line(tmp_path, plain_server):
     """A trace keeps the template, so that it is resumed with it after the file is gone."""
     (tmp_path / "p.txt").write_text("Improve <{response}> by {feedback}.")
     (tmp_path / "d.txt").write_text("Please: {prompt}")
-    command = ["run", "Say it", "--model", plain_server, "--max-iterations", "1", "--grader", "contains:zzz", "--max-tokens", "8"]
+    command = [
+        "run",
+        "Say it",
+        "--model",
+        plain_server,
+        "--max-iterations",
+        "1",
+        "--grader",
+        "contains:zzz",
+        "--max-tokens",
+        "8",
+    ]
     files = ["--refine-prompt", "p.txt", "--draft-prompt", "d.txt", "--trace", "t.jsonl"]
     done = run_in_process([*command, *files], cwd=tmp_path)
     assert done.returncode in (0, 3), done.err
     header = json.loads((tmp_path / "t.jsonl").read_text().splitlines()[0])
-    assert header["settings"]["refine-prompt"] == {"template": "Improve <{response}> by {feedback}."}
+    assert header["settings"]["refine-prompt"] == {
+        "template": "Improve <{response}> by {feedback}."
+    }
     (tmp_path / "p.txt").unlink()
     done = run_in_process(["run", "--resume", "t.jsonl", "--max-iterations", "2"], cwd=tmp_path)
     assert done.returncode in (0, 3), done.err
@@ -342,7 +450,19 @@ def test_prompt_files_on_the_command_line(tmp_path, plain_server):
     assert bad.returncode == 2
     assert b"--refine-prompt: put {response} where the answer belongs" in bad.stderr
     best = run_in_process(
-        ["best", "Say it", "-n", "2", "--model", plain_server, "--grader", "words:1-99", "--draft-prompt", "d.txt"], cwd=tmp_path
+        [
+            "best",
+            "Say it",
+            "-n",
+            "2",
+            "--model",
+            plain_server,
+            "--grader",
+            "words:1-99",
+            "--draft-prompt",
+            "d.txt",
+        ],
+        cwd=tmp_path,
     )
     assert best.returncode in (0, 3), best.err
 
@@ -353,7 +473,9 @@ def test_a_configuration_file_names_a_prompt_file(tmp_path, plain_server):
     (tmp_path / ".git").mkdir()
     (tmp_path / "p.txt").write_text("no field")
     (tmp_path / "redraft.toml").write_text('refine-prompt = "p.txt"\n')
-    done = run_in_process(["run", "Say it", "--model", plain_server, "--require", "words:1-99"], cwd=tmp_path / "sub")
+    done = run_in_process(
+        ["run", "Say it", "--model", plain_server, "--require", "words:1-99"], cwd=tmp_path / "sub"
+    )
     assert done.returncode == 2
     assert b"--refine-prompt: put {response} where" in done.stderr
 
@@ -363,7 +485,14 @@ def test_a_trace_with_a_prompt_function_is_resumed_in_python(tmp_path, plain_ser
     from redraft.storage import JsonlStore
 
     with JsonlStore(tmp_path / "t.jsonl") as store:
-        refine_sync("Why?", ScriptedModel(["one"]), "contains:zzz", refine_prompt=lambda t, p: "x", max_iterations=0, store=store)
+        refine_sync(
+            "Why?",
+            ScriptedModel(["one"]),
+            "contains:zzz",
+            refine_prompt=lambda t, p: "x",
+            max_iterations=0,
+            store=store,
+        )
     command = [
         "run",
         "--resume",

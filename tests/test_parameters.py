@@ -20,7 +20,9 @@ WRITTEN = {
     "reasoning_effort=low": {"reasoning_effort": "low"},
     "max_tokens=8192": {"max_tokens": 8192},
     "top_p=0.9": {"top_p": 0.9},
-    "chat_template_kwargs.enable_thinking=false": {"chat_template_kwargs": {"enable_thinking": False}},
+    "chat_template_kwargs.enable_thinking=false": {
+        "chat_template_kwargs": {"enable_thinking": False}
+    },
     "thinking.type=enabled": {"thinking": {"type": "enabled"}},
     'stop=["a", "b"]': {"stop": ["a", "b"]},
     'user="7"': {"user": "7"},
@@ -40,7 +42,9 @@ def test_a_parameter_is_json_or_text(text, parameter):
     assert parse_parameter(text) == parameter
 
 
-@pytest.mark.parametrize("text", ["", "a", "=1", ".a=1", "a.=1", "a..b=1", " =1", ".".join("a" * 30) + "=1"])
+@pytest.mark.parametrize(
+    "text", ["", "a", "=1", ".a=1", "a.=1", "a..b=1", " =1", ".".join("a" * 30) + "=1"]
+)
 def test_what_is_no_parameter_is_named(text):
     """The error says how one is written."""
     with pytest.raises(ValueError, match="NAME=VALUE, such as reasoning_effort=low"):
@@ -69,29 +73,59 @@ def test_no_parameter_chooses_a_model_a_host_a_key_or_a_header(name):
 
 
 REFUSED = {
-    "messages": [{"messages": []}, {"n": 2}, {"stream": True}, {"tools": []}, {"response_format": {}}, {"Top-Logprobs": 3}],
+    "messages": [
+        {"messages": []},
+        {"n": 2},
+        {"stream": True},
+        {"tools": []},
+        {"response_format": {}},
+        {"Top-Logprobs": 3},
+    ],
     "write max_tokens": [{"max_completion_tokens": 9}, {"num_predict": 9}, {"maxOutputTokens": 9}],
-    "holds no key": [{"extra": {"api_key": "abc"}}, {"a": [{"Authorization": "Bearer abc"}]}, {"x": {"access-key": "abc"}}],
-    "that JSON has": [{"x": float("nan")}, {"x": float("inf")}, {"x": object()}, {"x": {1, 2}}, {"x": b"a"}],
+    "holds no key": [
+        {"extra": {"api_key": "abc"}},
+        {"a": [{"Authorization": "Bearer abc"}]},
+        {"x": {"access-key": "abc"}},
+    ],
+    "that JSON has": [
+        {"x": float("nan")},
+        {"x": float("inf")},
+        {"x": object()},
+        {"x": {1, 2}},
+        {"x": b"a"},
+    ],
     "at most": [{"x": "a" * 30_000}, {"x": json.loads("[" * 30 + "]" * 30)}],
     "parameters by name": [[], "a=1", 7, ["a"]],
     "name of a parameter": [{"": 1}, {" ": 1}, {7: 1}, {"a\n": 1}],
-    "max_tokens must be": [{"max_tokens": 0}, {"max_tokens": "9"}, {"max_tokens": True}, {"max_tokens": 1.5}],
+    "max_tokens must be": [
+        {"max_tokens": 0},
+        {"max_tokens": "9"},
+        {"max_tokens": True},
+        {"max_tokens": 1.5},
+    ],
     "temperature must be": [{"temperature": "hot"}, {"temperature": -1}],
     "seed must be": [{"seed": -1}, {"seed": 0.5}],
 }
 NUMBERED = [f"{words}-{n}" for words, all_of in REFUSED.items() for n in range(len(all_of))]
 
 
-@each_row(("words", "given"), [(words, each) for words, all_of in REFUSED.items() for each in all_of], ids=NUMBERED)
+@each_row(
+    ("words", "given"),
+    [(words, each) for words, all_of in REFUSED.items() for each in all_of],
+    ids=NUMBERED,
+)
 def test_what_a_parameter_cannot_be_is_named(words, given):
     """What each call sets itself, keys at any depth, values that JSON lacks, and what would be huge."""
-    with pytest.raises(ConfigError, match="it is set for each call" if words == "messages" else words):
+    with pytest.raises(
+        ConfigError, match="it is set for each call" if words == "messages" else words
+    ):
         check_parameters("params", given)
 
 
 PARAMETERS = st.recursive(
-    st.integers() | st.text(max_size=3), lambda each: st.dictionaries(st.sampled_from("abc"), each), max_leaves=6
+    st.integers() | st.text(max_size=3),
+    lambda each: st.dictionaries(st.sampled_from("abc"), each),
+    max_leaves=6,
 )
 TABLES = st.dictionaries(st.sampled_from("abc"), PARAMETERS)
 
@@ -99,7 +133,9 @@ TABLES = st.dictionaries(st.sampled_from("abc"), PARAMETERS)
 @given(TABLES, TABLES, TABLES)
 def test_the_nearest_wins_name_by_name(far, middle, near):
     """In whatever order they are merged, and nothing of the nearest is lost."""
-    assert merge_parameters(far, middle, near) == merge_parameters(merge_parameters(far, middle), near)
+    assert merge_parameters(far, middle, near) == merge_parameters(
+        merge_parameters(far, middle), near
+    )
     assert merge_parameters({}, near) == merge_parameters(near, near) == near
     assert merge_parameters(far, near).keys() == far.keys() | near.keys()
 
@@ -130,7 +166,10 @@ STATED = {  # as OpenAI, Anthropic, DeepSeek, Qwen, Groq, vLLM, SGLang, TGI and 
 @pytest.mark.parametrize(("message", "most"), STATED.items())
 def test_the_maximum_that_a_server_states_is_read(message, most):
     """That of the answer; of a window the prompt has a part, so no limit is set."""
-    assert stated_max_tokens(ModelError(f"m at host: status 400: {message}", status=400), 32768) == most
+    assert (
+        stated_max_tokens(ModelError(f"m at host: status 400: {message}", status=400), 32768)
+        == most
+    )
 
 
 SPECS = {
@@ -143,7 +182,10 @@ SPECS = {
     "judge:max_eval_chars=6000,max_tokens=600": ({"max_eval_chars": 6000, "max_tokens": 600}, None),
     "judge:scoring=expectation,top_p=0.5": ({"scoring": "expectation"}, {"top_p": 0.5}),
     "ranker:helpfulness,max_tokens=9,top_k=1": ({"max_tokens": 9}, {"top_k": 1}),
-    "pairwise:max_eval_chars=900,reasoning_effort=low": ({"max_eval_chars": 900}, {"reasoning_effort": "low"}),
+    "pairwise:max_eval_chars=900,reasoning_effort=low": (
+        {"max_eval_chars": 900},
+        {"reasoning_effort": "low"},
+    ),
     "checklist:max_tokens=9": ({"max_tokens": 9, "questions": None}, None),
 }
 
@@ -158,10 +200,14 @@ def test_the_name_of_a_grader_has_its_parameters(spec, expected):
 
 def test_the_options_of_a_jury_are_those_of_its_members():
     """Of the judge that votes three times, and of each named grader."""
-    alone, named = as_grader("jury:max_tokens=9"), as_grader("jury:helpfulness,clarity,reasoning_effort=low")
+    alone, named = (
+        as_grader("jury:max_tokens=9"),
+        as_grader("jury:helpfulness,clarity,reasoning_effort=low"),
+    )
     assert [(part.max_tokens, part.temperature) for part in alone.parts] == [(9, 0.7)]
     assert [(part.name, part.params) for part in named.parts] == [
-        (f"{name}:reasoning_effort=low", {"reasoning_effort": "low"}) for name in ("helpfulness", "clarity")
+        (f"{name}:reasoning_effort=low", {"reasoning_effort": "low"})
+        for name in ("helpfulness", "clarity")
     ]
 
 
@@ -186,7 +232,10 @@ def test_a_slip_is_no_parameter(spec, words):
         as_grader(spec)
 
 
-@pytest.mark.parametrize(("spec", "cls"), [("judge", Judge), ("ranker", Ranker), ("pairwise", Pairwise), ("checklist", Checklist)])
+@pytest.mark.parametrize(
+    ("spec", "cls"),
+    [("judge", Judge), ("ranker", Ranker), ("pairwise", Pairwise), ("checklist", Checklist)],
+)
 def test_no_argument_of_a_judge_is_sent_as_a_parameter(spec, cls):
     """Each is an option of a spec, or refused there."""
     for each in (field for field in fields(cls) if field.init):

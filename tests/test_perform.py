@@ -37,7 +37,14 @@ async def test_a_request_has_every_sampling_parameter():
 async def test_a_record_has_everything_that_the_grader_said():
     """Only what Redraft knows better is replaced."""
     vote = Failure(("candidate", 0), "grade", "Oops", "it failed")
-    values = {"score": 0.5, "reason": "dull", "actions": ("liven it up",), "done": True, "votes": (vote,), "nearness": 0.7}
+    values = {
+        "score": 0.5,
+        "reason": "dull",
+        "actions": ("liven it up",),
+        "done": True,
+        "votes": (vote,),
+        "nearness": 0.7,
+    }
     values |= {"criteria": (CriterionScore("wit", 0.2),), "metadata": {"a": 1}}
     said = Feedback(**values, candidate=9, grader="other", repeat=9, by="me")
     default = Feedback()
@@ -48,8 +55,18 @@ async def test_a_record_has_everything_that_the_grader_said():
 
     step = Grade("g", Task("q"), Candidate(3, "text"), repeat=1)
     record = await make_performer(Roles(graders={"g": Grader()}))(step)
-    ours = {"candidate": 3, "grader": "g", "repeat": 1, "usage": said.usage, "seconds": record.seconds}
-    untested = {field.name for field in fields(Feedback) if getattr(said, field.name) == getattr(default, field.name)}
+    ours = {
+        "candidate": 3,
+        "grader": "g",
+        "repeat": 1,
+        "usage": said.usage,
+        "seconds": record.seconds,
+    }
+    untested = {
+        field.name
+        for field in fields(Feedback)
+        if getattr(said, field.name) == getattr(default, field.name)
+    }
     assert untested == {"usage", "seconds"}
     assert {f.name: getattr(record, f.name) for f in fields(Feedback)} == {
         f.name: ours.get(f.name, getattr(said, f.name)) for f in fields(Feedback)

@@ -34,7 +34,16 @@ for command in (
 @pytest.mark.slow
 def test_commands_work_without_what_windows_lacks(tmp_path):
     """Locks of files, limits on resources, forks, users, and some signals. (This shows nothing about Windows itself.)"""
-    (tmp_path / "t.csv").write_bytes("id;prompt;response;score\r\n1;Käse?;gelb, rot;0,8\r\n2;Brot?;grün;0,5\r\n".encode("cp1252"))
-    done = subprocess.run([sys.executable, "-c", SCRIPT], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    (tmp_path / "t.csv").write_bytes(
+        "id;prompt;response;score\r\n1;Käse?;gelb, rot;0,8\r\n2;Brot?;grün;0,5\r\n".encode("cp1252")
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     assert "gelb rot" in (tmp_path / "out.csv").read_text("utf-8")

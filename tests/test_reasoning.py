@@ -323,7 +323,9 @@ def test_parts_show_the_answer(text):
 def test_only_reasoning_without_a_beginning_is_shown():
     """All others are held back."""
     assert BEGUN_BEFORE
-    assert not [text for text in BEGUN_BEFORE if text.lstrip().startswith(("<", "[", "\u25c1", "analysis"))]
+    assert not [
+        text for text in BEGUN_BEFORE if text.lstrip().startswith(("<", "[", "\u25c1", "analysis"))
+    ]
 
 
 @pytest.mark.parametrize(
@@ -341,7 +343,12 @@ def test_an_answer_is_shown_as_it_arrives(start):
     """It does not wait for the end of the stream once the reasoning has ended."""
     visible = VisibleText()
     assert "".join(visible.add(letter) for letter in start) == ""
-    assert [visible.add(piece) for piece in ("One ", "two ", "a < b ", "three")] == ["One ", "two ", "a < b ", "three"]
+    assert [visible.add(piece) for piece in ("One ", "two ", "a < b ", "three")] == [
+        "One ",
+        "two ",
+        "a < b ",
+        "three",
+    ]
     assert visible.flush() == ""
 
 
@@ -362,9 +369,10 @@ MARKS = [
     "analysis",
     "assistantfinal",
 ]
-PIECES = st.lists(st.sampled_from([*MARKS, "`", "```", '"', "'", "{", "}", " ", "\n", "a", "So.", "b c", "四"]), max_size=12).map(
-    "".join
-)
+PIECES = st.lists(
+    st.sampled_from([*MARKS, "`", "```", '"', "'", "{", "}", " ", "\n", "a", "So.", "b c", "四"]),
+    max_size=12,
+).map("".join)
 
 
 @given(PIECES, st.integers(1, 9))

@@ -27,15 +27,27 @@ def result(*scripted_grader, best=0, end=None, seat=PanelGrader("judge")):
     """A result whose answers have these scores, each refined from the first."""
     records = []
     for id, score in enumerate(scripted_grader):
-        records.append(Candidate(id, f"text {id}", 0 if id else None, role="refine" if id else "generate", usage=Usage(1, 10, 5)))
+        records.append(
+            Candidate(
+                id,
+                f"text {id}",
+                0 if id else None,
+                role="refine" if id else "generate",
+                usage=Usage(1, 10, 5),
+            )
+        )
         records.append(Feedback(score, candidate=id, grader=seat.name))
-    end = end or Outcome(best, StopReason.GAIN, "nothing more is worth it", 0.71, (0.58, 0.84), ((0, 0.6), (1, 0.71)))
+    end = end or Outcome(
+        best, StopReason.GAIN, "nothing more is worth it", 0.71, (0.58, 0.84), ((0, 0.6), (1, 0.71))
+    )
     return Result(Trace(Task("q"), (seat,), (*records, end)))
 
 
 def test_a_first_answer_that_was_kept_has_gained_nothing():
     """Where the others scored less, the difference is no gain."""
-    assert "a difference of -0.10 may be a loss or the graders'" in result(0.7, 0.6, best=0).summary()
+    assert (
+        "a difference of -0.10 may be a loss or the graders'" in result(0.7, 0.6, best=0).summary()
+    )
 
 
 def test_the_summary_shows_estimates_beside_observed_scores():
@@ -47,17 +59,25 @@ def test_the_summary_shows_estimates_beside_observed_scores():
         f"a difference of +0.10 may be a gain or the graders' estimated noise ({Priors().noise_sd:.2f} per grade): "
         "too few repeats; about 12 at each answer would show a gain of 0.1 · calls 2 · tokens 30 · cost 0 USD"
     )
-    assert repr(told) == "Result(score=0.71 [0.58, 0.84] by this judge, stop='gain', value='text 1')"
+    assert (
+        repr(told) == "Result(score=0.71 [0.58, 0.84] by this judge, stop='gain', value='text 1')"
+    )
     assert told.summary() in told.__rich__().plain
     assert "95 % between 0.58 and 0.84" in told._repr_html_()
-    assert [score for _, score, _ in candidate_rows(told.trace)] == ["0.70, estimated 0.60", "0.80, estimated 0.71"]
+    assert [score for _, score, _ in candidate_rows(told.trace)] == [
+        "0.70, estimated 0.60",
+        "0.80, estimated 0.71",
+    ]
     assert summary_line(told) == headline(told)
 
 
 def test_graders_that_compute_leave_no_interval():
     """This holds for the adaptive plan, too: rounding errors give no interval; a judge's noise gives one with two digits."""
     end = Outcome(0, StopReason.GAIN, "", 0.5, (0.49999804, 0.5000019), ((0, 0.5),))
-    for seat, expected in ((PanelGrader("words", model_free=True), None), (PanelGrader("judge"), (0.5, 0.5))):
+    for seat, expected in (
+        (PanelGrader("words", model_free=True), None),
+        (PanelGrader("judge"), (0.5, 0.5)),
+    ):
         told = result(0.5, end=end, seat=seat)
         assert told.score_interval == expected
         columns = row_result(told.trace).columns
@@ -71,19 +91,28 @@ async def test_the_summary_explains_an_observed_target_that_the_estimate_misses(
         said = {"evidence": "e", "change": "c", "score": 5}
         return json.dumps({"reason": "It is so.", "criteria": {"truth": said}, "done": False})
 
-    told = await refine("q", ScriptedModel(map(str, range(9))), Judge(RUBRIC), judge=judge, target_score=0.99)
+    told = await refine(
+        "q", ScriptedModel(map(str, range(9))), Judge(RUBRIC), judge=judge, target_score=0.99
+    )
     assert (str(told.stop), told.metadata["converged"]) == ("gain", True)
     assert told.score < told.judge_score == 1.0
-    assert "graders gave 1.00, which reaches the target, but the estimate does not" in told.summary()
+    assert (
+        "graders gave 1.00, which reaches the target, but the estimate does not" in told.summary()
+    )
 
 
-@pytest.mark.parametrize(("reason", "suffix"), [("patience", True), ("target", True), ("gain", False), ("done", False)])
+@pytest.mark.parametrize(
+    ("reason", "suffix"), [("patience", True), ("target", True), ("gain", False), ("done", False)]
+)
 def test_the_reason_for_stopping_mentions_estimates_where_they_differ(reason, suffix):
     """A refinement without gain may have a higher observed score, except with computed graders."""
     trace = result(0.5).trace
     end = Stop(0, StopReason(reason), "so it is", 0.5)
     assert with_note(end, trace, SelfRefine()).note == "so it is" + ", by the estimates" * suffix
-    assert with_note(end, replace(trace, panel=(PanelGrader("judge", model_free=True),)), SelfRefine()) == end
+    assert (
+        with_note(end, replace(trace, panel=(PanelGrader("judge", model_free=True),)), SelfRefine())
+        == end
+    )
 
 
 @pytest.mark.parametrize(
@@ -92,7 +121,10 @@ def test_the_reason_for_stopping_mentions_estimates_where_they_differ(reason, su
         (Comparison((1, 0), grader="j"), "j puts 1 first"),
         (Comparison((1, 0, 2), grader="j", ties=((0, 1),)), "j puts 0 and 1 first"),
         (Comparison((1, 0), grader="j", ties=((0, 1),)), "j cannot tell which of 0 and 1 is best"),
-        (Comparison((1, 0), grader="j", votes=(Comparison((1, 0)), Comparison((0, 1)))), "j cannot tell which of 0 and 1 is best"),
+        (
+            Comparison((1, 0), grader="j", votes=(Comparison((1, 0)), Comparison((0, 1)))),
+            "j cannot tell which of 0 and 1 is best",
+        ),
     ],
 )
 def test_the_summary_has_the_verdict_of_a_comparison(told, said):
@@ -118,13 +150,25 @@ async def test_the_diagnosis_uses_the_noise_of_the_plans_priors():
     def judging():
         marks = iter([2, 3, 2, 3])
         return lambda messages: json.dumps(
-            {"reason": "It is so.", "criteria": {"truth": {"evidence": "", "change": "c", "score": next(marks)}}, "done": False}
+            {
+                "reason": "It is so.",
+                "criteria": {"truth": {"evidence": "", "change": "c", "score": next(marks)}},
+                "done": False,
+            }
         )
 
     kinds = []
     for priors in (Priors(noise_sd=0.01, bias_sd=0), Priors()):
         writer = ScriptedModel(map(str, range(9)))
-        told = await refine("q", writer, Judge(RUBRIC), judge=judging(), priors=priors, max_iterations=1, min_expected_gain=0)
+        told = await refine(
+            "q",
+            writer,
+            Judge(RUBRIC),
+            judge=judging(),
+            priors=priors,
+            max_iterations=1,
+            min_expected_gain=0,
+        )
         assert told.trace.outcome.noise_sd == priors.noise_sd
         kinds.append(told.diagnosis and str(told.diagnosis.kind))
     assert kinds == [None, "too few repeats"]
@@ -145,7 +189,9 @@ def test_the_diagnosis_is_in_the_metadata(end):
 def test_control_sequences_in_a_graders_name_have_no_effect():
     """A grader's name may be foreign text."""
     seat = PanelGrader("\x1b[31m<b>check</b>", must=True, model_free=True)
-    told = result(0.0, 0.0, 0.0, end=Outcome(0, StopReason.GAIN, "", 0.0, (0.0, 0.1), ((0, 0.0),)), seat=seat)
+    told = result(
+        0.0, 0.0, 0.0, end=Outcome(0, StopReason.GAIN, "", 0.0, (0.0, 0.1), ((0, 0.0),)), seat=seat
+    )
     assert told.diagnosis.kind == "bad check"
     assert "\x1b" not in told.summary()
     assert "<b>" not in told._repr_html_()
@@ -198,8 +244,16 @@ ENDS = {  # the stop reason, or a name for another end
     "ungraded": (TEXTS, lambda text: 1 / 0, {}),
     "unknown": (TEXTS, lambda text: None, {}),
     "broken for good": (TEXTS, [must("words:5-9"), lambda text: 0.5], {"patience": 1}),
-    "broken": (["\ud800 half a pair\x00"], [must("words:5-9"), lambda text: 0.5], {"max_iterations": 0}),
-    "several": (TEXTS, [Jury([lambda text: 0.4, lambda text: 1 / 0], quorum=1), "pairwise"], {"drafts": 2, "max_iterations": 1}),
+    "broken": (
+        ["\ud800 half a pair\x00"],
+        [must("words:5-9"), lambda text: 0.5],
+        {"max_iterations": 0},
+    ),
+    "several": (
+        TEXTS,
+        [Jury([lambda text: 0.4, lambda text: 1 / 0], quorum=1), "pairwise"],
+        {"drafts": 2, "max_iterations": 1},
+    ),
 }
 OTHER_ENDS = {
     "failed at once": "failed",
@@ -225,20 +279,38 @@ async def test_a_result_is_plain_data(end):
             "done": False,
         }
     )
-    judge = (lambda messages: said) if end in {"gain", "several"} else None  # a judge that is named grades
+    judge = (
+        (lambda messages: said) if end in {"gain", "several"} else None
+    )  # a judge that is named grades
     [result] = await refine_many(["q"], model, graders, judge, retries=0, **given)
     data = json.loads(json.dumps(result.to_dict(trace=True)))
-    assert (data["value"], data["score"], data["stop"], data["cost"]) == (result.value, result.score, result.stop, result.cost)
+    assert (data["value"], data["score"], data["stop"], data["cost"]) == (
+        result.value,
+        result.score,
+        result.stop,
+        result.cost,
+    )
     assert data["usage"] == asdict(result.usage)
-    assert data["metadata"] == json.loads(json.dumps(result.metadata)) and data["metadata"]["converged"] == data["converged"]
+    assert (
+        data["metadata"] == json.loads(json.dumps(result.metadata))
+        and data["metadata"]["converged"] == data["converged"]
+    )
     assert [*result.to_dict()] == [*data][:-1]
     assert Trace.from_json(json.dumps(data["trace"])).records == result.trace.records
     if result.error:
         assert data["error"] == {
             "error": type(result.error).__name__,
             "message": str(result.error),
-            **{name: value for name, value in vars(result.error).items() if name in {"status", "retry_after", "limit"}},
-            **({"retryable": result.error.retryable} if isinstance(result.error, ModelError) else {}),
+            **{
+                name: value
+                for name, value in vars(result.error).items()
+                if name in {"status", "retry_after", "limit"}
+            },
+            **(
+                {"retryable": result.error.retryable}
+                if isinstance(result.error, ModelError)
+                else {}
+            ),
         }
     else:
         assert data["error"] is None
@@ -249,14 +321,25 @@ async def test_a_result_is_plain_data(end):
 async def test_the_error_of_a_result_has_the_servers_message():
     """It is plain data in one row of many."""
     [result] = await refine_many(["q"], failing_model(), lambda text: 0.5, retries=0)
-    told = {"error": "AuthenticationError", "message": "key gone", "status": 401, "retry_after": None, "retryable": False}
+    told = {
+        "error": "AuthenticationError",
+        "message": "key gone",
+        "status": 401,
+        "retry_after": None,
+        "retryable": False,
+    }
     assert result.to_dict()["error"] == told
 
 
 def test_a_result_without_any_work_is_plain_data():
     """It has no text, no score and no reason for stopping."""
     data = json.loads(json.dumps(Result(Trace(Task("q"))).to_dict(trace=True)))
-    assert (data["value"], data["score"], data["stop"], data["usage"]["calls"]) == ("", None, "cancelled", 0)
+    assert (data["value"], data["score"], data["stop"], data["usage"]["calls"]) == (
+        "",
+        None,
+        "cancelled",
+        0,
+    )
 
 
 @pytest.mark.parametrize("n", [1, 2, 500])
@@ -284,8 +367,18 @@ HEADLINES = {
         "0.35 -> 0.81 (the judge said 1.00; 95 % between 0.69 and 0.92 by people's labels (n = 120)); "
         "stopped: the judge is satisfied",
     ),
-    "computed": ((0.4, 1.0), (WORDS,), Outcome(1, StopReason.TARGET, "0.9"), "0.40 -> 1.00; stopped: the target is reached"),
-    "one answer": ((1.0,), (WORDS,), Outcome(0, StopReason.DONE), "1.00; stopped: the grader is satisfied"),
+    "computed": (
+        (0.4, 1.0),
+        (WORDS,),
+        Outcome(1, StopReason.TARGET, "0.9"),
+        "0.40 -> 1.00; stopped: the target is reached",
+    ),
+    "one answer": (
+        (1.0,),
+        (WORDS,),
+        Outcome(0, StopReason.DONE),
+        "1.00; stopped: the grader is satisfied",
+    ),
     "condition": (
         (1.0,),
         (replace(WORDS, must=True),),
@@ -304,7 +397,12 @@ HEADLINES = {
         Outcome(0, StopReason.DEADLINE),
         "unknown; stopped: the time is up",
     ),
-    "better than unknown": ((None, 0.5), (JUDGE,), Outcome(1, StopReason.DEADLINE), "unknown -> 0.50; stopped: the time is up"),
+    "better than unknown": (
+        (None, 0.5),
+        (JUDGE,),
+        Outcome(1, StopReason.DEADLINE),
+        "unknown -> 0.50; stopped: the time is up",
+    ),
     "kept": (
         (0.5, 0.4),
         (WORDS,),
@@ -319,7 +417,9 @@ HEADLINES = {
 def test_a_result_begins_in_plain_words(scores, panel, end, line):
     """The first and the best score, what stands behind them, and why the work ended; an unknown score is said to be unknown."""
     told = result(*scores, seat=panel[0])
-    trace = replace(told.trace, panel=panel, records=(*told.trace.records[:-1], *([end] if end else [])))
+    trace = replace(
+        told.trace, panel=panel, records=(*told.trace.records[:-1], *([end] if end else []))
+    )
     assert headline(Result(trace)) == line
     assert Result(trace).summary().startswith(line)
 

@@ -10,7 +10,15 @@ from redraft.errors import ConfigError
 from redraft.grading import grade_many
 
 MESSAGES = [{"role": "system", "content": "Be short."}, {"role": "user", "content": "q"}]
-ROW = {"question": "q", "answer": "r", "reference": "ref", "context": "con", "requirements": ["no_commas"], "id": 7, "topic": "t"}
+ROW = {
+    "question": "q",
+    "answer": "r",
+    "reference": "ref",
+    "context": "con",
+    "requirements": ["no_commas"],
+    "id": 7,
+    "topic": "t",
+}
 SAMPLES = {
     "task": (Task("q", "r"), Task("q", "r")),
     "pair": (("q", "r"), Task("q", "r")),
@@ -19,7 +27,15 @@ SAMPLES = {
     "messages": ({"messages": MESSAGES, "completion": "r"}, Task(MESSAGES, "r")),
     "row": (
         ROW,
-        Task("q", "r", reference="ref", context="con", requirements=["no_commas"], id="7", metadata={"topic": "t"}),
+        Task(
+            "q",
+            "r",
+            reference="ref",
+            context="con",
+            requirements=["no_commas"],
+            id="7",
+            metadata={"topic": "t"},
+        ),
     ),
 }
 NO_RESPONSE = {

@@ -61,7 +61,11 @@ def by_rule(score):
 def verdict(score, change="say more", done=False):
     """A judge's answer in the requested form."""
     return json.dumps(
-        {"reason": "It is so.", "criteria": {"truth": {"evidence": "e", "change": change, "score": score}}, "done": done}
+        {
+            "reason": "It is so.",
+            "criteria": {"truth": {"evidence": "e", "change": change, "score": score}},
+            "done": done,
+        }
     )
 
 
@@ -98,7 +102,12 @@ async def test_iterations_are_refinements():
 async def test_zero_iterations_draft_and_grade_only():
     """max_iterations=0 does not change the draft, nor does the editor."""
     result, model = await run(["a, b"], "no_commas", max_iterations=0)
-    assert (result.value, result.score, result.stop, model.calls) == ("a, b", 0.0, "max_iterations", 1)
+    assert (result.value, result.score, result.stop, model.calls) == (
+        "a, b",
+        0.0,
+        "max_iterations",
+        1,
+    )
     assert result.metadata["converged"] is False
 
 
@@ -139,7 +148,9 @@ async def test_a_lift_of_exactly_min_delta_is_stale():
     """The comparison allows 1e-9, so that 0.1 + 0.2 does not decide."""
     result, _ = await run(["a", "b", "c"], by_table(a=0.1, b=0.3, c=0.8), patience=1, min_delta=0.2)
     assert (result.stop, result.value) == ("patience", "b")
-    result, _ = await run(["a", "b", "c"], by_table(a=0.1, b=0.31, c=0.95), patience=1, min_delta=0.2)
+    result, _ = await run(
+        ["a", "b", "c"], by_table(a=0.1, b=0.31, c=0.95), patience=1, min_delta=0.2
+    )
     assert (result.stop, result.value) == ("target", "c")
 
 
@@ -163,7 +174,9 @@ async def test_the_last_candidate_is_graded_and_the_best_returned():
 
 async def test_the_parent_is_the_best_so_far():
     """After a lower score the next refinement starts from the best, not from the last."""
-    result, _ = await run(["a", "b", "c", "d"], by_table(a=0.4, b=0.6, c=0.1, d=0.2), max_iterations=3, patience=9)
+    result, _ = await run(
+        ["a", "b", "c", "d"], by_table(a=0.4, b=0.6, c=0.1, d=0.2), max_iterations=3, patience=9
+    )
     assert [c.parent for c in result.trace.candidates] == [None, 0, 1, 1]
 
 
@@ -185,7 +198,11 @@ async def test_a_must_is_no_part_of_the_mean():
 
 async def test_meeting_more_hard_constraints_is_progress():
     """An answer that keeps one more precedes those that keep fewer, and resets patience."""
-    scores = [must(by_table(a=0.0, b=1.0, c=0.0)), must(by_table(a=0.0, b=0.0, c=0.0)), by_table(a=0.5, b=0.4, c=0.6)]
+    scores = [
+        must(by_table(a=0.0, b=1.0, c=0.0)),
+        must(by_table(a=0.0, b=0.0, c=0.0)),
+        by_table(a=0.5, b=0.4, c=0.6),
+    ]
     result, _ = await run(["a", "b", "c"], scores, max_iterations=2, patience=2)
     assert (result.value, result.stop) == ("b", "max_iterations")
 
@@ -203,7 +220,9 @@ async def test_a_summary_says_why_work_was_interrupted():
     """For a failure, an exhausted budget or deadline the reason follows the word; a truncated answer is named, too."""
     from redraft.protocols import Reply
 
-    result, _ = await run([Reply("a", finish_reason="length"), AuthenticationError("key gone")], by_table(a=0.4))
+    result, _ = await run(
+        [Reply("a", finish_reason="length"), AuthenticationError("key gone")], by_table(a=0.4)
+    )
     assert "stopped: a model or a grader failed (key gone)" in result.summary()
     assert "cut off at the token limit" in result.summary()
     assert result.metadata["truncated"] is True
@@ -211,7 +230,9 @@ async def test_a_summary_says_why_work_was_interrupted():
 
 async def test_the_budget_ends_the_loop_with_the_best_so_far():
     """Two calls are a draft and one refinement; the third is not made."""
-    result, model = await run(["a", "b", "c"], by_table(a=0.1, b=0.3, c=0.9), budget=Budget(calls=2))
+    result, model = await run(
+        ["a", "b", "c"], by_table(a=0.1, b=0.3, c=0.9), budget=Budget(calls=2)
+    )
     assert (result.value, result.stop, model.calls) == ("b", "budget", 2)
     assert result.metadata["converged"] is False
 
@@ -291,14 +312,18 @@ async def test_one_llm_judge_takes_at_most_two_calls_an_iteration(n):
     answers = [x for i in range(n + 1) for x in (f"text {i}", verdict(2))]
     result, model = await run(answers, Judge(RUBRIC), max_iterations=n, patience=9)
     assert model.calls == result.usage.calls == 2 * (1 + n)
-    result, model = await run([f"text {i}" for i in range(n + 1)], lambda text: 0.1, max_iterations=n, patience=9)
+    result, model = await run(
+        [f"text {i}" for i in range(n + 1)], lambda text: 0.1, max_iterations=n, patience=9
+    )
     assert model.calls == 1 + n
 
 
 async def test_repairs_do_not_raise_the_number_of_calls():
     """A draft that the editor repaired is judged once, after the repair."""
     model = ScriptedModel(["one, two", verdict(2), "three, four", verdict(5, done=True)])
-    result = await refine(Task("q", requirements=["no_commas"]), model, Judge(RUBRIC), max_iterations=1)
+    result = await refine(
+        Task("q", requirements=["no_commas"]), model, Judge(RUBRIC), max_iterations=1
+    )
     assert (model.calls, result.stop) == (4, "done")
     assert "," not in result.value
     assert result.metadata["iterations"] == 1
@@ -322,7 +347,10 @@ async def test_repairs_do_not_raise_the_number_of_calls():
         ({"noise_aware": 1}, "noise_aware must be"),
         ({"tie_break": "no"}, "tie_break must be True or False, got 'no'"),
         ({"budget": 3}, "Budget(calls=10)"),
-        ({"cost_unit": "usd", "model": "http://127.0.0.1:9/v1#x"}, "cost_unit: 'usd' cannot be weighed, the price"),
+        (
+            {"cost_unit": "usd", "model": "http://127.0.0.1:9/v1#x"},
+            "cost_unit: 'usd' cannot be weighed, the price",
+        ),
         ({"plan": "plan"}, "plan"),
         ({"max_iteration": 3}, "did you mean 'max_iterations'"),
         ({"graders": "helpfulnes:x"}, "helpfulnes"),
@@ -354,7 +382,9 @@ async def test_an_invalid_task_is_refused(task):
 # ---- scores
 
 
-@pytest.mark.parametrize("score", [float("nan"), float("inf"), 1.2, -0.1, "0.9", [1], {"score": "1"}, {"scores": 1}])
+@pytest.mark.parametrize(
+    "score", [float("nan"), float("inf"), 1.2, -0.1, "0.9", [1], {"score": "1"}, {"scores": 1}]
+)
 async def test_an_invalid_score_is_an_error(score):
     """The grader is tried again, then the failure is recorded; with no other grader it is a GradingError."""
     with pytest.raises(GradingError) as caught:
@@ -393,7 +423,9 @@ async def test_an_ungraded_answer_loses_and_its_error_is_not_in_the_prompt():
 
 async def test_several_graders_make_a_weighted_mean():
     """A missing part makes the whole mean unknown."""
-    result, _ = await run(["a"], [with_weight(by_table(a=1.0), 3), by_table(a=0.0)], max_iterations=0)
+    result, _ = await run(
+        ["a"], [with_weight(by_table(a=1.0), 3), by_table(a=0.0)], max_iterations=0
+    )
     assert result.score == 0.75
     with pytest.raises(GradingError):
         await run(["a"], [by_table(a=1.0), lambda text: None], max_iterations=0)
@@ -420,7 +452,14 @@ def returns_bool(text):
 
 
 @pytest.mark.parametrize(
-    ("grader", "score"), [(text_only, 0.5), (with_task, 1.0), (with_model, 0.75), (returns_pair, 0.25), (returns_bool, 1.0)]
+    ("grader", "score"),
+    [
+        (text_only, 0.5),
+        (with_task, 1.0),
+        (with_model, 0.75),
+        (returns_pair, 0.25),
+        (returns_bool, 1.0),
+    ],
 )
 async def test_a_plain_function_is_a_grader(grader, score):
     """It takes (text), (text, task) or (text, model), sync or async, and returns a float, a bool, Feedback or (float, reason)."""
@@ -450,8 +489,14 @@ async def test_the_refiners_prompt_lists_unsuccessful_attempts():
     """It has their open actions, not their texts or the full history."""
 
     def grader(text):
-        raise_on_record = {"draft": ("add a title",), "attempt": ("the title is wrong",), "third": ()}
-        return Feedback({"draft": 0.5, "attempt": 0.3, "third": 0.95}[text], actions=raise_on_record[text])
+        raise_on_record = {
+            "draft": ("add a title",),
+            "attempt": ("the title is wrong",),
+            "third": (),
+        }
+        return Feedback(
+            {"draft": 0.5, "attempt": 0.3, "third": 0.95}[text], actions=raise_on_record[text]
+        )
 
     model = ScriptedModel(["draft", "attempt", "third"])
     await refine("q", model, grader)
@@ -557,7 +602,13 @@ async def test_refine_many_has_one_limit_and_one_budget():
         inside -= 1
         return "a"
 
-    results = await refine_many([f"q{i}" for i in range(12)], model, lambda text: 1.0, max_in_flight=2, budget=Budget(calls=5))
+    results = await refine_many(
+        [f"q{i}" for i in range(12)],
+        model,
+        lambda text: 1.0,
+        max_in_flight=2,
+        budget=Budget(calls=5),
+    )
     assert most == 2
     assert sum(r.usage.calls for r in results) == 5
     assert sum(isinstance(r.error, BudgetExhaustedError) for r in results) == 7
@@ -584,7 +635,9 @@ async def test_cancelling_refine_many_keeps_finished_results():
         if isinstance(record, Outcome):
             done.set()
 
-    working = asyncio.ensure_future(refine_many(["fast", "slow"], model, lambda text: 1.0, on_record=raise_on_record))
+    working = asyncio.ensure_future(
+        refine_many(["fast", "slow"], model, lambda text: 1.0, on_record=raise_on_record)
+    )
     await done.wait()
     working.cancel()
     with pytest.raises(asyncio.CancelledError) as caught:
@@ -612,14 +665,21 @@ async def test_refine_many_counts_the_calls_of_a_failed_row():
 @pytest.mark.slow(but_each=6)
 def test_ctrl_c_raises_with_the_best_so_far(inside, ignored, model):
     """It may come during a call, with or without a running loop, and with SIGINT ignored at the start."""
-    start = lambda: signal.signal(signal.SIGINT, signal.SIG_IGN if ignored else signal.default_int_handler)  # noqa: E731
+    start = lambda: signal.signal(
+        signal.SIGINT, signal.SIG_IGN if ignored else signal.default_int_handler
+    )  # noqa: E731
     program = [sys.executable, "-c", INTERRUPTED, inside, model]
-    with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=start) as done:
+    with subprocess.Popen(
+        program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=start
+    ) as done:
         assert done.stdout.readline() == "refining\n"
         done.send_signal(signal.SIGINT)
         out = done.stdout.readline()
         done.kill()  # a function that blocks its thread keeps the interpreter from ending
-        assert (out, done.stderr.read()) == ("KeyboardInterrupt: a cancelled 2 None, no context\n", "")
+        assert (out, done.stderr.read()) == (
+            "KeyboardInterrupt: a cancelled 2 None, no context\n",
+            "",
+        )
 
 
 INTERRUPTED = """
@@ -706,9 +766,16 @@ async def test_a_cancellation_without_a_grade_carries_the_usage():
     with pytest.raises(asyncio.CancelledError) as caught:
         await working
     result = caught.value.result
-    assert (result.value, result.score, result.usage.calls, result.usage.tokens) == ("", None, 1, None)
+    assert (result.value, result.score, result.usage.calls, result.usage.tokens) == (
+        "",
+        None,
+        1,
+        None,
+    )
     (said,) = result.metadata["failures"]
-    assert said.startswith("generate: CancelledError: cancelled before it ended (in model, test_semantics.py line ")
+    assert said.startswith(
+        "generate: CancelledError: cancelled before it ended (in model, test_semantics.py line "
+    )
 
 
 async def test_a_cancellation_is_raised_once():
@@ -797,13 +864,30 @@ async def test_a_listwise_judge_drives_the_loop():
 
     def ranking_judge(texts, change, done=False):
         def answer(messages):
-            shown = {text: int(n) for n, text in re.findall(r"<answer-(\d+)-\w+>\n(.*)\n", messages[-1]["content"])}
-            return json.dumps({"reason": "because", "change": [change], "ranking": [shown[text] for text in texts], "done": done})
+            shown = {
+                text: int(n)
+                for n, text in re.findall(r"<answer-(\d+)-\w+>\n(.*)\n", messages[-1]["content"])
+            }
+            return json.dumps(
+                {
+                    "reason": "because",
+                    "change": [change],
+                    "ranking": [shown[text] for text in texts],
+                    "done": done,
+                }
+            )
 
         return answer
 
     model = ScriptedModel(
-        ["a", ranking_judge("a", "be bolder"), "b", ranking_judge("ba", "be clearer"), "c", ranking_judge("bac", "", done=True)]
+        [
+            "a",
+            ranking_judge("a", "be bolder"),
+            "b",
+            ranking_judge("ba", "be clearer"),
+            "c",
+            ranking_judge("bac", "", done=True),
+        ]
     )
     result = await refine("q", model, Ranker())
     assert (result.value, result.score, result.stop) == ("b", None, "done")
@@ -838,7 +922,9 @@ async def test_every_record_is_stored_and_then_reported():
 
 async def test_the_editor_alone_repairs_without_a_model():
     """It repairs what it can and reports the rest, without any usage."""
-    result = await refine(Task("q", "well, fine", requirements=["no_commas", "contains:qubit"]), False)
+    result = await refine(
+        Task("q", "well, fine", requirements=["no_commas", "contains:qubit"]), False
+    )
     assert "," not in result.value
     assert result.metadata["broken"] == ["contains:qubit"]
     assert (result.usage.calls, result.cost) == (0, 0)
@@ -866,7 +952,9 @@ async def test_given_prices_make_a_cost_and_a_budget_in_usd():
     from redraft.usage import Usage
 
     model = ScriptedModel([Reply("a", Usage(1, 1000, 100, cost=None))], name="mine")
-    result = await refine("q", model, lambda text: 1.0, prices={"mine": (1.0, 10.0)}, budget=Budget(usd=1))
+    result = await refine(
+        "q", model, lambda text: 1.0, prices={"mine": (1.0, 10.0)}, budget=Budget(usd=1)
+    )
     assert result.cost == pytest.approx(0.002)
 
 

@@ -35,7 +35,9 @@ DECLARED = [pytest.param(f, id=f.name) for declaration in DECLARATIONS for f in 
 
 def test_the_keyword_arguments_equal_the_declared_settings():
     """The generated typed dictionaries have every setting and no other."""
-    assert list(Settings.__annotations__) == [f.name for f in fields(OptionFields) if not info_of(f).has_own_parameter]
+    assert list(Settings.__annotations__) == [
+        f.name for f in fields(OptionFields) if not info_of(f).has_own_parameter
+    ]
     more = [f.name for declaration in (BatchFields, BatchCallbacks) for f in fields(declaration)]
     assert list(BatchSettings.__annotations__) == [*Settings.__annotations__, *more]
 
@@ -57,7 +59,9 @@ def test_an_option_and_its_key_have_the_name_of_the_setting(declared):
     assert option.help == info.help
     assert isinstance(option, SettingOption) == info.in_files
     if isinstance(option, SettingOption):
-        variable = None if option.multiple else f"REDRAFT_{declared.name.upper()}"  # a variable holds one value
+        variable = (
+            None if option.multiple else f"REDRAFT_{declared.name.upper()}"
+        )  # a variable holds one value
         assert (option.key, option.envvar) == (name, variable)
 
 
@@ -65,7 +69,9 @@ def test_the_keys_of_files_are_those_of_all_commands():
     """A configuration file serves every command, so each key of one is known to all."""
     commands = [program.get_command(click.Context(program), name) for name in COMMANDS]
     every = [command for c in commands for command in (c, *getattr(c, "commands", {}).values())]
-    assert set(setting_keys()) == {p.key for command in every for p in command.params if isinstance(p, SettingOption)}
+    assert set(setting_keys()) == {
+        p.key for command in every for p in command.params if isinstance(p, SettingOption)
+    }
 
 
 @pytest.mark.parametrize(
@@ -90,7 +96,11 @@ def test_options_without_arguments_are_the_declared_defaults():
     options = Options()
     assert all(getattr(options, f.name) == f.default for f in fields(OptionFields))
     config = BatchConfig.from_settings("in.jsonl", "out.jsonl", options=options)
-    same = [f for f in fields(BatchFields) if f.name not in {"journal", "name", "errors", "columns", "limits"}]
+    same = [
+        f
+        for f in fields(BatchFields)
+        if f.name not in {"journal", "name", "errors", "columns", "limits"}
+    ]
     assert all(getattr(config, f.name) == f.default for f in same)
 
 

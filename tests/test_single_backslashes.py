@@ -83,7 +83,14 @@ UNCHANGED = [  # texts as a program writes them to JSON
     "A:\nthe answer\tB:\tthe other",
     "",
 ]
-REFUSED = [r"A\x37", r"\u{1F600}", r"\U0001F600", r"\033[0m", "a\\\nb", r"\x0A"]  # one character in other languages
+REFUSED = [
+    r"A\x37",
+    r"\u{1F600}",
+    r"\U0001F600",
+    r"\033[0m",
+    "a\\\nb",
+    r"\x0A",
+]  # one character in other languages
 
 
 def written(text):
@@ -133,7 +140,9 @@ def test_the_texts_of_this_repository_are_left_as_they_are():
         if file.suffix in {".md", ".py"}
     ]
     assert len(files) > 300
-    assert [file.name for file in files if single_backslash(json.dumps(file.read_text("utf-8")))] == []
+    assert [
+        file.name for file in files if single_backslash(json.dumps(file.read_text("utf-8")))
+    ] == []
 
 
 @given(st.text(st.sampled_from('\\bfnrtuexo{}^_$ "/\n\t\b\fäN0'), max_size=30))
@@ -142,11 +151,15 @@ def test_what_is_doubled_stays_readable(text):
     clean = json.dumps(text)
     doubled = double_backslashes(clean)
     json.loads(doubled)
-    assert double_backslashes(doubled) == doubled and doubled.replace("\\", "") == clean.replace("\\", "")
+    assert double_backslashes(doubled) == doubled and doubled.replace("\\", "") == clean.replace(
+        "\\", ""
+    )
 
 
 @pytest.mark.parametrize("answer", [Formula, SCHEMA, list[Formula], Formula | None], ids=str)
-@pytest.mark.parametrize("around", ["%s", "```json\n%s\n```", "Here it is:\n%s", "```\n%s\n```\nDone: \\(x\\)."])
+@pytest.mark.parametrize(
+    "around", ["%s", "```json\n%s\n```", "Here it is:\n%s", "```\n%s\n```\nDone: \\(x\\)."]
+)
 @pytest.mark.parametrize("text", MEANT[:4])
 def test_an_answer_is_repaired_without_a_call(answer, around, text):
     """In every form of answer; the note says so, and the run continues without a call."""
@@ -156,7 +169,9 @@ def test_an_answer_is_repaired_without_a_call(answer, around, text):
     value = result.parsed[0] if answer == list[Formula] else result.parsed
     assert (value["text"] if answer == SCHEMA else value.text) == text and model.calls == 1
     assert "doubled single backslashes" in result.trace.best.note
-    again = redraft.refine_sync(redraft.Trace.from_json(result.trace.to_json()), redraft.ScriptedModel([]), answer=answer)
+    again = redraft.refine_sync(
+        redraft.Trace.from_json(result.trace.to_json()), redraft.ScriptedModel([]), answer=answer
+    )
     assert again.parsed == result.parsed
 
 
@@ -166,7 +181,10 @@ def test_without_the_editor_the_fault_is_named(answer):
     model = redraft.ScriptedModel([written(MEANT[0]), r'{"text": "\\frac{1}{2}"}'])
     result = redraft.refine_sync("q", model, answer=answer, editor=False, max_iterations=1)
     assert json.loads(result.value) == {"text": r"\frac{1}{2}"}
-    assert r"the backslash of \frac is not doubled: write \\frac in JSON" in model.messages[1][-1]["content"]
+    assert (
+        r"the backslash of \frac is not doubled: write \\frac in JSON"
+        in model.messages[1][-1]["content"]
+    )
 
 
 @pytest.mark.parametrize("spec", ["json", 'json_schema:{"type":"object"}'])
@@ -178,12 +196,19 @@ def test_a_requirement_is_repaired_without_a_call(spec, around, text):
     given = around % written(text)
     assert not requirement.check(given).ok
     result = redraft.refine_sync(redraft.Task("q", response=given, requirements=[spec]), False)
-    assert result.score == 1 and text in json.dumps(json.loads(result.value.strip("`json\n"))).replace("\\\\", "\\")
+    assert result.score == 1 and text in json.dumps(
+        json.loads(result.value.strip("`json\n"))
+    ).replace("\\\\", "\\")
 
 
 @pytest.mark.parametrize("text", MEANT)
 @pytest.mark.parametrize(
-    "form", ['{"score": 3, "reason": "%s"}', '```json\n{"reason": "%s", "score": 3,}\n```', "{'score': 3, 'reason': '%s'}"]
+    "form",
+    [
+        '{"score": 3, "reason": "%s"}',
+        '```json\n{"reason": "%s", "score": 3,}\n```',
+        "{'score': 3, 'reason': '%s'}",
+    ],
 )
 def test_the_reason_of_a_judge_is_read(text, form):
     """In clean JSON and in JSON that is repaired."""

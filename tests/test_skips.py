@@ -24,8 +24,25 @@ def test_needs_cat(n):
 
 
 def run_tests(folder, path, *options):
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "conftest", "-p", "xdist", "-n", "1", *options]
-    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(Path(__file__).parent), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "conftest",
+        "-p",
+        "xdist",
+        "-n",
+        "1",
+        *options,
+    ]
+    environment = {
+        **os.environ,
+        "PATH": path,
+        "PYTHONPATH": str(Path(__file__).parent),
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    }
     return subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment)
 
 
@@ -40,7 +57,10 @@ def test_skipped_tests_are_counted_by_reason_and_can_be_run_later(tmp_path):
         return [line.partition(" in ")[0] for line in done.stdout.splitlines()[-2:]]
 
     assert last_lines("") == ["2 skipped: no cat; 1 skipped: no sh", "1 passed, 3 skipped"]
-    assert last_lines("", "--skipped", "--shuffle=1") == ["2 skipped: no cat; 1 skipped: no sh", "3 skipped"]
+    assert last_lines("", "--skipped", "--shuffle=1") == [
+        "2 skipped: no cat; 1 skipped: no sh",
+        "3 skipped",
+    ]
     assert last_lines(os.environ["PATH"], "--skipped")[-1] == "3 passed"
     assert last_lines(os.environ["PATH"], "--skipped")[-1] == "no tests ran"
 

@@ -24,7 +24,9 @@ def toml_rows(n):
 
 
 def json_lines(n, **more):
-    return "".join(json.dumps({"id": i, "prompt": f"p{i}", "response": "r", **more}) + "\n" for i in range(n))
+    return "".join(
+        json.dumps({"id": i, "prompt": f"p{i}", "response": "r", **more}) + "\n" for i in range(n)
+    )
 
 
 def rows_of(path):
@@ -32,21 +34,44 @@ def rows_of(path):
 
 
 READERS = {  # name of the file, its reader, and its content with n entries
-    "rubric.yaml": (Rubric.load, lambda n: "criteria:\n" + "".join(f"  - name: c{i}\n    description: d\n" for i in range(n))),
-    "flow.yml": (Rubric.load, lambda n: "criteria: {" + ", ".join(f"c{i}: d" for i in range(n)) + "}"),
+    "rubric.yaml": (
+        Rubric.load,
+        lambda n: (
+            "criteria:\n" + "".join(f"  - name: c{i}\n    description: d\n" for i in range(n))
+        ),
+    ),
+    "flow.yml": (
+        Rubric.load,
+        lambda n: "criteria: {" + ", ".join(f"c{i}: d" for i in range(n)) + "}",
+    ),
     "rubric.toml": (Rubric.load, toml_rows),
-    "rubric.json": (Rubric.load, lambda n: json.dumps({"criteria": {f"c{i}": "d" for i in range(n)}})),
+    "rubric.json": (
+        Rubric.load,
+        lambda n: json.dumps({"criteria": {f"c{i}": "d" for i in range(n)}}),
+    ),
     "rubric.md": (Rubric.load, lambda n: "".join(f"- c{i}: d\n" for i in range(n))),
-    "checklist.yaml": (as_questions, lambda n: "questions:\n" + "".join(f"  - is it {i}?\n" for i in range(n))),
-    "table.toml": (lambda path: parse_toml(path.read_text()), lambda n: "".join(f"k{i} = [{i}, 'x']\n" for i in range(n))),
+    "checklist.yaml": (
+        as_questions,
+        lambda n: "questions:\n" + "".join(f"  - is it {i}?\n" for i in range(n)),
+    ),
+    "table.toml": (
+        lambda path: parse_toml(path.read_text()),
+        lambda n: "".join(f"k{i} = [{i}, 'x']\n" for i in range(n)),
+    ),
     "gateway.toml": (
         lambda path: load_config(path, {}),
         lambda n: "".join(f'[models.m{i}]\nmodel = "http://127.0.0.1:1/v1#x"\n' for i in range(n)),
     ),
     "attacks.txt": (read_attacks, lambda n: "".join(f"attack {i}\n" for i in range(n))),
     "labels.jsonl": (read_cases, lambda n: json_lines(n, label="pass")),
-    "labels.json": (read_cases, lambda n: json.dumps([json.loads(line) for line in json_lines(n, label=1).splitlines()])),
-    "labels.csv": (read_cases, lambda n: "prompt,response,label\n" + "".join(f"p{i},r{i},1\n" for i in range(n))),
+    "labels.json": (
+        read_cases,
+        lambda n: json.dumps([json.loads(line) for line in json_lines(n, label=1).splitlines()]),
+    ),
+    "labels.csv": (
+        read_cases,
+        lambda n: "prompt,response,label\n" + "".join(f"p{i},r{i},1\n" for i in range(n)),
+    ),
     "results.jsonl": (read_results, lambda n: json_lines(n, score=0.5)),
     "results.csv": (read_results, lambda n: "id,score\n" + "".join(f"{i},0.5\n" for i in range(n))),
     "rows.jsonl": (rows_of, json_lines),
@@ -117,7 +142,8 @@ def test_examples_do_not_look_at_all_criteria(wrong):
         Counted.steps = 0
         if wrong:
             with pytest.raises(
-                ConfigError, match="an example scores 'another'; there are criterion 0, .* and 89 more|there are .* and 39 more"
+                ConfigError,
+                match="an example scores 'another'; there are criterion 0, .* and 89 more|there are .* and 39 more",
             ) as error:
                 Rubric.from_data(data, "r", "r")
             assert len(str(error.value)) < 400
@@ -194,7 +220,9 @@ def test_long_numbers_of_yaml(tmp_path, monkeypatch, value, message):
     """A number in base 60, which takes time in the square of its length, is not even loaded; a text may be long."""
     path = tmp_path / "r.yaml"
     if "digits" in message:
-        monkeypatch.setattr(yaml, "safe_load", lambda _: pytest.fail("loaded before it was checked"))
+        monkeypatch.setattr(
+            yaml, "safe_load", lambda _: pytest.fail("loaded before it was checked")
+        )
     path.write_text(f"criteria:\n  c: {value}\n")
     if message:
         with pytest.raises(ConfigError, match=rf"r\.yaml.*{message}"):

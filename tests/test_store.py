@@ -61,7 +61,9 @@ def test_kill_9_loses_no_record(tmp_path):
     """Processes are killed during a call, the second one while it resumes: all answers and grades before it are in the file."""
     path = tmp_path / "t.jsonl"
     for answers, scores in ((["a"], [0.1]), (["aa", "aaa"], [0.1, 0.2, 0.3])):
-        process = subprocess.Popen([sys.executable, "-c", KILLED, str(path), *answers], stdout=subprocess.PIPE)
+        process = subprocess.Popen(
+            [sys.executable, "-c", KILLED, str(path), *answers], stdout=subprocess.PIPE
+        )
         assert process.stdout.readline() == b"asked\n"
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
@@ -82,7 +84,9 @@ def test_a_second_writer_is_refused(tmp_path):
     """Two processes do not mix their lines."""
     path = tmp_path / "t.jsonl"
     script = "import sys; from redraft.storage import JsonlStore; s = JsonlStore(sys.argv[1]); print('held', flush=True); sys.stdin.read()"
-    process = subprocess.Popen([sys.executable, "-c", script, str(path)], stdout=subprocess.PIPE, stdin=subprocess.PIPE)
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, str(path)], stdout=subprocess.PIPE, stdin=subprocess.PIPE
+    )
     assert process.stdout.readline() == b"held\n"
     with pytest.raises(StoreError, match="held by another process"):
         JsonlStore(path)

@@ -20,7 +20,12 @@ def test_imports_follow_the_layers():
     cycles.
     """
     pytest.importorskip("importlinter", reason="no import-linter")
-    lint = [sys.executable, "-c", "from importlinter.cli import lint_imports_command as lint; lint()", "--no-cache"]
+    lint = [
+        sys.executable,
+        "-c",
+        "from importlinter.cli import lint_imports_command as lint; lint()",
+        "--no-cache",
+    ]
     ended = subprocess.run(lint, cwd=ROOT, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
@@ -90,10 +95,10 @@ def test_errors_need_no_import_of_their_own():
 
 def test_importing_does_nothing():
     """It prints nothing and loads no slow package."""
-    script = (
-        "import sys, redraft; print(sorted({'httptools','rich','click','pydantic','numpy','orjson','asyncio'} & set(sys.modules)))"
+    script = "import sys, redraft; print(sorted({'httptools','rich','click','pydantic','numpy','orjson','asyncio'} & set(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert (done.stdout.strip(), done.stderr) == ("[]", "")
 
 
@@ -116,7 +121,9 @@ RARELY_USED = (
 def test_refine_loads_what_every_run_needs_and_no_more():
     """What few runs use is loaded by those runs, so that a program that refines starts quickly."""
     script = f"import sys, redraft; redraft.refine, redraft.Judge; print(sorted({set(RARELY_USED)} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "[]"
 
 
@@ -125,8 +132,13 @@ def test_refine_loads_what_every_run_needs_and_no_more():
 def test_names_that_load_on_first_use_exist(package):
     """Every name of the package can be imported in a new process, and any other is an error that names the package."""
     script = f"import {package} as p; [getattr(p, name) for name in p.__all__]; p.no_such_name"
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert ended.stderr.splitlines()[-1] == f"AttributeError: module {package!r} has no attribute 'no_such_name'"
+    ended = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert (
+        ended.stderr.splitlines()[-1]
+        == f"AttributeError: module {package!r} has no attribute 'no_such_name'"
+    )
 
 
 @each_row("package", ["redraft", *(f"redraft.{name}" for name in LAZY_PACKAGES)])
@@ -135,7 +147,9 @@ def test_names_that_load_on_first_use_are_no_mistakes(package):
     module = import_module(package)
     for name in module.__all__:
         getattr(module, name)
-    with pytest.raises(AttributeError, match=f"^module '{package}' has no attribute 'no_such_name'$"):
+    with pytest.raises(
+        AttributeError, match=f"^module '{package}' has no attribute 'no_such_name'$"
+    ):
         module.no_such_name  # noqa: B018
 
 

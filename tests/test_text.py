@@ -41,7 +41,11 @@ def test_a_duration_has_its_two_largest_units(seconds, told):
 
 def test_a_moment_has_its_date():
     """A pause may last until the next day."""
-    told = datetime.strptime(format_time_in(86_400), "%Y-%m-%d %H:%M UTC").replace(tzinfo=UTC).timestamp()
+    told = (
+        datetime.strptime(format_time_in(86_400), "%Y-%m-%d %H:%M UTC")
+        .replace(tzinfo=UTC)
+        .timestamp()
+    )
     assert told == pytest.approx(time.time() + 86_400, abs=120)
     assert format_time_in(1e15) == "the year 10000"
 
@@ -76,8 +80,12 @@ def test_an_amount_has_the_digits_that_it_needs(usd, shown):
 def test_an_amount_is_near_what_is_shown(usd):
     """Four digits, two decimals, no exponent, no needless zeros."""
     shown = usd_amount(usd)
-    assert re.fullmatch(r"[0-9]{1,3}(,[0-9]{3})*\.[0-9]{2,}", shown) and not re.search(r"\.[0-9]{2,}0$", shown)
-    assert float(shown.replace(",", "")) == pytest.approx(usd, rel=5.1e-4, abs=0.0051 if usd >= 10 else 0)
+    assert re.fullmatch(r"[0-9]{1,3}(,[0-9]{3})*\.[0-9]{2,}", shown) and not re.search(
+        r"\.[0-9]{2,}0$", shown
+    )
+    assert float(shown.replace(",", "")) == pytest.approx(
+        usd, rel=5.1e-4, abs=0.0051 if usd >= 10 else 0
+    )
 
 
 def cost_of_a_result(usd):
@@ -108,8 +116,18 @@ def forecast_of_a_batch(usd):
 def iterations_of_a_batch(usd):
     from redraft.cli.operations.batch_view import _iterations
 
-    row = {"iteration": 1, "rows": 1, "gain": 0.1, "calls": 2, "cost": usd, "calls_per_point": 1.0, "usd_per_point": usd}
-    return str([list(column.cells) for column in _iterations(SimpleNamespace(by_iteration=[row])).columns])
+    row = {
+        "iteration": 1,
+        "rows": 1,
+        "gain": 0.1,
+        "calls": 2,
+        "cost": usd,
+        "calls_per_point": 1.0,
+        "usd_per_point": usd,
+    }
+    return str(
+        [list(column.cells) for column in _iterations(SimpleNamespace(by_iteration=[row])).columns]
+    )
 
 
 def end_of_a_budget(usd):
@@ -156,7 +174,15 @@ def page_of_a_card(usd):
 
     fields = dict.fromkeys(("grader", "fingerprint", "model", "date", "data", "sha256"), "x")
     headline = Measure("accuracy", None)
-    card = Card(**fields, source="live", kind="pass", rows=1, unjudged=0, headline=headline, usage={"calls": 1, "cost": usd})
+    card = Card(
+        **fields,
+        source="live",
+        kind="pass",
+        rows=1,
+        unjudged=0,
+        headline=headline,
+        usage={"calls": 1, "cost": usd},
+    )
     return dict(card_facts(card))["calls"]
 
 
@@ -171,7 +197,10 @@ def refusal_of_a_key(usd):
     from redraft.gateway.key_database import Charge, Spending
     from redraft.gateway.keys import NANO, KeyLimits, _check_budget
 
-    key, charge = SimpleNamespace(name="ci", limits=KeyLimits(usd_per_month=usd)), Charge(round(usd * NANO), 1)
+    key, charge = (
+        SimpleNamespace(name="ci", limits=KeyLimits(usd_per_month=usd)),
+        Charge(round(usd * NANO), 1),
+    )
     with pytest.raises(GatewayError) as caught:
         _check_budget(key, "month", Spending(spent=round(usd * NANO), used_at=1.0), charge, 60.0)
     return caught.value.message
@@ -207,8 +236,16 @@ def test_money_is_shown_alike_everywhere(face, usd):
 def test_no_place_formats_money_by_itself():
     """The source has one function for it: no number with fixed digits stands before a unit of money, or after a dollar sign."""
     own = re.compile(
-        r"\.[0-9][fge]\}'?\"?\}? USD|\$\{[^}]*:[^}]*\}|(?:cost|usd|spent)[^{}\"]*:[^{}\"]*\.[0-9][fge]\}", re.IGNORECASE
+        r"\.[0-9][fge]\}'?\"?\}? USD|\$\{[^}]*:[^}]*\}|(?:cost|usd|spent)[^{}\"]*:[^{}\"]*\.[0-9][fge]\}",
+        re.IGNORECASE,
     )
-    sources = [path for path in Path(redraft.__file__).parent.rglob("*.py") if path.name != "money.py"]
-    found = [f"{path}: {line.strip()}" for path in sources for line in path.read_text("utf-8").splitlines() if own.search(line)]
+    sources = [
+        path for path in Path(redraft.__file__).parent.rglob("*.py") if path.name != "money.py"
+    ]
+    found = [
+        f"{path}: {line.strip()}"
+        for path in sources
+        for line in path.read_text("utf-8").splitlines()
+        if own.search(line)
+    ]
     assert [line for line in found if "x-redraft-cost" not in line and "float(f" not in line] == []

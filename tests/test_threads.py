@@ -73,7 +73,9 @@ async def test_a_thread_without_work_ends(monkeypatch):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no os.fork")
 def test_a_forked_child_starts_threads_of_its_own():
-    subprocess.run([sys.executable, "-W", "ignore", "-c", IN_A_FORKED_CHILD], check=True, timeout=60)
+    subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", IN_A_FORKED_CHILD], check=True, timeout=60
+    )
 
 
 async def test_what_a_function_raised_is_freed_at_once():

@@ -5,7 +5,18 @@ import re
 
 import pytest
 
-from redraft import BestOfN, Budget, Judge, ScriptedModel, Task, Trace, batch, must, refine, with_weight
+from redraft import (
+    BestOfN,
+    Budget,
+    Judge,
+    ScriptedModel,
+    Task,
+    Trace,
+    batch,
+    must,
+    refine,
+    with_weight,
+)
 from redraft.plans.adaptive import Adaptive
 from redraft.plans.self_refine import SelfRefine
 from redraft.core.records import Candidate, Comparison, Feedback
@@ -27,7 +38,13 @@ class JudgeModel:
     name = identity = "judge"
 
     def __init__(self, scores, prefers=lambda one, other: "tie", done=False, duel_done=False):
-        self.scores, self.prefers, self.done, self.duel_done, self.asked = scores, prefers, done, duel_done, []
+        self.scores, self.prefers, self.done, self.duel_done, self.asked = (
+            scores,
+            prefers,
+            done,
+            duel_done,
+            [],
+        )
 
     async def __call__(self, messages):
         text = messages[-1]["content"]
@@ -35,10 +52,16 @@ class JudgeModel:
             one, other = (shown for _, _, shown in pair)
             self.asked.append((one, other, text))
             winner = self.prefers(one, other)
-            return json.dumps({"reason": "because", "change": [], "winner": winner, "done": self.duel_done})
+            return json.dumps(
+                {"reason": "because", "change": [], "winner": winner, "done": self.duel_done}
+            )
         score = next(score for answer, score in self.scores.items() if f">\n{answer}\n</" in text)
         return json.dumps(
-            {"reason": "It is so.", "criteria": {"truth": {"evidence": "e", "change": "c", "score": score}}, "done": self.done}
+            {
+                "reason": "It is so.",
+                "criteria": {"truth": {"evidence": "e", "change": "c", "score": score}},
+                "done": self.done,
+            }
         )
 
 
@@ -108,7 +131,9 @@ async def test_a_preferred_answer_must_meet_the_target_that_ended_the_work():
     """The estimate of the returned answer reaches the target."""
     plan = Adaptive(SelfRefine(target(0.65) | done() | max_iterations(0), drafts=2))
     judge = JudgeModel({"one": 3, "two": 4}, prefer("one"))
-    result = await refine_with_check(judge, graders=[Judge(RUBRIC), Pairwise()], plan=plan, tie_break=False)
+    result = await refine_with_check(
+        judge, graders=[Judge(RUBRIC), Pairwise()], plan=plan, tie_break=False
+    )
     assert (result.value, result.stop) == ("two", "target")
     assert result.score >= 0.65
 
@@ -121,7 +146,9 @@ async def test_a_resumed_trace_gets_its_comparison_once():
     idle = ScriptedModel([])
     after = await refine(before.trace, idle, Judge(RUBRIC), judge=judge, **SETTINGS)
     assert (after.value, len(judge.asked)) == ("one", 2)
-    again = await refine(Trace.from_json(after.trace.to_json()), idle, Judge(RUBRIC), judge=judge, **SETTINGS)
+    again = await refine(
+        Trace.from_json(after.trace.to_json()), idle, Judge(RUBRIC), judge=judge, **SETTINGS
+    )
     assert (again.value, len(judge.asked), idle.calls) == ("one", 2, 0)
     assert (again.score, again.score_interval) == (after.score, after.score_interval)
 
@@ -154,7 +181,9 @@ async def test_the_check_is_no_attempt():
     """It makes two calls at the end, once, however long the work was."""
     texts = [f"answer {n}" for n in range(5)]
     judge = JudgeModel(dict.fromkeys(texts, 3))
-    result = await refine_with_check(judge, texts=texts, max_iterations=3, patience=9, min_expected_gain=0)
+    result = await refine_with_check(
+        judge, texts=texts, max_iterations=3, patience=9, min_expected_gain=0
+    )
     assert result.stop == "max_iterations"
     assert len(judge.asked) == 2
     assert result.usage.calls == 2 * (2 + 3) + 2
@@ -180,7 +209,10 @@ async def test_a_judge_with_a_template_compares_by_the_task():
     judge = JudgeModel({"one": 3, "two": 4}, prefer("one"))
     graders = Judge(RUBRIC, template="Grade {query} {response}")
     assert (await refine_with_check(judge, graders=graders)).value == "one"
-    assert all("more helpful to the person who asked" in text and "Grade " not in text for _, _, text in judge.asked)
+    assert all(
+        "more helpful to the person who asked" in text and "Grade " not in text
+        for _, _, text in judge.asked
+    )
 
 
 @pytest.mark.parametrize(
@@ -204,7 +236,14 @@ async def test_the_check_is_refused_without_a_writer(tmp_path):
         await refine(Task("q", "one"), False, Judge(RUBRIC), judge=JudgeModel({}), tie_break=True)
     for mode in ("grade", "best"):
         with pytest.raises(ConfigError, match=f"{mode}.*tie_break"):
-            await batch([{"prompt": "q"}], tmp_path / "out.jsonl", ScriptedModel([]), Judge(RUBRIC), mode=mode, tie_break=True)
+            await batch(
+                [{"prompt": "q"}],
+                tmp_path / "out.jsonl",
+                ScriptedModel([]),
+                Judge(RUBRIC),
+                mode=mode,
+                tie_break=True,
+            )
 
 
 async def test_a_dry_run_counts_the_check(tmp_path):
@@ -226,7 +265,9 @@ def steps_after(*scores, told=(), attempts=0):
     records = [Candidate(i, f"text {i}", role="generate") for i in range(len(scores))]
     records += [Feedback(score, candidate=i, grader="judge") for i, score in enumerate(scores)]
     records += [Comparison(ranking, grader="tie_break", ties=ties) for ranking, ties in told]
-    plan = Adaptive(SelfRefine(target(1.0) | max_iterations(0), drafts=len(scores)), max_attempts=attempts)
+    plan = Adaptive(
+        SelfRefine(target(1.0) | max_iterations(0), drafts=len(scores)), max_attempts=attempts
+    )
     return plan(Trace(Task("q"), panel, tuple(records)))
 
 

@@ -35,7 +35,10 @@ from redraft.models import Chat
 
 SEARCH = {
     "type": "function",
-    "function": {"name": "search", "parameters": {"type": "object", "properties": {"q": {"type": "string"}}}},
+    "function": {
+        "name": "search",
+        "parameters": {"type": "object", "properties": {"q": {"type": "string"}}},
+    },
 }
 NOW = {"type": "function", "function": {"name": "now"}}
 TASK = Task("Will it rain?", tools=[SEARCH, NOW])
@@ -54,7 +57,9 @@ def half(text):
 
 def specific(text, tool_calls):
     """A grader of calls: the longer the query, the better."""
-    return min(1.0, sum(len(call.parsed_arguments["q"]) for call in tool_calls) / 20), "what was searched for"
+    return min(
+        1.0, sum(len(call.parsed_arguments["q"]) for call in tool_calls) / 20
+    ), "what was searched for"
 
 
 def grade_with(messages):
@@ -73,7 +78,9 @@ PLANS = {
 
 @pytest.mark.parametrize("plan", PLANS)
 @pytest.mark.parametrize(
-    "graders", [None, half, [must("words:1-9"), "json"], [half, Ranker()]], ids=["judge", "function", "musts", "ranker"]
+    "graders",
+    [None, half, [must("words:1-9"), "json"], [half, Ranker()]],
+    ids=["judge", "function", "musts", "ranker"],
 )
 async def test_a_tool_call_is_returned_unchanged(plan, graders):
     """It is not graded, repaired or refined, and is no error, whatever the plan and the graders."""
@@ -82,11 +89,20 @@ async def test_a_tool_call_is_returned_unchanged(plan, graders):
     result = await refine(TASK, writer, graders, judge, **PLANS[plan])
     drafts = {"drafts": 3, "best of": 3, "self refine": 2}.get(plan, 1)
     assert (writer.calls, judge.calls) == (drafts, 0)
-    assert (result.stop, result.value, result.score, result.metadata["converged"]) == (StopReason.TOOL_CALLS, "", None, False)
+    assert (result.stop, result.value, result.score, result.metadata["converged"]) == (
+        StopReason.TOOL_CALLS,
+        "",
+        None,
+        False,
+    )
     assert result.tool_calls == (ToolCall("search", '{"q": "rain"}', "a"),)
     assert (result.metadata["broken"], result.diagnosis) == ([], None)
     assert result.to_dict()["tool_calls"] == [
-        {"id": "a", "type": "function", "function": {"name": "search", "arguments": '{"q": "rain"}'}}
+        {
+            "id": "a",
+            "type": "function",
+            "function": {"name": "search", "arguments": '{"q": "rain"}'},
+        }
     ]
     assert [request.tools for request in writer.requests] == [TASK.tools] * drafts
 
@@ -103,14 +119,22 @@ async def test_a_refinement_that_calls_a_tool_is_returned():
     """The refiner's request has the tools; the previous text is in the trace."""
     writer = ScriptedModel(["A text.", search_call(text="Let me see.")])
     result = await refine(TASK, writer, half)
-    assert (result.stop, result.value, result.tool_calls[0].name) == ("tool_calls", "Let me see.", "search")
+    assert (result.stop, result.value, result.tool_calls[0].name) == (
+        "tool_calls",
+        "Let me see.",
+        "search",
+    )
     assert [request.tools for request in writer.requests] == [TASK.tools] * 2
     assert result.trace.candidates[0].text == "A text."
 
 
 def test_a_result_shows_its_calls():
     """People can read them."""
-    trace = Trace(TASK) + Candidate(0, "", tool_calls=search_call("<b>").tool_calls) + Outcome(0, StopReason.TOOL_CALLS)
+    trace = (
+        Trace(TASK)
+        + Candidate(0, "", tool_calls=search_call("<b>").tool_calls)
+        + Outcome(0, StopReason.TOOL_CALLS)
+    )
     from redraft import Result
 
     result = Result(trace)
@@ -123,7 +147,11 @@ async def test_calls_are_graded_and_refined_by_a_grader_that_reads_them():
     """The refiner's prompt quotes the parent's calls as text: no assistant's turn has calls without results, and roles alternate."""
     writer = ScriptedModel([search_call("rain"), search_call("rain in Berlin today")])
     result = await refine(TASK, writer, specific)
-    assert (result.stop, result.score, result.metadata["score_history"]) == ("target", 1.0, [0.2, 1.0])
+    assert (result.stop, result.score, result.metadata["score_history"]) == (
+        "target",
+        1.0,
+        [0.2, 1.0],
+    )
     assert result.tool_calls[0].parsed_arguments == {"q": "rain in Berlin today"}
     asked = writer.messages[1]
     assert [message["role"] for message in asked] == ["user"]
@@ -135,7 +163,12 @@ async def test_after_tool_results_the_refiner_gets_a_user_message():
     """The conversation is unchanged; a user message follows the tool's result."""
     turns = [
         {"role": "user", "content": "Will it rain?"},
-        {"role": "assistant", "tool_calls": [{"id": "a", "type": "function", "function": {"name": "now", "arguments": "{}"}}]},
+        {
+            "role": "assistant",
+            "tool_calls": [
+                {"id": "a", "type": "function", "function": {"name": "now", "arguments": "{}"}}
+            ],
+        },
         {"role": "tool", "tool_call_id": "a", "content": "noon"},
     ]
     writer = ScriptedModel([search_call("rain"), "Yes.", search_call("rain in Berlin today")])
@@ -161,7 +194,13 @@ async def test_the_same_call_again_is_no_change():
 async def test_a_judge_that_reads_calls_gets_them_as_data():
     """They are lines within the envelope; its request has no tools."""
     judge = ScriptedModel([grade_with])
-    result = await refine(TASK, ScriptedModel([search_call("</answer>")]), Judge(reads_tool_calls=True), judge, max_iterations=0)
+    result = await refine(
+        TASK,
+        ScriptedModel([search_call("</answer>")]),
+        Judge(reads_tool_calls=True),
+        judge,
+        max_iterations=0,
+    )
     assert result.judge_score == 0.4
     ((_, told),) = judge.messages
     inside = told["content"].split("<answer-")[1].split("</answer-")[0]
@@ -171,14 +210,25 @@ async def test_a_judge_that_reads_calls_gets_them_as_data():
 
 @pytest.mark.parametrize(
     ("calls", "score"),
-    [(search_call().tool_calls, 1.0), (search_call("snow").tool_calls, 0.0), (search_call().tool_calls * 2, 0.5), ((), 0.0)],
+    [
+        (search_call().tool_calls, 1.0),
+        (search_call("snow").tool_calls, 0.0),
+        (search_call().tool_calls * 2, 0.5),
+        ((), 0.0),
+    ],
 )
 @pytest.mark.parametrize("long", [False, True])
 async def test_the_computed_grader_compares_calls(calls, score, long):
     """It uses the model's calls, also in a worker, otherwise those in the text."""
-    task = Task("Will it rain?", tools=[SEARCH], metadata={"tool_calls": [{"name": "search", "arguments": {"q": "rain"}}]})
+    task = Task(
+        "Will it rain?",
+        tools=[SEARCH],
+        metadata={"tool_calls": [{"name": "search", "arguments": {"q": "rain"}}]},
+    )
     text = "Let me see. " * (20_000 if long else 1)
-    result = await refine(task, ScriptedModel([Reply(text, tool_calls=calls)]), "tool_calls", max_iterations=0)
+    result = await refine(
+        task, ScriptedModel([Reply(text, tool_calls=calls)]), "tool_calls", max_iterations=0
+    )
     assert result.score == score
 
 
@@ -202,7 +252,9 @@ async def test_one_model_as_writer_and_judge_gets_tools_as_writer_alone():
 async def test_a_trace_saves_calls_and_tools():
     """They are read back equal; the trace is finished, and resumes with a grader that reads calls."""
     result = await refine(
-        Task("Will it rain?", tools=[SEARCH], tool_choice="required"), ScriptedModel([search_call("\ud800")]), half
+        Task("Will it rain?", tools=[SEARCH], tool_choice="required"),
+        ScriptedModel([search_call("\ud800")]),
+        half,
     )
     again = Trace.from_json(result.trace.to_json())
     assert again == result.trace
@@ -222,7 +274,17 @@ def test_a_trace_without_calls_is_written_as_before():
 
 
 @pytest.mark.parametrize(
-    "calls", [5, "search", ["search"], [{}], [{"name": 5}], [{"name": ""}], [{"name": "f", "arguments": {}}], {"a": 1}]
+    "calls",
+    [
+        5,
+        "search",
+        ["search"],
+        [{}],
+        [{"name": 5}],
+        [{"name": ""}],
+        [{"name": "f", "arguments": {}}],
+        {"a": 1},
+    ],
 )
 def test_invalid_calls_in_a_trace_are_refused(calls):
     """The error is a StoreError."""
@@ -243,7 +305,13 @@ async def test_the_cache_key_includes_tools():
 
 async def test_refine_many_and_stream_return_calls():
     """Calls are unchanged there, too."""
-    results = await refine_many([TASK, TASK], ScriptedModel([search_call(), "A text."]), half, max_iterations=0, max_in_flight=1)
+    results = await refine_many(
+        [TASK, TASK],
+        ScriptedModel([search_call(), "A text."]),
+        half,
+        max_iterations=0,
+        max_in_flight=1,
+    )
     assert [(bool(r.tool_calls), r.error) for r in results] == [(True, None), (False, None)]
     traces = [trace async for trace in stream(TASK, ScriptedModel([search_call()]), half)]
     assert traces[-1].outcome.reason == "tool_calls"
@@ -257,11 +325,19 @@ WRONG = {
     "a name": (["search"], None, "a tool is"),
     "another type": ([{"type": "custom", "custom": {"name": "x"}}], None, "a tool is"),
     "no name": ([{"type": "function", "function": {}}], None, "a tool is"),
-    "odd parameters": ([{"type": "function", "function": {"name": "f", "parameters": "x"}}], None, "parameters of 'f'"),
+    "odd parameters": (
+        [{"type": "function", "function": {"name": "f", "parameters": "x"}}],
+        None,
+        "parameters of 'f'",
+    ),
     "twice": ([SEARCH, SEARCH], None, "'search' is defined twice"),
     "a choice of none": ([], "auto", "there are none"),
     "an odd choice": ([SEARCH], "always", "'none', 'auto', 'required'"),
-    "a choice of another": ([SEARCH], {"type": "function", "function": {"name": "f"}}, "with one of 'search'"),
+    "a choice of another": (
+        [SEARCH],
+        {"type": "function", "function": {"name": "f"}},
+        "with one of 'search'",
+    ),
 }
 
 
@@ -273,7 +349,9 @@ def test_invalid_tools_are_refused(wrong):
         Task("x", tools=tools, tool_choice=choice)
 
 
-@pytest.mark.parametrize("choice", ["none", "auto", "required", {"type": "function", "function": {"name": "search"}}])
+@pytest.mark.parametrize(
+    "choice", ["none", "auto", "required", {"type": "function", "function": {"name": "search"}}]
+)
 async def test_tool_choice_reaches_the_writer(choice):
     """It is sent unchanged."""
     model = ScriptedModel([search_call()])
@@ -291,24 +369,47 @@ async def test_a_batch_reads_tools_and_writes_calls(tmp_path, kind):
 
     def write(rows):
         if kind == "csv":
-            quoted = [[id, "Rain?", tools and json.dumps(tools), choice] for id, tools, choice in rows]
-            lines = [",".join('"' + (cell or "").replace('"', '""') + '"' for cell in row) for row in quoted]
+            quoted = [
+                [id, "Rain?", tools and json.dumps(tools), choice] for id, tools, choice in rows
+            ]
+            lines = [
+                ",".join('"' + (cell or "").replace('"', '""') + '"' for cell in row)
+                for row in quoted
+            ]
             text = "\n".join(["id,prompt,tools,tool_choice", *lines])
         else:
-            text = "\n".join(json.dumps({"id": i, "prompt": "Rain?", "tools": t, "tool_choice": c}) for i, t, c in rows)
+            text = "\n".join(
+                json.dumps({"id": i, "prompt": "Rain?", "tools": t, "tool_choice": c})
+                for i, t, c in rows
+            )
         (tmp_path / f"in.{kind}").write_text(text)
 
     async def run(model):
-        report = await batch(tmp_path / f"in.{kind}", tmp_path / "out.jsonl", model, half, max_iterations=0, max_in_flight=1)
-        return report, [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+        report = await batch(
+            tmp_path / f"in.{kind}",
+            tmp_path / "out.jsonl",
+            model,
+            half,
+            max_iterations=0,
+            max_in_flight=1,
+        )
+        return report, [
+            json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()
+        ]
 
     write(rows)
     model = ScriptedModel([search_call(), "Dry."])
     report, (calls, text) = await run(model)
     assert (report.done, report.failed, report.stops["tool_calls"]) == (2, 0, 1)
-    assert [(request.tools, request.tool_choice) for request in model.requests] == [((SEARCH,), "required"), ((), None)]
+    assert [(request.tools, request.tool_choice) for request in model.requests] == [
+        ((SEARCH,), "required"),
+        ((), None),
+    ]
     assert (calls["stop"], calls["best"], calls["error"]) == ("tool_calls", "", None)
-    assert json.loads(calls["tool_calls"])[0]["function"] == {"name": "search", "arguments": '{"q": "rain"}'}
+    assert json.loads(calls["tool_calls"])[0]["function"] == {
+        "name": "search",
+        "arguments": '{"q": "rain"}',
+    }
     assert (text["best"], text["tool_calls"]) == ("Dry.", None)
     again = ScriptedModel([search_call("snow")])
     await run(again)
@@ -320,9 +421,18 @@ async def test_a_batch_reads_tools_and_writes_calls(tmp_path, kind):
 
 async def test_rows_with_invalid_tools_fail_alone(tmp_path):
     """The row has the reason, and the others continue."""
-    rows = [{"id": "a", "prompt": "x", "tools": [SEARCH]}, {"id": "b", "prompt": "x", "tools": [{"function": {}}]}]
+    rows = [
+        {"id": "a", "prompt": "x", "tools": [SEARCH]},
+        {"id": "b", "prompt": "x", "tools": [{"function": {}}]},
+    ]
     (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    report = await batch(tmp_path / "in.jsonl", tmp_path / "out.jsonl", ScriptedModel(["A text."]), half, max_iterations=0)
+    report = await batch(
+        tmp_path / "in.jsonl",
+        tmp_path / "out.jsonl",
+        ScriptedModel(["A text."]),
+        half,
+        max_iterations=0,
+    )
     assert (report.done, report.bad) == (1, 1)
 
 
@@ -333,7 +443,11 @@ def test_a_tools_column_may_hold_other_data():
 
     row = {"prompt": "x", "tools": ["hammer"], "tool_choice": "hammer"}
     task = infer_columns([row], check_requirement=check_foreign_spec).task(row)
-    assert (task.tools, task.metadata["tools"], task.metadata["tool_choice"]) == ((), ["hammer"], "hammer")
+    assert (task.tools, task.metadata["tools"], task.metadata["tool_choice"]) == (
+        (),
+        ["hammer"],
+        "hammer",
+    )
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -341,7 +455,9 @@ def test_training_data_leaves_calls_out_and_counts_them(tmp_path, format):
     """No format here has calls with their tools: an empty text would be a wrong example."""
     from types import SimpleNamespace
 
-    trace = Trace(TASK, (PanelGrader("specific", reads_tool_calls=True),)) + Candidate(0, "", tool_calls=search_call().tool_calls)
+    trace = Trace(TASK, (PanelGrader("specific", reads_tool_calls=True),)) + Candidate(
+        0, "", tool_calls=search_call().tool_calls
+    )
     trace += Outcome(0, StopReason.TOOL_CALLS)
     rows = [(SimpleNamespace(id="a"), trace)]
     if format == "trajectory":

@@ -23,7 +23,13 @@ import redraft
 from redraft import Budget, Feedback, Judge, Task, must
 from redraft.core.records import Candidate, Failure, StopReason
 from redraft.core.trace import PanelGrader, Trace
-from redraft.errors import BudgetExhaustedError, GradingError, ModelTimeoutError, ModelUnavailableError, RedraftError
+from redraft.errors import (
+    BudgetExhaustedError,
+    GradingError,
+    ModelTimeoutError,
+    ModelUnavailableError,
+    RedraftError,
+)
 from redraft.gateway.config import Profile, ServedModel
 from redraft.graders import Cascade
 from redraft.mcp_server.server import make_server
@@ -39,7 +45,12 @@ EXTENSIONS = (0.5, 2, 8, 32)  # deadlines, each longer than the one before
 CAUSES = {  # what the judge answers, the settings, how the work stops, and words of the note
     "slow": (None, {}, "deadline", "the judge had not answered"),
     "budget": ("I like it.", {"budget": Budget(calls=2)}, "budget", "the judge had not answered"),
-    "down": ((500, "out of order", {"retry-after-ms": "1"}), {"retries": 0}, "failed", "status 500: out of order"),
+    "down": (
+        (500, "out of order", {"retry-after-ms": "1"}),
+        {"retries": 0},
+        "failed",
+        "status 500: out of order",
+    ),
     "unreadable": ("I like it.", {}, "failed", "judge: the judge's answer cannot be read"),
     "refused 401": (401, {}, "failed", "status 401"),
     "refused 403": (403, {}, "failed", "status 403"),
@@ -51,7 +62,10 @@ class Servers:
     """A server that writes drafts, and one that judges as `said` says."""
 
     def __init__(self, said, draft=DRAFT):
-        self.writer, self.judge = ChatServer(lambda messages, n: draft), ChatServer(lambda messages, n: said)
+        self.writer, self.judge = (
+            ChatServer(lambda messages, n: draft),
+            ChatServer(lambda messages, n: said),
+        )
 
     def __enter__(self):
         return self
@@ -79,35 +93,61 @@ def ended(said, settings, stop, work, draft=DRAFT):
 
 def described(result):
     metadata = result.metadata
-    return result.value, result.score, str(result.stop), metadata["converged"], metadata["note"] + result.summary()
+    return (
+        result.value,
+        result.score,
+        str(result.stop),
+        metadata["converged"],
+        metadata["note"] + result.summary(),
+    )
 
 
 async def refine(servers, settings, folder):
-    return described(await redraft.refine("Say it.", servers.writer.model, judge=servers.judge.model, **settings))
+    return described(
+        await redraft.refine("Say it.", servers.writer.model, judge=servers.judge.model, **settings)
+    )
 
 
 async def stream(servers, settings, folder):
-    async with aclosing(redraft.stream("Say it.", servers.writer.model, judge=servers.judge.model, **settings)) as traces:
+    async with aclosing(
+        redraft.stream("Say it.", servers.writer.model, judge=servers.judge.model, **settings)
+    ) as traces:
         trace = [trace async for trace in traces][-1]
-    return trace.best.text, trace.score, str(trace.outcome.reason), trace.converged, trace.outcome.note
+    return (
+        trace.best.text,
+        trace.score,
+        str(trace.outcome.reason),
+        trace.converged,
+        trace.outcome.note,
+    )
 
 
 async def refine_many(servers, settings, folder):
-    (result,) = await redraft.refine_many(["Say it."], servers.writer.model, judge=servers.judge.model, **settings)
+    (result,) = await redraft.refine_many(
+        ["Say it."], servers.writer.model, judge=servers.judge.model, **settings
+    )
     assert result.error is None
     return described(result)
 
 
 async def batch(servers, settings, folder):
     out = folder / "out.jsonl"
-    report = await redraft.batch([{"prompt": "Say it."}], out, servers.writer.model, judge=servers.judge.model, **settings)
+    report = await redraft.batch(
+        [{"prompt": "Say it."}], out, servers.writer.model, judge=servers.judge.model, **settings
+    )
     (row,) = map(json.loads, out.read_text().splitlines())
     assert (report.rows, report.not_started, report.done) == (1, 0, 0)
     assert row["calls"] >= 2  # the judge was asked, too
     assert row["initial_score"] is row["judge_score"] is row["score_low"] is row["broken"] is None
     assert row["cost"] is None and (row["tokens"] is None or report.usage.tokens is not None)
-    assert report.end_reason == {"deadline": "deadline", "budget": "budget", "cancelled": "fatal"}.get(row["stop"], "")
-    stop = "failed" if report.end_reason == "fatal" else row["stop"]  # the row is cut short, so that it can be resumed
+    assert report.end_reason == {
+        "deadline": "deadline",
+        "budget": "budget",
+        "cancelled": "fatal",
+    }.get(row["stop"], "")
+    stop = (
+        "failed" if report.end_reason == "fatal" else row["stop"]
+    )  # the row is cut short, so that it can be resumed
     return row["best"], row["best_score"], stop, False, row["error"]
 
 
@@ -115,12 +155,23 @@ def options_of(settings):
     """Return settings as options of the command line."""
     calls = settings["budget"].calls if "budget" in settings else None
     options = {"--deadline": settings.get("deadline"), "--budget-calls": calls}
-    return [str(part) for name, value in options.items() if value is not None for part in (name, value)]
+    return [
+        str(part) for name, value in options.items() if value is not None for part in (name, value)
+    ]
 
 
 def command(name, more, servers, settings, folder):
     """Run a command twice: for people, and for programs."""
-    asked = [name, "Say it.", "--model", servers.writer.model, "--judge", servers.judge.model, *more, *options_of(settings)]
+    asked = [
+        name,
+        "Say it.",
+        "--model",
+        servers.writer.model,
+        "--judge",
+        servers.judge.model,
+        *more,
+        *options_of(settings),
+    ]
     done = run_in_process(asked, cwd=folder)
     assert (done.returncode, done.out) == (3, f"{DRAFT}\n"), done.err
     assert "the answer is not verified" in done.err and "Traceback" not in done.err
@@ -145,18 +196,30 @@ async def gateway(servers, settings, folder):
         {"budget": {"calls": settings["budget"].calls}} if "budget" in settings else {}
     )
     config.models["judge"] = ServedModel("judge", servers.judge.model.partition("#")[0], "tiny")
-    config.profiles["fast"] = Profile("fast", "tiny", judge="judge", graders=["judge"], settings=settings)
+    config.profiles["fast"] = Profile(
+        "fast", "tiny", judge="judge", graders=["judge"], settings=settings
+    )
     async with running(config) as (url, _), http_client(url) as client:
-        reply = await client.post("/chat/completions", json={"model": "refine/fast", "messages": PROMPT})
+        reply = await client.post(
+            "/chat/completions", json={"model": "refine/fast", "messages": PROMPT}
+        )
     assert reply.status_code == 200, reply.text
     body = reply.json()
     facts = body["usage"]["redraft"]
-    return body["choices"][0]["message"]["content"], facts["score"], facts["stop"], False, facts["reason"]
+    return (
+        body["choices"][0]["message"]["content"],
+        facts["score"],
+        facts["stop"],
+        False,
+        facts["reason"],
+    )
 
 
 async def mcp(servers, settings, folder):
     limits = CallLimits({"deadline": 60, "budget": Budget(calls=100), **settings})
-    async with Client(make_server(Workbench([servers.writer.model], servers.judge.model, limits))) as client:
+    async with Client(
+        make_server(Workbench([servers.writer.model], servers.judge.model, limits))
+    ) as client:
         reply = await client.call_tool("refine", {"prompt": "Say it."})
     assert not reply.is_error, reply
     data = reply.structured_content
@@ -164,7 +227,9 @@ async def mcp(servers, settings, folder):
     return data["answer"], data["score"], data["stop"], False, reply.content[-1].text
 
 
-FACES = {face.__name__: face for face in (refine, stream, refine_many, batch, run, best, gateway, mcp)}
+FACES = {
+    face.__name__: face for face in (refine, stream, refine_many, batch, run, best, gateway, mcp)
+}
 
 
 @pytest.mark.slow(but_each=3)
@@ -182,7 +247,9 @@ def test_the_answer_is_returned(face, cause, tmp_path):
 
     text, score, stopped, converged, note = ended(said, settings, stop, work)
     assert (text, score, stopped, converged) == (DRAFT, None, stop, False)
-    missing = "judge" if face == "batch" and stop in {"deadline", "budget"} else words  # a row names the grader
+    missing = (
+        "judge" if face == "batch" and stop in {"deadline", "budget"} else words
+    )  # a row names the grader
     assert missing in note
 
 
@@ -193,9 +260,16 @@ def test_telemetry_says_how_it_ended(memory):
         ended(said, settings, stop, lambda servers, settings: refine(servers, settings, None))
         span = memory.named("invoke_workflow")[-1]
         facts, error = span.attributes, TELEMETRY_ERRORS.get(name)
-        assert (facts["redraft.stop"], "redraft.best" in facts, "redraft.score" in facts) == (stop, True, False), name
+        assert (facts["redraft.stop"], "redraft.best" in facts, "redraft.score" in facts) == (
+            stop,
+            True,
+            False,
+        ), name
         assert ("redraft.usage.output_tokens" in facts) is (name != "slow")
-        assert (facts.get("error.type"), span.status.status_code is StatusCode.ERROR) == (error, error is not None), name
+        assert (facts.get("error.type"), span.status.status_code is StatusCode.ERROR) == (
+            error,
+            error is not None,
+        ), name
 
 
 TELEMETRY_ERRORS = {
@@ -217,7 +291,9 @@ def test_grade_raises(cause):
     settings = {**settings, **({"budget": Budget(calls=1)} if stop == "budget" else {})}
 
     def work(servers, settings):
-        with pytest.raises(BudgetExhaustedError if stop in {"deadline", "budget"} else GradingError) as caught:
+        with pytest.raises(
+            BudgetExhaustedError if stop in {"deadline", "budget"} else GradingError
+        ) as caught:
             redraft.grade_sync(("Say it.", DRAFT), judge=servers.judge.model, **settings)
         return caught.value
 
@@ -233,13 +309,26 @@ def test_none_of_several_given_answers_is_chosen_without_a_grade(cause, tmp_path
         (tmp_path / name).write_text(name)
 
     def work(servers, settings):
-        given = ["--response", "a", "--response", "b", "--model", servers.writer.model, "--judge", servers.judge.model]
+        given = [
+            "--response",
+            "a",
+            "--response",
+            "b",
+            "--model",
+            servers.writer.model,
+            "--judge",
+            servers.judge.model,
+        ]
         done = run_in_process(["best", "Say it.", *given, "--grader", "judge"], cwd=tmp_path)
         assert (done.returncode, done.out) == (1, "") and words in done.err
 
         async def compare():
-            async with Client(make_server(Workbench([servers.writer.model], servers.judge.model))) as client:
-                return await client.call_tool("compare", {"prompt": "Say it.", "answers": ["a", "b"], "graders": ["judge"]})
+            async with Client(
+                make_server(Workbench([servers.writer.model], servers.judge.model))
+            ) as client:
+                return await client.call_tool(
+                    "compare", {"prompt": "Say it.", "answers": ["a", "b"], "graders": ["judge"]}
+                )
 
         assert asyncio.run(compare()).is_error
 
@@ -253,7 +342,13 @@ def test_a_strict_budget_raises(cause):
 
     def work(servers, settings):
         with pytest.raises(BudgetExhaustedError) as caught:
-            redraft.refine_sync("Say it.", servers.writer.model, judge=servers.judge.model, strict_budget=True, **settings)
+            redraft.refine_sync(
+                "Say it.",
+                servers.writer.model,
+                judge=servers.judge.model,
+                strict_budget=True,
+                **settings,
+            )
         return caught.value
 
     error = ended(said, settings, stop, work)
@@ -304,7 +399,9 @@ OWN_GRADERS = {
 }
 
 
-@pytest.mark.parametrize("settings", [{}, {"noise_aware": False}, {"drafts": 2}, {"budget": Budget(calls=3)}])
+@pytest.mark.parametrize(
+    "settings", [{}, {"noise_aware": False}, {"drafts": 2}, {"budget": Budget(calls=3)}]
+)
 @pytest.mark.parametrize("name", OWN_GRADERS)
 async def test_a_grader_of_ones_own_that_never_grades_is_an_error(name, settings):
     """It is a bug to be seen, whatever ended the work; the error has the answer."""
@@ -327,7 +424,9 @@ def test_a_grader_of_ones_own_on_the_command_line(tmp_path):
             assert "ValueError: a bug" in done.err
 
 
-@pytest.mark.parametrize("error", [ModelUnavailableError("down", status=503), ModelTimeoutError("no answer")])
+@pytest.mark.parametrize(
+    "error", [ModelUnavailableError("down", status=503), ModelTimeoutError("no answer")]
+)
 async def test_a_model_that_a_grader_of_ones_own_asks_may_be_down(error):
     """That is no bug of the grader."""
     judge = ScriptedModel([error] * 9)
@@ -348,7 +447,9 @@ def test_an_answer_that_breaks_a_schema_is_not_returned_by_the_gateway(cause, dr
         config = config_for(tmp_path, servers.writer.model)
         config.models["judge"] = ServedModel("judge", servers.judge.model.partition("#")[0], "tiny")
         plain = {"max_iterations": 0, **settings}
-        config.profiles["fast"] = Profile("fast", "tiny", judge="judge", graders=["judge"], settings=plain)
+        config.profiles["fast"] = Profile(
+            "fast", "tiny", judge="judge", graders=["judge"], settings=plain
+        )
         form = {"type": "json_schema", "json_schema": {"name": "a", "schema": SCHEMA}}
         async with running(config) as (url, _), http_client(url) as client:
             body = {"model": "refine/fast", "messages": PROMPT, "response_format": form}
@@ -374,29 +475,54 @@ def test_without_a_text_there_is_an_error(mode, tmp_path):
         try:
             with pytest.raises(BudgetExhaustedError) as caught:
                 redraft.refine_sync("Say it.", writer.model, deadline=deadline)
-            done = run_in_process(["run", "Say it.", "--model", writer.model, "--deadline", str(deadline)], cwd=tmp_path)
+            done = run_in_process(
+                ["run", "Say it.", "--model", writer.model, "--deadline", str(deadline)],
+                cwd=tmp_path,
+            )
             before, out = writer.calls, tmp_path / f"{deadline}.jsonl"
-            report = redraft.batch_sync([{"prompt": "Say it."}], out, writer.model, mode=mode, n=1, deadline=deadline)
+            report = redraft.batch_sync(
+                [{"prompt": "Say it."}], out, writer.model, mode=mode, n=1, deadline=deadline
+            )
             if before and writer.calls > before:
                 break
         finally:
             writer.close()
     assert caught.value.result is None and (done.returncode, done.out) == (1, "")
     (row,) = map(json.loads, out.read_text().splitlines())
-    assert (row["best"], row["stop"], row["calls"], row["tokens"], row["cost"]) == (None, "deadline", 1, None, None)
-    assert (report.not_started, report.unfinished, report.usage.calls, report.usage.tokens) == (0, 1, 1, None)
+    assert (row["best"], row["stop"], row["calls"], row["tokens"], row["cost"]) == (
+        None,
+        "deadline",
+        1,
+        None,
+        None,
+    )
+    assert (report.not_started, report.unfinished, report.usage.calls, report.usage.tokens) == (
+        0,
+        1,
+        1,
+        None,
+    )
 
 
 def test_a_batch_stops_once_for_a_judge_that_is_refused(tmp_path):
     """Its rows keep their drafts, and the same command continues with them once the judge answers."""
-    rows, out, state = [{"prompt": f"Say {n}."} for n in range(12)], tmp_path / "out.jsonl", {"said": 401}
-    writer, judge = ChatServer(lambda messages, n: DRAFT), ChatServer(lambda messages, n: state["said"])
+    rows, out, state = (
+        [{"prompt": f"Say {n}."} for n in range(12)],
+        tmp_path / "out.jsonl",
+        {"said": 401},
+    )
+    writer, judge = (
+        ChatServer(lambda messages, n: DRAFT),
+        ChatServer(lambda messages, n: state["said"]),
+    )
     try:
         report = redraft.batch_sync(rows, out, writer.model, judge=judge.model, max_in_flight=2)
         written = [json.loads(line) for line in out.read_text().splitlines()]
         assert (report.end_reason, report.resumable) == ("fatal", True) and judge.calls <= 4
         cut = [row for row in written if row["best"] == DRAFT]
-        assert cut and all("status 401" in row["error"] and row["best_score"] is None for row in cut)
+        assert cut and all(
+            "status 401" in row["error"] and row["best_score"] is None for row in cut
+        )
         drafts, state["said"] = writer.calls, verdict(5)
         report = redraft.batch_sync(rows, out, writer.model, judge=judge.model, max_in_flight=2)
         assert (report.done, writer.calls) == (12, 12) and drafts >= len(cut)
@@ -411,9 +537,18 @@ def test_a_row_that_was_not_begun_again_keeps_its_draft(tmp_path):
     rows, out = [{"prompt": f"Say {n}."} for n in range(3)], tmp_path / "out.jsonl"
     settings = {"max_in_flight": 1, "graders": [Judge()]}
     with Servers("I like it.") as servers:
-        first = redraft.batch_sync(rows, out, servers.writer.model, judge=servers.judge.model, budget=Budget(calls=2), **settings)
+        first = redraft.batch_sync(
+            rows,
+            out,
+            servers.writer.model,
+            judge=servers.judge.model,
+            budget=Budget(calls=2),
+            **settings,
+        )
         before = [json.loads(line)["best"] for line in out.read_text().splitlines()]
-        again = redraft.batch_sync(rows, out, servers.writer.model, judge=servers.judge.model, deadline=1e-9, **settings)
+        again = redraft.batch_sync(
+            rows, out, servers.writer.model, judge=servers.judge.model, deadline=1e-9, **settings
+        )
         assert [json.loads(line)["best"] for line in out.read_text().splitlines()] == before
     assert (DRAFT in before, first.usage.calls, again.usage.calls) == (True, 2, 0)
 
@@ -428,7 +563,9 @@ PANEL = (
     PanelGrader("judge"),
 )
 NEVER = Failure(("feedback", 0, "judge", 0), "grade", "ModelTimeoutError", "no answer")
-CHECKS = st.fixed_dictionaries({name: st.sampled_from([None, 0.0, 1.0]) for name in ("words", "tone", "length")})
+CHECKS = st.fixed_dictionaries(
+    {name: st.sampled_from([None, 0.0, 1.0]) for name in ("words", "tone", "length")}
+)
 
 
 @given(answers=st.lists(st.tuples(CHECKS, st.booleans()), min_size=1, max_size=5))
@@ -436,7 +573,12 @@ def test_ungraded_answers_compare_by_what_was_checked(answers):
     """The requirements that were found to be met, then other checks, then a given response, then the latest."""
     trace, merits = Trace(Task("q"), PANEL), []
     for id, (checks, is_given) in enumerate(answers):
-        trace += Candidate(id, f"text {id}", role="given" if is_given else "generate", by="given" if is_given else "m")
+        trace += Candidate(
+            id,
+            f"text {id}",
+            role="given" if is_given else "generate",
+            by="given" if is_given else "m",
+        )
         for name, score in checks.items():
             if score is not None:
                 trace += Feedback(score, candidate=id, grader=name)
@@ -451,7 +593,9 @@ async def test_a_checked_draft_is_returned_before_a_later_one():
     model = ScriptedModel(["a blue sky", "a grey sky"])
     judge = ScriptedModel([ModelUnavailableError("down", status=503)] * 9)
     graders = [must("contains:blue"), Judge()]
-    result = await redraft.refine("q", model, graders, judge, drafts=2, max_iterations=0, editor=False, retries=0)
+    result = await redraft.refine(
+        "q", model, graders, judge, drafts=2, max_iterations=0, editor=False, retries=0
+    )
     assert (result.value, result.score, result.metadata["broken"]) == ("a blue sky", None, [])
     assert result.ranking[0].text == "a blue sky" and result.ranking[0].rank is None
 
@@ -485,16 +629,26 @@ async def test_failed_grades_of_the_first_drafts_do_not_end_the_work(name):
     """Another text is written, and graded, while attempts and budget are left."""
     settings, failed = FIRST[name]
     settings = {**settings}
-    graders, response = [*settings.pop("more", []), failing_first(failed)], settings.pop("response", None)
+    graders, response = (
+        [*settings.pop("more", []), failing_first(failed)],
+        settings.pop("response", None),
+    )
     model = ScriptedModel([f"draft {n}" for n in range(9)])
     result = await redraft.refine(Task("q", response), model, graders, max_iterations=4, **settings)
-    assert (result.judge_score, str(result.stop) != "failed", result.value) == (0.5, True, result.ranking[0].text)
+    assert (result.judge_score, str(result.stop) != "failed", result.value) == (
+        0.5,
+        True,
+        result.ranking[0].text,
+    )
     for ended in ({"max_iterations": 0}, {"budget": Budget(calls=settings.get("drafts", 1))}):
         if response is None:
             model = ScriptedModel([f"draft {n}" for n in range(9)])
             with pytest.raises(GradingError):
                 await redraft.refine(
-                    "q", model, [*graders[:-1], failing_first(failed)], **{"max_iterations": 4, **settings, **ended}
+                    "q",
+                    model,
+                    [*graders[:-1], failing_first(failed)],
+                    **{"max_iterations": 4, **settings, **ended},
                 )
             assert model.calls == settings.get("drafts", 1)
 
@@ -503,7 +657,9 @@ async def test_failed_grades_of_the_first_drafts_do_not_end_the_work(name):
 async def test_a_judge_that_is_down_gets_no_further_texts(settings):
     """They would be paid for, and not graded either."""
     judge = ScriptedModel([ModelUnavailableError("down", status=503)] * 9)
-    result = await redraft.refine("q", ScriptedModel(["a", "b", "c"]), Judge(), judge, retries=0, **settings)
+    result = await redraft.refine(
+        "q", ScriptedModel(["a", "b", "c"]), Judge(), judge, retries=0, **settings
+    )
     assert (result.value, result.usage.calls) == ("a", 2)
 
 
@@ -519,9 +675,13 @@ def test_exit_codes(stop, score, meets):
     from redraft.cli.errors import exit_code
     from redraft.core.records import Outcome
 
-    trace = Trace(Task("q"), (PanelGrader("words", must=True, model_free=True), PanelGrader("judge"))) + Candidate(0, "a")
+    trace = Trace(
+        Task("q"), (PanelGrader("words", must=True, model_free=True), PanelGrader("judge"))
+    ) + Candidate(0, "a")
     for name, value in (("words", meets), ("judge", score)):
         trace = trace if value is None else trace + Feedback(value, candidate=0, grader=name)
     trace += Outcome(0, stop)
     verified = stop == "tool_calls" or (score is not None and meets is not None)
-    assert exit_code(redraft.Result(trace)) == (130 if stop == "cancelled" else 0 if verified and meets != 0 else 3)
+    assert exit_code(redraft.Result(trace)) == (
+        130 if stop == "cancelled" else 0 if verified and meets != 0 else 3
+    )

@@ -29,7 +29,9 @@ from redraft.validation import (
 
 
 async def entry_points() -> None:
-    result = await redraft.refine("q", "openai:x", lambda text: 0.5, target_score=0.8, budget=Budget(calls=3))
+    result = await redraft.refine(
+        "q", "openai:x", lambda text: 0.5, target_score=0.8, budget=Budget(calls=3)
+    )
     assert_type(result, Result[None])
     assert_type(result.parsed, None)
     assert_type(result.value, str)
@@ -39,8 +41,14 @@ async def entry_points() -> None:
     assert_type(await redraft.refine_many(["a", Task("b")], max_in_flight=8), list[Result[None]])
     assert_type(redraft.stream("q"), AsyncGenerator[Trace, None])
     assert_type(redraft.refine_sync([{"role": "user", "content": "q"}]), Result[None])
-    await redraft.refine("q", plan=SelfRefine(target(0.9) | patience(2), drafts=3, refine_prompt="{response}"))
-    await redraft.refine("q", refine_prompt=lambda trace, parent: f"{trace.task.prompt} {parent.text}", draft_prompt=Path("p.txt"))
+    await redraft.refine(
+        "q", plan=SelfRefine(target(0.9) | patience(2), drafts=3, refine_prompt="{response}")
+    )
+    await redraft.refine(
+        "q",
+        refine_prompt=lambda trace, parent: f"{trace.task.prompt} {parent.text}",
+        draft_prompt=Path("p.txt"),
+    )
     assert_type(result.steps[0].messages, tuple[Message, ...] | None)
     assert_type(result.steps[0].prompt, str | None)
     assert_type(Task("q", responses=["a", "b"]).given_responses, tuple[str, ...])
@@ -91,21 +99,30 @@ async def grading() -> None:
 
 
 def labels_of_people() -> None:
-    mean, (low, high) = fit_calibration([0.2, 0.5, 0.9], [0.1, 0.5, 1], clusters=["a", "b", "b"]).predict(0.5)
+    mean, (low, high) = fit_calibration(
+        [0.2, 0.5, 0.9], [0.1, 0.5, 1], clusters=["a", "b", "b"]
+    ).predict(0.5)
     assert_type((mean, low, high), tuple[float, float, float])
     assert_type(ppi_mean([1, 0], [0.9, 0.2], [0.5]).interval, tuple[float, float] | None)
     assert_type(ppi_difference([(1, 0)], [(0.9, 0.2)]).value, float)
 
 
 async def comparisons() -> None:
-    report = await redraft.comparison.compare("a.jsonl", "b.jsonl", labels="people.jsonl", slices=["topic"], margin=0.03)
+    report = await redraft.comparison.compare(
+        "a.jsonl", "b.jsonl", labels="people.jsonl", slices=["topic"], margin=0.03
+    )
     assert_type(report, ComparisonReport)
     assert_type(report.interval, tuple[float, float] | None)
     tasks = [{"prompt": "q"}]
-    run = redraft.comparison.compare_sync("openai:x", "openai:y", tasks, graders="clarity", judge="openai:z", max_in_flight=4)
+    run = redraft.comparison.compare_sync(
+        "openai:x", "openai:y", tasks, graders="clarity", judge="openai:z", max_in_flight=4
+    )
     assert_type(run.gate == "not worse", bool)
     assert_type(read_results("log.eval", score="match"), RunResults)
-    assert_type(await redraft.validation.compare_graders("people.csv", "clarity", "judge", "openai:x"), GraderComparison)
+    assert_type(
+        await redraft.validation.compare_graders("people.csv", "clarity", "judge", "openai:x"),
+        GraderComparison,
+    )
     assert_type(paired_difference([0, 1], [1, 1]).value, float)
     assert_type((await redraft.batch("in.jsonl", pilot=20)).forecast, RunForecast | None)
 

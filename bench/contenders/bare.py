@@ -16,14 +16,18 @@ async def main(given):
 
         async def ask(messages):
             body = orjson.dumps({"model": "loopback", "messages": messages})
-            async with session.post(f"{given.url}/v1/chat/completions", data=body, headers=JSON) as response:
+            async with session.post(
+                f"{given.url}/v1/chat/completions", data=body, headers=JSON
+            ) as response:
                 return orjson.loads(await response.read())["choices"][0]["message"]["content"]
 
         async def row():
             messages = [{"role": "user", "content": PROMPT}]
             answer = await ask(messages)
             for _ in range(CALLS_A_ROW - 1):
-                answer = await ask([*messages, {"role": "user", "content": f"{answer}\n\n{REFINE}"}])
+                answer = await ask(
+                    [*messages, {"role": "user", "content": f"{answer}\n\n{REFINE}"}]
+                )
 
         async def rows(n):
             left = iter(range(n))

@@ -18,7 +18,13 @@ async def main(given):
 
         async def judge(row):
             text = f"{INSTRUCTION}\n\n{row['query']}\n\n{row['response']}"
-            body = orjson.dumps({"model": "loopback", "temperature": 0, "messages": [{"role": "user", "content": text}]})
+            body = orjson.dumps(
+                {
+                    "model": "loopback",
+                    "temperature": 0,
+                    "messages": [{"role": "user", "content": text}],
+                }
+            )
             async with session.post(url, data=body, headers=JSON) as response:
                 answer = orjson.loads(await response.read())
             return orjson.loads(answer["choices"][0]["message"]["content"])["score"] / 5

@@ -46,8 +46,15 @@ class Judge(curator.LLM):
 def main():
     warm, rows = files(given)
     endless = {"max_requests_per_minute": 10**9, "max_tokens_per_minute": 10**12}
-    params = {"base_url": f"{given.url}/v1", "api_key": "none", "max_concurrent_requests": given.in_flight, **endless}
-    judge = Judge("loopback", backend="openai", backend_params=params, generation_params={"temperature": 0})
+    params = {
+        "base_url": f"{given.url}/v1",
+        "api_key": "none",
+        "max_concurrent_requests": given.in_flight,
+        **endless,
+    }
+    judge = Judge(
+        "loopback", backend="openai", backend_params=params, generation_params={"temperature": 0}
+    )
 
     def batch(source, output):
         found = judge(Dataset.from_list(read(source)))

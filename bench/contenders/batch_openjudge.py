@@ -27,7 +27,10 @@ async def main(given):
         results = (await runner.arun(read(source)))["judge"]
         assert all(result.score == 4 for result in results), results[0]
         with output.open("w") as out:
-            out.writelines(json.dumps({**row, "score": r.score}) + "\n" for row, r in zip(read(source), results, strict=True))
+            out.writelines(
+                json.dumps({**row, "score": r.score}) + "\n"
+                for row, r in zip(read(source), results, strict=True)
+            )
 
     await batch(warm, given.folder / "warm.out")
     with measurement(given.url, given.rows):

@@ -17,7 +17,13 @@ async def main(given):
 
     async def batch(source, output):
         report = await refine_all(
-            source, output, judge=model, mode="grade", limits=limits, max_in_flight=given.in_flight, processes=given.processes
+            source,
+            output,
+            judge=model,
+            mode="grade",
+            limits=limits,
+            max_in_flight=given.in_flight,
+            processes=given.processes,
         )
         assert not report.failed, report.errors
 

@@ -19,7 +19,9 @@ async def main(given):
         prompt = {"role": "user", "content": PROMPT}
         reply = await chat.complete(Request((prompt,)))
         for _ in range(CALLS_A_ROW - 1):
-            reply = await chat.complete(Request((prompt, {"role": "user", "content": f"{reply.text}\n\n{REFINE}"})))
+            reply = await chat.complete(
+                Request((prompt, {"role": "user", "content": f"{reply.text}\n\n{REFINE}"}))
+            )
 
     async def rows(n):
         left = iter(range(n))

@@ -37,7 +37,13 @@ def measurement(url, calls):
     seen = get_json(f"{url}/stats")
     print(
         json.dumps(
-            {"cpu_s": cpu, "wall_s": wall, "calls": calls, "served": seen["calls"], "most_in_flight": seen["most_in_flight"]}
+            {
+                "cpu_s": cpu,
+                "wall_s": wall,
+                "calls": calls,
+                "served": seen["calls"],
+                "most_in_flight": seen["most_in_flight"],
+            }
         )
     )
 

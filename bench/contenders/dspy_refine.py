@@ -15,14 +15,20 @@ def middling(_args, _prediction):
 
 
 def main(given):
-    model = dspy.LM("openai/loopback", api_base=f"{given.url}/v1", api_key="none", cache=False, num_retries=0)
+    model = dspy.LM(
+        "openai/loopback", api_base=f"{given.url}/v1", api_key="none", cache=False, num_retries=0
+    )
     dspy.configure(lm=model)
     dspy.configure_cache(enable_disk_cache=False, enable_memory_cache=False)
-    refine = dspy.Refine(dspy.Predict("question -> answer"), N=CALLS_A_ROW, reward_fn=middling, threshold=1.0)
+    refine = dspy.Refine(
+        dspy.Predict("question -> answer"), N=CALLS_A_ROW, reward_fn=middling, threshold=1.0
+    )
     question = dspy.Example(question=PROMPT).with_inputs("question")
 
     def rows(n):
-        parallel = dspy.Parallel(num_threads=given.in_flight, disable_progress_bar=True, max_errors=1)
+        parallel = dspy.Parallel(
+            num_threads=given.in_flight, disable_progress_bar=True, max_errors=1
+        )
         results = parallel([(refine, question)] * n)
         assert all(result.answer for result in results)
 

@@ -25,7 +25,13 @@ async def main(given):
 
         async def row():
             async with places:
-                done = await refine_loop(provider, PROMPT, evaluator=middling, max_iterations=CALLS_A_ROW - 1, patience=CALLS_A_ROW)
+                done = await refine_loop(
+                    provider,
+                    PROMPT,
+                    evaluator=middling,
+                    max_iterations=CALLS_A_ROW - 1,
+                    patience=CALLS_A_ROW,
+                )
             assert done.metadata["iterations"] == CALLS_A_ROW - 1
 
         await asyncio.gather(*(row() for _ in range(given.in_flight)))

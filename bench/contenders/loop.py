@@ -31,7 +31,9 @@ async def main(given):
     await rows(given.in_flight)
     with measurement(given.url, given.calls):
         results = await rows(given.calls // CALLS_A_ROW)
-    assert all(result.trace.iterations == CALLS_A_ROW - 1 and result.score == 0.5 for result in results)
+    assert all(
+        result.trace.iterations == CALLS_A_ROW - 1 and result.score == 0.5 for result in results
+    )
 
 
 if __name__ == "__main__":

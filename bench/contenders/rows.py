@@ -16,7 +16,9 @@ from pathlib import Path
 
 from common import get_json
 
-INSTRUCTION = 'How well is the question answered? Answer with JSON only: {"reason": "...", "score": 0-5}'
+INSTRUCTION = (
+    'How well is the question answered? Answer with JSON only: {"reason": "...", "score": 0-5}'
+)
 ASKED = "Explain, for a reader who knows the field a little, what follows from the notes below, and say what is uncertain. "
 SAID = "an answer of a length that is usual for a question with some detail in it "
 
@@ -27,9 +29,15 @@ def arguments():
     parser.add_argument("--folder", type=Path, required=True, help="an empty folder for files")
     parser.add_argument("--rows", type=int, required=True)
     parser.add_argument("--in-flight", type=int, required=True)
-    parser.add_argument("--start", type=int, help="calls in flight at the start, for contenders that can set it")
-    parser.add_argument("--processes", type=int, default=1, help="processes, for contenders that can have several")
-    parser.add_argument("--uvloop", action="store_true", help="run on uvloop, for contenders that can")
+    parser.add_argument(
+        "--start", type=int, help="calls in flight at the start, for contenders that can set it"
+    )
+    parser.add_argument(
+        "--processes", type=int, default=1, help="processes, for contenders that can have several"
+    )
+    parser.add_argument(
+        "--uvloop", action="store_true", help="run on uvloop, for contenders that can"
+    )
     return parser.parse_args()
 
 
@@ -38,7 +46,12 @@ def write_rows(path, n, first=0):
     with path.open("w") as file:
         for i in range(first, first + n):
             query = f"Question {i}. {ASKED * 40}"[:4096]
-            file.write(json.dumps({"id": str(i), "query": query, "response": f"Answer {i}: {SAID * 30}"[:2048]}) + "\n")
+            file.write(
+                json.dumps(
+                    {"id": str(i), "query": query, "response": f"Answer {i}: {SAID * 30}"[:2048]}
+                )
+                + "\n"
+            )
     return path
 
 
@@ -49,9 +62,9 @@ def read(path):
 
 def files(given):
     """Write a file of warm-up rows and a file of the other rows."""
-    return write_rows(given.folder / "warm.jsonl", min(given.in_flight, 64), first=10**9), write_rows(
-        given.folder / "rows.jsonl", given.rows
-    )
+    return write_rows(
+        given.folder / "warm.jsonl", min(given.in_flight, 64), first=10**9
+    ), write_rows(given.folder / "rows.jsonl", given.rows)
 
 
 @contextmanager
@@ -72,7 +85,11 @@ def server_counts(url):
         found = get_json(url)
     except (OSError, ValueError):
         return {}
-    return {"served": found["calls"], "most_in_flight": found["most_in_flight"]} if "most_in_flight" in found else {}
+    return (
+        {"served": found["calls"], "most_in_flight": found["most_in_flight"]}
+        if "most_in_flight" in found
+        else {}
+    )
 
 
 def cpu_seconds():
@@ -83,5 +100,9 @@ def cpu_seconds():
 
 def peak_memory():
     """Return the peak memory of this process, in MB."""
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    line = next(
+        line
+        for line in Path("/proc/self/status").read_text().splitlines()
+        if line.startswith("VmHWM")
+    )
     return int(line.split()[1]) / 1024

@@ -30,7 +30,11 @@ class Reply:
 
     @property
     def is_good(self):
-        return self.is_complete and self.status == 200 and (b"data: " not in self.body or b"[DONE]" in self.body)
+        return (
+            self.is_complete
+            and self.status == 200
+            and (b"data: " not in self.body or b"[DONE]" in self.body)
+        )
 
     @property
     def trace_id(self):
@@ -47,7 +51,9 @@ class Exchange(asyncio.Protocol):
     def connection_lost(self, error):
         if self.waiting:
             head, found, _ = self.buffer.partition(b"\r\n\r\n")
-            self.end(is_complete=bool(found) and not LENGTH.search(head) and not CHUNKED.search(head))
+            self.end(
+                is_complete=bool(found) and not LENGTH.search(head) and not CHUNKED.search(head)
+            )
 
     def send(self, request):
         self.buffer, self.first, self.began = b"", None, perf_counter()
@@ -92,7 +98,9 @@ class Connection:
         if self.exchange is None or self.exchange.transport.is_closing():
             _, self.exchange = await loop.create_connection(Exchange, self.host, self.port)
         exchange = self.exchange
-        timer = loop.call_later(self.timeout if leave_after is None else leave_after, exchange.transport.abort)
+        timer = loop.call_later(
+            self.timeout if leave_after is None else leave_after, exchange.transport.abort
+        )
         is_complete = await exchange.send(request)
         seconds = perf_counter() - began
         timer.cancel()
@@ -100,7 +108,14 @@ class Connection:
         if CLOSE.search(head) or not is_complete:
             self.close()
         first = None if exchange.first is None else exchange.first + exchange.began - began
-        return Reply(int(found[1]) if (found := STATUS.match(head)) else 0, seconds, first, head, body, is_complete)
+        return Reply(
+            int(found[1]) if (found := STATUS.match(head)) else 0,
+            seconds,
+            first,
+            head,
+            body,
+            is_complete,
+        )
 
     def close(self):
         if self.exchange:
@@ -111,13 +126,21 @@ class Connection:
 def post(host, port, path, body, **headers):
     """Return the bytes of a request."""
     content = json.dumps(body).encode()
-    fields = {"Host": f"{host}:{port}", "Content-Type": "application/json", "Content-Length": len(content), **headers}
+    fields = {
+        "Host": f"{host}:{port}",
+        "Content-Type": "application/json",
+        "Content-Length": len(content),
+        **headers,
+    }
     lines = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in fields.items())
     return f"POST {path} HTTP/1.1\r\n{lines}\r\n".encode() + content
 
 
 def get(host, port, path, **headers):
-    lines = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in {"Host": f"{host}:{port}", **headers}.items())
+    lines = "".join(
+        f"{name.replace('_', '-')}: {value}\r\n"
+        for name, value in {"Host": f"{host}:{port}", **headers}.items()
+    )
     return f"GET {path} HTTP/1.1\r\n{lines}\r\n".encode()
 
 
@@ -130,7 +153,9 @@ async def many(host, port, request, n, in_flight):
 
     connections = [Connection(host, port) for _ in range(in_flight)]
     try:
-        return [reply for replies in await asyncio.gather(*map(work, connections)) for reply in replies]
+        return [
+            reply for replies in await asyncio.gather(*map(work, connections)) for reply in replies
+        ]
     finally:
         for connection in connections:
             connection.close()

@@ -65,7 +65,9 @@ class Gateway:
 def upstream(*options):
     """Run the model for the duration of the block."""
     command = [sys.executable, HERE / "upstream.py", *options]
-    process = subprocess.Popen([str(part) for part in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [str(part) for part in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     try:
         port = int(process.stdout.readline().rpartition(":")[2])
         yield Gateway("upstream", port, "loopback", process, "none")
@@ -74,13 +76,25 @@ def upstream(*options):
 
 
 @contextmanager
-def redraft(folder, source, config=REDRAFT, wrapper=("-m", "redraft"), *, values=None, key=None, name="redraft pass/", tree=None):
+def redraft(
+    folder,
+    source,
+    config=REDRAFT,
+    wrapper=("-m", "redraft"),
+    *,
+    values=None,
+    key=None,
+    name="redraft pass/",
+    tree=None,
+):
     """Run `redraft serve`; of another checkout if `tree` is its folder."""
     own = {} if tree is None else {"PYTHONPATH": str(Path(tree).absolute() / "src")}
     port = free_port()
     path = folder / "gateway.toml"
     state = folder / "gateway"
-    path.write_text(config.format(port=port, folder=state, upstream=url_of(source), **(values or {})))
+    path.write_text(
+        config.format(port=port, folder=state, upstream=url_of(source), **(values or {}))
+    )
     key = key or add_key(folder, state, environment=own)
     command = [sys.executable, *wrapper, "serve", "--config", path]
     with running(name, command, port, "pass/loopback", folder, key=key, **own) as gateway:
@@ -91,7 +105,9 @@ def add_key(folder, state, *options, name="bench", environment=None):
     """Return a new key of Redraft's gateway."""
     command = [sys.executable, "-m", "redraft", "keys", "add", name, "--folder", state, *options]
     own = {**environment_of(folder), **(environment or {})}
-    done = subprocess.run([str(part) for part in command], env=own, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [str(part) for part in command], env=own, capture_output=True, text=True, check=False
+    )
     if not (found := re.search(r"\brd-[\w-]+", done.stdout)):
         sys.exit(f"redraft keys add failed:\n{done.stdout[-500:]}{done.stderr[-3000:]}")
     return found[0]
@@ -103,9 +119,25 @@ def litellm(python, folder, source):
     port = free_port()
     path = folder / "litellm.yaml"
     path.write_text(LITELLM.format(upstream=url_of(source)))
-    command = [Path(python).parent / "litellm", "--config", path, "--host", "127.0.0.1", "--port", port, "--num_workers", 1]
-    quiet = {"LITELLM_LOG": "ERROR", "LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_MODE": "PRODUCTION"}
-    with running("litellm proxy", command, port, "loopback", folder, key=KEY, **quiet, LITELLM_MASTER_KEY=KEY) as gateway:
+    command = [
+        Path(python).parent / "litellm",
+        "--config",
+        path,
+        "--host",
+        "127.0.0.1",
+        "--port",
+        port,
+        "--num_workers",
+        1,
+    ]
+    quiet = {
+        "LITELLM_LOG": "ERROR",
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+        "LITELLM_MODE": "PRODUCTION",
+    }
+    with running(
+        "litellm proxy", command, port, "loopback", folder, key=KEY, **quiet, LITELLM_MASTER_KEY=KEY
+    ) as gateway:
         yield gateway
 
 
@@ -113,9 +145,21 @@ def litellm(python, folder, source):
 def optillm(python, folder, source):
     """Run optillm, which passes a request on when no technique is asked for."""
     port = free_port()
-    command = [Path(python).parent / "optillm", "--approach", "none", "--host", "127.0.0.1", "--port", port, "--log", "error"]
+    command = [
+        Path(python).parent / "optillm",
+        "--approach",
+        "none",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        port,
+        "--log",
+        "error",
+    ]
     command += ["--base-url", f"{url_of(source)}/v1"]
-    with running("optillm", command, port, "none-loopback", folder, OPENAI_API_KEY="none") as gateway:
+    with running(
+        "optillm", command, port, "none-loopback", folder, OPENAI_API_KEY="none"
+    ) as gateway:
         yield gateway
 
 
@@ -126,7 +170,12 @@ def running(name, command, port, model, folder, *, key="none", **environment):
     with log.open("ab") as file:
         own = {**environment_of(folder), **environment}
         process = subprocess.Popen(
-            [str(part) for part in command], stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=own, cwd=folder
+            [str(part) for part in command],
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+            env=own,
+            cwd=folder,
         )
     try:
         wait_until_ready(name, process, port, log)
@@ -187,7 +236,9 @@ def process_usage(pid):
 def usage_of(pid):
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        memory = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+        memory = dict(
+            line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+        )
         descriptors = len(os.listdir(f"/proc/{pid}/fd"))  # noqa: PTH208
     except (OSError, ValueError):
         return {}

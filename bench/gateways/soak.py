@@ -82,7 +82,10 @@ max-iterations = 8
 """
 COUNTED = Path(__file__).with_name("counted.py")
 WORKERS = 24
-UNSTORED = {"refine/judged", "refine/unkept"}  # of which requests are deleted above a few megabytes, or never stored
+UNSTORED = {
+    "refine/judged",
+    "refine/unkept",
+}  # of which requests are deleted above a few megabytes, or never stored
 TRACES = 300  # stored traces that are read
 MORE_DESCRIPTORS = 16  # files and connections that are opened when they are first needed; a leak would be one for a request
 QUIET_SECONDS = 12.0  # unused connections are kept for 4 to 5 seconds, and free memory for 10
@@ -117,7 +120,11 @@ def chat(model, **fields):
 
 
 def large(model, **fields):
-    return {"model": model, "messages": [{"role": "user", "content": "Answer at great length."}], **fields}
+    return {
+        "model": model,
+        "messages": [{"role": "user", "content": "Answer at great length."}],
+        **fields,
+    }
 
 
 def claude(model, **fields):
@@ -136,10 +143,20 @@ KINDS = (
     kind("pass messages stream", 5, MESSAGES, claude("pass/steady", stream=True)),
     kind("pass responses", 5, RESPONSES, {"model": "pass/steady", "input": PROMPT}),
     kind("refine", 10, CHAT, chat("refine/fast")),
-    kind("refine stream", 10, CHAT, chat("refine/judged", stream=True, stream_options={"include_usage": True})),
+    kind(
+        "refine stream",
+        10,
+        CHAT,
+        chat("refine/judged", stream=True, stream_options={"include_usage": True}),
+    ),
     kind("refine messages", 5, MESSAGES, claude("refine/judged")),
     kind("refine messages stream", 5, MESSAGES, claude("refine/fast", stream=True)),
-    kind("refine responses stream", 5, RESPONSES, {"model": "refine/fast", "input": PROMPT, "stream": True}),
+    kind(
+        "refine responses stream",
+        5,
+        RESPONSES,
+        {"model": "refine/fast", "input": PROMPT, "stream": True},
+    ),
     kind("faulty pass", 6, CHAT, chat("pass/faulty"), FAULTY),
     kind("faulty pass stream", 6, CHAT, chat("pass/faulty", stream=True), FAULTY),
     kind("faulty refine", 6, CHAT, chat("refine/faulty"), FAULTY),
@@ -151,7 +168,9 @@ KINDS = (
     kind("wrong field", 3, CHAT, chat("refine/fast", n=5), (400,)),
     kind("wrong model", 3, CHAT, chat("refine/none"), (404,)),
     kind("wrong key", 3, CHAT, chat("refine/fast"), (401,), key="unknown"),
-    kind("poor key", 3, CHAT, chat("pass/steady"), (200, 402, 429), key="poor"),  # 429: other requests have reserved the rest
+    kind(
+        "poor key", 3, CHAT, chat("pass/steady"), (200, 402, 429), key="poor"
+    ),  # 429: other requests have reserved the rest
     kind("large pass", 1, CHAT, large("pass/steady")),
     kind("large refine", 1, CHAT, large("refine/unkept", store=False)),
     kind("client leaves a large answer", 1, CHAT, large("refine/unkept", store=False), seconds=0.5),
@@ -189,20 +208,32 @@ class Seen:
 
     def note(self, what, reply, problem):
         if len(self.unexpected) < 100:
-            self.unexpected.append({"kind": what.name, "problem": problem, "body": reply.body[-300:].decode(errors="replace")})
+            self.unexpected.append(
+                {
+                    "kind": what.name,
+                    "problem": problem,
+                    "body": reply.body[-300:].decode(errors="replace"),
+                }
+            )
 
 
 async def work(gateway, keys, seen, chance):
     """Send requests of random kinds until `is_paused`."""
-    connections = {what.path + str(what.seconds): Connection(gateway.host, gateway.port) for what in KINDS}
+    connections = {
+        what.path + str(what.seconds): Connection(gateway.host, gateway.port) for what in KINDS
+    }
     weights = [what.weight for what in KINDS]
     while not seen.is_paused:
         (what,) = chance.choices(KINDS, weights)
-        request = post(gateway.host, gateway.port, what.path, what.body, **headers(what, keys, chance))
+        request = post(
+            gateway.host, gateway.port, what.path, what.body, **headers(what, keys, chance)
+        )
         seen.sent[what.key] += 1
         leave_after = None if what.seconds is None else chance.uniform(0.01, what.seconds)
         try:
-            seen.add(what, await connections[what.path + str(what.seconds)].ask(request, leave_after))
+            seen.add(
+                what, await connections[what.path + str(what.seconds)].ask(request, leave_after)
+            )
         except OSError as error:
             if not seen.is_over:
                 seen.unexpected.append({"kind": what.name, "problem": repr(error), "body": ""})
@@ -214,7 +245,9 @@ async def work(gateway, keys, seen, chance):
 
 def headers(what, keys, chance):
     found = {"Authorization": f"Bearer {keys[what.key]}"}
-    if "refine" in what.name and "large" not in what.name and chance.random() < 0.1:  # (large ones fill the memory for replays)
+    if (
+        "refine" in what.name and "large" not in what.name and chance.random() < 0.1
+    ):  # (large ones fill the memory for replays)
         found["Idempotency_Key"] = f"{what.name.replace(' ', '-')}-{chance.randrange(8)}"
     return found
 
@@ -229,7 +262,10 @@ class Load:
 
     def begin(self, gateway):
         self.seen.is_paused = self.seen.is_over = False
-        self.tasks = [asyncio.create_task(work(gateway, self.keys, self.seen, self.chance)) for _ in range(WORKERS)]
+        self.tasks = [
+            asyncio.create_task(work(gateway, self.keys, self.seen, self.chance))
+            for _ in range(WORKERS)
+        ]
 
     async def pause(self):
         self.seen.is_paused = True
@@ -239,7 +275,9 @@ class Load:
 @contextmanager
 def started(folder, source, counts, *, max_concurrent=64):
     wrapper = (COUNTED, counts)
-    with processes.redraft(folder, source, CONFIG, wrapper, values={"max_concurrent": max_concurrent}, key="unused") as gateway:
+    with processes.redraft(
+        folder, source, CONFIG, wrapper, values={"max_concurrent": max_concurrent}, key="unused"
+    ) as gateway:
         yield gateway
 
 
@@ -278,7 +316,11 @@ async def leak_phase(gateway, load, seconds, counts):
         await asyncio.sleep(seconds * (1 - WARM_SHARE) / SAMPLES)
         under_load.append(gateway.usage()["mb"])
     await load.pause()
-    return {"before": before, "after": await idle_usage(gateway, counts), "mb_under_load": under_load}
+    return {
+        "before": before,
+        "after": await idle_usage(gateway, counts),
+        "mb_under_load": under_load,
+    }
 
 
 async def kill_phase(gateway, load, seconds):
@@ -316,22 +358,33 @@ def rows_of(state):
 def without_trace(state, rows, chance):
     """Return the answered requests without a stored trace that has ended, of some that must have one."""
     full = [
-        id for id, row in rows.items() if row["level"] == "full" and row["outcome"] == "answered" and row["model"] not in UNSTORED
+        id
+        for id, row in rows.items()
+        if row["level"] == "full" and row["outcome"] == "answered" and row["model"] not in UNSTORED
     ]
     with Journal(state / "gateway.journal", read_only=True) as journal:
-        traces = {id: journal.trace(rows[id]["model"], id) for id in chance.sample(full, min(TRACES, len(full)))}
+        traces = {
+            id: journal.trace(rows[id]["model"], id)
+            for id in chance.sample(full, min(TRACES, len(full)))
+        }
     return [id for id, trace in traces.items() if trace is None or trace.outcome is None]
 
 
 def billed_calls(folder, state):
     """Return what `redraft keys list` says of each key."""
     command = [sys.executable, "-m", "redraft", "keys", "list", "--json", "--folder", str(state)]
-    done = subprocess.run(command, env=processes.environment_of(folder), capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        command, env=processes.environment_of(folder), capture_output=True, text=True, check=True
+    )
     return json.loads(done.stdout)
 
 
 def calls_of(listed, name):
-    (found,) = [each for each in (listed if isinstance(listed, list) else listed["keys"]) if each["name"] == name]
+    (found,) = [
+        each
+        for each in (listed if isinstance(listed, list) else listed["keys"])
+        if each["name"] == name
+    ]
     return found["today"]["calls"]
 
 
@@ -339,7 +392,10 @@ async def run(seconds, folder):
     """Return the figures of a soak."""
     state, counts = folder / "gateway", folder / "tasks"
     limits = {"billed": ("--calls-per-day", 10**8), "mixed": (), "poor": ("--calls-per-day", 20)}
-    keys = {name: processes.add_key(folder, state, *options, name=name) for name, options in limits.items()}
+    keys = {
+        name: processes.add_key(folder, state, *options, name=name)
+        for name, options in limits.items()
+    }
     load = Load({**keys, "unknown": "rd-unknown"})
     results = {"seconds": seconds}
     with processes.upstream("--interval", "0.005") as source:
@@ -373,7 +429,9 @@ async def run(seconds, folder):
 def request_figures(rows, seen, killed_at):
     """Compare the stored requests with what the clients saw. What ended right before the kill was possibly not recorded yet."""
     absent = {trace: at for trace, at in seen.traces.items() if trace not in rows}
-    late = [trace for trace, at in absent.items() if killed_at - SETTLED_SECONDS < at <= killed_at + 1]
+    late = [
+        trace for trace, at in absent.items() if killed_at - SETTLED_SECONDS < at <= killed_at + 1
+    ]
     return {
         "stored": len(rows),
         "traces_seen": len(seen.traces),
@@ -399,7 +457,9 @@ def goals(results):
     before, after = results["leaks"]["before"], results["leaks"]["after"]
     requests, billing = results["requests"], results["billing"]
     grown = after["mb"] - before["mb"]
-    same_after_kill = billing["after_kill"] == billing["after_second_kill"] <= billing["sent_before_kill"]
+    same_after_kill = (
+        billing["after_kill"] == billing["after_second_kill"] <= billing["sent_before_kill"]
+    )
     is_flat = {
         "mb": grown <= GROWTH_MB,
         "tasks": after["tasks"] <= before["tasks"] + 2,
@@ -409,14 +469,32 @@ def goals(results):
     ended, without = results["end"], len(requests["missing"])
     lost = len(requests["without_trace"])
     return [
-        (f"memory of the idle gateway: {before['mb']:.0f} MB, then {after['mb']:.0f}, at most {GROWTH_MB:g} more", is_flat["mb"]),
+        (
+            f"memory of the idle gateway: {before['mb']:.0f} MB, then {after['mb']:.0f}, at most {GROWTH_MB:g} more",
+            is_flat["mb"],
+        ),
         *halves,
         (f"tasks: {before['tasks']}, then {after['tasks']}", is_flat["tasks"]),
-        (f"file descriptors: {before['descriptors']}, then {after['descriptors']}", is_flat["descriptors"]),
-        (f"every reply is as expected: {len(results['unexpected'])} are not", not results["unexpected"]),
-        (f"every one of {requests['stored']} requests has an outcome", not requests["without_outcome"]),
-        (f"each answer that is kept has its trace: {lost} of at most {TRACES} have none", lost == 0),
-        (f"each of {requests['traces_seen']} replies has a stored request, also after kill -9: {without} have none", without == 0),
+        (
+            f"file descriptors: {before['descriptors']}, then {after['descriptors']}",
+            is_flat["descriptors"],
+        ),
+        (
+            f"every reply is as expected: {len(results['unexpected'])} are not",
+            not results["unexpected"],
+        ),
+        (
+            f"every one of {requests['stored']} requests has an outcome",
+            not requests["without_outcome"],
+        ),
+        (
+            f"each answer that is kept has its trace: {lost} of at most {TRACES} have none",
+            lost == 0,
+        ),
+        (
+            f"each of {requests['traces_seen']} replies has a stored request, also after kill -9: {without} have none",
+            without == 0,
+        ),
         (
             f"no key is billed twice: {billing['answers']} answers, {billing['at_end']} calls billed, {billing['sent']} requests",
             billing["answers"] <= billing["at_end"] <= billing["sent"] and same_after_kill,

@@ -51,7 +51,12 @@ class Tally:
 
     def figures(self):
         total = {name: sum(each[name] for each in self.models.values()) for name in COUNTS}
-        return {**total, "in_flight": self.in_flight, "most_in_flight": self.most_in_flight, "models": self.models}
+        return {
+            **total,
+            "in_flight": self.in_flight,
+            "most_in_flight": self.most_in_flight,
+            "models": self.models,
+        }
 
 
 class Endpoint(asyncio.Protocol):
@@ -92,7 +97,9 @@ class Endpoint(asyncio.Protocol):
         elif head.startswith(b"GET"):
             self.send(b'{"object": "list", "data": [{"id": "loopback", "object": "model"}]}')
         elif not head.partition(b"\r\n")[0].split(b" ")[1].endswith(b"/chat/completions"):
-            self.send(b'{"error": {"message": "there is only /chat/completions"}}', b"404 Not Found")
+            self.send(
+                b'{"error": {"message": "there is only /chat/completions"}}', b"404 Not Found"
+            )
         else:
             self.begin(body)
 
@@ -108,7 +115,9 @@ class Endpoint(asyncio.Protocol):
         then = getattr(self, f"do_{fault}", None)
         if then is None:
             then = self.stream if STREAM.search(body) else self.reply
-            self.timer = self.loop.call_later(delay, then, text_for(body), interval, fault == "half")
+            self.timer = self.loop.call_later(
+                delay, then, text_for(body), interval, fault == "half"
+            )
         else:
             self.timer = self.loop.call_later(delay, then)
 
@@ -121,11 +130,16 @@ class Endpoint(asyncio.Protocol):
 
     def do_error(self):
         self.end("faults")
-        self.send(b'{"error": {"message": "the model failed on purpose"}}', b"500 Internal Server Error")
+        self.send(
+            b'{"error": {"message": "the model failed on purpose"}}', b"500 Internal Server Error"
+        )
 
     def do_limit(self):
         self.end("faults")
-        self.send(b'{"error": {"message": "too many requests, on purpose"}}', b"429 Too Many Requests\r\nRetry-After: 1")
+        self.send(
+            b'{"error": {"message": "too many requests, on purpose"}}',
+            b"429 Too Many Requests\r\nRetry-After: 1",
+        )
 
     def do_nonsense(self):
         self.end("faults")
@@ -166,7 +180,9 @@ class Endpoint(asyncio.Protocol):
             self.finish()
         else:
             self.transport.write(events[n])
-            self.timer = self.loop.call_later(interval, self.next_event, events, n + 1, interval, half)
+            self.timer = self.loop.call_later(
+                interval, self.next_event, events, n + 1, interval, half
+            )
 
     def finish(self):
         self.transport.write(b"0\r\n\r\n")
@@ -181,7 +197,9 @@ class Endpoint(asyncio.Protocol):
 
 
 HEAD = b"HTTP/1.1 %b\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
-STREAM_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+STREAM_HEAD = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+)
 USAGE = {"prompt_tokens": 1024, "completion_tokens": 512, "total_tokens": 1536}
 
 
@@ -196,7 +214,10 @@ def text_for(body):
 
 @lru_cache
 def verdict(score):
-    rows = {name: {"evidence": "", "change": "" if score == 5 else "say more", "score": score} for name in CRITERIA}
+    rows = {
+        name: {"evidence": "", "change": "" if score == 5 else "say more", "score": score}
+        for name in CRITERIA
+    }
     return json.dumps({"reason": "It is so.", "criteria": rows, "done": score == 5})
 
 
@@ -205,7 +226,14 @@ def completion(text):
     message = {"role": "assistant", "content": text}
     choice = {"index": 0, "message": message, "finish_reason": "stop", "logprobs": None}
     return json.dumps(
-        {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "model": "loopback", "choices": [choice], "usage": USAGE}
+        {
+            "id": "chatcmpl-1",
+            "object": "chat.completion",
+            "created": 1,
+            "model": "loopback",
+            "choices": [choice],
+            "usage": USAGE,
+        }
     ).encode()
 
 
@@ -213,19 +241,35 @@ def completion(text):
 def stream_events(text, pieces):
     """Return the events of a stream, each as one chunk of HTTP."""
     size = -(-len(text) // pieces)
-    deltas = [{"role": "assistant", "content": ""}, *({"content": text[n : n + size]} for n in range(0, len(text), size)), {}]
+    deltas = [
+        {"role": "assistant", "content": ""},
+        *({"content": text[n : n + size]} for n in range(0, len(text), size)),
+        {},
+    ]
     finish = [*[None] * (len(deltas) - 1), "stop"]
-    chunks = [{"choices": [{"index": 0, "delta": d, "finish_reason": f}]} for d, f in zip(deltas, finish, strict=True)]
+    chunks = [
+        {"choices": [{"index": 0, "delta": d, "finish_reason": f}]}
+        for d, f in zip(deltas, finish, strict=True)
+    ]
     chunks.append({"choices": [], "usage": USAGE})
-    shared = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "loopback"}
-    lines = [b"data: " + json.dumps(shared | chunk).encode() + b"\n\n" for chunk in chunks] + [b"data: [DONE]\n\n"]
+    shared = {
+        "id": "chatcmpl-1",
+        "object": "chat.completion.chunk",
+        "created": 1,
+        "model": "loopback",
+    }
+    lines = [b"data: " + json.dumps(shared | chunk).encode() + b"\n\n" for chunk in chunks] + [
+        b"data: [DONE]\n\n"
+    ]
     return tuple(b"%x\r\n%b\r\n" % (len(line), line) for line in lines)
 
 
 async def serve(given):
     loop = asyncio.get_running_loop()
     tally = Tally()
-    server = await loop.create_server(lambda: Endpoint(tally, given), "127.0.0.1", given.port, backlog=4096)
+    server = await loop.create_server(
+        lambda: Endpoint(tally, given), "127.0.0.1", given.port, backlog=4096
+    )
     host, port = server.sockets[0].getsockname()
     print(f"http://{host}:{port}", flush=True)
     await loop.run_in_executor(None, sys.stdin.read)
@@ -233,9 +277,13 @@ async def serve(given):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--latency", type=float, default=0.01, help="seconds until an answer begins")
+    parser.add_argument(
+        "--latency", type=float, default=0.01, help="seconds until an answer begins"
+    )
     parser.add_argument("--pieces", type=int, default=16, help="pieces of a stream")
-    parser.add_argument("--interval", type=float, default=0.0, help="seconds between the pieces of a stream")
+    parser.add_argument(
+        "--interval", type=float, default=0.0, help="seconds between the pieces of a stream"
+    )
     parser.add_argument("--port", type=int, default=0)
     uvloop.run(serve(parser.parse_args()))
 

@@ -33,7 +33,11 @@ def true_priors(world, seed, tasks=2000):
     before, after = refinements(episodes)
     middle, level = fmean(before), fmean(after)
     spread = fmean((x - middle) ** 2 for x in before)
-    carry = fmean((x - middle) * (y - level) for x, y in zip(before, after, strict=True)) / spread if spread else 1.0
+    carry = (
+        fmean((x - middle) * (y - level) for x, y in zip(before, after, strict=True)) / spread
+        if spread
+        else 1.0
+    )
     carry = min(1.0, max(0.0, carry))
     gain = level - carry * middle
     left = fmean((y - gain - carry * x) ** 2 for x, y in zip(before, after, strict=True)) ** 0.5
@@ -78,11 +82,17 @@ def measured_drafts(episodes):
     mean = fmean(fmean(pair) for pair in pairs)
     within = fmean((a - b) ** 2 / 2 for a, b in pairs)
     total = fmean((q - mean) ** 2 for pair in pairs for q in pair)
-    return {"draft_mean": mean, "draft_mean_sd": max(0.0, total - within) ** 0.5, "draft_sd": within**0.5}
+    return {
+        "draft_mean": mean,
+        "draft_mean_sd": max(0.0, total - within) ** 0.5,
+        "draft_sd": within**0.5,
+    }
 
 
 def measured_noise_sd(episodes):
     """Return the root mean square of what the scores of drafts are away from quality and style."""
     scored = [(episode.texts[0], episode.grade(0)) for episode in episodes]
-    squares = [(score - text.quality - text.style) ** 2 for text, score in scored if score is not None]
+    squares = [
+        (score - text.quality - text.style) ** 2 for text, score in scored if score is not None
+    ]
     return min(1.0, fmean(squares) ** 0.5) if squares else 1.0

@@ -26,15 +26,23 @@ DSPY, BEST = "DSPy Refine", "best of N"
 BEACON, PANDORA = "BEACON", "UCB Pandora"
 REFINE, PLAIN, OURS = "refine, default", "SelfRefine, default", "Adaptive, default"
 SHIPPED, LEARNED_64, LEARNED, TRUE = (
-    f"Adaptive, {which}" for which in ("shipped priors", "learned in 64 rows", "learned in 256 rows", "true priors")
+    f"Adaptive, {which}"
+    for which in ("shipped priors", "learned in 64 rows", "learned in 256 rows", "true priors")
 )
 LESSONS = {LEARNED_64: 64, LEARNED: 256}
 BELIEFS = (SHIPPED, LEARNED_64, LEARNED, TRUE)
 DOUBTED = "Adaptive, shipped priors, judge taken as noisy"
-FOREIGN, RELEARNED = "Adaptive, priors of another world", "Adaptive, learned in 256 rows after those"
+FOREIGN, RELEARNED = (
+    "Adaptive, priors of another world",
+    "Adaptive, learned in 256 rows after those",
+)
 UNSEEN = "last answer unseen"
 WIDE = "refine, three at once in four rounds"
-APIECE, APIECE_PRICED, TOGETHER = "budget of each task", "budget of each task at the default price", "one budget for all tasks"
+APIECE, APIECE_PRICED, TOGETHER = (
+    "budget of each task",
+    "budget of each task at the default price",
+    "one budget for all tasks",
+)
 # Settings as shipped. BEST is this package's own, and three attempts are what DSPy's documentation uses in its examples.
 DEFAULTS = {SINGLE: 0, DSPY: 3, JUDGE: 3, KIT: (5, 3), BEST: 4, PLAIN: 0, OURS: 0, REFINE: 0}
 OTHERS = (DSPY, JUDGE, KIT)  # loops of other packages
@@ -46,14 +54,23 @@ def rivals():
     kits = [(n, 3) for n in range(1, 9)] + [(8, patience) for patience in (1, 2, 8)]
     return {
         SINGLE: {0: partial(each, single)},
-        KIT: {(n, p): partial(each, partial(executionkit, iterations=n, patience=p)) for n, p in kits},
-        f"{KIT}, {BARE}": {(n, p): partial(each, partial(executionkit, iterations=n, patience=p, bare=1.0)) for n, p in kits},
+        KIT: {
+            (n, p): partial(each, partial(executionkit, iterations=n, patience=p)) for n, p in kits
+        },
+        f"{KIT}, {BARE}": {
+            (n, p): partial(each, partial(executionkit, iterations=n, patience=p, bare=1.0))
+            for n, p in kits
+        },
         JUDGE: {n: partial(each, partial(openjudge, iterations=n)) for n in range(1, 9)},
         DSPY: {n: partial(each, partial(dspy, n)) for n in range(1, 8)},
         f"{DSPY}, {BARE}": {n: partial(each, partial(dspy, n, bare=1.0)) for n in range(1, 8)},
         BEST: {n: partial(run_plan, BestOfN(n)) for n in range(1, 10)},
         BEACON: {cost: partial(each, partial(beacon, cost)) for cost in COSTS},
-        PANDORA: {(cost, kappa): partial(each, partial(pandora, cost, kappa)) for cost in COSTS[:6] for kappa in KAPPAS},
+        PANDORA: {
+            (cost, kappa): partial(each, partial(pandora, cost, kappa))
+            for cost in COSTS[:6]
+            for kappa in KAPPAS
+        },
     }
 
 
@@ -62,7 +79,9 @@ def defaults(world):
     return {
         REFINE: {0: partial(run_plan, default_plan(world))},
         WIDE: {0: partial(run_plan, default_plan(world, width=3, max_iterations=1))},
-        PLAIN: {0: partial(run_plan, Options(noise_aware=False).make_plan(writes=True, noisy=True))},
+        PLAIN: {
+            0: partial(run_plan, Options(noise_aware=False).make_plan(writes=True, noisy=True))
+        },
         OURS: {0: partial(run_plan, Options(noise_aware=True).make_plan(writes=True, noisy=True))},
     }
 
@@ -73,7 +92,11 @@ def default_after(name):
 
 def after_lesson(name, world, priors):
     """Return the plan that `refine` takes with these priors, all else being default."""
-    return {default_after(name): {0: partial(run_plan, default_plan(world, priors))}} if name in LESSONS else {}
+    return (
+        {default_after(name): {0: partial(run_plan, default_plan(world, priors))}}
+        if name in LESSONS
+        else {}
+    )
 
 
 def at_prices(name, priors, prices=PRICES):
@@ -83,7 +106,10 @@ def at_prices(name, priors, prices=PRICES):
 
 def with_unseen_last(name, priors, prices=PRICES):
     """Return Redraft's plan that may leave its last answer ungraded, at every price."""
-    players = {price: partial(run_plan, replace(adaptive(price, priors), unseen_last=True)) for price in prices}
+    players = {
+        price: partial(run_plan, replace(adaptive(price, priors), unseen_last=True))
+        for price in prices
+    }
     return {f"{name}, {UNSEEN}": players}
 
 
@@ -93,8 +119,12 @@ def in_budgets(name, priors, apiece=BUDGETS, shared=SHARED):
     unseen = replace(free, unseen_last=True)
     return {
         f"{name}, {APIECE}": {n: partial(run_with_separate_budgets, free, n) for n in apiece},
-        f"{name}, {APIECE}, {UNSEEN}": {n: partial(run_with_separate_budgets, unseen, n) for n in apiece},
-        f"{name}, {APIECE_PRICED}": {n: partial(run_with_separate_budgets, priced, n) for n in apiece},
+        f"{name}, {APIECE}, {UNSEEN}": {
+            n: partial(run_with_separate_budgets, unseen, n) for n in apiece
+        },
+        f"{name}, {APIECE_PRICED}": {
+            n: partial(run_with_separate_budgets, priced, n) for n in apiece
+        },
         f"{name}, {TOGETHER}": {n: partial(run_with_shared_budget, free, n) for n in shared},
     }
 
@@ -103,7 +133,11 @@ def as_noisy(world):
     """Return Redraft's plan where a judge that computes is taken for one that asks a model."""
     if not world.free:
         return {}
-    return {DOUBTED: {price: partial(run_plan_as_noisy, adaptive(price, Priors())) for price in FEWER_PRICES}}
+    return {
+        DOUBTED: {
+            price: partial(run_plan_as_noisy, adaptive(price, Priors())) for price in FEWER_PRICES
+        }
+    }
 
 
 def with_tuition(player, tuition, episodes):
@@ -113,10 +147,28 @@ def with_tuition(player, tuition, episodes):
 
 def charged(policies, tuition):
     """Return the policies with a tuition for every task."""
-    return {name: {s: partial(with_tuition, p, tuition) for s, p in settings.items()} for name, settings in policies.items()}
+    return {
+        name: {s: partial(with_tuition, p, tuition) for s, p in settings.items()}
+        for name, settings in policies.items()
+    }
 
 
 def all_names():
     """Return the names of all policies."""
-    variants = [n for name in BELIEFS for n in (name, *in_budgets(name, Priors()), *with_unseen_last(name, Priors()))]
-    return [*rivals(), REFINE, WIDE, PLAIN, OURS, *variants, *map(default_after, LESSONS), FOREIGN, RELEARNED, DOUBTED]
+    variants = [
+        n
+        for name in BELIEFS
+        for n in (name, *in_budgets(name, Priors()), *with_unseen_last(name, Priors()))
+    ]
+    return [
+        *rivals(),
+        REFINE,
+        WIDE,
+        PLAIN,
+        OURS,
+        *variants,
+        *map(default_after, LESSONS),
+        FOREIGN,
+        RELEARNED,
+        DOUBTED,
+    ]

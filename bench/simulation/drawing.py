@@ -45,7 +45,12 @@ def frontier_svg(worlds):
     """Return the figure as SVG, from (name, curves, spots) for each world."""
     down = -(-len(worlds) // ACROSS)
     words = [f"{name}: {describe(curves, spots)}" for name, curves, spots in worlds]
-    drawing = Drawing.create(WIDE * ACROSS, TOP + TALL * down, "True quality of the answer against model calls a task", words)
+    drawing = Drawing.create(
+        WIDE * ACROSS,
+        TOP + TALL * down,
+        "True quality of the answer against model calls a task",
+        words,
+    )
     for i, (name, line) in enumerate(LINES.items()):
         x, y = 20 + 235 * (i % 4), 52
         stroke(drawing, [(x, y - 4), (x + 34, y - 4)], line, name)
@@ -55,7 +60,16 @@ def frontier_svg(worlds):
     drawing.add("rect", "said", x=268.0, y=66.0, width=8, height=8)
     drawing.text(297, 74, "others, as they come", "small")
     for i, world in enumerate(worlds):
-        panel(drawing, Axes(64 + WIDE * (i % ACROSS), TOP + 24 + TALL * (i // ACROSS), WIDE - 74 - NAMES, TALL - 86), *world)
+        panel(
+            drawing,
+            Axes(
+                64 + WIDE * (i % ACROSS),
+                TOP + 24 + TALL * (i // ACROSS),
+                WIDE - 74 - NAMES,
+                TALL - 86,
+            ),
+            *world,
+        )
     return drawing.to_svg()
 
 
@@ -69,15 +83,29 @@ def describe(curves, spots):
 
 def panel(drawing, place, name, curves, spots):
     """Draw the panel of one world."""
-    heights = [quality for curve in curves for _, quality in curve.points] + [spot.quality for spot in spots]
+    heights = [quality for curve in curves for _, quality in curve.points] + [
+        spot.quality for spot in spots
+    ]
     low, high = min(heights), max(heights)
     room = max(high - low, 0.01) * 0.06
-    frame = Axes(place.left, place.top, place.width, place.height, (0.0, MOST_CALLS), (low - 2 * room, high + room))
+    frame = Axes(
+        place.left,
+        place.top,
+        place.width,
+        place.height,
+        (0.0, MOST_CALLS),
+        (low - 2 * room, high + room),
+    )
     drawing.text(frame.left, frame.top - 10, name, "head")
     frame.draw_x_axis(drawing, "model calls a task", range(0, 19, 2))
     frame.draw_y_axis(drawing, "true quality", ticks(low, high, 5))
     for curve in curves:
-        stroke(drawing, [(frame.x(calls), frame.y(quality)) for calls, quality in curve.points], LINES[curve.name], curve.name)
+        stroke(
+            drawing,
+            [(frame.x(calls), frame.y(quality)) for calls, quality in curve.points],
+            LINES[curve.name],
+            curve.name,
+        )
     label(drawing, frame, spots)
     for spot in spots:
         mark(drawing, frame, spot)
@@ -86,12 +114,23 @@ def panel(drawing, place, name, curves, spots):
 def stroke(drawing, points, line, hint):
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
     drawing.add(
-        "polyline", "way", hint, points=path, fill="none", stroke=line.color, stroke_width=2.2, stroke_dasharray=line.dashes
+        "polyline",
+        "way",
+        hint,
+        points=path,
+        fill="none",
+        stroke=line.color,
+        stroke_width=2.2,
+        stroke_dasharray=line.dashes,
     )
 
 
 def mark(drawing, frame, spot):
-    x, y, hint = frame.x(spot.calls), frame.y(spot.quality), f"{spot.name}: {spot.quality:.3f} at {spot.calls:.1f} calls"
+    x, y, hint = (
+        frame.x(spot.calls),
+        frame.y(spot.quality),
+        f"{spot.name}: {spot.quality:.3f} at {spot.calls:.1f} calls",
+    )
     if spot.ours:
         drawing.add("circle", "mark", hint, cx=x, cy=y, r=4.5)
     else:

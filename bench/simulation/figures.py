@@ -66,7 +66,13 @@ class Mix(NamedTuple):
 
     def each(self, field):
         """Return a field of every task; None where the policy reports none."""
-        ends = zip(*([getattr(played, field) for played in point.plays] for point in (self.low, self.high)), strict=True)
+        ends = zip(
+            *(
+                [getattr(played, field) for played in point.plays]
+                for point in (self.low, self.high)
+            ),
+            strict=True,
+        )
         return [None if a is None or b is None else a + self.share * (b - a) for a, b in ends]
 
     @property
@@ -76,12 +82,17 @@ class Mix(NamedTuple):
         return (self.high.quality - self.low.quality) / more if more else 0.0
 
     def decile(self):
-        low, high = (decile([played.quality for played in point.plays]) for point in (self.low, self.high))
+        low, high = (
+            decile([played.quality for played in point.plays]) for point in (self.low, self.high)
+        )
         return Figure(*(a + self.share * (b - a) for a, b in zip(low, high, strict=True)))
 
     def share_of(self, field):
         """Return the mean of a field over the tasks that have it, which need not be the same at both settings."""
-        low, high = (mean([getattr(played, field) for played in point.plays]) for point in (self.low, self.high))
+        low, high = (
+            mean([getattr(played, field) for played in point.plays])
+            for point in (self.low, self.high)
+        )
         if low.value is None or high.value is None:
             return low if high.value is None else high
         return Figure(*(a + self.share * (b - a) for a, b in zip(low, high, strict=True)))
@@ -146,7 +157,9 @@ def lead(points, rival):
     better = zip(ours.each("quality"), rival.each("quality"), strict=True)
     extra_calls = zip(ours.each("calls"), rival.each("calls"), strict=True)
     gaps = [(a - b, c - d) for (a, b), (c, d) in zip(better, extra_calls, strict=True)]
-    return Figure(fmean(gap for gap, _ in gaps), mean(gap - ours.slope * more for gap, more in gaps).error)
+    return Figure(
+        fmean(gap for gap, _ in gaps), mean(gap - ours.slope * more for gap, more in gaps).error
+    )
 
 
 def calls_ratio(points, rival):
@@ -158,4 +171,6 @@ def calls_ratio(points, rival):
     ratio = fmean(spent) / calls
     better = zip(ours.each("quality"), rival.each("quality"), strict=True)
     terms = zip(spent, better, rival.each("calls"), strict=True)
-    return Figure(ratio, mean((c - (a - b) / steep - ratio * d) / calls for c, (a, b), d in terms).error)
+    return Figure(
+        ratio, mean((c - (a - b) / steep - ratio * d) / calls for c, (a, b), d in terms).error
+    )

@@ -55,7 +55,10 @@ def play_near(world, players, calls, seed, tasks):
     def point(i, tasks):
         return Point(prices[i], play(world, players[prices[i]], seed, tasks))
 
-    high = min(bisect_left(range(len(prices)), calls, 1, key=lambda i: point(i, max(2, tasks // 5)).calls), len(prices) - 1)
+    high = min(
+        bisect_left(range(len(prices)), calls, 1, key=lambda i: point(i, max(2, tasks // 5)).calls),
+        len(prices) - 1,
+    )
     while high > 1 and point(high - 1, tasks).calls > calls:
         high -= 1
     while high < len(prices) - 1 and point(high, tasks).calls < calls:
@@ -103,8 +106,13 @@ class Games:
         found = {}
         for job, (world, name, setting) in self.jobs.items():
             played = job.result() if setting is None else [(setting, job.result())]
-            found.setdefault(world, {}).setdefault(name, {}).update({setting: Point(setting, plays) for setting, plays in played})
-        return {w: {n: [ps[s] for s in sorted(ps)] for n, ps in policies.items()} for w, policies in found.items()}
+            found.setdefault(world, {}).setdefault(name, {}).update(
+                {setting: Point(setting, plays) for setting, plays in played}
+            )
+        return {
+            w: {n: [ps[s] for s in sorted(ps)] for n, ps in policies.items()}
+            for w, policies in found.items()
+        }
 
 
 class Beliefs:
@@ -141,7 +149,10 @@ class Beliefs:
         """Return the priors that were made, with their tuition, by world and policy."""
         made = {}
         for (name, world), job in self.jobs.items():
-            made.setdefault(world, {})[name] = {**job.result()._asdict(), "priors": job.result().priors.to_dict()}
+            made.setdefault(world, {})[name] = {
+                **job.result()._asdict(),
+                "priors": job.result().priors.to_dict(),
+            }
         return made
 
     def opposite(self, world):
@@ -160,7 +171,12 @@ def teach_again(world, other, seed):
 
 def variants(name):
     """Return the names of the policies that begin with the same priors."""
-    return [name, *in_budgets(name, Priors()), *with_unseen_last(name, Priors()), default_after(name)]
+    return [
+        name,
+        *in_budgets(name, Priors()),
+        *with_unseen_last(name, Priors()),
+        default_after(name),
+    ]
 
 
 def policies_of(world, beliefs, chosen, calls=()):
@@ -170,7 +186,11 @@ def policies_of(world, beliefs, chosen, calls=()):
         if not any(map(chosen, variants(name))):
             continue
         lesson = beliefs.lesson(name, world)
-        budgets = {} if name == SHIPPED and not calls else {"apiece": calls or JUDGED, "shared": calls or JUDGED[:1]}
+        budgets = (
+            {}
+            if name == SHIPPED and not calls
+            else {"apiece": calls or JUDGED, "shared": calls or JUDGED[:1]}
+        )
         policies = {**at_prices(name, lesson.priors), **in_budgets(name, lesson.priors, **budgets)}
         policies |= with_unseen_last(name, lesson.priors)
         yield charged({**policies, **after_lesson(name, world, lesson.priors)}, lesson.tuition)
@@ -185,7 +205,9 @@ def play_all(worlds, seed, tasks, chosen=any_name, calls=()):
         games, beliefs = Games(pool, seed, tasks, chosen), Beliefs(pool, seed, worlds)
         for world in worlds:
             for name in (*BELIEFS, FOREIGN, RELEARNED):
-                if any(map(chosen, variants(name))) and not (calls and name in {FOREIGN, RELEARNED}):
+                if any(map(chosen, variants(name))) and not (
+                    calls and name in {FOREIGN, RELEARNED}
+                ):
                     beliefs.order(name, world)
         for world in worlds:
             for policies in policies_of(world, beliefs, chosen, calls):

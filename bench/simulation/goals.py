@@ -20,7 +20,9 @@ from .catalogue import (
 from .figures import Figure, at_calls, lead, single_setting
 
 QUALITY_AT_7 = {"poison": 0.79, "coin-flip": 0.665, "noisy": 0.68, "writing": 0.685, "tests": 0.78}
-LEAD = {SHIPPED: dict(writing=0.04, noisy=0.04, hostile=0.015, verifier=0.015)}  # above executionkit at its calls
+LEAD = {
+    SHIPPED: dict(writing=0.04, noisy=0.04, hostile=0.015, verifier=0.015)
+}  # above executionkit at its calls
 LEAD[LEARNED] = dict(writing=0.05, noisy=0.06, hostile=0.03, verifier=0.03)
 LOST, REGRET, EXTRA = 0.005, 0.01, 0.05
 UNLEARNED_HONEST, HONEST, FALSE, RECALL, FALSE_CLAIMS = 0.05, 0.03, 0.5, 0.6, 0.25
@@ -44,10 +46,20 @@ def learning_goals(world, policies, priors):
     for calls in (7, 10):
         learned = at_calls(policies[LEARNED_64], calls)
         lost = negative(lead(policies[SHIPPED], learned))
-        yield goal(f"{LEARNED_64}: quality above the shipped plan's at {calls} calls, with tuition", world, lost, least=-LOST)
+        yield goal(
+            f"{LEARNED_64}: quality above the shipped plan's at {calls} calls, with tuition",
+            world,
+            lost,
+            least=-LOST,
+        )
         if calls == 10:
             regret = lead(policies[TRUE], learned)
-            yield goal(f"{LEARNED_64}: quality below true priors at {calls} calls", world, regret, most=REGRET)
+            yield goal(
+                f"{LEARNED_64}: quality below true priors at {calls} calls",
+                world,
+                regret,
+                most=REGRET,
+            )
 
 
 def quality_goals(world, policies):
@@ -58,27 +70,52 @@ def quality_goals(world, policies):
     kit = single_setting(default_point(policies, KIT))
     for name, leads in LEAD.items():
         if (least := leads.get(world.name)) is not None:
-            yield goal(f"{name}: quality above executionkit's at its calls", world, lead(policies[name], kit), least=least)
+            yield goal(
+                f"{name}: quality above executionkit's at its calls",
+                world,
+                lead(policies[name], kit),
+                least=least,
+            )
     if world.hurts:
         drafts = at_calls(policies[BEST], mean_calls(kit))
         for name in (SHIPPED, LEARNED, *([RELEARNED] if FOREIGN in policies else [])):
-            yield goal(f"{name}: quality above best of N", world, lead(policies[name], drafts), least=0.0)
+            yield goal(
+                f"{name}: quality above best of N", world, lead(policies[name], drafts), least=0.0
+            )
 
 
 def honesty_goals(world, policies):
     """The reported score, and claims to have reached the target."""
-    learned, kit = (single_setting(default_point(policies, name)).summary() for name in (default_after(LEARNED), KIT))
+    learned, kit = (
+        single_setting(default_point(policies, name)).summary()
+        for name in (default_after(LEARNED), KIT)
+    )
     if world.unbiased:
         for name, most in ((OURS, UNLEARNED_HONEST), (default_after(LEARNED), HONEST)):
             bias = single_setting(default_point(policies, name)).summary()["reported_minus_latent"]
             yield goal(f"{name}: |reported - true|", world, size(bias), most=most)
     if world.draft_mean >= GOOD_DRAFTS:
-        yield goal(f"{default_after(LEARNED)}: recall of the target", world, learned["recall"], least=RECALL)
-        yield goal(f"{default_after(LEARNED)}: share of claims that are false", world, learned["false_claims"], most=FALSE_CLAIMS)
+        yield goal(
+            f"{default_after(LEARNED)}: recall of the target",
+            world,
+            learned["recall"],
+            least=RECALL,
+        )
+        yield goal(
+            f"{default_after(LEARNED)}: share of claims that are false",
+            world,
+            learned["false_claims"],
+            most=FALSE_CLAIMS,
+        )
     else:
         half = FALSE * kit["false_convergence"].value
         false = learned["false_convergence"]
-        yield goal(f"{default_after(LEARNED)}: tasks with a false claim, half of executionkit's", world, false, most=half)
+        yield goal(
+            f"{default_after(LEARNED)}: tasks with a false claim, half of executionkit's",
+            world,
+            false,
+            most=half,
+        )
 
 
 def budget_goals(world, policies):
@@ -86,7 +123,12 @@ def budget_goals(world, policies):
     for calls in (3, 5, 7):
         (point,) = (point for point in policies[f"{SHIPPED}, {APIECE}"] if point.setting == calls)
         ungraded = single_setting(point).summary()["ungraded"]
-        yield goal(f"{SHIPPED}: tasks with an ungraded text in a budget of {calls} calls", world, ungraded, most=0.0)
+        yield goal(
+            f"{SHIPPED}: tasks with an ungraded text in a budget of {calls} calls",
+            world,
+            ungraded,
+            most=0.0,
+        )
     failed = single_setting(default_point(policies, REFINE)).summary()["failed_graded"]
     yield goal(f"{REFINE}: tasks that failed though graded", world, failed, most=0.0)
 
@@ -95,7 +137,11 @@ def default_point(policies, name):
     """Return the default setting of a policy."""
 
     points = policies[name]
-    return points[0] if len(points) == 1 else next(point for point in points if point.setting == DEFAULTS[name])
+    return (
+        points[0]
+        if len(points) == 1
+        else next(point for point in points if point.setting == DEFAULTS[name])
+    )
 
 
 def mean_calls(mix):

@@ -55,7 +55,13 @@ def indices_by_draw(first, most):
             r = np.sqrt((1 - w * w) * (k - 1 + u * u) / k)
             after = (np.maximum(zetas[:, None], u) - u * w) / r
             for j, cost in enumerate(costs):
-                later = r * interpolate(following, zetas, costs, after, np.broadcast_to(cost / r, after.shape)) - cost
+                later = (
+                    r
+                    * interpolate(
+                        following, zetas, costs, after, np.broadcast_to(cost / r, after.shape)
+                    )
+                    - cost
+                )
                 values[:, j] += np.maximum(0.0, later).mean(axis=1)
         indices[k] = [crossing(costs, row) for row in values]
         following = values
@@ -64,7 +70,9 @@ def indices_by_draw(first, most):
 
 def interpolate(values, zetas, costs, zeta, cost):
     """Interpolate a table linearly in the standing and in the logarithm of the cost; beyond its ends it is constant."""
-    at_cost = np.clip(np.log(cost / costs[0]) / np.log(costs[1] / costs[0]), 0, len(costs) - 1.000001)
+    at_cost = np.clip(
+        np.log(cost / costs[0]) / np.log(costs[1] / costs[0]), 0, len(costs) - 1.000001
+    )
     at_zeta = np.clip(np.interp(zeta, zetas, np.arange(len(zetas))), 0, len(zetas) - 1.000001)
     i, j = at_zeta.astype(int), at_cost.astype(int)
     a, b = at_zeta - i, at_cost - j

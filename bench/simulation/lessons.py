@@ -79,18 +79,28 @@ def lesson_episodes(world, rows, seed):
 async def run_batch(plan, episodes, start):
     """Run the rows of a batch one after the other, and return the priors that it saves for other runs."""
     journal = LessonJournal()
-    looks = second_look_rows((PanelGrader("judge", model_free=episodes[0].world.free),), start, len(episodes))
-    first = OnlinePriors.first_calibrated_refit if looks or episodes[0].world.free else OnlinePriors.first_refit
+    looks = second_look_rows(
+        (PanelGrader("judge", model_free=episodes[0].world.free),), start, len(episodes)
+    )
+    first = (
+        OnlinePriors.first_calibrated_refit
+        if looks or episodes[0].world.free
+        else OnlinePriors.first_refit
+    )
     schedule = RefitSchedule(start, first=first, second_looks=looks)
     policy = OnlinePriors(schedule, journal, "lesson", "", no_wait, lambda: False, lambda _: None)
     for n, episode in enumerate(episodes):
         row = PendingRow(BatchRow(n, "", {}, Task("Write it well.", id=str(n))), "", {}, None)
         await policy.row_seen(row, None)
         policy.row_started(row)
-        trace = journal.traces[row.id] = grow_trace(policy.plan_for(row, plan, None), Performer(episode))
+        trace = journal.traces[row.id] = grow_trace(
+            policy.plan_for(row, plan, None), Performer(episode)
+        )
         policy.row_finished(row, trace)
         policy.row_saved(row)
-    saved = await policy.save_for_other_runs(PriorsKey("0" * 16, "model", ("judge",), ("judge",)), "{rows} rows of a lesson")
+    saved = await policy.save_for_other_runs(
+        PriorsKey("0" * 16, "model", ("judge",), ("judge",)), "{rows} rows of a lesson"
+    )
     return saved[1] if saved else start
 
 

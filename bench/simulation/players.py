@@ -48,9 +48,19 @@ def run_with_shared_budget(plan, calls, episodes):
     def spent():
         return ended + sum(episode.calls for episode in started)
 
-    allocator = BudgetAllocator(plan, "calls", left=lambda: budget - spent(), spent=lambda: {"calls": spent()}, rows=len(episodes))
+    allocator = BudgetAllocator(
+        plan,
+        "calls",
+        left=lambda: budget - spent(),
+        spent=lambda: {"calls": spent()},
+        rows=len(episodes),
+    )
     for episode in episodes:
-        account, performer, started = allocator.start_row(), Performer(episode, budget - spent()), [episode]
+        account, performer, started = (
+            allocator.start_row(),
+            Performer(episode, budget - spent()),
+            [episode],
+        )
         trace = grow_trace(partial(account.next_steps, plan), performer)
         account.finish(trace)
         played.append(task_result(performer, trace))
@@ -67,7 +77,11 @@ def run_task(plan, episode, *, free=None, most=inf):
 def grow_trace(plan, performer, *, free=None):
     """Return the trace of a task. The plan sees how many calls are left."""
     episode = performer.episode
-    plan = partial(steps_within, plan, performer) if isinstance(plan, NoiseAwarePlan) and performer.most < inf else plan
+    plan = (
+        partial(steps_within, plan, performer)
+        if isinstance(plan, NoiseAwarePlan) and performer.most < inf
+        else plan
+    )
     is_free = episode.world.free if free is None else free
     step = 1.0 if episode.world.binary_at else None  # a judge that is asked for yes or no
     trace = Trace(TASK, (PanelGrader("judge", model_free=is_free, score_step=step),))
@@ -114,11 +128,19 @@ class Performer:
     def perform(self, step):
         """Return the record of a step: a failure if the budget has no room for it, or if the grade cannot be read."""
         if not (isinstance(step, Stop) or self.affords(step)):
-            return Failure(step.slot, step.role, "BudgetExhaustedError", "all calls are made", StopReason.BUDGET)
+            return Failure(
+                step.slot,
+                step.role,
+                "BudgetExhaustedError",
+                "all calls are made",
+                StopReason.BUDGET,
+            )
         try:
             return simulated_record(self, step)
         except UnreadableError:
-            return Failure(step.slot, step.role, UNREADABLE_ERROR, "the grade cannot be read", usage=CALL)
+            return Failure(
+                step.slot, step.role, UNREADABLE_ERROR, "the grade cannot be read", usage=CALL
+            )
 
     def affords(self, step):
         left = self.most - self.episode.calls - len(self.ungraded)
@@ -130,7 +152,11 @@ class Performer:
         if isinstance(step, Generate):
             self.episode.draft(step.id)
         else:
-            self.episode.refine(step.id, step.parent, 1.0 if ADVICE in step.messages[-1]["content"] else self.episode.world.vague)
+            self.episode.refine(
+                step.id,
+                step.parent,
+                1.0 if ADVICE in step.messages[-1]["content"] else self.episode.world.vague,
+            )
         self.ungraded.add(step.id)
         return f"text {step.id}"
 

@@ -42,7 +42,10 @@ from .goals import default_point
 from .tables import COLUMNS, at_each, cells
 
 KNOBBED = (KIT, JUDGE, DSPY, BEST, BEACON, PANDORA)
-ADVISED = (KIT, DSPY)  # rivals that show the writer a bare score, or advice that is not meant for its text
+ADVISED = (
+    KIT,
+    DSPY,
+)  # rivals that show the writer a bare score, or advice that is not meant for its text
 AFTER = (default_after(LEARNED_64), default_after(LEARNED))
 PICTURED = 6  # worlds in the picture
 SHORTLY = {KIT: "executionkit", JUDGE: "OpenJudge", PLAIN: "SelfRefine", OURS: "Adaptive"}
@@ -57,18 +60,30 @@ def figures_of(policies):
     beliefs = [name for name in (*BELIEFS, FOREIGN, RELEARNED, DOUBTED) if name in policies]
     rivals = [name for name in KNOBBED if name != KIT]
     return {
-        "as_they_come": {name: single_setting(default_point(policies, name)).summary() for name in (*DEFAULTS, *AFTER)},
+        "as_they_come": {
+            name: single_setting(default_point(policies, name)).summary()
+            for name in (*DEFAULTS, *AFTER)
+        },
         "at_executionkits_calls": {
             **{name: beside(policies[name], kit, drafts, calls) for name in beliefs},
-            **{f"{name}, at its best": beside(swept(policies[name]), kit, drafts, calls) for name in rivals},
+            **{
+                f"{name}, at its best": beside(swept(policies[name]), kit, drafts, calls)
+                for name in rivals
+            },
         },
-        "at_calls": {n: {name: mix.summary() for name, mix in at_each(policies, n)} for n in JUDGED},
+        "at_calls": {
+            n: {name: mix.summary() for name, mix in at_each(policies, n)} for n in JUDGED
+        },
         "one_budget": {n: compare_budgets(policies, n) for n in SHARED},
-        "budgets": {n: single_setting(point).summary() for n, point in zip(BUDGETS, policies[f"{SHIPPED}, {APIECE}"], strict=True)},
+        "budgets": {
+            n: single_setting(point).summary()
+            for n, point in zip(BUDGETS, policies[f"{SHIPPED}, {APIECE}"], strict=True)
+        },
         "advice": {name: advice(policies, name) for name in ADVISED},
         "headline": headline(policies),
         "frontiers": {
-            name: [{"setting": p.setting, **single_setting(p).summary()} for p in policies[name]] for name in (*KNOBBED, *BELIEFS)
+            name: [{"setting": p.setting, **single_setting(p).summary()} for p in policies[name]]
+            for name in (*KNOBBED, *BELIEFS)
         },
     }
 
@@ -85,8 +100,13 @@ def beside(points, kit, drafts, calls):
 
 def compare_budgets(policies, calls):
     """Return how much better one budget for all tasks is than as many calls for each."""
-    apart, shared = (next(p for p in policies[f"{SHIPPED}, {kind}"] if p.setting == calls) for kind in (APIECE, TOGETHER))
-    return Figure(*mean([b.quality - a.quality for a, b in zip(apart.plays, shared.plays, strict=True)]))
+    apart, shared = (
+        next(p for p in policies[f"{SHIPPED}, {kind}"] if p.setting == calls)
+        for kind in (APIECE, TOGETHER)
+    )
+    return Figure(
+        *mean([b.quality - a.quality for a, b in zip(apart.plays, shared.plays, strict=True)])
+    )
 
 
 def advice(policies, name):
@@ -98,7 +118,10 @@ def advice(policies, name):
     found = {}
     for what, rival in (("as in the world", name), (BARE, f"{name}, {BARE}")):
         point = next(p for p in policies[rival] if p.setting == DEFAULTS[name])
-        found[what] = {**single_setting(point).summary(), "above_refine": lead(policies[rival], ours)}
+        found[what] = {
+            **single_setting(point).summary(),
+            "above_refine": lead(policies[rival], ours),
+        }
     return found
 
 
@@ -108,7 +131,10 @@ def headline(policies):
     """
     ours = single_setting(default_point(policies, REFINE))
     calls, quality = (ours.summary()[field].value for field in ("calls", "quality"))
-    rivals = {name: single_setting(default_point(policies, name)).summary() for name in (SINGLE, *OTHERS, BEST)}
+    rivals = {
+        name: single_setting(default_point(policies, name)).summary()
+        for name in (SINGLE, *OTHERS, BEST)
+    }
     ahead = {name: row for name, row in rivals.items() if row["quality"].value > quality}
     leads = {name: lead(swept(policies[name]), ours) for name in KNOBBED}
     return {
@@ -116,8 +142,12 @@ def headline(policies):
         "quality": quality,
         "rank": 1 + len(ahead),
         "of": 1 + len(rivals),
-        "ahead": {name: {"quality": row["quality"], "calls": row["calls"]} for name, row in ahead.items()},
-        "lost_to": {name: figure for name, figure in leads.items() if figure.value > 2 * figure.error},
+        "ahead": {
+            name: {"quality": row["quality"], "calls": row["calls"]} for name, row in ahead.items()
+        },
+        "lost_to": {
+            name: figure for name, figure in leads.items() if figure.value > 2 * figure.error
+        },
         "leads": leads,
     }
 
@@ -129,7 +159,10 @@ def show(found, reached):
     show_across(found)
     show_headline(found)
     print()
-    rows = [[g["goal"], g["world"], g["must_be"], str(g["found"]), "met" if g["met"] else "missed"] for g in reached]
+    rows = [
+        [g["goal"], g["world"], g["must_be"], str(g["found"]), "met" if g["met"] else "missed"]
+        for g in reached
+    ]
     table(["goal", "world", "must be", "found", ""], rows)
     print(f"\n{sum(g['met'] for g in reached)} of {len(reached)} goals met")
 
@@ -137,10 +170,15 @@ def show(found, reached):
 def show_world(world, figures):
     """Print the tables of a world."""
     print(f"\n{world}\n")
-    table(["as they come", *COLUMNS], [[name, *cells(row)] for name, row in figures["as_they_come"].items()])
+    table(
+        ["as they come", *COLUMNS],
+        [[name, *cells(row)] for name, row in figures["as_they_come"].items()],
+    )
     calls = figures["as_they_come"][KIT]["calls"].value
     print()
-    rows = [[name, *cells(row), *more(row)] for name, row in figures["at_executionkits_calls"].items()]
+    rows = [
+        [name, *cells(row), *more(row)] for name, row in figures["at_executionkits_calls"].items()
+    ]
     table([f"at {calls:.1f} calls", *COLUMNS, *MORE], rows)
     for n, lines in figures["at_calls"].items():
         print()
@@ -156,15 +194,30 @@ def more(row):
 def show_across(found):
     """Print the tables that compare worlds, one line each."""
     print("\nthe same calls for all tasks: quality with one budget above that with equal shares\n")
-    rows = [[world, *(figures["one_budget"][n].signed for n in SHARED)] for world, figures in found.items()]
+    rows = [
+        [world, *(figures["one_budget"][n].signed for n in SHARED)]
+        for world, figures in found.items()
+    ]
     table(["", *(f"{n} calls a task" for n in SHARED)], rows)
     print("\nthe shipped plan's quality with a budget of so many calls for each task\n")
-    rows = [[world, *(f"{figures['budgets'][n]['quality'].value:.3f}" for n in BUDGETS)] for world, figures in found.items()]
+    rows = [
+        [world, *(f"{figures['budgets'][n]['quality'].value:.3f}" for n in BUDGETS)]
+        for world, figures in found.items()
+    ]
     table(["", *map(str, BUDGETS)], rows)
-    print("\nquality of a rival's default (and at our default's calls above ours): a bare score helps less than advice; as much\n")
-    header = [f"{SHORTLY.get(name, name)}, {what}" for name in ADVISED for what in ("score < advice", "score = advice")]
+    print(
+        "\nquality of a rival's default (and at our default's calls above ours): a bare score helps less than advice; as much\n"
+    )
+    header = [
+        f"{SHORTLY.get(name, name)}, {what}"
+        for name in ADVISED
+        for what in ("score < advice", "score = advice")
+    ]
     cases = [(name, what) for name in ADVISED for what in ("as in the world", BARE)]
-    rows = [[world, *(advised(figures["advice"][name][what]) for name, what in cases)] for world, figures in found.items()]
+    rows = [
+        [world, *(advised(figures["advice"][name][what]) for name, what in cases)]
+        for world, figures in found.items()
+    ]
     table(["", *header], rows)
 
 
@@ -174,15 +227,27 @@ def advised(row):
 
 def show_headline(found):
     """Print where our default stands among the defaults, and where a rival beats it."""
-    print("\nour default among the defaults, and at its calls beside rivals at the best setting of their own knob\n")
+    print(
+        "\nour default among the defaults, and at its calls beside rivals at the best setting of their own knob\n"
+    )
     rows = [[world, *standing(figures["headline"])] for world, figures in found.items()]
     table(["", "calls", "quality", "rank", "better defaults (calls)", "we lose here to"], rows)
 
 
 def standing(line):
-    ahead = ", ".join(f"{SHORTLY.get(name, name)} {brief(row)}" for name, row in line["ahead"].items())
-    lost = ", ".join(f"{SHORTLY.get(name, name)} ({figure.signed})" for name, figure in line["lost_to"].items())
-    return [f"{line['calls']:.1f}", f"{line['quality']:.3f}", f"{line['rank']} of {line['of']}", ahead or "-", lost or "-"]
+    ahead = ", ".join(
+        f"{SHORTLY.get(name, name)} {brief(row)}" for name, row in line["ahead"].items()
+    )
+    lost = ", ".join(
+        f"{SHORTLY.get(name, name)} ({figure.signed})" for name, figure in line["lost_to"].items()
+    )
+    return [
+        f"{line['calls']:.1f}",
+        f"{line['quality']:.3f}",
+        f"{line['rank']} of {line['of']}",
+        ahead or "-",
+        lost or "-",
+    ]
 
 
 # ---- documentation
@@ -192,16 +257,34 @@ def markdown(found, tasks):
     """Yield the lines of the tables of the documentation, a row for each world."""
     yield f"True quality of the answer, and calls in parentheses, of each tool with its default settings ({tasks} tasks a world):"
     yield ""
-    defaults = {SINGLE: "single draft", DSPY: DSPY, JUDGE: JUDGE, KIT: KIT, BEST: "best of 4", REFINE: "Redraft `refine`"}
+    defaults = {
+        SINGLE: "single draft",
+        DSPY: DSPY,
+        JUDGE: JUDGE,
+        KIT: KIT,
+        BEST: "best of 4",
+        REFINE: "Redraft `refine`",
+    }
     defaults[default_after(LEARNED)] = "`refine`, learned in 256 rows"
-    rows = ([world, *(brief(figures["as_they_come"][name]) for name in defaults)] for world, figures in found.items())
+    rows = (
+        [world, *(brief(figures["as_they_come"][name]) for name in defaults)]
+        for world, figures in found.items()
+    )
     yield from lines(["defaults", *defaults.values()], rows)
     yield ""
     yield "At seven calls a task on average, with every rival at the best setting of its own knob for at most so many calls:"
     yield ""
     equal = {f"{n}, at its best": SHORTLY.get(n, n) for n in KNOBBED}
-    equal |= {SHIPPED: "Redraft, shipped priors", LEARNED_64: "learned in 64 rows", LEARNED: "in 256 rows", TRUE: "true priors"}
-    rows = ([world, *(brief(figures["at_calls"][7].get(name)) for name in equal)] for world, figures in found.items())
+    equal |= {
+        SHIPPED: "Redraft, shipped priors",
+        LEARNED_64: "learned in 64 rows",
+        LEARNED: "in 256 rows",
+        TRUE: "true priors",
+    }
+    rows = (
+        [world, *(brief(figures["at_calls"][7].get(name)) for name in equal)]
+        for world, figures in found.items()
+    )
     yield from lines(["at 7 calls", *equal.values()], rows)
     yield ""
     yield "What the defaults report: the reported score minus the true one; the share of targets truly reached that is claimed"
@@ -218,13 +301,24 @@ def markdown(found, tasks):
         "false claims",
         "covered",
     ]
-    yield from lines(header, ([world, *honesty(figures["as_they_come"])] for world, figures in found.items()))
+    yield from lines(
+        header, ([world, *honesty(figures["as_they_come"])] for world, figures in found.items())
+    )
     yield ""
     yield "Where Redraft stands among the six defaults, and where a rival at the best setting of its own knob beats the default of"
     yield "Redraft at its calls by more than two standard errors:"
     yield ""
-    header = ["", "our calls", "our quality", "rank among defaults", "better defaults (calls)", "we lose to"]
-    yield from lines(header, ([world, *standing(figures["headline"])] for world, figures in found.items()))
+    header = [
+        "",
+        "our calls",
+        "our quality",
+        "rank among defaults",
+        "better defaults (calls)",
+        "we lose to",
+    ]
+    yield from lines(
+        header, ([world, *standing(figures["headline"])] for world, figures in found.items())
+    )
 
 
 def lines(header, rows):
@@ -261,9 +355,19 @@ def draw(points):
     """Draw the points of the first worlds."""
     worlds = []
     for world, policies in list(points.items())[:PICTURED]:
-        curves = [Curve(name, [(p.calls, p.quality) for p in sorted(policies[name], key=lambda p: p.calls)]) for name in LINES]
-        lone = {name: default_point(policies, name) for name in (SINGLE, KIT, JUDGE, DSPY, PLAIN, OURS)}
-        spots = [Spot(SHORTLY.get(name, name), p.calls, p.quality, name in (PLAIN, OURS)) for name, p in lone.items()]
+        curves = [
+            Curve(
+                name, [(p.calls, p.quality) for p in sorted(policies[name], key=lambda p: p.calls)]
+            )
+            for name in LINES
+        ]
+        lone = {
+            name: default_point(policies, name) for name in (SINGLE, KIT, JUDGE, DSPY, PLAIN, OURS)
+        }
+        spots = [
+            Spot(SHORTLY.get(name, name), p.calls, p.quality, name in (PLAIN, OURS))
+            for name, p in lone.items()
+        ]
         worlds.append((world, curves, spots))
     return frontier_svg(worlds)
 
@@ -274,4 +378,12 @@ def write_docs(folder, points, found, tasks):
     Path(folder, "frontier.svg").write_text(draw(points))
     text = page.read_text() if page.exists() else "<!-- policies -->\n<!-- /policies -->\n"
     between = "<!-- policies -->\n" + "\n".join(markdown(found, tasks)) + "\n<!-- /policies -->"
-    page.write_text(re.sub("<!-- policies -->.*?<!-- /policies -->", lambda _: between, text, count=1, flags=re.DOTALL))
+    page.write_text(
+        re.sub(
+            "<!-- policies -->.*?<!-- /policies -->",
+            lambda _: between,
+            text,
+            count=1,
+            flags=re.DOTALL,
+        )
+    )

@@ -19,7 +19,9 @@ def each(play, episodes):
 def result(episode, id, score, *, reached):
     """Return the result if the text `id` is returned with this score."""
     known = None if score is None or score == UNREADABLE else score
-    return TaskResult(episode.texts[id].quality, episode.calls, known, reached=reached, rounds=episode.rounds)
+    return TaskResult(
+        episode.texts[id].quality, episode.calls, known, reached=reached, rounds=episode.rounds
+    )
 
 
 def grade(episode, id, repeat=0):

@@ -13,7 +13,10 @@ from .results import TARGET
 from .rivals import result
 
 FIRST, MOST_DRAWS = 3, 16
-COSTS, KAPPAS = (0.2, 0.1, 0.05, 0.03, 0.02, 0.012, 0.005), (0.1, 0.5, 1.0)  # with which the rules are tried
+COSTS, KAPPAS = (
+    (0.2, 0.1, 0.05, 0.03, 0.02, 0.012, 0.005),
+    (0.1, 0.5, 1.0),
+)  # with which the rules are tried
 DELTA = 0.05
 
 

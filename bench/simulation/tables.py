@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from .catalogue import APIECE, APIECE_PRICED, BELIEFS, DEFAULTS, FOREIGN, RELEARNED, TOGETHER, UNSEEN
+from .catalogue import (
+    APIECE,
+    APIECE_PRICED,
+    BELIEFS,
+    DEFAULTS,
+    FOREIGN,
+    RELEARNED,
+    TOGETHER,
+    UNSEEN,
+)
 from .figures import at_calls, single_setting, swept
 
 COLUMNS = [
@@ -42,7 +51,11 @@ def as_they_come(policies):
     for name, points in policies.items():
         for point in points:
             is_default = DEFAULTS.get(name) == point.setting
-            setting = "" if len(points) == 1 else f" [{show_setting(point.setting)}{', default' * is_default}]"
+            setting = (
+                ""
+                if len(points) == 1
+                else f" [{show_setting(point.setting)}{', default' * is_default}]"
+            )
             yield f"{name}{setting}", single_setting(point)
 
 

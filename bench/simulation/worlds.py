@@ -66,15 +66,21 @@ class World:
 
     def __post_init__(self):
         if not NAME.fullmatch(self.name):
-            raise BadWorldError(f"a world's name is made of 1 to 32 letters, digits, - and _, got {self.name[:40]!r}")
+            raise BadWorldError(
+                f"a world's name is made of 1 to 32 letters, digits, - and _, got {self.name[:40]!r}"
+            )
         for f in fields(self)[1:]:
             value, low = getattr(self, f.name), -1 if f.name in {"drift", "leniency"} else 0
-            number = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+            number = (
+                isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+            )
             if value is None and f.default is None:
                 continue
             if not number or not low <= value <= 1 or (f.name in POSITIVE and value == 0):
                 allowed = "(0, 1]" if f.name in POSITIVE else f"[{low}, 1]"
-                raise BadWorldError(f"world {self.name!r}: {f.name} must be a number in {allowed}, got {value!r:.40}")
+                raise BadWorldError(
+                    f"world {self.name!r}: {f.name} must be a number in {allowed}, got {value!r:.40}"
+                )
         for what, value, most in (
             ("gap_lo", self.gap_lo, self.gap_hi),
             ("up + down", self.up + self.down, 1),
@@ -82,7 +88,9 @@ class World:
             ("easy + impossible", self.easy + self.impossible, 1),
         ):
             if value > most + 1e-9:
-                raise BadWorldError(f"world {self.name!r}: {what} must be at most {most:g}, got {value:g}")
+                raise BadWorldError(
+                    f"world {self.name!r}: {what} must be at most {most:g}, got {value:g}"
+                )
 
     @property
     def free(self):
@@ -92,13 +100,23 @@ class World:
     @property
     def plain(self):
         """Whether tasks and judge follow the Gaussian numbers alone: no key of another kind of judge or task is set."""
-        usual = self.binary_at == 0 and self.saturates_at == 1 and self.quality_step == 0 and self.judge_sd_bad is None
+        usual = (
+            self.binary_at == 0
+            and self.saturates_at == 1
+            and self.quality_step == 0
+            and self.judge_sd_bad is None
+        )
         return usual and not (self.judge_tails or self.draft_tails or self.easy or self.impossible)
 
     @property
     def unbiased(self):
         """Whether the judge's mean score of texts is their mean quality, but for the ends of the scale."""
-        return abs(self.drift) <= MOST_DRIFT and self.leniency == 0 and self.saturates_at == 1 and self.binary_at == 0
+        return (
+            abs(self.drift) <= MOST_DRIFT
+            and self.leniency == 0
+            and self.saturates_at == 1
+            and self.binary_at == 0
+        )
 
     def noise_sd(self, quality):
         """Return the standard deviation of the judge's noise for a text of this quality."""
@@ -121,10 +139,14 @@ class World:
     def from_table(cls, name, table):
         """Return the world that a table of a file describes."""
         if not isinstance(table, dict):
-            raise BadWorldError(f"world {name!r:.40} must be a table, [{name:.32}], got {table!r:.40}")
+            raise BadWorldError(
+                f"world {name!r:.40} must be a table, [{name:.32}], got {table!r:.40}"
+            )
         known = {f.name: f.default is MISSING for f in fields(cls)[1:]}
         if unknown := sorted(set(table) - set(known)):
-            raise BadWorldError(f"world {name!r:.40}: unknown key {unknown[0]!r:.40}; there are {', '.join(known)}")
+            raise BadWorldError(
+                f"world {name!r:.40}: unknown key {unknown[0]!r:.40}; there are {', '.join(known)}"
+            )
         if missing := [key for key, needed in known.items() if needed and key not in table]:
             raise BadWorldError(
                 f"world {name!r:.40}: {missing[0]} is missing; needed are {', '.join(k for k in known if known[k])}"
@@ -140,7 +162,9 @@ def read(path):
     except (OSError, ValueError, RecursionError) as error:
         raise BadWorldError(f"{path}: {error}") from error
     if not 0 < len(tables) <= MOST_WORLDS:
-        raise BadWorldError(f"{path}: must hold 1 to {MOST_WORLDS} worlds, each a table such as [writing], got {len(tables)}")
+        raise BadWorldError(
+            f"{path}: must hold 1 to {MOST_WORLDS} worlds, each a table such as [writing], got {len(tables)}"
+        )
     return [World.from_table(name, table) for name, table in tables.items()]
 
 
@@ -183,7 +207,9 @@ class Episode:
 
     def clip(self, quality):
         quality = min(self.ceiling, max(0.0, quality))
-        return round(round(quality / step) * step, 9) if (step := self.world.quality_step) else quality
+        return (
+            round(round(quality / step) * step, 9) if (step := self.world.quality_step) else quality
+        )
 
     def count(self):
         """Count a call."""
@@ -202,10 +228,17 @@ class Episode:
         """Write a draft. A hint from an earlier attempt may raise its quality as vague advice does, and never lowers it."""
         self.count()
         rng = self.rng("draft", id)
-        quality = self.clip(self.level + self.with_tails(rng.gauss(0, self.world.draft_sd), self.world.draft_tails, "draft", id))
+        quality = self.clip(
+            self.level
+            + self.with_tails(
+                rng.gauss(0, self.world.draft_sd), self.world.draft_tails, "draft", id
+            )
+        )
         style = rng.gauss(0, self.world.style_sd)
         up = self.world.vague if vague is None else vague
-        self.texts[id] = Text(self.refined_quality(quality, rng, up, 0.0) if hinted else quality, style)
+        self.texts[id] = Text(
+            self.refined_quality(quality, rng, up, 0.0) if hinted else quality, style
+        )
 
     def with_tails(self, deviation, share, *step):
         """Return a deviation that is multiplied by `TAIL` in a share of the steps."""
@@ -216,7 +249,9 @@ class Episode:
         self.count()
         rng, old = self.rng("refine", id), self.texts[parent]
         own = rng.gauss(0, self.world.style_sd) * (1 - KINSHIP**2) ** 0.5
-        self.texts[id] = Text(self.refined_quality(old.quality, rng, up), KINSHIP * old.style + own + self.world.drift)
+        self.texts[id] = Text(
+            self.refined_quality(old.quality, rng, up), KINSHIP * old.style + own + self.world.drift
+        )
         self.revisions.add(id)
 
     def refined_quality(self, quality, rng, up=1.0, down=1.0):
@@ -234,10 +269,16 @@ class Episode:
         """Return the judge's score of a text, in steps from 0 to 1; None if its answer cannot be read."""
         self.count()
         world, text, rng = self.world, self.texts[id], self.rng("grade", id, repeat)
-        noise = self.with_tails(rng.gauss(0, world.noise_sd(text.quality)), world.judge_tails, "grade", id, repeat)
-        score = world.score(text.quality + text.style + noise + world.leniency * len(self.seen - {id}))
+        noise = self.with_tails(
+            rng.gauss(0, world.noise_sd(text.quality)), world.judge_tails, "grade", id, repeat
+        )
+        score = world.score(
+            text.quality + text.style + noise + world.leniency * len(self.seen - {id})
+        )
         self.seen |= {id} & self.revisions
-        return None if rng.random() < world.silent + world.silent_bad * (1 - text.quality) else score
+        return (
+            None if rng.random() < world.silent + world.silent_bad * (1 - text.quality) else score
+        )
 
     def advise(self):
         """Count a call that returns advice."""

@@ -20,8 +20,14 @@ class ScriptedModel(BaseHTTPRequestHandler):
     def do_POST(self):
         self.rfile.read(int(self.headers["Content-Length"]))
         text = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
-        choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
-        body = json.dumps({"choices": [choice], "usage": {"prompt_tokens": 100, "completion_tokens": 50}}).encode()
+        choice = {
+            "index": 0,
+            "message": {"role": "assistant", "content": text},
+            "finish_reason": "stop",
+        }
+        body = json.dumps(
+            {"choices": [choice], "usage": {"prompt_tokens": 100, "completion_tokens": 50}}
+        ).encode()
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))

@@ -60,7 +60,13 @@ _LAZY_MODULES = {
     "with_weight": "graders",
 }
 
-_MODULES = ("comparison", "errors", "graders", "grading", "validation")  # available without an import of their own
+_MODULES = (
+    "comparison",
+    "errors",
+    "graders",
+    "grading",
+    "validation",
+)  # available without an import of their own
 
 _MOVED_NAMES = {
     "Comparison": "core.records",

@@ -35,19 +35,43 @@ T = TypeVar("T")
 
 @overload
 async def refine(
-    task: TaskInput, model: Any = None, graders: Any = None, judge: Any = None, *, answer: None = None, **settings: Unpack[Settings]
+    task: TaskInput,
+    model: Any = None,
+    graders: Any = None,
+    judge: Any = None,
+    *,
+    answer: None = None,
+    **settings: Unpack[Settings],
 ) -> Result[None]: ...
 @overload
 async def refine(
-    task: TaskInput, model: Any = None, graders: Any = None, judge: Any = None, *, answer: type[T], **settings: Unpack[Settings]
+    task: TaskInput,
+    model: Any = None,
+    graders: Any = None,
+    judge: Any = None,
+    *,
+    answer: type[T],
+    **settings: Unpack[Settings],
 ) -> Result[T]: ...
 @overload
 async def refine(
-    task: TaskInput, model: Any = None, graders: Any = None, judge: Any = None, *, answer: str, **settings: Unpack[Settings]
+    task: TaskInput,
+    model: Any = None,
+    graders: Any = None,
+    judge: Any = None,
+    *,
+    answer: str,
+    **settings: Unpack[Settings],
 ) -> Result[str]: ...
 @overload
 async def refine(
-    task: TaskInput, model: Any = None, graders: Any = None, judge: Any = None, *, answer: Any, **settings: Unpack[Settings]
+    task: TaskInput,
+    model: Any = None,
+    graders: Any = None,
+    judge: Any = None,
+    *,
+    answer: Any,
+    **settings: Unpack[Settings],
 ) -> Result[Any]: ...
 async def refine(
     task: TaskInput,
@@ -98,19 +122,43 @@ async def refine(
 
 @overload
 def refine_sync(
-    task: TaskInput, model: Any = None, graders: Any = None, judge: Any = None, *, answer: None = None, **settings: Unpack[Settings]
+    task: TaskInput,
+    model: Any = None,
+    graders: Any = None,
+    judge: Any = None,
+    *,
+    answer: None = None,
+    **settings: Unpack[Settings],
 ) -> Result[None]: ...
 @overload
 def refine_sync(
-    task: TaskInput, model: Any = None, graders: Any = None, judge: Any = None, *, answer: type[T], **settings: Unpack[Settings]
+    task: TaskInput,
+    model: Any = None,
+    graders: Any = None,
+    judge: Any = None,
+    *,
+    answer: type[T],
+    **settings: Unpack[Settings],
 ) -> Result[T]: ...
 @overload
 def refine_sync(
-    task: TaskInput, model: Any = None, graders: Any = None, judge: Any = None, *, answer: str, **settings: Unpack[Settings]
+    task: TaskInput,
+    model: Any = None,
+    graders: Any = None,
+    judge: Any = None,
+    *,
+    answer: str,
+    **settings: Unpack[Settings],
 ) -> Result[str]: ...
 @overload
 def refine_sync(
-    task: TaskInput, model: Any = None, graders: Any = None, judge: Any = None, *, answer: Any, **settings: Unpack[Settings]
+    task: TaskInput,
+    model: Any = None,
+    graders: Any = None,
+    judge: Any = None,
+    *,
+    answer: Any,
+    **settings: Unpack[Settings],
 ) -> Result[Any]: ...
 def refine_sync(
     task: TaskInput,
@@ -165,7 +213,9 @@ async def stream(
     Yields:
         The trace so far. Its newest record is `trace.records[-1]`; `trace.best` is the best answer so far, or None.
     """
-    refinement = await prepare_refinement(task, model, graders, judge, Options.from_settings(settings, answer))
+    refinement = await prepare_refinement(
+        task, model, graders, judge, Options.from_settings(settings, answer)
+    )
     async with aclosing(run_refinement(refinement)) as traces:
         async for trace in traces:
             yield trace
@@ -245,22 +295,32 @@ async def refine_many(
     try:
         async with AsyncExitStack() as cleanup:
             cleanup.enter_context(rare_collection())
-            session = await open_session(inputs, model, graders, judge, Options.from_settings(settings, answer))
+            session = await open_session(
+                inputs, model, graders, judge, Options.from_settings(settings, answer)
+            )
             cleanup.push_async_callback(session.close)
             deadline_at = session.options.deadline_at
             for n, task in enumerate(inputs):
                 try:
-                    refinement = make_refinement(task, session, deadline_at, model_searched=model is None)
+                    refinement = make_refinement(
+                        task, session, deadline_at, model_searched=model is None
+                    )
                 except ConfigError as error:
                     raise ConfigError(f"tasks[{n}]: {error}") from None
                 refinement.owns_session = False
                 refinements.append(in_rounds(refinement))
             semaphore = asyncio.Semaphore(session.options.max_in_flight)
-            running += [asyncio.ensure_future(_refine_one(refinement, semaphore)) for refinement in refinements]
+            running += [
+                asyncio.ensure_future(_refine_one(refinement, semaphore))
+                for refinement in refinements
+            ]
             cleanup.push_async_callback(cancel_and_wait, running)
             return await asyncio.gather(*running)
     except asyncio.CancelledError as error:
-        error.results = [_result_of(task, refinement) for task, refinement in zip(running, refinements, strict=True)]  # type: ignore[attr-defined]
+        error.results = [
+            _result_of(task, refinement)
+            for task, refinement in zip(running, refinements, strict=True)
+        ]  # type: ignore[attr-defined]
         raise
 
 
@@ -278,11 +338,22 @@ async def _refine_one(refinement: Refinement, semaphore: asyncio.Semaphore) -> R
 
 def _result_of(finished: asyncio.Task[Result[Any]], refinement: Refinement) -> Result[Any]:
     """Return the result of a finished task; the state before it if it failed or was cancelled."""
-    return refinement.result(refinement.trace) if finished.cancelled() or finished.exception() else finished.result()
+    return (
+        refinement.result(refinement.trace)
+        if finished.cancelled() or finished.exception()
+        else finished.result()
+    )
 
 
 def as_tasks(tasks: Any) -> list[Task | Trace]:
     """Return the tasks in an iterable. Raises ConfigError for a single task, or anything else."""
-    if isinstance(tasks, str | bytes | Mapping | Task | Trace | type) or not isinstance(tasks, Iterable):
-        raise invalid_argument("tasks", "a list of prompts, of lists of messages, of rows, or of Tasks", tasks)
-    return [task if isinstance(task, Trace) else as_task(task, f"tasks[{n}]") for n, task in enumerate(tasks)]
+    if isinstance(tasks, str | bytes | Mapping | Task | Trace | type) or not isinstance(
+        tasks, Iterable
+    ):
+        raise invalid_argument(
+            "tasks", "a list of prompts, of lists of messages, of rows, or of Tasks", tasks
+        )
+    return [
+        task if isinstance(task, Trace) else as_task(task, f"tasks[{n}]")
+        for n, task in enumerate(tasks)
+    ]

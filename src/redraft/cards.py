@@ -36,7 +36,9 @@ from .text import pluralize
 
 MIN_ROWS = 10  # fewer rows prove nothing
 MIN_CALIBRATION_LABELS = 100  # labels with scores from which a card holds a calibration
-MIN_NOISE_ANSWERS = 50  # answers that were scored repeatedly, from which the noise is known well enough for priors
+MIN_NOISE_ANSWERS = (
+    50  # answers that were scored repeatedly, from which the noise is known well enough for priors
+)
 NOISE = "noise sigma"  # the name of the measure of the noise of scores
 
 
@@ -130,10 +132,14 @@ class Card:
         """Return what is said of rows that are not independent; "" if all are."""
         lines = []
         if self.repeated_rows:
-            lines.append(f"{pluralize(self.repeated_rows, 'row')} equal to another one: identical rows count once")
+            lines.append(
+                f"{pluralize(self.repeated_rows, 'row')} equal to another one: identical rows count once"
+            )
         if (clusters := self.headline.clusters) is not None:
             rows = pluralize(self.headline.n, "row")
-            lines.append(f"{rows} of {pluralize(clusters, 'cluster')}: rows with the same ID or task count as one cluster")
+            lines.append(
+                f"{rows} of {pluralize(clusters, 'cluster')}: rows with the same ID or task count as one cluster"
+            )
             if clusters < MIN_ROWS:
                 way = "if rows are independent, -c cluster=COLUMN names what tells them apart"
                 lines.append(f"fewer than {MIN_ROWS} prove nothing; {way}")
@@ -147,7 +153,12 @@ class Card:
         def without_unset(fields: list[tuple[str, Any]]) -> dict[str, Any]:
             return {name: value for name, value in fields if value or name not in LATER_FIELDS}
 
-        return json.dumps({"redraft_card": SCHEMA, **asdict(self, dict_factory=without_unset)}, indent=2) + "\n"
+        return (
+            json.dumps(
+                {"redraft_card": SCHEMA, **asdict(self, dict_factory=without_unset)}, indent=2
+            )
+            + "\n"
+        )
 
     @classmethod
     def from_json(cls, text: str, where: str) -> Card:
@@ -166,7 +177,9 @@ class Card:
                 data["calibration"] = Calibration.from_data(data["calibration"])
             validators = field_validators(cls)
             values = {name: data[name] for name in validators.keys() & data.keys()}
-            if invalid := next((name for name, value in values.items() if not validators[name](value)), None):
+            if invalid := next(
+                (name for name, value in values.items() if not validators[name](value)), None
+            ):
                 raise ValueError(f"{invalid} cannot be {values[invalid]!r:.80}")
             return cls(**values)
         except (StoreError, ValueError, TypeError, KeyError, AttributeError) as error:
@@ -181,7 +194,11 @@ def calibration_for(card: Card | None) -> Calibration | None:
 def format_measure(measure: Measure) -> str:
     """Return a measure in words, with its interval, rows and chance."""
     value = "unknown" if measure.value is None else f"{measure.value:.2f}"
-    interval = "" if measure.low is None or measure.high is None else f" [{measure.low:.2f}, {measure.high:.2f}]"
+    interval = (
+        ""
+        if measure.low is None or measure.high is None
+        else f" [{measure.low:.2f}, {measure.high:.2f}]"
+    )
     chance = "" if measure.chance is None else f" (chance {measure.chance:.2f})"
     clusters = "" if measure.clusters is None else f" in {pluralize(measure.clusters, 'cluster')}"
     return f"{measure.name} {value}{interval} of {measure.n} rows{clusters}{chance}"
@@ -220,7 +237,11 @@ class CardStore:
 
     def cards_of(self, grader: str) -> list[Card]:
         """Return the cards of the grader of that name, the newest first; a warning tells of those that cannot be read."""
-        return [card for card in _read_cards(self.folder.glob(f"{_slug(grader)}-*/card.json")) if card.grader == grader]
+        return [
+            card
+            for card in _read_cards(self.folder.glob(f"{_slug(grader)}-*/card.json"))
+            if card.grader == grader
+        ]
 
     def measures_of(self, fingerprint: str) -> JudgeMeasures:
         """Return what labels of people say about the scores of the grader with this fingerprint.
@@ -232,19 +253,34 @@ class CardStore:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             found = _read_cards(self.folder.glob(f"*-{fingerprint[:8]}-*/card.json"))
-        current = sorted((card for card in found if card.fingerprint == fingerprint), key=lambda card: -card.rows)
+        current = sorted(
+            (card for card in found if card.fingerprint == fingerprint), key=lambda card: -card.rows
+        )
         if not current or not current[0].trusted:
             return JudgeMeasures()
         calibrations = filter(None, map(calibration_for, current))
-        calibration = next((each for each in calibrations if each.labels >= MIN_CALIBRATION_LABELS), None)
-        noises = (measure for card in current if card.trusted for measure in card.measures if measure.name == NOISE)
-        noise = ((each.value, each.n) for each in noises if each.value and each.n >= MIN_NOISE_ANSWERS)
+        calibration = next(
+            (each for each in calibrations if each.labels >= MIN_CALIBRATION_LABELS), None
+        )
+        noises = (
+            measure
+            for card in current
+            if card.trusted
+            for measure in card.measures
+            if measure.name == NOISE
+        )
+        noise = (
+            (each.value, each.n) for each in noises if each.value and each.n >= MIN_NOISE_ANSWERS
+        )
         return JudgeMeasures(calibration, next(noise, None))
 
     def trust_status(self, grader: str, fingerprint: str) -> TrustStatus:
         """Return what the cards say about a grader as it is now. The card with the most rows counts; cards of recordings do not."""
         own = [
-            c for c in self.cards if c.fingerprint != RECORDED_FINGERPRINT and (c.grader == grader or c.fingerprint == fingerprint)
+            c
+            for c in self.cards
+            if c.fingerprint != RECORDED_FINGERPRINT
+            and (c.grader == grader or c.fingerprint == fingerprint)
         ]
         current = [card for card in own if card.fingerprint == fingerprint]
         if not own:
@@ -254,7 +290,9 @@ class CardStore:
             return TrustStatus(grader, "stale", explanation, own[0])
         card = max(current, key=lambda card: card.rows)
         if not card.trusted:
-            return TrustStatus(grader, "chance", f"it may be no better than chance: {card.summary()}", card)
+            return TrustStatus(
+                grader, "chance", f"it may be no better than chance: {card.summary()}", card
+            )
         return TrustStatus(grader, "trusted", card.summary(), card)
 
 
@@ -335,14 +373,24 @@ class UntrustedGraderWarning(UserWarning):
 
 
 def trust_statuses(
-    panel: tuple[PanelGrader, ...], graders: Mapping[str, Any], fingerprint: Callable[[str], str], card_store: CardStore
+    panel: tuple[PanelGrader, ...],
+    graders: Mapping[str, Any],
+    fingerprint: Callable[[str], str],
+    card_store: CardStore,
 ) -> list[TrustStatus]:
     """Return the trust status of each grader on a panel. `fingerprint` returns the fingerprint of a grader by its name there."""
-    return [_trust_status(member.name, graders[member.name], fingerprint, card_store) for member in panel]
+    return [
+        _trust_status(member.name, graders[member.name], fingerprint, card_store)
+        for member in panel
+    ]
 
 
-def _trust_status(panel_name: str, grader: Any, fingerprint: Callable[[str], str], card_store: CardStore) -> TrustStatus:
-    status = replace(card_store.trust_status(grader.name, fingerprint(panel_name)), grader=panel_name)
+def _trust_status(
+    panel_name: str, grader: Any, fingerprint: Callable[[str], str], card_store: CardStore
+) -> TrustStatus:
+    status = replace(
+        card_store.trust_status(grader.name, fingerprint(panel_name)), grader=panel_name
+    )
     if status.status == "none" and is_deterministic(grader):
         return TrustStatus(panel_name, "deterministic", "needs no validation card")
     if status.trusted or not _is_user_defined(grader):
@@ -365,7 +413,9 @@ def _is_user_defined(grader: Any) -> bool:
     return not own or any(map(_is_user_defined, getattr(grader, "parts", ())))
 
 
-def enforce_trust(panel: tuple[PanelGrader, ...], statuses: list[TrustStatus], require_validated: str) -> tuple[PanelGrader, ...]:
+def enforce_trust(
+    panel: tuple[PanelGrader, ...], statuses: list[TrustStatus], require_validated: str
+) -> tuple[PanelGrader, ...]:
     """Return the panel with the trust status of each grader. Warn of those not trusted; with "error" raise ConfigError."""
     untrusted = [s for s in statuses if not s.trusted]
     message = "; ".join(f"grader {s.grader!r} is not trusted: {s.explanation}" for s in untrusted)
@@ -373,4 +423,6 @@ def enforce_trust(panel: tuple[PanelGrader, ...], statuses: list[TrustStatus], r
         raise ConfigError(f"require_validated='error': {message}; {VALIDATE_HINT}")
     if untrusted:
         warnings.warn(f"{message}; {VALIDATE_HINT}", UntrustedGraderWarning, stacklevel=2)
-    return tuple(replace(member, card=s.to_data()) for member, s in zip(panel, statuses, strict=True))
+    return tuple(
+        replace(member, card=s.to_data()) for member, s in zip(panel, statuses, strict=True)
+    )

@@ -40,23 +40,44 @@ class _ShortRepr(Repr):
 
 
 _SHORT_REPR = _ShortRepr()
-_SHORT_REPR.maxlevel, _SHORT_REPR.maxlist, _SHORT_REPR.maxtuple, _SHORT_REPR.maxdict, _SHORT_REPR.maxset = 5, 30, 30, 30, 30
+(
+    _SHORT_REPR.maxlevel,
+    _SHORT_REPR.maxlist,
+    _SHORT_REPR.maxtuple,
+    _SHORT_REPR.maxdict,
+    _SHORT_REPR.maxset,
+) = 5, 30, 30, 30, 30
 _SHORT_REPR.maxstring, _SHORT_REPR.maxother, _SHORT_REPR.maxlong = 300, 300, 100
 
 
 def format_value(value: object, max_length: int = MAX_VALUE_LENGTH) -> str:
     """Return the `repr` of a value in at most `max_length` characters, with its length if it is cut or is an enormous integer."""
     try:
-        text = repr(value[: max_length + 1]) if isinstance(value, str | bytes) else _SHORT_REPR.repr(value)
+        text = (
+            repr(value[: max_length + 1])
+            if isinstance(value, str | bytes)
+            else _SHORT_REPR.repr(value)
+        )
     except Exception:  # noqa: BLE001  (a foreign `repr`, or an integer of thousands of digits)
         return f"<{type(value).__name__}>"
     if len(text) <= max_length:
         return text
-    size = f" ({len(value):,} {'bytes' if isinstance(value, bytes) else 'characters'})" if isinstance(value, str | bytes) else ""
+    size = (
+        f" ({len(value):,} {'bytes' if isinstance(value, bytes) else 'characters'})"
+        if isinstance(value, str | bytes)
+        else ""
+    )
     return f"{text[: max_length - 3]}...{size}"
 
 
-def whole_number(name: str, value: Any, minimum: int | None = None, maximum: int | None = None, *, optional: bool = False) -> None:
+def whole_number(
+    name: str,
+    value: Any,
+    minimum: int | None = None,
+    maximum: int | None = None,
+    *,
+    optional: bool = False,
+) -> None:
     """Raise ConfigError unless the value is an int from `minimum` to `maximum`; `optional` allows None."""
     if value is None and optional:
         return
@@ -67,10 +88,14 @@ def whole_number(name: str, value: Any, minimum: int | None = None, maximum: int
         and (maximum is None or value <= maximum)
     )
     if not fits:
-        raise invalid_argument(name, f"a whole number{_bounds(minimum, maximum)}{_OR_NONE[optional]}", value)
+        raise invalid_argument(
+            name, f"a whole number{_bounds(minimum, maximum)}{_OR_NONE[optional]}", value
+        )
 
 
-def number(name: str, value: Any, minimum: float = 0.0, maximum: float = inf, *, optional: bool = False) -> None:
+def number(
+    name: str, value: Any, minimum: float = 0.0, maximum: float = inf, *, optional: bool = False
+) -> None:
     """Raise ConfigError unless the value is a finite number from `minimum` to `maximum`; `optional` allows None."""
     if value is None and optional:
         return
@@ -84,7 +109,11 @@ def positive(name: str, value: Any, maximum: float = inf, *, optional: bool = Fa
     if value is None and optional:
         return
     if not is_number(value) or not 0 < value <= maximum:
-        raise invalid_argument(name, f"a number > 0{f' and <= {maximum:g}' if maximum < inf else ''}{_OR_NONE[optional]}", value)
+        raise invalid_argument(
+            name,
+            f"a number > 0{f' and <= {maximum:g}' if maximum < inf else ''}{_OR_NONE[optional]}",
+            value,
+        )
 
 
 def share(name: str, value: Any) -> None:
@@ -95,7 +124,9 @@ def share(name: str, value: Any) -> None:
 def one_of(name: str, value: Any, allowed: Iterable[Any]) -> None:
     """Raise ConfigError unless the value is one of the allowed ones."""
     choices = list(allowed)
-    if not any(value is choice or (type(value) is type(choice) and value == choice) for choice in choices):
+    if not any(
+        value is choice or (type(value) is type(choice) and value == choice) for choice in choices
+    ):
         raise invalid_argument(name, f"one of {', '.join(str(c) for c in choices)}", value)
 
 
@@ -115,7 +146,9 @@ def text(name: str, value: Any, *, optional: bool = False, allow_blank: bool = F
     if value is None and optional:
         return
     if not isinstance(value, str) or not (allow_blank or value.strip()):
-        raise invalid_argument(name, f"text{'' if allow_blank else ' that is not blank'}{_OR_NONE[optional]}", value)
+        raise invalid_argument(
+            name, f"text{'' if allow_blank else ' that is not blank'}{_OR_NONE[optional]}", value
+        )
 
 
 def mapping(name: str, value: Any, example: str, *, optional: bool = True) -> None:
@@ -129,7 +162,9 @@ def mapping(name: str, value: Any, example: str, *, optional: bool = True) -> No
 def instance(name: str, value: Any, expected: str) -> None:
     """Raise ConfigError for a class where an object is expected; `expected` describes the object."""
     if isinstance(value, type):
-        raise invalid_argument(name, f"{expected}: write {value.__name__}(...), not the class", value)
+        raise invalid_argument(
+            name, f"{expected}: write {value.__name__}(...), not the class", value
+        )
 
 
 def is_number(value: Any) -> TypeGuard[float]:
@@ -154,7 +189,11 @@ def closest_names(name: str, known: Iterable[str], n: int = 3) -> list[str]:
     for known_name in known:
         names_by_folded.setdefault(known_name.casefold(), known_name)
     close = get_close_matches(folded_name, names_by_folded, n, 0.65)
-    longer = [f for f in names_by_folded if len(folded_name) > 2 and f.startswith(folded_name) and f not in close]
+    longer = [
+        f
+        for f in names_by_folded
+        if len(folded_name) > 2 and f.startswith(folded_name) and f not in close
+    ]
     return [names_by_folded[folded] for folded in [*close, *longer][:n]]
 
 
@@ -166,7 +205,9 @@ def read_error_message(error: Exception) -> str:
     return str(getattr(error, "strerror", None) or error)
 
 
-def unknown_name_message(what: str, name: str, known: Iterable[str], list_command: str = "", *, full_value: str = "") -> str:
+def unknown_name_message(
+    what: str, name: str, known: Iterable[str], list_command: str = "", *, full_value: str = ""
+) -> str:
     """Return the message for an unknown name: the nearest names, then all if they are few, and how to list them.
 
     `what` is the kind of thing ("grader"), `list_command` the command that lists all, `full_value` the whole argument if the

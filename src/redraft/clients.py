@@ -88,19 +88,38 @@ class SessionClients:
         if len(models) == 1:
             return self.client_for(models[0], params)
         if id(models) not in self._clients:
-            self._clients[id(models)] = (models, self._wrap_models([self._connect(model) for model in models]))
+            self._clients[id(models)] = (
+                models,
+                self._wrap_models([self._connect(model) for model in models]),
+            )
         return with_params(self._clients[id(models)][1], params)
 
     def _wrap_models(self, models: Sequence[Model]) -> ModelClient:
-        from .middleware.failover import Availability, FailoverModel, fail_over  # most runs have one model
+        from .middleware.failover import (
+            Availability,
+            FailoverModel,
+            fail_over,
+        )  # most runs have one model
 
-        counts, names = Counter(model.identity for model in models), Counter(model.name for model in models)
+        counts, names = (
+            Counter(model.identity for model in models),
+            Counter(model.name for model in models),
+        )
         if repeated := [model.name for model in models if counts[model.identity] > 1]:
             raise ConfigError(f"a list of models names each once, got {repeated[0]!r} twice")
-        labels = [model.name if names[model.name] == 1 else endpoint_label(model) for model in models]
-        availabilities = [Availability(label, partial(_tell, self.listeners)) for label in labels[:-1]]
-        clients = [self._wrap_model(model, each) for model, each in zip_longest(models, availabilities)]
-        alternatives = [FailoverModel(c.name, c.call, each) for c, each in zip(clients, availabilities, strict=False)]
+        labels = [
+            model.name if names[model.name] == 1 else endpoint_label(model) for model in models
+        ]
+        availabilities = [
+            Availability(label, partial(_tell, self.listeners)) for label in labels[:-1]
+        ]
+        clients = [
+            self._wrap_model(model, each) for model, each in zip_longest(models, availabilities)
+        ]
+        alternatives = [
+            FailoverModel(c.name, c.call, each)
+            for c, each in zip(clients, availabilities, strict=False)
+        ]
         return ModelClient(
             ", ".join(client.name for client in clients),
             fail_over(alternatives, clients[-1].name, clients[-1].call),
@@ -115,7 +134,11 @@ class SessionClients:
         options = self.options
         price = self._price_or_raise(model)
         endpoint = endpoint_label(model)
-        call = model.complete if _enforces_timeout(model, options.timeout) else timeout(model.complete, options.timeout, endpoint)
+        call = (
+            model.complete
+            if _enforces_timeout(model, options.timeout)
+            else timeout(model.complete, options.timeout, endpoint)
+        )
         capabilities = self.capabilities.for_model(model.identity, model.name)
         check = partial(checked_reply, endpoint, may_offer_tools=not hasattr(model, "tools"))
         is_chat = getattr(model, "takes_probes", True)  # and has one prompt
@@ -124,27 +147,44 @@ class SessionClients:
         call = with_cost(call, price, check)
         call = availability.guard(call) if availability else call
         if self.limit_calls:
-            call = self.limit_calls(call, model, has_fallback=True) if availability else self.limit_calls(call, model)
+            call = (
+                self.limit_calls(call, model, has_fallback=True)
+                if availability
+                else self.limit_calls(call, model)
+            )
         else:
             call = limit_concurrency(call, self._limiter, endpoint)
         writes_text = getattr(model, "writes_text", True)
-        costs = CostEstimator(price, model.name, writes_text=writes_text) if options.budget else None
+        costs = (
+            CostEstimator(price, model.name, writes_text=writes_text) if options.budget else None
+        )
         if costs:
             call = meter(call, self.budget_tracker, price, costs)
         if availability and is_chat:
             availability.probe = call
         call = adapt(call, capabilities, getattr(model, "formats", ("text",)))
-        retries = min(options.retries, availability.max_retries) if availability else options.retries
-        longest = MAX_WAIT if self.limit_calls else inf  # for longer the endpoint's limiter waits, if anything does
+        retries = (
+            min(options.retries, availability.max_retries) if availability else options.retries
+        )
+        longest = (
+            MAX_WAIT if self.limit_calls else inf
+        )  # for longer the endpoint's limiter waits, if anything does
         call = retry(call, endpoint=endpoint, attempts=retries + 1, max_wait=longest)
         operation = getattr(model, "operation", "chat")
-        call = record_calls(call, call_target(model.name, getattr(model, "base_url", None), operation=operation))
+        call = record_calls(
+            call, call_target(model.name, getattr(model, "base_url", None), operation=operation)
+        )
         if options.cache is not None:
             call = cache(call, options.cache, model.identity)
-        call = offer_own_tools(call, getattr(model, "tools", ()), getattr(model, "tool_choice", None))
+        call = offer_own_tools(
+            call, getattr(model, "tools", ()), getattr(model, "tool_choice", None)
+        )
         if self.watch:
             call = self.watch(call)
-        return with_params(ModelClient(model.name, call, model.identity, price, costs, endpoint), getattr(model, "params", None))
+        return with_params(
+            ModelClient(model.name, call, model.identity, price, costs, endpoint),
+            getattr(model, "params", None),
+        )
 
     def _price_or_raise(self, model: Model) -> Price | None:
         given = (self.options.prices or {}).get(model.name)
@@ -162,7 +202,9 @@ class SessionClients:
         options = self.options
         if options.budget and options.budget.usd is not None:
             return "budget: usd cannot be kept"
-        plan_uses_cost = options.cost_unit == "usd" and options.noise_aware is not False and options.plan is None
+        plan_uses_cost = (
+            options.cost_unit == "usd" and options.noise_aware is not False and options.plan is None
+        )
         return "cost_unit: 'usd' cannot be weighed" if plan_uses_cost else ""
 
     async def close(self) -> None:
@@ -184,7 +226,9 @@ def with_params(client: ModelClient, params: Mapping[str, Any] | None) -> ModelC
     call, rest = client.call, without_sampling(params)
 
     def call_with_params(request: Request) -> Awaitable[Reply]:
-        changes: dict[str, Any] = {"params": merge_parameters(rest, request.params or {})} if rest else {}
+        changes: dict[str, Any] = (
+            {"params": merge_parameters(rest, request.params or {})} if rest else {}
+        )
         for name in SAMPLING:
             value = getattr(request, name)
             if name in params and (value is None or (value == 0 and not request.is_generation)):
@@ -192,13 +236,20 @@ def with_params(client: ModelClient, params: Mapping[str, Any] | None) -> ModelC
         return call(replace(request, **changes))
 
     identity = f"{client.identity} {dumps(params, sort_keys=True).decode()}"
-    return replace(client, call=call_with_params, identity=identity, max_tokens=params.get("max_tokens") or client.max_tokens)
+    return replace(
+        client,
+        call=call_with_params,
+        identity=identity,
+        max_tokens=params.get("max_tokens") or client.max_tokens,
+    )
 
 
 def endpoint_label(model: Model) -> str:
     """Return where a model is served, for messages: its address, if it has one, and its name."""
     address = getattr(model, "base_url", None)
-    return f"{redacted_url(str(address))} (model {model.name})" if address else f"model {model.name}"
+    return (
+        f"{redacted_url(str(address))} (model {model.name})" if address else f"model {model.name}"
+    )
 
 
 def _enforces_timeout(model: Model, seconds: float | None) -> bool:

@@ -37,7 +37,9 @@ def prepare_process() -> None:
     A message that stderr does not take, since its reader has closed the pipe or its disk is full, is lost and ends no work.
     """
     _open_standard_streams()
-    sys.stderr = TextIOWrapper(BufferedWriter(_Messages(2, "w", closefd=False)), sys.stderr.encoding, line_buffering=True)
+    sys.stderr = TextIOWrapper(
+        BufferedWriter(_Messages(2, "w", closefd=False)), sys.stderr.encoding, line_buffering=True
+    )
     _raise_limit()
 
 
@@ -48,7 +50,9 @@ def _open_standard_streams() -> None:
             os.fstat(descriptor)
         except OSError:
             opened = os.open(os.devnull, os.O_RDWR)
-            os.dup2(opened, descriptor)  # also makes it one that the programs which are started inherit
+            os.dup2(
+                opened, descriptor
+            )  # also makes it one that the programs which are started inherit
             if opened != descriptor:
                 os.close(opened)
         if getattr(sys, name) is None:

@@ -20,7 +20,9 @@ from .jsontext import MAX_DEPTH, MAX_DIGITS, TOO_DEEP_MESSAGE, TOO_MANY_DIGITS_M
 MAX_BYTES = 8 * 2**20  # bytes of a document
 MAX_VALUES = 100_000  # values in a document of TOML, YAML or JSON
 MAX_ALIASES = 16  # aliases in YAML
-MAX_KEY_PARTS = 30  # parts of a TOML key such as a.b.c: reading it takes time in the square of their number
+MAX_KEY_PARTS = (
+    30  # parts of a TOML key such as a.b.c: reading it takes time in the square of their number
+)
 _PART = r"""(?:[\w-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')"""
 _YAML_NUMBER = re.compile(r"[-+\d_:\s]*")  # a whole number of YAML, also in base 60: 1:30
 _LONG_KEY = re.compile(rf"(?<![^\s\[{{,])(?:{_PART}[ \t]*+\.[ \t]*+){{{MAX_KEY_PARTS}}}")
@@ -85,15 +87,23 @@ def check_yaml(yaml: Any, text: str) -> None:
     try:
         for event in yaml.parse(text, yaml.SafeLoader):
             aliases += isinstance(event, yaml.AliasEvent)
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(
+                event, yaml.CollectionEndEvent
+            )
             nodes += isinstance(event, yaml.NodeEvent)
             if depth > MAX_DEPTH:
                 raise ValueError(TOO_DEEP_MESSAGE)
             if aliases > MAX_ALIASES:
-                raise ValueError(f"it has more than {MAX_ALIASES} aliases (*name), which may expand to any size")
+                raise ValueError(
+                    f"it has more than {MAX_ALIASES} aliases (*name), which may expand to any size"
+                )
             if nodes > 2 * MAX_VALUES + 1:  # the whole, and values of which each may have a key
                 raise ValueError(f"it holds more than {MAX_VALUES:,} values")
-            if isinstance(event, yaml.ScalarEvent) and len(event.value) > MAX_DIGITS and _is_yaml_number(event):
+            if (
+                isinstance(event, yaml.ScalarEvent)
+                and len(event.value) > MAX_DIGITS
+                and _is_yaml_number(event)
+            ):
                 raise ValueError(TOO_MANY_DIGITS_MESSAGE)
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from error

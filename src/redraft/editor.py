@@ -19,7 +19,14 @@ from .protocols import Check, Edit, Requirement
 from .requirements.spec import kinds, parse_cached, repair_cost
 from .threads import run_in_thread
 
-REQUIREMENT_ERRORS = (ArithmeticError, ComputeLimitError, LookupError, RecursionError, TypeError, ValueError)
+REQUIREMENT_ERRORS = (
+    ArithmeticError,
+    ComputeLimitError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
 CHARACTER_DIFF_LIMIT = 20_000  # longer texts are compared line by line
 
 
@@ -53,7 +60,9 @@ class FormEditor:
         passing = _passing(text, requirements)
         steps: list[_RepairStep] = []
         current = text
-        while len(passing) < len(requirements) and (step := self._best(current, requirements, passing)):
+        while len(passing) < len(requirements) and (
+            step := self._best(current, requirements, passing)
+        ):
             steps.append(step)
             current, passing = step.edit.text, step.passing
         if not steps:
@@ -73,29 +82,52 @@ class FormEditor:
             return await run_in_thread(self.repair, text, requirements)
         specs = [requirement.spec for requirement in portable]
         others = [requirement for requirement in requirements if not _is_portable(requirement)]
-        edit = await run(_repair, asdict(self), text, specs, failure_text="the text could not be repaired", text_length=len(text))
+        edit = await run(
+            _repair,
+            asdict(self),
+            text,
+            specs,
+            failure_text="the text could not be repaired",
+            text_length=len(text),
+        )
         if edit is None:
             forms = [requirement for requirement in others if is_own(type(requirement))]
             return await run_in_thread(self.repair, text, forms) if forms else None
         allowed = await run_in_thread(_breaks_none, others, text, edit["text"])
         return Edit(**edit) if allowed else None
 
-    def _best(self, text: str, requirements: Sequence[Requirement], passing: frozenset[int]) -> _RepairStep | None:
+    def _best(
+        self, text: str, requirements: Sequence[Requirement], passing: frozenset[int]
+    ) -> _RepairStep | None:
         """Return the best helpful step: lossless first, then by most requirements met, smallest change, and order of proposal."""
-        steps = [step for step in self._steps(text, requirements, passing) if passing < step.passing]
+        steps = [
+            step for step in self._steps(text, requirements, passing) if passing < step.passing
+        ]
         if any(not step.edit.lossy for step in steps):
             steps = [step for step in steps if not step.edit.lossy]
-        return min(steps, key=lambda step: (-len(step.passing), edit_distance(text, step.edit.text)), default=None)
+        return min(
+            steps,
+            key=lambda step: (-len(step.passing), edit_distance(text, step.edit.text)),
+            default=None,
+        )
 
-    def _steps(self, text: str, requirements: Sequence[Requirement], passing: frozenset[int]) -> Iterator[_RepairStep]:
+    def _steps(
+        self, text: str, requirements: Sequence[Requirement], passing: frozenset[int]
+    ) -> Iterator[_RepairStep]:
         tried = {text}
         failing = [requirement for i, requirement in enumerate(requirements) if i not in passing]
         share = self.max_work // (len(text) * len(requirements) * len(failing) + 1)
         for requirement in failing:
             for edit in _proposals(requirement, text, max(1, min(self.max_proposals, share))):
-                if edit.text not in tried and not is_blank(edit.text) and (self.allow_lossy or not edit.lossy):
+                if (
+                    edit.text not in tried
+                    and not is_blank(edit.text)
+                    and (self.allow_lossy or not edit.lossy)
+                ):
                     tried.add(edit.text)
-                    yield _RepairStep(edit, requirement.demand, _passing_after(edit.text, requirements, passing))
+                    yield _RepairStep(
+                        edit, requirement.demand, _passing_after(edit.text, requirements, passing)
+                    )
 
 
 def _is_portable(requirement: Requirement) -> bool:
@@ -125,15 +157,23 @@ def _proposals(requirement: Requirement, text: str, limit: int) -> list[Edit]:
         return []
 
 
-def _passing_after(text: str, requirements: Sequence[Requirement], passing: frozenset[int]) -> frozenset[int]:
+def _passing_after(
+    text: str, requirements: Sequence[Requirement], passing: frozenset[int]
+) -> frozenset[int]:
     """Return the requirements that a text meets; none if it breaks one that was met before."""
     if not all(_check(requirements[i], text).ok for i in passing):
         return frozenset()
-    return passing.union(i for i, requirement in enumerate(requirements) if i not in passing and _check(requirement, text).ok)
+    return passing.union(
+        i
+        for i, requirement in enumerate(requirements)
+        if i not in passing and _check(requirement, text).ok
+    )
 
 
 def _passing(text: str, requirements: Sequence[Requirement]) -> frozenset[int]:
-    return frozenset(i for i, requirement in enumerate(requirements) if _check(requirement, text).ok)
+    return frozenset(
+        i for i, requirement in enumerate(requirements) if _check(requirement, text).ok
+    )
 
 
 def _check(requirement: Requirement, text: str) -> Check:
@@ -144,7 +184,9 @@ def _check(requirement: Requirement, text: str) -> Check:
         return Check(ok=False, measurement=f"cannot be measured: {type(error).__name__}")
 
 
-def unmet_requirements(text: str, requirements: Sequence[Requirement]) -> list[tuple[Requirement, Check]]:
+def unmet_requirements(
+    text: str, requirements: Sequence[Requirement]
+) -> list[tuple[Requirement, Check]]:
     """Return the requirements that a text does not meet, with their checks."""
     checks = ((requirement, _check(requirement, text)) for requirement in requirements)
     return [(requirement, check) for requirement, check in checks if not check.ok]
@@ -156,6 +198,11 @@ def edit_distance(before: str, after: str) -> int:
 
     if max(len(before), len(after)) <= CHARACTER_DIFF_LIMIT:
         return distance.Levenshtein.distance(before, after)
-    ops = distance.Levenshtein.opcodes(a := before.splitlines(keepends=True), b := after.splitlines(keepends=True))
+    ops = distance.Levenshtein.opcodes(
+        a := before.splitlines(keepends=True), b := after.splitlines(keepends=True)
+    )
     changed = [op for op in ops if op.tag != "equal"]
-    return sum(sum(map(len, a[op.src_start : op.src_end])) + sum(map(len, b[op.dest_start : op.dest_end])) for op in changed)
+    return sum(
+        sum(map(len, a[op.src_start : op.src_end])) + sum(map(len, b[op.dest_start : op.dest_end]))
+        for op in changed
+    )

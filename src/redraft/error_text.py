@@ -30,16 +30,24 @@ def error_text(error: BaseException) -> str:
     if isinstance(error, RedraftError):
         return str(error)
     kind, mask = type(error).__name__, Mask(secrets_in_environment(os.environ))
-    message = mask(str(error)) or ("cancelled before it ended" if isinstance(error, asyncio.CancelledError) else "")
+    message = mask(str(error)) or (
+        "cancelled before it ended" if isinstance(error, asyncio.CancelledError) else ""
+    )
     notes = "".join(f"; {mask(str(note))}" for note in getattr(error, "__notes__", ()))
-    return f"{kind}: {message}{_location(error)}{notes}" if message else f"{kind}{_location(error)}{notes}"
+    return (
+        f"{kind}: {message}{_location(error)}{notes}"
+        if message
+        else f"{kind}{_location(error)}{notes}"
+    )
 
 
 def _location(error: BaseException) -> str:
     """Return the last line in a file of the user, or else of a package; "" if all lines are ours."""
     lines = list(_foreign_lines(error))
     own = [line for line in lines if not any(part in line[0].co_filename for part in SITE_DIRS)]
-    if not own and (not lines or isinstance(error, asyncio.CancelledError)):  # where a package waited does not matter
+    if not own and (
+        not lines or isinstance(error, asyncio.CancelledError)
+    ):  # where a package waited does not matter
         return ""
     code, number = (own or lines)[-1]
     return f" (in {code.co_name}, {Path(code.co_filename).name} line {number})"
@@ -49,14 +57,20 @@ def _foreign_lines(error: BaseException) -> Iterator[tuple[CodeType, int]]:
     """Yield the lines of the traceback that are neither in this package nor in the standard library."""
     for frame, number in walk_tb(error.__traceback__):
         file = frame.f_code.co_filename
-        standard = file.startswith((STDLIB_DIR, "<frozen")) and not any(part in file for part in SITE_DIRS)
+        standard = file.startswith((STDLIB_DIR, "<frozen")) and not any(
+            part in file for part in SITE_DIRS
+        )
         module = str(frame.f_globals.get("__name__", ""))
-        ours = file.startswith(PACKAGE_DIR) or module.partition(".")[0] == PACKAGE  # code that dataclasses generate is in no file
+        ours = (
+            file.startswith(PACKAGE_DIR) or module.partition(".")[0] == PACKAGE
+        )  # code that dataclasses generate is in no file
         if not (standard or ours):
             yield frame.f_code, number
 
 
-def error_from_failure(failure: Failure, message: str = "", usage: Usage | None = None) -> RedraftError:
+def error_from_failure(
+    failure: Failure, message: str = "", usage: Usage | None = None
+) -> RedraftError:
     """Return the error that a failure records, with its attributes; a ModelError if it is none of Redraft's errors."""
     kind = ERROR_TYPES.get(failure.error, ModelError)
     details = {name: getattr(failure, name) for name in kind().details}

@@ -167,7 +167,9 @@ class ComputeLimitError(RedraftError):
 class BudgetExhaustedError(RedraftError):
     """The budget or the deadline is exhausted. `limit` names which: a limit of the budget, or "deadline"."""
 
-    def __init__(self, message: str = "", *, limit: str = "budget", usage: Usage | None = None) -> None:
+    def __init__(
+        self, message: str = "", *, limit: str = "budget", usage: Usage | None = None
+    ) -> None:
         super().__init__(message, usage=usage)
         self.limit = limit
 
@@ -189,14 +191,19 @@ class StoreLockedError(StoreError):
 
 
 ERROR_TYPES: Mapping[str, type[RedraftError]] = {
-    name: kind for name, kind in globals().items() if isinstance(kind, type) and issubclass(kind, RedraftError)
+    name: kind
+    for name, kind in globals().items()
+    if isinstance(kind, type) and issubclass(kind, RedraftError)
 }
 """All error classes by name."""
 
 
 def error_name(error: BaseException) -> str:
     """Return the name under which an error is recorded: that of its nearest base class here, or of its own class."""
-    return next((kind.__name__ for kind in type(error).__mro__ if kind in ERROR_TYPES.values()), type(error).__name__)
+    return next(
+        (kind.__name__ for kind in type(error).__mro__ if kind in ERROR_TYPES.values()),
+        type(error).__name__,
+    )
 
 
 EXTERNAL_ERRORS: Mapping[str, type[RedraftError]] = {

@@ -58,7 +58,11 @@ def ending_of(reason: Any) -> Ending | None:
         reason = reason.get("type")
     if reason is None:
         return None
-    word = _NOT_LETTERS.sub("", str(reason).partition(":")[0].lower()[:100]).removeprefix("finishreason").removeprefix("stopreason")
+    word = (
+        _NOT_LETTERS.sub("", str(reason).partition(":")[0].lower()[:100])
+        .removeprefix("finishreason")
+        .removeprefix("stopreason")
+    )
     return _ENDINGS.get(word, "unknown") if word or not str(reason).strip() else "unknown"
 
 
@@ -70,7 +74,13 @@ def checked_finish(reason: Any, usage: Usage) -> str | None:
     ending = ending_of(reason)
     if ending not in {"failed", "unknown"}:
         return ending
-    what = "broke off its answer" if ending == "failed" else "ended its answer for an unknown reason, so it may not be whole"
-    failure = BadResponseError(f"{what} (finish_reason {repr(reason)[:200]})", retryable=True, usage=usage)
+    what = (
+        "broke off its answer"
+        if ending == "failed"
+        else "ended its answer for an unknown reason, so it may not be whole"
+    )
+    failure = BadResponseError(
+        f"{what} (finish_reason {repr(reason)[:200]})", retryable=True, usage=usage
+    )
     failure.malformed, failure.has_unknown_end = ending == "failed", ending == "unknown"
     raise failure

@@ -67,7 +67,9 @@ class GraderFeedback:
         for criterion in (c for f in self.repeats for c in f.criteria):
             by_name[criterion.name].append(criterion)
         return tuple(
-            replace(min(scores, key=lambda c: c.score), score=sum(c.score for c in scores) / len(scores))
+            replace(
+                min(scores, key=lambda c: c.score), score=sum(c.score for c in scores) / len(scores)
+            )
             for scores in by_name.values()
         )
 
@@ -100,7 +102,8 @@ class GraderFeedback:
             "weight": self.weight,
             "by": self.by,
             "usage": asdict(self.usage),
-            "failure": self.failure and {"error": self.failure.error, "message": self.failure.message},
+            "failure": self.failure
+            and {"error": self.failure.error, "message": self.failure.message},
         }
 
 
@@ -142,7 +145,9 @@ class GradeReport:
         try:
             return self.by_name[grader]
         except KeyError:
-            raise KeyError(checks.unknown_name_message("grader", str(grader), self.by_name)) from None
+            raise KeyError(
+                checks.unknown_name_message("grader", str(grader), self.by_name)
+            ) from None
 
     @property
     def failures(self) -> dict[str, Failure]:
@@ -178,10 +183,26 @@ class GradeReport:
 
     def summary(self) -> str:
         """Return one line: the score, the conditions that are not met, and the graders that failed."""
-        broken = [f"broken: {strip_control_sequences(', '.join(self.broken_musts))}"] if self.broken_musts else []
-        failed = [f"failed: {strip_control_sequences(', '.join(self.failures))}"] if self.failures else []
+        broken = (
+            [f"broken: {strip_control_sequences(', '.join(self.broken_musts))}"]
+            if self.broken_musts
+            else []
+        )
+        failed = (
+            [f"failed: {strip_control_sequences(', '.join(self.failures))}"]
+            if self.failures
+            else []
+        )
         raised = map(strip_control_sequences, self.callback_errors)
-        return " · ".join([f"score {format_score(self.score)}", *broken, *failed, *raised, f"calls {self.usage.calls}"])
+        return " · ".join(
+            [
+                f"score {format_score(self.score)}",
+                *broken,
+                *failed,
+                *raised,
+                f"calls {self.usage.calls}",
+            ]
+        )
 
     def __repr__(self) -> str:
         scores = ", ".join(f"{f.grader}: {format_score(f.score)}" for f in self.feedback)
@@ -190,7 +211,14 @@ class GradeReport:
     def __rich__(self) -> Any:
         from rich.text import Text
 
-        return Text("\n".join([self.summary(), *(f"{name}: {score} {what}".rstrip() for name, score, what in self._rows())]))
+        return Text(
+            "\n".join(
+                [
+                    self.summary(),
+                    *(f"{name}: {score} {what}".rstrip() for name, score, what in self._rows()),
+                ]
+            )
+        )
 
     def _repr_html_(self) -> str:
         cells = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in self._rows())
@@ -203,7 +231,11 @@ class GradeReport:
             (
                 strip_control_sequences(f.grader),
                 "failed" if f.failure else format_score(f.score),
-                strip_control_sequences(f.failure.message if f.failure else "; ".join(filter(None, (f.reason, *f.actions)))),
+                strip_control_sequences(
+                    f.failure.message
+                    if f.failure
+                    else "; ".join(filter(None, (f.reason, *f.actions)))
+                ),
             )
             for f in self.feedback
         ]
@@ -216,13 +248,29 @@ def reasons_text(feedback: Iterable[Feedback]) -> str:
 
 def grader_feedback(trace: Trace, candidate: int) -> tuple[GraderFeedback, ...]:
     """Return the feedback of each grader of the panel that grades single responses, in the order of the panel."""
-    failures = [r for r in trace.records if isinstance(r, Failure) and r.step_slot[:2] == ("feedback", candidate)]
-    return tuple([_feedback_of(trace, candidate, grader, failures) for grader in trace.panel if not grader.compares])
+    failures = [
+        r
+        for r in trace.records
+        if isinstance(r, Failure) and r.step_slot[:2] == ("feedback", candidate)
+    ]
+    return tuple(
+        [
+            _feedback_of(trace, candidate, grader, failures)
+            for grader in trace.panel
+            if not grader.compares
+        ]
+    )
 
 
-def _feedback_of(trace: Trace, candidate: int, grader: PanelGrader, failures: Iterable[Failure]) -> GraderFeedback:
+def _feedback_of(
+    trace: Trace, candidate: int, grader: PanelGrader, failures: Iterable[Failure]
+) -> GraderFeedback:
     given = tuple([f for f in trace.feedback.get(candidate, ()) if f.grader == grader.name])
-    failed = [f for slot, f in trace.failures.items() if slot[:3] == ("feedback", candidate, grader.name)]
+    failed = [
+        f for slot, f in trace.failures.items() if slot[:3] == ("feedback", candidate, grader.name)
+    ]
     score = trace.grader_score(candidate, grader) if candidate in trace.feedback else None
     usage = sum([f.usage for f in failures if f.step_slot[2:3] == (grader.name,)], NO_USAGE)
-    return GraderFeedback(grader.name, given, failed[0] if failed else None, grader.must, grader.weight, score, usage)
+    return GraderFeedback(
+        grader.name, given, failed[0] if failed else None, grader.must, grader.weight, score, usage
+    )

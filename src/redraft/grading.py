@@ -20,7 +20,16 @@ from .errors import ConfigError, RedraftError
 from .grade_report import GradeReport, GraderFeedback
 from .graders.base import gather_or_cancel
 from .options import Options
-from .refinement import Refinement, Sample, as_task, final_trace, is_pair, log_default_judge, make_refinement, resolve_model
+from .refinement import (
+    Refinement,
+    Sample,
+    as_task,
+    final_trace,
+    is_pair,
+    log_default_judge,
+    make_refinement,
+    resolve_model,
+)
 from .result import Result, conclusion_error
 from .session import NOTHING_GRADES, Session, graders_for_tasks, needs_judge
 from .settings import GRADE_SETTINGS, Settings, Validation
@@ -32,13 +41,26 @@ if TYPE_CHECKING:
     from .middleware import Budget
     from .protocols import Reply
 
-__all__ = ["GradeReport", "GradeSettings", "GraderFeedback", "Sample", "grade", "grade_many", "grade_sync"]
+__all__ = [
+    "GradeReport",
+    "GradeSettings",
+    "GraderFeedback",
+    "Sample",
+    "grade",
+    "grade_many",
+    "grade_sync",
+]
 
 SAMPLE_FORMS = "a Task with a response, (prompt, response), or a mapping such as {'prompt': ..., 'response': ...}"
 
 
 async def grade(
-    sample: Sample, graders: Any = None, judge: Any = None, *, answer: Any = None, **settings: Unpack[GradeSettings]
+    sample: Sample,
+    graders: Any = None,
+    judge: Any = None,
+    *,
+    answer: Any = None,
+    **settings: Unpack[GradeSettings],
 ) -> GradeReport:
     """Grade a response with one grader or several, and change nothing.
 
@@ -64,7 +86,16 @@ async def grade(
         GradingError: No grader could say anything.
         BudgetExhaustedError: The budget or the time ran out before any grader had graded.
     """
-    report = (await grade_tasks([_task_of(sample, "sample")], graders, judge, answer=answer, settings=settings, names=[""]))[0]
+    report = (
+        await grade_tasks(
+            [_task_of(sample, "sample")],
+            graders,
+            judge,
+            answer=answer,
+            settings=settings,
+            names=[""],
+        )
+    )[0]
     if report.error:
         try:
             raise report.error
@@ -73,11 +104,18 @@ async def grade(
     return report
 
 
-ARGUMENTS = tuple(name for name in signature(grade).parameters if name not in {"sample", "settings"})
+ARGUMENTS = tuple(
+    name for name in signature(grade).parameters if name not in {"sample", "settings"}
+)
 
 
 def grade_sync(
-    sample: Sample, graders: Any = None, judge: Any = None, *, answer: Any = None, **settings: Unpack[GradeSettings]
+    sample: Sample,
+    graders: Any = None,
+    judge: Any = None,
+    *,
+    answer: Any = None,
+    **settings: Unpack[GradeSettings],
 ) -> GradeReport:
     """Call `grade` without await. It also works where an event loop is running.
 
@@ -95,7 +133,12 @@ def grade_sync(
 
 
 async def grade_many(
-    samples: Iterable[Sample], graders: Any = None, judge: Any = None, *, answer: Any = None, **settings: Unpack[GradeSettings]
+    samples: Iterable[Sample],
+    graders: Any = None,
+    judge: Any = None,
+    *,
+    answer: Any = None,
+    **settings: Unpack[GradeSettings],
 ) -> list[GradeReport]:
     """Grade many responses with one budget, one deadline and one limit on calls in flight.
 
@@ -114,11 +157,17 @@ async def grade_many(
     Raises:
         ConfigError: An argument is wrong, or a sample is. Raised before any call.
     """
-    if isinstance(samples, str | bytes | Mapping | Task | type) or not isinstance(samples, Iterable):
+    if isinstance(samples, str | bytes | Mapping | Task | type) or not isinstance(
+        samples, Iterable
+    ):
         raise checks.invalid_argument("samples", f"a list, each item {SAMPLE_FORMS}", samples)
     tasks = [_task_of(sample, f"samples[{n}]") for n, sample in enumerate(samples)]
     names = [f"samples[{n}]" for n in range(len(tasks))]
-    return await grade_tasks(tasks, graders, judge, answer=answer, settings=settings, names=names) if tasks else []
+    return (
+        await grade_tasks(tasks, graders, judge, answer=answer, settings=settings, names=names)
+        if tasks
+        else []
+    )
 
 
 def _task_of(sample: Any, name: str) -> Task:
@@ -129,12 +178,21 @@ def _task_of(sample: Any, name: str) -> Task:
     try:
         return with_one_response(task)
     except ConfigError as error:
-        several, none = "give a sample for each to `grade_many`", "give Task(prompt, response), or a key 'response'"
+        several, none = (
+            "give a sample for each to `grade_many`",
+            "give Task(prompt, response), or a key 'response'",
+        )
         raise ConfigError(f"{name}: {error}; {several if task.responses else none}") from None
 
 
 async def grade_tasks(
-    tasks: Sequence[Task], graders: Any, judge: Any, *, answer: Any, settings: GradeSettings, names: Sequence[str]
+    tasks: Sequence[Task],
+    graders: Any,
+    judge: Any,
+    *,
+    answer: Any,
+    settings: GradeSettings,
+    names: Sequence[str],
 ) -> list[GradeReport]:
     """Return a report for each task. `names` say in errors which task is meant, such as "rows.csv:3"; "" says nothing.
 
@@ -145,20 +203,28 @@ async def grade_tasks(
         deadline_at = session.options.deadline_at
         graded = list(map(session.grades, tasks))
         refinements = [
-            _make_refinement(task, session, deadline_at, name) if grades or not any(graded) else task
+            _make_refinement(task, session, deadline_at, name)
+            if grades or not any(graded)
+            else task
             for task, name, grades in zip(tasks, names, graded, strict=True)
         ]
         semaphore = asyncio.Semaphore(session.options.max_in_flight)
-        return await gather_or_cancel(_report_of(refinement, semaphore) for refinement in refinements)
+        return await gather_or_cancel(
+            _report_of(refinement, semaphore) for refinement in refinements
+        )
     finally:
         await session.close()
 
 
-async def _open_session(tasks: Sequence[Task], graders: Any, judge: Any, answer: Any, settings: GradeSettings) -> Session:
+async def _open_session(
+    tasks: Sequence[Task], graders: Any, judge: Any, answer: Any, settings: GradeSettings
+) -> Session:
     """Return the session for the tasks; without a `judge`, a model is looked for only if a grader calls one."""
     for name in settings:
         if name not in GRADE_SETTINGS:
-            raise ConfigError(checks.unknown_name_message("argument", name, (*GRADE_SETTINGS, *ARGUMENTS)))
+            raise ConfigError(
+                checks.unknown_name_message("argument", name, (*GRADE_SETTINGS, *ARGUMENTS))
+            )
     fixed = {"max_iterations": 0, "noise_aware": False, "editor": False}
     options = Options.from_settings(cast("Settings", {**settings, **fixed}), answer)
     graders = graders_for_tasks(graders, judge, options.answer, tasks)
@@ -169,14 +235,18 @@ async def _open_session(tasks: Sequence[Task], graders: Any, judge: Any, answer:
     return session
 
 
-def _make_refinement(task: Task, session: Session, deadline_at: float | None, name: str) -> Refinement:
+def _make_refinement(
+    task: Task, session: Session, deadline_at: float | None, name: str
+) -> Refinement:
     """Return the refinement that grades a task; `name` begins an error, if it is not "". Raises ConfigError."""
     try:
         refinement = make_refinement(with_one_response(task), session, deadline_at)
     except ConfigError as error:
         raise (ConfigError(f"{name}: {error}") if name else error) from None
     if rankers := [grader.name for grader in refinement.trace.panel if grader.compares]:
-        raise ConfigError(f"graders: {rankers[0]!r} ranks several responses; a single one needs a grader that scores it")
+        raise ConfigError(
+            f"graders: {rankers[0]!r} ranks several responses; a single one needs a grader that scores it"
+        )
     refinement.owns_session = False
     return refinement
 
@@ -189,10 +259,16 @@ async def _report_of(refinement: Refinement | Task, semaphore: asyncio.Semaphore
         async with semaphore:
             trace = await final_trace(refinement)
         has_feedback = any(isinstance(record, Feedback) for record in trace.records)
-        return GradeReport(trace, None if has_feedback else conclusion_error(Result(trace)), refinement.callback_errors.texts)
+        return GradeReport(
+            trace,
+            None if has_feedback else conclusion_error(Result(trace)),
+            refinement.callback_errors.texts,
+        )
     except RedraftError as error:
         return GradeReport(
-            error.result.trace if isinstance(error.result, Result) else refinement.trace, error, refinement.callback_errors.texts
+            error.result.trace if isinstance(error.result, Result) else refinement.trace,
+            error,
+            refinement.callback_errors.texts,
         )
 
 

@@ -23,19 +23,29 @@ NUMBER = r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?"
 COMMENT = r"""(?:(?://|\#)[^\n\d"{}\[\]]{0,200}+(?=\n|\Z)|/\*[^*\d"{}\[\]]{0,200}+\*/)"""
 COMMENTS = re.compile(rf"(?:{SPACE}{COMMENT})++")
 WORD = "(?i:true|false|null|none)"
-TOKEN = re.compile(rf"""{SPACE}((?:{NUMBER}|{WORD})(?=[ \t\n\r,}}\]]|//|/\*|\Z)|[{{}}\[\]:,"'“‘])""")
+TOKEN = re.compile(
+    rf"""{SPACE}((?:{NUMBER}|{WORD})(?=[ \t\n\r,}}\]]|//|/\*|\Z)|[{{}}\[\]:,"'“‘])"""
+)
 WORDS = {"true": "true", "false": "false", "null": "null", "none": "null"}
 QUOTES = {'"': '"', "'": "'", "“": "”", "‘": "’"}
 KEY_PATTERNS = {
     '"': re.compile(r'(?:[^"\\\x00-\x1f]++|\\.)*(?=")'),
-    **{opening: re.compile(rf"[^{closing}\\\x00-\x1f]*+(?={closing})") for opening, closing in list(QUOTES.items())[1:]},
+    **{
+        opening: re.compile(rf"[^{closing}\\\x00-\x1f]*+(?={closing})")
+        for opening, closing in list(QUOTES.items())[1:]
+    },
 }
-STRING_PATTERNS = {opening: re.compile(rf"(?:[^{closing}\\]++|\\.)*", re.DOTALL) for opening, closing in QUOTES.items()}
+STRING_PATTERNS = {
+    opening: re.compile(rf"(?:[^{closing}\\]++|\\.)*", re.DOTALL)
+    for opening, closing in QUOTES.items()
+}
 # What follows the quote that ends a text in an object and in a list: the closing bracket, or the next key or value.
 GAP = rf"(?:[ \t\n\r,]*+{COMMENT}){{0,8}}+[ \t\n\r,]*+"  # (bounded: a comment may hold the quote that is being looked for)
 STRING_END = {
     "{": re.compile(rf"""{GAP}(?:\}}|["'“‘][^"'“”‘’\\\n]*+["'”’]{SPACE}:)"""),
-    "[": re.compile(rf"""{GAP}(?:\]|(?<=[ \t\n\r,/])(?:["'“‘{{[]|(?:{NUMBER}|{WORD}){SPACE}[,\]]))"""),
+    "[": re.compile(
+        rf"""{GAP}(?:\]|(?<=[ \t\n\r,/])(?:["'“‘{{[]|(?:{NUMBER}|{WORD}){SPACE}[,\]]))"""
+    ),
 }
 COLON = re.compile(f"{SPACE}:")
 ESCAPE_OR_QUOTE = re.compile(r"""\\(?:u[0-9a-fA-F]{4}|["\\/bfnrt'])|[\\"]""")
@@ -156,7 +166,9 @@ class JsonRepair:
         odd = re.split(r"[,}\]\n]", rest[:20])[0] or rest[:1]
         if self._last_token == ":" or self._open_brackets[-1] == "[":
             return UnrepairableError(f"{odd!r} is not a plain number, text, true, false or null")
-        return UnrepairableError(f"there is {odd!r} in place of a key in quotes, a comma or a bracket")
+        return UnrepairableError(
+            f"there is {odd!r} in place of a key in quotes, a comma or a bracket"
+        )
 
 
 def _escape(match: re.Match[str]) -> str:
@@ -171,7 +183,9 @@ def _escape(match: re.Match[str]) -> str:
 
 TEXT = re.compile(r'"((?:[^"\\]++|\\.)*+)"', re.DOTALL)
 ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{4}|[tnr][A-Za-z]++(?![^\W_])|.|\Z)", re.DOTALL)
-NO_JSON_ESCAPE = re.compile(r"""\\(?!["\\/bfnrt'\n\r0]|u[0-9a-fA-F]{4}|u\{|x[0-9a-fA-F]{2}|U[0-9a-fA-F]{8}|\Z)""")
+NO_JSON_ESCAPE = re.compile(
+    r"""\\(?!["\\/bfnrt'\n\r0]|u[0-9a-fA-F]{4}|u\{|x[0-9a-fA-F]{2}|U[0-9a-fA-F]{8}|\Z)"""
+)
 """A backslash that JSON lacks, except those that another language has for one character: its value would have to be guessed."""
 LETTER_AFTER_CONTROL = re.compile(r"\\[bf](?=[^\W\d_])")
 RARE_COMMAND = re.compile(
@@ -191,7 +205,9 @@ RARE_COMMAND = re.compile(
     re.VERBOSE,
 )
 """A command of LaTeX of which the rest, after a line break, a tab or a carriage return, is no word that begins a line."""
-COMMON_COMMANDS = re.compile(r"\\(?:n(?:u|e|eg|eq|i|mid|ot|exists|less|gtr|sim|cong|prec|succ|parallel|subset|supset)|tan|to|top)")
+COMMON_COMMANDS = re.compile(
+    r"\\(?:n(?:u|e|eg|eq|i|mid|ot|exists|less|gtr|sim|cong|prec|succ|parallel|subset|supset)|tan|to|top)"
+)
 r"""Commands of LaTeX of which the rest may begin a line, as the `u` of `\nu`: what stands around them decides."""
 BEFORE_COMMAND = re.compile(r"(?:\A|[\s$=+*/(){}\[\]<>|&\d_-]|(?<![^\W\d_])[A-Za-z])\Z")
 END_OF_FORMULA = re.compile(r"(?<=\S)\$(?!\d)")
@@ -215,7 +231,9 @@ def single_backslash(text: str) -> str:
     doubled = double_backslashes(text)
     if doubled == text:
         return ""
-    at = next(n for n, (before, after) in enumerate(zip(text, doubled, strict=False)) if before != after)
+    at = next(
+        n for n, (before, after) in enumerate(zip(text, doubled, strict=False)) if before != after
+    )
     found = re.compile(r"\w{1,20}|.?", re.DOTALL).match(text, at)
     return f"\\{found[0] if found else ''}"
 
@@ -240,7 +258,11 @@ def _single_backslashes(content: str) -> Iterator[int]:
         if path.start() + len("C:") in clear:
             yield from (escape.start() for escape in ESCAPE.finditer(content, *path.span()))
     has_lines = r"\begin{" in content and content.index(r"\begin{") in clear
-    dollars, after, last = 0, 0, max((end.start() for end in END_OF_FORMULA.finditer(content)), default=0)
+    dollars, after, last = (
+        0,
+        0,
+        max((end.start() for end in END_OF_FORMULA.finditer(content)), default=0),
+    )
     for escape in escapes:
         at, end = escape.span()
         dollars, after = dollars + content.count("$", after, at), end
@@ -251,7 +273,11 @@ def _single_backslashes(content: str) -> Iterator[int]:
             is_single = has_lines and "\\" not in around and not content[end : end + 1].isalpha()
         elif COMMON_COMMANDS.fullmatch(escape[0]):
             before = content[max(0, at - 2) : at]
-            in_formula = (dollars % 2 == 1 and at < last) or bool(BEFORE_SCRIPT.search(before)) or escape[0] == content
+            in_formula = (
+                (dollars % 2 == 1 and at < last)
+                or bool(BEFORE_SCRIPT.search(before))
+                or escape[0] == content
+            )
             is_single = in_formula or (bool(clear) and bool(BEFORE_COMMAND.search(before)))
         else:
             dollars *= escape[0] != r"\n"  # no formula within a line goes on after it
@@ -262,4 +288,7 @@ def _single_backslashes(content: str) -> Iterator[int]:
 
 def _is_clear(content: str, at: int) -> bool:
     """Whether the backslash of an escape is a single one, whatever else the text says."""
-    return any(pattern.match(content, at) for pattern in (NO_JSON_ESCAPE, LETTER_AFTER_CONTROL, RARE_COMMAND))
+    return any(
+        pattern.match(content, at)
+        for pattern in (NO_JSON_ESCAPE, LETTER_AFTER_CONTROL, RARE_COMMAND)
+    )

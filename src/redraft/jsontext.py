@@ -42,14 +42,18 @@ def loads(body: bytes) -> Any:
         raise ValueError("it is nested too deep") from None
 
 
-def dumps(value: Any, *, sort_keys: bool = False, default: Callable[[Any], Any] | None = None) -> bytes:
+def dumps(
+    value: Any, *, sort_keys: bool = False, default: Callable[[Any], Any] | None = None
+) -> bytes:
     """Return a value as JSON in UTF-8; with ASCII escapes if it holds lone surrogates or integers over 64 bits.
 
     With `sort_keys`, keys may also be numbers, booleans and None. `default` converts values that JSON lacks. Hashes are made of
     these bytes: do not change them.
     """
     try:
-        return orjson.dumps(value, default, (orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS) if sort_keys else None)
+        return orjson.dumps(
+            value, default, (orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS) if sort_keys else None
+        )
     except TypeError:
         return json.dumps(value, sort_keys=sort_keys, default=default).encode()
 
@@ -82,7 +86,10 @@ def strict_loads(text: str, max_bytes: float = MAX_VALUES * BYTES_PER_VALUE) -> 
     `max_bytes` of memory hold. NaN and infinity, which other programs write, are accepted.
     """
     # Not orjson: with checks for what it accepts (duplicate keys, integers over 64 bits) it is no faster.
-    if len(text) * BYTES_PER_VALUE > max_bytes and sum(map(text.count, "[{,")) * BYTES_PER_VALUE > max_bytes:
+    if (
+        len(text) * BYTES_PER_VALUE > max_bytes
+        and sum(map(text.count, "[{,")) * BYTES_PER_VALUE > max_bytes
+    ):
         raise ValueError(f"it holds more values than {max_bytes / 2**20:,.0f} MiB of memory take")
     try:
         value = decode(_DECODER, text)
@@ -91,7 +98,9 @@ def strict_loads(text: str, max_bytes: float = MAX_VALUES * BYTES_PER_VALUE) -> 
     except json.JSONDecodeError:
         raise
     except ValueError as error:
-        raise ValueError(TOO_MANY_DIGITS_MESSAGE if "digits" in str(error) else str(error)) from None
+        raise ValueError(
+            TOO_MANY_DIGITS_MESSAGE if "digits" in str(error) else str(error)
+        ) from None
     if len(text) > 2 * MAX_DEPTH and nesting_depth(value) > MAX_DEPTH:
         raise ValueError(TOO_DEEP_MESSAGE)
     return value
@@ -140,14 +149,27 @@ def check_bounds(value: Any, max_values: int = MAX_VALUES) -> None:
     raise ValueError(TOO_DEEP_MESSAGE)
 
 
-SCALAR_TYPES = (str, float, type(None), bytes, bytearray, memoryview, date, time, timedelta, Decimal)
+SCALAR_TYPES = (
+    str,
+    float,
+    type(None),
+    bytes,
+    bytearray,
+    memoryview,
+    date,
+    time,
+    timedelta,
+    Decimal,
+)
 
 
 def _check_has_str(value: Any) -> None:
     try:
         str(value)
     except Exception as error:  # a foreign class may raise anything
-        raise ValueError(f"a {type(value).__name__} in it has no text: {type(error).__name__}") from error
+        raise ValueError(
+            f"a {type(value).__name__} in it has no text: {type(error).__name__}"
+        ) from error
 
 
 def join_surrogate_pairs(text: str) -> str:
@@ -175,7 +197,9 @@ def escape_surrogates(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [escape_surrogates(inner) for inner in value]
     if isinstance(value, dict):
-        return {escape_surrogates(str(key)): escape_surrogates(inner) for key, inner in value.items()}
+        return {
+            escape_surrogates(str(key)): escape_surrogates(inner) for key, inner in value.items()
+        }
     return value
 
 
@@ -210,7 +234,12 @@ def nesting_depth(value: Any) -> int:
     """Return how deep objects and lists are nested, in a value as JSON has it."""
     depth = 0
     level: list[Any] = [[value]]
-    while level := [v for outer in level for v in (outer.values() if outer.__class__ is dict else outer) if v.__class__ in NESTED]:
+    while level := [
+        v
+        for outer in level
+        for v in (outer.values() if outer.__class__ is dict else outer)
+        if v.__class__ in NESTED
+    ]:
         depth += 1
     return depth
 

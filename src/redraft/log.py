@@ -29,13 +29,19 @@ def error_summary(error: BaseException, endpoint: str = "") -> str:
     """Return an error without text of an endpoint or of a row, such as "AuthenticationError (status 401): api.example"."""
     if isinstance(error, ConfigError | StoreError) and str(error):
         return str(error)
-    kind, reason = (error_kind(error), error.reason) if isinstance(error, ModelError) else (error_name(error), "")
+    kind, reason = (
+        (error_kind(error), error.reason)
+        if isinstance(error, ModelError)
+        else (error_name(error), "")
+    )
     return ": ".join(filter(None, [kind, endpoint, reason]))
 
 
 def log_record(record: Record, task_id: str | None) -> None:
     """Log a draft, a repair or a grade in one line, without its text."""
-    if not record_log.isEnabledFor(logging.INFO) or not isinstance(record, Candidate | Feedback | Comparison):
+    if not record_log.isEnabledFor(logging.INFO) or not isinstance(
+        record, Candidate | Feedback | Comparison
+    ):
         return
     match record:
         case Candidate():
@@ -47,7 +53,14 @@ def log_record(record: Record, task_id: str | None) -> None:
             what = f"candidates {record.order_text} by {_grader_text(record)}"
     tokens = "unknown" if record.usage.tokens is None else f"{record.usage.tokens:,}"
     seconds = "" if record.seconds is None else f", {record.seconds:.2f} s"
-    record_log.info("%s; calls %d, tokens %s%s", what, record.usage.calls, tokens, seconds, extra={"task": task_id})
+    record_log.info(
+        "%s; calls %d, tokens %s%s",
+        what,
+        record.usage.calls,
+        tokens,
+        seconds,
+        extra={"task": task_id},
+    )
 
 
 def _grader_text(record: Feedback | Comparison) -> str:

@@ -25,11 +25,14 @@ MIN_WORD_FRAGMENT = 12
 """The same for a secret without a digit, which may consist of words, and in answers for fragments that may be a word."""
 MIN_SECRET = 4
 """A shorter secret is not masked: it would match almost any text."""
-PLACEHOLDERS = frozenset({"empty", "none", "not-needed", "no-key-required", "sk-no-key-required", "api-key-not-set"})
+PLACEHOLDERS = frozenset(
+    {"empty", "none", "not-needed", "no-key-required", "sk-no-key-required", "api-key-not-set"}
+)
 """Values that are no secrets: they are passed to clients that require a key."""
 
 SECRET_NAME = re.compile(
-    r"key|token|auth|secret|cookie|passw|pwd|credential|session|signature|^(code|sig|sas|pass|jwt|pin|otp)$", re.IGNORECASE
+    r"key|token|auth|secret|cookie|passw|pwd|credential|session|signature|^(code|sig|sas|pass|jwt|pin|otp)$",
+    re.IGNORECASE,
 )
 """The names of headers, parameters and fields that hold a secret."""
 _RANDOM_KEY = re.compile(
@@ -37,10 +40,16 @@ _RANDOM_KEY = re.compile(
     re.ASCII | re.IGNORECASE,
 )
 """Matches what looks like a random key; not a date, nor a name of words and numbers such as that of a model."""
-_ENVIRONMENT = re.compile(r"(API_?KEY|_KEY|SECRET|TOKEN|PASSW(OR)?D|PASSPHRASE|CREDENTIALS?)(_ID)?$|BEARER_TOKEN")
-_KEY_NAME = re.compile(r"api[_-]?key|access[_-]?key|passw|secret|authorization|credential", re.IGNORECASE)
+_ENVIRONMENT = re.compile(
+    r"(API_?KEY|_KEY|SECRET|TOKEN|PASSW(OR)?D|PASSPHRASE|CREDENTIALS?)(_ID)?$|BEARER_TOKEN"
+)
+_KEY_NAME = re.compile(
+    r"api[_-]?key|access[_-]?key|passw|secret|authorization|credential", re.IGNORECASE
+)
 _LISTED_NAME = re.compile(r"(?:^|(?<=\s))([^\s=:]+)\s*[=:](?!=|\s*$)")
-_SCHEMES = frozenset({"bearer", "basic", "token", "digest", "negotiate", "apikey", "api-key", "key"})
+_SCHEMES = frozenset(
+    {"bearer", "basic", "token", "digest", "negotiate", "apikey", "api-key", "key"}
+)
 _URL = re.compile(r"[a-z][a-z0-9+.-]{0,30}://[^\s,'\"<>]+", re.IGNORECASE)
 _PASSWORD_IN_ADDRESS = re.compile(r":([^\s/:@]+)@[\w.\[]")
 _PATH = re.compile(r"([/~]|[A-Za-z]:\\).*\.[A-Za-z]{2,5}")
@@ -63,14 +72,25 @@ class Mask:
         self._whole_secrets: list[bytes] = []
         self._fragments: dict[int, set[bytes]] = {}
         self.max_length = 0
-        for secret in {s for s in secrets if s and s.lower() not in PLACEHOLDERS and len(s) >= MIN_SECRET}:
+        for secret in {
+            s for s in secrets if s and s.lower() not in PLACEHOLDERS and len(s) >= MIN_SECRET
+        }:
             self._add_secret(secret)
         grams = (gram for fragments in self._fragments.values() for gram in fragments)
-        self._prefixes = {size: {f[:n] for f in fragments for n in range(1, size)} for size, fragments in self._fragments.items()}
-        self._prefixes.setdefault(0, set()).update(w[:n] for w in self._whole_secrets for n in range(1, len(w)))
+        self._prefixes = {
+            size: {f[:n] for f in fragments for n in range(1, size)}
+            for size, fragments in self._fragments.items()
+        }
+        self._prefixes.setdefault(0, set()).update(
+            w[:n] for w in self._whole_secrets for n in range(1, len(w))
+        )
         self._min_length = min((*self._fragments, *map(len, self._whole_secrets)), default=maxsize)
         self._has_secrets = bool(self._whole_secrets or self._fragments)
-        self._blocks = {int.from_bytes(g[i : i + _BLOCK_SIZE], byteorder) for g in grams for i in range(len(g) - _BLOCK_SIZE + 1)}
+        self._blocks = {
+            int.from_bytes(g[i : i + _BLOCK_SIZE], byteorder)
+            for g in grams
+            for i in range(len(g) - _BLOCK_SIZE + 1)
+        }
 
     def _add_secret(self, secret: str) -> None:
         """Add a secret and its encodings; a public prefix such as `sk-proj-` is not masked."""
@@ -78,14 +98,20 @@ class Mask:
         public = _PUBLIC_PREFIX.match(secret)
         prefix = public.group().lower().encode() if public else b""
         pieces = (secret[i : i + least] for i in range(len(secret) - least + 1))
-        words = {p.lower().encode() for p in pieces if self._keep_words and least < MIN_WORD_FRAGMENT and _WORD.fullmatch(p)}
+        words = {
+            p.lower().encode()
+            for p in pieces
+            if self._keep_words and least < MIN_WORD_FRAGMENT and _WORD.fullmatch(p)
+        }
         for form in _encodings(secret):
             self.max_length = max(self.max_length, len(form))
             if len(form) < least or (words and len(form) < MIN_WORD_FRAGMENT):
                 self._whole_secrets.append(form)
             known = len(prefix) if form.startswith(prefix) else 0
             for size in {least, MIN_WORD_FRAGMENT} if words else {least}:
-                fragments = {form[i : i + size] for i in range(len(form) - size + 1) if i + size > known} - words
+                fragments = {
+                    form[i : i + size] for i in range(len(form) - size + 1) if i + size > known
+                } - words
                 if fragments:
                     self._fragments.setdefault(size, set()).update(fragments)
 
@@ -127,7 +153,9 @@ class Mask:
 
     def _spans(self, data: bytes) -> list[tuple[int, int]]:
         """Return the spans of secrets in a lower-case text, sorted."""
-        return sorted(span for span in (*self._whole_spans(data), *self._fragment_spans(data)) if span[1])
+        return sorted(
+            span for span in (*self._whole_spans(data), *self._fragment_spans(data)) if span[1]
+        )
 
     def _whole_spans(self, data: bytes) -> Iterator[tuple[int, int]]:
         for secret in self._whole_secrets:
@@ -165,7 +193,14 @@ class Mask:
             while start > 0 and tail[start - 1 : start - 1 + size] in fragments:
                 start -= 1
             return end - start
-        return next((n for n in range(min((size or self.max_length) - 1, end), 0, -1) if tail[-n:] in self._prefixes[size]), 0)
+        return next(
+            (
+                n
+                for n in range(min((size or self.max_length) - 1, end), 0, -1)
+                if tail[-n:] in self._prefixes[size]
+            ),
+            0,
+        )
 
 
 NO_SECRETS = Mask(())
@@ -199,7 +234,12 @@ def answer_mask(secrets: Iterable[str | None]) -> Mask:
     """
     given = [s for s in secrets if s]
     return Mask(
-        (s for s in given if len(s) >= (MIN_FRAGMENT if any(c.isdigit() for c in s) else MIN_WORD_FRAGMENT)), keep_words=True
+        (
+            s
+            for s in given
+            if len(s) >= (MIN_FRAGMENT if any(c.isdigit() for c in s) else MIN_WORD_FRAGMENT)
+        ),
+        keep_words=True,
     )
 
 
@@ -238,10 +278,16 @@ def secrets_in_fields(value: Any) -> Iterator[str]:
     """Yield the strings in a JSON value whose keys name secrets, such as the extra parameters of a request."""
     if isinstance(value, Mapping):
         for name, inner in value.items():
-            secret = inner.rpartition(" ")[2] if isinstance(inner, str) and "auth" in name.lower() else inner
+            secret = (
+                inner.rpartition(" ")[2]
+                if isinstance(inner, str) and "auth" in name.lower()
+                else inner
+            )
             if not isinstance(secret, str):
                 yield from secrets_in_fields(secret)
-            elif _KEY_NAME.search(name) or (SECRET_NAME.search(name) and _RANDOM_KEY.fullmatch(secret)):
+            elif _KEY_NAME.search(name) or (
+                SECRET_NAME.search(name) and _RANDOM_KEY.fullmatch(secret)
+            ):
                 yield secret
     elif isinstance(value, list | tuple):
         for inner in value:
@@ -271,8 +317,12 @@ def secrets_in_environment(environment: Mapping[str, str]) -> Iterator[str]:
         if _ENVIRONMENT.search(name.upper()):
             if not _PATH.fullmatch(value.strip()):
                 yield value.strip()
-        elif name.upper().endswith(("_HEADERS", "_ATTRIBUTES")):  # most attributes are ordinary words
-            yield from _secrets_in_list(value, MIN_WORD_FRAGMENT if name.upper().endswith("_HEADERS") else maxsize)
+        elif name.upper().endswith(
+            ("_HEADERS", "_ATTRIBUTES")
+        ):  # most attributes are ordinary words
+            yield from _secrets_in_list(
+                value, MIN_WORD_FRAGMENT if name.upper().endswith("_HEADERS") else maxsize
+            )
         elif "@" in value or "://" in value:
             for url in _URL.findall(value):
                 yield from secrets_in_url(url)
@@ -290,12 +340,16 @@ def _secrets_in_list(text: str, min_length: int) -> Iterator[str]:
             unnamed, *pairs = _LISTED_NAME.split(form)
             is_named = any(map(SECRET_NAME.search, unnamed.split()))
             for name, value in zip(["", *pairs[::2]], [unnamed, *pairs[1::2]], strict=True):
-                if is_named and len(name) >= MIN_WORD_FRAGMENT:  # the end of the last value looks like a name
+                if (
+                    is_named and len(name) >= MIN_WORD_FRAGMENT
+                ):  # the end of the last value looks like a name
                     yield name
                 is_named = bool(SECRET_NAME.search(name)) if name else is_named
                 words = [word for word in value.split() if word.lower() not in _SCHEMES]
                 least = MIN_FRAGMENT if is_named else min_length
-                yield from (word for word in {*words, *re.split(r"[\s=:]+", value)} if len(word) >= least)
+                yield from (
+                    word for word in {*words, *re.split(r"[\s=:]+", value)} if len(word) >= least
+                )
                 if is_named and name and len(words) == 1 and min_length < maxsize:
                     yield words[0]
 
@@ -303,9 +357,21 @@ def _secrets_in_list(text: str, min_length: int) -> Iterator[str]:
 def _encodings(secret: str) -> set[bytes]:
     """Return the forms of a secret in a text, in lower case: itself, escaped for JSON, URLs and HTML, and in base64."""
     escaped = dumps(secret)[1:-1]
-    forms = {secret, escaped, escaped.replace("/", "\\/"), repr(secret)[1:-1], quote(secret, safe=""), quote_plus(secret)}
-    forms |= {escape(secret), *(_unicode_escaped(escaped, chars) for chars in ("&<>", "&<>='", "&<>+'`"))}
-    for before in range(3 if len(secret) >= MIN_FRAGMENT else 0):  # its offset in the encoded text, modulo 3
+    forms = {
+        secret,
+        escaped,
+        escaped.replace("/", "\\/"),
+        repr(secret)[1:-1],
+        quote(secret, safe=""),
+        quote_plus(secret),
+    }
+    forms |= {
+        escape(secret),
+        *(_unicode_escaped(escaped, chars) for chars in ("&<>", "&<>='", "&<>+'`")),
+    }
+    for before in range(
+        3 if len(secret) >= MIN_FRAGMENT else 0
+    ):  # its offset in the encoded text, modulo 3
         encoded = b64encode(b" " * before + secret.encode()).decode().rstrip("=")
         inner = encoded[(0, 2, 3)[before] : -1]  # the last character depends on what follows
         forms |= {inner, inner.replace("+", "-").replace("/", "_")}

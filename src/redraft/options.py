@@ -27,7 +27,9 @@ SHIPPED = Priors()
 ROLE_ARGUMENTS = ("model", "graders", "judge")  # arguments beside the settings
 
 
-@dataclass(frozen=True, kw_only=True, repr=False, eq=False)  # nothing prints or compares all of them
+@dataclass(
+    frozen=True, kw_only=True, repr=False, eq=False
+)  # nothing prints or compares all of them
 class Options(OptionFields):
     """The settings of a refinement, checked. Raises ConfigError naming the argument, the value and what is allowed.
 
@@ -52,15 +54,21 @@ class Options(OptionFields):
                 raise ConfigError(f"{name}={value} and {given} in `model_params`: give it once")
             object.__setattr__(self, name, given if value is None else value)
         if self.budget is not None and not isinstance(self.budget, Budget):
-            raise checks.invalid_argument("budget", "a Budget, such as Budget(calls=10)", self.budget)
+            raise checks.invalid_argument(
+                "budget", "a Budget, such as Budget(calls=10)", self.budget
+            )
         object.__setattr__(self, "priors", _load_priors(self.priors))
         for name in ("draft_prompt", "refine_prompt"):
             object.__setattr__(self, name, load_template(name, getattr(self, name)))
             if self.plan is not None and getattr(self, name) is not None:
-                raise ConfigError(f"{name} cannot be combined with plan: give it to the plan, as in SelfRefine({name}=...)")
+                raise ConfigError(
+                    f"{name} cannot be combined with plan: give it to the plan, as in SelfRefine({name}=...)"
+                )
         if self.plan is not None:
             replace(self, plan=None)  # the settings that the plan replaces must be valid, too
-        self.make_plan(writes=True, noisy=bool(self.tie_break or self.width or self.unseen_last))  # raises if these need another
+        self.make_plan(
+            writes=True, noisy=bool(self.tie_break or self.width or self.unseen_last)
+        )  # raises if these need another
         self.execution  # noqa: B018  (raises)
 
     @property
@@ -90,7 +98,12 @@ class Options(OptionFields):
         )
 
     def make_plan(
-        self, *, writes: bool, noisy: bool, priors: Priors = SHIPPED, calibration: tuple[Calibration | None, str] = (None, "")
+        self,
+        *,
+        writes: bool,
+        noisy: bool,
+        priors: Priors = SHIPPED,
+        calibration: tuple[Calibration | None, str] = (None, ""),
     ) -> Plan:
         """Return the plan of a run. Without a model that `writes`, it only repairs the form of the answer.
 
@@ -98,12 +111,26 @@ class Options(OptionFields):
         labels say about the grader of this name. Raises ConfigError for `tie_break`, `width` and `unseen_last` if the plan is not
         noise-aware.
         """
-        plan = self._default_plan(writes=writes, noisy=noisy, priors=priors) if self.plan is None else self.plan
+        plan = (
+            self._default_plan(writes=writes, noisy=noisy, priors=priors)
+            if self.plan is None
+            else self.plan
+        )
         if self.plan is None and isinstance(plan, NoiseAwarePlan):
             plan = plan.with_calibration(*calibration)
-        needing = {"tie_break": self.tie_break, "width": self.width, "unseen_last": self.unseen_last}
-        for name in (name for name, value in needing.items() if value and not isinstance(plan, NoiseAwarePlan)):
-            raise ConfigError(f"{name} needs the noise-aware plan; {self._why_exact(name, writes=writes)}")
+        needing = {
+            "tie_break": self.tie_break,
+            "width": self.width,
+            "unseen_last": self.unseen_last,
+        }
+        for name in (
+            name
+            for name, value in needing.items()
+            if value and not isinstance(plan, NoiseAwarePlan)
+        ):
+            raise ConfigError(
+                f"{name} needs the noise-aware plan; {self._why_exact(name, writes=writes)}"
+            )
         return plan
 
     def _why_exact(self, name: str, *, writes: bool) -> str:
@@ -126,11 +153,15 @@ class Options(OptionFields):
         rules = SelfRefine(rule, drafts, repairs, draft_prompt=own.draft, refine_prompt=own.refine)
         if not writes or not (noisy if self.noise_aware is None else self.noise_aware):
             return rules
-        from .plans.adaptive import Adaptive  # with the whole measurement model, which exact scores do not need
+        from .plans.adaptive import (
+            Adaptive,
+        )  # with the whole measurement model, which exact scores do not need
 
         fresh = self.temperature != 0  # at temperature 0 a new draft would repeat the last one
         attempts, price = self.max_iterations * (self.width or 1), self.min_expected_gain
-        plan = Adaptive(rules, price, self.cost_unit, attempts, fresh, priors, self.width, self.unseen_last)
+        plan = Adaptive(
+            rules, price, self.cost_unit, attempts, fresh, priors, self.width, self.unseen_last
+        )
         return replace(plan, confidence=self.confidence)
 
 
@@ -141,7 +172,9 @@ def load_template(name: str, given: Any) -> Any:
     try:
         return read_small_text(given)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{name}: {str(given)!r} cannot be read: {checks.read_error_message(error)}") from error
+        raise ConfigError(
+            f"{name}: {str(given)!r} cannot be read: {checks.read_error_message(error)}"
+        ) from error
 
 
 def _load_priors(given: Any) -> Priors | str | None:
@@ -154,4 +187,6 @@ def _load_priors(given: Any) -> Priors | str | None:
         return given
     if isinstance(given, str) and given in {"shipped", "learned"}:
         return given
-    raise checks.invalid_argument("priors", "'shipped', 'learned', Priors, the path of a .json file or None", given)
+    raise checks.invalid_argument(
+        "priors", "'shipped', 'learned', Priors, the path of a .json file or None", given
+    )

@@ -19,16 +19,74 @@ from .masking import secrets_in_fields
 
 ROUTING_FIELDS = frozenset(
     (
-        *("models", "fallbacks", "fallback_models", "route", "provider", "providers", "preset", "model_list", "engine"),
+        *(
+            "models",
+            "fallbacks",
+            "fallback_models",
+            "route",
+            "provider",
+            "providers",
+            "preset",
+            "model_list",
+            "engine",
+        ),
         *("providerOptions", "allowed_model_region"),
-        *("user_config", "deployment_id", "specific_deployment", "base_model", "context_window_fallback_dict"),
+        *(
+            "user_config",
+            "deployment_id",
+            "specific_deployment",
+            "base_model",
+            "context_window_fallback_dict",
+        ),
         *("custom_llm_provider", "lora_path", "adapter_id", "adapter_source"),
-        *("api_base", "base_url", "api_version", "api_type", "headers", "extra_headers", "extra_query", "extra_body"),
-        *("provider_specific_header", "kv_transfer_params", "bootstrap_host", "bootstrap_port", "data_sources"),
-        *("api_key", "api_token", "organization", "litellm_credential_name", "azure_ad_token", "client_id", "client_secret"),
-        *("tenant_id", "region_name", "vertex_project", "vertex_location", "vertex_credentials", "langfuse_host"),
-        *("aws_access_key_id", "aws_secret_access_key", "aws_session_token", "aws_session_name", "aws_profile_name"),
-        *("aws_role_name", "aws_web_identity_token", "aws_sts_endpoint", "aws_region_name", "aws_bedrock_runtime_endpoint"),
+        *(
+            "api_base",
+            "base_url",
+            "api_version",
+            "api_type",
+            "headers",
+            "extra_headers",
+            "extra_query",
+            "extra_body",
+        ),
+        *(
+            "provider_specific_header",
+            "kv_transfer_params",
+            "bootstrap_host",
+            "bootstrap_port",
+            "data_sources",
+        ),
+        *(
+            "api_key",
+            "api_token",
+            "organization",
+            "litellm_credential_name",
+            "azure_ad_token",
+            "client_id",
+            "client_secret",
+        ),
+        *(
+            "tenant_id",
+            "region_name",
+            "vertex_project",
+            "vertex_location",
+            "vertex_credentials",
+            "langfuse_host",
+        ),
+        *(
+            "aws_access_key_id",
+            "aws_secret_access_key",
+            "aws_session_token",
+            "aws_session_name",
+            "aws_profile_name",
+        ),
+        *(
+            "aws_role_name",
+            "aws_web_identity_token",
+            "aws_sts_endpoint",
+            "aws_region_name",
+            "aws_bedrock_runtime_endpoint",
+        ),
     )
 )
 """Fields by which routers, proxies and servers let a client choose the model, the host or the credentials."""
@@ -38,10 +96,34 @@ MAX_DEPTH = 20
 MAX_CHARS = 20_000  # of all parameters as JSON
 
 _OWN_FIELDS = (
-    *("messages", "input", "system", "instructions", "prompt", "stream", "stream_options", "n", "best_of"),
-    *("response_format", "logprobs", "top_logprobs", "tools", "tool_choice", "functions", "function_call"),
+    *(
+        "messages",
+        "input",
+        "system",
+        "instructions",
+        "prompt",
+        "stream",
+        "stream_options",
+        "n",
+        "best_of",
+    ),
+    *(
+        "response_format",
+        "logprobs",
+        "top_logprobs",
+        "tools",
+        "tool_choice",
+        "functions",
+        "function_call",
+    ),
 )
-_ANSWER_LENGTH = ("max_completion_tokens", "max_output_tokens", "max_new_tokens", "n_predict", "num_predict")
+_ANSWER_LENGTH = (
+    "max_completion_tokens",
+    "max_output_tokens",
+    "max_new_tokens",
+    "n_predict",
+    "num_predict",
+)
 
 
 def plain_name(name: str) -> str:
@@ -60,29 +142,42 @@ _REFUSED = {
         "no parameter chooses a model, a host, a key or a header",
     ),
     **dict.fromkeys(plain_names(_OWN_FIELDS), "it is set for each call and is no parameter"),
-    **dict.fromkeys(plain_names(_ANSWER_LENGTH), "write max_tokens, which is sent under the name that the endpoint takes"),
+    **dict.fromkeys(
+        plain_names(_ANSWER_LENGTH),
+        "write max_tokens, which is sent under the name that the endpoint takes",
+    ),
 }
 
 
 def check_parameters(where: str, value: Any) -> None:
     """Raise ConfigError for anything but a mapping of parameters to values that JSON has; the message shows no value."""
     if not isinstance(value, Mapping):
-        raise ConfigError(f'{where} must be parameters by name, such as {{"reasoning_effort": "low"}}, got {format_value(value)}')
+        raise ConfigError(
+            f'{where} must be parameters by name, such as {{"reasoning_effort": "low"}}, got {format_value(value)}'
+        )
     for name in value:
         if not isinstance(name, str) or not name.strip() or not name.isprintable():
-            raise ConfigError(f"{where}: the name of a parameter is a text, got {format_value(name)}")
+            raise ConfigError(
+                f"{where}: the name of a parameter is a text, got {format_value(name)}"
+            )
         if reason := _REFUSED.get(plain_name(name)):
             raise ConfigError(f"{where}: {format_value(name)}: {reason}")
         _check_sampling(where, name, value[name])
     try:
         text = json.dumps(value, allow_nan=False, default=_plain)
     except (TypeError, ValueError, RecursionError):
-        raise ConfigError(f"{where}: the value of a parameter is one that JSON has: no date, NaN or infinity") from None
+        raise ConfigError(
+            f"{where}: the value of a parameter is one that JSON has: no date, NaN or infinity"
+        ) from None
     data = json.loads(text) if len(text) <= MAX_CHARS else None
     if data is None or nesting_depth(data) > MAX_DEPTH:
-        raise ConfigError(f"{where}: parameters have at most {MAX_CHARS:,} characters and {MAX_DEPTH} levels")
+        raise ConfigError(
+            f"{where}: parameters have at most {MAX_CHARS:,} characters and {MAX_DEPTH} levels"
+        )
     if any(secrets_in_fields(data)):
-        raise ConfigError(f"{where}: a parameter holds no key; keys are read from the environment or the address of the model")
+        raise ConfigError(
+            f"{where}: a parameter holds no key; keys are read from the environment or the address of the model"
+        )
 
 
 def _plain(value: Any) -> Any:
@@ -96,7 +191,9 @@ def _check_sampling(where: str, name: str, value: Any) -> None:
     if name == "temperature":
         checks.number(f"{where}: {name}", value, optional=True)
     elif name in SAMPLING:
-        checks.whole_number(f"{where}: {name}", value, 1 if name == "max_tokens" else 0, optional=True)
+        checks.whole_number(
+            f"{where}: {name}", value, 1 if name == "max_tokens" else 0, optional=True
+        )
 
 
 def parse_parameter(text: str) -> dict[str, Any]:
@@ -104,7 +201,9 @@ def parse_parameter(text: str) -> dict[str, Any]:
     name, sign, value = text.partition("=")
     path = [part.strip() for part in name.split(".")]
     if not sign or not all(path) or len(path) > MAX_DEPTH:
-        raise ValueError(f"{text[:80]!r} is not NAME=VALUE, such as reasoning_effort=low; dots make nested objects, as in a.b=1")
+        raise ValueError(
+            f"{text[:80]!r} is not NAME=VALUE, such as reasoning_effort=low; dots make nested objects, as in a.b=1"
+        )
     parameter = parse_value(value)
     for part in reversed(path):
         parameter = {part: parameter}
@@ -114,7 +213,9 @@ def parse_parameter(text: str) -> dict[str, Any]:
 def parse_value(text: str) -> Any:
     """Return the value of JSON, or the text itself if it is no JSON."""
     try:
-        return json.loads(text, parse_constant=reject_constant, object_pairs_hook=reject_duplicate_keys)
+        return json.loads(
+            text, parse_constant=reject_constant, object_pairs_hook=reject_duplicate_keys
+        )
     except (ValueError, RecursionError):
         return text
 

@@ -81,7 +81,9 @@ class Roles:
     answer: AnswerForm[Any] | None = None
 
 
-Work: TypeAlias = Generate | Refine | Repair | Grade | Compare  # the steps that are more than an end
+Work: TypeAlias = (
+    Generate | Refine | Repair | Grade | Compare
+)  # the steps that are more than an end
 
 
 class StepClient:
@@ -110,15 +112,28 @@ class StepClient:
             self.unanswered_endpoints: dict[str, None] = {}  # whose calls were cancelled
             self.pending_tasks: set[Any] = set()
         else:
-            self.started_at, self.ledgers, self.models = origin.started_at, origin.ledgers, origin.models
-            self.unanswered_endpoints, self.pending_tasks = origin.unanswered_endpoints, origin.pending_tasks
+            self.started_at, self.ledgers, self.models = (
+                origin.started_at,
+                origin.ledgers,
+                origin.models,
+            )
+            self.unanswered_endpoints, self.pending_tasks = (
+                origin.unanswered_endpoints,
+                origin.pending_tasks,
+            )
 
     def with_options(self, model: Any = None, repeat: int = 0) -> StepClient:
         """Return a client for another model, or for another repeat, that adds to the same usage."""
         if model is not None and self._connect_client is None:
             raise ConfigError(f"{model!r} cannot be used here")
-        client = self._connect_client(model) if model is not None and self._connect_client else self._client
-        return StepClient(client, self.repeat + repeat, self._connect_client, self.answer, self._origin or self)
+        client = (
+            self._connect_client(model)
+            if model is not None and self._connect_client
+            else self._client
+        )
+        return StepClient(
+            client, self.repeat + repeat, self._connect_client, self.answer, self._origin or self
+        )
 
     @property
     def by(self) -> str:
@@ -159,9 +174,13 @@ class StepClient:
     async def complete(self, request: Request) -> Reply:
         client, task = self._client, asyncio.current_task()
         if client is None:
-            raise ConfigError("a model is needed here and there is none: give one as `model` or `judge`")
+            raise ConfigError(
+                "a model is needed here and there is none: give one as `model` or `judge`"
+            )
         if (self._origin or self).is_closed:
-            raise ConfigError(f"{client.name} was called after the step had ended: a grader must wait for all its calls")
+            raise ConfigError(
+                f"{client.name} was called after the step had ended: a grader must wait for all its calls"
+            )
         if self.repeat:
             request = replace(request, sample_index=request.sample_index + self.repeat)
         self.models[client.name] = None
@@ -183,12 +202,18 @@ class StepClient:
 
     def deadline_message(self, deadline: float | None) -> str:
         """Return the message for a deadline that passed during this step (None: its seconds are not known)."""
-        limit = "the deadline" if deadline is None else f"the deadline of {format_duration(deadline)}"
+        limit = (
+            "the deadline" if deadline is None else f"the deadline of {format_duration(deadline)}"
+        )
         waited_for = " and ".join(self.unanswered_endpoints)
-        return f"no answer from {waited_for} before {limit}" if waited_for else f"{limit} has passed"
+        return (
+            f"no answer from {waited_for} before {limit}" if waited_for else f"{limit} has passed"
+        )
 
 
-def make_performer(roles: Roles, deadline_at: float | None = None, deadline: float | None = None) -> Perform:
+def make_performer(
+    roles: Roles, deadline_at: float | None = None, deadline: float | None = None
+) -> Perform:
     """Return the performer for these roles.
 
     After `deadline_at` (monotonic clock) every step except Stop fails with BudgetExhaustedError; `deadline` is the number of
@@ -196,7 +221,9 @@ def make_performer(roles: Roles, deadline_at: float | None = None, deadline: flo
     had called a model.
     """
     work_with_room = wait_for_room(partial(_work_on, roles), lambda work: work[1].cancel_pending())
-    perform_in_time = enforce_deadline(work_with_room, deadline_at, lambda work: work[1].deadline_message(deadline))
+    perform_in_time = enforce_deadline(
+        work_with_room, deadline_at, lambda work: work[1].deadline_message(deadline)
+    )
 
     async def perform(step: Step) -> Record:
         if isinstance(step, Stop):
@@ -212,7 +239,9 @@ def make_performer(roles: Roles, deadline_at: float | None = None, deadline: flo
             with suppress(asyncio.CancelledError):  # the first one is raised below
                 await client.cancel_pending()
             record = failure_record(step, error, client)
-            if not _is_cancel_requested():  # another task was cancelled, which is an ordinary failure
+            if (
+                not _is_cancel_requested()
+            ):  # another task was cancelled, which is an ordinary failure
                 return record
             if record.usage != NO_USAGE:
                 error.record = record  # type: ignore[attr-defined]
@@ -252,7 +281,9 @@ def _client_for(step: Work, roles: Roles) -> StepClient:
     """Return the client of a step: that of its grader, or of the writer."""
     match step:
         case Grade() | Compare():
-            return StepClient(roles.judges.get(step.grader), step.repeat, roles.connect_client, roles.answer)
+            return StepClient(
+                roles.judges.get(step.grader), step.repeat, roles.connect_client, roles.answer
+            )
         case _:
             return StepClient(roles.writer, 0, roles.connect_client)
 
@@ -273,7 +304,11 @@ def _work_on(roles: Roles, work: tuple[Work, StepClient]) -> Awaitable[Record]:
 
 async def _write(step: Generate | Refine, roles: Roles, client: StepClient) -> Candidate:
     sampling = roles.sampling
-    messages = step.messages if step.make_messages is None else await _own_messages(step, step.make_messages)
+    messages = (
+        step.messages
+        if step.make_messages is None
+        else await _own_messages(step, step.make_messages)
+    )
     request = Request(
         messages,
         sampling.temperature,
@@ -305,7 +340,9 @@ async def _write(step: Generate | Refine, roles: Roles, client: StepClient) -> C
     )
 
 
-async def _own_messages(step: Generate | Refine, make_messages: Callable[[], tuple[Message, ...]]) -> tuple[Message, ...]:
+async def _own_messages(
+    step: Generate | Refine, make_messages: Callable[[], tuple[Message, ...]]
+) -> tuple[Message, ...]:
     """Return the messages of a prompt of the user's own, which is made in a thread. Raises ConfigError."""
     try:
         return await run_in_thread(make_messages)
@@ -315,7 +352,10 @@ async def _own_messages(step: Generate | Refine, make_messages: Callable[[], tup
 
 def _prompt_error(step: Generate | Refine, problem: Exception) -> ConfigError:
     """Return the error of a prompt that could not be made, with the name of the setting."""
-    name, text = "draft_prompt" if isinstance(step, Generate) else "refine_prompt", error_text(problem)
+    name, text = (
+        "draft_prompt" if isinstance(step, Generate) else "refine_prompt",
+        error_text(problem),
+    )
     return ConfigError(text if text.startswith(name) else f"{name}: {text}")
 
 
@@ -325,12 +365,21 @@ async def _repair(step: Repair, roles: Roles, client: StepClient) -> Candidate:
     edits = [edit] if edit and edit.text != old.text else []
     edits += await _repair_by_graders(step, roles, client, edit.text if edit else old.text)
     text = edits[-1].text if edits else old.text
-    note = "; ".join(each.note for each in edits) or "nothing more that can be repaired without a model"
+    note = (
+        "; ".join(each.note for each in edits)
+        or "nothing more that can be repaired without a model"
+    )
     lossy = any(each.lossy for each in edits)
-    edited: dict[str, Any] = dict(role=step.role, truncated=old.truncated, note=note, lossy=lossy, artifact=old.artifact)
-    edited["reasoning_form"] = old.reasoning_form or ("separate" if (old.reasoning or "").strip() else None)
+    edited: dict[str, Any] = dict(
+        role=step.role, truncated=old.truncated, note=note, lossy=lossy, artifact=old.artifact
+    )
+    edited["reasoning_form"] = old.reasoning_form or (
+        "separate" if (old.reasoning or "").strip() else None
+    )
     by = client.by or "editor"
-    return Candidate(step.id, text, old.id, **edited, by=by, usage=client.usage, seconds=client.seconds)
+    return Candidate(
+        step.id, text, old.id, **edited, by=by, usage=client.usage, seconds=client.seconds
+    )
 
 
 async def _repair_form(text: str, roles: Roles) -> Edit | None:
@@ -338,10 +387,14 @@ async def _repair_form(text: str, roles: Roles) -> Edit | None:
     if arepair := getattr(roles.editor, "arepair", None):
         edit: Edit | None = await arepair(text, roles.requirements)
         return edit
-    return await run_in_thread(roles.editor.repair, text, roles.requirements) if roles.editor else None
+    return (
+        await run_in_thread(roles.editor.repair, text, roles.requirements) if roles.editor else None
+    )
 
 
-async def _repair_by_graders(step: Repair, roles: Roles, client: StepClient, text: str) -> list[Edit]:
+async def _repair_by_graders(
+    step: Repair, roles: Roles, client: StepClient, text: str
+) -> list[Edit]:
     """Return the repairs that graders of the panel offer, each made to the text of the one before."""
     graders: list[Any] = list(roles.graders.values())
     candidate, edits = replace(step.parent, text=text), list[Edit]()
@@ -352,14 +405,20 @@ async def _repair_by_graders(step: Repair, roles: Roles, client: StepClient, tex
         if edit is None or is_blank(edit.text) or edit.text == candidate.text:
             continue
         edited = replace(candidate, text=edit.text)
-        guards = [each for each in graders if each is not grader and getattr(each, "guards_repairs", False)]
+        guards = [
+            each
+            for each in graders
+            if each is not grader and getattr(each, "guards_repairs", False)
+        ]
         if not await _lowers_a_score(guards, step.task, candidate, edited, client):
             candidate = edited
             edits.append(edit)
     return edits
 
 
-async def _lowers_a_score(guards: Iterable[Any], task: Task, before: Candidate, after: Candidate, client: StepClient) -> bool:
+async def _lowers_a_score(
+    guards: Iterable[Any], task: Task, before: Candidate, after: Candidate, client: StepClient
+) -> bool:
     """Whether one of the graders scores the text after a repair lower than the text before, or can no longer score it."""
     for guard in guards:
         old = as_feedback(await guard.grade(task, before, client), guard.name).score
@@ -397,6 +456,15 @@ async def _compare(step: Compare, grader: Any, client: StepClient) -> Comparison
     await client.cancel_pending()
     ids = sorted(c.id for c in step.candidates)
     if sorted(comparison.ranking) != ids:
-        raise ValueError(f"grader {step.grader!r} ranked {comparison.ranking!r}; it must rank each of {ids} once")
+        raise ValueError(
+            f"grader {step.grader!r} ranked {comparison.ranking!r}; it must rank each of {ids} once"
+        )
     by, usage = client.by or comparison.by, comparison.usage + client.usage
-    return replace(comparison, grader=step.grader, repeat=step.repeat, by=by, usage=usage, seconds=client.seconds)
+    return replace(
+        comparison,
+        grader=step.grader,
+        repeat=step.repeat,
+        by=by,
+        usage=usage,
+        seconds=client.seconds,
+    )

@@ -270,7 +270,9 @@ class Comparer(Protocol):
     @property
     def name(self) -> str: ...
 
-    async def compare(self, task: Task, candidates: Sequence[Candidate], ask: JudgeClient) -> Comparison: ...
+    async def compare(
+        self, task: Task, candidates: Sequence[Candidate], ask: JudgeClient
+    ) -> Comparison: ...
 
 
 @dataclass(frozen=True, slots=True)

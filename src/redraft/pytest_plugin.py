@@ -15,9 +15,7 @@ import pytest
 if TYPE_CHECKING:
     from .comparison import ComparisonReport
 
-MARK = (
-    "redraft(undecided='fail', **settings): the settings of the fixture redraft_gate in this test, as of redraft.comparison.compare"
-)
+MARK = "redraft(undecided='fail', **settings): the settings of the fixture redraft_gate in this test, as of redraft.comparison.compare"
 ON_UNDECIDED = ("pass", "fail", "skip")
 LINE = "redraft.line"  # the property of a test that has the verdict in a sentence
 
@@ -47,9 +45,15 @@ class RedraftGate:
         from .text import strip_control_sequences
 
         self.report = report = compare_sync(a, b, tasks, **{**self.settings, **settings})
-        line, *figures = [strip_control_sequences(text) for text in (report.gate_line(), *report.summary())]
+        line, *figures = [
+            strip_control_sequences(text) for text in (report.gate_line(), *report.summary())
+        ]
         difference = f"{report.value:.6g}"
-        self._properties += [("redraft.gate", report.gate), ("redraft.difference", difference), (LINE, line)]
+        self._properties += [
+            ("redraft.gate", report.gate),
+            ("redraft.difference", difference),
+            (LINE, line),
+        ]
         if report.gate == "worse" or (report.gate == "undecided" and self.undecided == "fail"):
             pytest.fail("\n".join([line, *figures]), pytrace=False)
         if report.gate == "undecided" and self.undecided == "skip":
@@ -63,16 +67,22 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture
-def redraft_gate(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> RedraftGate:
+def redraft_gate(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> RedraftGate:
     """Compare two runs, models or prompts: `redraft_gate(a, b)` fails the test if B is worse than A."""
     from .errors import ConfigError
 
     settings: dict[str, Any] = {}
     for mark in reversed(list(request.node.iter_markers("redraft"))):
         if mark.args:
-            raise ConfigError(f"the mark redraft takes keywords, such as margin=0.03, got {mark.args[0]!r}")
+            raise ConfigError(
+                f"the mark redraft takes keywords, such as margin=0.03, got {mark.args[0]!r}"
+            )
         if given := [name for name in ("a", "b", "tasks") if name in mark.kwargs]:
-            raise ConfigError(f"the mark redraft has only settings: give {given[0]} in the call of redraft_gate")
+            raise ConfigError(
+                f"the mark redraft has only settings: give {given[0]} in the call of redraft_gate"
+            )
         settings |= mark.kwargs
     undecided = settings.pop("undecided", "fail")
     if undecided not in ON_UNDECIDED:
@@ -87,13 +97,23 @@ def _journal(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     Tests do not share one, because pytest-xdist runs them in several processes, and a journal belongs to one process.
     """
     cache = getattr(request.config, "cache", None)
-    folder = Path(cache.mkdir("redraft")) if cache is not None else tmp_path_factory.mktemp("redraft")
-    return folder / f"{sha256(request.node.nodeid.encode('utf-8', 'surrogatepass')).hexdigest()[:24]}.journal"
+    folder = (
+        Path(cache.mkdir("redraft")) if cache is not None else tmp_path_factory.mktemp("redraft")
+    )
+    return (
+        folder
+        / f"{sha256(request.node.nodeid.encode('utf-8', 'surrogatepass')).hexdigest()[:24]}.journal"
+    )
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """List what the gates found, also those in the processes of pytest-xdist."""
-    reports = [report for group in terminalreporter.stats.values() for report in group if getattr(report, "when", "") == "call"]
+    reports = [
+        report
+        for group in terminalreporter.stats.values()
+        for report in group
+        if getattr(report, "when", "") == "call"
+    ]
     lines = [value for report in reports for name, value in report.user_properties if name == LINE]
     if lines:
         terminalreporter.section("redraft gates")

@@ -13,7 +13,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 TAG_NAMES = ("think", "thinking", "thought", "thoughts", "seed:think")
-_ORDINARY_WORDS = frozenset(("<thinking>", "<thought>", "<thoughts>"))  # a story may have them: reasoning only before the answer
+_ORDINARY_WORDS = frozenset(
+    ("<thinking>", "<thought>", "<thoughts>")
+)  # a story may have them: reasoning only before the answer
 _TOKEN_PAIRS = (
     ("[THINK]", "[/THINK]"),  # Mistral
     ("<|channel>thought", "<channel|>"),  # Gemma
@@ -40,12 +42,16 @@ _HARMONY_HEADER = re.compile(
     r"<\|channel\|>\s{0,9}(?P<channel>analysis|commentary|final)\b[^<\n]{0,99}(?:<\|constrain\|>[^<\n]{0,99})?<\|message\|>"
 )
 _HARMONY_END = re.compile(r"(?:<\|(?:end|call|return)\|>\s{0,9}){1,9}\Z")
-_BARE_ANALYSIS = re.compile(r"\s*(?:assistant)?analysis(?=[^ \ta-z:.,;-])")  # without its markers, as in "analysisWe need"
+_BARE_ANALYSIS = re.compile(
+    r"\s*(?:assistant)?analysis(?=[^ \ta-z:.,;-])"
+)  # without its markers, as in "analysisWe need"
 _BARE_FINAL = re.compile(r"(?<![\"'`\u201c])assistantfinal")
 _HARMONY_STARTS = ("<|channel|>", "<|start|>", "assistant<|channel|>")
 _BARE_STARTS = ("analysis", "assistantanalysis")
 _SENTENCE_ENDS = frozenset(".!?\u2026\u3002\uff01\uff1f")
-_OPENING = frozenset("'\u201c\u2018([{<>=:/|+\\,")  # a mark directly after one of these is quoted or listed
+_OPENING = frozenset(
+    "'\u201c\u2018([{<>=:/|+\\,"
+)  # a mark directly after one of these is quoted or listed
 _LISTING = frozenset(":,;")  # and so is one directly before one of these
 _AFTER_MENTION = frozenset(" \t.!?)")
 _BLANKS = frozenset(" \t")
@@ -93,8 +99,15 @@ def _marks(more_tags: tuple[str, ...]) -> tuple[re.Pattern[str], dict[str, tuple
     """Return the pattern of all marks, and of each in lower case the name of its pair and whether it is the end."""
     names = [*TAG_NAMES, *more_tags]
     pairs = [(f"<{name}>", f"</{name}>") for name in names]
-    tags, tokens = ("|".join(re.escape(mark) for pair in each for mark in pair) for each in (pairs, _TOKEN_PAIRS))
-    kinds = {mark.lower(): (pair[0], mark == pair[1]) for pair in [*pairs, *_TOKEN_PAIRS] for mark in pair}
+    tags, tokens = (
+        "|".join(re.escape(mark) for pair in each for mark in pair)
+        for each in (pairs, _TOKEN_PAIRS)
+    )
+    kinds = {
+        mark.lower(): (pair[0], mark == pair[1])
+        for pair in [*pairs, *_TOKEN_PAIRS]
+        for mark in pair
+    }
     return re.compile(f"(?i:{tags})|{tokens}"), kinds
 
 
@@ -112,7 +125,15 @@ def _find_marks(text: str, more_tags: tuple[str, ...]) -> list[_Mark]:
     for match in pattern.finditer(text):
         start, end = match.span()
         pair, is_end = kinds[match[0].lower()]
-        marks.append(_Mark(start, end, pair, is_end, (_is_used_end if is_end else _is_used_begin)(text, start, end)))
+        marks.append(
+            _Mark(
+                start,
+                end,
+                pair,
+                is_end,
+                (_is_used_end if is_end else _is_used_begin)(text, start, end),
+            )
+        )
     return marks
 
 
@@ -131,11 +152,16 @@ def _is_announced(text: str, start: int) -> bool:
 
 def _is_in_string(text: str, start: int, end: int) -> bool:
     """Whether a mark is between single quotation marks as code has them, or after a regular expression."""
-    opening, closing = text.rfind("'", max(0, start - _LONGEST_STRING), start), text.find("'", end, end + _LONGEST_STRING)
+    opening, closing = (
+        text.rfind("'", max(0, start - _LONGEST_STRING), start),
+        text.find("'", end, end + _LONGEST_STRING),
+    )
     if opening < 0 or closing < 0 or "\n" in text[opening:closing]:
         return text[max(0, start - 3) : start].endswith(_PATTERN_ENDS)
     before = text[max(0, opening - 3) : opening].rstrip("rbfuRBFU")
-    return (not before or before[-1] in _STRING_BEGINS) and not text[closing + 1 : closing + 2].isalnum()
+    return (not before or before[-1] in _STRING_BEGINS) and not text[
+        closing + 1 : closing + 2
+    ].isalnum()
 
 
 def _is_mentioned(text: str, end: int) -> bool:
@@ -167,7 +193,9 @@ def _is_ellipsis(block: str) -> bool:
 def _begins_something(text: str, at: int) -> bool:
     """Whether a position is at the beginning of a text or a line, or between two sentences."""
     before = text[max(0, at - 4) : at]
-    return _begins_line(text, at) or (before[-1:] in _BLANKS and before.rstrip(" \t\"')*\u201d")[-1:] in _SENTENCE_ENDS)
+    return _begins_line(text, at) or (
+        before[-1:] in _BLANKS and before.rstrip(" \t\"')*\u201d")[-1:] in _SENTENCE_ENDS
+    )
 
 
 def _begins_line(text: str, at: int) -> bool:
@@ -206,7 +234,9 @@ class _TagSplitter:
                     break
                 self._add_block(mark, self.marks[end])
                 n = end
-            elif self._begins_answer(mark) and not _is_mentioned(self.text, mark.end):  # it never ends
+            elif self._begins_answer(mark) and not _is_mentioned(
+                self.text, mark.end
+            ):  # it never ends
                 return SplitText("", _join([*self.blocks, self.text[mark.end :]]), "other")
             n += 1
         if not self.blocks:
@@ -225,7 +255,11 @@ class _TagSplitter:
     def _end_block_of_template(self, n: int) -> None:
         """Take what is before an end without a beginning as reasoning, if the chat template began it."""
         mark = self.marks[n]
-        if self.blocks or n in self.mentioned or not _ends_template_block(self.text, mark, self.text_start, self.quotes):
+        if (
+            self.blocks
+            or n in self.mentioned
+            or not _ends_template_block(self.text, mark, self.text_start, self.quotes)
+        ):
             return
         self.blocks, self.form, self.answer = [self.text[: mark.start]], "end_tag", []
         self._go_on_at(mark.end)
@@ -236,7 +270,9 @@ class _TagSplitter:
         mark, end = self.marks[n], self.any_ends[n]
         is_mentioned, is_quoted, is_block = _is_mentioned(self.text, mark.end), False, True
         if not self._begins_answer(mark):
-            is_quoted = self.quotes.is_quoted_at(mark.start) or _is_in_string(self.text, mark.start, mark.end)
+            is_quoted = self.quotes.is_quoted_at(mark.start) or _is_in_string(
+                self.text, mark.start, mark.end
+            )
             is_block = not (is_quoted or is_mentioned) and self._may_begin_block(mark)
         if self.used_ends[n] is not None and is_block:
             return self.used_ends[n]
@@ -306,9 +342,13 @@ def _ends_after(marks: list[_Mark]) -> tuple[list[int | None], list[int | None]]
 def _ends_template_block(text: str, mark: _Mark, text_start: int, quotes: _QuoteTracker) -> bool:
     """Whether an end without a beginning ends reasoning that the chat template began, in the prompt."""
     after = text[mark.end : mark.end + 1]
-    if after in _LISTING or (after in _STOPS and (mark.end + 1 == len(text) or text[mark.end + 1].isspace())):
+    if after in _LISTING or (
+        after in _STOPS and (mark.end + 1 == len(text) or text[mark.end + 1].isspace())
+    ):
         return False
-    if text_start >= mark.start:  # (nothing before it: it is the whole text, or a sentence about it)
+    if (
+        text_start >= mark.start
+    ):  # (nothing before it: it is the whole text, or a sentence about it)
         return _text_start(text, mark.end) < len(text) and not _is_mentioned(text, mark.end)
     is_quoted = quotes.is_quoted_at(mark.start) or quotes.depth > 0
     if _begins_line(text, mark.start):
@@ -367,15 +407,21 @@ def _split_harmony(text: str) -> SplitText | None:
     if not headers:
         return None
     is_ended = any(header[0].startswith(("<|end|>", "<|start|>")) for header in headers[1:])
-    if not (is_ended or text[: headers[0].start()].strip()) and _MENTION.match(text, headers[0].end()):
+    if not (is_ended or text[: headers[0].start()].strip()) and _MENTION.match(
+        text, headers[0].end()
+    ):
         return None
     reasoning, answers = [text[: headers[0].start()]], list[str]()
     for n, header in enumerate(headers):
         part = text[header.end() : headers[n + 1].start() if n + 1 < len(headers) else len(text)]
-        (answers if header["channel"] == "final" else reasoning).append(_HARMONY_END.sub("", part.rstrip()).strip())
+        (answers if header["channel"] == "final" else reasoning).append(
+            _HARMONY_END.sub("", part.rstrip()).strip()
+        )
     thoughts = _join([part for part in reasoning if part.strip()])
     form = ("end_tag" if reasoning[0].strip() else "block") if answers else "other"
-    return SplitText("\n".join(filter(None, answers)), thoughts, form if thoughts or not answers else None)
+    return SplitText(
+        "\n".join(filter(None, answers)), thoughts, form if thoughts or not answers else None
+    )
 
 
 def _harmony_headers(text: str) -> list[re.Match[str]]:
@@ -383,9 +429,15 @@ def _harmony_headers(text: str) -> list[re.Match[str]]:
     headers: list[re.Match[str]] = []
     quotes, text_start = _QuoteTracker(text), _text_start(text, 0)
     for header in _HARMONY_HEADER.finditer(text):
-        may_be_quoted = headers[-1]["channel"] == "final" if headers else text_start < header.start()
+        may_be_quoted = (
+            headers[-1]["channel"] == "final" if headers else text_start < header.start()
+        )
         is_whole = header[0].startswith(("<|end|>", "<|return|>", "<|call|>", "<|start|>"))
-        is_announced = not headers and header[0].startswith("<|start|>") and _is_announced(text, header.start())
+        is_announced = (
+            not headers
+            and header[0].startswith("<|start|>")
+            and _is_announced(text, header.start())
+        )
         if may_be_quoted and (not is_whole or is_announced or quotes.is_quoted_at(header.start())):
             continue
         headers.append(header)
@@ -431,7 +483,11 @@ def _without_end_tokens(text: str, *, may_be_empty: bool) -> str:
     if not before.strip():
         return "" if may_be_empty else text
     is_mentioned = before[-1] in _BLANKS and not _begins_something(text, start)
-    return text if is_mentioned or _QuoteTracker(text).is_quoted_at(start) or _BEGIN_TOKEN.search(before) else before.rstrip()
+    return (
+        text
+        if is_mentioned or _QuoteTracker(text).is_quoted_at(start) or _BEGIN_TOKEN.search(before)
+        else before.rstrip()
+    )
 
 
 # ---- text that arrives in parts
@@ -453,7 +509,9 @@ class VisibleText:
         self._shown: list[str] = []
         self._space: list[str] = []
         self._new = ""
-        self._pending = ""  # what has arrived and is not decided; while text is dropped, its last characters
+        self._pending = (
+            ""  # what has arrived and is not decided; while text is dropped, its last characters
+        )
         self._step = self._start
         self._pair = ""
         self._depth = 0
@@ -501,7 +559,11 @@ class VisibleText:
         if begin and _MENTION.match(start, begin.end()):
             self._step = self._hold
         elif mark and begin is mark:
-            self._pair, self._step, self._has_dropped = kinds[mark[0].lower()][0], self._in_block, True
+            self._pair, self._step, self._has_dropped = (
+                kinds[mark[0].lower()][0],
+                self._in_block,
+                True,
+            )
             self._pending, self._depth, self._dropped = start[mark.end() - 1 :], 1, ""
         elif begin:
             self._step, self._has_dropped = self._in_harmony, True
@@ -510,7 +572,10 @@ class VisibleText:
                 self._step, self._has_dropped = self._in_harmony, True
         elif _BARE_ANALYSIS.match(start):
             self._step, self._has_dropped = self._in_bare_harmony, True
-        elif not any(name.startswith(low) for name in (*kinds, *_HARMONY_STARTS, *_BARE_STARTS)) and low not in _BARE_STARTS:
+        elif (
+            not any(name.startswith(low) for name in (*kinds, *_HARMONY_STARTS, *_BARE_STARTS))
+            and low not in _BARE_STARTS
+        ):
             if not self._has_dropped:
                 self._pending = "".join([*self._space, start])
             self._step = self._in_answer
@@ -565,7 +630,10 @@ class VisibleText:
         """Show what is certainly answer: everything before the next mark."""
         if self._has_dropped and not self._shown:
             self._pending = self._pending.lstrip()
-        marks = (pattern.search(self._pending) for pattern in (_marks(())[0], _END_TOKEN, _BEGIN_TOKEN, _PARTIAL_MARK))
+        marks = (
+            pattern.search(self._pending)
+            for pattern in (_marks(())[0], _END_TOKEN, _BEGIN_TOKEN, _PARTIAL_MARK)
+        )
         found = [mark.start() for mark in marks if mark]
         end = min(found, default=len(self._pending))
         shown, self._pending = self._pending[:end], self._pending[end:]

@@ -45,9 +45,13 @@ from .sync import check_event_loop
 from .tables.columns import PROMPT_NAMES, RESPONSE_NAMES, infer_columns
 from .telemetry import RecordSteps, record_refinement
 
-CALIBRATION_KEY = "calibration"  # of what people's labels say about the judge, in the settings of a trace
+CALIBRATION_KEY = (
+    "calibration"  # of what people's labels say about the judge, in the settings of a trace
+)
 PROMPT_KEYS = ("draft-prompt", "refine-prompt")  # of own prompts in the settings of a trace
-PLAN_KEYS = frozenset({"priors", CALIBRATION_KEY, *PROMPT_KEYS})  # of all that is recorded of a plan
+PLAN_KEYS = frozenset(
+    {"priors", CALIBRATION_KEY, *PROMPT_KEYS}
+)  # of all that is recorded of a plan
 Sample: TypeAlias = Task | tuple[str | Sequence[Message], str] | Mapping[str, Any]
 """A `Task` with a response, `(prompt, response)`, or a mapping such as {"query": ..., "response": ...}."""
 TaskInput: TypeAlias = str | Iterable[Message] | Sample | Trace
@@ -65,7 +69,9 @@ class Refinement:
     store: Store | None = None
     owns_session: bool = True
     reservations: Reservations | None = None
-    next_steps: Plan | None = None  # called instead of the plan: a wrapper that records or prices its decisions
+    next_steps: Plan | None = (
+        None  # called instead of the plan: a wrapper that records or prices its decisions
+    )
     fingerprint: Callable[[str], str] | None = None  # of a grader by its name on the panel
     callback_errors: CallbackErrors = field(default_factory=CallbackErrors)
     graders: Mapping[str, Any] = field(default_factory=dict)  # by their names on the panel
@@ -84,11 +90,18 @@ class Refinement:
         """Return the result of a finished trace. Raises its error (see `result_or_raise`)."""
         strict, errors = self.session.options.strict_budget, self.callback_errors.texts
         return result_or_raise(
-            trace, strict_budget=strict, graders=self.graders, answer=self.answer, plan=self.plan, callback_errors=errors
+            trace,
+            strict_budget=strict,
+            graders=self.graders,
+            answer=self.answer,
+            plan=self.plan,
+            callback_errors=errors,
         )
 
 
-async def prepare_refinement(task: TaskInput, model: Any, graders: Any, judge: Any, options: Options) -> Refinement:
+async def prepare_refinement(
+    task: TaskInput, model: Any, graders: Any, judge: Any, options: Options
+) -> Refinement:
     """Prepare a refinement and check all arguments before any call is made. Raises ConfigError."""
     task = task if isinstance(task, Trace) else as_task(task)
     session = await open_session([task], model, graders, judge, options)
@@ -97,7 +110,9 @@ async def prepare_refinement(task: TaskInput, model: Any, graders: Any, judge: A
     return in_rounds(refinement, lambda: limits_left(session, deadline_at))
 
 
-async def open_session(tasks: Iterable[Task | Trace], model: Any, graders: Any, judge: Any, options: Options) -> Session:
+async def open_session(
+    tasks: Iterable[Task | Trace], model: Any, graders: Any, judge: Any, options: Options
+) -> Session:
     """Return the session of a run with these tasks. Raises ConfigError."""
     given = [task.task if isinstance(task, Trace) else task for task in tasks]
     named = graders_for_tasks(graders, judge, options.answer, given)
@@ -172,11 +187,17 @@ def make_refinement(
         raise ConfigError(NO_MODEL_MESSAGE if model_searched else MODEL_DISABLED_MESSAGE)
     _check_has_prompt(task)
     panel, roles, is_noisy, checks = session.setup(task.requirements, has_tests=bool(task.tests))
-    if options.unseen_last and (judged := [grader.name for grader in panel if grader.must and asks_model(grader)]):
-        raise ConfigError(f"unseen_last cannot be combined with a must that a model judges, got {judged[0]!r}")
+    if options.unseen_last and (
+        judged := [grader.name for grader in panel if grader.must and asks_model(grader)]
+    ):
+        raise ConfigError(
+            f"unseen_last cannot be combined with a must that a model judges, got {judged[0]!r}"
+        )
     roles = replace(roles, answer=form_for_task(options.answer, task))
     if task.tools:
-        sampling = replace(roles.sampling, tools=task.tools, tool_choice=task.tool_choice, schema=None)
+        sampling = replace(
+            roles.sampling, tools=task.tools, tool_choice=task.tool_choice, schema=None
+        )
         roles = replace(roles, sampling=sampling)
     for check in checks:
         check(task)
@@ -186,12 +207,21 @@ def make_refinement(
     plan = plan or session_plan
     settings = plan_settings(plan) if settings is None else settings
     trace = _starting_trace(
-        task, panel, given, earlier, settings=settings, session_plan=session_plan, options=options, form=roles.answer
+        task,
+        panel,
+        given,
+        earlier,
+        settings=settings,
+        session_plan=session_plan,
+        options=options,
+        form=roles.answer,
     )
     perform = make_performer(roles, deadline_at, options.deadline)
     reservations = None
     if session.has_limits or deadline_at is not None:
-        reservations = Reservations(trace, roles, session.budget_tracker, deadline_at, session.statistics)
+        reservations = Reservations(
+            trace, roles, session.budget_tracker, deadline_at, session.statistics
+        )
         perform = reservations.wrap(perform)
     errors = CallbackErrors(of_all=session.callback_errors)
     if options.on_step:
@@ -279,10 +309,20 @@ def _in_form(
 
     Raises ConfigError if the trace has answers of another form.
     """
-    kind, saved = f"{JSON_FORM if form.is_json else 'text'}:{form.fingerprint}", settings.get(FORM_SETTING)
-    given = [record for record in records if isinstance(record, Candidate) and record.role == "given"]
+    kind, saved = (
+        f"{JSON_FORM if form.is_json else 'text'}:{form.fingerprint}",
+        settings.get(FORM_SETTING),
+    )
+    given = [
+        record for record in records if isinstance(record, Candidate) and record.role == "given"
+    ]
     if saved is None and len(given) == len(records):
-        records = tuple([replace(candidate, text=form.extract(candidate.text, given=True)) for candidate in given])
+        records = tuple(
+            [
+                replace(candidate, text=form.extract(candidate.text, given=True))
+                for candidate in given
+            ]
+        )
     elif records and saved != kind:
         raise ConfigError(
             f"answer: the trace was made with {'another' if saved else 'no'} form of answer, so its grades do not say whether an "
@@ -336,7 +376,12 @@ def _with_file_contents(task: Task) -> Task:
     """Replace files that requirements name by their contents, so that the trace is self-contained."""
     if not (task.requirements and any(map(reads_file, task.requirements))):
         return task
-    return replace(task, requirements=tuple(parse(spec).spec if reads_file(spec) else spec for spec in task.requirements))
+    return replace(
+        task,
+        requirements=tuple(
+            parse(spec).spec if reads_file(spec) else spec for spec in task.requirements
+        ),
+    )
 
 
 def _check_reads_no_files(trace: Trace) -> Trace:
@@ -377,13 +422,17 @@ class RefinementRun:
     def telemetry(self) -> AbstractContextManager[RecordSteps]:
         """Store the trace, and return a context that is recorded as this refinement; its value makes a performer record steps."""
         self._persist(self.trace)
-        return record_refinement(lambda: self.trace, self._refinement.writer_name, self._refinement.fingerprint)
+        return record_refinement(
+            lambda: self.trace, self._refinement.writer_name, self._refinement.fingerprint
+        )
 
     def engine(self, record_steps: RecordSteps) -> Engine:
         """Return the engine that continues the trace."""
         refinement = self._refinement
         plan, by_rounds = refinement.next_steps or refinement.plan, returns_rounds(refinement.plan)
-        return Engine(self.trace, plan, record_steps(refinement.perform), self._persist, by_rounds=by_rounds)
+        return Engine(
+            self.trace, plan, record_steps(refinement.perform), self._persist, by_rounds=by_rounds
+        )
 
     async def next_trace(self, engine: Engine) -> Trace:
         """Return the next trace, whose new record is stored and passed on. Not once the engine is over."""
@@ -410,7 +459,11 @@ class RefinementRun:
         if isinstance(error, asyncio.CancelledError | GeneratorExit | KeyboardInterrupt):
             if not self.trace.outcome:
                 try:
-                    await self._add(with_outcome(self.trace, self._refinement.plan, StopReason.CANCELLED, "interrupted"))
+                    await self._add(
+                        with_outcome(
+                            self.trace, self._refinement.plan, StopReason.CANCELLED, "interrupted"
+                        )
+                    )
                 except asyncio.CancelledError as again:  # while `on_record` works
                     await self._attach_result(again)
                     raise
@@ -435,14 +488,18 @@ class RefinementRun:
             self._store.append(trace)
 
 
-def with_outcome(trace: Trace, plan: Plan, reason: StopReason | None = None, note: str = "") -> Trace:
+def with_outcome(
+    trace: Trace, plan: Plan, reason: StopReason | None = None, note: str = ""
+) -> Trace:
     """Add an outcome, for plans that end without one and for runs that are cut short."""
     failure = trace.fatal_failure
     if reason is None and failure is not None:
         reason, note = failure.stop_reason or StopReason.FAILED, failure.message
     if reason is None:
         graded = bool(trace.graded_candidates)
-        reason, note = (StopReason.DONE, "the plan has no more steps") if graded else (StopReason.FAILED, "")
+        reason, note = (
+            (StopReason.DONE, "the plan has no more steps") if graded else (StopReason.FAILED, "")
+        )
     return trace + outcome_if_stopped(plan, trace, reason, full_note(trace, note))
 
 
@@ -466,7 +523,9 @@ def reopen_if_needed(trace: Trace, plan: Plan) -> Trace:
     """Return a finished trace unchanged if the plan would end it again for the same reason, else without its outcome."""
     if trace.outcome is None:
         return trace
-    reasons = [step.reason for step in plan(without_outcome(trace).for_new_run()) if isinstance(step, Stop)]
+    reasons = [
+        step.reason for step in plan(without_outcome(trace).for_new_run()) if isinstance(step, Stop)
+    ]
     return trace if reasons == [trace.outcome.reason] else without_outcome(trace)
 
 
@@ -480,7 +539,12 @@ def with_original_settings(trace: Trace, plan: Plan, options: Options) -> Plan:
 
     Priors that were learned, and labels that were given, in the meantime must not cause more calls; priors that the user gives may.
     """
-    if trace.outcome is None or not isinstance(plan, NoiseAwarePlan) or options.plan is not None or reproduces(plan, trace):
+    if (
+        trace.outcome is None
+        or not isinstance(plan, NoiseAwarePlan)
+        or options.plan is not None
+        or reproduces(plan, trace)
+    ):
         return plan
     original = plan
     if plan.calibration or trace.outcome.labels:
@@ -504,4 +568,8 @@ def with_recorded_settings(trace: Trace, plan: NoiseAwarePlan, options: Options)
 def reproduces(plan: NoiseAwarePlan, trace: Trace) -> bool:
     """Whether the plan reproduces the trace's stored outcome."""
     end = trace.outcome
-    return end is not None and plan.outcome_if_stopped(without_outcome(trace).for_new_run(), end.reason, end.note) == end
+    return (
+        end is not None
+        and plan.outcome_if_stopped(without_outcome(trace).for_new_run(), end.reason, end.note)
+        == end
+    )

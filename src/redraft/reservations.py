@@ -27,7 +27,9 @@ from .protocols import Perform
 from .text import utf8_size
 
 JUDGE_TOKEN_FACTOR = 1.25  # tokens of a text in a judge's prompt for each token that the writer counted: tokenizers differ
-DEFAULT_INSTRUCTION_BYTES = 2000  # of the prompt of a grader without `prompt_texts`, besides task and text
+DEFAULT_INSTRUCTION_BYTES = (
+    2000  # of the prompt of a grader without `prompt_texts`, besides task and text
+)
 NO_TEXT = PromptSize()
 MAX_DURATIONS = 64  # the latest durations that are kept
 
@@ -84,9 +86,15 @@ class Reservations:
 
     def __post_init__(self) -> None:
         self._content_keys = {c.id: c.content_key for c in self.trace.candidates}
-        self._seen_graders = {record.grader for record in self.trace.records if isinstance(record, Feedback)}
+        self._seen_graders = {
+            record.grader for record in self.trace.records if isinstance(record, Feedback)
+        }
         members = self.trace.pointwise_graders or self.trace.panel
-        self._llm_graders = [member for member in members if not member.model_free or makes_calls(self.roles.graders[member.name])]
+        self._llm_graders = [
+            member
+            for member in members
+            if not member.model_free or makes_calls(self.roles.graders[member.name])
+        ]
         for record in self.trace.records:
             self._note_seconds(record)
 
@@ -124,20 +132,28 @@ class Reservations:
                 return await self._grade(perform, step, max(c.id for c in step.candidates))
         record = await perform(step)
         if isinstance(step, Repair) and step.parent.id in self._pending:
-            self._pending[step.id] = self._pending[step.parent.id]  # the reservation of a text is also that of its repair
+            self._pending[step.id] = self._pending[
+                step.parent.id
+            ]  # the reservation of a text is also that of its repair
         return self._with_excess_note(record) if isinstance(record, Outcome) else record
 
     async def _write(self, perform: Perform, step: Generate | Refine) -> Record:
         unseen = isinstance(step, Refine) and step.unseen
         try:
-            self._check_time(self.statistics.writing_median if unseen else self.statistics.expected_seconds)
+            self._check_time(
+                self.statistics.writing_median if unseen else self.statistics.expected_seconds
+            )
         except BudgetExhaustedError as error:
             return failure_record(step, error, StepClient(None))
-        reservation = Reservation(self.budget_tracker, no_cost if unseen else self._grading_need, self._owner)
+        reservation = Reservation(
+            self.budget_tracker, no_cost if unseen else self._grading_need, self._owner
+        )
         will_be_graded, token = False, RESERVATION.set(reservation)
         try:
             record = await perform(step)
-            will_be_graded = isinstance(record, Candidate) and not unseen and not self._is_copy(record)
+            will_be_graded = (
+                isinstance(record, Candidate) and not unseen and not self._is_copy(record)
+            )
         finally:
             RESERVATION.reset(token)
             reservation.close()
@@ -147,7 +163,9 @@ class Reservations:
         if isinstance(record, Candidate):
             self._content_keys[record.id] = record.content_key
         if will_be_graded:
-            self._pending[step.id] = PendingGrades(reservation, sum(grader.repeats for grader in self._llm_graders))
+            self._pending[step.id] = PendingGrades(
+                reservation, sum(grader.repeats for grader in self._llm_graders)
+            )
         return record
 
     async def _grade(self, perform: Perform, step: Grade | Compare, candidate_id: int) -> Record:
@@ -156,7 +174,9 @@ class Reservations:
         if pending is None or member is None:
             return await self._grade_alone(perform, step)
         calls = sum(1 for _ in self._call_needs(member, 1))
-        part = self.budget_tracker.split(pending.reservation, calls)  # to ask again takes no call of another grader
+        part = self.budget_tracker.split(
+            pending.reservation, calls
+        )  # to ask again takes no call of another grader
         token, must_end = RESERVATION.set(part), True
         try:
             record = await perform(step)
@@ -173,7 +193,11 @@ class Reservations:
     async def _grade_alone(self, perform: Perform, step: Grade | Compare) -> Record:
         """Perform a grade that was not reserved with its text, as that of a given text: its first call reserves the others."""
         members = [grader for grader in self._llm_graders if grader.name == step.grader]
-        if not members or isinstance(step, Compare) or len(self._further_calls(members[0], step)) == 0:
+        if (
+            not members
+            or isinstance(step, Compare)
+            or len(self._further_calls(members[0], step)) == 0
+        ):
             return await perform(step)
         estimate = partial(self._further_need, members[0], step)
         reservation = Reservation(self.budget_tracker, estimate, self._owner, for_text=False)
@@ -215,7 +239,9 @@ class Reservations:
     def _grading_need(self) -> CostEstimate:
         """Return the estimated cost of all grades of one text by graders that call a model."""
         graders = self._llm_graders if self.budget_tracker.is_limited else ()
-        return _total(call for grader in graders for call in self._call_needs(grader, grader.repeats))
+        return _total(
+            call for grader in graders for call in self._call_needs(grader, grader.repeats)
+        )
 
     def _further_need(self, grader: PanelGrader, step: Grade) -> CostEstimate:
         """Return the estimated cost of the calls of one grade after the first; the text is part of their prompts."""
@@ -226,43 +252,60 @@ class Reservations:
             return []
         return list(self._call_needs(grader, 1, text_size(step.candidate.display_text)))[1:]
 
-    def _call_needs(self, panel_grader: PanelGrader, repeats: int, text: PromptSize = NO_TEXT) -> Iterator[CostEstimate]:
+    def _call_needs(
+        self, panel_grader: PanelGrader, repeats: int, text: PromptSize = NO_TEXT
+    ) -> Iterator[CostEstimate]:
         """Yield the estimated cost of each call of a grader for these repeats, with `text` in each prompt."""
         name = panel_grader.name
         first = name not in self._seen_graders
         grader, task = self.roles.graders[name], self.trace.task
-        callers = list(grader_calls(grader, task, self.roles.judges.get(name), self.roles, first_for_task=first))
+        callers = list(
+            grader_calls(
+                grader, task, self.roles.judges.get(name), self.roles, first_for_task=first
+            )
+        )
         calls = max(len(callers), self.statistics.calls_per_repeat.get(name, 0)) if callers else 0
         for n in range(calls * repeats):
             client, grader = callers[n % len(callers)]
             if client is None or client.costs is None:
                 continue
             measured = self.statistics.instruction_bytes.get(name)
-            size = self._task_size.plus(PromptSize(instruction_bytes(grader) if measured is None else measured, messages=2)).plus(
-                text
-            )
+            size = self._task_size.plus(
+                PromptSize(instruction_bytes(grader) if measured is None else measured, messages=2)
+            ).plus(text)
             limit, is_judge = getattr(grader, "max_tokens", None), hasattr(grader, "max_tokens")
             yield client.costs.grade_cost(size, limit, JUDGE_TOKEN_FACTOR, schema=is_judge)
 
-    def _note_grade(self, step: Grade | Compare, pending: PendingGrades, prompt: int, record: Record) -> None:
+    def _note_grade(
+        self, step: Grade | Compare, pending: PendingGrades, prompt: int, record: Record
+    ) -> None:
         """Record the bytes of the longest prompt, the calls and the duration of a grade."""
         statistics, grader = self.statistics, step.grader
         text = utf8_size(step.candidate.text) if isinstance(step, Grade) else 0
         if prompt:
             rest = prompt - text - self._task_size.bytes
-            statistics.instruction_bytes[grader] = max(statistics.instruction_bytes.get(grader, 0), rest)
+            statistics.instruction_bytes[grader] = max(
+                statistics.instruction_bytes.get(grader, 0), rest
+            )
         if isinstance(record, Failure):
             return
         self._seen_graders.add(grader)
-        if not hasattr(self.roles.graders[grader], "prompt_texts"):  # a grader of the user may make any number of calls
+        if not hasattr(
+            self.roles.graders[grader], "prompt_texts"
+        ):  # a grader of the user may make any number of calls
             calls = record.usage.calls - record.usage.retried_calls
-            statistics.calls_per_repeat[grader] = max(statistics.calls_per_repeat.get(grader, 0), calls)
+            statistics.calls_per_repeat[grader] = max(
+                statistics.calls_per_repeat.get(grader, 0), calls
+            )
         if pending.repeats_left == 0:
             statistics.grading_seconds.append(monotonic() - pending.started_at)
 
     def _is_copy(self, candidate: Candidate) -> bool:
         """Whether a candidate is a copy of its parent, which is not graded again."""
-        return candidate.parent is not None and self._content_keys.get(candidate.parent) == candidate.content_key
+        return (
+            candidate.parent is not None
+            and self._content_keys.get(candidate.parent) == candidate.content_key
+        )
 
 
 def _total(calls: Iterable[CostEstimate]) -> CostEstimate:
@@ -283,7 +326,9 @@ def grader_calls(
             for part in parts:
                 yield from grader_calls(part, task, client, roles, first_for_task=first_for_task)
         return
-    for _ in range(getattr(grader, "grade_calls", 1) + first_for_task * getattr(grader, "setup_calls", 0)):
+    for _ in range(
+        getattr(grader, "grade_calls", 1) + first_for_task * getattr(grader, "setup_calls", 0)
+    ):
         yield client, grader
 
 

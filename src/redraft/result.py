@@ -16,7 +16,14 @@ from .core.ranking import RankedAnswer, ranked_text, ranking, top_answers
 from .core.records import Artifact, Candidate, Failure, StopReason, ToolCall
 from .core.trace import Trace
 from .error_text import error_from_failure
-from .errors import ERROR_TYPES, BudgetExhaustedError, ComputeLimitError, GradingError, ModelError, RedraftError
+from .errors import (
+    ERROR_TYPES,
+    BudgetExhaustedError,
+    ComputeLimitError,
+    GradingError,
+    ModelError,
+    RedraftError,
+)
 from .graders.base import is_of_user
 from .middleware.budget import EXCESS_TEXT
 from .money import format_usd
@@ -50,7 +57,10 @@ class Forecast:
 
 NO_SCORE_HINT = " (a grader that never scores has to say what to change, or done)"
 SUCCESS_REASONS = {StopReason.TARGET, StopReason.DONE}
-LIMITS = {StopReason.BUDGET: "budget", StopReason.DEADLINE: "deadline"}  # the ends by a limit, with the name of the limit
+LIMITS = {
+    StopReason.BUDGET: "budget",
+    StopReason.DEADLINE: "deadline",
+}  # the ends by a limit, with the name of the limit
 NO_FAULTS = (ModelError, ComputeLimitError)  # what a grader may raise though its code is right
 STOP_PHRASES = {
     StopReason.TARGET: "the target is reached",
@@ -194,7 +204,9 @@ class Result(Generic[T_co]):
         best = self.trace.best
         if best is None:
             return ""
-        reasons = [f.reason for f in self.trace.feedback[best.id]] + [c.reason for c in self.trace.rankings_of(best.id)]
+        reasons = [f.reason for f in self.trace.feedback[best.id]] + [
+            c.reason for c in self.trace.rankings_of(best.id)
+        ]
         return "; ".join(filter(None, reasons))
 
     @property
@@ -221,14 +233,22 @@ class Result(Generic[T_co]):
             "p_target": trace.outcome.p_target if trace.outcome else None,
             "priors": trace.settings.get("priors"),
             "diagnosis": diagnosis and {"kind": str(diagnosis.kind), "message": diagnosis.message},
-            "repairs": sum(c.role == "repair" and not trace.is_unchanged(c) for c in trace.candidates),
+            "repairs": sum(
+                c.role == "repair" and not trace.is_unchanged(c) for c in trace.candidates
+            ),
             "best": trace.best.id if trace.best else None,
             "changed_fields": [str(change) for change in changed_fields(trace)],
             "broken": broken_musts(trace),
             "truncated": bool(trace.best and trace.best.truncated),
-            "usage_by": {f"{role} {by}".strip(): asdict(usage) for (role, by), usage in trace.usage_by.items()},
+            "usage_by": {
+                f"{role} {by}".strip(): asdict(usage)
+                for (role, by), usage in trace.usage_by.items()
+            },
             "validation": {grader.name: dict(grader.card) for grader in trace.panel if grader.card},
-            "failures": [f"{f.role}: {f.message}" for f in sorted(trace.failures.values(), key=lambda f: str(f.step_slot))],
+            "failures": [
+                f"{f.role}: {f.message}"
+                for f in sorted(trace.failures.values(), key=lambda f: str(f.step_slot))
+            ],
             "callback_errors": list(self.callback_errors),
         }
 
@@ -236,7 +256,9 @@ class Result(Generic[T_co]):
         """Return the result as plain data that `json.dumps` accepts, with the whole trace if asked for."""
         data = {
             "value": self.value,
-            **({"parsed": parsed_data(self.trace, self.answer, self.parsed)} if self.answer else {}),
+            **(
+                {"parsed": parsed_data(self.trace, self.answer, self.parsed)} if self.answer else {}
+            ),
             "tool_calls": [call.as_message_part() for call in self.tool_calls],
             "artifact": asdict(self.artifact) if self.artifact else None,
             "score": self.score,
@@ -245,7 +267,11 @@ class Result(Generic[T_co]):
             **({"forecast": asdict(self.forecast)} if self.forecast else {}),
             "judge_score": self.judge_score,
             "reason": self.reason,
-            **({"kept": [answer.to_dict() for answer in self.top]} if self.trace.outcome and self.trace.outcome.kept else {}),
+            **(
+                {"kept": [answer.to_dict() for answer in self.top]}
+                if self.trace.outcome and self.trace.outcome.kept
+                else {}
+            ),
             "stop": str(self.stop),
             "converged": self.trace.converged,
             "usage": asdict(self.usage),
@@ -272,21 +298,37 @@ class Result(Generic[T_co]):
     def summary(self) -> str:
         """Return one line: the scores, why the run stopped, its usage and, if graders are noisy, the diagnosis."""
         u = self.usage
-        tokens = "unknown" if u.input_tokens is None or u.output_tokens is None else str(u.input_tokens + u.output_tokens)
+        tokens = (
+            "unknown"
+            if u.input_tokens is None or u.output_tokens is None
+            else str(u.input_tokens + u.output_tokens)
+        )
         remark = diagnosis_text(self) if self.score_interval else ""
         best = self.trace.best
         cut = ["cut off at the token limit"] if best and best.truncated else []
         parts = [
             headline(self),
             *cut,
-            *([f"changed without being asked: {fields_text(changed)}"] if (changed := changed_fields(self.trace)) else []),
-            *([f"still broken: {strip_control_sequences(', '.join(broken))}"] if (broken := broken_musts(self.trace)) else []),
+            *(
+                [f"changed without being asked: {fields_text(changed)}"]
+                if (changed := changed_fields(self.trace))
+                else []
+            ),
+            *(
+                [f"still broken: {strip_control_sequences(', '.join(broken))}"]
+                if (broken := broken_musts(self.trace))
+                else []
+            ),
             *(
                 [f"said nothing: {strip_control_sequences(', '.join(silent))}"]
                 if (silent := sorted(self.trace.silent_graders))
                 else []
             ),
-            *([f"by {best.by} ({best.note})"] if best and best.note and best.role in {"generate", "refine"} else []),
+            *(
+                [f"by {best.by} ({best.note})"]
+                if best and best.note and best.role in {"generate", "refine"}
+                else []
+            ),
             *map(strip_control_sequences, self.callback_errors),
             *filter(None, [remark, selection_reason(self.trace)]),
             f"calls {u.calls}",
@@ -302,7 +344,13 @@ def parsed_answer(trace: Trace, form: AnswerForm[T_co] | None) -> T_co | None:
     An answer whose validation did not end, as one that the deadline cut off, is not validated again: it may never end.
     """
     best = trace.best
-    if form is None or best is None or best.truncated or best.tool_calls or not _is_validated(trace, best):
+    if (
+        form is None
+        or best is None
+        or best.truncated
+        or best.tool_calls
+        or not _is_validated(trace, best)
+    ):
         return None
     try:
         return form.read(best.text)
@@ -312,7 +360,9 @@ def parsed_answer(trace: Trace, form: AnswerForm[T_co] | None) -> T_co | None:
 
 def _is_validated(trace: Trace, candidate: Candidate) -> bool:
     """Whether the grader of the form, if it is on the panel, has accepted a candidate."""
-    grader = next((member for member in trace.panel if member.must and member.name == ANSWER_GRADER), None)
+    grader = next(
+        (member for member in trace.panel if member.must and member.name == ANSWER_GRADER), None
+    )
     return grader is None or trace.grader_score(candidate.id, grader) == 1
 
 
@@ -379,7 +429,9 @@ def format_score_with_interval(result: Result[Any]) -> str:
         return f"{format_score(result.score)}, forecast {expected.mean:.2f} [{low:.2f}, {high:.2f}] {result.score_basis}"
     if not (interval := result.score_interval):
         return format_score(result.score)
-    return f"{format_score(result.score)} [{interval[0]:.2f}, {interval[1]:.2f}] {result.score_basis}"
+    return (
+        f"{format_score(result.score)} [{interval[0]:.2f}, {interval[1]:.2f}] {result.score_basis}"
+    )
 
 
 def headline(result: Result[Any]) -> str:
@@ -412,7 +464,11 @@ def _scores_in_words(result: Result[Any]) -> str:
         return format_score(None)
     trace, expected, interval = result.trace.with_estimates, result.forecast, result.score_interval
     answers, best = trace.scored_candidates, result.trace.best
-    first = max(answers[: max(1, len(trace.task.given_responses))], key=lambda c: trace.scores[c.id] or 0.0, default=None)
+    first = max(
+        answers[: max(1, len(trace.task.given_responses))],
+        key=lambda c: trace.scores[c.id] or 0.0,
+        default=None,
+    )
     start, details = "", []
     if first and best and first.id != best.id:
         start = f"{format_score(trace.scores[first.id])} -> "
@@ -424,7 +480,9 @@ def _scores_in_words(result: Result[Any]) -> str:
     elif interval:
         details.append(f"{_graders_in_words(trace)} said {format_score(result.judge_score)}")
     if interval:
-        by_labels = f" {result.score_basis}" * bool(trace.outcome and trace.outcome.labels is not None)
+        by_labels = f" {result.score_basis}" * bool(
+            trace.outcome and trace.outcome.labels is not None
+        )
         details.append(f"95 % between {interval[0]:.2f} and {interval[1]:.2f}{by_labels}")
     return f"{start}{format_score(result.score)}" + (f" ({'; '.join(details)})" if details else "")
 
@@ -449,7 +507,11 @@ def broken_musts(trace: Trace, candidate: int | None = None) -> list[str]:
     id = trace.best.id if candidate is None and trace.best else candidate
     if id is None:
         return []
-    return [grader.name for grader in trace.scorers if grader.must and trace.grader_score(id, grader) not in {None, 1}]
+    return [
+        grader.name
+        for grader in trace.scorers
+        if grader.must and trace.grader_score(id, grader) not in {None, 1}
+    ]
 
 
 def result_or_raise(
@@ -468,14 +530,18 @@ def result_or_raise(
     result = Result(trace, answer=answer, plan=plan, callback_errors=callback_errors)
     if not trace.candidates or (strict_budget and result.stop in LIMITS):
         raise conclusion_error(result)
-    if is_graded(trace) or not any(never_grades(trace, name) for name, grader in graders.items() if is_of_user(grader)):
+    if is_graded(trace) or not any(
+        never_grades(trace, name) for name, grader in graders.items() if is_of_user(grader)
+    ):
         return result
     raise _nothing_graded_error(result)
 
 
 def is_graded(trace: Trace) -> bool:
     """Whether the best answer is graded, or calls tools, so that it is returned ungraded by design."""
-    return bool(trace.graded_candidates) or (trace.outcome is not None and trace.outcome.reason is StopReason.TOOL_CALLS)
+    return bool(trace.graded_candidates) or (
+        trace.outcome is not None and trace.outcome.reason is StopReason.TOOL_CALLS
+    )
 
 
 def conclusion_error(result: Result[Any]) -> RedraftError:
@@ -485,7 +551,9 @@ def conclusion_error(result: Result[Any]) -> RedraftError:
         return _nothing_graded_error(result)
     limit = trace.fatal_failure.limit if trace.fatal_failure else ""
     note = trace.outcome.note if trace.outcome else ""
-    return _with_result(BudgetExhaustedError(note, limit=limit or LIMITS[result.stop], usage=trace.usage), result)
+    return _with_result(
+        BudgetExhaustedError(note, limit=limit or LIMITS[result.stop], usage=trace.usage), result
+    )
 
 
 def _with_result(error: RedraftError, result: Result[Any]) -> RedraftError:
@@ -496,13 +564,23 @@ def _with_result(error: RedraftError, result: Result[Any]) -> RedraftError:
 
 def never_grades(trace: Trace, grader: str) -> bool:
     """Whether a grader has graded no answer, and neither a limit nor a model that it asks is the cause."""
-    feedback = [f for of_candidate in trace.feedback.values() for f in of_candidate if f.grader == grader]
-    if any(f.score is not None for f in feedback) or grader in trace.critics or any(c.grader == grader for c in trace.comparisons):
+    feedback = [
+        f for of_candidate in trace.feedback.values() for f in of_candidate if f.grader == grader
+    ]
+    if (
+        any(f.score is not None for f in feedback)
+        or grader in trace.critics
+        or any(c.grader == grader for c in trace.comparisons)
+    ):
         return False
     failures = [
-        f for f in trace.failures.values() if f.role in GRADING and f.step_slot[2] == grader and f.stop_reason not in LIMITS
+        f
+        for f in trace.failures.values()
+        if f.role in GRADING and f.step_slot[2] == grader and f.stop_reason not in LIMITS
     ]
-    return bool(feedback) or any(not issubclass(ERROR_TYPES.get(f.error, Exception), NO_FAULTS) for f in failures)
+    return bool(feedback) or any(
+        not issubclass(ERROR_TYPES.get(f.error, Exception), NO_FAULTS) for f in failures
+    )
 
 
 def sorted_failures(trace: Trace) -> list[Failure]:
@@ -512,7 +590,11 @@ def sorted_failures(trace: Trace) -> list[Failure]:
 
 def grader_messages(trace: Trace) -> list[str]:
     """Return what graders that failed said, with their names, each once. A limit that ended the run is no failure of theirs."""
-    failures = [f for f in sorted_failures(trace) if f.step_slot[0] == "feedback" and f.stop_reason not in LIMITS]
+    failures = [
+        f
+        for f in sorted_failures(trace)
+        if f.step_slot[0] == "feedback" and f.stop_reason not in LIMITS
+    ]
     return [*dict.fromkeys(f"{f.step_slot[2]}: {f.message}" for f in failures)]
 
 
@@ -524,15 +606,29 @@ def _nothing_graded_error(result: Result[Any]) -> RedraftError:
     if trace.candidates:
         feedback = [f for of_candidate in trace.feedback.values() for f in of_candidate]
         musts = {grader.name for grader in trace.panel if grader.must}
-        scoreless = [f.grader for f in feedback if f.score is None and f.grader not in trace.critics]
-        reasons = {name: f" ({reason})" for name, reason in trace.unscored_reasons.items() if reason}
+        scoreless = [
+            f.grader for f in feedback if f.score is None and f.grader not in trace.critics
+        ]
+        reasons = {
+            name: f" ({reason})" for name, reason in trace.unscored_reasons.items() if reason
+        }
         silent = dict.fromkeys(
-            f"{grader}: its score is None{reasons.get(grader) or NO_SCORE_HINT * (grader not in musts)}" for grader in scoreless
+            f"{grader}: its score is None{reasons.get(grader) or NO_SCORE_HINT * (grader not in musts)}"
+            for grader in scoreless
         )
         has_feedback = any(f.score is not None or f.is_critique for f in feedback)
-        what = "no answer was graded by all graders" if has_feedback else "no grader could say anything"
-        error = GradingError(f"{what}: {'; '.join([*grader_messages(trace), *other_messages, *silent])}", usage=trace.usage)
-        error.__cause__ = next((error_from_failure(f) for f in failures if f.error in ERROR_TYPES), None)
+        what = (
+            "no answer was graded by all graders"
+            if has_feedback
+            else "no grader could say anything"
+        )
+        error = GradingError(
+            f"{what}: {'; '.join([*grader_messages(trace), *other_messages, *silent])}",
+            usage=trace.usage,
+        )
+        error.__cause__ = next(
+            (error_from_failure(f) for f in failures if f.error in ERROR_TYPES), None
+        )
         return _with_result(error, result)
     if not failures:
         return ModelError("no answer could be obtained", usage=trace.usage)

@@ -19,7 +19,15 @@ from .core.trace import Panel, PanelGrader
 from .editor import FormEditor
 from .errors import ConfigError, StoreError
 from .graders import GraderSpec, RequirementGrader, as_grader, must
-from .graders.base import as_grader_spec, asks_judge, check_forms, check_needs, needs_of, parts_for, unique_name
+from .graders.base import (
+    as_grader_spec,
+    asks_judge,
+    check_forms,
+    check_needs,
+    needs_of,
+    parts_for,
+    unique_name,
+)
 from .graders.execution import check_environment
 from .graders.fingerprint import grader_fingerprint
 from .middleware import (
@@ -69,7 +77,9 @@ class JudgeCalibration(NamedTuple):
 
     def figures(self, panel: Iterable[PanelGrader]) -> LabelledFigures:
         """Return what the labels say about the noise and the drift of the grader."""
-        return labelled_figures(self.calibration, next((g for g in panel if g.name == self.grader), None), self.noise)
+        return labelled_figures(
+            self.calibration, next((g for g in panel if g.name == self.grader), None), self.noise
+        )
 
 
 class TaskSetup(NamedTuple):
@@ -103,13 +113,19 @@ class Session:
     watch: Callable[[Call], Call] | None = field(default=None, kw_only=True)
     clients: SessionClients = field(init=False)
     has_limits: bool = field(init=False)  # whether the budget limits anything
-    setup_cache: dict[tuple[bool, tuple[str, ...]], TaskSetup] = field(default_factory=dict, init=False)
+    setup_cache: dict[tuple[bool, tuple[str, ...]], TaskSetup] = field(
+        default_factory=dict, init=False
+    )
     plan_cache: dict[tuple[bool, bool], Plan] = field(default_factory=dict, init=False)
     cached_priors: Priors | None = field(default=None, init=False)
     cached_calibration: JudgeCalibration | None = field(default=None, init=False)
     statistics: StepStatistics = field(default_factory=StepStatistics, init=False)
-    callback_errors: Counter[str] = field(default_factory=Counter, init=False)  # see `CallbackErrors`
-    _fingerprints: BoundedCache[int, tuple[Any, str]] = field(default_factory=lambda: BoundedCache(MAX_CACHED_SETUPS), init=False)
+    callback_errors: Counter[str] = field(
+        default_factory=Counter, init=False
+    )  # see `CallbackErrors`
+    _fingerprints: BoundedCache[int, tuple[Any, str]] = field(
+        default_factory=lambda: BoundedCache(MAX_CACHED_SETUPS), init=False
+    )
 
     def __post_init__(self) -> None:
         self.clients = SessionClients(self.options, self.connect, self.limit_calls, self.watch)
@@ -129,7 +145,11 @@ class Session:
     def judge_params(self) -> Mapping[str, Any]:
         """The parameters of the judge's calls: if the model that writes judges, its own are beneath them."""
         own = self.options.judge_params or {}
-        return own if self.judge is not None else merge_parameters(without_sampling(self.options.model_params or {}), own)
+        return (
+            own
+            if self.judge is not None
+            else merge_parameters(without_sampling(self.options.model_params or {}), own)
+        )
 
     def setup(self, requirements: tuple[str, ...], *, has_tests: bool = False) -> TaskSetup:
         """Return what tasks with these requirements, and with tests or without, share; it is cached. Raises ConfigError."""
@@ -146,27 +166,39 @@ class Session:
         graders = self.graders
         if self._has_tests_of_tasks and not has_tests:
             graders = [grader for grader in graders if not isinstance(grader, TestsOfTask)]
-        members = resolve_graders(requirements, graders, has_model=has_model, answer=self.options.answer)
+        members = resolve_graders(
+            requirements, graders, has_model=has_model, answer=self.options.answer
+        )
         members = [(member, self.options.execution.configure(grader)) for member, grader in members]
         for _, grader in members:
             check_forms(grader, self.options.answer)
         members += tie_break_grader(members) if self.options.tie_break else []
         roles = assign_roles(self, members)
-        panel = tuple(member if roles.editor else replace(member, editable=False) for member, _ in members)
+        panel = tuple(
+            member if roles.editor else replace(member, editable=False) for member, _ in members
+        )
         checks = tuple(partial(check_task, grader) for grader in roles.graders.values())
-        return TaskSetup(Panel(self._check_trust(panel, roles)), roles, bool(llm_graders(panel)), checks)
+        return TaskSetup(
+            Panel(self._check_trust(panel, roles)), roles, bool(llm_graders(panel)), checks
+        )
 
     @property
     def _has_tests_of_tasks(self) -> bool:
-        return isinstance(self.graders, list) and any(isinstance(grader, TestsOfTask) for grader in self.graders)
+        return isinstance(self.graders, list) and any(
+            isinstance(grader, TestsOfTask) for grader in self.graders
+        )
 
     def grades(self, task: Task) -> bool:
         """Whether anything grades a task: what the run names, or what the task does."""
         if self.graders is None or self.options.answer is not None or task.requirements:
             return True
-        return any(task.tests or not isinstance(grader, TestsOfTask) for grader in _as_list(self.graders))
+        return any(
+            task.tests or not isinstance(grader, TestsOfTask) for grader in _as_list(self.graders)
+        )
 
-    def resolve_panel(self, requirements: tuple[str, ...], *, has_tests: bool = False) -> tuple[tuple[PanelGrader, ...], Roles]:
+    def resolve_panel(
+        self, requirements: tuple[str, ...], *, has_tests: bool = False
+    ) -> tuple[tuple[PanelGrader, ...], Roles]:
         """Return the panel and the roles for tasks with these requirements (see `setup`). Raises ConfigError."""
         setup = self.setup(requirements, has_tests=has_tests)
         return setup.panel, setup.roles
@@ -183,7 +215,9 @@ class Session:
         key = writes, noisy
         if key not in self.plan_cache:
             calibration = self.calibration.for_plan
-            self.plan_cache[key] = self.options.make_plan(writes=writes, noisy=noisy, priors=self.priors, calibration=calibration)
+            self.plan_cache[key] = self.options.make_plan(
+                writes=writes, noisy=noisy, priors=self.priors, calibration=calibration
+            )
         return self.plan_cache[key]
 
     @property
@@ -227,19 +261,32 @@ class Session:
                 store = CardStore.in_folder(self.options.cards_dir)
                 panel, roles = self._any_panel()
                 judges = [grader for grader in scoring_graders(panel) if not grader.model_free]
-                found = {judge.name: store.measures_of(self.fingerprint(roles, judge.name)) for judge in judges}
+                found = {
+                    judge.name: store.measures_of(self.fingerprint(roles, judge.name))
+                    for judge in judges
+                }
                 calibrated = [
-                    JudgeCalibration(each.calibration, name, each.noise) for name, each in found.items() if each.calibration
+                    JudgeCalibration(each.calibration, name, each.noise)
+                    for name, each in found.items()
+                    if each.calibration
                 ]
                 if not calibrated and len(found) == 1:
-                    calibrated = [JudgeCalibration(None, name, each.noise) for name, each in found.items() if each.noise]
+                    calibrated = [
+                        JudgeCalibration(None, name, each.noise)
+                        for name, each in found.items()
+                        if each.noise
+                    ]
                 return calibrated[0] if len(calibrated) == 1 else JudgeCalibration()
         return JudgeCalibration()
 
     @property
     def labelled_figures(self) -> LabelledFigures:
         """What people's labels say about the noise and the drift of the judge."""
-        return self.calibration.figures(self._any_panel()[0]) if self.calibration.grader else UNLABELLED
+        return (
+            self.calibration.figures(self._any_panel()[0])
+            if self.calibration.grader
+            else UNLABELLED
+        )
 
     @property
     def priors(self) -> Priors:
@@ -250,7 +297,11 @@ class Session:
 
     def _load_priors(self) -> Priors:
         given = self.options.priors
-        return given if isinstance(given, Priors) else self.labelled_figures.applied_to(self._learned_priors())
+        return (
+            given
+            if isinstance(given, Priors)
+            else self.labelled_figures.applied_to(self._learned_priors())
+        )
 
     def _learned_priors(self) -> Priors:
         """Return the priors learned from earlier runs, if they are asked for and there are any; else the shipped ones."""
@@ -259,7 +310,11 @@ class Session:
 
             with suppress(StoreError, OSError):
                 store = PriorsStore.in_folder()
-                if store.folder.is_dir() and (key := self.priors_key) and (stored := store.load(key)):
+                if (
+                    store.folder.is_dir()
+                    and (key := self.priors_key)
+                    and (stored := store.load(key))
+                ):
                     return stored.priors
         return Priors()
 
@@ -274,10 +329,15 @@ class Session:
             return None
         scoring = scoring_graders(panel)
         total_weight = sum(grader.weight for grader in scoring)
-        fingerprints, repeated = ([self.fingerprint(roles, grader.name) for grader in scoring] for _ in range(2))
+        fingerprints, repeated = (
+            [self.fingerprint(roles, grader.name) for grader in scoring] for _ in range(2)
+        )
         if fingerprints != repeated:
             return None
-        graders = [(g.name, g.weight / total_weight, digest) for g, digest in zip(scoring, fingerprints, strict=True)]
+        graders = [
+            (g.name, g.weight / total_weight, digest)
+            for g, digest in zip(scoring, fingerprints, strict=True)
+        ]
         from .storage.priors_store import PriorsKey  # most runs have the shipped priors
 
         return PriorsKey.from_graders(roles.writer.name, roles.writer.identity, graders)
@@ -292,7 +352,11 @@ class Session:
         client = roles.judges.get(grader)
 
         def identity_of(model: Any) -> str | None:
-            return (client.identity if client else None) if model is None else self.clients.client_for(model).identity
+            return (
+                (client.identity if client else None)
+                if model is None
+                else self.clients.client_for(model).identity
+            )
 
         return grader_fingerprint(roles.graders[grader], identity_of)
 
@@ -321,7 +385,12 @@ class TestsOfTask(GraderSpec):
 
 
 def graders_of_run(
-    graders: Any, judge: Any, answer: AnswerForm[Any] | None, *, requirements: bool = False, tests: Any = None
+    graders: Any,
+    judge: Any,
+    answer: AnswerForm[Any] | None,
+    *,
+    requirements: bool = False,
+    tests: Any = None,
 ) -> list[Any] | None:
     """Return the graders of a run, besides the requirements of its tasks and the form of the answer, which are on every panel.
 
@@ -336,24 +405,42 @@ def graders_of_run(
     if judge is False:
         for grader in known:
             _check_asks_none(grader)
-    if tests is not None and (answer is None or answer.name == PYTHON_CODE) and not any(map(_runs_tests, known)):
+    if (
+        tests is not None
+        and (answer is None or answer.name == PYTHON_CODE)
+        and not any(map(_runs_tests, known))
+    ):
         named.append(tests)
     if judge is not None and judge is not False and not any(map(asks_judge, known)):
         return [*named, *_default_judge()]
-    is_named = graders is not None or judge is False or requirements or tests is not None or answer is not None
+    is_named = (
+        graders is not None
+        or judge is False
+        or requirements
+        or tests is not None
+        or answer is not None
+    )
     return named if is_named else None
 
 
-def graders_for_tasks(graders: Any, judge: Any, answer: AnswerForm[Any] | None, tasks: Sequence[Task]) -> list[Any] | None:
+def graders_for_tasks(
+    graders: Any, judge: Any, answer: AnswerForm[Any] | None, tasks: Sequence[Task]
+) -> list[Any] | None:
     """Return the graders of a run with these tasks (see `graders_of_run`). Raises ConfigError."""
     tests = TestsOfTask(TESTS) if any(task.tests for task in tasks) else None
-    return graders_of_run(graders, judge, answer, requirements=any(task.requirements for task in tasks), tests=tests)
+    return graders_of_run(
+        graders, judge, answer, requirements=any(task.requirements for task in tasks), tests=tests
+    )
 
 
-def graders_for_columns(graders: Any, judge: Any, answer: AnswerForm[Any] | None, columns: TaskColumns) -> list[Any] | None:
+def graders_for_columns(
+    graders: Any, judge: Any, answer: AnswerForm[Any] | None, columns: TaskColumns
+) -> list[Any] | None:
     """Return the graders of a run over a table; a column of tests is one for every row. Raises ConfigError."""
     tests = TESTS if columns.tests else None
-    return graders_of_run(graders, judge, answer, requirements=bool(columns.requirements), tests=tests)
+    return graders_of_run(
+        graders, judge, answer, requirements=bool(columns.requirements), tests=tests
+    )
 
 
 def default_judge_note(model: str) -> str:
@@ -364,8 +451,14 @@ def default_judge_note(model: str) -> str:
 def _check_asks_none(grader: Any) -> None:
     """Raise ConfigError for a grader that asks a model, in a run that has no judge."""
     if not getattr(grader, "model_free", False):
-        own_code = "" if is_own(type(grader)) else ", or set model_free = True in its class if it asks none"
-        raise ConfigError(f"judge: no judge is wanted, and grader {_name_of(grader)!r} asks one: leave out either{own_code}")
+        own_code = (
+            ""
+            if is_own(type(grader))
+            else ", or set model_free = True in its class if it asks none"
+        )
+        raise ConfigError(
+            f"judge: no judge is wanted, and grader {_name_of(grader)!r} asks one: leave out either{own_code}"
+        )
 
 
 def _runs_tests(grader: Any) -> bool:
@@ -381,7 +474,11 @@ def _name_of(grader: Any) -> Any:
 
 
 def resolve_graders(
-    requirements: Sequence[str], graders: Any, *, has_model: bool, answer: AnswerForm[Any] | None = None
+    requirements: Sequence[str],
+    graders: Any,
+    *,
+    has_model: bool,
+    answer: AnswerForm[Any] | None = None,
 ) -> list[tuple[PanelGrader, Any]]:
     """Return the panel in order: a task's requirements as musts, the form of the answer, then the graders.
 
@@ -412,12 +509,16 @@ def _default_judge() -> list[Grader]:
 
 def needs_judge(graders: Any) -> bool:
     """Return whether one of the graders asks the judge. Raises ConfigError."""
-    return graders is None or any(asks_judge(as_grader(as_grader_spec(each).grader)) for each in _as_list(graders))
+    return graders is None or any(
+        asks_judge(as_grader(as_grader_spec(each).grader)) for each in _as_list(graders)
+    )
 
 
 def tie_break_grader(members: Sequence[tuple[PanelGrader, Any]]) -> list[tuple[PanelGrader, Any]]:
     """Return the first judge as a comparer by the same rubric. Empty if no LLM judge is present or a comparer already is."""
-    judge = next((grader for member, grader in members if not (member.model_free or member.compares)), None)
+    judge = next(
+        (grader for member, grader in members if not (member.model_free or member.compares)), None
+    )
     if judge is None or any(member.compares for member, _ in members):
         return []
     from .graders import Pairwise, Rubric  # runs without a judge need none
@@ -425,7 +526,12 @@ def tie_break_grader(members: Sequence[tuple[PanelGrader, Any]]) -> list[tuple[P
     own_rubric = getattr(judge, "rubric", None)
     rubric = own_rubric if isinstance(own_rubric, Rubric) and own_rubric.template is None else None
     name = unique_name("tie_break", [member.name for member, _ in members])
-    return [(PanelGrader(name, compares=True), Pairwise(name, model=getattr(judge, "model", None), rubric=rubric))]
+    return [
+        (
+            PanelGrader(name, compares=True),
+            Pairwise(name, model=getattr(judge, "model", None), rubric=rubric),
+        )
+    ]
 
 
 def _panel_grader(name: str, grader: Any, spec: GraderSpec) -> PanelGrader:
@@ -439,7 +545,9 @@ def _panel_grader(name: str, grader: Any, spec: GraderSpec) -> PanelGrader:
         editable=bool(getattr(grader, "editable", False)),
         compares=not hasattr(grader, "grade"),
         repeats=spec.repeats,
-        demand=grader.demand if spec.must and isinstance(grader, RequirementGrader | AnswerGrader) else "",
+        demand=grader.demand
+        if spec.must and isinstance(grader, RequirementGrader | AnswerGrader)
+        else "",
         may_call_model=_may_call_model(grader),
         reads_tool_calls=_reads_tool_calls(grader),
         score_step=score_step,
@@ -459,25 +567,54 @@ def _may_call_model(grader: Any) -> bool:
 
 def _reads_tool_calls(grader: Any) -> bool:
     """Whether a grader, or a part of it, says that it grades candidates that call tools."""
-    return getattr(grader, "reads_tool_calls", False) is True or any(map(_reads_tool_calls, getattr(grader, "parts", ())))
+    return getattr(grader, "reads_tool_calls", False) is True or any(
+        map(_reads_tool_calls, getattr(grader, "parts", ()))
+    )
 
 
 def assign_roles(session: Session, members: list[tuple[PanelGrader, Any]]) -> Roles:
     """Assign models to roles. A grader uses its own `model` if it has one, else the judge, else the writer."""
     options = session.options
     writers = alternative_models(session.writer)
-    writing = _client_for_argument(partial(session.clients.writing_client, writers), "model") if writers else None
+    writing = (
+        _client_for_argument(partial(session.clients.writing_client, writers), "model")
+        if writers
+        else None
+    )
     judge = session.judge if session.judge is not None else next(iter(writers), None)
     make_judge = partial(session.clients.client_for, judge, session.judge_params)
     judging = _client_for_argument(make_judge, "judge") if judge is not None else None
-    clients = {member.name: _grader_client(session, grader, judging, model_free=member.model_free) for member, grader in members}
-    requirements: list[Any] = [grader.requirement for _, grader in members if isinstance(grader, RequirementGrader)]
+    clients = {
+        member.name: _grader_client(session, grader, judging, model_free=member.model_free)
+        for member, grader in members
+    }
+    requirements: list[Any] = [
+        grader.requirement for _, grader in members if isinstance(grader, RequirementGrader)
+    ]
     answer = options.answer
     requirements += [answer] if answer and answer.editable else []
-    sampling = Sampling(options.temperature, options.max_tokens, options.seed, schema=answer.schema if answer else None)
+    sampling = Sampling(
+        options.temperature,
+        options.max_tokens,
+        options.seed,
+        schema=answer.schema if answer else None,
+    )
     graders = {member.name: grader for member, grader in members}
-    editor = (FormEditor() if options.editor else None) if isinstance(options.editor, bool) else options.editor
-    return Roles(writing, graders, clients, editor, requirements, sampling, session.clients.client_for, answer)
+    editor = (
+        (FormEditor() if options.editor else None)
+        if isinstance(options.editor, bool)
+        else options.editor
+    )
+    return Roles(
+        writing,
+        graders,
+        clients,
+        editor,
+        requirements,
+        sampling,
+        session.clients.client_for,
+        answer,
+    )
 
 
 def _client_for_argument(make: Callable[[], ModelClient], argument: str) -> ModelClient:
@@ -488,7 +625,9 @@ def _client_for_argument(make: Callable[[], ModelClient], argument: str) -> Mode
         raise ConfigError(f"{argument}: {error}") from None
 
 
-def _grader_client(session: Session, grader: Any, default: ModelClient | None, *, model_free: bool) -> ModelClient | None:
+def _grader_client(
+    session: Session, grader: Any, default: ModelClient | None, *, model_free: bool
+) -> ModelClient | None:
     """Return the client of a grader, after checking that each of its parts has one. Raises ConfigError."""
     own = getattr(grader, "model", None)
     client = session.clients.client_for(own) if own is not None else default
@@ -496,15 +635,23 @@ def _grader_client(session: Session, grader: Any, default: ModelClient | None, *
     for part in parts:
         _grader_client(session, part, client, model_free=bool(getattr(part, "model_free", False)))
     if client is None and not model_free and not parts:
-        own_code = "" if is_own(type(grader)) else ", or set model_free = True in its class if it asks none"
-        raise ConfigError(f"grader {_name_of(grader)!r} asks a model and none was found: give `model` or `judge`{own_code}")
+        own_code = (
+            ""
+            if is_own(type(grader))
+            else ", or set model_free = True in its class if it asks none"
+        )
+        raise ConfigError(
+            f"grader {_name_of(grader)!r} asks a model and none was found: give `model` or `judge`{own_code}"
+        )
     return client
 
 
 def scoring_graders(panel: Iterable[PanelGrader]) -> list[PanelGrader]:
     """Return the graders that make the score of a task; if all are musts, those that call a model."""
     pointwise = [grader for grader in panel if not grader.compares]
-    return [grader for grader in pointwise if not grader.must] or [grader for grader in pointwise if not grader.model_free]
+    return [grader for grader in pointwise if not grader.must] or [
+        grader for grader in pointwise if not grader.model_free
+    ]
 
 
 def check_task(grader: Any, task: Task) -> None:

@@ -37,7 +37,11 @@ OnDuplicate: TypeAlias = Literal["error", "first", "last", "rename"]
 ExecutionEngine: TypeAlias = Literal["local", "ray", "provider-batch"]
 
 MAX_ROWS = 10**15
-ENGINE_SETTINGS = {"ray_address": "ray", "shards": "ray", "poll": "provider-batch"}  # the engine that has them
+ENGINE_SETTINGS = {
+    "ray_address": "ray",
+    "shards": "ray",
+    "poll": "provider-batch",
+}  # the engine that has them
 GRADE_SETTINGS = (  # the settings of `refine` that `grade` has, too
     "answer_context",
     "budget",
@@ -89,7 +93,10 @@ VALIDATION_SETTINGS = (  # the settings of `validate`
     "trust_in_process",
     "cards_dir",
 )
-BATCH_DEFAULTS = {"max_in_flight": 512, "retries": 8}  # defaults of a batch that differ: a busy endpoint may need several retries
+BATCH_DEFAULTS = {
+    "max_in_flight": 512,
+    "retries": 8,
+}  # defaults of a batch that differ: a busy endpoint may need several retries
 
 
 class ValueKind(Protocol):
@@ -150,7 +157,9 @@ class Keywords:
 
     def check(self, name: str, value: Any, *, optional: bool) -> None:
         if not isinstance(value, list | tuple | set | frozenset):
-            raise checks.invalid_argument(name, f"a list of any of {', '.join(self.choices)}", value)
+            raise checks.invalid_argument(
+                name, f"a list of any of {', '.join(self.choices)}", value
+            )
         for word in value:
             checks.one_of(name, word, self.choices)
 
@@ -181,9 +190,13 @@ class FilePath:
     what: str = "file"
 
     def check(self, name: str, value: Any, *, optional: bool) -> None:
-        if (value is None and optional) or (isinstance(value, str | Path) and "\0" not in str(value)):
+        if (value is None and optional) or (
+            isinstance(value, str | Path) and "\0" not in str(value)
+        ):
             return
-        raise checks.invalid_argument(name, f"the path of a {self.what}{' or None' * optional}", value)
+        raise checks.invalid_argument(
+            name, f"the path of a {self.what}{' or None' * optional}", value
+        )
 
 
 @dataclass(eq=False)
@@ -237,7 +250,9 @@ class PriceTable:
         for model, price in value.items():
             is_pair = isinstance(price, tuple | list) and len(price) == 2
             if not (is_pair and all(checks.is_number(amount) and amount >= 0 for amount in price)):
-                raise ConfigError(f"{expected}, got {checks.format_value(price)} for {checks.format_value(model)}")
+                raise ConfigError(
+                    f"{expected}, got {checks.format_value(price)} for {checks.format_value(model)}"
+                )
 
 
 CALLABLE = ("__call__",)
@@ -263,7 +278,9 @@ class SettingInfo:
     has_own_parameter: bool = False
 
 
-def setting(default: Any, kind: ValueKind, help: str, *, optional: bool = False, **more: Any) -> Any:
+def setting(
+    default: Any, kind: ValueKind, help: str, *, optional: bool = False, **more: Any
+) -> Any:
     """Declare a setting as a field of a dataclass. None is allowed if it is the default, or with `optional`."""
     info = SettingInfo(kind=kind, help=help, optional=optional or default is None, **more)
     return field(default=default, metadata={"setting": info})
@@ -305,11 +322,22 @@ class OptionFields:
         in_files=False,
         **PYTHON_ONLY,
     )
-    target_score: float = setting(0.9, Number(0, 1), "Stop when an answer scores at least this much.", metavar="SCORE")
+    target_score: float = setting(
+        0.9, Number(0, 1), "Stop when an answer scores at least this much.", metavar="SCORE"
+    )
     max_iterations: int = setting(3, WholeNumber(0), "Maximum number of refinements.", metavar="N")
-    patience: int = setting(2, WholeNumber(1), "Stop after this many refinements in a row without an improvement.", metavar="N")
-    min_delta: float = setting(0.01, Number(), "Smallest increase of the score that counts as an improvement.", metavar="D")
-    drafts: int = setting(1, WholeNumber(1), "Number of first drafts, written at the same time.", metavar="N")
+    patience: int = setting(
+        2,
+        WholeNumber(1),
+        "Stop after this many refinements in a row without an improvement.",
+        metavar="N",
+    )
+    min_delta: float = setting(
+        0.01, Number(), "Smallest increase of the score that counts as an improvement.", metavar="D"
+    )
+    drafts: int = setting(
+        1, WholeNumber(1), "Number of first drafts, written at the same time.", metavar="N"
+    )
     noise_aware: bool | None = setting(
         None,
         Flag(),
@@ -331,11 +359,15 @@ class OptionFields:
         metavar="P",
     )
     cost_unit: CostUnit = setting(
-        "calls", Keyword(("calls", "tokens", "usd")), "Unit of cost: one call, 1,000 tokens, or 1 USD (noise-aware only)."
+        "calls",
+        Keyword(("calls", "tokens", "usd")),
+        "Unit of cost: one call, 1,000 tokens, or 1 USD (noise-aware only).",
     )
     priors: Priors | str | Path | None = setting(
         None,
-        Instance("'shipped', 'learned', Priors, the path of a .json file or None", may_be_class=True),
+        Instance(
+            "'shipped', 'learned', Priors, the path of a .json file or None", may_be_class=True
+        ),
         "Priors to start with: shipped (default), learned (from earlier runs, see `redraft priors`), or from a JSON file.",
         detail='In Python also `redraft.quality.priors.Priors`. "learned" falls back to the shipped ones if no run with this model '
         "and these graders has been learned from.",
@@ -363,7 +395,9 @@ class OptionFields:
     )
     draft_prompt: DraftPrompt | Path | None = setting(
         None,
-        PromptSource("a template with {prompt}, the Path of a file with one, or a function of a trace"),
+        PromptSource(
+            "a template with {prompt}, the Path of a file with one, or a function of a trace"
+        ),
         "Template of the prompt for drafts: {prompt}, {demands}, {context} and the names of columns are fields.",
         detail="In Python the text of a template, a `Path`, or a function `(trace) -> str | messages`. "
         "See [Write your own prompts](how-to/own-prompts.md).",
@@ -371,7 +405,9 @@ class OptionFields:
     )
     refine_prompt: RefinePrompt | Path | None = setting(
         None,
-        PromptSource("a template with {response}, the Path of a file with one, or a function of a trace and a candidate"),
+        PromptSource(
+            "a template with {response}, the Path of a file with one, or a function of a trace and a candidate"
+        ),
         "Template of the prompt for refinements: also {response}, {feedback}, {score}, {reason} and {tried} are fields.",
         detail="In Python the text of a template, a `Path`, or a function `(trace, parent) -> str | messages`. "
         "See [Write your own prompts](how-to/own-prompts.md).",
@@ -391,7 +427,10 @@ class OptionFields:
         **PYTHON_ONLY,
     )
     deadline: float | None = setting(
-        None, Number(), "Stop after this many seconds and return the best answer so far.", metavar="SECONDS"
+        None,
+        Number(),
+        "Stop after this many seconds and return the best answer so far.",
+        metavar="SECONDS",
     )
     strict_budget: bool = setting(
         False,
@@ -424,9 +463,15 @@ class OptionFields:
         "Called with every step when it begins, in the same way.",
         **PYTHON_ONLY,
     )
-    temperature: float | None = setting(None, Number(), "Sampling temperature of the model that writes.", metavar="T")
-    max_tokens: int | None = setting(None, WholeNumber(1), "Maximum number of tokens in one answer.", metavar="N")
-    seed: int | None = setting(None, WholeNumber(), "Random seed, for models that support one.", metavar="N")
+    temperature: float | None = setting(
+        None, Number(), "Sampling temperature of the model that writes.", metavar="T"
+    )
+    max_tokens: int | None = setting(
+        None, WholeNumber(1), "Maximum number of tokens in one answer.", metavar="N"
+    )
+    seed: int | None = setting(
+        None, WholeNumber(), "Random seed, for models that support one.", metavar="N"
+    )
     model_params: Mapping[str, Any] | None = setting(
         None,
         Parameters(),
@@ -442,11 +487,25 @@ class OptionFields:
         **PYTHON_ONLY,
     )
     timeout: float | None = setting(
-        600.0, Number(0, exclusive=True), "Maximum duration of one call, in seconds.", optional=True, metavar="SECONDS"
+        600.0,
+        Number(0, exclusive=True),
+        "Maximum duration of one call, in seconds.",
+        optional=True,
+        metavar="SECONDS",
     )
-    retries: int = setting(3, WholeNumber(0), "Maximum number of retries of a failed call.", detail="In a batch 8.", **PYTHON_ONLY)
+    retries: int = setting(
+        3,
+        WholeNumber(0),
+        "Maximum number of retries of a failed call.",
+        detail="In a batch 8.",
+        **PYTHON_ONLY,
+    )
     max_in_flight: int = setting(
-        64, WholeNumber(1), "Maximum number of calls in flight.", detail="In a batch 512, for each endpoint.", metavar="N"
+        64,
+        WholeNumber(1),
+        "Maximum number of calls in flight.",
+        detail="In a batch 512, for each endpoint.",
+        metavar="N",
     )
     cache: MutableMapping[str, Reply] | None = setting(
         None,
@@ -488,7 +547,10 @@ class OptionFields:
         "Warn about, or reject, graders without a validation card that shows them better than chance (see `redraft validate`).",
     )
     cards_dir: str | Path | None = setting(
-        None, FilePath("folder"), "Folder of validation cards. Default: your data folder.", metavar="DIR"
+        None,
+        FilePath("folder"),
+        "Folder of validation cards. Default: your data folder.",
+        metavar="DIR",
     )
 
 
@@ -496,12 +558,23 @@ class OptionFields:
 class EndpointLimits:
     """Rate limits of one endpoint. Its limit of calls in flight adapts between `min_in_flight` and `max_in_flight`."""
 
-    initial_in_flight: int = setting(16, WholeNumber(1), "Number of calls in flight at the start.", metavar="N")
-    min_in_flight: int = setting(1, WholeNumber(1), "Lower bound of the limit, which adapts to the endpoint.", metavar="N")
-    rpm: float | None = setting(None, Number(0, exclusive=True), "Maximum number of requests per minute.", metavar="N")
-    tpm: float | None = setting(None, Number(0, exclusive=True), "Maximum number of tokens per minute.", metavar="N")
+    initial_in_flight: int = setting(
+        16, WholeNumber(1), "Number of calls in flight at the start.", metavar="N"
+    )
+    min_in_flight: int = setting(
+        1, WholeNumber(1), "Lower bound of the limit, which adapts to the endpoint.", metavar="N"
+    )
+    rpm: float | None = setting(
+        None, Number(0, exclusive=True), "Maximum number of requests per minute.", metavar="N"
+    )
+    tpm: float | None = setting(
+        None, Number(0, exclusive=True), "Maximum number of tokens per minute.", metavar="N"
+    )
     give_up_after: float = setting(
-        3600.0, Number(0, exclusive=True), "End the run when an endpoint has not answered for this many seconds.", metavar="SECONDS"
+        3600.0,
+        Number(0, exclusive=True),
+        "End the run when an endpoint has not answered for this many seconds.",
+        metavar="SECONDS",
     )
 
     def __post_init__(self) -> None:
@@ -521,7 +594,9 @@ class BatchFields:
         "Refine each answer, only grade the given ones, or keep the best of several drafts.",
         **NOT_IN_FILES,
     )
-    n: int = setting(4, WholeNumber(1), "Number of drafts (mode best only).", metavar="N", **NOT_IN_FILES)
+    n: int = setting(
+        4, WholeNumber(1), "Number of drafts (mode best only).", metavar="N", **NOT_IN_FILES
+    )
     keep: int = setting(
         1,
         WholeNumber(1),
@@ -536,7 +611,9 @@ class BatchFields:
         detail="On the command line: `--column ROLE=NAME`, repeatable.",
         **PYTHON_ONLY,
     )
-    on_duplicate: OnDuplicate = setting("error", Keyword(get_args(OnDuplicate)), "What to do with rows that have the same ID.")
+    on_duplicate: OnDuplicate = setting(
+        "error", Keyword(get_args(OnDuplicate)), "What to do with rows that have the same ID."
+    )
     journal: str | Path | None = setting(
         None,
         FilePath(),
@@ -545,13 +622,23 @@ class BatchFields:
         **NOT_IN_FILES,
     )
     name: str | None = setting(
-        None, Text(), "Name of the run in its journal. Default: made from OUT.", metavar="NAME", **NOT_IN_FILES
+        None,
+        Text(),
+        "Name of the run in its journal. Default: made from OUT.",
+        metavar="NAME",
+        **NOT_IN_FILES,
     )
     retry: Collection[str] = setting(
-        (), Keywords(("failed", "truncated")), "Redo these rows of a finished run (repeatable).", **NOT_IN_FILES
+        (),
+        Keywords(("failed", "truncated")),
+        "Redo these rows of a finished run (repeatable).",
+        **NOT_IN_FILES,
     )
     ordered: bool = setting(
-        True, Flag(), "Write the rows in the order of the input, not as they finish. Default: yes.", **NOT_IN_FILES
+        True,
+        Flag(),
+        "Write the rows in the order of the input, not as they finish. Default: yes.",
+        **NOT_IN_FILES,
     )
     overwrite: bool = setting(
         False,
@@ -562,10 +649,16 @@ class BatchFields:
         **NOT_IN_FILES,
     )
     errors: str | Path | None = setting(
-        None, FilePath(), "File for rows that cannot be read. Default: OUT.errors.jsonl.", metavar="FILE", **NOT_IN_FILES
+        None,
+        FilePath(),
+        "File for rows that cannot be read. Default: OUT.errors.jsonl.",
+        metavar="FILE",
+        **NOT_IN_FILES,
     )
     durability: Durability = setting(
-        "normal", Keyword(("normal", "full")), "Survive a crash of the process (normal), or also of the machine (full)."
+        "normal",
+        Keyword(("normal", "full")),
+        "Survive a crash of the process (normal), or also of the machine (full).",
     )
     limits: EndpointLimits | None = setting(
         None,
@@ -575,7 +668,9 @@ class BatchFields:
         "`--initial-in-flight`, `--min-in-flight`, `--rpm`, `--tpm`, `--give-up-after`.",
         **PYTHON_ONLY,
     )
-    limit: int | None = setting(None, WholeNumber(1, MAX_ROWS), "Read only the first N rows.", metavar="N", **NOT_IN_FILES)
+    limit: int | None = setting(
+        None, WholeNumber(1, MAX_ROWS), "Read only the first N rows.", metavar="N", **NOT_IN_FILES
+    )
     pilot: int | None = setting(
         None,
         WholeNumber(2, 10_000),
@@ -608,7 +703,11 @@ class BatchFields:
         **NOT_IN_FILES,
     )
     shards: int | None = setting(
-        None, WholeNumber(1), "Number of parts into which the rows are split (engine ray only).", metavar="N", **NOT_IN_FILES
+        None,
+        WholeNumber(1),
+        "Number of parts into which the rows are split (engine ray only).",
+        metavar="N",
+        **NOT_IN_FILES,
     )
     poll: float | None = setting(
         None,

@@ -35,7 +35,11 @@ STYLE = """
 
 def clean_text(text: Any, limit: int = 200) -> str:
     """Return untrusted text on one line, without characters that are invalid in XML or control a terminal, cut to `limit`."""
-    flat = " ".join(INVALID_IN_XML.sub("", strip_control_sequences(str(text)[: limit * 4]).replace("\r", " ")).split())
+    flat = " ".join(
+        INVALID_IN_XML.sub(
+            "", strip_control_sequences(str(text)[: limit * 4]).replace("\r", " ")
+        ).split()
+    )
     return flat if len(flat) <= limit else flat[: limit - 1] + "…"
 
 
@@ -48,7 +52,9 @@ class Drawing:
     height: float
 
     @classmethod
-    def create(cls, width: float, height: float, title: str, descriptions: Iterable[str]) -> Drawing:
+    def create(
+        cls, width: float, height: float, title: str, descriptions: Iterable[str]
+    ) -> Drawing:
         """Return an empty drawing with its heading; `descriptions` say what it shows, with the numbers."""
         description = "; ".join(descriptions)
         suffix = sha256(f"{title}{description}".encode()).hexdigest()[:8]
@@ -72,16 +78,29 @@ class Drawing:
 
     def add(self, tag: str, style: str, tooltip: str = "", **attributes: Any) -> None:
         """Add a shape with a class of the style sheet. `tooltip` is shown while the pointer rests on it."""
-        formatted = {name.replace("_", "-"): _attribute(value) for name, value in attributes.items()}
+        formatted = {
+            name.replace("_", "-"): _attribute(value) for name, value in attributes.items()
+        }
         shape = SubElement(self.root, tag, {"class": style, **formatted})
         if tooltip:
             SubElement(shape, "title").text = tooltip
 
-    def text(self, x: float, y: float, text: str, style: str = "", *, anchor: str = "start", rotation: float = 0) -> None:
+    def text(
+        self,
+        x: float,
+        y: float,
+        text: str,
+        style: str = "",
+        *,
+        anchor: str = "start",
+        rotation: float = 0,
+    ) -> None:
         """Add a text at its baseline; `anchor` is start, middle or end; `rotation` is in degrees."""
         attributes = {"x": _attribute(x), "y": _attribute(y), "text-anchor": anchor, "class": style}
         if rotation:
-            attributes["transform"] = f"rotate({_attribute(rotation)} {_attribute(x)} {_attribute(y)})"
+            attributes["transform"] = (
+                f"rotate({_attribute(rotation)} {_attribute(x)} {_attribute(y)})"
+            )
         SubElement(self.root, "text", attributes).text = text
 
     def to_svg(self) -> str:
@@ -137,7 +156,9 @@ class Axes:
             y = self.y(tick)
             drawing.add("line", "grid", x1=self.left, x2=self.right, y1=y, y2=y)
             drawing.text(self.left - 8, y + 4, f"{tick:g}", "soft small", anchor="end")
-        drawing.text(self.left - 44, self.top + self.height / 2, label, "soft", anchor="middle", rotation=-90)
+        drawing.text(
+            self.left - 44, self.top + self.height / 2, label, "soft", anchor="middle", rotation=-90
+        )
 
 
 def ticks(low: float, high: float, count: int = 5) -> list[float]:
@@ -146,4 +167,8 @@ def ticks(low: float, high: float, count: int = 5) -> list[float]:
     power = float(f"1e{f'{rough:e}'.partition('e')[2]}")
     step = next(power * n for n in (1, 2, 5, 10) if power * n >= rough * (1 - 1e-9))
     first = -int(-low // step) if low % step else round(low / step)
-    return [round(n * step, 12) for n in range(first, first + count * 3) if low - 1e-9 <= n * step <= high + 1e-9]
+    return [
+        round(n * step, 12)
+        for n in range(first, first + count * 3)
+        if low - 1e-9 <= n * step <= high + 1e-9
+    ]

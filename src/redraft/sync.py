@@ -30,7 +30,9 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 MIN_DESCRIPTORS = 64  # for uvloop, which needs seven more than the loop of asyncio
-POLL_INTERVAL = 0.5  # seconds: a signal that arrives just before a thread waits does not interrupt the wait
+POLL_INTERVAL = (
+    0.5  # seconds: a signal that arrives just before a thread waits does not interrupt the wait
+)
 
 
 def run_sync(coroutine: Coroutine[Any, Any, T], *stop_callbacks: Callable[[], object]) -> T:
@@ -99,9 +101,12 @@ def check_event_loop() -> None:
 def _check_threads() -> None:
     """Raise RedraftError where no thread can be started, or where a library has replaced them too late."""
     if sys.is_finalizing() or (
-        _main_thread_has_ended() and all(each.daemon or each is main_thread() for each in enumerate_threads())
+        _main_thread_has_ended()
+        and all(each.daemon or each is main_thread() for each in enumerate_threads())
     ):
-        raise RedraftError("Python is shutting down, and starts no more threads: call this before the main thread ends")
+        raise RedraftError(
+            "Python is shutting down, and starts no more threads: call this before the main thread ends"
+        )
     if threads_are_greenlets() and not _WORKS_IN_GREENLETS:
         raise RedraftError(
             "gevent or eventlet has replaced threads after Redraft was imported, or has not replaced `select` as well: call "
@@ -120,7 +125,10 @@ def threads_are_greenlets() -> bool:
 
 def _is_replaced(module: str) -> bool:
     gevent, eventlet = sys.modules.get("gevent.monkey"), sys.modules.get("eventlet.patcher")
-    return bool((gevent and gevent.is_module_patched(module)) or (eventlet and eventlet.is_monkey_patched(module)))
+    return bool(
+        (gevent and gevent.is_module_patched(module))
+        or (eventlet and eventlet.is_monkey_patched(module))
+    )
 
 
 _WORKS_IN_GREENLETS = threads_are_greenlets() and _is_replaced("select")
@@ -143,7 +151,9 @@ def _interrupt(result: Any) -> KeyboardInterrupt:
 class _SyncRunner(Generic[T]):
     """Runs one coroutine and counts how often it was interrupted."""
 
-    def __init__(self, coroutine: Coroutine[Any, Any, T], stop_callbacks: tuple[Callable[[], object], ...]) -> None:
+    def __init__(
+        self, coroutine: Coroutine[Any, Any, T], stop_callbacks: tuple[Callable[[], object], ...]
+    ) -> None:
         self.interrupts = 0
         self.result: Any = None
         self._coroutine = coroutine
@@ -190,7 +200,11 @@ class _SyncRunner(Generic[T]):
     def interrupt(self, *_: object) -> None:
         """Handle SIGINT."""
         self.interrupts += 1
-        if self._loop is None or self._loop.is_closed() or self.interrupts > len(self._stop_callbacks):
+        if (
+            self._loop is None
+            or self._loop.is_closed()
+            or self.interrupts > len(self._stop_callbacks)
+        ):
             raise KeyboardInterrupt
         self._threads.abandon_running = True
         self._loop.call_soon_threadsafe(self._stop_callbacks[self.interrupts - 1])
@@ -228,11 +242,15 @@ def _run_among_greenlets(coroutine: Coroutine[Any, Any, T]) -> T:
     if not _greenlet_loops:
         selector = _HidingSelector()
         shared = asyncio.SelectorEventLoop(selector)
-        _greenlet_loops.append((shared, Thread(target=selector.run_loop, args=(shared,), name="redraft", daemon=True)))
+        _greenlet_loops.append(
+            (shared, Thread(target=selector.run_loop, args=(shared,), name="redraft", daemon=True))
+        )
         _greenlet_loops[0][1].start()
     loop, greenlet = _greenlet_loops[0]
     if current_thread() is greenlet:
-        raise RedraftError("a coroutine that Redraft calls cannot wait for another call of it: use `await redraft.refine(...)`")
+        raise RedraftError(
+            "a coroutine that Redraft calls cannot wait for another call of it: use `await redraft.refine(...)`"
+        )
     outcome = asyncio.run_coroutine_threadsafe(coroutine, loop)
     try:
         return outcome.result()
@@ -245,7 +263,9 @@ class _LoopThreadPool(ThreadPoolExecutor):
 
     abandon_running = False
 
-    def submit(self, function: Callable[P, T], /, *arguments: P.args, **keywords: P.kwargs) -> Future[T]:
+    def submit(
+        self, function: Callable[P, T], /, *arguments: P.args, **keywords: P.kwargs
+    ) -> Future[T]:
         """Run a function in a thread of the pool, or in one of its own, since a pool ends with the main thread."""
         try:
             return super().submit(function, *arguments, **keywords)
@@ -255,7 +275,9 @@ class _LoopThreadPool(ThreadPoolExecutor):
         return submit_to_daemon_thread(partial(function, *arguments, **keywords))
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002  (the signature of the base class)
-        super().shutdown(wait and not self.abandon_running, cancel_futures=cancel_futures or self.abandon_running)
+        super().shutdown(
+            wait and not self.abandon_running, cancel_futures=cancel_futures or self.abandon_running
+        )
 
 
 @contextmanager
@@ -285,7 +307,9 @@ def _sigint_handler(handler: Callable[..., None], *, loop_blocked: bool) -> Iter
     With `loop_blocked` any Python handler is replaced: one of the blocked event loop would act too late.
     """
     previous = signal.getsignal(signal.SIGINT) if current_thread() is main_thread() else None
-    if previous in {None, signal.SIG_DFL} or not (loop_blocked or previous in {signal.default_int_handler, signal.SIG_IGN}):
+    if previous in {None, signal.SIG_DFL} or not (
+        loop_blocked or previous in {signal.default_int_handler, signal.SIG_IGN}
+    ):
         yield
         return
     signal.signal(signal.SIGINT, handler)
@@ -334,4 +358,8 @@ def _reset_signals_in_child() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_greenlet_loops.clear)
-    os.register_at_fork(before=_hold_sigterm, after_in_parent=_release_sigterm, after_in_child=_reset_signals_in_child)
+    os.register_at_fork(
+        before=_hold_sigterm,
+        after_in_parent=_release_sigterm,
+        after_in_child=_reset_signals_in_child,
+    )

@@ -10,13 +10,17 @@ from functools import cache
 from itertools import groupby
 from typing import Any
 
-CONTROL_SEQUENCES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+CONTROL_SEQUENCES = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
+)
 TIME_UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
 BIDI = re.compile("[\u202a-\u202e\u2066-\u2069]")
 MARKDOWN_ESCAPES = {ord(mark): f"\\{mark}" for mark in "\\|`*_[]!#~$"} | {
     ord(mark): f"&{name};" for mark, name in zip("<>&", ("lt", "gt", "amp"), strict=True)
 }
-LINKS = re.compile(r"(?<=[a-z]):(?=//)|(?<=www)\.|@", re.IGNORECASE)  # what GitHub makes links and mentions of
+LINKS = re.compile(
+    r"(?<=[a-z]):(?=//)|(?<=www)\.|@", re.IGNORECASE
+)  # what GitHub makes links and mentions of
 
 
 def strip_control_sequences(text: str) -> str:
@@ -36,7 +40,13 @@ def compose_nfc(text: str) -> str:
     Nothing else changes: case, spaces, quotation marks, and compatible characters (full-width digits, ligatures) stay. It takes
     linear time: `normalize` sorts a run of combining marks in quadratic time.
     """
-    return text if text.isascii() else unicodedata.normalize("NFC", _long_mark_runs().sub(lambda run: _sort_marks(run[0]), text))
+    return (
+        text
+        if text.isascii()
+        else unicodedata.normalize(
+            "NFC", _long_mark_runs().sub(lambda run: _sort_marks(run[0]), text)
+        )
+    )
 
 
 @cache
@@ -48,8 +58,14 @@ def _long_mark_runs() -> Any:
 
 def _sort_marks(marks: str) -> str:
     """Return marks in canonical order, each decomposed."""
-    runs = groupby("".join(unicodedata.normalize("NFD", mark) for mark in marks), lambda mark: unicodedata.combining(mark) > 0)
-    return "".join("".join(sorted(run, key=unicodedata.combining) if sortable else run) for sortable, run in runs)
+    runs = groupby(
+        "".join(unicodedata.normalize("NFD", mark) for mark in marks),
+        lambda mark: unicodedata.combining(mark) > 0,
+    )
+    return "".join(
+        "".join(sorted(run, key=unicodedata.combining) if sortable else run)
+        for sortable, run in runs
+    )
 
 
 def format_duration(seconds: float) -> str:

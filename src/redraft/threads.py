@@ -20,15 +20,23 @@ T = TypeVar("T")
 
 THREAD_THRESHOLD = 16_384  # characters; shorter texts are processed without a thread
 IDLE_SECONDS = 10.0  # after which a thread without work ends
-MAX_THREADS = min(32, (os.cpu_count() or 1) + 4)  # of one event loop that run functions at once, as in asyncio's own pool
+MAX_THREADS = min(
+    32, (os.cpu_count() or 1) + 4
+)  # of one event loop that run functions at once, as in asyncio's own pool
 
 
-async def run_in_thread_if_large(size: int, function: Callable[P, T], *arguments: P.args, **keywords: P.kwargs) -> T:
+async def run_in_thread_if_large(
+    size: int, function: Callable[P, T], *arguments: P.args, **keywords: P.kwargs
+) -> T:
     """Call a function that reads a text of `size` characters: in a thread if there are THREAD_THRESHOLD or more, else directly.
 
     For functions that take time in proportion to the text, and would block the event loop for a long one.
     """
-    return function(*arguments, **keywords) if size < THREAD_THRESHOLD else await run_in_thread(function, *arguments, **keywords)
+    return (
+        function(*arguments, **keywords)
+        if size < THREAD_THRESHOLD
+        else await run_in_thread(function, *arguments, **keywords)
+    )
 
 
 async def run_in_thread(function: Callable[P, T], *arguments: P.args, **keywords: P.kwargs) -> T:
@@ -45,7 +53,9 @@ async def run_in_thread(function: Callable[P, T], *arguments: P.args, **keywords
         try:
             return function(*arguments, **keywords)
         except (StopIteration, SystemExit) as error:
-            raise RuntimeError(f"it raised {type(error).__name__}").with_traceback(error.__traceback__) from error
+            raise RuntimeError(f"it raised {type(error).__name__}").with_traceback(
+                error.__traceback__
+            ) from error
 
     async with _thread_limit():
         return await call_in_daemon_thread(call)
@@ -73,11 +83,15 @@ def submit_to_daemon_thread(function: Callable[[], T]) -> Future[T]:
     return future
 
 
-def _run(context: Context, function: Callable[[], T], result: asyncio.Future[T]) -> Callable[[], object]:
+def _run(
+    context: Context, function: Callable[[], T], result: asyncio.Future[T]
+) -> Callable[[], object]:
     """Call a function; return what passes its result to the event loop."""
     value, failure = context.run(_outcome, function)
     try:
-        return partial(result.get_loop().call_soon_threadsafe, partial(_settle, result, value, failure))
+        return partial(
+            result.get_loop().call_soon_threadsafe, partial(_settle, result, value, failure)
+        )
     finally:
         del result, failure  # as in `call_in_daemon_thread`
 
@@ -90,7 +104,9 @@ def _outcome(function: Callable[[], T]) -> tuple[T | None, BaseException | None]
         return None, error
 
 
-def _settle(result: asyncio.Future[Any] | Future[Any], value: Any, failure: BaseException | None) -> None:
+def _settle(
+    result: asyncio.Future[Any] | Future[Any], value: Any, failure: BaseException | None
+) -> None:
     if not result.done():
         result.set_result(value) if failure is None else result.set_exception(failure)
 
@@ -166,7 +182,9 @@ def _do_jobs(jobs: SimpleQueue[_Job]) -> None:
     """Do one job after another. While there is none, nothing of the last one is kept."""
     while job := _next_job(jobs):
         report = job()
-        _idle_threads.append(jobs)  # before the report, so that what follows from it finds this thread
+        _idle_threads.append(
+            jobs
+        )  # before the report, so that what follows from it finds this thread
         with suppress(RuntimeError):  # the event loop was closed
             report()
         del job, report
@@ -190,7 +208,9 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_submitted.clear)
 
 
-_thread_limits: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+_thread_limits: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = (
+    WeakKeyDictionary()
+)
 
 
 def _thread_limit() -> asyncio.Semaphore:

@@ -84,7 +84,9 @@ class Usage:
         """Return the usage with this cost, and with its tokens and its cost as those of the answer."""
         read, written = self.input_tokens, self.output_tokens
         tokens = None if read is None or written is None else read + written
-        return Usage(self.calls, read, written, self.cached_calls, self.retried_calls, cost, tokens, cost)
+        return Usage(
+            self.calls, read, written, self.cached_calls, self.retried_calls, cost, tokens, cost
+        )
 
     def as_single_answer(self) -> Usage:
         """Return the usage with every call after the first counted as a retry: all were made for one answer."""
@@ -180,12 +182,19 @@ class CallLedger:
     def usage(self) -> Usage:
         """The usage as that of one question: every call after the first is a retry, and the answer's usage is added."""
         answer, entries = self._answer_usage, self.entries
-        if answer and (not entries or (len(entries) == 1 and answer.calls == entries[0].usage.calls)):
+        if answer and (
+            not entries or (len(entries) == 1 and answer.calls == entries[0].usage.calls)
+        ):
             return answer  # from the cache, or from the only call
         known = replace(self.total_usage.as_single_answer(), answer_tokens=0, answer_cost=0.0)
         if answer is None:
             return known
-        return replace(known, cached_calls=answer.cached_calls, answer_tokens=answer.answer_tokens, answer_cost=answer.answer_cost)
+        return replace(
+            known,
+            cached_calls=answer.cached_calls,
+            answer_tokens=answer.answer_tokens,
+            answer_cost=answer.answer_cost,
+        )
 
 
 class HasUsage(Protocol):

@@ -8,7 +8,9 @@ from difflib import SequenceMatcher
 from functools import cache
 from typing import Any, Literal, TypeAlias
 
-MAX_SHORT = 1_200  # words on both sides together that are compared in the way that is easiest to read
+MAX_SHORT = (
+    1_200  # words on both sides together that are compared in the way that is easiest to read
+)
 MAX_LONG = 20_000  # words, or lines, that are compared
 MAX_CHARACTERS = 200_000  # of both texts together that are split into words
 
@@ -53,13 +55,24 @@ def _compare(before: str, after: str) -> tuple[list[str], list[str], Iterable[Op
         old, new = tokens(before), tokens(after)
         if len(old) + len(new) <= MAX_SHORT:
             return old, new, SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
-    old, new = _split_both(before, after, (_split_lines,) if is_long else (_split_words, _split_lines))
+    old, new = _split_both(
+        before, after, (_split_lines,) if is_long else (_split_words, _split_lines)
+    )
     from rapidfuzz import distance
 
-    return old, new, [(o.tag, o.src_start, o.src_end, o.dest_start, o.dest_end) for o in distance.Indel.opcodes(old, new)]
+    return (
+        old,
+        new,
+        [
+            (o.tag, o.src_start, o.src_end, o.dest_start, o.dest_end)
+            for o in distance.Indel.opcodes(old, new)
+        ],
+    )
 
 
-def _split_both(before: str, after: str, splits: Iterable[Callable[[str], list[str]]]) -> tuple[list[str], list[str]]:
+def _split_both(
+    before: str, after: str, splits: Iterable[Callable[[str], list[str]]]
+) -> tuple[list[str], list[str]]:
     """Return the parts of both texts by the first of these ways that gives few enough; else each as a whole."""
     for split in splits:
         old, new = split(before), split(after)
@@ -102,7 +115,12 @@ def _merge_adjacent(spans: list[DiffSpan]) -> Iterator[DiffSpan]:
     """Merge changes with only spaces between them into one change, which is easier to read than alternating words."""
     removed, added, space = "", "", ""
     for i, span in enumerate(spans):
-        is_gap = span.kind == "same" and not span.text.strip(" ") and (removed or added) and i + 1 < len(spans)
+        is_gap = (
+            span.kind == "same"
+            and not span.text.strip(" ")
+            and (removed or added)
+            and i + 1 < len(spans)
+        )
         if is_gap:
             space = span.text
         elif span.kind == "same":
@@ -111,7 +129,11 @@ def _merge_adjacent(spans: list[DiffSpan]) -> Iterator[DiffSpan]:
             yield span
         else:
             removed, added, space = removed + space, added + space, ""
-            removed, added = (removed + span.text, added) if span.kind == "removed" else (removed, added + span.text)
+            removed, added = (
+                (removed + span.text, added)
+                if span.kind == "removed"
+                else (removed, added + span.text)
+            )
     yield from _change(removed, added, space)
 
 

@@ -76,22 +76,34 @@ class ChatServer:
         if said is None:
             await self._end.wait()
         if isinstance(said, bytes):
-            return web.Response(body=said, content_type="text/html" if said.startswith(b"<") else "application/json")
+            return web.Response(
+                body=said, content_type="text/html" if said.startswith(b"<") else "application/json"
+            )
         if isinstance(said, int):
             said = said, f"no, {said}"
         if isinstance(said, tuple):
             error = {"message": said[1]} if isinstance(said[1], str) else said[1]
             return web.json_response({"error": error}, status=said[0], headers=dict(*said[2:]))
-        message = {"finish_reason": "stop", **(said if isinstance(said, dict) else {"content": said})}
+        message = {
+            "finish_reason": "stop",
+            **(said if isinstance(said, dict) else {"content": said}),
+        }
         finish = message.pop("finish_reason")
         choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish}
         usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
-        return web.json_response({"id": "x", "object": "chat.completion", "choices": [choice], "usage": usage})
+        return web.json_response(
+            {"id": "x", "object": "chat.completion", "choices": [choice], "usage": usage}
+        )
 
 
-def verdict(score, criteria=("instructions", "correctness", "completeness", "clarity"), change="say more"):
+def verdict(
+    score, criteria=("instructions", "correctness", "completeness", "clarity"), change="say more"
+):
     """The default judge's answer with one score for every criterion; it asks for a change unless the score is 5."""
-    rows = {name: {"evidence": "", "change": change if score < 5 else "", "score": score} for name in criteria}
+    rows = {
+        name: {"evidence": "", "change": change if score < 5 else "", "score": score}
+        for name in criteria
+    }
     return json.dumps({"reason": "It is so.", "criteria": rows, "done": score == 5})
 
 

@@ -30,7 +30,11 @@ class Redraft:
         """Run the command inside this process, or in one of its own where `env` has a variable that the interpreter reads when it
         starts.
         """
-        run = self.process if any(name.startswith(READ_AT_START) for name in env or {}) else self.inside
+        run = (
+            self.process
+            if any(name.startswith(READ_AT_START) for name in env or {})
+            else self.inside
+        )
         return run([*map(str, args)], input=input.encode(), cwd=cwd or self.folder, env=env)
 
     def inside(self, args, *, input=b"", env=None, cwd=None):

@@ -32,7 +32,10 @@ def answering(*answers):
 
 @pytest.fixture
 def folder(redraft, monkeypatch):
-    for name in ("forms", "beside"):  # a command that runs in this process leaves its modules behind
+    for name in (
+        "forms",
+        "beside",
+    ):  # a command that runs in this process leaves its modules behind
         monkeypatch.setitem(sys.modules, name, None)
         del sys.modules[name]
     (redraft.folder / "forms.py").write_text(TYPES)
@@ -40,7 +43,10 @@ def folder(redraft, monkeypatch):
     return redraft.folder
 
 
-@pytest.mark.parametrize("option", [("--answer", "forms:Invoice"), ("--answer", "forms.py:Invoice"), ("--schema", "schema.json")])
+@pytest.mark.parametrize(
+    "option",
+    [("--answer", "forms:Invoice"), ("--answer", "forms.py:Invoice"), ("--schema", "schema.json")],
+)
 def test_a_form_is_asked_for_and_refined(redraft, serve, folder, option):
     """The model gets the schema, is told the wrong field, and the valid answer is printed; --json has the value."""
     server = serve(answering(BAD, FENCE))
@@ -50,7 +56,9 @@ def test_a_form_is_asked_for_and_refined(redraft, serve, folder, option):
     result = json.loads(done.out.splitlines()[-1])
     assert (result["parsed"], json.loads(result["value"])) == (json.loads(GOOD), json.loads(GOOD))
     schema = server.bodies[0]["response_format"]["json_schema"]
-    assert schema["schema"]["properties"]["total"]["type"] == "number" and schema["strict"] is (option[0] == "--answer")
+    assert schema["schema"]["properties"]["total"]["type"] == "number" and schema["strict"] is (
+        option[0] == "--answer"
+    )
     assert "total: " in server.asked[1][-1]["content"]
     assert json.loads(redraft(*given).out) == json.loads(GOOD)
 
@@ -58,9 +66,13 @@ def test_a_form_is_asked_for_and_refined(redraft, serve, folder, option):
 @pytest.mark.parametrize("answer", ["forms.py:Invoice", "forms:Invoice"])
 @pytest.mark.parametrize("grader", ["forms.py:small", "beside.py:small"])
 @pytest.mark.parametrize("grader_first", [True, False])
-def test_a_grader_in_a_file_receives_the_object(redraft, serve, folder, answer, grader, grader_first):
+def test_a_grader_in_a_file_receives_the_object(
+    redraft, serve, folder, answer, grader, grader_first
+):
     """The class is the same one, whichever option loads its file first, and from whichever file the grader imports it."""
-    small = "\n\ndef small(answer: Invoice) -> float:\n    return 1.0 if answer.total < 3 else 0.0\n"
+    small = (
+        "\n\ndef small(answer: Invoice) -> float:\n    return 1.0 if answer.total < 3 else 0.0\n"
+    )
     (folder / "forms.py").write_text(TYPES + small)
     (folder / "beside.py").write_text("from forms import Invoice" + small)
     options = [("--grader", grader), ("--answer", answer)]
@@ -72,14 +84,34 @@ def test_a_grader_in_a_file_receives_the_object(redraft, serve, folder, answer, 
 def test_code_is_printed_without_its_fence(redraft, serve):
     """`--answer code:python` prints the code alone."""
     server = serve(answering("Sure:\n```python\nprint(1)\n```\nDone."))
-    done = redraft("run", "Write it", "--model", server.model, "--grader", "words:1-50", "--answer", "code:python")
+    done = redraft(
+        "run",
+        "Write it",
+        "--model",
+        server.model,
+        "--grader",
+        "words:1-50",
+        "--answer",
+        "code:python",
+    )
     assert (done.returncode, done.out) == (0, "print(1)\n"), done.err
 
 
 def test_an_answer_that_stays_wrong_exits_with_3(redraft, serve, folder):
     """The best answer is printed, and stderr says what it breaks."""
     server = serve(answering(BAD))
-    done = redraft("run", "q", "--model", server.model, "--grader", "json", "--schema", "schema.json", "--max-iterations", "1")
+    done = redraft(
+        "run",
+        "q",
+        "--model",
+        server.model,
+        "--grader",
+        "json",
+        "--schema",
+        "schema.json",
+        "--max-iterations",
+        "1",
+    )
     assert (done.returncode, "still broken: answer" in done.err) == (3, True)
 
 
@@ -92,7 +124,11 @@ def test_a_trace_is_resumed_with_its_form(redraft, serve, folder, option):
     (folder / "schema.json").unlink()
     calls = server.calls
     again = redraft("run", "--resume", "t.jsonl")
-    assert (again.returncode, json.loads(again.out), server.calls) == (0, json.loads(GOOD), calls), again.err
+    assert (again.returncode, json.loads(again.out), server.calls) == (
+        0,
+        json.loads(GOOD),
+        calls,
+    ), again.err
     assert read_trace(folder / "t.jsonl").settings["answer_form"].startswith("json:")
     if option[0] == "--answer":
         (folder / "other.py").write_text(TYPES.replace("total: float", "sum: float"))
@@ -107,7 +143,10 @@ def test_a_trace_is_resumed_with_its_form(redraft, serve, folder, option):
         (("--answer", "no_such_module:A"), "cannot be loaded"),
         (("--answer", "forms:Missing"), "unknown name in forms 'Missing'"),
         (("--answer", "missing.py:A"), "there is no file 'missing.py'"),
-        (("--answer", "forms.py:BaseModel.nothing"), "unknown name in forms.py 'BaseModel.nothing'"),
+        (
+            ("--answer", "forms.py:BaseModel.nothing"),
+            "unknown name in forms.py 'BaseModel.nothing'",
+        ),
         (("--answer", "code:"), "code:python"),
         (("--schema", "missing.json"), "cannot be read"),
         (("--schema", "forms.py"), "not readable JSON"),
@@ -127,7 +166,17 @@ def test_the_best_of_given_answers_has_the_form(redraft, folder, option):
     """What is extracted from the answers is compared, and no model is called."""
     (folder / "bad.md").write_text(BAD)
     (folder / "good.md").write_text(FENCE.partition("\n")[2])
-    done = redraft("best", "--response", "bad.md", "--response", "good.md", "--model", "none", "--json", *option)
+    done = redraft(
+        "best",
+        "--response",
+        "bad.md",
+        "--response",
+        "good.md",
+        "--model",
+        "none",
+        "--json",
+        *option,
+    )
     assert done.returncode == 0, done.err
     result = json.loads(done.out.splitlines()[-1])
     assert (result["parsed"], result["value"]) == (json.loads(GOOD), GOOD)
@@ -138,9 +187,19 @@ def test_a_grader_for_the_type_comes_from_the_same_code(redraft, serve, folder, 
     """It receives the object, and its code may import what stands beside it."""
     (folder / "limits.py").write_text("LIMIT = 3\n")
     grader = "def small(invoice: Invoice):\n    return float(invoice.total < LIMIT)\n"
-    (folder / f"{place.removesuffix('.py')}.py").write_text(f"from limits import LIMIT\n{TYPES}\n\n{grader}")
+    (folder / f"{place.removesuffix('.py')}.py").write_text(
+        f"from limits import LIMIT\n{TYPES}\n\n{grader}"
+    )
     server = serve(answering(GOOD))
-    given = ("--answer", f"{place}:Invoice", "--grader", f"{place}:small", "--max-iterations", "0", "--json")
+    given = (
+        "--answer",
+        f"{place}:Invoice",
+        "--grader",
+        f"{place}:small",
+        "--max-iterations",
+        "0",
+        "--json",
+    )
     done = redraft("run", "Read it", "--model", server.model, *given)
     assert done.returncode == 0, done.err
     assert json.loads(done.out.splitlines()[-1])["score"] == 1.0
@@ -156,19 +215,31 @@ def test_types_in_a_file_of_settings_are_relative_to_it():
 @pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet"])
 def test_a_batch_has_a_column_parsed(redraft, serve, folder, suffix):
     """It stands beside `best`; the same command makes no call, and another schema redoes the rows."""
-    server = serve(lambda messages, n: {"Read 0": GOOD, "Read 1": BAD}.get(messages[0]["content"].splitlines()[0], FENCE))
-    (folder / "in.jsonl").write_text("".join(f'{{"id": "{n}", "prompt": "Read {n}"}}\n' for n in range(3)))
+    server = serve(
+        lambda messages, n: {"Read 0": GOOD, "Read 1": BAD}.get(
+            messages[0]["content"].splitlines()[0], FENCE
+        )
+    )
+    (folder / "in.jsonl").write_text(
+        "".join(f'{{"id": "{n}", "prompt": "Read {n}"}}\n' for n in range(3))
+    )
     given = ("--model", server.model, "--grader", "json", "--max-iterations", "1", "--schema")
     done = redraft("batch", "in.jsonl", "-o", f"out.{suffix}", *given, "schema.json")
     rows = read_rows(folder / f"out.{suffix}")
-    assert done.returncode == 3 and list(rows[0])[:4] == ["id", "prompt", "best", "parsed"], done.err
+    assert done.returncode == 3 and list(rows[0])[:4] == ["id", "prompt", "best", "parsed"], (
+        done.err
+    )
     assert [row["parsed"] for row in rows].count(json.loads(GOOD)) == 2
     assert sorted(row["broken"] or "" for row in rows) == ["", "", "answer"]
     calls = server.calls
-    assert redraft("batch", "in.jsonl", "-o", f"out.{suffix}", *given, "schema.json").returncode == 3
+    assert (
+        redraft("batch", "in.jsonl", "-o", f"out.{suffix}", *given, "schema.json").returncode == 3
+    )
     assert server.calls == calls
     (folder / "schema.json").write_text(json.dumps({**SCHEMA, "required": ["number"]}))
-    explained = redraft("batch", "in.jsonl", "-o", f"out.{suffix}", *given, "schema.json", "--explain")
+    explained = redraft(
+        "batch", "in.jsonl", "-o", f"out.{suffix}", *given, "schema.json", "--explain"
+    )
     assert "setting grader answer changed: 3 rows" in explained.err + explained.out
 
 

@@ -56,7 +56,9 @@ def test_every_row_gets_its_best_answer_and_nothing_is_paid_for_twice(batch):
     rows = read_rows(batch.folder / "out.jsonl")
     assert [row["id"] for row in rows] == [f"q{i}" for i in range(6)]
     assert [row["topic"] for row in rows] == [0, 1, 0, 1, 0, 1]
-    assert {(row["best"], row["judge_score"], row["stop"]) for row in rows} == {("a better one", 1.0, "done")}
+    assert {(row["best"], row["judge_score"], row["stop"]) for row in rows} == {
+        ("a better one", 1.0, "done")
+    }
     assert all(0.4 < row["initial_score"] < row["best_score"] < 1.0 for row in rows)
     assert "6 done" in done.err and "uplift +0." in done.err
     assert (batch.folder / "out.jsonl.journal").exists()
@@ -69,20 +71,28 @@ def test_every_row_gets_its_best_answer_and_nothing_is_paid_for_twice(batch):
 def test_given_answers_are_repaired_without_a_model(redraft):
     """With requirements alone no model is called, and the editor repairs what it can."""
     write_rows(redraft.folder, response="One, two,  three")
-    done = redraft("batch", "in.jsonl", "-o", "out.jsonl", "--model", "none", "--require", "no_commas")
+    done = redraft(
+        "batch", "in.jsonl", "-o", "out.jsonl", "--model", "none", "--require", "no_commas"
+    )
     assert done.returncode == 0, done.err
     rows = read_rows(redraft.folder / "out.jsonl")
-    assert all(row["best_score"] == 1.0 and "," not in row["best"] and row["calls"] == 0 for row in rows)
+    assert all(
+        row["best_score"] == 1.0 and "," not in row["best"] and row["calls"] == 0 for row in rows
+    )
 
 
 def test_grade_mode_scores_given_answers_and_changes_none(redraft, serve):
     """--mode grade scores each given response once."""
     server = serve(answer)
     write_rows(redraft.folder, response="a better one")
-    done = redraft("batch", "in.jsonl", "-o", "out.jsonl", "--mode", "grade", "--judge", server.model)
+    done = redraft(
+        "batch", "in.jsonl", "-o", "out.jsonl", "--mode", "grade", "--judge", server.model
+    )
     assert done.returncode == 0, done.err
     assert server.calls == 6
-    assert {(row["best"], row["best_score"]) for row in read_rows(redraft.folder / "out.jsonl")} == {("a better one", 1.0)}
+    assert {
+        (row["best"], row["best_score"]) for row in read_rows(redraft.folder / "out.jsonl")
+    } == {("a better one", 1.0)}
 
 
 def test_best_mode_drafts_several_answers_and_refines_none(batch):
@@ -96,8 +106,14 @@ def test_best_mode_drafts_several_answers_and_refines_none(batch):
 
 def test_failed_and_unreadable_rows_are_reported_and_do_not_stop_the_run(batch):
     """Exit code 3; the errors are in the output or, with file and line, in the errors file."""
-    (batch.folder / "in.jsonl").write_text('{"prompt": "Say 1"}\n{"prompt": "refuse this"}\nnonsense\n{"prompt": "Say 4"}\n')
-    done = batch(answer=lambda messages, n: (400, EVIL) if "refuse" in messages[-1]["content"] else answer(messages, n))
+    (batch.folder / "in.jsonl").write_text(
+        '{"prompt": "Say 1"}\n{"prompt": "refuse this"}\nnonsense\n{"prompt": "Say 4"}\n'
+    )
+    done = batch(
+        answer=lambda messages, n: (
+            (400, EVIL) if "refuse" in messages[-1]["content"] else answer(messages, n)
+        )
+    )
     assert done.returncode == 3, done.err
     rows = read_rows(batch.folder / "out.jsonl")
     assert [bool(row["error"]) for row in rows] == [False, True, False]
@@ -119,9 +135,16 @@ def test_the_first_of_many_unreadable_rows_are_named(batch):
 def test_a_result_that_breaks_a_requirement_exits_with_3(redraft):
     """Exit code 3, so that a script can stop there."""
     write_rows(redraft.folder, 2, response="One, two")
-    done = redraft("batch", "in.jsonl", "-o", "out.jsonl", "--mode", "grade", "--require", "no_commas")
+    done = redraft(
+        "batch", "in.jsonl", "-o", "out.jsonl", "--mode", "grade", "--require", "no_commas"
+    )
     assert done.returncode == 3, done.err
-    assert redraft("batch", "in.jsonl", "-o", "good.jsonl", "--model", "none", "--require", "no_commas").returncode == 0
+    assert (
+        redraft(
+            "batch", "in.jsonl", "-o", "good.jsonl", "--model", "none", "--require", "no_commas"
+        ).returncode
+        == 0
+    )
 
 
 def test_dry_run_shows_calls_and_cost_and_does_nothing(batch):
@@ -133,7 +156,10 @@ def test_dry_run_shows_calls_and_cost_and_does_nothing(batch):
     assert done.out.count("sample") == 3 and "markup" in done.out
     assert re.search(r"calls\s+likely \d+ \(between 12 and 48\)", done.out)
     assert re.search(r"cost\s+likely 0\.\d+ \(between 0\.\d+ and 0\.\d+\) USD", done.out)
-    assert "no column is known to be the response (response, completion, answer, output are)" in done.err
+    assert (
+        "no column is known to be the response (response, completion, answer, output are)"
+        in done.err
+    )
     assert "--column response=NAME. There are 'id', 'prompt'" in done.err
     assert "\x1b" not in done.out and "\u202e" not in done.out
     as_json = json.loads(batch("--dry-run", "--json").out)
@@ -176,7 +202,11 @@ def test_input_dash_reads_rows_from_stdin(redraft, serve):
     text = "".join(f"{json.dumps({'prompt': f'Say {i}'})}\n" for i in range(3))
     done = redraft("batch", "-", "-o", "out.jsonl", "--model", serve(answer).model, input=text)
     assert done.returncode == 0, done.err
-    assert [row["prompt"] for row in read_rows(redraft.folder / "out.jsonl")] == ["Say 0", "Say 1", "Say 2"]
+    assert [row["prompt"] for row in read_rows(redraft.folder / "out.jsonl")] == [
+        "Say 0",
+        "Say 1",
+        "Say 2",
+    ]
 
 
 def test_the_live_view_shows_progress_and_no_control_sequences_of_rows(redraft, serve):
@@ -184,11 +214,27 @@ def test_the_live_view_shows_progress_and_no_control_sequences_of_rows(redraft, 
     write_rows(redraft.folder, 80, id=EVIL)
     server = serve(lambda messages, n: (400, EVIL) if n == 0 else answer(messages, n))
     seen, _, code = redraft.in_terminal(
-        "batch", "in.jsonl", "-o", "out.jsonl", "--model", server.model, "--price", "tiny=1,2", "--on-duplicate", "rename"
+        "batch",
+        "in.jsonl",
+        "-o",
+        "out.jsonl",
+        "--model",
+        server.model,
+        "--price",
+        "tiny=1,2",
+        "--on-duplicate",
+        "rename",
     )
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen.decode())
     assert code == 3
-    for shown in ("79 done", "1 failed", " in flight of ", "USD so far", " first → 0.", "iteration"):
+    for shown in (
+        "79 done",
+        "1 failed",
+        " in flight of ",
+        "USD so far",
+        " first → 0.",
+        "iteration",
+    ):
         assert shown in text, text
     for evil in ("\x1b]0;", "\x1b[2J", "\x1b[31mred", "\x9b", "\x07", "\u202e"):
         assert evil.encode() not in seen
@@ -202,7 +248,17 @@ def start_and_wait_for_call(redraft, serve, hold=4):
     write_rows(redraft.folder)
     server = serve(answer)
     arrived = server.hold(hold)
-    process = redraft.start("batch", "in.jsonl", "-o", "out.jsonl", "--model", server.model, *ONE_AT_A_TIME, "--log-format", "json")
+    process = redraft.start(
+        "batch",
+        "in.jsonl",
+        "-o",
+        "out.jsonl",
+        "--model",
+        server.model,
+        *ONE_AT_A_TIME,
+        "--log-format",
+        "json",
+    )
     assert arrived.wait(30)
     return process, server
 
@@ -276,7 +332,9 @@ def test_metrics_serves_prometheus_figures(redraft, serve):
         "--initial-in-flight",
         "1",
     )
-    where = re.search(rb"http://127\.0\.0\.1:\d+/metrics", read_until(process.stderr, b"/metrics"))[0].decode()
+    where = re.search(rb"http://127\.0\.0\.1:\d+/metrics", read_until(process.stderr, b"/metrics"))[
+        0
+    ].decode()
     assert arrived.wait(30)
     figures = urllib.request.urlopen(where).read().decode()  # noqa: S310
     server.release()
@@ -321,7 +379,11 @@ def test_an_expired_deadline_says_once_how_to_resume(batch):
     """A message says once how to resume the run."""
     done = batch("--deadline", "0")
     assert done.returncode == 1, done.err
-    assert "ended early: deadline" in done.err and "--deadline" in done.err and done.err.count("resumes") == 1
+    assert (
+        "ended early: deadline" in done.err
+        and "--deadline" in done.err
+        and done.err.count("resumes") == 1
+    )
 
 
 def test_a_price_for_an_unknown_model_is_reported(batch):
@@ -334,15 +396,39 @@ def test_a_price_for_an_unknown_model_is_reported(batch):
 def test_a_run_waits_for_an_endpoint_that_is_down_until_give_up_after(redraft, closed_url):
     """The message says since when it is down; after --give-up-after seconds the run ends with exit code 1 and can be resumed."""
     write_rows(redraft.folder)
-    done = redraft("batch", "in.jsonl", "-o", "out.jsonl", "--model", f"{closed_url}#tiny", "--give-up-after", "0.5")
+    done = redraft(
+        "batch",
+        "in.jsonl",
+        "-o",
+        "out.jsonl",
+        "--model",
+        f"{closed_url}#tiny",
+        "--give-up-after",
+        "0.5",
+    )
     assert done.returncode == 1
-    assert "down since" in done.err and "ended early: outage" in done.err and "the same command resumes" in done.err
+    assert (
+        "down since" in done.err
+        and "ended early: outage" in done.err
+        and "the same command resumes" in done.err
+    )
 
 
 def test_a_trace_keeps_the_price_of_its_model(redraft, serve):
     """Other commands have --price, too, and a resumed trace uses the same price."""
     server = serve(answer)
-    args = ("run", "Say it", "--model", server.model, "--budget-usd", "1", "--price", "tiny=1,2", "--trace", "t.jsonl")
+    args = (
+        "run",
+        "Say it",
+        "--model",
+        server.model,
+        "--budget-usd",
+        "1",
+        "--price",
+        "tiny=1,2",
+        "--trace",
+        "t.jsonl",
+    )
     done = redraft(*args, "--max-iterations", "0")
     assert done.returncode == 0, done.err
     again = redraft("run", "--resume", "t.jsonl", "--max-iterations", "1")
@@ -364,8 +450,14 @@ def test_a_wrong_key_stops_the_run_with_one_error(batch):
 
 def test_a_used_up_quota_has_a_hint_of_its_own(batch):
     """The words of the endpoint are in the output; stderr says in ours that it is not the key."""
-    done = batch(answer=lambda messages, n: (429, "Quota exceeded for metric: requests, limit: 0"), n=20)
-    assert done.returncode == 1 and "no quota or credit is left" in done.err and "until the quota is renewed" in done.err, done.err
+    done = batch(
+        answer=lambda messages, n: (429, "Quota exceeded for metric: requests, limit: 0"), n=20
+    )
+    assert (
+        done.returncode == 1
+        and "no quota or credit is left" in done.err
+        and "until the quota is renewed" in done.err
+    ), done.err
     assert "environment" not in done.err and "metric" not in done.err
     assert "limit: 0" in read_rows(batch.folder / "out.jsonl")[0]["error"]
 
@@ -387,7 +479,11 @@ def test_explain_names_the_changed_settings_and_only_affected_rows_are_redone(ba
 def test_retry_failed_redoes_failed_rows_alone(batch):
     """The same command leaves a failed row alone; --retry failed redoes it and no other."""
     refused = ["Say 3"]
-    done = batch(answer=lambda messages, n: (400, "no") if messages[0]["content"] in refused else answer(messages, n))
+    done = batch(
+        answer=lambda messages, n: (
+            (400, "no") if messages[0]["content"] in refused else answer(messages, n)
+        )
+    )
     refused.clear()
     calls = batch.server.calls
     assert (done.returncode, batch().returncode, batch.server.calls) == (3, 3, calls)
@@ -422,7 +518,9 @@ def test_usage_errors_are_reported_before_any_call(redraft, args, said):
 
 def test_redraft_toml_can_set_columns(redraft, serve):
     """redraft.toml accepts `column`, as it accepts the rate limits."""
-    (redraft.folder / "redraft.toml").write_text('column = ["prompt=what"]\nmax-in-flight = 2\nrpm = 6000\n')
+    (redraft.folder / "redraft.toml").write_text(
+        'column = ["prompt=what"]\nmax-in-flight = 2\nrpm = 6000\n'
+    )
     (redraft.folder / "in.csv").write_text("what,prompt\nSay 1,no\nSay 2,no\n")
     server = serve(answer)
     done = redraft("batch", "in.csv", "-o", "out.jsonl", "--model", server.model)
@@ -432,16 +530,24 @@ def test_redraft_toml_can_set_columns(redraft, serve):
 
 def test_rows_of_the_output_are_replaced_only_if_asked_for(redraft):
     """Exit code 2 with the numbers and the option; other settings for the same rows are announced on one line."""
-    (redraft.folder / "in.jsonl").write_text("".join(f'{{"prompt": "{n}", "response": "a, b"}}\n' for n in range(20)))
+    (redraft.folder / "in.jsonl").write_text(
+        "".join(f'{{"prompt": "{n}", "response": "a, b"}}\n' for n in range(20))
+    )
     command = ("batch", "in.jsonl", "-o", "out.jsonl", "--model", "none", "--require", "no_commas")
     assert redraft(*command).returncode == 0
     before = (redraft.folder / "out.jsonl").read_bytes()
     refused = redraft(*command, "--limit", "5")
     assert refused.returncode == 2
-    assert "out.jsonl' has 20 rows of in.jsonl; this run would leave 5" in refused.err and "--overwrite" in refused.err
+    assert (
+        "out.jsonl' has 20 rows of in.jsonl; this run would leave 5" in refused.err
+        and "--overwrite" in refused.err
+    )
     assert (redraft.folder / "out.jsonl").read_bytes() == before
     redone = redraft(*command, "--require", "words:1-9")
-    assert redone.returncode == 0 and redone.err.count("in 'out.jsonl' this run replaces 20 results, because") == 1
+    assert (
+        redone.returncode == 0
+        and redone.err.count("in 'out.jsonl' this run replaces 20 results, because") == 1
+    )
     assert redraft(*command, "--limit", "5", "--overwrite").returncode == 0
     assert len(read_rows(redraft.folder / "out.jsonl")) == 5
     assert redraft(*command, "--overwrite").returncode == 0

@@ -19,7 +19,11 @@ from .chat_server import is_judging, verdict
 
 
 def table(path, prompts):
-    path.write_text("".join(json.dumps({"id": f"r{i}", "prompt": prompt}) + "\n" for i, prompt in enumerate(prompts)))
+    path.write_text(
+        "".join(
+            json.dumps({"id": f"r{i}", "prompt": prompt}) + "\n" for i, prompt in enumerate(prompts)
+        )
+    )
     return path
 
 
@@ -55,19 +59,33 @@ async def run(folder, server, prompts, *, outage=30.0, timeout=60.0, start=4, **
     began = time.monotonic()
     source = table(folder / "in.jsonl", prompts)
     limits = EndpointLimits(give_up_after=outage, initial_in_flight=start)
-    report = await batch(source, folder / "out.jsonl", server.model, good, timeout=timeout, limits=limits, max_iterations=0, **more)
+    report = await batch(
+        source,
+        folder / "out.jsonl",
+        server.model,
+        good,
+        timeout=timeout,
+        limits=limits,
+        max_iterations=0,
+        **more,
+    )
     return report, read(folder / "out.jsonl"), time.monotonic() - began
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("good_rows", "poison"), [(20, 1), (20, 3), (0, 1), (0, 2), (5, 5)], ids=["last", "last three", "alone", "two alone", "many"]
+    ("good_rows", "poison"),
+    [(20, 1), (20, 3), (0, 1), (0, 2), (5, 5)],
+    ids=["last", "last three", "alone", "two alone", "many"],
 )
 async def test_unanswered_rows_fail_and_the_run_continues(tmp_path, serve, good_rows, poison):
     """It is not taken for an outage: the endpoint answers a probe, so the rows fail and the run ends normally."""
     server = serve(Server(fails=None))
     report, rows, seconds = await run(
-        tmp_path, server, [f"say {i}" for i in range(good_rows)] + [f"poison {i}" for i in range(poison)], timeout=0.3
+        tmp_path,
+        server,
+        [f"say {i}" for i in range(good_rows)] + [f"poison {i}" for i in range(poison)],
+        timeout=0.3,
     )
     assert (report.end_reason, report.done, report.failed) == ("", good_rows, poison)
     errors = [row["error"] for row in rows[good_rows:]]
@@ -84,9 +102,18 @@ async def test_a_forbidden_row_fails_alone(tmp_path, serve, status, good_rows):
     """The endpoint answers a probe with the same key and model, so only the row is at fault; the budget counts the probe."""
     server = serve(Server(fails=status))
     report, rows, _ = await run(
-        tmp_path, server, ["poison", *(f"say {i}" for i in range(good_rows))], timeout=10.0, budget=Budget(calls=2 + good_rows)
+        tmp_path,
+        server,
+        ["poison", *(f"say {i}" for i in range(good_rows))],
+        timeout=10.0,
+        budget=Budget(calls=2 + good_rows),
     )
-    assert (report.end_reason, report.done, report.failed, server.calls) == ("", good_rows, 1, 2 + good_rows)
+    assert (report.end_reason, report.done, report.failed, server.calls) == (
+        "",
+        good_rows,
+        1,
+        2 + good_rows,
+    )
     assert f"status {status}" in rows[0]["error"]
 
 
@@ -101,7 +128,12 @@ QUOTED = [
 
 
 @pytest.mark.parametrize(
-    ("status", "words"), [(status, words) for status in (400, 422, 429, 200) for words in QUOTED[: 4 if status == 429 else None]]
+    ("status", "words"),
+    [
+        (status, words)
+        for status in (400, 422, 429, 200)
+        for words in QUOTED[: 4 if status == 429 else None]
+    ],
 )
 async def test_a_row_whose_words_an_error_repeats_fails_alone(tmp_path, serve, status, words):
     """A validator quotes what it refuses; what a row says of keys, money and models concerns this row only."""
@@ -109,7 +141,9 @@ async def test_a_row_whose_words_an_error_repeats_fails_alone(tmp_path, serve, s
     body = {"error": {"message": message, "type": "invalid_request_error"}}
     fails = json.dumps(body).encode() if status == 200 else (status, message)
     server = serve(Server(fails=fails))
-    report, rows, _ = await run(tmp_path, server, [f"poison: {words}", *(f"say {i}" for i in range(5))], retries=0)
+    report, rows, _ = await run(
+        tmp_path, server, [f"poison: {words}", *(f"say {i}" for i in range(5))], retries=0
+    )
     assert (report.end_reason, report.done, report.failed) == ("", 5, 1)
     assert words in rows[0]["error"]
 
@@ -166,8 +200,15 @@ async def test_an_endpoint_without_answers_is_down(tmp_path, serve, fails):
     said, calls = [], []
     server = serve(Server(down_from=0, down=fails))
     more = {"say": said.append, "on_progress": lambda progress: calls.append(progress.calls)}
-    report, rows, _ = await run(tmp_path, server, [f"say {i}" for i in range(30)], outage=1.5, **more)
-    assert (report.end_reason, report.done, report.failed, report.resumable) == ("outage", 0, 0, True)
+    report, rows, _ = await run(
+        tmp_path, server, [f"say {i}" for i in range(30)], outage=1.5, **more
+    )
+    assert (report.end_reason, report.done, report.failed, report.resumable) == (
+        "outage",
+        0,
+        0,
+        True,
+    )
     assert server.calls < 30
     assert report.usage.calls <= server.calls
     assert len([text for text in said if "down since" in text]) == 1
@@ -201,10 +242,15 @@ async def test_a_temporarily_unreadable_body_fails_no_row(tmp_path, serve):
 @pytest.mark.slow
 @pytest.mark.parametrize("down", [None, 503], ids=["silent", "503"])
 @pytest.mark.parametrize("last", ["say", "poison"])
-async def test_an_outage_at_the_end_leaves_the_remaining_rows_for_a_resumed_run(tmp_path, serve, down, last):
+async def test_an_outage_at_the_end_leaves_the_remaining_rows_for_a_resumed_run(
+    tmp_path, serve, down, last
+):
     """No row fails: the run ends after `outage` seconds, and the same call resumes it."""
     server = serve(Server(fails=None, down_from=6, down=down))
-    prompts = [*(f"say {i}" for i in range(6)), *(f"{last} and {i}" for i in range(8 if down else 2))]
+    prompts = [
+        *(f"say {i}" for i in range(6)),
+        *(f"{last} and {i}" for i in range(8 if down else 2)),
+    ]
     report, _, _ = await run(tmp_path, server, prompts, outage=1.5, timeout=0.3)
     assert (report.end_reason, report.failed, report.resumable) == ("outage", 0, True)
     kept = report.done
@@ -242,7 +288,9 @@ async def test_concurrency_falls_for_a_slow_endpoint_and_no_row_fails(tmp_path, 
         time.sleep(0.125)  # noqa: ASYNC251  (the whole server: it has one thread)
         return "fine"
 
-    report, _, _ = await run(tmp_path, serve(slow), [f"say {i}" for i in range(16)], timeout=1.0, start=16)
+    report, _, _ = await run(
+        tmp_path, serve(slow), [f"say {i}" for i in range(16)], timeout=1.0, start=16
+    )
     assert (report.end_reason, report.done, report.failed) == ("", 16, 0)
 
 
@@ -324,7 +372,15 @@ async def test_a_deleted_file_ends_the_run_and_loses_no_answer(tmp_path, serve, 
 async def check_loss(folder, server, prompts):
     source = table(folder / "in.jsonl", prompts)
     limits = EndpointLimits(initial_in_flight=2)
-    report = await batch(source, folder / "out.jsonl", server.model, good, limits=limits, max_in_flight=2, max_iterations=0)
+    report = await batch(
+        source,
+        folder / "out.jsonl",
+        server.model,
+        good,
+        limits=limits,
+        max_in_flight=2,
+        max_iterations=0,
+    )
     return report, None, None
 
 
@@ -349,7 +405,9 @@ async def test_a_failing_journal_ends_the_run_and_fails_no_row(tmp_path, serve):
         raise StoreError("journal 'kept' is damaged")
 
     source = table(tmp_path / "in.jsonl", [f"say {i}" for i in range(8)])
-    report = await batch(source, tmp_path / "out.jsonl", serve(Server()).model, raise_full_disk, max_iterations=1)
+    report = await batch(
+        source, tmp_path / "out.jsonl", serve(Server()).model, raise_full_disk, max_iterations=1
+    )
     assert (report.end_reason, report.failed, report.resumable) == ("disk", 0, True)
     assert "'kept' is damaged" in report.message
 
@@ -361,7 +419,12 @@ async def test_a_folder_that_is_deleted_or_renamed_ends_the_run(tmp_path, serve,
     folder.mkdir()
     server = serve(SlowWithSideEffect(lambda: shutil.rmtree(folder)))
     source = table(tmp_path / "in.jsonl", [f"say {i}" for i in range(40)])
-    more = {"limits": EndpointLimits(initial_in_flight=2), "max_in_flight": 2, "max_iterations": 0, "journal": journal}
+    more = {
+        "limits": EndpointLimits(initial_in_flight=2),
+        "max_in_flight": 2,
+        "max_iterations": 0,
+        "journal": journal,
+    }
     report = await batch(source, folder / output, server.model, good, **more)
     assert report.end_reason == "disk"
     assert repr(str(folder)) in report.message
@@ -373,14 +436,18 @@ async def test_a_folder_that_is_deleted_or_renamed_ends_the_run(tmp_path, serve,
 
 
 @pytest.mark.parametrize("kind", ["pipe", "link"])
-@pytest.mark.parametrize("rows", ['{"prompt": "a", "response": "b"}\n', '{"prompt": "a", "response": "b"}\nno\n', "no\n"])
+@pytest.mark.parametrize(
+    "rows", ['{"prompt": "a", "response": "b"}\n', '{"prompt": "a", "response": "b"}\nno\n', "no\n"]
+)
 def test_a_pipe_or_link_at_a_default_path_is_not_written_to(redraft, kind, rows):
     """Writing to a pipe would block, and a link would put the data into another folder."""
     (redraft.folder / "in.jsonl").write_text(rows)
     (redraft.folder / "elsewhere").mkdir()
     errors = redraft.folder / "out.jsonl.errors.jsonl"
     os.mkfifo(errors) if kind == "pipe" else errors.symlink_to("elsewhere/profile")
-    done = redraft("batch", "in.jsonl", "-o", "out.jsonl", "--model", "none", "--require", "words:1-9")
+    done = redraft(
+        "batch", "in.jsonl", "-o", "out.jsonl", "--model", "none", "--require", "words:1-9"
+    )
     assert done.returncode == 2 and not list((redraft.folder / "elsewhere").iterdir())
     assert errors.name in done.err or rows == "no\n"
 
@@ -392,7 +459,9 @@ def test_a_default_journal_is_not_written_through_a_link(redraft, kind):
     (redraft.folder / "elsewhere").mkdir()
     journal = redraft.folder / "out.jsonl.journal"
     os.mkfifo(journal) if kind == "pipe" else journal.symlink_to("elsewhere/profile")
-    done = redraft("batch", "in.jsonl", "-o", "out.jsonl", "--model", "none", "--require", "words:1-9")
+    done = redraft(
+        "batch", "in.jsonl", "-o", "out.jsonl", "--model", "none", "--require", "words:1-9"
+    )
     assert done.returncode == 2 and journal.name in done.err
     assert not list((redraft.folder / "elsewhere").iterdir())
 
@@ -423,7 +492,11 @@ def test_a_deleted_output_exits_with_1(redraft, serve):
     )
     assert done.returncode == 1, done.err
     told = [json.loads(line) for line in done.err.splitlines()]
-    assert any("output 'out.jsonl' was deleted" in event.get("message", "") for event in told if event["event"] == "error")
+    assert any(
+        "output 'out.jsonl' was deleted" in event.get("message", "")
+        for event in told
+        if event["event"] == "error"
+    )
     assert (told[-1]["event"], told[-1]["state"]) == ("report", "disk")
 
 
@@ -433,15 +506,34 @@ def test_a_full_disk_ends_the_run_and_is_named(tmp_path, serve, most):
     """Whether the output or the journal has no room: exit code 1, the path, and the same command resumes."""
     table(tmp_path / "in.jsonl", [f"say {i} {'x' * 2000}" for i in range(60)])
     server = serve(lambda messages, n: verdict(5) if is_judging(messages) else "y" * 2000)
-    command = [sys.executable, "-m", "redraft", "batch", "in.jsonl", "-o", "out.jsonl", "--model", server.model]
+    command = [
+        sys.executable,
+        "-m",
+        "redraft",
+        "batch",
+        "in.jsonl",
+        "-o",
+        "out.jsonl",
+        "--model",
+        server.model,
+    ]
     command += ["--max-iterations", "0", "--require", "words:1-9000", "--log-format", "json"]
     limited = f"import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_FSIZE, ({most}, {most})); sys.argv = {command[2:]!r}; runpy.run_module('redraft', run_name='__main__')"
-    done = subprocess.run([sys.executable, "-c", limited], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", limited],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert done.returncode == 1, done.stderr[-2000:]
     told = [json.loads(line) for line in done.stderr.splitlines()]
     errors = [event["message"] for event in told if event["event"] == "error"]
     assert len(errors) == 1 and "out.jsonl" in errors[0]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     assert len(read(tmp_path / "out.jsonl")) == 60
 
@@ -450,9 +542,24 @@ def test_a_full_disk_ends_the_run_and_is_named(tmp_path, serve, most):
 
 
 UNUSABLE = {
-    "Cyrillic": ("in.csv", "prompt,id\nпривет,a\nмир,b\n".encode("cp1251"), ["2 x", "in.csv:2", "not UTF-8", "--encoding"], 2),
-    "Cyrillic document": ("in.json", '[\n{"prompt": "привет"}]'.encode("cp1251"), ["in.json:2", "not UTF-8", "--encoding"], 0),
-    "numbers": ("in.jsonl", b'{"prompt": 5}\n', ["'prompt' holds neither texts nor messages", "--column prompt=NAME"], 0),
+    "Cyrillic": (
+        "in.csv",
+        "prompt,id\nпривет,a\nмир,b\n".encode("cp1251"),
+        ["2 x", "in.csv:2", "not UTF-8", "--encoding"],
+        2,
+    ),
+    "Cyrillic document": (
+        "in.json",
+        '[\n{"prompt": "привет"}]'.encode("cp1251"),
+        ["in.json:2", "not UTF-8", "--encoding"],
+        0,
+    ),
+    "numbers": (
+        "in.jsonl",
+        b'{"prompt": 5}\n',
+        ["'prompt' holds neither texts nor messages", "--column prompt=NAME"],
+        0,
+    ),
     "empty": ("in.csv", b"", ["there is no row", "it is empty"], 0),
     "requirement": (
         "in.jsonl",
@@ -461,7 +568,12 @@ UNUSABLE = {
         3,
     ),
     "no JSON": ("in.jsonl", b"{nope\n" * 4, ["4 x", "in.jsonl:1", "not JSON"], 4),
-    "one": ("in.jsonl", b'{"prompt": ""}\n', ["the only row", "in.jsonl:1", "'prompt' is empty"], 1),
+    "one": (
+        "in.jsonl",
+        b'{"prompt": ""}\n',
+        ["the only row", "in.jsonl:1", "'prompt' is empty"],
+        1,
+    ),
 }
 
 
@@ -483,7 +595,9 @@ def test_a_file_without_usable_rows_is_reported_with_reasons(redraft, kind):
         assert len(read(errors) if errors.exists() else []) == bad
         assert {p.name for p in redraft.folder.iterdir()} <= {name, errors.name}
     good = {".csv": "prompt,response\np,r\n", ".json": '[{"prompt": "p", "response": "r"}]'}
-    (redraft.folder / name).write_text(good.get(Path(name).suffix, '{"prompt": "p", "response": "r"}\n'))
+    (redraft.folder / name).write_text(
+        good.get(Path(name).suffix, '{"prompt": "p", "response": "r"}\n')
+    )
     done = redraft("batch", name, "-o", "out.jsonl", "--model", "none", "--require", "words:1-9")
     assert done.returncode == 0, done.err
     assert not (redraft.folder / "out.jsonl.errors.jsonl").exists()
@@ -510,12 +624,23 @@ def test_every_line_of_stderr_is_a_json_object_if_asked_for(redraft, kind):
     args, code = LINES[kind]
     model = [] if "--model" in args else ["--model", "none"]
     (redraft.folder / "in.jsonl").write_text('{"prompt": "p", "response": "r"}\n')
-    done = redraft("batch", "in.jsonl", *args, *model, "--require", "words:1-9", "--log-format=json")
+    done = redraft(
+        "batch", "in.jsonl", *args, *model, "--require", "words:1-9", "--log-format=json"
+    )
     assert done.returncode == code, done.err
     told = [json.loads(line) for line in done.err.splitlines()]
     assert told
-    assert {event["event"] for event in told} <= {"progress", "notice", "warning", "error", "report", "traceback"}
-    assert all(event["message"] for event in told if event["event"] in {"notice", "warning", "error"})
+    assert {event["event"] for event in told} <= {
+        "progress",
+        "notice",
+        "warning",
+        "error",
+        "report",
+        "traceback",
+    }
+    assert all(
+        event["message"] for event in told if event["event"] in {"notice", "warning", "error"}
+    )
     if code:
         assert told[-1]["event"] == "error"
         assert [p.name for p in redraft.folder.iterdir()] == ["in.jsonl"]
@@ -525,10 +650,16 @@ def test_a_wrong_key_is_reported_first_and_rows_count_as_not_tried(redraft, serv
     """The reason comes once, before the figures; rows without a call were not tried."""
     table(redraft.folder / "in.jsonl", [f"say {i}" for i in range(30)])
     server = serve(lambda messages, n: (401, "bad key"))
-    done = redraft("batch", "in.jsonl", "-o", "out.jsonl", "--model", server.model, "--log-format", "json")
+    done = redraft(
+        "batch", "in.jsonl", "-o", "out.jsonl", "--model", server.model, "--log-format", "json"
+    )
     assert done.returncode == 1
     told = [json.loads(line) for line in done.err.splitlines()]
-    reasons = [i for i, event in enumerate(told) if "status 401" in event.get("message", "") and event["event"] == "error"]
+    reasons = [
+        i
+        for i, event in enumerate(told)
+        if "status 401" in event.get("message", "") and event["event"] == "error"
+    ]
     assert len(reasons) == 1 < len(told) - 1 or reasons == [len(told) - 2]
     report = told[-1]
     assert (report["event"], report["state"], report["unfinished"]) == ("report", "fatal", 0)
@@ -544,7 +675,10 @@ def test_a_finished_run_says_so(redraft):
     assert "finished before" not in redraft(*args).err
     again = redraft(*args)
     assert again.returncode == 0
-    assert "all rows were finished before, so nothing was done; another output starts a new run" in again.err
+    assert (
+        "all rows were finished before, so nothing was done; another output starts a new run"
+        in again.err
+    )
 
 
 async def test_a_list_of_prompts_is_refused(tmp_path):
@@ -563,9 +697,20 @@ def test_a_token_budget_is_refused_for_a_trace_of_unknown_usage(redraft, serve):
 
     def silent(messages, n):
         content = verdict(3) if is_judging(messages) else "fine"
-        return json.dumps({"choices": [{"message": {"content": content}, "finish_reason": "stop"}]}).encode()
+        return json.dumps(
+            {"choices": [{"message": {"content": content}, "finish_reason": "stop"}]}
+        ).encode()
 
-    first = redraft("run", "Say it", "--model", serve(silent).model, "--max-iterations", "0", "--trace", "t.jsonl")
+    first = redraft(
+        "run",
+        "Say it",
+        "--model",
+        serve(silent).model,
+        "--max-iterations",
+        "0",
+        "--trace",
+        "t.jsonl",
+    )
     assert first.returncode == 0, first.err
     done = redraft("run", "--resume", "t.jsonl", "--max-iterations", "1", "--budget-tokens", "1000")
     assert done.returncode == 2
@@ -576,6 +721,16 @@ def test_an_interval_stays_within_the_range_of_scores(redraft):
     """With two rows lifted from 0 to 1 and one unchanged, the mean difference is at most 1."""
     rows = [{"prompt": f"p{i}", "response": "One, two" if i else "one"} for i in range(4)]
     (redraft.folder / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    done = redraft("batch", "in.jsonl", "-o", "out.jsonl", "--model", "none", "--require", "no_commas", "--json")
+    done = redraft(
+        "batch",
+        "in.jsonl",
+        "-o",
+        "out.jsonl",
+        "--model",
+        "none",
+        "--require",
+        "no_commas",
+        "--json",
+    )
     low, high = json.loads(done.out.splitlines()[-1])["interval"]
     assert -1 <= low <= 0.75 <= high <= 1

@@ -8,14 +8,24 @@ import pytest
 
 from .chat_server import is_judging, verdict
 
-SHOWN = re.compile(r"<(?:answer-)?(\d+|first|second)-([0-9a-f]{8})>\n(.*?)\n</(?:answer-)?\1-\2>", re.DOTALL)
+SHOWN = re.compile(
+    r"<(?:answer-)?(\d+|first|second)-([0-9a-f]{8})>\n(.*?)\n</(?:answer-)?\1-\2>", re.DOTALL
+)
 
 
 def ranking(messages, tie=False):
     """The answer of a listwise judge that prefers long texts."""
     texts = [(int(n), text) for n, _, text in SHOWN.findall(messages[-1]["content"])]
     order = [n for n, text in sorted(texts, key=lambda row: -len(row[1]))]
-    return json.dumps({"reason": "more detail", "change": [], "ranking": order, "ties": [order] if tie else [], "done": False})
+    return json.dumps(
+        {
+            "reason": "more detail",
+            "change": [],
+            "ranking": order,
+            "ties": [order] if tie else [],
+            "done": False,
+        }
+    )
 
 
 def drafting(*drafts, judge=ranking):
@@ -57,7 +67,12 @@ def test_an_interrupted_command_prints_the_best_so_far(redraft, serve, ending):
     process.send_signal(ending)
     out, err = process.communicate(timeout=30)
     assert process.returncode == 130 and out in {b"a\n", b"b\n", b"c\n"}
-    assert b"best of" in err and b"calls 6 " in err and b"tokens unknown" in err and b"Traceback" not in err
+    assert (
+        b"best of" in err
+        and b"calls 6 " in err
+        and b"tokens unknown" in err
+        and b"Traceback" not in err
+    )
 
 
 def test_four_drafts_and_the_judge_are_the_default(redraft, serve):
@@ -74,7 +89,11 @@ def test_the_best_of_given_files_is_printed(redraft, serve, answers):
     server = serve(drafting())
     done = redraft("best", "Count", *answers, "--model", server.model, "--grader", "ranker")
     assert (done.returncode, done.out, server.calls) == (0, "One, two, three.\n", 1)
-    assert re.findall(r"^(\d)\s+(\w\.md)", done.err, re.MULTILINE) == [("1", "b.md"), ("2", "c.md"), ("3", "a.md")]
+    assert re.findall(r"^(\d)\s+(\w\.md)", done.err, re.MULTILINE) == [
+        ("1", "b.md"),
+        ("2", "c.md"),
+        ("3", "a.md"),
+    ]
     assert "going on" not in done.err
 
 
@@ -93,7 +112,11 @@ def test_requirements_alone_need_no_model(redraft, answers):
     assert (done.returncode, done.out) == (0, "One, two, three.\n")
     assert "no model" not in done.err
     done = redraft("best", *answers, "--require", "contains:four")
-    assert done.returncode == 3 and "still broken: contains:four" in done.err and done.err.count("1 tie") == 3
+    assert (
+        done.returncode == 3
+        and "still broken: contains:four" in done.err
+        and done.err.count("1 tie") == 3
+    )
 
 
 def test_given_answers_are_never_repaired(redraft, answers):
@@ -105,7 +128,18 @@ def test_given_answers_are_never_repaired(redraft, answers):
 def test_json_prints_ranking_and_result_last(redraft, serve, answers):
     """Each line is an object; the ranking and the result are the last two."""
     server = serve(drafting())
-    done = redraft("best", "Count", *answers, "--model", server.model, "--grader", "ranker", "--json", "-o", "best.md")
+    done = redraft(
+        "best",
+        "Count",
+        *answers,
+        "--model",
+        server.model,
+        "--grader",
+        "ranker",
+        "--json",
+        "-o",
+        "best.md",
+    )
     rows = [json.loads(row) for row in done.out.splitlines()]
     assert [row["event"] for row in rows[-2:]] == ["ranking", "result"]
     assert [(a["rank"], a["tie"], a["response"]) for a in rows[-2]["answers"]] == [
@@ -119,12 +153,38 @@ def test_json_prints_ranking_and_result_last(redraft, serve, answers):
 def test_several_answers_are_kept(redraft, serve, answers):
     """They are printed best first, with a line between them; in JSON, the result lists them."""
     server = serve(drafting())
-    done = redraft("best", "Count", *answers, "--keep", 2, "--model", server.model, "--grader", "ranker", "-o", "best.md")
+    done = redraft(
+        "best",
+        "Count",
+        *answers,
+        "--keep",
+        2,
+        "--model",
+        server.model,
+        "--grader",
+        "ranker",
+        "-o",
+        "best.md",
+    )
     assert (done.returncode, done.out) == (0, "")
     assert (redraft.folder / "best.md").read_text() == "One, two, three.\n\n---\n\nOne, two."
-    done = redraft("best", "Count", *answers, "--keep", 2, "--model", server.model, "--grader", "ranker", "--json")
+    done = redraft(
+        "best",
+        "Count",
+        *answers,
+        "--keep",
+        2,
+        "--model",
+        server.model,
+        "--grader",
+        "ranker",
+        "--json",
+    )
     result = json.loads(done.out.splitlines()[-1])
-    assert [(answer["rank"], answer["text"]) for answer in result["kept"]] == [(1, "One, two, three.\n"), (2, "One, two.\n")]
+    assert [(answer["rank"], answer["text"]) for answer in result["kept"]] == [
+        (1, "One, two, three.\n"),
+        (2, "One, two.\n"),
+    ]
     done = redraft("best", *answers, "--keep", 2, "--require", "contains:two")
     assert (done.returncode, done.out) == (0, "One, two, three.\n\n---\n\nOne, two.\n")
 
@@ -133,14 +193,38 @@ def test_one_answer_may_come_from_stdin(redraft, answers):
     """The prompt cannot come from there as well."""
     done = redraft("best", *answers, "--response", "-", "--require", "contains:four", input="four")
     assert (done.returncode, done.out) == (0, "four\n")
-    assert redraft("best", "-", *answers, "--response", "-", "--require", "contains:four").returncode == 2
+    assert (
+        redraft("best", "-", *answers, "--response", "-", "--require", "contains:four").returncode
+        == 2
+    )
 
 
 def test_an_unreadable_judge_chooses_no_answer(redraft, serve, answers):
     """Given answers are not printed as if one had won; drafts that were paid for are printed."""
-    done = redraft("best", "Count", *answers, "--model", serve(drafting(judge=lambda m: "hm")).model, "--grader", "ranker")
-    assert (done.returncode, done.out) == (1, "") and "Traceback" not in done.err and "cannot be read" in done.err
-    done = redraft("best", "Count", "-n", 2, "--model", serve(drafting("x", "x", judge=lambda m: "hm")).model, "--grader", "ranker")
+    done = redraft(
+        "best",
+        "Count",
+        *answers,
+        "--model",
+        serve(drafting(judge=lambda m: "hm")).model,
+        "--grader",
+        "ranker",
+    )
+    assert (
+        (done.returncode, done.out) == (1, "")
+        and "Traceback" not in done.err
+        and "cannot be read" in done.err
+    )
+    done = redraft(
+        "best",
+        "Count",
+        "-n",
+        2,
+        "--model",
+        serve(drafting("x", "x", judge=lambda m: "hm")).model,
+        "--grader",
+        "ranker",
+    )
     assert (done.returncode, done.out) == (3, "x\n")
 
 
@@ -161,17 +245,48 @@ def test_a_budget_pays_for_drafts_with_their_grades(redraft, serve):
         (["q", "--response", "a.md"], "at least twice"),
         (["q", "--response", "a.md", "--response", "nowhere.md"], "nowhere.md"),
         (["q", "--model", "none"], "--model none"),
-        (["q", "--grader", "nonesuch", "--model", "none", "--response", "a.md", "--response", "b.md"], "nonesuch"),
-        (["q", "--grader", "ranker", "--model", "none", "--response", "a.md", "--response", "b.md"], "asks a model"),
+        (
+            [
+                "q",
+                "--grader",
+                "nonesuch",
+                "--model",
+                "none",
+                "--response",
+                "a.md",
+                "--response",
+                "b.md",
+            ],
+            "nonesuch",
+        ),
+        (
+            [
+                "q",
+                "--grader",
+                "ranker",
+                "--model",
+                "none",
+                "--response",
+                "a.md",
+                "--response",
+                "b.md",
+            ],
+            "asks a model",
+        ),
         (["q", "-o", "nowhere/x.md"], "nowhere"),
         (["q", "-n", "2", "--keep", "3"], "--keep 3 is more than the 2 answers"),
-        (["q", "--keep", "3", "--response", "a.md", "--response", "b.md"], "--keep 3 is more than the 2 answers"),
+        (
+            ["q", "--keep", "3", "--response", "a.md", "--response", "b.md"],
+            "--keep 3 is more than the 2 answers",
+        ),
     ],
 )
 def test_invalid_arguments_are_usage_errors(redraft, answers, args, says):
     """Exit code 2, with a line that says what is wrong."""
     done = redraft("best", *args)
-    assert done.returncode == 2 and says in done.err and "Traceback" not in done.err and done.out == ""
+    assert (
+        done.returncode == 2 and says in done.err and "Traceback" not in done.err and done.out == ""
+    )
 
 
 def test_a_terminal_shows_the_ranking_and_no_control_sequences(redraft, serve, answers):

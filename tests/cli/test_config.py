@@ -21,7 +21,12 @@ def test_option_before_environment_before_file(redraft):
     (redraft.folder / "redraft.toml").write_text(
         'max-iterations = 5\npatience = 4\ntarget-score = 0.5\nrequire = ["contains:One"]\n'
     )
-    found = settings(redraft, "--max-iterations", "0", env={"REDRAFT_MAX_ITERATIONS": "1", "REDRAFT_PATIENCE": "2"})
+    found = settings(
+        redraft,
+        "--max-iterations",
+        "0",
+        env={"REDRAFT_MAX_ITERATIONS": "1", "REDRAFT_PATIENCE": "2"},
+    )
     assert (found["max-iterations"], found["patience"], found["target-score"]) == (0, 2, 0.5)
     assert found["require"] == ["contains:One"]
 
@@ -30,7 +35,9 @@ def test_pyproject_applies_in_every_folder_of_its_repository(redraft):
     """[tool.redraft] applies in each folder of its repository; its paths are relative to the file."""
     (redraft.folder / ".git").mkdir()
     (redraft.folder / "schema.json").write_text('{"type": "string"}')
-    (redraft.folder / "pyproject.toml").write_text('[tool.redraft]\ndrafts = 2\nrequire = ["json_schema:schema.json"]\n')
+    (redraft.folder / "pyproject.toml").write_text(
+        '[tool.redraft]\ndrafts = 2\nrequire = ["json_schema:schema.json"]\n'
+    )
     below = redraft.folder / "a" / "b"
     below.mkdir(parents=True)
     found = settings(redraft, cwd=below)

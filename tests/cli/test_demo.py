@@ -40,7 +40,9 @@ def test_the_demo_needs_no_network_and_looks_for_a_model_last(redraft):
 def test_the_demo_shows_each_step_and_the_unmet_requirement(redraft):
     """It shows scores, edits, lossy edits, changes, and the requirement that only a model can meet."""
     done = redraft("demo", EXAMPLES)
-    assert "score 0.00" in done.out and "score 0.80 (+0.20)" in done.out and "score 1.00" in done.out
+    assert (
+        "score 0.00" in done.out and "score 0.80 (+0.20)" in done.out and "score 1.00" in done.out
+    )
     assert "lossy dropped 1 repeated sentence" in done.out
     assert "[-•-]{+-+}" in done.out
     assert "Not met: contains 'restore test' (measured: 'restore test' occurs 0 times)" in done.out
@@ -69,17 +71,24 @@ def test_repairs_keep_urls_code_and_japanese_text(redraft):
     done = redraft("run", "x", "--response", "a.md", "--model", "none", *specs)
     assert done.returncode == 0
     assert "https://docs.example.jp/setup" in done.out and "`make demo`" in done.out
-    assert all(sentence in (EXAMPLES / "3-japanese.md").read_text() for sentence in done.out.strip().split("。"))
+    assert all(
+        sentence in (EXAMPLES / "3-japanese.md").read_text()
+        for sentence in done.out.strip().split("。")
+    )
 
 
 def test_a_bad_case_names_its_file(redraft):
     """A mistake in a case is a usage error that names the place."""
-    (redraft.folder / "case.toml").write_text('title = "x"\nprompt = "y"\nresponse = 3\nrequire = ["words:3"]\n')
+    (redraft.folder / "case.toml").write_text(
+        'title = "x"\nprompt = "y"\nresponse = 3\nrequire = ["words:3"]\n'
+    )
     done = redraft("demo", ".")
     assert done.returncode == 2 and "case.toml: response must be a text" in done.err
 
 
-@pytest.mark.parametrize("text", ["a = " + "[" * 100_000, f"{'a.' * 300_000}a = 1", f"title = 0x{'f' * 9_000}", None])
+@pytest.mark.parametrize(
+    "text", ["a = " + "[" * 100_000, f"{'a.' * 300_000}a = 1", f"title = 0x{'f' * 9_000}", None]
+)
 def test_a_hostile_case_names_its_file(redraft, text):
     """The cases have endless nesting, keys or numbers, or are a pipe without a writer."""
     path = redraft.folder / "case.toml"

@@ -54,7 +54,10 @@ def test_a_diff_of_a_long_text_shows_changes_with_their_context():
     ("before", "after"),
     [
         ("a " * 2_900, "a " * 2_800),
-        (" ".join(str(i % 50) for i in range(2_900)), " ".join(str(i * 7 % 50) for i in range(2_900))),
+        (
+            " ".join(str(i % 50) for i in range(2_900)),
+            " ".join(str(i * 7 % 50) for i in range(2_900)),
+        ),
         ("\n" * 9_000, "\n" * 9_001),
         ("x y\n" * 200_000, "x z\n" * 200_000),
         ("x" * 3_000_000, "y" * 3_000_000),

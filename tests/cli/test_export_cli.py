@@ -12,7 +12,9 @@ ROWS = [{"id": f"r{i}", "prompt": f"Say {i}", "response": f"One, two, {i}"} for 
 def folder_with_run(redraft):
     """A folder with a run of repairs: each answer lost its commas."""
     (redraft.folder / "in.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in ROWS))
-    done = redraft("batch", "in.jsonl", "-o", "out.jsonl", "--model", "none", "--require", "no_commas")
+    done = redraft(
+        "batch", "in.jsonl", "-o", "out.jsonl", "--model", "none", "--require", "no_commas"
+    )
     assert done.returncode == 0, done.err
     return redraft
 
@@ -34,15 +36,23 @@ def test_pairs_are_exported_with_their_source(folder_with_run):
 
 def test_a_split_export_writes_both_splits_and_a_card(folder_with_run):
     """Both splits and a card are written; --json reports the same."""
-    done = folder_with_run("export", "out-jsonl", "-o", "set", "--format", "messages", "--test-size", "0.5", "--json")
+    done = folder_with_run(
+        "export", "out-jsonl", "-o", "set", "--format", "messages", "--test-size", "0.5", "--json"
+    )
     assert done.returncode == 0, done.err
     told = json.loads(done.out)
     assert told["train"] + told["test"] == 8 and told["test"]
-    assert {p.name for p in (folder_with_run.folder / "set").iterdir()} == {"train.jsonl", "test.jsonl", "README.md"}
+    assert {p.name for p in (folder_with_run.folder / "set").iterdir()} == {
+        "train.jsonl",
+        "test.jsonl",
+        "README.md",
+    }
     assert len(lines(folder_with_run.folder / "set" / "test.jsonl")) == told["test"]
 
 
-@pytest.mark.parametrize("form", ["preference", "unpaired", "prompt-completion", "messages", "stepwise", "trajectory"])
+@pytest.mark.parametrize(
+    "form", ["preference", "unpaired", "prompt-completion", "messages", "stepwise", "trajectory"]
+)
 def test_every_format_is_written_to_stdout(folder_with_run, form):
     """stdout holds the rows alone."""
     done = folder_with_run("export", "out.jsonl", "-o", "-", "--format", form)
@@ -54,13 +64,29 @@ def test_rows_removed_from_the_input_are_left_out(folder_with_run):
     """After a run over fewer rows they are neither exported nor counted; when they come back they are."""
 
     def run_and_export(rows):
-        (folder_with_run.folder / "in.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-        command = ("batch", "in.jsonl", "-o", "out.jsonl", "--model", "none", "--require", "no_commas", "--overwrite")
+        (folder_with_run.folder / "in.jsonl").write_text(
+            "".join(f"{json.dumps(row)}\n" for row in rows)
+        )
+        command = (
+            "batch",
+            "in.jsonl",
+            "-o",
+            "out.jsonl",
+            "--model",
+            "none",
+            "--require",
+            "no_commas",
+            "--overwrite",
+        )
         assert folder_with_run(*command).returncode == 0
         folder_with_run("export", "out.jsonl", "-o", "pairs.jsonl", "--overwrite")
         traces = folder_with_run("runs", "export", "out.jsonl", "-o", "-").out.splitlines()
         (run,) = json.loads(folder_with_run("runs", "--json").out)
-        return len(lines(folder_with_run.folder / "pairs.jsonl")), len(traces), run["counts"]["done"]
+        return (
+            len(lines(folder_with_run.folder / "pairs.jsonl")),
+            len(traces),
+            run["counts"]["done"],
+        )
 
     assert run_and_export(ROWS[:3]) == (3, 3, 3)
     assert run_and_export(ROWS[:5]) == (5, 5, 5)
@@ -77,8 +103,12 @@ def test_a_card_names_the_input(folder_with_run):
 def test_rows_left_out_are_counted_by_reason(folder_with_run):
     """Three answers had no commas, so that no worse text can make a pair with them."""
     rows = [*ROWS[:5], *({**row, "response": "One and two"} for row in ROWS[5:])]
-    (folder_with_run.folder / "some.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    folder_with_run("batch", "some.jsonl", "-o", "mixed.jsonl", "--model", "none", "--require", "no_commas")
+    (folder_with_run.folder / "some.jsonl").write_text(
+        "".join(f"{json.dumps(row)}\n" for row in rows)
+    )
+    folder_with_run(
+        "batch", "some.jsonl", "-o", "mixed.jsonl", "--model", "none", "--require", "no_commas"
+    )
     done = folder_with_run("export", "mixed.jsonl", "-o", "pairs.jsonl")
     assert done.returncode == 0
     assert "5 examples from 5 rows of 8" in done.err
@@ -89,11 +119,18 @@ def test_rows_left_out_are_counted_by_reason(folder_with_run):
 def test_an_export_without_an_example_is_an_error_that_says_why(folder_with_run, output):
     """Exit code 1, the reasons with counts, and no file, since an empty one cannot be loaded."""
     before = {p.name for p in folder_with_run.folder.rglob("*") if p.is_file()}
-    (folder_with_run.folder / "some.jsonl").write_text("".join(f'{{"prompt": "p{i}", "response": "fine {i}"}}\n' for i in range(3)))
-    folder_with_run("batch", "some.jsonl", "-o", "fine.jsonl", "--model", "none", "--require", "no_commas")
+    (folder_with_run.folder / "some.jsonl").write_text(
+        "".join(f'{{"prompt": "p{i}", "response": "fine {i}"}}\n' for i in range(3))
+    )
+    folder_with_run(
+        "batch", "some.jsonl", "-o", "fine.jsonl", "--model", "none", "--require", "no_commas"
+    )
     done = folder_with_run("export", "fine.jsonl", "-o", output)
     assert (done.returncode, done.out) == (1, "")
-    assert "none of the 3 rows of run 'fine.jsonl' gives an example: 3 x only one scored answer" in done.err
+    assert (
+        "none of the 3 rows of run 'fine.jsonl' gives an example: 3 x only one scored answer"
+        in done.err
+    )
     assert {p.name for p in folder_with_run.folder.rglob("*") if p.is_file()} - before == {
         "some.jsonl",
         "fine.jsonl",
@@ -109,7 +146,10 @@ def test_an_export_without_an_example_is_an_error_that_says_why(folder_with_run,
         (("out.jsonl", "-o", "x.csv"), "x.csv"),
         (("out.jsonl", "-o", "-", "--test-size", "0.5"), "two files"),
         (("out.jsonl", "-o", "-", "--json"), "stdout"),
-        (("out.jsonl", "-o", "x.jsonl", "--format", "messages", "--min-margin", "0.5"), "min_margin"),
+        (
+            ("out.jsonl", "-o", "x.jsonl", "--format", "messages", "--min-margin", "0.5"),
+            "min_margin",
+        ),
     ],
 )
 def test_mistakes_are_usage_errors(folder_with_run, args, said):

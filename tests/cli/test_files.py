@@ -30,7 +30,10 @@ def test_a_journal_named_uv_does_not_touch_uv_lock(redraft):
     (redraft.folder / "uv.lock").write_text(LOCK)
     done = redraft(*BATCH, "-o", "out.jsonl", "--journal", "uv")
     assert done.returncode == 1, done.err
-    assert "uv.lock' exists and is not a lock of Redraft; it was left unchanged: name another file" in done.err
+    assert (
+        "uv.lock' exists and is not a lock of Redraft; it was left unchanged: name another file"
+        in done.err
+    )
     assert (redraft.folder / "uv.lock").read_text() == LOCK
     assert redraft(*BATCH, "-o", "out.jsonl", "--journal", "other").returncode in {0, 3}
     assert (redraft.folder / "uv.lock").read_text() == LOCK
@@ -46,7 +49,18 @@ def test_journals_are_private_and_outputs_follow_the_umask(redraft, umask):
         for output in ("out.jsonl", "out.csv", "out.jsonl.gz"):
             done = redraft(*BATCH, "-o", output)
             assert done.returncode == 3, done.err
-        assert redraft("runs", "export", "out-jsonl", "--journal", "out.jsonl.journal", "-o", "traces.jsonl").returncode == 0
+        assert (
+            redraft(
+                "runs",
+                "export",
+                "out-jsonl",
+                "--journal",
+                "out.jsonl.journal",
+                "-o",
+                "traces.jsonl",
+            ).returncode
+            == 0
+        )
         done = redraft(
             "run",
             "Say it",
@@ -67,8 +81,17 @@ def test_journals_are_private_and_outputs_follow_the_umask(redraft, umask):
     found = modes(redraft.folder)
     private = {name for name in found if name.endswith(".journal") or name == "t.jsonl"}
     assert {found[name] for name in private} == {0o600}
-    assert {found[name] for name in found.keys() - private - {"in.jsonl", "in.txt"}} == {0o666 & ~umask}
-    assert {"out.jsonl", "out.csv", "out.jsonl.gz", "out.jsonl.errors.jsonl", "traces.jsonl", "t.txt"} <= found.keys()
+    assert {found[name] for name in found.keys() - private - {"in.jsonl", "in.txt"}} == {
+        0o666 & ~umask
+    }
+    assert {
+        "out.jsonl",
+        "out.csv",
+        "out.jsonl.gz",
+        "out.jsonl.errors.jsonl",
+        "traces.jsonl",
+        "t.txt",
+    } <= found.keys()
 
 
 @as_root
@@ -106,7 +129,10 @@ def test_a_hostile_journal_is_refused_by_every_command(redraft):
     ):
         done = redraft(*command)
         assert done.returncode in {1, 2}, (command, done.err)
-        assert "holds objects that a journal does not have (the trigger 'evil')" in done.err, (command, done.err)
+        assert "holds objects that a journal does not have (the trigger 'evil')" in done.err, (
+            command,
+            done.err,
+        )
         assert "Traceback" not in done.err
 
 
@@ -121,7 +147,9 @@ def test_a_hostile_journal_is_refused_by_every_command(redraft):
 )
 def test_a_hostile_trace_is_refused_by_every_command(redraft, record):
     """One line names it, without a traceback."""
-    (redraft.folder / "t.jsonl").write_text(f"{json.dumps({'redraft': 1, 'task': {'messages': 'q'}})}\n{record}\n")
+    (redraft.folder / "t.jsonl").write_text(
+        f"{json.dumps({'redraft': 1, 'task': {'messages': 'q'}})}\n{record}\n"
+    )
     for command in (
         ("show", "t.jsonl"),
         ("run", "--resume", "t.jsonl", "--model", "none"),
@@ -137,7 +165,18 @@ def test_a_hostile_trace_is_refused_by_every_command(redraft, record):
 def test_a_trace_from_a_pipe_is_shown(redraft):
     """Shells pass `<(command)` as a pipe; an endless one is refused."""
     (redraft.folder / "in.md").write_text("fine")
-    said = redraft("run", "Say it", "--response", "in.md", "--model", "none", "--require", "words:1-9", "--trace", "t.jsonl")
+    said = redraft(
+        "run",
+        "Say it",
+        "--response",
+        "in.md",
+        "--model",
+        "none",
+        "--require",
+        "words:1-9",
+        "--trace",
+        "t.jsonl",
+    )
     assert said.returncode == 0, said.err
     shown = f"{shlex.quote(sys.executable)} -m redraft show"
     done = subprocess.run(
@@ -158,14 +197,35 @@ def test_a_blank_response_is_no_response(redraft):
     (redraft.folder / "text.txt").write_text("a text")
     require = ("--require", "no_commas", "--model", "none")
     for command, said in (
-        (("run", "--response", "blank.txt", *require), "blank.txt is blank, which is no response: give a PROMPT"),
-        (("run", "Write.", "--response", "blank.txt", *require), "blank.txt is blank, which is no response"),
-        (("grade", "Write.", "--response", "blank.txt", "--require", "no_commas"), "there is no response to grade"),
         (
-            ("grade", "Write.", "--response", "text.txt", "--response", "blank.txt", "--require", "no_commas"),
+            ("run", "--response", "blank.txt", *require),
+            "blank.txt is blank, which is no response: give a PROMPT",
+        ),
+        (
+            ("run", "Write.", "--response", "blank.txt", *require),
+            "blank.txt is blank, which is no response",
+        ),
+        (
+            ("grade", "Write.", "--response", "blank.txt", "--require", "no_commas"),
+            "there is no response to grade",
+        ),
+        (
+            (
+                "grade",
+                "Write.",
+                "--response",
+                "text.txt",
+                "--response",
+                "blank.txt",
+                "--require",
+                "no_commas",
+            ),
             "blank.txt: there is no",
         ),
-        (("best", "--response", "text.txt", "--response", "blank.txt", *require), "blank.txt is blank, which is no answer"),
+        (
+            ("best", "--response", "text.txt", "--response", "blank.txt", *require),
+            "blank.txt is blank, which is no answer",
+        ),
     ):
         done = redraft(*command)
         assert (done.returncode, said in done.err) == (2, True), done.err

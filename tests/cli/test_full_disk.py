@@ -11,13 +11,31 @@ from .conftest import Redraft
 
 RUBRIC = '[criteria]\ntruth = "It is true."\n'
 MODEL = "MODEL"
-BATCH = ("batch", "in.jsonl", "--model", MODEL, "--require", "words:1-9000", "--max-iterations", "0")
+BATCH = (
+    "batch",
+    "in.jsonl",
+    "--model",
+    MODEL,
+    "--require",
+    "words:1-9000",
+    "--max-iterations",
+    "0",
+)
 RUN = ("--model", MODEL, "-o", "out.txt")
 COMMANDS = {
     "batch": (*BATCH, "-o", "out.jsonl"),
     "batch to a table": (*BATCH, "-o", "out.csv"),
     "run": ("run", "Say it", *RUN, "--require", "words:1-9000", "--trace", "trace.jsonl"),
-    "validate": ("validate", "labels.jsonl", "--rubric", "truth.toml", "--judge", MODEL, "--cards-dir", "cards"),
+    "validate": (
+        "validate",
+        "labels.jsonl",
+        "--rubric",
+        "truth.toml",
+        "--judge",
+        MODEL,
+        "--cards-dir",
+        "cards",
+    ),
 }
 RESUMED = {"run": ("run", "--resume", "trace.jsonl", *RUN)}
 """The command that continues a trace that has begun; the others are continued by the same command."""
@@ -31,7 +49,9 @@ def answer(messages, n):
 
 def write_inputs(folder):
     rows = [{"prompt": f"say {i} {'x' * 1000}"} for i in range(ROWS)]
-    labels = [{"prompt": f"say {i}", "response": "x" * 500, "score": i % 5 / 4} for i in range(ROWS)]
+    labels = [
+        {"prompt": f"say {i}", "response": "x" * 500, "score": i % 5 / 4} for i in range(ROWS)
+    ]
     for name, lines in (("in.jsonl", rows), ("labels.jsonl", labels)):
         (folder / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
     (folder / "truth.toml").write_text(RUBRIC)

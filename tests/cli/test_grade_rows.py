@@ -21,21 +21,40 @@ def verdict_by(rubric, score):
 
 def write_rows(folder, *names):
     rows = [json.loads((TRAJECTORIES / f"{name}.json").read_text()) for name in names]
-    lines = [json.dumps({"id": name, "messages": r["messages"], "tools": r["tools"]}) for name, r in zip(names, rows, strict=True)]
+    lines = [
+        json.dumps({"id": name, "messages": r["messages"], "tools": r["tools"]})
+        for name, r in zip(names, rows, strict=True)
+    ]
     (folder / "rows.jsonl").write_text("\n".join(lines) + "\n")
 
 
 def test_trajectories_in_a_file_are_graded(redraft, serve):
     """Each row has a line with its ID; the judge saw calls, results and tools."""
-    server = serve(lambda messages, n: verdict("tool_selection", 5 if "Bergen" in messages[-1]["content"] else 0))
+    server = serve(
+        lambda messages, n: verdict(
+            "tool_selection", 5 if "Bergen" in messages[-1]["content"] else 0
+        )
+    )
     write_rows(redraft.folder, "good_weather", "wrong_tool", "ends_with_calls")
     done = redraft("grade", "rows.jsonl", "--grader", "tool_selection", "--judge", server.model)
     assert done.returncode == 0, done.err
     scores = {words[0]: words[1] for line in done.out.splitlines() if (words := line.split())}
-    assert (scores["good_weather"], scores["wrong_tool"], scores["ends_with_calls"]) == ("1.00", "0.00", "0.00")
+    assert (scores["good_weather"], scores["wrong_tool"], scores["ends_with_calls"]) == (
+        "1.00",
+        "0.00",
+        "0.00",
+    )
     asked = str(server.asked)
-    assert "[tool call: get_weather]" in asked and "heavy rain" in asked and "Current weather in a city" in asked
-    data = json.loads(redraft("grade", "rows.jsonl", "--grader", "tool_selection", "--judge", server.model, "--json").out)
+    assert (
+        "[tool call: get_weather]" in asked
+        and "heavy rain" in asked
+        and "Current weather in a city" in asked
+    )
+    data = json.loads(
+        redraft(
+            "grade", "rows.jsonl", "--grader", "tool_selection", "--judge", server.model, "--json"
+        ).out
+    )
     assert [row["response"] for row in data] == ["good_weather", "wrong_tool", "ends_with_calls"]
 
 
@@ -44,7 +63,16 @@ def test_a_batch_grades_trajectories(redraft, serve):
     server = serve(lambda messages, n: verdict("goal_completion", 4))
     write_rows(redraft.folder, "good_weather", "goal_missed")
     done = redraft(
-        "batch", "rows.jsonl", "--mode", "grade", "--grader", "goal_completion", "--judge", server.model, "-o", "out.jsonl"
+        "batch",
+        "rows.jsonl",
+        "--mode",
+        "grade",
+        "--grader",
+        "goal_completion",
+        "--judge",
+        server.model,
+        "-o",
+        "out.jsonl",
     )
     assert done.returncode == 0, done.err
     rows = [json.loads(line) for line in (redraft.folder / "out.jsonl").read_text().splitlines()]
@@ -72,11 +100,18 @@ def test_the_first_of_several_models_judges(redraft, serve, command):
 def test_a_row_that_nothing_grades_fails_beside_others(redraft, serve):
     """The requirements of one row are what the table names: no judge is asked about the others."""
     server = serve(lambda messages, n: verdict_by(DEFAULT_RUBRIC, 4))
-    rows = [{"prompt": "q", "response": "a", "requirements": ["words:1-5"]}, {"prompt": "q", "response": "b"}]
+    rows = [
+        {"prompt": "q", "response": "a", "requirements": ["words:1-5"]},
+        {"prompt": "q", "response": "b"},
+    ]
     (redraft.folder / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     done = redraft("grade", "rows.jsonl", "--model", server.model, "--json")
     reports = json.loads(done.out)
-    assert (done.returncode, server.calls, [report["score"] for report in reports]) == (1, 0, [1.0, None]), done.err
+    assert (done.returncode, server.calls, [report["score"] for report in reports]) == (
+        1,
+        0,
+        [1.0, None],
+    ), done.err
     assert "nothing grades this task" in reports[1]["error"]["message"]
     done = redraft("grade", "rows.jsonl", "--model", server.model)
     assert done.returncode == 1 and "row 2: nothing grades this task" in done.out
@@ -96,11 +131,31 @@ def test_a_row_that_nothing_grades_fails_beside_others(redraft, serve):
             ["rows.jsonl"],
             "rows.jsonl:1: there is no response to grade: 'response' must be",
         ),
-        ('{"prompt": "q", "responses": ["a", "b"]}\n', ["rows.jsonl"], "rows.jsonl:1: there are 2 responses, and one is graded"),
-        ('{"input": "q", "output": ["a", "b"]}\n', ["rows.jsonl"], "rows.jsonl:1: there are 2 responses, and one is graded"),
-        ('{"prompt": 5, "response": "a"}\n', ["rows.jsonl"], "'prompt' holds neither texts nor messages, but 5"),
-        ('{"prompt": "q", "response": "a"}\n', ["rows.jsonl", "--grader", "tool_selection"], "needs a task with a trajectory"),
-        ('{"prompt": "q", "response": "a"}\n' * 201, ["rows.jsonl"], "more than 200 rows: redraft batch rows.jsonl --mode grade"),
+        (
+            '{"prompt": "q", "responses": ["a", "b"]}\n',
+            ["rows.jsonl"],
+            "rows.jsonl:1: there are 2 responses, and one is graded",
+        ),
+        (
+            '{"input": "q", "output": ["a", "b"]}\n',
+            ["rows.jsonl"],
+            "rows.jsonl:1: there are 2 responses, and one is graded",
+        ),
+        (
+            '{"prompt": 5, "response": "a"}\n',
+            ["rows.jsonl"],
+            "'prompt' holds neither texts nor messages, but 5",
+        ),
+        (
+            '{"prompt": "q", "response": "a"}\n',
+            ["rows.jsonl", "--grader", "tool_selection"],
+            "needs a task with a trajectory",
+        ),
+        (
+            '{"prompt": "q", "response": "a"}\n' * 201,
+            ["rows.jsonl"],
+            "more than 200 rows: redraft batch rows.jsonl --mode grade",
+        ),
     ],
 )
 def test_rows_that_cannot_be_graded_are_errors(redraft, serve, text, arguments, says):
@@ -115,7 +170,9 @@ def test_rows_that_cannot_be_graded_are_errors(redraft, serve, text, arguments, 
 
 def test_requirements_grade_rows_without_a_model(redraft):
     """Those of --require and those of the row."""
-    (redraft.folder / "rows.jsonl").write_text('{"prompt": "q", "response": "one two", "requirements": ["no_commas"]}\n')
+    (redraft.folder / "rows.jsonl").write_text(
+        '{"prompt": "q", "response": "one two", "requirements": ["no_commas"]}\n'
+    )
     done = redraft("grade", "rows.jsonl", "--require", "words:3-")
     assert done.returncode == 3
     assert "words:3-" in done.out and "no_commas" in done.out and "calls 0" in done.out
@@ -139,12 +196,20 @@ def test_a_row_that_cannot_be_graded_does_not_stop_the_others(redraft, line, say
     )
     done = redraft("grade", "rows.jsonl", "--require", "words:1", "--json")
     assert done.returncode == 1 and "rows.jsonl:2" in done.err and says in done.err, done.err
-    assert [(each["response"], each["score"]) for each in json.loads(done.out)] == [("row 1", 1.0), ("row 3", 1.0)]
+    assert [(each["response"], each["score"]) for each in json.loads(done.out)] == [
+        ("row 1", 1.0),
+        ("row 3", 1.0),
+    ]
 
 
 def test_a_list_of_one_response_is_that_response(redraft):
     """Under every name of a list."""
-    for row in ({"responses": ["one"]}, {"outputs": ["one"]}, {"output": ["one"]}, {"response": ["one"]}):
+    for row in (
+        {"responses": ["one"]},
+        {"outputs": ["one"]},
+        {"output": ["one"]},
+        {"response": ["one"]},
+    ):
         (redraft.folder / "rows.jsonl").write_text(json.dumps({"prompt": "q", **row}))
         assert redraft("grade", "rows.jsonl", "--require", "words:1").returncode == 0
 
@@ -161,7 +226,9 @@ def test_a_grader_of_a_missing_module_is_named_so(redraft, grader, says):
     """A mistyped name of a grader is not."""
     (redraft.folder / "text.txt").write_text("hi")
     done = redraft("grade", "--response", "text.txt", "--grader", grader, "--model", "none")
-    assert done.returncode == 2 and says in done.err and ("module" in done.err) == ("module" in says), done.err
+    assert (
+        done.returncode == 2 and says in done.err and ("module" in done.err) == ("module" in says)
+    ), done.err
 
 
 ROWS = {

@@ -63,7 +63,9 @@ def test_functions_classes_and_graders_are_loaded(folder, name):
 def test_a_file_imports_those_beside_it_and_hides_no_module(folder):
     """The folder is on the path while the file runs; a file with the name of an installed module does not take its place."""
     (folder / "marked_words.py").write_text("WORD = 'please'")
-    (folder / "wave.py").write_text("from marked_words import WORD\ndef polite(text): return float(WORD in text)")
+    (folder / "wave.py").write_text(
+        "from marked_words import WORD\ndef polite(text): return float(WORD in text)"
+    )
     assert load_grader("wave.py:polite")("please") == 1
     import wave
 
@@ -79,7 +81,10 @@ def test_a_file_imports_those_beside_it_and_hides_no_module(folder):
         ("graders.py:polit", r"unknown name in graders\.py 'polit'; did you mean 'polite'"),
         ("graders.py:number", "a grader is a name, a function"),
         ("graders.py:NeedsArgument", "cannot be loaded: TypeError: .*word"),
-        ("raises.py:x", r"cannot be loaded: ZeroDivisionError: division by zero \(in <module>, raises\.py line 2\)"),
+        (
+            "raises.py:x",
+            r"cannot be loaded: ZeroDivisionError: division by zero \(in <module>, raises\.py line 2\)",
+        ),
         ("exits.py:x", "cannot be loaded: SystemExit: 3"),
         ("wrong.py:x", r"cannot be loaded: SyntaxError: .*wrong\.py, line 1"),
         ("statistics:nothing", "unknown name in statistics 'nothing'"),
@@ -122,7 +127,16 @@ def test_other_specs_are_no_code(folder, spec):
 
 
 @pytest.mark.parametrize(
-    "spec", ["graders.py:polite", "a:b.py:f", "x/../y.py:f", "sub//y.py:f", " y.py:f ", "statistics:mean", "json.tool:main"]
+    "spec",
+    [
+        "graders.py:polite",
+        "a:b.py:f",
+        "x/../y.py:f",
+        "sub//y.py:f",
+        " y.py:f ",
+        "statistics:mean",
+        "json.tool:main",
+    ],
 )
 def test_whatever_is_loaded_needs_consent_in_a_file_of_settings(tmp_path, spec):
     """Consent and loading decide by the same function."""
@@ -152,7 +166,16 @@ def test_grade_takes_code_and_several_responses(folder, redraft):
     """One answer gets its feedback, several a table or a list of reports."""
     for name in ("graders.py", "a.md", "b.md"):
         (redraft.folder / name).write_text((folder / name).read_text())
-    grade = ("grade", "Ask.", "--model", "none", "--grader", "graders.py:polite", "--grader", "graders.py:instance")
+    grade = (
+        "grade",
+        "Ask.",
+        "--model",
+        "none",
+        "--grader",
+        "graders.py:polite",
+        "--grader",
+        "graders.py:instance",
+    )
     done = redraft(*grade, "--response", "a.md")
     assert (done.returncode, "score 0.50" in done.out) == (0, True), done.err
     done = redraft(*grade, "--response", "a.md", "--response", "b.md")
@@ -162,41 +185,80 @@ def test_grade_takes_code_and_several_responses(folder, redraft):
         ["b.md", "0.50", "0.00", "1.00"],
     ]
     done = redraft(*grade, "--response", "a.md", "--response", "b.md", "--json")
-    assert [(report["response"], report["score"]) for report in json.loads(done.out)] == [("a.md", 0.5), ("b.md", 0.5)]
+    assert [(report["response"], report["score"]) for report in json.loads(done.out)] == [
+        ("a.md", 0.5),
+        ("b.md", 0.5),
+    ]
     assert redraft(*grade, "--response", "-", "--response", "-", input="x").returncode == 2
 
 
 def test_a_failed_grader_is_shown_beside_the_others(folder, redraft):
     """The exit code is 1, and the score unknown."""
-    (redraft.folder / "g.py").write_text("def bad(text):\n    return 1 / 0\n\ndef good(text):\n    return 0.25, 'so so'\n")
+    (redraft.folder / "g.py").write_text(
+        "def bad(text):\n    return 1 / 0\n\ndef good(text):\n    return 0.25, 'so so'\n"
+    )
     (redraft.folder / "a.md").write_text("yes")
-    done = redraft("grade", "Ask.", "--response", "a.md", "--grader", "g.py:good", "--grader", "g.py:bad", "--model", "none")
+    done = redraft(
+        "grade",
+        "Ask.",
+        "--response",
+        "a.md",
+        "--grader",
+        "g.py:good",
+        "--grader",
+        "g.py:bad",
+        "--model",
+        "none",
+    )
     assert done.returncode == 1
-    assert "so so" in done.out and "bad failed: ZeroDivisionError" in done.out and "score unknown" in done.out
+    assert (
+        "so so" in done.out
+        and "bad failed: ZeroDivisionError" in done.out
+        and "score unknown" in done.out
+    )
 
 
 def test_an_error_of_code_names_no_command_that_does_not_know_it(redraft):
     """`redraft graders` lists no function of a file; a class says how it is told apart from one that asks a model."""
-    code = (
-        "def bad(text):\n    return 'high'\n\nclass Silent:\n    name = 's'\n    async def grade(self, task, candidate, ask): ...\n"
-    )
+    code = "def bad(text):\n    return 'high'\n\nclass Silent:\n    name = 's'\n    async def grade(self, task, candidate, ask): ...\n"
     (redraft.folder / "g.py").write_text(code)
     (redraft.folder / "a.md").write_text("yes")
     done = redraft("grade", "Ask.", "--response", "a.md", "--model", "none", "--grader", "g.py:bad")
-    assert (done.returncode, "must return a score" in done.err, "redraft graders" in done.err) == (1, True, False)
-    done = redraft("grade", "Ask.", "--response", "a.md", "--model", "none", "--grader", "g.py:Silent")
+    assert (done.returncode, "must return a score" in done.err, "redraft graders" in done.err) == (
+        1,
+        True,
+        False,
+    )
+    done = redraft(
+        "grade", "Ask.", "--response", "a.md", "--model", "none", "--grader", "g.py:Silent"
+    )
     assert (done.returncode, "model_free = True" in done.err) == (2, True)
 
 
 def test_validate_and_batch_take_code_too(folder, redraft):
     """The card of a function in a file is that of the function."""
     (redraft.folder / "graders.py").write_text(CODE)
-    rows = [{"prompt": "q", "response": f"{n} please" if n % 2 else str(n), "label": n % 2} for n in range(20)]
+    rows = [
+        {"prompt": "q", "response": f"{n} please" if n % 2 else str(n), "label": n % 2}
+        for n in range(20)
+    ]
     (redraft.folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    done = redraft("validate", "rows.jsonl", "--grader", "graders.py:polite", "--cards-dir", "cards")
+    done = redraft(
+        "validate", "rows.jsonl", "--grader", "graders.py:polite", "--cards-dir", "cards"
+    )
     assert done.returncode == 0 and "polite: balanced accuracy 1.000" in done.out, done.err
     trusted = ("--require-validated", "error", "--cards-dir", "cards", "--model", "none")
-    done = redraft("batch", "rows.jsonl", "-o", "out.jsonl", "--mode", "grade", "--grader", "graders.py:polite", *trusted)
+    done = redraft(
+        "batch",
+        "rows.jsonl",
+        "-o",
+        "out.jsonl",
+        "--mode",
+        "grade",
+        "--grader",
+        "graders.py:polite",
+        *trusted,
+    )
     assert done.returncode == 0, done.err
     first = json.loads((redraft.folder / "out.jsonl").read_text().splitlines()[0])
     assert (first["polite_score"], first["polite_reason"], first["best_score"]) == (0, None, 0)

@@ -25,7 +25,9 @@ def test_help_has_examples_of_existing_commands_and_options(name):
             if words[1] != name:
                 assert words[1] in COMMANDS
                 continue
-            ours = words[2 : next((i for i, w in enumerate(words) if w in {"|", ">", "<"}), len(words))]
+            ours = words[
+                2 : next((i for i, w in enumerate(words) if w in {"|", ">", "<"}), len(words))
+            ]
             assert {w for w in ours if w.startswith("-") and w != "-"} <= known, line
 
 
@@ -38,7 +40,9 @@ def test_help_of_the_program_names_every_command(redraft):
 def test_the_list_of_commands_shows_the_summary_of_each():
     """`redraft --help` prints from a table; its summaries equal those of the commands, on one line."""
     context = click.Context(program)
-    short_help = {name: program.get_command(context, name).get_short_help_str(limit=65) for name in COMMANDS}
+    short_help = {
+        name: program.get_command(context, name).get_short_help_str(limit=65) for name in COMMANDS
+    }
     assert short_help == COMMANDS
     assert not any(text.endswith("...") for text in COMMANDS.values())
 
@@ -46,7 +50,9 @@ def test_the_list_of_commands_shows_the_summary_of_each():
 def modules_loaded_by_help(*command):
     """The modules that are loaded after help was shown in a new process."""
     code = f"import sys; from redraft.cli import main; main([*{command}, '--help']); print(*sys.modules)"
-    return set(subprocess.check_output([sys.executable, "-c", code], text=True).splitlines()[-1].split())
+    return set(
+        subprocess.check_output([sys.executable, "-c", code], text=True).splitlines()[-1].split()
+    )
 
 
 def test_the_list_of_commands_imports_no_command_and_no_settings():
@@ -54,11 +60,26 @@ def test_the_list_of_commands_imports_no_command_and_no_settings():
     ours = {name for name in modules_loaded_by_help() if name.startswith("redraft")}
     assert "redraft.cli" in ours
     assert not ours & {"redraft.settings", "redraft.cli.options", "redraft.cli.config"}
-    assert not [name for name in ours if name.startswith(("redraft.cli.commands", "redraft.cli.operations"))]
+    assert not [
+        name for name in ours if name.startswith(("redraft.cli.commands", "redraft.cli.operations"))
+    ]
 
 
-HEAVY = {"rich", "httptools", "asyncio", "sqlite3", "jsonschema", "regex", "rapidfuzz", "genai_prices"}
-READS_JOURNALS = {"runs", "export", "show"}  # these commands have no module of operations, so their help imports more
+HEAVY = {
+    "rich",
+    "httptools",
+    "asyncio",
+    "sqlite3",
+    "jsonschema",
+    "regex",
+    "rapidfuzz",
+    "genai_prices",
+}
+READS_JOURNALS = {
+    "runs",
+    "export",
+    "show",
+}  # these commands have no module of operations, so their help imports more
 FINDS_MODELS = {"models"}
 
 
@@ -67,9 +88,21 @@ FINDS_MODELS = {"models"}
 def test_help_imports_nothing_heavy(name):
     """Help loads no slow package and no implementation of a command."""
     loaded = modules_loaded_by_help(name)
-    allowed = {"asyncio", "sqlite3"} if name in READS_JOURNALS else {"asyncio"} if name in FINDS_MODELS else set()
+    allowed = (
+        {"asyncio", "sqlite3"}
+        if name in READS_JOURNALS
+        else {"asyncio"}
+        if name in FINDS_MODELS
+        else set()
+    )
     assert loaded & HEAVY <= allowed
-    assert not loaded & {"redraft.api", "redraft.refinement", "redraft.runs", "redraft.graders", f"redraft.cli.operations.{name}"}
+    assert not loaded & {
+        "redraft.api",
+        "redraft.refinement",
+        "redraft.runs",
+        "redraft.graders",
+        f"redraft.cli.operations.{name}",
+    }
 
 
 def test_help_says_what_runs_tests_and_where(redraft):

@@ -18,8 +18,22 @@ def gateway_folder():
 
 def test_a_key_is_printed_once_and_works(redraft):
     """stdout is the key alone, for scripts; the list shows its name, limits and what it spent, never the key."""
-    added = redraft("keys", "add", "ci", "--usd-per-day", "5", "--calls-per-day", "100", "--requests-per-minute", "60")
-    assert added.returncode == 0 and "shown only now" in added.err and "asks every client for a key" in added.err
+    added = redraft(
+        "keys",
+        "add",
+        "ci",
+        "--usd-per-day",
+        "5",
+        "--calls-per-day",
+        "100",
+        "--requests-per-minute",
+        "60",
+    )
+    assert (
+        added.returncode == 0
+        and "shown only now" in added.err
+        and "asks every client for a key" in added.err
+    )
     secret = added.out.strip()
     assert secret.startswith("rd-") and len(secret) == 46 and secret not in added.err
     with closing(KeyStore(gateway_folder() / FILE_NAME)) as store:
@@ -27,7 +41,13 @@ def test_a_key_is_printed_once_and_works(redraft):
         store.reserve(caller, cost=1.0, calls=4).settle(Usage(calls=3, cost=0.25))
     listed = redraft("keys")
     [_, row] = listed.out.splitlines()
-    assert "ci" in row and "active" in row and "0.25 of 5.00" in row and "3 of 100" in row and secret not in listed.out
+    assert (
+        "ci" in row
+        and "active" in row
+        and "0.25 of 5.00" in row
+        and "3 of 100" in row
+        and secret not in listed.out
+    )
     [data] = json.loads(redraft("keys", "list", "--json").out)
     limits = {"usd_per_day": 5.0, "calls_per_day": 100, "requests_per_minute": 60.0}
     assert data["limits"] == {**limits, "usd_per_month": None, "calls_per_month": None}
@@ -63,7 +83,9 @@ def test_small_and_large_amounts_are_readable(redraft, limits, cost, shown):
     """The list has as many digits as an amount needs, and columns of the month if a key has a limit for it."""
     secret = redraft("keys", "add", "ci", *limits).out.strip()
     with closing(KeyStore(gateway_folder() / FILE_NAME)) as store:
-        store.reserve(store.authenticate({"x-api-key": secret}), cost=cost, calls=1).settle(Usage(calls=1, cost=cost))
+        store.reserve(store.authenticate({"x-api-key": secret}), cost=cost, calls=1).settle(
+            Usage(calls=1, cost=cost)
+        )
     [head, row] = redraft("keys").out.splitlines()
     assert row.split("\t")[3 : 3 + len(shown)] == shown
     assert ("USD this month" in head) is any("month" in word for word in limits)
@@ -72,17 +94,33 @@ def test_small_and_large_amounts_are_readable(redraft, limits, cost, shown):
 @pytest.mark.parametrize("width", [40, 80, 120, 240])
 def test_the_list_is_readable_on_every_terminal(redraft, monkeypatch, width):
     """Where the columns do not fit, each key has a line for each of them."""
-    redraft("keys", "add", "chat-app", "--usd-per-day", "5", "--usd-per-month", "1234.5", "--profile", "refine/fast")
+    redraft(
+        "keys",
+        "add",
+        "chat-app",
+        "--usd-per-day",
+        "5",
+        "--usd-per-month",
+        "1234.5",
+        "--profile",
+        "refine/fast",
+    )
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", str(width))
     out = re.sub(r"\x1b\[[0-9;]*m", "", redraft("keys").out)
-    assert all(word in out for word in ("chat-app", "active", "0 of 5.00", "0 of 1,234.50", "refine/fast", "never"))
+    assert all(
+        word in out
+        for word in ("chat-app", "active", "0 of 5.00", "0 of 1,234.50", "refine/fast", "never")
+    )
     assert ("name" in out.splitlines()[0]) == (width == 240)
 
 
 def test_a_key_is_revoked_by_name_or_id(redraft):
     """It is refused from then on, and stays in the list."""
-    ids = [json.loads(redraft("keys", "add", name, "--json", "--expires-in-days", "1").out)["id"] for name in ("one", "two")]
+    ids = [
+        json.loads(redraft("keys", "add", name, "--json", "--expires-in-days", "1").out)["id"]
+        for name in ("one", "two")
+    ]
     assert redraft("keys", "revoke", "one").returncode == 0
     assert json.loads(redraft("keys", "revoke", ids[1], "--json").out)["state"] == "revoked"
     assert [row["state"] for row in json.loads(redraft("keys", "--json").out)] == ["revoked"] * 2
@@ -91,7 +129,10 @@ def test_a_key_is_revoked_by_name_or_id(redraft):
 def test_without_keys_the_list_says_that_the_gateway_is_open(redraft):
     """It makes no file."""
     listed = redraft("keys", "list")
-    assert (listed.returncode, listed.out) == (0, "") and "serves everyone who reaches it" in listed.err
+    assert (listed.returncode, listed.out) == (
+        0,
+        "",
+    ) and "serves everyone who reaches it" in listed.err
     assert redraft("keys", "--json").out.strip() == "[]"
     assert not gateway_folder().exists()
 
@@ -104,7 +145,9 @@ def test_the_folder_is_that_of_the_configuration(redraft):
     )
     added = redraft("keys", "add", "ci", "--config", "gateway.toml")
     assert added.returncode == 0, added.err
-    assert [key["name"] for key in json.loads(redraft("keys", "--folder", "data", "--json").out)] == ["ci"]
+    assert [
+        key["name"] for key in json.loads(redraft("keys", "--folder", "data", "--json").out)
+    ] == ["ci"]
     assert repr(str(redraft.folder / "data")) in added.err
     missing = redraft("show", "req-1", "--config", "gateway.toml")
     assert "has no request 'req-1'" in missing.err
@@ -112,13 +155,20 @@ def test_the_folder_is_that_of_the_configuration(redraft):
     assert both.returncode == 2 and "give one of them" in both.err
 
 
-@pytest.mark.parametrize(("pattern", "is_known"), [("pass/a", True), ("pass/*", True), ("pass/c", False), ("refine/a", False)])
+@pytest.mark.parametrize(
+    ("pattern", "is_known"),
+    [("pass/a", True), ("pass/*", True), ("pass/c", False), ("refine/a", False)],
+)
 def test_a_profile_that_the_configuration_does_not_have_is_reported(redraft, pattern, is_known):
     """The key is added all the same, because the configuration may change."""
-    (redraft.folder / "gateway.toml").write_text('[gateway]\nfolder = "data"\n[models.a]\nmodel = "openai:gpt-4o"\n')
+    (redraft.folder / "gateway.toml").write_text(
+        '[gateway]\nfolder = "data"\n[models.a]\nmodel = "openai:gpt-4o"\n'
+    )
     added = redraft("keys", "add", "ci", "--config", "gateway.toml", "--profile", pattern)
     assert added.returncode == 0 and added.out.startswith("rd-")
-    assert (f"--profile {pattern}: gateway.toml has no such model; there are pass/a" in added.err) is not is_known
+    assert (
+        f"--profile {pattern}: gateway.toml has no such model; there are pass/a" in added.err
+    ) is not is_known
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,19 @@ def save_card(folder, model):
     panel, roles = session.common_panel()
     fingerprint = session.fingerprint(roles, panel[0].name)
     headline = Measure("correlation", 0.8, 0.7, 0.9, 120, 0.0)
-    card = Card("judge", fingerprint, "m", "2026-05-01", "labels", "0" * 64, "live", "score", 120, 0, headline)
+    card = Card(
+        "judge",
+        fingerprint,
+        "m",
+        "2026-05-01",
+        "labels",
+        "0" * 64,
+        "live",
+        "score",
+        120,
+        0,
+        headline,
+    )
     path = CardStore(folder).card_folder("judge", fingerprint, "labels", "0" * 64) / "card.json"
     path.parent.mkdir(parents=True)
     path.write_text(replace(card, calibration=CALIBRATION).to_json())
@@ -46,7 +58,14 @@ def test_commands_name_what_stands_behind_the_score(labelled, redraft, serve, tm
     if labelled:
         save_card(tmp_path / "cards", server.model)
     basis = "by people's labels (n = 120)" if labelled else "by this judge"
-    common = ["--model", server.model, "--cards-dir", str(tmp_path / "cards"), "--max-iterations", "1"]
+    common = [
+        "--model",
+        server.model,
+        "--cards-dir",
+        str(tmp_path / "cards"),
+        "--max-iterations",
+        "1",
+    ]
     trace, out = str(tmp_path / "t.jsonl"), tmp_path / "out.jsonl"
     done = redraft("run", "Say it", *common, "--trace", trace)
     assert done.returncode in {0, 3}

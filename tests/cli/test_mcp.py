@@ -15,7 +15,10 @@ import pytest
         (["--model", "nonsense:x"], "nonsense"),
         (["--model", "none", "--allow-grader", "missing.py:f"], "missing.py"),
         (["--model", "none", "--allow-grader", "no_such_grader"], "no_such_grader"),
-        (["--http", "--host", "no.such.host.invalid", "--insecure", "--model", "none"], "is no address of this machine"),
+        (
+            ["--http", "--host", "no.such.host.invalid", "--insecure", "--model", "none"],
+            "is no address of this machine",
+        ),
         (["--http", "--host", "0.0.0.0", "--model", "none"], "no API key is needed: add one"),
         (["--max-calls", "0"], "--max-calls"),
     ],

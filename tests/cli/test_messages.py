@@ -36,14 +36,19 @@ def test_a_wrong_option_of_any_command_is_told_in_prose_or_in_json_if_asked_for(
 def noted_options():
     """A command with some options."""
     with output.message_scope():
-        output.note_options({"limit": ("--limit",), "editor": ("--editor", "--no-editor"), "score": ("--score",)})
+        output.note_options(
+            {"limit": ("--limit",), "editor": ("--editor", "--no-editor"), "score": ("--score",)}
+        )
         yield
 
 
 @pytest.mark.parametrize(
     ("message", "expected"),
     [
-        ("replace the rows with overwrite (--overwrite); again", "replace the rows with --overwrite; again"),
+        (
+            "replace the rows with overwrite (--overwrite); again",
+            "replace the rows with --overwrite; again",
+        ),
         ("belongs to graders (--grader)", "belongs to --grader"),
         ("continue it with resume=True (--resume)", "continue it with --resume"),
         ("name another (--errors)", "name another (--errors)"),
@@ -58,7 +63,9 @@ def test_a_message_of_the_library_names_options(noted_options, message, expected
     assert output.in_options(message) == expected
 
 
-@pytest.mark.parametrize("piece", ["a=", "a=a`", "limit=", "(--", "a=b (--a=b (", " (from Python: ", "a (-", "'", "`a"])
+@pytest.mark.parametrize(
+    "piece", ["a=", "a=a`", "limit=", "(--", "a=b (--a=b (", " (from Python: ", "a (-", "'", "`a"]
+)
 def test_a_long_message_takes_linear_time(noted_options, piece):
     """It may hold a text of a model or of a server."""
     assert least_seconds(lambda: output.in_options(piece * 20_000), 1) < 1
@@ -140,8 +147,12 @@ def test_no_progress_is_reported_before_a_row_has_ended(redraft, serve):
     """A run that ends at once tells why, and no zeros."""
     (redraft.folder / "in.jsonl").write_text('{"prompt": "p"}\n' * 3)
     server = serve(lambda messages, n: (401, "bad key"))
-    done = redraft("batch", "in.jsonl", "-o", "o.jsonl", "--model", server.model, "--log-format", "json")
-    progress = [event for event in map(json.loads, done.err.splitlines()) if event["event"] == "progress"]
+    done = redraft(
+        "batch", "in.jsonl", "-o", "o.jsonl", "--model", server.model, "--log-format", "json"
+    )
+    progress = [
+        event for event in map(json.loads, done.err.splitlines()) if event["event"] == "progress"
+    ]
     assert done.returncode == 1 and all(event["state"] != "running" for event in progress), done.err
 
 

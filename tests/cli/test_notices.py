@@ -13,14 +13,25 @@ def arguments(redraft, serve):
     """The arguments of a batch that takes settings from a file."""
     (redraft.folder / "in.jsonl").write_text('{"prompt": "p"}\n')
     (redraft.folder / "redraft.toml").write_text('target-score = 0.5\nrequire = ["words:1-9"]\n')
-    return "batch", "in.jsonl", "-o", "out.jsonl", "--model", serve(writer_and_judge(["fine"], [5])).model
+    return (
+        "batch",
+        "in.jsonl",
+        "-o",
+        "out.jsonl",
+        "--model",
+        serve(writer_and_judge(["fine"], [5])).model,
+    )
 
 
 def test_the_source_of_settings_is_a_notice(redraft, arguments):
     """In JSON it has the event of a notice, not of a warning."""
     done = redraft(*arguments, "--log-format", "json")
     assert done.returncode == 0, done.err
-    (said,) = [event for event in map(json.loads, done.err.splitlines()) if "settings from" in event.get("message", "")]
+    (said,) = [
+        event
+        for event in map(json.loads, done.err.splitlines())
+        if "settings from" in event.get("message", "")
+    ]
     assert said["event"] == "notice"
 
 
@@ -69,7 +80,9 @@ def test_a_call_that_waits_is_reported(redraft, serve, command, calls):
 def test_a_call_that_waits_is_reported_in_the_live_view(redraft, serve):
     """The line stands above the view."""
     server = serve(busy_at_first(writer_and_judge(["yes"], [5])))
-    shown, _, code = redraft.in_terminal("run", "Say it", "--max-iterations", "0", "--model", server.model)
+    shown, _, code = redraft.in_terminal(
+        "run", "Say it", "--max-iterations", "0", "--model", server.model
+    )
     assert code == 0, shown
     text = " ".join(re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode()).split())
     assert text.count("retry 1 of") == 1, text

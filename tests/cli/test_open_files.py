@@ -15,20 +15,44 @@ from .conftest import PROGRAM
 def run_limited(arguments, folder, *, soft, hard):
     command = f'ulimit -Sn {soft} && ulimit -Hn {hard} && exec "$@"'
     arguments = ["bash", "-c", command, "bash", *PROGRAM, *arguments]
-    return subprocess.run(arguments, capture_output=True, cwd=folder, timeout=300, check=False, text=True, stdin=subprocess.DEVNULL)
+    return subprocess.run(
+        arguments,
+        capture_output=True,
+        cwd=folder,
+        timeout=300,
+        check=False,
+        text=True,
+        stdin=subprocess.DEVNULL,
+    )
 
 
 def write_rows(folder, count, **more):
-    (folder / "rows.jsonl").write_text("".join(json.dumps({"prompt": f"Question {n}", **more}) + "\n" for n in range(count)))
+    (folder / "rows.jsonl").write_text(
+        "".join(json.dumps({"prompt": f"Question {n}", **more}) + "\n" for n in range(count))
+    )
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("extra", [[], ["--max-in-flight", "64", "--initial-in-flight", "64"]], ids=["usual", "many at once"])
+@pytest.mark.parametrize(
+    "extra",
+    [[], ["--max-in-flight", "64", "--initial-in-flight", "64"]],
+    ids=["usual", "many at once"],
+)
 def test_a_batch_of_many_calls_with_few_descriptors(redraft, serve, extra):
     """Every row is answered, each with one call, and the next run has nothing to do."""
     server = serve(lambda messages, n: "fine")
     write_rows(redraft.folder, 120)
-    command = ["batch", "rows.jsonl", "-o", "out.jsonl", "--model", server.model, "--require", "words:1-5", *extra]
+    command = [
+        "batch",
+        "rows.jsonl",
+        "-o",
+        "out.jsonl",
+        "--model",
+        server.model,
+        "--require",
+        "words:1-5",
+        *extra,
+    ]
     done = run_limited(command, redraft.folder, soft=24, hard=24)
     assert done.returncode == 0, done.stderr
     rows = [json.loads(line) for line in (redraft.folder / "out.jsonl").read_text().splitlines()]
@@ -46,7 +70,10 @@ def test_the_soft_limit_is_raised_to_the_hard_one(redraft):
         "    return 1.0 if resource.getrlimit(resource.RLIMIT_NOFILE) == (500, 500) else 0.0\n"
     )
     done = run_limited(
-        ["grade", "--response", "answer.md", "--grader", "rules.py:limit", "--json"], redraft.folder, soft=100, hard=500
+        ["grade", "--response", "answer.md", "--grader", "rules.py:limit", "--json"],
+        redraft.folder,
+        soft=100,
+        hard=500,
     )
     assert '"score": 1.0' in done.stdout, done.stderr
 
@@ -91,10 +118,25 @@ def test_a_batch_that_found_no_room_says_so(redraft, serve, monkeypatch):
         "        raise OSError(errno.EMFILE, 'Too many open files', 'words.txt')\n"
         "    return 1.0\n"
     )
-    command = ["batch", "rows.jsonl", "-o", "out.jsonl", "--model", server.model, "--grader", "rules.py:short"]
+    command = [
+        "batch",
+        "rows.jsonl",
+        "-o",
+        "out.jsonl",
+        "--model",
+        server.model,
+        "--grader",
+        "rules.py:short",
+    ]
     done = redraft(*command)
     assert done.returncode == 3
-    for text in (b"3 rows cut short", b"errors: ShortageError 3", b"ulimit -n", b"--max-in-flight", b"the same command resumes"):
+    for text in (
+        b"3 rows cut short",
+        b"errors: ShortageError 3",
+        b"ulimit -n",
+        b"--max-in-flight",
+        b"the same command resumes",
+    ):
         assert text in done.stderr, done.stderr
     (redraft.folder / "room").touch()
     again = redraft(*command)
@@ -107,6 +149,15 @@ def test_a_batch_that_found_no_room_says_so(redraft, serve, monkeypatch):
 def test_a_command_that_can_open_no_file_was_used_rightly(redraft, limit):
     """It ends with 1, not with 2, which says that the command line is wrong."""
     write_rows(redraft.folder, 3)
-    command = ["batch", "rows.jsonl", "-o", "out.jsonl", "--model", "http://127.0.0.1:9/v1#m", "--require", "words:1-5"]
+    command = [
+        "batch",
+        "rows.jsonl",
+        "-o",
+        "out.jsonl",
+        "--model",
+        "http://127.0.0.1:9/v1#m",
+        "--require",
+        "words:1-5",
+    ]
     done = run_limited(command, redraft.folder, soft=limit, hard=limit)
     assert done.returncode in {1, 3}, done.stderr

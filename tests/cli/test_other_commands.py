@@ -15,7 +15,16 @@ from .chat_server import verdict, writer_and_judge
 
 def test_grade_says_what_is_broken_and_by_how_much(redraft):
     """Requirements are checked without a model: measured value, demand, exit code 3."""
-    done = redraft("grade", "--response", "-", "--require", "words:2-3", "--require", "contains:qubit", input="One two three")
+    done = redraft(
+        "grade",
+        "--response",
+        "-",
+        "--require",
+        "words:2-3",
+        "--require",
+        "contains:qubit",
+        input="One two three",
+    )
     assert done.returncode == 3
     assert "3 words" in done.out and "'qubit' occurs 0 times" in done.out
     assert "score 0.50 · broken: 1" in done.out and "calls 0" in done.out
@@ -24,11 +33,15 @@ def test_grade_says_what_is_broken_and_by_how_much(redraft):
 def test_grade_with_a_judge_shows_what_to_change(redraft, serve):
     """It shows the judge's reason and advice; --json has them as data."""
     server = serve(lambda messages, n: verdict(3, change="name the river"))
-    done = redraft("grade", "Which river?", "--response", "-", "--model", server.model, input="The long one")
+    done = redraft(
+        "grade", "Which river?", "--response", "-", "--model", server.model, input="The long one"
+    )
     assert done.returncode == 0
     assert "→ name the river" in done.out and "0.60" in done.out
     assert "Which river?" in str(server.asked) and "The long one" in str(server.asked)
-    data = json.loads(redraft("grade", "--response", "-", "--model", server.model, "--json", input="x").out)
+    data = json.loads(
+        redraft("grade", "--response", "-", "--model", server.model, "--json", input="x").out
+    )
     assert data["score"] == 0.6 and data["feedback"][0]["actions"][0] == "name the river"
 
 
@@ -44,7 +57,9 @@ def test_show_prints_answers_feedback_changes_and_usage(redraft, serve):
     done = redraft("show", "t.jsonl")
     assert done.returncode == 0 and server.calls == 4
     assert "The [-cat-]{+dog+} sat." in done.out
-    assert "score 0.40" in done.out and "score 1.00 (+0.60)" in done.out and "→ say more" in done.out
+    assert (
+        "score 0.40" in done.out and "score 1.00 (+0.60)" in done.out and "→ say more" in done.out
+    )
     assert "stopped: the judge is satisfied" in done.out
     assert re.search(r"score 1\.00 \(\+0\.60\) · estimated 0\.\d\d", done.out)
     assert re.search(r"0\.\d\d -> 0\.\d\d \(the judge said 1\.00; ", done.out)
@@ -77,15 +92,23 @@ async def test_models_lists_those_of_an_address(redraft):
     async with FaultServer().says(models(*names)) as server:
         address = server.url.replace("://", "://:secret-5f2d@")
         for named in (address, f"{address.removesuffix('/v1')}", f"{address}#m1"):
-            done = await asyncio.to_thread(redraft.process, ["models", named], env={"COLUMNS": "200"})
+            done = await asyncio.to_thread(
+                redraft.process, ["models", named], env={"COLUMNS": "200"}
+            )
             assert done.returncode == 0
             assert all(re.search(rf"\b{name}\b", done.out) for name in names)
             assert f"Name one with --model: {server.url}#m0" in done.out
             assert "Ollama" not in done.out and "secret" not in done.out
-        assert {request.headers["authorization"] for request in server.requests} == {"Bearer secret-5f2d"}
+        assert {request.headers["authorization"] for request in server.requests} == {
+            "Bearer secret-5f2d"
+        }
         done = await asyncio.to_thread(redraft.process, ["models", "--json", address])
         (location,) = json.loads(done.out)["locations"]
-        assert (location["where"], location["models"], location["available"]) == (server.url, names, True)
+        assert (location["where"], location["models"], location["available"]) == (
+            server.url,
+            names,
+            True,
+        )
 
 
 def test_models_says_why_an_address_has_none(redraft):
@@ -99,8 +122,12 @@ def test_models_says_why_an_address_has_none(redraft):
 def test_graders_lists_every_kind_with_an_example(redraft):
     """Every kind of grader is listed."""
     data = json.loads(redraft("graders", "--json").out)
-    assert [row["name"] for row in data["graders"]] == [e.name for e in entries() if e.mode != "requirement"]
-    assert [(row["name"], row["example"]) for row in data["requirements"]] == [(k, v.example) for k, v in KINDS.items()]
+    assert [row["name"] for row in data["graders"]] == [
+        e.name for e in entries() if e.mode != "requirement"
+    ]
+    assert [(row["name"], row["example"]) for row in data["requirements"]] == [
+        (k, v.example) for k, v in KINDS.items()
+    ]
     shown = redraft("graders").out
     assert all(kind in shown for kind in KINDS)
 
@@ -140,4 +167,8 @@ def test_an_interrupted_grade_prints_no_grade(redraft, serve):
     assert arrived.wait(30)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
-    assert (process.returncode, out) == (130, b"") and b"interrupted" in err and b"Traceback" not in err
+    assert (
+        (process.returncode, out) == (130, b"")
+        and b"interrupted" in err
+        and b"Traceback" not in err
+    )

@@ -8,9 +8,25 @@ from redraft.cli import program
 
 COMMANDS = {
     "run": ("run", "--response", "text.txt", "--require", "words:1-9", "--model", "none"),
-    "best": ("best", "--response", "text.txt", "--response", "other.txt", "--require", "words:1-9", "--model", "none"),
+    "best": (
+        "best",
+        "--response",
+        "text.txt",
+        "--response",
+        "other.txt",
+        "--require",
+        "words:1-9",
+        "--model",
+        "none",
+    ),
     "rubric": ("rubric", "Replies to complaints", "--model", "openai:m@http://127.0.0.1:9/v1"),
-    "rubric --from": ("rubric", "--from", "rows.jsonl", "--model", "openai:m@http://127.0.0.1:9/v1"),
+    "rubric --from": (
+        "rubric",
+        "--from",
+        "rows.jsonl",
+        "--model",
+        "openai:m@http://127.0.0.1:9/v1",
+    ),
 }
 
 
@@ -27,7 +43,14 @@ def test_every_command_with_an_output_has_the_option():
     """`--overwrite` goes with `--output`."""
     options = {name: {p.name for p in command.params} for name, command in commands(program, NAMES)}
     writers = {name for name in options if "output" in options[name]}
-    assert {"redraft run", "redraft best", "redraft rubric", "redraft export", "redraft runs export", "redraft batch"} <= writers
+    assert {
+        "redraft run",
+        "redraft best",
+        "redraft rubric",
+        "redraft export",
+        "redraft runs export",
+        "redraft batch",
+    } <= writers
     assert not {name for name in writers if "overwrite" not in options[name]}
 
 

@@ -58,12 +58,19 @@ COMMANDS = {
 }
 
 
-@pytest.mark.parametrize("command", [*list(COMMANDS)[:-1], pytest.param("validate", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "command", [*list(COMMANDS)[:-1], pytest.param("validate", marks=pytest.mark.slow)]
+)
 def test_every_command_sends_what_it_is_given(redraft, server, command):
     """The judge is the model that writes, and has its parameters, too."""
-    labels = "".join(json.dumps({"prompt": f"q{n}", "response": f"a{n}", "label": n % 2}) + "\n" for n in range(2))
+    labels = "".join(
+        json.dumps({"prompt": f"q{n}", "response": f"a{n}", "label": n % 2}) + "\n"
+        for n in range(2)
+    )
     files(redraft, in_jsonl='{"prompt": "a"}\n', a_txt="Hello there.", labels_jsonl=labels)
-    done = redraft(*(server.model if word == "M" else word for word in COMMANDS[command]), *MODEL, *JUDGE)
+    done = redraft(
+        *(server.model if word == "M" else word for word in COMMANDS[command]), *MODEL, *JUDGE
+    )
     assert done.returncode in {0, 3}, done.err
     writer = {} if command in {"grade", "validate"} else {"writer": NO_THINKING}
     assert sent(server) == {**writer, "judge": {**NO_THINKING, **LOW, "max_tokens": 8192}}
@@ -77,11 +84,23 @@ def test_the_nearest_wins_name_by_name(redraft, server):
         f'[judge-param]\na = 1\nz = 1\n[models."{server.model}".params]\nenable_thinking = false\ntop_p = 0.1',
     )
     done = redraft(
-        "run", "Q", "--model", server.model, "--judge-param", "b=3", "--judge-param", "c=3", "--grader", "judge:c=4,top_k=1"
+        "run",
+        "Q",
+        "--model",
+        server.model,
+        "--judge-param",
+        "b=3",
+        "--judge-param",
+        "c=3",
+        "--grader",
+        "judge:c=4,top_k=1",
     )
     assert done.returncode == 0, done.err
     declared = {"enable_thinking": False, "top_p": 0.5}
-    assert sent(server) == {"writer": declared, "judge": {**declared, "a": 2, "z": 1, "b": 3, "c": 4, "top_k": 1}}
+    assert sent(server) == {
+        "writer": declared,
+        "judge": {**declared, "a": 2, "z": 1, "b": 3, "c": 4, "top_k": 1},
+    }
 
 
 def test_what_a_model_needs_is_declared_in_a_file(redraft, server, serve):
@@ -98,12 +117,28 @@ def test_what_a_model_needs_is_declared_in_a_file(redraft, server, serve):
 def test_a_resumed_trace_keeps_its_parameters(redraft, server):
     """They are saved with the trace; those that are typed win, name by name."""
     trace = redraft.folder / "t.jsonl"
-    run = ("run", "Q", "--model", server.model, *MODEL, *JUDGE, "--trace", trace, "--budget-calls", "1")
+    run = (
+        "run",
+        "Q",
+        "--model",
+        server.model,
+        *MODEL,
+        *JUDGE,
+        "--trace",
+        trace,
+        "--budget-calls",
+        "1",
+    )
     assert redraft(*run).returncode in {0, 1, 3}
     header = json.loads(trace.read_text().splitlines()[0])["settings"]
-    assert (header["model-param"], header["judge-param"]) == (NO_THINKING, {**LOW, "max_tokens": 8192})
+    assert (header["model-param"], header["judge-param"]) == (
+        NO_THINKING,
+        {**LOW, "max_tokens": 8192},
+    )
     server.bodies.clear()
-    done = redraft("run", "--resume", trace, "--budget-calls", "9", "--judge-param", "max_tokens=99")
+    done = redraft(
+        "run", "--resume", trace, "--budget-calls", "9", "--judge-param", "max_tokens=99"
+    )
     assert done.returncode == 0, done.err
     assert sent(server)["judge"] == {**NO_THINKING, **LOW, "max_tokens": 99}
 
@@ -112,7 +147,12 @@ def test_rows_are_done_again_if_a_parameter_changes(redraft, server):
     """A row of a batch is finished for its parameters only."""
     files(redraft, in_jsonl='{"prompt": "a"}\n')
     run = ("batch", "in.jsonl", "-o", "out.jsonl", "--model", server.model, "--no-calibrate")
-    for params, calls in (((), 2), ((), 2), (("--judge-param", "top_k=1"), 3), (("--model-param", "top_k=1"), 4)):
+    for params, calls in (
+        ((), 2),
+        ((), 2),
+        (("--judge-param", "top_k=1"), 3),
+        (("--model-param", "top_k=1"), 4),
+    ):
         assert redraft(*run, *params).returncode == 0
         assert server.calls == calls
 
@@ -143,28 +183,63 @@ def test_mistakes_in_a_file_are_named(redraft, text, says):
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ("api_key=sk-secret-123", "'api_key': no parameter chooses a model, a host, a key or a header"),
-        ("max_completion_tokens=9", "write max_tokens, which is sent under the name that the endpoint takes"),
+        (
+            "api_key=sk-secret-123",
+            "'api_key': no parameter chooses a model, a host, a key or a header",
+        ),
+        (
+            "max_completion_tokens=9",
+            "write max_tokens, which is sent under the name that the endpoint takes",
+        ),
         ("low", "'low' is not NAME=VALUE, such as reasoning_effort=low"),
     ],
 )
 def test_mistakes_on_the_command_line_are_named(redraft, option, given, says):
     """With the option."""
     done = redraft("run", "Q", "--model", "ollama:m", option, given)
-    assert (done.returncode, option in done.err, says in done.err, "secret" in done.err) == (2, True, True, False)
+    assert (done.returncode, option in done.err, says in done.err, "secret" in done.err) == (
+        2,
+        True,
+        True,
+        False,
+    )
 
 
 def test_an_error_advises_an_option_that_exists(redraft, serve):
     """A verdict that is cut off twice, and a parameter that the endpoint refuses, in the words of the command line."""
-    cut = {"id": "x", "choices": [{"index": 0, "finish_reason": "length", "message": {"content": "", "reasoning_content": "Hm"}}]}
-    thinking = serve(lambda messages, n: json.dumps({**cut, "usage": {"prompt_tokens": 9, "completion_tokens": 2048}}).encode())
+    cut = {
+        "id": "x",
+        "choices": [
+            {
+                "index": 0,
+                "finish_reason": "length",
+                "message": {"content": "", "reasoning_content": "Hm"},
+            }
+        ],
+    }
+    thinking = serve(
+        lambda messages, n: json.dumps(
+            {**cut, "usage": {"prompt_tokens": 9, "completion_tokens": 2048}}
+        ).encode()
+    )
     done = redraft("grade", "Q", "--response", "-", "--judge", thinking.model, input="A.")
     assert "give it more by --judge-param max_tokens=32768, or let it reason less" in done.err
     assert [body.get("max_tokens") for body in thinking.bodies] == [None, 8192]
     done = redraft("run", "Q", "--model", thinking.model, "--require", "words:1-9")
     assert "(raise --max-tokens)" in done.err
-    refusing = serve(lambda messages, n: (400, "Unrecognized request argument supplied: reasoning_effort"))
-    done = redraft("run", "Q", "--model", refusing.model, "--require", "words:1-9", "--model-param", "reasoning_effort=low")
+    refusing = serve(
+        lambda messages, n: (400, "Unrecognized request argument supplied: reasoning_effort")
+    )
+    done = redraft(
+        "run",
+        "Q",
+        "--model",
+        refusing.model,
+        "--require",
+        "words:1-9",
+        "--model-param",
+        "reasoning_effort=low",
+    )
     assert "'reasoning_effort' is a parameter that is given by --model-param" in done.err
 
 
@@ -184,12 +259,21 @@ async def test_a_profile_of_the_gateway_has_them(server, way, tmp_path):
             )
         )
     else:
-        profile = {"model-param": {"top_p": 0.5, "max_tokens": 50, **NO_THINKING}, "judge_param": LOW}
+        profile = {
+            "model-param": {"top_p": 0.5, "max_tokens": 50, **NO_THINKING},
+            "judge_param": LOW,
+        }
         url, _, model = server.model.partition("#")
-        config = parse_config({"models": {"m": {"url": url, "model": model}}, "profiles": {"default": profile}}, tmp_path, {})
+        config = parse_config(
+            {"models": {"m": {"url": url, "model": model}}, "profiles": {"default": profile}},
+            tmp_path,
+            {},
+        )
     refiner = ProfileRefiner(config.profiles["default"], ConnectedModels(config.models, {}))
     for fields, top_p, most in (({}, 0.5, 50), ({"top_p": 0.9, "max_tokens": 20}, 0.9, 20)):
-        request = ChatWire().parse({"model": "refine/default", "messages": [{"role": "user", "content": "Q"}], **fields})
+        request = ChatWire().parse(
+            {"model": "refine/default", "messages": [{"role": "user", "content": "Q"}], **fields}
+        )
         async with aclosing(answer_request(refiner.prepare(request, "t1"))) as items:
             assert [item async for item in items][-1].text == "Hello there."
         written = {"top_p": top_p, "max_tokens": most, **NO_THINKING}
@@ -212,8 +296,14 @@ def test_parameters_of_a_judge_that_nobody_asks_are_refused(redraft, server, com
     files(redraft, "[judge-param]\ntop_p = 0.5\n", in_jsonl='{"prompt": "a"}\n')
     run = (*command, "--model", server.model)
     done = redraft(*run, *JUDGE)
-    assert done.returncode == 2 and "--judge-param: none of the graders asks the judge" in done.err, done.err
-    assert (server.calls, (redraft.folder / "t.jsonl").exists(), (redraft.folder / "out.jsonl").exists()) == (0, False, False)
+    assert (
+        done.returncode == 2 and "--judge-param: none of the graders asks the judge" in done.err
+    ), done.err
+    assert (
+        server.calls,
+        (redraft.folder / "t.jsonl").exists(),
+        (redraft.folder / "out.jsonl").exists(),
+    ) == (0, False, False)
     assert redraft(*run).returncode in {0, 3}
 
 
@@ -224,9 +314,18 @@ async def test_a_model_of_the_gateway_has_what_it_needs(server, tmp_path):
     tables = {"models": {"m": table}, "profiles": {"default": {"judge-param": {"top_p": 0.7}}}}
     config = parse_config(tables, tmp_path, {})
     refiner = ProfileRefiner(config.profiles["default"], ConnectedModels(config.models, {}))
-    request = ChatWire().parse({"model": "refine/default", "messages": [{"role": "user", "content": "Q"}], "top_p": 0.9})
+    request = ChatWire().parse(
+        {"model": "refine/default", "messages": [{"role": "user", "content": "Q"}], "top_p": 0.9}
+    )
     async with aclosing(answer_request(refiner.prepare(request, "t1"))) as items:
         assert [item async for item in items][-1].text == "Hello there."
-    assert sent(server) == {"writer": {"top_p": 0.9, **NO_THINKING}, "judge": {"top_p": 0.7, **NO_THINKING}}
-    with pytest.raises(ConfigError, match="models.m.params: 'base_url': no parameter chooses a model, a host"):
-        parse_config({"models": {"m": {**table, "params": {"base_url": "http://evil"}}}}, tmp_path, {})
+    assert sent(server) == {
+        "writer": {"top_p": 0.9, **NO_THINKING},
+        "judge": {"top_p": 0.7, **NO_THINKING},
+    }
+    with pytest.raises(
+        ConfigError, match="models.m.params: 'base_url': no parameter chooses a model, a host"
+    ):
+        parse_config(
+            {"models": {"m": {**table, "params": {"base_url": "http://evil"}}}}, tmp_path, {}
+        )

@@ -57,7 +57,12 @@ def test_priors_are_learned_for_the_model_and_judge_of_a_trace(folder_with_trace
     done = folder_with_trace(*LEARN)
     assert done.returncode == 0, done.err
     [one] = priors_file()
-    assert (one.priors_key.model, one.priors_key.graders, one.priors.tasks, one.source) == ("tiny", ("judge",), 8, "t.jsonl")
+    assert (one.priors_key.model, one.priors_key.graders, one.priors.tasks, one.source) == (
+        "tiny",
+        ("judge",),
+        8,
+        "t.jsonl",
+    )
     assert "tiny with judge: learned from 8 tasks" in done.err
     assert one.priors_key.key[:8] in folder_with_trace("priors").out
     for name in ("tiny", one.priors_key.key, one.priors_key.key[:5]):
@@ -97,7 +102,10 @@ def test_a_run_says_which_priors_it_uses(folder_with_trace):
     [one] = priors_file()
     assert "learned from 8 tasks" in folder_with_trace(*run, "--trace", "u.jsonl").err
     assert header(folder_with_trace, "u.jsonl")["settings"]["priors"] == one.priors.to_dict()
-    assert "learned" not in folder_with_trace(*plain).err + folder_with_trace(*plain, "--no-noise-aware").err
+    assert (
+        "learned"
+        not in folder_with_trace(*plain).err + folder_with_trace(*plain, "--no-noise-aware").err
+    )
     events = [json.loads(row) for row in folder_with_trace(*run, "--json").out.splitlines()]
     assert {"event": "priors", "tasks": 8, "key": one.priors_key.key} in events
     assert events[-1]["metadata"]["priors"] == one.priors.to_dict()
@@ -105,7 +113,11 @@ def test_a_run_says_which_priors_it_uses(folder_with_trace):
     assert "priors given by --priors" in folder_with_trace(*plain, "--priors", "mine.json").err
     PriorsStore.in_folder().path_for(one.priors_key).write_text(BAD)
     told = folder_with_trace(*run)
-    assert told.returncode == 0 and f"{one.priors_key.key}.json cannot be read" in told.err and "redraft priors forget" in told.err
+    assert (
+        told.returncode == 0
+        and f"{one.priors_key.key}.json cannot be read" in told.err
+        and "redraft priors forget" in told.err
+    )
 
 
 def test_forgetting_shipped_or_damaged_priors_is_refused(folder_with_trace):
@@ -139,7 +151,14 @@ def test_plain_refuses_options_of_the_adaptive_plan(redraft, option):
         assert done.returncode == 2 and option[0] in done.err and "--no-noise-aware" in done.err
     (redraft.folder / "in.jsonl").write_text('{"prompt": "x"}\n')
     assert (
-        redraft("batch", "in.jsonl", "--dry-run", *model, "--no-noise-aware", env={"REDRAFT_MIN_EXPECTED_GAIN": "0.1"}).returncode
+        redraft(
+            "batch",
+            "in.jsonl",
+            "--dry-run",
+            *model,
+            "--no-noise-aware",
+            env={"REDRAFT_MIN_EXPECTED_GAIN": "0.1"},
+        ).returncode
         == 0
     )
 
@@ -148,9 +167,18 @@ def test_a_gain_per_usd_needs_a_price(redraft):
     """Without a price no step would be worth its unknown cost; with one the run works."""
     (redraft.folder / "in.jsonl").write_text('{"prompt": "x"}\n')
     for command in (("run", "x"), ("batch", "in.jsonl", "-o", "out.jsonl")):
-        done = redraft(*command, "--model", "openai:nobody-knows", "--cost-unit", "usd", env={"OPENAI_API_KEY": "k"})
+        done = redraft(
+            *command,
+            "--model",
+            "openai:nobody-knows",
+            "--cost-unit",
+            "usd",
+            env={"OPENAI_API_KEY": "k"},
+        )
         assert (
-            done.returncode == 2 and "price of 'nobody-knows' is unknown" in done.err and "--price nobody-knows=IN,OUT" in done.err
+            done.returncode == 2
+            and "price of 'nobody-knows' is unknown" in done.err
+            and "--price nobody-knows=IN,OUT" in done.err
         )
 
 
@@ -158,10 +186,17 @@ def test_priors_are_learned_from_finished_rows_of_a_journal(folder_with_trace):
     """The model and judge are the given ones or those of the run; exported traces work as well."""
     rows = "".join(f"{json.dumps({'id': i, 'prompt': f'Count {i}'})}\n" for i in range(9))
     (folder_with_trace.folder / "in.jsonl").write_text(rows)
-    assert folder_with_trace("batch", "in.jsonl", "-o", "out.jsonl", "--model", folder_with_trace.server.model).returncode == 0
+    assert (
+        folder_with_trace(
+            "batch", "in.jsonl", "-o", "out.jsonl", "--model", folder_with_trace.server.model
+        ).returncode
+        == 0
+    )
     for pair in priors_file():
         PriorsStore.in_folder().delete(PriorsStore.in_folder().path_for(pair.priors_key))
-    typed = folder_with_trace("priors", "learn", "out.jsonl.journal", "--model", folder_with_trace.server.model, "--json")
+    typed = folder_with_trace(
+        "priors", "learn", "out.jsonl.journal", "--model", folder_with_trace.server.model, "--json"
+    )
     assert typed.returncode == 0, typed.err
     [told] = json.loads(typed.out)
     assert (told["priors"]["tasks"], told["source"]) == (9, "run out.jsonl in out.jsonl.journal")
@@ -170,17 +205,36 @@ def test_priors_are_learned_from_finished_rows_of_a_journal(folder_with_trace):
         journal.update_run("out-jsonl", priors_key=pair.as_data())
     [noted] = json.loads(folder_with_trace("priors", "learn", "out.jsonl.journal", "--json").out)
     assert {**noted, "created_at": ""} == {**told, "created_at": ""}
-    [few] = json.loads(folder_with_trace("priors", "learn", "out.jsonl.journal", "--limit", "8", "--replace", "--json").out)
+    [few] = json.loads(
+        folder_with_trace(
+            "priors", "learn", "out.jsonl.journal", "--limit", "8", "--replace", "--json"
+        ).out
+    )
     assert few["priors"]["tasks"] == 8
     assert folder_with_trace("runs", "export", "out-jsonl", "-o", "all.jsonl").returncode == 0
-    both = folder_with_trace("priors", "learn", "all.jsonl", "t.jsonl", "--model", folder_with_trace.server.model, "--json")
-    assert [(one["priors"]["tasks"], one["source"]) for one in json.loads(both.out)] == [(10, "all.jsonl, t.jsonl")]
-    assert folder_with_trace("priors", "learn", "out.jsonl.journal", "--run", "other").returncode == 2
+    both = folder_with_trace(
+        "priors",
+        "learn",
+        "all.jsonl",
+        "t.jsonl",
+        "--model",
+        folder_with_trace.server.model,
+        "--json",
+    )
+    assert [(one["priors"]["tasks"], one["source"]) for one in json.loads(both.out)] == [
+        (10, "all.jsonl, t.jsonl")
+    ]
+    assert (
+        folder_with_trace("priors", "learn", "out.jsonl.journal", "--run", "other").returncode == 2
+    )
 
 
 def test_traces_of_other_models_and_graders_are_skipped(folder_with_trace):
     """Where no trace is left, nothing is saved."""
-    for other, said in ((("--grader", "helpfulness"), "graded by judge"), (("--model", "openai:big"), "written by tiny")):
+    for other, said in (
+        (("--grader", "helpfulness"), "graded by judge"),
+        (("--model", "openai:big"), "written by tiny"),
+    ):
         done = folder_with_trace(*LEARN, *other, env={"OPENAI_API_KEY": "k"})
         assert done.returncode == 1 and said in done.err and "nothing to learn" in done.err
     assert priors_file() == []
@@ -188,7 +242,19 @@ def test_traces_of_other_models_and_graders_are_skipped(folder_with_trace):
 
 def test_traces_without_a_judge_teach_nothing(redraft):
     """Requirements have no noise, and repairs no writer."""
-    done = redraft("run", "x", "--response", "-", "--model", "none", "--require", "no_commas", "--trace", "t.jsonl", input="a, b")
+    done = redraft(
+        "run",
+        "x",
+        "--response",
+        "-",
+        "--model",
+        "none",
+        "--require",
+        "no_commas",
+        "--trace",
+        "t.jsonl",
+        input="a, b",
+    )
     assert done.returncode == 0, done.err
     done = redraft("priors", "learn", "t.jsonl", "--model", "http://127.0.0.1:9/v1#tiny")
     assert done.returncode == 1 and "that no model graded" in done.err
@@ -211,7 +277,9 @@ def test_a_damaged_priors_file_is_reported_and_can_be_removed(folder_with_trace)
     assert told.returncode == 0 and str(place) in told.err
     assert list(json.loads(folder_with_trace("priors", "--json").out)["damaged"]) == [str(place)]
     assert folder_with_trace("priors", "show", one.priors_key.key).returncode == 1
-    assert folder_with_trace("run", "Count", "--model", folder_with_trace.server.model).returncode == 0
+    assert (
+        folder_with_trace("run", "Count", "--model", folder_with_trace.server.model).returncode == 0
+    )
     assert folder_with_trace("priors", "forget", place.name).returncode == 0
     assert not place.exists()
 
@@ -226,7 +294,10 @@ def test_learned_priors_can_be_forgotten(folder_with_trace):
     assert priors_file() == []
     folder_with_trace(*LEARN)
     gone = json.loads(folder_with_trace("priors", "forget", one.priors_key.key[:6], "--json").out)
-    assert gone == {"deleted": str(PriorsStore.in_folder().path_for(one.priors_key))} and priors_file() == []
+    assert (
+        gone == {"deleted": str(PriorsStore.in_folder().path_for(one.priors_key))}
+        and priors_file() == []
+    )
 
 
 def test_an_ambiguous_name_is_refused(folder_with_trace):
@@ -264,8 +335,12 @@ def test_no_invalid_priors_file_hides_the_others(folder_with_trace):
         (PriorsStore.in_folder().folder / f"{key}.json").write_text(json.dumps(data))
     for zone in ("America/New_York", "Asia/Tokyo"):
         told = folder_with_trace("priors", env={"TZ": zone})
-        assert told.returncode == 0 and one.priors_key.key[:8] in told.out and "early" in told.out, told.err
-        assert "ancient.json" in told.err and "created_at must be a date and time" in " ".join(told.err.split())
+        assert (
+            told.returncode == 0 and one.priors_key.key[:8] in told.out and "early" in told.out
+        ), told.err
+        assert "ancient.json" in told.err and "created_at must be a date and time" in " ".join(
+            told.err.split()
+        )
         assert "red" in told.out and "\x1b" not in told.out + told.err
     assert "\x1b" not in folder_with_trace("priors", "show", "nobody").err
 
@@ -273,8 +348,20 @@ def test_no_invalid_priors_file_hides_the_others(folder_with_trace):
 def test_a_round_of_two_and_a_last_answer_unseen(redraft, serve):
     """Two drafts are written at once; the last call of the budget buys an answer that no judge sees, with a forecast."""
     server = serve(writer_and_judge(["one", "two", "three"], [2]))
-    (redraft.folder / "mine.json").write_text(json.dumps(Priors(gain=0.3, gain_sd=0.02, noise_sd=0.3).to_dict()))
-    plan = ("--width", "2", "--unseen-last", "--confidence", "0.95", "--priors", "mine.json", "--budget-calls", "5")
+    (redraft.folder / "mine.json").write_text(
+        json.dumps(Priors(gain=0.3, gain_sd=0.02, noise_sd=0.3).to_dict())
+    )
+    plan = (
+        "--width",
+        "2",
+        "--unseen-last",
+        "--confidence",
+        "0.95",
+        "--priors",
+        "mine.json",
+        "--budget-calls",
+        "5",
+    )
     done = redraft("run", "Count", "--model", server.model, *plan, "--trace", "w.jsonl", "--json")
     assert done.returncode in {0, 3}, done.err
     result = json.loads(done.out.splitlines()[-1])
@@ -287,19 +374,47 @@ def test_a_round_of_two_and_a_last_answer_unseen(redraft, serve):
 def test_a_dry_run_counts_second_looks(redraft):
     """16 of 64 rows have one, and none with --no-calibrate."""
     (redraft.folder / "in.jsonl").write_text("".join(f'{{"prompt": "x {n}"}}\n' for n in range(64)))
-    command = ("batch", "in.jsonl", "--dry-run", "--json", "--model", "http://127.0.0.1:9/v1#tiny", "--max-iterations", "0")
-    least = [json.loads(redraft(*command, *more).out)["calls"][0] for more in ((), ("--no-calibrate",))]
+    command = (
+        "batch",
+        "in.jsonl",
+        "--dry-run",
+        "--json",
+        "--model",
+        "http://127.0.0.1:9/v1#tiny",
+        "--max-iterations",
+        "0",
+    )
+    least = [
+        json.loads(redraft(*command, *more).out)["calls"][0] for more in ((), ("--no-calibrate",))
+    ]
     assert least == [64 * 2 + 16, 64 * 2]
 
 
 def test_options_set_the_plan_of_a_trace(folder_with_trace):
     """The trace saves them with all its priors, so that it resumes with the same plan."""
-    (folder_with_trace.folder / "mine.json").write_text(json.dumps(Priors(draft_mean=0.3).to_dict()))
-    run = ("run", "Count", "--model", folder_with_trace.server.model, "--min-expected-gain", "0.02", "--cost-unit", "tokens")
-    done = folder_with_trace(*run, "--priors", "mine.json", "--max-iterations", "1", "--trace", "u.jsonl")
+    (folder_with_trace.folder / "mine.json").write_text(
+        json.dumps(Priors(draft_mean=0.3).to_dict())
+    )
+    run = (
+        "run",
+        "Count",
+        "--model",
+        folder_with_trace.server.model,
+        "--min-expected-gain",
+        "0.02",
+        "--cost-unit",
+        "tokens",
+    )
+    done = folder_with_trace(
+        *run, "--priors", "mine.json", "--max-iterations", "1", "--trace", "u.jsonl"
+    )
     assert done.returncode == 0, done.err
     held = header(folder_with_trace, "u.jsonl")["settings"]
-    assert (held["min-expected-gain"], held["cost-unit"], held["priors"]) == (0.02, "tokens", Priors(draft_mean=0.3).to_dict())
+    assert (held["min-expected-gain"], held["cost-unit"], held["priors"]) == (
+        0.02,
+        "tokens",
+        Priors(draft_mean=0.3).to_dict(),
+    )
     assert "noise-aware" not in held
     (folder_with_trace.folder / "mine.json").unlink()
     assert folder_with_trace("run", "--resume", "u.jsonl", "--max-iterations", "2").returncode == 0
@@ -307,11 +422,20 @@ def test_options_set_the_plan_of_a_trace(folder_with_trace):
 
 def test_plain_reports_observed_scores(folder_with_trace):
     """The result has the score that was given, and no step is weighed."""
-    plain = folder_with_trace("run", "Count", "--model", folder_with_trace.server.model, "--no-noise-aware", "--json")
+    plain = folder_with_trace(
+        "run", "Count", "--model", folder_with_trace.server.model, "--no-noise-aware", "--json"
+    )
     last = json.loads(plain.out.splitlines()[-1])
     assert last["score"] in {0.4, 0.6, 0.8}
     weighed = folder_with_trace(
-        "run", "Count", "--model", folder_with_trace.server.model, "--noise-aware", "--priors", "shipped", "--json"
+        "run",
+        "Count",
+        "--model",
+        folder_with_trace.server.model,
+        "--noise-aware",
+        "--priors",
+        "shipped",
+        "--json",
     )
     assert json.loads(weighed.out.splitlines()[-1])["score"] not in {0.4, 0.6, 0.8}
 
@@ -320,13 +444,21 @@ def test_redraft_toml_can_set_priors(folder_with_trace):
     """A path to a priors file is relative to redraft.toml."""
     (folder_with_trace.folder / ".git").mkdir()
     (folder_with_trace.folder / "mine.json").write_text('{"draft_mean": 0.2}')
-    (folder_with_trace.folder / "redraft.toml").write_text('priors = "mine.json"\nmin-expected-gain = 0.05\nnoise-aware = true\n')
+    (folder_with_trace.folder / "redraft.toml").write_text(
+        'priors = "mine.json"\nmin-expected-gain = 0.05\nnoise-aware = true\n'
+    )
     below = folder_with_trace.folder / "below"
     below.mkdir()
-    done = folder_with_trace("run", "Count", "--model", folder_with_trace.server.model, "--trace", "u.jsonl", cwd=below)
+    done = folder_with_trace(
+        "run", "Count", "--model", folder_with_trace.server.model, "--trace", "u.jsonl", cwd=below
+    )
     assert done.returncode == 0, done.err
     held = header(folder_with_trace, "below/u.jsonl")["settings"]
-    assert (held["priors"]["draft_mean"], held["min-expected-gain"], held["noise-aware"]) == (0.2, 0.05, True)
+    assert (held["priors"]["draft_mean"], held["min-expected-gain"], held["noise-aware"]) == (
+        0.2,
+        0.05,
+        True,
+    )
 
 
 @pytest.mark.parametrize("command", [("run", "x"), ("batch", "in.jsonl", "-o", "out.jsonl")])
@@ -343,7 +475,9 @@ def test_invalid_priors_are_refused(redraft, command):
 def test_calibrating_states_and_spends_a_number_of_calls(redraft, serve):
     """It shows what it found, and saves it only when asked."""
     server = serve(writer_and_judge(["one", "two", "three", "four", "five"], [3, 2, 4, 3, 3]))
-    (redraft.folder / "in.jsonl").write_text("".join(json.dumps({"prompt": f"Count to {n}."}) + "\n" for n in range(12)))
+    (redraft.folder / "in.jsonl").write_text(
+        "".join(json.dumps({"prompt": f"Count to {n}."}) + "\n" for n in range(12))
+    )
     calibrate = ("priors", "calibrate", "in.jsonl", "--model", server.model, "--calls", "47")
     done = redraft(*calibrate)
     assert done.returncode == 0, done.err
@@ -355,7 +489,11 @@ def test_calibrating_states_and_spends_a_number_of_calls(redraft, serve):
     assert saved.returncode == 0, saved.err
     data = json.loads(saved.out)
     [one] = priors_file()
-    assert data["saved"] and one.priors.to_dict() == data["priors"] and one.priors.tasks == data["tasks"] == 9
+    assert (
+        data["saved"]
+        and one.priors.to_dict() == data["priors"]
+        and one.priors.tasks == data["tasks"] == 9
+    )
 
 
 def test_calibrating_with_too_few_calls_is_refused(redraft, serve):

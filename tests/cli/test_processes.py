@@ -31,11 +31,19 @@ TYPED = {
     "mcp": "mcp --allow-grader nothing --model none",
     "trust": "trust .",
 }
-PROGRESS = re.compile(r'^\{"event": "progress".*\n', re.MULTILINE)  # as many lines as the run takes time
+PROGRESS = re.compile(
+    r'^\{"event": "progress".*\n', re.MULTILINE
+)  # as many lines as the run takes time
 FIGURE = re.compile(r'(?<="rows_per_s": )null|(?<="eta": )null|\d+(\.\d+)?')
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if n % 4 else ()) for n, name in enumerate(COMMANDS)])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if n % 4 else ())
+        for n, name in enumerate(COMMANDS)
+    ],
+)
 def test_a_process_gives_the_same_output_and_files(redraft, serve, name):
     """The exit code, both streams except for figures and progress, and the files are equal."""
     server = serve(writer_and_judge(["Yes."], [5]))
@@ -45,10 +53,17 @@ def test_a_process_gives_the_same_output_and_files(redraft, serve, name):
         place = redraft.folder / folder / "work"
         place.mkdir(parents=True)
         (place / "answer.md").write_text("Well, yes.")
-        (place / "rows.jsonl").write_text('{"id": 1, "prompt": "Say it", "response": "Well, it is."}\n')
+        (place / "rows.jsonl").write_text(
+            '{"id": 1, "prompt": "Say it", "response": "Well, it is."}\n'
+        )
         done = run(command, cwd=place, env={"REDRAFT_HOME": str(place.parent / "home")})
-        out, err = (FIGURE.sub("#", PROGRESS.sub("", text).replace(folder, "FOLDER")) for text in (done.out, done.err))
-        lines = sorted(err.splitlines())  # drafts that are written at the same time come in any order
+        out, err = (
+            FIGURE.sub("#", PROGRESS.sub("", text).replace(folder, "FOLDER"))
+            for text in (done.out, done.err)
+        )
+        lines = sorted(
+            err.splitlines()
+        )  # drafts that are written at the same time come in any order
         ended.append((done.returncode, out, lines, sorted(path.name for path in place.iterdir())))
     assert ended[0] == ended[1]
     assert "Traceback" not in done.err

@@ -30,42 +30,100 @@ ERRORS = {  # what an endpoint answers, with what it was asked in it
     "no choices": lambda asked: json.dumps({"choices": [], asked: asked}).encode(),
     "a page": lambda asked: f"<html><title>{asked}</title>{asked}</html>".encode(),
     "a refusal": lambda asked: {"content": None, "refusal": f"not {asked}"},
-    "a redirect": lambda asked: (302, "no", {"Location": f"https://example.com/{asked.split()[0]}/x"}),
+    "a redirect": lambda asked: (
+        302,
+        "no",
+        {"Location": f"https://example.com/{asked.split()[0]}/x"},
+    ),
     "a role": lambda asked: {"role": asked[:20], "content": "Hello"},
     "no answer": lambda asked: {"content": "", "reasoning_content": asked},
     "a code": lambda asked: (400, {"message": "no", "type": asked, "code": asked, "param": asked}),
     "a body of another form": lambda asked: (500, [asked, {asked: asked}]),
     "an unusual status": lambda asked: (418, f"status 418: sent an answer, {asked}"),
     "a reason to end": lambda asked: {"content": "", "finish_reason": asked},
-    "a tool": lambda asked: {"content": None, "tool_calls": [{"id": asked, "type": "function", "function": tool(asked)}]},
+    "a tool": lambda asked: {
+        "content": None,
+        "tool_calls": [{"id": asked, "type": "function", "function": tool(asked)}],
+    },
 }
 QUICK = ("--give-up-after", "0.5", "--deadline", "4")
-REPEATED = ("429", "500", "503", "an error with 200", "broken JSON", "no choices", "a page")  # calls that are made again
+REPEATED = (
+    "429",
+    "500",
+    "503",
+    "an error with 200",
+    "broken JSON",
+    "no choices",
+    "a page",
+)  # calls that are made again
 COMMANDS = {  # the commands, and which side of the endpoint fails in each
-    "batch": (["batch", "rows.jsonl", "-o", "out.jsonl", "--max-iterations", "1", *QUICK], "writer"),
-    "batch, judged": (["batch", "rows.jsonl", "-o", "out.jsonl", "--max-iterations", "1", "--json", *QUICK], "judge"),
-    "batch of drafts": (["batch", "rows.jsonl", "-o", "out.jsonl", "--mode", "best", "-n", "2", "--debug", *QUICK], "writer"),
-    "batch of grades": (["batch", "answers.jsonl", "-o", "out.jsonl", "--mode", "grade", *QUICK], "judge"),
-    "batch on stdout": (["batch", "rows.jsonl", "-o", "-", "--json", "--journal", "a.journal", *QUICK], "writer"),
+    "batch": (
+        ["batch", "rows.jsonl", "-o", "out.jsonl", "--max-iterations", "1", *QUICK],
+        "writer",
+    ),
+    "batch, judged": (
+        ["batch", "rows.jsonl", "-o", "out.jsonl", "--max-iterations", "1", "--json", *QUICK],
+        "judge",
+    ),
+    "batch of drafts": (
+        ["batch", "rows.jsonl", "-o", "out.jsonl", "--mode", "best", "-n", "2", "--debug", *QUICK],
+        "writer",
+    ),
+    "batch of grades": (
+        ["batch", "answers.jsonl", "-o", "out.jsonl", "--mode", "grade", *QUICK],
+        "judge",
+    ),
+    "batch on stdout": (
+        ["batch", "rows.jsonl", "-o", "-", "--json", "--journal", "a.journal", *QUICK],
+        "writer",
+    ),
     "batch, the next model": (["batch", "rows.jsonl", "-o", "out.jsonl", *QUICK], "writer"),
-    "batch, processes": (["batch", "rows.jsonl", "-o", "out.jsonl", "--processes", "2", *QUICK], "writer"),
-    "batch, a deadline": (["batch", "rows.jsonl", "-o", "out.jsonl", "--mode", "best", "-n", "2", "--deadline", "0.5"], "judge"),
+    "batch, processes": (
+        ["batch", "rows.jsonl", "-o", "out.jsonl", "--processes", "2", *QUICK],
+        "writer",
+    ),
+    "batch, a deadline": (
+        [
+            "batch",
+            "rows.jsonl",
+            "-o",
+            "out.jsonl",
+            "--mode",
+            "best",
+            "-n",
+            "2",
+            "--deadline",
+            "0.5",
+        ],
+        "judge",
+    ),
     "grade": (["grade", "answers.jsonl"], "judge"),
     "validate": (["validate", "answers.jsonl", "--kind", "pass", "--cards-dir", "cards"], "judge"),
 }
-FAST = {(kind, command) for kind in ("400", "401") for command in COMMANDS if "processes" not in command} | {("500", "batch")}
+FAST = {
+    (kind, command) for kind in ("400", "401") for command in COMMANDS if "processes" not in command
+} | {("500", "batch")}
 
 
 def write_rows(folder):
     """Rows with a secret in each text; one of them is no row, and one has no prompt."""
     rows = [
-        {"id": f"row{n}", "prompt": f"What ails {SECRET}, {n}?", "response": f"A cold has {SECRET}", "label": n % 2}
+        {
+            "id": f"row{n}",
+            "prompt": f"What ails {SECRET}, {n}?",
+            "response": f"A cold has {SECRET}",
+            "label": n % 2,
+        }
         for n in range(6)
     ]
-    (folder / "rows.jsonl").write_text("".join(f"{json.dumps({k: r[k] for k in ('id', 'prompt')})}\n" for r in rows))
+    (folder / "rows.jsonl").write_text(
+        "".join(f"{json.dumps({k: r[k] for k in ('id', 'prompt')})}\n" for r in rows)
+    )
     (folder / "answers.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     with (folder / "rows.jsonl").open("a") as file:
-        file.write(f'{{"id": "{SECRET}", "prompt": \n{{"id": ["{SECRET}"], "note": "{SECRET}"}}\n"{SECRET}"\n')
+        file.write(
+            f'{{"id": "{SECRET}", "prompt": \n{{"id": ["{SECRET}"], "note": "{SECRET}"}}\n"{SECRET}"\n'
+        )
 
 
 CASES = [
@@ -91,9 +149,15 @@ def test_no_prompt_is_on_stderr(redraft, serve, command, form, kind):
         return verdict(3) if is_judging(messages) else f"It ails {SECRET}"
 
     server = serve(answer)
-    model = f"{server.model},{server.model.replace('tiny', 'next')}" if "next model" in command else server.model
+    model = (
+        f"{server.model},{server.model.replace('tiny', 'next')}"
+        if "next model" in command
+        else server.model
+    )
     write_rows(redraft.folder)
-    done = redraft(*arguments, "--model", model, *(["--log-format", "json"] if form == "json" else []))
+    done = redraft(
+        *arguments, "--model", model, *(["--log-format", "json"] if form == "json" else [])
+    )
     assert done.returncode in (1, 2, 3), done.err
     assert SECRET not in done.err
     assert "Traceback" not in done.err

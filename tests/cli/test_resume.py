@@ -51,7 +51,20 @@ def test_kill_9_loses_no_record(redraft, serve):
     """The trace can be read after kill -9, also of a run that resumes, and each run makes only the calls that are missing."""
     server = serve(writer_and_judge(["draft", "better", "best"], [2, 3, 3, 5]))
     starts = [
-        (("run", "Say it", "--model", server.model, "--trace", "t.jsonl", "--max-iterations", "5"), 3, ["draft", "better"]),
+        (
+            (
+                "run",
+                "Say it",
+                "--model",
+                server.model,
+                "--trace",
+                "t.jsonl",
+                "--max-iterations",
+                "5",
+            ),
+            3,
+            ["draft", "better"],
+        ),
         (("run", "--resume", "t.jsonl"), 6, ["draft", "better", "best"]),
     ]
     for command, call, texts in starts:
@@ -67,7 +80,16 @@ def test_kill_9_loses_no_record(redraft, serve):
     done = redraft("run", "--resume", "t.jsonl")
     assert (done.returncode, done.out) == (0, "best\n")
     # a draft and a refinement with their grades, of which the second was in flight at a kill; so was that of the third text
-    assert [is_judging(m) for m in server.asked] == [False, True, False, True, True, False, True, True]
+    assert [is_judging(m) for m in server.asked] == [
+        False,
+        True,
+        False,
+        True,
+        True,
+        False,
+        True,
+        True,
+    ]
     trace = read_trace(redraft.folder / "t.jsonl")
     assert (trace.outcome.reason, trace.usage.calls) == ("done", 6)
 
@@ -89,8 +111,19 @@ def test_resume_takes_settings_from_the_trace_and_options_override_them(redraft,
     (redraft.folder / "rubric.toml").write_text('[criteria]\nwarmth = "It is kind."\n')
     from .chat_server import verdict
 
-    server = serve(lambda messages, n: verdict(2, ["warmth"]) if is_judging(messages) else f"Dear {n}")
-    run = ("run", "Greet", "--model", server.model, "--rubric", "rubric.toml", "--require", "contains:Dear")
+    server = serve(
+        lambda messages, n: verdict(2, ["warmth"]) if is_judging(messages) else f"Dear {n}"
+    )
+    run = (
+        "run",
+        "Greet",
+        "--model",
+        server.model,
+        "--rubric",
+        "rubric.toml",
+        "--require",
+        "contains:Dear",
+    )
     redraft(*run, "--max-iterations", "0", "--trace", "t.jsonl")
     assert server.calls == 2
     (redraft.folder / "rubric.toml").unlink()
@@ -106,7 +139,14 @@ def test_resume_keeps_the_options_of_a_grader(redraft, serve):
     server = serve(writer_and_judge(["[1, 2]", '["a"]'], [5]))
     (redraft.folder / "wanted.txt").write_text('["A"]')
     (redraft.folder / "schema.json").write_text('{"type": "array", "maxItems": 1}')
-    graders = ("--grader", "exact:case=false", "--grader", "exact", "--grader", "json_schema:schema.json")
+    graders = (
+        "--grader",
+        "exact:case=false",
+        "--grader",
+        "exact",
+        "--grader",
+        "json_schema:schema.json",
+    )
     run = ("run", "Say it", "--model", server.model, *graders, "--reference", "wanted.txt")
     redraft(*run, "--max-iterations", "0", "--trace", "t.jsonl")
     (redraft.folder / "schema.json").unlink()
@@ -122,7 +162,16 @@ def test_a_trace_keeps_no_password_of_a_grader(redraft, serve):
     server = serve(writer_and_judge(["fine"], [5]))
     address = server.model.replace("://", "://user:hunter22@").replace("#", "?key=hunter22#")
     (redraft.folder / "wanted.txt").write_text("fine")
-    run = ("run", "Say it", "--model", server.model, "--grader", f"embedding:{address}", "--reference", "wanted.txt")
+    run = (
+        "run",
+        "Say it",
+        "--model",
+        server.model,
+        "--grader",
+        f"embedding:{address}",
+        "--reference",
+        "wanted.txt",
+    )
     redraft(*run, "--trace", "t.jsonl")
     assert "hunter22" not in (redraft.folder / "t.jsonl").read_text()
 
@@ -131,7 +180,9 @@ def test_a_later_configuration_file_adds_no_grader_to_a_trace(redraft, serve):
     """A resumed trace keeps its own graders."""
     server = serve(writer_and_judge(["fine"], [5]))
     redraft("run", "Say it", "--model", server.model, "--trace", "t.jsonl")
-    (redraft.folder / "redraft.toml").write_text('grader = ["ranker"]\ntarget-score = 1.0\nmodel = "ollama:other"\n')
+    (redraft.folder / "redraft.toml").write_text(
+        'grader = ["ranker"]\ntarget-score = 1.0\nmodel = "ollama:other"\n'
+    )
     assert redraft("run", "--resume", "t.jsonl").out == "fine\n"
     assert server.calls == 2
 
@@ -156,7 +207,18 @@ def test_a_finished_trace_is_shown_without_a_call(redraft, serve):
 
 def test_resume_refuses_another_task_and_trace_refuses_to_overwrite(redraft):
     """Neither mixes two runs in one file."""
-    common = ("run", "x", "--response", "-", "--require", "contains:One", "--model", "none", "--trace", "t.jsonl")
+    common = (
+        "run",
+        "x",
+        "--response",
+        "-",
+        "--require",
+        "contains:One",
+        "--model",
+        "none",
+        "--trace",
+        "t.jsonl",
+    )
     assert redraft(*common, input="One").returncode == 0
     kept = (redraft.folder / "t.jsonl").read_bytes()
     again = redraft(*common, input="One")

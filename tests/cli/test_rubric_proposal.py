@@ -21,7 +21,9 @@ def test_a_description_becomes_a_rubric_to_edit(redraft, serve):
     assert done.returncode == 0, done.err
     assert '"Replies to complaints"' in done.out and "nobody has checked it" in done.out
     assert tomllib.loads(done.out)["criteria"][0]["levels"] == LEVELS
-    done = redraft("rubric", "-", "--model", server.model, "-o", "kind.toml", input="Replies\nto complaints")
+    done = redraft(
+        "rubric", "-", "--model", server.model, "-o", "kind.toml", input="Replies\nto complaints"
+    )
     assert (done.returncode, done.out) == (0, "") and "not checked" in done.err
     written = tomllib.loads((redraft.folder / "kind.toml").read_text())
     assert (written["name"], written["about"]) == ("kind", "whether the reply helps")
@@ -29,7 +31,17 @@ def test_a_description_becomes_a_rubric_to_edit(redraft, serve):
     assert long.returncode == 0 and len(long.out.splitlines()[0]) < 500
     data = json.loads(redraft("rubric", "Replies", "--model", server.model, "--json").out)
     assert data["criteria"][0]["name"] == "kind" and "[[criteria]]" in data["rubric"]
-    shown = redraft("grade", "Complain", "--response", "-", "--rubric", "kind.toml", "--model", "none", input="Sorry.")
+    shown = redraft(
+        "grade",
+        "Complain",
+        "--response",
+        "-",
+        "--rubric",
+        "kind.toml",
+        "--model",
+        "none",
+        input="Sorry.",
+    )
     assert "kind.toml" not in shown.err
 
 
@@ -38,8 +50,14 @@ def test_a_description_becomes_a_rubric_to_edit(redraft, serve):
     [
         ([], "give a file with labelled answers, or a description"),
         (["rows.jsonl"], "there is no file 'rows.jsonl'"),
-        (["Letters", "--from", "here.jsonl"], "both 'Letters' and --from were given: leave out one"),
-        (["Letters", "--start", "here.jsonl"], "--start needs labelled data, and 'Letters' is no file"),
+        (
+            ["Letters", "--from", "here.jsonl"],
+            "both 'Letters' and --from were given: leave out one",
+        ),
+        (
+            ["Letters", "--start", "here.jsonl"],
+            "--start needs labelled data, and 'Letters' is no file",
+        ),
         (["Letters", "--judge", "openai:x"], "--judge needs labelled data"),
         (["Letters", "--model", "none"], "a model must propose the criteria"),
     ],
@@ -65,13 +83,22 @@ def test_graders_shows_rubrics_in_each_mode_and_aliases(redraft):
     assert shown.startswith("pairwise:clarity\n") and "wording" in shown and "redraft best" in shown
     assert "reads\tmessages\n" in shown
     shown = redraft("graders", "ToolSelectionGrader", env={"COLUMNS": "200"}).out
-    assert shown.startswith("tool_selection\nalias of\tToolSelectionGrader of OpenJudge\n") and "necessity" in shown
+    assert (
+        shown.startswith("tool_selection\nalias of\tToolSelectionGrader of OpenJudge\n")
+        and "necessity" in shown
+    )
     missing = redraft("graders", "TextToImageGrader")
-    assert missing.returncode == 2 and "is not here, because" in missing.err and "did you mean" not in missing.err
+    assert (
+        missing.returncode == 2
+        and "is not here, because" in missing.err
+        and "did you mean" not in missing.err
+    )
 
 
 def test_graders_lists_each_rubric_once(redraft):
     """Not once for each mode."""
     names = [row["name"] for row in json.loads(redraft("graders", "--json").out)["graders"]]
     assert len(names) == len(set(names))
-    assert "helpfulness" in names and not [name for name in names if name.startswith(("base_", "ranker:", "pairwise:"))]
+    assert "helpfulness" in names and not [
+        name for name in names if name.startswith(("base_", "ranker:", "pairwise:"))
+    ]

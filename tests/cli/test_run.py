@@ -41,20 +41,47 @@ def test_stdout_is_the_answer_alone(redraft, serve):
 def test_the_prompt_comes_from_stdin(redraft, serve):
     """With `-` the prompt is the text on stdin."""
     server = serve(writer_and_judge(["fine"], [5]))
-    assert redraft("run", "-", "--model", server.model, "--system", "Be brief", input="Was ist ein Fluß?").out == "fine\n"
-    assert server.asked[0] == [{"role": "system", "content": "Be brief"}, {"role": "user", "content": "Was ist ein Fluß?"}]
+    assert (
+        redraft(
+            "run", "-", "--model", server.model, "--system", "Be brief", input="Was ist ein Fluß?"
+        ).out
+        == "fine\n"
+    )
+    assert server.asked[0] == [
+        {"role": "system", "content": "Be brief"},
+        {"role": "user", "content": "Was ist ein Fluß?"},
+    ]
 
 
 def test_a_response_is_repaired_without_any_model(redraft):
     """With a response and requirements the editor can do the work alone."""
     (redraft.folder / "draft.md").write_text("There is one. There are two. There are two.\n")
-    done = redraft("run", "Count", "--response", "draft.md", "--require", "no_duplicate_sentences", "--model", "none")
+    done = redraft(
+        "run",
+        "Count",
+        "--response",
+        "draft.md",
+        "--require",
+        "no_duplicate_sentences",
+        "--model",
+        "none",
+    )
     assert (done.returncode, done.out) == (0, "There is one. There are two.\n")
 
 
 def test_exit_3_when_a_requirement_stays_broken(redraft):
     """The unmet requirement is named, and the best answer is printed."""
-    done = redraft("run", "Count", "--response", "-", "--require", "contains:qubit", "--model", "none", input="One.")
+    done = redraft(
+        "run",
+        "Count",
+        "--response",
+        "-",
+        "--require",
+        "contains:qubit",
+        "--model",
+        "none",
+        input="One.",
+    )
     assert (done.returncode, done.out) == (3, "One.\n")
     assert "still broken: contains:qubit" in done.err
 
@@ -67,12 +94,16 @@ def test_exit_1_when_the_model_fails(redraft, serve):
     assert "401" in done.err and "redraft models" in done.err and "Traceback" not in done.err
     name = serve(lambda messages, n: 401).model.replace("#", "?key=sk-5f2d9c#")
     done = redraft("run", "Say it", "--model", name)
-    assert "or from an address: http://:KEY@HOST/v1#NAME" in done.err and "sk-5f2d9c" not in done.err
+    assert (
+        "or from an address: http://:KEY@HOST/v1#NAME" in done.err and "sk-5f2d9c" not in done.err
+    )
 
 
 def test_the_best_so_far_when_it_fails_later(redraft, serve):
     """A failed refinement ends the work, and the graded draft is printed with the reason; the exit code is about the draft."""
-    server = serve(lambda messages, n: [lambda: "draft", lambda: verdict(2), lambda: 400][min(n, 2)]())
+    server = serve(
+        lambda messages, n: [lambda: "draft", lambda: verdict(2), lambda: 400][min(n, 2)]()
+    )
     done = redraft("run", "Say it", "--model", server.model)
     assert (done.returncode, done.out) == (0, "draft\n")
     assert "stopped: a model or a grader failed (" in done.err
@@ -83,7 +114,10 @@ ENDS_WITH_AN_ERROR = {
     "drafts": (("run", "Say it", "--drafts", "3"), lambda messages, n: 400),
     "best": (("best", "Say it"), lambda messages, n: 400),
     "judge": (("run", "Say it"), lambda messages, n: 400 if is_judging(messages) else "draft"),
-    "later": (("run", "Say it"), lambda messages, n: [lambda: "draft", lambda: verdict(2), lambda: 400][min(n, 2)]()),
+    "later": (
+        ("run", "Say it"),
+        lambda messages, n: [lambda: "draft", lambda: verdict(2), lambda: 400][min(n, 2)](),
+    ),
 }
 
 
@@ -101,7 +135,10 @@ def test_a_failed_step_after_which_the_work_goes_on_is_reported(redraft, serve):
     server = serve(lambda messages, n: ["draft", *["no verdict"] * 4, verdict(5)][min(n, 5)])
     done = redraft("run", "Say it", "--model", server.model)
     assert done.returncode == 0, done.err
-    assert re.search(r"judge grades 0 \.\.\.\nredraft: failed: grade: .*\nredraft: judge grades 0, repeat 2 \.\.\.\n", done.err)
+    assert re.search(
+        r"judge grades 0 \.\.\.\nredraft: failed: grade: .*\nredraft: judge grades 0, repeat 2 \.\.\.\n",
+        done.err,
+    )
 
 
 LIMITS = {"--deadline": "0", "--budget-calls": "0", "--budget-tokens": "1"}
@@ -113,10 +150,17 @@ def test_only_the_limit_that_ended_the_work_is_named(redraft, serve, option):
     server = serve(lambda messages, n: "draft")
     done = redraft("run", "Say it", "--model", server.model, option, LIMITS[option])
     assert done.returncode == 1, done.err
-    assert done.err.splitlines()[-1].split() == ["raise", *(["the"] if option == "--deadline" else []), option]
+    assert done.err.splitlines()[-1].split() == [
+        "raise",
+        *(["the"] if option == "--deadline" else []),
+        option,
+    ]
 
 
-@pytest.mark.parametrize("command", [("run", "Say it"), ("best", "Say it", "-n", "2"), ("grade", "Say it", "--response", "text")])
+@pytest.mark.parametrize(
+    "command",
+    [("run", "Say it"), ("best", "Say it", "-n", "2"), ("grade", "Say it", "--response", "text")],
+)
 def test_a_price_for_a_model_that_is_not_there_is_reported(redraft, serve, command):
     """The message names the models; a price for one of them prints nothing."""
     (redraft.folder / "text").write_text("yes")
@@ -183,12 +227,16 @@ def test_json_prints_every_step_and_the_result(redraft, serve):
     assert result["cost"] is None and result["metadata"]["score_history"] == [0.4, 1.0]
     records = [e for e in events if e["event"] == "record"]
     assert [e["judge_score"] for e in records] == [None, 0.4, 0.4, 1.0, 1.0]
-    assert (records[-1]["score"], records[-1]["judge_score"]) == (result["score"], result["judge_score"])
+    assert (records[-1]["score"], records[-1]["judge_score"]) == (
+        result["score"],
+        result["judge_score"],
+    )
     assert done.err.startswith("redraft: the default judge grades") and done.err.count("\n") == 1
 
 
 @pytest.mark.parametrize(
-    ("tie", "said"), [(False, "tie_break puts [01] first"), (True, "tie_break cannot tell which of 0 and 1 is")]
+    ("tie", "said"),
+    [(False, "tie_break puts [01] first"), (True, "tie_break cannot tell which of 0 and 1 is")],
 )
 def test_the_final_check_reports_its_verdict(redraft, serve, tie, said):
     """It says which of the two is first, or that the comparison was undecided."""
@@ -200,10 +248,22 @@ def test_the_final_check_reports_its_verdict(redraft, serve, tie, said):
         if "winner" not in text:
             return verdict(3) if is_judging(messages) else next(answers)
         shown = "first" if text.index("A cat sat.") < text.index("A dog sat.") else "second"
-        return json.dumps({"reason": "r", "change": [], "winner": "tie" if tie else shown, "done": False})
+        return json.dumps(
+            {"reason": "r", "change": [], "winner": "tie" if tie else shown, "done": False}
+        )
 
     server = serve(score_by_text)
-    done = redraft("run", "Say it", "--model", server.model, "--drafts", "2", "--max-iterations", "0", "--tie-break")
+    done = redraft(
+        "run",
+        "Say it",
+        "--model",
+        server.model,
+        "--drafts",
+        "2",
+        "--max-iterations",
+        "0",
+        "--tie-break",
+    )
     assert done.returncode == 0 and "tie_break ranks 2 answers" in done.err
     assert re.search(said, done.err), done.err
 
@@ -234,8 +294,20 @@ def test_a_used_up_quota_has_a_hint_of_its_own(redraft, serve, reply):
 def test_a_rubric_and_a_requirement_grade_together(redraft, serve):
     """The judge gets the rubric's criteria, and the requirement is a gate."""
     (redraft.folder / "rubric.toml").write_text('[criteria]\nwarmth = "It is kind."\n')
-    server = serve(lambda messages, n: verdict(5, ["warmth"]) if is_judging(messages) else "Dear you")
-    done = redraft("run", "Greet", "--model", server.model, "--rubric", "rubric.toml", "--require", "contains:Dear", "--json")
+    server = serve(
+        lambda messages, n: verdict(5, ["warmth"]) if is_judging(messages) else "Dear you"
+    )
+    done = redraft(
+        "run",
+        "Greet",
+        "--model",
+        server.model,
+        "--rubric",
+        "rubric.toml",
+        "--require",
+        "contains:Dear",
+        "--json",
+    )
     assert json.loads(done.out.splitlines()[0])["panel"] == ["contains:Dear", "rubric"]
     assert "warmth" in str(server.asked[1])
 
@@ -243,9 +315,14 @@ def test_a_rubric_and_a_requirement_grade_together(redraft, serve):
 def test_the_budget_ends_the_work_with_the_best_so_far(redraft, serve):
     """When the budget has no room for another answer and its grade, the best is printed with the command that resumes."""
     server = serve(writer_and_judge(["a", "b", "c"], [1, 2, 3]))
-    done = redraft("run", "Say it", "--model", server.model, "--budget-calls", "3", "--trace", "t.jsonl")
+    done = redraft(
+        "run", "Say it", "--model", server.model, "--budget-calls", "3", "--trace", "t.jsonl"
+    )
     assert (done.returncode, done.out, server.calls) == (0, "a\n", 2)
-    assert "stopped: the budget is used up (" in done.err and "redraft run --resume t.jsonl" in done.err
+    assert (
+        "stopped: the budget is used up (" in done.err
+        and "redraft run --resume t.jsonl" in done.err
+    )
 
 
 def test_a_closed_pipe_prints_no_traceback(redraft):
@@ -255,7 +332,9 @@ def test_a_closed_pipe_prints_no_traceback(redraft):
     import subprocess
     import sys
 
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, env=os.environ, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, env=os.environ, timeout=60
+    )
     assert done.stderr == b""
     assert done.returncode == 1
 

@@ -18,7 +18,9 @@ def journal(redraft):
 
 
 def batch(redraft, output, *more):
-    done = redraft("batch", "in.jsonl", "-o", output, "--model", "none", "--require", "no_commas", *more)
+    done = redraft(
+        "batch", "in.jsonl", "-o", output, "--model", "none", "--require", "no_commas", *more
+    )
     assert done.returncode == 0, done.err
     return done
 
@@ -32,9 +34,12 @@ def test_runs_are_listed(journal):
     as_json = json.loads(journal("runs", "--json").out)
     assert sorted(run["name"] for run in as_json) == ["other-jsonl", "out-jsonl"]
     assert as_json[0]["counts"] == {"open": 0, "done": 3, "failed": 0}
-    assert [run["name"] for run in json.loads(journal("runs", "list", "--journal", "other.jsonl.journal", "--json").out)] == [
-        "other-jsonl"
-    ]
+    assert [
+        run["name"]
+        for run in json.loads(
+            journal("runs", "list", "--journal", "other.jsonl.journal", "--json").out
+        )
+    ] == ["other-jsonl"]
 
 
 def test_an_empty_folder_says_where_it_looked(redraft):
@@ -68,7 +73,9 @@ def test_a_name_in_two_journals_is_ambiguous(journal):
     """The error names both, and --journal chooses one."""
     batch(journal, "b.jsonl", "--name", "out-jsonl")
     assert journal("runs", "show", "out-jsonl").returncode == 2
-    assert journal("runs", "show", "out.jsonl").returncode == 0  # its journal is beside the output of that name
+    assert (
+        journal("runs", "show", "out.jsonl").returncode == 0
+    )  # its journal is beside the output of that name
     batch(journal, "a.jsonl", "--name", "twice")
     batch(journal, "c.jsonl", "--name", "twice")
     told = journal("runs", "show", "twice")
@@ -109,7 +116,10 @@ def test_traces_are_exported_as_json_lines(journal):
     assert [row["id"] for row in rows] == ["r0", "r1", "r2"]
     (journal.folder / "one.json").write_text(json.dumps(rows[1]["trace"]))
     assert "One, two, 1" in journal("show", "one.json").out
-    assert journal("runs", "export", "out.jsonl", "-o", "-").out == (journal.folder / "traces.jsonl").read_text()
+    assert (
+        journal("runs", "export", "out.jsonl", "-o", "-").out
+        == (journal.folder / "traces.jsonl").read_text()
+    )
 
 
 def test_forget_needs_confirmation(journal):
@@ -125,7 +135,10 @@ def test_forget_needs_confirmation(journal):
     assert json.loads(journal("runs", "--json").out) == []
 
 
-@pytest.mark.parametrize("args", [("prune",), ("prune", "out.jsonl", "--older-than", "3"), ("show",), ("export", "out.jsonl")])
+@pytest.mark.parametrize(
+    "args",
+    [("prune",), ("prune", "out.jsonl", "--older-than", "3"), ("show",), ("export", "out.jsonl")],
+)
 def test_an_incomplete_command_is_a_usage_error(journal, args):
     """Exit code 2, and no file changes."""
     assert journal("runs", *args).returncode == 2
@@ -150,7 +163,12 @@ def test_a_damaged_journal_is_recovered_as_json_lines(journal):
     again = ("runs", "salvage", "out.jsonl.journal", "-o", "saved.jsonl")
     assert journal(*again).returncode == 2
     assert journal(*again, "--overwrite").returncode == 0
-    assert journal("runs", "salvage", "out.jsonl.journal", "-o", "out.jsonl.journal", "--overwrite").returncode == 2
+    assert (
+        journal(
+            "runs", "salvage", "out.jsonl.journal", "-o", "out.jsonl.journal", "--overwrite"
+        ).returncode
+        == 2
+    )
     assert journal("runs", "show", "out.jsonl").returncode == 0
 
 
@@ -159,7 +177,9 @@ def test_an_export_does_not_overwrite_a_file(journal):
     before = (journal.folder / "in.jsonl").read_bytes()
     for command in (("export",), ("runs", "export")):
         refused = journal(*command, "out.jsonl", "-o", "in.jsonl")
-        assert refused.returncode == 2 and "in.jsonl" in refused.err and "--overwrite" in refused.err, refused.err
+        assert (
+            refused.returncode == 2 and "in.jsonl" in refused.err and "--overwrite" in refused.err
+        ), refused.err
         assert (journal.folder / "in.jsonl").read_bytes() == before
         shutil.copy(journal.folder / "in.jsonl", journal.folder / "copy.jsonl")
         allowed = journal(*command, "out.jsonl", "-o", "copy.jsonl", "--overwrite")
@@ -179,13 +199,30 @@ def test_a_named_run_and_older_than_exclude_each_other(journal):
 @pytest.mark.slow
 def test_what_killed_processes_spent_is_shown(redraft, serve):
     """Each of two kills leaves what its process had spent, also in a run with few rows and without a budget."""
-    (redraft.folder / "in.jsonl").write_text("".join(json.dumps({"prompt": f"say {n}"}) + "\n" for n in range(12)))
+    (redraft.folder / "in.jsonl").write_text(
+        "".join(json.dumps({"prompt": f"say {n}"}) + "\n" for n in range(12))
+    )
     server = serve(lambda messages, n: "one word")
-    command = ("batch", "in.jsonl", "-o", "out.jsonl", "--model", server.model, "--require", "words:1-9", "--max-in-flight", 1)
+    command = (
+        "batch",
+        "in.jsonl",
+        "-o",
+        "out.jsonl",
+        "--model",
+        server.model,
+        "--require",
+        "words:1-9",
+        "--max-in-flight",
+        1,
+    )
 
     def spent():
         shown = redraft("runs", "show", "out.jsonl", "--json")
-        return json.loads(shown.out)["metadata"].get("spent", {}).get("calls", 0) if shown.returncode == 0 else 0
+        return (
+            json.loads(shown.out)["metadata"].get("spent", {}).get("calls", 0)
+            if shown.returncode == 0
+            else 0
+        )
 
     for calls in (5, 10):  # the last of them is held, and counts: it may be paid for
         arrived = server.hold(calls - 1)

@@ -24,9 +24,14 @@ class Owner:
 async def answer(store, trace_id, level):
     recorder = store.begin(trace_id, Owner(), "refine/fast", "chat", Retention(level))
     await refine(
-        "Say it", ScriptedModel(["The cat sat.", "The dog sat."]), {"The cat sat.": 0.4, "The dog sat.": 1.0}.get, store=recorder
+        "Say it",
+        ScriptedModel(["The cat sat.", "The dog sat."]),
+        {"The cat sat.": 0.4, "The dog sat.": 1.0}.get,
+        store=recorder,
     )
-    recorder.finish(RequestEnd(200, usage=Usage(calls=4, input_tokens=1200, output_tokens=None, cost=None)))
+    recorder.finish(
+        RequestEnd(200, usage=Usage(calls=4, input_tokens=1200, output_tokens=None, cost=None))
+    )
 
 
 @pytest.fixture
@@ -50,14 +55,19 @@ def test_full_request(redraft, folder):
     assert "The [-cat-]{+dog+} sat." in done.out and "\x1b[2J" not in done.out
     data = json.loads(redraft("show", ID, "--folder", folder, "--json").out)
     assert data["request"]["trace_id"] == ID and data["request"]["output_tokens"] is None
-    assert [candidate["text"] for candidate in data["candidates"]] == ["The cat sat.", "The dog sat."]
+    assert [candidate["text"] for candidate in data["candidates"]] == [
+        "The cat sat.",
+        "The dog sat.",
+    ]
 
 
 def test_request_of_which_only_the_facts_were_kept(redraft, folder):
     """It says that there are no texts."""
     done = redraft("show", "less", "--folder", folder)
     assert done.returncode == 0
-    assert "score" in done.out and "1.00" in done.out and "cost" in done.out and "unknown" in done.out
+    assert (
+        "score" in done.out and "1.00" in done.out and "cost" in done.out and "unknown" in done.out
+    )
     assert "its texts were not kept" in done.out and "cat" not in done.out
     assert set(json.loads(redraft("show", "less", "--folder", folder, "--json").out)) == {"request"}
 
@@ -69,11 +79,19 @@ def test_request_that_was_passed_on(redraft, folder, tmp_path):
     usage = Usage(calls=1, input_tokens=7, output_tokens=3, cost=None)
     recorder.record_exchange(b'{"asked": "\x1b[2J"}', b'{"said": "fine"}', usage)
     recorder.finish(RequestEnd(200, usage=usage))
-    store.begin("failed", Owner(), "pass/m", "chat", Retention("full")).finish(RequestEnd(502, "upstream_error"))
+    store.begin("failed", Owner(), "pass/m", "chat", Retention("full")).finish(
+        RequestEnd(502, "upstream_error")
+    )
     store.close()
     shown = redraft("show", "passed", "--folder", store.folder).out
-    assert '{"asked": "' in shown and '{"said": "fine"}' in shown and "1 call, 7 tokens in, 3 tokens out" in shown
-    assert not re.search(r"satisfied|stopped|unknown tokens|tokens unknown|score|\x1b", shown), shown
+    assert (
+        '{"asked": "' in shown
+        and '{"said": "fine"}' in shown
+        and "1 call, 7 tokens in, 3 tokens out" in shown
+    )
+    assert not re.search(r"satisfied|stopped|unknown tokens|tokens unknown|score|\x1b", shown), (
+        shown
+    )
     data = json.loads(redraft("show", "passed", "--folder", store.folder, "--json").out)
     assert (data["converged"], data["stop"]) == (False, "max_iterations")
     assert data["usage"]["input_tokens"] == data["request"]["input_tokens"] == 7
@@ -104,7 +122,9 @@ def test_folder_of_a_configuration(redraft, folder):
 def test_unknown_ids_are_errors_that_name_the_folder(redraft, folder, tmp_path):
     """With and without --folder; nothing is created."""
     done = redraft("show", "nobody", "--folder", folder)
-    assert done.returncode == 2 and "has no request 'nobody'" in done.err and str(folder) in done.err
+    assert (
+        done.returncode == 2 and "has no request 'nobody'" in done.err and str(folder) in done.err
+    )
     done = redraft("show", "nobody", env={"REDRAFT_HOME": str(tmp_path / "empty")})
     assert done.returncode == 2 and "no file 'nobody'" in done.err and "--folder" in done.err
     assert not (tmp_path / "empty" / "gateway").exists()

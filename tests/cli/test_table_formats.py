@@ -9,7 +9,9 @@ from redraft.cli import COMMANDS as NAMES
 from redraft.cli import program
 
 WORDS = ["привет мир", "как дела сегодня", "до встречи завтра"]
-ROWS = "id;prompt;response;score\r\n" + "".join(f"{n};q{n};{text};0,{n}\r\n" for n, text in enumerate(WORDS, 1))
+ROWS = "id;prompt;response;score\r\n" + "".join(
+    f"{n};q{n};{text};0,{n}\r\n" for n, text in enumerate(WORDS, 1)
+)
 COMMANDS = {
     "grade": ["grade", "t.csv", "--require", "words:1-5"],
     "batch": ["batch", "t.csv", "-o", "out.jsonl", "--model", "none", "--require", "words:1-5"],
@@ -23,7 +25,9 @@ def test_every_command_that_names_columns_takes_an_encoding():
     """And `grade`, whose columns have their usual names."""
     found = [program.get_command(click.Context(program), name) for name in NAMES]
     found += [inner for command in found for inner in getattr(command, "commands", {}).values()]
-    options = {command.name: {name for param in command.params for name in param.opts} for command in found}
+    options = {
+        command.name: {name for param in command.params for name in param.opts} for command in found
+    }
     assert {name for name, names in options.items() if "--encoding" in names} == {
         *(name for name, names in options.items() if "--column" in names),
         "grade",
@@ -37,7 +41,10 @@ def test_tables_in_other_encodings(redraft, name):
     done = redraft(*COMMANDS[name])
     good = 3 if name == "validate" else 0  # three labels show nothing
     assert done.returncode == good, done.err
-    assert done.err.count("t.csv is read as UTF-16 (--encoding NAME overrides this), with semicolons") == 1
+    assert (
+        done.err.count("t.csv is read as UTF-16 (--encoding NAME overrides this), with semicolons")
+        == 1
+    )
     (redraft.folder / "t.csv").write_bytes(ROWS.encode("cp1251"))
     for file in ("out.jsonl", "out.jsonl.journal"):
         (redraft.folder / file).unlink(missing_ok=True)
@@ -48,8 +55,13 @@ def test_tables_in_other_encodings(redraft, name):
     assert done.returncode == good, done.err
     assert "is read as" not in done.err
     if name == "batch":
-        assert [json.loads(line)["best"] for line in (redraft.folder / "out.jsonl").read_text("utf-8").splitlines()] == WORDS
-        done = redraft(*COMMANDS[name], "--encoding", "cp1251")  # the output is read again, as what it is
+        assert [
+            json.loads(line)["best"]
+            for line in (redraft.folder / "out.jsonl").read_text("utf-8").splitlines()
+        ] == WORDS
+        done = redraft(
+            *COMMANDS[name], "--encoding", "cp1251"
+        )  # the output is read again, as what it is
         assert done.returncode == 0, done.err
         assert len((redraft.folder / "out.jsonl").read_text("utf-8").splitlines()) == len(WORDS)
 
@@ -57,16 +69,33 @@ def test_tables_in_other_encodings(redraft, name):
 def test_an_unknown_encoding_is_a_usage_error(redraft):
     done = redraft(*COMMANDS["grade"], "--encoding", "cp-none")
     assert done.returncode == 2
-    assert "'--encoding': 'cp-none' is not known; allowed are those of Python, such as utf-8" in done.err
+    assert (
+        "'--encoding': 'cp-none' is not known; allowed are those of Python, such as utf-8"
+        in done.err
+    )
 
 
 def test_stdin_in_utf16(redraft):
     """As PowerShell writes into a pipe; a message is an object if messages are JSON."""
     text = "".join(f'{{"prompt": "q", "response": "{text}"}}\n' for text in WORDS)
-    command = ["batch", "-", "-o", "out.jsonl", "--model", "none", "--require", "words:1-5", "--log-format", "json"]
+    command = [
+        "batch",
+        "-",
+        "-o",
+        "out.jsonl",
+        "--model",
+        "none",
+        "--require",
+        "words:1-5",
+        "--log-format",
+        "json",
+    ]
     done = redraft.inside(command, input=text.encode("utf-16"))
     assert done.returncode == 0, done.err
     assert "stdin is read as UTF-16 (--encoding NAME overrides this)" in [
         json.loads(line).get("message") for line in done.err.splitlines()
     ]
-    assert [json.loads(line)["best"] for line in (redraft.folder / "out.jsonl").read_text("utf-8").splitlines()] == WORDS
+    assert [
+        json.loads(line)["best"]
+        for line in (redraft.folder / "out.jsonl").read_text("utf-8").splitlines()
+    ] == WORDS

@@ -38,19 +38,32 @@ def test_every_command_that_grades_takes_a_template(redraft, serve, folder, comm
 def test_the_score_is_read_on_the_scale_of_the_template(redraft, serve, folder):
     """4 on a scale from 1 to 10 is a third; a score off the scale is asked for again, and is then a failure."""
     (folder / "mine.toml").write_text(f"template = '{PROMPT}'\n{FORM}")
-    server = serve(lambda messages, n: json.dumps({"why": "It is short.", "score": 4 if n == 0 else 11}))
+    server = serve(
+        lambda messages, n: json.dumps({"why": "It is short.", "score": 4 if n == 0 else 11})
+    )
     graded = [*COMMANDS["grade"], "--template", "mine.toml", "--model", server.model]
     (feedback,) = json.loads(redraft(*graded, "--json").out)["feedback"]
-    assert (feedback["grader"], feedback["score"], feedback["reason"]) == ("mine", pytest.approx(1 / 3), "It is short.")
+    assert (feedback["grader"], feedback["score"], feedback["reason"]) == (
+        "mine",
+        pytest.approx(1 / 3),
+        "It is short.",
+    )
     failed = redraft(*graded)
-    assert failed.returncode == 1 and "'score' must be a whole number from 1 to 10, got 11" in failed.out + failed.err
+    assert (
+        failed.returncode == 1
+        and "'score' must be a whole number from 1 to 10, got 11" in failed.out + failed.err
+    )
     assert server.calls == 3
 
 
 def test_a_text_file_is_the_template_itself(redraft, serve, folder):
     """The form of the built-in judge is appended."""
     row = {"evidence": "a", "change": "", "score": 5}
-    server = serve(lambda messages, n: json.dumps({"reason": "Good.", "criteria": {"overall": row}, "done": True}))
+    server = serve(
+        lambda messages, n: json.dumps(
+            {"reason": "Good.", "criteria": {"overall": row}, "done": True}
+        )
+    )
     (folder / "mine.txt").write_text(PROMPT)
     done = redraft(*COMMANDS["grade"], "--template", "mine.txt", "--model", server.model)
     assert done.returncode == 0 and "Good." in done.out, done.err
@@ -76,7 +89,9 @@ def test_a_form_without_a_score_is_a_critic(redraft, serve, folder, arguments, c
     def answer(messages, n):
         if messages[0]["role"] != "system":
             return f"text {n}"
-        return json.dumps({"todo": ["Name the year."], "final": "text 2" in messages[-1]["content"]})
+        return json.dumps(
+            {"todo": ["Name the year."], "final": "text 2" in messages[-1]["content"]}
+        )
 
     server = serve(answer)
     done = redraft("run", "When?", "--model", server.model, *arguments, "--json")
@@ -84,18 +99,32 @@ def test_a_form_without_a_score_is_a_critic(redraft, serve, folder, arguments, c
     result = json.loads(done.out.splitlines()[-1])
     assert (result["value"], result["score"], result["stop"]) == ("text 2", None, "done")
     (schema,) = {
-        json.dumps(body["response_format"]["json_schema"]["schema"]) for body in server.bodies if "response_format" in body
+        json.dumps(body["response_format"]["json_schema"]["schema"])
+        for body in server.bodies
+        if "response_format" in body
     }
     assert list(json.loads(schema)["properties"]) == ["todo", "final"]
 
 
 FAULTS = {
     "missing.txt": (None, "'missing.txt' does not exist"),
-    "field.txt": ("Rate {response} for {audience}.", "the template has the field {audience}, and the task has no such metadata"),
+    "field.txt": (
+        "Rate {response} for {audience}.",
+        "the template has the field {audience}, and the task has no such metadata",
+    ),
     "answer.txt": ("Rate this for {query}.", "the template must show the answer"),
-    "read.toml": (f"template = '{PROMPT}'\nread = 'score'\n", "read.toml: rubric: read needs a scale"),
-    "scale.toml": (f"template = '{PROMPT}'\nscale = [10, 1]\nread = 'score'\n", "scale.toml: rubric: scale"),
-    "criteria.toml": ("criteria = {truth = 'It is true.'}\n", "'criteria.toml': there is no template in it"),
+    "read.toml": (
+        f"template = '{PROMPT}'\nread = 'score'\n",
+        "read.toml: rubric: read needs a scale",
+    ),
+    "scale.toml": (
+        f"template = '{PROMPT}'\nscale = [10, 1]\nread = 'score'\n",
+        "scale.toml: rubric: scale",
+    ),
+    "criteria.toml": (
+        "criteria = {truth = 'It is true.'}\n",
+        "'criteria.toml': there is no template in it",
+    ),
     "broken.toml": ("template = '", "broken.toml"),
 }
 ROW_FAULT_CODES = {"batch": 3, "validate": 1}  # the exit codes if all rows fail
@@ -110,6 +139,8 @@ def test_a_faulty_template_is_an_error_before_any_call(redraft, serve, folder, c
         (folder / name).write_text(text)
     server = serve(lambda messages, n: 500)
     done = redraft(*COMMANDS[command], "--template", name, "--model", server.model)
-    assert done.returncode == (ROW_FAULT_CODES.get(command, 2) if name == "field.txt" else 2), done.err
+    assert done.returncode == (ROW_FAULT_CODES.get(command, 2) if name == "field.txt" else 2), (
+        done.err
+    )
     assert says in done.out + done.err
     assert server.calls == 0

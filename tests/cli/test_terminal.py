@@ -10,17 +10,29 @@ EVIL = "\x1b]0;owned\x07\x1b[2J\x1b[31mred\x1b[0m [bold]markup[/bold] \x9b5n\u20
 def test_the_live_view_shows_answers_scores_and_usage(redraft, serve):
     """Answers appear with their scores, and calls, tokens and cost below."""
     server = serve(writer_and_judge(["poor", "good"], [2, 5]))
-    seen, piped, code = redraft.in_terminal("run", "Say it", "--model", server.model, stdout_too=False)
+    seen, piped, code = redraft.in_terminal(
+        "run", "Say it", "--model", server.model, stdout_too=False
+    )
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen.decode())
     assert (code, piped) == (0, b"good\n")
-    for shown in ("draft by tiny", "refined 0 by tiny", "0.40", "1.00", "calls 4", "tokens 60", "cost unknown"):
+    for shown in (
+        "draft by tiny",
+        "refined 0 by tiny",
+        "0.40",
+        "1.00",
+        "calls 4",
+        "tokens 60",
+        "cost unknown",
+    ):
         assert shown in text
 
 
 def test_control_sequences_of_a_model_have_no_effect(redraft, serve):
     """Escape sequences, control characters and markup in answers, reasons and advice are shown as text."""
     server = serve(lambda messages, n: verdict(2, change=EVIL) if n % 2 else f"{EVIL} {n}")
-    seen, _, _ = redraft.in_terminal("run", "Say it", "--model", server.model, "--max-iterations", "1", "--trace", "t.jsonl")
+    seen, _, _ = redraft.in_terminal(
+        "run", "Say it", "--model", server.model, "--max-iterations", "1", "--trace", "t.jsonl"
+    )
     told, _, _ = redraft.in_terminal("show", "t.jsonl")
     for screen in (seen, told):
         assert b"[bold]markup[/bold]" in screen

@@ -4,7 +4,10 @@ import json
 
 from .chat_server import is_judging, verdict
 
-SEARCH = {"type": "function", "function": {"name": "search", "parameters": {"type": "object", "properties": {"q": {}}}}}
+SEARCH = {
+    "type": "function",
+    "function": {"name": "search", "parameters": {"type": "object", "properties": {"q": {}}}},
+}
 HOSTILE = "\x1b[2J\x07rain\u202e"
 
 
@@ -35,28 +38,59 @@ def test_a_tool_call_is_printed_and_saved(redraft, serve, tmp_path):
     assert (tmp_path / "out.md").read_text() == '[tool call: search] {"q": "rain"}'
     shown = redraft("show", "t.jsonl")
     assert '[tool call: search] {"q": "rain"}' in shown.out
-    assert json.loads(redraft("show", "t.jsonl", "--json").out)["tool_calls"][0]["function"]["name"] == "search"
+    assert (
+        json.loads(redraft("show", "t.jsonl", "--json").out)["tool_calls"][0]["function"]["name"]
+        == "search"
+    )
     assert redraft("run", "--resume", "t.jsonl").out == done.out
 
 
 def test_json_has_the_calls(redraft, serve, tmp_path):
     """Tool calls have the form of OpenAI's messages."""
     server = serve(lambda messages, n: calling())
-    done = redraft("run", "Will it rain?", "--model", server.model, "--tools", tools_in(tmp_path), "--json")
+    done = redraft(
+        "run", "Will it rain?", "--model", server.model, "--tools", tools_in(tmp_path), "--json"
+    )
     result = json.loads(done.out.splitlines()[-1])
-    assert (result["value"], result["stop"], result["tool_calls"]) == ("", "tool_calls", calling()["tool_calls"])
+    assert (result["value"], result["stop"], result["tool_calls"]) == (
+        "",
+        "tool_calls",
+        calling()["tool_calls"],
+    )
 
 
 def test_a_grader_can_grade_tool_calls(redraft, serve, tmp_path):
     """With a computed grader they are graded and refined; the judge beside it gets no tools."""
-    server = serve(lambda messages, n: verdict(4) if is_judging(messages) else calling("rain" if n else "snow"))
+    server = serve(
+        lambda messages, n: verdict(4) if is_judging(messages) else calling("rain" if n else "snow")
+    )
     expected = tmp_path / "expected.json"
     expected.write_text(json.dumps([{"name": "search", "arguments": {"q": "rain"}}]))
-    given = ("--model", server.model, "--tools", tools_in(tmp_path), "--reference", expected, "--no-noise-aware")
-    done = redraft("run", "Will it rain?", *given, "--grader", "tool_calls", "--grader", "judge", "--target-score", "1")
+    given = (
+        "--model",
+        server.model,
+        "--tools",
+        tools_in(tmp_path),
+        "--reference",
+        expected,
+        "--no-noise-aware",
+    )
+    done = redraft(
+        "run",
+        "Will it rain?",
+        *given,
+        "--grader",
+        "tool_calls",
+        "--grader",
+        "judge",
+        "--target-score",
+        "1",
+    )
     assert done.returncode == 0, done.err
     assert done.out == '[tool call: search] {"q": "rain"}\n'
-    assert [("tools" in body) is not is_judging(body["messages"]) for body in server.bodies] == [True] * server.calls
+    assert [("tools" in body) is not is_judging(body["messages"]) for body in server.bodies] == [
+        True
+    ] * server.calls
 
 
 def test_control_sequences_of_tool_calls_have_no_effect(redraft, serve, tmp_path):

@@ -54,9 +54,15 @@ HOSTILE = {  # settings, with {url} for a server and {outside} for another folde
     "a package in the sandbox": {"packages": ["pip"]},
     "tests that can be forged": {"trust-in-process": True},
     "no sandbox for a grader": {"grader": ["tests:sandbox=unsafe"]},
-    "tests of a grader that can be forged": {"grader": ["jury:exact,tests: trust_in_process = true"]},
+    "tests of a grader that can be forged": {
+        "grader": ["jury:exact,tests: trust_in_process = true"]
+    },
 }
-IN_TRACES = [name for name, table in HOSTILE.items() if not {"rubric", "refine-prompt", "draft-prompt"} & table.keys()]
+IN_TRACES = [
+    name
+    for name, table in HOSTILE.items()
+    if not {"rubric", "refine-prompt", "draft-prompt"} & table.keys()
+]
 """Without rubrics and prompts: a trace has their texts."""
 
 
@@ -65,7 +71,11 @@ def toml(table):
 
 
 def example_of(table, **values):
-    return json.loads(json.dumps(table).replace("{url}", values["url"]).replace("{outside}", str(values["outside"])))
+    return json.loads(
+        json.dumps(table)
+        .replace("{url}", values["url"])
+        .replace("{outside}", str(values["outside"]))
+    )
 
 
 class World:
@@ -101,13 +111,17 @@ class World:
     def write_trace(self, table, name="t.jsonl"):
         settings = self.settings(table)
         task = Task("Say it", requirements=settings.pop("require", ["words:1-9"]))
-        (self.stranger / name).write_text(json.dumps(Trace(task, settings=settings).header()) + "\n")
+        (self.stranger / name).write_text(
+            json.dumps(Trace(task, settings=settings).header()) + "\n"
+        )
 
     def run(self, *args):
         return self("run", "Say it", "--max-iterations", "0", *args)
 
     def is_refused(self, code, out, err, place):
-        said = json.loads(err.splitlines()[-1])["message"] if err.startswith("{") else err  # (a batch prints JSON)
+        said = (
+            json.loads(err.splitlines()[-1])["message"] if err.startswith("{") else err
+        )  # (a batch prints JSON)
         assert (code, out) == (2, "") and f"redraft trust {shlex.quote(str(place))}" in said, err
         assert self.server.calls == 0 and "CANARY" not in err
         assert not (self.stranger / "CANARY").exists() and not (self.outside / "CANARY").exists()
@@ -137,7 +151,9 @@ def test_sensitive_settings_of_a_foreign_trace_need_consent(world, kind):
 
 def test_a_grader_of_another_package_needs_consent(world, tmp_path, monkeypatch):
     """Loading it runs its code."""
-    (tmp_path / "spy.py").write_text("open('CANARY', 'w').close()\n\ndef grade(text):\n    return 1.0\n")
+    (tmp_path / "spy.py").write_text(
+        "open('CANARY', 'w').close()\n\ndef grade(text):\n    return 1.0\n"
+    )
     about = tmp_path / "spy-1.0.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: spy\nVersion: 1.0\n")
@@ -153,8 +169,12 @@ def test_a_grader_of_another_package_needs_consent(world, tmp_path, monkeypatch)
 def test_requirements_among_the_settings_of_a_trace_need_consent(world):
     """They override those of its task."""
     task = Task("Say it", requirements=["words:1-9"])
-    settings = world.settings({"model": "openai:m", "require": ["json_schema:{outside}/schema.json"]})
-    (world.stranger / "t.jsonl").write_text(json.dumps(Trace(task, settings=settings).header()) + "\n")
+    settings = world.settings(
+        {"model": "openai:m", "require": ["json_schema:{outside}/schema.json"]}
+    )
+    (world.stranger / "t.jsonl").write_text(
+        json.dumps(Trace(task, settings=settings).header()) + "\n"
+    )
     world.is_refused(*world("run", "--resume", "t.jsonl"), world.stranger / "t.jsonl")
 
 
@@ -230,7 +250,10 @@ def test_a_trace_is_resumed_after_consent(world):
     assert world("trust", "t.jsonl", "--yes")[0] == 0
     (world.stranger / "t.jsonl").rename(world.stranger / "u.jsonl")
     code, out, err = world("run", "--resume", "u.jsonl")
-    assert (code, out) == (0, "fine\n") and "settings from u.jsonl; model at http://127.0.0.1:" in err
+    assert (code, out) == (
+        0,
+        "fine\n",
+    ) and "settings from u.jsonl; model at http://127.0.0.1:" in err
 
     world.write_trace({"model": "http://127.0.0.1:9/v1#other"})
     assert world("run", "--resume", "t.jsonl", "--model", world.server.model)[:2] == (0, "fine\n")
@@ -255,7 +278,15 @@ def test_a_users_own_traces_need_no_consent(world):
 
 
 @pytest.mark.parametrize(
-    "way", ["typed", "environment", "config file", "own configuration", "REDRAFT_TRUST", "REDRAFT_TRUST above"]
+    "way",
+    [
+        "typed",
+        "environment",
+        "config file",
+        "own configuration",
+        "REDRAFT_TRUST",
+        "REDRAFT_TRUST above",
+    ],
 )
 def test_settings_chosen_by_the_user_need_no_consent(world, monkeypatch, tmp_path, way):
     """These are the command line, the environment, --config FILE, the user's own configuration, and folders in REDRAFT_TRUST."""
@@ -272,14 +303,18 @@ def test_settings_chosen_by_the_user_need_no_consent(world, monkeypatch, tmp_pat
         typed = ("--config", tmp_path / "mine.toml")
     elif way == "own configuration":
         world.write({"target-score": 0.8})
-        Path(os.environ["REDRAFT_HOME"], "config.toml").write_text(toml({"model": world.server.model, "target-score": 0.2}))
+        Path(os.environ["REDRAFT_HOME"], "config.toml").write_text(
+            toml({"model": world.server.model, "target-score": 0.2})
+        )
     else:
         world.write({"model": "{url}"})
         trusted = world.stranger if way == "REDRAFT_TRUST" else tmp_path
         monkeypatch.setenv("REDRAFT_TRUST", os.pathsep.join(["/nowhere", str(trusted)]))
     code, out, err = world.run(*typed, "--trace", "t.jsonl")
     assert (code, out) == (0, "fine\n"), err
-    target = json.loads((world.stranger / "t.jsonl").read_text().splitlines()[0])["settings"]["target-score"]
+    target = json.loads((world.stranger / "t.jsonl").read_text().splitlines()[0])["settings"][
+        "target-score"
+    ]
     assert target == (0.8 if way == "own configuration" else 0.9)
 
 
@@ -287,8 +322,22 @@ def test_settings_chosen_by_the_user_need_no_consent(world, monkeypatch, tmp_pat
     "table",
     [
         {"model": "openai:gpt-4o-mini", "judge": "anthropic:claude-sonnet-4-5"},
-        {"grader": ["clarity", "jury:clarity,honesty", "exact:case=false", "embedding:openai:text-embedding-3-small"]},
-        {"require": ["contains:http://x", "regex://", "json_schema:schema.json", 'json_schema:{"type":"object"}']},
+        {
+            "grader": [
+                "clarity",
+                "jury:clarity,honesty",
+                "exact:case=false",
+                "embedding:openai:text-embedding-3-small",
+            ]
+        },
+        {
+            "require": [
+                "contains:http://x",
+                "regex://",
+                "json_schema:schema.json",
+                'json_schema:{"type":"object"}',
+            ]
+        },
         {"rubric": "rubric.toml", "cards": "cards", "priors": "learned"},
         {"grader": ["judge:rubric.toml", "checklist:./rubric.toml"]},
         {"target-score": 0.5, "price": ["http://x=1,2"]},
@@ -324,9 +373,18 @@ def test_every_setting_and_every_kind_of_model_is_classified():
                 and not p.is_flag
                 and p.type.name in {"text", "choice", "path", "file", "directory", "_check_price"}
             ):
-                assert p.key in {*MODEL_SETTINGS, *PATH_SETTINGS, *ANSWER_SETTINGS, *execution, "grader", "require"} | harmless, (
+                assert (
                     p.key
-                )
+                    in {
+                        *MODEL_SETTINGS,
+                        *PATH_SETTINGS,
+                        *ANSWER_SETTINGS,
+                        *execution,
+                        "grader",
+                        "require",
+                    }
+                    | harmless
+                ), p.key
     assert set(PREFIXES) == named | {"local:", "http://", "https://"}
 
 
@@ -345,8 +403,17 @@ def test_a_folder_cannot_give_consent_to_itself(world, monkeypatch):
 
 def test_the_consent_prompt_shows_the_real_host(world):
     """It has no control sequences and no passwords."""
-    table = {"model": "http://evil.example?@openai.com/v1#m", "grader": ["embedding:http://u:hunter22@h/v1?key=hunter22#e"]}
-    world.write({**table, "judge": "http://h/\u001b[2Jv1#m\u202e", "rubric": "/\u001b]0;x\u0007/etc\n/passwd.toml"})
+    table = {
+        "model": "http://evil.example?@openai.com/v1#m",
+        "grader": ["embedding:http://u:hunter22@h/v1?key=hunter22#e"],
+    }
+    world.write(
+        {
+            **table,
+            "judge": "http://h/\u001b[2Jv1#m\u202e",
+            "rubric": "/\u001b]0;x\u0007/etc\n/passwd.toml",
+        }
+    )
     code, out, err = world("trust", ".")
     assert code == 2 and "--yes" in err
     assert "http://evil.example#m" in out and "hunter22" not in out
@@ -376,14 +443,38 @@ FILES = {
     "a device": (lambda path: path.symlink_to("/dev/zero"), "a pipe or a device"),
     "a link to nowhere": (lambda path: path.symlink_to("nowhere"), "No such file"),
     "a link to itself": (lambda path: path.symlink_to(path.name), "redraft.toml"),
-    "a key without end": (lambda path: path.write_text(f"{'a.' * 300_000}a = 1\n"), "more than 30 parts"),
-    "a quoted key without end": (lambda path: path.write_text('["\\""' + "  . '.'" * 100_000 + "]\n"), "more than 30 parts"),
-    "a number without end": (lambda path: path.write_text(f"target-score = 0x{'f' * 100_000}\n"), "digits"),
-    "a number too large": (lambda path: path.write_text(f"target-score = 0x{'f' * 3_000}\n"), "target-score must be a number"),
-    "no number": (lambda path: path.write_text("target-score = nan\n"), "target-score must be a number, got nan"),
-    "a name that no file has": (lambda path: path.write_text('rubric = "a\\u0000"\n'), "rubric must be a path"),
-    "juries without end": (lambda path: path.write_text(f'grader = ["{"jury:" * 5_000}clarity"]\n'), "more than 200 graders"),
-    "a long value": (lambda path: path.write_text(f"model = [{'1, ' * 50_000}]\n"), "model must be a text"),
+    "a key without end": (
+        lambda path: path.write_text(f"{'a.' * 300_000}a = 1\n"),
+        "more than 30 parts",
+    ),
+    "a quoted key without end": (
+        lambda path: path.write_text('["\\""' + "  . '.'" * 100_000 + "]\n"),
+        "more than 30 parts",
+    ),
+    "a number without end": (
+        lambda path: path.write_text(f"target-score = 0x{'f' * 100_000}\n"),
+        "digits",
+    ),
+    "a number too large": (
+        lambda path: path.write_text(f"target-score = 0x{'f' * 3_000}\n"),
+        "target-score must be a number",
+    ),
+    "no number": (
+        lambda path: path.write_text("target-score = nan\n"),
+        "target-score must be a number, got nan",
+    ),
+    "a name that no file has": (
+        lambda path: path.write_text('rubric = "a\\u0000"\n'),
+        "rubric must be a path",
+    ),
+    "juries without end": (
+        lambda path: path.write_text(f'grader = ["{"jury:" * 5_000}clarity"]\n'),
+        "more than 200 graders",
+    ),
+    "a long value": (
+        lambda path: path.write_text(f"model = [{'1, ' * 50_000}]\n"),
+        "model must be a text",
+    ),
     "a long name": (lambda path: path.write_text(f'rubric = "{"a" * 100_000}"\n'), "rubric"),
     "no table of ours": (lambda path: path.write_text("[[model]]\n"), "model must be"),
 }
@@ -395,7 +486,13 @@ def test_a_configuration_path_that_is_no_file_is_an_error(world, kind):
     make, said = FILES[kind]
     make(world.stranger / "redraft.toml")
     code, _, err = world.run(*([] if kind == "a long value" else ["--model", "none"]))
-    assert code == 2 and "redraft.toml" in err and said in err and len(err) < 2000 and err.count("\n") == 1
+    assert (
+        code == 2
+        and "redraft.toml" in err
+        and said in err
+        and len(err) < 2000
+        and err.count("\n") == 1
+    )
 
 
 def test_a_setting_that_names_a_pipe_does_not_block(world):
@@ -457,7 +554,9 @@ def test_every_run_says_where_settings_came_from(world):
     address = world.server.model.replace("://", "://me:hunter22@").replace("#", "?key=hunter22#")
     _, _, err = world.run("--model", address)
     host = world.server.model.partition("#")[0]
-    assert err.count(f"settings from redraft.toml; model at {host}\n") == 1 and "hunter22" not in err
+    assert (
+        err.count(f"settings from redraft.toml; model at {host}\n") == 1 and "hunter22" not in err
+    )
     _, _, err = world("grade", "x", "--response", "evil.py", "--require", "words:1-9")
     assert "settings from" not in err  # there is no target here
     (world.stranger / "redraft.toml").unlink()
@@ -466,7 +565,10 @@ def test_every_run_says_where_settings_came_from(world):
 
 def test_a_case_of_the_demo_reads_files_beside_it_only(world):
     """A foreign case cannot show another file."""
-    for response, require in (("../outside/schema.json", "words:1-9"), ("evil.py", "json_schema:link.json")):
+    for response, require in (
+        ("../outside/schema.json", "words:1-9"),
+        ("evil.py", "json_schema:link.json"),
+    ):
         table = {"title": "x", "prompt": "y", "response": response, "require": [require]}
         (world.stranger / "case.toml").write_text(toml(table))
         code, out, err = world("demo", ".")
@@ -489,7 +591,14 @@ SCHEMA = {
 
 
 @pytest.mark.parametrize(
-    "body", [DOCKER, {}, {"$schema": "https://json.schemastore.org/package", "token": "CANARY"}, [1], "CANARY"]
+    "body",
+    [
+        DOCKER,
+        {},
+        {"$schema": "https://json.schemastore.org/package", "token": "CANARY"},
+        [1],
+        "CANARY",
+    ],
 )
 def test_a_file_that_is_no_schema_is_refused(world, body):
     """Its text is not sent, and is not in the error."""
@@ -502,7 +611,17 @@ def test_a_file_that_is_no_schema_is_refused(world, body):
 def test_prompts_contain_only_the_demands_of_a_schema(world, way):
     """Neither the first prompt nor one for a refinement quotes other parts of the file."""
     (world.stranger / "schema.json").write_text(json.dumps(SCHEMA))
-    world("run", "Say it", "--model", world.server.model, *way, "json_schema:schema.json", "--max-iterations", "1", "--no-editor")
+    world(
+        "run",
+        "Say it",
+        "--model",
+        world.server.model,
+        *way,
+        "json_schema:schema.json",
+        "--max-iterations",
+        "1",
+        "--no-editor",
+    )
     said = str(world.server.asked)
     assert world.server.calls > 1 and "maxLength" in said and '"required":["name"]' in said
     assert "CANARY" not in said

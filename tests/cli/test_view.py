@@ -77,11 +77,17 @@ def test_a_page_replaces_nothing_unasked(run):
         (["label", "in.jsonl"], "no columns hold two responses"),
         (["label", "in.jsonl", "out.jsonl"], "two runs can be compared"),
         (["label", "out.jsonl", "out-jsonl"], "'out.jsonl' and 'out-jsonl' are the same run"),
-        (["label", "out.jsonl", "other.jsonl", "--kind", "pass"], "with two runs, pairs are judged"),
+        (
+            ["label", "out.jsonl", "other.jsonl", "--kind", "pass"],
+            "with two runs, pairs are judged",
+        ),
         (["label", "out.jsonl", "--kind", "score", "--scale", "5-1"], "a scale is LOW-HIGH"),
         (["label", "out.jsonl", "--rubric", "no_such_rubric"], "no_such_rubric"),
         (["label", "out.jsonl", "--export", "x.json"], "cannot be read"),
-        (["label", "out.jsonl", "--import", "in.jsonl", "--format", "argilla"], "no labels in the format argilla"),
+        (
+            ["label", "out.jsonl", "--import", "in.jsonl", "--format", "argilla"],
+            "no labels in the format argilla",
+        ),
         (["label", "in.jsonl", "-c", "response"], "OURS=THEIRS"),
     ],
 )
@@ -111,7 +117,12 @@ def test_pages_are_served(run):
 
 @pytest.mark.parametrize(
     ("items", "count", "said"),
-    [(1, None, "1 item"), (35, None, "35 items"), (35, 10, "35 items, of which each annotator labels 10"), (8, 10, "8 items")],
+    [
+        (1, None, "1 item"),
+        (35, None, "35 items"),
+        (35, 10, "35 items, of which each annotator labels 10"),
+        (8, 10, "8 items"),
+    ],
 )
 def test_the_message_says_how_many_labels_are_wanted(items, count, said):
     """All items, or the number that is given, for each annotator."""
@@ -136,9 +147,13 @@ def test_labels_are_exported_and_imported(run):
     assert done.returncode == 0, done.err
     assert "24 labels added" in done.err
     for format in ("jsonl", "label-studio", "argilla"):
-        assert run("label", "pairs", "--export", f"{format}.json", "--format", format).returncode == 0
+        assert (
+            run("label", "pairs", "--export", f"{format}.json", "--format", format).returncode == 0
+        )
         again = run("label", f"again-{format}", "--import", f"{format}.json", "--format", format)
         assert "24 labels added" in again.err, again.err
-    done = run("validate", "pairs.labels.jsonl", "--grader", "no_commas", "--cards-dir", "cards", "--json")
+    done = run(
+        "validate", "pairs.labels.jsonl", "--grader", "no_commas", "--cards-dir", "cards", "--json"
+    )
     assert done.returncode in {0, 3}, done.err
     assert "pair" in done.out

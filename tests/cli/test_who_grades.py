@@ -50,7 +50,12 @@ class Named:
         return FORM if self.form else None
 
     def task(self, response=None):
-        return Task("Write f.", response, requirements=self.requirements, tests=TESTS if self.tests else None)
+        return Task(
+            "Write f.",
+            response,
+            requirements=self.requirements,
+            tests=TESTS if self.tests else None,
+        )
 
     @property
     def row(self):
@@ -66,7 +71,9 @@ class Endpoint:
 
     def __init__(self, serve):
         self.text = CODE
-        self.server = serve(lambda messages, n: self.verdict_on(messages) if is_judging(messages) else self.text)
+        self.server = serve(
+            lambda messages, n: self.verdict_on(messages) if is_judging(messages) else self.text
+        )
 
     @staticmethod
     def verdict_on(messages):
@@ -89,13 +96,23 @@ class Endpoint:
         (folder / "form.json").write_text(json.dumps(FORM))
         judge = ["--judge", self.judge_name(named)] if named.judge else []
         graders = [part for grader in named.graders for part in ("--grader", grader)]
-        return ["--model", self.model, *judge, *graders, *(["--schema", folder / "form.json"] if named.form else [])]
+        return [
+            "--model",
+            self.model,
+            *judge,
+            *graders,
+            *(["--schema", folder / "form.json"] if named.form else []),
+        ]
 
     @property
     def judged(self):
         """How many calls to each model judged."""
         bodies = [body for body in self.server.bodies if is_judging(body["messages"])]
-        return {name: n for name in ("tiny", "judge") if (n := sum(body["model"] == name for body in bodies))}
+        return {
+            name: n
+            for name in ("tiny", "judge")
+            if (n := sum(body["model"] == name for body in bodies))
+        }
 
 
 def panel_of(trace):
@@ -110,26 +127,46 @@ def arguments(named, endpoint):
 
 
 def with_refine(named, endpoint, folder, redraft_):
-    result = redraft.refine_sync(named.task(), endpoint.model, *arguments(named, endpoint), answer=named.answer, max_iterations=0)
+    result = redraft.refine_sync(
+        named.task(),
+        endpoint.model,
+        *arguments(named, endpoint),
+        answer=named.answer,
+        max_iterations=0,
+    )
     return panel_of(result.trace)
 
 
 def with_stream(named, endpoint, folder, redraft_):
     async def last():
-        traces = redraft.stream(named.task(), endpoint.model, *arguments(named, endpoint), answer=named.answer, max_iterations=0)
+        traces = redraft.stream(
+            named.task(),
+            endpoint.model,
+            *arguments(named, endpoint),
+            answer=named.answer,
+            max_iterations=0,
+        )
         return [trace async for trace in traces][-1]
 
     return panel_of(asyncio.run(last()))
 
 
 def with_refine_many(named, endpoint, folder, redraft_):
-    many = redraft.refine_many([named.task()], endpoint.model, *arguments(named, endpoint), answer=named.answer, max_iterations=0)
+    many = redraft.refine_many(
+        [named.task()],
+        endpoint.model,
+        *arguments(named, endpoint),
+        answer=named.answer,
+        max_iterations=0,
+    )
     return panel_of(asyncio.run(many)[0].trace)
 
 
 def with_grade(named, endpoint, folder, redraft_):
     """The judge is looked for, as nothing names the model that writes."""
-    report = redraft.grade_sync(named.task(named.text), *arguments(named, endpoint), answer=named.answer)
+    report = redraft.grade_sync(
+        named.task(named.text), *arguments(named, endpoint), answer=named.answer
+    )
     return [feedback.grader for feedback in report.feedback]
 
 
@@ -152,8 +189,17 @@ def batch_in(mode):
     def with_batch(named, endpoint, folder, redraft_):
         row = named.row | ({"response": named.text} if mode == "grade" else {})
         settings = {"mode": mode, "journal": folder / "journal", "calibrate": False}
-        settings |= {"n": 1} if mode == "best" else {"max_iterations": 0} if mode == "refine" else {}
-        report = redraft.batch_sync([row], None, endpoint.model, *arguments(named, endpoint), answer=named.answer, **settings)
+        settings |= (
+            {"n": 1} if mode == "best" else {"max_iterations": 0} if mode == "refine" else {}
+        )
+        report = redraft.batch_sync(
+            [row],
+            None,
+            endpoint.model,
+            *arguments(named, endpoint),
+            answer=named.answer,
+            **settings,
+        )
         assert report.done == 1
         return panel_of_run(folder / "journal")
 
@@ -176,17 +222,39 @@ def check(done):
 
 def with_cli_run(named, endpoint, folder, redraft_):
     options = endpoint.options(named, folder)
-    check(redraft_("run", "Write f.", *files_of(named, folder), *options, "--max-iterations", 0, "--trace", folder / "t.jsonl"))
+    check(
+        redraft_(
+            "run",
+            "Write f.",
+            *files_of(named, folder),
+            *options,
+            "--max-iterations",
+            0,
+            "--trace",
+            folder / "t.jsonl",
+        )
+    )
     return panel_of(read_trace(folder / "t.jsonl"))
 
 
 def with_cli_best(named, endpoint, folder, redraft_):
-    check(redraft_("best", "Write f.", "-n", 1, *files_of(named, folder), *endpoint.options(named, folder)))
+    check(
+        redraft_(
+            "best", "Write f.", "-n", 1, *files_of(named, folder), *endpoint.options(named, folder)
+        )
+    )
 
 
 def with_cli_batch(named, endpoint, folder, redraft_):
     (folder / "rows.jsonl").write_text(json.dumps(named.row))
-    options = [*endpoint.options(named, folder), "--no-calibrate", "--max-iterations", 0, "-o", "out.jsonl"]
+    options = [
+        *endpoint.options(named, folder),
+        "--no-calibrate",
+        "--max-iterations",
+        0,
+        "-o",
+        "out.jsonl",
+    ]
     check(redraft_("batch", "rows.jsonl", *options))
     return panel_of_run(folder / "out.jsonl.journal")
 
@@ -195,7 +263,15 @@ def with_cli_batch_options(named, endpoint, folder, redraft_):
     """The requirements are an option and no column."""
     (folder / "rows.jsonl").write_text(json.dumps(Named(tests=named.tests).row))
     required = [part for spec in named.requirements for part in ("--require", spec)]
-    options = [*required, *endpoint.options(named, folder), "--no-calibrate", "--max-iterations", 0, "-o", "out.jsonl"]
+    options = [
+        *required,
+        *endpoint.options(named, folder),
+        "--no-calibrate",
+        "--max-iterations",
+        0,
+        "-o",
+        "out.jsonl",
+    ]
     check(redraft_("batch", "rows.jsonl", *options))
 
 
@@ -217,10 +293,16 @@ def with_cli_grade_rows(named, endpoint, folder, redraft_):
 def with_gateway(named, endpoint, folder, redraft_):
     """The profile names the graders and the judge, a request the requirements and the schema."""
     judge = False if named.judge == "none" else endpoint.judge_name(named) or None
-    own = [*named.graders, *(named.requirements if judge is False else [])]  # or it could grade no other request
+    own = [
+        *named.graders,
+        *(named.requirements if judge is False else []),
+    ]  # or it could grade no other request
     profile = Profile("fast", endpoint.model, judge, own or None)
     form = {"type": "json_schema", "json_schema": {"name": "form", "schema": FORM}}
-    body = {"messages": [{"role": "user", "content": "Write f."}], "response_format": form if named.form else {"type": "text"}}
+    body = {
+        "messages": [{"role": "user", "content": "Write f."}],
+        "response_format": form if named.form else {"type": "text"},
+    }
     options = {"max_iterations": 0, "requirements": named.requirements}
     request = ChatWire().parse({"model": "refine/fast", **body, "redraft": options})
 
@@ -237,11 +319,19 @@ def with_gateway(named, endpoint, folder, redraft_):
 
 
 def bench_of(named, endpoint, **more):
-    return Workbench([endpoint.model], False if named.judge == "none" else endpoint.judge_name(named) or None, **more)
+    return Workbench(
+        [endpoint.model],
+        False if named.judge == "none" else endpoint.judge_name(named) or None,
+        **more,
+    )
 
 
 def with_mcp_refine(named, endpoint, folder, redraft_):
-    names = {"requirements": named.requirements, "graders": named.graders, "answer_schema": named.answer}
+    names = {
+        "requirements": named.requirements,
+        "graders": named.graders,
+        "answer_schema": named.answer,
+    }
     call = RefineInput(prompt="Write f.", max_iterations=0, **names)
     bench = bench_of(named, endpoint, traces=folder / "traces")
     asyncio.run(refine_answer(call, bench, CallProgress()))
@@ -250,7 +340,12 @@ def with_mcp_refine(named, endpoint, folder, redraft_):
 
 
 def with_mcp_grade(named, endpoint, folder, redraft_):
-    call = GradeInput(prompt="Write f.", response=named.text, requirements=named.requirements, graders=named.graders)
+    call = GradeInput(
+        prompt="Write f.",
+        response=named.text,
+        requirements=named.requirements,
+        graders=named.graders,
+    )
     result = asyncio.run(grade_answer(call, bench_of(named, endpoint), CallProgress()))
     return [each.grader for each in result.graders]
 
@@ -274,7 +369,10 @@ FACES = {
     "mcp refine": with_mcp_refine,
     "mcp grade": with_mcp_grade,
 }
-SERVES_NOTHING_ELSE = "gateway", Named(form=True, judge="none")  # such a profile could grade no request without a form
+SERVES_NOTHING_ELSE = (
+    "gateway",
+    Named(form=True, judge="none"),
+)  # such a profile could grade no request without a form
 WITHOUT_FORM, WITHOUT_TESTS = {"mcp grade"}, {"gateway", "mcp refine", "mcp grade"}
 
 # What is named, who grades then, and how often each model judges.
@@ -289,17 +387,37 @@ TABLE = {
     "a requirement and a grader": (Named([WORDS], [LENGTH]), [WORDS, LENGTH], {}),
     "a requirement and a judge": (Named([WORDS], judge="judge"), [WORDS, "judge"], {"judge": 1}),
     "a form and a judge": (Named(form=True, judge="judge"), ["answer", "judge"], {"judge": 1}),
-    "a grader and a judge": (Named(graders=[LENGTH], judge="judge"), [LENGTH, "judge"], {"judge": 1}),
-    "a grader that asks, and a judge": (Named(graders=["helpfulness"], judge="judge"), ["helpfulness"], {"judge": 1}),
-    "a requirement and a grader that asks": (Named([WORDS], ["helpfulness"]), [WORDS, "helpfulness"], {"tiny": 1}),
+    "a grader and a judge": (
+        Named(graders=[LENGTH], judge="judge"),
+        [LENGTH, "judge"],
+        {"judge": 1},
+    ),
+    "a grader that asks, and a judge": (
+        Named(graders=["helpfulness"], judge="judge"),
+        ["helpfulness"],
+        {"judge": 1},
+    ),
+    "a requirement and a grader that asks": (
+        Named([WORDS], ["helpfulness"]),
+        [WORDS, "helpfulness"],
+        {"tiny": 1},
+    ),
     "tests and a grader": (Named(graders=[LENGTH], tests=True), [LENGTH, "tests"], {}),
     "tests and the grader that runs them": (Named(graders=["tests"], tests=True), ["tests"], {}),
     "tests and a requirement": (Named([WORDS], tests=True), [WORDS, "tests"], {}),
     "no judge, and a requirement": (Named([WORDS], judge="none"), [WORDS], {}),
     "no judge, and a form": (Named(form=True, judge="none"), ["answer"], {}),
     "no judge": (Named(judge="none"), ConfigError, {}),
-    "no judge, and a grader that asks one": (Named(graders=["helpfulness"], judge="none"), ConfigError, {}),
-    "no judge, a requirement, and a grader that asks one": (Named([WORDS], ["helpfulness"], "none"), ConfigError, {}),
+    "no judge, and a grader that asks one": (
+        Named(graders=["helpfulness"], judge="none"),
+        ConfigError,
+        {},
+    ),
+    "no judge, a requirement, and a grader that asks one": (
+        Named([WORDS], ["helpfulness"], "none"),
+        ConfigError,
+        {},
+    ),
 }
 
 
@@ -322,7 +440,11 @@ def canonical(names):
         pytest.param(*row, face, id=f"{name}-{face}")
         for (name, row), face in product(TABLE.items(), FACES)
         if not (
-            row[0].form and face in WITHOUT_FORM or row[0].tests and face in WITHOUT_TESTS or (face, row[0]) == SERVES_NOTHING_ELSE
+            row[0].form
+            and face in WITHOUT_FORM
+            or row[0].tests
+            and face in WITHOUT_TESTS
+            or (face, row[0]) == SERVES_NOTHING_ELSE
         )
     ],
 )
@@ -343,8 +465,14 @@ def test_what_is_named_grades_and_only_that(named, who, judged, face, endpoint, 
 
 
 @pytest.mark.parametrize("face", [face for face in FACES if face.startswith("redraft ")])
-@pytest.mark.parametrize("named", [Named(), Named([WORDS]), Named(judge="judge"), Named(graders=["helpfulness"])], ids=str)
-def test_a_command_says_once_that_the_default_judge_grades(named, face, endpoint, tmp_path, redraft):
+@pytest.mark.parametrize(
+    "named",
+    [Named(), Named([WORDS]), Named(judge="judge"), Named(graders=["helpfulness"])],
+    ids=str,
+)
+def test_a_command_says_once_that_the_default_judge_grades(
+    named, face, endpoint, tmp_path, redraft
+):
     """One line on stderr, with its model; with anything named there is no such line."""
     said = []
 
@@ -359,14 +487,18 @@ def test_a_command_says_once_that_the_default_judge_grades(named, face, endpoint
     assert all("with model tiny" in line for line in lines)
 
 
-@pytest.mark.parametrize("face", ["refine", "stream", "refine_many", "grade", "grade_many", "batch", "batch grade"])
+@pytest.mark.parametrize(
+    "face", ["refine", "stream", "refine_many", "grade", "grade_many", "batch", "batch grade"]
+)
 @pytest.mark.parametrize("named", [Named(), Named([WORDS])], ids=str)
 def test_python_logs_that_the_default_judge_grades(named, face, endpoint, tmp_path, caplog):
     """At INFO, by the logger `redraft`, with its model."""
     with caplog.at_level(logging.INFO, "redraft"):
         FACES[face](named, endpoint, tmp_path, None)
     logged = [
-        record.getMessage() for record in caplog.records if "the default judge grades, with model tiny" in record.getMessage()
+        record.getMessage()
+        for record in caplog.records
+        if "the default judge grades, with model tiny" in record.getMessage()
     ]
     assert len(logged) == (named == Named())
 
@@ -374,14 +506,33 @@ def test_python_logs_that_the_default_judge_grades(named, face, endpoint, tmp_pa
 def test_a_gateway_says_it_for_each_profile(endpoint):
     """A profile that names graders or a judge, or refines nothing, has no such note."""
     named = [{}, {"judge": endpoint.model}, {"graders": [WORDS]}, {"refine": "none"}]
-    refiners = [ProfileRefiner(Profile("fast", endpoint.model, **fields), ConnectedModels({}, {})) for fields in named]
-    assert ["with model tiny" in refiner.default_judge_note for refiner in refiners] == [True, False, False, False]
+    refiners = [
+        ProfileRefiner(Profile("fast", endpoint.model, **fields), ConnectedModels({}, {}))
+        for fields in named
+    ]
+    assert ["with model tiny" in refiner.default_judge_note for refiner in refiners] == [
+        True,
+        False,
+        False,
+        False,
+    ]
 
 
 def test_a_preview_counts_no_calls_of_a_judge_that_nobody_named(endpoint, tmp_path, redraft):
     """The forecast of a batch follows: a draft a row, and its refinements."""
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(Named([WORDS]).row) + "\n" for _ in range(10)))
-    options = ["--model", endpoint.model, "--max-iterations", 0, "--dry-run", "--json", "--on-duplicate", "rename"]
+    (tmp_path / "rows.jsonl").write_text(
+        "".join(json.dumps(Named([WORDS]).row) + "\n" for _ in range(10))
+    )
+    options = [
+        "--model",
+        endpoint.model,
+        "--max-iterations",
+        0,
+        "--dry-run",
+        "--json",
+        "--on-duplicate",
+        "rename",
+    ]
     done = redraft("batch", "rows.jsonl", *options)
     check(done)
     assert json.loads(done.out)["calls"] == [10, 10]
@@ -399,9 +550,21 @@ def test_a_row_that_nothing_grades_is_a_failure_with_that_name(mode, endpoint, t
     rows = [Named([WORDS]).row, {"prompt": "Write g.", "requirements": []}]
     rows = [row | ({"response": CODE} if mode == "grade" else {}) for row in rows]
     output = tmp_path / "out.jsonl"
-    report = redraft.batch_sync(rows, output, endpoint.model, mode=mode, ordered=True, **({"n": 1} if mode == "best" else {}))
+    report = redraft.batch_sync(
+        rows,
+        output,
+        endpoint.model,
+        mode=mode,
+        ordered=True,
+        **({"n": 1} if mode == "best" else {}),
+    )
     graded, other = map(json.loads, output.read_text().splitlines())
-    assert (report.done, report.failed, graded["best_score"], other["best_score"]) == (1, 1, 1.0, None)
+    assert (report.done, report.failed, graded["best_score"], other["best_score"]) == (
+        1,
+        1,
+        1.0,
+        None,
+    )
     assert "nothing grades this task" in other["error"]
     assert endpoint.server.calls == (0 if mode == "grade" else 1)
 
@@ -436,12 +599,19 @@ def test_tasks_are_graded_by_the_tests_and_requirements_that_they_have(endpoint)
 @pytest.mark.parametrize("answers", [2, 5])
 @pytest.mark.parametrize(
     ("named", "judged"),
-    [(Named(), True), (Named([WORDS]), False), (Named([WORDS], judge="judge"), True), (Named(judge="judge"), True)],
+    [
+        (Named(), True),
+        (Named([WORDS]), False),
+        (Named([WORDS], judge="judge"), True),
+        (Named(judge="judge"), True),
+    ],
     ids=str,
 )
 def test_a_comparison_of_answers_by_a_tool(named, judged, answers, endpoint):
     """By default a comparer grades; with requirements alone nobody is asked, unless the server names a judge."""
-    endpoint.verdict_on = lambda messages: json.dumps({"reason": "So.", "ranking": [*range(1, answers + 1)], "better": "A"})
+    endpoint.verdict_on = lambda messages: json.dumps(
+        {"reason": "So.", "ranking": [*range(1, answers + 1)], "better": "A"}
+    )
     call = CompareInput(prompt="Write f.", answers=["x"] * answers, requirements=named.requirements)
     try:
         asyncio.run(compare_answers(call, bench_of(named, endpoint), CallProgress()))
@@ -476,7 +646,15 @@ def test_a_rubric_is_something_that_is_named(face, endpoint, tmp_path, redraft):
         "run": ["run", "Write f.", "--max-iterations", 0],
         "best": ["best", "Write f.", "-n", 1],
         "grade": ["grade", "Write f.", "--response", "answer.txt"],
-        "batch": ["batch", "rows.jsonl", "-o", "out.jsonl", "--max-iterations", 0, "--no-calibrate"],
+        "batch": [
+            "batch",
+            "rows.jsonl",
+            "-o",
+            "out.jsonl",
+            "--max-iterations",
+            0,
+            "--no-calibrate",
+        ],
     }[face]
     command += ["--model", endpoint.model, "--rubric", "rubric.toml", "--require", WORDS]
     with pytest.raises(ConfigError, match="grader 'mine' asks one"):
@@ -515,5 +693,17 @@ def test_a_search_for_a_rubric_needs_a_judge(endpoint, tmp_path, redraft):
     rows = [{"prompt": "q", "response": str(n), "label": n % 2} for n in range(8)]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     with pytest.raises(ConfigError, match="no judge is wanted"):
-        check(redraft("rubric", "--from", "rows.jsonl", "--model", endpoint.model, "--judge", "none", "-o", "r.toml"))
+        check(
+            redraft(
+                "rubric",
+                "--from",
+                "rows.jsonl",
+                "--model",
+                endpoint.model,
+                "--judge",
+                "none",
+                "-o",
+                "r.toml",
+            )
+        )
     assert not endpoint.server.calls

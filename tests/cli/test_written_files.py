@@ -46,7 +46,11 @@ def written_files(group, names, path="redraft"):
             yield from written_files(command, command.commands, f"{path} {name}")
         for option in command.params:
             kind = option.type
-            if isinstance(option, click.Option) and isinstance(kind, click.Path) and kind is not READABLE:
+            if (
+                isinstance(option, click.Option)
+                and isinstance(kind, click.Path)
+                and kind is not READABLE
+            ):
                 if kind.file_okay and not kind.exists:
                     yield f"{path} {name} {max(option.opts, key=len)}"
 
@@ -61,7 +65,10 @@ def folder(redraft):
     """A folder with answers, a finished run, a file of another program, and a folder."""
     for name in ("rows.jsonl", "other.jsonl"):
         (redraft.folder / name).write_text(
-            "".join(f'{{"id": "{n}", "prompt": "{n}", "response": "a", "score": 0.5}}\n' for n in range(3))
+            "".join(
+                f'{{"id": "{n}", "prompt": "{n}", "response": "a", "score": 0.5}}\n'
+                for n in range(3)
+            )
         )
     for name in ("text.txt", "other.txt"):
         (redraft.folder / name).write_text("one two")
@@ -81,7 +88,8 @@ PLACES = {
 
 @pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize(
-    ("writer", "place"), [(writer, place) for place in PLACES for writer in WRITERS if writer in PLACES[place]]
+    ("writer", "place"),
+    [(writer, place) for place in PLACES for writer in WRITERS if writer in PLACES[place]],
 )
 def test_a_place_where_the_file_cannot_be_is_a_usage_error(redraft, folder, writer, place):
     """The message names it, and what was there is left as it was."""
@@ -90,7 +98,9 @@ def test_a_place_where_the_file_cannot_be_is_a_usage_error(redraft, folder, writ
     assert done.returncode == 2, done.err
     assert place in done.err and "Traceback" not in done.err
     assert (folder / "foreign.jsonl").read_text() == FOREIGN
-    assert not {path.name for path in folder.iterdir()} - before - {"new.jsonl", "new.jsonl.journal"}
+    assert (
+        not {path.name for path in folder.iterdir()} - before - {"new.jsonl", "new.jsonl.journal"}
+    )
 
 
 def test_a_file_of_another_program_beside_the_output_is_a_usage_error(redraft, folder):

@@ -121,7 +121,11 @@ def test_right_programs_pass(name):
 @pytest.mark.slow(but_each=12)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if name == "a loop that has no end" else name for name in WRONG]
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow) if name == "a loop that has no end" else name
+        for name in WRONG
+    ],
 )
 def test_wrong_programs_fail(name, form):
     """No end, exception or object that comes instead of a value is taken for it."""
@@ -191,5 +195,7 @@ async def value():
 
 def test_the_feedback_names_what_was_awaited():
     """The call, and what it gave."""
-    report = run_tests("async def f(n):\n    return 7", parse_tests(RIGHT["asyncio.run"][1]), limits=LIMITS)
+    report = run_tests(
+        "async def f(n):\n    return 7", parse_tests(RIGHT["asyncio.run"][1]), limits=LIMITS
+    )
     assert report.results[0].got.endswith("await returned 7")

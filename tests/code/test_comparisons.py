@@ -67,7 +67,12 @@ def test_without_options_it_is_the_equality_of_python(a, b):
         (WIDE, 3.0, math.inf, False),
         (WIDE, -3.0, -6.5, False),
         (ValueComparer(Tolerance(0.9)), 3.0, 29.0, False),
-        (ValueComparer(Tolerance(0.9, symmetric=True)), 3.0, 29.0, math.isclose(3.0, 29.0, rel_tol=0.9)),
+        (
+            ValueComparer(Tolerance(0.9, symmetric=True)),
+            3.0,
+            29.0,
+            math.isclose(3.0, 29.0, rel_tol=0.9),
+        ),
         (ValueComparer(equal_nan=True), [math.nan], [math.nan], True),
         (ValueComparer(equal_nan=True), math.nan, 0.0, False),
     ],

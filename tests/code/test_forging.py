@@ -147,7 +147,15 @@ ATTACKS_AT_LOADING = [  # the others do something when `f` is called, which nobo
     "gc", "writes answers ahead", "writes garbage", "writes a huge length", "reads the protocol", "a thread that answers",
     "prints the verdict",
 ]  # fmt: skip
-SLOW_ATTACKS = {"loop", "huge text", "recursion", "flood", "hanging __del__", "keys of one hash", "shared value"}
+SLOW_ATTACKS = {
+    "loop",
+    "huge text",
+    "recursion",
+    "flood",
+    "hanging __del__",
+    "keys of one hash",
+    "shared value",
+}
 
 
 def check_that_all_fail(report):
@@ -156,11 +164,17 @@ def check_that_all_fail(report):
     assert report.results
     for result in report.results:
         assert result.error or (result.got is not None and result.got != result.expected)
-        assert str(EXPECTED) not in (result.traceback + result.error if result.expected is None else result.traceback)
+        assert str(EXPECTED) not in (
+            result.traceback + result.error if result.expected is None else result.traceback
+        )
 
 
 attacks = pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW_ATTACKS else ()) for name in ATTACKS]
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name in SLOW_ATTACKS else ())
+        for name in ATTACKS
+    ],
 )
 
 
@@ -168,7 +182,9 @@ attacks = pytest.mark.parametrize(
 @attacks
 def test_no_program_passes_calls_that_it_fails(name, sandbox):
     """The values that it gives are compared where it is not, so it cannot say that they are right."""
-    check_that_all_fail(run_tests(ATTACKS[name], parse_tests(CALLS, "f"), sandbox=sandbox, limits=LIMITS))
+    check_that_all_fail(
+        run_tests(ATTACKS[name], parse_tests(CALLS, "f"), sandbox=sandbox, limits=LIMITS)
+    )
 
 
 @pytest.mark.slow(but_each=6)
@@ -180,7 +196,18 @@ def test_no_program_passes_test_code_that_it_fails(name, sandbox):
     check_that_all_fail(run_tests(ATTACKS[name], tests, sandbox=sandbox, limits=LIMITS))
 
 
-@pytest.mark.parametrize("name", ["__eq__", "every operator", "subclass of int", "mock.ANY", "nan", "AssertionError", "os._exit"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "__eq__",
+        "every operator",
+        "subclass of int",
+        "mock.ANY",
+        "nan",
+        "AssertionError",
+        "os._exit",
+    ],
+)
 def test_no_program_passes_unittest_that_it_fails(name, sandbox):
     """The assertions of unittest are the library's own, beside the test code."""
     report = run_tests(ATTACKS[name], parse_tests(UNITTEST), sandbox=sandbox, limits=LIMITS)
@@ -191,7 +218,12 @@ def test_no_program_passes_unittest_that_it_fails(name, sandbox):
 @pytest.mark.parametrize("name", ATTACKS_AT_LOADING)
 def test_no_program_passes_by_printing(name, sandbox):
     """Of a whole program, only what it prints counts; no exit code and no end replaces it."""
-    report = run_tests(ATTACKS[name], parse_tests([{"stdin": "1", "stdout": str(EXPECTED)}]), sandbox=sandbox, limits=LIMITS)
+    report = run_tests(
+        ATTACKS[name],
+        parse_tests([{"stdin": "1", "stdout": str(EXPECTED)}]),
+        sandbox=sandbox,
+        limits=LIMITS,
+    )
     assert report.score == 0
 
 
@@ -220,7 +252,11 @@ def f(x):
     [
         [{"input": [1], "output": SECRET}],
         f"def check(candidate):\n    hidden = {SECRET!r}\n    for x in [1]:\n        assert candidate(x) == hidden",
-        {"entry_point": "f", "tests": ["assert f(1) == 1"], "hidden": [f"assert f(1) == {SECRET!r}"]},
+        {
+            "entry_point": "f",
+            "tests": ["assert f(1) == 1"],
+            "hidden": [f"assert f(1) == {SECRET!r}"],
+        },
     ],
     ids=["calls", "code", "hidden"],
 )
@@ -240,7 +276,9 @@ def test_the_program_sees_what_it_is_given(sandbox):
 def test_arguments_are_sent_anew_for_each_call(sandbox):
     """A program that changes its arguments changes no other test."""
     code = "def f(v):\n    v.append(0)\n    return len(v)"
-    report = run_tests(code, parse_tests([{"input": [[1, 2]], "output": 3}] * 2, "f"), sandbox=sandbox)
+    report = run_tests(
+        code, parse_tests([{"input": [[1, 2]], "output": 3}] * 2, "f"), sandbox=sandbox
+    )
     assert report.score == 1
 
 
@@ -262,16 +300,25 @@ RAISING = [
     "import unittest\nclass T(unittest.TestCase):\n    def test_a(self):\n        with self.assertRaises(BaseException):\n            f(1)",
     "import pytest\ndef test_a():\n    with pytest.raises(BaseException):\n        f(1)",
 ]
-RARE = [pytest.param(tests, marks=pytest.mark.slow) for tests in (RAISING[0], RAISING[2], RAISING[4])]
+RARE = [
+    pytest.param(tests, marks=pytest.mark.slow) for tests in (RAISING[0], RAISING[2], RAISING[4])
+]
 
 
 @pytest.mark.slow(but_each=3)
-@pytest.mark.parametrize("tests", [RAISING[1], RAISING[3], [{"input": [1], "raises": "Exception"}], *RARE])
+@pytest.mark.parametrize(
+    "tests", [RAISING[1], RAISING[3], [{"input": [1], "raises": "Exception"}], *RARE]
+)
 def test_the_end_of_the_program_is_no_exception(tests, sandbox):
     """A test that expects an exception passes if one is raised, and not if the program ends or runs out of time."""
     read = parse_tests(tests, "f")
     assert run_tests("def f(x): raise KeyError(x)", read, sandbox=sandbox).score == 1
-    for body in ("import os; os._exit(0)", "import os; os.abort()", "raise SystemExit(0)", "return 1"):
+    for body in (
+        "import os; os._exit(0)",
+        "import os; os.abort()",
+        "raise SystemExit(0)",
+        "return 1",
+    ):
         assert run_tests(f"def f(x):\n    {body}", read, sandbox=sandbox, limits=LIMITS).score == 0
 
 
@@ -317,7 +364,13 @@ def test_an_exception_is_not_all_that_could_be_expected(code, sandbox):
 
 def test_an_exception_counts_as_its_own_class_and_its_bases(sandbox):
     """A class of the program's own counts by its name, by those of its bases, and by the built-in class that it derives from."""
-    tests = parse_tests([{"input": [1], "raises": name} for name in ("Own", "Base", "KeyError", "LookupError", "Exception")], "f")
+    tests = parse_tests(
+        [
+            {"input": [1], "raises": name}
+            for name in ("Own", "Base", "KeyError", "LookupError", "Exception")
+        ],
+        "f",
+    )
     code = "class Base(KeyError): pass\nclass Own(Base): pass\ndef f(x): raise Own"
     assert run_tests(code, tests, sandbox=sandbox).score == 1
 
@@ -394,7 +447,10 @@ def test_no_object_takes_the_part_of_a_value(name, sandbox):
             "class Node:\n    def __init__(s, v): s.value, s.title = v, 'a'\ndef make(v): return Node(v)",
             "def check(candidate):\n    n = make(3)\n    assert n.value == 3\n    assert n.title == 'a'",
         ),
-        ("def f(x): x.sort()", "def check(candidate):\n    x = [3, 1]\n    candidate(x)\n    assert x == [1, 3]"),
+        (
+            "def f(x): x.sort()",
+            "def check(candidate):\n    x = [3, 1]\n    candidate(x)\n    assert x == [1, 3]",
+        ),
         (
             "def f(x):\n    x[:] = sorted(set(x))\n    return len(x)",
             "def check(candidate):\n    for x, right in [([3, 1, 1], [1, 3])]:\n        k = candidate(x)\n        assert x[:k] == right",
@@ -404,15 +460,28 @@ def test_no_object_takes_the_part_of_a_value(name, sandbox):
 )
 def test_objects_and_arguments_that_the_tests_ask_about(code, source, sandbox):
     """A class that the test code calls by name has its methods, and arguments that it compares are those after the call."""
-    report = run_tests(code, parse_tests(source, "Stack" if "Stack" in code else "f"), sandbox=sandbox, limits=LIMITS)
+    report = run_tests(
+        code,
+        parse_tests(source, "Stack" if "Stack" in code else "f"),
+        sandbox=sandbox,
+        limits=LIMITS,
+    )
     assert report.score == 1, report.results
 
 
 @pytest.mark.parametrize(
-    "call", ["eval(candidate(x))", "exec(candidate(x))", "pickle.loads(candidate(x))", "eval(compile(candidate(x), '', 'eval'))"]
+    "call",
+    [
+        "eval(candidate(x))",
+        "exec(candidate(x))",
+        "pickle.loads(candidate(x))",
+        "eval(compile(candidate(x), '', 'eval'))",
+    ],
 )
 def test_code_of_the_program_runs_beside_no_tests(call, sandbox):
     """Test code that runs what the program returns would give it the verdict."""
-    tests = parse_tests(f"import pickle\ndef check(candidate):\n    for x in [1]:\n        assert {call} == 24", "f")
+    tests = parse_tests(
+        f"import pickle\ndef check(candidate):\n    for x in [1]:\n        assert {call} == 24", "f"
+    )
     report = run_tests("def f(x): return '24'", tests, sandbox=sandbox)
     assert (report.score, report.method) == (None, "in_process: forgeable")

@@ -56,7 +56,9 @@ def test_each_decision_counts(code, decisions):
 @given(st.lists(st.sampled_from(sorted(DECISIONS)), max_size=8))
 def test_decisions_add_up(codes):
     """The complexity of statements one after the other is 1 and the sum of their decisions."""
-    assert complexities("\n".join(codes))[0].complexity == 1 + sum(DECISIONS[code] for code in codes)
+    assert complexities("\n".join(codes))[0].complexity == 1 + sum(
+        DECISIONS[code] for code in codes
+    )
 
 
 def test_functions_count_on_their_own():
@@ -98,7 +100,9 @@ def test_what_a_program_calls_counts():
     assert code_similarity("x = 1", "x = 2", False) < 1
 
 
-PROGRAMS = st.lists(st.sampled_from([*sorted(DECISIONS), FIBONACCI, RENAMED, "import os\nos.getcwd()"]), max_size=5).map("\n".join)
+PROGRAMS = st.lists(
+    st.sampled_from([*sorted(DECISIONS), FIBONACCI, RENAMED, "import os\nos.getcwd()"]), max_size=5
+).map("\n".join)
 
 
 @settings(max_examples=20)
@@ -111,7 +115,9 @@ def test_similarity_is_a_symmetric_share(a, b):
     assert code_similarity(a, a, True) == 1 or not a
 
 
-@pytest.mark.parametrize("code", ["def f(:", "x = (", "\0", "(" * 3000, "-" * 100_000 + "1"], ids=lambda code: code[:10])
+@pytest.mark.parametrize(
+    "code", ["def f(:", "x = (", "\0", "(" * 3000, "-" * 100_000 + "1"], ids=lambda code: code[:10]
+)
 def test_broken_code_has_no_similarity(code):
     """It is no program."""
     assert code_similarity(code, "x = 1", False) is None
@@ -120,7 +126,9 @@ def test_broken_code_has_no_similarity(code):
 
 def test_an_error_of_the_compiler_is_found():
     """Also one that the parser does not see; the line is named."""
-    assert compile_error("def f():\n    pass\nreturn 1").startswith("line 3: 'return' outside function (Python 3.")
+    assert compile_error("def f():\n    pass\nreturn 1").startswith(
+        "line 3: 'return' outside function (Python 3."
+    )
     assert compile_error(FIBONACCI) is None
 
 
@@ -133,15 +141,35 @@ COMMENTS = [
     "# pyright: basic",
     "#  MYPY: disable-error-code=x",
 ]
-HARMLESS = ["# a comment", "# types: ignored", "'# type: ignore'", "x = '''\n# mypy: ignore-errors\n'''"]
+HARMLESS = [
+    "# a comment",
+    "# types: ignored",
+    "'# type: ignore'",
+    "x = '''\n# mypy: ignore-errors\n'''",
+]
 
 
-@given(st.lists(st.sampled_from([*COMMENTS, *HARMLESS, "x = 1  # type: ignore", "y: int = ''  # pyright: ignore"]), max_size=8))
+@given(
+    st.lists(
+        st.sampled_from(
+            [*COMMENTS, *HARMLESS, "x = 1  # type: ignore", "y: int = ''  # pyright: ignore"]
+        ),
+        max_size=8,
+    )
+)
 def test_no_switch_is_left(lines):
     """The program is the same, its lines too, and its texts stay."""
     code = "\n".join(lines)
     blanked = without_switches(code)
-    comments = [t.string for t in tokenize.generate_tokens(io.StringIO(blanked).readline) if t.type == tokenize.COMMENT]
-    assert not [comment for comment in comments if "ignore" in comment and "types" not in comment or "pyright" in comment]
+    comments = [
+        t.string
+        for t in tokenize.generate_tokens(io.StringIO(blanked).readline)
+        if t.type == tokenize.COMMENT
+    ]
+    assert not [
+        comment
+        for comment in comments
+        if "ignore" in comment and "types" not in comment or "pyright" in comment
+    ]
     assert ast.dump(ast.parse(code)) == ast.dump(ast.parse(blanked))
     assert len(code.split("\n")) == len(blanked.split("\n"))

@@ -86,7 +86,10 @@ def test_suspicious_lines_and_expected_types_come_first():
 
 def test_lines_that_only_failing_tests_run_are_the_most_suspicious():
     """The measure is Ochiai's."""
-    runs = [TestResult("f()", ok=False, got=repr(hex(sum(1 << n for n in lines)))) for lines in ([1, 2], [1, 2], [1, 3], [1])]
+    runs = [
+        TestResult("f()", ok=False, got=repr(hex(sum(1 << n for n in lines))))
+        for lines in ([1, 2], [1, 2], [1, 3], [1])
+    ]
     found = suspicious_lines(TestReport("calls", tuple(runs)), [False, False, True, True])
     assert found == {1: pytest.approx(2 / 8**0.5), 2: 1.0}
 
@@ -94,7 +97,10 @@ def test_lines_that_only_failing_tests_run_are_the_most_suspicious():
 @pytest.mark.parametrize("got", ["'0x" + "f" * 5000 + "'", "None", "[1]", "'0x'", None, "'x'"])
 def test_what_is_no_record_of_lines_says_nothing(got):
     """The record comes from the program itself."""
-    assert suspicious_lines(TestReport("calls", (TestResult("f()", ok=False, got=got),)), [False]) == {}
+    assert (
+        suspicious_lines(TestReport("calls", (TestResult("f()", ok=False, got=got),)), [False])
+        == {}
+    )
 
 
 def test_lines_are_recorded_only_of_a_function_with_a_name():
@@ -106,7 +112,9 @@ def test_lines_are_recorded_only_of_a_function_with_a_name():
 
 def test_recursive_functions_without_effects_are_cached():
     """A function that prints, changes an argument or is a method is left alone."""
-    [cached] = with_cached_results("def fib(n):\n    return n if n < 2 else fib(n - 1) + fib(n - 2)")
+    [cached] = with_cached_results(
+        "def fib(n):\n    return n if n < 2 else fib(n - 1) + fib(n - 2)"
+    )
     assert cached.code.startswith("import functools\n@functools.cache\ndef fib(n):")
     assert with_cached_results("def f(n):\n    return n") == []
     assert with_cached_results("def f(n):\n    print(n)\n    return f(n - 1)") == []
@@ -116,7 +124,9 @@ def test_recursive_functions_without_effects_are_cached():
 
 def test_a_function_under_another_name_is_found():
     """Other functions and methods are tried under the name that the tests call."""
-    found = entry_point_aliases("def g(x):\n    return x\n\nclass Solution:\n    def f(self, x):\n        return x\n", "f")
+    found = entry_point_aliases(
+        "def g(x):\n    return x\n\nclass Solution:\n    def f(self, x):\n        return x\n", "f"
+    )
     assert [each.code.splitlines()[-1] for each in found] == ["f = g", "f = Solution().f"]
     assert entry_point_aliases("def f(x):\n    return x", "f") == []
     assert entry_point_aliases("def g(x):\n    return x", "f; import os") == []
@@ -125,9 +135,14 @@ def test_a_function_under_another_name_is_found():
 def test_statements_that_run_at_the_start_are_removed():
     """Definitions stay, and a program that is nothing else stays whole."""
     code = "import sys\ndef f(x):\n    return x\n\nprint(f(1))\nassert f(2) == 3\nN = 3\n"
-    assert without_top_level_statements(code).code == "import sys\ndef f(x):\n    return x\n\nN = 3\n"
+    assert (
+        without_top_level_statements(code).code == "import sys\ndef f(x):\n    return x\n\nN = 3\n"
+    )
     code = "import sys\nN = 3\nn = int(input())\na, b = map(int, sys.stdin.readline().split())\ndef f(x):\n    y = input\n    return x\nprint(f(n))"
-    assert without_top_level_statements(code).code == "import sys\nN = 3\ndef f(x):\n    y = input\n    return x"
+    assert (
+        without_top_level_statements(code).code
+        == "import sys\nN = 3\ndef f(x):\n    y = input\n    return x"
+    )
     assert without_top_level_statements("print(1)\nprint(2)") is None
     assert without_top_level_statements("def f(x):\n    return x") is None
 
@@ -141,4 +156,6 @@ def test_misspelled_names_become_similar_ones():
 
 def test_a_recursion_limit_is_set_at_the_start():
     """The program stays valid."""
-    assert compiles(with_recursion_limit('"""A."""\nfrom __future__ import annotations\nx = 1').code)
+    assert compiles(
+        with_recursion_limit('"""A."""\nfrom __future__ import annotations\nx = 1').code
+    )

@@ -243,7 +243,11 @@ def names_of_program():
     return {name: value for name, value in names.items() if not name.startswith("__")}
 
 
-NAMES = [name for name in names_of_program() if name not in ("enum", "dataclasses", "collections", "functools")]
+NAMES = [
+    name
+    for name in names_of_program()
+    if name not in ("enum", "dataclasses", "collections", "functools")
+]
 IMPORT = f"from solution import {', '.join(NAMES)}\nready = True\n"
 
 
@@ -255,14 +259,20 @@ def holds(assertion):
         return False
 
 
-@pytest.mark.parametrize(("assertions", "expected"), [(TRUE, True), (FALSE, False)], ids=["true", "false"])
+@pytest.mark.parametrize(
+    ("assertions", "expected"), [(TRUE, True), (FALSE, False)], ids=["true", "false"]
+)
 def test_what_the_program_defines_is_judged_as_in_one_process(assertions, expected, sandbox):
     """Constants, enumerations, classes with special methods, data classes, named tuples, decorators and generators."""
     assert [each for each in assertions if holds(each) is not expected] == []
     source = IMPORT + "\n".join(f"assert {each}" for each in assertions)
-    report = run_tests(PROGRAM, parse_tests(source), sandbox=sandbox, limits=Limits(wall_seconds=250))
+    report = run_tests(
+        PROGRAM, parse_tests(source), sandbox=sandbox, limits=Limits(wall_seconds=250)
+    )
     assert report.method == "driver" and len(report.results) == len(assertions), report.problem
-    assert [(result.call, result.error) for result in report.results if result.ok is not expected] == []
+    assert [
+        (result.call, result.error) for result in report.results if result.ok is not expected
+    ] == []
 
 
 @pytest.mark.slow(but_each=3)
@@ -293,17 +303,26 @@ def test_longer_tests_are_judged_as_in_one_process(name, sandbox, monkeypatch):
 def test_constants_are_as_after_the_last_call(sandbox):
     """What the test code itself puts into one does not reach the program, so that what comes then is unknown."""
     code = "SEEN = []\ndef f(x):\n    SEEN.append(x)\n    return len(SEEN)"
-    seen = parse_tests("from solution import SEEN, f\ndef test_a():\n    f(5)\n    assert SEEN == [5]")
+    seen = parse_tests(
+        "from solution import SEEN, f\ndef test_a():\n    f(5)\n    assert SEEN == [5]"
+    )
     assert run_tests(code, seen, sandbox=sandbox).score == 1
-    changed = parse_tests("from solution import SEEN, f\ndef test_a():\n    SEEN.clear()\n    SEEN.append(1)\n    assert f(5) == 2")
+    changed = parse_tests(
+        "from solution import SEEN, f\ndef test_a():\n    SEEN.clear()\n    SEEN.append(1)\n    assert f(5) == 2"
+    )
     report = run_tests(code, changed, sandbox=sandbox)
     assert report.score is None and "they change SEEN of the program" in report.problem
 
 
-@pytest.mark.parametrize("code", ["def f(:", "LIMIT = 4", "raise ValueError", "import os\nos._exit(0)", "", "LIMIT = lambda: 5"])
+@pytest.mark.parametrize(
+    "code",
+    ["def f(:", "LIMIT = 4", "raise ValueError", "import os\nos._exit(0)", "", "LIMIT = lambda: 5"],
+)
 def test_a_constant_that_is_missing_or_wrong_fails(code, sandbox):
     """Also where the test code calls nothing."""
-    tests = parse_tests("from solution import LIMIT\ndef test_a():\n    assert LIMIT == 5\n    assert LIMIT + 1 == 6")
+    tests = parse_tests(
+        "from solution import LIMIT\ndef test_a():\n    assert LIMIT == 5\n    assert LIMIT + 1 == 6"
+    )
     assert run_tests(code, tests, sandbox=sandbox).score == 0
 
 
@@ -321,7 +340,10 @@ Account.__ne__ = lambda *a: False
 EXPECTED = 7_391_846_205
 
 
-@pytest.mark.parametrize("balance", ["self", "Account(1)", "type('Account', (Account, int), {})()", "type('X', (Account,), {})(1)"])
+@pytest.mark.parametrize(
+    "balance",
+    ["self", "Account(1)", "type('Account', (Account, int), {})()", "type('X', (Account,), {})(1)"],
+)
 @pytest.mark.parametrize(
     "assertion",
     [
@@ -342,6 +364,8 @@ EXPECTED = 7_391_846_205
 def test_no_object_of_a_class_that_the_tests_name_stands_for_a_value(balance, assertion, sandbox):
     """It says yes to every operator, and passes nothing."""
     lines = assertion.format(b="account.balance()", e=EXPECTED)
-    tests = parse_tests(f"from solution import Account\naccount = Account(5)\nother = Account(6)\nassert {lines}")
+    tests = parse_tests(
+        f"from solution import Account\naccount = Account(5)\nother = Account(6)\nassert {lines}"
+    )
     report = run_tests(YES.format(balance=balance), tests, sandbox=sandbox)
     assert report.score in (0, None) and not report.passed

@@ -37,7 +37,9 @@ def check(candidate):
 """
 
 
-@pytest.mark.parametrize("ending", ["", "\ncheck(f)\n", "\ndef test_check():\n    check(f)\n\ntest_check()\n"])
+@pytest.mark.parametrize(
+    "ending", ["", "\ncheck(f)\n", "\ndef test_check():\n    check(f)\n\ntest_check()\n"]
+)
 def test_humaneval_becomes_calls(ending):
     """`def check(candidate)` with simple assertions is calls, with or without what starts it."""
     assert calls(HUMANEVAL + ending, "f") == [
@@ -49,7 +51,12 @@ def test_humaneval_becomes_calls(ending):
     ]
 
 
-MBPP = ["assert f(1) == 2", "assert (3, 4) == g([])", "assert abs(f(2) - 0.5) < 1e-3", "assert math.isclose(f(3), 1, rel_tol=0.1)"]
+MBPP = [
+    "assert f(1) == 2",
+    "assert (3, 4) == g([])",
+    "assert abs(f(2) - 0.5) < 1e-3",
+    "assert math.isclose(f(3), 1, rel_tol=0.1)",
+]
 
 
 @pytest.mark.parametrize(
@@ -65,7 +72,11 @@ def test_a_key_with_a_typo_is_refused(tests, near):
     """A key around tests that nobody reads is a mistake; those of data sets are read over."""
     with pytest.raises(ConfigError, match=f"tests: unknown field .*did you mean '?{near}"):
         parse_tests(tests)
-    known = {key: value for key, value in tests.items() if key in ("tests", "inputs", "outputs", "test_list")}
+    known = {
+        key: value
+        for key, value in tests.items()
+        if key in ("tests", "inputs", "outputs", "test_list")
+    }
     assert parse_tests({**known, "task_id": 3, "challenge_test_list": []}).items
 
 
@@ -98,18 +109,32 @@ def test_what_is_no_test_is_named(tests, message):
 def test_a_function_as_an_argument_needs_the_program_itself(test, is_function):
     """A function cannot be passed by value, so such tests run beside the program, if at all, and say why."""
     tests = parse_tests(test)
-    assert (tests.kind, tests.why) == (("in_process", "f is called with a function") if is_function else ("driver", ""))
+    assert (tests.kind, tests.why) == (
+        ("in_process", "f is called with a function") if is_function else ("driver", "")
+    )
 
 
 @pytest.mark.parametrize(
     "tests",
-    [MBPP, json.dumps(MBPP), repr(MBPP), "\n".join(MBPP), {"test_list": MBPP, "test_setup_code": "import math"}, {"tests": MBPP}],
+    [
+        MBPP,
+        json.dumps(MBPP),
+        repr(MBPP),
+        "\n".join(MBPP),
+        {"test_list": MBPP, "test_setup_code": "import math"},
+        {"tests": MBPP},
+    ],
     ids=["list", "JSON", "Python list", "text", "MBPP row", "mapping"],
 )
 def test_lists_of_asserts_become_calls(tests):
     """In whatever wrapping a data set has them."""
     parsed = parse_tests(tests)
-    assert [(test.function, test.expected) for test in parsed.calls] == [("f", 2), ("g", (3, 4)), ("f", 0.5), ("f", 1)]
+    assert [(test.function, test.expected) for test in parsed.calls] == [
+        ("f", 2),
+        ("g", (3, 4)),
+        ("f", 0.5),
+        ("f", 1),
+    ]
     tolerances = [test.comparer.tolerance for test in parsed.calls]
     assert tolerances[:2] == [None, None]
     assert (tolerances[2].absolute, tolerances[3].relative) == (1e-3, 0.1)
@@ -119,7 +144,11 @@ SET_UP = {
     "code": {"test_setup_code": "def g(n):\n    return n + 1"},
     "imports": {"test_imports": ["from fractions import Fraction as g"]},
     "both": {"test_imports": ["import math"], "test_setup_code": "g = math.floor"},
-    "texts": {"test_imports": '["import math"]', "test_setup_code": "g = math.floor", "test_list": '["assert f(1) == g(1.0)"]'},
+    "texts": {
+        "test_imports": '["import math"]',
+        "test_setup_code": "g = math.floor",
+        "test_list": '["assert f(1) == g(1.0)"]',
+    },
     "none": {"test_imports": [], "test_setup_code": None, "test_list": ["assert f(1) == 1"]},
 }
 
@@ -169,7 +198,11 @@ def test_builtin_and_library_functions_are_not_the_candidate():
 @given(
     st.lists(
         st.tuples(
-            st.lists(st.integers() | st.text() | st.lists(st.floats(allow_nan=False, allow_infinity=False))),
+            st.lists(
+                st.integers()
+                | st.text()
+                | st.lists(st.floats(allow_nan=False, allow_infinity=False))
+            ),
             st.integers() | st.text(),
         ),
         min_size=1,
@@ -178,23 +211,42 @@ def test_builtin_and_library_functions_are_not_the_candidate():
 )
 def test_json_and_python_say_the_same(pairs):
     """The same calls, written as JSON and as asserts, are the same calls."""
-    as_json = json.dumps([{"function": "f", "input": args, "output": value} for args, value in pairs])
-    as_code = "\n".join(f"assert f({', '.join(map(repr, args))}) == {value!r}" for args, value in pairs)
+    as_json = json.dumps(
+        [{"function": "f", "input": args, "output": value} for args, value in pairs]
+    )
+    as_code = "\n".join(
+        f"assert f({', '.join(map(repr, args))}) == {value!r}" for args, value in pairs
+    )
     assert calls(as_json) == calls(as_code)
 
 
 @each_row(
     ("tests", "kind", "count"),
     [
-        ([{"input": [1], "output": 2}, {"input": [1], "raises": "ValueError", "weight": 2, "hidden": True}], "calls", (1, 1)),
+        (
+            [
+                {"input": [1], "output": 2},
+                {"input": [1], "raises": "ValueError", "weight": 2, "hidden": True},
+            ],
+            "calls",
+            (1, 1),
+        ),
         ({"input": [], "output": None, "name": "empty"}, "calls", (1, 0)),
         ({"fn_name": "f", "inputs": [[1], [2]], "outputs": [[1], [2]]}, "calls", (2, 0)),
         ({"inputs": ["1\n", ["2", "3"]], "outputs": ["1\n", "5"]}, "stdio", (2, 0)),
         ([{"stdin": "1", "stdout": "2", "compare": "floats", "tolerance": 0.1}], "stdio", (1, 0)),
         ([{"input": "1\n2", "output": "3", "testtype": "stdin"}], "stdio", (1, 0)),
         ([{"input": '[1, 2]\n"a"', "output": "3", "testtype": "functional"}], "calls", (1, 0)),
-        ([{"input": "1", "output": "3", "testtype": "functional", "hidden": True}], "calls", (0, 1)),
-        ({"entry_point": "f", "tests": ["assert f(1) == 1"], "hidden": ["assert f(2) == 2"]}, "calls", (1, 1)),
+        (
+            [{"input": "1", "output": "3", "testtype": "functional", "hidden": True}],
+            "calls",
+            (0, 1),
+        ),
+        (
+            {"entry_point": "f", "tests": ["assert f(1) == 1"], "hidden": ["assert f(2) == 2"]},
+            "calls",
+            (1, 1),
+        ),
         ({"tests": ["assert f(1) == 1"], "hidden": ["assert sorted(f(2)) == 2"]}, "driver", (1, 1)),
         ({"hidden": [{"input": [1], "output": 1}]}, "calls", (0, 1)),
         (
@@ -246,12 +298,21 @@ def test_hiding_tests_by_number():
             [{"input": [], "output": 1}, {"input": [3], "output": 1, "wieght": 2}],
             r"tests\[1\]: unknown field 'wieght'; did you mean 'weight'",
         ),
-        ([{"input": [3], "output": 1, "weight": 0}], r"tests\[0\].weight must be a number > 0, got 0"),
-        ([{"input": [3], "output": 1, "hidden": "yes"}], r"tests\[0\].hidden must be True or False"),
+        (
+            [{"input": [3], "output": 1, "weight": 0}],
+            r"tests\[0\].weight must be a number > 0, got 0",
+        ),
+        (
+            [{"input": [3], "output": 1, "hidden": "yes"}],
+            r"tests\[0\].hidden must be True or False",
+        ),
         ([{"input": [3], "output": 1, "tolerance": -1}], r"tests\[0\].tolerance"),
         ([{"input": [3], "output": 1, "kwargs": [1]}], r"tests\[0\].kwargs must be a mapping"),
         ([{"stdin": "", "stdout": 3}], r"tests\[0\].stdout must be text"),
-        ([{"stdin": "", "stdout": "", "compare": "near"}], r"tests\[0\].compare must be one of exact, tokens, floats"),
+        (
+            [{"stdin": "", "stdout": "", "compare": "near"}],
+            r"tests\[0\].compare must be one of exact, tokens, floats",
+        ),
         ([{"stdin": "", "stdout": ""}, {"input": [], "output": 1}], "either all have"),
         ({"inputs": [1], "outputs": []}, "lists of the same length"),
         (
@@ -259,10 +320,22 @@ def test_hiding_tests_by_number():
             "of the kind 'calls' and the hidden ones of the kind 'stdio'",
         ),
         ({"test_list": "assert f(1)"}, "tests.test_list must be a list of texts"),
-        ({"test_list": MBPP, "test_imports": "import math"}, "tests.test_imports must be a list of texts"),
-        ({"test_list": MBPP, "test_setup_code": ["import math"]}, "tests.test_setup_code must be text"),
-        ([{"testtype": "functional", "input": "1", "output": "one"}], r"tests\[0\]: input and output must be JSON"),
-        ([{"testtype": "functional", "input": "[" * 100_000, "output": "1"}], r"tests\[0\]: .* nested more than 200 deep"),
+        (
+            {"test_list": MBPP, "test_imports": "import math"},
+            "tests.test_imports must be a list of texts",
+        ),
+        (
+            {"test_list": MBPP, "test_setup_code": ["import math"]},
+            "tests.test_setup_code must be text",
+        ),
+        (
+            [{"testtype": "functional", "input": "1", "output": "one"}],
+            r"tests\[0\]: input and output must be JSON",
+        ),
+        (
+            [{"testtype": "functional", "input": "[" * 100_000, "output": "1"}],
+            r"tests\[0\]: .* nested more than 200 deep",
+        ),
         ({"entry_point": 3, "tests": ["assert f(1)"]}, "tests.entry_point must be text"),
     ],
 )
@@ -278,7 +351,12 @@ def test_what_is_wrong_with_tests_is_said(tests, message):
         st.none() | st.integers() | st.text(),
         lambda x: (
             st.lists(x)
-            | st.dictionaries(st.sampled_from(["tests", "input", "output", "stdin", "inputs", "outputs", "hidden"]), x)
+            | st.dictionaries(
+                st.sampled_from(
+                    ["tests", "input", "output", "stdin", "inputs", "outputs", "hidden"]
+                ),
+                x,
+            )
             | st.fixed_dictionaries({"testtype": st.just("functional"), "input": x, "output": x})
         ),
     )
@@ -309,8 +387,13 @@ def test_tests_that_repeat_without_end_stay_code():
     """A short text that would fill the memory here runs in a sandbox, which limits it; what is small is still read."""
     many = "\n".join(f"assert f('a' * {n}) == [0] * {n}" for n in range(900_000, 900_100))
     assert parse_tests(many, "f").kind == "driver"
-    assert parse_tests("assert f(['a' * (10 ** 5) + 'b', [1, 2] * 3]) == -1 * (3 + 4)", "f").kind == "calls"
-    assert parse_tests("assert f([[[0] * 999999] * 999999] * 999999) == 1", "f").kind == "calls"  # one list many times
+    assert (
+        parse_tests("assert f(['a' * (10 ** 5) + 'b', [1, 2] * 3]) == -1 * (3 + 4)", "f").kind
+        == "calls"
+    )
+    assert (
+        parse_tests("assert f([[[0] * 999999] * 999999] * 999999) == 1", "f").kind == "calls"
+    )  # one list many times
 
 
 def test_more_assertions_than_tests_are_allowed():
@@ -326,7 +409,9 @@ def test_code_that_takes_the_parser_long_is_not_parsed_here(monkeypatch):
     """Tests and programs are parsed in a worker first if they are long."""
     monkeypatch.setattr(parsing, "MAX_SECONDS", 0.5)
     asked = []
-    monkeypatch.setattr(parsing, "_takes_long", lambda code: asked.append(code) or len(code) > 100_000)
+    monkeypatch.setattr(
+        parsing, "_takes_long", lambda code: asked.append(code) or len(code) > 100_000
+    )
     with pytest.raises(ConfigError, match="takes too long to parse"):
         parse_tests(SLOW_TO_PARSE, "f")
     assert not is_empty(SLOW_TO_PARSE)
@@ -361,23 +446,46 @@ NO_PAIRS = {"input": [], "output": []}
         {"inputs": [["1 2", ""], ["5 5", ""]], "outputs": [["3", ""], ["10", ""]]},
         {"public_tests": PAIRS, "private_tests": NO_PAIRS, "generated_tests": None},
         {"public_tests": json.dumps(PAIRS)},
-        {"name": "A", "description": "Add.", "cf_rating": 800, "solutions": {"language": [3]}, "public_tests": PAIRS},
-        {"public_tests": {name: texts[:1] for name, texts in PAIRS.items()}, "private_tests": {n: t[1:] for n, t in PAIRS.items()}},
+        {
+            "name": "A",
+            "description": "Add.",
+            "cf_rating": 800,
+            "solutions": {"language": [3]},
+            "public_tests": PAIRS,
+        },
+        {
+            "public_tests": {name: texts[:1] for name, texts in PAIRS.items()},
+            "private_tests": {n: t[1:] for n, t in PAIRS.items()},
+        },
         {"tests": PAIRS},
-        [{"input": "1 2\n", "output": "3\n", "testtype": "stdin"}, {"input": "5 5\n", "output": "10\n", "testtype": "stdin"}],
+        [
+            {"input": "1 2\n", "output": "3\n", "testtype": "stdin"},
+            {"input": "5 5\n", "output": "10\n", "testtype": "stdin"},
+        ],
     ],
 )
 def test_inputs_and_outputs_of_programs(tests):
     """Equally long lists of texts are tests of standard input and output, however a data set wraps them."""
     parsed = parse_tests(tests)
-    assert [(test.stdin, test.stdout, test.hidden) for test in parsed.runs] == [("1 2\n", "3\n", False), ("5 5\n", "10\n", False)]
+    assert [(test.stdin, test.stdout, test.hidden) for test in parsed.runs] == [
+        ("1 2\n", "3\n", False),
+        ("5 5\n", "10\n", False),
+    ]
 
 
 @pytest.mark.parametrize(
     ("tests", "entry_point", "expected"),
     [
-        ({"fn_name": "f", "inputs": [[1, 2], [3, 4]], "outputs": [3, 7]}, None, [((1, 2), 3), ((3, 4), 7)]),
-        ({"fn_name": "f", "input": [[1, 2], [3, 4]], "output": [3, 7]}, None, [((1, 2), 3), ((3, 4), 7)]),
+        (
+            {"fn_name": "f", "inputs": [[1, 2], [3, 4]], "outputs": [3, 7]},
+            None,
+            [((1, 2), 3), ((3, 4), 7)],
+        ),
+        (
+            {"fn_name": "f", "input": [[1, 2], [3, 4]], "output": [3, 7]},
+            None,
+            [((1, 2), 3), ((3, 4), 7)],
+        ),
         ({"fn_name": "f", "inputs": "[[1, 2]]", "outputs": "[3]"}, None, [((1, 2), 3)]),
         ({"fn_name": "f", "inputs": ["1\n[2]"], "outputs": ["3"]}, None, [((1, [2]), 3)]),
         ({"entry_point": "f", "inputs": ["1\n[2]"], "outputs": ["3"]}, None, [((1, [2]), 3)]),
@@ -393,7 +501,9 @@ def test_inputs_and_outputs_of_programs(tests):
 )
 def test_inputs_and_outputs_of_functions(tests, entry_point, expected):
     """A function that is named, or values that are no texts, are calls."""
-    assert [(test.args, test.expected) for test in parse_tests(tests, entry_point).calls] == expected
+    assert [
+        (test.args, test.expected) for test in parse_tests(tests, entry_point).calls
+    ] == expected
 
 
 @each_row(
@@ -409,11 +519,20 @@ def test_inputs_and_outputs_of_functions(tests, entry_point, expected):
         ({"input": json.dumps(["1\n2"]), "output": "[]"}, "got 1 input and 0 outputs"),
         ({"tests": {"input": ["1 2\n"], "output": ["3\n", "10\n"]}}, "got 1 input and 2 outputs"),
         ({"public_tests": {"input": ["a", "b"], "output": ["c"]}}, "got 2 inputs and 1 output"),
-        ({"public_tests": PAIRS, "private_tests": {"input": ["a"], "output": []}}, "got 1 input and 0 outputs"),
+        (
+            {"public_tests": PAIRS, "private_tests": {"input": ["a"], "output": []}},
+            "got 1 input and 0 outputs",
+        ),
         ({"public_tests": json.dumps({"input": ["a"], "output": []})}, "got 1 input and 0 outputs"),
-        ({"public_tests": {"input": ["a"], "output": "b"}}, "lists of the same length, got 1 input and str"),
+        (
+            {"public_tests": {"input": ["a"], "output": "b"}},
+            "lists of the same length, got 1 input and str",
+        ),
         ({"fn_name": "f", "inputs": ["a b"], "outputs": ["c"]}, "input and output must be JSON"),
-        ({"public_tests": PAIRS, "private_tests": [{"input": [1], "output": 2}]}, "of the kind 'stdio'"),
+        (
+            {"public_tests": PAIRS, "private_tests": [{"input": [1], "output": 2}]},
+            "of the kind 'stdio'",
+        ),
         ({"public_tests": "no JSON"}, "neither JSON nor Python"),
     ],
 )
@@ -446,12 +565,32 @@ class Solution:
         ([{"input": [[2, 7], 9], "output": [0, 1]}], "Solution().two_sum"),
         ({"fn_name": "two_sum", "inputs": [[[2, 7], 9]], "outputs": [[0, 1]]}, None),
         ([{"input": "[2, 7]\n9", "output": "[0, 1]", "testtype": "functional"}], None),
-        ("def check(candidate):\n    assert candidate(numbers = [2, 7], target = 9) == [0, 1]", "Solution().two_sum"),
-        ("def check(candidate):\n    assert sorted(candidate([2, 7], 9)) == [0, 1]\n\ncheck(Solution().two_sum)", None),
+        (
+            "def check(candidate):\n    assert candidate(numbers = [2, 7], target = 9) == [0, 1]",
+            "Solution().two_sum",
+        ),
+        (
+            "def check(candidate):\n    assert sorted(candidate([2, 7], 9)) == [0, 1]\n\ncheck(Solution().two_sum)",
+            None,
+        ),
         ("solution = Solution()\nassert solution.two_sum([2, 7], 9) == [0, 1]", None),
         (["assert Solution().two_sum([2, 7], 9) == [0, 1]"], None),
-        ({"entry_point": "Solution().two_sum", "test": "def check(candidate):\n    assert candidate([2, 7], 9) == [0, 1]"}, None),
-        ({"task_id": "a", "prompt": "", "entry_point": "two_sum", "test": ["assert two_sum([2, 7], 9) == [0, 1]"]}, None),
+        (
+            {
+                "entry_point": "Solution().two_sum",
+                "test": "def check(candidate):\n    assert candidate([2, 7], 9) == [0, 1]",
+            },
+            None,
+        ),
+        (
+            {
+                "task_id": "a",
+                "prompt": "",
+                "entry_point": "two_sum",
+                "test": ["assert two_sum([2, 7], 9) == [0, 1]"],
+            },
+            None,
+        ),
     ],
 )
 def test_the_form_of_leetcode(tests, entry_point, sandbox):
@@ -465,11 +604,18 @@ def test_other_programs_import_what_they_use(sandbox):
     """A function gets nothing, and a name of the program's own is its own."""
     tests = parse_tests(["assert f(1) == 2"])
     assert run_tests("def f(n: List): return 2", tests).score == 0
-    assert run_tests("class Solution:\n    def f(self, n: List): return gcd(n)\ndef gcd(n): return 2", tests).score == 1
+    assert (
+        run_tests(
+            "class Solution:\n    def f(self, n: List): return gcd(n)\ndef gcd(n): return 2", tests
+        ).score
+        == 1
+    )
 
 
 LINKED = "class Solution:\n    def f(self, head: Optional[ListNode]) -> int:\n        return 2"
-NODE = "class ListNode:\n    def __init__(self, val=0, next=None): self.val, self.next = val, next\n"
+NODE = (
+    "class ListNode:\n    def __init__(self, val=0, next=None): self.val, self.next = val, next\n"
+)
 OF_JUDGES = {  # a program, its tests, and the class that its judge would provide, or its score
     "a linked list": (LINKED, ["assert Solution().f(None) == 2"], "ListNode"),
     "all names of typing": (f"from typing import *\n{LINKED}", ["assert Solution().f(None) == 2"], "ListNode"),

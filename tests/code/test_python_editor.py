@@ -38,11 +38,21 @@ class TableRun:
         self.codes.append(code)
         self.names.append([test.name for test in tests.items])
         passing = self.passing(code)
-        return make_report("calls", [result_of(test, int(test.name[1:]) in passing) for test in tests.items], None)
+        return make_report(
+            "calls", [result_of(test, int(test.name[1:]) in passing) for test in tests.items], None
+        )
 
 
 def result_of(test, ok):
-    return TestResult(f"f({test.name})", ok=ok, got="1", expected="2", seconds=0.001, hidden=test.hidden, name=test.name)
+    return TestResult(
+        f"f({test.name})",
+        ok=ok,
+        got="1",
+        expected="2",
+        seconds=0.001,
+        hidden=test.hidden,
+        name=test.name,
+    )
 
 
 CODE = "def f(x):\n    return x < 1\n"
@@ -63,26 +73,39 @@ HALF = "def f(x):\n    return x > 1\n"
 )
 def test_a_change_is_kept_only_if_it_is_better(passing, expected):
     """More tests pass, none that passed fails, and a mutation counts only if all pass."""
-    repair = PythonEditor(max_runs=60).repair(CODE, parse_tests(TESTS), TableRun(lambda code: passing.get(code, set())))
+    repair = PythonEditor(max_runs=60).repair(
+        CODE, parse_tests(TESTS), TableRun(lambda code: passing.get(code, set()))
+    )
     assert (repair.code if repair else None) == expected
     if repair:
         assert repair.found_on == ("t2", "t3", "t4", "t5")
         assert (repair.before.passed, repair.after.passed) == (2, 6)
-        assert repair.note == "line 2: `<` became `<=` (found on the visible tests t2, t3, t4 and 1 more: 6 of 6 pass, before 2)"
+        assert (
+            repair.note
+            == "line 2: `<` became `<=` (found on the visible tests t2, t3, t4 and 1 more: 6 of 6 pass, before 2)"
+        )
 
 
 def test_certain_repairs_count_even_if_some_tests_still_fail():
     """A missing import is no guess."""
-    code, fixed = "def f(x):\n    return sqrt(x)\n", "from math import sqrt\ndef f(x):\n    return sqrt(x)\n"
+    code, fixed = (
+        "def f(x):\n    return sqrt(x)\n",
+        "from math import sqrt\ndef f(x):\n    return sqrt(x)\n",
+    )
     run = TableRun({code: set(), fixed: {0, 1}}.get)
-    repair = PythonEditor(max_runs=20).repair(code, parse_tests(TESTS), TableRun(lambda c: run.passing(c) or set()))
+    repair = PythonEditor(max_runs=20).repair(
+        code, parse_tests(TESTS), TableRun(lambda c: run.passing(c) or set())
+    )
     assert repair.code == fixed
     assert repair.after.passed == 2
 
 
 def test_a_certain_repair_is_no_repair_if_it_helps_nothing_in_the_end():
     """It leads to other changes; alone, with no more tests that pass, it is not offered."""
-    code, fixed = "def f(x):\n    return sqrt(x)\n", "from math import sqrt\ndef f(x):\n    return sqrt(x)\n"
+    code, fixed = (
+        "def f(x):\n    return sqrt(x)\n",
+        "from math import sqrt\ndef f(x):\n    return sqrt(x)\n",
+    )
     run = TableRun(lambda changed: {0})
     assert PythonEditor(max_runs=20).repair(code, parse_tests(TESTS), run) is None
     assert fixed in run.codes
@@ -99,16 +122,25 @@ OTHER = "def f(x):\n    return x > 1\n"
         (4, [RIGHT], {}, RIGHT),
         (3, [RIGHT, ALIKE], {}, RIGHT),
         (3, [RIGHT, OTHER], {OTHER: "2"}, None),
-        (3, [OTHER, RIGHT, ALIKE], {OTHER: "2"}, RIGHT),  # the larger group, although it comes later
+        (
+            3,
+            [OTHER, RIGHT, ALIKE],
+            {OTHER: "2"},
+            RIGHT,
+        ),  # the larger group, although it comes later
     ],
 )
-def test_with_few_tests_a_guess_needs_another_one_that_does_the_same(count, passing, behaviours, expected):
+def test_with_few_tests_a_guess_needs_another_one_that_does_the_same(
+    count, passing, behaviours, expected
+):
     """On inputs that the tests do not have."""
 
     async def run(code, tests, limits):
         ok = code in passing
         got = behaviours.get(code, "1")
-        return make_report("calls", [replace(result_of(test, ok), got=got) for test in tests.items], None)
+        return make_report(
+            "calls", [replace(result_of(test, ok), got=got) for test in tests.items], None
+        )
 
     repair = PythonEditor(max_runs=80).repair(CODE, parse_tests(TESTS[:count]), run)
     assert (repair.code if repair else None) == expected
@@ -120,7 +152,11 @@ def test_similar_calls_have_other_arguments_of_the_same_types():
     calls = similar_calls(tests).calls
     assert len(calls) <= 24
     for call in calls:
-        changed = [n for n, (new, old) in enumerate(zip(call.args, tests.calls[0].args, strict=True)) if new != old]
+        changed = [
+            n
+            for n, (new, old) in enumerate(zip(call.args, tests.calls[0].args, strict=True))
+            if new != old
+        ]
         assert len(changed) == 1
         assert type(call.args[changed[0]]) is type(tests.calls[0].args[changed[0]])
     assert similar_calls(parse_tests([{"stdin": "1", "stdout": "1"}])) is None
@@ -130,7 +166,9 @@ def test_changes_are_made_one_after_the_other():
     """A program with a slip of syntax and a wrong operator is repaired in two changes."""
     code = "def f(x)\n    return x < 1\n"
     passing = {CODE: {0, 1}, RIGHT: set(range(6))}
-    repair = PythonEditor().repair(code, parse_tests(TESTS), TableRun(lambda each: passing.get(each, set())))
+    repair = PythonEditor().repair(
+        code, parse_tests(TESTS), TableRun(lambda each: passing.get(each, set()))
+    )
     assert repair.code == RIGHT
     assert repair.notes == ("line 1: added the missing colon", "line 2: `<` became `<=`")
 
@@ -141,9 +179,15 @@ def test_hidden_tests_never_decide():
     run = TableRun(lambda code: {CODE: {0, 1, 2, 4, 5}, RIGHT: {0, 1, 2, 3}}.get(code, set()))
     repair = PythonEditor(max_runs=20).repair(CODE, tests, run)
     assert repair.code == RIGHT
-    assert (repair.before.hidden_passed, repair.after.hidden_passed, repair.after.hidden_total) == (2, 0, 2)
+    assert (repair.before.hidden_passed, repair.after.hidden_passed, repair.after.hidden_total) == (
+        2,
+        0,
+        2,
+    )
     assert repair.found_on == ("t3",)
-    with_hidden = [code for code, names in zip(run.codes, run.names, strict=True) if set(names) & {"t4", "t5"}]
+    with_hidden = [
+        code for code, names in zip(run.codes, run.names, strict=True) if set(names) & {"t4", "t5"}
+    ]
     assert with_hidden == [CODE, RIGHT]
 
 
@@ -163,8 +207,12 @@ def test_a_repair_is_bounded_and_never_loses_a_test(tests, max_runs, random):
         return outcomes.setdefault(code, {n for n in range(tests) if random.random() < 0.6})
 
     run = TableRun(passing)
-    repair = PythonEditor(max_runs=max_runs).repair(CODE, parse_tests([{**TESTS[0], "name": f"t{n}"} for n in range(tests)]), run)
-    assert len(set(run.codes) - {CODE}) <= max_runs + 1  # and once with an addition that records lines
+    repair = PythonEditor(max_runs=max_runs).repair(
+        CODE, parse_tests([{**TESTS[0], "name": f"t{n}"} for n in range(tests)]), run
+    )
+    assert (
+        len(set(run.codes) - {CODE}) <= max_runs + 1
+    )  # and once with an addition that records lines
     if repair:
         assert passing(CODE) < passing(repair.code)
 
@@ -176,7 +224,9 @@ def test_the_time_is_bounded():
         await asyncio.sleep(0.1)
         return make_report("calls", [result_of(test, False) for test in tests.items], None)
 
-    seconds = asyncio.run(timed(PythonEditor(max_runs=1_000, seconds=0.2).arepair(CODE, parse_tests(TESTS), slow)))
+    seconds = asyncio.run(
+        timed(PythonEditor(max_runs=1_000, seconds=0.2).arepair(CODE, parse_tests(TESTS), slow))
+    )
     assert seconds < 30  # a thousand runs would take 100 s
 
 
@@ -202,10 +252,14 @@ def test_reports_of_different_length_are_not_compared():
     before = make_report("driver", [result_of(test, False) for test in tests.items], None)
     after = make_report("driver", [result_of(test, True) for test in tests.items[1:]], None)
     assert not is_better(after, before)
-    assert is_better(make_report("driver", [result_of(test, True) for test in tests.items], None), before)
+    assert is_better(
+        make_report("driver", [result_of(test, True) for test in tests.items], None), before
+    )
 
 
-@pytest.mark.parametrize("arguments", [{"max_runs": 0}, {"max_runs": True}, {"seconds": 0}, {"seconds": float("nan")}])
+@pytest.mark.parametrize(
+    "arguments", [{"max_runs": 0}, {"max_runs": True}, {"seconds": 0}, {"seconds": float("nan")}]
+)
 def test_arguments_are_checked(arguments):
     """The error names the argument."""
     with pytest.raises(ConfigError, match=next(iter(arguments))):
@@ -250,21 +304,31 @@ def test_results_are_cached_where_only_time_fails():
     assert repair.notes == ("cached the results of `f`",)
 
 
-TASK = redraft.Task("Write f(xs), the sum.", tests="\n".join(f"assert f({xs}) == {sum(xs)}" for xs in ([1, 4], [], [2, 2, 2], [3])))
+TASK = redraft.Task(
+    "Write f(xs), the sum.",
+    tests="\n".join(f"assert f({xs}) == {sum(xs)}" for xs in ([1, 4], [], [2, 2, 2], [3])),
+)
 WRONG = "def f(xs):\n    s = 0\n    for i in range(1, len(xs)):\n        s += xs[i]\n    return s"
 
 
 @needs_sandbox
 def test_the_loop_repairs_code_before_it_asks_the_model_again():
     """One call of the model, then a repair with a note; `editor=False` leaves it to the model."""
-    model = redraft.ScriptedModel([f"```python\n{WRONG.replace(':', '', 2).replace('xs)', 'xs):', 1)}\n```"])
+    model = redraft.ScriptedModel(
+        [f"```python\n{WRONG.replace(':', '', 2).replace('xs)', 'xs):', 1)}\n```"]
+    )
     result = redraft.refine_sync(TASK, model, CodeTests(), answer="code:python")
     assert (result.score, result.usage.calls, result.stop) == (1.0, 1, "target")
     repair = result.trace.best
     assert (repair.role, repair.by) == ("repair", "editor")
     assert "1 became 0 (found on the visible tests f([1, 4])" in repair.note
     model = redraft.ScriptedModel([f"```python\n{WRONG}\n```"] * 2)
-    assert redraft.refine_sync(TASK, model, CodeTests(), answer="code:python", editor=False, max_iterations=1).score < 1
+    assert (
+        redraft.refine_sync(
+            TASK, model, CodeTests(), answer="code:python", editor=False, max_iterations=1
+        ).score
+        < 1
+    )
 
 
 @needs_sandbox
@@ -306,12 +370,20 @@ def test_findings_are_repaired_where_that_keeps_what_the_code_does(name):
 SYNTAX = {
     "a colon": ("def f(x)\n    return 1", "def f(x):\n    return 1", False),
     "a function cut off": ("x = 1\ndef g(", "x = 1", True),
-    "a sentence": ("So it goes like this:\n\nx = 1\nif x\n    y = 1", "\nx = 1\nif x:\n    y = 1", True),
+    "a sentence": (
+        "So it goes like this:\n\nx = 1\nif x\n    y = 1",
+        "\nx = 1\nif x:\n    y = 1",
+        True,
+    ),
     "no code": ("I cannot do that.", None, None),
     "a body": ("    if x > 1:\n        return 1\n    return 2", None, None),
     "a body that lost its indentation": ("if x > 1:\n    return 1\nreturn 2", None, None),
     "a body of one line": ("return x", None, None),
-    "a body that ends with return": ("total = 0\nfor x in xs:\n    total += x\nreturn total", None, None),
+    "a body that ends with return": (
+        "total = 0\nfor x in xs:\n    total += x\nreturn total",
+        None,
+        None,
+    ),
     "blocks of a body": ("if x:\nreturn 1\nelse:\nreturn 2", None, None),
 }
 
@@ -323,7 +395,9 @@ def test_the_grader_of_syntax_offers_repairs_and_says_whether_they_lose_somethin
     edit = asyncio.run(CodeSyntax().repair(TASK, Candidate(0, text)))
     assert (edit and edit.text, edit.lossy if edit else None) == (repaired, lossy)
     edits = list(CodeAnswer("python").repairs(text))
-    assert [(each.text, each.lossy) for each in edits] == ([] if repaired is None else [(repaired, lossy)])
+    assert [(each.text, each.lossy) for each in edits] == (
+        [] if repaired is None else [(repaired, lossy)]
+    )
 
 
 # ---- repairs that graders offer
@@ -335,10 +409,19 @@ class LetterGrader:
     model_free = editable = True
 
     def __init__(self, name="letters", replacement=("b", "a"), guards=False, score=None):
-        self.name, self.replacement, self.guards_repairs, self.score = name, replacement, guards, score
+        self.name, self.replacement, self.guards_repairs, self.score = (
+            name,
+            replacement,
+            guards,
+            score,
+        )
 
     async def grade(self, task, candidate, ask):
-        return Feedback(self.score(candidate.text) if self.score else candidate.text.count("a") / len(candidate.text))
+        return Feedback(
+            self.score(candidate.text)
+            if self.score
+            else candidate.text.count("a") / len(candidate.text)
+        )
 
     async def repair(self, task, candidate):
         new = candidate.text.replace(*self.replacement)
@@ -346,7 +429,9 @@ class LetterGrader:
 
 
 def refined(text, *graders, **settings):
-    return redraft.refine_sync("q", redraft.ScriptedModel([text] * 3), list(graders), max_iterations=1, **settings)
+    return redraft.refine_sync(
+        "q", redraft.ScriptedModel([text] * 3), list(graders), max_iterations=1, **settings
+    )
 
 
 def test_a_grader_may_offer_repairs():
@@ -366,7 +451,9 @@ def test_repairs_of_several_graders_are_made_one_after_the_other():
 def test_a_repair_that_a_guard_scores_lower_is_dropped():
     """Style never costs a passing test; the guard's own repairs are its own matter."""
     for editable in (True, False):
-        guard = LetterGrader("guard", ("x", "x"), guards=True, score=lambda text: 0.5 if "b" in text else 0.2)
+        guard = LetterGrader(
+            "guard", ("x", "x"), guards=True, score=lambda text: 0.5 if "b" in text else 0.2
+        )
         guard.editable = editable
         result = refined("ab", LetterGrader(), guard)
         assert [c.role for c in result.trace.candidates if c.text != "ab"] == []
@@ -404,10 +491,17 @@ async def test_the_seconds_bound_each_run(which):
             await asyncio.sleep(60 if hangs(code, len(started) - 1) else 0)
         finally:
             ended.append(code)
-        return make_report("calls", [TestResult("f(1)", False, seconds=0.1), TestResult("f(2)", False, seconds=0.1)], None)
+        return make_report(
+            "calls",
+            [TestResult("f(1)", False, seconds=0.1), TestResult("f(2)", False, seconds=0.1)],
+            None,
+        )
 
     begun = monotonic()
-    assert await PythonEditor(seconds=0.6, max_runs=50).arepair(CODE, parse_tests(TWO_TESTS, "f"), run) is None
+    assert (
+        await PythonEditor(seconds=0.6, max_runs=50).arepair(CODE, parse_tests(TWO_TESTS, "f"), run)
+        is None
+    )
     assert monotonic() - begun < 30
     assert len(started) == len(ended) <= most
 
@@ -424,7 +518,12 @@ async def test_the_seconds_bound_the_search_for_changes(monkeypatch):
 
     monkeypatch.setattr("redraft.code.proposals.run", endless)
     begun = monotonic()
-    assert await PythonEditor(seconds=0.4).arepair(CODE, parse_tests(TESTS), TableRun(lambda code: set())) is None
+    assert (
+        await PythonEditor(seconds=0.4).arepair(
+            CODE, parse_tests(TESTS), TableRun(lambda code: set())
+        )
+        is None
+    )
     assert monotonic() - begun < 30
     assert cancelled
 
@@ -438,9 +537,14 @@ TIMES = [
 
 
 @pytest.mark.parametrize(("cpu_seconds", "after", "counts"), TIMES)
-async def test_a_test_that_got_less_time_before_the_repair_must_pass_after_it(cpu_seconds, after, counts):
+async def test_a_test_that_got_less_time_before_the_repair_must_pass_after_it(
+    cpu_seconds, after, counts
+):
     """The code as it is gets a part of the seconds, so nothing is known of a test that ran out of them."""
-    code, fixed = "def f(x):\n    return sqrt(x)\n", "from math import sqrt\ndef f(x):\n    return sqrt(x)\n"
+    code, fixed = (
+        "def f(x):\n    return sqrt(x)\n",
+        "from math import sqrt\ndef f(x):\n    return sqrt(x)\n",
+    )
     allowed = []
 
     async def run(changed, tests, limits):
@@ -448,12 +552,16 @@ async def test_a_test_that_got_less_time_before_the_repair_must_pass_after_it(cp
         oks = after if changed == fixed else (False, False)
         results = [
             TestResult(f"t{n}", ok, error="" if ok else f"{error}", seconds=0.01)
-            for n, (ok, error) in enumerate(zip(oks, ("NameError", "out of time: more than 1 seconds"), strict=True))
+            for n, (ok, error) in enumerate(
+                zip(oks, ("NameError", "out of time: more than 1 seconds"), strict=True)
+            )
         ]
         return make_report("calls", results, None)
 
     editor = PythonEditor(seconds=8)
-    repair = await editor.arepair(code, parse_tests(TWO_TESTS, "f"), run, Limits(cpu_seconds=cpu_seconds))
+    repair = await editor.arepair(
+        code, parse_tests(TWO_TESTS, "f"), run, Limits(cpu_seconds=cpu_seconds)
+    )
     assert (repair is not None) == counts
     assert allowed[0] == min(1.0, cpu_seconds)
     assert max(allowed) <= cpu_seconds

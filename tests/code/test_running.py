@@ -35,9 +35,18 @@ ROWS = [{"input": [n], "output": n + 1} for n in range(4)]
 @pytest.mark.parametrize(
     ("code", "expected"),
     [
-        ("def f(n): return n + 1", [(True, "1", ""), (True, "2", ""), (True, "3", ""), (True, "4", "")]),
-        ("f = lambda n: n + 1", [(True, "1", ""), (True, "2", ""), (True, "3", ""), (True, "4", "")]),
-        ("async def f(n): return n + 1", [(True, "1", ""), (True, "2", ""), (True, "3", ""), (True, "4", "")]),
+        (
+            "def f(n): return n + 1",
+            [(True, "1", ""), (True, "2", ""), (True, "3", ""), (True, "4", "")],
+        ),
+        (
+            "f = lambda n: n + 1",
+            [(True, "1", ""), (True, "2", ""), (True, "3", ""), (True, "4", "")],
+        ),
+        (
+            "async def f(n): return n + 1",
+            [(True, "1", ""), (True, "2", ""), (True, "3", ""), (True, "4", "")],
+        ),
         (
             "class Solution:\n    def f(self, n):\n        return 1 if n == 0 else 10 // (n - 2)",
             [
@@ -58,14 +67,23 @@ ROWS = [{"input": [n], "output": n + 1} for n in range(4)]
         ),
         (
             "def f(n):\n    while n == 1: pass\n    return n + 1",
-            [(True, "1", ""), (False, None, "out of time: more than 0.5 seconds of CPU time"), (True, "3", ""), (True, "4", "")],
+            [
+                (True, "1", ""),
+                (False, None, "out of time: more than 0.5 seconds of CPU time"),
+                (True, "3", ""),
+                (True, "4", ""),
+            ],
         ),
         (
             "def f(n):\n    if n == 2: return object()\n    return n + 1",
             [
                 (True, "1", ""),
                 (True, "2", ""),
-                (False, None, "the value cannot be compared: an object of the class 'object' cannot be passed by value"),
+                (
+                    False,
+                    None,
+                    "the value cannot be compared: an object of the class 'object' cannot be passed by value",
+                ),
                 (True, "4", ""),
             ],
         ),
@@ -78,10 +96,24 @@ ROWS = [{"input": [n], "output": n + 1} for n in range(4)]
                 (False, "Decimal('sNaN')", "the value cannot be compared: InvalidOperation"),
             ],
         ),
-        ("import nothing\ndef f(n): return n + 1", [(False, None, "ModuleNotFoundError: No module named 'nothing'")] * 4),
+        (
+            "import nothing\ndef f(n): return n + 1",
+            [(False, None, "ModuleNotFoundError: No module named 'nothing'")] * 4,
+        ),
         ("def g(n): return n + 1", [(False, None, "NameError: name 'f' is not defined")] * 4),
     ],
-    ids=["function", "lambda", "coroutine", "method", "exit", "loop", "object", "signalling nan", "import", "name"],
+    ids=[
+        "function",
+        "lambda",
+        "coroutine",
+        "method",
+        "exit",
+        "loop",
+        "object",
+        "signalling nan",
+        "import",
+        "name",
+    ],
 )
 def test_each_call_counts_by_itself(code, expected):
     """A call that fails, in whatever way, fails alone; what fails before any call fails all."""
@@ -94,19 +126,29 @@ def test_after_two_processes_out_of_time_the_other_tests_do_not_run():
     started = time.monotonic()
     found = outcomes("def f(n):\n    while True: pass", ROWS * 10)
     assert time.monotonic() - started < 30
-    assert [error for _, _, error in found[2:]] == ["not run: the tests before it used up the time"] * 38
+    assert [error for _, _, error in found[2:]] == [
+        "not run: the tests before it used up the time"
+    ] * 38
 
 
 def test_the_traceback_is_that_of_the_program():
     """Only lines of the program are shown, from its source, the innermost last."""
     code = "def g(n):\n    return 1 / n\n\ndef f(n):\n    return g(n)  # calls g"
     report = run_tests(code, parse_tests(ROWS[:1], "f"))
-    assert report.results[0].traceback.splitlines() == ["line 5, in f: return g(n)  # calls g", "line 2, in g: return 1 / n"]
+    assert report.results[0].traceback.splitlines() == [
+        "line 5, in f: return g(n)  # calls g",
+        "line 2, in g: return 1 / n",
+    ]
 
 
 def test_hidden_tests_are_reported_and_never_count():
     """The score is that of the visible tests, whatever the hidden ones give."""
-    tests = [{**ROWS[0], "weight": 3}, ROWS[1], {**ROWS[2], "hidden": True}, {**ROWS[3], "hidden": True}]
+    tests = [
+        {**ROWS[0], "weight": 3},
+        ROWS[1],
+        {**ROWS[2], "hidden": True},
+        {**ROWS[3], "hidden": True},
+    ]
     report = run_tests("def f(n): return {0: 1, 2: 3}.get(n)", parse_tests(tests, "f"))
     assert (report.score, report.passed, len(report.results)) == (0.75, 1, 2)
     assert (report.hidden_passed, report.hidden_total) == (1, 2)
@@ -115,10 +157,17 @@ def test_hidden_tests_are_reported_and_never_count():
 
 
 @settings(max_examples=8)
-@given(st.lists(st.tuples(st.booleans(), st.floats(0.001, 1000), st.booleans()), min_size=1, max_size=6))
+@given(
+    st.lists(
+        st.tuples(st.booleans(), st.floats(0.001, 1000), st.booleans()), min_size=1, max_size=6
+    )
+)
 def test_the_score_is_the_share_by_weight(rows):
     """From 0 to 1, and 1 only if every visible test passes."""
-    tests = [{"input": [n], "output": ok, "weight": weight, "hidden": hidden} for n, (ok, weight, hidden) in enumerate(rows)]
+    tests = [
+        {"input": [n], "output": ok, "weight": weight, "hidden": hidden}
+        for n, (ok, weight, hidden) in enumerate(rows)
+    ]
     report = run_tests("def f(n): return True", parse_tests(tests, "f"))
     visible = [(ok, weight) for ok, weight, hidden in rows if not hidden]
     if not visible:
@@ -139,7 +188,9 @@ def test_a_checker_judges_values_and_outputs():
         (False, "None", "the checker raised TypeError")
     ]
     runs = [{"stdin": "5", "stdout": ""}]
-    assert outcomes("print(7)", runs, checker=lambda stdin, _, out: int(out) > int(stdin)) == [(True, "'7\\n'", "")]
+    assert outcomes("print(7)", runs, checker=lambda stdin, _, out: int(out) > int(stdin)) == [
+        (True, "'7\\n'", "")
+    ]
     assert outcomes("print(7)", runs, checker=lambda *_: "yes") == [(False, "'7\\n'", "")]
 
 
@@ -148,13 +199,25 @@ def test_a_checker_judges_values_and_outputs():
     ("code", "ok", "error"),
     [
         ("print(sum(map(int, input().split())))", True, ""),
-        ("import sys\nprint(sum(int(w) for line in sys.stdin for w in line.split()))\nsys.exit()", True, ""),
+        (
+            "import sys\nprint(sum(int(w) for line in sys.stdin for w in line.split()))\nsys.exit()",
+            True,
+            "",
+        ),
         ("print(sum(map(int, open(0).read().split())))\nexit(0)", True, ""),
-        ("import os\nos.write(1, b'%d' % sum(map(int, os.read(0, 99).split())))\nos._exit(0)", True, ""),
+        (
+            "import os\nos.write(1, b'%d' % sum(map(int, os.read(0, 99).split())))\nos._exit(0)",
+            True,
+            "",
+        ),
         ("def main():\n    print(3)\nif __name__ == '__main__':\n    main()", True, ""),
         ("print(3)\nraise SystemExit(1)", False, "SystemExit: 1"),
         ("print(3)\n1 / 0", False, "ZeroDivisionError: division by zero"),
-        ("print(3)\nimport os\nos._exit(1)", False, "the process exited by itself (exit code 1) before it answered"),
+        (
+            "print(3)\nimport os\nos._exit(1)",
+            False,
+            "the process exited by itself (exit code 1) before it answered",
+        ),
         ("print(3)\ninput(); input()", False, "EOFError: EOF when reading a line"),
         ("print(3)\nwhile True: pass", False, "out of time: more than 0.5 seconds of CPU time"),
         ("print(3)\nwhile True: print(' ' * 10 ** 6)", False, "it printed too much"),
@@ -276,10 +339,21 @@ def test_a_file_for_pytest_runs_apart_from_the_program(tier):
     """
     chosen = require_sandbox(tier)
     tests = parse_tests(STACK_TESTS)
-    names = [f"test_push_and_pop[{value}]" for value in (1, "a", None)] + ["TestErrors::test_empty", "TestErrors::test_size"]
+    names = [f"test_push_and_pop[{value}]" for value in (1, "a", None)] + [
+        "TestErrors::test_empty",
+        "TestErrors::test_size",
+    ]
     right = run_tests(STACK, tests, sandbox=chosen)
-    assert (right.method, right.score, [result.call for result in right.results]) == ("driver", 1.0, names)
-    wrong = run_tests(STACK.replace("values.pop()", "values.pop(0)").replace('EmptyError("', 'KeyError("'), tests, sandbox=chosen)
+    assert (right.method, right.score, [result.call for result in right.results]) == (
+        "driver",
+        1.0,
+        names,
+    )
+    wrong = run_tests(
+        STACK.replace("values.pop()", "values.pop(0)").replace('EmptyError("', 'KeyError("'),
+        tests,
+        sandbox=chosen,
+    )
     assert [result.ok for result in wrong.results] == [False, False, False, False, True]
 
 
@@ -345,7 +419,10 @@ def test_no_test_disappears(tests, code, passed):
     [
         ("limit = 1 / 0\nassert f(1) == sorted([limit])", "ZeroDivisionError"),
         ("x = [1]\nassert x == [1]", "they do not call the program"),
-        ("import nothing_of_that_name.inner as n\nimport json.nothing\nassert sorted(f(1)) == [1]", "ModuleNotFoundError"),
+        (
+            "import nothing_of_that_name.inner as n\nimport json.nothing\nassert sorted(f(1)) == [1]",
+            "ModuleNotFoundError",
+        ),
     ],
 )
 def test_tests_that_fail_by_themselves_give_no_score(tests, problem):
@@ -360,7 +437,9 @@ def test_a_forked_copy_runs_tests_of_its_own():
     tests = parse_tests(ROWS, "f")
 
     async def run_on_all_threads():
-        return await asyncio.gather(*[arun_tests("def f(n): return n + 1", tests) for _ in range(os.cpu_count() or 1)])
+        return await asyncio.gather(
+            *[arun_tests("def f(n): return n + 1", tests) for _ in range(os.cpu_count() or 1)]
+        )
 
     asyncio.run(run_on_all_threads())
     pid = os.fork()
@@ -373,7 +452,9 @@ def test_a_forked_copy_runs_tests_of_its_own():
 async def test_cancelling_kills_the_program():
     """A cancelled call does not wait for the program's limits."""
     tests = parse_tests(ROWS, "f")
-    task = asyncio.create_task(arun_tests("import time\ndef f(n): time.sleep(60)", tests, limits=Limits(wall_seconds=60)))
+    task = asyncio.create_task(
+        arun_tests("import time\ndef f(n): time.sleep(60)", tests, limits=Limits(wall_seconds=60))
+    )
     await asyncio.sleep(0.5)
     task.cancel()
     started = time.monotonic()
@@ -421,7 +502,8 @@ def test_an_interpreter_of_another_version_gets_the_source():
     """Compiled modules are of one version of Python; the same modules come as source, too."""
     packed = runner_settings("candidate")["modules"]["values"]
     loaded = [
-        load("values_of_the_test", each) for each in (packed, {**packed, "magic": "00"}, {**packed, "code": "", "magic": "00"})
+        load("values_of_the_test", each)
+        for each in (packed, {**packed, "magic": "00"}, {**packed, "code": "", "magic": "00"})
     ]
     assert [module.decode(module.encode((1, {2}))) for module in loaded] == [(1, {2})] * 3
 
@@ -432,7 +514,9 @@ def test_what_a_module_in_a_sandbox_imports_goes_with_it(main):
     sent = list(runner_settings(main)["modules"].items())
     for n, (_, packed) in enumerate(sent):
         imported = {
-            node.module for node in ast.walk(ast.parse(packed["source"])) if isinstance(node, ast.ImportFrom) and node.level
+            node.module
+            for node in ast.walk(ast.parse(packed["source"]))
+            if isinstance(node, ast.ImportFrom) and node.level
         }
         assert imported <= {name for name, _ in sent[:n]}
 
@@ -466,9 +550,21 @@ async def test_cancelling_at_any_time_leaves_nothing_open():
     ("code", "score", "error"),
     [
         ("add = lambda a, b: a + b", 1, ""),
-        ("def add(a, b):\n    return _sum([a, b])\n\ndef _sum(items):\n    return sum(items)", 1, ""),
-        ("class Solution:\n    def __init__(self): pass\n    def add(self, a, b):\n        return a + b", 1, ""),
-        ("class Solution:\n    def f(self): pass\n    def g(self): pass", 0, "there is no function to call"),
+        (
+            "def add(a, b):\n    return _sum([a, b])\n\ndef _sum(items):\n    return sum(items)",
+            1,
+            "",
+        ),
+        (
+            "class Solution:\n    def __init__(self): pass\n    def add(self, a, b):\n        return a + b",
+            1,
+            "",
+        ),
+        (
+            "class Solution:\n    def f(self): pass\n    def g(self): pass",
+            0,
+            "there is no function to call",
+        ),
         ("x = 3", 0, "there is no function to call"),
         ("def add(a, b)\n    return a + b", 0, "SyntaxError: expected ':'"),
         ("I cannot do that.", 0, "SyntaxError: invalid syntax"),

@@ -85,7 +85,19 @@ def test_nothing_is_made_of_text_that_is_no_code_or_that_is_right(code):
 
 @given(
     st.lists(
-        st.sampled_from(["if x:", "    y = 1", "    return y", "return x", "for x in y:", "else:", "def f(", "y = (1"]), max_size=5
+        st.sampled_from(
+            [
+                "if x:",
+                "    y = 1",
+                "    return y",
+                "return x",
+                "for x in y:",
+                "else:",
+                "def f(",
+                "y = (1",
+            ]
+        ),
+        max_size=5,
     )
 )
 @settings(max_examples=40, deadline=None)
@@ -145,7 +157,13 @@ HOSTILE = {
 TAKES_LONG = ("long line", "many errors")
 
 
-@pytest.mark.parametrize("name", [pytest.param(each, marks=pytest.mark.slow) if each in TAKES_LONG else each for each in HOSTILE])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(each, marks=pytest.mark.slow) if each in TAKES_LONG else each
+        for each in HOSTILE
+    ],
+)
 def test_hostile_code_is_repaired_in_a_worker_or_left_alone(name):
     """The process survives, and it takes a bounded time."""
     repaired = repaired_syntax(HOSTILE[name])
@@ -161,7 +179,10 @@ IMPORTS = [
     ("c = Counter('aab')", "from collections import Counter"),
     ("d = datetime.datetime.now()", "import datetime"),
     ("d = datetime.now()", "from datetime import datetime"),
-    ("@dataclass\nclass P:\n    x: int = field(default=1)", "from dataclasses import dataclass, field"),
+    (
+        "@dataclass\nclass P:\n    x: int = field(default=1)",
+        "from dataclasses import dataclass, field",
+    ),
     ("def f(n):\n    return reduce(lambda a, b: a * b, range(n))", "from functools import reduce"),
     ("def f(x):\n    return string.ascii_letters", "import string"),
 ]
@@ -207,7 +228,9 @@ def test_no_import_is_added_where_none_is_missing_or_none_is_known(code):
 def test_only_the_standard_library_is_imported_unless_asked():
     """What `np` stands for is only a proposal where a sandbox decides."""
     assert missing_imports("x = np.zeros(3)") is None
-    assert missing_imports("x = np.zeros(3)", standard_library_only=False).code.startswith("import numpy as np\n")
+    assert missing_imports("x = np.zeros(3)", standard_library_only=False).code.startswith(
+        "import numpy as np\n"
+    )
 
 
 def test_names_of_other_languages_are_replaced():
@@ -218,7 +241,9 @@ def test_names_of_other_languages_are_replaced():
 
 def test_imports_that_are_added_exist():
     """Every statement that is added can be executed."""
-    code = "\n".join(f"x = {name}" for name in "defaultdict deque sqrt List reduce heappush Decimal".split())
+    code = "\n".join(
+        f"x = {name}" for name in "defaultdict deque sqrt List reduce heappush Decimal".split()
+    )
     statements = missing_imports(code).code.removesuffix(code)
     assert statements.count("import") == 6
     subprocess.run([sys.executable, "-I", "-c", statements], check=True)

@@ -87,9 +87,14 @@ def test_an_argument_that_says_what_is_right_stays_as_it_was(source, sandbox):
 
 def test_objects_of_the_test_code_cannot_be_passed(sandbox):
     """That is unknown, with a reason, and no verdict."""
-    tests = parse_tests("class C:\n    x = 1\ndef test_a():\n    c = C()\n    f(c)\n    assert c.x == 5", "f")
+    tests = parse_tests(
+        "class C:\n    x = 1\ndef test_a():\n    c = C()\n    f(c)\n    assert c.x == 5", "f"
+    )
     report = run_tests("def f(c):\n    c.x = 5\n    return 1", tests, sandbox=sandbox)
-    assert report.score is None and "an object of the class 'C' cannot be passed by value" in report.problem
+    assert (
+        report.score is None
+        and "an object of the class 'C' cannot be passed by value" in report.problem
+    )
 
 
 ABSTRACT = "Iterable Iterator Hashable Sized Container Callable Collection Reversible Sequence Mapping MutableMapping Set".split()
@@ -127,8 +132,13 @@ def test_what_an_object_is_is_what_its_class_says(name, sandbox):
     exec(code, names)
     value = names["f"](1)
     expected = {kind: isinstance(value, getattr(collections.abc, kind)) for kind in ABSTRACT}
-    expected |= {kind: isinstance(value, getattr(typing, kind)) for kind in ("SupportsInt", "SupportsIndex", "SupportsAbs")}
-    source = QUESTIONS.format(expected=expected, callable=callable(value), sized=hasattr(value, "__len__"))
+    expected |= {
+        kind: isinstance(value, getattr(typing, kind))
+        for kind in ("SupportsInt", "SupportsIndex", "SupportsAbs")
+    }
+    source = QUESTIONS.format(
+        expected=expected, callable=callable(value), sized=hasattr(value, "__len__")
+    )
     report = run_tests(code, parse_tests(source, "f"), sandbox=sandbox)
     assert (report.method, report.score) == ("driver", 1), report.failures
 
@@ -155,10 +165,18 @@ def test_a_claim_to_be_something_is_no_value(sandbox):
 )
 def test_whether_a_name_is_callable_is_asked(code, score, sandbox):
     """A name that the test code imports need not be a function."""
-    assert run_tests(code, parse_tests("import solution\nassert callable(solution.f)"), sandbox=sandbox).score == score
+    assert (
+        run_tests(
+            code, parse_tests("import solution\nassert callable(solution.f)"), sandbox=sandbox
+        ).score
+        == score
+    )
 
 
-@pytest.mark.parametrize("kind", ["collections.Counter", "types.GeneratorType", "(list, collections.OrderedDict)", "enum.Enum"])
+@pytest.mark.parametrize(
+    "kind",
+    ["collections.Counter", "types.GeneratorType", "(list, collections.OrderedDict)", "enum.Enum"],
+)
 def test_classes_that_are_lost_on_the_way_are_unknown(kind):
     """Values arrive as their built-in bases, so that whether they are of such a class is not judged."""
     source = f"import collections, enum, types\nassert isinstance(f(1), {kind})"
@@ -167,7 +185,9 @@ def test_classes_that_are_lost_on_the_way_are_unknown(kind):
 
 
 NUMPY = "import numpy as np\n"
-ARRAY_REASON = "an array of NumPy (numpy.ndarray), which == compares item by item: return a list (.tolist())"
+ARRAY_REASON = (
+    "an array of NumPy (numpy.ndarray), which == compares item by item: return a list (.tolist())"
+)
 
 
 @pytest.fixture
@@ -200,8 +220,14 @@ def test_scalars_of_numpy_are_numbers(with_numpy):
 def test_arrays_of_numpy_beside_json_are_lists(with_numpy):
     """A list is what JSON can say of an array; a checker gets lists, too."""
     code = f"{NUMPY}def f(n): return np.arange(4).reshape(2, 2) * n"
-    tests = parse_tests([{"input": [1], "output": [[0, 1], [2, 3]]}, {"input": [0], "output": [[0, 0], [0, 1]]}], "f")
-    assert [result.ok for result in run_tests(code, tests, sandbox=with_numpy).results] == [True, False]
+    tests = parse_tests(
+        [{"input": [1], "output": [[0, 1], [2, 3]]}, {"input": [0], "output": [[0, 0], [0, 1]]}],
+        "f",
+    )
+    assert [result.ok for result in run_tests(code, tests, sandbox=with_numpy).results] == [
+        True,
+        False,
+    ]
     given = []
     run_tests(code, tests, sandbox=with_numpy, checker=lambda _, __, got: given.append(got) or True)
     assert given == [[[0, 1], [2, 3]], [[0, 0], [0, 0]]]
@@ -226,12 +252,22 @@ def test_arrays_are_arrays_in_test_code(with_numpy):
         "(f(np.ones((2, 2))) == 2).all() and f(np.ones((2, 2))).shape == (2, 2)",
     ]
     wrong = ["np.allclose(f(np.array([3, 1])), [6, 2.5])", "f(np.array([3, 1])) == [6, 2]"]
-    tests = parse_tests(NUMPY + "\n".join(f"assert {assertion}" for assertion in (*right, *wrong)), "f")
+    tests = parse_tests(
+        NUMPY + "\n".join(f"assert {assertion}" for assertion in (*right, *wrong)), "f"
+    )
     report = run_tests("def f(a): return a * 2", tests, sandbox=with_numpy)
-    assert (report.method, [result.ok for result in report.results]) == ("driver", [True] * 4 + [False] * 2)
+    assert (report.method, [result.ok for result in report.results]) == (
+        "driver",
+        [True] * 4 + [False] * 2,
+    )
 
 
 def test_an_array_that_is_changed_is_seen(with_numpy):
     """As lists are."""
-    tests = parse_tests(f"{NUMPY}a = np.array([3, 1])\nassert f(a) == 4\nassert a.tolist() == [1, 3]", "f")
-    assert run_tests("def f(a):\n    a.sort()\n    return a.sum()", tests, sandbox=with_numpy).score == 1
+    tests = parse_tests(
+        f"{NUMPY}a = np.array([3, 1])\nassert f(a) == 4\nassert a.tolist() == [1, 3]", "f"
+    )
+    assert (
+        run_tests("def f(a):\n    a.sort()\n    return a.sum()", tests, sandbox=with_numpy).score
+        == 1
+    )

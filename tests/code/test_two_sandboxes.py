@@ -152,13 +152,20 @@ def tier(name):
 @pytest.mark.parametrize("program", WRITERS)
 def test_a_program_has_a_folder_of_its_own(program):
     """In memory, in bubblewrap."""
-    assert run_tests(WRITERS[program], parse_tests(["assert f(3) == 3"]), sandbox=tier("bubblewrap")).score == 1
+    assert (
+        run_tests(
+            WRITERS[program], parse_tests(["assert f(3) == 3"]), sandbox=tier("bubblewrap")
+        ).score
+        == 1
+    )
 
 
 @pytest.mark.parametrize("program", WRITERS)
 def test_without_a_folder_it_was_the_sandbox(program):
     """With Landlock there is nothing to write to, which says nothing of the program."""
-    report = run_tests(WRITERS[program], parse_tests(["assert f(3) == 3"]), sandbox=tier("landlock"))
+    report = run_tests(
+        WRITERS[program], parse_tests(["assert f(3) == 3"]), sandbox=tier("landlock")
+    )
     assert report.score is None
     assert "no folder to write to" in report.problem
 
@@ -175,5 +182,10 @@ def test_without_a_folder_it_was_the_sandbox(program):
 )
 def test_what_is_refused_otherwise_fails_as_ever(program):
     """A file of the system, another process, and a wrong value are the program's fault."""
-    report = run_tests(program, parse_tests(["assert f(3) == 3"]), sandbox=tier("landlock"), limits=Limits(cpu_seconds=2))
+    report = run_tests(
+        program,
+        parse_tests(["assert f(3) == 3"]),
+        sandbox=tier("landlock"),
+        limits=Limits(cpu_seconds=2),
+    )
     assert report.score == 0

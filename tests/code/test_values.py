@@ -14,7 +14,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from each_row import each_row
-from redraft.code.values import MAX_DEPTH, Decoder, Encoder, ValueCodecError, decode, encode, named_tuple_maker
+from redraft.code.values import (
+    MAX_DEPTH,
+    Decoder,
+    Encoder,
+    ValueCodecError,
+    decode,
+    encode,
+    named_tuple_maker,
+)
 
 scalars = (
     st.none()
@@ -33,7 +41,9 @@ scalars = (
     | st.times()
     | st.timedeltas()
 )
-hashables = st.recursive(scalars, lambda inner: st.tuples(inner, inner) | st.frozensets(inner, max_size=3), max_leaves=4)
+hashables = st.recursive(
+    scalars, lambda inner: st.tuples(inner, inner) | st.frozensets(inner, max_size=3), max_leaves=4
+)
 values = st.recursive(
     scalars,
     lambda inner: (
@@ -63,7 +73,23 @@ json_values = st.recursive(
     max_leaves=12,
 )
 BUILT_IN = (
-    *(type(None), bool, int, float, str, bytes, bytearray, complex, list, tuple, dict, set, frozenset, range, deque),
+    *(
+        type(None),
+        bool,
+        int,
+        float,
+        str,
+        bytes,
+        bytearray,
+        complex,
+        list,
+        tuple,
+        dict,
+        set,
+        frozenset,
+        range,
+        deque,
+    ),
     *(Decimal, Fraction, dt.datetime, dt.date, dt.time, dt.timedelta, type(iter([]))),
 )
 
@@ -82,8 +108,34 @@ def through_json(value):
 
 
 @given(values)
-@example([None, True, 2**300, -(2**63), -0.0, math.inf, 5e-324, "", "\0", "\ud800", "\U0001f600", b"\xff", bytearray(b"\0"), 1j])
-@example(((), {}, set(), frozenset({(1, frozenset())}), deque([deque()]), {(1, "a"): {None: [()]}, 1.5: {2}}))
+@example(
+    [
+        None,
+        True,
+        2**300,
+        -(2**63),
+        -0.0,
+        math.inf,
+        5e-324,
+        "",
+        "\0",
+        "\ud800",
+        "\U0001f600",
+        b"\xff",
+        bytearray(b"\0"),
+        1j,
+    ]
+)
+@example(
+    (
+        (),
+        {},
+        set(),
+        frozenset({(1, frozenset())}),
+        deque([deque()]),
+        {(1, "a"): {None: [()]}, 1.5: {2}},
+    )
+)
 @example(
     [
         Fraction(-1, 3),
@@ -103,7 +155,9 @@ def test_values_come_back_equal_and_of_the_same_type(value):
     assert exact(back)
 
 
-@pytest.mark.parametrize("value", [None, True, -1, 1.5, "", "1", [], [[]], {}, [1, 2, 3], "9" * 5000, 10**40])
+@pytest.mark.parametrize(
+    "value", [None, True, -1, 1.5, "", "1", [], [[]], {}, [1, 2, 3], "9" * 5000, 10**40]
+)
 def test_what_each_tag_may_hold(value):
     """The value of another kind is refused, or read; nothing else is raised."""
     for tag in TAGS:
@@ -138,10 +192,18 @@ class LyingInt(int):
         return 1
 
 
-LyingStr = type("LyingStr", (str,), {"__eq__": lambda s, o: True, "__hash__": str.__hash__, "__str__": lambda s: "lie"})
-LyingList = type("LyingList", (list,), {"__eq__": lambda s, o: True, "__iter__": lambda s: iter([42])})
+LyingStr = type(
+    "LyingStr",
+    (str,),
+    {"__eq__": lambda s, o: True, "__hash__": str.__hash__, "__str__": lambda s: "lie"},
+)
+LyingList = type(
+    "LyingList", (list,), {"__eq__": lambda s, o: True, "__iter__": lambda s: iter([42])}
+)
 LyingDict = type("LyingDict", (dict,), {"__eq__": lambda s, o: True, "items": lambda s: [(42, 42)]})
-LyingFloat = type("LyingFloat", (float,), {"__eq__": lambda s, o: True, "__float__": lambda s: 42.0})
+LyingFloat = type(
+    "LyingFloat", (float,), {"__eq__": lambda s, o: True, "__float__": lambda s: 42.0}
+)
 Point = namedtuple("Point", "x y")
 Color = IntEnum("Color", "RED")
 
@@ -169,7 +231,9 @@ def test_a_subclass_is_its_base(value, base):
     assert exact(back)
 
 
-@pytest.mark.parametrize("value", [Liar(), object(), print, type, Exception("e"), [Liar()], {"a": Liar()}, lambda: 1])
+@pytest.mark.parametrize(
+    "value", [Liar(), object(), print, type, Exception("e"), [Liar()], {"a": Liar()}, lambda: 1]
+)
 def test_an_object_is_refused_unless_it_may_be_referred_to(value):
     """Objects of other classes are never taken for values."""
     with pytest.raises(ValueCodecError, match="cannot be passed by value"):
@@ -180,7 +244,9 @@ def test_an_object_is_refused_unless_it_may_be_referred_to(value):
 
 def test_a_reference_is_resolved_by_the_one_who_allows_it():
     """The driver's side makes proxies of references."""
-    assert Decoder(tuple).decode([{"t": "object", "v": [7, "Stack", ["__len__", "__other__"]]}]) == [(7, "Stack", ["__len__"])]
+    assert Decoder(tuple).decode(
+        [{"t": "object", "v": [7, "Stack", ["__len__", "__other__"]]}]
+    ) == [(7, "Stack", ["__len__"])]
 
 
 ARRAYS = {
@@ -270,7 +336,14 @@ def laughs():
 
 @pytest.mark.parametrize(
     "value",
-    [nested(MAX_DEPTH + 2), nested(900), cyclic(), laughs(), (n for n in iter(int, 1)), 1 << 5_000_000],
+    [
+        nested(MAX_DEPTH + 2),
+        nested(900),
+        cyclic(),
+        laughs(),
+        (n for n in iter(int, 1)),
+        1 << 5_000_000,
+    ],
     ids=["deep", "deeper", "cyclic", "billion laughs", "endless", "huge integer"],
 )
 def test_values_beyond_the_limits_are_refused_quickly(value):
@@ -329,7 +402,14 @@ def test_named_tuples_keep_their_fields_where_they_are_wanted():
 
 @pytest.mark.parametrize(
     ("name", "fields"),
-    [("P", ["x=1", "y"]), ("P", ["class", "y"]), ("P", ["_x", "y"]), ("P", ["x", "x"]), ("P(object", ["x", "y"]), ("", ["x", "y"])],
+    [
+        ("P", ["x=1", "y"]),
+        ("P", ["class", "y"]),
+        ("P", ["_x", "y"]),
+        ("P", ["x", "x"]),
+        ("P(object", ["x", "y"]),
+        ("", ["x", "y"]),
+    ],
 )
 def test_names_that_nothing_can_have_make_a_tuple(name, fields):
     """Names come from the other side of the border."""
@@ -338,7 +418,16 @@ def test_names_that_nothing_can_have_make_a_tuple(name, fields):
 
 @pytest.mark.parametrize(
     "content",
-    [None, [], ["P", ["x"], []], ["P", "x", [1]], ["P", [1], [1]], [1, ["x"], [1]], ["P", ["x" * 81], [1]], ["P", ["x"], 1]],
+    [
+        None,
+        [],
+        ["P", ["x"], []],
+        ["P", "x", [1]],
+        ["P", [1], [1]],
+        [1, ["x"], [1]],
+        ["P", ["x" * 81], [1]],
+        ["P", ["x"], 1],
+    ],
 )
 def test_what_is_no_named_tuple_is_refused(content):
     """Rather than made into something else."""

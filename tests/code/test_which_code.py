@@ -25,7 +25,10 @@ def block(code, label="python", fence="```"):
 
 F = "def f(n):\n    return n + 1"
 WITH_EXAMPLE = 'def f(n):\n    """Return the next number.\n\n    ```python\n    f(1)  # 2\n    ```\n    """\n    return n + 1\n'
-USAGE = "for i in range(10):\n    raise SystemExit('a long line that uses it', f(i))\nresult = f(3)\n" * 3
+USAGE = (
+    "for i in range(10):\n    raise SystemExit('a long line that uses it', f(i))\nresult = f(3)\n"
+    * 3
+)
 CALLS_F = "assert f(1) == 2"
 TRIED = block("def f(n):\n    return n * 7 + 123456789")
 RIGHT = {
@@ -117,8 +120,12 @@ RIGHT = {
 }  # fmt: skip
 CALLS_NO_NAME = [{"input": [1], "output": 2}]
 RIGHT_WITHOUT_A_NAME = {
-    "a helper before": block("def h(n):\n    return 1") + block("def f(n):\n    return n + h(n)") + block(USAGE),
-    "a helper after": block("def f(n):\n    return n + h(n)") + block("def h(n):\n    return 1") + block(USAGE),
+    "a helper before": block("def h(n):\n    return 1")
+    + block("def f(n):\n    return n + h(n)")
+    + block(USAGE),
+    "a helper after": block("def f(n):\n    return n + h(n)")
+    + block("def h(n):\n    return 1")
+    + block(USAGE),
     "a first attempt": block("def f(n):\n    return 7") + block(F) + block(USAGE),
     "usage in main": block(F) + block("def main():\n    print(f(1))\nmain()"),
 }
@@ -143,7 +150,10 @@ ALONE = {  # what stays as it is: there is nothing to choose, or nothing says wh
         "def f(n):\n    x = n +\n    return x\n\ndef g():\n    pass",
         "def f(n):\n    x = n +\n    return x\n\ndef g():\n    pass",
     ),
-    "a mistake after a fence in a docstring": (f"{WITH_EXAMPLE}\ndef g(:\n    pass", f"{WITH_EXAMPLE}\ndef g(:\n    pass"),
+    "a mistake after a fence in a docstring": (
+        f"{WITH_EXAMPLE}\ndef g(:\n    pass",
+        f"{WITH_EXAMPLE}\ndef g(:\n    pass",
+    ),
     "only usage": (block("print(f(1))") + block("print(f(2), f(3))"), "print(f(2), f(3))"),
     "the rest of a function, and another one": (
         "    return g(n)\n\ndef g(n):\n    return n",
@@ -154,9 +164,15 @@ ALONE = {  # what stays as it is: there is nothing to choose, or nothing says wh
         "if n\n    def f(n):\n        return n\nelse:\n    pass",
     ),
     "indented prose": ("It is:\n\n    def is a word\n", "It is:\n\n    def is a word\n"),
-    "another name": (block("def h(n):\n    return n") + block("print(h(1))"), "def h(n):\n    return n"),
+    "another name": (
+        block("def h(n):\n    return n") + block("print(h(1))"),
+        "def h(n):\n    return n",
+    ),
     "only a patch": (block("-x\n+y", "diff"), "```diff\n-x\n+y\n```"),
-    "prose with a word of Python": ("from there, import what you need", "from there, import what you need"),
+    "prose with a word of Python": (
+        "from there, import what you need",
+        "from there, import what you need",
+    ),
     "quotes around everything": (f"'''\n{block(F)}'''", F),
     "three quotes in prose": (f"Use ''' for docstrings.\n{block(F)}", F),
     "a broken block": ("```python\ndef f(n:\n    return\n```\nIt is cut.", "def f(n:\n    return"),
@@ -168,7 +184,12 @@ def program(answer, tests):
     task = Task("Write f.", tests=tests)
     form = CodeAnswer("python").for_task(task)
     code = form.extract(answer)
-    again = [form.extract(code), CodeAnswer("python").extract(code), code_of(answer, task), code_of(code, task)]
+    again = [
+        form.extract(code),
+        CodeAnswer("python").extract(code),
+        code_of(answer, task),
+        code_of(code, task),
+    ]
     if form.tests:
         again += [program_of(answer, task, form.tests), program_of(code, task, form.tests)]
     assert {each.strip("\n") for each in again} == {code.strip("\n")}
@@ -219,13 +240,22 @@ def test_without_tests_it_is_the_longest_block(name):
 @pytest.mark.parametrize("tests", ["this is no test", "[{]"])
 def test_tests_that_cannot_be_read_choose_nothing(tests):
     """What grades the task says what is wrong with them."""
-    assert CodeAnswer("python").for_task(Task("q", tests=tests)).extract(block("x = 1") + block("y = 12345")) == "y = 12345"
+    assert (
+        CodeAnswer("python")
+        .for_task(Task("q", tests=tests))
+        .extract(block("x = 1") + block("y = 12345"))
+        == "y = 12345"
+    )
 
 
 @pytest.mark.parametrize(
     ("language", "text", "code"),
     [
-        ("javascript", f"{block('npm install something-or-other', 'sh')}{block('f(1)', 'js')}", "f(1)"),
+        (
+            "javascript",
+            f"{block('npm install something-or-other', 'sh')}{block('f(1)', 'js')}",
+            "f(1)",
+        ),
         ("rust", "~~~rust\nfn main() {}\n~~~~\n", "fn main() {}"),
         ("markdown", block(f"# Title\n{block('x')}", "markdown", "````"), f"# Title\n{block('x')}"),
         ("sql", "Run\r\n```sql\r\nSELECT 1\r\n```\r\nnow.", "SELECT 1"),
@@ -242,11 +272,18 @@ def test_the_form_and_the_graders_score_the_same_program(sandbox):
     """A whole program with a fenced example costs one call, and usage beside a function counts for no grader."""
     task = Task("Write f.", tests=CALLS_F)
     for answer in (f"Sure:\n\n{block(WITH_EXAMPLE)}", f"{block(F)}Usage:\n{block(USAGE)}"):
-        result = redraft.refine_sync(task, redraft.ScriptedModel([answer] * 4), ["tests", "syntax"], answer="code:python")
+        result = redraft.refine_sync(
+            task, redraft.ScriptedModel([answer] * 4), ["tests", "syntax"], answer="code:python"
+        )
         assert (result.score, result.usage.calls) == (1, 1)
     wrong = block("def f(n):\n    return 7") + block(f"assert f(1) == 7\n{F.replace('f(', 'g(')}")
     for settings in ({}, {"answer": "code:python"}):
-        assert redraft.grade_sync(Task("Write f.", response=wrong, tests=CALLS_F), "tests", **settings).score == 0
+        assert (
+            redraft.grade_sync(
+                Task("Write f.", response=wrong, tests=CALLS_F), "tests", **settings
+            ).score
+            == 0
+        )
 
 
 def test_other_graders_read_the_code_that_is_tested():
@@ -273,7 +310,9 @@ def test_choosing_never_fails(text):
 HOSTILE = {
     "fences in quotes": "def f():\n    '''\n" + "```\n" * 20_000,
     "quotes and fences": "def f():\n" + "    '''\n```\n" * 4_000,
-    "many definitions": "".join(block(f"def f(n):\n    return g{n}(n)\ndef g{n + 1}(n): pass") for n in range(600)),
+    "many definitions": "".join(
+        block(f"def f(n):\n    return g{n}(n)\ndef g{n + 1}(n): pass") for n in range(600)
+    ),
     "prose and code": "def f(n):\n    pass\n" + "This is prose.\n" * 2_000,
     "lines that may be code": "import x\nfoo bar\n" * 1_500,
     "many brackets": "def f(n):\n    pass\n" + "(" * 30_000,

@@ -23,7 +23,10 @@ def write(path, rows):
 def scored(scores, name="score", **more):
     """Rows with these scores; runs with other scores have other answers."""
     run = repr(scores)[:80]
-    return [{"id": n, "prompt": f"q{n}", "response": f"answer {n} of {run}", name: score, **more} for n, score in enumerate(scores)]
+    return [
+        {"id": n, "prompt": f"q{n}", "response": f"answer {n} of {run}", name: score, **more}
+        for n, score in enumerate(scores)
+    ]
 
 
 # ---- rows that one run lacks
@@ -33,19 +36,39 @@ RISEN = [round(score + 0.02 + 0.001 * (n % 7), 3) for n, score in enumerate(WHOL
 INCOMPLETE = {
     "half of the rows": (WHOLE, RISEN[:30], "undecided", "30 only in"),
     "all but one row": (WHOLE, RISEN[:59], "not worse", ""),
-    "a null score for each other row": (WHOLE, [*RISEN[:30], *[None] * 30], "undecided", "30 without a score in"),
+    "a null score for each other row": (
+        WHOLE,
+        [*RISEN[:30], *[None] * 30],
+        "undecided",
+        "30 without a score in",
+    ),
     "rows that are missing, and scores": (
         WHOLE,
         [*RISEN[:40], None],
         "undecided",
         "1 without a score in b.jsonl and 19 only in a.jsonl",
     ),
-    "missing rows that A has no score for": ([*WHOLE[:30], *[None] * 30], RISEN[:30], "not worse", ""),
+    "missing rows that A has no score for": (
+        [*WHOLE[:30], *[None] * 30],
+        RISEN[:30],
+        "not worse",
+        "",
+    ),
     "more rows in B": (WHOLE[:30], RISEN, "not worse", ""),
-    "missing rows whose scores in A are 0": ([*WHOLE[:30], *[0.0] * 30], RISEN[:30], "not worse", ""),
+    "missing rows whose scores in A are 0": (
+        [*WHOLE[:30], *[0.0] * 30],
+        RISEN[:30],
+        "not worse",
+        "",
+    ),
     "the same rows": (WHOLE, RISEN, "not worse", ""),
     "a loss on the rows of both": (WHOLE, [score - 0.2 for score in WHOLE[:30]], "worse", ""),
-    "another scale": ([10 * s for s in WHOLE], [10 * s for s in RISEN[:30]], "undecided", "30 only in"),
+    "another scale": (
+        [10 * s for s in WHOLE],
+        [10 * s for s in RISEN[:30]],
+        "undecided",
+        "30 only in",
+    ),
 }
 
 
@@ -64,15 +87,25 @@ def test_rows_that_b_lacks_count_like_rows_without_a_score(tmp_path, monkeypatch
 
 def test_missing_rows_are_those_with_null_scores():
     """The worst case and both verdicts are the same, whether the rows are missing or have no score."""
-    absent, null = (compare_sync(scored(WHOLE), scored(b)) for b in (RISEN[:30], [*RISEN[:30], *[None] * 30]))
-    assert absent.worst_case == null.worst_case and (absent.gate, absent.verdict) == (null.gate, null.verdict)
+    absent, null = (
+        compare_sync(scored(WHOLE), scored(b)) for b in (RISEN[:30], [*RISEN[:30], *[None] * 30])
+    )
+    assert absent.worst_case == null.worst_case and (absent.gate, absent.verdict) == (
+        null.gate,
+        null.verdict,
+    )
     assert (absent.only_a, absent.unscored_b, null.only_a, null.unscored_b) == (30, 0, 0, 30)
-    assert any("loses those without a score, and those that it lacks: " in line for line in absent.summary())
+    assert any(
+        "loses those without a score, and those that it lacks: " in line
+        for line in absent.summary()
+    )
 
 
 def test_missing_rows_count_for_answers_that_a_grader_compares(tmp_path):
     """Answers of A without an opponent win, whether or not the runs have scores."""
-    judge = redraft.ScriptedModel([json.dumps({"reason": "because", "change": [], "winner": "first", "done": False})] * 100)
+    judge = redraft.ScriptedModel(
+        [json.dumps({"reason": "because", "change": [], "winner": "first", "done": False})] * 100
+    )
     a = [{"id": n, "prompt": f"q{n}", "response": f"answer {n}", "score": None} for n in range(40)]
     b = [{**row, "response": f"another answer {row['id']}"} for row in a[:20]]
     report = compare_sync(a, b, graders="pairwise", judge=judge, journal=tmp_path / "j.journal")
@@ -143,7 +176,9 @@ def test_names_where_lower_is_usually_better_are_asked_back(tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path)
     outer, _, inner = name.rpartition(".")
     column = inner if outer else name
-    rows = [scored([0.4 + 0.001 * (n % 5) - shift for n in range(60)], column) for shift in (0, 0.2)]
+    rows = [
+        scored([0.4 + 0.001 * (n % 5) - shift for n in range(60)], column) for shift in (0, 0.2)
+    ]
     if outer:
         rows = [[{**row, outer: {inner: row.pop(inner)}} for row in side] for side in rows]
     write("a.jsonl", rows[0]), write("b.jsonl", rows[1])
@@ -166,7 +201,21 @@ def test_lower_is_better(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     write("a.jsonl", scored([0.40 + n % 5 / 100 for n in range(60)], "wer", topic="t"))
     write("b.jsonl", scored([0.20 + n % 5 / 100 for n in range(60)], "wer", topic="t"))
-    assert main(["compare", "a.jsonl", "b.jsonl", "--score", "wer", "--lower-is-better", "--slice", "topic"]) == 0
+    assert (
+        main(
+            [
+                "compare",
+                "a.jsonl",
+                "b.jsonl",
+                "--score",
+                "wer",
+                "--lower-is-better",
+                "--slice",
+                "topic",
+            ]
+        )
+        == 0
+    )
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "b.jsonl is better than a.jsonl"
     assert (
@@ -174,9 +223,15 @@ def test_lower_is_better(tmp_path, monkeypatch, capsys):
         and "60 better, 0 equal, 0 worse" in lines[1]
     )
     assert any(line.split()[:4] == ["t", "0.420", "0.220", "+0.200"] for line in lines)
-    assert main(["gate", "a.jsonl", "b.jsonl", "--score", "wer", "--lower-is-better", "--json"]) == 0
+    assert (
+        main(["gate", "a.jsonl", "b.jsonl", "--score", "wer", "--lower-is-better", "--json"]) == 0
+    )
     data = json.loads(capsys.readouterr().out)
-    assert data["lower_is_better"] and data["difference"]["mean_a"] == pytest.approx(0.42) and data["value"] == pytest.approx(0.2)
+    assert (
+        data["lower_is_better"]
+        and data["difference"]["mean_a"] == pytest.approx(0.42)
+        and data["value"] == pytest.approx(0.2)
+    )
     assert main(["gate", "b.jsonl", "a.jsonl", "--score", "wer", "--lower-is-better"]) == 4
     assert "0.220 to 0.420, better by -0.200" in capsys.readouterr().out
 
@@ -195,7 +250,9 @@ def test_lower_is_better_mirrors_the_scores(pairs):
 
 
 def test_missing_rows_of_another_scale_count_as_the_highest_where_lower_is_better():
-    report = compare_sync(scored([5.0, 7.0] * 20), scored([4.0, 6.0] * 10), lower_is_better=True, margin=0.1)
+    report = compare_sync(
+        scored([5.0, 7.0] * 20), scored([4.0, 6.0] * 10), lower_is_better=True, margin=0.1
+    )
     assert report.worst_case.value == pytest.approx((20 * 1 + 20 * (6 - 7)) / 40)
     assert report.worst_case.mean_b == pytest.approx((20 * 5 + 20 * 7) / 40)
 
@@ -206,12 +263,18 @@ GRADERS = ["--grader", "own.py:toxicity", "--grader", "own.py:latency"]
 def test_the_direction_of_own_grades_is_known(tmp_path, monkeypatch, capsys):
     """Scores of graders are never turned round, nor asked back by their names; other columns of the same file are."""
     monkeypatch.chdir(tmp_path)
-    Path("own.py").write_text("def toxicity(text):\n    return min(1.0, len(text) / 50)\n\n\ndef latency(text):\n    return 0.5\n")
+    Path("own.py").write_text(
+        "def toxicity(text):\n    return min(1.0, len(text) / 50)\n\n\ndef latency(text):\n    return 0.5\n"
+    )
     for run, rows in (("a", WHOLE), ("b", RISEN)):
         write(f"{run}.jsonl", scored(rows, "wer"))
-        assert main(["batch", f"{run}.jsonl", "-o", f"{run}2.jsonl", "--mode", "grade", *GRADERS]) == 0
+        assert (
+            main(["batch", f"{run}.jsonl", "-o", f"{run}2.jsonl", "--mode", "grade", *GRADERS]) == 0
+        )
     for score in ("", "toxicity_score", "latency_score"):
-        assert main(["compare", "a2.jsonl", "b2.jsonl", *(["--score", score] if score else [])]) == 0
+        assert (
+            main(["compare", "a2.jsonl", "b2.jsonl", *(["--score", score] if score else [])]) == 0
+        )
     capsys.readouterr()
     for score in ("wer", "cost"):
         assert main(["compare", "a2.jsonl", "b2.jsonl", "--score", score]) == 2
@@ -234,8 +297,14 @@ READ = {
     "T and F": (["T", "F"], [1, 0]),
     "percent": (["60%", "7.5 %", "100%"], [0.6, 0.075, 1]),
     "percent with commas": (["62,5 %", "7,25%", "100%"], [0.625, 0.0725, 1]),
-    "fractions": (["6/10", "7 / 10", "3 out of 4", "1 of 2", "7,5/10"], [0.6, 0.7, 0.75, 0.5, 0.75]),
-    "words, and shares beside them": (["correct", 0.5, "0.25", None, ""], [1, 0.5, 0.25, None, None]),
+    "fractions": (
+        ["6/10", "7 / 10", "3 out of 4", "1 of 2", "7,5/10"],
+        [0.6, 0.7, 0.75, 0.5, 0.75],
+    ),
+    "words, and shares beside them": (
+        ["correct", 0.5, "0.25", None, ""],
+        [1, 0.5, 0.25, None, None],
+    ),
     "percent, and shares": (["60%", 0.5], [0.6, 0.5]),
     "numbers": (["7", 8, "9.5"], [7, 8, 9.5]),
     "decimal commas": (["0,5", "0,75", "1,0"], [0.5, 0.75, 1]),
@@ -281,7 +350,11 @@ def test_other_words_are_refused_with_the_value(case):
     ("values", "numbers", "words"),
     [
         ([0.5, "unknown", 0.7], [0.5, 0.7], "'unknown' is not a number"),
-        (["70", "60%", 80], [70, 80], "'60%' is a share from 0 to 1, and there are numbers on another scale, such as '70'"),
+        (
+            ["70", "60%", 80],
+            [70, 80],
+            "'60%' is a share from 0 to 1, and there are numbers on another scale, such as '70'",
+        ),
         ([7, "6/10"], [7], "'6/10' is a share"),
         ([7, "pass"], [7], "'pass' is a share"),
         ([7, True], [7], "True is a share"),
@@ -296,12 +369,21 @@ def test_a_value_on_another_scale_leaves_its_row_out(values, numbers, words):
 
 
 @pytest.mark.parametrize(
-    ("a", "b"), [(["6/10", "7/10"], [6, 8]), (["60%"] * 2, ["60", "70"]), ([7, 8], [True, False]), (["pass", 0.5], [0.5, 2])]
+    ("a", "b"),
+    [
+        (["6/10", "7/10"], [6, 8]),
+        (["60%"] * 2, ["60", "70"]),
+        ([7, 8], [True, False]),
+        (["pass", 0.5], [0.5, 2]),
+    ],
 )
 def test_runs_on_two_scales_are_not_compared(a, b):
     """A share and a number of another scale make no difference, in either order."""
     for runs in ((a, b), (b, a)):
-        with pytest.raises(ConfigError, match="shares from 0 to 1, such as .*, and 'rows' scores on another scale, such as"):
+        with pytest.raises(
+            ConfigError,
+            match="shares from 0 to 1, such as .*, and 'rows' scores on another scale, such as",
+        ):
             compare_sync(*map(scored, runs))
     assert compare_sync(scored(["60%", "pass"]), scored([0.5, 0.75])).difference.rows == 2
 
@@ -309,9 +391,15 @@ def test_runs_on_two_scales_are_not_compared(a, b):
 # ---- folders of samples whose IDs begin again
 
 
-def sample(subject, n, right, *, hashes=("doc_hash", "prompt_hash", "target_hash"), doc=None, prompt=""):
+def sample(
+    subject, n, right, *, hashes=("doc_hash", "prompt_hash", "target_hash"), doc=None, prompt=""
+):
     question = doc or f"{subject} {n}?"
-    known = {"doc_hash": f"d {question}", "prompt_hash": f"p {prompt or subject} {n}", "target_hash": f"t{n % 4}"}
+    known = {
+        "doc_hash": f"d {question}",
+        "prompt_hash": f"p {prompt or subject} {n}",
+        "target_hash": f"t{n % 4}",
+    }
     return {
         "doc_id": n,
         "doc": {"question": question},
@@ -337,7 +425,10 @@ def samples_file(subject, day):
 
 
 def by_subject(day, every, **options):
-    return {samples_file(s, day): [sample(s, n, n % every, **options) for n in range(40)] for s in ("rivers", "metals")}
+    return {
+        samples_file(s, day): [sample(s, n, n % every, **options) for n in range(40)]
+        for s in ("rivers", "metals")
+    }
 
 
 FOLDERS = {
@@ -358,22 +449,33 @@ def test_ids_that_begin_again_in_each_file_are_different_questions(tmp_path, cas
     files = [by_subject(1, 3, **a), by_subject(2, 5, **b)]
     if case.startswith("equal"):
         files = [
-            {name: [{**row, "doc": {"q": n}, "doc_hash": f"d{n}"} for n, row in enumerate(rows)] for name, rows in each.items()}
+            {
+                name: [{**row, "doc": {"q": n}, "doc_hash": f"d{n}"} for n, row in enumerate(rows)]
+                for name, rows in each.items()
+            }
             for each in files
         ]
-    report = compare_sync(lm_eval_run(tmp_path / "A", files[0]), lm_eval_run(tmp_path / "B", files[1]))
+    report = compare_sync(
+        lm_eval_run(tmp_path / "A", files[0]), lm_eval_run(tmp_path / "B", files[1])
+    )
     assert (report.difference.rows, report.repeats, report.only_a, report.only_b) == (80, 0, 0, 0)
 
 
 def test_files_under_other_names_are_told_apart_by_their_hashes(tmp_path):
     runs = [
         lm_eval_run(
-            tmp_path / side, {f"{name}.jsonl": rows for name, rows in zip(("one", "two"), by_subject(1, k).values(), strict=True)}
+            tmp_path / side,
+            {
+                f"{name}.jsonl": rows
+                for name, rows in zip(("one", "two"), by_subject(1, k).values(), strict=True)
+            },
         )
         for side, k in (("A", 3), ("B", 5))
     ]
     assert compare_sync(*runs).difference.rows == 80
-    joined = write(tmp_path / "all.jsonl", [row for rows in by_subject(1, 4).values() for row in rows])
+    joined = write(
+        tmp_path / "all.jsonl", [row for rows in by_subject(1, 4).values() for row in rows]
+    )
     assert compare_sync(runs[0], joined).difference.rows == 80
     one_subject = write(tmp_path / "some.jsonl", [*by_subject(1, 4).values()][0])
     report = compare_sync(one_subject, runs[0])
@@ -386,7 +488,9 @@ def test_summaries_beside_the_samples_are_left_out(tmp_path):
     for side, every in (("A [1]", 3), ("B", 5)):
         (tmp_path / side).mkdir()
         lm_eval_run(tmp_path / side / "model", by_subject(1, every))
-        (tmp_path / side / "model" / "results_2026-01-01T00-00-00.123456.json").write_text('{"results": {}, "versions": {}}')
+        (tmp_path / side / "model" / "results_2026-01-01T00-00-00.123456.json").write_text(
+            '{"results": {}, "versions": {}}'
+        )
         runs.append(str(tmp_path / side))
     assert compare_sync(*runs).difference.rows == 80
     inner = [f"{run}/model/" for run in runs]
@@ -396,13 +500,23 @@ def test_summaries_beside_the_samples_are_left_out(tmp_path):
 def test_the_same_task_twice_is_a_repeat(tmp_path):
     """Two evaluations of one task in a folder are repeats of its questions; the task is a column of slices."""
     files = {**by_subject(1, 3), **by_subject(2, 4)}
-    report = compare_sync(lm_eval_run(tmp_path / "A", files), lm_eval_run(tmp_path / "B", by_subject(3, 5)), slices="task")
+    report = compare_sync(
+        lm_eval_run(tmp_path / "A", files),
+        lm_eval_run(tmp_path / "B", by_subject(3, 5)),
+        slices="task",
+    )
     assert (report.difference.rows, report.repeats) == (80, 80)
-    assert {name: d.rows for name, d in report.slices["task"].items()} == {"rivers": 40, "metals": 40}
+    assert {name: d.rows for name, d in report.slices["task"].items()} == {
+        "rivers": 40,
+        "metals": 40,
+    }
 
 
 def test_one_file_keeps_its_ids(tmp_path):
-    runs = [write(tmp_path / f"{side}.jsonl", [sample("rivers", n, n % k) for n in range(40)]) for side, k in (("a", 3), ("b", 5))]
+    runs = [
+        write(tmp_path / f"{side}.jsonl", [sample("rivers", n, n % k) for n in range(40)])
+        for side, k in (("a", 3), ("b", 5))
+    ]
     report = compare_sync(*runs)
     assert (report.paired_by, report.difference.rows) == ("id", 40)
 
@@ -410,7 +524,11 @@ def test_one_file_keeps_its_ids(tmp_path):
 IDS = {
     "two files with IDs from 0": (lambda n, run: {"id": n % 20, "prompt": f"q{n}"}, 40, 0),
     "epochs": (lambda n, run: {"id": n % 20, "prompt": f"q{n % 20}"}, 20, 40),
-    "epochs with options in another order in each run": (lambda n, run: {"id": n % 20, "prompt": f"q{n % 20} {run} {n}"}, 20, 40),
+    "epochs with options in another order in each run": (
+        lambda n, run: {"id": n % 20, "prompt": f"q{n % 20} {run} {n}"},
+        20,
+        40,
+    ),
     "epochs without a task": (lambda n, run: {"id": n % 20}, 20, 40),
     "different IDs": (lambda n, run: {"id": n, "prompt": f"q{n}"}, 40, 0),
 }
@@ -420,7 +538,10 @@ IDS = {
 def test_an_id_of_different_tasks_is_none(case):
     """Rows of a table are paired by their task where an ID stands for several, and the other run has the same tasks."""
     make, rows, repeats = IDS[case]
-    runs = [[{**make(n, run), "response": f"{run}{n}", "score": n % k / k} for n in range(40)] for run, k in (("a", 3), ("b", 4))]
+    runs = [
+        [{**make(n, run), "response": f"{run}{n}", "score": n % k / k} for n in range(40)]
+        for run, k in (("a", 3), ("b", 4))
+    ]
     report = compare_sync(*runs)
     assert (report.difference.rows, report.repeats) == (rows, repeats)
 
@@ -428,10 +549,32 @@ def test_an_id_of_different_tasks_is_none(case):
 # ---- columns of other programs
 
 COLUMNS = {
-    "HumanEval": ({"task_id": "HumanEval/{}", "completion": "c", "result": "passed", "passed": True}, "passed", "id"),
-    "ragas": ({"user_input": "q{}", "response": "r", "reference": "x", "retrieved_contexts": ["c"], "score": 0.5}, "score", "task"),
-    "DeepEval": ({"input": "q{}", "actual_output": "r", "expected_output": "x", "score": 1}, "score", "task"),
-    "is_correct": ({"question": "q{}", "prediction": "r", "is_correct": "True"}, "is_correct", "task"),
+    "HumanEval": (
+        {"task_id": "HumanEval/{}", "completion": "c", "result": "passed", "passed": True},
+        "passed",
+        "id",
+    ),
+    "ragas": (
+        {
+            "user_input": "q{}",
+            "response": "r",
+            "reference": "x",
+            "retrieved_contexts": ["c"],
+            "score": 0.5,
+        },
+        "score",
+        "task",
+    ),
+    "DeepEval": (
+        {"input": "q{}", "actual_output": "r", "expected_output": "x", "score": 1},
+        "score",
+        "task",
+    ),
+    "is_correct": (
+        {"question": "q{}", "prediction": "r", "is_correct": "True"},
+        "is_correct",
+        "task",
+    ),
     "LiveCodeBench": ({"question_content": "q{}", "prediction": "r", "score": 1}, "score", "task"),
     "SWE-bench": ({"instance_id": "i{}", "resolved": False}, "resolved", "id"),
 }
@@ -447,7 +590,10 @@ def test_columns_of_other_programs_are_known(program):
 
 def test_a_named_answer_is_no_reason_to_lose_the_tasks():
     """Two columns that may be the answer do not matter if it is named, also within an object."""
-    rows = [{"inputs": {"q": f"q{n}"}, "outputs": {"a": "r"}, "answer": "x", "output": "y", "n": n / 4} for n in range(4)]
+    rows = [
+        {"inputs": {"q": f"q{n}"}, "outputs": {"a": "r"}, "answer": "x", "output": "y", "n": n / 4}
+        for n in range(4)
+    ]
     columns = {"prompt": "inputs.q", "response": "outputs.a", "score": "n"}
     report = compare_sync(rows, rows[::-1], result_columns=columns)
     assert (report.paired_by, report.difference.rows) == ("task", 4)
@@ -462,15 +608,25 @@ def test_a_column_of_correct_answers_is_no_score():
 
 # ---- intervals
 
-SCORES = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1) | st.none(), st.integers(0, 3)), min_size=2, max_size=12)
+SCORES = st.lists(
+    st.tuples(st.floats(0, 1), st.floats(0, 1) | st.none(), st.integers(0, 3)),
+    min_size=2,
+    max_size=12,
+)
 
 
 @given(SCORES, st.booleans(), st.integers(0, 2**32))
 def test_no_interval_leaves_the_scale(rows, lower, seed):
     """Differences of scores from 0 to 1 lie from -1 to 1, also with labels, slices, any look, and rows that are missing."""
     rng = random.Random(seed)
-    a = [{"id": n, "prompt": f"q{n}", "response": f"a{n}", "score": x, "s": str(c)} for n, (x, _, c) in enumerate(rows)]
-    b = [{"id": n, "prompt": f"q{n}", "response": f"b{n}", "score": y, "s": str(c)} for n, (_, y, c) in enumerate(rows)]
+    a = [
+        {"id": n, "prompt": f"q{n}", "response": f"a{n}", "score": x, "s": str(c)}
+        for n, (x, _, c) in enumerate(rows)
+    ]
+    b = [
+        {"id": n, "prompt": f"q{n}", "response": f"b{n}", "score": y, "s": str(c)}
+        for n, (_, y, c) in enumerate(rows)
+    ]
     labels = [{"id": n, "label_a": rng.random(), "label_b": rng.random()} for n in range(len(rows))]
     try:
         reports = [
@@ -485,4 +641,9 @@ def test_no_interval_leaves_the_scale(rows, lower, seed):
         if report.people:
             intervals += [report.people.estimate.interval, report.people.labels_only.interval]
         assert all(-1 <= low <= high <= 1 for low, high in filter(None, intervals))
-        assert all(low <= each.value <= high for each in found if each and each.interval for low, high in [each.interval])
+        assert all(
+            low <= each.value <= high
+            for each in found
+            if each and each.interval
+            for low, high in [each.interval]
+        )

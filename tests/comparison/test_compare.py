@@ -61,7 +61,10 @@ def test_rows_are_paired_by_id_or_task(order, by_task):
     a = [{"id": n, "prompt": f"t{n}", "score": n / 12} for n in range(12)]
     b = [{"id": n, "prompt": f"t{n}", "score": n / 12 + 0.01} for n in order]
     if by_task:
-        a, b = ([{name: value for name, value in row.items() if name != "id"} for row in rows] for rows in (a, b))
+        a, b = (
+            [{name: value for name, value in row.items() if name != "id"} for row in rows]
+            for rows in (a, b)
+        )
     report = compare_sync(a, b)
     assert report.difference.standard_error == pytest.approx(0, abs=1e-12)
     assert report.difference.value == pytest.approx(0.01)
@@ -70,14 +73,26 @@ def test_rows_are_paired_by_id_or_task(order, by_task):
 
 def test_what_is_left_out_is_told():
     """Rows of one run, rows without a score, repeats and unreadable rows are counted."""
-    a = [{"id": n, "score": 0.5} for n in range(10)] + [{"id": 3, "score": 0.7}, {"id": "x", "score": "?"}]
+    a = [{"id": n, "score": 0.5} for n in range(10)] + [
+        {"id": 3, "score": 0.7},
+        {"id": "x", "score": "?"},
+    ]
     b = [{"id": n, "score": None if n == 2 else 0.5} for n in range(2, 13)]
     report = compare_sync(a, b)
-    assert (report.only_a, report.only_b, report.unscored_a, report.unscored_b, report.repeats) == (2, 3, 0, 1, 1)
+    assert (report.only_a, report.only_b, report.unscored_a, report.unscored_b, report.repeats) == (
+        2,
+        3,
+        0,
+        1,
+        1,
+    )
     assert len(report.skipped) == 1
     assert report.difference.rows == 7
     assert report.difference.mean_a == pytest.approx((0.6 + 6 * 0.5) / 7)
-    assert "left out: 2 only in rows (A), 3 only in rows (B), 1 without a score in rows (B), 1 unreadable" in report.summary()
+    assert (
+        "left out: 2 only in rows (A), 3 only in rows (B), 1 without a score in rows (B), 1 unreadable"
+        in report.summary()
+    )
 
 
 def test_answers_that_cannot_be_scored_may_hide_a_loss():
@@ -98,8 +113,22 @@ def people_rows(n, seed=5):
     for k in range(n):
         quality = [rng.uniform(0.3, 0.7) for _ in "ab"]
         truth = [quality[0], quality[1] - 0.05]
-        a.append({"id": str(k), "prompt": f"T{k}", "response": f"A{k}", "score": min(1, truth[0] + rng.gauss(0, 0.03))})
-        b.append({"id": str(k), "prompt": f"T{k}", "response": f"B{k}", "score": min(1, truth[1] + 0.15 + rng.gauss(0, 0.03))})
+        a.append(
+            {
+                "id": str(k),
+                "prompt": f"T{k}",
+                "response": f"A{k}",
+                "score": min(1, truth[0] + rng.gauss(0, 0.03)),
+            }
+        )
+        b.append(
+            {
+                "id": str(k),
+                "prompt": f"T{k}",
+                "response": f"B{k}",
+                "score": min(1, truth[1] + 0.15 + rng.gauss(0, 0.03)),
+            }
+        )
         people[str(k)] = truth
     return a, b, people
 
@@ -135,7 +164,8 @@ def preference_labels(people, rng):
 
 
 @pytest.mark.parametrize(
-    ("labels", "unit"), [(column_labels, "score"), (answer_labels, "score"), (preference_labels, "preference")]
+    ("labels", "unit"),
+    [(column_labels, "score"), (answer_labels, "score"), (preference_labels, "preference")],
 )
 def test_labels_of_people_overrule_a_biased_judge(labels, unit):
     """The judge says that B is better; with labels of a part of the rows the verdict is about people."""
@@ -144,9 +174,13 @@ def test_labels_of_people_overrule_a_biased_judge(labels, unit):
     labelled = {id: people[id] for id in list(people)[:300]}
     given = labels(labelled, random.Random(1))
     other = {**given[0], **{name: "other text" for name in given[0] if name.startswith("resp")}}
-    report = compare_sync(a, b, labels=[*given, {**other, "id": "no such row"} if "id" in other else other])
+    report = compare_sync(
+        a, b, labels=[*given, {**other, "id": "no such row"} if "id" in other else other]
+    )
     estimate = report.people.estimate
-    true = sum(y - x if unit == "score" else (y > x) - 0.5 for x, y in people.values()) / len(people)
+    true = sum(y - x if unit == "score" else (y > x) - 0.5 for x, y in people.values()) / len(
+        people
+    )
     assert report.verdict == "worse"
     assert report.evidence == "labels"
     assert estimate.interval[0] <= true <= estimate.interval[1]
@@ -175,16 +209,32 @@ def test_few_labels_say_how_many_more_are_needed():
 @pytest.mark.parametrize(
     ("labels", "arguments", "message"),
     [
-        ([{"id": "0", "label_a": 1, "label_b": 5}], {}, "row '0' has the label 5, which is not from 0 to 1; give the scale"),
+        (
+            [{"id": "0", "label_a": 1, "label_b": 5}],
+            {},
+            "row '0' has the label 5, which is not from 0 to 1; give the scale",
+        ),
         (
             [{"id": str(n), "label_a": 1, "label_b": 5} for n in range(3)],
             {"label_scale": (1, 5)},
             "3 rows have labels of people, and at least 5",
         ),
-        ([{"id": "no", "label_a": 1, "label_b": 0}], {}, "none of the 1 rows belongs to a row of both runs"),
+        (
+            [{"id": "no", "label_a": 1, "label_b": 0}],
+            {},
+            "none of the 1 rows belongs to a row of both runs",
+        ),
         ([{"label_a": 1, "label_b": 0}], {}, "there must be an ID"),
-        ([{"prompt": "T0", "response": "old answer", "label": 1}], {}, "none of the 1 labels is of an answer of these runs"),
-        ([{"prompt": f"T{n}", "response": f"A{n}", "label": n % 2} for n in range(6)], {}, "no pair has a label of both answers"),
+        (
+            [{"prompt": "T0", "response": "old answer", "label": 1}],
+            {},
+            "none of the 1 labels is of an answer of these runs",
+        ),
+        (
+            [{"prompt": f"T{n}", "response": f"A{n}", "label": n % 2} for n in range(6)],
+            {},
+            "no pair has a label of both answers",
+        ),
     ],
 )
 def test_labels_that_do_not_fit(labels, arguments, message):
@@ -204,7 +254,11 @@ def test_graders_on_the_same_answers_need_labels():
     assert "labels of people say which is better" in report.headline()
     rng = random.Random(3)
     labels = [
-        {"prompt": row["prompt"], "response": row["response"], "label": min(1, row["score"] + rng.uniform(0.05, 0.1))}
+        {
+            "prompt": row["prompt"],
+            "response": row["response"],
+            "label": min(1, row["score"] + rng.uniform(0.05, 0.1)),
+        }
         for row in rows
     ]
     report = compare_sync(rows, higher, labels=labels[:60])
@@ -220,12 +274,17 @@ def test_slices_and_clusters():
         row["score"] = min(1, row["score"] + 0.1 * (row["topic"] == "a"))
     report = compare_sync(a, b, slices="topic", cluster="doc")
     assert report.difference.clusters == 100
-    assert {name: found.verdict for name, found in report.slices["topic"].items()} == {"a": "better", "b": "undecided"}
+    assert {name: found.verdict for name, found in report.slices["topic"].items()} == {
+        "a": "better",
+        "b": "undecided",
+    }
     assert report.slices["topic"]["a"].confidence == pytest.approx(0.975)
     a, b = ([{**row, "kind": "k"} for row in rows] for rows in (a, b))
     more = compare_sync(a, b, slices=["topic", "kind"])
     assert more.slices["topic"]["a"].confidence == pytest.approx(0.9875)  # for all columns at once
-    with pytest.raises(ConfigError, match="no row has a column 'nope'; there are 'id', 'prompt', 'topic'"):
+    with pytest.raises(
+        ConfigError, match="no row has a column 'nope'; there are 'id', 'prompt', 'topic'"
+    ):
         compare_sync(a, b, slices=["nope"])
 
 
@@ -260,7 +319,8 @@ TASKS = [{"id": str(n), "prompt": f"Task {n}", "topic": "ab"[n % 2]} for n in ra
 def writes(length):
     """Return a model that answers with a text of about a length, and counts its calls."""
     return redraft.ScriptedModel(
-        [lambda messages: "y" * (length + len(messages[-1]["content"]) % 2)] * 200, name=f"length-{length}"
+        [lambda messages: "y" * (length + len(messages[-1]["content"]) % 2)] * 200,
+        name=f"length-{length}",
     )
 
 
@@ -274,7 +334,9 @@ def test_models_answer_the_same_tasks(tmp_path):
 
     short, long = writes(4), writes(12)
     variants = {"a": {"model": short, "label": "short"}, "b": {"model": long, "label": "long"}}
-    report = compare_sync(*variants.values(), TASKS, graders=length_share, journal=journal, slices=["topic"])
+    report = compare_sync(
+        *variants.values(), TASKS, graders=length_share, journal=journal, slices=["topic"]
+    )
     assert (report.a, report.b, report.verdict) == ("short", "long", "better")
     assert set(report.slices["topic"]) == {"a", "b"}
     assert (short.calls, long.calls, report.usage.calls) == (12, 12, 24)
@@ -282,7 +344,13 @@ def test_models_answer_the_same_tasks(tmp_path):
     assert (short.calls, long.calls, again.usage.calls) == (12, 12, 0)
     assert again.difference == report.difference
     longer = writes(16)
-    third = compare_sync(variants["a"], {"model": longer, "label": "longer"}, TASKS, graders=length_share, journal=journal)
+    third = compare_sync(
+        variants["a"],
+        {"model": longer, "label": "longer"},
+        TASKS,
+        graders=length_share,
+        journal=journal,
+    )
     assert (short.calls, third.usage.calls) == (12, 12)
 
 
@@ -290,7 +358,13 @@ def test_prompts_are_files(tmp_path):
     """A changed prompt is run again; an unchanged one is not."""
     journal = tmp_path / "compare.journal"
     model = redraft.ScriptedModel(
-        [lambda messages: "a long answer" if "long" in messages[-1]["content"] else f"short {len(messages[-1]['content']) % 2}"]
+        [
+            lambda messages: (
+                "a long answer"
+                if "long" in messages[-1]["content"]
+                else f"short {len(messages[-1]['content']) % 2}"
+            )
+        ]
         * 99
     )
     first, second = tmp_path / "first.md", tmp_path / "second.md"
@@ -299,9 +373,16 @@ def test_prompts_are_files(tmp_path):
     report = compare_sync(first, second, TASKS, model=model, graders=length_share, journal=journal)
     assert (report.a, report.b, report.verdict) == ("first.md", "second.md", "better")
     assert model.calls == 24
-    assert {"Answer: Task 0", "Give a long answer: Task 11"} < {messages[-1]["content"] for messages in model.messages}
+    assert {"Answer: Task 0", "Give a long answer: Task 11"} < {
+        messages[-1]["content"] for messages in model.messages
+    }
     second.write_text("Give a very long answer: {prompt}")
-    assert compare_sync(first, second, TASKS, model=model, graders=length_share, journal=journal).usage.calls == 12
+    assert (
+        compare_sync(
+            first, second, TASKS, model=model, graders=length_share, journal=journal
+        ).usage.calls
+        == 12
+    )
 
 
 def test_a_budget_holds_for_both_runs(tmp_path):
@@ -311,9 +392,17 @@ def test_a_budget_holds_for_both_runs(tmp_path):
     variants = ({"model": short, "label": "short"}, {"model": long, "label": "long"})
 
     def run(calls):
-        return compare_sync(*variants, TASKS, graders=length_share, journal=journal, budget=redraft.Budget(calls=calls))
+        return compare_sync(
+            *variants,
+            TASKS,
+            graders=length_share,
+            journal=journal,
+            budget=redraft.Budget(calls=calls),
+        )
 
-    with pytest.raises(BudgetExhaustedError, match="the run of 'long' ended early: .*; the same call resumes it"):
+    with pytest.raises(
+        BudgetExhaustedError, match="the run of 'long' ended early: .*; the same call resumes it"
+    ):
         run(18)
     assert short.calls + long.calls <= 18
     assert run(18).verdict == "better"
@@ -322,8 +411,13 @@ def test_a_budget_holds_for_both_runs(tmp_path):
 
 def test_answers_are_graded_anew(tmp_path):
     """Finished runs, also of other programs, are graded by the same grader."""
-    a = [{"id": n, "prompt": f"T{n}", "response": "y" * (4 + n % 2), "score": 0.9} for n in range(12)]
-    b = [{"id": n, "prompt": f"T{n}", "response": "y" * (10 + n % 2), "score": 0.1} for n in range(12)]
+    a = [
+        {"id": n, "prompt": f"T{n}", "response": "y" * (4 + n % 2), "score": 0.9} for n in range(12)
+    ]
+    b = [
+        {"id": n, "prompt": f"T{n}", "response": "y" * (10 + n % 2), "score": 0.1}
+        for n in range(12)
+    ]
     assert compare_sync(a, b).verdict == "worse"
     report = compare_sync(a, b, graders=length_share, journal=tmp_path / "j.journal")
     assert report.verdict == "better"
@@ -333,21 +427,37 @@ def test_answers_are_graded_anew(tmp_path):
 
 def test_a_missing_judge_is_an_error(tmp_path):
     """Two models that each judge themselves are not compared."""
-    with pytest.raises(ConfigError, match="judge: name one model that judges both, or each would judge itself"):
-        compare_sync(writes(3), writes(5), TASKS, graders="helpfulness", journal=tmp_path / "j.journal")
+    with pytest.raises(
+        ConfigError, match="judge: name one model that judges both, or each would judge itself"
+    ):
+        compare_sync(
+            writes(3), writes(5), TASKS, graders="helpfulness", journal=tmp_path / "j.journal"
+        )
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"judge": "openai:x"}, "judge has no effect on finished runs: give tasks to run, or graders"),
+        (
+            {"judge": "openai:x"},
+            "judge has no effect on finished runs: give tasks to run, or graders",
+        ),
         ({"temperature": 0.1}, "temperature has no effect on finished runs"),
         ({"margin": -1}, "margin must be a number >= 0 or None, got -1"),
         ({"level": 95}, "level must be a number between 0 and 1"),
-        ({"tasks": TASKS, "graders": length_share, "mode": "grade"}, "mode is no argument of a comparison"),
+        (
+            {"tasks": TASKS, "graders": length_share, "mode": "grade"},
+            "mode is no argument of a comparison",
+        ),
         ({"graders": length_share, "model": "openai:x"}, "model has no effect without tasks"),
-        ({"graders": ["pairwise", length_share]}, "'pairwise' compares answers; it must be the only grader"),
-        ({"graders": length_share, "max_iterations": -1}, "max_iterations must be a whole number >= 0, got -1"),
+        (
+            {"graders": ["pairwise", length_share]},
+            "'pairwise' compares answers; it must be the only grader",
+        ),
+        (
+            {"graders": length_share, "max_iterations": -1},
+            "max_iterations must be a whole number >= 0, got -1",
+        ),
     ],
 )
 def test_arguments_that_do_not_fit(arguments, message):
@@ -361,7 +471,11 @@ def test_arguments_that_do_not_fit(arguments, message):
     [
         ([{"id": 1, "score": 1}], [{"id": 2, "score": 1}], "have no row in common by id"),
         ([{"score": 1}], [{"score": 1}], "cannot be paired: some have neither an ID nor a task"),
-        ([{"id": 1, "score": 1}], [{"id": 1, "score": None}], "1 row in common, and none has a score in both"),
+        (
+            [{"id": 1, "score": 1}],
+            [{"id": 1, "score": None}],
+            "1 row in common, and none has a score in both",
+        ),
     ],
 )
 def test_runs_that_cannot_be_compared(a, b, message):
@@ -372,7 +486,10 @@ def test_runs_that_cannot_be_compared(a, b, message):
 
 def test_scores_of_another_scale_need_a_margin_for_the_gate():
     """Differences are in their unit; 0.02 would mean nothing."""
-    a, b = [{"id": n, "score": 3 + n % 2} for n in range(30)], [{"id": n, "score": 4 + n % 2} for n in range(30)]
+    a, b = (
+        [{"id": n, "score": 3 + n % 2} for n in range(30)],
+        [{"id": n, "score": 4 + n % 2} for n in range(30)],
+    )
     report = compare_sync(a, b)
     assert report.verdict == "better"
     assert "gate" not in report.as_data()
@@ -384,12 +501,21 @@ def test_scores_of_another_scale_need_a_margin_for_the_gate():
 def test_variants_have_no_graders_of_their_own(tmp_path):
     """What differs must be the variant only."""
     with pytest.raises(ConfigError, match="a variant cannot have 'judge': give it to `compare`"):
-        compare_sync({"judge": "x"}, {"model": "y"}, TASKS, graders=length_share, journal=tmp_path / "j.journal")
+        compare_sync(
+            {"judge": "x"},
+            {"model": "y"},
+            TASKS,
+            graders=length_share,
+            journal=tmp_path / "j.journal",
+        )
 
 
 def test_results_can_be_read_once_and_compared_often():
     """`read_results` gives what `compare` takes."""
-    a, b = read_results(run_rows(50, 0, 1), name="old"), read_results(run_rows(50, 0.2, 2, answers="y"), name="new")
+    a, b = (
+        read_results(run_rows(50, 0, 1), name="old"),
+        read_results(run_rows(50, 0.2, 2, answers="y"), name="new"),
+    )
     assert compare_sync(a, b).headline() == "new is better than old"
 
 
@@ -411,7 +537,10 @@ def pair_judge(biased):
 def test_a_judge_sees_each_pair_in_both_orders(tmp_path, biased, rate, bias):
     """Its preference for a position cancels and is told; equal answers are ties that take no call; calls are cached."""
     a = [{"id": n, "prompt": f"T{n}", "response": f"short {n}", "score": 0.5} for n in range(24)]
-    b = [{**row, "response": row["response"] if row["id"] < 4 else f"a long answer {row['id']}"} for row in a]
+    b = [
+        {**row, "response": row["response"] if row["id"] < 4 else f"a long answer {row['id']}"}
+        for row in a
+    ]
     judge = pair_judge(biased)
     report = compare_sync(a, b, graders="pairwise", judge=judge, journal=tmp_path / "j.journal")
     assert report.evidence == "win rate"
@@ -435,7 +564,11 @@ class Longer:
 
 
 @pytest.mark.slow(but_each=3)
-@pytest.mark.parametrize("grader", ["pairwise", "pairwise:clarity", Longer()], ids=lambda each: getattr(each, "name", each))
+@pytest.mark.parametrize(
+    "grader",
+    ["pairwise", "pairwise:clarity", Longer()],
+    ids=lambda each: getattr(each, "name", each),
+)
 @pytest.mark.parametrize("max_iterations", [0, 1])
 def test_models_are_compared_by_a_grader_that_compares(tmp_path, grader, max_iterations):
     """Their answers have no score of their own: the report has the win rate, and the share of wins as the score."""
@@ -445,9 +578,15 @@ def test_models_are_compared_by_a_grader_that_compares(tmp_path, grader, max_ite
     report = compare_sync(*variants, TASKS, graders=grader, judge=judge, **settings)
     assert (report.evidence, report.verdict, report.gate) == ("win rate", "better", "not worse")
     assert (report.wins.value, report.wins.pairs) == (1, 12)
-    assert (report.score_name, report.difference.mean_a, report.difference.mean_b) == ("share of wins", 0, 1)
+    assert (report.score_name, report.difference.mean_a, report.difference.mean_b) == (
+        "share of wins",
+        0,
+        1,
+    )
     if not max_iterations:  # then a single answer is compared with that of the other model alone
-        assert report.usage.calls == 24 + judge.calls and judge.calls == (0 if isinstance(grader, Longer) else 24)
+        assert report.usage.calls == 24 + judge.calls and judge.calls == (
+            0 if isinstance(grader, Longer) else 24
+        )
     calls = judge.calls
     again = compare_sync(*variants, TASKS, graders=grader, judge=judge, **settings)
     assert (again.wins, judge.calls) == (report.wins, calls)
@@ -459,7 +598,11 @@ def test_a_ranker_is_refused_before_the_first_call(tmp_path, grader, are_runs):
     """It shows the answers in one order; the message names the grader that shows them in both."""
     judge, models = pair_judge(biased=False), (writes(4), writes(12))
     rows = [{"id": 1, "prompt": "T", "response": "x"}]
-    sides = (rows, rows, None) if are_runs else ({"model": models[0], "label": "a"}, {"model": models[1], "label": "b"}, TASKS)
+    sides = (
+        (rows, rows, None)
+        if are_runs
+        else ({"model": models[0], "label": "a"}, {"model": models[1], "label": "b"}, TASKS)
+    )
     with pytest.raises(ConfigError, match="shows answers in one order, .*: use 'pairwise"):
         compare_sync(*sides, graders=grader, judge=judge, journal=tmp_path / "j.journal")
     assert judge.calls == sum(model.calls for model in models) == 0
@@ -469,7 +612,9 @@ def test_answers_without_a_score_are_compared(tmp_path):
     """Of finished runs, too; an answer that only one side has is a loss of the other, and the gate counts it."""
     a = [{"id": n, "prompt": f"T{n}", "response": f"short {n}", "score": None} for n in range(30)]
     b = [{**row, "response": f"a long answer {row['id']}" if row["id"] else None} for row in a]
-    report = compare_sync(a, b, graders="pairwise", judge=pair_judge(biased=False), journal=tmp_path / "j.journal")
+    report = compare_sync(
+        a, b, graders="pairwise", judge=pair_judge(biased=False), journal=tmp_path / "j.journal"
+    )
     assert (report.wins.value, report.wins.pairs, report.verdict) == (1, 29, "better")
     assert (report.unscored_a, report.unscored_b) == (0, 1)
     assert report.worst_case.rows == 30 and report.worst_case.mean_a == pytest.approx(1 / 30)
@@ -477,10 +622,18 @@ def test_answers_without_a_score_are_compared(tmp_path):
 
 def test_settings_are_compared_on_a_real_server(plain_server, tmp_path):
     """Two settings of one model, against llama.cpp: the second comparison makes no call."""
-    variants = [{"model": plain_server, "max_tokens": limit, "temperature": 0, "label": f"{limit} tokens"} for limit in (4, 40)]
+    variants = [
+        {"model": plain_server, "max_tokens": limit, "temperature": 0, "label": f"{limit} tokens"}
+        for limit in (4, 40)
+    ]
     tasks = [{"id": str(n), "prompt": f"Write about the number {n}."} for n in range(8)]
     report = compare_sync(*variants, tasks, graders=length_share, journal=tmp_path / "j.journal")
-    assert (report.a, report.b, report.difference.rows, report.usage.calls) == ("4 tokens", "40 tokens", 8, 16)
+    assert (report.a, report.b, report.difference.rows, report.usage.calls) == (
+        "4 tokens",
+        "40 tokens",
+        8,
+        16,
+    )
     assert report.difference.mean_b > report.difference.mean_a
     assert report.usage.tokens > 0
     again = compare_sync(*variants, tasks, graders=length_share, journal=tmp_path / "j.journal")

@@ -43,21 +43,37 @@ class World:
         self.same = {k for k in range(n) if k % 3 == 0}
         a = [round(rng.uniform(0.2, 0.8), 3) for _ in range(n)]
         self.truth = [0.0 if k in self.same else round(rng.gauss(0.08, 0.15), 3) for k in range(n)]
-        b = [round(min(1, max(0, x + t + rng.gauss(0, 0.05))), 3) for x, t in zip(a, self.truth, strict=True)]
+        b = [
+            round(min(1, max(0, x + t + rng.gauss(0, 0.05))), 3)
+            for x, t in zip(a, self.truth, strict=True)
+        ]
         self.a = rows_of(a, self.same, "a", docs, samples=samples)
         self.b = rows_of(b, self.same, "b", docs, samples=samples)
         self.judged = [y - x for x, y in zip(a, b, strict=True)]
         self.different = [k for k in range(n) if k not in self.same]
-        self.labelled = sorted(rng.sample([k for k in self.different if k < 0.65 * n], labelled))  # of the first documents
+        self.labelled = sorted(
+            rng.sample([k for k in self.different if k < 0.65 * n], labelled)
+        )  # of the first documents
 
     def labels(self, unit, keys=None):
         """Labels in columns for A and B, of each answer, or of pairs."""
         keys = self.labelled if keys is None else keys
         if unit == "columns":
-            return [{"id": str(k), "label_a": 0.5 - self.truth[k] / 2, "label_b": 0.5 + self.truth[k] / 2} for k in keys]
+            return [
+                {
+                    "id": str(k),
+                    "label_a": 0.5 - self.truth[k] / 2,
+                    "label_b": 0.5 + self.truth[k] / 2,
+                }
+                for k in keys
+            ]
         if unit == "answers":
             return [
-                {"prompt": f"T{k}", "response": f"{side} {k} 0", "label": 0.5 + sign * self.truth[k] / 2}
+                {
+                    "prompt": f"T{k}",
+                    "response": f"{side} {k} 0",
+                    "label": 0.5 + sign * self.truth[k] / 2,
+                }
                 for k in keys
                 for side, sign in (("a", -1), ("b", 1))
             ]
@@ -78,13 +94,17 @@ class World:
 
 
 DOCS = [k // 4 for k in range(N)]  # documents of four tasks
-UNEQUAL_DOCS = [doc for doc, size in enumerate((6, 1, 3, 8, 2, 4, 5, 3, 6, 2, 4, 4)) for _ in range(size)]
+UNEQUAL_DOCS = [
+    doc for doc, size in enumerate((6, 1, 3, 8, 2, 4, 5, 3, 6, 2, 4, 4)) for _ in range(size)
+]
 UNITS = ["columns", "answers", "pairs"]
 
 
 def compared(world, unit="columns", *, labels=None, **options):
     labels = world.labels(unit) if labels is None else labels
-    return compare_sync(world.a, world.b, labels=labels, cluster="doc" if world.docs else None, **options)
+    return compare_sync(
+        world.a, world.b, labels=labels, cluster="doc" if world.docs else None, **options
+    )
 
 
 def by_hand(world, unit, level=0.95):
@@ -98,17 +118,25 @@ def by_hand(world, unit, level=0.95):
         judged = [float(np.sign(d)) / 2 for d in judged]
     with_labels = {docs[k] for k in world.labelled}
     others = [k for k in world.different if docs[k] not in with_labels]
-    columns = [[(0.0, -d) for d in (truth[k] for k in world.labelled)], [(0.0, -judged[k]) for k in world.labelled]]
+    columns = [
+        [(0.0, -d) for d in (truth[k] for k in world.labelled)],
+        [(0.0, -judged[k]) for k in world.labelled],
+    ]
     clusters = [docs[k] for k in world.labelled]
     more = [(0.0, -judged[k]) for k in others]
     of_clusters = {"clusters": clusters, "confidence": level}
     if others:
-        estimate = ppi_difference(*columns, more, unlabelled_clusters=[docs[k] for k in others], **of_clusters)
+        estimate = ppi_difference(
+            *columns, more, unlabelled_clusters=[docs[k] for k in others], **of_clusters
+        )
     else:
         estimate = ppi_difference(*columns, **of_clusters)
     alone = ppi_difference(*columns, **of_clusters)
     share = paired_difference(
-        [0.0] * world.n, [float(k not in world.same) for k in range(world.n)], clusters=docs, confidence=level
+        [0.0] * world.n,
+        [float(k not in world.same) for k in range(world.n)],
+        clusters=docs,
+        confidence=level,
     )
     return estimate, alone, share, len(others)
 
@@ -116,12 +144,19 @@ def by_hand(world, unit, level=0.95):
 def of_all(estimate, share):
     """The product of an estimate and the share of different answers: to first order, the variances add up."""
     value, half = estimate.value * share.value, (share.interval[1] - share.interval[0]) / 2
-    low, high = (hypot(share.value * (end - estimate.value), estimate.value * half) for end in estimate.interval)
-    error = sqrt((share.value * estimate.standard_error) ** 2 + (estimate.value * share.standard_error) ** 2)
+    low, high = (
+        hypot(share.value * (end - estimate.value), estimate.value * half)
+        for end in estimate.interval
+    )
+    error = sqrt(
+        (share.value * estimate.standard_error) ** 2 + (estimate.value * share.standard_error) ** 2
+    )
     return value, error, value - low, value + high
 
 
-@pytest.mark.parametrize("docs", [None, DOCS, UNEQUAL_DOCS], ids=["rows", "documents", "unequal documents"])
+@pytest.mark.parametrize(
+    "docs", [None, DOCS, UNEQUAL_DOCS], ids=["rows", "documents", "unequal documents"]
+)
 @pytest.mark.parametrize("unit", UNITS)
 def test_what_people_would_say_of_all_pairs(unit, docs):
     """The estimate and its interval are those of the labelled pairs, the scores of other documents, and the share that differs."""
@@ -129,8 +164,13 @@ def test_what_people_would_say_of_all_pairs(unit, docs):
     people = compared(world, unit, level=0.9).people
     estimate, alone, share, others = by_hand(world, unit, 0.9)
     for found, due in ((people.estimate, estimate), (people.labels_only, alone)):
-        assert (found.value, found.standard_error, *found.interval) == pytest.approx(of_all(due, share), abs=1e-12)
-        assert (found.labels, found.clusters) == (14, len({(docs or range(N))[k] for k in world.labelled}))
+        assert (found.value, found.standard_error, *found.interval) == pytest.approx(
+            of_all(due, share), abs=1e-12
+        )
+        assert (found.labels, found.clusters) == (
+            14,
+            len({(docs or range(N))[k] for k in world.labelled}),
+        )
     assert (people.estimate.unlabelled, people.labels_only.unlabelled) == (others, 0)
     assert (people.unit, people.same_answers) == ("preference" if unit == "pairs" else "score", 16)
     assert people.estimate.interval[0] < people.estimate.value < people.estimate.interval[1]
@@ -151,7 +191,9 @@ def test_the_standard_error_of_labels_alone_is_that_of_clusters(docs):
     truth = np.array([world.truth[k] for k in world.labelled])
     groups = truth.reshape(-1, 2).mean(1) if docs else truth
     assert people.labels_only.value == pytest.approx(truth.mean())
-    assert people.labels_only.standard_error == pytest.approx(groups.std(ddof=1) / sqrt(len(groups)))
+    assert people.labels_only.standard_error == pytest.approx(
+        groups.std(ddof=1) / sqrt(len(groups))
+    )
     half = stats.t.ppf(0.975, len(groups) - 1) * people.labels_only.standard_error
     low, high = people.labels_only.interval
     assert low <= truth.mean() - half + 1e-12 and high >= truth.mean() + half - 1e-12
@@ -170,9 +212,16 @@ def test_labels_of_equal_answers_change_nothing(unit, mistaken, docs):
         else {"prompt": f"T{k}", "response": f"both {k} 0", "label": 0.9}
         for k in world.same
     ]
-    plain, with_more = compared(world, unit), compared(world, unit, labels=[*world.labels(unit), *more])
+    plain, with_more = (
+        compared(world, unit),
+        compared(world, unit, labels=[*world.labels(unit), *more]),
+    )
     assert with_more.people == plain.people
-    assert (with_more.gate, with_more.verdict, with_more.interval) == (plain.gate, plain.verdict, plain.interval)
+    assert (with_more.gate, with_more.verdict, with_more.interval) == (
+        plain.gate,
+        plain.verdict,
+        plain.interval,
+    )
 
 
 @pytest.mark.parametrize("label", ["tie", "a", "b"])
@@ -180,8 +229,19 @@ def test_labels_of_equal_answers_change_nothing(unit, mistaken, docs):
 def test_preferences_of_equal_answers_change_nothing(label, samples):
     """Nor do preferences, also with several samples of a task."""
     world = World(samples=samples)
-    more = [{"prompt": f"T{k}", "response_a": f"both {k} 0", "response_b": f"both {k} 0", "label": label} for k in world.same]
-    plain, with_more = compared(world, "pairs"), compared(world, "pairs", labels=[*world.labels("pairs"), *more])
+    more = [
+        {
+            "prompt": f"T{k}",
+            "response_a": f"both {k} 0",
+            "response_b": f"both {k} 0",
+            "label": label,
+        }
+        for k in world.same
+    ]
+    plain, with_more = (
+        compared(world, "pairs"),
+        compared(world, "pairs", labels=[*world.labels("pairs"), *more]),
+    )
     assert with_more.people == plain.people
 
 
@@ -201,7 +261,8 @@ def test_labels_of_equal_answers_do_not_make_up_for_others(unit, count):
         assert compared(world, unit, labels=labels).people.estimate.labels == MIN_LABELS
     else:
         with pytest.raises(
-            ConfigError, match=f"{count} rows have different answers and labels of people, and at least 5 are needed$"
+            ConfigError,
+            match=f"{count} rows have different answers and labels of people, and at least 5 are needed$",
         ):
             compared(world, unit, labels=labels)
 
@@ -218,7 +279,9 @@ def test_the_two_sides_change_places(unit, docs):
     }[unit]
     options = {"cluster": "doc" if docs else None, "slices": "doc" if docs else (), "anytime": True}
     one = compare_sync(world.a, world.b, labels=world.labels(unit), **options)
-    other = compare_sync(world.b, world.a, labels=[swapped(row) for row in world.labels(unit)], **options)
+    other = compare_sync(
+        world.b, world.a, labels=[swapped(row) for row in world.labels(unit)], **options
+    )
 
     def opposite(found, due):
         assert found.value == pytest.approx(-due.value, abs=1e-12)
@@ -228,7 +291,10 @@ def test_the_two_sides_change_places(unit, docs):
     opposite(other.people.estimate, one.people.estimate)
     opposite(other.people.labels_only, one.people.labels_only)
     assert other.anytime == pytest.approx((-one.anytime[1], -one.anytime[0]))
-    assert (other.difference.mean_a, other.difference.wins) == (one.difference.mean_b, one.difference.losses)
+    assert (other.difference.mean_a, other.difference.wins) == (
+        one.difference.mean_b,
+        one.difference.losses,
+    )
     assert other.people.needed == one.people.needed
     for name, due in one.slices.get("doc", {}).items():
         if due.interval:
@@ -245,10 +311,18 @@ def test_order_and_names_do_not_matter(unit):
     shuffled = [rng.sample(rows, len(rows)) for rows in (world.a, world.b)]
     renamed = [[{**row, "doc": f"document {-row['doc']}"} for row in rows] for rows in shuffled]
     found = compare_sync(*renamed, labels=labels, cluster="doc")
-    for one, other in ((found.people.estimate, plain.people.estimate), (found.difference, plain.difference)):
-        assert (one.value, one.standard_error, *one.interval) == pytest.approx((other.value, other.standard_error, *other.interval))
+    for one, other in (
+        (found.people.estimate, plain.people.estimate),
+        (found.difference, plain.difference),
+    ):
+        assert (one.value, one.standard_error, *one.interval) == pytest.approx(
+            (other.value, other.standard_error, *other.interval)
+        )
         assert one.clusters == other.clusters
-    assert (found.people.needed, found.people.gate_needed) == (plain.people.needed, plain.people.gate_needed)
+    assert (found.people.needed, found.people.gate_needed) == (
+        plain.people.needed,
+        plain.people.gate_needed,
+    )
 
 
 @pytest.mark.parametrize("unit", ["columns", "answers"])
@@ -258,12 +332,25 @@ def test_rows_twice_in_their_documents_are_no_more_evidence(unit):
     plain = compared(world, unit)
 
     def again(rows, doc):
-        more = [{**row, "id": f"{row['id']} again", "prompt": f"{row['prompt']} again", "doc": doc(row["doc"])} for row in rows]
+        more = [
+            {
+                **row,
+                "id": f"{row['id']} again",
+                "prompt": f"{row['prompt']} again",
+                "doc": doc(row["doc"]),
+            }
+            for row in rows
+        ]
         return [*rows, *more]
 
     labels = world.labels(unit)
     labels += [
-        {**row, ("id" if unit == "columns" else "prompt"): f"{row[('id' if unit == 'columns' else 'prompt')]} again"}
+        {
+            **row,
+            (
+                "id" if unit == "columns" else "prompt"
+            ): f"{row[('id' if unit == 'columns' else 'prompt')]} again",
+        }
         for row in labels
     ]
     same, other = (
@@ -291,13 +378,23 @@ def test_unlabelled_rows_of_a_document_with_labels_are_left_out():
     plain = compared(world).people
 
     def estimate(chosen):
-        b = [{**row, "score": row["score"] * 0.5} if chosen(int(row["id"])) else row for row in world.b]
-        return compare_sync(world.a, b, labels=world.labels("columns"), cluster="doc").people.estimate
+        b = [
+            {**row, "score": row["score"] * 0.5} if chosen(int(row["id"])) else row
+            for row in world.b
+        ]
+        return compare_sync(
+            world.a, b, labels=world.labels("columns"), cluster="doc"
+        ).people.estimate
 
     unlabelled = set(range(N)) - set(world.labelled)
     assert estimate(lambda k: k in unlabelled and world.docs[k] in with_labels) == plain.estimate
-    assert estimate(lambda k: k in unlabelled and world.docs[k] not in with_labels).value != plain.estimate.value
-    assert plain.estimate.unlabelled == sum(1 for k in world.different if world.docs[k] not in with_labels)
+    assert (
+        estimate(lambda k: k in unlabelled and world.docs[k] not in with_labels).value
+        != plain.estimate.value
+    )
+    assert plain.estimate.unlabelled == sum(
+        1 for k in world.different if world.docs[k] not in with_labels
+    )
 
 
 def test_labels_of_one_document_have_no_interval():
@@ -306,7 +403,11 @@ def test_labels_of_one_document_have_no_interval():
     world.labelled = [k for k in world.different if k < 24]
     report = compared(world)
     truth = fmean(world.truth[k] for k in world.labelled)
-    assert (report.people.estimate.interval, report.people.labels_only.interval, report.interval) == (None, None, None)
+    assert (
+        report.people.estimate.interval,
+        report.people.labels_only.interval,
+        report.interval,
+    ) == (None, None, None)
     assert report.people.labels_only.value == pytest.approx(truth * len(world.different) / N)
     assert (report.verdict, report.gate, report.people.needed) == ("undecided", "undecided", None)
 
@@ -314,11 +415,17 @@ def test_labels_of_one_document_have_no_interval():
 def labels_by_search(target, sd, correlation, rows, level):
     """The smallest number of labels, of at least two, with which the half-width is no larger than the target."""
     z = stats.norm.ppf(0.5 + level / 2)
-    return next(n for n in range(2, 10**6) if z * sd * sqrt((1 - correlation**2 * rows / (n + rows)) / n) <= target * (1 + 1e-12))
+    return next(
+        n
+        for n in range(2, 10**6)
+        if z * sd * sqrt((1 - correlation**2 * rows / (n + rows)) / n) <= target * (1 + 1e-12)
+    )
 
 
 @pytest.mark.parametrize("unit", UNITS)
-@pytest.mark.parametrize(("shift", "margin"), [(0.0, 0.05), (0.0, None), (-0.02, 0.1), (0.02, 0.001)])
+@pytest.mark.parametrize(
+    ("shift", "margin"), [(0.0, 0.05), (0.0, None), (-0.02, 0.1), (0.02, 0.001)]
+)
 def test_how_many_labels_would_decide(unit, shift, margin):
     """By the formula of PPI++ with the spread of the labels, their correlation with the scores, and the share that differs."""
     world = World(seed=5)
@@ -328,9 +435,14 @@ def test_how_many_labels_would_decide(unit, shift, margin):
     truth, judged = world.truth_in(unit), world.judged
     if unit == "pairs":
         judged = [float(np.sign(d)) / 2 for d in judged]
-    correlation = np.corrcoef([truth[k] for k in world.labelled], [judged[k] for k in world.labelled])[0, 1]
+    correlation = np.corrcoef(
+        [truth[k] for k in world.labelled], [judged[k] for k in world.labelled]
+    )[0, 1]
     sd = alone.standard_error * sqrt(14)
-    for found, loss in ((report.people.needed, 0.0), (report.people.gate_needed, margin or (0.0 if margin == 0 else 0.02))):
+    for found, loss in (
+        (report.people.needed, 0.0),
+        (report.people.gate_needed, margin or (0.0 if margin == 0 else 0.02)),
+    ):
         of_different = loss / share.value
         low, high = estimate.interval
         target = max(estimate.value + of_different, -estimate.value)
@@ -353,7 +465,10 @@ def test_slices_share_the_error():
     """Two columns with k values each: each interval has the confidence 1 - 0.05 / (2 k), over the rows of its slice."""
     a, b = binary(60, 1, 0.5), binary(60, 2, 0.7)
     topics = [None if k % 5 == 4 else f"t{k % 5 // 2}" for k in range(60)]
-    sides = [[{"id": k, "score": s, "topic": topics[k], "kind": k % 3} for k, s in enumerate(scores)] for scores in (a, b)]
+    sides = [
+        [{"id": k, "score": s, "topic": topics[k], "kind": k % 3} for k, s in enumerate(scores)]
+        for scores in (a, b)
+    ]
     report = compare_sync(*sides, slices=["topic", "kind"])
     for column, values in (
         ("topic", ["" if topic is None else topic for topic in topics]),
@@ -362,17 +477,26 @@ def test_slices_share_the_error():
         assert list(report.slices[column]) == list(dict.fromkeys(values))
         for name, found in report.slices[column].items():
             rows = [k for k, value in enumerate(values) if value == name]
-            due = paired_difference([a[k] for k in rows], [b[k] for k in rows], confidence=1 - 0.05 / 2 / 3)
-            assert found == replace(due, interval=pytest.approx((max(-1, due.interval[0]), min(1, due.interval[1]))))
+            due = paired_difference(
+                [a[k] for k in rows], [b[k] for k in rows], confidence=1 - 0.05 / 2 / 3
+            )
+            assert found == replace(
+                due, interval=pytest.approx((max(-1, due.interval[0]), min(1, due.interval[1])))
+            )
 
 
 def test_a_long_value_of_a_slice_is_cut():
     """At eighty characters; values that differ after them are one slice."""
-    sides = [[{"id": k, "score": (k + s) % 3 / 2, "topic": "x" * 80 + str(k)} for k in range(9)] for s in (0, 1)]
+    sides = [
+        [{"id": k, "score": (k + s) % 3 / 2, "topic": "x" * 80 + str(k)} for k in range(9)]
+        for s in (0, 1)
+    ]
     assert list(compare_sync(*sides, slices="topic").slices["topic"]) == ["x" * 80]
 
 
-@pytest.mark.parametrize(("low", "high", "mirrored"), [(0.0, 1.0, 1.0), (0.0, 3.0, 0.0), (-1.0, 1.0, 0.0)])
+@pytest.mark.parametrize(
+    ("low", "high", "mirrored"), [(0.0, 1.0, 1.0), (0.0, 3.0, 0.0), (-1.0, 1.0, 0.0)]
+)
 def test_where_lower_scores_are_better(low, high, mirrored):
     """The difference is A - B; the means are those of the scores as they are, on a scale from 0 to 1 and on any other."""
     rng = random.Random(3)
@@ -381,8 +505,13 @@ def test_where_lower_scores_are_better(low, high, mirrored):
     plain, found = compare_sync(*sides), compare_sync(*sides, lower_is_better=True)
     assert found.difference.value == pytest.approx(fmean(a) - fmean(b))
     assert (found.difference.mean_a, found.difference.mean_b) == pytest.approx((fmean(a), fmean(b)))
-    assert found.difference.interval == pytest.approx((-plain.difference.interval[1], -plain.difference.interval[0]))
-    assert (found.difference.wins, found.difference.losses) == (plain.difference.losses, plain.difference.wins)
+    assert found.difference.interval == pytest.approx(
+        (-plain.difference.interval[1], -plain.difference.interval[0])
+    )
+    assert (found.difference.wins, found.difference.losses) == (
+        plain.difference.losses,
+        plain.difference.wins,
+    )
     if mirrored:
         assert found.difference.interval[0] >= -1
 
@@ -391,10 +520,25 @@ LOST = {  # scores of A and B (None: no score; "no row": B lacks it), whether lo
     "shares": ([0.2, 0.6, 0.9, 0.4], [0.3, 0.7, None, "no row"], False, 0.0),
     "shares where lower is better": ([0.2, 0.6, 0.9, 0.4], [0.3, 0.7, None, "no row"], True, 1.0),
     "shares with a 1": ([0.2, 1.0, 0.9, 0.4], [0.3, 0.7, None, "no row"], False, 0.0),
-    "shares with a 0 where lower is better": ([0.2, 0.0, 0.9, 0.4], [0.3, 0.7, None, "no row"], True, 1.0),
+    "shares with a 0 where lower is better": (
+        [0.2, 0.0, 0.9, 0.4],
+        [0.3, 0.7, None, "no row"],
+        True,
+        1.0,
+    ),
     "another scale": ([2.0, 6.0, 9.0, 4.0], [3.0, 7.0, None, "no row"], False, 2.0),
-    "another scale where lower is better": ([2.0, 6.0, 9.0, 4.0], [3.0, 7.0, None, "no row"], True, 9.0),
-    "a row without a score in A is none": ([0.2, 0.6, None, 0.4], [0.3, 0.7, None, 0.5], False, None),
+    "another scale where lower is better": (
+        [2.0, 6.0, 9.0, 4.0],
+        [3.0, 7.0, None, "no row"],
+        True,
+        9.0,
+    ),
+    "a row without a score in A is none": (
+        [0.2, 0.6, None, 0.4],
+        [0.3, 0.7, None, 0.5],
+        False,
+        None,
+    ),
     "a row only in B is none": ([0.2, 0.6, "no row", 0.4], [0.3, 0.7, 0.1, 0.5], False, None),
     "nothing is lost": ([0.2, 0.6], [0.3, 0.7], False, None),
 }
@@ -404,7 +548,9 @@ LOST = {  # scores of A and B (None: no score; "no row": B lacks it), whether lo
 def test_the_worst_case(name):
     """Answers that B lost count as the worst score: 0, or the lowest of both runs."""
     a, b, lower, worst = LOST[name]
-    sides = [[{"id": k, "score": s} for k, s in enumerate(scores) if s != "no row"] for scores in (a, b)]
+    sides = [
+        [{"id": k, "score": s} for k, s in enumerate(scores) if s != "no row"] for scores in (a, b)
+    ]
     report = compare_sync(*sides, lower_is_better=lower)
     if worst is None:
         assert report.worst_case is None
@@ -412,7 +558,9 @@ def test_the_worst_case(name):
     pairs = [(x, worst if y is None or y == "no row" else y) for x, y in zip(a, b, strict=True)]
     assert report.worst_case.rows == 4
     assert report.worst_case.mean_b == pytest.approx(fmean(y for _, y in pairs))
-    assert report.worst_case.value == pytest.approx((-1 if lower else 1) * fmean(y - x for x, y in pairs))
+    assert report.worst_case.value == pytest.approx(
+        (-1 if lower else 1) * fmean(y - x for x, y in pairs)
+    )
 
 
 # ---- errors of graders against labels
@@ -423,8 +571,16 @@ def test_errors_against_labels():
     rng = random.Random(8)
     truth = [rng.random() for _ in range(40)]
     a, b = ([min(1, max(0, t + rng.gauss(0, sd))) for t in truth] for sd in (0.3, 0.1))
-    sides = [[{"id": k, "prompt": f"T{k}", "response": f"x{k}", "score": s} for k, s in enumerate(scores)] for scores in (a, b)]
-    labels = [{"prompt": f"T{k}", "response": f"x{k}", "label": t} for k, t in enumerate(truth) if k % 4]
+    sides = [
+        [
+            {"id": k, "prompt": f"T{k}", "response": f"x{k}", "score": s}
+            for k, s in enumerate(scores)
+        ]
+        for scores in (a, b)
+    ]
+    labels = [
+        {"prompt": f"T{k}", "response": f"x{k}", "label": t} for k, t in enumerate(truth) if k % 4
+    ]
     report = compare_sync(*sides, labels=labels)
     gains = [abs(a[k] - truth[k]) - abs(b[k] - truth[k]) for k in range(40) if k % 4]
     due = paired_difference([0.0] * 30, gains)
@@ -433,10 +589,14 @@ def test_errors_against_labels():
     assert (report.errors.standard_error, *report.errors.interval) == pytest.approx(
         (np.std(gains, ddof=1) / sqrt(30), *due.interval)
     )
-    assert report.errors.mean_a == pytest.approx(-fmean(abs(a[k] - truth[k]) for k in range(40) if k % 4))
+    assert report.errors.mean_a == pytest.approx(
+        -fmean(abs(a[k] - truth[k]) for k in range(40) if k % 4)
+    )
     few = compare_sync(*sides, labels=labels[:MIN_LABELS])
     assert few.errors.rows == MIN_LABELS
-    with pytest.raises(ConfigError, match="4 rows have labels of people, and at least 5 are needed$"):
+    with pytest.raises(
+        ConfigError, match="4 rows have labels of people, and at least 5 are needed$"
+    ):
         compare_sync(*sides, labels=labels[: MIN_LABELS - 1])
 
 
@@ -453,13 +613,21 @@ def test_errors_of_samples_weigh_their_texts_by_how_often_they_occur():
         ]
         for each in scores.values()
     ]
-    labels = [{"prompt": f"T{k}", "response": f"{text}{k}", "label": value} for k in range(6) for text, value in label.items()]
+    labels = [
+        {"prompt": f"T{k}", "response": f"{text}{k}", "label": value}
+        for k in range(6)
+        for text, value in label.items()
+    ]
     report = compare_sync(*sides, labels=labels)
     errors = [(2 * abs((s[0] + s[1]) / 2 - 0.5) + abs(s[2] - 0.6)) / 3 for s in scores.values()]
     assert (report.errors.mean_a, report.errors.mean_b) == pytest.approx((-errors[0], -errors[1]))
-    by_row = [{"id": k, "label_a": 0.6, "label_b": 0.1} for k in range(6)]  # a label of all samples of a row
+    by_row = [
+        {"id": k, "label_a": 0.6, "label_b": 0.1} for k in range(6)
+    ]  # a label of all samples of a row
     found = compare_sync(*sides, labels=by_row).errors
-    assert (found.mean_a, found.mean_b) == pytest.approx((-abs(fmean(scores["a"]) - 0.6), -abs(fmean(scores["b"]) - 0.6)))
+    assert (found.mean_a, found.mean_b) == pytest.approx(
+        (-abs(fmean(scores["a"]) - 0.6), -abs(fmean(scores["b"]) - 0.6))
+    )
 
 
 # ---- degenerate tables
@@ -477,7 +645,9 @@ def finite(report):
         found += [report.people.estimate, report.people.labels_only]
     for each in filter(None, found):
         assert isfinite(each.value)
-        assert each.standard_error is None or (isfinite(each.standard_error) and each.standard_error >= 0)
+        assert each.standard_error is None or (
+            isfinite(each.standard_error) and each.standard_error >= 0
+        )
         if each.interval is not None:
             assert all(map(isfinite, each.interval))
             assert each.interval[0] <= each.value + 1e-12 and each.value <= each.interval[1] + 1e-12
@@ -492,7 +662,13 @@ def finite(report):
 def test_tables_of_a_few_rows(n, kind, labelled):
     """A figure or an error of the configuration: never another exception, nor NaN."""
     a = [
-        {"equal": 0.5, "same change": 0.5, "different": k % 3 / 4, "one task": k % 3 / 4, "ends": float(k % 2)}[kind]
+        {
+            "equal": 0.5,
+            "same change": 0.5,
+            "different": k % 3 / 4,
+            "one task": k % 3 / 4,
+            "ends": float(k % 2),
+        }[kind]
         for k in range(n)
     ]
     change = {"equal": 0.0, "same change": 0.25, "ends": 0.0}.get(kind)
@@ -514,13 +690,18 @@ def test_tables_of_a_few_rows(n, kind, labelled):
     labels = [{"id": k, "label_a": a[k], "label_b": b[k]} for k in range(n)] if labelled else None
     for cluster in (None, "c", "id"):
         try:
-            report = compare_sync(*sides, labels=labels, cluster=cluster, slices="topic", anytime=True)
+            report = compare_sync(
+                *sides, labels=labels, cluster=cluster, slices="topic", anytime=True
+            )
         except ConfigError as error:
             assert n == 0 or (labelled and n < MIN_LABELS), error
             continue
         assert n and report.difference.rows == n
         assert (report.difference.interval is None) == (report.difference.clusters == 1)
-        assert report.difference.interval is None or -1 <= report.difference.interval[0] <= report.difference.interval[1] <= 1
+        assert (
+            report.difference.interval is None
+            or -1 <= report.difference.interval[0] <= report.difference.interval[1] <= 1
+        )
         finite(report)
 
 

@@ -67,7 +67,20 @@ def test_files_for_continuous_integration(tmp_path, monkeypatch, capsys):
     write_run(tmp_path / "a.jsonl", 0.0)
     write_run(tmp_path / "b.jsonl", -0.2)
     (tmp_path / "summary.md").write_text("before\n")
-    code = main(["gate", "a.jsonl", "b.jsonl", "--slice", "topic", "--junit", "gate.xml", "--markdown", "summary.md", "--json"])
+    code = main(
+        [
+            "gate",
+            "a.jsonl",
+            "b.jsonl",
+            "--slice",
+            "topic",
+            "--junit",
+            "gate.xml",
+            "--markdown",
+            "summary.md",
+            "--json",
+        ]
+    )
     assert code == 4
     data = json.loads(capsys.readouterr().out)
     assert (data["passed"], data["gate"], data["difference"]["rows"]) == (False, "worse", 400)
@@ -97,11 +110,24 @@ def test_prompts_are_compared_by_a_command(tmp_path, monkeypatch, capsys):
     """Both prompts are run on the tasks by the model that is named, and graded by code of the user."""
     monkeypatch.chdir(tmp_path)
     write_run(tmp_path / "tasks.jsonl", 0.0, n=12)
-    (tmp_path / "grade.py").write_text("def length(text: str) -> float:\n    return min(1.0, len(text) / 100)\n")
+    (tmp_path / "grade.py").write_text(
+        "def length(text: str) -> float:\n    return min(1.0, len(text) / 100)\n"
+    )
     (tmp_path / "old.md").write_text("Say: {prompt}")
     (tmp_path / "new.md").write_text("Say it at length, with an example and a reason: {prompt}")
     monkeypatch.setenv("REDRAFT_GRADER", "helpfulness")  # a default for other commands
-    command = ["compare", "old.md", "new.md", "--data", "tasks.jsonl", "-c", "response=", "--grader", "grade.py:length", "--json"]
+    command = [
+        "compare",
+        "old.md",
+        "new.md",
+        "--data",
+        "tasks.jsonl",
+        "-c",
+        "response=",
+        "--grader",
+        "grade.py:length",
+        "--json",
+    ]
     import redraft.cli.request as request
 
     async def echo_model(_name):
@@ -110,7 +136,12 @@ def test_prompts_are_compared_by_a_command(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("redraft.cli.operations.compare.find_model", echo_model)
     assert main([*command, "--model", "none"]) == 0, capsys.readouterr().err
     data = json.loads(capsys.readouterr().out)
-    assert (data["a"], data["b"], data["verdict"], data["usage"]["calls"]) == ("old.md", "new.md", "better", 24)
+    assert (data["a"], data["b"], data["verdict"], data["usage"]["calls"]) == (
+        "old.md",
+        "new.md",
+        "better",
+        24,
+    )
     assert request
 
 
@@ -118,7 +149,9 @@ def test_prompts_are_compared_by_a_command(tmp_path, monkeypatch, capsys):
 def test_a_run_is_named_in_any_way(tmp_path, monkeypatch, capsys, command):
     """By its name, its output, or its journal; two runs in one journal have different names in the report."""
     monkeypatch.chdir(tmp_path)
-    rows = [{"id": k, "prompt": f"Say it {k}", "a": "One, two", "b": f"One two {k}"} for k in range(9)]
+    rows = [
+        {"id": k, "prompt": f"Say it {k}", "a": "One, two", "b": f"One two {k}"} for k in range(9)
+    ]
     (tmp_path / "in.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     for answer in "ab":
         grade = [
@@ -135,7 +168,11 @@ def test_a_run_is_named_in_any_way(tmp_path, monkeypatch, capsys, command):
         ]
         assert main([*grade, "-o", f"{answer}.jsonl", "--journal", "both.journal"]) == 0
     found = []
-    for a, b in (("a.jsonl", "b.jsonl"), ("a-jsonl", "b-jsonl"), ("both.journal#a-jsonl", "both.journal#b-jsonl")):
+    for a, b in (
+        ("a.jsonl", "b.jsonl"),
+        ("a-jsonl", "b-jsonl"),
+        ("both.journal#a-jsonl", "both.journal#b-jsonl"),
+    ):
         capsys.readouterr()
         assert main([command, a, b, "--json"]) == 0, capsys.readouterr().err
         found.append(json.loads(capsys.readouterr().out))
@@ -146,21 +183,43 @@ def test_a_run_is_named_in_any_way(tmp_path, monkeypatch, capsys, command):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ("old.md new.md", "'old.md' is no file of results; to compare models or prompts, name the tasks: --data FILE"),
-        ("openai:a openai:b", "'openai:a' is no file of results; to compare models or prompts, name the tasks: --data FILE"),
+        (
+            "old.md new.md",
+            "'old.md' is no file of results; to compare models or prompts, name the tasks: --data FILE",
+        ),
+        (
+            "openai:a openai:b",
+            "'openai:a' is no file of results; to compare models or prompts, name the tasks: --data FILE",
+        ),
         ("http://127.0.0.1:9/v1#x old.md", "--data FILE"),
         ("old.md nwe.md --data tasks.jsonl", "there is no file 'nwe.md'"),
         ("odl.txt new.md --data tasks.jsonl", "there is no file 'odl.txt'"),
         ("answrs tasks.jsonl", "there is no run or file 'answrs'"),
     ],
 )
-def test_mistakes_with_models_and_prompts_are_explained(tmp_path, monkeypatch, capsys, arguments, words):
+def test_mistakes_with_models_and_prompts_are_explained(
+    tmp_path, monkeypatch, capsys, arguments, words
+):
     """A comparison of models or prompts needs tasks, and a prompt that is missing is no model."""
     monkeypatch.chdir(tmp_path)
     write_run(tmp_path / "tasks.jsonl", 0.0, n=2)
     for name in ("old.md", "new.md"):
         (tmp_path / name).write_text("Say: {prompt}")
-    assert main(["compare", *arguments.split(), "-c", "response=", "--model", "none", "--grader", "no_commas"]) == 2
+    assert (
+        main(
+            [
+                "compare",
+                *arguments.split(),
+                "-c",
+                "response=",
+                "--model",
+                "none",
+                "--grader",
+                "no_commas",
+            ]
+        )
+        == 2
+    )
     assert words in capsys.readouterr().err
 
 
@@ -177,7 +236,19 @@ def test_an_endpoint_that_is_down_is_reported(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     write_run(tmp_path / "tasks.jsonl", 0.0, n=3)
     model = "http://127.0.0.1:9/v1#x"
-    command = ["compare", model, model, "--data", "tasks.jsonl", "-c", "response=", "--grader", "no_commas", "--deadline", "12"]
+    command = [
+        "compare",
+        model,
+        model,
+        "--data",
+        "tasks.jsonl",
+        "-c",
+        "response=",
+        "--grader",
+        "no_commas",
+        "--deadline",
+        "12",
+    ]
     assert main(command) == 1
     assert "down since" in capsys.readouterr().err
 
@@ -191,19 +262,34 @@ def test_a_candidate_that_changes_nothing_passes():
     assert report.verdict == "undecided"
 
 
-@pytest.mark.parametrize("evidence", ["scores", "scores at any time", "labels", "win rate", "scores of 1 to 5"])
+@pytest.mark.parametrize(
+    "evidence", ["scores", "scores at any time", "labels", "win rate", "scores of 1 to 5"]
+)
 def test_answers_that_b_lost_count_against_it(evidence):
     """Whatever the verdict follows from: B is good on what it answers, and has no score for a tenth of the rows."""
     rng, low, high = random.Random(3), *((1, 5) if evidence == "scores of 1 to 5" else (0.4, 0.6))
     a = [{"id": n, "response": f"a{n}", "score": rng.uniform(low, high)} for n in range(600)]
-    b = [{**row, "response": f"b{row['id']}", "score": row["score"] + 0.02 * rng.gauss(0, 1)} for row in a]
+    b = [
+        {**row, "response": f"b{row['id']}", "score": row["score"] + 0.02 * rng.gauss(0, 1)}
+        for row in a
+    ]
     lost = [{**row, "score": None} if row["id"] < 60 else row for row in b]
-    labels = [{"id": n, "label_a": 0.5 + 0.001 * (n % 3), "label_b": 0.5 + 0.001 * (n % 5)} for n in range(100, 200)]
-    settings = {"labels": labels if evidence == "labels" else None, "anytime": evidence == "scores at any time"}
-    rate = win_rate([0.5, 1.0, 0.0] * 1000, [0.5, 0.0, 1.0] * 1000) if evidence == "win rate" else None
+    labels = [
+        {"id": n, "label_a": 0.5 + 0.001 * (n % 3), "label_b": 0.5 + 0.001 * (n % 5)}
+        for n in range(100, 200)
+    ]
+    settings = {
+        "labels": labels if evidence == "labels" else None,
+        "anytime": evidence == "scores at any time",
+    }
+    rate = (
+        win_rate([0.5, 1.0, 0.0] * 1000, [0.5, 0.0, 1.0] * 1000) if evidence == "win rate" else None
+    )
 
     def report(second):
-        return replace(compare_sync(a, second, margin=0.1 if high == 5 else 0.03, **settings), wins=rate)
+        return replace(
+            compare_sync(a, second, margin=0.1 if high == 5 else 0.03, **settings), wins=rate
+        )
 
     assert report(b).gate == "not worse"
     assert report(lost).gate == "undecided"
@@ -236,21 +322,29 @@ def test_graders_are_compared_by_a_command(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("REDRAFT_HOME", str(tmp_path / "home"))
     monkeypatch.setattr("redraft.validation.report.BOOTSTRAP_SAMPLES", 200)
     rng = random.Random(1)
-    rows = [{"prompt": f"T{n}", "response": f"{quality:.3f}", "label": quality} for n in range(60) if (quality := rng.random())]
+    rows = [
+        {"prompt": f"T{n}", "response": f"{quality:.3f}", "label": quality}
+        for n in range(60)
+        if (quality := rng.random())
+    ]
     (tmp_path / "people.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    code = (
-        "def exact(text: str) -> float:\n    return float(text)\n\ndef rough(text: str) -> float:\n    return float(text[-1]) / 9\n"
-    )
+    code = "def exact(text: str) -> float:\n    return float(text)\n\ndef rough(text: str) -> float:\n    return float(text[-1]) / 9\n"
     (tmp_path / "rules.py").write_text(code)
     command = ["rules.py:rough", "rules.py:exact", "--labels", "people.jsonl", "--json"]
     assert main(["compare", *command]) == 0, capsys.readouterr().err
     data = json.loads(capsys.readouterr().out)
-    assert (data["verdict"], data["score_name"], data["forms"]) == ("better", "concordance", ["grader", "grader"])
+    assert (data["verdict"], data["score_name"], data["forms"]) == (
+        "better",
+        "concordance",
+        ["grader", "grader"],
+    )
     assert main(["gate", "rules.py:exact", "rules.py:rough", "--labels", "people.jsonl"]) == 4
     assert main(["compare", "missing.jsonl", "rules.py:rough", "--labels", "people.jsonl"]) == 2
 
 
-NAMES = st.text(alphabet=st.characters(codec=None, exclude_categories=()), max_size=30) | st.sampled_from(
+NAMES = st.text(
+    alphabet=st.characters(codec=None, exclude_categories=()), max_size=30
+) | st.sampled_from(
     [
         "a\ud800b",
         "\x1b[31mred",
@@ -268,7 +362,10 @@ def test_hostile_names_end_nothing(a, b, topic, undecided):
     """Whatever a name contains, the XML can be read, and the Markdown has as many lines as with plain names."""
 
     def run(name, shift):
-        rows = [ResultRow(str(n), "", 0.5 + shift + n % 2 / 10, f"{shift}{n}", {"topic": topic}) for n in range(8)]
+        rows = [
+            ResultRow(str(n), "", 0.5 + shift + n % 2 / 10, f"{shift}{n}", {"topic": topic})
+            for n in range(8)
+        ]
         return RunResults(name or "x", "table", rows, score_name=topic or "score")
 
     report = compare_sync(run(a, 0), run(b, 0.1), slices=["topic"], lower_is_better=False)
@@ -279,7 +376,10 @@ def test_hostile_names_end_nothing(a, b, topic, undecided):
         compare_sync(run("a", 0), run("b", 0.1), slices=["topic"], lower_is_better=False), undecided
     ).splitlines()
     assert abs(len(lines) - len(plain)) == 0
-    assert not any("<" in line or re.search(r"(?<!\\)\]\(", line) or "://" in line or "@" in line for line in lines)
+    assert not any(
+        "<" in line or re.search(r"(?<!\\)\]\(", line) or "://" in line or "@" in line
+        for line in lines
+    )
     assert "\n".join(lines).encode()  # no lone surrogate, which no file can hold
     assert gate_passes(report, "pass") == (report.gate != "worse")
 
@@ -333,16 +433,32 @@ def test_the_pytest_plugin(pytester, monkeypatch):
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # the plugin may be installed, or not
     pytester.makepyfile(PLUGIN_TESTS)
     pytester.makeconftest("def pytest_addoption(parser): parser.addini('expected_calls', 'n')")
-    arguments = ("-p", "redraft.pytest_plugin", "-p", "cacheprovider", "--strict-markers", "-W", "ignore")
+    arguments = (
+        "-p",
+        "redraft.pytest_plugin",
+        "-p",
+        "cacheprovider",
+        "--strict-markers",
+        "-W",
+        "ignore",
+    )
     result = pytester.runpytest_subprocess(*arguments, "-o", "expected_calls=12")
     result.assert_outcomes(passed=3, failed=1, skipped=1, errors=2)
-    result.stdout.fnmatch_lines(["*failed: rows (B) is worse than rows (A)*", "*redraft gates*", "passed: *"])
+    result.stdout.fnmatch_lines(
+        ["*failed: rows (B) is worse than rows (A)*", "*redraft gates*", "passed: *"]
+    )
     result.stdout.fnmatch_lines(["*undecided must be one of pass, fail, skip, got 'maybe'*"])
-    result.stdout.fnmatch_lines(["*the mark redraft has only settings: give tasks in the call of redraft_gate*"])
-    again = pytester.runpytest_subprocess(*arguments, "-p", "xdist", "-n", "2", "-o", "expected_calls=0", "-k", "cached or same")
+    result.stdout.fnmatch_lines(
+        ["*the mark redraft has only settings: give tasks in the call of redraft_gate*"]
+    )
+    again = pytester.runpytest_subprocess(
+        *arguments, "-p", "xdist", "-n", "2", "-o", "expected_calls=0", "-k", "cached or same"
+    )
     again.assert_outcomes(passed=2)
     again.stdout.fnmatch_lines(["*redraft gates*", "passed: *"])
-    declared = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]["entry-points"]["pytest11"]
+    declared = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"][
+        "entry-points"
+    ]["pytest11"]
     assert declared == {"redraft": "redraft.pytest_plugin"}
 
 

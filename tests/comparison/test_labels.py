@@ -25,9 +25,20 @@ def world(seed, n=150, same=0.0):
     for k in range(n):
         judged = rng.gauss(0.05, 0.15)
         is_same = rng.random() < same
-        truth[str(k)] = 0.0 if is_same else min(1, max(-1, rng.gauss(0.15 if abs(judged) < 0.05 else -0.05, 0.1)))
+        truth[str(k)] = (
+            0.0
+            if is_same
+            else min(1, max(-1, rng.gauss(0.15 if abs(judged) < 0.05 else -0.05, 0.1)))
+        )
         a.append({"id": str(k), "prompt": f"T{k}", "response": f"A{k}", "score": 0.5})
-        b.append({"id": str(k), "prompt": f"T{k}", "response": f"A{k}" if is_same else f"B{k}", "score": 0.5 + judged / 2})
+        b.append(
+            {
+                "id": str(k),
+                "prompt": f"T{k}",
+                "response": f"A{k}" if is_same else f"B{k}",
+                "score": 0.5 + judged / 2,
+            }
+        )
     return a, b, truth
 
 
@@ -64,7 +75,9 @@ def test_labels_chosen_to_teach_do_not_bias_the_estimate():
             report = compare_sync(a, b, labels=labels)
             low, high = report.people.estimate.interval
             misses[name] += not low <= fmean(truth.values()) / 2 <= high
-            assert report.unused_labels == ({"of rows that were not drawn at random": 80} if name == "random" else {})
+            assert report.unused_labels == (
+                {"of rows that were not drawn at random": 80} if name == "random" else {}
+            )
             assert report.people.estimate.labels == (40 if name == "random" else 80)
     assert misses["random"] <= 3  # 5 % of 12 are 0.6
     assert misses["all"] > 5
@@ -84,7 +97,9 @@ def test_rows_with_equal_answers_need_no_label():
         assert report.people.same_answers == len(a) - len(differing)
     assert covered >= 16  # 95 % of 20 are 19
     assert any("rows with equal answers" in line for line in report.summary())
-    whole = compare_sync(*world(1)[:2], labels=list(label_rows(world(1)[2], list(world(1)[2])[:30], "random")))
+    whole = compare_sync(
+        *world(1)[:2], labels=list(label_rows(world(1)[2], list(world(1)[2])[:30], "random"))
+    )
     assert fmean(widths) < whole.people.estimate.interval[1] - whole.people.estimate.interval[0]
 
 
@@ -92,7 +107,10 @@ def test_if_every_row_is_labelled_all_labels_count():
     """Then no choice of rows can bias anything."""
     a, b, truth = world(1, n=30, same=0.3)
     differing = [id for id, row in zip(truth, b) if row["response"].startswith("B")]
-    labels = [*label_rows(truth, differing[:6], "random"), *label_rows(truth, differing[6:], "chosen")]
+    labels = [
+        *label_rows(truth, differing[:6], "random"),
+        *label_rows(truth, differing[6:], "chosen"),
+    ]
     report = compare_sync(a, b, labels=labels)
     assert report.people.estimate.value == pytest.approx(fmean(truth.values()) / 2)
     assert report.people.estimate.labels == len(differing)
@@ -109,14 +127,37 @@ def write_pairs(path, votes, sample="random"):
         for k, by_annotator in enumerate(votes):
             item = pair_item(k)
             for annotator, vote in zip(("ann", "bob", "cy"), by_annotator):
-                value = 0.0 if vote == "=" else next(n for n, text in enumerate(item.responses, 1) if text.startswith(vote))
-                file.add(item, Label(item.id, annotator, float(value), sample=sample if isinstance(sample, str) else sample(k)))
+                value = (
+                    0.0
+                    if vote == "="
+                    else next(
+                        n for n, text in enumerate(item.responses, 1) if text.startswith(vote)
+                    )
+                )
+                file.add(
+                    item,
+                    Label(
+                        item.id,
+                        annotator,
+                        float(value),
+                        sample=sample if isinstance(sample, str) else sample(k),
+                    ),
+                )
 
 
 @pytest.mark.parametrize("form", ["journal", "export"])
 @pytest.mark.parametrize(
     ("votes", "preference"),
-    [("B", 0.5), ("A", -0.5), ("=", 0.0), ("BA", 0.0), ("BB", 0.5), ("B=", 0.0), ("BBA", 0.5), ("B=A", 0.0)],
+    [
+        ("B", 0.5),
+        ("A", -0.5),
+        ("=", 0.0),
+        ("BA", 0.0),
+        ("BB", 0.5),
+        ("B=", 0.0),
+        ("BBA", 0.5),
+        ("B=A", 0.0),
+    ],
 )
 def test_several_annotators(tmp_path, votes, preference, form):
     """The most frequent rating counts; without one it is a tie, and the row is not left out."""
@@ -137,8 +178,14 @@ def test_what_does_not_count_is_told(tmp_path):
     write_pairs(path, ["BB"] * 50, sample=lambda k: "random" if k < 20 else "chosen")
     a, b, _ = world(0, n=60)
     report = compare_sync(a, b[:10] + [{**row, "response": "new"} for row in b[10:]], labels=path)
-    assert report.unused_labels == {"of other answers": 10, "of rows that were not drawn at random": 30}
-    assert "left out: 10 labels of other answers, 30 labels of rows that were not drawn at random" in report.summary()
+    assert report.unused_labels == {
+        "of other answers": 10,
+        "of rows that were not drawn at random": 30,
+    }
+    assert (
+        "left out: 10 labels of other answers, 30 labels of rows that were not drawn at random"
+        in report.summary()
+    )
     assert json.loads(json.dumps(report.as_data()))["unused_labels"] == report.unused_labels
 
 
@@ -147,7 +194,10 @@ def test_what_does_not_count_is_told(tmp_path):
     [
         ("chosen", "none of the 20 labelled rows was drawn at random"),
         ("imported", "where:sample=imported"),
-        (lambda k: "random" if k < 3 else "chosen", "at least 5 are needed; 17 labels are of rows that were not drawn at random"),
+        (
+            lambda k: "random" if k < 3 else "chosen",
+            "at least 5 are needed; 17 labels are of rows that were not drawn at random",
+        ),
     ],
 )
 def test_without_a_random_sample_nothing_is_estimated(tmp_path, sample, message):
@@ -192,7 +242,8 @@ def test_labels_that_cannot_be_read_are_counted(tmp_path):
     """A labelled row that is no JSON is left out, and told."""
     a, b, truth = world(3)
     (path := tmp_path / "people.jsonl").write_text(
-        "".join(json.dumps(row) + "\n" for row in label_rows(truth, list(truth)[:50], "random")) + "{no JSON\n"
+        "".join(json.dumps(row) + "\n" for row in label_rows(truth, list(truth)[:50], "random"))
+        + "{no JSON\n"
     )
     report = compare_sync(a, b, labels=path)
     assert (report.people.estimate.labels, report.unused_labels) == (50, {"unreadable": 1})
@@ -208,11 +259,22 @@ def test_graders_are_compared_on_the_random_rows(tmp_path, monkeypatch, capsys):
         for k in range(80):
             quality = random.Random(k).random()
             item = LabelItem(str(k), f"T{k}", (f"{quality if k < 40 else 1 - quality:.3f}",))
-            file.add(item, Label(item.id, "ann", round(9 * quality) * 1.0, sample="random" if k < 40 else "chosen"))
+            file.add(
+                item,
+                Label(
+                    item.id,
+                    "ann",
+                    round(9 * quality) * 1.0,
+                    sample="random" if k < 40 else "chosen",
+                ),
+            )
     (tmp_path / "rules.py").write_text(
         "def exact(text: str) -> float:\n    return float(text)\n\ndef rough(text: str) -> float:\n    return float(text[-1]) / 9\n"
     )
-    assert main(["compare", "rules.py:rough", "rules.py:exact", "--labels", "people.jsonl", "--json"]) == 0
+    assert (
+        main(["compare", "rules.py:rough", "rules.py:exact", "--labels", "people.jsonl", "--json"])
+        == 0
+    )
     data = json.loads(capsys.readouterr().out)
     assert (data["verdict"], data["difference"]["rows"]) == ("better", 40)
     assert data["unused_labels"] == {"of rows that were not drawn at random": 40}
@@ -236,7 +298,9 @@ def write_batches(folder):
             return f"City {number} lies by a river{' and ' * (number % 7)}.{extra if number % 3 else ''}"
 
         model = CallableModel(answer, name=f"model {name}")
-        redraft.batch_sync(tasks, folder / f"{name}.jsonl", model=model, graders=[helpful], max_iterations=0)
+        redraft.batch_sync(
+            tasks, folder / f"{name}.jsonl", model=model, graders=[helpful], max_iterations=0
+        )
 
 
 @pytest.mark.parametrize("form", ["journal", "export"])
@@ -245,7 +309,10 @@ def test_from_batches_to_a_verdict(tmp_path, monkeypatch, capsys, form):
     monkeypatch.chdir(tmp_path)
     write_batches(tmp_path)
     journals = [tmp_path / "a.jsonl.journal", tmp_path / "b.jsonl.journal"]
-    with RunLibrary(journals[:1], tmp_path / "cache") as first, RunLibrary(journals[1:], tmp_path / "cache") as second:
+    with (
+        RunLibrary(journals[:1], tmp_path / "cache") as first,
+        RunLibrary(journals[1:], tmp_path / "cache") as second,
+    ):
         source = two_runs_source((first, second), (first.entries()[0], second.entries()[0]))
         queue = LabelQueue(source, 0.5)
         with LabelFile("people.jsonl", LabelQuestion("pair")) as file:
@@ -255,7 +322,15 @@ def test_from_batches_to_a_verdict(tmp_path, monkeypatch, capsys, form):
                     if (item := source.read(id)) is None:
                         continue
                     shorter = 1.0 + (len(item.responses[1]) < len(item.responses[0]))
-                    file.add(item, Label(id, annotator, shorter, sample="random" if queue.is_random(id) else "chosen"))
+                    file.add(
+                        item,
+                        Label(
+                            id,
+                            annotator,
+                            shorter,
+                            sample="random" if queue.is_random(id) else "chosen",
+                        ),
+                    )
                     done.append(id)
                     if len(done) == 24:
                         break

@@ -56,7 +56,16 @@ def inspect_sample(id, value, epoch=1, **more):
         "id": id,
         "epoch": epoch,
         "input": f"question {id}",
-        "output": {"choices": [{"message": {"role": "assistant", "content": [{"type": "text", "text": f"answer {id}"}]}}]},
+        "output": {
+            "choices": [
+                {
+                    "message": {
+                        "role": "assistant",
+                        "content": [{"type": "text", "text": f"answer {id}"}],
+                    }
+                }
+            ]
+        },
         "scores": {"match": {"value": value}, "detail": {"value": {"clear": 0.5, "short": 1}}},
         "metadata": {"level": "easy"},
         **more,
@@ -96,7 +105,14 @@ DEEPEVAL = {
     }
 }
 DEEPEVAL_RESULT = {
-    "test_results": [{"name": "a", "input": "q", "actual_output": "x", "metrics_data": [{"name": "GEval", "score": 0.4}]}]
+    "test_results": [
+        {
+            "name": "a",
+            "input": "q",
+            "actual_output": "x",
+            "metrics_data": [{"name": "GEval", "score": 0.4}],
+        }
+    ]
 }
 LM_EVAL = [
     {
@@ -135,8 +151,24 @@ def write(folder, name, value):
     ("name", "value", "part", "score", "form", "scores", "texts"),
     [
         ("r.json", PROMPTFOO, "#openai:a", "", "promptfoo", [1, 0.5], ["answer 0", "answer 1"]),
-        ("r.json", PROMPTFOO, "#openai:b|p1", "", "promptfoo", [1, 0.5, None], ["answer 0", "answer 1", None]),
-        ("r.json", PROMPTFOO, "#openai:a", "tone", "promptfoo", [0.25, 0.25], ["answer 0", "answer 1"]),
+        (
+            "r.json",
+            PROMPTFOO,
+            "#openai:b|p1",
+            "",
+            "promptfoo",
+            [1, 0.5, None],
+            ["answer 0", "answer 1", None],
+        ),
+        (
+            "r.json",
+            PROMPTFOO,
+            "#openai:a",
+            "tone",
+            "promptfoo",
+            [0.25, 0.25],
+            ["answer 0", "answer 1"],
+        ),
         (
             "r.json",
             INSPECT,
@@ -147,10 +179,26 @@ def write(folder, name, value):
             ["answer 1", "answer 1", "answer x", "answer y", "answer z", "answer e"],
         ),
         ("r.json", INSPECT, "", "detail.clear", "inspect", [0.5] * 5 + [None], None),
-        ("r.json", DEEPEVAL, "", "Answer Relevancy", "deepeval", [0.8, 0.8], ["answer 0", "answer 1"]),
+        (
+            "r.json",
+            DEEPEVAL,
+            "",
+            "Answer Relevancy",
+            "deepeval",
+            [0.8, 0.8],
+            ["answer 0", "answer 1"],
+        ),
         ("r.json", DEEPEVAL, "", "Bias", "deepeval", [None, None], None),
         ("r.json", DEEPEVAL_RESULT, "", "", "deepeval", [0.4], ["x"]),
-        ("r.jsonl", PROMPTFOO["results"]["results"], "#openai:b", "", "promptfoo", [1, 0.5, None], ["answer 0", "answer 1", None]),
+        (
+            "r.jsonl",
+            PROMPTFOO["results"]["results"],
+            "#openai:b",
+            "",
+            "promptfoo",
+            [1, 0.5, None],
+            ["answer 0", "answer 1", None],
+        ),
         ("samples_t.jsonl", LM_EVAL, "#flexible", "", "lm-eval", [0, 1, 0], ["4", "4", "4"]),
         ("samples_t.jsonl", LM_EVAL, "", "exact_match", "lm-eval", [0, 1, 0], ["4", "4", "4"]),
         ("r.json", OPENJUDGE, "", "", "openjudge", [4.0, None], [None, None]),
@@ -197,7 +245,8 @@ def test_texts_of_inspect_in_attachments(tmp_path):
     path = tmp_path / "log.eval"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(
-            "samples/1_epoch_1.json", json.dumps({**sample, "attachments": {key.removeprefix("attachment://"): "long"}})
+            "samples/1_epoch_1.json",
+            json.dumps({**sample, "attachments": {key.removeprefix("attachment://"): "long"}}),
         )
         archive.writestr("samples/2_epoch_1/sample.json", json.dumps({**sample, "id": 2}))
     first, second = read_results(path, score="match").rows
@@ -205,7 +254,9 @@ def test_texts_of_inspect_in_attachments(tmp_path):
     assert (second.text, second.task, second.task_hash, second.score) == (None, None, "", 1.0)
 
 
-@pytest.mark.parametrize("files", [3, pytest.param(70_000, marks=pytest.mark.slow)])  # above 65,535, archives have another form
+@pytest.mark.parametrize(
+    "files", [3, pytest.param(70_000, marks=pytest.mark.slow)]
+)  # above 65,535, archives have another form
 def test_the_list_of_files_of_an_archive_is_bounded(tmp_path, monkeypatch, files):
     """Its size is read before the list, which takes more memory."""
     path = tmp_path / "log.eval"
@@ -238,10 +289,15 @@ def test_outputs_and_journals_of_batches(tmp_path):
         return len(text) / 10
 
     report = redraft.batch_sync(
-        tasks, output, redraft.ScriptedModel([f"answer{n}"[: 4 + n] for n in range(4)] * 9), grade, max_iterations=0
+        tasks,
+        output,
+        redraft.ScriptedModel([f"answer{n}"[: 4 + n] for n in range(4)] * 9),
+        grade,
+        max_iterations=0,
     )
     found = [
-        read_results(source).with_tasks() for source in (report, output, f"{output}.journal", f"{output}.journal#{report.run}")
+        read_results(source).with_tasks()
+        for source in (report, output, f"{output}.journal", f"{output}.journal#{report.run}")
     ]
     for each in found:
         assert each.form == "redraft"
@@ -250,21 +306,58 @@ def test_outputs_and_journals_of_batches(tmp_path):
         ]
         assert sorted(row.score for row in each.rows) == [0.4, 0.5, 0.6, 0.7]
         assert all(row.text and row.task.prompt.startswith("Task") for row in each.rows)
-    assert all(row.values["topic"] == "t" for row in found[1].rows)  # a journal does not keep the other columns
+    assert all(
+        row.values["topic"] == "t" for row in found[1].rows
+    )  # a journal does not keep the other columns
 
 
 @pytest.mark.parametrize(
     ("name", "content", "arguments", "message"),
     [
-        ("r.json", PROMPTFOO, {}, r"several runs: name one as FILE#NAME; there are 'openai:a\|p1', 'openai:b\|p1'"),
+        (
+            "r.json",
+            PROMPTFOO,
+            {},
+            r"several runs: name one as FILE#NAME; there are 'openai:a\|p1', 'openai:b\|p1'",
+        ),
         ("r.json#other", PROMPTFOO, {}, "no provider.prompt 'other'"),
-        ("r.json", INSPECT, {}, "several scores: 'match', 'detail.clear', 'detail.short'; name one"),
-        ("r.json", DEEPEVAL, {"score": "GEval"}, "has no score 'GEval'; there are 'Answer Relevancy', 'Bias'"),
-        ("samples_t.jsonl#none", LM_EVAL, {}, "has no filter 'none'; there are 'strict', 'flexible'"),
-        ("t.jsonl", [{"id": 1, "note": "x"}], {}, "no column is known to be the score; name it. There are 'id', 'note'"),
-        ("t.jsonl", [{"id": 1, "score": 1}], {"score": "scor"}, "there is no column 'scor'; did you mean 'score'"),
+        (
+            "r.json",
+            INSPECT,
+            {},
+            "several scores: 'match', 'detail.clear', 'detail.short'; name one",
+        ),
+        (
+            "r.json",
+            DEEPEVAL,
+            {"score": "GEval"},
+            "has no score 'GEval'; there are 'Answer Relevancy', 'Bias'",
+        ),
+        (
+            "samples_t.jsonl#none",
+            LM_EVAL,
+            {},
+            "has no filter 'none'; there are 'strict', 'flexible'",
+        ),
+        (
+            "t.jsonl",
+            [{"id": 1, "note": "x"}],
+            {},
+            "no column is known to be the score; name it. There are 'id', 'note'",
+        ),
+        (
+            "t.jsonl",
+            [{"id": 1, "score": 1}],
+            {"score": "scor"},
+            "there is no column 'scor'; did you mean 'score'",
+        ),
         ("t.jsonl", [{"id": 1, "score": 1}], {"columns": {"text": "x"}}, "unknown role 'text'"),
-        ("t.jsonl#x", [{"id": 1, "score": 1}], {}, "is a table, which holds one run: leave out '#x'"),
+        (
+            "t.jsonl#x",
+            [{"id": 1, "score": 1}],
+            {},
+            "is a table, which holds one run: leave out '#x'",
+        ),
         ("t.jsonl", [], {}, "has no row"),
         ("r.json", "{", {}, "is not JSON"),
         ("r.json", "[" * 5000, {}, "JSON"),
@@ -307,7 +400,9 @@ def test_sizes_are_bounded(tmp_path, monkeypatch):
 
 def test_what_is_no_number_is_reported(tmp_path):
     """A text in the column of scores is no score, and no 0."""
-    found = read_results([{"id": 1, "score": "0.5"}, {"id": 2, "score": "4 or 5"}, {"id": 3, "score": ""}])
+    found = read_results(
+        [{"id": 1, "score": "0.5"}, {"id": 2, "score": "4 or 5"}, {"id": 3, "score": ""}]
+    )
     assert [row.score for row in found.rows] == [0.5, None]
     assert len(found.skipped) == 1
     assert "'4 or 5' is not a number" in found.skipped[0]
@@ -359,7 +454,11 @@ def test_any_document_is_read_or_refused(given_document, change):
 def check(form, document, choice, rows=None):
     """Check what one form reads of a document; return how many rows that are."""
     try:
-        found = form.read(document if rows is None else rows, choice).rows if form.matches(document) else ()
+        found = (
+            form.read(document if rows is None else rows, choice).rows
+            if form.matches(document)
+            else ()
+        )
     except ConfigError:
         return 0
     assert all(row.score is None or -1e308 <= row.score <= 1e308 for row in found)

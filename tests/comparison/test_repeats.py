@@ -17,7 +17,10 @@ from redraft.models import CallableModel
 from redraft.viewer.index import RunIndex
 from redraft.viewer.run_comparison import compare_runs
 
-A_SCORES, B_SCORES = (1.0, 0.0), (1.0, 1.0)  # of the texts A and B; the first answers of both runs are the same
+A_SCORES, B_SCORES = (
+    (1.0, 0.0),
+    (1.0, 1.0),
+)  # of the texts A and B; the first answers of both runs are the same
 TASKS = 24
 
 
@@ -26,7 +29,11 @@ def samples(scores, form, tasks=TASKS):
     rows = []
     for sample, score in enumerate(scores):
         for k in range(tasks):
-            row = {"prompt": f"Question {k}: A or B?", "response": "A" if score else "B", "score": score}
+            row = {
+                "prompt": f"Question {k}: A or B?",
+                "response": "A" if score else "B",
+                "score": score,
+            }
             if form == "repeated IDs":
                 row["id"] = k
             if form == "other IDs":
@@ -45,7 +52,9 @@ def inspect_log(scores, tasks=TASKS):
             "epoch": epoch + 1,
             "input": f"Question {k}: A or B?",
             "target": "A",
-            "output": {"choices": [{"message": {"role": "assistant", "content": "A" if score else "B"}}]},
+            "output": {
+                "choices": [{"message": {"role": "assistant", "content": "A" if score else "B"}}]
+            },
             "scores": {"match": {"value": "C" if score else "I"}},
         }
         for epoch, score in enumerate(scores)
@@ -60,7 +69,11 @@ def write_sides(folder, form):
     for name, scores in (("a", A_SCORES), ("b", B_SCORES)):
         path = folder / (f"{name}.json" if form == "Inspect" else f"{name}.jsonl")
         rows = [] if form == "Inspect" else samples(scores, form)
-        path.write_text(json.dumps(inspect_log(scores)) if form == "Inspect" else "".join(f"{json.dumps(row)}\n" for row in rows))
+        path.write_text(
+            json.dumps(inspect_log(scores))
+            if form == "Inspect"
+            else "".join(f"{json.dumps(row)}\n" for row in rows)
+        )
         paths.append(str(path))
     return paths
 
@@ -74,7 +87,11 @@ def test_samples_whose_first_answers_coincide_differ(tmp_path, monkeypatch, caps
     monkeypatch.chdir(tmp_path)
     a, b = write_sides(tmp_path, form)
     report = compare_sync(a, b)
-    assert (report.verdict, report.same_answers, report.difference.clusters) == ("better", False, TASKS)
+    assert (report.verdict, report.same_answers, report.difference.clusters) == (
+        "better",
+        False,
+        TASKS,
+    )
     assert report.difference.value == pytest.approx(0.5)
     assert compare_sync(b, a).gate == "worse"
     assert report.repeats == (0 if form == "other IDs" else 2 * TASKS)
@@ -95,16 +112,26 @@ def repeated_worlds(form):
         rows = []
         for k in range(40):
             for sample, (text, score) in enumerate(zip(("same", second), scores, strict=True)):
-                row = {"id": f"{k}" if form == "repeated IDs" else f"{k}-{sample}", "prompt": f"T{k}", "response": f"{text} {k}"}
+                row = {
+                    "id": f"{k}" if form == "repeated IDs" else f"{k}-{sample}",
+                    "prompt": f"T{k}",
+                    "response": f"{text} {k}",
+                }
                 rows.append({**row, "score": score + 0.01 * (k % 5)})
-        runs.append(rows if form != "no ID" else [{name: row[name] for name in row if name != "id"} for row in rows])
+        runs.append(
+            rows
+            if form != "no ID"
+            else [{name: row[name] for name in row if name != "id"} for row in rows]
+        )
     return runs
 
 
 def answer_labels(texts):
     ratings = {"same": 0.5, "good": 0.9, "bad": 0.3}
     return [
-        {"prompt": f"T{k}", "response": f"{text} {k}", "label": ratings[text] + 0.02 * (k % 3)} for k in range(16) for text in texts
+        {"prompt": f"T{k}", "response": f"{text} {k}", "label": ratings[text] + 0.02 * (k % 3)}
+        for k in range(16)
+        for text in texts
     ]
 
 
@@ -121,9 +148,15 @@ def pair_labels(pairs):
 @pytest.mark.parametrize(
     ("labels", "value"),
     [
-        (answer_labels(["same", "good", "bad"]), -0.3),  # half of the difference of the second texts
+        (
+            answer_labels(["same", "good", "bad"]),
+            -0.3,
+        ),  # half of the difference of the second texts
         (answer_labels(["good", "bad"]), -0.3),  # the text that both have needs no label
-        (pair_labels([("good", "bad"), ("good", "same"), ("same", "bad")]), -0.375),  # of 4 meetings, 3 lose and 1 is a tie
+        (
+            pair_labels([("good", "bad"), ("good", "same"), ("same", "bad")]),
+            -0.375,
+        ),  # of 4 meetings, 3 lose and 1 is a tie
     ],
 )
 def test_labels_are_of_all_samples(form, labels, value):
@@ -132,7 +165,9 @@ def test_labels_are_of_all_samples(form, labels, value):
     assert compare_sync(a, b).verdict == "better"
     report = compare_sync(a, b, labels=labels)
     assert (report.evidence, report.verdict) == ("labels", "worse")
-    if form != "other IDs":  # there, each sample is a row, and meets the one of the other run with its ID
+    if (
+        form != "other IDs"
+    ):  # there, each sample is a row, and meets the one of the other run with its ID
         assert report.people.labels_only.value == pytest.approx(value)
         assert report.unused_labels == {}
     assert report.people.estimate.clusters == 16
@@ -141,12 +176,19 @@ def test_labels_are_of_all_samples(form, labels, value):
 
 def test_errors_are_of_each_sample():
     """If only the graders differ, the score of each sample is held against the label of its own text."""
-    rows = [{"id": k, "prompt": f"T{k}", "response": f"{text} {k}"} for k in range(20) for text in ("good", "bad")]
+    rows = [
+        {"id": k, "prompt": f"T{k}", "response": f"{text} {k}"}
+        for k in range(20)
+        for text in ("good", "bad")
+    ]
     right = [{**row, "score": 0.9 if row["response"].startswith("good") else 0.3} for row in rows]
     swapped = [
         {**row, "score": 0.3 if row["response"].startswith("good") else 0.9} for row in rows
     ]  # the mean of each task is right
-    labels = [{"prompt": row["prompt"], "response": row["response"], "label": row["score"]} for row in right]
+    labels = [
+        {"prompt": row["prompt"], "response": row["response"], "label": row["score"]}
+        for row in right
+    ]
     report = compare_sync(swapped, right, labels=labels)
     assert (report.same_answers, report.evidence, report.verdict) == (True, "errors", "better")
     assert report.errors.value == pytest.approx(0.6)
@@ -155,8 +197,16 @@ def test_errors_are_of_each_sample():
 @pytest.mark.slow
 def test_labels_of_many_samples_of_a_task_take_linear_time():
     """Ten thousand samples of one task are read as fast as ten thousand tasks."""
-    pairs = pair_results(*(RunResults(s, "table", [ResultRow("t", "", 0.5, f"{s}{n}") for n in range(10_000)]) for s in "ab"))
-    labels = [{"id": "t", "response_a": f"a{n}", "response_b": f"b{n}", "winner": "a"} for n in range(10_000)]
+    pairs = pair_results(
+        *(
+            RunResults(s, "table", [ResultRow("t", "", 0.5, f"{s}{n}") for n in range(10_000)])
+            for s in "ab"
+        )
+    )
+    labels = [
+        {"id": "t", "response_a": f"a{n}", "response_b": f"b{n}", "winner": "a"}
+        for n in range(10_000)
+    ]
     assert least_seconds(lambda: read_labels(labels, pairs.pairs), 8) < 8
 
 
@@ -175,7 +225,9 @@ def test_a_judge_sees_all_samples(tmp_path):
 
     def prefer_good(messages):
         shown = messages[-1]["content"]
-        winner = "first" if "good" in shown.split("<second-")[0].rsplit("<first-", 1)[-1] else "second"
+        winner = (
+            "first" if "good" in shown.split("<second-")[0].rsplit("<first-", 1)[-1] else "second"
+        )
         return json.dumps({"reason": "because", "change": [], "winner": winner, "done": False})
 
     judge = redraft.ScriptedModel([prefer_good] * 80, name="judge")
@@ -216,15 +268,26 @@ def test_equal_tasks_are_one_cluster_unless_another_is_named(same, cluster, clus
     """The prompt, the context and the reference decide; one line says so."""
     report = compare_sync(equal_task_rows(0.3, same), equal_task_rows(0.5, same), cluster=cluster)
     lines = [line for line in report.summary() if "equal tasks are one cluster" in line]
-    assert (report.difference.rows, report.difference.clusters, len(lines)) == (48, clusters, int(said))
+    assert (report.difference.rows, report.difference.clusters, len(lines)) == (
+        48,
+        clusters,
+        int(said),
+    )
     assert report.equal_tasks == (36 if said else 0)
 
 
 def test_samples_of_one_task_have_no_interval():
     """They say nothing of other tasks, and the report says how to count each one."""
-    a, b = ([{"id": n, "prompt": "Write", "score": base + n % 3 / 10} for n in range(30)] for base in (0.2, 0.6))
+    a, b = (
+        [{"id": n, "prompt": "Write", "score": base + n % 3 / 10} for n in range(30)]
+        for base in (0.2, 0.6)
+    )
     report = compare_sync(a, b)
-    assert (report.difference.interval, report.verdict, report.gate) == (None, "undecided", "undecided")
+    assert (report.difference.interval, report.verdict, report.gate) == (
+        None,
+        "undecided",
+        "undecided",
+    )
     assert "all rows have the same task" in "\n".join(report.summary())
     assert compare_sync(a, b, cluster="id").verdict == "better"
 
@@ -233,11 +296,19 @@ def test_inspect_samples_with_another_target_are_other_tasks(tmp_path):
     """Of two samples with one input, the target tells the tasks apart."""
     for name, score in (("a", 0.2), ("b", 0.4)):
         listed = [
-            {"id": n, "input": "Which?", "target": str(n // 2), "output": {}, "scores": {"s": {"value": score + n % 3 / 10}}}
+            {
+                "id": n,
+                "input": "Which?",
+                "target": str(n // 2),
+                "output": {},
+                "scores": {"s": {"value": score + n % 3 / 10}},
+            }
             for n in range(20)
         ]
         (tmp_path / f"{name}.json").write_text(json.dumps({"eval": {}, "samples": listed}))
-    assert compare_sync(str(tmp_path / "a.json"), str(tmp_path / "b.json")).difference.clusters == 10
+    assert (
+        compare_sync(str(tmp_path / "a.json"), str(tmp_path / "b.json")).difference.clusters == 10
+    )
 
 
 def test_the_page_of_two_runs_has_the_same_clusters(tmp_path):
@@ -247,7 +318,14 @@ def test_the_page_of_two_runs_has_the_same_clusters(tmp_path):
     for path, base in zip(paths, (3, 6), strict=True):
         lengths = iter([base + n % 4 for n in range(30)] * 2)
         model = CallableModel(lambda _, lengths=lengths: "x" * next(lengths), name=path.stem)
-        redraft.batch_sync(tasks, path, model=model, graders=[lambda text: len(text) / 10], max_iterations=0, max_in_flight=1)
+        redraft.batch_sync(
+            tasks,
+            path,
+            model=model,
+            graders=[lambda text: len(text) / 10],
+            max_iterations=0,
+            max_in_flight=1,
+        )
     with (
         RunIndex(tmp_path / "a.jsonl.journal", "a-jsonl", tmp_path / "cache") as a,
         RunIndex(tmp_path / "b.jsonl.journal", "b-jsonl", tmp_path / "cache") as b,
@@ -259,7 +337,9 @@ def test_the_page_of_two_runs_has_the_same_clusters(tmp_path):
 
 
 SCORE = st.sampled_from([0.0, 0.25, 0.5, 1.0]) | st.floats(0, 1)
-ROWS = st.lists(st.tuples(SCORE, SCORE, st.integers(0, 3), st.integers(0, 2)), min_size=5, max_size=16)
+ROWS = st.lists(
+    st.tuples(SCORE, SCORE, st.integers(0, 3), st.integers(0, 2)), min_size=5, max_size=16
+)
 
 
 def columns_of_world(rows, form):
@@ -276,7 +356,11 @@ def columns_of_world(rows, form):
             }
             run.append({name: row[name] for name in row if form != "no ID" or name != "id"})
     labels = [
-        {"prompt": f"T{n}" if task or n < 5 else "T", "response": f"{side}{n}", "label": (a, b)[side == "B"] * 0.5 + 0.1 * label}
+        {
+            "prompt": f"T{n}" if task or n < 5 else "T",
+            "response": f"{side}{n}",
+            "label": (a, b)[side == "B"] * 0.5 + 0.1 * label,
+        }
         for n, (a, b, task, label) in enumerate(rows)
         if n < max(5, len(rows) // 2)
         for side in "AB"
@@ -285,11 +369,18 @@ def columns_of_world(rows, form):
 
 
 def twice(rows, form):
-    return [*rows, *({**row, **({"id": f"{row['id']} again"} if form == "other IDs" else {})} for row in rows)]
+    return [
+        *rows,
+        *({**row, **({"id": f"{row['id']} again"} if form == "other IDs" else {})} for row in rows),
+    ]
 
 
 def intervals(report):
-    found = [report.difference, *report.slices["kind"].values(), *([report.people.estimate] if report.people else [])]
+    found = [
+        report.difference,
+        *report.slices["kind"].values(),
+        *([report.people.estimate] if report.people else []),
+    ]
     return [report.anytime, *(each.interval for each in found)]
 
 

@@ -7,7 +7,12 @@ from math import ceil
 import pytest
 
 from redraft.comparison.ci_reports import gate_passes
-from redraft.comparison.report import ComparisonReport, PeopleEstimate, format_interval, format_signed
+from redraft.comparison.report import (
+    ComparisonReport,
+    PeopleEstimate,
+    format_interval,
+    format_signed,
+)
 from redraft.errors import ConfigError
 from redraft.validation.differences import PairedDifference, WinRate
 from redraft.validation.estimators import LabelEstimate
@@ -16,7 +21,9 @@ from redraft.validation.estimators import LabelEstimate
 def difference(low, high, *, rows=100, value=None, ties=10, error=0.05):
     value = (low + high) / 2 if value is None else value
     interval = None if low is None else (low, high)
-    return PairedDifference(value, interval, error, rows, rows, 0.5, 0.5 + value, 60, ties, rows - 60 - ties)
+    return PairedDifference(
+        value, interval, error, rows, rows, 0.5, 0.5 + value, 60, ties, rows - 60 - ties
+    )
 
 
 UNKNOWN = PairedDifference(0.1, None, None, 1, 1, 0.5, 0.6, 1, 0, 0)
@@ -51,17 +58,37 @@ VERDICTS = {  # the verdict and the gate; the margin is 0.02
     "no margin": (report(-0.001, 0.2, margin=0.0), "undecided", "undecided"),
     "no interval": (report(None), "undecided", "undecided"),
     "labels overrule scores": (report(0.1, 0.2, people=people(-0.3, -0.1)), "worse", "worse"),
-    "labels overrule a win rate": (report(0.1, 0.2, people=people(-0.3, -0.1), wins=wins(0.6, 0.8)), "worse", "worse"),
+    "labels overrule a win rate": (
+        report(0.1, 0.2, people=people(-0.3, -0.1), wins=wins(0.6, 0.8)),
+        "worse",
+        "worse",
+    ),
     "labels without an interval": (
-        report(0.1, 0.2, people=replace(people(0.1, 0.3), estimate=replace(estimate(0.1, 0.3), interval=None))),
+        report(
+            0.1,
+            0.2,
+            people=replace(people(0.1, 0.3), estimate=replace(estimate(0.1, 0.3), interval=None)),
+        ),
         "undecided",
         "undecided",
     ),
-    "errors overrule scores": (report(-0.2, -0.1, errors=difference(0.01, 0.1), same_answers=True), "better", "not worse"),
-    "a win rate overrules scores": (report(-0.2, -0.1, wins=wins(0.51, 0.8)), "better", "not worse"),
+    "errors overrule scores": (
+        report(-0.2, -0.1, errors=difference(0.01, 0.1), same_answers=True),
+        "better",
+        "not worse",
+    ),
+    "a win rate overrules scores": (
+        report(-0.2, -0.1, wins=wins(0.51, 0.8)),
+        "better",
+        "not worse",
+    ),
     "a win rate from one half": (report(0.1, 0.2, wins=wins(0.5, 0.8)), "undecided", "not worse"),
     "a win rate below one half": (report(0.1, 0.2, wins=wins(0.2, 0.49)), "worse", "worse"),
-    "a win rate within the margin": (report(0.1, 0.2, wins=wins(0.4801, 0.6)), "undecided", "not worse"),
+    "a win rate within the margin": (
+        report(0.1, 0.2, wins=wins(0.4801, 0.6)),
+        "undecided",
+        "not worse",
+    ),
     "at any time": (report(0.1, 0.2, anytime=(-0.05, 0.3)), "undecided", "undecided"),
     "at any time, above 0": (report(-0.1, 0.2, anytime=(0.01, 0.3)), "better", "not worse"),
     "more blank answers": (report(0.1, 0.2, blank_b=1), "undecided", "worse"),
@@ -69,8 +96,16 @@ VERDICTS = {  # the verdict and the gate; the margin is 0.02
     "fewer blank answers": (report(0.1, 0.2, blank_a=2, blank_b=1), "better", "not worse"),
     "worse with more blank answers": (report(-0.2, -0.1, blank_b=1), "worse", "worse"),
     "only graders differ": (report(0.1, 0.2, same_answers=True), "undecided", "undecided"),
-    "only graders differ, at any time": (report(0.1, 0.2, same_answers=True, anytime=(0.1, 0.2)), "undecided", "undecided"),
-    "nothing differs": (report(same_answers=True, difference=difference(-0.5, 0.5, ties=100)), "undecided", "not worse"),
+    "only graders differ, at any time": (
+        report(0.1, 0.2, same_answers=True, anytime=(0.1, 0.2)),
+        "undecided",
+        "undecided",
+    ),
+    "nothing differs": (
+        report(same_answers=True, difference=difference(-0.5, 0.5, ties=100)),
+        "undecided",
+        "not worse",
+    ),
     "nothing differs, but B lacks rows": (
         report(same_answers=True, difference=difference(-0.5, 0.5, ties=100), only_a=1),
         "undecided",
@@ -91,8 +126,16 @@ VERDICTS = {  # the verdict and the gate; the margin is 0.02
         "better",
         "not worse",
     ),
-    "the worst case is not": (report(0.1, 0.2, unscored_b=1, worst_case=difference(-0.021, 0.2, rows=101)), "better", "undecided"),
-    "the worst case has no interval": (report(0.1, 0.2, unscored_b=1, worst_case=UNKNOWN), "better", "undecided"),
+    "the worst case is not": (
+        report(0.1, 0.2, unscored_b=1, worst_case=difference(-0.021, 0.2, rows=101)),
+        "better",
+        "undecided",
+    ),
+    "the worst case has no interval": (
+        report(0.1, 0.2, unscored_b=1, worst_case=UNKNOWN),
+        "better",
+        "undecided",
+    ),
     "the worst case is no reason where the scores are undecided": (
         report(-0.05, 0.2, unscored_b=1, worst_case=difference(-0.3, 0.1, rows=101)),
         "undecided",
@@ -105,42 +148,74 @@ VERDICTS = {  # the verdict and the gate; the margin is 0.02
     ),
     # of 100 rows 10 were lost: each counts as a loss of 1 point of labels, or of one half of a preference
     "lost rows and labels": (
-        report(people=people(0.2, 0.3), difference=difference(0.1, 0.2, rows=90), worst_case=difference(0.1, 0.2)),
+        report(
+            people=people(0.2, 0.3),
+            difference=difference(0.1, 0.2, rows=90),
+            worst_case=difference(0.1, 0.2),
+        ),
         "better",
         "not worse",  # 0.9 * 0.2 - 0.1 = 0.08
     ),
     "lost rows and labels that say little": (
-        report(people=people(0.08, 0.3), difference=difference(0.1, 0.2, rows=90), worst_case=difference(0.1, 0.2)),
+        report(
+            people=people(0.08, 0.3),
+            difference=difference(0.1, 0.2, rows=90),
+            worst_case=difference(0.1, 0.2),
+        ),
         "better",
         "undecided",  # 0.9 * 0.08 - 0.1 = -0.028
     ),
     "lost rows and labels at the margin": (
-        report(people=people(0.09, 0.3), difference=difference(0.1, 0.2, rows=90), worst_case=difference(0.1, 0.2)),
+        report(
+            people=people(0.09, 0.3),
+            difference=difference(0.1, 0.2, rows=90),
+            worst_case=difference(0.1, 0.2),
+        ),
         "better",
         "not worse",  # 0.9 * 0.09 - 0.1 = -0.019
     ),
     "lost rows and preferences": (
-        report(people=people(0.04, 0.3, "preference"), difference=difference(0.1, 0.2, rows=90), worst_case=difference(0.1, 0.2)),
+        report(
+            people=people(0.04, 0.3, "preference"),
+            difference=difference(0.1, 0.2, rows=90),
+            worst_case=difference(0.1, 0.2),
+        ),
         "better",
         "not worse",  # 0.9 * 0.04 - 0.05 = -0.014
     ),
     "lost rows and preferences that say little": (
-        report(people=people(0.03, 0.3, "preference"), difference=difference(0.1, 0.2, rows=90), worst_case=difference(0.1, 0.2)),
+        report(
+            people=people(0.03, 0.3, "preference"),
+            difference=difference(0.1, 0.2, rows=90),
+            worst_case=difference(0.1, 0.2),
+        ),
         "better",
         "undecided",  # 0.9 * 0.03 - 0.05 = -0.023
     ),
     "lost rows and a win rate": (
-        report(wins=wins(0.54, 0.8), difference=difference(0.1, 0.2, rows=90), worst_case=difference(0.1, 0.2)),
+        report(
+            wins=wins(0.54, 0.8),
+            difference=difference(0.1, 0.2, rows=90),
+            worst_case=difference(0.1, 0.2),
+        ),
         "better",
         "not worse",
     ),
     "lost rows and a win rate that says little": (
-        report(wins=wins(0.53, 0.8), difference=difference(0.1, 0.2, rows=90), worst_case=difference(0.1, 0.2)),
+        report(
+            wins=wins(0.53, 0.8),
+            difference=difference(0.1, 0.2, rows=90),
+            worst_case=difference(0.1, 0.2),
+        ),
         "better",
         "undecided",
     ),
     "lost rows and scores at any time": (
-        report(anytime=(0.08, 0.3), difference=difference(0.1, 0.2, rows=90), worst_case=difference(0.1, 0.2)),
+        report(
+            anytime=(0.08, 0.3),
+            difference=difference(0.1, 0.2, rows=90),
+            worst_case=difference(0.1, 0.2),
+        ),
         "better",
         "undecided",
     ),
@@ -175,8 +250,18 @@ def test_verdict_and_gate(name):
         (report(0.1, 0.3, anytime=(0.0, 0.4)), "scores at any time", 0.2, (0.0, 0.4)),
         (report(0.1, 0.3, anytime=(0.0, 0.4), wins=wins(0.4, 0.8)), "win rate", 0.1, (-0.1, 0.3)),
         (report(0.1, 0.3, wins=replace(wins(0.4, 0.8), interval=None)), "win rate", 0.1, None),
-        (report(0.1, 0.3, errors=difference(0.2, 0.4), wins=wins(0.4, 0.8)), "errors", 0.3, (0.2, 0.4)),
-        (report(0.1, 0.3, people=people(0.0, 0.1), errors=difference(0.2, 0.4)), "labels", 0.05, (0.0, 0.1)),
+        (
+            report(0.1, 0.3, errors=difference(0.2, 0.4), wins=wins(0.4, 0.8)),
+            "errors",
+            0.3,
+            (0.2, 0.4),
+        ),
+        (
+            report(0.1, 0.3, people=people(0.0, 0.1), errors=difference(0.2, 0.4)),
+            "labels",
+            0.05,
+            (0.0, 0.1),
+        ),
     ],
 )
 def test_what_a_verdict_follows_from(found, evidence, value, interval):
@@ -190,12 +275,20 @@ def test_what_a_verdict_follows_from(found, evidence, value, interval):
     [
         # half-width 0.5, value 0.125, 100 rows: (0.5 / 0.125)^2 of them; the margin of 1/8 makes the target 0.25
         (report(-0.375, 0.625, margin=0.125), 1600, 400),
-        (report(-0.625, 0.375, margin=0.125), 1600, 1600),  # a loss is decided at 0, and the margin does not help
+        (
+            report(-0.625, 0.375, margin=0.125),
+            1600,
+            1600,
+        ),  # a loss is decided at 0, and the margin does not help
         (report(-0.5625, 0.4375, margin=0.25), 6400, 712),  # 3/16 from the margin
         (report(-0.5625, 0.4375, margin=0.0625), 6400, 6400),
         (report(-0.5, 0.5, margin=0.25), None, 400),
         (report(-0.375, 0.625, margin=0.0), 1600, 1600),
-        (report(margin=0.125, difference=difference(-0.375, 0.625, error=0.0)), 400, 200),  # nothing varies
+        (
+            report(margin=0.125, difference=difference(-0.375, 0.625, error=0.0)),
+            400,
+            200,
+        ),  # nothing varies
         (report(0.01, 0.6), None, None),
         (report(None), None, None),
         (report(-0.375, 0.625, blank_b=1), None, None),
@@ -203,7 +296,11 @@ def test_what_a_verdict_follows_from(found, evidence, value, interval):
         (report(-0.375, 0.625, people=people(-0.375, 0.625)), None, None),  # labels would decide it
         (report(0.1, 0.3, wins=wins(0.25, 0.875), margin=0.125), 1000, 112),
         (report(errors=difference(-0.375, 0.625, rows=90), margin=0.125), 1440, 360),
-        (report(anytime=(-0.125, 0.625), difference=difference(0.125, 0.375), margin=0.0625), 225, 144),
+        (
+            report(anytime=(-0.125, 0.625), difference=difference(0.125, 0.375), margin=0.0625),
+            225,
+            144,
+        ),
     ],
 )
 def test_how_many_rows_would_decide(found, rows, gate_rows):
@@ -211,9 +308,13 @@ def test_how_many_rows_would_decide(found, rows, gate_rows):
     assert (found.rows_needed, found.gate_rows_needed) == (rows, gate_rows)
     base = found.errors.rows if found.errors else found.wins.pairs if found.wins else 100
     if rows:
-        assert found.headline().endswith(f"; about {rows - base:,} more {'labels' if found.errors else 'rows'} would decide")
+        assert found.headline().endswith(
+            f"; about {rows - base:,} more {'labels' if found.errors else 'rows'} would decide"
+        )
     if gate_rows and gate_rows > base:
-        assert found.gate_line().endswith(f"; about {gate_rows - base:,} more {'labels' if found.errors else 'rows'} would decide")
+        assert found.gate_line().endswith(
+            f"; about {gate_rows - base:,} more {'labels' if found.errors else 'rows'} would decide"
+        )
 
 
 @pytest.mark.parametrize(
@@ -277,23 +378,50 @@ def test_the_lines_of_a_report():
         "1,234 repeats were averaged with their rows",
         "5 rows with the task of an earlier row: equal tasks are one cluster, unless another column of clusters is named",
     ]
-    assert "score (lower is better): 0.500 to 0.700, better by +0.200" in report(0.1, 0.3, lower_is_better=True).summary()[1]
+    assert (
+        "score (lower is better): 0.500 to 0.700, better by +0.200"
+        in report(0.1, 0.3, lower_is_better=True).summary()[1]
+    )
     assert "60 better, 10 equal, 30 worse" in report(0.1, 0.3, lower_is_better=True).summary()[1]
     assert len(report(0.1, 0.3).summary()) == 2
-    assert (format_signed(0.0), format_signed(-0.1239), format_interval(None)) == ("+0.000", "-0.124", "(no interval)")
+    assert (format_signed(0.0), format_signed(-0.1239), format_interval(None)) == (
+        "+0.000",
+        "-0.124",
+        "(no interval)",
+    )
 
 
 def test_the_defaults_of_a_report():
     """What a report holds if nothing else is said."""
     plain = report(0.1, 0.3)
-    assert (plain.margin, plain.level, plain.lower_is_better, plain.same_answers) == (0.02, 0.95, False, False)
-    counts = ("only_a", "only_b", "unscored_a", "unscored_b", "blank_a", "blank_b", "repeats", "equal_tasks")
+    assert (plain.margin, plain.level, plain.lower_is_better, plain.same_answers) == (
+        0.02,
+        0.95,
+        False,
+        False,
+    )
+    counts = (
+        "only_a",
+        "only_b",
+        "unscored_a",
+        "unscored_b",
+        "blank_a",
+        "blank_b",
+        "repeats",
+        "equal_tasks",
+    )
     assert [getattr(plain, name) for name in counts] == [0] * 8
-    assert (people(0, 1).same_answers, people(0, 1).needed, people(0, 1).gate_needed) == (0, None, None)
+    assert (people(0, 1).same_answers, people(0, 1).needed, people(0, 1).gate_needed) == (
+        0,
+        None,
+        None,
+    )
 
 
 def test_every_figure_of_a_report_is_in_a_table():
     """A new one needs rows of its own above."""
-    public = {name for name in vars(ComparisonReport) if not name.startswith("_")} - set(ComparisonReport.__dataclass_fields__)
+    public = {name for name in vars(ComparisonReport) if not name.startswith("_")} - set(
+        ComparisonReport.__dataclass_fields__
+    )
     asked = {"evidence", "interval", "value", "verdict", "gate", "rows_needed", "gate_rows_needed"}
     assert public == asked | {"summary", "headline", "gate_line", "as_data"}

@@ -33,8 +33,25 @@ RANKER = PanelGrader("ranker", compares=True)
 
 HELPS = Priors(draft_mean=0.5, gain=0.3, retention=0.8, draft_sd=0.02, draft_mean_sd=0.1)
 HURTS = Priors(draft_mean=0.5, gain=-0.2, retention=0.8, step_sd=0.02, draft_sd=0.25)
-DOUBTS = Priors(draft_mean=0.5, gain=-0.3, retention=0.7, step_sd=0.01, draft_sd=0.1, draft_mean_sd=0.3, noise_sd=0.3, bias_sd=0.0)
-CONSTANT = Priors(draft_mean=0.5, gain=0.0, retention=0.5, step_sd=0.0, gain_sd=0.0, draft_sd=0.0, draft_mean_sd=0.1)
+DOUBTS = Priors(
+    draft_mean=0.5,
+    gain=-0.3,
+    retention=0.7,
+    step_sd=0.01,
+    draft_sd=0.1,
+    draft_mean_sd=0.3,
+    noise_sd=0.3,
+    bias_sd=0.0,
+)
+CONSTANT = Priors(
+    draft_mean=0.5,
+    gain=0.0,
+    retention=0.5,
+    step_sd=0.0,
+    gain_sd=0.0,
+    draft_sd=0.0,
+    draft_mean_sd=0.1,
+)
 BARE = SelfRefine(target(1.0) | max_iterations(9))
 
 
@@ -87,7 +104,14 @@ def describe(steps):
 
 
 TWO = [draft(0), feedback(0, 0.6), draft(1), feedback(1, 0.6)]
-UNEVEN = [draft(0), feedback(0, 0.6), feedback(0, 0.6, "other"), draft(1), feedback(1, 0.6), feedback(1, 0.6, "other")]
+UNEVEN = [
+    draft(0),
+    feedback(0, 0.6),
+    feedback(0, 0.6, "other"),
+    draft(1),
+    feedback(1, 0.6),
+    feedback(1, 0.6, "other"),
+]
 
 
 @each_row(
@@ -104,21 +128,48 @@ UNEVEN = [draft(0), feedback(0, 0.6), feedback(0, 0.6, "other"), draft(1), feedb
         ([JUDGE], HURTS, [draft(0), feedback(0, 0.3), draft(1), feedback(1, 1.0)], ["stop 1 gain"]),
         ([JUDGE], DOUBTS, [*TWO, draft(2), feedback(2, 0.0)], ["judge 0 look 1"]),
         ([JUDGE], DOUBTS, [*TWO, feedback(0, 0.6, repeat=1)], ["judge 1 look 1"]),
-        ([JUDGE], DOUBTS, [*TWO, feedback(0, 0.1, repeat=1), feedback(0, 0.1, repeat=2)], ["stop 1 gain"]),
+        (
+            [JUDGE],
+            DOUBTS,
+            [*TWO, feedback(0, 0.1, repeat=1), feedback(0, 0.1, repeat=2)],
+            ["stop 1 gain"],
+        ),
         ([JUDGE], HELPS, [draft(0), feedback(0, None)], ["draft 1"]),
         ([JUDGE], HELPS, [draft(0), feedback(0, None), draft(1)], ["judge 1 look 0"]),
-        ([JUDGE], HELPS, [draft(0), feedback(0, None), draft(1), feedback(1, None)], ["stop 1 failed"]),
+        (
+            [JUDGE],
+            HELPS,
+            [draft(0), feedback(0, None), draft(1), feedback(1, None)],
+            ["stop 1 failed"],
+        ),
         ([JUDGE], HELPS, [failed_candidate(0)], ["stop None failed"]),
         ([JUDGE], HELPS, [draft(0), failed_grade(0, "judge", 0)], ["stop 0 failed"]),
-        ([JUDGE], HELPS, [draft(0), feedback(0, 0.5), failed_candidate(1, "refine")], ["stop 0 failed"]),
+        (
+            [JUDGE],
+            HELPS,
+            [draft(0), feedback(0, 0.5), failed_candidate(1, "refine")],
+            ["stop 0 failed"],
+        ),
         ([JUDGE], HURTS, [draft(0), feedback(0, 0.5), failed_candidate(1)], ["draft 2"]),
         (
             [JUDGE],
             HURTS,
-            [draft(0), feedback(0, 0.5), failed_candidate(1), failed_candidate(2), failed_candidate(3), failed_candidate(4)],
+            [
+                draft(0),
+                feedback(0, 0.5),
+                failed_candidate(1),
+                failed_candidate(2),
+                failed_candidate(3),
+                failed_candidate(4),
+            ],
             ["stop 0 max_iterations"],
         ),
-        ([JUDGE], HELPS, [draft(0), feedback(0, 0.5), child(1, 0), failed_grade(1, "judge", 0)], ["refine 0 as 2"]),
+        (
+            [JUDGE],
+            HELPS,
+            [draft(0), feedback(0, 0.5), child(1, 0), failed_grade(1, "judge", 0)],
+            ["refine 0 as 2"],
+        ),
         ([JUDGE, OTHER], DOUBTS, [*UNEVEN, feedback(0, 0.5, repeat=1)], ["other 0 look 1"]),
         ([JUDGE, OTHER], DOUBTS, [*UNEVEN, feedback(0, 0.5, "other", 1)], ["judge 0 look 1"]),
         ([JUDGE, OTHER], DOUBTS, [*UNEVEN, failed_grade(0, "other", 1)], ["judge 0 look 1"]),
@@ -129,7 +180,10 @@ UNEVEN = [draft(0), feedback(0, 0.6), feedback(0, 0.6, "other"), draft(1), feedb
 )
 def test_next_step(panel, prior, records, steps):
     """The plan returns the step that is due, else the most valuable step for its cost, else a stop."""
-    assert describe(Adaptive(BARE, 0.005, max_attempts=4, priors=prior)(trace(panel, *records))) == steps
+    assert (
+        describe(Adaptive(BARE, 0.005, max_attempts=4, priors=prior)(trace(panel, *records)))
+        == steps
+    )
 
 
 def unreadable(id, repeat, grader="judge"):
@@ -144,47 +198,78 @@ READ = [draft(0), feedback(0, 0.5), child(1, 0)]
     [
         ([JUDGE], [draft(0), unreadable(0, 0)], ["judge 0 look 1"]),
         ([JUDGE], [draft(0), unreadable(0, 0), unreadable(0, 1)], ["draft 1"]),
-        ([JUDGE], [draft(0), unreadable(0, 0), unreadable(0, 1), draft(1), unreadable(1, 0)], ["judge 1 look 1"]),
         (
             [JUDGE],
-            [draft(0), unreadable(0, 0), unreadable(0, 1), draft(1), unreadable(1, 0), unreadable(1, 1)],
+            [draft(0), unreadable(0, 0), unreadable(0, 1), draft(1), unreadable(1, 0)],
+            ["judge 1 look 1"],
+        ),
+        (
+            [JUDGE],
+            [
+                draft(0),
+                unreadable(0, 0),
+                unreadable(0, 1),
+                draft(1),
+                unreadable(1, 0),
+                unreadable(1, 1),
+            ],
             ["stop 1 failed"],
         ),
         ([JUDGE], [*READ, unreadable(1, 0)], ["judge 1 look 1"]),
         ([JUDGE], [*READ, unreadable(1, 0), unreadable(1, 1)], ["judge 1 look 2"]),
         ([JUDGE], [*READ, unreadable(1, 0), unreadable(1, 1), unreadable(1, 2)], ["refine 0 as 2"]),
         ([JUDGE], [*READ, failed_grade(1, "judge", 0)], ["refine 0 as 2"]),
-        ([JUDGE, OTHER], [*UNEVEN[:3], child(2, 0), feedback(2, 0.7), unreadable(2, 0, "other")], ["other 2 look 1"]),
+        (
+            [JUDGE, OTHER],
+            [*UNEVEN[:3], child(2, 0), feedback(2, 0.7), unreadable(2, 0, "other")],
+            ["other 2 look 1"],
+        ),
         ([FORM, JUDGE], [draft(0), feedback(0, 1.0, "no_a"), unreadable(0, 0)], ["judge 0 look 1"]),
     ],
 )
 def test_unreadable_grades_are_asked_for_again(panel, records, steps):
     """A grade that could not be read is asked for again: twice while nothing is readable, else three times if that is worth most."""
-    assert describe(Adaptive(BARE, 0.0, max_attempts=8, priors=HELPS)(trace(panel, *records))) == steps
+    assert (
+        describe(Adaptive(BARE, 0.0, max_attempts=8, priors=HELPS)(trace(panel, *records))) == steps
+    )
 
 
 def test_no_attempts_no_second_question():
     """Without calls for attempts, a grade that could not be read is not asked for again."""
-    assert describe(Adaptive(BARE, max_attempts=0)(trace([JUDGE], draft(0), unreadable(0, 0)))) == ["stop 0 failed"]
+    assert describe(Adaptive(BARE, max_attempts=0)(trace([JUDGE], draft(0), unreadable(0, 0)))) == [
+        "stop 0 failed"
+    ]
 
 
 @pytest.mark.parametrize(
     ("confidence", "step"),
-    [(0.05, "stop 0 target"), (0.3, "stop 0 target"), (0.5, "refine 0 as 1"), (0.9, "refine 0 as 1")],
+    [
+        (0.05, "stop 0 target"),
+        (0.3, "stop 0 target"),
+        (0.5, "refine 0 as 1"),
+        (0.9, "refine 0 as 1"),
+    ],
 )
 def test_confidence_moves_the_target(confidence, step):
     """The target is reached with the probability of `confidence`, and never below the graders' own scores."""
     prior = replace(HELPS, draft_mean_sd=0.2)
-    plan = Adaptive(SelfRefine(target(0.8) | max_iterations(9)), 0.0, priors=prior, confidence=confidence)
+    plan = Adaptive(
+        SelfRefine(target(0.8) | max_iterations(9)), 0.0, priors=prior, confidence=confidence
+    )
     assert describe(plan(trace([JUDGE], draft(0), feedback(0, 0.9)))) == [step]
     assert describe(plan(trace([JUDGE], draft(0), feedback(0, 0.7)))) == ["refine 0 as 1"]
 
 
 def test_note_of_a_target_has_its_probability():
     """The stop says with which probability the target is reached, and so does the outcome."""
-    (stop,) = Adaptive(SelfRefine(target(0.5)), priors=HELPS)(trace([JUDGE], draft(0), feedback(0, 0.9)))
+    (stop,) = Adaptive(SelfRefine(target(0.5)), priors=HELPS)(
+        trace([JUDGE], draft(0), feedback(0, 0.9))
+    )
     assert 0.5 < stop.p_target < 1
-    assert stop.note == f"the estimate is {stop.score:.2f}; it reaches the target, 0.5, with a probability of {stop.p_target:.2f}"
+    assert (
+        stop.note
+        == f"the estimate is {stop.score:.2f}; it reaches the target, 0.5, with a probability of {stop.p_target:.2f}"
+    )
     assert stop.outcome.p_target == stop.p_target
 
 
@@ -210,15 +295,25 @@ def attempts_at_must(*met):
 
 @pytest.mark.parametrize(
     ("met", "role"),
-    [((), "refine"), ((False,), "refine"), ((False,) * 5, "refine"), ((False,) * 7, "generate"), ((True,), "refine")],
+    [
+        ((), "refine"),
+        ((False,), "refine"),
+        ((False,) * 5, "refine"),
+        ((False,) * 7, "generate"),
+        ((True,), "refine"),
+    ],
 )
 def test_broken_must_is_repaired_in_the_more_probable_way(met, role):
     """While a must is broken, refinements come before drafts until they have failed often."""
-    plan = Adaptive(SelfRefine(max_iterations(99), repairs=False), 0.0, max_attempts=20, priors=HELPS)
+    plan = Adaptive(
+        SelfRefine(max_iterations(99), repairs=False), 0.0, max_attempts=20, priors=HELPS
+    )
     assert plan(trace([MUST, JUDGE], *attempts_at_must(*met)))[0].role == role
 
 
-@pytest.mark.parametrize(("kept", "p"), [((), 4 / 5), ((True,), 5 / 6), ((False,), 4 / 6), ((False, False, True), 5 / 8)])
+@pytest.mark.parametrize(
+    ("kept", "p"), [((), 4 / 5), ((True,), 5 / 6), ((False,), 4 / 6), ((False, False, True), 5 / 8)]
+)
 def test_probability_that_a_refinement_keeps_the_musts(kept, p):
     """It is learned from the refinements of texts that met them; without musts it is 1."""
     records = [draft(0), feedback(0, 1.0, "form"), feedback(0, 0.5)]
@@ -237,7 +332,12 @@ def test_failed_repeat_is_not_tried_again():
 
 def test_copy_is_not_graded():
     """A candidate with its parent's text uses its parent's grades."""
-    records = [*UNEVEN, child(2, 0, "text 0"), feedback(0, 0.5, repeat=1), feedback(0, 0.5, "other", 1)]
+    records = [
+        *UNEVEN,
+        child(2, 0, "text 0"),
+        feedback(0, 0.5, repeat=1),
+        feedback(0, 0.5, "other", 1),
+    ]
     steps = Adaptive(BARE, 0.0, max_attempts=9, priors=DOUBTS)(trace([JUDGE, OTHER], *records))
     assert not any(isinstance(step, Grade) and step.candidate.id == 2 for step in steps)
 
@@ -246,7 +346,9 @@ def test_new_draft_only_where_allowed():
     """A plan adds no draft to a given response, and none where new drafts are switched off."""
     plan, first = Adaptive(BARE, 0.0, priors=HURTS), [draft(0), feedback(0, 0.5)]
     assert describe(plan(trace([JUDGE], *first))) == ["draft 1"]
-    assert describe(replace(plan, allow_new_drafts=False)(trace([JUDGE], *first))) == ["refine 0 as 1"]
+    assert describe(replace(plan, allow_new_drafts=False)(trace([JUDGE], *first))) == [
+        "refine 0 as 1"
+    ]
     given = trace([JUDGE], Candidate(0, "given"), feedback(0, 0.5), response="given")
     assert describe(plan(given)) == ["refine 0 as 1"]
 
@@ -259,21 +361,29 @@ def test_stop_note_gives_price_and_expected_gains():
     assert "a new draft 0.0" in stop.note
 
 
-@pytest.mark.parametrize(("unit", "words"), [("calls", "a call"), ("tokens", "for 1,000 tokens"), ("usd", "for a USD")])
+@pytest.mark.parametrize(
+    ("unit", "words"), [("calls", "a call"), ("tokens", "for 1,000 tokens"), ("usd", "for a USD")]
+)
 def test_stop_note_uses_the_unit_of_the_price(unit, words):
     """Every rate in the note is below the price, also as it is rounded."""
     price = 0.05 if unit == "calls" else 0.5
     usage = usage_of(tokens=1000, usd=1.0)
-    (stop,) = Adaptive(BARE, price, unit, priors=CONSTANT)(trace([JUDGE], draft(0, usage=usage), feedback(0, 0.5, usage=usage)))
+    (stop,) = Adaptive(BARE, price, unit, priors=CONSTANT)(
+        trace([JUDGE], draft(0, usage=usage), feedback(0, 0.5, usage=usage))
+    )
     head, gains = stop.note.split(": ")
     assert head == f"no step gains {price:g} {words}"
-    assert all(0 <= float(one.rsplit(" ", 1)[1]) < price and "-" not in one for one in gains.split(", "))
+    assert all(
+        0 <= float(one.rsplit(" ", 1)[1]) < price and "-" not in one for one in gains.split(", ")
+    )
 
 
 def test_higher_price_stops_sooner():
     """A step that is worth a low price is not taken at a high one."""
     first = trace([JUDGE], draft(0), feedback(0, 0.5))
-    reasons = [Adaptive(BARE, price, priors=HELPS)(first)[0].role for price in (0.0, 0.01, 0.05, 0.5)]
+    reasons = [
+        Adaptive(BARE, price, priors=HELPS)(first)[0].role for price in (0.0, 0.01, 0.05, 0.5)
+    ]
     assert reasons == sorted(reasons) == ["refine", "refine", "refine", "stop"]
 
 
@@ -295,15 +405,21 @@ def test_done_stops():
     """The plan stops when the grader of the best candidate wants no more changes."""
     plan = Adaptive(SelfRefine(target(1.0) | done()), 0.0, priors=HELPS)
     assert describe(plan(trace([JUDGE], draft(0), feedback(0, 0.5, done=True)))) == ["stop 0 done"]
-    assert describe(plan(trace([JUDGE], draft(0), feedback(0, 0.5, done=False)))) == ["refine 0 as 1"]
+    assert describe(plan(trace([JUDGE], draft(0), feedback(0, 0.5, done=False)))) == [
+        "refine 0 as 1"
+    ]
 
 
 def test_patience_stops():
     """The plan stops after refinements that do not raise the estimate."""
-    plan = Adaptive(SelfRefine(patience(2)), 0.0, max_attempts=9, allow_new_drafts=False, priors=HURTS)
+    plan = Adaptive(
+        SelfRefine(patience(2)), 0.0, max_attempts=9, allow_new_drafts=False, priors=HURTS
+    )
     worse = [draft(0), feedback(0, 0.7), child(1, 0), feedback(1, 0.2)]
     assert plan(trace([JUDGE], *worse))[0].role != "stop"
-    assert describe(plan(trace([JUDGE], *worse, child(2, 0), feedback(2, 0.1)))) == ["stop 0 patience"]
+    assert describe(plan(trace([JUDGE], *worse, child(2, 0), feedback(2, 0.1)))) == [
+        "stop 0 patience"
+    ]
 
 
 @pytest.mark.parametrize("attempts", range(4))
@@ -317,7 +433,10 @@ def test_max_attempts_bounds_new_texts(attempts):
     for repeat in range(1, 3 if attempts else 1):  # no calls are left for repeated grades either
         assert plan(trace([JUDGE], *records))[0].role == "stop", repeat
     (stop,) = plan(trace([JUDGE], *records))
-    assert (stop.reason, stop.note) == ("max_iterations", f"{attempts} attempt{'s' * (attempts != 1)} made")
+    assert (stop.reason, stop.note) == (
+        "max_iterations",
+        f"{attempts} attempt{'s' * (attempts != 1)} made",
+    )
 
 
 # ---- the answer returned
@@ -339,7 +458,9 @@ def test_exhausted_limit_keeps_the_best_estimate(reason):
 
 def test_interrupted_run_keeps_the_best_estimate():
     """An interrupted run returns the answer that the plan itself would have chosen."""
-    outcome = Adaptive(BARE, priors=LOUD).outcome_if_stopped(trace([JUDGE], *LUCKY), StopReason.CANCELLED, "interrupted")
+    outcome = Adaptive(BARE, priors=LOUD).outcome_if_stopped(
+        trace([JUDGE], *LUCKY), StopReason.CANCELLED, "interrupted"
+    )
     assert (outcome.best, outcome.reason, outcome.note) == (1, "cancelled", "interrupted")
     ended = trace([JUDGE], *LUCKY, outcome)
     assert (ended.best.id, ended.judge_score) == (1, pytest.approx(0.85))
@@ -355,7 +476,14 @@ def test_run_interrupted_before_any_grade_has_no_score():
 
 def test_must_comes_before_the_estimate():
     """A candidate that breaks a `must` loses, however high its estimate."""
-    records = [draft(0), feedback(0, 0.0, "no_a"), feedback(0, 1.0), draft(1), feedback(1, 1.0, "no_a"), feedback(1, 0.2)]
+    records = [
+        draft(0),
+        feedback(0, 0.0, "no_a"),
+        feedback(0, 1.0),
+        draft(1),
+        feedback(1, 1.0, "no_a"),
+        feedback(1, 0.2),
+    ]
     plan = Adaptive(SelfRefine(max_iterations(0), repairs=False), priors=HELPS)
     assert describe(plan(trace([FORM, JUDGE], *records))) == ["stop 1 max_iterations"]
 
@@ -430,10 +558,26 @@ NO = Priors(noise_sd=0.1, gain=-0.5, gain_sd=0.0, step_sd=0.0, draft_sd=0.1)
         ([JUDGE, RANKER], [*PAIR, comparison(0, 1)], ["stop 0 max_iterations"]),
         ([JUDGE, RANKER], [*PAIR, comparison(1, 0)], ["stop 1 max_iterations"]),
         ([JUDGE, RANKER], [*PAIR, comparison(0, 1, ties=((0, 1),))], ["stop 1 max_iterations"]),
-        ([JUDGE, RANKER], [*PAIR, comparison(0, 1, votes=(comparison(0, 1), comparison(1, 0)))], ["stop 1 max_iterations"]),
-        ([JUDGE, RANKER], [*PAIR, comparison(0, 1, votes=(comparison(0, 1), comparison(0, 1)))], ["stop 0 max_iterations"]),
-        ([JUDGE, RANKER], [*PAIR, Failure(("comparison", (0, 1), "ranker", 0), "compare", "X")], ["stop 1 max_iterations"]),
-        ([JUDGE, RANKER], [*PAIR, failed_candidate(2, "refine", stop_reason=StopReason.BUDGET)], ["stop 1 budget"]),
+        (
+            [JUDGE, RANKER],
+            [*PAIR, comparison(0, 1, votes=(comparison(0, 1), comparison(1, 0)))],
+            ["stop 1 max_iterations"],
+        ),
+        (
+            [JUDGE, RANKER],
+            [*PAIR, comparison(0, 1, votes=(comparison(0, 1), comparison(0, 1)))],
+            ["stop 0 max_iterations"],
+        ),
+        (
+            [JUDGE, RANKER],
+            [*PAIR, Failure(("comparison", (0, 1), "ranker", 0), "compare", "X")],
+            ["stop 1 max_iterations"],
+        ),
+        (
+            [JUDGE, RANKER],
+            [*PAIR, failed_candidate(2, "refine", stop_reason=StopReason.BUDGET)],
+            ["stop 1 budget"],
+        ),
     ],
 )
 def test_comparers_break_ties_last(panel, records, steps):
@@ -517,7 +661,9 @@ runs = st.fixed_dictionaries(
         "given": st.sampled_from([False, False, True]),
     }
 )
-failing = runs.flatmap(lambda run: st.sampled_from([0.1, 0.3, 0.6, 1.0]).map(lambda share: {**run, "fails": share}))
+failing = runs.flatmap(
+    lambda run: st.sampled_from([0.1, 0.3, 0.6, 1.0]).map(lambda share: {**run, "fails": share})
+)
 
 
 def plan_of(run):
@@ -539,7 +685,9 @@ def model_calls(world, panel):
     model_graders = {grader.name for grader in panel if not grader.model_free}
     repairs = {c for c in world.repaired}
     return sum(
-        slot[2] in model_graders if slot[0] == "feedback" else slot[0] == "candidate" and slot[1] not in repairs
+        slot[2] in model_graders
+        if slot[0] == "feedback"
+        else slot[0] == "candidate" and slot[1] not in repairs
         for slot in world.asked
     )
 
@@ -567,7 +715,9 @@ def test_calls_are_bounded(run):
     """A run makes at most (1 + repeats) x (drafts + attempts) calls: 2 x (1 + max_iterations) for one judge and one draft."""
     world, panel = world_of(run), PANELS[run["panel"]]
     carry_out(begin(run), run, world)
-    repeats = sum(grader.repeats for grader in panel if not grader.model_free and not grader.compares)
+    repeats = sum(
+        grader.repeats for grader in panel if not grader.model_free and not grader.compares
+    )
     first = 1 if run["given"] else run["drafts"]
     assert model_calls(world, panel) <= (1 + repeats) * (first + run["attempts"])
 
@@ -584,9 +734,16 @@ def test_every_run_ends_without_repeated_steps(run):
         assert ended.scores[ended.best.id] is not None
         low, high = ended.outcome.interval
         assert 0 <= low <= ended.score <= high <= 1
-        assert all(ended.must_pass_rate(c.id) <= ended.must_pass_rate(ended.best.id) for c in ended.graded_candidates)
+        assert all(
+            ended.must_pass_rate(c.id) <= ended.must_pass_rate(ended.best.id)
+            for c in ended.graded_candidates
+        )
     if not run["fails"]:
-        assert all(ended.scores[c.id] is not None for c in ended.candidates if c.id not in ended.replaced_ids)
+        assert all(
+            ended.scores[c.id] is not None
+            for c in ended.candidates
+            if c.id not in ended.replaced_ids
+        )
 
 
 @settings(max_examples=2 * settings.default.max_examples, deadline=None)
@@ -618,7 +775,9 @@ def test_plan_depends_on_records_only(run, cut, seed):
     full = carry_out(begin(run), run, world_of(run))
     records = full.records[: max(1, int(cut * (len(full.records) - 1)))]
     shuffled = random.Random(seed).sample(records, len(records))
-    assert plan_of(run)(Trace(full.task, full.panel, tuple(shuffled))) == plan_of(run)(Trace(full.task, full.panel, records))
+    assert plan_of(run)(Trace(full.task, full.panel, tuple(shuffled))) == plan_of(run)(
+        Trace(full.task, full.panel, records)
+    )
 
 
 @settings(max_examples=60, deadline=None)
@@ -634,7 +793,16 @@ def test_computed_scores_are_exact(run):
 
 def test_replay_performs_no_step():
     """A complete trace replays without performing a step."""
-    run = {"seed": 4, "panel": "two", "prior": HELPS, "drafts": 2, "attempts": 4, "price": 0.0, "fails": 0.0, "given": False}
+    run = {
+        "seed": 4,
+        "panel": "two",
+        "prior": HELPS,
+        "drafts": 2,
+        "attempts": 4,
+        "price": 0.0,
+        "fails": 0.0,
+        "given": False,
+    }
     full = carry_out(begin(run), run, world_of(run))
 
     async def perform(step):
@@ -645,7 +813,16 @@ def test_replay_performs_no_step():
 
 def test_reported_score_is_the_posterior_mean():
     """The score of the outcome is the posterior mean of the returned candidate."""
-    run = {"seed": 7, "panel": "judge", "prior": DOUBTS, "drafts": 3, "attempts": 3, "price": 0.0, "fails": 0.0, "given": False}
+    run = {
+        "seed": 7,
+        "panel": "judge",
+        "prior": DOUBTS,
+        "drafts": 3,
+        "attempts": 3,
+        "price": 0.0,
+        "fails": 0.0,
+        "given": False,
+    }
     ended = carry_out(begin(run), run, world_of(run))
     posterior = Posterior(observe(ended), DOUBTS)
     assert ended.score == posterior.means[ended.best.id] == max(posterior.means.values())

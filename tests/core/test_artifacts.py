@@ -48,12 +48,16 @@ def test_invalid_fields_are_rejected(wrong):
     given = {"kind": "file", "uri": "a.txt", "digest": DIGEST} | wrong
     with pytest.raises(ValueError, match="artifact"):
         Artifact(**given)
-    if not any(isinstance(v, bytes) or "object" in repr(v) for v in wrong.values()) and wrong.get("metadata") not in (
+    if not any(isinstance(v, bytes) or "object" in repr(v) for v in wrong.values()) and wrong.get(
+        "metadata"
+    ) not in (
         {1: "a"},
         {"a": (1, 2)},
     ):
         with pytest.raises(StoreError):
-            record_from_json(json.dumps({"kind": "candidate", "id": 0, "text": "", "artifact": given}))
+            record_from_json(
+                json.dumps({"kind": "candidate", "id": 0, "text": "", "artifact": given})
+            )
 
 
 def test_artifact_round_trips():
@@ -63,7 +67,11 @@ def test_artifact_round_trips():
     metadata["n"] = []
     candidate = Candidate(3, "", 1, artifact=artifact)
     assert artifact.metadata["n"]
-    assert record_from_json(record_to_json(candidate)) == candidate == pickle.loads(pickle.dumps(candidate))
+    assert (
+        record_from_json(record_to_json(candidate))
+        == candidate
+        == pickle.loads(pickle.dumps(candidate))
+    )
     assert hash(candidate) == hash(pickle.loads(pickle.dumps(candidate)))
 
 
@@ -74,7 +82,12 @@ CALL = ToolCall("f", "{}", "1")
     ("other", "same"),
     [
         (Candidate(1, "a", 0, artifact=TREE), True),
-        (Candidate(1, "a", 0, artifact=replace(TREE, uri="file:///moved", metadata={"note": "moved"})), True),
+        (
+            Candidate(
+                1, "a", 0, artifact=replace(TREE, uri="file:///moved", metadata={"note": "moved"})
+            ),
+            True,
+        ),
         (Candidate(1, "b", 0, artifact=TREE), False),
         (Candidate(1, "a", 0), False),
         (Candidate(1, "a", 0, artifact=replace(TREE, digest=DIGEST)), False),
@@ -93,4 +106,6 @@ def test_refiner_sees_only_the_text():
     """An artifact changes no prompt."""
     bare = Trace(Task("q"), records=(Candidate(0, "a"),))
     full = Trace(Task("q"), records=(Candidate(0, "a", artifact=TREE),))
-    assert refinement_messages(full, full.candidates[0]) == refinement_messages(bare, bare.candidates[0])
+    assert refinement_messages(full, full.candidates[0]) == refinement_messages(
+        bare, bare.candidates[0]
+    )

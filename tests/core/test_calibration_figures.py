@@ -70,7 +70,9 @@ class ByNumpy:
             return self.map(score), 1.0
         if not self.c.error_sd:
             return self.of_average(score), 1.0
-        change = (self.lam(score, sd) ** 2 - self.lam(score, self.left_open) ** 2) / self.c.error_sd**2
+        change = (
+            self.lam(score, sd) ** 2 - self.lam(score, self.left_open) ** 2
+        ) / self.c.error_sd**2
         return self.of_average(score), sqrt(max(0.25, 1 + change))
 
     def spread(self, mean):
@@ -98,14 +100,22 @@ def check_predictions(calibration):
         for candidates, confidence in ((1, 0.95), (5, 0.9), (1, 0.999)):
             due = reference.interval(mean, scale, 1 - (1 - confidence) / candidates)
             got = calibration.predict(score, sd, candidates=candidates, confidence=confidence)
-            assert (got.mean, *got.interval) == pytest.approx((mean, *due), abs=1e-9), (score, sd, confidence)
+            assert (got.mean, *got.interval) == pytest.approx((mean, *due), abs=1e-9), (
+                score,
+                sd,
+                confidence,
+            )
         for target in (0.0, 0.31, 1.0):
-            assert calibration.probability(target, score, sd) == pytest.approx(reference.reaching(target, mean, scale), abs=1e-9)
+            assert calibration.probability(target, score, sd) == pytest.approx(
+                reference.reaching(target, mean, scale), abs=1e-9
+            )
     for mean, scale, confidence in product((0.0, 0.3, 1.0), (0.5, 1.0, 2.0), (0.5, 0.95)):
         due = reference.interval(mean, scale, confidence)
         assert calibration.interval_around(mean, scale, confidence) == pytest.approx(due, abs=1e-9)
         for target in (0.0, 0.3, 0.99):
-            assert calibration.share_reaching(target, mean, scale) == pytest.approx(reference.reaching(target, mean, scale))
+            assert calibration.share_reaching(target, mean, scale) == pytest.approx(
+                reference.reaching(target, mean, scale)
+            )
     assert calibration.interval_around(0.3) == calibration.interval_around(0.3, 1.0, 0.95)
     assert calibration.share_reaching(0.5, 0.3) == calibration.share_reaching(0.5, 0.3, 1.0)
     error = calibration.error_sd
@@ -122,11 +132,22 @@ def check_data(calibration):
 
 
 def check_source(calibration):
-    assert calibration.source == labels_text(calibration.labels) == f"people's labels (n = {calibration.labels})"
+    assert (
+        calibration.source
+        == labels_text(calibration.labels)
+        == f"people's labels (n = {calibration.labels})"
+    )
 
 
 CHECKS = {
-    check_predictions: {"predict", "probability", "expected_label", "interval_around", "share_reaching", "scale_of"},
+    check_predictions: {
+        "predict",
+        "probability",
+        "expected_label",
+        "interval_around",
+        "share_reaching",
+        "scale_of",
+    },
     check_data: {"to_data", "from_data"},
     check_source: {"source"},
 }
@@ -141,7 +162,9 @@ def test_figures_of_a_calibration(check, name):
 
 def test_every_public_method_of_a_calibration_has_a_check():
     """A new one needs a row in the table above."""
-    public = {name for name in vars(Calibration) if not name.startswith("_")} - {field.name for field in fields(Calibration)}
+    public = {name for name in vars(Calibration) if not name.startswith("_")} - {
+        field.name for field in fields(Calibration)
+    }
     assert public == set().union(*CHECKS.values())
 
 
@@ -149,7 +172,11 @@ def test_every_public_method_of_a_calibration_has_a_check():
 def test_with_unknown_noise_a_score_is_looked_up_as_it_is(score):
     """Nothing says that it would be nearer to the mean; nor does a spread of 0 without noise."""
     for calibration in (BENT, replace(BENT, noise_sd=0.0)):
-        assert calibration.predict(score).mean == mapped_label(BENT.knots, score) == calibration.predict(score, 0.0).mean
+        assert (
+            calibration.predict(score).mean
+            == mapped_label(BENT.knots, score)
+            == calibration.predict(score, 0.0).mean
+        )
 
 
 @pytest.mark.parametrize(
@@ -172,7 +199,9 @@ def test_the_rank_of_a_conformal_interval(labels, confidence, rank):
     spread = label_spread(0.5, 0.5)
     due = (0.0, 1.0) if rank is None else (0.5 - rank / 1000 * spread, 0.5 + rank / 1000 * spread)
     assert calibration.interval_around(0.5, 1.0, confidence) == pytest.approx(due)
-    assert calibration.interval_around(0.5, 1.0, 1 - (1 - confidence)) == pytest.approx(due)  # the same but for rounding
+    assert calibration.interval_around(0.5, 1.0, 1 - (1 - confidence)) == pytest.approx(
+        due
+    )  # the same but for rounding
 
 
 GOOD = BENT.to_data()
@@ -189,7 +218,15 @@ WRONG = {
     "repeats": [0.999, 0, nan],
     "drift_se": [-0.001],
     "drift_pairs": [-1, 41],
-    "knots": [[], [[0.5, 0.5], [0.5, 0.6]], [[0.1, 0.6], [0.2, 0.5]], [[0.1, nan]], [[0.1]], [[0.1, 0.2, 0.3]], 3],
+    "knots": [
+        [],
+        [[0.5, 0.5], [0.5, 0.6]],
+        [[0.1, 0.6], [0.2, 0.5]],
+        [[0.1, nan]],
+        [[0.1]],
+        [[0.1, 0.2, 0.3]],
+        3,
+    ],
     "errors": [[0.1, 0.0], [nan], [inf], "ab", 3],
     "unknown": [1],
 }
@@ -249,7 +286,11 @@ def test_a_move_less_its_error(move, error, due):
     assert shrunk_move(move, error) == pytest.approx(due)
 
 
-JUDGE, COARSE, FINE = PanelGrader("j"), PanelGrader("j", score_step=0.25), PanelGrader("j", score_step=0.2)
+JUDGE, COARSE, FINE = (
+    PanelGrader("j"),
+    PanelGrader("j", score_step=0.25),
+    PanelGrader("j", score_step=0.2),
+)
 NOISY = replace(BENT, noise_sd=0.1, repeats=2.0)
 
 
@@ -259,21 +300,46 @@ NOISY = replace(BENT, noise_sd=0.1, repeats=2.0)
         (None, None, None, (None, None, None, None)),
         (None, JUDGE, (0.2, 50), (0.2, 0.02, None, None)),
         (None, FINE, (0.2, 50), (0.2, 0.02, None, None)),
-        (None, COARSE, (0.2, 50), (None, None, None, None)),  # a level does not show the impression behind it
+        (
+            None,
+            COARSE,
+            (0.2, 50),
+            (None, None, None, None),
+        ),  # a level does not show the impression behind it
         (NOISY, JUDGE, None, (0.1, 0.1 / sqrt(2 * 40), None, None)),
-        (NOISY, JUDGE, (0.2, 50), (0.1, 0.1 / sqrt(2 * 40), None, None)),  # the calibration's own noise counts first
+        (
+            NOISY,
+            JUDGE,
+            (0.2, 50),
+            (0.1, 0.1 / sqrt(2 * 40), None, None),
+        ),  # the calibration's own noise counts first
         (replace(NOISY, repeats=3.5), JUDGE, None, (0.1, 0.1 / sqrt(2 * 100), None, None)),
         (replace(NOISY, repeats=1.0), JUDGE, (0.2, 50), (0.2, 0.02, None, None)),
         (replace(NOISY, noise_sd=0.0), JUDGE, (0.2, 50), (0.2, 0.02, None, None)),
         (NOISY, COARSE, (0.2, 50), (None, None, None, None)),
         (NOISY, FINE, None, (0.1, 0.1 / sqrt(2 * 40), None, None)),
         (NOISY, None, None, (0.1, 0.1 / sqrt(2 * 40), None, None)),
-        (replace(BENT, drift=0.12, drift_se=0.05), JUDGE, None, (None, None, 0.02 + 0.1 * 0.75, 0.05)),
-        (replace(BENT, drift=-0.08, drift_se=0.05), COARSE, None, (None, None, 0.02 - 0.1 * 0.75, 0.05)),
+        (
+            replace(BENT, drift=0.12, drift_se=0.05),
+            JUDGE,
+            None,
+            (None, None, 0.02 + 0.1 * 0.75, 0.05),
+        ),
+        (
+            replace(BENT, drift=-0.08, drift_se=0.05),
+            COARSE,
+            None,
+            (None, None, 0.02 - 0.1 * 0.75, 0.05),
+        ),
         (replace(BENT, drift=0.05, drift_se=0.05), JUDGE, None, (None, None, 0.02, 0.02)),
         (replace(BENT, drift=0.025, drift_se=0.01), JUDGE, None, (None, None, 0.02, 0.01)),
         (replace(BENT, drift=0.12, drift_se=None), JUDGE, None, (None, None, None, None)),
-        (replace(NOISY, drift=0.12, drift_se=0.0), JUDGE, None, (0.1, 0.1 / sqrt(2 * 40), 0.12, 0.0)),
+        (
+            replace(NOISY, drift=0.12, drift_se=0.0),
+            JUDGE,
+            None,
+            (0.1, 0.1 / sqrt(2 * 40), 0.12, 0.0),
+        ),
     ],
 )
 def test_figures_by_labels(calibration, judge, noise, due):
@@ -289,7 +355,11 @@ LEARNED = Priors(gain=0.3, bias_drift=0.05, noise_sd=0.2, tasks=7)
     ("figures", "priors", "due"),
     [
         ((), Priors(), (0.12, 0.03, 0.16)),
-        ((0.2,), Priors(), (0.2, 0.02, 0.16)),  # the noise is known, so that the shipped drift is too cautious
+        (
+            (0.2,),
+            Priors(),
+            (0.2, 0.02, 0.16),
+        ),  # the noise is known, so that the shipped drift is too cautious
         ((0.2,), Priors(bias_drift=0.05), (0.2, 0.05, 0.16)),
         ((1.5,), Priors(), (1.0, 0.02, 0.16)),
         ((None, None, 0.1), Priors(), (0.12, 0.1, 0.16)),
@@ -306,4 +376,6 @@ def test_priors_with_what_labels_show(figures, priors, due):
     """Noise, drift and gain; nothing else changes."""
     found = LabelledFigures(*figures).applied_to(priors)
     assert (found.noise_sd, found.bias_drift, found.gain) == pytest.approx(due)
-    assert replace(found, noise_sd=0.0, bias_drift=0.0, gain=0.0) == replace(priors, noise_sd=0.0, bias_drift=0.0, gain=0.0)
+    assert replace(found, noise_sd=0.0, bias_drift=0.0, gain=0.0) == replace(
+        priors, noise_sd=0.0, bias_drift=0.0, gain=0.0
+    )

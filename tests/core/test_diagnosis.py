@@ -6,7 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redraft.quality.diagnosis import DiagnosisKind, diagnose, has_significant_gain, selection_reason
+from redraft.quality.diagnosis import (
+    DiagnosisKind,
+    diagnose,
+    has_significant_gain,
+    selection_reason,
+)
 from redraft.plans.adaptive import Adaptive
 from redraft.plans.self_refine import SelfRefine
 from redraft.quality.priors import Priors
@@ -29,12 +34,27 @@ def finished_trace(*answers, graders=(CHECK,), best=0, reason="patience", estima
     for id, (parent, *scores) in enumerate(answers):
         copied, text = parent == "=", f"text {id - 1 if parent == '=' else id}"
         role = "given" if parent == "given" else "generate" if parent is None else "refine"
-        records.append(Candidate(id, text, id - 1 if copied else parent if role == "refine" else None, role=role))
+        records.append(
+            Candidate(
+                id, text, id - 1 if copied else parent if role == "refine" else None, role=role
+            )
+        )
         for grader, score in zip(graders, () if copied else scores, strict=not copied):
             repeats = score if isinstance(score, tuple) else (score,)
-            records += [Feedback(s, candidate=id, grader=grader.name, repeat=n) for n, s in enumerate(repeats)]
+            records += [
+                Feedback(s, candidate=id, grader=grader.name, repeat=n)
+                for n, s in enumerate(repeats)
+            ]
     interval = (0.0, 1.0) if estimates else None
-    end = Outcome(best, StopReason(reason), "so it is", dict(estimates).get(best), interval, tuple(estimates), noise)
+    end = Outcome(
+        best,
+        StopReason(reason),
+        "so it is",
+        dict(estimates).get(best),
+        interval,
+        tuple(estimates),
+        noise,
+    )
     return Trace(Task("q"), tuple(graders), (*records, end))
 
 
@@ -80,8 +100,16 @@ def test_computed_scores_have_no_noise(answers, more, expected):
         ([(None, 0.9), (0, 0.3), (0, 0.3)], {}, "regression"),
         ([(None, 0.9)], {"reason": "gain"}, None),
         ([(None, None), (0, 0.9)], {"best": 1, "reason": "gain"}, None),
-        ([(None, (0.6, 0.6, 0.6, 0.6)), (0, (0.8, 0.8, 0.8, 0.8))], {"best": 1, "reason": "gain"}, None),
-        ([(None, (0.2, 0.9, 0.1)), (0, (0.9, 0.4, 0.9))], {"best": 1, "reason": "gain"}, "too few repeats"),
+        (
+            [(None, (0.6, 0.6, 0.6, 0.6)), (0, (0.8, 0.8, 0.8, 0.8))],
+            {"best": 1, "reason": "gain"},
+            None,
+        ),
+        (
+            [(None, (0.2, 0.9, 0.1)), (0, (0.9, 0.4, 0.9))],
+            {"best": 1, "reason": "gain"},
+            "too few repeats",
+        ),
     ],
 )
 def test_moves_within_the_noise_are_ignored(answers, more, expected):
@@ -108,7 +136,10 @@ def test_known_noise_is_used():
 @pytest.mark.parametrize(
     ("answers", "expected"),
     [
-        ([(None, 0.95), (0, 0.95), (0, 0.95)], "2 refinements did not improve on answer 0: the graders give every answer"),
+        (
+            [(None, 0.95), (0, 0.95), (0, 0.95)],
+            "2 refinements did not improve on answer 0: the graders give every answer",
+        ),
         ([(None, 0.951), (0, 0.949)], "the graders give every answer 0.95"),
         ([(None, 0.95), (None, 0.95)], None),
         ([(None, 0.95), ("=", None)], "did not improve on answer 0"),
@@ -117,7 +148,11 @@ def test_known_noise_is_used():
 def test_constant_judge_is_not_called_noisy(answers, expected):
     """The diagnosis says that the judge does not discriminate, or says nothing."""
     found = diagnose(finished_trace(*answers, graders=(JUDGE,), reason="gain"))
-    assert (found is None) if expected is None else (found.kind is DiagnosisKind.CEILING and expected in found.message)
+    assert (
+        (found is None)
+        if expected is None
+        else (found.kind is DiagnosisKind.CEILING and expected in found.message)
+    )
     assert found is None or ("every answer" in found.message) is (answers[-1][0] != "=")
 
 
@@ -138,7 +173,9 @@ def test_constant_judge_is_not_called_noisy(answers, expected):
 def test_unmet_check_is_named(grader, scores, bad):
     """A `must` needs a full score; a low judge score or an unmeasured check is not reported."""
     answers = [(parent, own, 0.5) for parent, own in zip((None, 0, 0), scores, strict=True)]
-    found = diagnose(finished_trace(*answers, graders=(grader, PanelGrader("other", model_free=True))))
+    found = diagnose(
+        finished_trace(*answers, graders=(grader, PanelGrader("other", model_free=True)))
+    )
     is_named = found and found.kind is DiagnosisKind.BAD_CHECK and grader.name in found.message
     assert bool(is_named) is bad
 
@@ -146,7 +183,10 @@ def test_unmet_check_is_named(grader, scores, bad):
 def test_all_unmet_checks_are_named():
     """Two checks that cannot be met together are both named."""
     answers = [(None, 0.0, 0.0), (0, 0.0, 0.0), (0, 0.0, 0.0)]
-    graders = (PanelGrader("words:5", must=True, model_free=True), PanelGrader("no_commas", must=True, model_free=True))
+    graders = (
+        PanelGrader("words:5", must=True, model_free=True),
+        PanelGrader("no_commas", must=True, model_free=True),
+    )
     assert "words:5 or no_commas" in diagnose(finished_trace(*answers, graders=graders)).message
 
 
@@ -169,14 +209,21 @@ scores = st.one_of(st.none(), st.sampled_from([0.0, 0.5, 1.0]), st.floats(0, 1))
 
 
 @given(
-    st.lists(st.tuples(st.one_of(st.none(), st.just("="), st.integers(0, 5)), scores, scores), min_size=1, max_size=6),
+    st.lists(
+        st.tuples(st.one_of(st.none(), st.just("="), st.integers(0, 5)), scores, scores),
+        min_size=1,
+        max_size=6,
+    ),
     st.sampled_from(list(StopReason)),
     st.booleans(),
     st.booleans(),
 )
 def test_any_trace_has_at_most_one_diagnosis(answers, reason, noisy, must):
     """The diagnosis does not depend on the order of the records."""
-    answers = [(None if i == 0 or (isinstance(p, int) and p >= i) else p, *fits) for i, (p, *fits) in enumerate(answers)]
+    answers = [
+        (None if i == 0 or (isinstance(p, int) and p >= i) else p, *fits)
+        for i, (p, *fits) in enumerate(answers)
+    ]
     graders = (PanelGrader("a", model_free=not noisy), PanelGrader("b", model_free=True, must=must))
     trace = finished_trace(*answers, graders=graders, reason=str(reason))
     found = diagnose(trace)
@@ -188,7 +235,15 @@ def test_any_trace_has_at_most_one_diagnosis(answers, reason, noisy, must):
 # ---- simulated tasks with known truth
 
 
-STEADY = {"gain": 0.0, "gain_sd": 0.0, "retention": 1.0, "step_sd": 0.0, "draft_sd": 0.0, "bias_sd": 0.0, "bias_drift": 0.0}
+STEADY = {
+    "gain": 0.0,
+    "gain_sd": 0.0,
+    "retention": 1.0,
+    "step_sd": 0.0,
+    "draft_sd": 0.0,
+    "bias_sd": 0.0,
+    "bias_drift": 0.0,
+}
 RULES = SelfRefine(target(1.0) | max_iterations(3))
 PLANS = {"believing": Adaptive(RULES, min_expected_gain=0.001), "plain": RULES}
 
@@ -209,7 +264,11 @@ def test_simulated_gains_are_told_from_noise(plan, repeats):
     """No gain of 0.2 is called noise, and hardly any task without a gain counts as improved."""
     gained = [trace for gain, trace in simulate_all(plan, Priors(), repeats) if gain >= 0.2]
     assert len(gained) > 15
-    assert not [trace for trace in gained if (diagnosis := diagnose(trace)) and diagnosis.kind is DiagnosisKind.NOISE]
+    assert not [
+        trace
+        for trace in gained
+        if (diagnosis := diagnose(trace)) and diagnosis.kind is DiagnosisKind.NOISE
+    ]
     flat = [trace for _, trace in simulate_all(plan, Priors(**STEADY), repeats)]
     assert sum(map(has_significant_gain, flat)) <= 0.05 * len(flat)
 
@@ -217,11 +276,17 @@ def test_simulated_gains_are_told_from_noise(plan, repeats):
 def test_enough_repeats_tell_a_gain_from_none():
     """A precise judge, or many repeats, settle whether a task improved."""
     known = Adaptive(RULES, priors=Priors(noise_sd=0.02))
-    found = [has_significant_gain(trace) for gain, trace in simulate_all(known, Priors(noise_sd=0.02), 1) if gain >= 0.2]
+    found = [
+        has_significant_gain(trace)
+        for gain, trace in simulate_all(known, Priors(noise_sd=0.02), 1)
+        if gain >= 0.2
+    ]
     assert found
     assert all(found)
     flat = [diagnose(trace) for _, trace in simulate_all(RULES, Priors(**STEADY, noise_sd=0.02), 8)]
-    assert sum(fits is not None and fits.kind is DiagnosisKind.NOISE for fits in flat) > len(flat) / 2
+    assert (
+        sum(fits is not None and fits.kind is DiagnosisKind.NOISE for fits in flat) > len(flat) / 2
+    )
 
 
 @pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
@@ -244,7 +309,11 @@ def test_improved_count_agrees_with_diagnoses(plan):
     [
         ([(None, 0.5), (0, 0.8)], {"best": 1}, ""),
         ([(None, 0.5), (0, 0.5)], {}, ""),
-        ([(None, 0.5), (0, 0.8)], {"best": 0, "estimates": ((0, 0.7), (1, 0.6))}, "its estimated quality is higher"),
+        (
+            [(None, 0.5), (0, 0.8)],
+            {"best": 0, "estimates": ((0, 0.7), (1, 0.6))},
+            "its estimated quality is higher",
+        ),
         ([(None, 0.5), (0, 0.8)], {"best": 0}, "by the plan's decision"),
         ([(None, None), (0, 0.8)], {"best": 1}, ""),
     ],
@@ -252,18 +321,28 @@ def test_improved_count_agrees_with_diagnoses(plan):
 def test_reason_for_not_returning_the_highest_score(answers, more, why):
     """One sentence names both answers, their difference and the reason; it is empty if the highest was returned."""
     reason = selection_reason(finished_trace(*answers, graders=(JUDGE,), reason="gain", **more))
-    assert reason.endswith("by the plan's decision") if why == "by the plan's decision" else why in reason
+    assert (
+        reason.endswith("by the plan's decision")
+        if why == "by the plan's decision"
+        else why in reason
+    )
     assert bool(reason) is bool(why)
-    assert not reason or reason.startswith("answer 1 was scored 0.30 higher than answer 0, which is the best ")
+    assert not reason or reason.startswith(
+        "answer 1 was scored 0.30 higher than answer 0, which is the best "
+    )
 
 
 def test_reason_names_constraint_or_comparison():
     """The reason names the constraints that the other answer breaks, or says that the two were compared."""
     graders = (PanelGrader("words:5", must=True, model_free=True), JUDGE)
-    assert "the other breaks words:5" in selection_reason(finished_trace((None, 1.0, 0.5), (0, 0.0, 0.8), graders=graders))
+    assert "the other breaks words:5" in selection_reason(
+        finished_trace((None, 1.0, 0.5), (0, 0.0, 0.8), graders=graders)
+    )
     trace = finished_trace((None, 0.5), (0, 0.8), graders=(JUDGE,), reason="gain")
     comparison = Comparison((0, 1), grader="tie_break")
     compared = Trace(
-        trace.task, (*trace.panel, PanelGrader("tie_break", compares=True)), (*trace.records[:-1], comparison, trace.records[-1])
+        trace.task,
+        (*trace.panel, PanelGrader("tie_break", compares=True)),
+        (*trace.records[:-1], comparison, trace.records[-1]),
     )
     assert "won the comparison of the two" in selection_reason(compared)

@@ -16,7 +16,15 @@ from redraft.plans.adaptive import Adaptive
 from redraft.plans.rounds import returns_rounds
 from redraft.plans.self_refine import BestOfN, SelfRefine
 from redraft.plans import plan_from_generator
-from redraft.core.records import Candidate, Comparison, Failure, Feedback, Outcome, StopReason, ToolCall
+from redraft.core.records import (
+    Candidate,
+    Comparison,
+    Failure,
+    Feedback,
+    Outcome,
+    StopReason,
+    ToolCall,
+)
 from redraft.core.task import Task
 from redraft.core.prompts import refinement_messages, tried_lines
 from redraft.core.steps import Generate, Grade, Refine, Stop
@@ -85,8 +93,12 @@ def test_arrival_order_does_not_matter(run):
 @given(run=runs)
 def test_rounds_change_no_step(run):
     """A plan that is asked after each record, also in the middle of a round, leads to the same trace."""
-    by_rounds = advance(begin(run), PLANS[run["plan"]], World(run["seed"], run["fails"]), by_rounds=True)
-    assert same(asyncio.run(last(by_rounds)), carry_out(begin(run), run, World(run["seed"], run["fails"])))
+    by_rounds = advance(
+        begin(run), PLANS[run["plan"]], World(run["seed"], run["fails"]), by_rounds=True
+    )
+    assert same(
+        asyncio.run(last(by_rounds)), carry_out(begin(run), run, World(run["seed"], run["fails"]))
+    )
 
 
 def test_plan_is_not_asked_in_the_middle_of_a_round():
@@ -106,7 +118,13 @@ def test_plan_is_not_asked_in_the_middle_of_a_round():
                 return Failure(step.slot, step.role, "ModelError", "no")
             return World(5, jitter=False).answer(step)
 
-        asyncio.run(last(advance(Trace(Task("x"), tuple(map(PanelGrader, "1234"))), plan, perform, by_rounds=True)))
+        asyncio.run(
+            last(
+                advance(
+                    Trace(Task("x"), tuple(map(PanelGrader, "1234"))), plan, perform, by_rounds=True
+                )
+            )
+        )
         return asked
 
     assert times_asked("none") == [0, 1, 5]
@@ -147,7 +165,9 @@ async def test_a_users_plan_that_passes_on_our_steps_is_asked_after_each_grade()
         finished.append(text)
         return 0.9
 
-    result = await redraft.refine(Task("q", "a"), model=False, graders=[lambda text: 0.0, slow], plan=plan)
+    result = await redraft.refine(
+        Task("q", "a"), model=False, graders=[lambda text: 0.0, slow], plan=plan
+    )
     assert (result.value, result.score, result.stop) == ("a", None, StopReason.DONE)
     assert not finished
 
@@ -166,7 +186,9 @@ def test_records_that_end_together_are_added_in_the_order_of_the_plan():
 
         asyncio.get_running_loop().call_later(0.01, done.set)
         start = Trace(Task("x"), tuple(map(PanelGrader, "abcd"))) + Candidate(0, "z")
-        trace = await last(advance(start, lambda t: [Grade(n, t.task, t.candidates[0]) for n in "abcd"], perform))
+        trace = await last(
+            advance(start, lambda t: [Grade(n, t.task, t.candidates[0]) for n in "abcd"], perform)
+        )
         return "".join(r.grader for r in trace.records if isinstance(r, Feedback))
 
     for turns in permutations(range(4)):
@@ -194,27 +216,44 @@ def test_trace_resumes_from_json(run):
 @given(run=runs)
 def test_incremental_views_equal_full_views(run):
     """A trace that grew record by record has the views of one built from all its records."""
-    views = [name for name, attribute in vars(Trace).items() if isinstance(attribute, cached_view) and name != "_weighed"]
+    views = [
+        name
+        for name, attribute in vars(Trace).items()
+        if isinstance(attribute, cached_view) and name != "_weighed"
+    ]
     full = carry_out(begin(run), run, World(run["seed"], run["fails"]))
     trace_with_views = Trace(full.task, full.panel)
     for n, record in enumerate(full.records, 1):
         trace_with_views += record
         fresh = Trace(full.task, full.panel, full.records[:n])
-        assert {name: getattr(trace_with_views, name) for name in views} == {name: getattr(fresh, name) for name in views}
+        assert {name: getattr(trace_with_views, name) for name in views} == {
+            name: getattr(fresh, name) for name in views
+        }
 
 
 def random_record(chance, trace):
     """Return any record that can follow a trace."""
-    ids, name = [c.id for c in trace.candidates], chance.choice([grader.name for grader in trace.panel])
+    ids, name = (
+        [c.id for c in trace.candidates],
+        chance.choice([grader.name for grader in trace.panel]),
+    )
     kind = (
-        chance.choice(["candidate", "feedback", "feedback", "feedback", "comparison", "failure", "outcome"]) if ids else "candidate"
+        chance.choice(
+            ["candidate", "feedback", "feedback", "feedback", "comparison", "failure", "outcome"]
+        )
+        if ids
+        else "candidate"
     )
     if kind == "candidate":
         id, parent = max([-1, *ids]) + chance.choice([1, 1, 1, 2]), chance.choice([None, *ids])
         id = chance.choice([n for n in range(id + 1) if n not in ids]) if parent is None else id
         calls = (ToolCall("search"),) * (chance.random() < 0.1)
         return Candidate(
-            id, chance.choice("aabcdefgh"), parent, role=chance.choice(["generate", "refine", "repair"]), tool_calls=calls
+            id,
+            chance.choice("aabcdefgh"),
+            parent,
+            role=chance.choice(["generate", "refine", "repair"]),
+            tool_calls=calls,
         )
     if kind == "comparison":
         return Comparison(tuple(chance.sample(ids, len(ids))), grader=name)
@@ -223,17 +262,39 @@ def random_record(chance, trace):
         return Failure(slot, "refine" if slot[0] == "candidate" else "grade", "Error", "failed")
     if kind == "outcome":
         return Outcome(chance.choice(ids), chance.choice(list(StopReason)))
-    says = chance.choice([{"score": 0.0}, {"score": 0.5}, {"score": 1.0}, {"done": True}, {"actions": ("x",)}, {"reason": "?"}, {}])
+    says = chance.choice(
+        [
+            {"score": 0.0},
+            {"score": 0.5},
+            {"score": 1.0},
+            {"done": True},
+            {"actions": ("x",)},
+            {"reason": "?"},
+            {},
+        ]
+    )
     usage = Usage(calls=chance.randrange(2))
-    return Feedback(candidate=chance.choice([*ids, max(ids) + 1]), grader=name, repeat=chance.randrange(2), usage=usage, **says)
+    return Feedback(
+        candidate=chance.choice([*ids, max(ids) + 1]),
+        grader=name,
+        repeat=chance.randrange(2),
+        usage=usage,
+        **says,
+    )
 
 
 @settings(max_examples=4 * settings.default.max_examples, deadline=None)
 @given(seed=st.integers(0, 2**32), panel=st.sampled_from([*PANELS, "optional"]))
 def test_incremental_views_do_not_depend_on_which_were_read(seed, panel):
     """Whatever was recorded and read before, each view is that of a trace built from all its records."""
-    chance, views = random.Random(seed), [name for name, view in vars(Trace).items() if isinstance(view, cached_view)]
-    optional = (PanelGrader("tone", may_call_model=True), PanelGrader("facts", must=True, reads_tool_calls=True))
+    chance, views = (
+        random.Random(seed),
+        [name for name, view in vars(Trace).items() if isinstance(view, cached_view)],
+    )
+    optional = (
+        PanelGrader("tone", may_call_model=True),
+        PanelGrader("facts", must=True, reads_tool_calls=True),
+    )
     trace = Trace(Task("explain"), PANELS.get(panel, optional))
     for _ in range(15):
         for name in chance.sample(views, chance.randrange(6)):
@@ -269,7 +330,12 @@ def test_replay_performs_no_step():
     async def perform_nothing(step):
         raise AssertionError(step)
 
-    assert same(asyncio.run(last(advance(Trace(Task("x"), JUDGES), plan, replay_from(full, perform_nothing)))), full)
+    assert same(
+        asyncio.run(
+            last(advance(Trace(Task("x"), JUDGES), plan, replay_from(full, perform_nothing)))
+        ),
+        full,
+    )
 
 
 def test_draft_is_graded_while_others_are_written():
@@ -286,7 +352,12 @@ def test_draft_is_graded_while_others_are_written():
                 slow.set()  # the slow draft only ever comes after the fast one's grade was asked for
             return World(5).answer(step)
 
-        await asyncio.wait_for(last(advance(Trace(Task("x"), JUDGES), SelfRefine(max_iterations(0), drafts=2), perform)), 5)
+        await asyncio.wait_for(
+            last(
+                advance(Trace(Task("x"), JUDGES), SelfRefine(max_iterations(0), drafts=2), perform)
+            ),
+            5,
+        )
         return order
 
     order = asyncio.run(scenario())
@@ -321,7 +392,11 @@ def test_plan_that_repeats_itself_ends():
 
     async def perform(step):
         perform.calls += 1
-        return World(1).answer(step) if step.slot == ("candidate", 0) else Failure(step.slot, "generate", "ModelError")
+        return (
+            World(1).answer(step)
+            if step.slot == ("candidate", 0)
+            else Failure(step.slot, "generate", "ModelError")
+        )
 
     perform.calls = 0
     stubborn = lambda trace: [Generate(0, trace.task.messages), Generate(1, trace.task.messages)]  # noqa: E731
@@ -336,12 +411,16 @@ def refinement_generator(graders, stop, drafts):
         for record in (yield [Generate(i, task.messages) for i in range(drafts)]):
             trace += record
         while True:
-            for record in (yield trace.missing(Grade(g, task, c) for c in trace.candidates for g in graders)):
+            for record in (
+                yield trace.missing(Grade(g, task, c) for c in trace.candidates for g in graders)
+            ):
                 trace += record
             if ending := stop(trace):
                 yield [Stop(trace.best.id, *ending)]
                 return
-            for record in (yield [Refine(trace.next_id, refinement_messages(trace, trace.best), trace.best.id)]):
+            for record in (
+                yield [Refine(trace.next_id, refinement_messages(trace, trace.best), trace.best.id)]
+            ):
                 trace += record
 
     return run_plan
@@ -382,7 +461,11 @@ def test_generator_receives_failures():
 
     async def perform(step):
         world = World(1)
-        return Failure(step.slot, "generate", "ModelError") if step.slot == ("candidate", 0) else world.answer(step)
+        return (
+            Failure(step.slot, "generate", "ModelError")
+            if step.slot == ("candidate", 0)
+            else world.answer(step)
+        )
 
     trace = asyncio.run(last(advance(Trace(Task("q")), plan_from_generator(run_plan), perform)))
     assert trace.outcome == Outcome(1, StopReason.DONE)

@@ -17,7 +17,12 @@ from redraft.plans.adaptive import Adaptive
 from redraft.plans.self_refine import SelfRefine
 from redraft.quality.calibration import Calibration
 from redraft.quality.fit import fit_with_errors
-from redraft.quality.labelled_figures import KNOWN_NOISE_DRIFT, UNLABELLED, LabelledFigures, labelled_figures
+from redraft.quality.labelled_figures import (
+    KNOWN_NOISE_DRIFT,
+    UNLABELLED,
+    LabelledFigures,
+    labelled_figures,
+)
 from redraft.quality.labels import even_split, label_posterior
 from redraft.quality.lineage import observe
 from redraft.quality.posterior import Posterior
@@ -50,7 +55,9 @@ def trace_of(*scores, panel=(JUDGE,), parents=True):
     trace = Trace(Task("q"), panel)
     for id, score in enumerate(scores):
         parent = id - 1 if id and parents else None
-        trace += Candidate(id, f"text {id}", parent, role="generate" if parent is None else "refine")
+        trace += Candidate(
+            id, f"text {id}", parent, role="generate" if parent is None else "refine"
+        )
         trace += Feedback(score, actions=("more",), candidate=id, grader=panel[0].name)
     return trace
 
@@ -73,7 +80,12 @@ def test_labels_without_a_target_change_no_end():
 
 noises = st.floats(0.02, 0.4)
 priors = st.builds(
-    Priors, draft_mean=st.floats(0.1, 0.9), draft_mean_sd=noises, draft_sd=noises, noise_sd=noises, bias_sd=st.floats(0, 0.2)
+    Priors,
+    draft_mean=st.floats(0.1, 0.9),
+    draft_mean_sd=noises,
+    draft_sd=noises,
+    noise_sd=noises,
+    bias_sd=st.floats(0, 0.2),
 )
 
 
@@ -97,14 +109,18 @@ def posterior_mean(score, given_priors):
 def test_a_judge_that_says_yes_or_no_gets_the_share_of_its_yes(score):
     """One yes means what one yes meant among the labelled answers."""
     plan = Adaptive(RULES, calibration=LENIENT)
-    assert outcome(trace_of(score, panel=(YES_NO,)), plan).score == pytest.approx(LENIENT.expected_label(score), abs=1e-3)
+    assert outcome(trace_of(score, panel=(YES_NO,)), plan).score == pytest.approx(
+        LENIENT.expected_label(score), abs=1e-3
+    )
 
 
 @given(st.floats(0, 0.2), st.floats(0.2, 1), st.integers(1, 5), st.sampled_from([1.0, 0.5, 0.25]))
 def test_every_score_on_a_coarse_scale_has_its_own_belief(draft_mean, noise_sd, repeats, step):
     """The equivalent score of a belief after one score is that score, also where the quality is believed to be below 0."""
     given_priors = Priors(draft_mean=draft_mean, noise_sd=noise_sd)
-    trace = Trace(Task("q"), (PanelGrader("judge", repeats=repeats, score_step=step),)) + Candidate(0, "text")
+    trace = Trace(Task("q"), (PanelGrader("judge", repeats=repeats, score_step=step),)) + Candidate(
+        0, "text"
+    )
     for repeat in range(repeats):
         trace += Feedback(0.0, candidate=0, grader="judge", repeat=repeat)
     calibration = replace(LENIENT, repeats=repeats)
@@ -112,7 +128,9 @@ def test_every_score_on_a_coarse_scale_has_its_own_belief(draft_mean, noise_sd, 
     if by_labels is None:  # scores say next to nothing
         return
     mean, interval = by_labels.prediction(0)
-    assert (mean, *interval) == pytest.approx((calibration.predict(0.0).mean, *calibration.predict(0.0).interval), abs=0.01)
+    assert (mean, *interval) == pytest.approx(
+        (calibration.predict(0.0).mean, *calibration.predict(0.0).interval), abs=0.01
+    )
     for anchor in by_labels.anchors:
         assert by_labels.equivalent(anchor.mean)[0] == pytest.approx(anchor.score)
 
@@ -141,7 +159,11 @@ def test_labels_never_change_which_text_is_best(scores, chain):
 def test_more_scores_narrow_the_interval_and_a_forecast_widens_it():
     """Three scores of a draft say more than one; its refinement without a score less."""
     one = trace_of(0.6)
-    three = one + Feedback(0.6, candidate=0, grader="judge", repeat=1) + Feedback(0.6, candidate=0, grader="judge", repeat=2)
+    three = (
+        one
+        + Feedback(0.6, candidate=0, grader="judge", repeat=1)
+        + Feedback(0.6, candidate=0, grader="judge", repeat=2)
+    )
     unscored = one + Candidate(1, "text 1", 0, role="refine")
     widths = []
     for trace, id in ((three, 0), (one, 0), (unscored, 1)):
@@ -178,7 +200,13 @@ def test_labels_count_for_the_only_judge_that_scores(panel, grader, labels):
 
 @pytest.mark.parametrize(
     ("score", "goal", "confidence", "reached"),
-    [(0.9, 0.4, 0.5, True), (0.9, 0.4, 0.95, False), (0.9, 0.6, 0.5, False), (0.5, 0.2, 0.5, True), (0.5, 0.3, 0.5, False)],
+    [
+        (0.9, 0.4, 0.5, True),
+        (0.9, 0.4, 0.95, False),
+        (0.9, 0.6, 0.5, False),
+        (0.5, 0.2, 0.5, True),
+        (0.5, 0.3, 0.5, False),
+    ],
 )
 def test_the_target_is_in_peoples_points(score, goal, confidence, reached):
     """The judge's 0.9 is people's 0.45. The probability decides alone, and is the one that is reported."""
@@ -206,15 +234,25 @@ def test_a_calibration_of_another_type_is_refused(given_calibration):
         ({"noise_sd": 0.1, "repeats": 2.0}, JUDGE, LabelledFigures(0.1, 0.1 / 240**0.5)),
         ({"noise_sd": 0.4, "repeats": 2.0}, YES_NO, UNLABELLED),
         ({"drift": 0.1, "drift_se": None, "drift_pairs": 60}, JUDGE, UNLABELLED),
-        ({"drift": 0.03, "drift_se": 0.05, "drift_pairs": 5}, JUDGE, LabelledFigures(None, None, KNOWN_NOISE_DRIFT, 0.02)),
-        ({"drift": 0.12, "drift_se": 0.01, "drift_pairs": 60}, JUDGE, LabelledFigures(None, None, 0.119, 0.01)),
+        (
+            {"drift": 0.03, "drift_se": 0.05, "drift_pairs": 5},
+            JUDGE,
+            LabelledFigures(None, None, KNOWN_NOISE_DRIFT, 0.02),
+        ),
+        (
+            {"drift": 0.12, "drift_se": 0.01, "drift_pairs": 60},
+            JUDGE,
+            LabelledFigures(None, None, 0.119, 0.01),
+        ),
     ],
 )
 def test_labels_show_the_noise_and_the_drift(changes, judge, expected):
     """A drift within its error is no drift; 0 and 1 do not show the noise behind them."""
     figures = labelled_figures(replace(LENIENT, **changes), judge)
     for name, value in expected._asdict().items():
-        assert getattr(figures, name) == (None if value is None else pytest.approx(value, abs=1e-3)), name
+        assert getattr(figures, name) == (
+            None if value is None else pytest.approx(value, abs=1e-3)
+        ), name
 
 
 def test_learned_priors_do_not_overwrite_what_labels_show():
@@ -224,7 +262,10 @@ def test_learned_priors_do_not_overwrite_what_labels_show():
     tasks = [SimulatedTask(world, rng) for _ in range(120)]
     observed = [observe(trace_of(*scores_of(task))) for task in tasks]
     known = LabelledFigures(0.12, 0.01, 0.12, 0.01)
-    free, fixed = fit_with_errors(observed, SHIPPED).priors, fit_with_errors(observed, SHIPPED, known).priors
+    free, fixed = (
+        fit_with_errors(observed, SHIPPED).priors,
+        fit_with_errors(observed, SHIPPED, known).priors,
+    )
     assert (fixed.noise_sd, fixed.bias_drift) == (0.12, 0.12)
     assert fixed.gain < free.gain - 0.03
     again = known.applied_to(fixed)
@@ -258,7 +299,9 @@ def labels_of(world, rng, tasks):
             scores.append(fmean(task.score(id, "judge") for _ in range(2)))
             labels.append(min(1.0, max(0.0, task.qualities[id])))
             clusters.append(n)
-    return fit_calibration(scores, labels, clusters=clusters, parents=parents, noise_sd=world.noise_sd, repeats=2)
+    return fit_calibration(
+        scores, labels, clusters=clusters, parents=parents, noise_sd=world.noise_sd, repeats=2
+    )
 
 
 @pytest.mark.slow
@@ -274,7 +317,10 @@ def test_a_kind_judge_is_found_out_by_labels():
     for seed in range(10):
         calibration = labels_of(world, random.Random(f"labels {seed}"), 60)
         figures = labelled_figures(calibration, JUDGE)
-        plans = plain, plain.with_priors(figures.applied_to(SHIPPED)).with_calibration(calibration, "judge")
+        plans = (
+            plain,
+            plain.with_priors(figures.applied_to(SHIPPED)).with_calibration(calibration, "judge"),
+        )
         for plan in plans:
             rng = random.Random(f"tasks {seed}")
             for _ in range(40):

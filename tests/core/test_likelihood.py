@@ -45,8 +45,15 @@ def observations_of(panel, *scores, parents=()):
     records = []
     for i, repeats in enumerate(scores):
         parent = dict(parents).get(i)
-        records.append(Candidate(i, f"text {i}", parent, by="m", role="generate" if parent is None else "refine"))
-        records += [Feedback(score, candidate=i, grader="judge", repeat=n) for n, score in enumerate(repeats)]
+        records.append(
+            Candidate(
+                i, f"text {i}", parent, by="m", role="generate" if parent is None else "refine"
+            )
+        )
+        records += [
+            Feedback(score, candidate=i, grader="judge", repeat=n)
+            for n, score in enumerate(repeats)
+        ]
     return observe(Trace(Task("q"), (panel,), tuple(records)))
 
 
@@ -98,7 +105,10 @@ def test_scores_cover_the_line(step):
     """Every impression has one score."""
     bounds = [score_bounds(k * step, step) for k in range(round(1 / step) + 1)]
     assert bounds[0][0] == -inf and bounds[-1][1] == inf
-    assert all(one[1] == pytest.approx(next_one[0]) for one, next_one in zip(bounds, bounds[1:], strict=False))
+    assert all(
+        one[1] == pytest.approx(next_one[0])
+        for one, next_one in zip(bounds, bounds[1:], strict=False)
+    )
     assert upper_bounds(step) == tuple(high for _, high in bounds)
 
 
@@ -107,7 +117,9 @@ def integrated(mean, variance, intervals, noise):
     x = np.linspace(mean - 20 * variance**0.5, mean + 20 * variance**0.5, 2001)
     weight = np.exp(-((x - mean) ** 2) / (2 * variance))
     for low, high in intervals:
-        weight *= [NORMAL.cdf((high - v) / noise**0.5) - NORMAL.cdf((low - v) / noise**0.5) for v in x]
+        weight *= [
+            NORMAL.cdf((high - v) / noise**0.5) - NORMAL.cdf((low - v) / noise**0.5) for v in x
+        ]
     weight /= np.trapezoid(weight, x)
     centre = np.trapezoid(weight * x, x)
     return centre, np.trapezoid(weight * (x - centre) ** 2, x) ** 0.5
@@ -146,7 +158,9 @@ def test_one_interval_is_exact():
 @given(st.floats(-0.5, 0.5), st.floats(0.01, 0.3), st.floats(0, 1), st.floats(0.1, 0.5))
 def test_value_of_a_coarse_score(lead, slope, mean, sd):
     """It lies between no information and the impression itself, and many levels come near the impression."""
-    coarse, fine = (expected_improvement_by_levels(lead, slope, mean, sd, step) for step in (1.0, 0.01))
+    coarse, fine = (
+        expected_improvement_by_levels(lead, slope, mean, sd, step) for step in (1.0, 0.01)
+    )
     assert max(lead, 0.0) - 1e-9 <= coarse <= expected_improvement(lead, slope) + 1e-9
     inside = NORMAL.cdf((1 - mean) / sd) - NORMAL.cdf(-mean / sd)
     if inside > 0.999:
@@ -156,32 +170,59 @@ def test_value_of_a_coarse_score(lead, slope, mean, sd):
 def sampled_means(seen, prior, chance, chains=2000, sweeps=60):
     """Return the posterior means of the qualities by Gibbs sampling of the impressions, with the noise, within their intervals."""
     tree = cached_tree(seen.unscored_shape, prior)
-    scores = [(i, v.score, v.score, tree.noise_variance(v.noise_weight)) for i, v in seen.values.items()]
-    scores += [(i, v.low, v.high, tree.interval_noise) for i, each in seen.intervals.items() for v in each]
+    scores = [
+        (i, v.score, v.score, tree.noise_variance(v.noise_weight)) for i, v in seen.values.items()
+    ]
+    scores += [
+        (i, v.low, v.high, tree.interval_noise) for i, each in seen.intervals.items() for v in each
+    ]
     nodes = [i for i, *_ in scores]
     mean = np.array([tree.impression_means[i] for i in nodes])
-    cov = np.array([tree.impression_covs(i, nodes) for i in nodes]) + np.diag([noise for *_, noise in scores])
+    cov = np.array([tree.impression_covs(i, nodes) for i in nodes]) + np.diag(
+        [noise for *_, noise in scores]
+    )
     inverse = np.linalg.inv(cov)
     found, total = (
-        np.tile(np.array([np.clip(m, low, high) for m, (_, low, high, _) in zip(mean, scores, strict=True)]), (chains, 1)),
+        np.tile(
+            np.array(
+                [np.clip(m, low, high) for m, (_, low, high, _) in zip(mean, scores, strict=True)]
+            ),
+            (chains, 1),
+        ),
         0,
     )
     for sweep in range(sweeps):
         for k, (_, low, high, _) in enumerate(scores):
             sd = inverse[k, k] ** -0.5
             centre = found[:, k] - (found - mean) @ inverse[k] * sd**2
-            share = ndtr((low - centre) / sd) + chance.random(chains) * (ndtr((high - centre) / sd) - ndtr((low - centre) / sd))
-            found[:, k] = found[:, k] if low == high else centre + sd * ndtri(np.clip(share, 1e-12, 1 - 1e-12))
+            share = ndtr((low - centre) / sd) + chance.random(chains) * (
+                ndtr((high - centre) / sd) - ndtr((low - centre) / sd)
+            )
+            found[:, k] = (
+                found[:, k]
+                if low == high
+                else centre + sd * ndtri(np.clip(share, 1e-12, 1 - 1e-12))
+            )
         total = total + found.mean(0) * (sweep >= 20) / (sweeps - 20)
     quality_cov = np.array(
-        [[tree.qualities.cov(FIRST_TEXT_INDEX + i, FIRST_TEXT_INDEX + j) for j in nodes] for i in range(len(tree.shape.nodes))]
+        [
+            [tree.qualities.cov(FIRST_TEXT_INDEX + i, FIRST_TEXT_INDEX + j) for j in nodes]
+            for i in range(len(tree.shape.nodes))
+        ]
     )
-    return np.array(tree.qualities.means[FIRST_TEXT_INDEX:]) + quality_cov @ inverse @ (total - mean)
+    return np.array(tree.qualities.means[FIRST_TEXT_INDEX:]) + quality_cov @ inverse @ (
+        total - mean
+    )
 
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(
-    ("panel", "scale"), [(YES_NO, [0.0, 1.0]), (FIVE, [0.0, 0.25, 0.5, 0.75, 1.0]), (JUDGE, [0.4, 0.6, 0.7, 0.9, 1.0, 1.0])]
+    ("panel", "scale"),
+    [
+        (YES_NO, [0.0, 1.0]),
+        (FIVE, [0.0, 0.25, 0.5, 0.75, 1.0]),
+        (JUDGE, [0.4, 0.6, 0.7, 0.9, 1.0, 1.0]),
+    ],
 )
 def test_two_sweeps_are_nearly_exact(panel, scale, seed):
     """In random trees of texts, means are within a tenth of the posterior standard deviation of the exact ones."""
@@ -189,12 +230,20 @@ def test_two_sweeps_are_nearly_exact(panel, scale, seed):
     parents = {i: chance.randrange(i) for i in range(1, 8) if chance.random() < 0.6}
     scores = [[chance.choice(scale) for _ in range(chance.choice([1, 1, 2]))] for _ in range(8)]
     found = posterior_of(panel, *scores, parents=parents)
-    due = sampled_means(observations_of(panel, *scores, parents=parents), Priors(), np.random.default_rng(seed))
+    due = sampled_means(
+        observations_of(panel, *scores, parents=parents), Priors(), np.random.default_rng(seed)
+    )
     for i, mean in found.means.items():
         assert mean == pytest.approx(min(1.0, max(0.0, due[i])), abs=0.1 * found.sds[i])
 
 
-@given(st.lists(st.tuples(st.sampled_from([0.0, 1.0]), st.sampled_from([None, 0.0, 1.0])), min_size=2, max_size=5))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([0.0, 1.0]), st.sampled_from([None, 0.0, 1.0])),
+        min_size=2,
+        max_size=5,
+    )
+)
 def test_equal_texts_have_equal_means(families):
     """Drafts with equal scores whose refinements have equal scores are estimated equally, in whatever order they were written."""
     drafts = [[score] for score, _ in families]
@@ -226,27 +275,46 @@ def test_a_full_score_says_at_least():
 
 def test_fine_scores_stay_gaussian():
     """Scores between the ends of a fine scale are values; there is no interval and no threshold."""
-    records = (Candidate(0, "a", by="m", role="generate"), Feedback(0.7, candidate=0, grader="judge"))
+    records = (
+        Candidate(0, "a", by="m", role="generate"),
+        Feedback(0.7, candidate=0, grader="judge"),
+    )
     seen = observe(Trace(Task("q"), (JUDGE,), records))
-    assert (seen.intervals, seen.values, seen.coarse_step, seen.shape.threshold_sd) == ({}, {}, 0.0, 0.0)
+    assert (seen.intervals, seen.values, seen.coarse_step, seen.shape.threshold_sd) == (
+        {},
+        {},
+        0.0,
+        0.0,
+    )
 
 
-@pytest.mark.parametrize("panel", [(JUDGE, PanelGrader("other")), (JUDGE, PanelGrader("check", model_free=True))])
+@pytest.mark.parametrize(
+    "panel", [(JUDGE, PanelGrader("other")), (JUDGE, PanelGrader("check", model_free=True))]
+)
 def test_means_of_several_graders_are_values(panel):
     """A score that several graders share has finer steps than theirs."""
-    records = [Candidate(0, "a", by="m", role="generate"), *(Feedback(1.0, candidate=0, grader=g.name) for g in panel)]
+    records = [
+        Candidate(0, "a", by="m", role="generate"),
+        *(Feedback(1.0, candidate=0, grader=g.name) for g in panel),
+    ]
     assert observe(Trace(Task("q"), panel, tuple(records))).intervals == {}
 
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.lists(st.lists(st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0]), max_size=3), min_size=1, max_size=7),
+    st.lists(
+        st.lists(st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0]), max_size=3), min_size=1, max_size=7
+    ),
     st.sampled_from([YES_NO, FIVE, JUDGE, PanelGrader("judge", score_step=0.0)]),
     st.data(),
 )
 def test_any_scores_give_finite_values(scores, panel, data):
     """Whatever texts were given which scores: finite means and gains, none below 0, independent of the order of records."""
-    parents = {i: data.draw(st.integers(0, i - 1)) for i in range(1, len(scores)) if data.draw(st.booleans())}
+    parents = {
+        i: data.draw(st.integers(0, i - 1))
+        for i in range(1, len(scores))
+        if data.draw(st.booleans())
+    }
     found = posterior_of(panel, *scores, parents=parents)
     assert all(0 <= mean <= 1 for mean in found.means.values())
     assert all(0 <= sd <= 1 for sd in found.sds.values())
@@ -268,7 +336,10 @@ def test_intervals_cover_the_truth_of_a_judge_that_says_yes_or_no():
         level = chance.gauss(p.draft_mean, p.draft_mean_sd)
         qualities = [chance.gauss(level, p.draft_sd) for _ in range(3)]
         threshold = chance.gauss(0.5, 0.1)
-        scores = [[float(chance.gauss(q, (p.noise_sd**2 + p.bias_sd**2) ** 0.5) >= threshold)] for q in qualities]
+        scores = [
+            [float(chance.gauss(q, (p.noise_sd**2 + p.bias_sd**2) ** 0.5) >= threshold)]
+            for q in qualities
+        ]
         found = posterior_of(YES_NO, *scores)
         held += abs(qualities[0] - found.means[0]) <= 1.96 * found.sds[0]
     assert held >= 180

@@ -6,7 +6,20 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_adaptive import BARE, CHECK, DOUBTS, FORM, HELPS, HURTS, JUDGE, child, describe, draft, feedback, trace
+from test_adaptive import (
+    BARE,
+    CHECK,
+    DOUBTS,
+    FORM,
+    HELPS,
+    HURTS,
+    JUDGE,
+    child,
+    describe,
+    draft,
+    feedback,
+    trace,
+)
 
 from redraft import Task
 from redraft.core.records import Candidate, Feedback, Outcome, StopReason
@@ -16,7 +29,16 @@ from redraft.core.trace import PanelGrader, Trace
 from redraft.errors import ConfigError
 from redraft.plans import UNLIMITED, Left, PlanDecision
 from redraft.plans.adaptive import Adaptive
-from redraft.plans.limits import affordable_count, at_once, mean_need, minus, plus, rounds_left, step_needs, total
+from redraft.plans.limits import (
+    affordable_count,
+    at_once,
+    mean_need,
+    minus,
+    plus,
+    rounds_left,
+    step_needs,
+    total,
+)
 from redraft.plans.rounds import RoundByRound
 from redraft.plans.self_refine import SelfRefine
 from redraft.quality.lineage import observe
@@ -30,7 +52,9 @@ CALL = Usage(1)
 ADVICE = {"actions": ("Say what is missing.",)}
 GRADED = [draft(0), feedback(0, 0.5)]
 PAIR = [*GRADED, child(1, 0), feedback(1, 0.5)]
-KEEN = Priors(draft_mean=0.5, gain=0.3, retention=0.8, gain_sd=0.01, noise_sd=0.3)  # refining pays, scores say little
+KEEN = Priors(
+    draft_mean=0.5, gain=0.3, retention=0.8, gain_sd=0.01, noise_sd=0.3
+)  # refining pays, scores say little
 
 
 def plan(priors=HELPS, **more):
@@ -64,7 +88,9 @@ def test_a_text_is_offered_only_with_its_grades(left, steps):
     assert describe(plan(width=1).decide(trace([JUDGE], *records), left).steps) == steps
 
 
-@pytest.mark.parametrize(("calls", "steps"), [(0, ["stop 0 budget"]), (1, ["judge 0 look 1"]), (2, ["judge 0 look 1"])])
+@pytest.mark.parametrize(
+    ("calls", "steps"), [(0, ["stop 0 budget"]), (1, ["judge 0 look 1"]), (2, ["judge 0 look 1"])]
+)
 def test_the_rest_of_a_budget_buys_another_look(calls, steps):
     """If a text with its grade cannot be paid for, a contender is graded again."""
     records = [draft(0), feedback(0, 0.6), draft(1), feedback(1, 0.6)]
@@ -89,10 +115,38 @@ def test_the_note_names_the_need_and_the_rest():
         ({}, KEEN, [JUDGE], GRADED, Left(calls=1), ["stop 0 budget"]),
         ({"unseen_last": True}, KEEN, [JUDGE], GRADED, Left(calls=1), ["refine 0 as 1"]),
         ({"unseen_last": True}, KEEN, [JUDGE], GRADED, Left(calls=0), ["stop 0 budget"]),
-        ({"unseen_last": True}, Priors(), [JUDGE], GRADED, Left(calls=1), ["stop 0 budget"]),  # nothing is learned
-        ({"unseen_last": True}, HURTS, [JUDGE], GRADED, Left(calls=1), ["stop 0 budget"]),  # refining does not pay
-        ({"unseen_last": True}, replace(KEEN, tasks=31), [JUDGE], GRADED, Left(calls=1), ["stop 0 budget"]),  # from too few tasks
-        ({"unseen_last": True}, replace(KEEN, tasks=32), [JUDGE], GRADED, Left(calls=1), ["refine 0 as 1"]),
+        (
+            {"unseen_last": True},
+            Priors(),
+            [JUDGE],
+            GRADED,
+            Left(calls=1),
+            ["stop 0 budget"],
+        ),  # nothing is learned
+        (
+            {"unseen_last": True},
+            HURTS,
+            [JUDGE],
+            GRADED,
+            Left(calls=1),
+            ["stop 0 budget"],
+        ),  # refining does not pay
+        (
+            {"unseen_last": True},
+            replace(KEEN, tasks=31),
+            [JUDGE],
+            GRADED,
+            Left(calls=1),
+            ["stop 0 budget"],
+        ),  # from too few tasks
+        (
+            {"unseen_last": True},
+            replace(KEEN, tasks=32),
+            [JUDGE],
+            GRADED,
+            Left(calls=1),
+            ["refine 0 as 1"],
+        ),
         (
             {"unseen_last": True},
             KEEN,
@@ -101,10 +155,38 @@ def test_the_note_names_the_need_and_the_rest():
             Left(calls=1),
             ["stop 0 budget"],
         ),
-        ({"unseen_last": True}, KEEN, [JUDGE], [*GRADED, child(1, 0)], Left(calls=0), ["stop 1 budget"]),
-        ({"unseen_last": True}, KEEN, [JUDGE], [*GRADED, child(1, 0)], Left(calls=1), ["judge 1 look 0"]),
-        ({"unseen_last": True}, KEEN, [JUDGE], [*GRADED, child(1, 0)], UNLIMITED, ["judge 1 look 0"]),
-        ({}, KEEN, [JUDGE], [*GRADED, child(1, 0)], Left(calls=0), ["judge 1 look 0"]),  # reserved with its text
+        (
+            {"unseen_last": True},
+            KEEN,
+            [JUDGE],
+            [*GRADED, child(1, 0)],
+            Left(calls=0),
+            ["stop 1 budget"],
+        ),
+        (
+            {"unseen_last": True},
+            KEEN,
+            [JUDGE],
+            [*GRADED, child(1, 0)],
+            Left(calls=1),
+            ["judge 1 look 0"],
+        ),
+        (
+            {"unseen_last": True},
+            KEEN,
+            [JUDGE],
+            [*GRADED, child(1, 0)],
+            UNLIMITED,
+            ["judge 1 look 0"],
+        ),
+        (
+            {},
+            KEEN,
+            [JUDGE],
+            [*GRADED, child(1, 0)],
+            Left(calls=0),
+            ["judge 1 look 0"],
+        ),  # reserved with its text
     ],
 )
 def test_unseen_last(more, priors, panel, records, left, steps):
@@ -117,9 +199,13 @@ def test_an_unseen_text_is_checked_without_a_model():
     must = PanelGrader("no_b", must=True, model_free=True)
     ours = plan(KEEN, unseen_last=True)
     start = [*GRADED, feedback(0, 1.0, "no_b"), child(1, 0)]
-    assert describe(ours.decide(trace([must, JUDGE], *start), Left(calls=0)).steps) == ["no_b 1 look 0"]
+    assert describe(ours.decide(trace([must, JUDGE], *start), Left(calls=0)).steps) == [
+        "no_b 1 look 0"
+    ]
     for score, best in ((1.0, 1), (0.0, 0)):
-        (stop,) = ours.decide(trace([must, JUDGE], *start, feedback(1, score, "no_b")), Left(calls=0)).steps
+        (stop,) = ours.decide(
+            trace([must, JUDGE], *start, feedback(1, score, "no_b")), Left(calls=0)
+        ).steps
         assert (stop.best, stop.reason, stop.score is None) == (best, StopReason.BUDGET, best == 1)
 
 
@@ -130,7 +216,9 @@ def test_the_forecast_is_the_belief():
     expected = expected_text(Posterior(observe(trace([JUDGE], *GRADED)), KEEN), "refine", 0)
     assert (stop.score, stop.interval) == (None, None)
     mean, low, high = stop.forecast
-    assert mean == pytest.approx(expected.mean, abs=1e-5) and low == pytest.approx(mean - 1.96 * expected.sd, abs=1e-4)
+    assert mean == pytest.approx(expected.mean, abs=1e-5) and low == pytest.approx(
+        mean - 1.96 * expected.sd, abs=1e-4
+    )
     assert low < mean < high <= 1
 
 
@@ -145,7 +233,9 @@ def test_the_probability_of_the_target_is_that_of_the_returned_text():
     assert stop.p_target > belief.p_at_least(0, 0.75) + 0.1
 
 
-@pytest.mark.parametrize("forecast", [(0.5, 0.6, 0.7), (0.5, 0.4), (0.5, 0.4, 1.2), (float("nan"), 0.4, 0.6), "no"])
+@pytest.mark.parametrize(
+    "forecast", [(0.5, 0.6, 0.7), (0.5, 0.4), (0.5, 0.4, 1.2), (float("nan"), 0.4, 0.6), "no"]
+)
 def test_a_wrong_forecast_is_refused(forecast):
     """A forecast is a mean between the ends of its interval, all in [0, 1]."""
     with pytest.raises(ValueError, match=r"forecast|interval|score"):
@@ -165,13 +255,17 @@ def test_left_arithmetic(left, need):
         if None not in {before, took} and took <= before:
             assert getattr(plus(rest, need), name) == pytest.approx(before)
     assert left.allows(need) == (left.exceeded_limit(need) == "")
-    assert UNLIMITED.allows(need) and affordable_count(UNLIMITED, need) == rounds_left(UNLIMITED, need) == float("inf")
+    assert UNLIMITED.allows(need) and affordable_count(UNLIMITED, need) == rounds_left(
+        UNLIMITED, need
+    ) == float("inf")
 
 
 def test_needs_are_means_and_unknown_stays_unknown():
     """One text of two has no token count, so that of a text is unknown; parts add, at the same time only in calls and money."""
     known = Candidate(0, "a", usage=Usage(1, 6, 4, answer_tokens=10, answer_cost=1.0), seconds=2.0)
-    unknown = Candidate(1, "b", usage=Usage(3, None, None, answer_tokens=None, answer_cost=2.0), seconds=4.0)
+    unknown = Candidate(
+        1, "b", usage=Usage(3, None, None, answer_tokens=None, answer_cost=2.0), seconds=4.0
+    )
     assert mean_need([known, unknown]) == Left(2.0, None, 1.5, 3.0)
     assert mean_need([]) == Left(1, 0, 0, 0, 0, 0)
     one = mean_need([known])
@@ -181,7 +275,9 @@ def test_needs_are_means_and_unknown_stays_unknown():
     assert (needs.graded_text.calls, needs.repeat.calls) == (5, 2)
 
 
-@pytest.mark.parametrize("name", ["calls", "tokens", "usd", "seconds", "input_tokens", "output_tokens"])
+@pytest.mark.parametrize(
+    "name", ["calls", "tokens", "usd", "seconds", "input_tokens", "output_tokens"]
+)
 def test_left_is_checked(name):
     """What is left is no negative number, nor NaN."""
     for value in (-1, float("nan"), "1"):
@@ -198,9 +294,17 @@ def test_left_is_checked(name):
         ({"width": 1}, UNLIMITED, ["refine 0 as 1"]),
         ({"width": 3}, UNLIMITED, ["refine 0 as 1", "refine 0 as 2", "refine 0 as 3"]),
         ({"width": 3}, Left(calls=5), ["refine 0 as 1", "refine 0 as 2"]),
-        ({"width": 3, "allow_new_drafts": False}, UNLIMITED, ["refine 0 as 1"]),  # equal prompts would give equal texts
+        (
+            {"width": 3, "allow_new_drafts": False},
+            UNLIMITED,
+            ["refine 0 as 1"],
+        ),  # equal prompts would give equal texts
         ({"width": 64}, UNLIMITED, [f"refine 0 as {n}" for n in range(1, 9)]),
-        ({}, Left(seconds=3.0), [f"refine 0 as {n}" for n in range(1, 9)]),  # there is time for one round
+        (
+            {},
+            Left(seconds=3.0),
+            [f"refine 0 as {n}" for n in range(1, 9)],
+        ),  # there is time for one round
         ({}, Left(seconds=6.0), [f"refine 0 as {n}" for n in range(1, 5)]),  # for two
         ({}, Left(seconds=24.0), ["refine 0 as 1"]),
         ({"width": 2}, Left(seconds=3.0), ["refine 0 as 1", "refine 0 as 2"]),
@@ -214,14 +318,21 @@ def test_width_of_a_round(more, left, steps):
 
 def test_a_wide_plan_names_only_steps_that_it_takes():
     """It grades no text again, so the note of its stop does not say what another grade would gain."""
-    (stop,) = replace(plan(DOUBTS, width=2), min_expected_gain=0.5).decide(trace([JUDGE], *PAIR)).steps
+    (stop,) = (
+        replace(plan(DOUBTS, width=2), min_expected_gain=0.5).decide(trace([JUDGE], *PAIR)).steps
+    )
     assert "a refinement" in stop.note and "another grade" not in stop.note
 
 
 def test_a_round_spreads_where_one_more_of_a_kind_gains_little():
     """Refinements of one text that hardly differ are not worth as much as another draft."""
-    same = Priors(draft_mean=0.5, gain=0.2, retention=0.8, gain_sd=0.0, step_sd=0.0, draft_sd=0.1, bias_sd=0.0)
-    assert describe(plan(same, width=2).decide(trace([JUDGE], *GRADED)).steps) == ["refine 0 as 1", "draft 2"]
+    same = Priors(
+        draft_mean=0.5, gain=0.2, retention=0.8, gain_sd=0.0, step_sd=0.0, draft_sd=0.1, bias_sd=0.0
+    )
+    assert describe(plan(same, width=2).decide(trace([JUDGE], *GRADED)).steps) == [
+        "refine 0 as 1",
+        "draft 2",
+    ]
 
 
 @given(
@@ -236,7 +347,10 @@ def test_an_imagined_text_moves_no_belief(score, panel, priors, step):
     after = before.with_expected_text(*step, -1)
     assert after.means[0] == pytest.approx(before.means[0], abs=2e-6)
     expected = expected_text(before, *step)
-    assert after.means[-1] == pytest.approx(min(1.0, max(0.0, expected.mean)), abs=2e-6) and after.sds[-1] < expected.sd
+    assert (
+        after.means[-1] == pytest.approx(min(1.0, max(0.0, expected.mean)), abs=2e-6)
+        and after.sds[-1] < expected.sd
+    )
 
 
 def test_a_round_ends_before_the_next_begins():
@@ -262,7 +376,12 @@ def test_a_round_ends_before_the_next_begins():
 
 def test_a_round_does_not_end_a_run_whose_texts_are_being_written():
     """A stop waits for them."""
-    decisions = iter([PlanDecision([Generate(1, ()), Generate(2, ())], []), PlanDecision([Stop(0, StopReason.DONE)])])
+    decisions = iter(
+        [
+            PlanDecision([Generate(1, ()), Generate(2, ())], []),
+            PlanDecision([Stop(0, StopReason.DONE)]),
+        ]
+    )
     steps = RoundByRound(lambda _: next(decisions), lambda _: next(decisions))
     start = trace([JUDGE], *GRADED)
     steps(start)
@@ -285,11 +404,20 @@ def test_a_run_keeps_its_budget(calls, seed, priors, width, unseen, repeats):
     """No step is asked for that cannot be paid for to its end, no text but a last unseen one stays ungraded, and the run ends."""
     ours = plan(priors, width=width, unseen_last=unseen)
     simulator = SimulatedTask(priors, random.Random(seed))
-    now, spent, per_text = Trace(Task("q"), (PanelGrader("judge", repeats=repeats),)), 0, 1 + repeats
-    for step in (Generate(0, ()), *(Grade("judge", now.task, Candidate(0, "1"), n) for n in range(repeats))):
+    now, spent, per_text = (
+        Trace(Task("q"), (PanelGrader("judge", repeats=repeats),)),
+        0,
+        1 + repeats,
+    )
+    for step in (
+        Generate(0, ()),
+        *(Grade("judge", now.task, Candidate(0, "1"), n) for n in range(repeats)),
+    ):
         record = simulated_record(simulator, step)
         now += (
-            Feedback(record.score, **ADVICE, candidate=0, grader="judge", repeat=step.repeat, usage=CALL)
+            Feedback(
+                record.score, **ADVICE, candidate=0, grader="judge", repeat=step.repeat, usage=CALL
+            )
             if isinstance(step, Grade)
             else record
         )
@@ -316,5 +444,8 @@ def test_equal_traces_and_rests_give_equal_steps():
     """A decision depends on nothing but the trace and what is left."""
     assert FORM.editable
     for left in (UNLIMITED, Left(calls=3), Left(seconds=9.0)):
-        first, second = (plan(KEEN, width=2, unseen_last=True).decide(trace([JUDGE], *PAIR), left) for _ in range(2))
+        first, second = (
+            plan(KEEN, width=2, unseen_last=True).decide(trace([JUDGE], *PAIR), left)
+            for _ in range(2)
+        )
         assert first == second

@@ -53,11 +53,31 @@ def of(panel, *records):
             [("generate", None, None), ("repair", 0, 0.0)],
             [0.7],
         ),
-        ([JUDGE], [draft(0), feedback(0, 0.5), feedback(0, 0.7, repeat=1)], [("generate", None, 0.5)], [0.6]),
+        (
+            [JUDGE],
+            [draft(0), feedback(0, 0.5), feedback(0, 0.7, repeat=1)],
+            [("generate", None, 0.5)],
+            [0.6],
+        ),
         ([JUDGE, OTHER], [draft(0), feedback(0, 0.5)], [("generate", None, None)], []),
-        ([JUDGE, OTHER], [draft(0), feedback(0, 0.5), feedback(0, 0.7, "other")], [("generate", None, 0.5)], [0.6]),
-        ([JUDGE, CHECK], [draft(0), feedback(0, 0.5), feedback(0, 1.0, "check")], [("generate", None, 0.25)], [0.75]),
-        ([FORM, JUDGE], [draft(0), feedback(0, 0.5), feedback(0, 0.0, "form")], [("generate", None, 1.0)], [0.5]),
+        (
+            [JUDGE, OTHER],
+            [draft(0), feedback(0, 0.5), feedback(0, 0.7, "other")],
+            [("generate", None, 0.5)],
+            [0.6],
+        ),
+        (
+            [JUDGE, CHECK],
+            [draft(0), feedback(0, 0.5), feedback(0, 1.0, "check")],
+            [("generate", None, 0.25)],
+            [0.75],
+        ),
+        (
+            [FORM, JUDGE],
+            [draft(0), feedback(0, 0.5), feedback(0, 0.0, "form")],
+            [("generate", None, 1.0)],
+            [0.5],
+        ),
         (
             [PanelGrader("judge", 3.0), OTHER],
             [draft(0), feedback(0, 0.5), feedback(0, 0.7, repeat=1), feedback(0, 1.0, "other")],
@@ -79,9 +99,17 @@ def test_family(panel, records, nodes, scores):
         ([draft(0), child(1, 0), child(2, 1)], {0: 0, 1: 1, 2: 2}, [None, 0, 1]),
         ([draft(0), child(1, 0, text="text 0"), child(2, 0)], {0: 0, 1: 0, 2: 1}, [None, 0]),
         ([draft(0), child(1, 0, text="text 0"), child(2, 1)], {0: 0, 1: 0, 2: 1}, [None, 0]),
-        ([draft(0), child(1, 0, text="text 0"), child(2, 1, text="text 0")], {0: 0, 1: 0, 2: 0}, [None]),
+        (
+            [draft(0), child(1, 0, text="text 0"), child(2, 1, text="text 0")],
+            {0: 0, 1: 0, 2: 0},
+            [None],
+        ),
         ([draft(0), draft(3), child(4, 3)], {0: 0, 3: 1, 4: 2}, [None, None, 1]),
-        ([draft(0), Failure(("candidate", 1), "generate", "ModelError"), child(2, 0)], {0: 0, 2: 1}, [None, 0]),
+        (
+            [draft(0), Failure(("candidate", 1), "generate", "ModelError"), child(2, 0)],
+            {0: 0, 2: 1},
+            [None, 0],
+        ),
     ],
 )
 def test_copy_takes_its_parents_place(records, places, parents):
@@ -97,15 +125,35 @@ def test_copy_takes_its_parents_place(records, places, parents):
         ([JUDGE], [feedback(0, 0.5)], 1.0, (0, 0.0)),
         ([JUDGE], [feedback(0, 0.5), feedback(0, 0.5, repeat=1)], 0.5, (1, 0.0)),
         ([JUDGE], [feedback(0, 0.4), feedback(0, 0.6, repeat=1)], 0.5, (1, 0.02)),
-        ([JUDGE], [feedback(0, 0.3), feedback(0, 0.6, repeat=1), feedback(0, 0.9, repeat=2)], 1 / 3, (2, 0.18)),
+        (
+            [JUDGE],
+            [feedback(0, 0.3), feedback(0, 0.6, repeat=1), feedback(0, 0.9, repeat=2)],
+            1 / 3,
+            (2, 0.18),
+        ),
         ([JUDGE], [feedback(0, 0.4, votes=(vote(0.2), vote(0.6)))], 0.5, (1, 0.08)),
         (
             [JUDGE],
-            [feedback(0, 0.4, votes=(vote(0.2), vote(0.6), Failure(("feedback", 0, "judge", 2), "grade", "X")))],
+            [
+                feedback(
+                    0,
+                    0.4,
+                    votes=(
+                        vote(0.2),
+                        vote(0.6),
+                        Failure(("feedback", 0, "judge", 2), "grade", "X"),
+                    ),
+                )
+            ],
             0.5,
             (1, 0.08),
         ),
-        ([JUDGE], [feedback(0, 0.4, votes=(vote(0.2), vote(0.6))), feedback(0, 0.4, repeat=1)], 1 / 3, (2, 0.08)),
+        (
+            [JUDGE],
+            [feedback(0, 0.4, votes=(vote(0.2), vote(0.6))), feedback(0, 0.4, repeat=1)],
+            1 / 3,
+            (2, 0.08),
+        ),
         ([JUDGE], [feedback(0, 0.4, votes=(vote(0.2, "tone"), vote(0.6, "facts")))], 1.0, (0, 0.0)),
         ([JUDGE], [feedback(0, 0.0, votes=(vote(0.3, "gate"),))], 1.0, (0, 0.0)),
         ([JUDGE, OTHER], [feedback(0, 0.4), feedback(0, 0.6, "other")], 0.5, (0, 0.0)),
@@ -142,7 +190,15 @@ def test_noisy_graders(panel, shares, share):
 
 def test_order_of_records_does_not_matter():
     """The same records in any order are the same family."""
-    records = [draft(0), child(1, 0), feedback(0, 0.3), feedback(0, 0.4, repeat=1), feedback(1, 0.9), draft(2), feedback(2, 0.1)]
+    records = [
+        draft(0),
+        child(1, 0),
+        feedback(0, 0.3),
+        feedback(0, 0.4, repeat=1),
+        feedback(1, 0.9),
+        draft(2),
+        feedback(2, 0.1),
+    ]
     observations = of([JUDGE], *records)
     for seed in range(20):
         assert of([JUDGE], *random.Random(seed).sample(records, len(records))) == observations

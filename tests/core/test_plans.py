@@ -4,7 +4,14 @@ import pytest
 
 from each_row import each_row
 from redraft.core.prompts import delimiter_for, refinement_messages
-from redraft.core.records import Candidate, Comparison, CriterionScore, Failure, Feedback, StopReason
+from redraft.core.records import (
+    Candidate,
+    Comparison,
+    CriterionScore,
+    Failure,
+    Feedback,
+    StopReason,
+)
 from redraft.core.steps import Compare, Generate, Grade, Refine, Repair, Stop
 from redraft.core.stopping import StopDecision, done, max_iterations, patience, target
 from redraft.core.task import Task
@@ -52,7 +59,10 @@ def describe(steps):
             case Repair():
                 words.append(f"repair {step.parent.id} as {step.id}")
             case Grade():
-                words.append(f"{step.grader} {step.candidate.id}" + (f" look {step.repeat}" if step.repeat else ""))
+                words.append(
+                    f"{step.grader} {step.candidate.id}"
+                    + (f" look {step.repeat}" if step.repeat else "")
+                )
             case Compare():
                 words.append(f"{step.grader} {[c.id for c in step.candidates]}")
             case Refine():
@@ -71,30 +81,67 @@ def describe(steps):
         ([JUDGE], [draft(0), judge_score(0, 0.5)], ["refine 0 as 1"]),
         ([JUDGE], [draft(0), judge_score(0, 0.5, done=True)], ["stop 0 done"]),
         ([JUDGE], [draft(0), judge_score(0, 0.5), refinement(1, 0)], ["judge 1"]),
-        ([JUDGE], [draft(0), judge_score(0, 0.5), refinement(1, 0), judge_score(1, 0.4)], ["refine 0 as 2"]),
+        (
+            [JUDGE],
+            [draft(0), judge_score(0, 0.5), refinement(1, 0), judge_score(1, 0.4)],
+            ["refine 0 as 2"],
+        ),
         ([JUDGE], [draft(0), judge_score(0, 0.5), refinement(1, 0, "text 0")], ["refine 0 as 2"]),
         ([JUDGE], [draft(0), judge_score(0, None)], ["stop 0 failed"]),
-        ([PanelGrader("judge", repeats=3)], [draft(0), judge_score(0, 0.5, repeat=1)], ["judge 0", "judge 0 look 2"]),
+        (
+            [PanelGrader("judge", repeats=3)],
+            [draft(0), judge_score(0, 0.5, repeat=1)],
+            ["judge 0", "judge 0 look 2"],
+        ),
         ([DEMAND, JUDGE], [draft(0)], ["no_commas 0"]),
         ([DEMAND, JUDGE], [draft(0), check_score(0, 1.0)], ["judge 0"]),
         ([DEMAND, JUDGE], [draft(0), check_score(0, 0.0)], ["repair 0 as 1"]),
         ([DEMAND, JUDGE], [draft(0), check_score(0, 0.0), repair(1, 0)], ["no_commas 1"]),
-        ([DEMAND, JUDGE], [draft(0), check_score(0, 0.0), repair(1, 0), check_score(1, 1.0)], ["judge 1"]),
-        ([DEMAND, JUDGE], [draft(0), check_score(0, 0.0), repair(1, 0), check_score(1, 0.0)], ["repair 1 as 2"]),
+        (
+            [DEMAND, JUDGE],
+            [draft(0), check_score(0, 0.0), repair(1, 0), check_score(1, 1.0)],
+            ["judge 1"],
+        ),
+        (
+            [DEMAND, JUDGE],
+            [draft(0), check_score(0, 0.0), repair(1, 0), check_score(1, 0.0)],
+            ["repair 1 as 2"],
+        ),
         ([DEMAND, JUDGE], [draft(0), check_score(0, 0.0), repair(1, 0, "text 0")], ["judge 0"]),
-        ([DEMAND, JUDGE], [draft(0), check_score(0, 0.0), Failure(("candidate", 1), "repair", "OSError")], ["judge 0"]),
+        (
+            [DEMAND, JUDGE],
+            [draft(0), check_score(0, 0.0), Failure(("candidate", 1), "repair", "OSError")],
+            ["judge 0"],
+        ),
         ([RANKER], [draft(0)], ["ranker [0]"]),
         ([RANKER], [draft(0), Comparison((0,), grader="ranker")], ["refine 0 as 1"]),
-        ([RANKER], [draft(0), Comparison((0,), grader="ranker"), refinement(1, 0)], ["ranker [0, 1]"]),
+        (
+            [RANKER],
+            [draft(0), Comparison((0,), grader="ranker"), refinement(1, 0)],
+            ["ranker [0, 1]"],
+        ),
         ([JUDGE], [Failure(("candidate", 0), "generate", "ModelError")], ["stop None failed"]),
-        ([JUDGE], [draft(0), Failure(("feedback", 0, "judge", 0), "grade", "ModelError")], ["stop 0 failed"]),
-        ([JUDGE], [draft(0), judge_score(0, 0.5), Failure(("candidate", 1), "refine", "ModelError")], ["stop 0 failed"]),
+        (
+            [JUDGE],
+            [draft(0), Failure(("feedback", 0, "judge", 0), "grade", "ModelError")],
+            ["stop 0 failed"],
+        ),
+        (
+            [JUDGE],
+            [draft(0), judge_score(0, 0.5), Failure(("candidate", 1), "refine", "ModelError")],
+            ["stop 0 failed"],
+        ),
         (
             [JUDGE],
             [
                 draft(0),
                 judge_score(0, 0.5),
-                Failure(("candidate", 1), "refine", "BudgetExhaustedError", stop_reason=StopReason.BUDGET),
+                Failure(
+                    ("candidate", 1),
+                    "refine",
+                    "BudgetExhaustedError",
+                    stop_reason=StopReason.BUDGET,
+                ),
             ],
             ["stop 0 budget"],
         ),
@@ -112,7 +159,14 @@ def test_self_refine(panel, records, steps):
         ([draft(1), check_score(1, 1.0)], ["generate 0", "generate 2", "judge 1"]),
         ([draft(1), check_score(1, 0.0)], ["generate 0", "generate 2"]),
         (
-            [draft(0), draft(1), draft(2), check_score(0, 0.0), check_score(1, 0.0), check_score(2, 1.0)],
+            [
+                draft(0),
+                draft(1),
+                draft(2),
+                check_score(0, 0.0),
+                check_score(1, 0.0),
+                check_score(2, 1.0),
+            ],
             ["repair 0 as 3", "judge 2"],
         ),
     ],
@@ -130,7 +184,10 @@ def test_given_response_is_judged_beside_its_repair():
 
 def test_without_repairs_no_grader_waits():
     """repairs=False leaves texts unchanged and starts all graders at once."""
-    assert describe(SelfRefine(RULE, repairs=False)(trace((DEMAND, JUDGE), draft(0)))) == ["no_commas 0", "judge 0"]
+    assert describe(SelfRefine(RULE, repairs=False)(trace((DEMAND, JUDGE), draft(0)))) == [
+        "no_commas 0",
+        "judge 0",
+    ]
 
 
 def test_best_of_n():
@@ -142,7 +199,9 @@ def test_best_of_n():
     assert describe(BestOfN(2, target_score=0.4)(trace((JUDGE,), *graded))) == ["stop 1 target"]
 
 
-@pytest.mark.parametrize("make", [lambda: SelfRefine(drafts=0), lambda: BestOfN(0), lambda: BestOfN(2, target_score=2)])
+@pytest.mark.parametrize(
+    "make", [lambda: SelfRefine(drafts=0), lambda: BestOfN(0), lambda: BestOfN(2, target_score=2)]
+)
 def test_plans_reject_invalid_values(make):
     """The error comes at once and shows the value."""
     with pytest.raises(ConfigError, match="got"):
@@ -152,9 +211,9 @@ def test_plans_reject_invalid_values(make):
 def test_plan_may_choose_the_parent():
     """A plan may refine another candidate than the best; here the latest."""
     plan = SelfRefine(RULE, select_parent=lambda t: t.candidates[-1])
-    assert describe(plan(trace((JUDGE,), draft(0), judge_score(0, 0.5), refinement(1, 0), judge_score(1, 0.4)))) == [
-        "refine 1 as 2"
-    ]
+    assert describe(
+        plan(trace((JUDGE,), draft(0), judge_score(0, 0.5), refinement(1, 0), judge_score(1, 0.4)))
+    ) == ["refine 1 as 2"]
 
 
 def test_equal_stop_rules():
@@ -162,7 +221,12 @@ def test_equal_stop_rules():
     rule = target(0.9) | patience(2)
     assert rule == target(0.9) | patience(2) and hash(rule) == hash(target(0.9) | patience(2))
     assert SelfRefine(rule) == SelfRefine(target(0.9) | patience(2))
-    assert rule not in (patience(2) | target(0.9), target(0.8) | patience(2), target(0.9), target(0.9) | patience(2, 0.05))
+    assert rule not in (
+        patience(2) | target(0.9),
+        target(0.8) | patience(2),
+        target(0.9),
+        target(0.9) | patience(2, 0.05),
+    )
 
 
 def test_first_matching_stop_rule_decides():
@@ -190,7 +254,11 @@ def test_advice_lists_unmet_criteria():
         CriterionScore("truth", 0.4, "the moon is cheese", "say what it is made of"),
         CriterionScore("style", 1.0, "", "nothing"),
     )
-    traces = trace((JUDGE,), draft(0), judge_score(0, 0.5, actions=("say what it is made of", "add a title"), criteria=criteria))
+    traces = trace(
+        (JUDGE,),
+        draft(0),
+        judge_score(0, 0.5, actions=("say what it is made of", "add a title"), criteria=criteria),
+    )
     words = refinement_messages(traces, traces.best)[-1]["content"]
     assert '- truth: say what it is made of (about: "the moon is cheese")' in words
     assert "- judge: add a title" in words

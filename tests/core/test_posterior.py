@@ -31,7 +31,10 @@ class Dense:
         causes = 2 + 2 * len(self.kin)
         sds = np.zeros(causes)
         sds[:2] = priors.draft_mean_sd, priors.gain_sd
-        self.quality, self.style = np.zeros((len(self.kin), causes)), np.zeros((len(self.kin), causes))
+        self.quality, self.style = (
+            np.zeros((len(self.kin), causes)),
+            np.zeros((len(self.kin), causes)),
+        )
         self.quality_mean, self.style_mean = np.zeros(len(self.kin)), np.zeros(len(self.kin))
         for i, text in enumerate(self.kin):
             sds[2 + 2 * i], sds[3 + 2 * i] = self.grow(i, text)
@@ -66,20 +69,36 @@ class Dense:
         grade = self.quality[seen] + self.style[seen]
         cov = grade @ self.sources @ grade.T + noise
         both = self.quality @ self.sources @ grade.T
-        surprise = np.array([score for *_, score in grades]) - self.quality_mean[seen] - self.style_mean[seen]
+        surprise = (
+            np.array([score for *_, score in grades])
+            - self.quality_mean[seen]
+            - self.style_mean[seen]
+        )
         means = self.quality_mean + both @ np.linalg.solve(cov, surprise)
-        return means, self.quality @ self.sources @ self.quality.T - both @ np.linalg.solve(cov, both.T)
+        return means, self.quality @ self.sources @ self.quality.T - both @ np.linalg.solve(
+            cov, both.T
+        )
 
     def predict(self, grades, i, noise):
         """Return the mean and the standard deviation of one more grade of a text."""
         row = self.quality[i] + self.style[i]
         seen = [j for j, _, _ in grades]
         grade = self.quality[seen] + self.style[seen]
-        cov = grade @ self.sources @ grade.T + np.diag([n * self.p.noise_sd**2 + 1e-12 for _, n, _ in grades])
+        cov = grade @ self.sources @ grade.T + np.diag(
+            [n * self.p.noise_sd**2 + 1e-12 for _, n, _ in grades]
+        )
         updated = np.linalg.solve(cov, grade @ self.sources @ row)
-        surprise = np.array([score for *_, score in grades]) - self.quality_mean[seen] - self.style_mean[seen]
+        surprise = (
+            np.array([score for *_, score in grades])
+            - self.quality_mean[seen]
+            - self.style_mean[seen]
+        )
         mean = self.quality_mean[i] + self.style_mean[i] + updated @ surprise
-        return mean, sqrt(row @ self.sources @ row + noise * self.p.noise_sd**2 - updated @ (grade @ self.sources @ row))
+        return mean, sqrt(
+            row @ self.sources @ row
+            + noise * self.p.noise_sd**2
+            - updated @ (grade @ self.sources @ row)
+        )
 
     def gain(self, grades, i, rival, *, repeat):
         """Return the value of one more grade: the expected best of two after it, over the better one (or the rival) before it."""
@@ -93,11 +112,17 @@ class Dense:
             difference = -abs(difference)
         if slope < 1e-9:
             return max(difference, 0.0)
-        return slope * NormalDist().pdf(difference / slope) + difference * NormalDist().cdf(difference / slope)
+        return slope * NormalDist().pdf(difference / slope) + difference * NormalDist().cdf(
+            difference / slope
+        )
 
 
 def grades_of(known):
-    graded = [(i, kin.noise_weight) for i, kin in enumerate(known.shape.nodes) if kin.noise_weight is not None]
+    graded = [
+        (i, kin.noise_weight)
+        for i, kin in enumerate(known.shape.nodes)
+        if kin.noise_weight is not None
+    ]
     return [(i, noise, score) for (i, noise), score in zip(graded, known.scores, strict=True)]
 
 
@@ -124,21 +149,27 @@ def families(draw, most=9):
     """Draw texts after their parents, some without a grade and some graded repeatedly."""
     share, kin, scores = draw(shares), [], []
     for i in range(draw(st.integers(1, most))):
-        role = draw(st.sampled_from(["generate", "refine", "refine", "repair"])) if i else "generate"
+        role = (
+            draw(st.sampled_from(["generate", "refine", "refine", "repair"])) if i else "generate"
+        )
         parent = None if role == "generate" else draw(st.integers(0, i - 1))
         repeats = draw(st.sampled_from([1, 1, 1, 2, 3, 0]))
         kin.append(Node(role, parent, share / repeats if repeats else None))
         if repeats:
             scores.append(draw(st.integers(0, 20)) / 20)
     assume(scores)
-    return Observations(TreeShape(tuple(kin), share), tuple(scores), {i: i for i in range(len(kin))})
+    return Observations(
+        TreeShape(tuple(kin), share), tuple(scores), {i: i for i in range(len(kin))}
+    )
 
 
 @given(families(), priors)
 def test_posterior_is_the_conditional_distribution(known, prior):
     """Means and standard deviations are those of a Gaussian conditioned on the grades."""
     posterior = Posterior(known, prior)
-    means, cov = Dense(known.shape.nodes, known.shape.repeat_noise_weight, prior).condition(grades_of(known))
+    means, cov = Dense(known.shape.nodes, known.shape.repeat_noise_weight, prior).condition(
+        grades_of(known)
+    )
     for i in posterior.means:
         assert posterior.means[i] == pytest.approx(min(1.0, max(0.0, means[i])), abs=ROUNDED)
         assert posterior.sds[i] ** 2 == pytest.approx(cov[i, i], abs=1e-8)
@@ -150,9 +181,13 @@ def test_value_of_a_candidate(known, prior, data):
     texts = range(len(known.shape.nodes))
     rival, parent = data.draw(st.sampled_from(texts)), data.draw(st.sampled_from([None, *texts]))
     role = "generate" if parent is None else data.draw(st.sampled_from(["refine", "repair"]))
-    dense = Dense([*known.shape.nodes, Node(role, parent, None)], known.shape.repeat_noise_weight, prior)
+    dense = Dense(
+        [*known.shape.nodes, Node(role, parent, None)], known.shape.repeat_noise_weight, prior
+    )
     due = dense.gain(grades_of(known), len(texts), rival, repeat=False)
-    assert Posterior(known, prior).value_of_candidate(role, parent, rival) == pytest.approx(due, abs=1e-8)
+    assert Posterior(known, prior).value_of_candidate(role, parent, rival) == pytest.approx(
+        due, abs=1e-8
+    )
 
 
 @given(families(), priors, st.data())
@@ -161,7 +196,9 @@ def test_value_of_a_repeat(known, prior, data):
     texts = range(len(known.shape.nodes))
     assume(len(texts) > 1)
     one, other = data.draw(st.permutations(texts))[:2]
-    due = Dense(known.shape.nodes, known.shape.repeat_noise_weight, prior).gain(grades_of(known), one, other, repeat=True)
+    due = Dense(known.shape.nodes, known.shape.repeat_noise_weight, prior).gain(
+        grades_of(known), one, other, repeat=True
+    )
     assert Posterior(known, prior).value_of_repeat(one, other) == pytest.approx(due, abs=1e-8)
 
 
@@ -171,25 +208,38 @@ def test_difference_uses_the_covariance(known, prior, data, deviations):
     texts = range(len(known.shape.nodes))
     assume(len(texts) > 1)
     one, other = data.draw(st.permutations(texts))[:2]
-    means, cov = Dense(known.shape.nodes, known.shape.repeat_noise_weight, prior).condition(grades_of(known))
+    means, cov = Dense(known.shape.nodes, known.shape.repeat_noise_weight, prior).condition(
+        grades_of(known)
+    )
     sd = sqrt(max(0.0, cov[one, one] + cov[other, other] - 2 * cov[one, other]))
     difference = abs(means[one] - means[other])
     assume(abs(difference - deviations * sd) > 1e-6)
-    assert Posterior(known, prior).is_separated(one, other, deviations) == (difference > deviations * sd)
+    assert Posterior(known, prior).is_separated(one, other, deviations) == (
+        difference > deviations * sd
+    )
 
 
 def test_values_agree_with_simulation():
     """Simulated worlds and grades give the same expected gains."""
     chance, p = random.Random(5), SHIPPED
-    known = Observations(TreeShape((Node("generate", None, 1.0), Node("refine", 0, 1.0)), 1.0), (0.6, 0.7), {0: 0, 1: 1})
-    posterior, dense = Posterior(known, p), Dense([*known.shape.nodes, Node("refine", 1, None)], 1.0, p)
+    known = Observations(
+        TreeShape((Node("generate", None, 1.0), Node("refine", 0, 1.0)), 1.0),
+        (0.6, 0.7),
+        {0: 0, 1: 1},
+    )
+    posterior, dense = (
+        Posterior(known, p),
+        Dense([*known.shape.nodes, Node("refine", 1, None)], 1.0, p),
+    )
     grades = grades_of(known)
     mean, sd = dense.predict(grades, 2, 1.0)
     found = []
     for _ in range(4000):
         after, _ = dense.condition([*grades, (2, 1.0, chance.gauss(mean, sd))])
         found.append(max(0.0, after[2] - after[1]))
-    assert posterior.value_of_candidate("refine", 1, 1) == pytest.approx(fmean(found), abs=4 * stdev(found) / sqrt(len(found)))
+    assert posterior.value_of_candidate("refine", 1, 1) == pytest.approx(
+        fmean(found), abs=4 * stdev(found) / sqrt(len(found))
+    )
 
 
 def test_expected_gain_is_the_mean_of_the_positive_part():
@@ -222,7 +272,9 @@ def computed_traces(draw):
     records = []
     for i in range(draw(st.integers(1, 8))):
         role = draw(st.sampled_from(["generate", "refine", "repair"])) if i else "generate"
-        records.append(draft(i) if role == "generate" else child(i, draw(st.integers(0, i - 1)), role))
+        records.append(
+            draft(i) if role == "generate" else child(i, draw(st.integers(0, i - 1)), role)
+        )
         records.append(feedback(i, draw(st.sampled_from([0.0, 0.25, 0.5, 0.7, 1.0])), "check"))
     return Trace(Task("q"), (CHECK,), tuple(records))
 
@@ -239,7 +291,13 @@ def test_computed_scores_are_exact(trace):
 
 def test_computed_score_of_a_repair_is_exact():
     """The measured score of a repair counts for more than the prior that repairs change little."""
-    posterior = posterior_of([CHECK], draft(0), feedback(0, 0.2, "check"), child(1, 0, "repair"), feedback(1, 1.0, "check"))
+    posterior = posterior_of(
+        [CHECK],
+        draft(0),
+        feedback(0, 0.2, "check"),
+        child(1, 0, "repair"),
+        feedback(1, 1.0, "check"),
+    )
     assert posterior.means == {0: 0.2, 1: 1.0}
 
 
@@ -258,7 +316,10 @@ def test_more_repeats_reduce_the_uncertainty():
     means = [posterior_of([JUDGE], draft(0), *repeats[:n]).means[0] for n in range(1, 6)]
     assert sds == sorted(sds, reverse=True) and len(set(sds)) == 5
     assert means == sorted(means) and means[-1] < 0.8
-    assert posterior_of([JUDGE], draft(0), *repeats[:4], feedback(0, 0.2, repeat=4)).means[0] < means[3]
+    assert (
+        posterior_of([JUDGE], draft(0), *repeats[:4], feedback(0, 0.2, repeat=4)).means[0]
+        < means[3]
+    )
 
 
 def test_repeats_do_not_remove_the_bias():
@@ -280,21 +341,42 @@ def test_order_of_records_does_not_matter():
 def test_children_correct_a_lucky_parent():
     """Children with lower scores lower their parent's estimate, and better ones raise it."""
     alone = posterior_of([JUDGE], draft(0), feedback(0, 0.9)).means[0]
-    below = posterior_of([JUDGE], draft(0), feedback(0, 0.9), child(1, 0), feedback(1, 0.5), child(2, 0), feedback(2, 0.4)).means[0]
-    above = posterior_of([JUDGE], draft(0), feedback(0, 0.9), child(1, 0), feedback(1, 1.0), child(2, 0), feedback(2, 1.0)).means[0]
+    below = posterior_of(
+        [JUDGE],
+        draft(0),
+        feedback(0, 0.9),
+        child(1, 0),
+        feedback(1, 0.5),
+        child(2, 0),
+        feedback(2, 0.4),
+    ).means[0]
+    above = posterior_of(
+        [JUDGE],
+        draft(0),
+        feedback(0, 0.9),
+        child(1, 0),
+        feedback(1, 1.0),
+        child(2, 0),
+        feedback(2, 1.0),
+    ).means[0]
     assert below < alone < above
 
 
 def test_noisy_high_score_shrinks():
     """The estimate is below a high score, and the further below the noisier the grader."""
-    quiet, loud = (posterior_of([JUDGE], draft(0), feedback(0, 1.0), prior=Priors(noise_sd=sd)).means[0] for sd in (0.02, 0.3))
+    quiet, loud = (
+        posterior_of([JUDGE], draft(0), feedback(0, 1.0), prior=Priors(noise_sd=sd)).means[0]
+        for sd in (0.02, 0.3)
+    )
     assert SHIPPED.draft_mean < loud < quiet < 1.0
 
 
 def test_copy_counts_as_its_parent():
     """A refinement that changed nothing adds no information, and neither does a copy of it."""
     without = posterior_of([JUDGE], draft(0), feedback(0, 0.6))
-    same = posterior_of([JUDGE], draft(0), feedback(0, 0.6), child(1, 0, text="text 0"), child(2, 1, text="text 0"))
+    same = posterior_of(
+        [JUDGE], draft(0), feedback(0, 0.6), child(1, 0, text="text 0"), child(2, 1, text="text 0")
+    )
     assert same.means == dict.fromkeys(range(3), without.means[0])
     assert same.sds == dict.fromkeys(range(3), without.sds[0])
     assert not same.is_separated(0, 2, 0.001)
@@ -302,7 +384,10 @@ def test_copy_counts_as_its_parent():
 
 def test_repair_keeps_most_of_the_quality():
     """Scores of a repair inform its parent's estimate more than scores of a refinement."""
-    repair, refinement = (posterior_of([JUDGE], draft(0), child(1, 0, role), feedback(1, 0.9)) for role in ("repair", "refine"))
+    repair, refinement = (
+        posterior_of([JUDGE], draft(0), child(1, 0, role), feedback(1, 0.9))
+        for role in ("repair", "refine")
+    )
     assert repair.means[0] == pytest.approx(repair.means[1], abs=0.02)
     assert abs(refinement.means[0] - refinement.means[1]) > 0.03
 
@@ -318,7 +403,9 @@ def test_computed_share_of_a_score_has_no_noise():
     """More weight on a computed grader, or a second judge, makes the score more certain."""
 
     def sd_of(*graders):
-        return posterior_of(graders, draft(0), *(feedback(0, 0.7, grader.name) for grader in graders)).sds[0]
+        return posterior_of(
+            graders, draft(0), *(feedback(0, 0.7, grader.name) for grader in graders)
+        ).sds[0]
 
     one = sd_of(JUDGE)
     assert sd_of(JUDGE, PanelGrader("other")) < one
@@ -329,15 +416,28 @@ def test_computed_share_of_a_score_has_no_noise():
 def test_sixty_texts_have_the_conditional_distribution():
     """Long chains, many children and many drafts, of a judge and of a grader that computes, give the figures of dense matrices."""
     chance = random.Random(3)
-    for parents in (range(-1, 59), [-1] + [0] * 59, [-1] * 60, [-1] + [chance.randrange(i) for i in range(1, 60)]):
-        records = [r for i, p in enumerate(parents) for r in (child(i, p) if p >= 0 else draft(i), feedback(i, chance.random()))]
+    for parents in (
+        range(-1, 59),
+        [-1] + [0] * 59,
+        [-1] * 60,
+        [-1] + [chance.randrange(i) for i in range(1, 60)],
+    ):
+        records = [
+            r
+            for i, p in enumerate(parents)
+            for r in (child(i, p) if p >= 0 else draft(i), feedback(i, chance.random()))
+        ]
         for panel in ([JUDGE], [PanelGrader("judge", model_free=True)]):
             known = observe(Trace(Task("q"), tuple(panel), tuple(records)))
             posterior, share = Posterior(known, SHIPPED), known.shape.repeat_noise_weight
             dense = Dense(known.shape.nodes, share, SHIPPED if share else Priors(bias_drift=0))
             means, cov = dense.condition(grades_of(known))
-            assert [posterior.unlimited_mean(i) for i in range(60)] == pytest.approx(means.tolist(), abs=1e-5)
-            assert [posterior.sds[i] ** 2 for i in range(60)] == pytest.approx(np.diag(cov).tolist(), abs=1e-8)
+            assert [posterior.unlimited_mean(i) for i in range(60)] == pytest.approx(
+                means.tolist(), abs=1e-5
+            )
+            assert [posterior.sds[i] ** 2 for i in range(60)] == pytest.approx(
+                np.diag(cov).tolist(), abs=1e-8
+            )
             if share:
                 due = dense.gain(grades_of(known), 3, 5, repeat=True)
                 assert posterior.value_of_repeat(3, 5) == pytest.approx(due, abs=1e-6)
@@ -354,7 +454,16 @@ def test_sixty_texts_have_the_conditional_distribution():
         Priors(draft_mean_sd=0),
         Priors(draft_mean_sd=0, draft_sd=0, gain_sd=0, step_sd=0),
         Priors(draft_mean_sd=0, draft_sd=0, gain_sd=0, step_sd=0, noise_sd=0, bias_sd=0),
-        Priors(draft_mean_sd=1, draft_sd=1, gain_sd=1, step_sd=1, noise_sd=1, bias_sd=1, bias_inheritance=1, retention=1),
+        Priors(
+            draft_mean_sd=1,
+            draft_sd=1,
+            gain_sd=1,
+            step_sd=1,
+            noise_sd=1,
+            bias_sd=1,
+            bias_inheritance=1,
+            retention=1,
+        ),
         Priors(bias_inheritance=0, retention=0),
     ],
 )
@@ -362,7 +471,9 @@ def test_sixty_texts_have_the_conditional_distribution():
 def test_extreme_priors_give_finite_values(prior, scores):
     """Priors without uncertainty give finite values and no gain below zero."""
     texts = [draft(0), draft(1), child(2, 0), child(3, 2), child(4, 0, "repair"), draft(5)]
-    posterior = posterior_of([JUDGE], *texts, *(feedback(i, score) for i, score in enumerate(scores)), prior=prior)
+    posterior = posterior_of(
+        [JUDGE], *texts, *(feedback(i, score) for i, score in enumerate(scores)), prior=prior
+    )
     assert all(isfinite(mean) and -1 <= mean <= 2 for mean in posterior.means.values())
     assert all(isfinite(sd) and sd >= 0 for sd in posterior.sds.values())
     gains = [

@@ -26,17 +26,28 @@ def one_draft(score, times=1):
 
 def judged(scores, step):
     """The posterior mean of a draft with these scores by one judge whose scale has this step."""
-    records = [Feedback(score, candidate=0, grader="judge", repeat=n) for n, score in enumerate(scores)]
+    records = [
+        Feedback(score, candidate=0, grader="judge", repeat=n) for n, score in enumerate(scores)
+    ]
     panel = (PanelGrader("judge", score_step=step),)
-    return Posterior(observe(Trace(Task("q"), panel, (Candidate(0, "a", by="m", role="generate"), *records))), SHIPPED).means[0]
+    return Posterior(
+        observe(Trace(Task("q"), panel, (Candidate(0, "a", by="m", role="generate"), *records))),
+        SHIPPED,
+    ).means[0]
 
 
 QUANTITIES = {
     "posterior mean": lambda scores: Posterior(one_draft(*scores), SHIPPED).means[0],
     "posterior standard deviation": lambda scores: Posterior(one_draft(*scores), SHIPPED).sds[0],
-    "posterior mean after three scores": lambda scores: Posterior(one_draft(*scores, times=3), SHIPPED).means[0],
-    "value of a refinement": lambda scores: Posterior(one_draft(*scores), SHIPPED).value_of_candidate("refine", 0, 0),
-    "value of a new draft": lambda scores: Posterior(one_draft(*scores), SHIPPED).value_of_candidate("generate", None, 0),
+    "posterior mean after three scores": lambda scores: Posterior(
+        one_draft(*scores, times=3), SHIPPED
+    ).means[0],
+    "value of a refinement": lambda scores: Posterior(
+        one_draft(*scores), SHIPPED
+    ).value_of_candidate("refine", 0, 0),
+    "value of a new draft": lambda scores: Posterior(
+        one_draft(*scores), SHIPPED
+    ).value_of_candidate("generate", None, 0),
     "fitted `draft_mean`": lambda scores: fit_priors(map(one_draft, scores), SHIPPED).draft_mean,
     "posterior mean after a yes": lambda scores: judged(scores, 1.0),
     "posterior mean after a no": lambda scores: judged(scores, 1.0),
@@ -46,7 +57,9 @@ QUANTITIES = {
 
 def worked_numbers() -> Iterator[tuple[str, list[float], str]]:
     """Return the rows of the last table of the page: quantity, scores and value."""
-    for scores, quantity, value in re.findall(r"^\| \d \| ([\d., ]+) \| ([^|]+) \| ([\d.]+) \|$", README.read_text(), re.MULTILINE):
+    for scores, quantity, value in re.findall(
+        r"^\| \d \| ([\d., ]+) \| ([^|]+) \| ([\d.]+) \|$", README.read_text(), re.MULTILINE
+    ):
         yield quantity, [float(score) for score in scores.split(", ")], value
 
 
@@ -65,7 +78,9 @@ def test_every_quantity_is_on_the_page():
 def test_page_gives_the_default_priors():
     """The page lists each parameter with its value in the order of the class."""
     values = re.findall(r"`\w+` \(([\d.]+)\)", README.read_text())
-    assert [float(value) for value in values] == [value for name, value in SHIPPED.to_dict().items() if name != "tasks"]
+    assert [float(value) for value in values] == [
+        value for name, value in SHIPPED.to_dict().items() if name != "tasks"
+    ]
 
 
 def test_step_half_a_standard_deviation_behind_has_a_value():

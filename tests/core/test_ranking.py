@@ -28,7 +28,10 @@ def trace_of(rows):
     return trace
 
 
-ROWS = st.lists(st.tuples(st.sampled_from([None, 0.0, 0.5, 0.5 + 1e-12, 1.0]), st.booleans(), st.booleans()), max_size=8)
+ROWS = st.lists(
+    st.tuples(st.sampled_from([None, 0.0, 0.5, 0.5 + 1e-12, 1.0]), st.booleans(), st.booleans()),
+    max_size=8,
+)
 
 
 @given(rows=ROWS)
@@ -40,10 +43,14 @@ def test_each_answer_is_the_best_of_those_after_it(rows):
     assert sorted(row.candidate.id for row in ranked) == list(range(len(rows)))
     graded = [row for row in ranked if row.rank is not None]
     assert list(ranked[: len(graded)]) == graded
-    assert {row.candidate.id for row in graded} == {id for id, (score, _, _) in enumerate(rows) if score is not None}
+    assert {row.candidate.id for row in graded} == {
+        id for id, (score, _, _) in enumerate(rows) if score is not None
+    }
     left = [row.candidate.id for row in graded]
     for row in graded:
-        keeps = [r for r in trace.records if getattr(r, "id", getattr(r, "candidate", None)) in left]
+        keeps = [
+            r for r in trace.records if getattr(r, "id", getattr(r, "candidate", None)) in left
+        ]
         assert Trace(trace.task, PANEL, tuple(keeps)).best.id == row.candidate.id
         assert row.tied is (sum(other.rank == row.rank for other in graded) > 1)
         assert row.score == trace.scores[row.candidate.id]
@@ -74,7 +81,10 @@ def test_the_best_k_are_graded_and_begin_with_the_best(rows, k):
 def test_the_best_of_an_outcome_comes_first():
     """A plan may name another answer than the scores do."""
     trace = trace_of([(0.5, True, False), (1.0, True, False)]) + Outcome(0, redraft.StopReason.DONE)
-    assert [(row.candidate.id, row.rank, row.tied) for row in ranking(trace)] == [(0, 1, False), (1, 2, False)]
+    assert [(row.candidate.id, row.rank, row.tied) for row in ranking(trace)] == [
+        (0, 1, False),
+        (1, 2, False),
+    ]
 
 
 def test_result_has_the_answers_that_the_plan_keeps():
@@ -92,14 +102,21 @@ def test_result_has_the_answers_that_the_plan_keeps():
 def test_of_a_draft_and_its_repair_one_is_kept():
     """The repaired form replaces its draft."""
     model = ScriptedModel(["One, two.", "Six."])
-    result = redraft.refine_sync("q", model, [must("no_commas"), "length:words=2"], plan=BestOfN(2, keep=2))
+    result = redraft.refine_sync(
+        "q", model, [must("no_commas"), "length:words=2"], plan=BestOfN(2, keep=2)
+    )
     assert [answer.text for answer in result.top] == ["One two.", "Six."]
 
 
 def test_a_broken_must_loses_to_a_kept_one():
     """As for the best answer, musts come before scores."""
     model = ScriptedModel(["a b c!", "a", "a b"])
-    result = redraft.refine_sync("q", model, [must("contains_none:!"), "length:words=3"], plan=BestOfN(3, keep=3, repairs=False))
+    result = redraft.refine_sync(
+        "q",
+        model,
+        [must("contains_none:!"), "length:words=3"],
+        plan=BestOfN(3, keep=3, repairs=False),
+    )
     assert [answer.text for answer in result.top] == ["a b", "a", "a b c!"]
 
 
@@ -108,7 +125,9 @@ def test_an_interrupted_run_keeps_what_is_graded():
     trace = trace_of([(0.5, True, False), (None, True, False), (1.0, True, False)])
     outcome = outcome_if_stopped(BestOfN(3, keep=3), trace, redraft.StopReason.CANCELLED, "stopped")
     assert (outcome.best, outcome.kept) == (2, (2, 0))
-    result = redraft.refine_sync("q", ScriptedModel(["a", "b"]), "words:3", plan=BestOfN(3, keep=3), budget=Budget(calls=2))
+    result = redraft.refine_sync(
+        "q", ScriptedModel(["a", "b"]), "words:3", plan=BestOfN(3, keep=3), budget=Budget(calls=2)
+    )
     assert (result.stop, len(result.top)) == ("budget", 2)
 
 
@@ -123,7 +142,10 @@ def test_a_plan_of_your_own_may_say_what_is_kept():
             return Outcome(trace.candidates[-1].id, reason, note)
 
     trace = trace_of([(1.0, True, False), (0.5, True, False)])
-    best = [outcome_if_stopped(plan, trace, redraft.StopReason.CANCELLED, "").best for plan in (Last(), lambda trace: ())]
+    best = [
+        outcome_if_stopped(plan, trace, redraft.StopReason.CANCELLED, "").best
+        for plan in (Last(), lambda trace: ())
+    ]
     assert best == [1, 0]
 
 
@@ -139,12 +161,24 @@ def test_batch_writes_the_kept_answers(tmp_path):
 
     def run(model, **more):
         out = tmp_path / f"out{more.get('keep', 1)}.jsonl"
-        batch_sync([{"prompt": "x"}, {"prompt": "y"}], out, model, "length:words=2", mode="best", n=2, max_in_flight=1, **more)
+        batch_sync(
+            [{"prompt": "x"}, {"prompt": "y"}],
+            out,
+            model,
+            "length:words=2",
+            mode="best",
+            n=2,
+            max_in_flight=1,
+            **more,
+        )
         return [json.loads(line) for line in out.read_text().splitlines()]
 
     rows = run(ScriptedModel(["a", "a b", "c d", "c"]), keep=2)
     assert [row["best"] for row in rows] == ["a b", "c d"]
-    assert [[answer["text"] for answer in json.loads(row["kept"])] for row in rows] == [["a b", "a"], ["c d", "c"]]
+    assert [[answer["text"] for answer in json.loads(row["kept"])] for row in rows] == [
+        ["a b", "a"],
+        ["c d", "c"],
+    ]
     assert run(ScriptedModel([]), keep=2) == rows
     assert "kept" not in run(ScriptedModel(["a", "a b", "c d", "c"]))[0]
 
@@ -160,4 +194,6 @@ def test_batch_writes_the_kept_answers(tmp_path):
 def test_invalid_keep_of_a_batch(tmp_path, settings, says):
     """The error comes before any data is read."""
     with pytest.raises(ConfigError, match=says):
-        batch_sync([{"prompt": "x"}], tmp_path / "o.jsonl", ScriptedModel([]), "words:1", **settings)
+        batch_sync(
+            [{"prompt": "x"}], tmp_path / "o.jsonl", ScriptedModel([]), "words:1", **settings
+        )

@@ -6,13 +6,24 @@ from hypothesis import strategies as st
 
 from redraft.core import stopping
 from redraft.core.records import Candidate, Comparison, Feedback, StopReason, ToolCall
-from redraft.core.stopping import StopDecision, done, max_iterations, patience, repairs_only, target, tool_calls
+from redraft.core.stopping import (
+    StopDecision,
+    done,
+    max_iterations,
+    patience,
+    repairs_only,
+    target,
+    tool_calls,
+)
 from redraft.core.task import Task
 from redraft.core.trace import PanelGrader, Trace
 from redraft.errors import ConfigError
 
 JUDGE = PanelGrader("judge")
-MUST, SECOND_MUST = PanelGrader("must", must=True, model_free=True), PanelGrader("form", must=True, model_free=True)
+MUST, SECOND_MUST = (
+    PanelGrader("must", must=True, model_free=True),
+    PanelGrader("form", must=True, model_free=True),
+)
 RANKER = PanelGrader("ranker", compares=True)
 CRITIC = PanelGrader("critic")
 EDITED = PanelGrader("commas", must=True, model_free=True, editable=True)
@@ -63,7 +74,11 @@ def ranked(count, order, *, roles="refine"):
 def critiqued(*graded):
     """A draft and refinements; a critic said something of those that are true."""
     records = [refined(id) if id else draft() for id in range(len(graded))]
-    return trace_of((CRITIC,), *records, *(said(id, None, "critic", actions=("more",)) for id, each in enumerate(graded) if each))
+    return trace_of(
+        (CRITIC,),
+        *records,
+        *(said(id, None, "critic", actions=("more",)) for id, each in enumerate(graded) if each),
+    )
 
 
 def copies(*scores):
@@ -96,7 +111,10 @@ STALE = {  # the number of the latest refinements in a row that brought nothing,
     "a little nearer, less than a gain": (musts((0, 0, 0.9), (0.004, 0, 0.1)), 0),
     "as near": (musts((0.1, 0, 0.1), (0.1, 0, 0.9)), 1),
     "less near": (musts((0.1, 0, 0.9), (0, 0, 0.9)), 1),
-    "a score is no progress while a must is broken": (musts((0.5, 1, 0.1), (0.5, 1, 0.9), (0.5, 1, 1.0)), 2),
+    "a score is no progress while a must is broken": (
+        musts((0.5, 1, 0.1), (0.5, 1, 0.9), (0.5, 1, 1.0)),
+        2,
+    ),
     "all musts met, with a lower score": (musts((0, 1, 0.9), (1, 1, 0.1)), 0),
     "all musts met, then a score": (musts((1, 1, 0.5), (1, 1, 0.6)), 0),
     "all musts met, then none": (musts((1, 1, 0.5), (1, 1, 0.505), (0, 1, 1.0)), 2),
@@ -108,9 +126,20 @@ STALE = {  # the number of the latest refinements in a row that brought nothing,
     "only ranked, and not yet": (trace_of((RANKER,), draft(), refined(1), refined(2)), 0),
     "critics: every critiqued text is progress": (critiqued(True, True, True), 0),
     "critics: one that none has seen is not": (critiqued(True, True, False), 1),
-    "repairs are no refinements": (trace_of((JUDGE,), draft(), said(0, 0.5), refined(1, role="repair"), said(1, 0.4)), 0),
+    "repairs are no refinements": (
+        trace_of((JUDGE,), draft(), said(0, 0.5), refined(1, role="repair"), said(1, 0.4)),
+        0,
+    ),
     "a repair that gains resets": (
-        trace_of((JUDGE,), draft(), said(0, 0.5), refined(1), said(1, 0.4), refined(2, role="repair"), said(2, 0.8)),
+        trace_of(
+            (JUDGE,),
+            draft(),
+            said(0, 0.5),
+            refined(1),
+            said(1, 0.4),
+            refined(2, role="repair"),
+            said(2, 0.8),
+        ),
         0,
     ),
 }
@@ -134,23 +163,37 @@ def test_what_patience_says():
         patience(1)(musts((0, 0, 0.9), (0, 0, 0.9))).note
         == "1 refinement in a row neither met one more demand nor came nearer to it"
     )
-    assert patience(2, 0.25)(scored(0.5, 0.7, 0.75)).note == "2 refinements in a row brought no gain over 0.25"
+    assert (
+        patience(2, 0.25)(scored(0.5, 0.7, 0.75)).note
+        == "2 refinements in a row brought no gain over 0.25"
+    )
     assert patience(2, 0.24)(scored(0.5, 0.7, 0.95)) is None
 
 
-@given(st.lists(st.integers(0, 20), min_size=1, max_size=8), st.sampled_from([0.0, 0.01, 0.05, 0.1, 0.5]))
+@given(
+    st.lists(st.integers(0, 20), min_size=1, max_size=8),
+    st.sampled_from([0.0, 0.01, 0.05, 0.1, 0.5]),
+)
 def test_patience_is_the_distance_to_the_last_gain(scores, least):
     """With one judge: how many refinements came after the last that exceeded the best before it by more than the least gain."""
     best, count = scores[0], 0
     for score in scores[1:]:
         count = 0 if score > best + 20 * least + 1e-6 else count + 1
         best = max(best, score)
-    assert stopping.count_stale_refinements(scored(*(score / 20 for score in scores)), least) == count
+    assert (
+        stopping.count_stale_refinements(scored(*(score / 20 for score in scores)), least) == count
+    )
 
 
-CALLING = Candidate(0, "", role="generate", tool_calls=(ToolCall("search"), ToolCall("sum"), ToolCall("search")))
+CALLING = Candidate(
+    0, "", role="generate", tool_calls=(ToolCall("search"), ToolCall("sum"), ToolCall("search"))
+)
 RULES = {  # a rule, a trace, and the reason and the note of the decision; None: go on
-    "target reached exactly": (target(0.8), scored(0.5, 0.8), (StopReason.TARGET, "the best scores 0.80, the target is 0.8")),
+    "target reached exactly": (
+        target(0.8),
+        scored(0.5, 0.8),
+        (StopReason.TARGET, "the best scores 0.80, the target is 0.8"),
+    ),
     "target reached but for rounding": (
         target(0.3),
         scored(0.1 + 0.2 - 1e-12),
@@ -158,28 +201,70 @@ RULES = {  # a rule, a trace, and the reason and the note of the decision; None:
     ),
     "target missed": (target(0.8), scored(0.7999), None),
     "target, nothing graded": (target(0.0), scored(None), None),
-    "target 0": (target(0), scored(0.0), (StopReason.TARGET, "the best scores 0.00, the target is 0")),
+    "target 0": (
+        target(0),
+        scored(0.0),
+        (StopReason.TARGET, "the best scores 0.00, the target is 0"),
+    ),
     "target with a broken must": (target(0.5), musts((0, 1, 0.9)), None),
-    "target with all musts": (target(0.5), musts((1, 1, 0.9)), (StopReason.TARGET, "the best scores 0.90, the target is 0.5")),
+    "target with all musts": (
+        target(0.5),
+        musts((1, 1, 0.9)),
+        (StopReason.TARGET, "the best scores 0.90, the target is 0.5"),
+    ),
     "target of a ranking": (target(0.0), ranked(2, (0, 1)), None),
-    "done": (done(), trace_of((JUDGE,), draft(), said(0, 0.2, done=True)), (StopReason.DONE, "the graders want no more changes")),
+    "done": (
+        done(),
+        trace_of((JUDGE,), draft(), said(0, 0.2, done=True)),
+        (StopReason.DONE, "the graders want no more changes"),
+    ),
     "not done": (done(), trace_of((JUDGE,), draft(), said(0, 0.9, done=False)), None),
     "not said whether done": (done(), scored(0.9), None),
     "done, but one grader is not": (
         done(),
-        trace_of((JUDGE, CRITIC), draft(), said(0, 0.9, done=True), said(0, 0.9, "critic", done=False)),
+        trace_of(
+            (JUDGE, CRITIC), draft(), said(0, 0.9, done=True), said(0, 0.9, "critic", done=False)
+        ),
         None,
     ),
-    "done with a broken must": (done(), trace_of((MUST, JUDGE), draft(), said(0, 0.0, "must"), said(0, 0.9, done=True)), None),
-    "the other one is done": (done(), trace_of((JUDGE,), draft(), said(0, 0.2, done=True), refined(1), said(1, 0.9)), None),
+    "done with a broken must": (
+        done(),
+        trace_of((MUST, JUDGE), draft(), said(0, 0.0, "must"), said(0, 0.9, done=True)),
+        None,
+    ),
+    "the other one is done": (
+        done(),
+        trace_of((JUDGE,), draft(), said(0, 0.2, done=True), refined(1), said(1, 0.9)),
+        None,
+    ),
     "no candidate is done": (done(), trace_of((JUDGE,)), None),
-    "tools are called": (tool_calls(), trace_of((JUDGE,), CALLING), (StopReason.TOOL_CALLS, "the model calls search, sum")),
+    "tools are called": (
+        tool_calls(),
+        trace_of((JUDGE,), CALLING),
+        (StopReason.TOOL_CALLS, "the model calls search, sum"),
+    ),
     "no tools are called": (tool_calls(), scored(0.5), None),
-    "the most refinements": (max_iterations(2), scored(0.1, 0.2, 0.3), (StopReason.MAX_ITERATIONS, "2 refinements made")),
-    "one refinement": (max_iterations(1), scored(0.1, 0.2), (StopReason.MAX_ITERATIONS, "1 refinement made")),
-    "none": (max_iterations(0), scored(0.1), (StopReason.MAX_ITERATIONS, "no refinement by a model was asked for")),
+    "the most refinements": (
+        max_iterations(2),
+        scored(0.1, 0.2, 0.3),
+        (StopReason.MAX_ITERATIONS, "2 refinements made"),
+    ),
+    "one refinement": (
+        max_iterations(1),
+        scored(0.1, 0.2),
+        (StopReason.MAX_ITERATIONS, "1 refinement made"),
+    ),
+    "none": (
+        max_iterations(0),
+        scored(0.1),
+        (StopReason.MAX_ITERATIONS, "no refinement by a model was asked for"),
+    ),
     "one less than the most": (max_iterations(3), scored(0.1, 0.2, 0.3), None),
-    "repairs are not counted": (max_iterations(1), trace_of((JUDGE,), draft(), refined(1, role="repair")), None),
+    "repairs are not counted": (
+        max_iterations(1),
+        trace_of((JUDGE,), draft(), refined(1, role="repair")),
+        None,
+    ),
     "repairs": (
         repairs_only(),
         trace_of((EDITED,), draft()),
@@ -213,7 +298,12 @@ def test_the_first_of_several_rules_wins():
 
 @pytest.mark.parametrize(
     ("rule", "score"),
-    [(max_iterations(3), None), (target(0.7), 0.7), (target(0.7) | target(0.4) | done(), 0.4), (patience(2) | target(0.9), 0.9)],
+    [
+        (max_iterations(3), None),
+        (target(0.7), 0.7),
+        (target(0.7) | target(0.4) | done(), 0.4),
+        (patience(2) | target(0.9), 0.9),
+    ],
 )
 def test_the_lowest_target_of_a_rule(rule, score):
     """None without one."""
@@ -275,7 +365,11 @@ def test_every_rule_is_in_the_table():
     }
     tested = {"target", "done", "patience", "tool_calls", "repairs_only", "max_iterations"}
     assert own == {*tested, "StopDecision", "StopRule", "count_stale_refinements"}
-    conditions = {getattr(each, "func", each).__name__ for rule, *_ in RULES.values() for each in rule.conditions}
+    conditions = {
+        getattr(each, "func", each).__name__
+        for rule, *_ in RULES.values()
+        for each in rule.conditions
+    }
     assert {f"_{name}" for name in tested} == {*conditions, "_patience"}
 
 

@@ -13,7 +13,15 @@ from worlds import World, last
 
 from each_row import each_row
 from redraft.core.engine import advance
-from redraft.core.records import Candidate, Comparison, CriterionScore, Failure, Feedback, Outcome, StopReason
+from redraft.core.records import (
+    Candidate,
+    Comparison,
+    CriterionScore,
+    Failure,
+    Feedback,
+    Outcome,
+    StopReason,
+)
 from redraft.core.serialize import SCHEMA
 from redraft.core.stopping import max_iterations, patience
 from redraft.core.task import Task
@@ -35,7 +43,9 @@ def trace_of(panel, *records):
 def scored_trace(*scores, panel=ONE):
     records = []
     for i, score in enumerate(scores):
-        records += [Candidate(i, f"text {i}", None if i == 0 else 0, role="refine" if i else "generate")]
+        records += [
+            Candidate(i, f"text {i}", None if i == 0 else 0, role="refine" if i else "generate")
+        ]
         records += [Feedback(score, candidate=i, grader="g")]
     return trace_of(panel, *records)
 
@@ -43,7 +53,11 @@ def scored_trace(*scores, panel=ONE):
 def test_traces_share_no_views_that_can_be_changed():
     """A user's plan may change a list or dict that it gets from a trace: no other trace has it."""
     views, others = vars(Trace(Task("q"), ONE)), vars(Trace(Task("q"), ONE))
-    changeable = [name for name, view in views.items() if isinstance(view, list | dict | set) and name != "settings"]
+    changeable = [
+        name
+        for name, view in views.items()
+        if isinstance(view, list | dict | set) and name != "settings"
+    ]
     assert {"candidates", "by_id", "replaced_ids"} <= {*changeable}
     assert not [name for name in changeable if views[name] is others[name]]
     trace = Trace(Task("q"), Panel(ONE))
@@ -76,7 +90,12 @@ def test_must_comes_before_any_score():
 
 def test_graded_candidate_comes_before_ungraded():
     """A candidate without a score loses to one with the lowest score."""
-    assert trace_of(ONE, Candidate(0, "a"), Feedback(0.0, candidate=0, grader="g"), Candidate(1, "b", 0)).best.id == 0
+    assert (
+        trace_of(
+            ONE, Candidate(0, "a"), Feedback(0.0, candidate=0, grader="g"), Candidate(1, "b", 0)
+        ).best.id
+        == 0
+    )
     assert trace_of(ONE, Candidate(0, "a"), Candidate(1, "b", 0)).best.id == 1
 
 
@@ -91,9 +110,13 @@ def test_missing_part_makes_the_weighted_score_unknown():
 
 def test_repeats_are_averaged_when_complete():
     """A grader with two repeats has a score when both are there."""
-    trace = trace_of((PanelGrader("g", repeats=2),), Candidate(0, "x"), Feedback(0.2, candidate=0, grader="g"))
+    trace = trace_of(
+        (PanelGrader("g", repeats=2),), Candidate(0, "x"), Feedback(0.2, candidate=0, grader="g")
+    )
     assert trace.scores == {0: None}
-    assert (trace + Feedback(0.6, candidate=0, grader="g", repeat=1)).scores == {0: pytest.approx(0.4)}
+    assert (trace + Feedback(0.6, candidate=0, grader="g", repeat=1)).scores == {
+        0: pytest.approx(0.4)
+    }
 
 
 def test_unchanged_refinement_has_its_parents_feedback():
@@ -106,7 +129,13 @@ def test_unchanged_refinement_has_its_parents_feedback():
 def test_widest_ranking_decides():
     """Without scores, the latest ranking over all candidates names the best."""
     panel = (PanelGrader("r", compares=True),)
-    trace = trace_of(panel, Candidate(0, "a"), Comparison((0,), grader="r"), Candidate(1, "b", 0), Comparison((1, 0), grader="r"))
+    trace = trace_of(
+        panel,
+        Candidate(0, "a"),
+        Comparison((0,), grader="r"),
+        Candidate(1, "b", 0),
+        Comparison((1, 0), grader="r"),
+    )
     assert trace.best.id == 1
     assert trace.score is None
 
@@ -116,8 +145,16 @@ def test_usage_is_the_sum_of_all_calls():
     trace = trace_of(
         ONE,
         Candidate(0, "a", by="m", role="generate", usage=Usage(1, 10, 5, cost=0.5)),
-        Feedback(0.5, candidate=0, grader="g", by="j", usage=Usage(2, None, 1, retried_calls=1, cost=0.25)),
-        Failure(("candidate", 1), "refine", "ModelError", by="m", usage=Usage(3, 0, 0, retried_calls=2)),
+        Feedback(
+            0.5,
+            candidate=0,
+            grader="g",
+            by="j",
+            usage=Usage(2, None, 1, retried_calls=1, cost=0.25),
+        ),
+        Failure(
+            ("candidate", 1), "refine", "ModelError", by="m", usage=Usage(3, 0, 0, retried_calls=2)
+        ),
     )
     assert trace.usage == Usage(6, None, 6, 0, 3, 0.75)
     assert set(trace.usage_by) == {("generate", "m"), ("grade", "j"), ("refine", "m")}
@@ -125,7 +162,11 @@ def test_usage_is_the_sum_of_all_calls():
 
 def test_failure_counts_in_its_own_run_only():
     """A reopened trace tries failed steps again and drops an outcome that cut it short."""
-    trace = scored_trace(0.5) + Failure(("candidate", 1), "refine", "ModelError") + Outcome(0, StopReason.FAILED)
+    trace = (
+        scored_trace(0.5)
+        + Failure(("candidate", 1), "refine", "ModelError")
+        + Outcome(0, StopReason.FAILED)
+    )
     assert trace.failures
     assert trace.outcome
     again = trace.for_new_run()
@@ -140,7 +181,11 @@ texts = st.text(st.characters(codec=None, exclude_categories=()), max_size=40)
 @given(texts, texts)
 def test_any_text_survives_json(one, other):
     """Lone surrogates, NUL and control characters round trip."""
-    trace = trace_of(ONE, Candidate(0, one), Feedback(0.5, other, (one,), criteria=(CriterionScore("c", 0.2, other),), grader="g"))
+    trace = trace_of(
+        ONE,
+        Candidate(0, one),
+        Feedback(0.5, other, (one,), criteria=(CriterionScore("c", 0.2, other),), grader="g"),
+    )
     assert Trace.from_json(trace.to_json()) == trace
 
 
@@ -148,7 +193,9 @@ def test_any_text_survives_json(one, other):
 def test_estimates_survive_json(means, reason):
     """The score, the interval and all estimates round trip."""
     estimates = tuple(enumerate(means))
-    trace = scored_trace(*([0.5] * len(means))) + Outcome(0, reason, "so it is", means[0], (0.0, 1.0), estimates, means[-1])
+    trace = scored_trace(*([0.5] * len(means))) + Outcome(
+        0, reason, "so it is", means[0], (0.0, 1.0), estimates, means[-1]
+    )
     again = Trace.from_json(trace.to_json())
     assert again == trace
     assert again.outcome.interval == (0.0, 1.0)
@@ -210,7 +257,10 @@ def test_invalid_outcome_is_rejected(fields):
         ('{"redraft": 99, "task": {}}', "schema 99"),
         ('{"redraft": 2, "task": {"nonsense": 1}}', "not a Task"),
         ('{"redraft": 2, "task": {"messages": "q"}, "records": [{"kind": "alien"}]}', "known kind"),
-        ('{"redraft": 2, "task": {"messages": "q"}, "records": [{"kind": "feedback", "score": 7}]}', "in [0, 1]"),
+        (
+            '{"redraft": 2, "task": {"messages": "q"}, "records": [{"kind": "feedback", "score": 7}]}',
+            "in [0, 1]",
+        ),
         ("[" * 100_000, "not JSON"),
     ],
 )
@@ -251,7 +301,11 @@ def test_planning_200_candidates_takes_under_a_second():
 
 
 def test_trace_is_freed_without_the_garbage_collector():
-    trace = Trace(Task("q"), (PanelGrader("length"),)) + Candidate(0, "a") + Feedback(0.5, candidate=0, grader="length")
+    trace = (
+        Trace(Task("q"), (PanelGrader("length"),))
+        + Candidate(0, "a")
+        + Feedback(0.5, candidate=0, grader="length")
+    )
     trace += Outcome(0, StopReason.MAX_ITERATIONS)
     assert (trace.score, trace.with_estimates.score) == (0.5, 0.5)
     gone = weakref.ref(trace)

@@ -31,7 +31,13 @@ class World:
             return Outcome(step.best, step.reason, step.note)
         self.asked.append(step.slot)
         if isinstance(step, Repair):
-            return Candidate(step.id, step.parent.text.replace("a", "b", 1), step.parent.id, by="editor", role="repair")
+            return Candidate(
+                step.id,
+                step.parent.text.replace("a", "b", 1),
+                step.parent.id,
+                by="editor",
+                role="repair",
+            )
         if chance(self.seed, "fails", step.slot).random() < self.fails:
             return Failure(step.slot, step.role, "ModelError", "no", usage=Usage(calls=1))
         return simulated_record(self, step)
@@ -43,7 +49,9 @@ class World:
         return Feedback(self.score(step))
 
     def ranking(self, step):
-        return sorted((c.id for c in step.candidates), key=lambda id: chance(self.seed, "rank", id).random())
+        return sorted(
+            (c.id for c in step.candidates), key=lambda id: chance(self.seed, "rank", id).random()
+        )
 
     def score(self, step):
         if step.grader == "no_a":

@@ -33,7 +33,9 @@ def app_of(model, **env):
     def route(path, wire):
         async def post(request):
             try:
-                reply = await passing.forward(model, wire.name, json.loads(await request.body()), headers=request.headers)
+                reply = await passing.forward(
+                    model, wire.name, json.loads(await request.body()), headers=request.headers
+                )
             except GatewayError as error:
                 headers = {"x-should-retry": "false"} if error.should_retry is False else {}
                 return JSONResponse(wire.error_body(error), wire.error_status(error), headers)
@@ -52,7 +54,11 @@ def app_of(model, **env):
     async def count(request):
         return JSONResponse(await passing.count_tokens(model, json.loads(await request.body())))
 
-    routes = [route("/v1/chat/completions", CHAT), route("/v1/messages", MESSAGES), route("/v1/responses", RESPONSES)]
+    routes = [
+        route("/v1/chat/completions", CHAT),
+        route("/v1/messages", MESSAGES),
+        route("/v1/responses", RESPONSES),
+    ]
     app = Starlette(routes=[*routes, Route("/v1/messages/count_tokens", count, methods=["POST"])])
     app.state.replies, app.state.passing = [], passing
     return app

@@ -54,8 +54,15 @@ def test_line_of_a_request():
         "iterations": 2,
         "stop": "target",
     }
-    unknown = json.loads(request_line(RequestFacts("t1", status=404, error="not_found"), "GET", "/x"))
-    assert (unknown["key"], unknown["model"], unknown["input_tokens"], unknown["cost"]) == (None, None, None, None)
+    unknown = json.loads(
+        request_line(RequestFacts("t1", status=404, error="not_found"), "GET", "/x")
+    )
+    assert (unknown["key"], unknown["model"], unknown["input_tokens"], unknown["cost"]) == (
+        None,
+        None,
+        None,
+        None,
+    )
 
 
 def test_content_only_when_it_is_given():
@@ -66,7 +73,9 @@ def test_content_only_when_it_is_given():
     assert len(line["content"]["answer"]) == module.MAX_CONTENT
 
 
-@pytest.mark.parametrize("hostile", ["\n{}", "\x1b[2J", "\x9b2J", "\u2028", "\0", "\ud800", "é", "\x7f"])
+@pytest.mark.parametrize(
+    "hostile", ["\n{}", "\x1b[2J", "\x9b2J", "\u2028", "\0", "\ud800", "é", "\x7f"]
+)
 def test_hostile_text_stays_on_its_line(hostile):
     """A path or a name cannot begin a line or reach the terminal as a control sequence."""
     line = request_line(replace(FACTS, key_name=hostile, model=hostile), "GET", f"/{hostile}")
@@ -90,7 +99,10 @@ def test_lines_arrive_in_order_and_nowhere_else(caplog):
     os.close(writing)
     assert [line["trace_id"] for line in read_lines(reading)] == [f"t{n}" for n in range(100)]
     assert caplog.records == []
-    assert access_log.handlers == [] and access_log.getEffectiveLevel() == logging.getLogger().getEffectiveLevel()
+    assert (
+        access_log.handlers == []
+        and access_log.getEffectiveLevel() == logging.getLogger().getEffectiveLevel()
+    )
 
 
 def test_reader_that_does_not_read(monkeypatch):
@@ -102,7 +114,9 @@ def test_reader_that_does_not_read(monkeypatch):
         for n in range(20_000):
             log_request(replace(FACTS, trace_id=f"t{n}"), "POST", "/v1/messages")
         lines = []
-        thread = threading.Thread(target=lambda: (lines.extend(read_lines(reading)), finished.set()))
+        thread = threading.Thread(
+            target=lambda: (lines.extend(read_lines(reading)), finished.set())
+        )
         thread.start()
     os.close(writing)
     assert finished.wait(30)

@@ -13,7 +13,9 @@ from redraft.gateway.exchange import GatewayError
 
 
 def admission_of(concurrent=2, queue=4, seconds=60.0):
-    return Admission(GatewayLimits(max_concurrent=concurrent, max_queue=queue, queue_seconds=seconds))
+    return Admission(
+        GatewayLimits(max_concurrent=concurrent, max_queue=queue, queue_seconds=seconds)
+    )
 
 
 class Client:
@@ -256,7 +258,10 @@ def test_limits_hold_and_no_slot_is_lost_in_any_order_of_events(events, concurre
             assert admission.active <= concurrent and admission.waiting <= queue
         await settle()
         states = [client.state for client in clients]
-        assert states.count("active") == admission.active and states.count("waiting") == admission.waiting
+        assert (
+            states.count("active") == admission.active
+            and states.count("waiting") == admission.waiting
+        )
         assert not admission.waiting or admission.active == concurrent
         for caller in "abc":
             numbers = [client.number for client in served if client.caller == caller]

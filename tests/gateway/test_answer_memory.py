@@ -38,7 +38,11 @@ def test_no_key_takes_the_room_of_the_others():
     memory.check("d")
     with pytest.raises(GatewayError) as caught:
         memory.check("a")
-    assert (caught.value.status, caught.value.should_retry, caught.value.retry_after) == (503, None, 2.0)
+    assert (caught.value.status, caught.value.should_retry, caught.value.retry_after) == (
+        503,
+        None,
+        2.0,
+    )
     assert fill(AnswerMemory(64 * MIB), "", MIB) == 64 * MIB
 
 
@@ -58,7 +62,11 @@ def test_one_answer_is_always_given():
         [("", 50, True), ("", 51, False), ("a", 50, True)],
         [("a", 1, True), ("b", 99, True)],  # of another key: what is left
         [("a", 1, True), ("b", 100, False)],
-        [("a", 1, True), ("a", 49, True), ("a", 1, False)],  # of the same key: no more than is left free then
+        [
+            ("a", 1, True),
+            ("a", 49, True),
+            ("a", 1, False),
+        ],  # of the same key: no more than is left free then
         [("a", 1, True), ("a", 50, False), ("b", 99, True)],
         [("b", 40, True), ("a", 10, True), ("a", 20, True), ("a", 1, False), ("", 30, True)],
     ],
@@ -73,7 +81,11 @@ def test_what_has_room(answers):
             continue
         with pytest.raises(GatewayError) as caught:
             memory.hold(key, size)
-        assert (caught.value.status, caught.value.code, caught.value.should_retry) == (503, "overloaded", False)
+        assert (caught.value.status, caught.value.code, caught.value.should_retry) == (
+            503,
+            "overloaded",
+            False,
+        )
         assert memory.held == held
 
 
@@ -102,15 +114,21 @@ def upstream():
 
 @pytest.mark.parametrize("model", ["pass/tiny", "refine/fast"])
 @pytest.mark.parametrize(("held", "calls"), [(1, 1), (MIB, 0)], ids=["little room", "no room"])
-async def test_a_client_with_retries_pays_once_for_an_answer_without_room(upstream, tmp_path, model, held, calls):
+async def test_a_client_with_retries_pays_once_for_an_answer_without_room(
+    upstream, tmp_path, model, held, calls
+):
     """An SDK that retries twice buys no second answer; without any room it retries, and nothing is bought."""
     config = config_for(tmp_path, upstream.model, graders=["words:1-"])
     with KeyRing(tmp_path) as ring:
         _, key = ring.add("ci")
     async with running(replace(config, limits=GatewayLimits(max_answers=MIB))) as (url, gateway):
         gateway.answers.held += held  # of others
-        async with vendors.AsyncOpenAI(base_url=url, api_key=key, max_retries=2 if calls else 0) as client:
-            with pytest.raises(vendors.openai.InternalServerError, match="leave no memory") as caught:
+        async with vendors.AsyncOpenAI(
+            base_url=url, api_key=key, max_retries=2 if calls else 0
+        ) as client:
+            with pytest.raises(
+                vendors.openai.InternalServerError, match="leave no memory"
+            ) as caught:
                 await client.chat.completions.create(model=model, messages=PROMPT)
         assert upstream.calls == calls
         assert caught.value.response.headers.get("x-should-retry") == ("false" if calls else None)

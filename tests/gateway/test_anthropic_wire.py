@@ -21,8 +21,16 @@ from .wire_app import CREATED, REFINEMENT, TRACE_ID, UNKNOWN, answer
 
 WIRE = MessagesWire()
 USER = {"role": "user", "content": "hi"}
-SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
-TOOLS = [{"name": "add", "description": "Adds.", "input_schema": SCHEMA}, {"name": "find", "input_schema": {"type": "object"}}]
+SCHEMA = {
+    "type": "object",
+    "properties": {"n": {"type": "integer"}},
+    "required": ["n"],
+    "additionalProperties": False,
+}
+TOOLS = [
+    {"name": "add", "description": "Adds.", "input_schema": SCHEMA},
+    {"name": "find", "input_schema": {"type": "object"}},
+]
 PNG = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}}
 PNG_PART = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}}
 CALL = {"type": "tool_use", "id": "t1", "name": "add", "input": {"a": 1}}
@@ -44,7 +52,10 @@ def messages_of(*messages, **fields):
 def test_a_request_in_full():
     """Every field of a request has its place in the neutral form."""
     request = parse(
-        system=[{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}, {"type": "text", "text": "Now."}],
+        system=[
+            {"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}},
+            {"type": "text", "text": "Now."},
+        ],
         temperature=0.5,
         top_p=0.9,
         top_k=5,
@@ -58,9 +69,21 @@ def test_a_request_in_full():
         redraft={"target_score": 0.9, "events": True},
         min_p=0.1,
     )
-    assert (request.wire, request.model, request.max_tokens, request.temperature) == ("messages", "refine/fast", 100, 0.5)
-    assert request.messages == ({"role": "system", "content": "Be brief.\n\nNow."}, {"role": "user", "content": "hi"})
-    assert request.tools[0]["function"] == {"name": "add", "parameters": SCHEMA, "description": "Adds."}
+    assert (request.wire, request.model, request.max_tokens, request.temperature) == (
+        "messages",
+        "refine/fast",
+        100,
+        0.5,
+    )
+    assert request.messages == (
+        {"role": "system", "content": "Be brief.\n\nNow."},
+        {"role": "user", "content": "hi"},
+    )
+    assert request.tools[0]["function"] == {
+        "name": "add",
+        "parameters": SCHEMA,
+        "description": "Adds.",
+    }
     assert request.tool_choice == {"type": "function", "function": {"name": "add"}}
     assert request.schema == SCHEMA
     assert request.parameters == {
@@ -79,16 +102,32 @@ def test_a_request_in_full():
 
 def test_tool_turns():
     """Calls become those of the assistant's message; results become messages of their own, before what the user says."""
-    result = {"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "text", "text": "5"}, PNG]}
-    failed = {"type": "tool_result", "tool_use_id": "t2", "content": "no such file", "is_error": True}
+    result = {
+        "type": "tool_result",
+        "tool_use_id": "t1",
+        "content": [{"type": "text", "text": "5"}, PNG],
+    }
+    failed = {
+        "type": "tool_result",
+        "tool_use_id": "t2",
+        "content": "no such file",
+        "is_error": True,
+    }
     thought = {"type": "thinking", "thinking": "hm", "signature": "s"}
     turns = messages_of(
         USER,
-        {"role": "assistant", "content": [thought, {"type": "text", "text": "I add."}, CALL, {**CALL, "id": "t2"}]},
+        {
+            "role": "assistant",
+            "content": [thought, {"type": "text", "text": "I add."}, CALL, {**CALL, "id": "t2"}],
+        },
         {"role": "user", "content": [result, failed, {"type": "text", "text": "Go on."}]},
         tools=TOOLS,
     )
-    assert turns[1] == {"role": "assistant", "content": "I add.", "tool_calls": [CHAT_CALL, {**CHAT_CALL, "id": "t2"}]}
+    assert turns[1] == {
+        "role": "assistant",
+        "content": "I add.",
+        "tool_calls": [CHAT_CALL, {**CHAT_CALL, "id": "t2"}],
+    }
     assert turns[2]["role"] == turns[3]["role"] == "tool"
     assert turns[2]["tool_call_id"] == "t1"
     assert turns[2]["content"].startswith("5\n\n")
@@ -110,7 +149,10 @@ def test_tool_turns():
                 "title": "a.pdf",
                 "source": {"type": "base64", "media_type": "application/pdf", "data": "aGk="},
             },
-            {"type": "file", "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,aGk="}},
+            {
+                "type": "file",
+                "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,aGk="},
+            },
         ),
     ],
 )
@@ -122,11 +164,18 @@ def test_images_and_documents(block, part):
 
 def test_a_document_of_blocks():
     """Its title and its context come first, then its texts and images as they are."""
-    source = {"type": "content", "content": [{"type": "text", "text": "First"}, PNG, {"type": "text", "text": "Last"}]}
+    source = {
+        "type": "content",
+        "content": [{"type": "text", "text": "First"}, PNG, {"type": "text", "text": "Last"}],
+    }
     block = {"type": "document", "title": "a", "context": "from people", "source": source}
     (turn,) = messages_of({"role": "user", "content": [block]})
     *notes, first, image, last = turn["content"]
-    assert (first, image, last) == ({"type": "text", "text": "First"}, PNG_PART, {"type": "text", "text": "Last"})
+    assert (first, image, last) == (
+        {"type": "text", "text": "First"},
+        PNG_PART,
+        {"type": "text", "text": "Last"},
+    )
     assert ["a" in notes[0]["text"], "from people" in notes[-1]["text"]] == [True, True]
 
 
@@ -150,15 +199,37 @@ REFUSED = [
     ("max_tokens", {"max_tokens": 0}),
     ("messages", {"messages": []}),
     ("messages[0].role", {"messages": [{"role": "tool", "content": "x"}]}),
-    ("messages[0].content[0].type", {"messages": [{"role": "user", "content": [{"type": "search_result"}]}]}),
-    ("messages[0].content[0].type", {"messages": [{"role": "assistant", "content": [{"type": "server_tool_use"}]}, USER]}),
+    (
+        "messages[0].content[0].type",
+        {"messages": [{"role": "user", "content": [{"type": "search_result"}]}]},
+    ),
+    (
+        "messages[0].content[0].type",
+        {"messages": [{"role": "assistant", "content": [{"type": "server_tool_use"}]}, USER]},
+    ),
     (
         "messages[0].content[0].source.url",
-        {"messages": [{"role": "user", "content": [{"type": "image", "source": {"type": "url", "url": "file:///etc/passwd"}}]}]},
+        {
+            "messages": [
+                {
+                    "role": "user",
+                    "content": [
+                        {"type": "image", "source": {"type": "url", "url": "file:///etc/passwd"}}
+                    ],
+                }
+            ]
+        },
     ),
     (
         "messages[0].content[0].source.type",
-        {"messages": [{"role": "user", "content": [{"type": "image", "source": {"type": "file", "file_id": "f"}}]}]},
+        {
+            "messages": [
+                {
+                    "role": "user",
+                    "content": [{"type": "image", "source": {"type": "file", "file_id": "f"}}],
+                }
+            ]
+        },
     ),
     ("thinking", {"thinking": {"type": "enabled", "budget_tokens": 2048}}),
     ("thinking.type", {"thinking": {"type": "sometimes"}}),
@@ -169,7 +240,10 @@ REFUSED = [
     ("tool_choice", {"tool_choice": {"type": "any"}}),
     ("container", {"container": "c"}),
     ("mcp_servers", {"mcp_servers": [{"type": "url", "url": "https://x.example"}]}),
-    ("context_management", {"context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]}}),
+    (
+        "context_management",
+        {"context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]}},
+    ),
     ("system[0].type", {"system": [PNG]}),
     ("stop_sequences", {"stop_sequences": [""]}),
     ("metadata.other", {"metadata": {"other": 1}}),
@@ -191,29 +265,48 @@ def test_refusals(param, fields):
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 BLOCKS = st.fixed_dictionaries(
     {},
     optional={
-        "type": st.sampled_from(["text", "image", "tool_use", "tool_result", "document", "thinking", "other"]),
-        **{name: JSON for name in ("text", "input", "id", "name", "tool_use_id", "citations", "is_error")},
-        "content": JSON | st.lists(st.fixed_dictionaries({"type": st.just("text")}, optional={"text": JSON}), max_size=2),
+        "type": st.sampled_from(
+            ["text", "image", "tool_use", "tool_result", "document", "thinking", "other"]
+        ),
+        **{
+            name: JSON
+            for name in ("text", "input", "id", "name", "tool_use_id", "citations", "is_error")
+        },
+        "content": JSON
+        | st.lists(
+            st.fixed_dictionaries({"type": st.just("text")}, optional={"text": JSON}), max_size=2
+        ),
         "source": JSON
         | st.fixed_dictionaries(
-            {"type": st.sampled_from(["base64", "url", "text", "content"])}, optional={"data": JSON, "url": JSON, "content": JSON}
+            {"type": st.sampled_from(["base64", "url", "text", "content"])},
+            optional={"data": JSON, "url": JSON, "content": JSON},
         ),
     },
 )
 TURNS = st.fixed_dictionaries(
-    {}, optional={"role": st.sampled_from(["user", "assistant", "system"]) | JSON, "content": JSON | st.lists(BLOCKS, max_size=3)}
+    {},
+    optional={
+        "role": st.sampled_from(["user", "assistant", "system"]) | JSON,
+        "content": JSON | st.lists(BLOCKS, max_size=3),
+    },
 )
 
 
 @given(
     st.fixed_dictionaries(
-        {"model": st.just("refine/fast"), "max_tokens": st.just(5), "messages": st.lists(TURNS, max_size=3) | JSON},
+        {
+            "model": st.just("refine/fast"),
+            "max_tokens": st.just(5),
+            "messages": st.lists(TURNS, max_size=3) | JSON,
+        },
         optional={
             name: JSON
             for name in (
@@ -265,14 +358,20 @@ def app_of(given_answer, failure=None):
 
     app = Starlette(routes=[Route("/v1/messages", post, methods=["POST"])])
     transport = httpx2.AsyncClient(transport=httpx2.ASGITransport(app))
-    return vendors.AsyncAnthropic(api_key="x", base_url="http://gateway", http_client=transport, max_retries=0)
+    return vendors.AsyncAnthropic(
+        api_key="x", base_url="http://gateway", http_client=transport, max_retries=0
+    )
 
 
 ANSWERS = [
     (answer("A text." * 100), "end_turn", ["text"]),
     (answer("cut", finish_reason="length"), "max_tokens", ["text"]),
     (answer("no", finish_reason="content_filter"), "refusal", ["text"]),
-    (answer("", (ToolCall("add", '{"a": 1}'), ToolCall("find", "", "own"))), "tool_use", ["tool_use", "tool_use"]),
+    (
+        answer("", (ToolCall("add", '{"a": 1}'), ToolCall("find", "", "own"))),
+        "tool_use",
+        ["tool_use", "tool_use"],
+    ),
     (answer("", usage=UNKNOWN), "end_turn", []),
 ]
 
@@ -286,13 +385,24 @@ def content_of(block):
 async def test_the_sdk_reads_the_same_of_a_stream(given_answer, stop_reason, kinds, events):
     """The SDK reads the same message of a stream as of a whole reply, with and without events of the refinement."""
     client = app_of(given_answer)
-    asked = dict(model="refine/fast", max_tokens=9, messages=[USER], extra_body={"redraft": {"events": events}})
+    asked = dict(
+        model="refine/fast",
+        max_tokens=9,
+        messages=[USER],
+        extra_body={"redraft": {"events": events}},
+    )
     whole = await client.messages.create(**asked)
     async with client.messages.stream(**asked) as stream:
         streamed = await stream.get_final_message()
     assert whole.stop_reason == streamed.stop_reason == stop_reason
-    assert [block.type for block in whole.content] == [block.type for block in streamed.content] == kinds
-    assert [content_of(block) for block in whole.content] == [content_of(block) for block in streamed.content]
+    assert (
+        [block.type for block in whole.content]
+        == [block.type for block in streamed.content]
+        == kinds
+    )
+    assert [content_of(block) for block in whole.content] == [
+        content_of(block) for block in streamed.content
+    ]
     assert (whole.usage.input_tokens, whole.usage.output_tokens) == (
         given_answer.usage.input_tokens,
         given_answer.usage.output_tokens,
@@ -328,7 +438,9 @@ async def test_errors(status, expected, kind):
     assert caught.value.status_code == expected
     assert caught.value.body["error"]["type"] == kind
     with pytest.raises(vendors.anthropic.APIStatusError, match="It is so"):
-        async with client.messages.stream(model="refine/fast", max_tokens=9, messages=[USER]) as stream:
+        async with client.messages.stream(
+            model="refine/fast", max_tokens=9, messages=[USER]
+        ) as stream:
             await stream.get_final_message()
 
 

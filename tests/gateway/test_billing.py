@@ -53,10 +53,25 @@ class Gateway:
             return False
 
     def start(self):
-        command = [sys.executable, "-m", "redraft", "serve", "--log-format", "json", "--config", "gateway.toml", "--no-access-log"]
+        command = [
+            sys.executable,
+            "-m",
+            "redraft",
+            "serve",
+            "--log-format",
+            "json",
+            "--config",
+            "gateway.toml",
+            "--no-access-log",
+        ]
         environment = {**os.environ, "PYTHONWARNINGS": "default"}
         self.process = subprocess.Popen(
-            command, cwd=self.folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            command,
+            cwd=self.folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         line = self.process.stdout.readline()
         assert line, self.process.stderr.read()
@@ -75,12 +90,22 @@ class Gateway:
 
     def ask(self, text="Say yes.", *, model="pass/small", max_tokens=20, key=None, **headers):
         """Send a request; return the status, the headers, and the reply."""
-        body = json.dumps({"model": model, "max_tokens": max_tokens, "messages": [{"role": "user", "content": text}]})
+        body = json.dumps(
+            {
+                "model": model,
+                "max_tokens": max_tokens,
+                "messages": [{"role": "user", "content": text}],
+            }
+        )
         given = {name.replace("_", "-"): value for name, value in headers.items()}
         request = urllib.request.Request(
             f"{self.url}/v1/chat/completions",
             body.encode(),
-            {"authorization": f"Bearer {key or self.secret}", "content-type": "application/json", **given},
+            {
+                "authorization": f"Bearer {key or self.secret}",
+                "content-type": "application/json",
+                **given,
+            },
         )
         try:
             with urllib.request.urlopen(request, timeout=30) as reply:
@@ -117,7 +142,11 @@ def test_replies_are_charged_until_the_budget_could_be_exceeded(gateway):
         answered += 1
         gateway.wait_for((answered, pytest.approx(answered * REPLY_COST), 0))
     status, headers, data = reply
-    assert (status, headers["x-should-retry"], data["error"]["code"]) == (402, "false", "budget_exhausted")
+    assert (status, headers["x-should-retry"], data["error"]["code"]) == (
+        402,
+        "false",
+        "budget_exhausted",
+    )
     assert 2 <= answered <= 6 and gateway.model.calls == answered
     assert gateway.today() == (answered, pytest.approx(answered * REPLY_COST), 0)
 
@@ -141,7 +170,10 @@ def test_a_killed_gateway_charges_what_was_at_work_once(gateway):
             lost = pool.submit(gateway.ask)
             assert arrived.wait(60)
             requests, spent, reserved = gateway.today()
-            assert (requests, spent) == (call + 2, pytest.approx(charged + REPLY_COST)) and reserved > 0
+            assert (requests, spent) == (
+                call + 2,
+                pytest.approx(charged + REPLY_COST),
+            ) and reserved > 0
             gateway.end(signal.SIGKILL)
             with pytest.raises(OSError):
                 lost.result(10)
@@ -158,7 +190,9 @@ def test_a_killed_gateway_charges_what_was_at_work_once(gateway):
 def test_a_client_that_leaves_returns_what_was_reserved(gateway):
     """What it cost is not known, so it is charged as it was reserved, and the key can go on."""
     arrived = gateway.model.hold(0)
-    body = json.dumps({"model": "pass/small", "max_tokens": 20, "messages": [{"role": "user", "content": "x"}]})
+    body = json.dumps(
+        {"model": "pass/small", "max_tokens": 20, "messages": [{"role": "user", "content": "x"}]}
+    )
     host, port = gateway.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port))) as client:
         head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nx-api-key: {gateway.secret}\r\ncontent-length: {len(body)}\r\n\r\n"
@@ -203,7 +237,11 @@ def test_a_second_gateway_in_the_folder_is_refused(gateway):
     """Budgets and traces have one owner."""
     command = [sys.executable, "-m", "redraft", "serve", "--config", "gateway.toml"]
     second = subprocess.run(command, cwd=gateway.folder, capture_output=True, text=True, timeout=30)
-    assert second.returncode == 1 and f"process {gateway.process.pid}" in second.stderr and "Traceback" not in second.stderr
+    assert (
+        second.returncode == 1
+        and f"process {gateway.process.pid}" in second.stderr
+        and "Traceback" not in second.stderr
+    )
     assert gateway.ask()[0] == 200
 
 
@@ -213,7 +251,9 @@ def test_a_key_is_limited_to_its_rate_and_its_models(gateway):
     _, secret = gateway.add_key("slow", KeyLimits(requests_per_minute=1), ("pass/small",))
     assert gateway.ask(key=secret)[0] == 200
     status, headers, data = gateway.ask(key=secret)
-    assert (status, data["error"]["code"]) == (429, "rate_limited") and 50 <= float(headers["retry-after"]) <= 61
+    assert (status, data["error"]["code"]) == (429, "rate_limited") and 50 <= float(
+        headers["retry-after"]
+    ) <= 61
     assert gateway.ask(key=other, model="pass/unpriced")[0] == 403
     request = urllib.request.Request(f"{gateway.url}/v1/models", headers={"x-api-key": secret})
     with urllib.request.urlopen(request) as reply:

@@ -77,7 +77,9 @@ async def test_the_loop_only_glances_at_a_dense_body(raw, monkeypatch):
     """What needs a closer look, whether it has few values or many, gets it elsewhere: the loop searches no byte of it for texts."""
     searched, parsed, loads = [], [], orjson.loads
     monkeypatch.setattr(
-        body_worker, "STRING", type("Pattern", (), {"sub": lambda self, new, raw: searched.append(len(raw)) or raw})()
+        body_worker,
+        "STRING",
+        type("Pattern", (), {"sub": lambda self, new, raw: searched.append(len(raw)) or raw})(),
     )
     monkeypatch.setattr(orjson, "loads", lambda part: parsed.append(len(part)) or loads(part))
     assert len(raw) <= bodies.LOOP_BYTES
@@ -101,7 +103,11 @@ def test_no_value_is_missed(value):
     raw = json.dumps(value).encode()
 
     def count(inner):
-        return 1 + sum(map(count, inner.values() if isinstance(inner, dict) else inner)) if isinstance(inner, dict | list) else 1
+        return (
+            1 + sum(map(count, inner.values() if isinstance(inner, dict) else inner))
+            if isinstance(inner, dict | list)
+            else 1
+        )
 
     outside = body_worker.STRING.sub(b"", raw.replace(b"\\\\", b"").replace(b'\\"', b""))
     assert count(value) <= body_worker._values_at_most(outside) + 1
@@ -110,7 +116,10 @@ def test_no_value_is_missed(value):
 # ---- large bodies
 
 LARGE = {
-    "one text": {"model": "pass/tiny", "messages": [{"role": "user", "content": 'grüße 😀 " \\ \n' * MIB}]},
+    "one text": {
+        "model": "pass/tiny",
+        "messages": [{"role": "user", "content": 'grüße 😀 " \\ \n' * MIB}],
+    },
     "many messages": {
         "messages": [{"role": "user", "content": f"{n} " * 1000} for n in range(2500)],
         "n": 1,
@@ -152,8 +161,16 @@ ENDS = {
     "cannot start": ("raise ImportError", 500, "internal_error"),
     "crashes": ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", 500, "internal_error"),
     "ends without a word": ("", 500, "internal_error"),
-    "takes too much time": ("import os, signal; os.kill(os.getpid(), signal.SIGXCPU)", 400, "invalid_request"),
-    "takes too much memory": ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", 400, "invalid_request"),
+    "takes too much time": (
+        "import os, signal; os.kill(os.getpid(), signal.SIGXCPU)",
+        400,
+        "invalid_request",
+    ),
+    "takes too much memory": (
+        "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
+        400,
+        "invalid_request",
+    ),
 }
 
 
@@ -168,7 +185,9 @@ async def test_a_process_that_ends_too_early(program, status, code, tmp_path, mo
     assert ("ended with status" in caplog.text) == (status == 500)
 
 
-@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN], ids=errno.errorcode.get)
+@pytest.mark.parametrize(
+    "number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN], ids=errno.errorcode.get
+)
 async def test_no_process_for_a_large_body(upstream, tmp_path, monkeypatch, number):
     """A shortage of ours: the client is asked to come back."""
 
@@ -179,7 +198,11 @@ async def test_no_process_for_a_large_body(upstream, tmp_path, monkeypatch, numb
     config = replace(config_for(tmp_path, upstream.model), limits=GatewayLimits(max_body=32 * MIB))
     async with running(config) as (url, _), http_client(url) as client:
         reply = await client.post("/chat/completions", content=b"x" * 9 * MIB)
-    assert (reply.status_code, reply.json()["error"]["code"], reply.headers["retry-after"]) == (503, "overloaded", "5")
+    assert (reply.status_code, reply.json()["error"]["code"], reply.headers["retry-after"]) == (
+        503,
+        "overloaded",
+        "5",
+    )
     assert "x-should-retry" not in reply.headers
 
 
@@ -189,7 +212,9 @@ def test_frames_hold_what_there_was(value):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(body_worker, "PIECE_BYTES", 30)
         patch.setattr(body_worker, "PIECE_CHARS", 2)
-        data = b"".join(kind + len(content).to_bytes(4) + content for kind, content in frames(value))
+        data = b"".join(
+            kind + len(content).to_bytes(4) + content for kind, content in frames(value)
+        )
 
     async def read():
         reader = asyncio.StreamReader()
@@ -211,8 +236,17 @@ def upstream():
 
 
 def head_of(key, size, **headers):
-    lines = {"Host": "localhost", "Authorization": f"Bearer {key}", "Content-Length": size, **headers}
-    return b"POST /v1/chat/completions HTTP/1.1\r\n" + "".join(f"{k}: {v}\r\n" for k, v in lines.items()).encode() + b"\r\n"
+    lines = {
+        "Host": "localhost",
+        "Authorization": f"Bearer {key}",
+        "Content-Length": size,
+        **headers,
+    }
+    return (
+        b"POST /v1/chat/completions HTTP/1.1\r\n"
+        + "".join(f"{k}: {v}\r\n" for k, v in lines.items()).encode()
+        + b"\r\n"
+    )
 
 
 async def test_the_rate_comes_before_the_body(upstream, tmp_path):
@@ -221,9 +255,16 @@ async def test_the_rate_comes_before_the_body(upstream, tmp_path):
         _, key = ring.add("slow", KeyLimits(requests_per_minute=1))
         _, other = ring.add("other")
     size = 4 * MIB
-    async with running(config_for(tmp_path, upstream.model)) as (url, gateway), connection(url) as (reader, writer):
+    async with (
+        running(config_for(tmp_path, upstream.model)) as (url, gateway),
+        connection(url) as (reader, writer),
+    ):
         async with http_client(url, headers={"Authorization": f"Bearer {key}"}) as client:
-            assert (await client.post("/chat/completions", json={"model": "refine/none", "messages": PROMPT})).status_code == 404
+            assert (
+                await client.post(
+                    "/chat/completions", json={"model": "refine/none", "messages": PROMPT}
+                )
+            ).status_code == 404
         writer.write(head_of(key, size))
         async with asyncio.timeout(60):
             assert b"429" in await reader.readuntil(b"\r\n\r\n")
@@ -242,8 +283,13 @@ async def test_a_replay_is_no_further_request(upstream, tmp_path):
         _, key = ring.add("slow", KeyLimits(requests_per_minute=1))
     headers = {"Authorization": f"Bearer {key}", "Idempotency-Key": "one"}
     body = {"model": "pass/tiny", "messages": PROMPT}
-    async with running(config_for(tmp_path, upstream.model)) as (url, _), http_client(url, headers=headers) as client:
-        statuses = [(await client.post("/chat/completions", json=body)).status_code for _ in range(3)]
+    async with (
+        running(config_for(tmp_path, upstream.model)) as (url, _),
+        http_client(url, headers=headers) as client,
+    ):
+        statuses = [
+            (await client.post("/chat/completions", json=body)).status_code for _ in range(3)
+        ]
         other = await client.post("/chat/completions", json={**body, "top_p": 1})
     assert statuses == [200, 200, 200] and upstream.calls == 1
     assert (other.status_code, other.json()["error"]["code"]) == (429, "rate_limited")
@@ -262,14 +308,21 @@ async def test_repeats_of_a_request_are_limited(upstream, tmp_path, same):
         read.append(exchange)
         return await read_body(exchange)
 
-    async with running(config_for(tmp_path, upstream.model)) as (url, _), http_client(url, headers=headers) as client:
+    async with (
+        running(config_for(tmp_path, upstream.model)) as (url, _),
+        http_client(url, headers=headers) as client,
+    ):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(ClientExchange, "_read_body", count)
             first = await client.post("/chat/completions", json=body)
             repeat = body if same else {**body, "top_p": 1}
-            replies = await asyncio.gather(*(client.post("/chat/completions", json=repeat) for _ in range(40)))
+            replies = await asyncio.gather(
+                *(client.post("/chat/completions", json=repeat) for _ in range(40))
+            )
     assert first.status_code == 200 and upstream.calls == 1 and len(read) == 1 + FREE_JOINS
-    assert Counter(reply.status_code for reply in replies) == ({200: FREE_JOINS, 429: 40 - FREE_JOINS} if same else {429: 40})
+    assert Counter(reply.status_code for reply in replies) == (
+        {200: FREE_JOINS, 429: 40 - FREE_JOINS} if same else {429: 40}
+    )
 
 
 async def test_two_senders_of_large_bodies(upstream, tmp_path, monkeypatch):
@@ -287,7 +340,9 @@ async def test_two_senders_of_large_bodies(upstream, tmp_path, monkeypatch):
 
         async def send():
             nonlocal most
-            reply = await client.post("/chat/completions", content=raw, headers={"Authorization": f"Bearer {key}"})
+            reply = await client.post(
+                "/chat/completions", content=raw, headers={"Authorization": f"Bearer {key}"}
+            )
             most = max(most, gateway.guard.body_bytes)
             return reply.status_code
 
@@ -295,7 +350,9 @@ async def test_two_senders_of_large_bodies(upstream, tmp_path, monkeypatch):
         answered = 0
         while not all(task.done() for task in sending):
             reply = await client.post(
-                "/chat/completions", json={"model": "pass/tiny", "messages": PROMPT}, headers={"Authorization": f"Bearer {other}"}
+                "/chat/completions",
+                json={"model": "pass/tiny", "messages": PROMPT},
+                headers={"Authorization": f"Bearer {other}"},
             )
             answered += reply.status_code == 200
         statuses = sorted([await task for task in sending])

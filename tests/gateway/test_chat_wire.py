@@ -16,12 +16,22 @@ from redraft.gateway.exchange import GatewayError, Progress, RequestOptions
 from .wire_app import CHAT, CREATED, REFINEMENT, TEXT, TRACE_ID, UNKNOWN, answer, client_of
 
 USER = {"role": "user", "content": "hi"}
-SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
-TOOLS = [{"type": "function", "function": {"name": name, "parameters": {"type": "object"}}} for name in ("add", "find")]
+SCHEMA = {
+    "type": "object",
+    "properties": {"n": {"type": "integer"}},
+    "required": ["n"],
+    "additionalProperties": False,
+}
+TOOLS = [
+    {"type": "function", "function": {"name": name, "parameters": {"type": "object"}}}
+    for name in ("add", "find")
+]
 CALL = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": "{}"}}
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 
@@ -50,21 +60,47 @@ class Number(BaseModel):
         ({"max_tokens": 5}, {"max_tokens": 5}),
         ({"max_completion_tokens": 5.0}, {"max_tokens": 5}),
         ({"max_completion_tokens": 5, "max_tokens": 5}, {"max_tokens": 5}),
-        ({"top_p": 1, "stop": "a", "top_k": 3, "user": None}, {"parameters": {"top_p": 1, "stop": "a", "top_k": 3}}),
+        (
+            {"top_p": 1, "stop": "a", "top_k": 3, "user": None},
+            {"parameters": {"top_p": 1, "stop": "a", "top_k": 3}},
+        ),
         ({"stop": []}, {"parameters": {}}),
         ({"response_format": {"type": "text"}}, {"schema": None}),
         ({"response_format": {"type": "json_object"}}, {"schema": {}}),
-        ({"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA}}}, {"schema": SCHEMA}),
-        ({"stream": True, "stream_options": {"include_usage": True}}, {"is_stream": True, "include_usage": True}),
+        (
+            {
+                "response_format": {
+                    "type": "json_schema",
+                    "json_schema": {"name": "n", "schema": SCHEMA},
+                }
+            },
+            {"schema": SCHEMA},
+        ),
+        (
+            {"stream": True, "stream_options": {"include_usage": True}},
+            {"is_stream": True, "include_usage": True},
+        ),
         ({"store": False}, {"is_stored": False}),
         ({"n": 1, "logprobs": False, "functions": [], "modalities": ["text"]}, {"parameters": {}}),
         ({"metadata": {"team": "a"}}, {"parameters": {}}),
-        ({"messages": [{"role": "developer", "content": "x"}, USER]}, {"messages": ({"role": "system", "content": "x"}, USER)}),
-        ({"tools": TOOLS, "tool_choice": "required"}, {"tools": tuple(TOOLS), "tool_choice": "required"}),
+        (
+            {"messages": [{"role": "developer", "content": "x"}, USER]},
+            {"messages": ({"role": "system", "content": "x"}, USER)},
+        ),
+        (
+            {"tools": TOOLS, "tool_choice": "required"},
+            {"tools": tuple(TOOLS), "tool_choice": "required"},
+        ),
         ({"tool_choice": "none"}, {"tool_choice": None}),
-        ({"redraft": {"target_score": 1, "events": True}}, {"options": RequestOptions(target_score=1, events=True)}),
+        (
+            {"redraft": {"target_score": 1, "events": True}},
+            {"options": RequestOptions(target_score=1, events=True)},
+        ),
         ({"redraft": {"graders": "judge"}}, {"options": RequestOptions(graders=("judge",))}),
-        ({"redraft": {"requirements": ["words:1-9"]}}, {"options": RequestOptions(requirements=("words:1-9",))}),
+        (
+            {"redraft": {"requirements": ["words:1-9"]}},
+            {"options": RequestOptions(requirements=("words:1-9",))},
+        ),
     ],
 )
 def test_a_field_is_honoured(fields, expected):
@@ -83,14 +119,35 @@ def test_a_field_is_honoured(fields, expected):
         ("messages[0]", {"messages": ["hi"]}),
         ("messages[0].role", {"messages": [{"role": "function", "content": "x"}]}),
         ("messages[0].content", {"messages": [{"role": "user", "content": None}]}),
-        ("messages[0].content[0].text", {"messages": [{"role": "user", "content": [{"type": "text"}]}]}),
-        ("messages[0].tool_calls", {"messages": [{"role": "user", "content": "x", "tool_calls": [CALL]}]}),
-        ("messages[1].tool_calls[0]", {"messages": [USER, {"role": "assistant", "tool_calls": [{"id": "c"}]}]}),
+        (
+            "messages[0].content[0].text",
+            {"messages": [{"role": "user", "content": [{"type": "text"}]}]},
+        ),
+        (
+            "messages[0].tool_calls",
+            {"messages": [{"role": "user", "content": "x", "tool_calls": [CALL]}]},
+        ),
+        (
+            "messages[1].tool_calls[0]",
+            {"messages": [USER, {"role": "assistant", "tool_calls": [{"id": "c"}]}]},
+        ),
         ("messages[0].tool_call_id", {"messages": [{"role": "tool", "content": "x"}]}),
-        ("messages[0].function_call", {"messages": [{"role": "assistant", "function_call": {"name": "f"}}]}),
+        (
+            "messages[0].function_call",
+            {"messages": [{"role": "assistant", "function_call": {"name": "f"}}]},
+        ),
         (
             "messages",
-            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}]}]},
+            {
+                "messages": [
+                    {
+                        "role": "user",
+                        "content": [
+                            {"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}
+                        ],
+                    }
+                ]
+            },
         ),
         ("temperature", {"temperature": True}),
         ("temperature", {"temperature": "0"}),
@@ -108,16 +165,30 @@ def test_a_field_is_honoured(fields, expected):
         ("stop", {"stop": 3}),
         ("stream", {"stream": "yes"}),
         ("stream_options", {"stream_options": {"include_usage": True}}),
-        ("stream_options.include_obfuscation", {"stream": True, "stream_options": {"include_obfuscation": True}}),
+        (
+            "stream_options.include_obfuscation",
+            {"stream": True, "stream_options": {"include_obfuscation": True}},
+        ),
         ("tools[0].type", {"tools": [{"type": "custom", "custom": {"name": "x"}}]}),
         ("tools", {"tools": [TOOLS[0], TOOLS[0]]}),
         ("tool_choice", {"tool_choice": "required"}),
-        ("tool_choice", {"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "other"}}}),
+        (
+            "tool_choice",
+            {"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "other"}}},
+        ),
         ("response_format.type", {"response_format": {"type": "grammar"}}),
-        ("response_format.json_schema.name", {"response_format": {"type": "json_schema", "json_schema": {"schema": SCHEMA}}}),
+        (
+            "response_format.json_schema.name",
+            {"response_format": {"type": "json_schema", "json_schema": {"schema": SCHEMA}}},
+        ),
         (
             "response_format.json_schema.schema",
-            {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "wrong"}}}},
+            {
+                "response_format": {
+                    "type": "json_schema",
+                    "json_schema": {"name": "n", "schema": {"type": "wrong"}},
+                }
+            },
         ),
         ("metadata", {"metadata": {"a": 1}}),
         ("redraft", {"redraft": "fast"}),
@@ -138,7 +209,11 @@ def test_a_wrong_field_is_refused_by_its_name(param, fields):
     """What is wrong or cannot be honoured is an error that names the field, before anything is done."""
     with pytest.raises(GatewayError) as caught:
         parse(**fields)
-    assert (caught.value.status, caught.value.code, caught.value.param) == (400, "invalid_request", param)
+    assert (caught.value.status, caught.value.code, caught.value.param) == (
+        400,
+        "invalid_request",
+        param,
+    )
     assert param.rpartition(".")[2].partition("[")[0] in caught.value.message
 
 
@@ -160,7 +235,10 @@ def test_an_unknown_option_gets_a_suggestion():
 @given(
     st.dictionaries(
         st.sampled_from(sorted(KNOWN)) | st.text(max_size=8),
-        JSON | st.just([USER]) | st.just(TOOLS) | st.just({"type": "json_schema", "json_schema": {"name": "a", "schema": {}}}),
+        JSON
+        | st.just([USER])
+        | st.just(TOOLS)
+        | st.just({"type": "json_schema", "json_schema": {"name": "a", "schema": {}}}),
         max_size=6,
     ),
     st.booleans(),
@@ -192,10 +270,19 @@ def test_a_stream_is_read_as_it_was_written(text, calls, include_usage, events):
     """The client's own decoder finds the text, the calls and the usage again, whatever characters they hold."""
     from redraft.core.records import ToolCall
 
-    fields = {"stream": True, "redraft": {"events": events}, "stream_options": {"include_usage": include_usage}}
+    fields = {
+        "stream": True,
+        "redraft": {"events": events},
+        "stream_options": {"include_usage": include_usage},
+    }
     stream = CHAT.stream(parse(**fields), TRACE_ID, CREATED)
     made = tuple(ToolCall(f"f{n}", text, f"c{n}") for n in range(calls))
-    parts = [stream.begin(), stream.progress(Progress(text, 1, 0.5, text)), stream.keep_alive(), *stream.finish(answer(text, made))]
+    parts = [
+        stream.begin(),
+        stream.progress(Progress(text, 1, 0.5, text)),
+        stream.keep_alive(),
+        *stream.finish(answer(text, made)),
+    ]
     *read, (_, last) = events_of(b"".join(parts))
     assert last == "[DONE]"
     chunks = [json.loads(data) for _, data in read]
@@ -204,9 +291,17 @@ def test_a_stream_is_read_as_it_was_written(text, calls, include_usage, events):
     assert "".join(delta.get("content") or "" for delta in deltas) == text
     pieces = [call for delta in deltas for call in delta.get("tool_calls", ())]
     for n in range(calls):
-        assert "".join(call["function"]["arguments"] for call in pieces if call["index"] == n) == text
-    assert [chunk["usage"]["total_tokens"] for chunk in chunks if chunk.get("usage")] == [23] * include_usage
-    reasons = [chunk["redraft"]["reason"] for name, chunk in zip([n for n, _ in read], chunks, strict=True) if name]
+        assert (
+            "".join(call["function"]["arguments"] for call in pieces if call["index"] == n) == text
+        )
+    assert [chunk["usage"]["total_tokens"] for chunk in chunks if chunk.get("usage")] == [
+        23
+    ] * include_usage
+    reasons = [
+        chunk["redraft"]["reason"]
+        for name, chunk in zip([n for n, _ in read], chunks, strict=True)
+        if name
+    ]
     assert reasons == ([text or None] if events else [])
 
 
@@ -221,19 +316,30 @@ def test_a_comment_is_one_line(text):
 async def test_openai_reads_answers(events):
     """The client of OpenAI reads a text, parsed values, tool calls and usage, streamed and not."""
     async with client_of(CHAT) as http:
-        client = vendors.AsyncOpenAI(base_url="http://gateway/v1", api_key="k", http_client=http, max_retries=0)
-        more = {"model": "refine/fast", "messages": [USER], "extra_body": {"redraft": {"events": events}}}
+        client = vendors.AsyncOpenAI(
+            base_url="http://gateway/v1", api_key="k", http_client=http, max_retries=0
+        )
+        more = {
+            "model": "refine/fast",
+            "messages": [USER],
+            "extra_body": {"redraft": {"events": events}},
+        }
         whole = await client.chat.completions.create(**more)
         assert (whole.choices[0].message.content, whole.choices[0].finish_reason) == (TEXT, "stop")
         assert whole.usage.redraft == whole.redraft == REFINEMENT
         parsed = await client.chat.completions.parse(**more, response_format=Number)
         assert parsed.choices[0].message.parsed == Number(n=5)
         chunks = [
-            c async for c in await client.chat.completions.create(**more, stream=True, stream_options={"include_usage": True})
+            c
+            async for c in await client.chat.completions.create(
+                **more, stream=True, stream_options={"include_usage": True}
+            )
         ]
         assert "".join(c.choices[0].delta.content or "" for c in chunks if c.choices) == TEXT
         assert chunks[-1].usage.total_tokens == 23
-        assert [c.redraft["score"] for c in chunks if not c.choices and not c.usage] == [0.5] * events
+        assert [c.redraft["score"] for c in chunks if not c.choices and not c.usage] == [
+            0.5
+        ] * events
         async with client.chat.completions.stream(**more, tools=TOOLS) as stream:
             final = await stream.get_final_completion()
         calls = final.choices[0].message.tool_calls
@@ -247,12 +353,19 @@ async def test_openai_raises_errors():
     """An error before the answer is one of its status; one in a stream is raised while it is read."""
     failure = GatewayError(502, "upstream_error", "the model is out of service")
     async with client_of(CHAT, failure) as http:
-        client = vendors.AsyncOpenAI(base_url="http://gateway/v1", api_key="k", http_client=http, max_retries=0)
+        client = vendors.AsyncOpenAI(
+            base_url="http://gateway/v1", api_key="k", http_client=http, max_retries=0
+        )
         with pytest.raises(vendors.openai.BadRequestError, match="pass/NAME") as caught:
             await client.chat.completions.create(model="refine/fast", messages=[USER], n=2)
         assert (caught.value.param, caught.value.code) == ("n", "invalid_request")
         with pytest.raises(vendors.openai.APIError, match="out of service") as failed:
-            _ = [c async for c in await client.chat.completions.create(model="refine/fast", messages=[USER], stream=True)]
+            _ = [
+                c
+                async for c in await client.chat.completions.create(
+                    model="refine/fast", messages=[USER], stream=True
+                )
+            ]
         assert failed.value.code == "upstream_error"
 
 
@@ -273,7 +386,12 @@ async def test_langchain_reads_answers(events):
             assert (await model.ainvoke("hi")).content == TEXT
             chunks = [chunk async for chunk in model.astream("hi")]
             assert "".join(chunk.content for chunk in chunks) == TEXT
-            assert sum(chunk.usage_metadata["total_tokens"] for chunk in chunks if chunk.usage_metadata) == 23
+            assert (
+                sum(
+                    chunk.usage_metadata["total_tokens"] for chunk in chunks if chunk.usage_metadata
+                )
+                == 23
+            )
             called = await model.bind_tools(TOOLS).ainvoke("hi")
             assert [call["name"] for call in called.tool_calls] == ["add", "find"]
 
@@ -307,4 +425,6 @@ def test_errors_have_openais_form(status, kind):
     """The status stays, and the type is OpenAI's."""
     error = GatewayError(status, "a_code", "a message", param="x")
     assert CHAT.error_status(error) == status
-    assert CHAT.error_body(error) == {"error": {"message": "a message", "type": kind, "param": "x", "code": "a_code"}}
+    assert CHAT.error_body(error) == {
+        "error": {"message": "a message", "type": kind, "param": "x", "code": "a_code"}
+    }

@@ -20,15 +20,24 @@ from .pass_app import app_of, http_client, served
 
 USER = {"role": "user", "content": "hi"}
 SCHEMA = {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]}
-CHAT_TOOLS = [{"type": "function", "function": {"name": "search", "description": "Finds.", "parameters": SCHEMA}}]
+CHAT_TOOLS = [
+    {
+        "type": "function",
+        "function": {"name": "search", "description": "Finds.", "parameters": SCHEMA},
+    }
+]
 TOOLS = [{"name": "search", "description": "Finds.", "input_schema": SCHEMA}]
 TEXT = st.text(min_size=1, max_size=20)
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=5), inner, max_size=2),
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=5), inner, max_size=2)
+    ),
     max_leaves=4,
 )
-ARGUMENTS = st.dictionaries(st.text(max_size=5), VALUES, max_size=3).map(lambda value: dumps(value).decode())
+ARGUMENTS = st.dictionaries(st.text(max_size=5), VALUES, max_size=3).map(
+    lambda value: dumps(value).decode()
+)
 IMAGES = st.sampled_from(["https://x.example/a.png", "data:image/png;base64,aGk="]).map(
     lambda url: {"type": "image_url", "image_url": {"url": url}}
 )
@@ -41,10 +50,17 @@ def conversations(draw):
     messages = [{"role": "system", "content": draw(TEXT)}] if draw(st.booleans()) else []
     for turn in range(draw(st.integers(1, 3))):
         messages.append({"role": "user", "content": draw(CONTENTS)})
-        calls = [call("search", draw(ARGUMENTS), f"c{turn}_{n}") for n in range(draw(st.integers(0, 2)))]
+        calls = [
+            call("search", draw(ARGUMENTS), f"c{turn}_{n}") for n in range(draw(st.integers(0, 2)))
+        ]
         if calls:
-            messages.append({"role": "assistant", "content": draw(TEXT | st.none()), "tool_calls": calls})
-            messages += [{"role": "tool", "tool_call_id": each["id"], "content": draw(st.text(max_size=9))} for each in calls]
+            messages.append(
+                {"role": "assistant", "content": draw(TEXT | st.none()), "tool_calls": calls}
+            )
+            messages += [
+                {"role": "tool", "tool_call_id": each["id"], "content": draw(st.text(max_size=9))}
+                for each in calls
+            ]
         messages.append({"role": "assistant", "content": draw(TEXT)})
     return messages
 
@@ -60,13 +76,20 @@ PARAMETERS = st.fixed_dictionaries(
         "reasoning_effort": st.sampled_from(["low", "medium", "high", "xhigh"]),
         "service_tier": st.sampled_from(["auto", "default"]),
         "stream": st.just(True),
-        "response_format": st.just({"type": "json_schema", "json_schema": {"name": "answer", "schema": SCHEMA, "strict": True}}),
+        "response_format": st.just(
+            {
+                "type": "json_schema",
+                "json_schema": {"name": "answer", "schema": SCHEMA, "strict": True},
+            }
+        ),
     },
 )
 CHOICES = st.fixed_dictionaries(
     {},
     optional={
-        "tool_choice": st.sampled_from(["required", "none", {"type": "function", "function": {"name": "search"}}]),
+        "tool_choice": st.sampled_from(
+            ["required", "none", {"type": "function", "function": {"name": "search"}}]
+        ),
     },
 )
 
@@ -74,15 +97,28 @@ CHOICES = st.fixed_dictionaries(
 @given(conversations(), PARAMETERS, CHOICES, st.booleans())
 def test_requests_there_and_back(messages, parameters, choice, has_tools):
     """A request in OpenAI's form comes back unchanged from Anthropic's."""
-    body = {"model": "m", "messages": messages, **parameters, **({"tools": CHAT_TOOLS, **choice} if has_tools else {})}
+    body = {
+        "model": "m",
+        "messages": messages,
+        **parameters,
+        **({"tools": CHAT_TOOLS, **choice} if has_tools else {}),
+    }
     back = chat_body(messages_body(body))
-    assert back.pop("stream_options", None) == ({"include_usage": True} if "stream" in body else None)
+    assert back.pop("stream_options", None) == (
+        {"include_usage": True} if "stream" in body else None
+    )
     assert back == body
 
 
 def test_parallel_calls_and_defaults():
     """One call at a time can be said in both protocols; a request without a limit of tokens gets one."""
-    body = {"model": "m", "messages": [USER], "tools": CHAT_TOOLS, "parallel_tool_calls": False, "tool_choice": "auto"}
+    body = {
+        "model": "m",
+        "messages": [USER],
+        "tools": CHAT_TOOLS,
+        "parallel_tool_calls": False,
+        "tool_choice": "auto",
+    }
     converted = messages_body(body)
     assert converted["tool_choice"] == {"type": "auto", "disable_parallel_tool_use": True}
     assert converted["max_tokens"] == DEFAULT_MAX_TOKENS
@@ -122,9 +158,20 @@ def test_what_a_chat_client_asks_in_vain(fields):
     ("message", "param"),
     [
         ({"role": "user", "content": "x", "name": "ann"}, "messages[0].name"),
-        ({"role": "user", "content": [{"type": "input_audio", "input_audio": {}}]}, "messages[0].content[0].type"),
         (
-            {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "https://x.example", "detail": "low"}}]},
+            {"role": "user", "content": [{"type": "input_audio", "input_audio": {}}]},
+            "messages[0].content[0].type",
+        ),
+        (
+            {
+                "role": "user",
+                "content": [
+                    {
+                        "type": "image_url",
+                        "image_url": {"url": "https://x.example", "detail": "low"},
+                    }
+                ],
+            },
             "messages[0].content[0].image_url.detail",
         ),
         (
@@ -141,10 +188,17 @@ def test_messages_that_cannot_be_said(message, param):
     assert (caught.value.status, caught.value.param) == (400, param)
 
 
-@pytest.mark.parametrize(("budget", "effort"), [(1024, "low"), (10_000, "medium"), (32_000, "high")])
+@pytest.mark.parametrize(
+    ("budget", "effort"), [(1024, "low"), (10_000, "medium"), (32_000, "high")]
+)
 def test_thinking_becomes_an_effort(budget, effort):
     """A budget of thinking becomes the word of OpenAI's protocol that is nearest."""
-    body = {"model": "m", "max_tokens": 5, "messages": [USER], "thinking": {"type": "enabled", "budget_tokens": budget}}
+    body = {
+        "model": "m",
+        "max_tokens": 5,
+        "messages": [USER],
+        "thinking": {"type": "enabled", "budget_tokens": budget},
+    }
     assert chat_body(body)["reasoning_effort"] == effort
 
 
@@ -159,7 +213,14 @@ CALL_CHUNKS = [
     chunk(tool_calls=[{"index": 0, "function": {"arguments": '"a"}'}}]),
     chunk(tool_calls=[{"index": 1, **call("search", "{}", "c2")}]),
     chunk(finish="tool_calls"),
-    {"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 5}}},
+    {
+        "choices": [],
+        "usage": {
+            "prompt_tokens": 7,
+            "completion_tokens": 3,
+            "prompt_tokens_details": {"cached_tokens": 5},
+        },
+    },
 ]
 BLOCKS = [
     {"type": "thinking", "thinking": "hm", "signature": "s"},
@@ -168,35 +229,67 @@ BLOCKS = [
     {"type": "tool_use", "id": "c2", "name": "search", "input": {}},
 ]
 USAGE = {"input_tokens": 2, "cache_read_input_tokens": 5, "output_tokens": 3}
-MESSAGE = {"id": "msg_1", "type": "message", "role": "assistant", "model": "big", "stop_sequence": None}
+MESSAGE = {
+    "id": "msg_1",
+    "type": "message",
+    "role": "assistant",
+    "model": "big",
+    "stop_sequence": None,
+}
 
 
 def message_events():
     """Return BLOCKS as Anthropic's servers stream them."""
     yield {
         "type": "message_start",
-        "message": MESSAGE | {"content": [], "stop_reason": None, "usage": USAGE | {"output_tokens": 1}},
+        "message": MESSAGE
+        | {"content": [], "stop_reason": None, "usage": USAGE | {"output_tokens": 1}},
     }
     for n, block in enumerate(BLOCKS):
-        text = {"thinking": {"thinking": ""}, "text": {"text": ""}, "tool_use": {"input": {}}}[block["type"]]
+        text = {"thinking": {"thinking": ""}, "text": {"text": ""}, "tool_use": {"input": {}}}[
+            block["type"]
+        ]
         yield {"type": "content_block_start", "index": n, "content_block": block | text}
         match block:
             case {"thinking": thought}:
-                yield {"type": "content_block_delta", "index": n, "delta": {"type": "thinking_delta", "thinking": thought}}
-                yield {"type": "content_block_delta", "index": n, "delta": {"type": "signature_delta", "signature": "s"}}
+                yield {
+                    "type": "content_block_delta",
+                    "index": n,
+                    "delta": {"type": "thinking_delta", "thinking": thought},
+                }
+                yield {
+                    "type": "content_block_delta",
+                    "index": n,
+                    "delta": {"type": "signature_delta", "signature": "s"},
+                }
             case {"text": words}:
-                yield {"type": "content_block_delta", "index": n, "delta": {"type": "text_delta", "text": words}}
+                yield {
+                    "type": "content_block_delta",
+                    "index": n,
+                    "delta": {"type": "text_delta", "text": words},
+                }
             case {"input": {"q": _}}:
                 for part in ('{"q"', ': "a"}'):
-                    yield {"type": "content_block_delta", "index": n, "delta": {"type": "input_json_delta", "partial_json": part}}
+                    yield {
+                        "type": "content_block_delta",
+                        "index": n,
+                        "delta": {"type": "input_json_delta", "partial_json": part},
+                    }
         yield {"type": "content_block_stop", "index": n}
         yield {"type": "ping"}
-    yield {"type": "message_delta", "delta": {"stop_reason": "tool_use", "stop_sequence": None}, "usage": {"output_tokens": 3}}
+    yield {
+        "type": "message_delta",
+        "delta": {"stop_reason": "tool_use", "stop_sequence": None},
+        "usage": {"output_tokens": 3},
+    }
     yield {"type": "message_stop"}
 
 
 def message_stream():
-    events = (f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode() for event in message_events())
+    events = (
+        f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode()
+        for event in message_events()
+    )
     return sse(*events, done=False)
 
 
@@ -208,8 +301,12 @@ async def test_anthropic_client_calls_tools_of_an_openai_model(faults, is_stream
     whole["usage"] = CALL_CHUNKS[-1]["usage"]
     faults.says(send_and_close(sse(*CALL_CHUNKS)) if is_stream else http(whole))
     transport = http_client(app_of(served(faults.url)))
-    client = vendors.AsyncAnthropic(api_key="x", base_url="http://gateway", http_client=transport, max_retries=0)
-    asked = dict(model="pass/m", max_tokens=9, messages=[USER], tools=TOOLS, tool_choice={"type": "any"})
+    client = vendors.AsyncAnthropic(
+        api_key="x", base_url="http://gateway", http_client=transport, max_retries=0
+    )
+    asked = dict(
+        model="pass/m", max_tokens=9, messages=[USER], tools=TOOLS, tool_choice={"type": "any"}
+    )
     asked |= {"thinking": {"type": "adaptive"}} if is_shown else {}
     if is_stream:
         async with client.messages.stream(**asked) as stream:
@@ -218,10 +315,21 @@ async def test_anthropic_client_calls_tools_of_an_openai_model(faults, is_stream
         reply = await client.messages.create(**asked)
     assert faults.requests[0].body["tools"] == CHAT_TOOLS
     assert faults.requests[0].body["tool_choice"] == "required"
-    assert [block.type for block in reply.content] == ["thinking"] * is_shown + ["text", "tool_use", "tool_use"]
-    assert [(block.id, block.input) for block in reply.content[-2:]] == [("c1", {"q": "a"}), ("c2", {})]
+    assert [block.type for block in reply.content] == ["thinking"] * is_shown + [
+        "text",
+        "tool_use",
+        "tool_use",
+    ]
+    assert [(block.id, block.input) for block in reply.content[-2:]] == [
+        ("c1", {"q": "a"}),
+        ("c2", {}),
+    ]
     assert reply.stop_reason == "tool_use"
-    assert (reply.usage.input_tokens, reply.usage.cache_read_input_tokens, reply.usage.output_tokens) == (2, 5, 3)
+    assert (
+        reply.usage.input_tokens,
+        reply.usage.cache_read_input_tokens,
+        reply.usage.output_tokens,
+    ) == (2, 5, 3)
 
 
 @pytest.mark.parametrize("is_stream", [True, False])
@@ -233,17 +341,24 @@ async def test_openai_client_calls_tools_of_an_anthropic_model(faults, is_stream
         else http(MESSAGE | {"content": BLOCKS, "stop_reason": "tool_use", "usage": USAGE})
     )
     transport = http_client(app_of(served(faults.url, "anthropic")))
-    client = vendors.AsyncOpenAI(api_key="x", base_url="http://gateway/v1", http_client=transport, max_retries=0)
+    client = vendors.AsyncOpenAI(
+        api_key="x", base_url="http://gateway/v1", http_client=transport, max_retries=0
+    )
     asked = dict(model="pass/m", messages=[USER], tools=CHAT_TOOLS)
     if is_stream:
-        async with client.chat.completions.stream(**asked, stream_options={"include_usage": True}) as stream:
+        async with client.chat.completions.stream(
+            **asked, stream_options={"include_usage": True}
+        ) as stream:
             reply = await stream.get_final_completion()
     else:
         reply = await client.chat.completions.create(**asked)
     assert faults.requests[0].body["tools"] == TOOLS
     message = reply.choices[0].message
     assert (message.content, message.model_extra["reasoning_content"]) == ("I look. ", "hm")
-    assert [(each.id, json.loads(each.function.arguments)) for each in message.tool_calls] == [("c1", {"q": "a"}), ("c2", {})]
+    assert [(each.id, json.loads(each.function.arguments)) for each in message.tool_calls] == [
+        ("c1", {"q": "a"}),
+        ("c2", {}),
+    ]
     assert reply.choices[0].finish_reason == "tool_calls"
     assert (reply.usage.prompt_tokens, reply.usage.completion_tokens) == (7, 3)
     assert reply.model == "big"
@@ -259,58 +374,115 @@ def test_streams_are_the_same_wherever_the_network_splits_them(to_anthropic):
     stream = body_of(sse(*CALL_CHUNKS) if to_anthropic else message_stream())
 
     def convert(*parts):
-        converter = MessagesReplyStream(shows_thinking=True) if to_anthropic else ChatReplyStream(1, includes_usage=True)
+        converter = (
+            MessagesReplyStream(shows_thinking=True)
+            if to_anthropic
+            else ChatReplyStream(1, includes_usage=True)
+        )
         return b"".join(map(converter.feed, parts)) + converter.finish()
 
     expected = convert(stream)
-    assert all(convert(stream[:place], stream[place:]) == expected for place in range(0, len(stream), 3))
+    assert all(
+        convert(stream[:place], stream[place:]) == expected for place in range(0, len(stream), 3)
+    )
 
 
-ANYTHING = st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.just([]) | st.just({}) | st.just([None])
+ANYTHING = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.text(max_size=5)
+    | st.just([])
+    | st.just({})
+    | st.just([None])
+)
 
 
 def objects(**fields):
     """Any object with some of these fields, each as it should be or not."""
-    return st.fixed_dictionaries({}, optional={name: ANYTHING | value for name, value in fields.items()})
+    return st.fixed_dictionaries(
+        {}, optional={name: ANYTHING | value for name, value in fields.items()}
+    )
 
 
 FUNCTIONS = objects(name=TEXT, arguments=st.text(max_size=5) | st.just({}))
-CALL_PARTS = st.lists(objects(index=st.integers(0, 1), id=st.sampled_from(["a", "b"]), function=FUNCTIONS), max_size=2)
+CALL_PARTS = st.lists(
+    objects(index=st.integers(0, 1), id=st.sampled_from(["a", "b"]), function=FUNCTIONS), max_size=2
+)
 DELTAS = objects(
-    content=TEXT | st.just([{"type": "text", "text": "x"}]), tool_calls=CALL_PARTS, refusal=TEXT, reasoning_content=TEXT
+    content=TEXT | st.just([{"type": "text", "text": "x"}]),
+    tool_calls=CALL_PARTS,
+    refusal=TEXT,
+    reasoning_content=TEXT,
 )
-CHOICES_OF_MODELS = st.lists(objects(delta=DELTAS, message=DELTAS, finish_reason=st.sampled_from(["stop", "length"])), max_size=1)
+CHOICES_OF_MODELS = st.lists(
+    objects(delta=DELTAS, message=DELTAS, finish_reason=st.sampled_from(["stop", "length"])),
+    max_size=1,
+)
 USAGES = objects(
-    prompt_tokens=st.integers(), completion_tokens=st.integers(), input_tokens=st.integers(), output_tokens=st.integers()
+    prompt_tokens=st.integers(),
+    completion_tokens=st.integers(),
+    input_tokens=st.integers(),
+    output_tokens=st.integers(),
 )
-BLOCKS_OF_MODELS = objects(type=st.sampled_from(["text", "tool_use", "thinking"]), text=TEXT, id=TEXT, name=TEXT, input=st.just({}))
+BLOCKS_OF_MODELS = objects(
+    type=st.sampled_from(["text", "tool_use", "thinking"]),
+    text=TEXT,
+    id=TEXT,
+    name=TEXT,
+    input=st.just({}),
+)
 EVENTS = objects(
     id=TEXT,
     model=TEXT,
     error=objects(message=TEXT),
     choices=CHOICES_OF_MODELS,
     usage=USAGES,
-    type=st.sampled_from(["message_start", "content_block_start", "content_block_delta", "content_block_stop", "message_delta"]),
+    type=st.sampled_from(
+        [
+            "message_start",
+            "content_block_start",
+            "content_block_delta",
+            "content_block_stop",
+            "message_delta",
+        ]
+    ),
     message=objects(id=TEXT, usage=USAGES),
     index=st.integers(0, 1),
     content_block=BLOCKS_OF_MODELS,
     content=st.lists(BLOCKS_OF_MODELS, max_size=2),
-    delta=objects(type=st.sampled_from(["text_delta", "input_json_delta"]), text=TEXT, partial_json=TEXT, stop_reason=TEXT),
+    delta=objects(
+        type=st.sampled_from(["text_delta", "input_json_delta"]),
+        text=TEXT,
+        partial_json=TEXT,
+        stop_reason=TEXT,
+    ),
 )
 
 
 @pytest.mark.parametrize(
-    ("client", "upstream"), [("messages", "chat"), ("chat", "messages"), ("responses", "chat"), ("responses", "messages")]
+    ("client", "upstream"),
+    [("messages", "chat"), ("chat", "messages"), ("responses", "chat"), ("responses", "messages")],
 )
 @settings(max_examples=3 * settings.default.max_examples)
 @given(events=st.lists(ANYTHING | EVENTS, max_size=4))
 def test_any_stream_and_any_reply_is_converted_or_refused(client, upstream, events):
     """Whatever a model sends is converted, or is a 502."""
-    asked = {"model": "m", "input": "hi"} if client == "responses" else {"model": "m", "max_tokens": 5, "messages": [USER]}
+    asked = (
+        {"model": "m", "input": "hi"}
+        if client == "responses"
+        else {"model": "m", "max_tokens": 5, "messages": [USER]}
+    )
     conversion = conversion_between(client, upstream, asked)
     converter = conversion.stream(1)
-    steps = [lambda event=event: converter.feed(b"data: " + dumps(event) + b"\n\n") for event in events]
-    steps += [lambda event=event: dumps(conversion.reply(event, 1)) for event in events if isinstance(event, dict)]
+    steps = [
+        lambda event=event: converter.feed(b"data: " + dumps(event) + b"\n\n") for event in events
+    ]
+    steps += [
+        lambda event=event: dumps(conversion.reply(event, 1))
+        for event in events
+        if isinstance(event, dict)
+    ]
     for step in (*steps, converter.finish):
         try:
             step()

@@ -57,7 +57,10 @@ def test_the_form_of_an_error(status):
     of_openai, of_anthropic = TYPES[status]
     fields = {"message": "a message", "param": "x", "code": "a_code"}
     for wire in (ChatWire(), ResponsesWire()):
-        assert (wire.error_status(failure), wire.error_body(failure)) == (status, {"error": {**fields, "type": of_openai}})
+        assert (wire.error_status(failure), wire.error_body(failure)) == (
+            status,
+            {"error": {**fields, "type": of_openai}},
+        )
     wire = MessagesWire()
     assert wire.error_body(failure) == {"type": "error", "error": {**fields, "type": of_anthropic}}
     assert wire.error_status(failure) == (529 if status == 503 else status)
@@ -75,8 +78,22 @@ TOO_LATE = "the model behind the gateway did not answer in time: "
 NO_BUDGET = "the budget of a request to this profile is used up before there is an answer: "
 FAILURES = [  # of a refinement; the status, the code, the beginning of the message, the wait, and whether to try again
     (ConfigError("x"), 400, "invalid_request", "", None, False),
-    (AuthenticationError("x", status=401), 502, "upstream_authentication", REFUSED_KEY, None, False),
-    (AuthenticationError("x", status=403), 502, "upstream_authentication", REFUSED_KEY, None, False),
+    (
+        AuthenticationError("x", status=401),
+        502,
+        "upstream_authentication",
+        REFUSED_KEY,
+        None,
+        False,
+    ),
+    (
+        AuthenticationError("x", status=403),
+        502,
+        "upstream_authentication",
+        REFUSED_KEY,
+        None,
+        False,
+    ),
     (AuthenticationError("x"), 502, "upstream_authentication", REFUSED_KEY, None, False),
     (AuthenticationError("x", status=402), 502, "upstream_quota", NO_QUOTA, None, False),
     (AuthenticationError("x", status=429), 502, "upstream_quota", NO_QUOTA, None, False),
@@ -86,7 +103,14 @@ FAILURES = [  # of a refinement; the status, the code, the beginning of the mess
     (ContextLengthError("x", status=413), 400, "context_length_exceeded", "", None, False),
     (ContentFilterError("x"), 400, "content_filter", "", None, False),
     (ModelTimeoutError("x", retry_after=2), 504, "upstream_timeout", TOO_LATE, 2, False),
-    (ModelUnavailableError("x", status=503, retry_after=2), 503, "upstream_overloaded", OVERLOADED, 2, None),
+    (
+        ModelUnavailableError("x", status=503, retry_after=2),
+        503,
+        "upstream_overloaded",
+        OVERLOADED,
+        2,
+        None,
+    ),
     (ModelUnavailableError("x", status=529), 503, "upstream_overloaded", OVERLOADED, None, None),
     (ModelUnavailableError("x", status=500), 502, "upstream_error", FAILED, None, False),
     (ModelUnavailableError("x", status=502), 502, "upstream_error", FAILED, None, False),
@@ -97,7 +121,14 @@ FAILURES = [  # of a refinement; the status, the code, the beginning of the mess
     (ModelUnavailableError("x", status=301), 502, "upstream_redirect", REDIRECTS, None, False),
     (ModelError("x", status=300), 502, "upstream_redirect", REDIRECTS, None, False),
     (ModelError("x", status=399), 502, "upstream_redirect", REDIRECTS, None, False),
-    (ShortageError("x", status=503, retry_after=9), 503, "overloaded", "the gateway is busy: ", 5.0, None),
+    (
+        ShortageError("x", status=503, retry_after=9),
+        503,
+        "overloaded",
+        "the gateway is busy: ",
+        5.0,
+        None,
+    ),
     (BudgetExhaustedError("x", limit="deadline"), 504, "deadline_exceeded", "", None, False),
     (BudgetExhaustedError("x", limit="usd"), 402, "budget_exhausted", NO_BUDGET, None, False),
     (BudgetExhaustedError("x", limit="calls"), 402, "budget_exhausted", NO_BUDGET, None, False),
@@ -114,7 +145,9 @@ FAILURES = [  # of a refinement; the status, the code, the beginning of the mess
 ]
 
 
-@pytest.mark.parametrize("row", FAILURES, ids=lambda row: f"{type(row[0]).__name__} {getattr(row[0], 'status', '')}")
+@pytest.mark.parametrize(
+    "row", FAILURES, ids=lambda row: f"{type(row[0]).__name__} {getattr(row[0], 'status', '')}"
+)
 def test_what_a_client_is_told_of_a_failed_refinement(row):
     """Also where the failure is that of a grader; what was paid for is never asked for again by the client's SDK."""
     failure, status, code, words, wait, should_retry = row
@@ -126,7 +159,12 @@ def test_what_a_client_is_told_of_a_failed_refinement(row):
         graded = GradingError("y")
         graded.__cause__ = failure
         seen = gateway_error(graded)
-        assert (seen.status, seen.code, seen.message, seen.retry_after) == (status, code, f"{words}y", wait)
+        assert (seen.status, seen.code, seen.message, seen.retry_after) == (
+            status,
+            code,
+            f"{words}y",
+            wait,
+        )
 
 
 ROUTES = {"chat": "/chat/completions", "responses": "/responses", "messages": "/messages"}
@@ -137,7 +175,12 @@ BODIES = {
 }
 FAULTS = {  # of a model; status and code of a request that is passed on, and of one that is refined; the wait in seconds
     "400": (error(400), (400, "invalid_request"), (400, "upstream_refused"), None),
-    "400 with a code": (error(400, code="a_code"), (400, "a_code"), (400, "upstream_refused"), None),
+    "400 with a code": (
+        error(400, code="a_code"),
+        (400, "a_code"),
+        (400, "upstream_refused"),
+        None,
+    ),
     "401": (error(401), (502, "upstream_authentication"), (502, "upstream_authentication"), None),
     "402": (error(402), (502, "upstream_quota"), (502, "upstream_quota"), None),
     "404": (error(404), (404, "not_found"), (502, "upstream_unavailable"), None),
@@ -150,14 +193,39 @@ FAULTS = {  # of a model; status and code of a request that is passed on, and of
         (400, "context_length_exceeded"),
         None,
     ),
-    "filtered": (error(403, "Content violates usage guidelines."), (400, "content_filter"), (400, "content_filter"), None),
-    "302": (http(b"", 302, Location="/v2"), (502, "upstream_redirect"), (502, "upstream_redirect"), None),
+    "filtered": (
+        error(403, "Content violates usage guidelines."),
+        (400, "content_filter"),
+        (400, "content_filter"),
+        None,
+    ),
+    "302": (
+        http(b"", 302, Location="/v2"),
+        (502, "upstream_redirect"),
+        (502, "upstream_redirect"),
+        None,
+    ),
     "408": (error(408), (504, "upstream_timeout"), (504, "upstream_timeout"), None),
-    "429": (error(429, headers={"Retry-After": "70"}), (429, "upstream_rate_limit"), (429, "upstream_rate_limit"), "70"),
+    "429": (
+        error(429, headers={"Retry-After": "70"}),
+        (429, "upstream_rate_limit"),
+        (429, "upstream_rate_limit"),
+        "70",
+    ),
     "500": (error(500), (502, "upstream_error"), (502, "upstream_error"), None),
-    "503": (error(503, headers={"Retry-After": "70"}), (503, "upstream_overloaded"), (503, "upstream_overloaded"), "70"),
+    "503": (
+        error(503, headers={"Retry-After": "70"}),
+        (503, "upstream_overloaded"),
+        (503, "upstream_overloaded"),
+        "70",
+    ),
     "no JSON": (http(b"<html>"), (502, "upstream_error"), (502, "upstream_error"), None),
-    "breaks off": (send_and_close(b"HTTP/1.1 2"), (502, "upstream_unavailable"), (502, "upstream_unavailable"), None),
+    "breaks off": (
+        send_and_close(b"HTTP/1.1 2"),
+        (502, "upstream_unavailable"),
+        (502, "upstream_unavailable"),
+        None,
+    ),
 }
 
 
@@ -212,6 +280,13 @@ STATUSES = {  # of a reply of a model, with a wait of 7 seconds; the status, the
 @pytest.mark.parametrize("status", STATUSES)
 def test_what_the_status_of_a_model_becomes(status):
     """A client's own mistakes keep their status, whatever the words; no other 4xx looks as if it were about the client's key."""
-    failure = error_from_reply("tiny", status, parse_error_body(b'{"error": {"message": "the words"}}'), {"retry-after": "7"})
-    assert (failure.status, failure.code, failure.retry_after, failure.should_retry) == STATUSES[status]
+    failure = error_from_reply(
+        "tiny",
+        status,
+        parse_error_body(b'{"error": {"message": "the words"}}'),
+        {"retry-after": "7"},
+    )
+    assert (failure.status, failure.code, failure.retry_after, failure.should_retry) == STATUSES[
+        status
+    ]
     assert "the words" in failure.message or status < 400 or status in {401, 403}

@@ -34,7 +34,16 @@ FAILED = {
 def reply_of(fields, is_stream):
     if not is_stream:
         return http(choice_of(**fields))
-    end = {"choices": [{"index": 0, "delta": {}, "finish_reason": fields["finish"], "error": fields.get("error")}]}
+    end = {
+        "choices": [
+            {
+                "index": 0,
+                "delta": {},
+                "finish_reason": fields["finish"],
+                "error": fields.get("error"),
+            }
+        ]
+    }
     return send_and_close(sse(chunk(HALF), end))
 
 
@@ -60,7 +69,10 @@ async def test_a_failed_answer_that_is_passed_on(faults, name, wire, is_stream):
     else:
         assert status == (200 if is_stream else 502)
         assert "upstream_error" in text or "api_error" in text
-        assert not any(word in text for word in ("end_turn", "message_stop", "response.completed", '"completed"'))
+        assert not any(
+            word in text
+            for word in ("end_turn", "message_stop", "response.completed", '"completed"')
+        )
 
 
 @pytest.mark.parametrize("is_stream", [False, True], ids=["whole", "stream"])
@@ -68,7 +80,10 @@ async def test_a_failed_answer_that_is_passed_on(faults, name, wire, is_stream):
 async def test_a_failed_answer_is_refined_no_further(faults, tmp_path, wire, is_stream):
     """The model is asked again, and the client gets the whole answer."""
     faults.says(http(choice_of("error", error=ERROR)), good(WHOLE))
-    async with running(config_for(tmp_path, faults.url, graders=["words:1-9"])) as (url, _), http_client(url) as client:
+    async with (
+        running(config_for(tmp_path, faults.url, graders=["words:1-9"])) as (url, _),
+        http_client(url) as client,
+    ):
         status, text = await ask(client, wire, "refine/fast", is_stream)
     assert (status, len(faults.requests)) == (200, 2)
     assert WHOLE in text and HALF not in text.replace(WHOLE, "")
@@ -76,7 +91,10 @@ async def test_a_failed_answer_is_refined_no_further(faults, tmp_path, wire, is_
 
 async def test_what_fails_for_good_is_an_error(faults, tmp_path):
     """The client is told what the provider said, and what to raise after a limit that left nothing."""
-    async with running(config_for(tmp_path, faults.url, graders=["words:1-9"])) as (url, _), http_client(url) as client:
+    async with (
+        running(config_for(tmp_path, faults.url, graders=["words:1-9"])) as (url, _),
+        http_client(url) as client,
+    ):
         faults.says(http(choice_of("error", error=ERROR | {"code": 400})))
         status, text = await ask(client, "chat", "refine/fast", False)
         assert (status, len(faults.requests), "Provider returned error" in text) == (400, 1, True)
@@ -100,18 +118,28 @@ async def test_other_words_for_an_end_are_converted(faults, reason, converted):
     client = pass_client(app_of(served(faults.url)))
     client.base_url = "http://gateway/v1"
     faults.says(http(choice_of(reason)))
-    assert json.loads((await ask(client, "messages", "pass/m", False))[1])["stop_reason"] == converted
+    assert (
+        json.loads((await ask(client, "messages", "pass/m", False))[1])["stop_reason"] == converted
+    )
     faults.says(http({"choices": [{"index": 0, "finish_reason": "length"}]}))
     body = json.loads((await ask(client, "messages", "pass/m", False))[1])
     assert (body["stop_reason"], body["content"]) == ("max_tokens", [])
-    faults.says(http({"choices": [{"index": 0, "finish_reason": "content_filter", "message": None}]}))
+    faults.says(
+        http({"choices": [{"index": 0, "finish_reason": "content_filter", "message": None}]})
+    )
     body = json.loads((await ask(client, "messages", "pass/m", False))[1])
     assert (body["stop_reason"], body["content"]) == ("refusal", [])
 
 
 @pytest.mark.parametrize(
     ("end", "is_whole"),
-    [('"stop"', True), ('{"type": "stop"}', True), ("null", False), ('""', False), ('"null"', False)],
+    [
+        ('"stop"', True),
+        ('{"type": "stop"}', True),
+        ("null", False),
+        ('""', False),
+        ('"null"', False),
+    ],
 )
 def test_a_stream_without_done_needs_a_reason(end, is_whole):
     """Some servers write an empty reason into each event: that is no end."""

@@ -18,7 +18,10 @@ REFUSED = (1, 0, 0, 0.0)
 UNKNOWN = (1, None, None, None)  # it may have been paid for: it is charged as it was reserved
 FAILURES = {
     "no server": (None, UNSENT),
-    **{f"status {status}": (error(status), REFUSED) for status in (400, 401, 402, 403, 404, 413, 422, 429, 500, 503, 504, 529)},
+    **{
+        f"status {status}": (error(status), REFUSED)
+        for status in (400, 401, 402, 403, 404, 413, 422, 429, 500, 503, 504, 529)
+    },
     "no JSON": (http(b"<html>hi</html>", content_type="text/html"), UNKNOWN),
     "no answer": (http({"error": {"message": "broken"}}), UNKNOWN),
     "a reply that breaks off": (cut(good(), 120), UNKNOWN),
@@ -30,37 +33,62 @@ FAILURES = {
 def config_of(folder, faults, closed_url, answer):
     """The configuration for a model that answers so; None: no server."""
     faults.says(answer or error(500))
-    config = config_for(folder, faults.url if answer else closed_url, graders=["words:1-9"], settings={"retries": 0})
-    return replace(config, models={"tiny": replace(config.models["tiny"], timeout=0.3 if answer is silence else 60.0)})
+    config = config_for(
+        folder, faults.url if answer else closed_url, graders=["words:1-9"], settings={"retries": 0}
+    )
+    return replace(
+        config,
+        models={"tiny": replace(config.models["tiny"], timeout=0.3 if answer is silence else 60.0)},
+    )
 
 
-@pytest.mark.parametrize(("model", "is_stream"), [("refine/fast", False), ("pass/tiny", False), ("pass/tiny", True)])
+@pytest.mark.parametrize(
+    ("model", "is_stream"), [("refine/fast", False), ("pass/tiny", False), ("pass/tiny", True)]
+)
 @pytest.mark.parametrize(("answer", "expected"), FAILURES.values(), ids=FAILURES)
-async def test_what_a_failure_costs(faults, closed_url, tmp_path, answer, expected, model, is_stream):
+async def test_what_a_failure_costs(
+    faults, closed_url, tmp_path, answer, expected, model, is_stream
+):
     """What certainly cost nothing is not charged, and what was not sent is no call; what is unknown is charged as reserved."""
     config = config_of(tmp_path, faults, closed_url, answer)
     with KeyRing(tmp_path) as ring:
         key, secret = ring.add("app", KeyLimits(usd_per_day=1.0))
     async with running(config) as (url, gateway), http_client(url) as client:
         body = {"model": model, "messages": PROMPT, "max_tokens": 20, "stream": is_stream}
-        reply = await client.post("/chat/completions", json=body, headers={"authorization": f"Bearer {secret}"})
+        reply = await client.post(
+            "/chat/completions", json=body, headers={"authorization": f"Bearer {secret}"}
+        )
         assert reply.status_code >= 400 and reply.json()["error"]["message"]
         await gateway.admission.wait_until_idle()
         await gateway.store.wait_for_commit()
         figures = gateway.metrics.text()
         with closing(sqlite3.connect(tmp_path / "requests.db")) as database:
-            rows = database.execute("SELECT outcome, calls, input_tokens, output_tokens, cost FROM requests").fetchall()
+            rows = database.execute(
+                "SELECT outcome, calls, input_tokens, output_tokens, cost FROM requests"
+            ).fetchall()
         with KeyRing(tmp_path) as ring:
             spending = ring.spending_today(key)
     assert rows == [("failed", *expected)]
-    assert (spending.calls, spending.spent > 0, spending.reserved) == (expected[0], expected is UNKNOWN, 0)
-    assert (f'redraft_gateway_unmetered_requests_total{{model="{model}"}}' in figures) == (expected is UNKNOWN)
-    assert re.search(rf'redraft_gateway_upstream_errors_total{{kind="\w+",model="{model}"}} 1.0', figures)
+    assert (spending.calls, spending.spent > 0, spending.reserved) == (
+        expected[0],
+        expected is UNKNOWN,
+        0,
+    )
+    assert (f'redraft_gateway_unmetered_requests_total{{model="{model}"}}' in figures) == (
+        expected is UNKNOWN
+    )
+    assert re.search(
+        rf'redraft_gateway_upstream_errors_total{{kind="\w+",model="{model}"}} 1.0', figures
+    )
 
 
 CODES = {  # of what a model did
     "upstream_unavailable": [None, send_and_close(b"HTTP/1.1 200")],
-    "upstream_authentication": [error(401), error(403), error(400, "API key not valid. Please pass a valid API key.")],
+    "upstream_authentication": [
+        error(401),
+        error(403),
+        error(400, "API key not valid. Please pass a valid API key."),
+    ],
     "upstream_quota": [
         error(402),
         error(429, code="insufficient_quota"),
@@ -72,7 +100,10 @@ CODES = {  # of what a model did
         error(429, "Request too large on tokens per min (TPM): Limit 30, Requested 31."),
         error(500, "the request exceeds the available context size"),
     ],
-    "content_filter": [error(400, code="content_filter"), error(403, "Content violates usage guidelines.")],
+    "content_filter": [
+        error(400, code="content_filter"),
+        error(403, "Content violates usage guidelines."),
+    ],
     "upstream_rate_limit": [error(429), error(429, "Please try again in 15s.")],
     "upstream_overloaded": [error(503), error(529)],
     "upstream_error": [error(500), error(502), http(b"<html>hi</html>"), http(b"null")],
@@ -82,7 +113,8 @@ CODES = {  # of what a model did
 
 
 @pytest.mark.parametrize(
-    ("code", "answer"), [pytest.param(code, answer, id=code) for code, answers in CODES.items() for answer in answers]
+    ("code", "answer"),
+    [pytest.param(code, answer, id=code) for code, answers in CODES.items() for answer in answers],
 )
 async def test_one_cause_has_one_code(faults, closed_url, tmp_path, code, answer):
     """Whether a request is refined or passed on."""
@@ -104,7 +136,9 @@ async def test_what_is_refused_before_it_is_sent_costs_nothing(faults, tmp_path)
     async with running(config) as (url, gateway), http_client(url) as client:
         for _ in range(2):
             body = {"model": "pass/tiny", "messages": PROMPT, "max_tokens": 20, "seed": 1}
-            reply = await client.post("/chat/completions", json=body, headers={"authorization": f"Bearer {secret}"})
+            reply = await client.post(
+                "/chat/completions", json=body, headers={"authorization": f"Bearer {secret}"}
+            )
             assert (reply.status_code, reply.json()["error"]["param"]) == (400, "seed")
         await gateway.admission.wait_until_idle()
         assert "upstream_errors_total{" not in gateway.metrics.text()
@@ -118,14 +152,24 @@ async def test_each_form_in_which_a_request_is_sent_is_a_call(faults, tmp_path):
     faults.says(error(404, "no such path"), good("fine"))
     with KeyRing(tmp_path) as ring:
         key, secret = ring.add("app", KeyLimits(usd_per_day=1.0))
-    async with running(config_for(tmp_path, faults.url)) as (url, gateway), http_client(url) as client:
+    async with (
+        running(config_for(tmp_path, faults.url)) as (url, gateway),
+        http_client(url) as client,
+    ):
         body = {"model": "pass/tiny", "input": "hello", "max_output_tokens": 20}
-        reply = await client.post("/responses", json=body, headers={"authorization": f"Bearer {secret}"})
+        reply = await client.post(
+            "/responses", json=body, headers={"authorization": f"Bearer {secret}"}
+        )
         facts = gateway.store.find(reply.headers["x-redraft-trace-id"]).facts
     with KeyRing(tmp_path) as ring:
         spending = ring.spending_today(key)
     cost = (7 * 1.0 + 3 * 2.0) / 1e6
-    assert (facts.calls, facts.input_tokens, facts.output_tokens, facts.cost) == (2, 7, 3, pytest.approx(cost))
+    assert (facts.calls, facts.input_tokens, facts.output_tokens, facts.cost) == (
+        2,
+        7,
+        3,
+        pytest.approx(cost),
+    )
     assert (spending.calls, spending.spent) == (2, round(cost * 1e9))
 
 
@@ -137,7 +181,8 @@ async def test_nobody_outside_makes_series(faults, tmp_path):
     def flood(n):
         fields = {"code": f"code_{n}", "type": f"kind_{n}"}
         return [error(status, f"no, {n}", **fields) for status in statuses], [
-            ("POST", "/chat/completions", {"model": "pass/tiny", "messages": PROMPT}) for _ in statuses
+            ("POST", "/chat/completions", {"model": "pass/tiny", "messages": PROMPT})
+            for _ in statuses
         ] + [
             ("POST", "/chat/completions", {"model": f"pass/{n}", "messages": PROMPT}),
             ("POST", f"/chat/{n}", {}),
@@ -146,9 +191,16 @@ async def test_nobody_outside_makes_series(faults, tmp_path):
         ]
 
     def series(gateway):
-        return {line.rpartition(" ")[0] for line in gateway.metrics.text().splitlines() if not line.startswith("#")}
+        return {
+            line.rpartition(" ")[0]
+            for line in gateway.metrics.text().splitlines()
+            if not line.startswith("#")
+        }
 
-    async with running(config_of(tmp_path, faults, "", error(500))) as (url, gateway), http_client(url) as client:
+    async with (
+        running(config_of(tmp_path, faults, "", error(500))) as (url, gateway),
+        http_client(url) as client,
+    ):
         seen = []
         for n in range(60):
             answers, requests = flood(n)
@@ -157,7 +209,11 @@ async def test_nobody_outside_makes_series(faults, tmp_path):
                 await client.request(method, path, json=body)
             seen.append(series(gateway))
     assert seen[-1] == seen[0]
-    kinds = {match for line in seen[0] for match in re.findall(r'upstream_errors_total{kind="(\w+)"', line)}
+    kinds = {
+        match
+        for line in seen[0]
+        for match in re.findall(r'upstream_errors_total{kind="(\w+)"', line)
+    }
     refusals = {"invalid_request", "not_found", "request_too_large", "unprocessable_request"}
     assert kinds == refusals | {
         "upstream_rate_limit",
@@ -171,7 +227,10 @@ async def test_nobody_outside_makes_series(faults, tmp_path):
 @pytest.mark.parametrize("code", ["context_length_exceeded", "content_filter"])
 async def test_causes_that_operators_know_are_told_apart(faults, tmp_path, code):
     """A model's own code counts as such if it is one of a few."""
-    async with running(config_of(tmp_path, faults, "", error(400, code=code))) as (url, gateway), http_client(url) as client:
+    async with (
+        running(config_of(tmp_path, faults, "", error(400, code=code))) as (url, gateway),
+        http_client(url) as client,
+    ):
         await client.post("/chat/completions", json={"model": "pass/tiny", "messages": PROMPT})
         assert f'kind="{code}"' in gateway.metrics.text()
 
@@ -179,7 +238,10 @@ async def test_causes_that_operators_know_are_told_apart(faults, tmp_path, code)
 WAITS = [  # of a model, and those that the client is told, in whole seconds
     (error(429, "slow down, please try again in 14.5s"), "15"),
     (error(429, "slow down", {"Retry-After": "90"}), "90"),
-    (http([{"error": {"code": 429, "message": "no", "details": [{"retryDelay": "95s"}]}}], 429), "95"),
+    (
+        http([{"error": {"code": 429, "message": "no", "details": [{"retryDelay": "95s"}]}}], 429),
+        "95",
+    ),
     (error(503, "loading", estimated_time=70), "70"),
     (error(429, "slow down", {"x-ratelimit-reset-tokens": "1m35s"}), "95"),
     (error(429, "slow down"), None),
@@ -187,13 +249,19 @@ WAITS = [  # of a model, and those that the client is told, in whole seconds
 
 
 @pytest.mark.parametrize(("answer", "wait"), WAITS, ids=map(str, range(len(WAITS))))
-async def test_the_client_is_told_how_long_the_model_wants_to_wait(faults, closed_url, tmp_path, answer, wait):
+async def test_the_client_is_told_how_long_the_model_wants_to_wait(
+    faults, closed_url, tmp_path, answer, wait
+):
     """Wherever the model says it. A request is refined at once or refused at once when that is more than a minute."""
     config = config_of(tmp_path, faults, closed_url, answer)
     if wait and int(wait) > 60:  # (its profile would ask again)
         config = replace(config, profiles={"fast": replace(config.profiles["fast"], settings={})})
     async with running(config) as (url, _), http_client(url) as client:
-        for body in ({"model": "refine/fast"}, {"model": "pass/tiny"}, {"model": "pass/tiny", "stream": True}):
+        for body in (
+            {"model": "refine/fast"},
+            {"model": "pass/tiny"},
+            {"model": "pass/tiny", "stream": True},
+        ):
             faults.requests.clear()
             reply = await client.post("/chat/completions", json={"messages": PROMPT, **body})
             assert (reply.headers.get("retry-after"), len(faults.requests)) == (wait, 1)
@@ -206,9 +274,15 @@ async def test_the_client_is_told_that_the_model_did_not_read_all(faults, closed
     async with running(config) as (url, _), http_client(url) as client:
         with pytest.warns(UserWarning, match="the server cut the prompt") as caught:
             for n in range(2):
-                body = {"model": "refine/fast", "messages": [{"role": "user", "content": f"{n} " + "word " * 5000}]}
+                body = {
+                    "model": "refine/fast",
+                    "messages": [{"role": "user", "content": f"{n} " + "word " * 5000}],
+                }
                 reply = (await client.post("/chat/completions", json=body)).json()
-                assert "it read 2,048 tokens of a prompt of 25,002 bytes" in reply["usage"]["redraft"]["reason"]
+                assert (
+                    "it read 2,048 tokens of a prompt of 25,002 bytes"
+                    in reply["usage"]["redraft"]["reason"]
+                )
     assert len(caught) == 1
 
 
@@ -219,7 +293,12 @@ async def test_the_log_says_that_a_model_is_waited_for(faults, closed_url, tmp_p
     faults.says(error(429, "slow down, try again in 1.1s"), good("fine"))
     async with running(config) as (url, _), http_client(url) as client:
         for _ in range(2):
-            reply = await client.post("/chat/completions", json={"messages": PROMPT, "model": "refine/fast"})
+            reply = await client.post(
+                "/chat/completions", json={"messages": PROMPT, "model": "refine/fast"}
+            )
             assert reply.status_code == 200
     (line,) = [each.getMessage() for each in caplog.records if each.name == "redraft.gateway"]
-    assert re.fullmatch(r"127\.0\.0\.1:\d+: paused until .+ \(for 1\.1 s\), as it asked: RateLimitError \(status 429\)", line)
+    assert re.fullmatch(
+        r"127\.0\.0\.1:\d+: paused until .+ \(for 1\.1 s\), as it asked: RateLimitError \(status 429\)",
+        line,
+    )

@@ -21,7 +21,13 @@ REPLY = json.dumps(
     {
         "id": "x",
         "object": "chat.completion",
-        "choices": [{"index": 0, "message": {"role": "assistant", "content": "fine"}, "finish_reason": "stop"}],
+        "choices": [
+            {
+                "index": 0,
+                "message": {"role": "assistant", "content": "fine"},
+                "finish_reason": "stop",
+            }
+        ],
         "usage": {"prompt_tokens": 1, "completion_tokens": 1},
     }
 ).encode()
@@ -41,13 +47,20 @@ class HeldModel:
         self.server.close()
 
     async def _answer(self, reader, writer):
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError), contextlib.closing(writer):
+        with (
+            contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError),
+            contextlib.closing(writer),
+        ):
             while head := await reader.readuntil(b"\r\n\r\n"):
-                await reader.readexactly(int(head.lower().partition(b"content-length: ")[2].split()[0]))
+                await reader.readexactly(
+                    int(head.lower().partition(b"content-length: ")[2].split()[0])
+                )
                 self.calls += 1
                 await self.gate.wait()
                 writer.write(
-                    b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(REPLY) + REPLY
+                    b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+                    % len(REPLY)
+                    + REPLY
                 )
                 await writer.drain()
 
@@ -81,9 +94,22 @@ async def ask_until_answered(port, kept):
 def gateway_process(folder, model, soft, hard):
     """`redraft serve` with these limits on open files; yields its port and the process."""
     command = f'ulimit -Sn {soft} && ulimit -Hn {hard} && exec "$@"'
-    arguments = ["serve", "--log-format", "json", "--port", "0", "--folder", str(folder), "--model", model, "--no-access-log"]
+    arguments = [
+        "serve",
+        "--log-format",
+        "json",
+        "--port",
+        "0",
+        "--folder",
+        str(folder),
+        "--model",
+        model,
+        "--no-access-log",
+    ]
     process = subprocess.Popen(
-        ["bash", "-c", command, "bash", sys.executable, "-m", "redraft", *arguments], stdout=subprocess.PIPE, text=True
+        ["bash", "-c", command, "bash", sys.executable, "-m", "redraft", *arguments],
+        stdout=subprocess.PIPE,
+        text=True,
     )
     try:
         url = json.loads(process.stdout.readline())["url"]
@@ -125,7 +151,9 @@ async def test_clients_beyond_the_hard_limit_are_answered(tmp_path, keeps):
         model.gate.set()
         with gateway_process(tmp_path, model.url, 128, 128) as (port, _):
             kept = [] if keeps else None
-            ends = Counter(await asyncio.gather(*(ask_until_answered(port, kept) for _ in range(200))))
+            ends = Counter(
+                await asyncio.gather(*(ask_until_answered(port, kept) for _ in range(200)))
+            )
             for writer in kept or ():
                 writer.close()
             assert ends == {(200, False): 200}
@@ -226,7 +254,9 @@ async def test_a_client_that_leaves_while_it_waits_is_forgotten(tmp_path, monkey
 
 
 @pytest.mark.usefixtures("no_room")
-@pytest.mark.parametrize("sent", [b"", b"GET /healthz HTTP/1.1\r\nhost: "], ids=["silent", "half a head"])
+@pytest.mark.parametrize(
+    "sent", [b"", b"GET /healthz HTTP/1.1\r\nhost: "], ids=["silent", "half a head"]
+)
 async def test_silent_clients_keep_nobody_from_being_refused(tmp_path, monkeypatch, sent):
     """More than are refused at once: their connections end long before those of clients for whom there is room."""
     monkeypatch.setattr(acceptor, "REFUSED_HEAD_SECONDS", 0.1)

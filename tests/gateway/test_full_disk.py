@@ -31,13 +31,26 @@ def upstream():
 
 def add_key(folder):
     """Return a new key with a budget."""
-    command = [sys.executable, "-m", "redraft", "keys", "add", "k", "--usd-per-day", "5", "--config", folder / "gateway.toml"]
+    command = [
+        sys.executable,
+        "-m",
+        "redraft",
+        "keys",
+        "add",
+        "k",
+        "--usd-per-day",
+        "5",
+        "--config",
+        folder / "gateway.toml",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return done.stdout.split()[-1]
 
 
 def status_with_key(gateway, key):
-    body = json.dumps({"model": "pass/m", "max_tokens": 100, "messages": [{"role": "user", "content": "hello"}]}).encode()
+    body = json.dumps(
+        {"model": "pass/m", "max_tokens": 100, "messages": [{"role": "user", "content": "hello"}]}
+    ).encode()
     headers = {"content-type": "application/json", "authorization": f"Bearer {key}"}
     try:
         with urllib.request.urlopen(
@@ -72,7 +85,9 @@ def test_a_start_on_a_full_disk_says_so(tmp_path):
             said.append(error_at_start(disk / "store"))
             ballast.unlink()
         assert len(set(said)) > 2
-        assert [error for error in said if error and not re.search("disk is full|No space left", error)] == []
+        assert [
+            error for error in said if error and not re.search("disk is full|No space left", error)
+        ] == []
 
 
 @pytest.mark.slow
@@ -80,14 +95,22 @@ def test_a_start_on_a_full_disk_says_so(tmp_path):
 @pytest.mark.parametrize("room", [0, 8192])
 def test_a_disk_that_fills_and_is_emptied(tmp_path, upstream, end, room):
     """Requests go on, but for those with a budget; /readyz says so; within seconds of there being room all is recorded again."""
-    with small_disk(tmp_path / "data") as disk, served(tmp_path, upstream.port, "require-keys = false") as gateway:
+    with (
+        small_disk(tmp_path / "data") as disk,
+        served(tmp_path, upstream.port, "require-keys = false") as gateway,
+    ):
         key = add_key(tmp_path)
         assert status_with_key(gateway, key) == 200
         before = [gateway.ask("refine/full", f"before {n}")[0] for n in range(5)]
         gateway.get("/readyz")
         ballast = fill(disk, leave=room)
         during = []
-        assert wait_until(lambda: during.append(gateway.ask("refine/full", "during")[0]) or readiness(gateway).get("store"))
+        assert wait_until(
+            lambda: (
+                during.append(gateway.ask("refine/full", "during")[0])
+                or readiness(gateway).get("store")
+            )
+        )
         assert readiness(gateway) == {"status": "ready", "store": "failing"}
         assert wait_until(lambda: status_with_key(gateway, key) == 503)
         during.append(gateway.ask("refine/full", "during")[0])
@@ -96,20 +119,30 @@ def test_a_disk_that_fills_and_is_emptied(tmp_path, upstream, end, room):
         assert status_with_key(gateway, key) == 200
         after = [gateway.ask("refine/full", f"after {n}")[0] for n in range(5)]
         if end == signal.SIGKILL:  # the outcome of the last ones may not be committed yet
-            assert wait_until(lambda: all(find_stored_request(disk, each).facts.outcome for each in after))
+            assert wait_until(
+                lambda: all(find_stored_request(disk, each).facts.outcome for each in after)
+            )
         gateway.end(end)
-        warnings = [line["message"] for line in map(json.loads, gateway.log) if line.get("event") == "warning"]
+        warnings = [
+            line["message"]
+            for line in map(json.loads, gateway.log)
+            if line.get("event") == "warning"
+        ]
         with served(tmp_path, upstream.port, "require-keys = false") as again:
             assert readiness(again) == {"status": "ready"}
             again.end()
         for trace_id in before + after:
             found = find_stored_request(disk, trace_id)
             assert found.facts.outcome == "answered" and found.trace.best.text == TEXT, trace_id
-        assert {find_stored_request(disk, trace_id).facts.outcome for trace_id in during} == {"answered"}
+        assert {find_stored_request(disk, trace_id).facts.outcome for trace_id in during} == {
+            "answered"
+        }
         for name in ("gateway.db", "gateway.journal", "requests.db"):
             with closing(sqlite3.connect(disk / name)) as connection:
                 assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-    failing = [text for text in warnings if "disk is full" in text and "the file of keys" not in text]
+    failing = [
+        text for text in warnings if "disk is full" in text and "the file of keys" not in text
+    ]
     assert 1 <= len(failing) <= 2, "one a minute"
 
 
@@ -122,7 +155,14 @@ def test_a_gateway_that_could_not_start_can_later(tmp_path, upstream, monkeypatc
         (tmp_path / "gateway.toml").write_text(CONFIG.format(port=upstream.port, gateway=""))
         monkeypatch.setenv("UPSTREAM_KEY", "any")
         for _ in range(2):
-            done = subprocess.run([*START, "gateway.toml"], capture_output=True, text=True, check=False, cwd=tmp_path, timeout=60)
+            done = subprocess.run(
+                [*START, "gateway.toml"],
+                capture_output=True,
+                text=True,
+                check=False,
+                cwd=tmp_path,
+                timeout=60,
+            )
             assert done.returncode and "Traceback" not in done.stderr
             assert "disk is full" in done.stderr or "No space left" in done.stderr, done.stderr
         ballast.unlink()

@@ -88,7 +88,9 @@ def test_a_whole_file(tmp_path):
         folder=tmp_path / "data",
         models={
             "small": ServedModel("small", URL, "qwen", prices=(0.1, 0.4), timeout=30),
-            "big": ServedModel("big", "https://models.example.org/v1", "big", "anthropic", "BIG_KEY", (3.0, 15.0)),
+            "big": ServedModel(
+                "big", "https://models.example.org/v1", "big", "anthropic", "BIG_KEY", (3.0, 15.0)
+            ),
         },
         profiles={
             "fast": Profile(
@@ -124,7 +126,9 @@ def test_a_whole_file(tmp_path):
 
 def test_texts_that_pass_through():
     """They are read as they are written."""
-    assert parse(f"{MODEL}[profiles.p]\npass-through = ['Generate a title']").profiles["p"].pass_through == ("Generate a title",)
+    assert parse(f"{MODEL}[profiles.p]\npass-through = ['Generate a title']").profiles[
+        "p"
+    ].pass_through == ("Generate a title",)
 
 
 @each_row(
@@ -135,10 +139,16 @@ def test_texts_that_pass_through():
         (f"{MODEL}[gateway]\nprt = 1", "gateway.prt: unknown key 'prt'; did you mean 'port'"),
         (f"{MODEL}[gateway]\nhost = ' '", "gateway.host must be text that is not blank"),
         (f"{MODEL}[gateway]\nmax-queue = 1\nmax_queue = 2", "gateway.max-queue is given twice"),
-        (f"{MODEL}[gateway]\nport = 70000", "gateway.port must be a whole number from 0 to 65,535, got 70000"),
+        (
+            f"{MODEL}[gateway]\nport = 70000",
+            "gateway.port must be a whole number from 0 to 65,535, got 70000",
+        ),
         (f"{MODEL}[gateway]\nport = true", "gateway.port must be a whole number"),
         (f"{MODEL}[gateway]\ndeadline = '60'", "gateway.deadline must be a number > 0, got '60'"),
-        (f"{MODEL}[gateway]\nstore = 'all'", "gateway.store must be one of off, metadata, full, got 'all'"),
+        (
+            f"{MODEL}[gateway]\nstore = 'all'",
+            "gateway.store must be one of off, metadata, full, got 'all'",
+        ),
         (f"{MODEL}[gateway]\nrequire-keys = 1", "gateway.require-keys must be True or False"),
         (f"{MODEL}[gateway]\nkeys = ['sk-abc']", "gateway.keys is not allowed in a file"),
         ("gateway = 3\nmodels = {a = {url = 'http://h/v1'}}", "gateway must be a table, got 3"),
@@ -147,25 +157,58 @@ def test_texts_that_pass_through():
         ("[models.a]\nkind = 'openai'", "models.a needs url"),
         ("[models.a]\nurl = 'ftp://h'", "models.a.url: a base URL is http(s)"),
         ("[models.a]\nurl = 'https://me:pa@h/v1'", "models.a.url must not contain a user or a key"),
-        ("[models.a]\nurl = 'https://h/v1?api_key=abcdefgh'", "models.a.url must not contain a user or a key"),
-        ("[models.a]\nurl = 'http://h'\napi-key = 'sk-abc'", "models.a.api-key is not allowed in a file: key-env names"),
-        ("[models.a]\nurl = 'http://h'\nkey-env = 'sk-proj-abc'", "models.a.key-env must be the name of an environment variable"),
+        (
+            "[models.a]\nurl = 'https://h/v1?api_key=abcdefgh'",
+            "models.a.url must not contain a user or a key",
+        ),
+        (
+            "[models.a]\nurl = 'http://h'\napi-key = 'sk-abc'",
+            "models.a.api-key is not allowed in a file: key-env names",
+        ),
+        (
+            "[models.a]\nurl = 'http://h'\nkey-env = 'sk-proj-abc'",
+            "models.a.key-env must be the name of an environment variable",
+        ),
         (
             "[models.a]\nurl = 'http://h'\nkey-env = 'AIzaabcdefgh12'",
             "models.a.key-env must be the name of an environment variable",
         ),
-        ("[models.a]\nurl = 'http://h'\nkey-env = 'MISSING'", "models.a.key-env: the environment variable MISSING is not set"),
+        (
+            "[models.a]\nurl = 'http://h'\nkey-env = 'MISSING'",
+            "models.a.key-env: the environment variable MISSING is not set",
+        ),
         ("[models.a]\nurl = 'http://h'\nprices = [1]", "models.a.prices must be USD per million"),
-        ("[models.a]\nurl = 'http://h'\nprices = [-1, 2]", "models.a.prices must be USD per million"),
+        (
+            "[models.a]\nurl = 'http://h'\nprices = [-1, 2]",
+            "models.a.prices must be USD per million",
+        ),
         ("[models.a]\nmodel = 'qwen'", "models.a.model must be openai:NAME"),
-        ("[models.a]\nmodel = 'openai:gpt-4o-mini'", "models.a.key-env: the environment variable OPENAI_API_KEY is not set"),
-        (f"{MODEL}[profiles.p]\nmodel = 'smal'", "profiles.p.model: unknown model 'smal'; did you mean 'small'"),
+        (
+            "[models.a]\nmodel = 'openai:gpt-4o-mini'",
+            "models.a.key-env: the environment variable OPENAI_API_KEY is not set",
+        ),
+        (
+            f"{MODEL}[profiles.p]\nmodel = 'smal'",
+            "profiles.p.model: unknown model 'smal'; did you mean 'small'",
+        ),
         ("[profiles.p]\ntarget-score = 1", "profiles.p.model is missing"),
-        (f"{MODEL}[profiles.p]\njudge = 'http://u:p@h/v1#x'", "profiles.p.judge must not contain a user or a key"),
-        (f"{MODEL}[profiles.p]\ngraders = ['clarty']", "profiles.p.graders: unknown grader 'clarty'; did you mean 'clarity'"),
-        (f"{MODEL}[profiles.p]\ngraders = ['graders.py:mine']", "profiles.p.graders: unknown grader"),
+        (
+            f"{MODEL}[profiles.p]\njudge = 'http://u:p@h/v1#x'",
+            "profiles.p.judge must not contain a user or a key",
+        ),
+        (
+            f"{MODEL}[profiles.p]\ngraders = ['clarty']",
+            "profiles.p.graders: unknown grader 'clarty'; did you mean 'clarity'",
+        ),
+        (
+            f"{MODEL}[profiles.p]\ngraders = ['graders.py:mine']",
+            "profiles.p.graders: unknown grader",
+        ),
         (f"{MODEL}[profiles.p]\ngraders = []", "profiles.p.graders must be a list of names"),
-        (f"{MODEL}[profiles.p]\nrequired-graders = ['clarty']", "profiles.p.required-graders: unknown grader 'clarty'"),
+        (
+            f"{MODEL}[profiles.p]\nrequired-graders = ['clarty']",
+            "profiles.p.required-graders: unknown grader 'clarty'",
+        ),
         (
             f"{MODEL}[profiles.p]\nrequired-graders = ['judge']\npass-through = ['x']",
             "profiles.p.required-graders and pass-through exclude each other",
@@ -174,18 +217,36 @@ def test_texts_that_pass_through():
             f"{MODEL}[profiles.p]\nrequired-graders = ['judge']\nrefine = 'none'",
             "profiles.p.required-graders and refine = 'none' exclude each other",
         ),
-        (f"{MODEL}[profiles.p]\ntarget-scor = 1", "profiles.p.target-scor: unknown key 'target-scor'; did you mean 'target-score'"),
-        (f"{MODEL}[profiles.p]\ntarget-score = 2", "profiles.p: target_score must be a number in [0, 1], got 2"),
-        (f"{MODEL}[profiles.p]\nmaximum = {{target-score = 2}}", "profiles.p.maximum.target-score must be a number in [0, 1]"),
-        (f"{MODEL}[profiles.p]\nmaximum = {{patience = 2}}", "profiles.p.maximum.patience: unknown key"),
+        (
+            f"{MODEL}[profiles.p]\ntarget-scor = 1",
+            "profiles.p.target-scor: unknown key 'target-scor'; did you mean 'target-score'",
+        ),
+        (
+            f"{MODEL}[profiles.p]\ntarget-score = 2",
+            "profiles.p: target_score must be a number in [0, 1], got 2",
+        ),
+        (
+            f"{MODEL}[profiles.p]\nmaximum = {{target-score = 2}}",
+            "profiles.p.maximum.target-score must be a number in [0, 1]",
+        ),
+        (
+            f"{MODEL}[profiles.p]\nmaximum = {{patience = 2}}",
+            "profiles.p.maximum.patience: unknown key",
+        ),
         (f"{MODEL}[profiles.p]\nbudget = 3", "profiles.p.budget must be a table"),
         (f"{MODEL}[profiles.p]\nbudget = {{euro = 3}}", "profiles.p.budget.euro: unknown key"),
         (f"{MODEL}[profiles.p]\nsandbox = 'unsafe'", "profiles.p.sandbox must not be unsafe"),
         (f"{MODEL}[profiles.p]\non-record = 'x'", "profiles.p.on-record: unknown key"),
         (f"{MODEL}[profiles.p]\ncache = {{}}", "profiles.p.cache: unknown key"),
         (f"{MODEL}[profiles.p]\neditor = 'mine'", "profiles.p.editor must be true or false"),
-        (f"{MODEL}[profiles.p]\ndraft-prompt = 'missing.txt'", "profiles.p: draft_prompt: '/srv/missing.txt' cannot be read"),
-        (f"{MODEL}[profiles.p]\ncandidates = 0", "profiles.p.candidates must be a whole number from 1 to 16"),
+        (
+            f"{MODEL}[profiles.p]\ndraft-prompt = 'missing.txt'",
+            "profiles.p: draft_prompt: '/srv/missing.txt' cannot be read",
+        ),
+        (
+            f"{MODEL}[profiles.p]\ncandidates = 0",
+            "profiles.p.candidates must be a whole number from 1 to 16",
+        ),
         (f"{MODEL}[profiles.p]\nstore = true", "profiles.p.store must be one of"),
     ],
 )
@@ -200,11 +261,15 @@ def test_a_mistake_is_named(text, message):
 
 def test_a_file_that_cannot_be_read(tmp_path):
     """The error names the file, and the place of a mistake in its form."""
-    with pytest.raises(ConfigError, match=r"missing\.toml cannot be read as a configuration: No such file"):
+    with pytest.raises(
+        ConfigError, match=r"missing\.toml cannot be read as a configuration: No such file"
+    ):
         load_config(tmp_path / "missing.toml", {})
     broken = tmp_path / "broken.toml"
     broken.write_text("[models]\na = b")
-    with pytest.raises(ConfigError, match=r"broken\.toml cannot be read as a configuration: .*line 2"):
+    with pytest.raises(
+        ConfigError, match=r"broken\.toml cannot be read as a configuration: .*line 2"
+    ):
         load_config(broken, {})
     broken.write_text("[gateway]\nport = -1")
     with pytest.raises(ConfigError, match=r"broken\.toml: "):
@@ -218,7 +283,9 @@ def test_a_profile_of_the_only_model():
 
 def test_what_is_kept_is_the_default_of_profiles():
     """An operator who keeps nothing of requests says so once; a profile may say otherwise."""
-    config = parse(f"{MODEL}[gateway]\nstore = 'off'\nkeep-days = 3\n[profiles.a]\n[profiles.b]\nstore = 'full'")
+    config = parse(
+        f"{MODEL}[gateway]\nstore = 'off'\nkeep-days = 3\n[profiles.a]\n[profiles.b]\nstore = 'full'"
+    )
     kept = [config.passed_retention, *(profile.retention for profile in config.profiles.values())]
     assert kept == [Retention("off", 3), Retention("off", 3), Retention("full", 3)]
 
@@ -229,9 +296,19 @@ def test_what_is_kept_is_the_default_of_profiles():
         (f"{URL}#qwen", {}, ServedModel("a", URL, "qwen")),
         ("http://127.0.0.1:8080#qwen", {}, ServedModel("a", URL, "qwen")),
         ("ollama:llama3.2", {}, ServedModel("a", "http://127.0.0.1:11434/v1", "llama3.2")),
-        ("openai:gpt-4o", {}, ServedModel("a", "https://api.openai.com/v1", "gpt-4o", key_env="OPENAI_API_KEY")),
+        (
+            "openai:gpt-4o",
+            {},
+            ServedModel("a", "https://api.openai.com/v1", "gpt-4o", key_env="OPENAI_API_KEY"),
+        ),
         ("openai:x", {"OPENAI_BASE_URL": URL}, ServedModel("a", URL, "x")),
-        ("anthropic:claude", {}, ServedModel("a", "https://api.anthropic.com/v1", "claude", "anthropic", "ANTHROPIC_API_KEY")),
+        (
+            "anthropic:claude",
+            {},
+            ServedModel(
+                "a", "https://api.anthropic.com/v1", "claude", "anthropic", "ANTHROPIC_API_KEY"
+            ),
+        ),
     ],
 )
 def test_a_model_by_its_name(name, env, expected):
@@ -239,7 +316,9 @@ def test_a_model_by_its_name(name, env, expected):
     assert served_model("a", name, env) == expected
 
 
-@pytest.mark.parametrize("name", ["gpt-4o", "openai:", "local:a.gguf", URL, "http://me:secret@h/v1#x"])
+@pytest.mark.parametrize(
+    "name", ["gpt-4o", "openai:", "local:a.gguf", URL, "http://me:secret@h/v1#x"]
+)
 def test_a_name_without_an_address(name):
     """A name that has no address to which requests can be passed is refused; a password in it is not shown."""
     with pytest.raises(ConfigError) as caught:
@@ -263,7 +342,9 @@ def test_one_model_without_a_file(tmp_path, monkeypatch):
 
 VALUES = st.recursive(
     st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3)
+    ),
     max_leaves=6,
 )
 PROFILE = st.dictionaries(st.sampled_from([*PROFILE_KEYS, *PROFILE_SETTINGS]), VALUES, max_size=4)

@@ -12,7 +12,14 @@ from in_process import run_code
 
 from redraft.gateway import upstream_errors
 from redraft.gateway.app import WIRES
-from redraft.gateway.config import LIMIT_KEYS, MODEL_KEYS, PLACE_KEYS, RETENTION_KEYS, default_config, load_config
+from redraft.gateway.config import (
+    LIMIT_KEYS,
+    MODEL_KEYS,
+    PLACE_KEYS,
+    RETENTION_KEYS,
+    default_config,
+    load_config,
+)
 from redraft.gateway.server import GatewayServer
 
 PAGE = (Path(__file__).parents[2] / "docs" / "gateway.md").read_text()
@@ -28,7 +35,10 @@ def gateway_url(plain_server, tmp_path_factory):
         {},
         say=lambda text: None,
         warn=lambda text: None,
-        announce=lambda url, gateway: (found.extend((url, asyncio.get_running_loop())), started.set()),
+        announce=lambda url, gateway: (
+            found.extend((url, asyncio.get_running_loop())),
+            started.set(),
+        ),
     )
     thread = threading.Thread(target=server.run)
     thread.start()
@@ -42,7 +52,9 @@ def gateway_url(plain_server, tmp_path_factory):
 @pytest.mark.parametrize("code", re.findall(r"^```py\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE))
 def test_client_examples(code, gateway_url, tmp_path):
     """Each block prints something and ends well."""
-    code = code.replace("http://127.0.0.1:8484/v1", gateway_url).replace("http://127.0.0.1:8484", gateway_url.removesuffix("/v1"))
+    code = code.replace("http://127.0.0.1:8484/v1", gateway_url).replace(
+        "http://127.0.0.1:8484", gateway_url.removesuffix("/v1")
+    )
     done = run_code(code, cwd=tmp_path)
     assert done.returncode == 0 and done.out.strip(), done.err
 
@@ -57,7 +69,8 @@ def test_the_configuration_is_valid(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("table", "keys"), [("models.NAME", MODEL_KEYS), ("gateway", {**PLACE_KEYS, **LIMIT_KEYS, **RETENTION_KEYS})]
+    ("table", "keys"),
+    [("models.NAME", MODEL_KEYS), ("gateway", {**PLACE_KEYS, **LIMIT_KEYS, **RETENTION_KEYS})],
 )
 def test_the_page_lists_every_key(table, keys):
     """Each key that a table of the configuration may have is in the page, and no other."""
@@ -76,10 +89,13 @@ def codes_in_source():
                 case ast.Call(func=ast.Name("GatewayError"), args=[_, other, *_]):
                     expressions.add(ast.unparse(other))
                 case ast.Assign(
-                    targets=[ast.Name("code")], value=ast.IfExp(ast.Name() | ast.Call(), ast.Constant(one), ast.Constant(two))
+                    targets=[ast.Name("code")],
+                    value=ast.IfExp(ast.Name() | ast.Call(), ast.Constant(one), ast.Constant(two)),
                 ):
                     codes |= {one, two}
-                case ast.Return(ast.Tuple([_, ast.Constant(str(code)), ast.Constant(str())])) if path.name == "refining.py":
+                case ast.Return(ast.Tuple([_, ast.Constant(str(code)), ast.Constant(str())])) if (
+                    path.name == "refining.py"
+                ):
                     codes.add(code)
     return codes, expressions
 
@@ -88,7 +104,9 @@ def test_the_page_lists_every_code():
     """Each code of an error is in the section, and no other; the codes of models are passed on."""
     section = PAGE.partition("| status | code | when |")[2].partition("Errors have the form")[0]
     table, _, after = section.partition("\n\n")
-    listed = {code for row in table.splitlines()[2:] for code in re.findall(r"`(\w+)`", row.split("|")[2])}
+    listed = {
+        code for row in table.splitlines()[2:] for code in re.findall(r"`(\w+)`", row.split("|")[2])
+    }
     listed |= set(re.findall(r"`(\w+)`", after))
     codes, expressions = codes_in_source()
     assert listed == codes

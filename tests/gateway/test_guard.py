@@ -70,7 +70,14 @@ class Server:
         self.socket = socket.create_server(("127.0.0.1", 0))
         self.port = self.socket.getsockname()[1]
         self.uvicorn = uvicorn.Server(
-            uvicorn.Config(guard, http=http, lifespan="off", log_level="error", proxy_headers=False, timeout_graceful_shutdown=1)
+            uvicorn.Config(
+                guard,
+                http=http,
+                lifespan="off",
+                log_level="error",
+                proxy_headers=False,
+                timeout_graceful_shutdown=1,
+            )
         )
 
     def send(self, request):
@@ -81,11 +88,19 @@ class Server:
 
     def get(self, path="/v1/chat/completions", method="GET", body=None, **headers):
         """Send a request with these headers (underscores for hyphens); the Host header is ours unless it is given."""
-        given = {"host": f"127.0.0.1:{self.port}", **{name.replace("_", "-"): value for name, value in headers.items()}}
+        given = {
+            "host": f"127.0.0.1:{self.port}",
+            **{name.replace("_", "-"): value for name, value in headers.items()},
+        }
         if body is not None:
             given["content-length"] = str(len(body))
-        lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in given.items() if value is not None)]
-        return self.send("\r\n".join([*lines, "connection: close", "", ""]).encode() + (body or b""))
+        lines = [
+            f"{method} {path} HTTP/1.1",
+            *(f"{name}: {value}" for name, value in given.items() if value is not None),
+        ]
+        return self.send(
+            "\r\n".join([*lines, "connection: close", "", ""]).encode() + (body or b"")
+        )
 
 
 def read_reply(connection):
@@ -101,8 +116,13 @@ def read_reply(connection):
 @contextmanager
 def serving(tmp_path, http="httptools", *, keys=None, key_paths=(), body_seconds=60.0, **values):
     config = GatewayConfig(tmp_path, limits=GatewayLimits(max_body=MAX_BODY), **values)
-    server = Server(Guard(APP, config, wires=WIRES, keys=keys, key_paths=key_paths, body_seconds=body_seconds), http)
-    thread = threading.Thread(target=server.uvicorn.run, kwargs={"sockets": [server.socket]}, daemon=True)
+    server = Server(
+        Guard(APP, config, wires=WIRES, keys=keys, key_paths=key_paths, body_seconds=body_seconds),
+        http,
+    )
+    thread = threading.Thread(
+        target=server.uvicorn.run, kwargs={"sockets": [server.socket]}, daemon=True
+    )
     thread.start()
     try:
         yield server
@@ -155,7 +175,8 @@ def test_only_our_own_names_are_served(server, host, status):
     if got == 421:
         assert (
             headers["x-should-retry"] == "false"
-            and "allowed-hosts in the configuration allows others" in json.loads(body)["error"]["message"]
+            and "allowed-hosts in the configuration allows others"
+            in json.loads(body)["error"]["message"]
         )
 
 
@@ -203,15 +224,23 @@ def test_pages_are_refused_unless_their_origin_is_allowed(server, headers, statu
     """Programs send neither header. An allowed page may read the reply; caches keep the replies of origins apart."""
     got, reply, _ = server.get(method="POST", body=b"{}", **headers)
     assert got == status
-    assert reply.get("access-control-allow-origin") == (headers.get("origin") if status == 200 else None)
+    assert reply.get("access-control-allow-origin") == (
+        headers.get("origin") if status == 200 else None
+    )
     assert "access-control-allow-credentials" not in reply
     if status == 200 and "origin" in headers:
-        assert reply["vary"] == "origin" and "x-redraft-score" in reply["access-control-expose-headers"]
+        assert (
+            reply["vary"] == "origin"
+            and "x-redraft-score" in reply["access-control-expose-headers"]
+        )
 
 
 def test_a_preflight_is_answered_for_allowed_origins_only(server):
     """The headers that the page wants to send are allowed; the application is not asked."""
-    ask = {"access_control_request_method": "POST", "access_control_request_headers": "authorization,content-type"}
+    ask = {
+        "access_control_request_method": "POST",
+        "access_control_request_headers": "authorization,content-type",
+    }
     status, headers, body = server.get(method="OPTIONS", origin="https://chat.example.com", **ask)
     assert (status, body) == (204, b"")
     assert headers["access-control-allow-headers"] == "authorization,content-type"
@@ -222,7 +251,9 @@ def test_a_preflight_is_answered_for_allowed_origins_only(server):
 
 def test_an_allowed_page_can_read_errors(server):
     """Also those of the guard itself."""
-    status, headers, _ = server.get(method="POST", body=b"x" * (MAX_BODY + 1), origin="https://chat.example.com")
+    status, headers, _ = server.get(
+        method="POST", body=b"x" * (MAX_BODY + 1), origin="https://chat.example.com"
+    )
     assert status == 413 and headers["access-control-allow-origin"] == "https://chat.example.com"
 
 
@@ -231,16 +262,16 @@ def test_an_allowed_page_can_read_errors(server):
 
 @pytest.mark.parametrize("http", ["h11", "httptools"])
 @pytest.mark.parametrize("chunked", [False, True])
-@pytest.mark.parametrize(("size", "status"), [(0, 200), (MAX_BODY, 200), (MAX_BODY + 1, 413), (50 * MAX_BODY, 413)])
+@pytest.mark.parametrize(
+    ("size", "status"), [(0, 200), (MAX_BODY, 200), (MAX_BODY + 1, 413), (50 * MAX_BODY, 413)]
+)
 def test_bodies_are_limited_however_they_are_sent(tmp_path, http, chunked, size, status):
     """By the length that is announced, and by what arrives."""
     with serving(tmp_path, http) as server:
         if chunked:
             parts = b"".join(b"%x\r\n%s\r\n" % (100, b"x" * 100) for _ in range(size // 100))
             parts += b"%x\r\n%s\r\n" % (size % 100, b"x" * (size % 100)) if size % 100 else b""
-            head = (
-                b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n"
-            )
+            head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n"
             got, headers, body = server.send(head + parts + b"0\r\n\r\n")
         else:
             got, headers, body = server.get(method="POST", body=b"x" * size)
@@ -249,7 +280,10 @@ def test_bodies_are_limited_however_they_are_sent(tmp_path, http, chunked, size,
         if status == 200:
             assert data == {"size": size}
         else:
-            assert data["error"]["code"] == "request_too_large" and "1,000 bytes" in data["error"]["message"]
+            assert (
+                data["error"]["code"] == "request_too_large"
+                and "1,000 bytes" in data["error"]["message"]
+            )
             assert headers["x-should-retry"] == "false"
         assert server.guard.body_bytes == 0
 
@@ -258,11 +292,15 @@ def test_an_error_has_the_form_of_the_protocol_of_its_path(server):
     """A client of Anthropic reads Anthropic's."""
     status, _, body = server.get("/v1/messages", method="POST", body=b"x" * (MAX_BODY + 1))
     data = json.loads(body)
-    assert status == 413 and data["type"] == "error" and data["error"]["type"] == "request_too_large"
+    assert (
+        status == 413 and data["type"] == "error" and data["error"]["type"] == "request_too_large"
+    )
     assert json.loads(server.get("/v1/messages", host="evil.test")[2])["type"] == "error"
 
 
-@pytest.mark.parametrize("length", ["-1", "1e3", "99999999999999999999999", "\u0663".encode().decode("latin-1"), "+5"])
+@pytest.mark.parametrize(
+    "length", ["-1", "1e3", "99999999999999999999999", "\u0663".encode().decode("latin-1"), "+5"]
+)
 def test_a_length_that_is_no_number_is_refused(server, length):
     """By the server or by the guard; never an error of the program."""
     assert server.get(method="POST", content_length=length)[0] in {400, 413}
@@ -270,12 +308,21 @@ def test_a_length_that_is_no_number_is_refused(server, length):
 
 def test_a_slow_body_is_given_up(tmp_path):
     """A client that sends a byte now and then gets 408, and its connection is closed."""
-    with serving(tmp_path, body_seconds=0.3) as server, socket.create_connection(("127.0.0.1", server.port), 60) as connection:
-        connection.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 500\r\n\r\n")
+    with (
+        serving(tmp_path, body_seconds=0.3) as server,
+        socket.create_connection(("127.0.0.1", server.port), 60) as connection,
+    ):
+        connection.sendall(
+            b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 500\r\n\r\n"
+        )
         started_at = time.monotonic()
         connection.sendall(b"{")
         status, headers, body = read_reply(connection)
-        assert status == 408 and headers["connection"] == "close" and json.loads(body)["error"]["code"] == "request_timeout"
+        assert (
+            status == 408
+            and headers["connection"] == "close"
+            and json.loads(body)["error"]["code"] == "request_timeout"
+        )
         assert time.monotonic() - started_at < 30
 
 
@@ -295,10 +342,16 @@ def test_a_reply_that_has_begun_is_broken_off(tmp_path):
         assert server.guard.body_bytes == 0
 
 
-@pytest.mark.parametrize(("max_mib", "size", "fitting"), [(8, 8 * MIB, 64), (8, MIB, 512), (1, MIB, 512), (40, 40 * MIB, 16)])
+@pytest.mark.parametrize(
+    ("max_mib", "size", "fitting"),
+    [(8, 8 * MIB, 64), (8, MIB, 512), (1, MIB, 512), (40, 40 * MIB, 16)],
+)
 async def test_large_bodies_share_a_limit(tmp_path, max_mib, size, fitting):
     """Requests in progress may hold 512 MiB, or sixteen of the largest bodies; one more is asked to come back, unless it is small."""
-    release, config = asyncio.Event(), GatewayConfig(tmp_path, limits=GatewayLimits(max_body=max_mib * MIB))
+    release, config = (
+        asyncio.Event(),
+        GatewayConfig(tmp_path, limits=GatewayLimits(max_body=max_mib * MIB)),
+    )
     waiting = 0
 
     async def hold(scope, receive, send):
@@ -313,14 +366,22 @@ async def test_large_bodies_share_a_limit(tmp_path, max_mib, size, fitting):
 
     async def request(body):
         headers = [(b"host", b"localhost"), (b"content-length", b"%d" % len(body))]
-        scope = {"type": "http", "path": "/", "method": "POST", "headers": headers, "client": ("127.0.0.1", 1)}
+        scope = {
+            "type": "http",
+            "path": "/",
+            "method": "POST",
+            "headers": headers,
+            "client": ("127.0.0.1", 1),
+        }
 
         async def receive():
             return {"type": "http.request", "body": body, "more_body": False}
 
         async def send(message):
             statuses.extend([message["status"]] if "status" in message else [])
-            waits.extend(value for name, value in message.get("headers", ()) if name == b"retry-after")
+            waits.extend(
+                value for name, value in message.get("headers", ()) if name == b"retry-after"
+            )
 
         await guard(scope, receive, send)
 
@@ -351,7 +412,10 @@ def keyed(tmp_path):
 
 async def status_of(guard, path, client, **headers):
     """Return the status of a request as the server passes it on."""
-    pairs = [(b"host", b"10.0.0.1"), *((name.replace("_", "-").encode(), value.encode()) for name, value in headers.items())]
+    pairs = [
+        (b"host", b"10.0.0.1"),
+        *((name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()),
+    ]
     scope = {
         "type": "http",
         "method": "GET",
@@ -392,7 +456,12 @@ async def status_of(guard, path, client, **headers):
 async def test_metrics_need_a_key_unless_on_this_machine(keyed, path, client, headers, status):
     """A proxy on this machine does not make its clients local."""
     guard, secret = keyed
-    assert await status_of(guard, path, client, **{k: v.replace("SECRET", secret) for k, v in headers.items()}) == status
+    assert (
+        await status_of(
+            guard, path, client, **{k: v.replace("SECRET", secret) for k, v in headers.items()}
+        )
+        == status
+    )
 
 
 async def test_a_client_of_aiohttp_reads_the_refusal(server):

@@ -33,14 +33,20 @@ ASKED = {
     "messages": {"messages": PROMPT, "max_tokens": 50},
 }
 STREAM_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
-CHUNK = b'data: {"id":"x","choices":[{"index":0,"delta":{"content":"%s"},"finish_reason":null}]}\n\n'
+CHUNK = (
+    b'data: {"id":"x","choices":[{"index":0,"delta":{"content":"%s"},"finish_reason":null}]}\n\n'
+)
 PASSED_STREAM = {"model": "pass/tiny", "messages": PROMPT, "stream": True}
 
 
 def post_bytes(body):
     """Return the bytes of a request for a stream."""
     raw = json.dumps(body).encode()
-    return b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(raw) + raw
+    return (
+        b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
+        % len(raw)
+        + raw
+    )
 
 
 @asynccontextmanager
@@ -67,8 +73,14 @@ ENDLESS = {
     "headers": (b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n", LINES),
     "a line": (b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nx: ", b"y" * 100_000),
     "a path": (b"GET /", b"y" * 100_000),
-    "trailers": (b"POST /v1/nothing HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n", LINES),
-    "a trailer": (b"POST /v1/nothing HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nx: ", b"y" * 100_000),
+    "trailers": (
+        b"POST /v1/nothing HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n",
+        LINES,
+    ),
+    "a trailer": (
+        b"POST /v1/nothing HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nx: ",
+        b"y" * 100_000,
+    ),
     "a chunk's extension": (
         b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n1;",
         b"y" * 100_000,
@@ -79,7 +91,10 @@ ENDLESS = {
 @pytest.mark.parametrize(("head", "more"), ENDLESS.values(), ids=ENDLESS)
 async def test_endless_heads_and_trailers(tmp_path, head, more):
     """A connection ends that sends more than a head or trailers may have."""
-    async with running(config_for(tmp_path, "http://127.0.0.1:1/v1")) as (url, _), connection(url) as (reader, writer):
+    async with (
+        running(config_for(tmp_path, "http://127.0.0.1:1/v1")) as (url, _),
+        connection(url) as (reader, writer),
+    ):
         writer.write(head)
         try:
             async with asyncio.timeout(60):
@@ -92,11 +107,16 @@ async def test_endless_heads_and_trailers(tmp_path, head, more):
             pass
 
 
-@pytest.mark.parametrize(("is_used", "sent"), [(False, b""), (False, b"POST /v1/chat"), (True, b"POST /v1/chat")])
+@pytest.mark.parametrize(
+    ("is_used", "sent"), [(False, b""), (False, b"POST /v1/chat"), (True, b"POST /v1/chat")]
+)
 async def test_a_head_that_never_ends(tmp_path, monkeypatch, is_used, sent):
     """A connection without a whole head of a request ends after a while, also one that was used before."""
     monkeypatch.setattr(connections, "HEAD_SECONDS", 0.2)
-    async with running(config_for(tmp_path, "http://127.0.0.1:1/v1")) as (url, _), connection(url) as (reader, writer):
+    async with (
+        running(config_for(tmp_path, "http://127.0.0.1:1/v1")) as (url, _),
+        connection(url) as (reader, writer),
+    ):
         if is_used:
             writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert b"200 OK" in await reader.readuntil(b"}")
@@ -116,7 +136,10 @@ async def test_a_slow_body_is_no_slow_head(faults, tmp_path, monkeypatch):
 
     faults.says(late)
     raw = post_bytes({"model": "pass/tiny", "messages": PROMPT})
-    async with running(config_for(tmp_path, f"{faults.url}#tiny")) as (url, _), connection(url) as (reader, writer):
+    async with (
+        running(config_for(tmp_path, f"{faults.url}#tiny")) as (url, _),
+        connection(url) as (reader, writer),
+    ):
         for _ in range(2):
             writer.write(raw[:-5])
             await asyncio.sleep(0.3)
@@ -139,7 +162,10 @@ async def test_a_client_that_reads_nothing(faults, tmp_path, monkeypatch):
             await asyncio.sleep(0)
 
     faults.says(endless)
-    async with running(config_for(tmp_path, f"{faults.url}#tiny")) as (url, gateway), connection(url) as (_, writer):
+    async with (
+        running(config_for(tmp_path, f"{faults.url}#tiny")) as (url, gateway),
+        connection(url) as (_, writer),
+    ):
         writer.write(post_bytes(PASSED_STREAM))
         async with asyncio.timeout(60):
             while not gateway.admission.active:
@@ -172,15 +198,26 @@ async def test_a_broken_stream_is_not_replayed(faults, tmp_path):
         writer.close()
 
     faults.says(broken, says_error, whole)
-    async with running(config_for(tmp_path, f"{faults.url}#tiny")) as (url, gateway), http_client(url) as client:
+    async with (
+        running(config_for(tmp_path, f"{faults.url}#tiny")) as (url, gateway),
+        http_client(url) as client,
+    ):
         texts = [
-            (await client.post("/chat/completions", json=PASSED_STREAM, headers={"idempotency-key": "k"})).text for _ in range(4)
+            (
+                await client.post(
+                    "/chat/completions", json=PASSED_STREAM, headers={"idempotency-key": "k"}
+                )
+            ).text
+            for _ in range(4)
         ]
         await gateway.store.wait_for_commit()
         assert [text.count('"error"') for text in texts] == [1, 1, 0, 0] and texts[2] == texts[3]
         assert stored(tmp_path) == [("failed", 502), ("failed", 502), ("answered", 200)]
         figures = (await client.get(url.removesuffix("/v1") + "/metrics")).text
-    assert 'redraft_gateway_upstream_errors_total{kind="upstream_error",model="pass/tiny"} 2.0' in figures
+    assert (
+        'redraft_gateway_upstream_errors_total{kind="upstream_error",model="pass/tiny"} 2.0'
+        in figures
+    )
 
 
 @pytest.mark.parametrize("wire", ["chat", "messages"])
@@ -194,7 +231,10 @@ async def test_the_end_of_the_gateway_is_told_in_streams(faults, tmp_path, wire)
 
     faults.says(begun)
     body = {**ASKED[wire], "model": "pass/tiny", "stream": True}
-    async with running(config_for(tmp_path, f"{faults.url}#tiny")) as (url, gateway), http_client(url) as client:
+    async with (
+        running(config_for(tmp_path, f"{faults.url}#tiny")) as (url, gateway),
+        http_client(url) as client,
+    ):
         async with client.stream("POST", PATHS[wire], json=body) as reply:
             parts = reply.aiter_bytes()
             received = await anext(parts)
@@ -212,11 +252,20 @@ async def test_the_end_of_the_gateway_is_told_in_streams(faults, tmp_path, wire)
 async def test_half_a_character(faults, tmp_path, wire, model):
     """An answer or an error with a lone surrogate, which UTF-8 cannot say, is JSON all the same."""
     faults.says(http(json.dumps(completion("half \ud83d of it")).encode()))
-    config = config_for(tmp_path, f"{faults.url}#tiny", graders=["length:words=1-9"], settings={"retries": 0})
+    config = config_for(
+        tmp_path, f"{faults.url}#tiny", graders=["length:words=1-9"], settings={"retries": 0}
+    )
     async with running(config) as (url, _), http_client(url) as client:
         for status in (200, 400):
             if status == 400:
-                faults.says(http(json.dumps({"error": {"message": "half \ud83d", "code": "half \ud83d"}}).encode(), 400))
+                faults.says(
+                    http(
+                        json.dumps(
+                            {"error": {"message": "half \ud83d", "code": "half \ud83d"}}
+                        ).encode(),
+                        400,
+                    )
+                )
             reply = await client.post(PATHS[wire], json={**ASKED[wire], "model": model})
             assert reply.status_code == status, reply.text
             assert "half" in json.dumps(reply.json())
@@ -227,7 +276,10 @@ async def test_half_a_character(faults, tmp_path, wire, model):
 async def test_no_model_makes_clients_wait_for_years(faults, tmp_path, asked, model):
     """The time after which a client may try again is at most a day."""
     faults.says(http({"error": {"message": "slow down"}}, 429, Retry_After=asked))
-    async with running(config_for(tmp_path, f"{faults.url}#tiny", settings={"retries": 0})) as (url, _), http_client(url) as client:
+    async with (
+        running(config_for(tmp_path, f"{faults.url}#tiny", settings={"retries": 0})) as (url, _),
+        http_client(url) as client,
+    ):
         reply = await client.post("/chat/completions", json={"model": model, "messages": PROMPT})
     assert (reply.status_code, reply.headers["retry-after"]) == (429, "86400")
 
@@ -252,15 +304,22 @@ NOT_OF_RESPONSES = {"messages": PROMPT, "max_tokens": 100_000}
 
 @pytest.mark.parametrize(
     ("wire", "name", "value"),
-    [("messages", *each) for each in SMUGGLED.items()] + [("responses", *each) for each in (SMUGGLED | NOT_OF_RESPONSES).items()],
+    [("messages", *each) for each in SMUGGLED.items()]
+    + [("responses", *each) for each in (SMUGGLED | NOT_OF_RESPONSES).items()],
 )
 async def test_fields_of_another_protocol(faults, tmp_path, wire, name, value):
     """A field of chat completions is not passed on behind another protocol, where it would replace what was checked."""
     faults.says(http(completion("fine")))
     body = {"model": "refine/fast", **ASKED[wire], name: value}
-    async with running(config_for(tmp_path, f"{faults.url}#tiny")) as (url, _), http_client(url) as client:
+    async with (
+        running(config_for(tmp_path, f"{faults.url}#tiny")) as (url, _),
+        http_client(url) as client,
+    ):
         reply = await client.post(PATHS[wire], json=body)
-    assert (reply.status_code, reply.json()["error"]["param"]) == (400, name) and not faults.requests
+    assert (reply.status_code, reply.json()["error"]["param"]) == (
+        400,
+        name,
+    ) and not faults.requests
 
 
 BEGUN = {
@@ -274,10 +333,17 @@ BEGUN = {
 async def test_an_answer_that_is_begun(faults, tmp_path, wire):
     """A refined answer cannot continue a text, so it is refused by name; a model as it is may."""
     faults.says(http(completion("fine")))
-    async with running(config_for(tmp_path, f"{faults.url}#tiny")) as (url, _), http_client(url) as client:
+    async with (
+        running(config_for(tmp_path, f"{faults.url}#tiny")) as (url, _),
+        http_client(url) as client,
+    ):
         refined = await client.post(PATHS[wire], json={**BEGUN[wire], "model": "refine/fast"})
         passed = await client.post(PATHS[wire], json={**BEGUN[wire], "model": "pass/tiny"})
-    assert (refined.status_code, refined.json()["error"]["param"], passed.status_code) == (400, "messages", 200)
+    assert (refined.status_code, refined.json()["error"]["param"], passed.status_code) == (
+        400,
+        "messages",
+        200,
+    )
 
 
 # ---- what a request may cost
@@ -296,15 +362,31 @@ COSTS = [  # the protocol, fields of the request, and the output tokens that are
     ("chat", {"max_tokens": True}, ASSUMED_OUTPUT_TOKENS),
     ("chat", {"max_tokens": "many"}, ASSUMED_OUTPUT_TOKENS),
     ("chat", {"max_tokens": 1, "max_output_tokens": None}, 1),
-    ("chat", {"max_tokens": 18446744073709551615, "n": 18446744073709551615}, 18446744073709551615**2),
+    (
+        "chat",
+        {"max_tokens": 18446744073709551615, "n": 18446744073709551615},
+        18446744073709551615**2,
+    ),
     *(
         ("chat", {name: 1}, ASSUMED_OUTPUT_TOKENS)
-        for name in ("min_tokens", "max_output_tokens", "n_predict", "num_predict", "max_new_tokens")
+        for name in (
+            "min_tokens",
+            "max_output_tokens",
+            "n_predict",
+            "num_predict",
+            "max_new_tokens",
+        )
     ),
     ("responses", {"max_output_tokens": 7}, 7),
-    *(("responses", {name: 7}, ASSUMED_OUTPUT_TOKENS) for name in ("max_tokens", "max_completion_tokens")),
+    *(
+        ("responses", {name: 7}, ASSUMED_OUTPUT_TOKENS)
+        for name in ("max_tokens", "max_completion_tokens")
+    ),
     ("messages", {"max_tokens": 7}, 7),
-    *(("messages", {name: 7}, ASSUMED_OUTPUT_TOKENS) for name in ("max_output_tokens", "max_completion_tokens")),
+    *(
+        ("messages", {name: 7}, ASSUMED_OUTPUT_TOKENS)
+        for name in ("max_output_tokens", "max_completion_tokens")
+    ),
 ]
 
 
@@ -313,43 +395,68 @@ def test_reserved_tokens(tmp_path, wire, fields, tokens):
     """Of several limits the largest counts, since models obey different ones; only the protocol's own makes it smaller."""
     config = config_for(tmp_path, "http://127.0.0.1:1/v1")
     routing = load_routing(config, {})
-    assert routing.pass_cost(config.models["tiny"], wire, fields, 0) == pytest.approx(tokens * 2 / 1e6)
+    assert routing.pass_cost(config.models["tiny"], wire, fields, 0) == pytest.approx(
+        tokens * 2 / 1e6
+    )
 
 
 @pytest.mark.parametrize(
     ("fields", "tokens"),
-    [({}, ASSUMED_OUTPUT_TOKENS), ({"max_tokens": 10}, 10), ({"max_tokens": 10, "min_tokens": 100_000}, 100_000)]
+    [
+        ({}, ASSUMED_OUTPUT_TOKENS),
+        ({"max_tokens": 10}, 10),
+        ({"max_tokens": 10, "min_tokens": 100_000}, 100_000),
+    ]
     + [({name: 1}, ASSUMED_OUTPUT_TOKENS) for name in ("min_tokens", "max_output_tokens")],
 )
 def test_reserved_tokens_of_a_refinement(tmp_path, fields, tokens):
     """A field that is sent on makes the reservation larger, never smaller."""
     settings = {"max_iterations": 0, "judge_params": {"max_tokens": 1}}
     routing = load_routing(config_for(tmp_path, "http://127.0.0.1:1/v1", settings=settings), {})
-    request = ChatWire().parse({"model": "refine/fast", "messages": [{"role": "user", "content": "Hi"}], **fields})
+    request = ChatWire().parse(
+        {"model": "refine/fast", "messages": [{"role": "user", "content": "Hi"}], **fields}
+    )
     prepared = routing.refiners["fast"].prepare(request, "t")
-    assert routing.refine_cost(prepared, 0) == pytest.approx(prepared.max_calls * tokens * (1 + 2) / 1e6)
+    assert routing.refine_cost(prepared, 0) == pytest.approx(
+        prepared.max_calls * tokens * (1 + 2) / 1e6
+    )
 
 
-@pytest.mark.parametrize(("graders", "calls"), [(["words:5"], 3), (["judge"], 6), (["judge", "clarity", "words:5"], 9)])
+@pytest.mark.parametrize(
+    ("graders", "calls"), [(["words:5"], 3), (["judge"], 6), (["judge", "clarity", "words:5"], 9)]
+)
 def test_reserved_calls(tmp_path, graders, calls):
     """Each grader that asks a model asks it for each text."""
-    config = config_for(tmp_path, "http://127.0.0.1:1/v1", graders=graders, settings={"max_iterations": 2})
+    config = config_for(
+        tmp_path, "http://127.0.0.1:1/v1", graders=graders, settings={"max_iterations": 2}
+    )
     request = ChatRequest("chat", "refine/fast", {}, ({"role": "user", "content": "Hi"},))
     assert load_routing(config, {}).refiners["fast"].prepare(request, "t").max_calls == calls
 
 
-@pytest.mark.parametrize(("asked", "own", "used"), [(None, 100, 100), (50, 100, 50), (500, 100, 100), (500, None, 500)])
+@pytest.mark.parametrize(
+    ("asked", "own", "used"), [(None, 100, 100), (50, 100, 50), (500, 100, 100), (500, None, 500)]
+)
 def test_a_profile_limits_tokens(asked, own, used):
     """A request may ask for fewer tokens than its profile allows."""
     profile = Profile("fast", "tiny", settings={"max_tokens": own} if own else {})
-    request = ChatRequest("chat", "refine/fast", {}, ({"role": "user", "content": "Hi"},), max_tokens=asked)
+    request = ChatRequest(
+        "chat", "refine/fast", {}, ({"role": "user", "content": "Hi"},), max_tokens=asked
+    )
     assert request_settings(request, profile, 60.0).get("max_tokens") == used
 
 
 async def test_a_grader_is_named_once(tmp_path):
     """A list of the same grader would multiply the calls of a request."""
-    body = {"model": "refine/fast", "messages": PROMPT, "redraft": {"graders": ["clarity", " clarity"]}}
-    async with running(config_for(tmp_path, "http://127.0.0.1:1/v1")) as (url, _), http_client(url) as client:
+    body = {
+        "model": "refine/fast",
+        "messages": PROMPT,
+        "redraft": {"graders": ["clarity", " clarity"]},
+    }
+    async with (
+        running(config_for(tmp_path, "http://127.0.0.1:1/v1")) as (url, _),
+        http_client(url) as client,
+    ):
         reply = await client.post("/chat/completions", json=body)
     assert reply.status_code == 400 and "'clarity' twice" in reply.json()["error"]["message"]
 
@@ -359,15 +466,23 @@ async def test_a_store_that_fails_keeps_no_reservation(faults, tmp_path, monkeyp
     """Whatever is raised after the budget was reserved, nothing stays reserved."""
     with KeyRing(tmp_path) as ring:
         key, secret = ring.add("app", KeyLimits(usd_per_day=1.0))
-    async with running(config_for(tmp_path, f"{faults.url}#tiny")) as (url, gateway), http_client(url) as client:
+    async with (
+        running(config_for(tmp_path, f"{faults.url}#tiny")) as (url, gateway),
+        http_client(url) as client,
+    ):
 
         def fail(*_, **__):
             raise RuntimeError
 
         monkeypatch.setattr(gateway.store, "begin", fail)
         headers = {"x-api-key": secret}
-        reply = await client.post("/chat/completions", json={"model": model, "messages": PROMPT}, headers=headers)
-        assert (reply.status_code, reply.json()["error"]["code"]) == (500, "internal_error") and not faults.requests
+        reply = await client.post(
+            "/chat/completions", json={"model": model, "messages": PROMPT}, headers=headers
+        )
+        assert (reply.status_code, reply.json()["error"]["code"]) == (
+            500,
+            "internal_error",
+        ) and not faults.requests
         with KeyRing(tmp_path) as ring:
             assert ring.spending_today(key).reserved == 0
 
@@ -375,7 +490,17 @@ async def test_a_store_that_fails_keeps_no_reservation(faults, tmp_path, monkeyp
 @pytest.mark.parametrize(
     ("seconds", "told"),
     [
-        *((0.0, "1"), (0.001, "1"), (1.0, "1"), (1.001, "2"), (2.0, "2"), (2.5, "3"), (3.0, "3"), (5.0, "5"), (59.99, "60")),
+        *(
+            (0.0, "1"),
+            (0.001, "1"),
+            (1.0, "1"),
+            (1.001, "2"),
+            (2.0, "2"),
+            (2.5, "3"),
+            (3.0, "3"),
+            (5.0, "5"),
+            (59.99, "60"),
+        ),
         *((86_399.5, "86400"), (86_400.0, "86400"), (86_400.5, "86400"), (float("inf"), "86400")),
     ],
 )
@@ -390,9 +515,15 @@ async def test_names_and_figures_need_a_key(tmp_path, path):
     """From another machine, as through a proxy on this one, nobody reads them without a key."""
     with KeyRing(tmp_path) as ring:
         _, secret = ring.add("app", KeyLimits())
-    async with running(config_for(tmp_path, "http://127.0.0.1:1/v1")) as (url, _), http_client(url) as client:
+    async with (
+        running(config_for(tmp_path, "http://127.0.0.1:1/v1")) as (url, _),
+        http_client(url) as client,
+    ):
         place, proxied = url.removesuffix("/v1") + path, {"x-forwarded-for": "192.0.2.1"}
-        replies = [await client.get(place, headers=each) for each in (proxied, proxied | {"x-api-key": secret}, {})]
+        replies = [
+            await client.get(place, headers=each)
+            for each in (proxied, proxied | {"x-api-key": secret}, {})
+        ]
     assert [reply.status_code for reply in replies] == [401, 200, 200]
 
 
@@ -406,16 +537,29 @@ def test_messages_that_nobody_can_write(tmp_path):
     (tmp_path / "gateway.toml").write_text(
         f'[gateway]\nfolder = "data"\nport = 0\n[models.small]\nurl = "http://127.0.0.1:{model.port}/v1"\nmodel = "tiny"\n'
     )
-    command = [sys.executable, "-m", "redraft", "serve", "--log-format", "json", "--config", "gateway.toml"]
+    command = [
+        sys.executable,
+        "-m",
+        "redraft",
+        "serve",
+        "--log-format",
+        "json",
+        "--config",
+        "gateway.toml",
+    ]
     with (
         closing(model),
         open("/dev/full", "w") as full,
-        subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=full, text=True) as process,
+        subprocess.Popen(
+            command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=full, text=True
+        ) as process,
         ThreadPoolExecutor() as pool,
     ):
         url = json.loads(process.stdout.readline())["url"] + PATHS["chat"]
         arrived = model.hold(0)
-        asked = pool.submit(httpx2.post, url, json={"model": "pass/small", "messages": PROMPT}, timeout=30)
+        asked = pool.submit(
+            httpx2.post, url, json={"model": "pass/small", "messages": PROMPT}, timeout=30
+        )
         assert arrived.wait(60)
         process.send_signal(signal.SIGHUP)
         process.send_signal(signal.SIGTERM)
@@ -423,4 +567,7 @@ def test_messages_that_nobody_can_write(tmp_path):
             time.sleep(0.01)
         model.release()
         assert asked.result(30).status_code == 200
-        assert process.wait(30) in {0, 120}  # (120: Python could not write what was left at its end)
+        assert process.wait(30) in {
+            0,
+            120,
+        }  # (120: Python could not write what was left at its end)

@@ -72,7 +72,10 @@ async def test_another_body_is_an_error_and_another_caller_shares_nothing():
 async def test_a_finished_run_is_replayed_for_a_while():
     """The same answer without a second run, until the time is over."""
     now = [0.0]
-    runs, work = RunsInFlight(replay_seconds=60, clock=lambda: now[0]), Work(Answer("m", "t", "text"))
+    runs, work = (
+        RunsInFlight(replay_seconds=60, clock=lambda: now[0]),
+        Work(Answer("m", "t", "text")),
+    )
     work.gate.set()
     answer = await read(await runs.join("key", "me", "hash", work))
     now[0] = 59
@@ -85,7 +88,10 @@ async def test_a_finished_run_is_replayed_for_a_while():
 
 async def test_a_failed_run_fails_for_all_and_is_forgotten():
     """Those who joined see the error; the next attempt runs again."""
-    runs, work = RunsInFlight(), Work("one", error=GatewayError(503, "overloaded", "busy", retry_after=3))
+    runs, work = (
+        RunsInFlight(),
+        Work("one", error=GatewayError(503, "overloaded", "busy", retry_after=3)),
+    )
     readers = [await runs.join("key", "me", "hash", work) for _ in range(2)]
     work.gate.set()
     for reader in readers:
@@ -190,7 +196,9 @@ def test_replays_take_bounded_memory(requests):
         sizes = [200 + size for _, size in requests]
         kept = [n for n in range(len(requests)) if sum(sizes[n:]) <= limit]
         for n in range(len(requests)):
-            reader = await runs.join(f"{requests[n][0]}-{n}", "me", "hash", item_source("new", endless=True))
+            reader = await runs.join(
+                f"{requests[n][0]}-{n}", "me", "hash", item_source("new", endless=True)
+            )
             assert reader.is_joined == (n in kept)
             await reader.aclose()
 

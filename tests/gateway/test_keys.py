@@ -74,7 +74,9 @@ def caller_with(ring, store, **limits):
 # ---- who is let in
 
 
-def test_a_gateway_without_keys_is_open_and_stays_closed_after_the_last_is_revoked(ring, store, clock):
+def test_a_gateway_without_keys_is_open_and_stays_closed_after_the_last_is_revoked(
+    ring, store, clock
+):
     """Any client is anonymous until there is a key; revoking it opens nothing."""
     assert store.is_open and store.authenticate(bearer("sk-whatever")).id == ""
     key, secret = ring.add("ci")
@@ -88,9 +90,12 @@ def test_a_gateway_without_keys_is_open_and_stays_closed_after_the_last_is_revok
 
 
 @pytest.mark.parametrize(
-    ("required", "with_key", "is_open"), [(True, False, False), (True, True, False), (False, True, True), (None, True, False)]
+    ("required", "with_key", "is_open"),
+    [(True, False, False), (True, True, False), (False, True, True), (None, True, False)],
 )
-def test_the_configuration_decides_whether_keys_are_required(tmp_path, ring, required, with_key, is_open):
+def test_the_configuration_decides_whether_keys_are_required(
+    tmp_path, ring, required, with_key, is_open
+):
     """`require_keys`: always, never, or if there is a key."""
     if with_key:
         ring.add("ci")
@@ -118,7 +123,9 @@ def test_the_configuration_decides_whether_keys_are_required(tmp_path, ring, req
         (lambda key: {}, False),
     ],
 )
-def test_a_key_is_sent_as_clients_of_openai_or_anthropic_send_it(ring, store, clock, make_headers, allowed):
+def test_a_key_is_sent_as_clients_of_openai_or_anthropic_send_it(
+    ring, store, clock, make_headers, allowed
+):
     """The exact key in either header; nothing else. An error never repeats what was sent."""
     key, secret = ring.add("ci")
     clock.now += 1
@@ -146,7 +153,16 @@ def test_a_revoked_key_is_refused_within_a_second_in_another_process(tmp_path, r
     with closing(KeyStore(tmp_path / FILE_NAME, monotonic_clock=lambda: now)) as store:
         caller = store.authenticate(bearer(secret))
         environment = {**os.environ, "PYTHONWARNINGS": "error"}
-        command = [sys.executable, "-m", "redraft", "keys", "revoke", "ci", "--folder", str(tmp_path)]
+        command = [
+            sys.executable,
+            "-m",
+            "redraft",
+            "keys",
+            "revoke",
+            "ci",
+            "--folder",
+            str(tmp_path),
+        ]
         subprocess.run(command, check=True, capture_output=True, env=environment)
         now = 1.0
         assert refusal(store.authenticate, bearer(secret)).status == 401
@@ -218,7 +234,13 @@ def test_a_budget_in_usd_is_reserved_and_settled(ring, store, clock):
     assert (error.status, error.code, error.should_retry) == (402, "budget_exhausted", False)
     assert "1.00 USD a day" in error.message and "resets at" in error.message
     today = ring.spending_today(ring.stored_keys()[0])
-    assert (today.spent, today.calls, today.reserved, today.reserved_calls, today.requests) == (NANO, 3, 0, 0, 2)
+    assert (today.spent, today.calls, today.reserved, today.reserved_calls, today.requests) == (
+        NANO,
+        3,
+        0,
+        0,
+        2,
+    )
     clock.now += DAY
     store.reserve(caller, cost=1.0, calls=1).release()
 
@@ -251,7 +273,11 @@ def test_without_a_price_a_limit_in_usd_refuses(ring, store):
     """A limit that cannot be kept is not pretended; keys without one are served, and their calls count as of unknown cost."""
     caller = caller_with(ring, store, usd_per_day=1.0)
     error = refusal(store.reserve, caller, cost=None, calls=1)
-    assert (error.status, error.code, error.should_retry) == (402, "unknown_price", False) and "prices" in error.message
+    assert (error.status, error.code, error.should_retry) == (
+        402,
+        "unknown_price",
+        False,
+    ) and "prices" in error.message
     _, secret = ring.add("free")
     store._clock.now += 1
     store.reserve(store.authenticate(bearer(secret)), cost=None, calls=2).settle(unknown_usage(2))
@@ -259,7 +285,9 @@ def test_without_a_price_a_limit_in_usd_refuses(ring, store):
     assert (today.spent, today.calls, today.unknown_calls) == (0, 2, 2)
 
 
-@pytest.mark.parametrize("usage", [None, unknown_usage(3), Usage(calls=3, cost=float("nan")), Usage(calls=3, cost=-1.0)])
+@pytest.mark.parametrize(
+    "usage", [None, unknown_usage(3), Usage(calls=3, cost=float("nan")), Usage(calls=3, cost=-1.0)]
+)
 def test_an_unknown_cost_is_charged_as_it_was_reserved(ring, store, usage):
     """Unknown is never 0, nor a negative amount."""
     caller = caller_with(ring, store, usd_per_day=1.0)
@@ -332,7 +360,10 @@ def test_a_budget_of_a_month_lasts_until_the_next(ring, store, clock, limits, co
         clock.now += DAY
     clock.now = at("2026-11-30 12:00:00")
     error = refusal(store.reserve, caller, cost=cost, calls=calls)
-    assert (error.status, error.code) == (402, "budget_exhausted") and f"'ci' {text}" in error.message
+    assert (error.status, error.code) == (
+        402,
+        "budget_exhausted",
+    ) and f"'ci' {text}" in error.message
     assert "(in 12 h)" in error.message
     clock.now += DAY / 2
     store.reserve(caller, cost=cost, calls=calls).release()
@@ -351,7 +382,10 @@ def test_a_day_within_a_month_has_its_own_limit(ring, store, clock):
     assert "1.50 USD a month" in refusal(store.reserve, caller, cost=0.6, calls=1).message
     store.reserve(caller, cost=0.5, calls=1).settle(None)
     key = ring.stored_keys()[0]
-    assert (ring.spending_today(key).spent, ring.spending_this_month(key).spent) == (NANO // 2, NANO * 3 // 2)
+    assert (ring.spending_today(key).spent, ring.spending_this_month(key).spent) == (
+        NANO // 2,
+        NANO * 3 // 2,
+    )
 
 
 def test_without_a_price_a_limit_of_a_month_in_usd_refuses(ring, store):
@@ -369,7 +403,16 @@ def test_anonymous_callers_have_no_budget(tmp_path, store):
 
 
 @pytest.mark.parametrize(
-    ("cost", "nanodollars"), [(0.0, 0), (1e-12, 1), (1e-9, 1), (1.2e-9, 2), (2.5e-9, 3), (0.1, 10**8), (0.1000000001, 100_000_001)]
+    ("cost", "nanodollars"),
+    [
+        (0.0, 0),
+        (1e-12, 1),
+        (1e-9, 1),
+        (1.2e-9, 2),
+        (2.5e-9, 3),
+        (0.1, 10**8),
+        (0.1000000001, 100_000_001),
+    ],
 )
 def test_amounts_are_rounded_up(ring, store, cost, nanodollars):
     """To a nanodollar, where they are reserved and where they are spent: what costs little is not free."""
@@ -393,7 +436,10 @@ class Purse:
 
     def sums(self, day=None):
         """Return the parts and the calls that are used, and those that are held, of one day or of both."""
-        lists = [[each[1:] for each in entries if day in {None, each[0]}] for entries in (self.used, self.held)]
+        lists = [
+            [each[1:] for each in entries if day in {None, each[0]}]
+            for entries in (self.used, self.held)
+        ]
         return [[sum(each[i] for each in entries) for i in (0, 1)] for entries in lists]
 
     def refuses(self, day, parts, calls):
@@ -420,12 +466,21 @@ class Purse:
     st.integers(0, 15),
 )
 @example([(128, 6, 4, 0), (128, 1, 4, 0), (4, 1, 4, 0)], 15)
-@example([(4, 6, None, 6), (4, 6, 4, 6), (4, 6, 4, 6), (4, 3, 4, 6), (0, 2, 4, 0), (0, 2, 4, 0)], 15)
-@example([(256, 1, 4, 0), (128, 1, 4, 1), (140, 1, 4, 1)], 1)  # the month has none left, and the day only what is held
-def test_a_budget_allows_what_it_has_room_for_and_nothing_else(tmp_path_factory, requests, first_day):
+@example(
+    [(4, 6, None, 6), (4, 6, 4, 6), (4, 6, 4, 6), (4, 3, 4, 6), (0, 2, 4, 0), (0, 2, 4, 0)], 15
+)
+@example(
+    [(256, 1, 4, 0), (128, 1, 4, 1), (140, 1, 4, 1)], 1
+)  # the month has none left, and the day only what is held
+def test_a_budget_allows_what_it_has_room_for_and_nothing_else(
+    tmp_path_factory, requests, first_day
+):
     """A request is refused if what is spent and reserved leaves too little of the day or the month, and each sum is exact."""
     folder, clock = tmp_path_factory.mktemp("keys"), Clocks()
-    with KeyRing(folder, clock) as ring, closing(KeyStore(folder / FILE_NAME, clock=clock, monotonic_clock=clock)) as store:
+    with (
+        KeyRing(folder, clock) as ring,
+        closing(KeyStore(folder / FILE_NAME, clock=clock, monotonic_clock=clock)) as store,
+    ):
         caller, purse, day, reservations = caller_with(ring, store, **LIMITS), Purse(), 0, []
         for n, (parts, calls, fourths, delay) in enumerate(requests):
             if n == first_day:
@@ -437,7 +492,10 @@ def test_a_budget_allows_what_it_has_room_for_and_nothing_else(tmp_path_factory,
                 reservations.append((reserve(), fourths))
                 purse.held.append((day, parts, calls))
             while len(reservations) > delay:
-                (reservation, fourths), (began, parts, calls) = reservations.pop(0), purse.held.pop(0)
+                (reservation, fourths), (began, parts, calls) = (
+                    reservations.pop(0),
+                    purse.held.pop(0),
+                )
                 if fourths is None:
                     reservation.settle(None)
                 else:
@@ -471,7 +529,15 @@ def test_a_rate_is_limited_with_the_time_to_wait(ring, store, clock):
 
 @pytest.mark.parametrize(
     ("per_minute", "at_once", "wait"),
-    [(0.5, 1, 120.0), (1, 1, 60.0), (6, 1, 10.0), (7, 1, 50 / 7), (59, 9, 10 / 59), (60, 10, 1.0), (600, 100, 0.1)],
+    [
+        (0.5, 1, 120.0),
+        (1, 1, 60.0),
+        (6, 1, 10.0),
+        (7, 1, 50 / 7),
+        (59, 9, 10 / 59),
+        (60, 10, 1.0),
+        (600, 100, 0.1),
+    ],
 )
 def test_how_many_requests_are_accepted_at_once(ring, store, clock, per_minute, at_once, wait):
     """Those of ten seconds, at least one; then it takes exactly the time that the error says until the next one."""
@@ -479,7 +545,11 @@ def test_how_many_requests_are_accepted_at_once(ring, store, clock, per_minute, 
     for _ in range(at_once):
         store.count_request(caller)
     error = refusal(store.count_request, caller)
-    assert (error.status, error.code, error.retry_after) == (429, "rate_limited", pytest.approx(wait))
+    assert (error.status, error.code, error.retry_after) == (
+        429,
+        "rate_limited",
+        pytest.approx(wait),
+    )
     clock.now += wait - 1e-6
     assert refusal(store.count_request, caller).retry_after == pytest.approx(1e-6, abs=1e-7)
     clock.now += 2e-6
@@ -493,7 +563,10 @@ def test_how_many_requests_are_accepted_at_once(ring, store, clock, per_minute, 
 def test_no_pattern_of_requests_exceeds_a_rate(tmp_path_factory, pauses, rate):
     """In any time, at most the rate times that time plus ten seconds, or one request, are accepted; what is refused had no room."""
     folder, clock = tmp_path_factory.mktemp("keys"), Clocks()
-    with KeyRing(folder, clock) as ring, closing(KeyStore(folder / FILE_NAME, clock=clock, monotonic_clock=clock)) as store:
+    with (
+        KeyRing(folder, clock) as ring,
+        closing(KeyStore(folder / FILE_NAME, clock=clock, monotonic_clock=clock)) as store,
+    ):
         caller = caller_with(ring, store, requests_per_minute=rate)
         most = max(1, rate / 6)  # requests at once
         room, accepted = most, []
@@ -502,7 +575,10 @@ def test_no_pattern_of_requests_exceeds_a_rate(tmp_path_factory, pauses, rate):
             room = min(most, room + rate / 60 * pause)
             if room < 1 - 1e-9:
                 error = refusal(store.count_request, caller)
-                assert (error.status, error.retry_after) == (429, pytest.approx((1 - room) / (rate / 60), abs=1e-3))
+                assert (error.status, error.retry_after) == (
+                    429,
+                    pytest.approx((1 - room) / (rate / 60), abs=1e-3),
+                )
             else:
                 store.count_request(caller)
                 room -= 1
@@ -551,7 +627,9 @@ def test_a_killed_gateway_forgets_nothing_and_bills_nobody_twice(tmp_path, ring,
         lost = requests - settled
         now = ring.spending_today(key)
         ended, rest = divmod(now.spent - lost * 1_000_000 - settled * 500_000, 500_000)
-        assert rest == 0 and seen.count("settled") <= ended <= seen.count("settled") + 1  # a line may be lost after the commit
+        assert (
+            rest == 0 and seen.count("settled") <= ended <= seen.count("settled") + 1
+        )  # a line may be lost after the commit
         assert seen.count("reserved") <= now.requests - requests <= seen.count("reserved") + 1
         settled, requests = settled + ended, now.requests
     for recovered in (requests - settled - lost, 0):
@@ -661,13 +739,23 @@ def test_a_file_of_an_earlier_release_is_continued(tmp_path, clock):
     with closing(sqlite3.connect(tmp_path / FILE_NAME)) as connection, connection:
         connection.executescript(RELEASED)
         digest = sha256(secret.encode()).digest()
-        connection.execute("INSERT INTO keys VALUES ('1', 'old', ?, 1, NULL, NULL, 5, 100, NULL, '[\"pass/*\"]')", (digest,))
+        connection.execute(
+            "INSERT INTO keys VALUES ('1', 'old', ?, 1, NULL, NULL, 5, 100, NULL, '[\"pass/*\"]')",
+            (digest,),
+        )
         for when, spent in ((day - 60, NANO), (day, NANO // 2)):
-            connection.execute("INSERT INTO spending VALUES ('1', ?, 1, ?, 3, 0, 0, 0, 1)", (when, spent))
-        connection.execute("UPDATE spending SET reserved = 7, reserved_calls = 2 WHERE day = ?", (day,))
+            connection.execute(
+                "INSERT INTO spending VALUES ('1', ?, 1, ?, 3, 0, 0, 0, 1)", (when, spent)
+            )
+        connection.execute(
+            "UPDATE spending SET reserved = 7, reserved_calls = 2 WHERE day = ?", (day,)
+        )
         connection.execute("INSERT INTO reservations VALUES (NULL, 'serve', '1', ?, 7, 2)", (day,))
     (tmp_path / FILE_NAME).chmod(0o600)
-    with closing(KeyStore(tmp_path / FILE_NAME, clock=clock, monotonic_clock=clock)) as store, KeyRing(tmp_path, clock) as ring:
+    with (
+        closing(KeyStore(tmp_path / FILE_NAME, clock=clock, monotonic_clock=clock)) as store,
+        KeyRing(tmp_path, clock) as ring,
+    ):
         [key] = ring.stored_keys()
         assert (key.name, key.profiles, key.limits) == ("old", ("pass/*",), KeyLimits(5.0, 100))
         assert store.authenticate(bearer(secret)).name == "old" and store.recovered == 1

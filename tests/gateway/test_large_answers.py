@@ -15,7 +15,9 @@ from redraft.gateway.keys import KeyLimits, KeyRing
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc, for the memory of the gateway"),
+    pytest.mark.skipif(
+        not Path("/proc/self/status").exists(), reason="needs /proc, for the memory of the gateway"
+    ),
 ]
 MIB = 2**20
 ANSWER = "word " * 1_400_000  # 7 MB
@@ -30,7 +32,10 @@ COMPLETION = {
     "usage": USAGE,
 }
 BODY = json.dumps(COMPLETION).encode()
-REPLY = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(BODY) + BODY
+REPLY = (
+    b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(BODY)
+    + BODY
+)
 CONFIG = """
 [gateway]
 port = 0
@@ -58,7 +63,9 @@ async def model():
         answering.add(asyncio.current_task())
         with suppress(OSError, asyncio.IncompleteReadError), closing(writer):
             while head := await reader.readuntil(b"\r\n\r\n"):
-                await reader.readexactly(int(re.search(rb"content-length: (\d+)", head, re.IGNORECASE)[1]))
+                await reader.readexactly(
+                    int(re.search(rb"content-length: (\d+)", head, re.IGNORECASE)[1])
+                )
                 writer.write(REPLY)
                 await writer.drain()
 
@@ -125,9 +132,22 @@ def serving(folder, url, settings=""):
     """Run `redraft serve`."""
     config, errors = folder / "gateway.toml", folder / "errors"
     config.write_text(CONFIG.format(url=url, settings=settings))
-    command = [sys.executable, "-m", "redraft", "serve", "--log-format", "json", "--config", config, "--folder", folder / "state"]
+    command = [
+        sys.executable,
+        "-m",
+        "redraft",
+        "serve",
+        "--log-format",
+        "json",
+        "--config",
+        config,
+        "--folder",
+        folder / "state",
+    ]
     with errors.open("w") as file:
-        process = subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE, stderr=file, text=True)
+        process = subprocess.Popen(
+            [str(part) for part in command], stdout=subprocess.PIPE, stderr=file, text=True
+        )
     try:
         line = process.stdout.readline()
         assert line, errors.read_text()
@@ -150,7 +170,12 @@ async def test_waves_of_large_answers(tmp_path):
             used = []
             for _ in range(5):
                 replies = await asyncio.gather(
-                    *[gateway.ask("/v1/chat/completions", {"model": "refine/fast", "messages": PROMPT}) for _ in range(ANSWERS)]
+                    *[
+                        gateway.ask(
+                            "/v1/chat/completions", {"model": "refine/fast", "messages": PROMPT}
+                        )
+                        for _ in range(ANSWERS)
+                    ]
                 )
                 assert [status for status, _ in replies] == [200] * ANSWERS
                 used.append(gateway.memory())
@@ -163,7 +188,9 @@ async def test_slow_readers_of_large_answers(tmp_path):
         with serving(tmp_path, url) as gateway:
             before = gateway.memory()
             body = {"model": "refine/fast", "messages": PROMPT}
-            readers = await asyncio.gather(*[gateway.ask("/v1/chat/completions", body, is_read=False) for _ in range(ANSWERS)])
+            readers = await asyncio.gather(
+                *[gateway.ask("/v1/chat/completions", body, is_read=False) for _ in range(ANSWERS)]
+            )
             grown = gateway.memory() - before
             for _, writer in readers:
                 writer.transport.abort()
@@ -174,7 +201,11 @@ async def test_slow_readers_of_large_answers(tmp_path):
             assert grown < 2 * ANSWERS * len(ANSWER) / MIB + 150
 
 
-@pytest.mark.parametrize(("settings", "statuses"), [("", {413}), ("max-body-mb = 32", {400, 429})], ids=["default", "allowed"])
+@pytest.mark.parametrize(
+    ("settings", "statuses"),
+    [("", {413}), ("max-body-mb = 32", {400, 429})],
+    ids=["default", "allowed"],
+)
 async def test_senders_of_large_bodies(tmp_path, settings, statuses):
     """Two of them with a key of one request a minute neither fill the memory nor keep another client waiting for an answer."""
     with KeyRing(tmp_path / "state") as ring:
@@ -187,7 +218,9 @@ async def test_senders_of_large_bodies(tmp_path, settings, statuses):
             before = gateway.memory()
 
             async def send():
-                return [(await gateway.ask("/v1/chat/completions", raw, key=slow))[0] for _ in range(8)]
+                return [
+                    (await gateway.ask("/v1/chat/completions", raw, key=slow))[0] for _ in range(8)
+                ]
 
             senders = [asyncio.create_task(send()) for _ in range(2)]
             answered = 0

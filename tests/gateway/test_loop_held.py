@@ -21,7 +21,9 @@ MIB = 2**20
 MOST = 10  # times as long as Python reads the JSON of 62,000 messages; what grows with their square takes more
 COMPLETION = {
     "object": "chat.completion",
-    "choices": [{"index": 0, "message": {"role": "assistant", "content": "fine"}, "finish_reason": "stop"}],
+    "choices": [
+        {"index": 0, "message": {"role": "assistant", "content": "fine"}, "finish_reason": "stop"}
+    ],
     "usage": {"prompt_tokens": 1, "completion_tokens": 1},
 }
 
@@ -100,26 +102,44 @@ def image(base64):
 
 def calling(n):
     function = {"name": "search", "arguments": text_of(300)}
-    return message(None, "assistant", tool_calls=[{"id": f"call-{n}", "type": "function", "function": function}])
+    return message(
+        None,
+        "assistant",
+        tool_calls=[{"id": f"call-{n}", "type": "function", "function": function}],
+    )
 
 
 BODIES = {  # the messages of each
     "one text": lambda: [message(text_of(31 * MIB))],
     "messages of one role": lambda: [message(text_of(12_000)) for _ in range(2600)],
     "small messages of one role": lambda: [message(text_of(500)) for _ in range(62_000)],
-    "small messages in turn": lambda: [message(text_of(500), ("user", "assistant")[n % 2]) for n in range(62_001)],
+    "small messages in turn": lambda: [
+        message(text_of(500), ("user", "assistant")[n % 2]) for n in range(62_001)
+    ],
     "parts": lambda: [message([{"type": "text", "text": text_of(500)} for _ in range(60_000)])],
-    "an image": lambda: [message([{"type": "text", "text": "What is it?"}, image("iVBORw0K" * 4_000_000)])],
-    "images": lambda: [message([{"type": "text", "text": "What are they?"}, *[image("iVBORw0K" * 10_000)] * 390])],
+    "an image": lambda: [
+        message([{"type": "text", "text": "What is it?"}, image("iVBORw0K" * 4_000_000)])
+    ],
+    "images": lambda: [
+        message([{"type": "text", "text": "What are they?"}, *[image("iVBORw0K" * 10_000)] * 390])
+    ],
     "tool calls": lambda: (
         [message("Go on.")]
-        + [each for n in range(9_000) for each in (calling(n), message(text_of(2950), "tool", tool_call_id=f"call-{n}"))]
+        + [
+            each
+            for n in range(9_000)
+            for each in (calling(n), message(text_of(2950), "tool", tool_call_id=f"call-{n}"))
+        ]
     ),
 }
 
 
 def ask(port, body, key):
-    headers = {"authorization": f"Bearer {key}", "content-type": "application/json", "idempotency-key": "one"}
+    headers = {
+        "authorization": f"Bearer {key}",
+        "content-type": "application/json",
+        "idempotency-key": "one",
+    }
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
     try:
         connection.request("POST", "/v1/chat/completions", body, headers)
@@ -135,9 +155,13 @@ def ask(port, body, key):
 async def test_a_large_body_does_not_hold_the_loop(model, reading_time, tmp_path, name, make):
     """Whatever the gateway does with it: reading, checking, hashing, storing, and sending it on."""
     with KeyRing(tmp_path) as ring:
-        _, key = ring.add("one", KeyLimits(usd_per_day=10**6))  # whose requests are searched for what costs money
+        _, key = ring.add(
+            "one", KeyLimits(usd_per_day=10**6)
+        )  # whose requests are searched for what costs money
     config = config_for(tmp_path, model, graders=["words:1-"], retention=Retention("full"))
-    config = replace(config, limits=GatewayLimits(max_body=32 * MIB), passed_retention=Retention("full"))
+    config = replace(
+        config, limits=GatewayLimits(max_body=32 * MIB), passed_retention=Retention("full")
+    )
     raw = json.dumps({"model": name, "messages": make(), "max_tokens": 9}).encode()
     assert 27 * MIB < len(raw) <= 32 * MIB
     gc.collect()

@@ -27,12 +27,24 @@ from redraft.sync import uvloop_factory
 from .running import PROMPT, config_for, http_client, running
 from .test_hostile import stored
 
-OF_REQUESTS = (ClientExchange, ChatRequest, PreparedRequest, Refinement, Session, Reservations, Trace, Answer)
+OF_REQUESTS = (
+    ClientExchange,
+    ChatRequest,
+    PreparedRequest,
+    Refinement,
+    Session,
+    Reservations,
+    Trace,
+    Answer,
+)
 OF_REQUESTS += (RequestRecorder, ForwardedReply, HttpExchange)
 KEY = "Idempotency-Key"
 CHAT, MESSAGES, RESPONSES = "/chat/completions", "/messages", "/responses"
 TOOLS = [{"type": "function", "function": {"name": "search", "parameters": {"type": "object"}}}]
-SCHEMA = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object", "required": ["a"]}}}
+SCHEMA = {
+    "type": "json_schema",
+    "json_schema": {"name": "x", "schema": {"type": "object", "required": ["a"]}},
+}
 
 
 def answer(request):
@@ -56,7 +68,11 @@ def answer(request):
     if body.get("tools") and body.get("tool_choice") != "none":
         return http(completion(None, "tool_calls", tool_calls=[call()]))
     if stream:
-        return sse(chunk("fine"), chunk("", "stop"), {"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 3}})
+        return sse(
+            chunk("fine"),
+            chunk("", "stop"),
+            {"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 3}},
+        )
     return http(completion(verdict(5) if is_judging(body["messages"]) else "fine"))
 
 
@@ -72,8 +88,16 @@ def chat(model, **fields):
 KINDS = {
     "passed": (*chat("pass/good"), 200),
     "passed stream": (*chat("pass/good", stream=True), 200),
-    "passed, converted": (MESSAGES, {"model": "pass/good", "messages": PROMPT, "max_tokens": 9}, 200),
-    "passed stream, converted": (MESSAGES, {"model": "pass/good", "messages": PROMPT, "max_tokens": 9, "stream": True}, 200),
+    "passed, converted": (
+        MESSAGES,
+        {"model": "pass/good", "messages": PROMPT, "max_tokens": 9},
+        200,
+    ),
+    "passed stream, converted": (
+        MESSAGES,
+        {"model": "pass/good", "messages": PROMPT, "max_tokens": 9, "stream": True},
+        200,
+    ),
     "passed responses": (RESPONSES, {"model": "pass/good", "input": "Say it well."}, 200),
     "passed tools": (*chat("pass/good", tools=TOOLS), 200),
     "passed, the model fails": (*chat("pass/fails"), 502),
@@ -89,9 +113,20 @@ KINDS = {
     "passed stream, nonsense": (*chat("pass/nonsense", stream=True), 502),
     "refined": (*chat("refine/good"), 200),
     "refined stream": (*chat("refine/good", stream=True), 200),
-    "refined stream with events": (*chat("refine/good", stream=True, redraft={"events": True}), 200),
-    "refined messages": (MESSAGES, {"model": "refine/good", "messages": PROMPT, "max_tokens": 9}, 200),
-    "refined responses stream": (RESPONSES, {"model": "refine/good", "input": "Say it well.", "stream": True}, 200),
+    "refined stream with events": (
+        *chat("refine/good", stream=True, redraft={"events": True}),
+        200,
+    ),
+    "refined messages": (
+        MESSAGES,
+        {"model": "refine/good", "messages": PROMPT, "max_tokens": 9},
+        200,
+    ),
+    "refined responses stream": (
+        RESPONSES,
+        {"model": "refine/good", "input": "Say it well.", "stream": True},
+        200,
+    ),
     "refined tools": (*chat("refine/good", tools=TOOLS), 200),
     "refined, more than once": (*chat("refine/good", redraft={"requirements": ["words:3-9"]}), 200),
     "refined, a schema is not met": (*chat("refine/good", response_format=SCHEMA), 502),
@@ -107,7 +142,11 @@ KINDS = {
     "client leaves a stream": (*chat("pass/hangs", stream=True), None),
     "client leaves a refinement": (*chat("refine/hangs"), None),
     "client leaves a refined stream": (*chat("refine/hangs", stream=True), None),
-    "client leaves a refined stream with events": (RESPONSES, {"model": "refine/hangs", "input": "x", "stream": True}, None),
+    "client leaves a refined stream with events": (
+        RESPONSES,
+        {"model": "refine/hangs", "input": "x", "stream": True},
+        None,
+    ),
     "passed, the model fails, with a key": (*chat("pass/fails"), 502, "a"),
     "passed stream, it has an error, with a key": (*chat("pass/errs", stream=True), 200, "b"),
     "refined, the model fails, with a key": (*chat("refine/fails"), 502, "c"),
@@ -117,7 +156,10 @@ KINDS = {
 
 
 def config_of(folder, url, level):
-    models = {name: ServedModel(name, url, name) for name in ("good", "fails", "breaks", "errs", "nonsense", "mute", "hangs")}
+    models = {
+        name: ServedModel(name, url, name)
+        for name in ("good", "fails", "breaks", "errs", "nonsense", "mute", "hangs")
+    }
     models["absent"] = ServedModel("absent", "http://127.0.0.1:1/v1", "absent")
     profiles = {
         "good": Profile("good", "good", settings={"max_iterations": 1, "retries": 0}),
@@ -129,7 +171,14 @@ def config_of(folder, url, level):
     }
     kept = Retention(level)
     profiles = {name: replace(each, retention=kept) for name, each in profiles.items()}
-    return GatewayConfig(folder, models, profiles, port=0, passed_retention=kept, limits=GatewayLimits(max_body=2**16))
+    return GatewayConfig(
+        folder,
+        models,
+        profiles,
+        port=0,
+        passed_retention=kept,
+        limits=GatewayLimits(max_body=2**16),
+    )
 
 
 async def until(condition):
@@ -145,12 +194,23 @@ async def in_parts(body):
 
 async def ask(client, url, server, kind):
     path, body, status, *key = kind
-    raw = json.dumps(body).encode() if isinstance(body, dict) else in_parts(body) if isinstance(body, list) else body
+    raw = (
+        json.dumps(body).encode()
+        if isinstance(body, dict)
+        else in_parts(body)
+        if isinstance(body, list)
+        else body
+    )
     if status is None:
         host, _, port = url.removeprefix("http://").removesuffix("/v1").partition(":")
         before = len(server.requests)
         _, writer = await asyncio.open_connection(host, int(port))
-        lines = [f"POST /v1{path} HTTP/1.1", "Host: localhost", f"Content-Length: {len(raw)}", *(f"{KEY}: {each}" for each in key)]
+        lines = [
+            f"POST /v1{path} HTTP/1.1",
+            "Host: localhost",
+            f"Content-Length: {len(raw)}",
+            *(f"{KEY}: {each}" for each in key),
+        ]
         writer.write("\r\n".join([*lines, "", ""]).encode() + raw)
         await until(lambda: len(server.requests) > before)
         writer.transport.abort()
@@ -177,7 +237,9 @@ def test_a_request_leaves_nothing(tmp_path, factory, level):
                     for name, kind in KINDS.items():
                         for _ in range(2):
                             await ask(client, url, server, kind)
-                            await until(lambda: not (gateway._exchanges or gateway.runs._in_progress))
+                            await until(
+                                lambda: not (gateway._exchanges or gateway.runs._in_progress)
+                            )
                         await gateway.store.wait_for_commit()
                         await asyncio.sleep(0)
                         found = objects_of(*OF_REQUESTS), objects_in_cycles()
@@ -204,7 +266,11 @@ async def slow_reader(url, body):
     host, _, port = url.removeprefix("http://").removesuffix("/v1").partition(":")
     await asyncio.get_running_loop().sock_connect(sock, (host, int(port)))
     reader, writer = await asyncio.open_connection(sock=sock)
-    writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(raw) + raw)
+    writer.write(
+        b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
+        % len(raw)
+        + raw
+    )
     try:
         await reader.readuntil(b"word word")
         yield writer
@@ -242,7 +308,11 @@ async def test_answers_share_a_limit(large_answers, tmp_path, model):
     async with running(config) as (url, gateway), http_client(url) as client:
         async with slow_reader(url, {**body, "model": "refine/fast"}):
             refused = await client.post("/chat/completions", json=body)
-            assert (refused.status_code, refused.json()["error"]["code"], refused.headers["retry-after"]) == (
+            assert (
+                refused.status_code,
+                refused.json()["error"]["code"],
+                refused.headers["retry-after"],
+            ) == (
                 503,
                 "overloaded",
                 "2",

@@ -25,13 +25,18 @@ REFINED = RequestFacts(
     cost=0.25,
     milliseconds=4000.0,
 )
-PASSED = replace(REFINED, model="pass/m", score=None, iterations=None, stop="", milliseconds=7.0, cost=None)
+PASSED = replace(
+    REFINED, model="pass/m", score=None, iterations=None, stop="", milliseconds=7.0, cost=None
+)
 
 
 def figures(metrics):
     """Every sample by its name without the prefix, and its labels."""
     return {
-        (sample.name.removeprefix("redraft_gateway_"), *sorted(sample.labels.values())): sample.value
+        (
+            sample.name.removeprefix("redraft_gateway_"),
+            *sorted(sample.labels.values()),
+        ): sample.value
         for family in text_string_to_metric_families(metrics.text())
         for sample in family.samples
     }
@@ -66,7 +71,12 @@ def test_passed_request_has_its_own_seconds_and_no_score():
     shown = figures(after(PASSED))
     assert shown["pass_seconds_bucket", "0.01", "pass/m"] == 1
     assert shown["pass_seconds_bucket", "0.005", "pass/m"] == 0
-    assert not {name for name, *_ in shown} & {"score_sum", "cost_usd_total", "stops_total", "refine_seconds_sum"}
+    assert not {name for name, *_ in shown} & {
+        "score_sum",
+        "cost_usd_total",
+        "stops_total",
+        "refine_seconds_sum",
+    }
 
 
 def test_unknown_tokens_are_counted_as_unknown():
@@ -78,14 +88,24 @@ def test_unknown_tokens_are_counted_as_unknown():
 
 def test_a_refused_request_has_no_unknown_tokens():
     """No model was called, so nothing is missing in the sums."""
-    shown = figures(after(replace(PASSED, status=400, calls=0, input_tokens=None, output_tokens=None)))
+    shown = figures(
+        after(replace(PASSED, status=400, calls=0, input_tokens=None, output_tokens=None))
+    )
     assert ("unmetered_requests_total", "pass/m") not in shown
 
 
-@pytest.mark.parametrize(("status", "error"), [(402, "budget_exhausted"), (429, "rate_limited"), (503, "queue_full")])
+@pytest.mark.parametrize(
+    ("status", "error"), [(402, "budget_exhausted"), (429, "rate_limited"), (503, "queue_full")]
+)
 def test_refusals(status, error):
     """By the code of the error."""
-    shown = figures(after(RequestFacts("t", model="refine/fast", wire="chat", status=status, error=error, outcome="failed")))
+    shown = figures(
+        after(
+            RequestFacts(
+                "t", model="refine/fast", wire="chat", status=status, error=error, outcome="failed"
+            )
+        )
+    )
     assert shown["refusals_total", error] == 1
     assert shown["requests_total", str(status), "chat", "refine/fast"] == 1
 
@@ -107,7 +127,10 @@ def test_gauges_and_other_counters():
 
 def test_labels_are_bounded_and_hold_nothing_of_clients():
     """Names of models that do not exist are one value, and so is everything beyond the limit."""
-    many = [replace(REFINED, model=f"sk-secret-{n}", stop=f"stop{n}", wire=f"wire{n}") for n in range(500)]
+    many = [
+        replace(REFINED, model=f"sk-secret-{n}", stop=f"stop{n}", wire=f"wire{n}")
+        for n in range(500)
+    ]
     metrics = after(*many)
     text = metrics.text()
     assert "sk-secret" not in text and "alice" not in text
@@ -116,19 +139,28 @@ def test_labels_are_bounded_and_hold_nothing_of_clients():
 
 def test_two_gateways_do_not_share_figures():
     """Each has a registry of its own."""
-    assert figures(after(REFINED))["iterations_sum", "refine/fast"] == figures(after(REFINED))["iterations_sum", "refine/fast"]
+    assert (
+        figures(after(REFINED))["iterations_sum", "refine/fast"]
+        == figures(after(REFINED))["iterations_sum", "refine/fast"]
+    )
 
 
 def test_all_metrics_are_in_the_manual():
     """The page for operators explains each of them."""
-    page = (Path(__file__).parents[2] / "docs/how-to/operate-a-gateway.md").read_text(encoding="utf-8")
-    names = {family.name for family in text_string_to_metric_families(after(REFINED, PASSED).text())}
+    page = (Path(__file__).parents[2] / "docs/how-to/operate-a-gateway.md").read_text(
+        encoding="utf-8"
+    )
+    names = {
+        family.name for family in text_string_to_metric_families(after(REFINED, PASSED).text())
+    }
     ours = {name for name in names if name.startswith("redraft_")}
     assert len(ours) == 15
     assert [name for name in sorted(ours) if name not in page] == []
     samples = {name for name, *_ in figures(after(REFINED, PASSED))}
     in_page = set(re.findall(r"redraft_gateway_(\w+)", page))
     histograms = {name.removesuffix("_count") for name in samples if name.endswith("_count")}
-    assert in_page - samples - histograms == {"refusals_total", "upstream_errors_total", "unmetered_requests_total"}, (
-        "no such figure"
-    )
+    assert in_page - samples - histograms == {
+        "refusals_total",
+        "upstream_errors_total",
+        "unmetered_requests_total",
+    }, "no such figure"

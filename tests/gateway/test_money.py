@@ -52,21 +52,56 @@ def reply_of(path, tokens, written=5):
     """Return an answer in the protocol of a path; its prompt and the answer have so many tokens."""
     usage = {"input_tokens": tokens, "output_tokens": written}
     if path.endswith("/classify"):
-        return {"data": [{"probs": [0.7]}], "usage": {"prompt_tokens": tokens, "total_tokens": tokens}}
+        return {
+            "data": [{"probs": [0.7]}],
+            "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+        }
     if path.endswith("/messages"):
         content = [{"type": "text", "text": "A fine answer."}]
-        return {"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": content} | {
+        return {
+            "id": "msg_1",
+            "type": "message",
+            "role": "assistant",
+            "model": "m",
+            "content": content,
+        } | {
             "stop_reason": "end_turn",
             "usage": usage,
         }
     if path.endswith("/responses"):
         part = {"type": "output_text", "text": "A fine answer.", "annotations": []}
-        output = [{"type": "message", "id": "m_1", "status": "completed", "role": "assistant", "content": [part]}]
-        return {"id": "resp_1", "object": "response", "status": "completed", "model": "m", "output": output, "usage": usage}
+        output = [
+            {
+                "type": "message",
+                "id": "m_1",
+                "status": "completed",
+                "role": "assistant",
+                "content": [part],
+            }
+        ]
+        return {
+            "id": "resp_1",
+            "object": "response",
+            "status": "completed",
+            "model": "m",
+            "output": output,
+            "usage": usage,
+        }
     message = {"role": "assistant", "content": "A fine answer."}
     choice = {"index": 0, "message": message, "finish_reason": "stop"}
-    usage = {"prompt_tokens": tokens, "completion_tokens": written, "total_tokens": tokens + written}
-    return {"id": "c", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice], "usage": usage}
+    usage = {
+        "prompt_tokens": tokens,
+        "completion_tokens": written,
+        "total_tokens": tokens + written,
+    }
+    return {
+        "id": "c",
+        "object": "chat.completion",
+        "created": 1,
+        "model": "m",
+        "choices": [choice],
+        "usage": usage,
+    }
 
 
 @dataclass
@@ -84,7 +119,9 @@ class Provider:
     async def answer(self, request):
         self.requests.append((request.url.path, json.loads(await request.body())))
         await self.release.wait()
-        self.charged += (self.tokens * PRICES[0] + self.written * PRICES[1]) / 1e6 + self.price_of_call
+        self.charged += (
+            self.tokens * PRICES[0] + self.written * PRICES[1]
+        ) / 1e6 + self.price_of_call
         return JSONResponse(reply_of(request.url.path, self.tokens, self.written))
 
 
@@ -103,7 +140,9 @@ async def provider():
     app = Starlette(routes=[Route("/v1/{rest:path}", made.answer, methods=["POST"])])
     with bind_socket("127.0.0.1", 0) as listener:
         made.url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
-        server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="off", access_log=False))
+        server = uvicorn.Server(
+            uvicorn.Config(app, log_config=None, lifespan="off", access_log=False)
+        )
         server.capture_signals = nullcontext  # they are pytest's
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         await until(lambda: server.started)
@@ -117,12 +156,26 @@ async def provider():
 async def gateway(folder, provider, usd=None, profile={}, kind="openai", **model):
     """A gateway before the provider, for a key with a limit of so many USD a day. Yields the client, the key and the folder's keys."""
     served = ServedModel("m", provider.url, "tiny", kind, **{"prices": PRICES, **model})
-    refined = Profile("fast", "m", **{"judge": False, "graders": ["words:1-500"], "settings": {"max_iterations": 0}, **profile})
+    refined = Profile(
+        "fast",
+        "m",
+        **{
+            "judge": False,
+            "graders": ["words:1-500"],
+            "settings": {"max_iterations": 0},
+            **profile,
+        },
+    )
     profiles = {"fast": refined} if kind == "openai" else {}
-    config = GatewayConfig(folder, {"m": served}, profiles, port=0, limits=GatewayLimits(max_concurrent=256))
+    config = GatewayConfig(
+        folder, {"m": served}, profiles, port=0, limits=GatewayLimits(max_concurrent=256)
+    )
     with KeyRing(folder) as ring:
         key, secret = ring.add("ci", KeyLimits(usd_per_day=usd))
-    async with running(config) as (url, _), http_client(url, headers={"authorization": f"Bearer {secret}"}) as client:
+    async with (
+        running(config) as (url, _),
+        http_client(url, headers={"authorization": f"Bearer {secret}"}) as client,
+    ):
         yield client, key
 
 
@@ -143,10 +196,45 @@ def error_of(reply):
 # ---- fields that choose the model, the host or the credentials
 
 ROUTING = (
-    *("models", "route", "fallbacks", "fallback_models", "provider", "providers", "preset", "model_list", "user_config", "engine"),
-    *("api_base", "base_url", "api_key", "api_version", "api_type", "api_token", "organization", "headers", "extra_headers"),
-    *("extra_query", "extra_body", "custom_llm_provider", "litellm_credential_name", "aws_access_key_id", "vertex_credentials"),
-    *("azure_ad_token", "data_sources", "kv_transfer_params", "bootstrap_host", "lora_path", "provider_specific_header"),
+    *(
+        "models",
+        "route",
+        "fallbacks",
+        "fallback_models",
+        "provider",
+        "providers",
+        "preset",
+        "model_list",
+        "user_config",
+        "engine",
+    ),
+    *(
+        "api_base",
+        "base_url",
+        "api_key",
+        "api_version",
+        "api_type",
+        "api_token",
+        "organization",
+        "headers",
+        "extra_headers",
+    ),
+    *(
+        "extra_query",
+        "extra_body",
+        "custom_llm_provider",
+        "litellm_credential_name",
+        "aws_access_key_id",
+        "vertex_credentials",
+    ),
+    *(
+        "azure_ad_token",
+        "data_sources",
+        "kv_transfer_params",
+        "bootstrap_host",
+        "lora_path",
+        "provider_specific_header",
+    ),
     *(
         "providerOptions",
         "allowed_model_region",
@@ -192,10 +280,14 @@ async def test_tokens_are_not_counted_for_another_route(tmp_path, provider):
 async def test_a_refinement_does_not_send_what_changes_the_prompt(tmp_path, provider, wire, name):
     """The profile decides what a model is asked; pass/ passes it on."""
     async with gateway(tmp_path, provider) as (client, _):
-        assert error_of(await post(client, wire, body_of(wire, "refine/fast", **{name: ["x"]}))) == (400, name)
+        assert error_of(
+            await post(client, wire, body_of(wire, "refine/fast", **{name: ["x"]}))
+        ) == (400, name)
         assert not provider.requests
         if wire == "chat":
-            assert (await post(client, wire, body_of(wire, "pass/m", **{name: ["x"]}))).status_code == 200
+            assert (
+                await post(client, wire, body_of(wire, "pass/m", **{name: ["x"]}))
+            ).status_code == 200
             assert provider.requests[0][1][name] == ["x"]
 
 
@@ -242,7 +334,9 @@ FREE = {
 
 
 @pytest.mark.parametrize("wire", WIRES)
-async def test_fields_without_a_known_price_are_refused_to_keys_with_a_limit(tmp_path, provider, wire):
+async def test_fields_without_a_known_price_are_refused_to_keys_with_a_limit(
+    tmp_path, provider, wire
+):
     """By name, on both paths; nothing is sent or charged."""
     async with gateway(tmp_path, provider, 5.0) as (client, key):
         for model in MODELS:
@@ -254,10 +348,28 @@ async def test_fields_without_a_known_price_are_refused_to_keys_with_a_limit(tmp
 
 
 ILL_NAMED = {
-    **{"Service_Tier": "priority", "serviceTier": "priority", "Max_Tokens": 100_000, "maxTokens": 100_000, "N": 50, "Best_Of": 50},
-    **{"Messages": [], "Tools": [], "Instructions": "x", "Input": "x", "ſystem": "x", "Cache_Control": {}},
+    **{
+        "Service_Tier": "priority",
+        "serviceTier": "priority",
+        "Max_Tokens": 100_000,
+        "maxTokens": 100_000,
+        "N": 50,
+        "Best_Of": 50,
+    },
+    **{
+        "Messages": [],
+        "Tools": [],
+        "Instructions": "x",
+        "Input": "x",
+        "ſystem": "x",
+        "Cache_Control": {},
+    },
 }
-ILL_NUMBERS = [(name, value) for name in ("n", "best_of", "n_predict", "min_tokens") for value in ("50", True, [50], {"n": 50})]
+ILL_NUMBERS = [
+    (name, value)
+    for name in ("n", "best_of", "n_predict", "min_tokens")
+    for value in ("50", True, [50], {"n": 50})
+]
 
 
 async def test_names_in_another_case_are_refused_to_keys_with_a_limit(tmp_path, provider):
@@ -271,16 +383,24 @@ async def test_names_in_another_case_are_refused_to_keys_with_a_limit(tmp_path, 
             assert reply.status_code == 200 and provider.requests.pop()[1]["X_Vendor"] == 1
     assert not provider.requests
     async with gateway(tmp_path / "unlimited", provider) as (client, _):
-        assert (await post(client, "chat", body_of("chat", "pass/m", Service_Tier="priority"))).status_code == 200
+        assert (
+            await post(client, "chat", body_of("chat", "pass/m", Service_Tier="priority"))
+        ).status_code == 200
 
 
 async def test_numbers_that_are_no_numbers_are_refused_to_keys_with_a_limit(tmp_path, provider):
     """Many a server reads "50" as 50."""
     async with gateway(tmp_path, provider, 5.0) as (client, _):
-        for name, value in [*ILL_NUMBERS, ("max_tokens", "100000"), ("max_completion_tokens", "100000")]:
+        for name, value in [
+            *ILL_NUMBERS,
+            ("max_tokens", "100000"),
+            ("max_completion_tokens", "100000"),
+        ]:
             reply = await post(client, "chat", body_of("chat", "pass/m", **{name: value}))
             assert error_of(reply) == (400, name), (name, value, reply.text)
-        assert (await post(client, "chat", body_of("chat", "pass/m", n=None, best_of=1.0))).status_code == 200
+        assert (
+            await post(client, "chat", body_of("chat", "pass/m", n=None, best_of=1.0))
+        ).status_code == 200
     assert len(provider.requests) == 1
 
 
@@ -288,9 +408,15 @@ async def test_a_longer_context_needs_the_operators_prices(tmp_path, provider):
     """Anthropic asks more for prompts above 200,000 tokens, which are sent with this header."""
     headers = {"anthropic-beta": "other-2025-01-01,context-1m-2025-08-07"}
     for prices, status in ((None, 400), (PRICES, 200)):
-        async with gateway(tmp_path / str(status), provider, 5.0, kind="anthropic", prices=prices) as (client, _):
-            reply = await client.post(PATHS["messages"], json=body_of("messages", "pass/m"), headers=headers)
-            assert reply.status_code == status and ("anthropic-beta" in reply.text) == (status == 400)
+        async with gateway(
+            tmp_path / str(status), provider, 5.0, kind="anthropic", prices=prices
+        ) as (client, _):
+            reply = await client.post(
+                PATHS["messages"], json=body_of("messages", "pass/m"), headers=headers
+            )
+            assert reply.status_code == status and ("anthropic-beta" in reply.text) == (
+                status == 400
+            )
 
 
 async def test_other_keys_may_use_them_and_what_costs_nothing_is_free(tmp_path, provider):
@@ -308,8 +434,13 @@ async def test_other_keys_may_use_them_and_what_costs_nothing_is_free(tmp_path, 
 async def test_what_the_operator_prices_is_reserved_and_charged(tmp_path, provider, model):
     """For each call, besides its tokens."""
     provider.release.clear()
-    async with gateway(tmp_path, provider, 5.0, field_prices={"service_tier": 0.25}) as (client, key):
-        task = asyncio.create_task(post(client, "chat", body_of("chat", model, service_tier="priority")))
+    async with gateway(tmp_path, provider, 5.0, field_prices={"service_tier": 0.25}) as (
+        client,
+        key,
+    ):
+        task = asyncio.create_task(
+            post(client, "chat", body_of("chat", model, service_tier="priority"))
+        )
         await until(lambda: provider.requests)
         assert 0.25 < spending(tmp_path, key)[1] < 0.27
         provider.release.set()
@@ -318,14 +449,19 @@ async def test_what_the_operator_prices_is_reserved_and_charged(tmp_path, provid
         charged = pytest.approx(0.25 + (12 * 2.5 + 5 * 10) / 1e6)
         assert spending(tmp_path, key)[0] == charged
         metrics = (await client.get(client.base_url.join("/metrics"))).text
-        assert float(re.search(r"^redraft_gateway_cost_usd_total\{.*\} (\S+)$", metrics, re.M)[1]) == charged
+        assert (
+            float(re.search(r"^redraft_gateway_cost_usd_total\{.*\} (\S+)$", metrics, re.M)[1])
+            == charged
+        )
     assert provider.requests[0][1]["service_tier"] == "priority"
 
 
 @pytest.mark.parametrize("kind", ["web_search", "web_search_20250305", "web_search_2025_08_26"])
 def test_a_tool_is_priced_with_or_without_its_date(kind):
     """As Anthropic and OpenAI write it."""
-    model = ServedModel("m", "http://127.0.0.1:1/v1", "tiny", prices=PRICES, tool_prices={"web_search": 0.05})
+    model = ServedModel(
+        "m", "http://127.0.0.1:1/v1", "tiny", prices=PRICES, tool_prices={"web_search": 0.05}
+    )
     metered = meter_request({"input": "x", "tools": [{"type": kind}]}, "responses", model)
     assert (metered.left_out, metered.usd) == ((), 0.05)
 
@@ -333,15 +469,32 @@ def test_a_tool_is_priced_with_or_without_its_date(kind):
 # ---- tools
 
 PROVIDER_TOOLS = {
-    "chat": [{"type": "web_search"}, {"type": "openrouter:web_search"}, {"google_search": {}}, {"type": "browser_search"}]
+    "chat": [
+        {"type": "web_search"},
+        {"type": "openrouter:web_search"},
+        {"google_search": {}},
+        {"type": "browser_search"},
+    ]
     + [{"type": "function", "Type": "web_search", "function": {"name": "x"}}],
     "responses": [
         *(
             {"type": name}
-            for name in ("web_search", "web_search_preview", "file_search", "image_generation", "unheard_of", "shell")
+            for name in (
+                "web_search",
+                "web_search_preview",
+                "file_search",
+                "image_generation",
+                "unheard_of",
+                "shell",
+            )
         ),
         {"type": "code_interpreter", "container": {"type": "auto"}},
-        {"type": "mcp", "server_label": "x", "server_url": "https://mcp.example", "authorization": "secret"},
+        {
+            "type": "mcp",
+            "server_label": "x",
+            "server_url": "https://mcp.example",
+            "authorization": "secret",
+        },
         {"type": "tool_search"},
         {"type": "shell", "environment": {"type": "container_auto"}},
         {"type": "namespace", "name": "n", "description": "d", "tools": [{"type": "web_search"}]},
@@ -375,25 +528,40 @@ CLIENT_TOOLS = {
 
 
 @pytest.mark.parametrize("wire", WIRES)
-async def test_tools_that_the_provider_runs_are_left_out_with_a_notice(tmp_path, provider, wire, caplog):
+async def test_tools_that_the_provider_runs_are_left_out_with_a_notice(
+    tmp_path, provider, wire, caplog
+):
     """For keys with a limit in USD: the tools that the client runs stay, and the reply and the log say what is missing."""
     caplog.set_level("INFO", "redraft.access")
     kind = "anthropic" if wire == "messages" else "openai"
     kept = [FUNCTION[wire], *CLIENT_TOOLS[wire]]
     async with gateway(tmp_path, provider, 5.0, kind=kind) as (client, _):
         for tool in PROVIDER_TOOLS[wire]:
-            reply = await post(client, wire, body_of(wire, "pass/m", tools=[kept[0], tool, *kept[1:]]))
+            reply = await post(
+                client, wire, body_of(wire, "pass/m", tools=[kept[0], tool, *kept[1:]])
+            )
             assert reply.status_code == 200, reply.text
             assert provider.requests[-1][1]["tools"] == kept
             name = tool.get("type", "google_search")
             assert name in reply.headers["x-redraft-notice"]
-            reply = await post(client, wire, body_of(wire, "pass/m", tools=[tool], tool_choice=auto(wire)))
-            assert reply.status_code == 200 and provider.requests[-1][1].keys().isdisjoint({"tools", "tool_choice"})
+            reply = await post(
+                client, wire, body_of(wire, "pass/m", tools=[tool], tool_choice=auto(wire))
+            )
+            assert reply.status_code == 200 and provider.requests[-1][1].keys().isdisjoint(
+                {"tools", "tool_choice"}
+            )
             if kind == "openai":
                 reply = await post(client, wire, body_of(wire, "refine/fast", tools=[tool]))
                 assert reply.status_code == 200 and name in reply.headers["x-redraft-notice"]
-    notices = [json.loads(record.message)["notice"] for record in caplog.records if record.name == "redraft.access"]
-    assert all(any(tool.get("type", "google_search") in notice for notice in notices) for tool in PROVIDER_TOOLS[wire])
+    notices = [
+        json.loads(record.message)["notice"]
+        for record in caplog.records
+        if record.name == "redraft.access"
+    ]
+    assert all(
+        any(tool.get("type", "google_search") in notice for notice in notices)
+        for tool in PROVIDER_TOOLS[wire]
+    )
 
 
 def auto(wire):
@@ -405,7 +573,10 @@ def auto(wire):
     ("wire", "choice"),
     [
         ("responses", {"type": "web_search"}),
-        ("responses", {"type": "allowed_tools", "mode": "required", "tools": [{"type": "web_search"}]}),
+        (
+            "responses",
+            {"type": "allowed_tools", "mode": "required", "tools": [{"type": "web_search"}]},
+        ),
         ("responses", "required"),
         ("messages", {"type": "tool", "name": "web_search"}),
         ("messages", {"type": "any"}),
@@ -414,20 +585,39 @@ def auto(wire):
 )
 async def test_a_choice_of_a_tool_that_is_left_out_is_refused(tmp_path, provider, wire, choice):
     """The answer would not be what the client asks for."""
-    tool = {"type": "web_search_20250305", "name": "web_search"} if wire == "messages" else {"type": "web_search"}
-    async with gateway(tmp_path, provider, 5.0, kind="anthropic" if wire == "messages" else "openai") as (client, _):
+    tool = (
+        {"type": "web_search_20250305", "name": "web_search"}
+        if wire == "messages"
+        else {"type": "web_search"}
+    )
+    async with gateway(
+        tmp_path, provider, 5.0, kind="anthropic" if wire == "messages" else "openai"
+    ) as (client, _):
         reply = await post(client, wire, body_of(wire, "pass/m", tools=[tool], tool_choice=choice))
         assert error_of(reply) == (400, "tool_choice")
         if isinstance(choice, dict) and choice["type"] != "any":
-            reply = await post(client, wire, body_of(wire, "pass/m", tools=[FUNCTION[wire], tool], tool_choice=choice))
+            reply = await post(
+                client,
+                wire,
+                body_of(wire, "pass/m", tools=[FUNCTION[wire], tool], tool_choice=choice),
+            )
             assert error_of(reply) == (400, "tool_choice")
     assert not provider.requests
 
 
 async def test_a_choice_among_tools_keeps_those_that_are_left(tmp_path, provider):
     """`allowed_tools` names the others no longer."""
-    choice = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "add"}, {"type": "web_search"}]}
-    body = body_of("responses", "pass/m", tools=[FUNCTION["responses"], {"type": "web_search"}], tool_choice=choice)
+    choice = {
+        "type": "allowed_tools",
+        "mode": "auto",
+        "tools": [{"type": "function", "name": "add"}, {"type": "web_search"}],
+    }
+    body = body_of(
+        "responses",
+        "pass/m",
+        tools=[FUNCTION["responses"], {"type": "web_search"}],
+        tool_choice=choice,
+    )
     async with gateway(tmp_path, provider, 5.0) as (client, _):
         assert (await post(client, "responses", body)).status_code == 200
     assert provider.requests[0][1]["tool_choice"]["tools"] == [{"type": "function", "name": "add"}]
@@ -436,10 +626,17 @@ async def test_a_choice_among_tools_keeps_those_that_are_left(tmp_path, provider
 async def test_a_tool_with_a_price_stays(tmp_path, provider):
     """By its type, or its type without the date; keys without a limit keep all tools."""
     tools = [{"type": "web_search_20250305", "name": "web_search"}]
-    for usd, prices in ((5.0, {"web_search": 0.05}), (5.0, {"web_search_20250305": 0.05}), (None, {})):
+    for usd, prices in (
+        (5.0, {"web_search": 0.05}),
+        (5.0, {"web_search_20250305": 0.05}),
+        (None, {}),
+    ):
         provider.requests.clear()
         folder = tmp_path / f"{usd}{len(str(prices))}"
-        async with gateway(folder, provider, usd, kind="anthropic", tool_prices=prices) as (client, key):
+        async with gateway(folder, provider, usd, kind="anthropic", tool_prices=prices) as (
+            client,
+            key,
+        ):
             reply = await post(client, "messages", body_of("messages", "pass/m", tools=tools))
             assert reply.status_code == 200 and "x-redraft-notice" not in reply.headers
             assert provider.requests[0][1]["tools"] == tools
@@ -471,9 +668,15 @@ IMAGE = {
     "messages": {"type": "image", "source": {"type": "url", "url": URL}},
 }
 FILE = {
-    "chat": {"type": "file", "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,aGk="}},
+    "chat": {
+        "type": "file",
+        "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,aGk="},
+    },
     "responses": {"type": "input_file", "file_url": "https://files.example/a.pdf"},
-    "messages": {"type": "document", "source": {"type": "url", "url": "https://files.example/a.pdf"}},
+    "messages": {
+        "type": "document",
+        "source": {"type": "url", "url": "https://files.example/a.pdf"},
+    },
 }
 STORED = {
     "chat": {"type": "file", "file": {"file_id": "file_1"}},
@@ -484,7 +687,12 @@ TEXT = {"chat": "text", "responses": "input_text", "messages": "text"}
 NESTED = {
     "chat": lambda part: [{"role": "tool", "tool_call_id": "c", "content": [part]}],
     "responses": lambda part: [{"type": "function_call_output", "call_id": "c", "output": [part]}],
-    "messages": lambda part: [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": [part]}]}],
+    "messages": lambda part: [
+        {
+            "role": "user",
+            "content": [{"type": "tool_result", "tool_use_id": "t", "content": [part]}],
+        }
+    ],
 }
 
 
@@ -514,15 +722,21 @@ async def test_images_and_files_are_reserved_at_their_maximum(tmp_path, provider
             return body_of(wire, "pass/m") | {name: NESTED[wire](part)}
         return body_of(wire, "pass/m", [{"type": TEXT[wire], "text": "What is it?"}, part])
 
-    async with gateway(tmp_path, provider, 50.0, kind=kind, context_window=400_000, image_tokens=2000) as (client, key):
+    async with gateway(
+        tmp_path, provider, 50.0, kind=kind, context_window=400_000, image_tokens=2000
+    ) as (client, key):
         for part, least in ((IMAGE[wire], 2000), (FILE[wire], 400_000)):
             status, reserved = await reserved_for(client, provider, tmp_path, key, wire, body(part))
             assert status == 200 and least * 2.5e-6 <= reserved <= (least + 500) * 2.5e-6
-        status, reserved = await reserved_for(client, provider, tmp_path, key, wire, body({"type": TEXT[wire], "text": "x"}))
+        status, reserved = await reserved_for(
+            client, provider, tmp_path, key, wire, body({"type": TEXT[wire], "text": "x"})
+        )
         assert status == 200 and reserved < 500 * 2.5e-6
     async with gateway(tmp_path / "unknown", provider, 50.0, kind=kind) as (client, key):
         folder = tmp_path / "unknown"
-        status, reserved = await reserved_for(client, provider, folder, key, wire, body(IMAGE[wire]))
+        status, reserved = await reserved_for(
+            client, provider, folder, key, wire, body(IMAGE[wire])
+        )
         assert status == 200 and reserved >= 16_384 * 2.5e-6
         reply = await post(client, wire, body(FILE[wire]))
         assert reply.status_code == 400 and "context-window" in reply.text
@@ -538,11 +752,16 @@ async def test_the_data_of_an_image_is_no_text(tmp_path, provider, wire):
     image = {
         "chat": {"type": "image_url", "image_url": {"url": url}},
         "responses": {"type": "input_image", "image_url": url},
-        "messages": {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}},
+        "messages": {
+            "type": "image",
+            "source": {"type": "base64", "media_type": "image/png", "data": data},
+        },
     }[wire]
     kind = "anthropic" if wire == "messages" else "openai"
     async with gateway(tmp_path, provider, 5.0, kind=kind, image_tokens=2000) as (client, key):
-        status, reserved = await reserved_for(client, provider, tmp_path, key, wire, body_of(wire, "pass/m", [image]))
+        status, reserved = await reserved_for(
+            client, provider, tmp_path, key, wire, body_of(wire, "pass/m", [image])
+        )
         assert status == 200 and 2000 * 2.5e-6 <= reserved <= 2500 * 2.5e-6
 
 
@@ -568,11 +787,24 @@ NO_IMAGES = (("data", "application"), ("data", "video"), ("DATA", "text"))
 NO_MAXIMUM = [
     ("responses", {"type": "item_reference", "id": "msg_1"}),
     ("responses", {"type": "reasoning", "id": "rs_1", "summary": []}),
-    ("responses", {"type": "computer_call_output", "call_id": "c", "output": {"type": "computer_screenshot", "file_id": "f"}}),
+    (
+        "responses",
+        {
+            "type": "computer_call_output",
+            "call_id": "c",
+            "output": {"type": "computer_screenshot", "file_id": "f"},
+        },
+    ),
     ("responses", {"type": "image_generation_call", "id": "ig_1"}),
     ("responses", {"type": ["input_image"], "image_url": URL}),
     ("chat", {"role": "assistant", "audio": {"id": "audio_1"}}),
-    ("chat", {"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": "aGk=", "format": "mp3"}}]}),
+    (
+        "chat",
+        {
+            "role": "user",
+            "content": [{"type": "input_audio", "input_audio": {"data": "aGk=", "format": "mp3"}}],
+        },
+    ),
     ("chat", {"role": "user", "content": [{"type": "video_url", "video_url": {"url": URL}}]}),
     ("chat", {"role": "user", "content": [{"type": "unheard_of", "url": URL}]}),
     ("chat", {"role": "user", "content": [{"image": "aGk="}]}),
@@ -587,17 +819,42 @@ NO_MAXIMUM = [
             {"type": "text", "Type": "video_url", "text": "x", "video_url": URL},
             [{"type": "video_url", "video_url": URL}],
             [[{"role": "x", "image_url": URL}]],
-            *({"type": "image_url", "image_url": {"url": f"{scheme}:{kind}/x;base64,AA"}} for scheme, kind in NO_IMAGES),
+            *(
+                {"type": "image_url", "image_url": {"url": f"{scheme}:{kind}/x;base64,AA"}}
+                for scheme, kind in NO_IMAGES
+            ),
         )
     ),
     ("chat", {"role": "user", "content": "x", "images": ["aGk="]}),
     ("chat", {"role": "user", "Content": [{"type": "video_url", "video_url": URL}]}),
-    ("responses", {"role": "user", "content": [{"type": "input_image", "image_url": "data:application/pdf;base64,AA"}]}),
+    (
+        "responses",
+        {
+            "role": "user",
+            "content": [{"type": "input_image", "image_url": "data:application/pdf;base64,AA"}],
+        },
+    ),
     (
         "messages",
-        {"role": "user", "content": [{"type": "image", "source": {"type": "base64", "media_type": "video/mp4", "data": "A"}}]},
+        {
+            "role": "user",
+            "content": [
+                {
+                    "type": "image",
+                    "source": {"type": "base64", "media_type": "video/mp4", "data": "A"},
+                }
+            ],
+        },
     ),
-    ("responses", {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "x"}}),
+    (
+        "responses",
+        {
+            "type": "web_search_call",
+            "id": "ws_1",
+            "status": "completed",
+            "action": {"type": "search", "query": "x"},
+        },
+    ),
     ("responses", {"type": "file_search_call", "id": "fs_1", "queries": ["x"], "results": None}),
     ("responses", {"type": "code_interpreter_call", "id": "ci_1", "code": "1", "outputs": None}),
     ("messages", {"role": "user", "content": [{"type": "container_upload", "file_id": "f"}]}),
@@ -609,40 +866,118 @@ async def test_what_has_no_maximum_is_refused_by_its_place(tmp_path, provider):
     async with gateway(tmp_path, provider, 5.0) as (client, key):
         for wire, item in NO_MAXIMUM:
             name = "input" if wire == "responses" else "messages"
-            reply = await post(client, wire, body_of(wire, "pass/m") | {name: [{"role": "user", "content": "x"}, item]})
-            assert reply.status_code == 400 and reply.json()["error"]["param"].startswith(f"{name}[1]"), reply.text
+            reply = await post(
+                client,
+                wire,
+                body_of(wire, "pass/m") | {name: [{"role": "user", "content": "x"}, item]},
+            )
+            assert reply.status_code == 400 and reply.json()["error"]["param"].startswith(
+                f"{name}[1]"
+            ), reply.text
         assert spending(tmp_path, key) == (0, 0)
     assert not provider.requests
 
 
 IN_THE_REQUEST = [
-    ("responses", {"type": "web_search_call", "status": "completed", "action": {"type": "search", "query": "x"}}),
-    ("responses", {"type": "file_search_call", "id": "fs_1", "queries": ["x"], "results": [{"file_id": "f", "text": "x"}]}),
-    ("responses", {"type": "code_interpreter_call", "id": "ci_1", "code": "1", "outputs": [{"type": "logs", "logs": "1"}]}),
-    ("responses", {"type": "mcp_call", "id": "mcp_1", "name": "x", "arguments": "{}", "output": "x", "server_label": "s"}),
-    ("responses", {"type": "mcp_approval_request", "id": "mcpr_1", "name": "x", "arguments": "{}", "server_label": "s"}),
-    ("responses", {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}),
     (
         "responses",
-        {"type": "shell_call_output", "call_id": "c", "output": [{"stdout": "", "stderr": "", "outcome": {"type": "exit"}}]},
+        {
+            "type": "web_search_call",
+            "status": "completed",
+            "action": {"type": "search", "query": "x"},
+        },
+    ),
+    (
+        "responses",
+        {
+            "type": "file_search_call",
+            "id": "fs_1",
+            "queries": ["x"],
+            "results": [{"file_id": "f", "text": "x"}],
+        },
+    ),
+    (
+        "responses",
+        {
+            "type": "code_interpreter_call",
+            "id": "ci_1",
+            "code": "1",
+            "outputs": [{"type": "logs", "logs": "1"}],
+        },
+    ),
+    (
+        "responses",
+        {
+            "type": "mcp_call",
+            "id": "mcp_1",
+            "name": "x",
+            "arguments": "{}",
+            "output": "x",
+            "server_label": "s",
+        },
+    ),
+    (
+        "responses",
+        {
+            "type": "mcp_approval_request",
+            "id": "mcpr_1",
+            "name": "x",
+            "arguments": "{}",
+            "server_label": "s",
+        },
+    ),
+    (
+        "responses",
+        {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True},
+    ),
+    (
+        "responses",
+        {
+            "type": "shell_call_output",
+            "call_id": "c",
+            "output": [{"stdout": "", "stderr": "", "outcome": {"type": "exit"}}],
+        },
     ),
     *(
         ("messages", {"role": "assistant", "content": [part]})
         for part in (
-            {"type": "text", "text": "x", "citations": [{"type": "web_search_result_location"}], "cache_control": None},
+            {
+                "type": "text",
+                "text": "x",
+                "citations": [{"type": "web_search_result_location"}],
+                "cache_control": None,
+            },
             {"type": "mcp_tool_use", "id": "m", "name": "x", "server_name": "s", "input": {}},
-            {"type": "mcp_tool_result", "tool_use_id": "m", "content": [{"type": "text", "text": "x"}]},
-            {"type": "code_execution_tool_result", "tool_use_id": "t", "content": {"type": "code_execution_result", "stdout": "1"}},
-            {"type": "web_search_tool_result", "tool_use_id": "t", "content": {"type": "web_search_tool_result_error"}},
+            {
+                "type": "mcp_tool_result",
+                "tool_use_id": "m",
+                "content": [{"type": "text", "text": "x"}],
+            },
+            {
+                "type": "code_execution_tool_result",
+                "tool_use_id": "t",
+                "content": {"type": "code_execution_result", "stdout": "1"},
+            },
+            {
+                "type": "web_search_tool_result",
+                "tool_use_id": "t",
+                "content": {"type": "web_search_tool_result_error"},
+            },
             {
                 "type": "tool_search_tool_result",
                 "tool_use_id": "t",
-                "content": {"type": "tool_search_tool_search_result", "tool_references": [{"type": "tool_reference"}]},
+                "content": {
+                    "type": "tool_search_tool_search_result",
+                    "tool_references": [{"type": "tool_reference"}],
+                },
             },
             {
                 "type": "web_fetch_tool_result",
                 "tool_use_id": "t",
-                "content": {"type": "web_fetch_result", "content": {"type": "document", "source": {"type": "text", "data": "x"}}},
+                "content": {
+                    "type": "web_fetch_result",
+                    "content": {"type": "document", "source": {"type": "text", "data": "x"}},
+                },
             },
         )
     ),
@@ -657,10 +992,17 @@ def test_what_the_tools_of_providers_leave_in_a_conversation_is_text(wire, item)
     assert (metered.unbounded, metered.images, metered.usd) == ("", 0, 0)
 
 
-@pytest.mark.parametrize(("prices", "is_bounded"), [({"web_search_preview": 0.05}, True), ({"file_search": 0.05}, False)])
+@pytest.mark.parametrize(
+    ("prices", "is_bounded"), [({"web_search_preview": 0.05}, True), ({"file_search": 0.05}, False)]
+)
 def test_the_price_of_a_tool_covers_its_earlier_calls(prices, is_bounded):
     """What the provider may have stored of a call was read at that price."""
-    call = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "x"}}
+    call = {
+        "type": "web_search_call",
+        "id": "ws_1",
+        "status": "completed",
+        "action": {"type": "search", "query": "x"},
+    }
     model = ServedModel("m", "http://127.0.0.1:1/v1", "tiny", prices=PRICES, tool_prices=prices)
     metered = meter_request({"input": [call]}, "responses", model)
     assert (not metered.unbounded, metered.usd) == (is_bounded, 0)
@@ -670,18 +1012,32 @@ async def test_an_unknown_context_window_is_told_with_what_can_be_done(tmp_path,
     """A judge that is no model of the configuration has no table in which to set it."""
     body = body_of("chat", "refine/fast", [FILE["chat"]])
     profile = {"judge": f"{provider.url}#judge"}
-    async with gateway(tmp_path, provider, 5.0, context_window=1000, profile=profile) as (client, _):
+    async with gateway(tmp_path, provider, 5.0, context_window=1000, profile=profile) as (
+        client,
+        _,
+    ):
         reply = await post(client, "chat", body)
-        assert reply.status_code == 400 and "as a model of the configuration" in reply.text and "[models.http" not in reply.text
+        assert (
+            reply.status_code == 400
+            and "as a model of the configuration" in reply.text
+            and "[models.http" not in reply.text
+        )
 
 
 async def test_a_refinement_reserves_images_and_files_in_each_call(tmp_path, provider):
     """The budget of a profile bounds its calls by what images may have; a file has no bound but the context window."""
     model = {"context_window": 400_000, "image_tokens": 2000}
-    cases = [(None, IMAGE["chat"], 2000), (None, FILE["chat"], 400_000), (0.1, FILE["chat"], 400_000), (0.1, IMAGE["chat"], 2000)]
+    cases = [
+        (None, IMAGE["chat"], 2000),
+        (None, FILE["chat"], 400_000),
+        (0.1, FILE["chat"], 400_000),
+        (0.1, IMAGE["chat"], 2000),
+    ]
     for budget, part, least in cases:
         folder = tmp_path / f"{budget}{least}"
-        profile = {"settings": {"max_iterations": 0, "budget": Budget(usd=budget) if budget else None}}
+        profile = {
+            "settings": {"max_iterations": 0, "budget": Budget(usd=budget) if budget else None}
+        }
         async with gateway(folder, provider, 50.0, profile=profile, **model) as (client, key):
             body = body_of("chat", "refine/fast", [{"type": "text", "text": "What is it?"}, part])
             _, reserved = await reserved_for(client, provider, folder, key, "chat", body)
@@ -690,13 +1046,22 @@ async def test_a_refinement_reserves_images_and_files_in_each_call(tmp_path, pro
 
 async def test_audio_is_reserved_where_the_operator_states_prices(tmp_path, provider):
     """Published prices are those of text: by them it is refused, unless it has a price of its own."""
-    body = body_of("chat", "pass/m", [{"type": "input_audio", "input_audio": {"data": "aGk=", "format": "mp3"}}])
-    for n, (prices, fields, status) in enumerate(((PRICES, {}, 200), (None, {}, 400), (PRICES, {"input_audio": 0.1}, 200))):
+    body = body_of(
+        "chat",
+        "pass/m",
+        [{"type": "input_audio", "input_audio": {"data": "aGk=", "format": "mp3"}}],
+    )
+    for n, (prices, fields, status) in enumerate(
+        ((PRICES, {}, 200), (None, {}, 400), (PRICES, {"input_audio": 0.1}, 200))
+    ):
         folder = tmp_path / str(n)
         model = {"prices": prices, "field_prices": fields, "context_window": 400_000}
         async with gateway(folder, provider, 5.0, **model) as (client, key):
             replied, reserved = await reserved_for(client, provider, folder, key, "chat", body)
-            assert replied == status and (1.0 <= reserved < 1.1, reserved == 0, 0.1 < reserved < 0.11)[n], reserved
+            assert (
+                replied == status
+                and (1.0 <= reserved < 1.1, reserved == 0, 0.1 < reserved < 0.11)[n]
+            ), reserved
 
 
 async def test_arguments_of_tools_are_no_images(tmp_path, provider):
@@ -708,21 +1073,37 @@ async def test_arguments_of_tools_are_no_images(tmp_path, provider):
         "input": {"type": "image", "file_id": "local.png", "content": [{"a": 1}]},
     }
     result = {"type": "tool_result", "tool_use_id": "t", "content": "fine"}
-    messages = [{"role": "user", "content": "x"}, {"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+    messages = [
+        {"role": "user", "content": "x"},
+        {"role": "assistant", "content": [call]},
+        {"role": "user", "content": [result]},
+    ]
     async with gateway(tmp_path, provider, 5.0, kind="anthropic") as (client, _):
-        reply = await post(client, "messages", body_of("messages", "pass/m") | {"messages": messages})
+        reply = await post(
+            client, "messages", body_of("messages", "pass/m") | {"messages": messages}
+        )
         assert reply.status_code == 200 and provider.requests[0][1]["messages"] == messages
 
 
 # ---- the attack: many requests at once by a key with a small budget
 
 ATTACKS = {
-    "image": ("chat", body_of("chat", "", [{"type": "text", "text": "x"}] + 3 * [IMAGE["chat"]]), 3 * 16_000, 0.0),
+    "image": (
+        "chat",
+        body_of("chat", "", [{"type": "text", "text": "x"}] + 3 * [IMAGE["chat"]]),
+        3 * 16_000,
+        0.0,
+    ),
     "image-refined": ("chat", body_of("chat", "refine/fast", [IMAGE["chat"]]), 16_000, 0.0),
     "image-messages": ("messages", body_of("messages", "", [IMAGE["messages"]]), 16_000, 0.0),
     "file": ("responses", body_of("responses", "", [FILE["responses"]]), 128_000, 0.0),
     "stored-file": ("responses", body_of("responses", "", [STORED["responses"]]), 128_000, 0.0),
-    "stored-response": ("responses", body_of("responses", "", previous_response_id="resp_1"), 128_000, 0.0),
+    "stored-response": (
+        "responses",
+        body_of("responses", "", previous_response_id="resp_1"),
+        128_000,
+        0.0,
+    ),
     "web-search": ("responses", body_of("responses", "", tools=[{"type": "web_search"}]), 12, 0.1),
     "search-options": ("chat", body_of("chat", "", web_search_options={}), 12, 0.1),
     "service-tier": ("chat", body_of("chat", "", service_tier="priority"), 12, 0.1),
@@ -741,7 +1122,10 @@ async def test_many_requests_at_once_never_exceed_the_budget(tmp_path, provider,
         tasks = [asyncio.create_task(post(client, wire, body)) for _ in range(64)]
         await until(lambda: len(provider.requests) + sum(task.done() for task in tasks) == 64)
         assert sum(spending(tmp_path, key)) <= usd
-        uses_price = any({"web_search_options", "tools", "service_tier"} & sent.keys() for _, sent in provider.requests)
+        uses_price = any(
+            {"web_search_options", "tools", "service_tier"} & sent.keys()
+            for _, sent in provider.requests
+        )
         provider.price_of_call = price if uses_price else 0.0
         provider.release.set()
         statuses = {(await task).status_code for task in tasks}
@@ -753,12 +1137,15 @@ async def test_many_requests_at_once_never_exceed_the_budget(tmp_path, provider,
 # ---- otherwise the same JSON values
 
 NUMBERS = st.one_of(
-    st.integers(-(2**63), 2**64 - 1), st.floats(allow_nan=False, allow_infinity=False), st.sampled_from([1, 1.0, -0.0, 0, 1e22])
+    st.integers(-(2**63), 2**64 - 1),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.sampled_from([1, 1.0, -0.0, 0, 1e22]),
 )
 VALUES = st.recursive(
     st.none() | st.booleans() | NUMBERS | st.text(st.characters(exclude_categories=["Cs"])),
     lambda inner: (
-        st.lists(inner, max_size=4) | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), inner, max_size=4)
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), inner, max_size=4)
     ),
     max_leaves=12,
 )
@@ -768,7 +1155,9 @@ def exact(value):
     """Return a value in which 1, 1.0 and true differ."""
     if isinstance(value, dict):
         return {name: exact(each) for name, each in value.items()}
-    return [exact(each) for each in value] if isinstance(value, list) else (type(value), repr(value))
+    return (
+        [exact(each) for each in value] if isinstance(value, list) else (type(value), repr(value))
+    )
 
 
 async def test_all_else_is_passed_on_as_the_same_values(tmp_path, provider):
@@ -777,7 +1166,9 @@ async def test_all_else_is_passed_on_as_the_same_values(tmp_path, provider):
     async with gateway(tmp_path, provider) as (client, _):
 
         async def send(raw):
-            reply = await client.post(PATHS["chat"], content=raw, headers={"content-type": "application/json"})
+            reply = await client.post(
+                PATHS["chat"], content=raw, headers={"content-type": "application/json"}
+            )
             assert reply.status_code == 200, reply.text
             return provider.requests.pop()[1]
 
@@ -786,14 +1177,23 @@ async def test_all_else_is_passed_on_as_the_same_values(tmp_path, provider):
 
         @given(VALUES, st.booleans())
         def sends(value, ascii_only):
-            body = {**body_of("chat", "pass/m"), "x_vendor": value, "tools": [{"type": "function", "extra": value}]}
+            body = {
+                **body_of("chat", "pass/m"),
+                "x_vendor": value,
+                "tools": [{"type": "function", "extra": value}],
+            }
             sent = run(send(json.dumps(body, ensure_ascii=ascii_only).encode()))
             assert exact(sent) == exact({**body, "model": "tiny"})
 
         await asyncio.to_thread(sends)
         raw = b'{"model":"pass/m","seed":1,"seed":2.0,"messages":[{"role":"user","content":"\\u00e9\\ud83d\\ude00"}],"max_tokens":1e1}'
         assert exact(await send(raw)) == exact(
-            {"model": "tiny", "seed": 2.0, "messages": [{"role": "user", "content": "é😀"}], "max_tokens": 10.0}
+            {
+                "model": "tiny",
+                "seed": 2.0,
+                "messages": [{"role": "user", "content": "é😀"}],
+                "max_tokens": 10.0,
+            }
         )
 
 
@@ -803,10 +1203,16 @@ async def test_all_else_is_passed_on_as_the_same_values(tmp_path, provider):
 def test_prices_of_fields_and_tools_in_a_file(tmp_path):
     """They are read by the names that clients send."""
     table = {"url": "http://127.0.0.1:1/v1", "context-window": 8192, "image-tokens": 0}
-    table |= {"field-prices": {"service_tier": 0.01, "file_id": 1}, "tool-prices": {"web_search": 0.02}}
+    table |= {
+        "field-prices": {"service_tier": 0.01, "file_id": 1},
+        "tool-prices": {"web_search": 0.02},
+    }
     model = parse_config({"models": {"m": table}}, tmp_path, {}).models["m"]
     assert (model.context_window, model.image_tokens) == (8192, 0)
-    assert (model.field_prices, model.tool_prices) == ({"service_tier": 0.01, "file_id": 1.0}, {"web_search": 0.02})
+    assert (model.field_prices, model.tool_prices) == (
+        {"service_tier": 0.01, "file_id": 1.0},
+        {"web_search": 0.02},
+    )
     assert hash(model) == hash(replace(model))
 
 
@@ -832,7 +1238,11 @@ def test_wrong_prices_in_a_file(tmp_path, key, value, expected):
 # ---- hostile forms
 
 VALUE = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.sampled_from(["image", "reasoning", "document", "file_1"]),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.text(max_size=5)
+    | st.sampled_from(["image", "reasoning", "document", "file_1"]),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
@@ -852,7 +1262,15 @@ VALUE = st.recursive(
                         "audio",
                         "image_url",
                     ),
-                    *("environment", "execution", "cache_control", "ttl", "edits", "function", "mode"),
+                    *(
+                        "environment",
+                        "execution",
+                        "cache_control",
+                        "ttl",
+                        "edits",
+                        "function",
+                        "mode",
+                    ),
                 ]
             ),
             inner,
@@ -861,13 +1279,24 @@ VALUE = st.recursive(
     ),
     max_leaves=20,
 )
-FIELD_NAMES = ("messages", "input", "system", "instructions", "tools", "tool_choice", "cache_control", *PRICED)
+FIELD_NAMES = (
+    "messages",
+    "input",
+    "system",
+    "instructions",
+    "tools",
+    "tool_choice",
+    "cache_control",
+    *PRICED,
+)
 
 
 @given(st.dictionaries(st.sampled_from(FIELD_NAMES), VALUE), st.sampled_from(WIRES))
 def test_any_form_is_read_or_refused(body, wire):
     """Whatever a request holds: a 400 that names a place, or a request whose reservation is a number."""
-    model = ServedModel("m", "http://127.0.0.1:1/v1", "tiny", prices=PRICES, field_prices={"file_id": 1.0})
+    model = ServedModel(
+        "m", "http://127.0.0.1:1/v1", "tiny", prices=PRICES, field_prices={"file_id": 1.0}
+    )
     try:
         metered = meter_request(body, wire, model)
     except GatewayError as error:
@@ -898,20 +1327,32 @@ def test_deep_places_cost_nothing_until_they_are_named():
     part: dict = {"type": "unheard_of"}
     for _ in range(300):
         part = {"type": "tool_result", "content": [part]}
-    assert meter_request({"messages": [part]}, "messages", None).unbounded.endswith(".content[0].content[0]")
+    assert meter_request({"messages": [part]}, "messages", None).unbounded.endswith(
+        ".content[0].content[0]"
+    )
 
 
 # ---- caches and names of images
 
 
 @pytest.mark.parametrize(
-    ("control", "factor"), [({"type": "ephemeral"}, 1.25), ({"type": "ephemeral", "ttl": "1h"}, 2.0), (None, 1.0), ("x", 1.25)]
+    ("control", "factor"),
+    [
+        ({"type": "ephemeral"}, 1.25),
+        ({"type": "ephemeral", "ttl": "1h"}, 2.0),
+        (None, 1.0),
+        ("x", 1.25),
+    ],
 )
-async def test_what_is_written_into_a_cache_is_reserved_at_its_price(tmp_path, provider, control, factor):
+async def test_what_is_written_into_a_cache_is_reserved_at_its_price(
+    tmp_path, provider, control, factor
+):
     """Anthropic asks a quarter more for five minutes and twice as much for an hour, wherever the mark is."""
     text = "x" * 40_000
     async with gateway(tmp_path, provider, 5.0, kind="anthropic") as (client, key):
-        marked = body_of("messages", "pass/m", [{"type": "text", "text": text, "cache_control": control}])
+        marked = body_of(
+            "messages", "pass/m", [{"type": "text", "text": text, "cache_control": control}]
+        )
         top = body_of("messages", "pass/m", [{"type": "text", "text": text}], cache_control=control)
         for body in (marked, top):
             _, reserved = await reserved_for(client, provider, tmp_path, key, "messages", body)
@@ -922,7 +1363,13 @@ async def test_what_is_written_into_a_cache_is_reserved_at_its_price(tmp_path, p
     ("usage", "extra"),
     [
         ({"cache_creation_input_tokens": 1000}, 250),
-        ({"cache_creation_input_tokens": 1000, "cache_creation": {"ephemeral_1h_input_tokens": 400}}, 150 + 400),
+        (
+            {
+                "cache_creation_input_tokens": 1000,
+                "cache_creation": {"ephemeral_1h_input_tokens": 400},
+            },
+            150 + 400,
+        ),
         ({"cache_read_input_tokens": 1000}, 0),
         ({"cache_creation": []}, 0),
         (None, 0),
@@ -952,7 +1399,10 @@ def test_images_are_bounded_by_the_name_of_the_model(name, tokens):
     assert CostEstimator(model=name).token_estimator.tokens(size) >= tokens
 
 
-@pytest.mark.parametrize(("reported", "least", "most"), [(100, 2048, 2500), (5000, 10_000, 10_500), (50_000, 50_000, 50_500)])
+@pytest.mark.parametrize(
+    ("reported", "least", "most"),
+    [(100, 2048, 2500), (5000, 10_000, 10_500), (50_000, 50_000, 50_500)],
+)
 def test_the_tokens_of_an_image_are_learned(reported, least, most):
     """At first the documented most, then twice what the endpoint has counted, but no fewer than a large image has."""
     estimator = CostEstimator(model="qwen3-vl").token_estimator
@@ -972,11 +1422,16 @@ async def test_models_that_graders_name_are_charged(tmp_path, provider, tables):
     if tables:
         models["rm"] = ServedModel("rm", provider.url, "rater", **tables)
     graders = [f"reward:{provider.url}/classify#rater"]
-    profile = Profile("fast", "m", judge=False, graders=graders, settings={"max_iterations": 0, "retries": 0})
+    profile = Profile(
+        "fast", "m", judge=False, graders=graders, settings={"max_iterations": 0, "retries": 0}
+    )
     config = GatewayConfig(tmp_path, models, {"fast": profile}, port=0)
     with KeyRing(tmp_path) as ring:
         key, secret = ring.add("ci", KeyLimits(usd_per_day=10.0))
-    async with running(config) as (url, _), http_client(url, headers={"authorization": f"Bearer {secret}"}) as client:
+    async with (
+        running(config) as (url, _),
+        http_client(url, headers={"authorization": f"Bearer {secret}"}) as client,
+    ):
         reply = await post(client, "chat", body_of("chat", "refine/fast"))
     paths = [path for path, _ in provider.requests]
     if not tables.get("prices"):
@@ -997,10 +1452,15 @@ async def test_calls_of_graders_with_a_server_are_reserved(tmp_path, provider, w
         "rm": ServedModel("rm", provider.url, name, prices=(rater, 0.0)),
     }
     graders = [f"reward:{provider.url}/classify#{name}"]
-    config = GatewayConfig(tmp_path, models, {"fast": Profile("fast", "m", judge=False, graders=graders)}, port=0)
+    config = GatewayConfig(
+        tmp_path, models, {"fast": Profile("fast", "m", judge=False, graders=graders)}, port=0
+    )
     with KeyRing(tmp_path) as ring:
         key, secret = ring.add("ci", KeyLimits(usd_per_day=1.0))
-    async with running(config) as (url, _), http_client(url, headers={"authorization": f"Bearer {secret}"}) as client:
+    async with (
+        running(config) as (url, _),
+        http_client(url, headers={"authorization": f"Bearer {secret}"}) as client,
+    ):
         assert (await post(client, "chat", body_of("chat", "refine/fast"))).status_code == 402
     assert (provider.requests, spending(tmp_path, key)) == ([], (0.0, 0.0))
 
@@ -1017,17 +1477,24 @@ VERDICTS = {  # of the judge: parameters in the profile, and the grader -> the t
 
 @pytest.mark.parametrize(("settings", "grader", "tokens"), VERDICTS.values(), ids=VERDICTS)
 @pytest.mark.parametrize("judge", [None, "j"])
-async def test_verdicts_are_reserved_by_the_limit_of_the_judge(tmp_path, provider, settings, grader, tokens, judge):
+async def test_verdicts_are_reserved_by_the_limit_of_the_judge(
+    tmp_path, provider, settings, grader, tokens, judge
+):
     """The `max_tokens` of a client is for its answer: a judge may write more."""
     models = {
         "m": ServedModel("m", provider.url, "tiny", prices=(0.0, 0.0) if judge else (0.0, 1e6)),
         "j": ServedModel("j", provider.url, "judging", prices=(0.0, 1e6)),
     }
-    profile = Profile("fast", "m", judge=judge, graders=[grader], settings={"max_iterations": 0, **settings})
+    profile = Profile(
+        "fast", "m", judge=judge, graders=[grader], settings={"max_iterations": 0, **settings}
+    )
     config = GatewayConfig(tmp_path, models, {"fast": profile}, port=0)
     with KeyRing(tmp_path) as ring:
         _, secret = ring.add("ci", KeyLimits(usd_per_day=1.0))
-    async with running(config) as (url, _), http_client(url, headers={"authorization": f"Bearer {secret}"}) as client:
+    async with (
+        running(config) as (url, _),
+        http_client(url, headers={"authorization": f"Bearer {secret}"}) as client,
+    ):
         reply = await post(client, "chat", body_of("chat", "refine/fast"))
     assert reply.status_code == 402 and f"may need {2 * tokens:,}" in reply.text, reply.text
     assert provider.requests == []

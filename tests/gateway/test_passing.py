@@ -7,7 +7,18 @@ from contextlib import aclosing
 
 import pytest
 import vendors
-from fault_server import chunk, completion, cut, error, good, http, send_and_close, silence, sse, then_silence
+from fault_server import (
+    chunk,
+    completion,
+    cut,
+    error,
+    good,
+    http,
+    send_and_close,
+    silence,
+    sse,
+    then_silence,
+)
 
 from redraft.errors import ConfigError
 from redraft.gateway.exchange import GatewayError
@@ -27,7 +38,14 @@ def message(text="fine", **fields):
     """Return a reply in Anthropic's form."""
     usage = {"input_tokens": 5, "cache_read_input_tokens": 2, "output_tokens": 3}
     content = [{"type": "text", "text": text}]
-    return {"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": content, "stop_reason": "end_turn"} | {
+    return {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": "m",
+        "content": content,
+        "stop_reason": "end_turn",
+    } | {
         "usage": usage,
         **fields,
     }
@@ -38,11 +56,15 @@ def base_url(plain_server):
 
 
 def openai_client(app):
-    return vendors.AsyncOpenAI(api_key="own", base_url="http://gateway/v1", http_client=http_client(app), max_retries=0)
+    return vendors.AsyncOpenAI(
+        api_key="own", base_url="http://gateway/v1", http_client=http_client(app), max_retries=0
+    )
 
 
 def anthropic_client(app):
-    return vendors.AsyncAnthropic(api_key="own", base_url="http://gateway", http_client=http_client(app), max_retries=0)
+    return vendors.AsyncAnthropic(
+        api_key="own", base_url="http://gateway", http_client=http_client(app), max_retries=0
+    )
 
 
 async def forward(url, wire="chat", kind="openai", body=None, **fields):
@@ -92,7 +114,9 @@ async def test_anthropic_client_and_a_real_server(plain_server, kind):
     """The Anthropic SDK gets an answer of a server of either protocol, whole and streamed, and counts tokens."""
     app = app_of(served(base_url(plain_server), kind))
     client = anthropic_client(app)
-    whole = await client.messages.create(model="pass/m", messages=USER, max_tokens=5, system="Be brief.")
+    whole = await client.messages.create(
+        model="pass/m", messages=USER, max_tokens=5, system="Be brief."
+    )
     assert whole.stop_reason in {"max_tokens", "end_turn"}
     assert 0 < whole.usage.output_tokens <= 5
     async with client.messages.stream(model="pass/m", messages=USER, max_tokens=5) as stream:
@@ -114,7 +138,9 @@ async def test_responses_and_a_real_server(plain_server, kind, is_native):
     client = openai_client(app)
     whole = await client.responses.create(model="pass/m", input="hello", max_output_tokens=5)
     assert whole.usage.total_tokens == app.state.replies[0].usage.tokens
-    stream = await client.responses.create(model="pass/m", input="hello", max_output_tokens=5, stream=True)
+    stream = await client.responses.create(
+        model="pass/m", input="hello", max_output_tokens=5, stream=True
+    )
     events = [event async for event in stream]
     text = "".join(event.delta for event in events if event.type == "response.output_text.delta")
     assert events[-1].type in {"response.completed", "response.incomplete"}
@@ -131,14 +157,22 @@ async def test_a_server_without_responses_is_asked_once(faults):
         reply = await passing.forward(model, "responses", {"model": "pass/m", "input": "hello"})
         body = json.loads(b"".join([part async for part in reply]))
         assert body["output"][0]["content"][0]["text"] == "fine"
-    assert [request.path for request in faults.requests] == ["/v1/responses", "/v1/chat/completions", "/v1/chat/completions"]
+    assert [request.path for request in faults.requests] == [
+        "/v1/responses",
+        "/v1/chat/completions",
+        "/v1/chat/completions",
+    ]
 
 
 async def test_only_the_name_of_the_model_is_changed(faults):
     """A request in the model's own protocol arrives as it was sent, and its reply as the model wrote it."""
     reply = completion("ü", x_private=[1.5, None])
     faults.says(http(reply))
-    extra = {"top_k": 3, "messages": [{"role": "user", "content": "ü😀"}], "unknown": {"a": [True, None]}}
+    extra = {
+        "top_k": 3,
+        "messages": [{"role": "user", "content": "ü😀"}],
+        "unknown": {"a": [True, None]},
+    }
     forwarded, received = await forward(faults.url, body={**extra, "redraft": {"events": True}})
     assert json.loads(received) == reply
     assert faults.requests[0].body == {"model": "tiny", "max_tokens": 5, **extra}
@@ -149,7 +183,13 @@ async def test_only_the_name_of_the_model_is_changed(faults):
 async def test_headers_on_the_way_to_the_model(faults):
     """The model gets the gateway's key, and of the client's headers only those of Anthropic's protocol."""
     faults.says(http(message()))
-    client = {"authorization": "Bearer mine", "x-api-key": "mine", "anthropic-beta": "b1", "cookie": "c", "x-forwarded-for": "1"}
+    client = {
+        "authorization": "Bearer mine",
+        "x-api-key": "mine",
+        "anthropic-beta": "b1",
+        "cookie": "c",
+        "x-forwarded-for": "1",
+    }
     await forward(faults.url, "messages", "anthropic", headers=client, model={"key_env": "KEY"})
     faults.says(good())
     await forward(faults.url, headers=client, model={"key_env": "KEY"})
@@ -161,23 +201,83 @@ async def test_headers_on_the_way_to_the_model(faults):
 
 
 REFUSALS = [  # status and body of the model; the gateway's status, code and whether the client may try again
-    (400, {"error": {"message": "no such parameter", "param": "top_k", "code": "unknown"}}, 400, "unknown", None),
-    (404, {"error": {"message": "no model", "code": "model_not_found"}}, 404, "model_not_found", None),
+    (
+        400,
+        {"error": {"message": "no such parameter", "param": "top_k", "code": "unknown"}},
+        400,
+        "unknown",
+        None,
+    ),
+    (
+        404,
+        {"error": {"message": "no model", "code": "model_not_found"}},
+        404,
+        "model_not_found",
+        None,
+    ),
     (413, {"error": "too large"}, 413, "request_too_large", None),
     (422, {"detail": "not so"}, 422, "unprocessable_request", None),
     (401, {"error": {"message": f"bad key {KEY}"}}, 502, "upstream_authentication", False),
-    (400, {"error": {"message": "no", "param": f"p {KEY}", "code": f"code {KEY}"}}, 400, "invalid_request", None),
-    (400, {"error": {"message": "no", "code": "a\r\nb: c", "type": "\u2028"}}, 400, "invalid_request", None),
+    (
+        400,
+        {"error": {"message": "no", "param": f"p {KEY}", "code": f"code {KEY}"}},
+        400,
+        "invalid_request",
+        None,
+    ),
+    (
+        400,
+        {"error": {"message": "no", "code": "a\r\nb: c", "type": "\u2028"}},
+        400,
+        "invalid_request",
+        None,
+    ),
     (403, {"error": "forbidden"}, 502, "upstream_authentication", False),
-    (400, {"code": "invalid", "error": "Incorrect API key provided: na***ys."}, 502, "upstream_authentication", False),
-    (403, {"code": "no permission", "error": "Content violates usage guidelines."}, 400, "content_filter", None),
+    (
+        400,
+        {"code": "invalid", "error": "Incorrect API key provided: na***ys."},
+        502,
+        "upstream_authentication",
+        False,
+    ),
+    (
+        403,
+        {"code": "no permission", "error": "Content violates usage guidelines."},
+        400,
+        "content_filter",
+        None,
+    ),
     (402, {"error": "pay"}, 502, "upstream_quota", False),
-    (429, {"error": {"message": "insufficient balance", "code": "1113"}}, 429, "upstream_quota", False),
+    (
+        429,
+        {"error": {"message": "insufficient balance", "code": "1113"}},
+        429,
+        "upstream_quota",
+        False,
+    ),
     (400, {"error": {"message": "Your credit balance is too low"}}, 502, "upstream_quota", False),
     (429, {"error": {"message": "slow down"}}, 429, "upstream_rate_limit", None),
-    (429, {"error": "Request too large on tokens per min: Limit 10, Requested 12."}, 400, "context_length_exceeded", None),
-    (500, {"error": "the request exceeds the available context size"}, 400, "context_length_exceeded", None),
-    (429, {"error": {"message": "pay", "code": "insufficient_quota"}}, 429, "upstream_quota", False),
+    (
+        429,
+        {"error": "Request too large on tokens per min: Limit 10, Requested 12."},
+        400,
+        "context_length_exceeded",
+        None,
+    ),
+    (
+        500,
+        {"error": "the request exceeds the available context size"},
+        400,
+        "context_length_exceeded",
+        None,
+    ),
+    (
+        429,
+        {"error": {"message": "pay", "code": "insufficient_quota"}},
+        429,
+        "upstream_quota",
+        False,
+    ),
     (408, {}, 504, "upstream_timeout", None),
     (418, {"error": "teapot"}, 400, "invalid_request", None),
     (500, {"error": "oops"}, 502, "upstream_error", None),
@@ -196,7 +296,9 @@ async def test_refusals(faults, status, body, expected, code, should_retry, is_s
         await forward(faults.url, body={"stream": is_stream}, model={"key_env": "KEY"})
     failure = caught.value
     assert (failure.status, failure.code, failure.should_retry) == (expected, code, should_retry)
-    assert failure.retry_after == (7 if code in {"upstream_rate_limit", "upstream_overloaded", "upstream_error"} else None)
+    assert failure.retry_after == (
+        7 if code in {"upstream_rate_limit", "upstream_overloaded", "upstream_error"} else None
+    )
     assert "4711" not in f"{failure.message} {failure.param}"
     assert len(faults.requests) == 1
 
@@ -256,7 +358,11 @@ async def test_a_stream_that_breaks_off(faults, wire, answer):
 
 
 @pytest.mark.parametrize("wire", WIRES)
-@pytest.mark.parametrize("events", [[], [{**END, "choices": []}], [USAGE]], ids=["nothing", "empty choices", "only usage"])
+@pytest.mark.parametrize(
+    "events",
+    [[], [{**END, "choices": []}], [USAGE]],
+    ids=["nothing", "empty choices", "only usage"],
+)
 async def test_a_stream_without_an_answer(faults, wire, events):
     """Its end would make it an empty answer, so the client reads an error instead; the usage stays unknown."""
     faults.says(send_and_close(sse(*events)))
@@ -274,7 +380,13 @@ async def test_a_stream_of_messages_without_an_answer(faults):
     assert b'"error"' in received.rpartition(b"data:")[2]
 
 
-GARBLED = [b"data: {not json\n\n", b"data: null\n\n", b"data: [1]\n\n", b"\xff\xfe\n\n", b"nonsense\n\n"]
+GARBLED = [
+    b"data: {not json\n\n",
+    b"data: null\n\n",
+    b"data: [1]\n\n",
+    b"\xff\xfe\n\n",
+    b"nonsense\n\n",
+]
 
 
 @pytest.mark.parametrize("garbled", GARBLED)
@@ -285,7 +397,9 @@ async def test_garbled_events(faults, garbled):
     body = sse(chunk("a "), END).partition(b"data: [DONE]")
     stream = body[0] + garbled + body[1] + body[2]
     faults.says(send_and_close(stream))
-    reply, received = await forward(faults.url, body={"stream": True, "stream_options": {"include_usage": True}})
+    reply, received = await forward(
+        faults.url, body={"stream": True, "stream_options": {"include_usage": True}}
+    )
     assert received == stream.partition(b"\r\n\r\n")[2] and reply.failure is None
     reply, received = await forward(faults.url, "messages", body={"stream": True})
     assert (b'"error"' in received.rpartition(b"data:")[2]) == garbled.startswith(b"data:")
@@ -295,20 +409,28 @@ async def test_garbled_events(faults, garbled):
 async def test_a_stream_passes_byte_by_byte(faults):
     """A client that asks for the usage gets the stream as the model wrote it, and one that does not gets it without that chunk."""
     faults.says(send_and_close(STREAM))
-    whole, received = await forward(faults.url, body={"stream": True, "stream_options": {"include_usage": True}})
+    whole, received = await forward(
+        faults.url, body={"stream": True, "stream_options": {"include_usage": True}}
+    )
     assert received == STREAM.partition(b"\r\n\r\n")[2]
     bare, without = await forward(faults.url, body={"stream": True})
     assert b"usage" not in without
-    assert without.replace(b"\n", b"") == sse(chunk("a "), chunk("b"), END).partition(b"\r\n\r\n")[2].replace(b"\n", b"")
+    assert without.replace(b"\n", b"") == sse(chunk("a "), chunk("b"), END).partition(b"\r\n\r\n")[
+        2
+    ].replace(b"\n", b"")
     assert whole.usage.tokens == bare.usage.tokens == 10
-    assert [request.body["stream_options"] for request in faults.requests] == [{"include_usage": True}] * 2
+    assert [request.body["stream_options"] for request in faults.requests] == [
+        {"include_usage": True}
+    ] * 2
 
 
 @pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n"])
 def test_usage_is_removed_wherever_the_network_splits_the_stream(end):
     """The chunk with the usage is removed, and nothing else, for every place at which a stream may be split."""
     stream = STREAM.partition(b"\r\n\r\n")[2].replace(b"\n\n", end)
-    expected = [line for line in stream.split(end[: len(end) // 2]) if line and b"usage" not in line]
+    expected = [
+        line for line in stream.split(end[: len(end) // 2]) if line and b"usage" not in line
+    ]
     for place in range(len(stream)):
         remover = UsageRemover()
         received = remover.feed(stream[:place]) + remover.feed(stream[place:]) + remover.finish()
@@ -321,7 +443,9 @@ async def test_a_server_that_refuses_stream_options(faults):
     model = served(faults.url)
     passing = pass_through(model)
     for _ in range(2):
-        reply = await passing.forward(model, "chat", {"model": "pass/m", "messages": USER, "stream": True})
+        reply = await passing.forward(
+            model, "chat", {"model": "pass/m", "messages": USER, "stream": True}
+        )
         assert b"[DONE]" in b"".join([part async for part in reply])
     assert ["stream_options" in request.body for request in faults.requests] == [True, False, False]
 
@@ -354,7 +478,9 @@ async def test_a_client_that_leaves_ends_the_work(faults, wire, is_iterated):
 
     faults.says(endless)
     model = served(faults.url)
-    reply = await pass_through(model).forward(model, wire, {"model": "pass/m", "messages": USER, "max_tokens": 5, "stream": True})
+    reply = await pass_through(model).forward(
+        model, wire, {"model": "pass/m", "messages": USER, "max_tokens": 5, "stream": True}
+    )
     if is_iterated:
         assert await anext(aiter(reply))
     await reply.aclose()
@@ -392,12 +518,21 @@ def events_of(wire):
     """Return a stream of a protocol that ends with its last event, as bytes."""
     usage = {"input_tokens": 7, "output_tokens": 3}
     named = {
-        "messages": [{"type": "message_start", "message": message(usage=usage)}, {"type": "message_stop"}],
-        "responses": [{"type": "response.created"}, {"type": "response.completed", "response": {"output": [], "usage": usage}}],
+        "messages": [
+            {"type": "message_start", "message": message(usage=usage)},
+            {"type": "message_stop"},
+        ],
+        "responses": [
+            {"type": "response.created"},
+            {"type": "response.completed", "response": {"output": [], "usage": usage}},
+        ],
     }
     if wire == "chat":
         return sse(chunk("a [DONE]\n\ndata: [DONE]\n\n", "stop"), USAGE)
-    return sse(*(f"event: {each['type']}\ndata: {json.dumps(each)}\n\n".encode() for each in named[wire]), done=False)
+    return sse(
+        *(f"event: {each['type']}\ndata: {json.dumps(each)}\n\n".encode() for each in named[wire]),
+        done=False,
+    )
 
 
 @pytest.mark.parametrize("size", [1, 7, 10_000])
@@ -418,15 +553,23 @@ async def test_a_connection_that_stays_open_after_the_last_event(faults, wire, s
     faults.says(answer)
     async with asyncio.timeout(60):
         kind = "anthropic" if wire == "messages" else "openai"
-        reply, received = await forward(faults.url, wire, kind, {"stream": True, "stream_options": {"include_usage": True}})
+        reply, received = await forward(
+            faults.url, wire, kind, {"stream": True, "stream_options": {"include_usage": True}}
+        )
     assert received == body
     assert (reply.usage.input_tokens, reply.usage.output_tokens) == (7, 3)
 
 
 async def test_text_that_looks_like_the_last_event(faults):
     """What ends a stream is an event, not a text of the model that names it."""
-    texts = ["data: [DONE]\n\n", '\nevent: message_stop\n\n{"type": "message_stop"}', '\ndata: {"error": {}}\n\n']
-    faults.says(sse(*map(chunk, texts), {"error": None, **chunk("more")}, chunk("end", "stop"), USAGE))
+    texts = [
+        "data: [DONE]\n\n",
+        '\nevent: message_stop\n\n{"type": "message_stop"}',
+        '\ndata: {"error": {}}\n\n',
+    ]
+    faults.says(
+        sse(*map(chunk, texts), {"error": None, **chunk("more")}, chunk("end", "stop"), USAGE)
+    )
     _, received = await forward(faults.url, body={"stream": True})
     assert b"more" in received
     assert b"end" in received
@@ -479,7 +622,9 @@ async def test_tokens_are_estimated_for_a_server_that_does_not_count(faults):
     model = served(faults.url)
     passing = pass_through(model)
     body = {"model": "pass/m", "messages": USER}
-    assert [await passing.count_tokens(model, body) for _ in range(2)] == [{"input_tokens": estimated_tokens(body)}] * 2
+    assert [await passing.count_tokens(model, body) for _ in range(2)] == [
+        {"input_tokens": estimated_tokens(body)}
+    ] * 2
     assert len(faults.requests) == 1
     with pytest.raises(GatewayError, match="messages must be a list of 1"):
         await passing.count_tokens(model, {"model": "pass/m"})
@@ -499,5 +644,8 @@ def test_the_estimate_is_not_too_low(text):
     from bpe_openai import get_encoding
 
     count = len(get_encoding("o200k_base").encode(text))
-    body = {"messages": [{"role": "user", "content": text}], "system": [{"type": "text", "text": "Be brief."}]}
+    body = {
+        "messages": [{"role": "user", "content": text}],
+        "system": [{"type": "text", "text": "Be brief."}],
+    }
     assert count <= estimated_tokens(body) <= 8 * count

@@ -33,15 +33,22 @@ from redraft.protocols import Reply
 from redraft import Budget, Candidate, Task, Trace, with_weight
 from redraft.usage import NO_USAGE, Usage
 
-TOOLS = [{"type": "function", "function": {"name": name, "parameters": {"type": "object"}}} for name in ("look_up", "send")]
+TOOLS = [
+    {"type": "function", "function": {"name": name, "parameters": {"type": "object"}}}
+    for name in ("look_up", "send")
+]
 
 
 def request_of(**fields):
-    return ChatWire().parse({"model": "refine/fast", "messages": [{"role": "user", "content": "Say it."}], **fields})
+    return ChatWire().parse(
+        {"model": "refine/fast", "messages": [{"role": "user", "content": "Say it."}], **fields}
+    )
 
 
 def refiner_of(model, **changes):
-    return ProfileRefiner(Profile("fast", model, **{"graders": ["words:1-5"], **changes}), ConnectedModels({}, {}))
+    return ProfileRefiner(
+        Profile("fast", model, **{"graders": ["words:1-5"], **changes}), ConnectedModels({}, {})
+    )
 
 
 async def answer_to(refiner, **fields):
@@ -58,15 +65,24 @@ async def test_text_is_refined():
     """A text that breaks a requirement is refined, and the better one is the answer."""
     model = ScriptedModel(["one two three four five six seven", "one two"])
     answer = await answer_to(refiner_of(model))
-    assert (answer.text, answer.score, answer.finish_reason, answer.iterations) == ("one two", 1.0, "stop", 1)
+    assert (answer.text, answer.score, answer.finish_reason, answer.iterations) == (
+        "one two",
+        1.0,
+        "stop",
+        1,
+    )
     assert (answer.total.calls, answer.model, answer.trace_id) == (2, "refine/fast", "t1")
 
 
-@pytest.mark.parametrize(("texts", "broken"), [(["one two three", "three two one"], ("words:1-2",)), (["one two"], ())])
+@pytest.mark.parametrize(
+    ("texts", "broken"), [(["one two three", "three two one"], ("words:1-2",)), (["one two"], ())]
+)
 async def test_a_must_that_the_answer_breaks_is_named(texts, broken):
     """The best answer is returned all the same."""
     model = ScriptedModel(texts)
-    answer = await answer_to(refiner_of(model, settings={"max_iterations": 1}), redraft={"requirements": ["words:1-2"]})
+    answer = await answer_to(
+        refiner_of(model, settings={"max_iterations": 1}), redraft={"requirements": ["words:1-2"]}
+    )
     assert (answer.text in texts, answer.broken) == (True, broken)
 
 
@@ -74,7 +90,11 @@ async def test_a_tool_call_is_returned_after_one_call():
     """Without graders that read tool calls, the first call of a tool is the answer."""
     model = ScriptedModel([calls_to("look_up")])
     answer = await answer_to(refiner_of(model, settings={"drafts": 3}), tools=TOOLS)
-    assert (answer.finish_reason, answer.tool_calls[0].id, answer.score) == ("tool_calls", "id-look_up", None)
+    assert (answer.finish_reason, answer.tool_calls[0].id, answer.score) == (
+        "tool_calls",
+        "id-look_up",
+        None,
+    )
     assert model.calls == 1 and len(model.requests[0].tools) == 2
 
 
@@ -96,7 +116,12 @@ async def test_the_best_of_several_tool_calls():
     """With `candidates` and a grader that reads tool calls, the best of so many is chosen; none is rewritten."""
     model = ScriptedModel([calls_to("look_up"), calls_to("send"), calls_to("look_up")])
     answer = await answer_to(refiner_of(model, graders=[CallsSend()], candidates=3), tools=TOOLS)
-    assert (answer.tool_calls[0].name, answer.score, answer.iterations, model.calls) == ("send", 1.0, 0, 3)
+    assert (answer.tool_calls[0].name, answer.score, answer.iterations, model.calls) == (
+        "send",
+        1.0,
+        0,
+        3,
+    )
 
 
 async def test_a_bad_tool_call_is_not_rewritten():
@@ -108,13 +133,17 @@ async def test_a_bad_tool_call_is_not_rewritten():
 
 async def test_a_text_is_refined_without_tools():
     """While a text is refined the model cannot call tools; a call in spite of that costs the refinement, not the answer."""
-    model = ScriptedModel(["one two three four five six", calls_to("send"), calls_to("send"), calls_to("send")])
+    model = ScriptedModel(
+        ["one two three four five six", calls_to("send"), calls_to("send"), calls_to("send")]
+    )
     answer = await answer_to(refiner_of(model), tools=TOOLS)
     assert answer.text == "one two three four five six" and answer.finish_reason == "stop"
     assert [request.tool_choice for request in model.requests][:2] == [None, "none"]
 
 
-@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "send"}}], ids=["any", "named"])
+@pytest.mark.parametrize(
+    "choice", ["required", {"type": "function", "function": {"name": "send"}}], ids=["any", "named"]
+)
 async def test_tool_choice_is_passed_on(choice):
     """A request that demands a call gets one, and the demand reaches the model."""
     model = ScriptedModel([calls_to("send")])
@@ -126,7 +155,12 @@ async def test_nothing_is_refined():
     """With `refine = "none"` there is one call and no score, also for a model that is not in the configuration."""
     model = ScriptedModel(["one two three four five six"])
     answer = await answer_to(refiner_of(model, refine="none"))
-    assert (answer.text, answer.score, model.calls, answer.stop) == ("one two three four five six", None, 1, "done")
+    assert (answer.text, answer.score, model.calls, answer.stop) == (
+        "one two three four five six",
+        None,
+        1,
+        "done",
+    )
 
 
 async def test_images_stay_in_the_messages():
@@ -152,14 +186,21 @@ async def test_an_answer_without_a_grade_is_returned():
         raise RuntimeError("broken")
 
     answer = await answer_to(refiner_of(ScriptedModel(["text"] * 9), graders=[fail]))
-    assert isinstance(answer, Answer) and (answer.text, answer.score, answer.stop) == ("text", None, "failed")
+    assert isinstance(answer, Answer) and (answer.text, answer.score, answer.stop) == (
+        "text",
+        None,
+        "failed",
+    )
     assert "broken" in answer.reason
 
 
 async def test_a_reply_that_is_cut_off():
     """An answer that the token limit ends says so."""
     answer = await answer_to(
-        refiner_of(ScriptedModel([Reply("one two", finish_reason="length")], name="m"), settings={"max_iterations": 0})
+        refiner_of(
+            ScriptedModel([Reply("one two", finish_reason="length")], name="m"),
+            settings={"max_iterations": 0},
+        )
     )
     assert answer.finish_reason == "length"
 
@@ -167,20 +208,33 @@ async def test_a_reply_that_is_cut_off():
 @given(
     st.none() | st.floats(0, 1),
     st.none() | st.integers(0, 100),
-    st.fixed_dictionaries({}, optional={"target_score": st.floats(0, 1), "max_iterations": st.integers(0, 50)}),
     st.fixed_dictionaries(
-        {}, optional={"target_score": st.floats(0, 1), "max_iterations": st.integers(0, 50), "deadline": st.floats(1, 99)}
+        {}, optional={"target_score": st.floats(0, 1), "max_iterations": st.integers(0, 50)}
+    ),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "target_score": st.floats(0, 1),
+            "max_iterations": st.integers(0, 50),
+            "deadline": st.floats(1, 99),
+        },
     ),
 )
 def test_options_stay_within_the_maximum(target, iterations, maximum, settings):
     """Whatever a request chooses, it gets at most the profile's maximum, and no more iterations than the profile has without one."""
     profile = Profile("fast", "m", settings=settings, maximum=maximum)
-    options = {name: value for name, value in (("target_score", target), ("max_iterations", iterations)) if value is not None}
+    options = {
+        name: value
+        for name, value in (("target_score", target), ("max_iterations", iterations))
+        if value is not None
+    }
     chosen = request_settings(request_of(redraft=options), profile, 60.0)
     if target is not None:
         assert chosen["target_score"] == min(target, maximum.get("target_score", 1.0))
     if iterations is not None:
-        assert chosen["max_iterations"] == min(iterations, maximum.get("max_iterations", settings.get("max_iterations", 3)))
+        assert chosen["max_iterations"] == min(
+            iterations, maximum.get("max_iterations", settings.get("max_iterations", 3))
+        )
     assert chosen["deadline"] == min(60.0, settings.get("deadline", 60.0))
 
 
@@ -217,7 +271,10 @@ def test_graders_of_a_request(spec, is_allowed):
     profile = Profile("fast", "m", graders=["judge"])
     options = RequestOptions(graders=(spec,))
     if spec == "own:1":
-        profile, options = Profile("fast", "m", graders=("judge:own.toml",)), RequestOptions(graders=("judge:own.toml",))
+        profile, options = (
+            Profile("fast", "m", graders=("judge:own.toml",)),
+            RequestOptions(graders=("judge:own.toml",)),
+        )
     if is_allowed:
         assert len(request_graders(options, profile)) == 1
     else:
@@ -228,7 +285,10 @@ def test_graders_of_a_request(spec, is_allowed):
 
 def test_requirements_of_a_request():
     """A requirement that reads a file is refused; one with its text inline is not."""
-    assert check_requirements(('json_schema:{"type": "object"}', "words:1-5")) == ('json_schema:{"type": "object"}', "words:1-5")
+    assert check_requirements(('json_schema:{"type": "object"}', "words:1-5")) == (
+        'json_schema:{"type": "object"}',
+        "words:1-5",
+    )
     for spec in ("json_schema:/etc/passwd", "nonsense:1"):
         with pytest.raises(GatewayError, match=r"redraft\.requirements"):
             check_requirements((spec,))
@@ -238,7 +298,8 @@ def test_rubric_of_a_request():
     """A rubric is one of the gallery, or criteria in words; it is never the name of a file, nor a template."""
     profile = Profile("fast", "m", graders=["words:1-5"])
     by_name, in_words, path = (
-        request_graders(RequestOptions(rubric=text), profile)[0] for text in ("helpfulness", "It is short.", "/etc/passwd")
+        request_graders(RequestOptions(rubric=text), profile)[0]
+        for text in ("helpfulness", "It is short.", "/etc/passwd")
     )
     assert by_name.rubric.name == "helpfulness"
     assert [criterion.description for criterion in in_words.rubric.criteria] == ["It is short."]
@@ -254,7 +315,10 @@ RESULT = [calls_to("look_up").tool_calls[0].as_message_part()]
 def user(*parts):
     """Return a user's message with these parts: texts, and an image for None."""
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
-    return {"role": "user", "content": [image if part is None else {"type": "text", "text": part} for part in parts]}
+    return {
+        "role": "user",
+        "content": [image if part is None else {"type": "text", "text": part} for part in parts],
+    }
 
 
 SIDE_REQUESTS = {
@@ -306,12 +370,22 @@ def wires():
         [{"type": "tool_use", "id": "t1", "name": "f", "input": {}}],
         [{"type": "tool_result", "tool_use_id": "t1", "content": TITLE}],
     )
-    turns = [ASKED, {"role": "assistant", "content": result[0]}, {"role": "user", "content": result[1]}]
+    turns = [
+        ASKED,
+        {"role": "assistant", "content": result[0]},
+        {"role": "user", "content": result[1]},
+    ]
     yield MessagesWire(), {**given, "system": TITLE}, {**given, "messages": turns}
-    yield MessagesWire(), {**given, "system": [{"type": "text", "text": TITLE}]}, {**given, "messages": turns}
+    yield (
+        MessagesWire(),
+        {**given, "system": [{"type": "text", "text": TITLE}]},
+        {**given, "messages": turns},
+    )
 
 
-@pytest.mark.parametrize(("wire", "system", "data"), [*wires()], ids=lambda value: getattr(value, "name", ""))
+@pytest.mark.parametrize(
+    ("wire", "system", "data"), [*wires()], ids=lambda value: getattr(value, "name", "")
+)
 def test_side_requests_of_every_protocol(wire, system, data):
     """`system` of Anthropic, `instructions` and developers' messages are messages of the system; results of tools are data."""
     parsed = [wire.parse({"model": "refine/fast", **body}) for body in (system, data)]
@@ -323,7 +397,10 @@ def test_side_requests_of_every_protocol(wire, system, data):
 REQUIRED = {
     "no option": ({}, ["helpfulness"]),
     "graders": ({"graders": ["answered"]}, ["answered"]),
-    "graders, one of them required": ({"graders": ["answered", "words:1-5", "judge"]}, ["answered"]),
+    "graders, one of them required": (
+        {"graders": ["answered", "words:1-5", "judge"]},
+        ["answered"],
+    ),
     "a rubric": ({"rubric": "It is short."}, ["judge:rubric"]),
     "both": ({"graders": ["answered"], "rubric": "conciseness"}, ["answered", "judge:conciseness"]),
     "requirements": ({"requirements": ["words:1-9"]}, ["helpfulness"]),
@@ -334,12 +411,18 @@ REQUIRED = {
 def test_required_graders_grade_whatever_a_request_names(options, own):
     """What a request names is added to them; their requirements are conditions, and all else together weighs no more than they."""
     refiner = refiner_of(
-        ScriptedModel([]), graders=["helpfulness"], required_graders=("words:1-5", "judge"), judge=ScriptedModel([])
+        ScriptedModel([]),
+        graders=["helpfulness"],
+        required_graders=("words:1-5", "judge"),
+        judge=ScriptedModel([]),
     )
     panel = refiner.prepare(request_of(redraft=options), "t1").refinement.trace.panel
     named = [each.name for each in panel if each.name not in options.get("requirements", ())]
     assert named == ["words:1-5", "judge", *own]
-    assert [each.name for each in panel if each.must] == [*options.get("requirements", ()), "words:1-5"]
+    assert [each.name for each in panel if each.must] == [
+        *options.get("requirements", ()),
+        "words:1-5",
+    ]
     weights = {each.name: each.weight for each in panel if not each.must}
     assert sum(weights[name] for name in own) <= weights["judge"] == 1.0
 
@@ -348,7 +431,11 @@ async def test_a_request_does_not_outweigh_required_graders():
     """Whatever it adds, an answer that breaks a required requirement is refined and loses; less work than the profile's is not done."""
     model = ScriptedModel(["one two three four five six seven", "one two"])
     refiner = refiner_of(model, graders=None, required_graders=("words:1-5",))
-    options = {"graders": ["words:1-99", "words:1-98", "words:1-97"], "target_score": 0.0, "max_iterations": 0}
+    options = {
+        "graders": ["words:1-99", "words:1-98", "words:1-97"],
+        "target_score": 0.0,
+        "max_iterations": 0,
+    }
     answer = await answer_to(refiner, redraft=options)
     assert (answer.text, answer.iterations, model.calls) == ("one two", 1, 2)
 
@@ -359,7 +446,9 @@ def test_a_request_to_required_graders_asks_for_no_less():
               ("max_iterations", 4, 0, 2), ("max_iterations", 4, 3, 3), ("max_iterations", 4, 9, 4)]  # fmt: skip
     for name, most, asked, gets in chosen:
         settings = {"target_score": 0.8, "max_iterations": 2}
-        profile = Profile("fast", "m", settings=settings, maximum={name: most}, required_graders=("judge",))
+        profile = Profile(
+            "fast", "m", settings=settings, maximum={name: most}, required_graders=("judge",)
+        )
         assert request_settings(request_of(redraft={name: asked}), profile, 60.0)[name] == gets
 
 
@@ -369,9 +458,17 @@ MOST_CALLS = [  # fields of a profile; the texts that are written at most, and t
     ({"graders": ["judge"], "settings": {"max_iterations": 0, "drafts": 3}}, 3, 1),
     ({"graders": ["judge"], "settings": {"max_iterations": 2, "drafts": 2, "width": 3}}, 9, 1),
     ({"graders": ["judge"], "settings": {"max_iterations": 1, "drafts": 4, "width": 2}}, 6, 1),
-    ({"graders": ["judge", "checklist", "words:1-5"], "settings": {"max_iterations": 1}}, 2, 3),  # (a checklist is written, too)
+    (
+        {"graders": ["judge", "checklist", "words:1-5"], "settings": {"max_iterations": 1}},
+        2,
+        3,
+    ),  # (a checklist is written, too)
     ({"graders": ["jury"], "settings": {"max_iterations": 0}}, 1, 3),
-    ({"graders": ["judge"], "required_graders": ("clarity",), "settings": {"max_iterations": 0}}, 1, 2),
+    (
+        {"graders": ["judge"], "required_graders": ("clarity",), "settings": {"max_iterations": 0}},
+        1,
+        2,
+    ),
     ({"graders": [with_weight("judge", 1.0, repeats=3)], "settings": {"max_iterations": 0}}, 1, 3),
     ({"graders": None, "refine": "none"}, 1, 0),
 ]
@@ -384,7 +481,12 @@ def test_how_many_calls_a_request_may_need(fields, texts, grades):
     prepared = refiner_of(ScriptedModel([]), **fields).prepare(request_of(), "t")
     assert (prepared.max_calls, len(prepared.grading_calls)) == (texts * (1 + grades), grades)
     settings = {**fields.get("settings", {}), "budget": Budget(calls=7)}
-    assert refiner_of(ScriptedModel([]), **{**fields, "settings": settings}).prepare(request_of(), "t").max_calls == 7
+    assert (
+        refiner_of(ScriptedModel([]), **{**fields, "settings": settings})
+        .prepare(request_of(), "t")
+        .max_calls
+        == 7
+    )
 
 
 def test_the_usage_of_an_answer_is_that_of_the_call_that_wrote_it():
@@ -399,10 +501,19 @@ def test_the_usage_of_an_answer_is_that_of_the_call_that_wrote_it():
         Candidate(5, "f", role="repair"),
     )
     trace = Trace(Task("q"), records=records)
-    assert [own_usage(trace, each) for each in records] == [written, written, written, paid, NO_USAGE, NO_USAGE]
+    assert [own_usage(trace, each) for each in records] == [
+        written,
+        written,
+        written,
+        paid,
+        NO_USAGE,
+        NO_USAGE,
+    ]
 
 
-@pytest.mark.parametrize("mistake", [{"graders": ["wordz:1"]}, {"settings": {"max_iterations": -1}}, {"model": "gpt-4o"}])
+@pytest.mark.parametrize(
+    "mistake", [{"graders": ["wordz:1"]}, {"settings": {"max_iterations": -1}}, {"model": "gpt-4o"}]
+)
 def test_a_profile_that_cannot_be_served(mistake):
     """A mistake in a profile is an error at the start, which names it."""
     fields = {"model": ScriptedModel([]), "graders": ["judge"], **mistake}

@@ -18,7 +18,14 @@ from redraft import ScriptedModel, refine
 from redraft.errors import StoreError
 from redraft.gateway import request_store
 from redraft.gateway.config import GatewayConfig, Profile, Retention, ServedModel
-from redraft.gateway.request_store import RequestEnd, RequestStore, StoredRequest, find_stored_request, retentions, size_of
+from redraft.gateway.request_store import (
+    RequestEnd,
+    RequestStore,
+    StoredRequest,
+    find_stored_request,
+    retentions,
+    size_of,
+)
 from redraft.gateway.request_table import PendingRows, RequestFacts, RequestTable
 from redraft.storage import Journal
 from redraft.storage.transaction import Transaction
@@ -64,7 +71,9 @@ async def wait_until(condition):
 
 def age(folder, days, where="1"):
     with sqlite3.connect(folder / "requests.db") as connection:
-        connection.execute(f"UPDATE requests SET started_at = started_at - {days} * 86400 WHERE {where}")
+        connection.execute(
+            f"UPDATE requests SET started_at = started_at - {days} * 86400 WHERE {where}"
+        )
 
 
 async def test_full_keeps_the_trace_and_the_facts(tmp_path):
@@ -77,10 +86,25 @@ async def test_full_keeps_the_trace_and_the_facts(tmp_path):
     stored = store.find("t1")
     assert stored.trace.records == result.trace.records
     assert stored.facts == facts
-    assert (facts.outcome, facts.status, facts.score, facts.iterations, facts.stop) == ("answered", 200, 0.95, 2, "target")
+    assert (facts.outcome, facts.status, facts.score, facts.iterations, facts.stop) == (
+        "answered",
+        200,
+        0.95,
+        2,
+        "target",
+    )
     assert (facts.calls, facts.input_tokens, facts.output_tokens, facts.cost) == (3, 30, 12, 0.25)
-    assert (facts.key_id, facts.key_name, facts.model, facts.wire) == ("k1", "alice", "refine/fast", "chat")
-    assert facts.milliseconds > 0 and facts.trace_bytes > 100 and abs(facts.started_at - time.time()) < 60
+    assert (facts.key_id, facts.key_name, facts.model, facts.wire) == (
+        "k1",
+        "alice",
+        "refine/fast",
+        "chat",
+    )
+    assert (
+        facts.milliseconds > 0
+        and facts.trace_bytes > 100
+        and abs(facts.started_at - time.time()) < 60
+    )
     assert find_stored_request(tmp_path, "t1") == stored, "another process can read beside it"
     store.close()
     assert find_stored_request(tmp_path, "t1") == stored
@@ -101,7 +125,9 @@ async def test_less_than_full_keeps_no_text(tmp_path, retention, is_stored, has_
     facts = recorder.finish(RequestEnd(200, usage=USAGE))
     stored = store.find("t1")
     store.close()
-    assert (facts.score, facts.iterations, facts.stop, facts.cost) == (0.95, 2, "target", 0.25), "for the log and the metrics"
+    assert (facts.score, facts.iterations, facts.stop, facts.cost) == (0.95, 2, "target", 0.25), (
+        "for the log and the metrics"
+    )
     assert facts.trace_bytes == 0
     assert (stored is not None) is has_row
     assert stored is None or (stored.facts == facts and stored.trace is None)
@@ -179,14 +205,21 @@ asyncio.run(main())
 
 def test_kill_loses_nothing_committed(tmp_path):
     """The next start gives an outcome to open requests, with what their traces tell; finished ones stay as they are."""
-    ended = subprocess.run([sys.executable, "-c", KILLED, tmp_path, Path(__file__).parent], check=False)
+    ended = subprocess.run(
+        [sys.executable, "-c", KILLED, tmp_path, Path(__file__).parent], check=False
+    )
     assert ended.returncode == -9
     assert find_stored_request(tmp_path, "full").facts.outcome is None
     store = RequestStore(tmp_path)
     assert store.find("finished").facts.outcome == "answered"
     assert store.find("metadata").facts.outcome == "interrupted"
     full = store.find("full")
-    assert (full.facts.outcome, full.facts.score, full.facts.calls, full.facts.stop) == ("interrupted", 0.95, 3, "target")
+    assert (full.facts.outcome, full.facts.score, full.facts.calls, full.facts.stop) == (
+        "interrupted",
+        0.95,
+        3,
+        "target",
+    )
     assert full.facts.trace_bytes > 100
     store.close()
 
@@ -196,11 +229,16 @@ KILLED_AT_ONCE = KILLED.replace("await store.wait_for_commit()", "pass")
 
 def test_kill_loses_no_row_that_was_put(tmp_path):
     """Not even one that was not committed yet: with a table that never commits, the next start finds all."""
-    code = KILLED_AT_ONCE.replace("async def main():", "from redraft.gateway import request_table\nasync def main():")
-    code = code.replace(
-        '    begin(store, "finished")', '    request_table.RequestTable._commit = lambda *_: None\n    begin(store, "finished")'
+    code = KILLED_AT_ONCE.replace(
+        "async def main():", "from redraft.gateway import request_table\nasync def main():"
     )
-    ended = subprocess.run([sys.executable, "-c", code, tmp_path, Path(__file__).parent], check=False)
+    code = code.replace(
+        '    begin(store, "finished")',
+        '    request_table.RequestTable._commit = lambda *_: None\n    begin(store, "finished")',
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code, tmp_path, Path(__file__).parent], check=False
+    )
     assert ended.returncode == -9
     assert find_stored_request(tmp_path, "finished") is None
     with (tmp_path / "requests.db.pending").open("ab") as file:
@@ -245,7 +283,12 @@ async def main():
     os.kill(os.getpid(), signal.SIGKILL)
 asyncio.run(main())
 """
-REQUESTS = {"passed": "pass/m", "refined": "refine/fast", "failed": "refine/fast", "cancelled": "refine/fast"}
+REQUESTS = {
+    "passed": "pass/m",
+    "refined": "refine/fast",
+    "failed": "refine/fast",
+    "cancelled": "refine/fast",
+}
 ENDS = {
     "passed": RequestEnd(200, usage=USAGE),
     "refined": RequestEnd(200, usage=USAGE),
@@ -256,7 +299,14 @@ ENDS = {
 
 def kill_between(folder, held_up):
     """Let requests of each kind end, and kill the process while one of its files cannot be written, after the other was."""
-    command = [sys.executable, "-c", KILLED_BETWEEN, folder, folder / held_up, Path(__file__).parent]
+    command = [
+        sys.executable,
+        "-c",
+        KILLED_BETWEEN,
+        folder,
+        folder / held_up,
+        Path(__file__).parent,
+    ]
     assert subprocess.run(command, check=False).returncode == -9
 
 
@@ -269,7 +319,9 @@ def test_no_outcome_is_committed_before_its_trace(tmp_path):
     store = RequestStore(tmp_path)
     found = [store.find(id) for id in REQUESTS]
     store.close()
-    assert [(each.facts.outcome, each.facts.trace_bytes, each.trace) for each in found] == [("interrupted", 0, None)] * 4
+    assert [(each.facts.outcome, each.facts.trace_bytes, each.trace) for each in found] == [
+        ("interrupted", 0, None)
+    ] * 4
 
 
 def test_outcome_whose_trace_is_committed_survives_a_kill(tmp_path):
@@ -282,7 +334,9 @@ def test_outcome_whose_trace_is_committed_survives_a_kill(tmp_path):
         store.close()
         facts = [each.facts for each in found.values()]
         assert [each.outcome for each in facts] == ["answered", "answered", "failed", "cancelled"]
-        assert [(each.status, each.error) for each in facts] == [(end.status, end.error) for end in ENDS.values()]
+        assert [(each.status, each.error) for each in facts] == [
+            (end.status, end.error) for end in ENDS.values()
+        ]
         assert (facts[1].score, facts[1].cost, facts[1].stop) == (0.95, 0.25, "target")
         assert all(each.trace_bytes > 100 and each.milliseconds > 0 for each in facts)
         assert found["passed"].trace.best.text == "answer"
@@ -330,7 +384,9 @@ async def test_outcome_is_written_though_the_journal_cannot_be_at_the_end(tmp_pa
 async def test_what_waits_for_the_journal_stays_pending(tmp_path, monkeypatch):
     """The file of pending rows keeps it when it is emptied; meanwhile the request is shown as in progress, and is not purged."""
     monkeypatch.setattr("redraft.gateway.request_table.MAX_COMMITTED_BYTES", 0)
-    store = RequestStore(tmp_path, dict.fromkeys(("refine/fast", "pass/m"), Retention("full", days=0)))
+    store = RequestStore(
+        tmp_path, dict.fromkeys(("refine/fast", "pass/m"), Retention("full", days=0))
+    )
     assert store.purge() == 0
     recorder = begin(store, "t1")
     with closing(sqlite3.connect(tmp_path / "gateway.journal", isolation_level=None)) as lock:
@@ -339,7 +395,9 @@ async def test_what_waits_for_the_journal_stays_pending(tmp_path, monkeypatch):
         facts = recorder.finish(RequestEnd(200))
         begin(store, "t2", METADATA, "pass/m").finish(RequestEnd(200))
         store._table.flush()
-        assert [line[:5] for line in (tmp_path / "requests.db.pending").read_bytes().splitlines()] == [b'["t1"']
+        assert [
+            line[:5] for line in (tmp_path / "requests.db.pending").read_bytes().splitlines()
+        ] == [b'["t1"']
         assert find_stored_request(tmp_path, "t1").facts.outcome is None
         assert store.purge() == 1, "the other one"
     await store.wait_for_commit()
@@ -390,12 +448,16 @@ def test_kill_while_pending_rows_are_replaced_loses_none(tmp_path):
     """The file has all that are kept at any moment, and no draft is left after the next start."""
     path = tmp_path / "pending"
     for milliseconds in range(10):
-        with subprocess.Popen([sys.executable, "-c", REPLACING, path], stdout=subprocess.PIPE) as process:
+        with subprocess.Popen(
+            [sys.executable, "-c", REPLACING, path], stdout=subprocess.PIPE
+        ) as process:
             assert process.stdout.readline() == b"begun\n"
             time.sleep(milliseconds / 1000)  # a kill at another moment each time
             process.kill()
         rows = PendingRows(path)
-        assert sorted({facts.trace_id for facts in rows.read()}) == sorted(f"t{n}" for n in range(500))
+        assert sorted({facts.trace_id for facts in rows.read()}) == sorted(
+            f"t{n}" for n in range(500)
+        )
         rows.replace((), above=0)
         rows.close()
         assert list(tmp_path.iterdir()) == []
@@ -480,10 +542,15 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.mark.slow(but_each=4)
-@pytest.mark.parametrize("statement", ["DELETE", "PRAGMA incremental_vacuum", "PRAGMA wal_checkpoint", "none"])
+@pytest.mark.parametrize(
+    "statement", ["DELETE", "PRAGMA incremental_vacuum", "PRAGMA wal_checkpoint", "none"]
+)
 def test_what_was_deleted_does_not_come_back_after_a_kill(tmp_path, statement):
     """Whether the process is killed while it deletes or after it: no request comes back, and none loses its outcome."""
-    ended = subprocess.run([sys.executable, "-c", KILLED_AFTER_PURGE, tmp_path, statement, Path(__file__).parent], check=False)
+    ended = subprocess.run(
+        [sys.executable, "-c", KILLED_AFTER_PURGE, tmp_path, statement, Path(__file__).parent],
+        check=False,
+    )
     assert ended.returncode == -9
 
     def requests():
@@ -511,7 +578,9 @@ async def test_what_was_deleted_is_not_pending(tmp_path):
             begin(store, f"t{n}", METADATA, "pass/m").finish(RequestEnd(200))
         await store._table.wait_for_commit()
         assert store.purge() == 20
-        assert {line[:10] for line in (tmp_path / "requests.db.pending").read_bytes().splitlines()} == {b'["waiting"'}
+        assert {
+            line[:10] for line in (tmp_path / "requests.db.pending").read_bytes().splitlines()
+        } == {b'["waiting"'}
     await store.wait_for_commit()
     assert store.find("waiting").facts.outcome == "answered"
     store.close()
@@ -544,12 +613,19 @@ async def test_trace_without_facts_is_found_after_a_restart(tmp_path):
     store = RequestStore(tmp_path)
     stored = store.find("t1")
     store.close()
-    assert (stored.facts.model, stored.facts.outcome, len(stored.trace.candidates)) == ("refine/fast", "interrupted", 3)
+    assert (stored.facts.model, stored.facts.outcome, len(stored.trace.candidates)) == (
+        "refine/fast",
+        "interrupted",
+        3,
+    )
 
 
 async def test_old_requests_leave_the_files(tmp_path):
     """Each profile has its own days. What was deleted is in no file any more, and the files get smaller."""
-    store = RequestStore(tmp_path, {"refine/fast": Retention("full", days=2), "refine/slow": Retention("full", days=20)})
+    store = RequestStore(
+        tmp_path,
+        {"refine/fast": Retention("full", days=2), "refine/slow": Retention("full", days=20)},
+    )
     for n in range(40):
         recorder = begin(store, f"t{n}", model="refine/slow" if n % 2 else "refine/fast")
         await refined(recorder, f"parity{n % 2} " * 500)
@@ -572,7 +648,9 @@ async def test_old_requests_leave_the_files(tmp_path):
 async def test_a_large_journal_is_written_again_once_a_day(tmp_path, monkeypatch):
     """A day after the first deletion, also if the gateway was started again meanwhile; a small one after each deletion."""
     written_at, began = [], time.time()
-    clock = SimpleNamespace(hour=0, time=lambda: began + clock.hour * 3600.0, monotonic=time.monotonic)
+    clock = SimpleNamespace(
+        hour=0, time=lambda: began + clock.hour * 3600.0, monotonic=time.monotonic
+    )
     monkeypatch.setattr("redraft.gateway.request_store.time", clock)
     monkeypatch.setattr(Journal, "compact", lambda self: written_at.append(clock.hour))
 
@@ -605,7 +683,9 @@ async def test_a_large_journal_is_written_again_once_a_day(tmp_path, monkeypatch
 async def test_a_compaction_that_fails_is_tried_again_in_an_hour(tmp_path, monkeypatch):
     """It takes long where there is no room for it; requests go on meanwhile."""
     tried_at, began = [], time.time()
-    clock = SimpleNamespace(hour=0, time=lambda: began + clock.hour * 3600.0, monotonic=time.monotonic)
+    clock = SimpleNamespace(
+        hour=0, time=lambda: began + clock.hour * 3600.0, monotonic=time.monotonic
+    )
     monkeypatch.setattr("redraft.gateway.request_store.time", clock)
     monkeypatch.setattr("redraft.gateway.request_store.COMPACT_BYTES", 1000)
 
@@ -631,7 +711,9 @@ async def test_a_compaction_that_fails_is_tried_again_in_an_hour(tmp_path, monke
 
 async def test_size_limit_deletes_the_oldest(tmp_path):
     """The newest requests up to the limit stay."""
-    store = RequestStore(tmp_path, {"refine/fast": Retention("full", megabytes=0.1), "pass/m": Retention()})
+    store = RequestStore(
+        tmp_path, {"refine/fast": Retention("full", megabytes=0.1), "pass/m": Retention()}
+    )
     for n in range(10):
         recorder = begin(store, f"t{n}")
         await refined(recorder, "x" * 30_000)
@@ -681,7 +763,14 @@ def test_folder_has_no_more_bytes_than_keep_mb(tmp_path, load):
 
 
 @pytest.mark.parametrize(
-    "name", ["gateway.journal.bak", "gateway.journal-copy", "requests.db.old", "requests.db2", "gateway.journal.lock.1"]
+    "name",
+    [
+        "gateway.journal.bak",
+        "gateway.journal-copy",
+        "requests.db.old",
+        "requests.db2",
+        "gateway.journal.lock.1",
+    ],
 )
 def test_foreign_files_beside_the_store_delete_no_request(tmp_path, name):
     """A copy of the store that somebody keeps in its folder never shrinks, and does not count."""
@@ -736,7 +825,11 @@ def stored_bytes(folder, best):
 
 async def test_size_of_a_trace_is_that_of_its_lines(tmp_path):
     """Whether it is refined or passed on; also that of the lines alone, if the process is killed before the result."""
-    for name, model in (("refined", "refine/fast"), ("passed", "pass/m"), ("interrupted", "refine/fast")):
+    for name, model in (
+        ("refined", "refine/fast"),
+        ("passed", "pass/m"),
+        ("interrupted", "refine/fast"),
+    ):
         store = RequestStore(tmp_path / name)
         recorder = begin(store, "t1", model=model)
         if name == "passed":
@@ -760,7 +853,10 @@ def states(folder):
 
 async def test_purge_gives_all_free_pages_back_and_writes_no_more_than_it_must(tmp_path):
     """What is deleted leaves both files smaller, with no free page; a purge that finds nothing touches no file."""
-    store = RequestStore(tmp_path, {"refine/fast": Retention("full", days=2), "pass/m": Retention("metadata", days=2)})
+    store = RequestStore(
+        tmp_path,
+        {"refine/fast": Retention("full", days=2), "pass/m": Retention("metadata", days=2)},
+    )
     for n in range(60):
         recorder = begin(store, f"t{n}")
         await refined(recorder, "x" * 5_000)
@@ -873,7 +969,15 @@ print(step)
 @pytest.mark.parametrize(("first", "stride"), [(5, 37), (0, 7), (3, 11)])
 def test_two_kills_lose_no_fact(tmp_path, first, stride):
     """Killed before any statement, and again in the next start: what was committed keeps its facts, what was purged stays away."""
-    command = [sys.executable, "-c", KILLED_AT_EACH_STEP, tmp_path, Path(__file__).parent, str(first), str(stride)]
+    command = [
+        sys.executable,
+        "-c",
+        KILLED_AT_EACH_STEP,
+        tmp_path,
+        Path(__file__).parent,
+        str(first),
+        str(stride),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) > 100
@@ -936,11 +1040,15 @@ async def test_requests_go_on_without_a_disk(tmp_path, monkeypatch):
     maintenance.cancel()
     late.finish(RequestEnd(200))
     assert [store.find(id).facts.outcome for id in ("t0", "t1", "t2")] == ["answered"] * 3
-    assert len(store.find("t2").trace.candidates) == 3, "its whole trace, also what was recorded without a disk"
+    assert len(store.find("t2").trace.candidates) == 3, (
+        "its whole trace, also what was recorded without a disk"
+    )
     store.close()
 
 
-async def test_facts_are_written_once_there_is_room_although_no_request_comes(tmp_path, monkeypatch):
+async def test_facts_are_written_once_there_is_room_although_no_request_comes(
+    tmp_path, monkeypatch
+):
     """The table tries again by itself."""
     monkeypatch.setattr("redraft.gateway.request_table.RETRY_SECONDS", 0.05)
     errors = []
@@ -968,7 +1076,9 @@ async def test_journal_is_opened_again_soon_after_an_error(tmp_path, monkeypatch
     await wait_until(lambda: not store.problem)
     passed(store, "after")
     await store.wait_for_commit()
-    assert [store.find(id).facts.outcome for id in ("before", "during", "soon", "after")] == ["answered"] * 4
+    assert [store.find(id).facts.outcome for id in ("before", "during", "soon", "after")] == [
+        "answered"
+    ] * 4
     assert store.find("before").trace.best.text == store.find("after").trace.best.text == "answer"
     maintenance.cancel()
     store.close()
@@ -1060,7 +1170,14 @@ def test_files_are_private_and_foreign_files_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "change", ["started_at = 1e300", "outcome = 'mine'", "score = 'high'", "key_name = x'00ff'", "iterations = 0.5"]
+    "change",
+    [
+        "started_at = 1e300",
+        "outcome = 'mine'",
+        "score = 'high'",
+        "key_name = x'00ff'",
+        "iterations = 0.5",
+    ],
 )
 def test_values_that_it_does_not_write_are_refused(tmp_path, change):
     """The error names the file, the column and the value."""
@@ -1073,7 +1190,9 @@ def test_values_that_it_does_not_write_are_refused(tmp_path, change):
         find_stored_request(tmp_path, "t1")
 
 
-@pytest.mark.parametrize("content", [b"no database " * 100, b"SQLite format 3\0" + b"\xff" * 4096, b"x"])
+@pytest.mark.parametrize(
+    "content", [b"no database " * 100, b"SQLite format 3\0" + b"\xff" * 4096, b"x"]
+)
 def test_damaged_table_is_refused(tmp_path, content):
     """It stays as it is."""
     (tmp_path / "requests.db").write_bytes(content)
@@ -1087,7 +1206,10 @@ def test_damaged_table_is_refused(tmp_path, content):
 def test_retention_of_each_model():
     """Profiles have their own; all that is passed on has that of the gateway."""
     config = GatewayConfig(
-        Path("x"), {"m": ServedModel("m", "http://h/v1", "m")}, {"fast": Profile("fast", "m", retention=FULL)}, passed_retention=OFF
+        Path("x"),
+        {"m": ServedModel("m", "http://h/v1", "m")},
+        {"fast": Profile("fast", "m", retention=FULL)},
+        passed_retention=OFF,
     )
     assert retentions(config) == {"refine/fast": FULL, "pass/m": OFF}
 
@@ -1097,9 +1219,15 @@ def test_writing_is_cheap(tmp_path):
     store, called = RequestStore(tmp_path), []
     for n in range(3):
         called.clear()
-        sys.setprofile(lambda frame, event, function: called.append(getattr(function, "__name__", frame.f_code.co_name)))
+        sys.setprofile(
+            lambda frame, event, function: called.append(
+                getattr(function, "__name__", frame.f_code.co_name)
+            )
+        )
         try:
-            store.begin(f"t{n}", Owner(), "pass/m", "chat", METADATA).finish(RequestEnd(200, usage=USAGE))
+            store.begin(f"t{n}", Owner(), "pass/m", "chat", METADATA).finish(
+                RequestEnd(200, usage=USAGE)
+            )
         finally:
             sys.setprofile(None)
         assert not {"execute", "executemany", "commit", "fsync", "sleep"}.intersection(called)

@@ -17,24 +17,39 @@ from redraft.gateway.responses_wire import KNOWN
 
 from .wire_app import CREATED, REFINEMENT, RESPONSES, TEXT, TRACE_ID, UNKNOWN, answer, client_of
 
-SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
-TOOLS = [{"type": "function", "name": name, "parameters": SCHEMA, "strict": True} for name in ("add", "find")]
+SCHEMA = {
+    "type": "object",
+    "properties": {"n": {"type": "integer"}},
+    "required": ["n"],
+    "additionalProperties": False,
+}
+TOOLS = [
+    {"type": "function", "name": name, "parameters": SCHEMA, "strict": True}
+    for name in ("add", "find")
+]
 CALL = {"type": "function_call", "call_id": "c1", "name": "add", "arguments": "{}"}
 CHAT_CALL = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": "{}"}}
 USER = {"role": "user", "content": "hi"}
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 ITEMS = st.fixed_dictionaries(
     {},
     optional={
-        "type": st.sampled_from(["message", "function_call", "function_call_output", "reasoning", "other"]),
+        "type": st.sampled_from(
+            ["message", "function_call", "function_call_output", "reasoning", "other"]
+        ),
         "role": st.sampled_from(["user", "assistant", "system", "tool"]),
         "content": JSON
         | st.lists(
-            st.fixed_dictionaries({"type": st.sampled_from(["input_text", "input_image", "refusal"])}, optional={"text": JSON})
+            st.fixed_dictionaries(
+                {"type": st.sampled_from(["input_text", "input_image", "refusal"])},
+                optional={"text": JSON},
+            )
         ),
         "call_id": JSON,
         "name": JSON,
@@ -54,7 +69,10 @@ def parse(**fields):
 
 def events_of(stream_bytes):
     """Decode a stream as the client of OpenAI does."""
-    read = [(sse.event, json.loads(sse.data)) for sse in vendors.SSEDecoder().iter_bytes(iter([stream_bytes]))]
+    read = [
+        (sse.event, json.loads(sse.data))
+        for sse in vendors.SSEDecoder().iter_bytes(iter([stream_bytes]))
+    ]
     assert [name for name, _ in read] == [data["type"] for _, data in read]
     assert [data["sequence_number"] for _, data in read] == list(range(len(read)))
     return [data for _, data in read]
@@ -121,13 +139,33 @@ def test_a_field_is_honoured(fields, expected):
         ("input[0].role", {"input": [{"role": "tool", "content": "x"}]}),
         ("input[0].type", {"input": [{"type": "item_reference", "id": "x"}]}),
         ("input[0].content", {"input": [{"role": "user", "content": []}]}),
-        ("input[0].content[0].type", {"input": [{"role": "user", "content": [{"type": "input_audio"}]}]}),
-        ("input[0].content[0].file_id", {"input": [{"role": "user", "content": [{"type": "input_image", "file_id": "f"}]}]}),
+        (
+            "input[0].content[0].type",
+            {"input": [{"role": "user", "content": [{"type": "input_audio"}]}]},
+        ),
+        (
+            "input[0].content[0].file_id",
+            {"input": [{"role": "user", "content": [{"type": "input_image", "file_id": "f"}]}]},
+        ),
         (
             "input[0].content[0].file_url",
-            {"input": [{"role": "user", "content": [{"type": "input_file", "file_url": "http://h"}]}]},
+            {
+                "input": [
+                    {"role": "user", "content": [{"type": "input_file", "file_url": "http://h"}]}
+                ]
+            },
         ),
-        ("input", {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "file:///etc/passwd"}]}]}),
+        (
+            "input",
+            {
+                "input": [
+                    {
+                        "role": "user",
+                        "content": [{"type": "input_image", "image_url": "file:///etc/passwd"}],
+                    }
+                ]
+            },
+        ),
         ("input[0].name", {"input": [{**CALL, "name": ""}]}),
         ("input[0].arguments", {"input": [{**CALL, "arguments": {}}]}),
         ("input[0].call_id", {"input": [{"type": "function_call_output", "output": "x"}]}),
@@ -151,7 +189,11 @@ def test_a_wrong_field_is_refused_by_its_name(param, fields):
     """What is wrong, refers to what is not stored, or only OpenAI has, is an error that names the field."""
     with pytest.raises(GatewayError) as caught:
         parse(**fields)
-    assert (caught.value.status, caught.value.code, caught.value.param) == (400, "invalid_request", param)
+    assert (caught.value.status, caught.value.code, caught.value.param) == (
+        400,
+        "invalid_request",
+        param,
+    )
 
 
 def test_every_field_of_openai_is_known():
@@ -186,21 +228,39 @@ def test_every_body_is_read_or_refused(fields, change):
     except GatewayError as error:
         assert json.dumps(asked) != json.dumps(WHOLE)  # (False == 0)
         assert RESPONSES.error_status(error) == 400
-        assert json.loads(json.dumps(RESPONSES.error_body(error)))["error"]["message"] == error.message
+        assert (
+            json.loads(json.dumps(RESPONSES.error_body(error)))["error"]["message"] == error.message
+        )
     else:
         assert request.messages
-        assert b"response.completed" in b"".join(RESPONSES.stream(request, TRACE_ID, CREATED).finish(answer()))
+        assert b"response.completed" in b"".join(
+            RESPONSES.stream(request, TRACE_ID, CREATED).finish(answer())
+        )
 
 
-@given(st.text(max_size=1500), st.integers(0, 2), st.booleans(), st.sampled_from([None, "length", "content_filter"]))
+@given(
+    st.text(max_size=1500),
+    st.integers(0, 2),
+    st.booleans(),
+    st.sampled_from([None, "length", "content_filter"]),
+)
 def test_a_stream_is_read_as_it_was_written(text, calls, events, finish_reason):
     """The deltas make up the text and the arguments, and the last event holds the same response as without a stream."""
     request = parse(stream=True, redraft={"events": events})
-    given_answer = answer(text, tuple(ToolCall(f"f{n}", text, f"c{n}") for n in range(calls)), finish_reason)
+    given_answer = answer(
+        text, tuple(ToolCall(f"f{n}", text, f"c{n}") for n in range(calls)), finish_reason
+    )
     stream = RESPONSES.stream(request, TRACE_ID, CREATED)
-    parts = [stream.begin(), stream.progress(Progress(text, 1, 0.5, text)), stream.keep_alive(), *stream.finish(given_answer)]
+    parts = [
+        stream.begin(),
+        stream.progress(Progress(text, 1, 0.5, text)),
+        stream.keep_alive(),
+        *stream.finish(given_answer),
+    ]
     read = events_of(b"".join(parts))
-    assert read[-1]["response"] == json.loads(json.dumps(RESPONSES.answer_body(request, given_answer, CREATED)))
+    assert read[-1]["response"] == json.loads(
+        json.dumps(RESPONSES.answer_body(request, given_answer, CREATED))
+    )
     assert read[-1]["type"] == ("response.incomplete" if finish_reason else "response.completed")
     deltas = {"response.output_text.delta": [], "response.function_call_arguments.delta": []}
     for data in read:
@@ -212,12 +272,22 @@ def test_a_stream_is_read_as_it_was_written(text, calls, events, finish_reason):
 
 def test_a_response_is_complete():
     """A response has each field that OpenAI's has, repeats what was asked, and fits its type strictly."""
-    request = parse(instructions="be brief", tools=TOOLS, tool_choice="auto", metadata={"a": "b"}, top_p=0.5)
+    request = parse(
+        instructions="be brief", tools=TOOLS, tool_choice="auto", metadata={"a": "b"}, top_p=0.5
+    )
     whole = RESPONSES.answer_body(request, answer(), CREATED)
     response = vendors.Response.model_validate(whole)
-    assert (response.instructions, response.top_p, response.metadata) == ("be brief", 0.5, {"a": "b"})
+    assert (response.instructions, response.top_p, response.metadata) == (
+        "be brief",
+        0.5,
+        {"a": "b"},
+    )
     assert [tool.name for tool in response.tools] == ["add", "find"]
-    assert (response.output_text, response.status, response.usage.total_tokens) == (TEXT, "completed", 23)
+    assert (response.output_text, response.status, response.usage.total_tokens) == (
+        TEXT,
+        "completed",
+        23,
+    )
     assert whole["usage"]["redraft"] == whole["redraft"] == REFINEMENT
     assert RESPONSES.answer_body(request, answer(usage=UNKNOWN), CREATED)["usage"] is None
 
@@ -226,26 +296,44 @@ def test_a_response_is_complete():
 async def test_openai_reads_answers(events):
     """The client of OpenAI reads a text, parsed values and tool calls, streamed and not."""
     async with client_of(RESPONSES) as http:
-        client = vendors.AsyncOpenAI(base_url="http://gateway/v1", api_key="k", http_client=http, max_retries=0)
-        more = {"model": "refine/fast", "input": "hi", "extra_body": {"redraft": {"events": events}}}
+        client = vendors.AsyncOpenAI(
+            base_url="http://gateway/v1", api_key="k", http_client=http, max_retries=0
+        )
+        more = {
+            "model": "refine/fast",
+            "input": "hi",
+            "extra_body": {"redraft": {"events": events}},
+        }
         assert (await client.responses.create(**more)).output_text == TEXT
-        assert (await client.responses.parse(**more, text_format=Number)).output_parsed == Number(n=5)
+        assert (await client.responses.parse(**more, text_format=Number)).output_parsed == Number(
+            n=5
+        )
         read = [event async for event in await client.responses.create(**more, stream=True)]
         assert [event.type for event in read].count("redraft.progress") == events
         async with client.responses.stream(**more, text_format=Number) as stream:
             assert (await stream.get_final_response()).output_parsed == Number(n=5)
         async with client.responses.stream(**more, tools=TOOLS) as stream:
             final = await stream.get_final_response()
-        assert [(call.name, call.arguments) for call in final.output] == [("add", '{"a": 1}'), ("find", '{"q": "x"}')]
+        assert [(call.name, call.arguments) for call in final.output] == [
+            ("add", '{"a": 1}'),
+            ("find", '{"q": "x"}'),
+        ]
 
 
 async def test_output_is_valid_input():
     """An agent sends the items of a response back, with the results of its calls."""
     async with client_of(RESPONSES) as http:
-        client = vendors.AsyncOpenAI(base_url="http://gateway/v1", api_key="k", http_client=http, max_retries=0)
+        client = vendors.AsyncOpenAI(
+            base_url="http://gateway/v1", api_key="k", http_client=http, max_retries=0
+        )
         called = await client.responses.create(model="refine/fast", input="hi", tools=TOOLS)
-        results = [{"type": "function_call_output", "call_id": call.call_id, "output": "3"} for call in called.output]
-        told = await client.responses.create(model="refine/fast", input=[USER, *called.output, *results])
+        results = [
+            {"type": "function_call_output", "call_id": call.call_id, "output": "3"}
+            for call in called.output
+        ]
+        told = await client.responses.create(
+            model="refine/fast", input=[USER, *called.output, *results]
+        )
         again = await client.responses.create(model="refine/fast", input=[USER, *told.output, USER])
         assert again.output_text == TEXT
 
@@ -254,13 +342,19 @@ async def test_openai_raises_errors():
     """An error before the answer is one of its status; one in a stream ends the response and is raised."""
     failure = GatewayError(503, "overloaded", "the queue is full")
     async with client_of(RESPONSES, failure) as http:
-        client = vendors.AsyncOpenAI(base_url="http://gateway/v1", api_key="k", http_client=http, max_retries=0)
+        client = vendors.AsyncOpenAI(
+            base_url="http://gateway/v1", api_key="k", http_client=http, max_retries=0
+        )
         with pytest.raises(vendors.openai.BadRequestError) as caught:
-            await client.responses.create(model="refine/fast", input="hi", previous_response_id="resp_1")
+            await client.responses.create(
+                model="refine/fast", input="hi", previous_response_id="resp_1"
+            )
         assert caught.value.param == "previous_response_id"
         kinds = []
         with pytest.raises(vendors.openai.APIError, match="the queue is full"):
-            async for event in await client.responses.create(model="refine/fast", input="hi", stream=True):
+            async for event in await client.responses.create(
+                model="refine/fast", input="hi", stream=True
+            ):
                 kinds.append(event.type)  # noqa: PERF401  (it raises)
         assert kinds == ["response.created", "response.in_progress", "response.failed"]
         assert event.response.error.message == "the queue is full"
@@ -283,6 +377,11 @@ async def test_langchain_reads_answers(events):
             assert (await model.ainvoke("hi")).text == TEXT
             chunks = [chunk async for chunk in model.astream("hi")]
             assert "".join(chunk.text for chunk in chunks) == TEXT
-            assert sum(chunk.usage_metadata["total_tokens"] for chunk in chunks if chunk.usage_metadata) == 23
+            assert (
+                sum(
+                    chunk.usage_metadata["total_tokens"] for chunk in chunks if chunk.usage_metadata
+                )
+                == 23
+            )
             called = await model.bind_tools(TOOLS).ainvoke("hi")
             assert [call["name"] for call in called.tool_calls] == ["add", "find"]

@@ -17,7 +17,12 @@ from .clients.scripted_upstream import ScriptedUpstream
 MODELS = ["refine/fast", "pass/scripted"]
 PROFILES = '[profiles.fast]\nmodel = "scripted"\ngraders = ["words:3-"]\nmax-iterations = 1\ndeadline = 5.0\n'
 DOCUMENT = openapi_document(MODELS)
-OPERATIONS = [(method.upper(), path) for path, methods in DOCUMENT["paths"].items() for method in methods if method != "parameters"]
+OPERATIONS = [
+    (method.upper(), path)
+    for path, methods in DOCUMENT["paths"].items()
+    for method in methods
+    if method != "parameters"
+]
 EXAMPLES = settings(deadline=None, suppress_health_check=list(HealthCheck), database=None)
 MODEL_ERRORS = {502, 504}  # the model gave no answer in the form that the request demands
 
@@ -34,7 +39,10 @@ def gateway(tmp_path_factory):
 def check(gateway, case):
     """Send a request and check its reply."""
     reply = case.call(base_url=gateway.root, timeout=30)
-    assert reply.status_code < 500 or reply.status_code in MODEL_ERRORS, (reply.status_code, reply.text[:500])
+    assert reply.status_code < 500 or reply.status_code in MODEL_ERRORS, (
+        reply.status_code,
+        reply.text[:500],
+    )
     if reply.status_code >= 400 and case.path.startswith("/v1/"):
         assert reply.json()["error"]["message"]
 
@@ -46,14 +54,20 @@ def test_no_request_gets_a_500(gateway, method, path, mode):
     """What the document allows, and what it does not, gets an answer or an error that says what is wrong."""
     import schemathesis  # it takes long, and each process that runs tests reads this file
 
-    made = schemathesis.GenerationMode.POSITIVE if mode == "allowed" else schemathesis.GenerationMode.NEGATIVE
+    made = (
+        schemathesis.GenerationMode.POSITIVE
+        if mode == "allowed"
+        else schemathesis.GenerationMode.NEGATIVE
+    )
 
     @EXAMPLES
     @given(schemathesis.openapi.from_dict(DOCUMENT)[path][method].as_strategy(generation_mode=made))
     def send(case):
         check(gateway, case)
 
-    with suppress(Unsatisfiable) if mode == "wrong" else nullcontext():  # nothing can be wrong with some requests
+    with (
+        suppress(Unsatisfiable) if mode == "wrong" else nullcontext()
+    ):  # nothing can be wrong with some requests
         send()
     assert gateway.process.poll() is None
     assert "Traceback" not in gateway.log.read_text()
@@ -65,20 +79,32 @@ HOSTILE = {
     "not UTF-8": b'{"model": "\xff\xfe"}',
     "a lone surrogate": rb'{"model": "pass/scripted", "messages": [{"role": "user", "content": "\ud800"}]}',
     "not a number": b'{"model": "pass/scripted", "temperature": NaN, "messages": [{"role": "user", "content": "hi"}]}',
-    "a large number": b'{"model": "pass/scripted", "seed": 1' + b"0" * 5000 + b', "messages": [{"role": "user", "content": "hi"}]}',
+    "a large number": b'{"model": "pass/scripted", "seed": 1'
+    + b"0" * 5000
+    + b', "messages": [{"role": "user", "content": "hi"}]}',
     "deep lists": b'{"model": "refine/fast", "messages": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
-    "deep objects": b'{"model": "pass/scripted", "x": ' + b'{"a":' * 5000 + b"1" + b"}" * 5000 + b"}",
+    "deep objects": b'{"model": "pass/scripted", "x": '
+    + b'{"a":' * 5000
+    + b"1"
+    + b"}" * 5000
+    + b"}",
     "a name twice": b'{"model": "refine/fast", "model": "pass/scripted", "messages": [{"role": "user", "content": "hi"}]}',
     "a null byte": rb'{"model": "refine/fast", "messages": [{"role": "user", "content": "a\u0000b"}]}',
-    "many messages": b'{"model": "refine/fast", "messages": [' + b'{"role":"user","content":"a"},' * 20_000 + b"{}]}",
+    "many messages": b'{"model": "refine/fast", "messages": ['
+    + b'{"role":"user","content":"a"},' * 20_000
+    + b"{}]}",
 }
 
 
-@pytest.mark.parametrize("path", ["chat/completions", "responses", "messages", "messages/count_tokens"])
+@pytest.mark.parametrize(
+    "path", ["chat/completions", "responses", "messages", "messages/count_tokens"]
+)
 @pytest.mark.parametrize("body", HOSTILE.values(), ids=HOSTILE)
 def test_no_body_gets_a_500(gateway, path, body):
     """Bodies that no schema describes get an answer or an error in its form, and the gateway goes on."""
-    request = urllib.request.Request(f"{gateway.url}/{path}", body, {"Content-Type": "application/json"})
+    request = urllib.request.Request(
+        f"{gateway.url}/{path}", body, {"Content-Type": "application/json"}
+    )
     try:
         with urllib.request.urlopen(request, timeout=30) as reply:
             assert reply.status == 200

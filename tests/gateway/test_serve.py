@@ -35,7 +35,19 @@ def upstream():
 def serve(*args, folder, start=True):
     """Run the command; yields the process, whose `url` is the address of the gateway if it starts."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "redraft", "serve", "--log-format", "json", "--port", "0", "--folder", str(folder), *args],
+        [
+            sys.executable,
+            "-m",
+            "redraft",
+            "serve",
+            "--log-format",
+            "json",
+            "--port",
+            "0",
+            "--folder",
+            str(folder),
+            *args,
+        ],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -69,14 +81,20 @@ def write_config(path, upstream, **profiles):
 def test_one_model(upstream, tmp_path):
     """With --model alone there is refine/default and pass/default; each request is a line of the access log without its text."""
     with serve("--model", upstream.model, folder=tmp_path) as process:
-        assert process.started["models"] == ["refine/default", "pass/default"] and process.started["needs_key"] is False
+        assert (
+            process.started["models"] == ["refine/default", "pass/default"]
+            and process.started["needs_key"] is False
+        )
         assert ask(process).json()["choices"][0]["message"]["content"] == "only"
         assert ask(process, model="pass/default").status_code == 200
         process.send_signal(signal.SIGTERM)
         _, log = process.communicate(timeout=60)
         assert process.returncode == 0
     lines = [json.loads(line) for line in log.splitlines()]
-    assert [line["model"] for line in lines if "trace_id" in line] == ["refine/default", "pass/default"]
+    assert [line["model"] for line in lines if "trace_id" in line] == [
+        "refine/default",
+        "pass/default",
+    ]
     assert "Say it well" not in log and "only" not in log
 
 
@@ -99,7 +117,9 @@ def test_sigterm_drains(upstream, tmp_path):
                 await asyncio.to_thread(arrived.wait, 60)
                 process.send_signal(signal.SIGTERM)
                 async with asyncio.timeout(60):
-                    while (await client.get(process.url.replace("/v1", "/readyz"))).status_code != 503:
+                    while (
+                        await client.get(process.url.replace("/v1", "/readyz"))
+                    ).status_code != 503:
                         pass
                 answers.append((await client.post("/chat/completions", json=BODY)).status_code)
                 upstream.release()
@@ -118,15 +138,23 @@ def test_drain_ends(upstream, tmp_path):
     config = write_config(tmp_path / "gateway.toml", upstream, default="")
     config.write_text("[gateway]\ndrain-seconds = 0.3\n" + config.read_text())
     with serve("--config", str(config), folder=tmp_path) as process:
-        with socket.create_connection(("127.0.0.1", int(process.url.rpartition(":")[2].partition("/")[0]))) as client:
+        with socket.create_connection(
+            ("127.0.0.1", int(process.url.rpartition(":")[2].partition("/")[0]))
+        ) as client:
             raw = json.dumps(BODY).encode()
-            client.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n" % len(raw) + raw)
+            client.sendall(
+                b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n"
+                % len(raw)
+                + raw
+            )
             assert arrived.wait(60)
             process.send_signal(signal.SIGTERM)
             assert process.wait(60) == 0
             assert b" 503 " in client.recv(100)
     with contextlib.closing(sqlite3.connect(tmp_path / "requests.db")) as database:
-        assert database.execute("SELECT outcome, error FROM requests").fetchall() == [("failed", "shutting_down")]
+        assert database.execute("SELECT outcome, error FROM requests").fetchall() == [
+            ("failed", "shutting_down")
+        ]
 
 
 def test_sighup_reads_the_configuration_again(upstream, tmp_path):
@@ -134,7 +162,10 @@ def test_sighup_reads_the_configuration_again(upstream, tmp_path):
     config = write_config(tmp_path / "gateway.toml", upstream, default="")
     with serve("--config", str(config), "--no-access-log", folder=tmp_path) as process:
         assert ask(process, model="refine/careful").status_code == 404
-        assert "refine/default: the default judge grades" in json.loads(process.stderr.readline())["message"]
+        assert (
+            "refine/default: the default judge grades"
+            in json.loads(process.stderr.readline())["message"]
+        )
         write_config(config, upstream, default="", careful="max-iterations = 5")
         process.send_signal(signal.SIGHUP)
         assert "read again" in json.loads(process.stderr.readline())["message"]
@@ -158,7 +189,9 @@ def test_one_process_for_a_folder(upstream, tmp_path):
 
 
 def test_a_public_address_without_a_key_is_refused(upstream, tmp_path):
-    with serve("--model", upstream.model, "--host", "0.0.0.0", folder=tmp_path, start=False) as process:
+    with serve(
+        "--model", upstream.model, "--host", "0.0.0.0", folder=tmp_path, start=False
+    ) as process:
         _, error = process.communicate(timeout=60)
     assert process.returncode == 2 and "--insecure" in error and "redraft keys add" in error
 
@@ -174,14 +207,27 @@ def test_a_public_address_with_a_key_or_for_everyone(upstream, tmp_path):
     with serve(*public, folder=tmp_path) as process:
         assert ask(process).status_code == 401
         headers = {"authorization": f"Bearer {secret}"}
-        assert httpx2.post(f"{process.url}/chat/completions", json=BODY, headers=headers, timeout=60).status_code == 200
+        assert (
+            httpx2.post(
+                f"{process.url}/chat/completions", json=BODY, headers=headers, timeout=60
+            ).status_code
+            == 200
+        )
 
 
 MISTAKES = {
     "a port in use": (lambda port: ["--port", str(port)], 2, "--port chooses another"),
     "an unknown model": (lambda port: ["--model", "gpt-4o"], 2, "model"),
-    "a model without its key": (lambda port: ["--model", "anthropic:claude"], 2, "ANTHROPIC_API_KEY is not set"),
-    "a model with a configuration": (lambda port: ["--config", __file__], 2, "--model cannot be combined"),
+    "a model without its key": (
+        lambda port: ["--model", "anthropic:claude"],
+        2,
+        "ANTHROPIC_API_KEY is not set",
+    ),
+    "a model with a configuration": (
+        lambda port: ["--config", __file__],
+        2,
+        "--model cannot be combined",
+    ),
 }
 
 
@@ -192,7 +238,9 @@ def test_mistakes(upstream, tmp_path, args, code, message):
     with socket.socket() as used:
         used.bind(("127.0.0.1", 0))
         used.listen()
-        with serve("--model", upstream.model, *args(used.getsockname()[1]), folder=tmp_path, start=False) as process:
+        with serve(
+            "--model", upstream.model, *args(used.getsockname()[1]), folder=tmp_path, start=False
+        ) as process:
             _, error = process.communicate(timeout=60)
     assert process.returncode == code and message in error
 
@@ -200,7 +248,9 @@ def test_mistakes(upstream, tmp_path, args, code, message):
 def test_long_headers_are_refused(upstream, tmp_path):
     """A request whose headers never end does not fill the memory."""
     with serve("--model", upstream.model, folder=tmp_path) as process:
-        with socket.create_connection(("127.0.0.1", int(process.url.rpartition(":")[2].partition("/")[0]))) as client:
+        with socket.create_connection(
+            ("127.0.0.1", int(process.url.rpartition(":")[2].partition("/")[0]))
+        ) as client:
             client.settimeout(20)
             client.sendall(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nx-long: ")
             with contextlib.suppress(OSError):
@@ -246,11 +296,21 @@ else:
 print(json.dumps(found))
 """
 MIB = 2**20
-ALLOCATORS = ("LD_PRELOAD", "MALLOC_", "GLIBC_TUNABLES", "PYTHONMALLOC")  # variables that replace the allocator, or tune it
+ALLOCATORS = (
+    "LD_PRELOAD",
+    "MALLOC_",
+    "GLIBC_TUNABLES",
+    "PYTHONMALLOC",
+)  # variables that replace the allocator, or tune it
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc, which keeps free memory")
-@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="needs Linux, which says what memory is used")
+@pytest.mark.skipif(
+    platform.libc_ver()[0] != "glibc", reason="needs glibc, which keeps free memory"
+)
+@pytest.mark.skipif(
+    not Path("/proc/self/smaps_rollup").exists(),
+    reason="needs Linux, which says what memory is used",
+)
 @pytest.mark.slow(but_each=5)
 @pytest.mark.parametrize("in_thread", [False, True], ids=["main thread", "thread"])
 @pytest.mark.parametrize("size", [2000, 20_000, 200_000, 2_000_000, 8_000_000])
@@ -258,8 +318,14 @@ def test_free_memory_is_given_back(size, in_thread):
     """Buffers of any size, freed between others that are in use, in the heap of the program and in that of a thread."""
     count = 64 * MIB // size
     command = [sys.executable, "-c", FREEING, json.dumps([size, count, in_thread])]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(ALLOCATORS)}
-    found = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True, env=environment).stdout)
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(ALLOCATORS)
+    }
+    found = json.loads(
+        subprocess.run(
+            command, stdout=subprocess.PIPE, check=True, text=True, env=environment
+        ).stdout
+    )
     assert found["used"] > 40 * MIB
     assert found["left"] < 2 * size + 4 * MIB, found
     assert found["kept"] == count + 2

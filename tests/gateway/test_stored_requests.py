@@ -69,7 +69,11 @@ class Served:
         (folder / "gateway.toml").write_text(CONFIG.format(port=port, gateway=gateway))
         environment = {**os.environ, "UPSTREAM_KEY": SECRET}
         self.process = subprocess.Popen(
-            [*START, folder / "gateway.toml"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, cwd=folder
+            [*START, folder / "gateway.toml"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+            cwd=folder,
         )
         serving = json.loads(self.process.stdout.readline())
         self.url = serving["url"].rstrip("/").removesuffix("/v1")
@@ -84,7 +88,9 @@ class Served:
     def ask(self, model, prompt="private prompt", **fields):
         body = {"model": model, "messages": [{"role": "user", "content": prompt}], **fields}
         request = urllib.request.Request(
-            self.url + "/v1/chat/completions", json.dumps(body).encode(), {"content-type": "application/json"}
+            self.url + "/v1/chat/completions",
+            json.dumps(body).encode(),
+            {"content-type": "application/json"},
         )
         with urllib.request.urlopen(request, timeout=60) as reply:
             return reply.headers["x-redraft-trace-id"], json.loads(reply.read())
@@ -110,7 +116,9 @@ def served(folder, port, gateway=""):
 
 
 def contents(folder):
-    return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.suffix != ".toml")
+    return b"".join(
+        path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.suffix != ".toml"
+    )
 
 
 def test_each_level_and_the_end(tmp_path, upstream):
@@ -131,9 +139,19 @@ def test_each_level_and_the_end(tmp_path, upstream):
     folder = tmp_path / "data"
     stored = find_stored_request(folder, full)
     assert stored.trace.best.text == "three words here" and stored.trace.task.prompt
-    for trace_id, model in ((full, "refine/full"), (asked_not_to, "refine/full"), (less, "refine/less"), (passed, "pass/m")):
+    for trace_id, model in (
+        (full, "refine/full"),
+        (asked_not_to, "refine/full"),
+        (less, "refine/less"),
+        (passed, "pass/m"),
+    ):
         facts = find_stored_request(folder, trace_id).facts
-        assert (facts.model, facts.outcome, facts.status, facts.wire) == (model, "answered", 200, "chat")
+        assert (facts.model, facts.outcome, facts.status, facts.wire) == (
+            model,
+            "answered",
+            200,
+            "chat",
+        )
         assert facts.milliseconds > 0 and facts.calls == 1
     assert find_stored_request(folder, off) is None
     everything = contents(tmp_path) + b"".join(gateway.log) + figures.encode()
@@ -144,7 +162,10 @@ def test_each_level_and_the_end(tmp_path, upstream):
     assert [lines[each]["status"] for each in (full, asked_not_to, less, off, passed)] == [200] * 5
     assert lines[full]["score"] == 1 and lines[full]["stop"] and lines[passed]["score"] is None
     assert [line["status"] for line in lines.values()].count(404) == 1
-    assert 'redraft_gateway_requests_total{model="refine/full",status="200",wire="chat"} 2.0' in figures
+    assert (
+        'redraft_gateway_requests_total{model="refine/full",status="200",wire="chat"} 2.0'
+        in figures
+    )
     assert 'redraft_gateway_requests_total{model="other",status="404",wire="chat"} 1.0' in figures
     assert 'redraft_gateway_score_count{model="refine/less"} 1.0' in figures
     assert "redraft_gateway_in_flight 0.0" in figures
@@ -165,8 +186,14 @@ def test_an_answer_has_its_trace_even_after_kill_9(tmp_path, upstream):
     received = []
     for is_stream in (False, True):
         with served(tmp_path, upstream.port) as gateway:
-            body = {"model": "refine/full", "messages": [{"role": "user", "content": "private prompt"}], "stream": is_stream}
-            request = urllib.request.Request(gateway.url + "/v1/chat/completions", json.dumps(body).encode())
+            body = {
+                "model": "refine/full",
+                "messages": [{"role": "user", "content": "private prompt"}],
+                "stream": is_stream,
+            }
+            request = urllib.request.Request(
+                gateway.url + "/v1/chat/completions", json.dumps(body).encode()
+            )
             with urllib.request.urlopen(request, timeout=60) as reply:
                 while b"words here" not in (line := reply.readline()):
                     assert line
@@ -182,12 +209,16 @@ def test_no_outcome_without_its_trace_after_kill_9(tmp_path, upstream):
 
     The next gateway does, and what it finds is as it was after another kill of the same kind.
     """
-    upstream.answer = lambda messages, n: 400 if messages[-1]["content"] == "refuse" else "three words here"
+    upstream.answer = lambda messages, n: (
+        400 if messages[-1]["content"] == "refuse" else "three words here"
+    )
     data, earlier = tmp_path / "data", []
     for kills in (1, 2):
         with served(tmp_path, upstream.port, 'store = "full"') as gateway:
             earlier += [gateway.ask("pass/m")[0], gateway.ask("refine/full")[0]]
-            assert wait_until(lambda: outcomes(data).keys() >= {*earlier} and None not in outcomes(data).values())
+            assert wait_until(
+                lambda: outcomes(data).keys() >= {*earlier} and None not in outcomes(data).values()
+            )
             with closing(sqlite3.connect(data / "gateway.journal", isolation_level=None)) as lock:
                 lock.execute("BEGIN IMMEDIATE")
                 gateway.ask("pass/m")
@@ -197,8 +228,12 @@ def test_no_outcome_without_its_trace_after_kill_9(tmp_path, upstream):
                 assert wait_until(lambda last=last: outcomes(data).get(last))
                 gateway.end(signal.SIGKILL)
             found = outcomes(data)
-        assert sorted(map(str, found.values())) == ["None"] * 2 + ["answered"] * 3 * kills + ["interrupted"] * 2 * (kills - 1)
-        assert {find_stored_request(data, id).trace for id, outcome in found.items() if outcome is None} == {None}
+        assert sorted(map(str, found.values())) == ["None"] * 2 + ["answered"] * 3 * kills + [
+            "interrupted"
+        ] * 2 * (kills - 1)
+        assert {
+            find_stored_request(data, id).trace for id, outcome in found.items() if outcome is None
+        } == {None}
     RequestStore(data).close()
     assert sorted(outcomes(data).values()) == ["answered"] * 6 + ["interrupted"] * 4
     assert all(find_stored_request(data, id).trace for id in earlier)
@@ -229,10 +264,15 @@ def test_another_retention_after_sighup(tmp_path, upstream):
         config = tmp_path / "gateway.toml"
         config.write_text(config.read_text().replace('store = "full"', 'store = "off"'))
         gateway.process.send_signal(signal.SIGHUP)
-        assert wait_until(lambda: any(b"gateway.toml" in line or b"configuration" in line for line in gateway.log))
+        assert wait_until(
+            lambda: any(b"gateway.toml" in line or b"configuration" in line for line in gateway.log)
+        )
         after, _ = gateway.ask("refine/full")
         gateway.end()
-    assert find_stored_request(tmp_path / "data", before).trace and find_stored_request(tmp_path / "data", after) is None
+    assert (
+        find_stored_request(tmp_path / "data", before).trace
+        and find_stored_request(tmp_path / "data", after) is None
+    )
 
 
 @pytest.mark.slow
@@ -246,7 +286,9 @@ def test_second_gateway_on_one_folder_is_refused(tmp_path, upstream):
             cwd=tmp_path,
             timeout=60,
         )
-        assert second.returncode == 1 and str(gateway.process.pid).encode() in second.stderr, second.stderr
+        assert second.returncode == 1 and str(gateway.process.pid).encode() in second.stderr, (
+            second.stderr
+        )
         assert str(tmp_path / "data").encode() in second.stderr
         trace_id, _ = gateway.ask("refine/full")
         gateway.end()
@@ -264,7 +306,9 @@ def test_kill_in_the_middle(tmp_path, upstream):
             for model, ids in done.items():
                 ids += [gateway.ask(model)[0] for _ in range(5)]
             arrived = upstream.hold(upstream.calls)
-            waiting = threading.Thread(target=pytest.raises, args=(Exception, gateway.ask, "refine/full"))
+            waiting = threading.Thread(
+                target=pytest.raises, args=(Exception, gateway.ask, "refine/full")
+            )
             waiting.start()
             assert arrived.wait(60)
             code, _ = gateway.end(signal.SIGKILL)
@@ -275,7 +319,9 @@ def test_kill_in_the_middle(tmp_path, upstream):
     stored = [store.find(trace_id) for trace_id in done["refine/full"] + done["pass/m"]]
     store.close()
     with sqlite3.connect(tmp_path / "data/requests.db") as connection:
-        others = connection.execute("SELECT model, outcome FROM requests WHERE outcome != 'answered'").fetchall()
+        others = connection.execute(
+            "SELECT model, outcome FROM requests WHERE outcome != 'answered'"
+        ).fetchall()
     assert [each.facts.outcome for each in stored] == ["answered"] * 20
     assert [each.trace is not None for each in stored] == [True] * 10 + [False] * 10
     assert others == [("refine/full", "interrupted")] * 2

@@ -22,14 +22,20 @@ MODELS = ["refine/fast", "pass/tiny"]
 
 
 def config_of(folder, url, timeout=60.0):
-    config = config_for(folder, url, graders=["words:1-9"], settings={"retries": 0}, retention=Retention("full"))
+    config = config_for(
+        folder, url, graders=["words:1-9"], settings={"retries": 0}, retention=Retention("full")
+    )
     models = {"tiny": replace(config.models["tiny"], timeout=timeout)}
     return replace(config, models=models, passed_retention=Retention("full"))
 
 
 async def ask(client, model, **headers):
     given = {name.replace("_", "-"): value for name, value in headers.items()}
-    return await client.post("/chat/completions", json={"model": model, "messages": PROMPT, "max_tokens": 9}, headers=given)
+    return await client.post(
+        "/chat/completions",
+        json={"model": model, "messages": PROMPT, "max_tokens": 9},
+        headers=given,
+    )
 
 
 @pytest.mark.parametrize("headers", [{}, {"idempotency_key": "k1"}], ids=["", "with a key"])
@@ -57,7 +63,10 @@ async def test_a_fault_of_the_gateway_is_found(faults, tmp_path, monkeypatch, mo
     faults.says(good())
     monkeypatch.setattr(client_exchange, "answer_request", fail)
     monkeypatch.setattr(SameProtocol, "__init__", fail)
-    async with running(config_of(tmp_path, faults.url)) as (url, gateway), http_client(url) as client:
+    async with (
+        running(config_of(tmp_path, faults.url)) as (url, gateway),
+        http_client(url) as client,
+    ):
         reply = await ask(client, model)
         facts = gateway.store.find(reply.headers["x-redraft-trace-id"]).facts
     assert (reply.status_code, facts.status, facts.error) == (500, 500, "internal_error")
@@ -73,7 +82,10 @@ async def test_a_request_that_the_end_of_the_gateway_cut_off_is_found(faults, tm
         await asyncio.sleep(3600)
 
     faults.says(hang)
-    async with running(config_of(tmp_path, faults.url)) as (url, gateway), http_client(url) as client:
+    async with (
+        running(config_of(tmp_path, faults.url)) as (url, gateway),
+        http_client(url) as client,
+    ):
         request = asyncio.create_task(ask(client, model))
         await called.wait()
         gateway.drain()
@@ -94,8 +106,13 @@ async def test_requests_with_one_idempotency_key_have_the_id_of_the_run(faults, 
         await writer.drain()
 
     faults.says(refuse)
-    async with running(config_of(tmp_path, faults.url)) as (url, gateway), http_client(url) as client:
-        requests = [asyncio.create_task(ask(client, "pass/tiny", idempotency_key="k1")) for _ in range(2)]
+    async with (
+        running(config_of(tmp_path, faults.url)) as (url, gateway),
+        http_client(url) as client,
+    ):
+        requests = [
+            asyncio.create_task(ask(client, "pass/tiny", idempotency_key="k1")) for _ in range(2)
+        ]
         while sum(run.readers for run in gateway.runs._in_progress) < 2:
             await asyncio.sleep(0.001)
         both_wait.set()
@@ -107,7 +124,10 @@ async def test_requests_with_one_idempotency_key_have_the_id_of_the_run(faults, 
 
 async def test_a_request_that_was_not_admitted_has_no_id(faults, tmp_path):
     """Nothing of it is stored."""
-    async with running(config_of(tmp_path, faults.url)) as (url, gateway), http_client(url) as client:
+    async with (
+        running(config_of(tmp_path, faults.url)) as (url, gateway),
+        http_client(url) as client,
+    ):
         replies = [await ask(client, "pass/none")]
         gateway.drain()
         replies.append(await ask(client, "pass/tiny"))

@@ -35,7 +35,9 @@ def answer(text=TEXT, calls=(), finish_reason=None, usage=Usage(1, 20, 3)):
     """Return an answer of a refinement with three calls."""
     reason = finish_reason or ("tool_calls" if calls else "stop")
     total = Usage(3, 40, None, cost=None)
-    return Answer("tiny", TRACE_ID, text, calls, reason, usage, total, 0.8, 1, "target", "good", ("words:9-",))
+    return Answer(
+        "tiny", TRACE_ID, text, calls, reason, usage, total, 0.8, 1, "target", "good", ("words:9-",)
+    )
 
 
 UNKNOWN = unknown_usage()

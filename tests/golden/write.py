@@ -47,14 +47,28 @@ HERE = Path(__file__).parent
 USAGE = Usage(2, 110, 45, 1, 1, 0.0125, 45, 0.01)
 TOOL = {"type": "function", "function": {"name": "search", "parameters": {"type": "object"}}}
 FAILURE = Failure(
-    ("candidate", 2), "refine", "RateLimitError", "busy", StopReason.BUDGET, "m", USAGE, 0.5, 429, 7.5, retryable=True, limit="usd"
+    ("candidate", 2),
+    "refine",
+    "RateLimitError",
+    "busy",
+    StopReason.BUDGET,
+    "m",
+    USAGE,
+    0.5,
+    429,
+    7.5,
+    retryable=True,
+    limit="usd",
 )
 
 
 def example_trace() -> Trace:
     """A trace in which every field of every record, of the task and of the panel differs from its default."""
     task = Task(
-        [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Say it. \ud83d\n\u00e9\u4e2d"}],
+        [
+            {"role": "system", "content": "Be kind."},
+            {"role": "user", "content": "Say it. \ud83d\n\u00e9\u4e2d"},
+        ],
         "It.",
         reference="Yes.",
         context="A note.",
@@ -67,17 +81,44 @@ def example_trace() -> Trace:
     )
     panel = (
         PanelGrader(
-            "judge", 2.0, repeats=2, card={"status": "trusted"}, may_call_model=True, reads_tool_calls=True, score_step=0.2
+            "judge",
+            2.0,
+            repeats=2,
+            card={"status": "trusted"},
+            may_call_model=True,
+            reads_tool_calls=True,
+            score_step=0.2,
         ),
         PanelGrader("words:1-9", must=True, model_free=True, editable=True, demand="1 to 9 words"),
         PanelGrader("final", compares=True),
     )
-    artifact = Artifact("image", "s3://bucket/a.png", "sha256:" + "0123456789abcdef" * 4, "image/png", {"width": 640})
+    artifact = Artifact(
+        "image",
+        "s3://bucket/a.png",
+        "sha256:" + "0123456789abcdef" * 4,
+        "image/png",
+        {"width": 640},
+    )
     call = ToolCall("search", '{"q": "rain"}', "call_1")
     vote = Feedback(0.5, "so so", grader="judge", candidate=1)
     records = (
         Candidate(0, "It."),
-        Candidate(1, "It, kindly.", 0, "m", "refine", True, "hm", "cut", True, USAGE, 1.25, (call,), artifact, "block"),
+        Candidate(
+            1,
+            "It, kindly.",
+            0,
+            "m",
+            "refine",
+            True,
+            "hm",
+            "cut",
+            True,
+            USAGE,
+            1.25,
+            (call,),
+            artifact,
+            "block",
+        ),
         Feedback(
             0.75,
             "good",
@@ -95,10 +136,33 @@ def example_trace() -> Trace:
             {"words": [3, 1.5]},
         ),
         Comparison(
-            (1, 0), "kinder", ("be brief",), True, "final", 1, "m", USAGE, 0.5, ((0, 1),), (0, 1), (Comparison((1, 0)), FAILURE)
+            (1, 0),
+            "kinder",
+            ("be brief",),
+            True,
+            "final",
+            1,
+            "m",
+            USAGE,
+            0.5,
+            ((0, 1),),
+            (0, 1),
+            (Comparison((1, 0)), FAILURE),
         ),
         FAILURE,
-        Outcome(1, StopReason.TARGET, "so it is", 0.7, (0.5, 0.9), ((0, 0.4), (1, 0.7)), 0.12, (1, 0), (0.7, 0.5, 0.9), 0.25, 120),
+        Outcome(
+            1,
+            StopReason.TARGET,
+            "so it is",
+            0.7,
+            (0.5, 0.9),
+            ((0, 0.4), (1, 0.7)),
+            0.12,
+            (1, 0),
+            (0.7, 0.5, 0.9),
+            0.25,
+            120,
+        ),
     )
     return Trace(task, panel, records, settings={"target_score": 0.7})
 
@@ -116,12 +180,29 @@ def write_journal(path: Path) -> None:
     """A journal with a run, a finished row with the records of the example, an open row, and a cached reply."""
     trace = example_trace()
     with Journal(path) as journal:
-        journal.update_run("a run", invocation=2, last_full_invocation=1, spent={"calls": 3.0}, settings={"k": {"plan": "p"}})
+        journal.update_run(
+            "a run",
+            invocation=2,
+            last_full_invocation=1,
+            spent={"calls": 3.0},
+            settings={"k": {"plan": "p"}},
+        )
         for position, row in enumerate(("row 1", "row \u00e9")):
-            journal.begin_row("a run", row, position, f"key{position}", {"task": "t", "plan": "p"}, dumps_text(trace.header()))
-        journal.append_records("a run", "row 1", 0, [record_to_json(record) for record in trace.records])
+            journal.begin_row(
+                "a run",
+                row,
+                position,
+                f"key{position}",
+                {"task": "t", "plan": "p"},
+                dumps_text(trace.header()),
+            )
+        journal.append_records(
+            "a run", "row 1", 0, [record_to_json(record) for record in trace.records]
+        )
         journal.finish_row("a run", "row 1", "done", {"columns": {"score": 0.7}})
-        journal.response_cache["reply"] = Reply("It.", USAGE, "length", "hm", None, (ToolCall("search", "{}", "call_1"),))
+        journal.response_cache["reply"] = Reply(
+            "It.", USAGE, "length", "hm", None, (ToolCall("search", "{}", "call_1"),)
+        )
 
 
 def journal_dump() -> str:
@@ -181,7 +262,10 @@ def example_card() -> Card:
 def example_priors() -> StoredPriors:
     """Priors as the store keeps them."""
     return StoredPriors(
-        PriorsKey("0123456789abcdef", "m", ("judge",), ("f1",)), Priors(tasks=40), "2026-05-01T00:00:00+00:00", "run a in b"
+        PriorsKey("0123456789abcdef", "m", ("judge",), ("f1",)),
+        Priors(tasks=40),
+        "2026-05-01T00:00:00+00:00",
+        "run a in b",
     )
 
 
@@ -199,9 +283,24 @@ class GoldenFile(NamedTuple):
 
 
 GOLDEN_FILES = [
-    GoldenFile("trace.jsonl", trace_lines, SCHEMA, lambda text: int(json.loads(text.partition("\n")[0])["redraft"])),
-    GoldenFile("journal.sql", journal_dump, JOURNAL_SCHEMA, lambda text: int(text.partition("\n")[0].rpartition(" ")[2])),
-    GoldenFile("card.json", lambda: example_card().to_json(), CARD_SCHEMA, lambda text: int(json.loads(text)["redraft_card"])),
+    GoldenFile(
+        "trace.jsonl",
+        trace_lines,
+        SCHEMA,
+        lambda text: int(json.loads(text.partition("\n")[0])["redraft"]),
+    ),
+    GoldenFile(
+        "journal.sql",
+        journal_dump,
+        JOURNAL_SCHEMA,
+        lambda text: int(text.partition("\n")[0].rpartition(" ")[2]),
+    ),
+    GoldenFile(
+        "card.json",
+        lambda: example_card().to_json(),
+        CARD_SCHEMA,
+        lambda text: int(json.loads(text)["redraft_card"]),
+    ),
     GoldenFile(
         "priors.json",
         lambda: json.dumps(example_priors().as_data(), indent=1) + "\n",
@@ -215,8 +314,15 @@ def main() -> int:
     """Write the files that have a new version, or none yet."""
     for golden in GOLDEN_FILES:
         content = golden.write()
-        if golden.path.exists() and (old := golden.path.read_text()) != content and golden.schema_of(old) == golden.schema:
-            print(f"{golden.name}: the format changes: raise its schema version, which is {golden.schema}", file=sys.stderr)
+        if (
+            golden.path.exists()
+            and (old := golden.path.read_text()) != content
+            and golden.schema_of(old) == golden.schema
+        ):
+            print(
+                f"{golden.name}: the format changes: raise its schema version, which is {golden.schema}",
+                file=sys.stderr,
+            )
             return 1
         golden.path.write_text(content)
     return 0

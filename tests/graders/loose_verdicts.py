@@ -2,7 +2,16 @@
 
 import json
 
-KEYS = [str, str, str, str.upper, str.title, lambda key: f"**{key}**", lambda key: f"`{key}`", lambda key: f"**{key.title()}:**"]
+KEYS = [
+    str,
+    str,
+    str,
+    str.upper,
+    str.title,
+    lambda key: f"**{key}**",
+    lambda key: f"`{key}`",
+    lambda key: f"**{key.title()}:**",
+]
 NUMBERS = ["{}", "{}", "{}.0", '"{}"', '"{}.0"', '" {} "', "{}.00"]
 TRUTH = {
     True: ["true", "true", "True", "TRUE", '"true"', '"True"'],
@@ -10,7 +19,14 @@ TRUTH = {
     None: ["null", "None"],
 }
 WORDS = [str, str, str.upper, str.title, lambda word: f"**{word}**", lambda word: f" {word} "]
-BEYOND = {"confidence": 0.75, "sure": True, "notes": None, "model": "m-1", "parts": [1, {"deep": False}], "total": 12}
+BEYOND = {
+    "confidence": 0.75,
+    "sure": True,
+    "notes": None,
+    "model": "m-1",
+    "parts": [1, {"deep": False}],
+    "total": 12,
+}
 COMMENTS = [" // mostly right\n", " // it's so, really\n", " # as asked\n", " /* mostly right */ "]
 
 
@@ -49,13 +65,19 @@ def loosened(verdict, rng):
 def _part(key, value, rng):
     match key:
         case "criteria" if isinstance(value, dict):
-            return {name: _row(row, "score", number(row["score"], rng), rng) for name, row in value.items()}
+            return {
+                name: _row(row, "score", number(row["score"], rng), rng)
+                for name, row in value.items()
+            }
         case "q1" | "q2" | "q3":
             return _row(value, "answer", rng.choice(WORDS)(value["answer"]), rng)
         case "score":
             return number(value, rng)
         case "verdict":
-            inner = {k: rng.choice(WORDS)(v) if k == "winner" else _part(k, v, rng) for k, v in value.items()}
+            inner = {
+                k: rng.choice(WORDS)(v) if k == "winner" else _part(k, v, rng)
+                for k, v in value.items()
+            }
             return _with_keys(inner, rng)
         case "winner":
             return rng.choice(WORDS)(value)
@@ -105,15 +127,24 @@ def written(value, rng, level=0):
     if isinstance(value, Raw):
         return str(value)
     if value is None or isinstance(value, bool):
-        return rng.choice(TRUTH[value][: 1 if value is None else 2]) if rng.random() < 0.5 else str(value)
+        return (
+            rng.choice(TRUTH[value][: 1 if value is None else 2])
+            if rng.random() < 0.5
+            else str(value)
+        )
     if not isinstance(value, dict | list):
         return json.dumps(value, ensure_ascii=rng.random() < 0.5)
     if isinstance(value, list):
         return "[" + ", ".join(written(item, rng, level + 1) for item in value) + "]"
-    members = [f"{json.dumps(key, ensure_ascii=False)}: {written(item, rng, level + 1)}" for key, item in value.items()]
+    members = [
+        f"{json.dumps(key, ensure_ascii=False)}: {written(item, rng, level + 1)}"
+        for key, item in value.items()
+    ]
     text = ""
     for n, member in enumerate(members):
         comma = "," * (n + 1 < len(members))
         comment = rng.choice(COMMENTS) if rng.random() < 0.1 else " "
-        text += rng.choice([f"{member}{comma}{comment}", f"{member}{comment}{comma}"]) + rng.choice(["", "\n" + "  " * level])
+        text += rng.choice([f"{member}{comma}{comment}", f"{member}{comment}{comma}"]) + rng.choice(
+            ["", "\n" + "  " * level]
+        )
     return "{" + text.rstrip(" ") + "}"

@@ -20,7 +20,9 @@ from redraft.graders.rubric import DEFAULT_RUBRIC
 from redraft.validation import rubric_induction as induction
 
 JUDGE = Judge({"truth": "It is true.", "style": "It's clear; naïve readers follow."})
-QUESTIONS = tuple(checklist.Question(text) for text in ("Is it short?", "Is it kind?", "Does it greet?"))
+QUESTIONS = tuple(
+    checklist.Question(text) for text in ("Is it short?", "Is it kind?", "Does it greet?")
+)
 SHOWN = [Candidate(n, f"answer {n}") for n in range(3)]
 WORDS = [
     "short quote", "", "It says so in line 2.", "5 of 5", "naïve café", "日本語の引用", "50 %, or 0.5", "a, b and c", "x < 5", "(see [1])",
@@ -57,7 +59,11 @@ def letters(text):
 def said(data, *path, optional=False):
     """Return the one value under keys with these letters."""
     for name in path:
-        found = [value for key, value in data.items() if letters(key) == letters(name)] if isinstance(data, dict) else []
+        found = (
+            [value for key, value in data.items() if letters(key) == letters(name)]
+            if isinstance(data, dict)
+            else []
+        )
         if optional and not found:
             return None
         if len(found) != 1:
@@ -68,7 +74,9 @@ def said(data, *path, optional=False):
 
 def number(value):
     """Return a number that is written plainly, in quotes or not."""
-    if isinstance(value, bool) or not re.fullmatch(r"\s*-?[0-9]+(\.[0-9]+)?(e-?[0-9]+)?\s*", str(value)):
+    if isinstance(value, bool) or not re.fullmatch(
+        r"\s*-?[0-9]+(\.[0-9]+)?(e-?[0-9]+)?\s*", str(value)
+    ):
         raise NoClaim(value)
     if isinstance(value, str) and "e" in value:
         raise NoClaim(value)
@@ -91,8 +99,15 @@ def criterion(data, name):
     if rows is None:
         rows = data
     if isinstance(rows, list):
-        pairs = [(said(r, "name", optional=True) or said(r, "criterion", optional=True) or [*r][0], r) for r in rows]
-        rows = [row if len(row) > 1 else [*row.values()][0] for key, row in pairs if letters(key) == letters(name)]
+        pairs = [
+            (said(r, "name", optional=True) or said(r, "criterion", optional=True) or [*r][0], r)
+            for r in rows
+        ]
+        rows = [
+            row if len(row) > 1 else [*row.values()][0]
+            for key, row in pairs
+            if letters(key) == letters(name)
+        ]
         if len(rows) != 1:
             raise NoClaim(name)
         row = rows[0]
@@ -124,7 +139,11 @@ def _ranking_claims(*keys):
 
 def _pair_claims(made, data):
     winner = letters(said(data, "winner"))
-    return (made.ranking == (1, 0)) == (winner == "second") and bool(made.ties) == (winner == "tie") and made.done is done(data)
+    return (
+        (made.ranking == (1, 0)) == (winner == "second")
+        and bool(made.ties) == (winner == "tie")
+        and made.done is done(data)
+    )
 
 
 def _own_pair_claims(made, data):
@@ -138,7 +157,11 @@ def _score_claims(made, data):
 
 
 OWN = Judge(template="{response}", scale=(1, 10), read={"score": "score", "reason": "reason"})
-OWN_DECIMALS = Judge(template="{response}", scale=(0.0, 1.0), read={"score": "verdict.score", "actions": "todo", "done": "done"})
+OWN_DECIMALS = Judge(
+    template="{response}",
+    scale=(0.0, 1.0),
+    read={"score": "verdict.score", "actions": "todo", "done": "done"},
+)
 OWN_CRITERIA = Judge({"truth": "It is true."}, scale=(-2, 2))
 PAIR_FORM = (("winner", "verdict.winner"), ("reason", "why"))
 LIST_FORM = (("ranking", "order"), ("ties", "equal"), ("done", "done"))
@@ -171,7 +194,8 @@ SCHEMAS = [
         },
         lambda text: OWN_DECIMALS.parse_reply(Reply(text)),
         lambda made, data: (
-            _scale_claims((0, 1), lambda data: number(said(data, "verdict", "score")))(made, data) and made.done is done(data)
+            _scale_claims((0, 1), lambda data: number(said(data, "verdict", "score")))(made, data)
+            and made.done is done(data)
         ),
     ),
     Schema(
@@ -186,7 +210,10 @@ SCHEMAS = [
     ),
     Schema(
         "own pair",
-        lambda rng: {"why": rng.choice(REASONS), "verdict": {"winner": rng.choice(["A", "B", "tie"])}},
+        lambda rng: {
+            "why": rng.choice(REASONS),
+            "verdict": {"winner": rng.choice(["A", "B", "tie"])},
+        },
         lambda text: ranking.parse_own_pair(Reply(text), PAIR_FORM, *SHOWN[:2]),
         _own_pair_claims,
     ),
@@ -200,7 +227,9 @@ SCHEMAS = [
         "judge",
         lambda rng: {
             "reason": rng.choice(REASONS),
-            "criteria": {name: _criterion(rng, score=rng.randint(0, 5)) for name in ("truth", "style")},
+            "criteria": {
+                name: _criterion(rng, score=rng.randint(0, 5)) for name in ("truth", "style")
+            },
             "done": rng.random() < 0.5,
         },
         lambda text: JUDGE.parse_reply(Reply(text)),
@@ -210,7 +239,10 @@ SCHEMAS = [
         "checklist",
         lambda rng: (
             {"reason": rng.choice(REASONS)}
-            | {f"q{n}": _criterion(rng, answer=rng.choice(["yes", "partial", "no"])) for n in (1, 2, 3)}
+            | {
+                f"q{n}": _criterion(rng, answer=rng.choice(["yes", "partial", "no"]))
+                for n in (1, 2, 3)
+            }
         ),
         lambda text: checklist.parse_answers(Reply(text), QUESTIONS),
         _checklist_claims,
@@ -241,14 +273,26 @@ SCHEMAS = [
     Schema(
         "induction",
         lambda rng: {
-            "criteria": [{"name": f"c{n}", "description": rng.choice(WORDS) + ".", "weight": rng.randint(1, 3)} for n in (1, 2)]
+            "criteria": [
+                {
+                    "name": f"c{n}",
+                    "description": rng.choice(WORDS) + ".",
+                    "weight": rng.randint(1, 3),
+                }
+                for n in (1, 2)
+            ]
         },
         lambda text: induction.parse_rubric(Reply(text), DEFAULT_RUBRIC),
-        lambda made, data: [c.weight for c in made.criteria] == [row.get("weight", 1) for row in data["criteria"]],
+        lambda made, data: (
+            [c.weight for c in made.criteria] == [row.get("weight", 1) for row in data["criteria"]]
+        ),
     ),
     Schema(
         "recorded score",
-        lambda rng: {"reason": rng.choice(WORDS), "score": rng.choice([0.25, 0.5, 3, 4.5, 1, 5, 0])},
+        lambda rng: {
+            "reason": rng.choice(WORDS),
+            "score": rng.choice([0.25, 0.5, 3, 4.5, 1, 5, 0]),
+        },
         lambda text: read_recorded(text, "json:score@0-5"),
         _score_claims,
     ),
@@ -274,7 +318,21 @@ NUMBERS = [
     "−{}", "<{}", "≠{}", "~{}", "${}", "!{}", "½{}", "≥{}", "+{}", "0{}", "{}.", ".{}", "{}/5", "{}%", "{} or 5", "0x{}", "{}e", "{}e+", "{}_0", "{} {}", "#{}", "({})", "{};", "{}'",
     '{}"', "'{}", "`{}`", "**{}**", "{} // of 5", "{} # of 5", "/*1*/{}", "{}\u00a0", "\u200b{}", "{}²", "١", "５", "five", "NaN", "-Infinity", "1e999", "9" * 400, "{}-5", "{}..5", "[{}", "{}]", '"{}/5"', '"{}e0"', '"+{}"', '"{}-5"',
 ]  # fmt: skip
-LITERALS = ["!{}", "not {}", "yes", "{}!", "{}{}", "T", "{} // no", "tru", "{}?", '"{}?"', '"not {}"', "1", "~{}"]
+LITERALS = [
+    "!{}",
+    "not {}",
+    "yes",
+    "{}!",
+    "{}{}",
+    "T",
+    "{} // no",
+    "tru",
+    "{}?",
+    '"{}?"',
+    '"not {}"',
+    "1",
+    "~{}",
+]
 NUMBER_AT = re.compile(r"(?<=: )[0-9.]+|(?<=\[)[0-9](?=,)")
 LITERAL_AT = re.compile(r"true|false")
 
@@ -293,7 +351,9 @@ def _in_place(where, dialects, text, rng):
     if not places:
         return text
     place = rng.choice(places)
-    return text[: place.start()] + rng.choice(dialects).replace("{}", place[0]) + text[place.end() :]
+    return (
+        text[: place.start()] + rng.choice(dialects).replace("{}", place[0]) + text[place.end() :]
+    )
 
 
 def duplicate_key(text, rng):
@@ -302,8 +362,20 @@ def duplicate_key(text, rng):
     if not keys:
         return text
     key = rng.choice(keys)
-    name = rng.choice([f'"{key[1]}"', f"'{key[1]}'", key[1], f'"\\u{ord(key[1][0]):04x}{key[1][1:]}"', f"“{key[1]}”"])
-    return text[: key.start()] + f"{name}: {rng.choice(['5', '1', 'true', chr(34) + 'no' + chr(34)])}, " + text[key.start() :]
+    name = rng.choice(
+        [
+            f'"{key[1]}"',
+            f"'{key[1]}'",
+            key[1],
+            f'"\\u{ord(key[1][0]):04x}{key[1][1:]}"',
+            f"“{key[1]}”",
+        ]
+    )
+    return (
+        text[: key.start()]
+        + f"{name}: {rng.choice(['5', '1', 'true', chr(34) + 'no' + chr(34)])}, "
+        + text[key.start() :]
+    )
 
 
 def insert_piece(text, rng):
@@ -329,7 +401,9 @@ def swap_characters(text, rng):
 def change_quotes(text, rng):
     pair = rng.choice(["''", "“”", "‘’", '""', "``", "„“", "«»", '"”'])
     at = rng.random() if rng.random() < 0.5 else 0
-    return re.sub(r'"([^"\\]*)"', lambda m: f"{pair[0]}{m[1]}{pair[1]}" if rng.random() >= at else m[0], text)
+    return re.sub(
+        r'"([^"\\]*)"', lambda m: f"{pair[0]}{m[1]}{pair[1]}" if rng.random() >= at else m[0], text
+    )
 
 
 def embed(text, rng):
@@ -360,7 +434,13 @@ def embed(text, rng):
             "{}\n\nFinal: 5",
         ]  # fmt: skip
     )
-    return form.replace("{{", "\0").replace("}}", "\1").replace("{}", text).replace("\0", "{").replace("\1", "}")
+    return (
+        form.replace("{{", "\0")
+        .replace("}}", "\1")
+        .replace("{}", text)
+        .replace("\0", "{")
+        .replace("\1", "}")
+    )
 
 
 HOSTILE = [
@@ -385,7 +465,9 @@ def malformed_verdict(rng):
     if rng.random() < 0.3 and schema in LOOSE:
         text = written(loosened(verdict, rng)[0], rng)
     else:
-        text = json.dumps(verdict, ensure_ascii=rng.random() < 0.2, indent=rng.choice([None, None, 2]))
+        text = json.dumps(
+            verdict, ensure_ascii=rng.random() < 0.2, indent=rng.choice([None, None, 2])
+        )
     if rng.random() < 0.5:
         text = FORMS[rng.choice(list(FORMS))](text, rng)
     for _ in range(rng.randint(1, 4)):
@@ -400,7 +482,9 @@ TEXT_AT = re.compile(r'(?<=: ")([^"\\]*)(?="[,}\]])')
 
 def _within_text(text, rng, piece):
     places = [
-        m for m in TEXT_AT.finditer(text) if m[1] not in {"yes", "no", "partial", "first", "second", "tie", "A", "B", "c1", "c2"}
+        m
+        for m in TEXT_AT.finditer(text)
+        if m[1] not in {"yes", "no", "partial", "first", "second", "tie", "A", "B", "c1", "c2"}
     ]
     if not places:
         return text
@@ -415,7 +499,11 @@ def _without_a_comma(text, rng):
 
 
 def _single(text, rng):
-    return re.sub(r'"((?:[^"\\]|\\.)*)"', lambda m: "'" + m[1].replace('\\"', '"').replace("'", "\\'") + "'", text)
+    return re.sub(
+        r'"((?:[^"\\]|\\.)*)"',
+        lambda m: "'" + m[1].replace('\\"', '"').replace("'", "\\'") + "'",
+        text,
+    )
 
 
 FORMS = {
@@ -425,12 +513,20 @@ FORMS = {
     "missing comma": _without_a_comma,
     "doubled comma": lambda text, rng: re.sub(r",(?=\s*\"\w+\": )", ",,", text, count=1),
     "single quotes": _single,
-    "typographic quotes": lambda text, rng: re.sub(r'"([^"\\”]*)"', r"“\1”", text) if "\\" not in text else text,
-    "typographic quotes, one pair": lambda text, rng: re.sub(r'"(\w+)"(?=: )', r"“\1”", text, count=1),
+    "typographic quotes": lambda text, rng: (
+        re.sub(r'"([^"\\”]*)"', r"“\1”", text) if "\\" not in text else text
+    ),
+    "typographic quotes, one pair": lambda text, rng: re.sub(
+        r'"(\w+)"(?=: )', r"“\1”", text, count=1
+    ),
     "json fence": lambda text, rng: f"```json\n{text}\n```",
     "fence": lambda text, rng: f"```\n{text}\n```",
-    "fence and prose": lambda text, rng: f"Here is my verdict:\n\n```json\n{text}\n```\n\nI hope that this helps!",
-    "prose around": lambda text, rng: f"Sure, I compared them (see 1. and 2.):\n{text}\nThat is all.",
+    "fence and prose": lambda text, rng: (
+        f"Here is my verdict:\n\n```json\n{text}\n```\n\nI hope that this helps!"
+    ),
+    "prose around": lambda text, rng: (
+        f"Sure, I compared them (see 1. and 2.):\n{text}\nThat is all."
+    ),
     "thinking first": lambda text, rng: f"<think>perhaps {{1}}, or 5?</think>\n{text}",
     "line break in a text": lambda text, rng: _within_text(text, rng, "\nand so on"),
     "quotes in a text": lambda text, rng: _within_text(text, rng, ' says "so" there'),
@@ -442,13 +538,27 @@ FORMS = {
 
 TAG = "(?:think(?:ing)?|thought|reasoning)>"
 THOUGHT = re.compile(rf"<{TAG}.*?(?:</{TAG}|\Z)", re.IGNORECASE | re.DOTALL)
-BEGUN_BEFORE = re.compile(rf".*</{TAG}", re.IGNORECASE | re.DOTALL)  # the prompt may have begun the thought
-PLAIN = re.compile(r"(-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false|null)(?=[\s,}\]/])")
+BEGUN_BEFORE = re.compile(
+    rf".*</{TAG}", re.IGNORECASE | re.DOTALL
+)  # the prompt may have begun the thought
+PLAIN = re.compile(
+    r"(-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false|null)(?=[\s,}\]/])"
+)
 WORD = re.compile(r"(true|false|null|none)(?=[\s,}\]/])", re.IGNORECASE)
 COMMENT = re.compile(r"(?://|#).*|/\*[^*]*\*/")  # holds nothing that may be another verdict:
 COMMENT_WITH_VALUES = re.compile(r"[0-9{}\[\]\"]")
 PAIRS = {'"': '"', "'": "'", "“": "”", "‘": "’"}
-ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", '"': '"', "'": "'", "/": "/", "\\": "\\"}
+ESCAPED = {
+    "n": "\n",
+    "t": "\t",
+    "r": "\r",
+    "b": "\b",
+    "f": "\f",
+    '"': '"',
+    "'": "'",
+    "/": "/",
+    "\\": "\\",
+}
 
 
 class NotHere(Exception):
@@ -486,7 +596,11 @@ def _after(text, at, value):
         return _after_text(text, at, value)
     if value is None or isinstance(value, bool):
         word = WORD.match(text, at)
-        if not word or word[0].lower() not in {None: ("null", "none"), True: ("true",), False: ("false",)}[value]:
+        if (
+            not word
+            or word[0].lower()
+            not in {None: ("null", "none"), True: ("true",), False: ("false",)}[value]
+        ):
             raise NotHere
         return word.end()
     plain = PLAIN.match(text, at)
@@ -528,7 +642,9 @@ def _after_unit(text, at, unit):
             if chr(int(text[at + 2 : at + 6], 16)) != unit:
                 raise NotHere
             return at + 6
-        is_single = text[at + 1 : at + 2] in {"b", "f"} and text[at + 2 : at + 3].isalpha()  # the writer did not double it
+        is_single = (
+            text[at + 1 : at + 2] in {"b", "f"} and text[at + 2 : at + 3].isalpha()
+        )  # the writer did not double it
         if (item := ESCAPED.get(text[at + 1 : at + 2])) is not None and not is_single:
             if item != unit:
                 raise NotHere
@@ -558,13 +674,20 @@ def examine(schema, text):
 def without_texts(value):
     """Return a value without its texts, except texts that are verdicts: numbers, words and keys remain."""
     if isinstance(value, dict):
-        return {key: item if key in {"answer", "winner", "name"} else without_texts(item) for key, item in value.items()}
+        return {
+            key: item if key in {"answer", "winner", "name"} else without_texts(item)
+            for key, item in value.items()
+        }
     if isinstance(value, list):
         return [without_texts(item) for item in value]
     return "" if isinstance(value, str) else value
 
 
-AROUND = [form for form in FORMS if form not in {"line break in a text", "quotes in a text", "backslash in a text"}]
+AROUND = [
+    form
+    for form in FORMS
+    if form not in {"line break in a text", "quotes in a text", "backslash in a text"}
+]
 
 
 def valid_verdict(rng):
@@ -583,7 +706,10 @@ def of_valid(rng):
     except UnreadableOutput:
         return schema.name, False
     plain = schema.read(json.dumps(verdict))
-    same = [getattr(made, key, None) == getattr(plain, key, None) for key in ("score", "ranking", "ties")]
+    same = [
+        getattr(made, key, None) == getattr(plain, key, None)
+        for key in ("score", "ranking", "ties")
+    ]
     scores = [(c.name, c.score) for c in getattr(made, "criteria", ())] == [
         (c.name, c.score) for c in getattr(plain, "criteria", ())
     ]

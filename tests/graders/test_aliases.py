@@ -10,7 +10,14 @@ import redraft
 from each_row import each_row
 from redraft.errors import ConfigError
 from redraft.graders import Judge, Pairwise, Ranker, as_grader, entries
-from redraft.graders.aliases import ALIASES, LIBRARIES, OPEN_JUDGE, RM_GALLERY, aliased_spec, find_alias
+from redraft.graders.aliases import (
+    ALIASES,
+    LIBRARIES,
+    OPEN_JUDGE,
+    RM_GALLERY,
+    aliased_spec,
+    find_alias,
+)
 from redraft.graders.registry import resolve_spec
 from redraft.graders.rubric import rubric_files
 
@@ -39,7 +46,9 @@ OWN = {e.name for e in entries()}
 
 def test_every_name_of_both_libraries_is_listed():
     """Each once: the 38 names of RM-Gallery's registry and the 64 classes of OpenJudge."""
-    listed = {library: sorted(a.name for a in ALIASES if a.origin == library) for library in LIBRARIES}
+    listed = {
+        library: sorted(a.name for a in ALIASES if a.origin == library) for library in LIBRARIES
+    }
     assert listed == {
         RM_GALLERY: sorted(RM_GALLERY_NAMES),
         OPEN_JUDGE: sorted(f"{name}Grader" for name in OPEN_JUDGE_CLASSES),
@@ -65,7 +74,9 @@ def test_a_grader_that_is_not_here_says_why_and_what_is_nearest(alias):
     for spelling in alias.spellings:
         if spelling in OWN or find_alias(spelling) != alias:
             continue
-        with pytest.raises(ConfigError, match=f"is not here, because .*; nearest: '{alias.nearest}'$") as caught:
+        with pytest.raises(
+            ConfigError, match=f"is not here, because .*; nearest: '{alias.nearest}'$"
+        ) as caught:
             as_grader(spelling)
         assert alias.origin in str(caught.value) and "did you mean" not in str(caught.value)
 
@@ -89,7 +100,10 @@ def test_a_name_of_ours_is_never_replaced():
 @pytest.mark.parametrize(
     ("spec", "says"),
     [
-        ("chat_listwise_reward:x", "stands for 'ranker:chat' and takes nothing after a colon, got 'x'"),
+        (
+            "chat_listwise_reward:x",
+            "stands for 'ranker:chat' and takes nothing after a colon, got 'x'",
+        ),
         ("CodeExecutionGrader:x", "'x' is not an option"),
         ("detoxify_reward:x", "it runs the classifier Detoxify"),
         ("TextToImageGrader:x", "grades texts, not images"),
@@ -109,7 +123,9 @@ def test_an_argument_reaches_the_target():
     assert aliased_spec("f1_score", "") == "token_f1"
 
 
-@pytest.mark.parametrize("prefix, kind", [("judge", Judge), ("ranker", Ranker), ("pairwise", Pairwise)])
+@pytest.mark.parametrize(
+    "prefix, kind", [("judge", Judge), ("ranker", Ranker), ("pairwise", Pairwise)]
+)
 @pytest.mark.parametrize("alias", ALIASES, ids=lambda alias: alias.name)
 def test_a_name_is_found_after_the_name_of_a_way_of_judging(alias, prefix, kind):
     """And as the rubric of the class: it is the rubric of the target, or an error says what the name stands for."""
@@ -123,7 +139,11 @@ def test_a_name_is_found_after_the_name_of_a_way_of_judging(alias, prefix, kind)
         assert (type(grader), grader.name, grader.rubric) == (kind, expected.name, expected.rubric)
         assert kind(rubric=spelling).rubric == kind(rubric=rubric).rubric == expected.rubric
         return
-    says = re.escape(alias.refusal if not alias.spec else f"stands for the grader {alias.spec!r}, which has no rubric")
+    says = re.escape(
+        alias.refusal
+        if not alias.spec
+        else f"stands for the grader {alias.spec!r}, which has no rubric"
+    )
     for make in (lambda: as_grader(f"{prefix}:{spelling}"), lambda: kind(rubric=spelling)):
         with pytest.raises(ConfigError, match=says):
             make()
@@ -133,14 +153,23 @@ def test_a_name_is_found_after_the_name_of_a_way_of_judging(alias, prefix, kind)
 def test_every_judge_takes_a_rubric_in_every_form(kind, tmp_path):
     """A name, a mapping, a path, or a Rubric."""
     (tmp_path / "own.toml").write_text('[criteria]\ntruth = "It is true."\n')
-    forms = ["clarity", {"truth": "It is true."}, tmp_path / "own.toml", str(tmp_path / "own.toml"), Judge("clarity").rubric]
+    forms = [
+        "clarity",
+        {"truth": "It is true."},
+        tmp_path / "own.toml",
+        str(tmp_path / "own.toml"),
+        Judge("clarity").rubric,
+    ]
     assert [len(kind(rubric=form).rubric.criteria) > 0 for form in forms] == [True] * 5
 
 
 SPELLINGS = sorted({spelling for alias in ALIASES for spelling in alias.spellings})
 
 
-@given(st.sampled_from(SPELLINGS), st.sampled_from([str, str.swapcase, lambda name: name[:-1], lambda name: f"{name} "]))
+@given(
+    st.sampled_from(SPELLINGS),
+    st.sampled_from([str, str.swapcase, lambda name: name[:-1], lambda name: f"{name} "]),
+)
 def test_any_other_name_is_no_alias(name, change):
     """Only listed spellings are found."""
     name = change(name)
@@ -152,7 +181,11 @@ def test_any_other_name_is_no_alias(name, change):
     ("reply", "plain", "with_calls"),
     [
         ("<think>2 + 2</think><answer>4</answer>", 1, 1),
-        ('<think>I must search.</think><tool_call>{"name": "search", "arguments": {"q": "Rome"}}</tool_call>', 0, 1),
+        (
+            '<think>I must search.</think><tool_call>{"name": "search", "arguments": {"q": "Rome"}}</tool_call>',
+            0,
+            1,
+        ),
         ("<think>I must search.</think><tool_call>search Rome</tool_call>", 0, 0),
         ("<think>2 + 2</think>4", 0, 0),
         ("<answer>4</answer>", 0, 0),
@@ -161,5 +194,8 @@ def test_any_other_name_is_no_alias(name, change):
 def test_formats_of_reasoning_want_the_tags_that_the_libraries_want(reply, plain, with_calls):
     """Reasoning, then an answer in tags; tool calls may take its place where the name says so."""
     sample = ("2 + 2?", reply)
-    for name, score in {"ReasoningFormatGrader": plain, "reasoning_tool_call_format": with_calls}.items():
+    for name, score in {
+        "ReasoningFormatGrader": plain,
+        "reasoning_tool_call_format": with_calls,
+    }.items():
         assert redraft.grade_sync(sample, name).score == score

@@ -58,7 +58,12 @@ SCORES = [
     ("security:ignore=S307", "assert 1\nprint(eval(input()))", 1 / 2, "Line 1: S101"),
     ("security", "import subprocess\nsubprocess.run('x', shell=True)", 1 / 3, "S602"),
     ("complexity", GOOD, 1, ""),
-    ("complexity", BRANCHES, 10 / 13, "Line 1: the complexity of f is 13 and may be 10: split it, or simplify its conditions."),
+    (
+        "complexity",
+        BRANCHES,
+        10 / 13,
+        "Line 1: the complexity of f is 13 and may be 10: split it, or simplify its conditions.",
+    ),
     ("complexity:limit=13", BRANCHES, 1, ""),
     ("complexity", "", 0, "Answer with Python code."),
     ("code_similarity", GOOD, 1, ""),
@@ -80,7 +85,8 @@ async def test_scores(spec, code, score, says):
 async def test_code_in_a_fence_is_graded_alone(spec):
     """The prose around it does not count, and lines are numbered from the start of the code."""
     plain, fenced = [
-        await run_grader(spec, text) for text in (BRANCHES, f"Here is the code:\n```python\n{BRANCHES}\n```\nIt works.")
+        await run_grader(spec, text)
+        for text in (BRANCHES, f"Here is the code:\n```python\n{BRANCHES}\n```\nIt works.")
     ]
     assert (plain.score, plain.actions) == (fenced.score, fenced.actions)
 
@@ -92,7 +98,11 @@ FENCED = f"```python\n{GOOD}```\n"
     ("text", "score", "says"),
     [
         (FENCED + FENCED, 1, ""),
-        (FENCED + "```python\nprint(double(2)\n```", 0, "code block 2, line 1: '(' was never closed"),
+        (
+            FENCED + "```python\nprint(double(2)\n```",
+            0,
+            "code block 2, line 1: '(' was never closed",
+        ),
         ("First:\n```py\nx = = 1\n```\nand\n" + FENCED, 0, "code block 1, line 1: "),
         (FENCED + "As a session:\n```python\n>>> double(2)\n4\n```", 1, ""),
         (FENCED + "```python\n# nothing more\n```", 1, ""),
@@ -110,7 +120,9 @@ async def test_every_block_of_python_must_compile(text, score, says):
 
 def test_a_broken_block_beside_a_good_one_is_repaired():
     """The editor changes that block alone."""
-    result = redraft.refine_sync(Task("q", FENCED + "```python\nprint(double(2)\n```"), False, "syntax")
+    result = redraft.refine_sync(
+        Task("q", FENCED + "```python\nprint(double(2)\n```"), False, "syntax"
+    )
     assert (result.value, result.score) == (FENCED + "```python\nprint(double(2))\n```", 1)
 
 
@@ -124,7 +136,15 @@ PERFECT = (
 
 @pytest.mark.slow(but_each=6)
 @pytest.mark.parametrize(
-    "spec", ["lint:E,W,N", "code_style", "CodeStyleGrader", "lint:ALL,ignore=CPY", "security", "types:strict=true"]
+    "spec",
+    [
+        "lint:E,W,N",
+        "code_style",
+        "CodeStyleGrader",
+        "lint:ALL,ignore=CPY",
+        "security",
+        "types:strict=true",
+    ],
 )
 @pytest.mark.parametrize(
     "form",
@@ -149,7 +169,11 @@ async def test_no_rule_about_the_end_of_a_file_counts_against_code_in_an_answer(
     ("options", "code", "score"),
     [
         ("", GOOD + "import numpy, no_such_module\n", 1),
-        ("", "# mypy: ignore-errors\n# pyright: basic\ndef f(n: int) -> str:\n    return n  # type: ignore\n", 1 / 2),
+        (
+            "",
+            "# mypy: ignore-errors\n# pyright: basic\ndef f(n: int) -> str:\n    return n  # type: ignore\n",
+            1 / 2,
+        ),
         ("", "def f(n):\n    return 1 + ''\n", 1 / 2),
         (",strict=true", "def f(n):\n    return n\n", None),
     ],
@@ -167,7 +191,9 @@ async def test_types(checker, options, code, score):
 async def test_each_tier_finds_the_same(spec, tier):
     """The tools find what they need in each of them."""
     require_sandbox(tier)
-    feedback = await run_grader(f"{spec},sandbox={tier}", "import os\ndef f(n: int) -> str:\n    return n\n")
+    feedback = await run_grader(
+        f"{spec},sandbox={tier}", "import os\ndef f(n: int) -> str:\n    return n\n"
+    )
     assert (feedback.score, feedback.metadata["sandbox"]) == (1 / 2, tier)
 
 
@@ -185,7 +211,9 @@ async def test_each_tier_finds_the_same(spec, tier):
 @pytest.mark.parametrize("spec", ["lint", "types:checker=mypy", "types:checker=basedpyright"])
 async def test_a_tool_that_breaks_gives_no_score(spec, exit_code, stdout, stderr, monkeypatch):
     """That it reports nothing is no proof that there is nothing."""
-    ended = Execution("exited", exit_code, None, stdout, stderr, False, 1.0, 1.0, None, "bubblewrap")
+    ended = Execution(
+        "exited", exit_code, None, stdout, stderr, False, 1.0, 1.0, None, "bubblewrap"
+    )
     monkeypatch.setattr(Sandbox, "run_tool", lambda *_, **__: ended)
     feedback = await grader_from_spec(spec).grade(Task("q"), Candidate(0, GOOD), None)
     assert (feedback.score is None) is (spec != "lint" or exit_code != 0), feedback
@@ -216,10 +244,15 @@ TYPED = ["brackets", "a power", "null", "a surrogate", "options"]  # a run takes
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("spec", ["syntax", "lint:ALL", "security", "types:checker=mypy", "complexity", "code_similarity"])
+@pytest.mark.parametrize(
+    "spec",
+    ["syntax", "lint:ALL", "security", "types:checker=mypy", "complexity", "code_similarity"],
+)
 async def test_hostile_code_gets_a_score_or_none(spec, monkeypatch):
     """No code makes a check crash; what could not be checked says why. (mypy computes powers.)"""
-    monkeypatch.setattr(type_checkers, "MYPY_LIMITS", replace(type_checkers.MYPY_LIMITS, cpu_seconds=4))
+    monkeypatch.setattr(
+        type_checkers, "MYPY_LIMITS", replace(type_checkers.MYPY_LIMITS, cpu_seconds=4)
+    )
     names = TYPED if spec.startswith("types") else HOSTILE
     for name, code in ((name, HOSTILE[name]) for name in names):
         feedback = await run_grader(spec, code)
@@ -236,7 +269,8 @@ def test_only_the_number_of_findings_counts(lines, further):
     """A further line never removes a finding, and clean lines do not raise the score."""
     sandbox, code = Sandbox(), "\n".join(lines)
     count, more, padded = (
-        len(ruff.findings(each, ["E", "F"], sandbox=sandbox)) for each in (code, f"{code}\n{further}", code + "\nzz = 1" * 50)
+        len(ruff.findings(each, ["E", "F"], sandbox=sandbox))
+        for each in (code, f"{code}\n{further}", code + "\nzz = 1" * 50)
     )
     assert count == padded <= more
     assert run_sync(run_grader("lint:E,F", code)).score == pytest.approx(1 / (1 + count))
@@ -247,7 +281,10 @@ async def test_the_tool_and_the_sandbox_are_recorded(spec):
     """With the version, since another version has other rules."""
     metadata_of = (await run_grader(spec, "import os\n" + GOOD)).metadata
     tool = "mypy" if spec == "types" else "ruff"
-    assert metadata_of["tool"] == f"{tool} {metadata.version(tool)}" and metadata_of["sandbox"] == Sandbox().tier
+    assert (
+        metadata_of["tool"] == f"{tool} {metadata.version(tool)}"
+        and metadata_of["sandbox"] == Sandbox().tier
+    )
 
 
 async def test_a_completion_is_checked_with_its_beginning():
@@ -256,14 +293,19 @@ async def test_a_completion_is_checked_with_its_beginning():
     feedback = await run_grader("syntax", "    return 2 * n", metadata={"code_prefix": prefix})
     assert feedback.score == 1
     assert (await run_grader("syntax", "    return 2 * n")).score == 0
-    similar = await run_grader("code_similarity", GOOD, reference="    return 2 * n\n", metadata={"code_prefix": prefix})
+    similar = await run_grader(
+        "code_similarity", GOOD, reference="    return 2 * n\n", metadata={"code_prefix": prefix}
+    )
     assert similar.score == 1
 
 
 @pytest.mark.parametrize(
     ("spec", "says"),
     [
-        ("lint:bogus", "grader 'lint': rules must be rules of ruff such as E, F or B006, got 'bogus'"),
+        (
+            "lint:bogus",
+            "grader 'lint': rules must be rules of ruff such as E, F or B006, got 'bogus'",
+        ),
         ("lint:E,ignore=;rm", "ignore must be rules of ruff"),
         ("lint:ABCDEF9", "Unknown rule selector `ABCDEF9`"),
         ("lint:rules=", "rules must be"),
@@ -299,14 +341,21 @@ async def test_a_missing_tool(nothing_installed):
     with pytest.raises(ConfigError, match=r"pip install 'redraft\[code\]'"):
         await run_grader("lint", GOOD)
     feedback = await run_grader("types", GOOD)
-    assert (feedback.score, feedback.reason) == (None, "types were not checked: neither mypy nor basedpyright is installed")
+    assert (feedback.score, feedback.reason) == (
+        None,
+        "types were not checked: neither mypy nor basedpyright is installed",
+    )
     with pytest.raises(ConfigError, match=r"mypy is not installed \(pip install mypy\)"):
         await run_grader("types:checker=mypy", GOOD)
 
 
 async def test_a_tool_that_is_stopped_gives_no_score(monkeypatch):
     """Its limits are ours; the code is not to blame."""
-    monkeypatch.setattr(ruff, "findings", lambda *_, **__: (_ for _ in ()).throw(ToolError("ruff did not finish (cpu)")))
+    monkeypatch.setattr(
+        ruff,
+        "findings",
+        lambda *_, **__: (_ for _ in ()).throw(ToolError("ruff did not finish (cpu)")),
+    )
     feedback = await grader_from_spec("lint").grade(Task("q"), Candidate(0, GOOD), None)
     assert (feedback.score, feedback.reason) == (None, "ruff did not finish (cpu)")
 
@@ -325,7 +374,9 @@ async def test_a_tool_that_is_stopped_gives_no_score(monkeypatch):
         ("import os  # noqa\nx = f'1'\n", "x = '1'\n"),
     ],
 )
-@pytest.mark.parametrize("form", ["{}", "Here:\n```python\n{}```\nDone."], ids=["alone", "in a fence"])
+@pytest.mark.parametrize(
+    "form", ["{}", "Here:\n```python\n{}```\nDone."], ids=["alone", "in a fence"]
+)
 @pytest.mark.slow(but_each=3)
 async def test_the_editor_applies_safe_fixes(code, fixed, form):
     """To the code in the answer; the text around it stays."""
@@ -344,7 +395,11 @@ def test_functions_of_ruff_for_editors():
 
 def test_in_a_refinement():
     """Findings reach the writer as actions."""
-    model = redraft.ScriptedModel(["```python\ndef double(n):\n    return undefined\n```", f"```python\n{GOOD}```"])
-    result = redraft.refine_sync("Double a number.", model, ["lint", "complexity"], answer="code:python", editor=False)
+    model = redraft.ScriptedModel(
+        ["```python\ndef double(n):\n    return undefined\n```", f"```python\n{GOOD}```"]
+    )
+    result = redraft.refine_sync(
+        "Double a number.", model, ["lint", "complexity"], answer="code:python", editor=False
+    )
     assert result.value == GOOD.rstrip() and result.score == 1
     assert "Line 2: F821 Undefined name `undefined`" in str(model.requests[1].messages)

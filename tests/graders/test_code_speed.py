@@ -36,7 +36,13 @@ async def run_speed(code, reference=LOOP, spec="speed:rounds=3", tests=TESTS, **
         (FORMULA, "speed:rounds=3,goal=3", 1, 1),
         (LOOP, "speed:rounds=3,goal=2", 0.25, 0.8),
         (f"Like this:\n```python\n{SLOW}```", "speed:rounds=3", 0.05, 0.7),
-        ("import time\nclock = time.perf_counter\ntime.perf_counter = time.process_time = lambda: 0\n" + SLOW, "speed", 0.05, 0.7),
+        (
+            "import time\nclock = time.perf_counter\ntime.perf_counter = time.process_time = lambda: 0\n"
+            + SLOW,
+            "speed",
+            0.05,
+            0.7,
+        ),
     ],
 )
 @pytest.mark.slow(but_each=2)
@@ -64,9 +70,14 @@ async def test_the_score_is_the_ratio_of_times(code, spec, lowest, highest):
 )
 async def test_wrong_code_is_not_fast(code, says):
     """It scores 0, whatever it takes."""
-    feedback = await run_speed(code, spec="speed:cpu_seconds=0.5", metadata={"entry_point": "total"})
+    feedback = await run_speed(
+        code, spec="speed:cpu_seconds=0.5", metadata={"entry_point": "total"}
+    )
     assert (feedback.score, feedback.done) == (0, False)
-    assert feedback.reason.startswith("speed counts for right answers only: ") and says in feedback.reason
+    assert (
+        feedback.reason.startswith("speed counts for right answers only: ")
+        and says in feedback.reason
+    )
 
 
 async def test_a_cache_does_not_help_the_next_round():
@@ -84,8 +95,16 @@ async def test_only_visible_tests_are_run():
 @pytest.mark.parametrize(
     ("reference", "tests", "says"),
     [
-        ("def total(n):\n    return 0\n", TESTS, "the reference solution cannot be timed: it fails test 1"),
-        (LOOP, "def check(candidate):\n    for n in range(3):\n        assert candidate(n) == sum(range(n))\n", "no inputs"),
+        (
+            "def total(n):\n    return 0\n",
+            TESTS,
+            "the reference solution cannot be timed: it fails test 1",
+        ),
+        (
+            LOOP,
+            "def check(candidate):\n    for n in range(3):\n        assert candidate(n) == sum(range(n))\n",
+            "no inputs",
+        ),
         (LOOP, [{"input": [1], "output": 0, "hidden": True}], "no inputs"),
     ],
 )
@@ -103,16 +122,31 @@ async def test_without_a_comparison_the_score_is_unknown(reference, tests, says)
 async def test_programs_with_standard_input():
     """Each input is a run of its own."""
     tests = [{"stdin": str(n), "stdout": str(n * (n - 1) // 2)} for n in (200_000, 400_000)]
-    fast, slow = "print(sum(range(int(input()))))", "n = int(input())\nprint(sum(sum((i,)) for i in range(n)))"
-    fast_score, slow_score = [(await run_speed(code, fast, tests=tests)).score for code in (fast, slow)]
+    fast, slow = (
+        "print(sum(range(int(input()))))",
+        "n = int(input())\nprint(sum(sum((i,)) for i in range(n)))",
+    )
+    fast_score, slow_score = [
+        (await run_speed(code, fast, tests=tests)).score for code in (fast, slow)
+    ]
     assert 0 < slow_score < 0.6 and slow_score < fast_score
-    assert "it fails the test with the input '200000'" in (await run_speed("print(1)", fast, tests=tests)).reason
-    assert (await run_speed(f"{fast}\nimport os, sys; sys.stdout.flush(); os._exit(1)", fast, tests=tests)).score == 0
+    assert (
+        "it fails the test with the input '200000'"
+        in (await run_speed("print(1)", fast, tests=tests)).reason
+    )
+    assert (
+        await run_speed(
+            f"{fast}\nimport os, sys; sys.stdout.flush(); os._exit(1)", fast, tests=tests
+        )
+    ).score == 0
 
 
 @pytest.mark.parametrize(
     ("spec", "says"),
-    [("speed:goal=0", "goal must be a number > 0"), ("speed:rounds=0", "rounds must be a whole number from 1 to 100")],
+    [
+        ("speed:goal=0", "goal must be a number > 0"),
+        ("speed:rounds=0", "rounds must be a whole number from 1 to 100"),
+    ],
 )
 def test_wrong_options_are_named(spec, says):
     """With what is allowed."""
@@ -149,7 +183,9 @@ async def test_cancelling_ends_the_programs():
     """At once, not when their time is over."""
     endless = "def total(n):\n    while True:\n        pass\n"
     limits = Limits(cpu_seconds=60, wall_seconds=120)
-    task = asyncio.create_task(compare_speed(endless, endless, parse_tests(TESTS, "total"), limits=limits))
+    task = asyncio.create_task(
+        compare_speed(endless, endless, parse_tests(TESTS, "total"), limits=limits)
+    )
     await asyncio.sleep(0.5)
     started = time.monotonic()
     task.cancel()

@@ -45,7 +45,9 @@ async def grade(answer, tests=TESTS, grader=CodeTests(), prompt="Write fib(n).",
         (
             "I cannot do that.",
             0.0,
-            ("the program: SyntaxError: invalid syntax (<solution>, line 1) (line 1: I cannot do that.)",),
+            (
+                "the program: SyntaxError: invalid syntax (<solution>, line 1) (line 1: I cannot do that.)",
+            ),
         ),
         ("", 0.0, ("the program: there is no code",)),
     ],
@@ -98,7 +100,14 @@ async def test_the_record_says_how_it_was_measured():
     figures = dict(feedback.metadata)
     assert figures.pop("seconds") > 0
     assert figures.pop("memory_bytes") > 10**6
-    assert figures == {"method": "calls", "sandbox": Sandbox().tier, "passed": 3, "total": 3, "hidden_passed": 1, "hidden_total": 1}
+    assert figures == {
+        "method": "calls",
+        "sandbox": Sandbox().tier,
+        "passed": 3,
+        "total": 3,
+        "hidden_passed": 1,
+        "hidden_total": 1,
+    }
 
 
 async def test_expected_values_can_be_kept_back():
@@ -111,7 +120,9 @@ async def test_many_failures_are_counted_and_not_listed():
     """A prompt holds a few failures, each on one line and short."""
     rows = [{"input": ["x" * 5000, n], "output": n} for n in range(30)]
     feedback = await grade(
-        "def fib(a, b):\n    raise ValueError(f'{b}' + 'y\\n' * 9999)", json.dumps(rows), metadata={"entry_point": "fib"}
+        "def fib(a, b):\n    raise ValueError(f'{b}' + 'y\\n' * 9999)",
+        json.dumps(rows),
+        metadata={"entry_point": "fib"},
     )
     assert len(feedback.actions) == 6
     assert feedback.actions[-1] == "Correct the others that fail, too: 30 tests in all."
@@ -122,7 +133,10 @@ HUMANEVAL = 'from typing import List\n\ndef fib(n: int) -> List[int]:\n    """Re
 
 
 @pytest.mark.parametrize("metadata", [{}, {"code_prefix": HUMANEVAL}])
-@pytest.mark.parametrize("answer", ["    x: List = [n]\n    return x", "```python\ndef fib(n) -> List[int]:\n    return [n]\n```"])
+@pytest.mark.parametrize(
+    "answer",
+    ["    x: List = [n]\n    return x", "```python\ndef fib(n) -> List[int]:\n    return [n]\n```"],
+)
 async def test_a_completion_continues_the_prompt(metadata, answer):
     """In the manner of HumanEval, the prompt or `code_prefix` begins the program."""
     tests = "def check(candidate):\n    assert candidate(3) == [3]\n\ncheck(fib)"
@@ -152,11 +166,23 @@ async def test_tests_beside_the_program_need_consent():
         (lambda: CodeTests(sandbox="jail"), "sandbox must be one of"),
         (lambda: CodeTests(packages=["no_such_package_here"]), "no_such_package_here"),
         (lambda: grader_from_spec("tests:seconds=3"), "'seconds=3' is not an option"),
-        (lambda: grader_from_spec("tests:checker=foo"), "checker cannot be given in a name: use CodeTests"),
-        (lambda: grader_from_spec("tests:cpu_seconds=3,checker=foo"), "checker cannot be given in a name"),
-        (lambda: grader_from_spec("tests:chekcer=foo"), "is not an option; there are: (?!.*checker=)"),
+        (
+            lambda: grader_from_spec("tests:checker=foo"),
+            "checker cannot be given in a name: use CodeTests",
+        ),
+        (
+            lambda: grader_from_spec("tests:cpu_seconds=3,checker=foo"),
+            "checker cannot be given in a name",
+        ),
+        (
+            lambda: grader_from_spec("tests:chekcer=foo"),
+            "is not an option; there are: (?!.*checker=)",
+        ),
         (lambda: redraft.grade_sync(Task("q", "def f(): pass"), "tests"), "needs.*tests"),
-        (lambda: redraft.grade_sync(Task("q", "def f(): pass", tests="It must work."), "tests"), "neither JSON nor Python"),
+        (
+            lambda: redraft.grade_sync(Task("q", "def f(): pass", tests="It must work."), "tests"),
+            "neither JSON nor Python",
+        ),
     ],
 )
 def test_invalid_settings_and_tasks(make, message):
@@ -167,5 +193,12 @@ def test_invalid_settings_and_tasks(make, message):
 
 def test_options_on_the_command_line():
     """The settings are options of the name."""
-    grader = grader_from_spec("tests:cpu_seconds=5,memory_mb=128,packages=rapidfuzz,show_expected=false")
-    assert (grader.cpu_seconds, grader.memory_mb, grader.packages, grader.show_expected) == (5.0, 128, ("rapidfuzz",), False)
+    grader = grader_from_spec(
+        "tests:cpu_seconds=5,memory_mb=128,packages=rapidfuzz,show_expected=false"
+    )
+    assert (grader.cpu_seconds, grader.memory_mb, grader.packages, grader.show_expected) == (
+        5.0,
+        128,
+        ("rapidfuzz",),
+        False,
+    )

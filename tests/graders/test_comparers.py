@@ -19,7 +19,9 @@ from redraft.graders.judging.ranking import Ranker, knockout, stable_shuffle
 from redraft.graders.rubric import Criterion, Rubric
 from redraft.perform import ModelClient, StepClient
 
-SHOWN = re.compile(r"<(?:answer-)?(\d+|first|second)-([0-9a-f]{8})>\n(.*?)\n</(?:answer-)?\1-\2>", re.DOTALL)
+SHOWN = re.compile(
+    r"<(?:answer-)?(\d+|first|second)-([0-9a-f]{8})>\n(.*?)\n</(?:answer-)?\1-\2>", re.DOTALL
+)
 
 
 def shown_answers(messages):
@@ -40,7 +42,9 @@ def ranks(quality=len):
         groups = {}
         for number, text in order:
             groups.setdefault(quality(text), []).append(int(number))
-        return verdict_json(ranking=[int(n) for n, _ in order], ties=[g for g in groups.values() if len(g) > 1])
+        return verdict_json(
+            ranking=[int(n) for n, _ in order], ties=[g for g in groups.values() if len(g) > 1]
+        )
 
     return answer
 
@@ -78,7 +82,9 @@ def given_texts(*texts):
 
 async def choose(texts, grader, model, **more):
     """Return the result of choosing among texts."""
-    return await refine(given_texts(*texts), model, grader, plan=BestOfN(len(texts)), editor=False, **more)
+    return await refine(
+        given_texts(*texts), model, grader, plan=BestOfN(len(texts)), editor=False, **more
+    )
 
 
 def check_whole(comparison, ids):
@@ -106,10 +112,15 @@ def test_order_shown_depends_on_content(texts, repeat, random):
 
 def test_no_position_is_favoured():
     """Over many tasks each candidate is shown about equally often in each position, and each repeat has another order."""
-    orders = [[c.id for c in stable_shuffle(Task(f"q{n}"), some("a", "b", "c"), 0)] for n in range(600)]
+    orders = [
+        [c.id for c in stable_shuffle(Task(f"q{n}"), some("a", "b", "c"), 0)] for n in range(600)
+    ]
     counts = [sum(order[place] == id for order in orders) for place in range(3) for id in range(3)]
     assert all(150 < count < 250 for count in counts)
-    looks = [tuple(c.id for c in stable_shuffle(Task("q"), some(*"abcdef"), repeat)) for repeat in range(5)]
+    looks = [
+        tuple(c.id for c in stable_shuffle(Task("q"), some(*"abcdef"), repeat))
+        for repeat in range(5)
+    ]
     assert len(set(looks)) > 1
 
 
@@ -126,7 +137,9 @@ async def test_repeats_of_a_ranker_see_other_orders():
     from redraft import with_weight
 
     model = model_of(ranks())
-    result = await choose(["a", "b", "c", "d", "e"], with_weight(Ranker(), 1, repeats=3), model, cache={})
+    result = await choose(
+        ["a", "b", "c", "d", "e"], with_weight(Ranker(), 1, repeats=3), model, cache={}
+    )
     assert model.calls == 3
     assert len({c.presentation_order for c in result.trace.comparisons}) > 1
 
@@ -148,15 +161,36 @@ async def test_repeats_of_a_ranker_see_other_orders():
 async def test_ties_are_stated(ties, places):
     """Groups of numbers share a place; null, a group of one and a missing key all mean no tie."""
     order = stable_shuffle(Task("q"), some("a", "b", "c"), 0)
-    verdict = {"reason": "It is so.", "ranking": [1, 2, 3]} | ({} if ties is None else {"ties": ties})
-    comparison = await Ranker().compare(Task("q"), order, client(ScriptedModel([verdict_json(**verdict)])))
-    assert {comparison.presentation_order.index(id): place for id, place in comparison.ranks.items()} == places
+    verdict = {"reason": "It is so.", "ranking": [1, 2, 3]} | (
+        {} if ties is None else {"ties": ties}
+    )
+    comparison = await Ranker().compare(
+        Task("q"), order, client(ScriptedModel([verdict_json(**verdict)]))
+    )
+    assert {
+        comparison.presentation_order.index(id): place for id, place in comparison.ranks.items()
+    } == places
 
 
-@pytest.mark.parametrize("ties", [[[1, 3]], [[1, 2], [2, 3]], [[1, 4]], [["1 and 2"]], [[True, 2]], [1, 2], "1, 2", {}, [[1.5, 2]]])
+@pytest.mark.parametrize(
+    "ties",
+    [
+        [[1, 3]],
+        [[1, 2], [2, 3]],
+        [[1, 4]],
+        [["1 and 2"]],
+        [[True, 2]],
+        [1, 2],
+        "1, 2",
+        {},
+        [[1.5, 2]],
+    ],
+)
 async def test_invalid_ties_are_requested_again(ties):
     """The complaint names numbers that are unknown, duplicate or not adjacent."""
-    model = ScriptedModel([verdict_json(ranking=[1, 2, 3], ties=ties), verdict_json(ranking=[1, 2, 3])])
+    model = ScriptedModel(
+        [verdict_json(ranking=[1, 2, 3], ties=ties), verdict_json(ranking=[1, 2, 3])]
+    )
     await Ranker().compare(Task("q"), some("a", "b", "c"), client(model))
     assert "tie" in model.messages[1][-1]["content"]
 
@@ -164,7 +198,9 @@ async def test_invalid_ties_are_requested_again(ties):
 async def test_rubric_sets_criteria_and_inputs():
     """The prompt has names, descriptions, weights and the required context; without that context no call is made."""
     rubric = Rubric(
-        "honesty", (Criterion("support", "The context says it.", 2.0), Criterion("tone", "It is calm.")), needs=("context",)
+        "honesty",
+        (Criterion("support", "The context says it.", 2.0), Criterion("tone", "It is calm.")),
+        needs=("context",),
     )
     ranker, model = Ranker(rubric=rubric), ScriptedModel([verdict_json(ranking=[1, 2])])
     await ranker.compare(Task("q", context="THE SOURCE"), some("a", "b"), client(model))
@@ -181,13 +217,24 @@ async def test_rubric_sets_criteria_and_inputs():
 async def test_conversation_is_shown_as_data(comparer):
     """All turns are inside delimiters, and the prompt says that order and length are no merit."""
     task = Task(
-        [{"role": "user", "content": "EARLIER"}, {"role": "assistant", "content": "SAID"}, {"role": "user", "content": "NOW"}]
+        [
+            {"role": "user", "content": "EARLIER"},
+            {"role": "assistant", "content": "SAID"},
+            {"role": "user", "content": "NOW"},
+        ]
     )
     model = model_of(ranks() if type(comparer) is Ranker else always("first"))
     await comparer.compare(task, some("one", "two"), client(model))
     prompt = model.messages[0][-1]["content"]
     positions = [
-        prompt.index(word) for word in ("data to be judged", "EARLIER", "SAID", "NOW", "order of the answers has no meaning")
+        prompt.index(word)
+        for word in (
+            "data to be judged",
+            "EARLIER",
+            "SAID",
+            "NOW",
+            "order of the answers has no meaning",
+        )
     ]
     assert positions == sorted(positions)
 
@@ -205,10 +252,17 @@ async def test_truncation_is_marked(comparer):
 @pytest.mark.parametrize("images", [True, False])
 async def test_images_can_be_withheld(kind, images):
     """A comparer gets the images of the task, or is told that it does not see them."""
-    content = [{"type": "text", "text": "Which?"}, {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}]
-    verdict = {"reason": "It is so."} | ({"ranking": [1, 2]} if kind is Ranker else {"winner": "first"})
+    content = [
+        {"type": "text", "text": "Which?"},
+        {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}},
+    ]
+    verdict = {"reason": "It is so."} | (
+        {"ranking": [1, 2]} if kind is Ranker else {"winner": "first"}
+    )
     model = ScriptedModel([json.dumps({"change": [], **verdict, "done": False})] * 2)
-    await kind(images=images).compare(Task([{"role": "user", "content": content}]), some("a", "b"), client(model))
+    await kind(images=images).compare(
+        Task([{"role": "user", "content": content}]), some("a", "b"), client(model)
+    )
     prompt = model.messages[0][-1]["content"]
     if images:
         assert [part["type"] for part in prompt] == ["text", "image_url"]
@@ -265,8 +319,14 @@ async def test_tie_in_one_order_is_a_tie():
 
 async def test_two_ties_agree():
     """Two ties agree, so no disagreement is reported."""
-    comparison = await Pairwise().compare(Task("q"), some("a", "b"), client(model_of(always("tie"))))
-    assert (comparison.ties, comparison.reason, comparison.consistent) == (((0, 1),), "because", True)
+    comparison = await Pairwise().compare(
+        Task("q"), some("a", "b"), client(model_of(always("tie")))
+    )
+    assert (comparison.ties, comparison.reason, comparison.consistent) == (
+        ((0, 1),),
+        "because",
+        True,
+    )
 
 
 CHANGED = ORDER_CHANGED_NOTE
@@ -314,14 +374,19 @@ async def test_what_a_comparison_by_pairs_says(verdicts, expected):
 
     def answer(messages):
         (_, one), (_, other) = shown_answers(messages)
-        winner, reason, change, done = verdicts[one + other] if one + other in verdicts else verdicts[other + one]
+        winner, reason, change, done = (
+            verdicts[one + other] if one + other in verdicts else verdicts[other + one]
+        )
         place = "tie" if winner == "tie" else "first" if winner == one else "second"
         return verdict_json(winner=place, reason=reason, change=change, done=done)
 
     async def verdict(first, second):
         return await Pairwise().compare_pair(Task("q"), first, second, client(model_of(answer)))
 
-    merged = [merge_orders(await verdict(x, y), await verdict(y, x)) for x, y in combinations(candidates, 2)]
+    merged = [
+        merge_orders(await verdict(x, y), await verdict(y, x))
+        for x, y in combinations(candidates, 2)
+    ]
     made = rank_by_wins(merged)
     assert (made.ranking, made.reason, made.actions, made.done, made.ties) == expected
     assert [vote.presentation_order for vote in made.votes] == [
@@ -332,10 +397,15 @@ async def test_what_a_comparison_by_pairs_says(verdicts, expected):
     assert sorted(whole.reason.split("; ")) == sorted(made.reason.split("; "))
 
 
-@pytest.mark.parametrize(("there", "back", "done"), [(True, True, True), (True, False, False), (False, False, False)])
+@pytest.mark.parametrize(
+    ("there", "back", "done"), [(True, True, True), (True, False, False), (False, False, False)]
+)
 def test_done_needs_both_orders(there, back, done):
     """A judge that would stop in one order only does not stop."""
-    verdicts = [Comparison((0, 1), done=there, presentation_order=(0, 1)), Comparison((0, 1), done=back, presentation_order=(1, 0))]
+    verdicts = [
+        Comparison((0, 1), done=there, presentation_order=(0, 1)),
+        Comparison((0, 1), done=back, presentation_order=(1, 0)),
+    ]
     assert merge_orders(*verdicts).done is done
 
 
@@ -364,8 +434,14 @@ async def test_unreadable_verdict_fails_the_comparison(bad):
 async def test_pair_can_be_compared_in_one_order():
     """One order alone measures how much the position decides."""
     first, second = some("a", "b")
-    comparison = await Pairwise().compare_pair(Task("q"), second, first, client(ScriptedModel([verdict_json(winner="second")])))
-    assert (comparison.ranking, comparison.presentation_order, comparison.votes) == ((0, 1), (1, 0), ())
+    comparison = await Pairwise().compare_pair(
+        Task("q"), second, first, client(ScriptedModel([verdict_json(winner="second")]))
+    )
+    assert (comparison.ranking, comparison.presentation_order, comparison.votes) == (
+        (0, 1),
+        (1, 0),
+        (),
+    )
 
 
 async def test_single_answer_needs_no_comparison():
@@ -405,7 +481,11 @@ def test_copeland_ranks_each_candidate_once(rankings):
     ranking, ties = copeland([Comparison(tuple(r)) for r in rankings])
     check_whole(Comparison(ranking, ties=ties), range(4))
     for a in range(4):
-        if all(sum(r.index(a) < r.index(b) for r in rankings) * 2 > len(rankings) for b in range(4) if b != a):
+        if all(
+            sum(r.index(a) < r.index(b) for r in rankings) * 2 > len(rankings)
+            for b in range(4)
+            if b != a
+        ):
             assert ranking[0] == a
             assert not any(a in group for group in ties)
 
@@ -415,7 +495,9 @@ verdicts = st.sampled_from(["first", "second", "tie"])
 
 @given(
     st.integers(2, 5).flatmap(
-        lambda n: st.lists(st.tuples(verdicts, verdicts), min_size=n * (n - 1) // 2, max_size=n * (n - 1) // 2)
+        lambda n: st.lists(
+            st.tuples(verdicts, verdicts), min_size=n * (n - 1) // 2, max_size=n * (n - 1) // 2
+        )
     )
 )
 def test_any_verdicts_give_a_complete_comparison(pairs):
@@ -424,7 +506,9 @@ def test_any_verdicts_give_a_complete_comparison(pairs):
 
     def verdict(winner, one, other):
         order = (other, one) if winner == "second" else (one, other)
-        return Comparison(order, ties=((one, other),) if winner == "tie" else (), presentation_order=(one, other))
+        return Comparison(
+            order, ties=((one, other),) if winner == "tie" else (), presentation_order=(one, other)
+        )
 
     pair_votes = [
         merge_orders(verdict(there, a, b), verdict(back, b, a))
@@ -433,7 +517,10 @@ def test_any_verdicts_give_a_complete_comparison(pairs):
     comparison = rank_by_wins(pair_votes)
     check_whole(comparison, range(n))
     assert len(comparison.votes) == 2 * len(pairs)
-    changed = any((there, back) not in {("first", "second"), ("second", "first"), ("tie", "tie")} for there, back in pairs)
+    changed = any(
+        (there, back) not in {("first", "second"), ("second", "first"), ("tie", "tie")}
+        for there, back in pairs
+    )
     assert (ORDER_CHANGED_NOTE in comparison.reason) is changed
     assert comparison.consistent is not changed
 
@@ -476,7 +563,9 @@ def test_knockout_ends_for_any_verdicts(n, most, size, random):
         ids = [c.id for c in group]
         random.shuffle(ids)
         rounds.append(ids)
-        return Comparison(tuple(ids), ties=(tuple(ids),) if random.random() < 0.5 and len(ids) > 1 else ())
+        return Comparison(
+            tuple(ids), ties=(tuple(ids),) if random.random() < 0.5 and len(ids) > 1 else ()
+        )
 
     comparison = asyncio.run(knockout(some(*"x" * n), most, size, contest))
     check_whole(comparison, range(n))
@@ -488,7 +577,14 @@ KNOCKOUTS = [  # answers, finalists at most, size of a group; the groups compare
     (4, 3, 3, [[0, 2], [1, 3], [2, 3]], (3, 2, 0, 1), ((0, 1),)),
     (5, 2, 2, [[0, 3], [1, 4], [2, 4], [3, 4]], (4, 3, 2, 0, 1), ((0, 1),)),
     (1, 2, 2, [[0]], (0,), ()),
-    (7, 2, 2, [[0, 4], [1, 5], [2, 6], [3, 5], [4, 6], [5, 6]], (6, 5, 3, 4, 0, 1, 2), ((3, 4), (0, 1, 2))),
+    (
+        7,
+        2,
+        2,
+        [[0, 4], [1, 5], [2, 6], [3, 5], [4, 6], [5, 6]],
+        (6, 5, 3, 4, 0, 1, 2),
+        ((3, 4), (0, 1, 2)),
+    ),
 ]
 
 
@@ -502,7 +598,12 @@ async def test_the_rounds_of_a_knockout(n, most, size, groups, ranking, ties):
         return Comparison(tuple(sorted(compared[-1], reverse=True)), f"of {compared[-1]}")
 
     made = await knockout(some(*"x" * n), most, size, contest)
-    assert (compared, made.ranking, made.ties, made.reason) == (groups, ranking, ties, f"of {groups[-1]}")
+    assert (compared, made.ranking, made.ties, made.reason) == (
+        groups,
+        ranking,
+        ties,
+        f"of {groups[-1]}",
+    )
     assert [sorted(vote.ranking) for vote in made.votes] == (groups if len(groups) > 1 else [])
 
 
@@ -515,7 +616,14 @@ async def test_of_those_who_tie_in_a_group_the_earliest_advances():
 
     made = await knockout(some(*"x" * 5), 2, 3, contest)
     assert (made.ranking, made.ties) == ((1, 0, 2, 3, 4), ((0, 1), (2, 3, 4)))
-    assert [vote.ranking for vote in made.votes] == [(0, 2, 4), (4, 2, 0), (1, 3), (3, 1), (0, 1), (1, 0)]
+    assert [vote.ranking for vote in made.votes] == [
+        (0, 2, 4),
+        (4, 2, 0),
+        (1, 3),
+        (3, 1),
+        (0, 1),
+        (1, 0),
+    ]
 
 
 # --- in the loop
@@ -535,11 +643,15 @@ async def test_finished_comparison_is_not_repeated():
     first = await choose(texts, Ranker(max_group_size=3), model_of(ranks()))
     stored = Trace.from_json(first.trace.to_json())
     assert stored.records == first.trace.records
-    again = await refine(stored, ScriptedModel([]), Ranker(max_group_size=3), plan=BestOfN(len(texts)), editor=False)
+    again = await refine(
+        stored, ScriptedModel([]), Ranker(max_group_size=3), plan=BestOfN(len(texts)), editor=False
+    )
     assert again.trace.records == first.trace.records
 
 
-@pytest.mark.parametrize(("comparer", "judging"), [(Ranker(max_group_size=3), ranks()), (Pairwise(), prefers())])
+@pytest.mark.parametrize(
+    ("comparer", "judging"), [(Ranker(max_group_size=3), ranks()), (Pairwise(), prefers())]
+)
 async def test_interrupted_knockout_repeats_no_call(comparer, judging):
     """With a cache, answers from before the interruption are reused."""
     texts, memory, asked = ["x" * n for n in range(1, 12)], {}, []
@@ -549,7 +661,9 @@ async def test_interrupted_knockout_repeats_no_call(comparer, judging):
         return judging(messages)
 
     # one in flight: what is cut off in the middle of its flight was not answered
-    cut = await choose(texts, comparer, ScriptedModel([answer_prompt] * 4), cache=memory, max_in_flight=1)
+    cut = await choose(
+        texts, comparer, ScriptedModel([answer_prompt] * 4), cache=memory, max_in_flight=1
+    )
     assert str(cut.stop) == "failed"
     result = await choose(texts, comparer, model_of(answer_prompt), cache=memory)
     assert result.value == texts[-1]
@@ -571,7 +685,12 @@ class ByLength:
         for c in ordered:
             ids.setdefault(len(c.text), []).append(c.id)
         ties = tuple(tuple(group) for group in ids.values() if len(group) > 1)
-        return Comparison(tuple(c.id for c in ordered), reason=f"{ordered[0].text} is longest", actions=("say more",), ties=ties)
+        return Comparison(
+            tuple(c.id for c in ordered),
+            reason=f"{ordered[0].text} is longest",
+            actions=("say more",),
+            ties=ties,
+        )
 
 
 RANKERS = [(ByLength(), None), (Ranker(), model_of(ranks())), (Pairwise(), model_of(prefers()))]
@@ -580,33 +699,49 @@ RANKERS = [(ByLength(), None), (Ranker(), model_of(ranks())), (Pairwise(), model
 @pytest.mark.parametrize(("grader", "judge"), RANKERS, ids=lambda value: getattr(value, "name", ""))
 async def test_the_steps_have_the_reason_and_the_rank(grader, judge):
     """The feedback that led to a candidate is what was known of its parent then; the calls of all steps are those of the run."""
-    result = await refine("q", ScriptedModel(["a", "bb", "ccc", "dddd"]), grader, judge, max_iterations=3)
+    result = await refine(
+        "q", ScriptedModel(["a", "bb", "ccc", "dddd"]), grader, judge, max_iterations=3
+    )
     steps = result.steps
     assert [len(step.feedback) for step in steps] == [0, 1, 1, 1]
     for n, step in enumerate(steps[1:], 1):
         [feedback] = step.feedback
         assert feedback.metadata == {"rank": 1, "ranking": list(reversed(range(n)))}
-        assert feedback.reason.startswith(f"rank 1 of {n} ({' > '.join(map(str, reversed(range(n))))})")
+        assert feedback.reason.startswith(
+            f"rank 1 of {n} ({' > '.join(map(str, reversed(range(n))))})"
+        )
         assert (feedback.grader, feedback.score, feedback.candidate) == (grader.name, None, n - 1)
         if n > 1 or type(grader) is not Pairwise:  # which says nothing of a single answer
             assert feedback.actions == ("say more",)
     [grade] = steps[3].grades
-    assert grade.metadata["ranking"] == [3, 2, 1, 0] and grade.reason.startswith("rank 1 of 4 (3 > 2 > 1 > 0): ")
+    assert grade.metadata["ranking"] == [3, 2, 1, 0] and grade.reason.startswith(
+        "rank 1 of 4 (3 > 2 > 1 > 0): "
+    )
     assert sum(step.usage.calls for step in steps) == result.usage.calls
 
 
 @pytest.mark.parametrize(("grader", "judge"), RANKERS, ids=lambda value: getattr(value, "name", ""))
 async def test_the_result_has_the_reason_and_the_ranking(grader, judge):
     """In the reason, the summary, the repr and the plain data; no score is called unknown."""
-    result = await refine("q", ScriptedModel(["a", "bb", "ccc", "dddd"]), grader, judge, max_iterations=3)
-    assert result.reason == result.to_dict()["reason"] == ("dddd is longest" if type(grader) is ByLength else "because")
+    result = await refine(
+        "q", ScriptedModel(["a", "bb", "ccc", "dddd"]), grader, judge, max_iterations=3
+    )
+    assert (
+        result.reason
+        == result.to_dict()["reason"]
+        == ("dddd is longest" if type(grader) is ByLength else "because")
+    )
     assert result.summary().startswith("ranked 3 > 2 > 1 > 0")
-    assert "ranked 3 > 2 > 1 > 0" in repr(result) and "unknown" not in repr(result) + result.summary()
+    assert (
+        "ranked 3 > 2 > 1 > 0" in repr(result) and "unknown" not in repr(result) + result.summary()
+    )
 
 
 async def test_drafts_that_one_comparison_ranks_have_their_rank():
     """Each its own, with ties; what to change is about the best."""
-    result = await refine(Task("q", responses=["aa", "bbb", "cc"]), False, ByLength(), max_iterations=0)
+    result = await refine(
+        Task("q", responses=["aa", "bbb", "cc"]), False, ByLength(), max_iterations=0
+    )
     grades = [step.grades[0] for step in result.steps]
     assert [grade.metadata["rank"] for grade in grades] == [2, 1, 2]
     assert [grade.actions for grade in grades] == [(), ("say more",), ()]

@@ -43,7 +43,13 @@ SPECS = {  # of graders that need more than a name
     "embedding": "embedding:http://127.0.0.1:9/v1#m",
 }
 PYTHON = ("syntax", "complexity", "code_similarity")
-STRUCTURED = ("json_fields", "tool_calls", "tool_call_precision", "tool_call_recall", "tool_call_order")
+STRUCTURED = (
+    "json_fields",
+    "tool_calls",
+    "tool_call_precision",
+    "tool_call_recall",
+    "tool_call_order",
+)
 
 # A spec of each kind of requirement that has a text with accents, if the kind has a text.
 REQUIREMENT_SPECS = {
@@ -70,7 +76,10 @@ REQUIREMENT_SPECS = {
 
 def forms(value):
     """Return a text, or the texts in a value, composed and decomposed."""
-    return [json.loads(unicodedata.normalize(form, json.dumps(value, ensure_ascii=False))) for form in ("NFC", "NFD")]
+    return [
+        json.loads(unicodedata.normalize(form, json.dumps(value, ensure_ascii=False)))
+        for form in ("NFC", "NFD")
+    ]
 
 
 def answers_for(name):
@@ -78,9 +87,13 @@ def answers_for(name):
     if name in PYTHON:
         return CODE, CODE.replace("café", "thé")
     if name.startswith("tool_call"):
-        return json.dumps([CALL], ensure_ascii=False), json.dumps([{**CALL, "name": "thé"}], ensure_ascii=False)
+        return json.dumps([CALL], ensure_ascii=False), json.dumps(
+            [{**CALL, "name": "thé"}], ensure_ascii=False
+        )
     if name in STRUCTURED:
-        return json.dumps(DATA, ensure_ascii=False), json.dumps({**DATA, "né": "cafe"}, ensure_ascii=False)
+        return json.dumps(DATA, ensure_ascii=False), json.dumps(
+            {**DATA, "né": "cafe"}, ensure_ascii=False
+        )
     if name in {"numeric", "math", "number_accuracy"}:
         return r"L'été: \boxed{5 \text{ Å}}", r"été \boxed{6}"
     return TEXT, OTHER
@@ -106,7 +119,11 @@ async def scores(name, answer, reference):
     return feedback.score
 
 
-@each_row("entry", [e for e in COMPUTED_GRADERS if e.name not in EXEMPT_GRADERS], ids=lambda entry: entry.name)
+@each_row(
+    "entry",
+    [e for e in COMPUTED_GRADERS if e.name not in EXEMPT_GRADERS],
+    ids=lambda entry: entry.name,
+)
 async def test_every_computed_grader_sees_no_difference(entry):
     """The score is the same in all four combinations of forms; a grader without a stated reason cannot be left out."""
     same, other = answers_for(entry.name)
@@ -114,12 +131,16 @@ async def test_every_computed_grader_sees_no_difference(entry):
         found = {(await scores(entry.name, a, r)) for a, r in product(forms(answer), forms(same))}
         assert len(found) == 1, (answer, found)
     if "reference" in entry.task_fields:
-        assert await scores(entry.name, unicodedata.normalize("NFD", same), same) == pytest.approx(1)
+        assert await scores(entry.name, unicodedata.normalize("NFD", same), same) == pytest.approx(
+            1
+        )
 
 
 def test_exemptions_are_graders():
     """No reason stays for a grader that is gone."""
-    assert set(EXEMPT_GRADERS) | set(SPECS) | set(PYTHON) | set(STRUCTURED) <= {entry.name for entry in COMPUTED_GRADERS}
+    assert set(EXEMPT_GRADERS) | set(SPECS) | set(PYTHON) | set(STRUCTURED) <= {
+        entry.name for entry in COMPUTED_GRADERS
+    }
 
 
 @each_row("name", KINDS)
@@ -131,7 +152,10 @@ def test_every_requirement_sees_no_difference(name):
     for spec, text in product(specs, texts):
         checks = [parse(s).check(t) for s, t in product(forms(spec), forms(text))]
         assert all(check == checks[0] for check in checks), (spec, text, checks)
-        repairs = [[edit.text for edit in parse(s).repairs(t)] for s, t in product(forms(spec), forms(text))]
+        repairs = [
+            [edit.text for edit in parse(s).repairs(t)]
+            for s, t in product(forms(spec), forms(text))
+        ]
         assert all(each == repairs[0] for each in repairs), (spec, text)
         results.add(checks[0].ok)
     if name in REQUIREMENT_SPECS:
@@ -144,7 +168,8 @@ def test_every_kind_with_a_text_is_in_the_table():
         name
         for name, kind in KINDS.items()
         if any(
-            isinstance(getattr(parse(kind.example), field), str | tuple) for field in type(parse(kind.example)).__dataclass_fields__
+            isinstance(getattr(parse(kind.example), field), str | tuple)
+            for field in type(parse(kind.example)).__dataclass_fields__
         )
     }
     assert with_texts - {
@@ -182,7 +207,12 @@ async def test_nothing_else_is_normalised(a, b):
 
 @pytest.mark.parametrize(
     ("a", "b"),
-    [("\u212b", "Å"), ("\u2126", "Ω"), ("한국", unicodedata.normalize("NFD", "한국")), ("e\u0323\u0302", "e\u0302\u0323")],
+    [
+        ("\u212b", "Å"),
+        ("\u2126", "Ω"),
+        ("한국", unicodedata.normalize("NFD", "한국")),
+        ("e\u0323\u0302", "e\u0302\u0323"),
+    ],
 )
 async def test_canonical_forms_are_equal(a, b):
     """Signs that Unicode defines as another letter, syllables of Hangul, and marks in another order."""
@@ -204,7 +234,10 @@ async def test_schema_of_an_answer_is_composed():
     for allowed, written in product((composed, decomposed), repeat=2):
         model = redraft.ScriptedModel([json.dumps({"a": written}), json.dumps({"a": allowed})])
         result = await redraft.refine(
-            "q", model, lambda text: 1.0, answer={"properties": {"a": {"enum": [allowed]}}, "required": ["a"]}
+            "q",
+            model,
+            lambda text: 1.0,
+            answer={"properties": {"a": {"enum": [allowed]}}, "required": ["a"]},
         )
         assert result.parsed == {"a": written}
 
@@ -230,14 +263,18 @@ async def test_tool_calls_of_the_candidate_are_composed():
         call = ToolCall(id="1", name=made["name"], arguments=json.dumps(made["arguments"]))
         for name in ("tool_calls", "tool_call_recall"):
             task = Task("q", metadata={"tool_calls": [expected]})
-            assert (await grader_from_spec(name).grade(task, Candidate(0, "", tool_calls=(call,)), None)).score == 1
+            assert (
+                await grader_from_spec(name).grade(task, Candidate(0, "", tool_calls=(call,)), None)
+            ).score == 1
 
 
 def test_a_repair_keeps_code_as_it_is():
     """The editor changes no letter of a code block, and repairs what is decomposed elsewhere."""
     decomposed = unicodedata.normalize("NFD", "Le thé. Le café est bon. Il est tard.")
     assert "café" not in FormEditor().repair(decomposed, [parse("contains_none:café")]).text
-    block = unicodedata.normalize("NFD", "Le café est bon. Il est tard, et le soleil est bas.\n\n```\né\n```\n")
+    block = unicodedata.normalize(
+        "NFD", "Le café est bon. Il est tard, et le soleil est bas.\n\n```\né\n```\n"
+    )
     edit = FormEditor().repair(block, [parse("contains_none:café")])
     assert edit is None or unicodedata.normalize("NFD", "é") in edit.text
 

@@ -54,19 +54,44 @@ WEAK = {
     "tool_call_order": ["I do not know.", '[{"name": "open", "arguments": {"id": 1}}]'],
     "number_accuracy": ["I do not know.", "It is 41."],
     "number_accuracy:order=false,extra=false": ["I do not know.", "41"],
-    "reasoning_format": ["I do not know.", "<think>", "<think></think>41", "<think>a</think><think>b</think>c"],
-    "reasoning_format:answer=answer,tool_calls=true": ["I do not know.", "<think>a</think>", "<think>a</think>b"],
-    "citations": ["I do not know.", 'It says "the moon is made of cheese".', "The moon is made of cheese [1]."],
+    "reasoning_format": [
+        "I do not know.",
+        "<think>",
+        "<think></think>41",
+        "<think>a</think><think>b</think>c",
+    ],
+    "reasoning_format:answer=answer,tool_calls=true": [
+        "I do not know.",
+        "<think>a</think>",
+        "<think>a</think>b",
+    ],
+    "citations": [
+        "I do not know.",
+        'It says "the moon is made of cheese".',
+        "The moon is made of cheese [1].",
+    ],
     "citations:tolerance=0.3": ["I do not know.", 'It says "the moon is made of cheese".'],
     "repetition": ["The cat sat on the mat. " * 30, "It is so. " * 12],
     "readability:max_grade=6": [
-        "Notwithstanding multifarious considerations, jurisprudential ramifications necessitate circumspection. " * 3
+        "Notwithstanding multifarious considerations, jurisprudential ramifications necessitate circumspection. "
+        * 3
     ],
     "readability:min_grade=8": ["The cat sat. It was hot. " * 20],
-    "pii": ["My card is 4111 1111 1111 1111", "IBAN DE89 3704 0044 0532 0130 00", "Call +44 20 7946 0958", "jane@mail.example.org"],
+    "pii": [
+        "My card is 4111 1111 1111 1111",
+        "IBAN DE89 3704 0044 0532 0130 00",
+        "Call +44 20 7946 0958",
+        "jane@mail.example.org",
+    ],
     "secrets": ["It is sk" + "-a1B2c3D4e5F6g7H8i9J0k1", "password = tr0ub4dor3xyz9"],
 }
-PADDABLE = ["token_f1", "token_f1:tokens=words", "length:words=5-9", "length:characters=99-", "length:tokens=-9"]
+PADDABLE = [
+    "token_f1",
+    "token_f1:tokens=words",
+    "length:words=5-9",
+    "length:characters=99-",
+    "length:tokens=-9",
+]
 REFERENCES = {
     "number_accuracy": "42",
     "number_accuracy:order=false,extra=false": "42, 7",
@@ -167,7 +192,9 @@ TEXTS = st.text(st.characters(), max_size=60) | st.lists(
 @example(text="[" * 900 + "]" * 900, reference="1e999")
 @example(text="1e999", reference="1e999")
 @example(text="-9e999%", reference="1e-999")
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @pytest.mark.slow(but_each=2)
 async def test_any_text_gives_a_score_or_a_config_error(spec, text, reference):
     """The score lies in [0, 1] or is None; a ConfigError concerns the task."""
@@ -217,7 +244,9 @@ def in_time_of_length(spec, shape):
     return pytest.param(spec, shape, marks=() if usual else pytest.mark.slow)
 
 
-@pytest.mark.parametrize(("spec", "shape"), [in_time_of_length(*case) for case in product(MEASURED, LONG)])
+@pytest.mark.parametrize(
+    ("spec", "shape"), [in_time_of_length(*case) for case in product(MEASURED, LONG)]
+)
 async def test_long_texts_take_linear_time(spec, shape):
     """200 KB of anything take seconds, also on a busy machine."""
     began = time.process_time()

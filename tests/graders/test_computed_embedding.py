@@ -32,7 +32,9 @@ time.sleep(600)
 def embedding_server(gguf_file):
     """Return the name of an embedding model on a real llama.cpp server."""
     command = [sys.executable, "-c", SERVE, str(gguf_file)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
         try:
             yield f"{process.stdout.readline().strip()}/v1#tiny"
         finally:
@@ -45,7 +47,9 @@ async def run_grader(named, text, reference="the answer is clear and short"):
     session = Session(Options(retries=0), None, grader)
     try:
         return await grader.grade(
-            Task("q", reference=reference), Candidate(0, text), StepClient(session.clients.client_for(grader.model))
+            Task("q", reference=reference),
+            Candidate(0, text),
+            StepClient(session.clients.client_for(grader.model)),
         )
     finally:
         await session.close()
@@ -64,11 +68,17 @@ async def test_real_server_compares_two_texts(embedding_server):
 
 async def test_real_server_counts_its_tokens(embedding_server):
     """The usage of a grade is what the server reports; of a second one with a cache, nothing."""
-    sample, grader, cache = Task("q", "model text reason", reference="the answer is clear"), Embedding(embedding_server), {}
+    sample, grader, cache = (
+        Task("q", "model text reason", reference="the answer is clear"),
+        Embedding(embedding_server),
+        {},
+    )
     usages = [(await redraft.grade(sample, grader, cache=cache)).usage for _ in range(2)]
     assert [usage.calls for usage in usages] == [1, 0]
     assert usages[0].input_tokens >= 7 and usages[0].output_tokens == 0 and usages[0].cost is None
-    priced = await redraft.grade(sample, grader, prices={"tiny": (1.0, 1.0)}, budget=Budget(usd=0.01))
+    priced = await redraft.grade(
+        sample, grader, prices={"tiny": (1.0, 1.0)}, budget=Budget(usd=0.01)
+    )
     assert priced.usage.cost == pytest.approx(usages[0].input_tokens / 1e6)
 
 
@@ -101,7 +111,9 @@ async def test_one_call_embeds_both_texts(replies):
     message["body"] = {"data": list(reversed(rows([3.0, 4.0], [4.0, 3.0])["data"]))}
     feedback = await run_grader(f"{url}#m", "x", "y")
     assert feedback.score == pytest.approx(0.96)
-    assert [(path, body["model"], body["input"]) for path, _, body in asked] == [("/v1/embeddings", "m", ["x", "y"])]
+    assert [(path, body["model"], body["input"]) for path, _, body in asked] == [
+        ("/v1/embeddings", "m", ["x", "y"])
+    ]
 
 
 async def test_negative_cosine_scores_zero(replies):
@@ -124,7 +136,11 @@ async def test_key_is_sent_to_its_own_host_only(replies, monkeypatch):
     await run_grader(f"{secret}#m", "x")
     monkeypatch.setenv("OPENAI_BASE_URL", url)
     await run_grader("openai:m", "x")
-    assert [headers.get("Authorization") for _, headers, _ in asked] == [None, "Bearer sk-canary-2", "Bearer sk-canary-1"]
+    assert [headers.get("Authorization") for _, headers, _ in asked] == [
+        None,
+        "Bearer sk-canary-2",
+        "Bearer sk-canary-1",
+    ]
     assert "canary" not in repr(Embedding(f"{secret}#m"))
 
 
@@ -157,13 +173,23 @@ async def test_errors_name_the_model_and_the_host(replies):
 async def test_calls_are_those_of_the_session(replies):
     """They are counted, retried, cached, and limited by the budget, as all calls are."""
     message, asked, url = replies
-    message["body"] = {**rows([3.0, 4.0], [4.0, 3.0]), "usage": {"prompt_tokens": 7, "total_tokens": 7}}
+    message["body"] = {
+        **rows([3.0, 4.0], [4.0, 3.0]),
+        "usage": {"prompt_tokens": 7, "total_tokens": 7},
+    }
     cache, sample, grader = {}, Task("q", "x", reference="y"), Embedding(f"{url}#m")
     first = await redraft.grade(sample, grader, cache=cache)
     again = await redraft.grade(sample, grader, cache=cache)
     assert first.score == again.score == pytest.approx(0.96)
-    assert (first.usage.calls, first.usage.input_tokens, again.usage.calls, len(asked)) == (1, 7, 0, 1)
-    two = await grade_many([Task("q", text, reference="y") for text in "ab"], grader, budget=Budget(calls=1))
+    assert (first.usage.calls, first.usage.input_tokens, again.usage.calls, len(asked)) == (
+        1,
+        7,
+        0,
+        1,
+    )
+    two = await grade_many(
+        [Task("q", text, reference="y") for text in "ab"], grader, budget=Budget(calls=1)
+    )
     assert sorted(report.error is None for report in two) == [False, True] and len(asked) == 2
     message["status"] = 503
     with pytest.raises(redraft.errors.RedraftError):
@@ -179,7 +205,9 @@ async def test_missing_reference_is_an_error(replies):
     assert asked == []
 
 
-@pytest.mark.parametrize(("a", "b", "value"), [([1, 0], [0, 1], 0), ([1e-200], [1e-200], 1), ([2, 2], [-1, -1], -1)])
+@pytest.mark.parametrize(
+    ("a", "b", "value"), [([1, 0], [0, 1], 0), ([1e-200], [1e-200], 1), ([2, 2], [-1, -1], -1)]
+)
 def test_cosine(a, b, value):
     """The cosine is right for vectors of any size."""
     assert cosine_similarity(a, b) == pytest.approx(value)

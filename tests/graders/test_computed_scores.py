@@ -23,8 +23,12 @@ OPEN = '{"name": "open", "arguments": {"id": 1}}'
 
 async def run_grader(spec, text, reference=None, **fields):
     """Return what a named grader says of a text; a score below 1 must come with an action."""
-    feedback = await grader_from_spec(spec).grade(Task("q", reference=reference, **fields), Candidate(0, text), None)
-    assert feedback.score is None or feedback.score == 1 or all(feedback.actions) and feedback.actions
+    feedback = await grader_from_spec(spec).grade(
+        Task("q", reference=reference, **fields), Candidate(0, text), None
+    )
+    assert (
+        feedback.score is None or feedback.score == 1 or all(feedback.actions) and feedback.actions
+    )
     return feedback
 
 
@@ -214,11 +218,15 @@ async def test_slow_mathematics_is_stopped():
 async def test_answer_is_never_run_as_code(text, tmp_path):
     """Text that sympy would evaluate as Python is only unequal to a number."""
     mark = tmp_path / "mark"
-    assert await score_of("math", text.replace("{}", str(mark)).replace("{{", "{").replace("}}", "}"), "987654321") in (0, None)
+    assert await score_of(
+        "math", text.replace("{}", str(mark)).replace("{{", "{").replace("}}", "}"), "987654321"
+    ) in (0, None)
     assert not mark.exists()
 
 
-@pytest.mark.parametrize("text", ["5", "x", "yotta", "__import__('sys').exit()", "E*x", "print(1)", "0x10"])
+@pytest.mark.parametrize(
+    "text", ["5", "x", "yotta", "__import__('sys').exit()", "E*x", "print(1)", "0x10"]
+)
 def test_only_numbers_and_names_reach_sympy(text):
     """sympy evaluates any string; the grader passes numbers and symbols or raises."""
     from redraft.graders.computed.math_worker import _parse_plain
@@ -255,7 +263,12 @@ def test_only_numbers_and_names_reach_sympy(text):
         ("tool_calls:arguments=false", CALLS.replace('"x"', '"y"'), CALLS, 1),
         ("tool_calls", f"I will search.\n```json\n{SEARCH}\n```", f"[{SEARCH}]", 1),
         ("tool_calls", f"<tool_call>{SEARCH}</tool_call>", f"[{SEARCH}]", 1),
-        ("tool_calls", '{"tool_calls": [{"function": {"name": "open", "arguments": "{\\"id\\": 1.0}"}}]}', f"[{OPEN}]", 1),
+        (
+            "tool_calls",
+            '{"tool_calls": [{"function": {"name": "open", "arguments": "{\\"id\\": 1.0}"}}]}',
+            f"[{OPEN}]",
+            1,
+        ),
         ("tool_calls", "I cannot.", CALLS, 0),
         ("tool_calls", "No tool is needed.", "[]", 1),
         ("tool_calls", f"[{SEARCH}]", "[]", 0),
@@ -270,7 +283,12 @@ async def test_json_and_tool_calls(spec, text, reference, score):
 async def test_expected_calls_from_the_metadata():
     """Calls in the metadata take precedence over the reference."""
     assert (
-        await score_of("tool_calls", f"[{SEARCH}]", "[]", metadata={"tool_calls": [{"name": "search", "arguments": {"q": "x"}}]})
+        await score_of(
+            "tool_calls",
+            f"[{SEARCH}]",
+            "[]",
+            metadata={"tool_calls": [{"name": "search", "arguments": {"q": "x"}}]},
+        )
         == 1
     )
 
@@ -286,18 +304,38 @@ PUBLISHED = [  # rouge-score 0.1.2 (fmeasure, no stemming), sacrebleu 2.6.0 (sen
         FOX,
         (0.588235, 0.705882, 0.266667, 0.211053, 0.525324, 0.825),
     ),  # README of rouge-score
-    ("police kill the gunman", GUNMAN, (0.75, 0.75, 0.333333, 0.353553, 0.762404, 0.956522)),  # Lin 2004, section 3.1
+    (
+        "police kill the gunman",
+        GUNMAN,
+        (0.75, 0.75, 0.333333, 0.353553, 0.762404, 0.956522),
+    ),  # Lin 2004, section 3.1
     ("the gunman kill police", GUNMAN, (0.5, 0.75, 0.333333, 0.353553, 0.624671, 0.434783)),
-    ("this is a test!", "this is a test", (1, 1, 1, 0.66874, 0.976149, 0.965517)),  # README of rapidfuzz
+    (
+        "this is a test!",
+        "this is a test",
+        (1, 1, 1, 0.66874, 0.976149, 0.965517),
+    ),  # README of rapidfuzz
     (
         "It was the dog that the cat chased.",
         "The cat chased the dog.",
         (0.461538, 0.769231, 0.545455, 0.142588, 0.65203, 0.482759),
     ),
     ("Plants make sugar from light.", PLANTS, (0.2, 0.2, 0, 0.015432, 0.12346, 0.31746)),
-    ("snake_case words_of code", "snake case words of code", (1, 1, 1, 0.196407, 0.677046, 0.916667)),
-    ("Le chat est sur le tapis.", "Le chat est assis sur le tapis.", (0.923077, 0.923077, 0.727273, 0.515449, 0.68941, 0.892857)),
-    (f"I like it. {GUNMAN}. Or not.", GUNMAN, (0.615385, 0.615385, 0.545455, 0.212006, 0.859897, 0.705882)),
+    (
+        "snake_case words_of code",
+        "snake case words of code",
+        (1, 1, 1, 0.196407, 0.677046, 0.916667),
+    ),
+    (
+        "Le chat est sur le tapis.",
+        "Le chat est assis sur le tapis.",
+        (0.923077, 0.923077, 0.727273, 0.515449, 0.68941, 0.892857),
+    ),
+    (
+        f"I like it. {GUNMAN}. Or not.",
+        GUNMAN,
+        (0.615385, 0.615385, 0.545455, 0.212006, 0.859897, 0.705882),
+    ),
 ]
 
 
@@ -313,13 +351,19 @@ async def test_overlap_ignores_unrelated_words(spec):
     """If every sentence is on the topic the score is the published one, and unrelated words earn nothing."""
     text = "Photosynthesis is how plants turn water, sunlight and carbon dioxide into oxygen and sugar."
     guarded = f"{spec}_on_topic"
-    assert await score_of(guarded, text, PLANTS) == pytest.approx(await score_of(spec, text, PLANTS))
+    assert await score_of(guarded, text, PLANTS) == pytest.approx(
+        await score_of(spec, text, PLANTS)
+    )
     off_topic = "The weather was nice and the door of the house was green."
     assert await score_of(spec, f"No. {off_topic}", PLANTS) > await score_of(spec, "No.", PLANTS)
-    assert await score_of(guarded, f"No. {off_topic}", PLANTS) <= await score_of(guarded, "No.", PLANTS)
+    assert await score_of(guarded, f"No. {off_topic}", PLANTS) <= await score_of(
+        guarded, "No.", PLANTS
+    )
 
 
-@pytest.mark.parametrize("spec", ["fuzzy_on_topic", "bleu_on_topic", "chrf_on_topic", "rouge_on_topic", "bleu", "rouge"])
+@pytest.mark.parametrize(
+    "spec", ["fuzzy_on_topic", "bleu_on_topic", "chrf_on_topic", "rouge_on_topic", "bleu", "rouge"]
+)
 async def test_overlaps_in_any_script(spec):
     """In any script the same text scores 1 and another one almost 0."""
     for text in (PLANTS, "植物把光能转化为化学能。", "Растения превращают свет в энергию."):
@@ -335,7 +379,11 @@ async def test_overlaps_in_any_script(spec):
         ("citations", 'It says "green plants turn lite into chemical energy".', 0),
         ("citations:tolerance=0.1", 'It says "green plants turn lite into chemical energy".', 1),
         ("citations", 'It says "the moon is made of cheese".', 0),
-        ("citations", "\u201cgreen plants turn light\u201d, but \u201cthe sun is cold and wet\u201d", 0.5),
+        (
+            "citations",
+            "\u201cgreen plants turn light\u201d, but \u201cthe sun is cold and wet\u201d",
+            0.5,
+        ),
         ("citations", 'It says "so".', 0),
         ("citations:min_words=1", 'It says "light".', 1),
         ("citations", "Plants turn light into energy [1].", 1),
@@ -369,7 +417,8 @@ async def test_citations_against_the_context(spec, text, score):
         ("readability:max_grade=8", "The cat sat on the mat. It was a warm day.", 1, 1),
         (
             "readability:max_grade=8",
-            "Notwithstanding jurisdictional ramifications, institutional accountability necessitates " * 8,
+            "Notwithstanding jurisdictional ramifications, institutional accountability necessitates "
+            * 8,
             0,
             0,
         ),
@@ -514,7 +563,19 @@ async def test_short_answers_are_answers(text):
 
 
 @pytest.mark.parametrize(
-    "spec", ["exact", "fuzzy", "numeric", "math", "json_fields", "bleu", "chrf", "rouge", "tool_calls", "citations"]
+    "spec",
+    [
+        "exact",
+        "fuzzy",
+        "numeric",
+        "math",
+        "json_fields",
+        "bleu",
+        "chrf",
+        "rouge",
+        "tool_calls",
+        "citations",
+    ],
 )
 async def test_missing_task_field_is_an_error(spec):
     """The error names the field, and there is no score."""
@@ -550,7 +611,13 @@ def test_invalid_options_are_rejected(spec, named_in_it):
 
 
 @pytest.mark.parametrize(
-    ("spec", "reference"), [("numeric", "none"), ("json_fields", "{"), ("tool_calls", "{"), ("json_fields:fields=z", "{}")]
+    ("spec", "reference"),
+    [
+        ("numeric", "none"),
+        ("json_fields", "{"),
+        ("tool_calls", "{"),
+        ("json_fields:fields=z", "{}"),
+    ],
 )
 async def test_unusable_reference_is_an_error(spec, reference):
     """The error blames the task and not the answer."""
@@ -574,7 +641,9 @@ def test_every_example_makes_a_grader(entry, monkeypatch):
 
 def test_graders_with_different_options_have_different_names():
     """The names keep the options as written, so that a panel can hold both."""
-    assert [grader_from_spec(spec).name for spec in ("numeric", "numeric:", "numeric:pick=only")] == [
+    assert [
+        grader_from_spec(spec).name for spec in ("numeric", "numeric:", "numeric:pick=only")
+    ] == [
         "numeric",
         "numeric",
         "numeric:pick=only",
@@ -589,7 +658,10 @@ async def test_number_of_any_size_is_shown():
     assert "number is -1200," in (await run_grader("numeric", "-1200", "5")).reason
 
 
-@pytest.mark.parametrize(("spec", "package", "extra"), [("bleu", "sacrebleu", "overlap"), ("math", "math_verify", "math")])
+@pytest.mark.parametrize(
+    ("spec", "package", "extra"),
+    [("bleu", "sacrebleu", "overlap"), ("math", "math_verify", "math")],
+)
 async def test_missing_extra_is_named(spec, package, extra, monkeypatch):
     """The error gives the command that installs it."""
     monkeypatch.setitem(sys.modules, package, None)
@@ -599,13 +671,22 @@ async def test_missing_extra_is_named(spec, package, extra, monkeypatch):
 
 async def test_mathematics_from_many_threads():
     """Each answer gets its own verdict."""
-    scores = await asyncio.gather(*(score_of("math", f"x + {i}", f"{i % 3} + x") for i in range(12)))
+    scores = await asyncio.gather(
+        *(score_of("math", f"x + {i}", f"{i % 3} + x") for i in range(12))
+    )
     assert scores == [float(i < 3) for i in range(12)]
 
 
 @pytest.mark.parametrize(
     ("spec", "wrong"),
-    [("exact", "Rome"), ("fuzzy", "Rome"), ("math", "7"), ("rouge", "Rome"), ("json_fields", "[7]"), ("numeric", "7")],
+    [
+        ("exact", "Rome"),
+        ("fuzzy", "Rome"),
+        ("math", "7"),
+        ("rouge", "Rome"),
+        ("json_fields", "[7]"),
+        ("numeric", "7"),
+    ],
 )
 async def test_reference_is_not_revealed(spec, wrong):
     """Neither reason nor action quotes the reference."""
@@ -614,7 +695,9 @@ async def test_reference_is_not_revealed(spec, wrong):
     assert "987654" not in feedback.reason + " ".join(feedback.actions)
 
 
-OWN_GRADERS = [entry for entry in COMPUTED_GRADERS if not entry.calls_server and entry.name != "length"]
+OWN_GRADERS = [
+    entry for entry in COMPUTED_GRADERS if not entry.calls_server and entry.name != "length"
+]
 
 
 @pytest.mark.slow(but_each=3)

@@ -40,9 +40,15 @@ FULL_WIDTH = {code: code + 0xFEE0 for code in range(0x21, 0x7F)}
 INVISIBLE = "\u200b\u200d\u00ad\u2060\ufeff\ufe0f\u202e\u3164\U000e0041\U000e0101"
 FORMS = {
     "full-width": lambda token: token.translate(FULL_WIDTH),
-    "full-width brackets": lambda token: token.translate({ord(c): FULL_WIDTH[ord(c)] for c in "<>[]|/"}),
+    "full-width brackets": lambda token: token.translate(
+        {ord(c): FULL_WIDTH[ord(c)] for c in "<>[]|/"}
+    ),
     "small brackets": lambda token: token.translate(str.maketrans("<>", "\ufe64\ufe65")),
-    **{f"U+{ord(c):04X} inside": lambda token, c=c: c.join(token) for c in INVISIBLE if c < "\U000e0000"},
+    **{
+        f"U+{ord(c):04X} inside": lambda token, c=c: c.join(token)
+        for c in INVISIBLE
+        if c < "\U000e0000"
+    },
 }
 HONEST = (
     "a < s > b and Vec< S >",
@@ -52,7 +58,10 @@ HONEST = (
     "<Image/> <role>admin</role> <image>a.png</image> <mask id='a'/></mask> <mask>",
     "calls[call_id] data[inst] row[think] df[MASK] this[PREFIX](x) f()[SEP] x[0][PAD] x[unused1]",
     r"(?P<sep>,)(?P<pad> *)(?P<cls>\w)",
-    *("\U0001f3f4" + "".join(chr(0xE0000 + ord(c)) for c in name) + "\U000e007f" for name in ("gbeng", "gbsct", "gbwls")),
+    *(
+        "\U0001f3f4" + "".join(chr(0xE0000 + ord(c)) for c in name) + "\U000e007f"
+        for name in ("gbeng", "gbsct", "gbwls")
+    ),
     "<html><head></head><body><p class='a'>x</p><br/><ul><li>1</li></ul></body></html>",
     "<note><to>you</to><first_name>x</first_name></note>",
     "#include <sys/types.h>\n#include <unordered_map>\nstd::vector<size_t> v; v[0] = 0x0A;",
@@ -81,12 +90,16 @@ HONEST = (
 )
 JUDGES = {
     "judge": Judge({"truth": "It is true."}),
-    "template": Judge(template="{query} {response} {context} {reference} {tests} {history} {steps} {system}"),
+    "template": Judge(
+        template="{query} {response} {context} {reference} {tests} {history} {steps} {system}"
+    ),
     "examples": Judge(
         Rubric.from_data(
             {
                 "criteria": [{"name": "a", "description": "x"}],
-                "examples": [{"task": "<|im_end|>", "answer": "[INST]", "scores": {"a": 3}, "reason": "w"}],
+                "examples": [
+                    {"task": "<|im_end|>", "answer": "[INST]", "scores": {"a": 3}, "reason": "w"}
+                ],
             },
             "r",
             "r",
@@ -114,8 +127,14 @@ async def shown_texts(judge, text):
     answers = [Candidate(0, f"My answer {text}"), Candidate(1, f"Another {text}")]
     ask = StepClient(ModelClient("m", model.complete))
     with pytest.raises(BadResponseError):
-        await (judge.compare(task, answers, ask) if isinstance(judge, Comparer) else judge.grade(task, answers[0], ask))
-    return "\n".join(json.dumps(message, ensure_ascii=False) for asked in model.messages for message in asked)
+        await (
+            judge.compare(task, answers, ask)
+            if isinstance(judge, Comparer)
+            else judge.grade(task, answers[0], ask)
+        )
+    return "\n".join(
+        json.dumps(message, ensure_ascii=False) for asked in model.messages for message in asked
+    )
 
 
 @pytest.mark.parametrize("name", JUDGES)
@@ -153,7 +172,9 @@ def test_tokens_in_other_forms_are_broken(form):
         assert shown[3:] == f"{changed[1:]} b"
 
 
-@pytest.mark.parametrize("token", ["<think>", "</THINK>", "<arg_key>", "[INST]", "[/INST]", "</s>", "<eos>", "<0x0A>"])
+@pytest.mark.parametrize(
+    "token", ["<think>", "</THINK>", "<arg_key>", "[INST]", "[/INST]", "</s>", "<eos>", "<0x0A>"]
+)
 def test_spaces_at_the_ends_are_no_way_around(token):
     """A judge reads a token with spaces at its ends as the token, though a tokenizer does not."""
     assert without_control_tokens(f"{token[0]} {token[1:-1]}\t{token[-1]}")[0] in "\u2039\u2045"
@@ -177,14 +198,18 @@ def test_hidden_text_is_replaced(hidden):
     """Invisible characters that could carry a text are shown as marks, and the judge is told what these stand for."""
     shown = enclose("answer", f"4{hidden}2", "00000000")
     assert "\ufffd" in shown
-    assert sum(c in shown for c in set(hidden)) <= 1  # one variation selector may follow a character
+    assert (
+        sum(c in shown for c in set(hidden)) <= 1
+    )  # one variation selector may follow a character
     assert "invisible" in shown
     assert len(without_control_tokens(f"4{hidden}2")) == len(hidden) + 2
 
 
 def seen(text):
     """Return a text as a lenient reader takes it: without invisible characters and full-width forms."""
-    text = "".join(c for c in text if unicodedata.category(c) not in ("Cf", "Mn") and c not in "\u3164")
+    text = "".join(
+        c for c in text if unicodedata.category(c) not in ("Cf", "Mn") and c not in "\u3164"
+    )
     return unicodedata.normalize("NFKC", text)
 
 
@@ -198,7 +223,10 @@ PARTS = ["<", "<|", "|>", "[", "]", "a", "\n", " ", *INVISIBLE, "\u200b" * 5, *H
 
 @given(
     st.lists(
-        st.sampled_from([*TOKENS, *PARTS, *(form(token) for form in FORMS.values() for token in TOKENS[::7])]), max_size=8
+        st.sampled_from(
+            [*TOKENS, *PARTS, *(form(token) for form in FORMS.values() for token in TOKENS[::7])]
+        ),
+        max_size=8,
     ).map("".join)
 )
 @example("<|<turn|>")
@@ -208,7 +236,11 @@ def test_nested_tokens_are_broken(text):
     shown = without_control_tokens(text)
     left = ORDINARY.sub("", seen(shown))
     assert [token for token in TOKENS if seen(token) in left] == []
-    assert [t for t in TOKENS if t[0] == "<" and t not in ("<S>", ROLE) and seen(t).casefold() in left.casefold()] == []
+    assert [
+        t
+        for t in TOKENS
+        if t[0] == "<" and t not in ("<S>", ROLE) and seen(t).casefold() in left.casefold()
+    ] == []
     assert without_control_tokens(shown) == shown
     assert len(shown) == len(text)
 

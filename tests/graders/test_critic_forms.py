@@ -52,12 +52,19 @@ def says(actions=(), done=None, **others):
 
 async def verdict(judge, *replies, text="an answer"):
     model = ScriptedModel(list(replies))
-    feedback = await judge.grade(Task("q"), Candidate(0, text), StepClient(ModelClient(model.name, model.complete)))
+    feedback = await judge.grade(
+        Task("q"), Candidate(0, text), StepClient(ModelClient(model.name, model.complete))
+    )
     return feedback, model.calls
 
 
 JURIES = {  # the replies to two critics and a judge -> the score, the actions, done; None: no quorum
-    "critics and a judge": (says(["A."], False), says(["B."], True), '{"score": 4}', (0.8, ("A.", "B."), False)),
+    "critics and a judge": (
+        says(["A."], False),
+        says(["B."], True),
+        '{"score": 4}',
+        (0.8, ("A.", "B."), False),
+    ),
     "a judge that fails": (says(["A."], True), says(["B."]), "no", (None, ("A.", "B."), True)),
     "a critic that fails": (says(["A."], True), "no", '{"score": 4}', (0.8, ("A.",), True)),
     "critics that fail": ("no", "no", '{"score": 4}', None),
@@ -70,7 +77,13 @@ async def test_critics_vote_in_a_jury(first, second, third, expected):
 
     async def reply(request):
         prompt = request.messages[1]["content"]
-        return Reply(next(text for word, text in (("First", first), ("Second", second), ("Rate", third)) if word in prompt))
+        return Reply(
+            next(
+                text
+                for word, text in (("First", first), ("Second", second), ("Rate", third))
+                if word in prompt
+            )
+        )
 
     critics = [Judge(template=f"{word}: {TEMPLATE}", read=FORM) for word in ("First", "Second")]
     jury = Jury([*critics, Judge(template="Rate {response}.", scale=(0, 5), read="score")])
@@ -85,8 +98,16 @@ async def test_critics_vote_in_a_jury(first, second, third, expected):
 
 async def test_a_jury_of_critics_is_a_critic():
     """It has the actions of all, and stops if all of them would."""
-    feedback, _ = await verdict(Jury(Judge(template=TEMPLATE, read=FORM), repeats=3), *[says([f"{n}."], n > 0) for n in range(3)])
-    assert (feedback.score, feedback.actions, feedback.done, feedback.is_critique) == (None, ("0.", "1.", "2."), False, True)
+    feedback, _ = await verdict(
+        Jury(Judge(template=TEMPLATE, read=FORM), repeats=3),
+        *[says([f"{n}."], n > 0) for n in range(3)],
+    )
+    assert (feedback.score, feedback.actions, feedback.done, feedback.is_critique) == (
+        None,
+        ("0.", "1.", "2."),
+        False,
+        True,
+    )
     assert len(feedback.votes) == 3 and feedback.vote_sd is None
 
 
@@ -98,7 +119,12 @@ async def test_a_critic_says_what_to_change_and_gives_no_score(read):
     """The score is unknown, not 0, also for a text that is no answer."""
     judge = Judge(template=TEMPLATE, read=read)
     feedback, calls = await verdict(judge, says(["Name the year."], False, tone="dry"))
-    assert (feedback.score, feedback.actions, feedback.done, calls) == (None, ("Name the year.",), False, 1)
+    assert (feedback.score, feedback.actions, feedback.done, calls) == (
+        None,
+        ("Name the year.",),
+        False,
+        1,
+    )
     assert feedback.metadata == {"tone": "dry"}
     assert feedback.is_critique
     empty, calls = await verdict(judge, text=" ")
@@ -112,14 +138,23 @@ async def test_a_critic_steers_and_stops_a_refinement(read):
     writer = ScriptedModel(["first draft", "second draft", "third draft"])
     critic = ScriptedModel([says(["Name the year."], False), says([], True)])
     result = await refine("When?", writer, Judge(template=TEMPLATE, read=read), judge=critic)
-    assert (result.value, result.score, str(result.stop), result.metadata["converged"]) == ("second draft", None, "done", True)
+    assert (result.value, result.score, str(result.stop), result.metadata["converged"]) == (
+        "second draft",
+        None,
+        "done",
+        True,
+    )
     assert "Name the year." in writer.messages[1][-1]["content"]
 
 
 async def test_the_mean_does_not_miss_a_critic():
     """Beside a grader with scores it steers; the score is that of the other."""
-    critic = Judge(template=TEMPLATE, read=FORM, model=ScriptedModel([says(["Be bold."], False)] * 9))
-    result = await refine("q", ScriptedModel(["a b", "c d"]), [critic, lambda text: 0.6], max_iterations=1)
+    critic = Judge(
+        template=TEMPLATE, read=FORM, model=ScriptedModel([says(["Be bold."], False)] * 9)
+    )
+    result = await refine(
+        "q", ScriptedModel(["a b", "c d"]), [critic, lambda text: 0.6], max_iterations=1
+    )
     assert (result.judge_score, result.metadata["score_history"][0]) == (0.6, 0.6)
 
 
@@ -142,10 +177,23 @@ async def test_a_reply_that_says_nothing_is_requested_again(read, reply, says):
         await verdict(judge, json.dumps(reply), json.dumps(reply))
 
 
-@pytest.mark.parametrize("reply", ['{"todo": []}', '{"ok": false}', '{"todo": "one", "ok": null}', '{"TODO": ["x"], "ok": "true"}'])
+@pytest.mark.parametrize(
+    "reply",
+    [
+        '{"todo": []}',
+        '{"ok": false}',
+        '{"todo": "one", "ok": null}',
+        '{"TODO": ["x"], "ok": "true"}',
+    ],
+)
 def test_one_of_its_parts_is_enough(reply):
     """A critic may say what to change, or whether to stop."""
-    assert Judge(template="{response}", read={"actions": "todo", "done": "ok"}).parse_reply(Reply(reply)).score is None
+    assert (
+        Judge(template="{response}", read={"actions": "todo", "done": "ok"})
+        .parse_reply(Reply(reply))
+        .score
+        is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -180,10 +228,14 @@ def test_a_file_may_hold_the_form_of_a_critic(tmp_path):
     file.write_text(CRITIC_FILE)
     judge = as_grader(f"judge:{file}")
     assert judge.parse_reply(Reply(says(["x"], False))).is_critique
-    assert judge == Judge(Rubric.from_data(judge.rubric.to_data(), "critic", "critic"), f"judge:{file}")
+    assert judge == Judge(
+        Rubric.from_data(judge.rubric.to_data(), "critic", "critic"), f"judge:{file}"
+    )
     assert Judge(rubric=judge.rubric) == Judge(rubric=judge.rubric, read=FORM)
     file.write_text(CRITIC_FILE + "scale = [1, 10]\n")
-    with pytest.raises(ConfigError, match="critic.toml: rubric: scale: read names no key of a score"):
+    with pytest.raises(
+        ConfigError, match="critic.toml: rubric: scale: read names no key of a score"
+    ):
         as_grader(f"judge:{file}")
 
 
@@ -197,13 +249,19 @@ def test_the_schema_is_that_of_the_model():
     assert schema["properties"]["score"] == {"type": "integer", "minimum": 1, "maximum": 10}
     assert schema["properties"]["reason"] == {"type": "string", "maxLength": 1000}
     actions = Judge(template="{response}", read=Critique).answer_schema()["properties"]["actions"]
-    assert actions == {"type": "array", "items": {"type": "string", "maxLength": 300}, "maxItems": 8}
+    assert actions == {
+        "type": "array",
+        "items": {"type": "string", "maxLength": 300},
+        "maxItems": 8,
+    }
 
 
 async def test_a_model_with_a_score_is_a_judge():
     """Its bounds are the scale; its other fields, and keys beyond it, are metadata."""
     judge = Judge(template="{response}", read=Verdict)
-    feedback, calls = await verdict(judge, '{"reason": "It is so.", "score": 10, "category": "style", "tone": "dry"}')
+    feedback, calls = await verdict(
+        judge, '{"reason": "It is so.", "score": 10, "category": "style", "tone": "dry"}'
+    )
     assert (feedback.score, feedback.reason, calls) == (1.0, "It is so.", 1)
     assert feedback.metadata == {"category": "style", "tone": "dry"}
     feedback, _ = await verdict(judge, '{"Reason": "r", "**score**": "4"}')
@@ -247,7 +305,11 @@ async def test_replies_are_validated_by_the_model(read, reply, says):
     assert calls == 2
 
 
-GOOD = {Verdict: '{"reason": "r", "score": 4}', Strict: '{"reason": " line 3 ", "score": 0.5}', Critique: says([], True)}
+GOOD = {
+    Verdict: '{"reason": "r", "score": 4}',
+    Strict: '{"reason": " line 3 ", "score": 0.5}',
+    Critique: says([], True),
+}
 
 
 @pytest.mark.parametrize(
@@ -266,7 +328,11 @@ GOOD = {Verdict: '{"reason": "r", "score": 4}', Strict: '{"reason": " line 3 ", 
         ({"score": (float, ...), "actions": (str, "")}, {"scale": (-1.0, 1.0)}, (-1.0, 1.0)),
         ({"actions": (list[str], Field(max_length=2)), "done": (bool | None, None)}, {}, None),
         ({"done": (bool | None, ...)}, {}, None),
-        ({"done": (bool, ...), "reason": (str, Field(max_length=5)), "note": (list[int], [])}, {}, None),
+        (
+            {"done": (bool, ...), "reason": (str, Field(max_length=5)), "note": (list[int], [])},
+            {},
+            None,
+        ),
     ],
 )
 @given(st.data())
@@ -295,10 +361,16 @@ def instances(schema, root=None):
         return st.one_of([instances(each, root) for each in schema["anyOf"]])
     if "enum" in schema:
         return st.sampled_from(schema["enum"])
-    kinds = {"null": st.none, "boolean": st.booleans, "string": lambda: texts(schema.get("maxLength", 9))}
+    kinds = {
+        "null": st.none,
+        "boolean": st.booleans,
+        "string": lambda: texts(schema.get("maxLength", 9)),
+    }
     match schema["type"]:
         case "object":
-            return st.fixed_dictionaries({name: instances(each, root) for name, each in schema["properties"].items()})
+            return st.fixed_dictionaries(
+                {name: instances(each, root) for name, each in schema["properties"].items()}
+            )
         case "array":
             return st.lists(instances(schema["items"], root), max_size=schema.get("maxItems", 3))
         case "integer" if "minimum" in schema:
@@ -313,21 +385,41 @@ def instances(schema, root=None):
 @pytest.mark.parametrize(
     ("fields", "settings", "error"),
     [
-        ({"text": (str, ...)}, {}, "read: Form needs a field score or, for a critic, actions or done; its fields are: text"),
+        (
+            {"text": (str, ...)},
+            {},
+            "read: Form needs a field score or, for a critic, actions or done; its fields are: text",
+        ),
         ({"reason": (str, ...)}, {}, "needs a field score"),
         ({}, {}, "its fields are: none"),
         ({"score": (int, ...)}, {}, "read needs a scale"),
         ({"score": (int, Field(ge=1))}, {}, "read needs a scale"),
-        ({"score": (int, Field(ge=1, le=5))}, {"scale": (1, 10)}, r"scale must be \(1, 5\), the bounds of the score of Form"),
-        ({"score": (str, ...)}, {"scale": (1, 10)}, "the field 'score' of Form must hold a number, int or float, got string"),
+        (
+            {"score": (int, Field(ge=1, le=5))},
+            {"scale": (1, 10)},
+            r"scale must be \(1, 5\), the bounds of the score of Form",
+        ),
+        (
+            {"score": (str, ...)},
+            {"scale": (1, 10)},
+            "the field 'score' of Form must hold a number, int or float, got string",
+        ),
         (
             {"score": (float | None, ...)},
             {"scale": (1, 10)},
             "the field 'score' of Form must hold a number, int or float, got null",
         ),
-        ({"actions": (list[Critique], ...)}, {}, "the field 'actions' of Form must hold a list of texts.* got list of object"),
+        (
+            {"actions": (list[Critique], ...)},
+            {},
+            "the field 'actions' of Form must hold a list of texts.* got list of object",
+        ),
         ({"done": (str, ...)}, {}, "the field 'done' of Form must hold a bool, got string"),
-        ({"done": (bool, ...), "reason": (dict[str, str], ...)}, {}, "the field 'reason' of Form must hold text, str, got object"),
+        (
+            {"done": (bool, ...), "reason": (dict[str, str], ...)},
+            {},
+            "the field 'reason' of Form must hold text, str, got object",
+        ),
     ],
 )
 def test_models_that_are_no_form_are_refused(fields, settings, error):
@@ -378,6 +470,8 @@ async def test_a_small_model_of_a_real_server_fills_in_a_model(plain_server):
     """llama.cpp holds it to the schema, so that it is read at the first ask."""
     for read in (Critique, Verdict):
         judge = Judge(template="Rate {response}.", read=read)
-        result = await refine(Task("q", "an answer"), None, judge, judge=plain_server, max_iterations=0)
+        result = await refine(
+            Task("q", "an answer"), None, judge, judge=plain_server, max_iterations=0
+        )
         assert str(result.stop) != "failed"
         assert result.usage.calls == 1

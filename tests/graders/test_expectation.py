@@ -9,7 +9,12 @@ from hypothesis import strategies as st
 
 from redraft import Candidate, Judge, Task
 from redraft.errors import ConfigError
-from redraft.graders.judging.expectation import MIN_COVERED, NoExpectation, expected_score, expected_scores
+from redraft.graders.judging.expectation import (
+    MIN_COVERED,
+    NoExpectation,
+    expected_score,
+    expected_scores,
+)
 from redraft.graders.reply_form import Scale
 from redraft.models.logprobs import MAX_TOP_TOKENS, read_logprobs
 from redraft.perform import ModelClient, StepClient
@@ -22,7 +27,9 @@ TEMPLATE = "Rate {response}."
 def reply(before, score, after="}", top=None, text=None, tokens=None):
     """A reply whose score is one token with these probabilities."""
     shown = TokenLogprobs(score, tuple((t, log(p)) for t, p in (top or {}).items()))
-    pieces = [TokenLogprobs(c) for c in before] + (tokens or [shown]) + [TokenLogprobs(c) for c in after]
+    pieces = (
+        [TokenLogprobs(c) for c in before] + (tokens or [shown]) + [TokenLogprobs(c) for c in after]
+    )
     return Reply(text or f"{before}{score}{after}", token_logprobs=tuple(pieces))
 
 
@@ -81,7 +88,9 @@ def test_how_much_of_the_probability_must_be_on_scores(weights, expected):
     assert str(problem.value) == expected
 
 
-@pytest.mark.parametrize(("low", "high", "accepted"), [(1, 101, True), (0, 100, True), (0, 101, False), (-50, 50, True)])
+@pytest.mark.parametrize(
+    ("low", "high", "accepted"), [(1, 101, True), (0, 100, True), (0, 101, False), (-50, 50, True)]
+)
 def test_how_many_numbers_a_scale_may_have(low, high, accepted):
     """As many as a schema lists: 101."""
     try:
@@ -95,7 +104,9 @@ def test_how_many_numbers_a_scale_may_have(low, high, accepted):
 def test_the_last_score_counts():
     """A score that the reasoning before the object mentions is another place."""
     made = reply(
-        '<think>{"score": 1}</think>I say 1. {"reason": "1 or 2? \u00e9\u4e2d", "score":', " 5", top={" 5": 0.9, " 4": 0.1}
+        '<think>{"score": 1}</think>I say 1. {"reason": "1 or 2? \u00e9\u4e2d", "score":',
+        " 5",
+        top={" 5": 0.9, " 4": 0.1},
     )
     assert expect(made).scores == (pytest.approx(4.9),)
 
@@ -106,7 +117,9 @@ def test_a_token_may_hold_more_than_the_number():
     assert expect(made).scores == (pytest.approx((4 * 0.6 + 2 * 0.2) / 0.8),)
 
 
-probabilities = st.lists(st.floats(0.001, 1), min_size=10, max_size=10).map(lambda ps: [p / sum(ps) for p in ps])
+probabilities = st.lists(st.floats(0.001, 1), min_size=10, max_size=10).map(
+    lambda ps: [p / sum(ps) for p in ps]
+)
 
 
 @given(probabilities, st.integers(1, 10))
@@ -125,8 +138,14 @@ def test_numbers_of_several_tokens(shares, written):
     chance = dict(enumerate(shares, 1))
     first = {"1": chance[1] + chance[10], **{str(n): chance[n] for n in range(2, 10)}}
     tokens = [TokenLogprobs(str(written)[0], tuple((t, log(p)) for t, p in first.items()))]
-    after = {"0": chance[10] / first["1"], "}": chance[1] / first["1"]} if written in (1, 10) else {"}": 1.0}
-    tokens.append(TokenLogprobs("0" if written == 10 else "}", tuple((t, log(p)) for t, p in after.items())))
+    after = (
+        {"0": chance[10] / first["1"], "}": chance[1] / first["1"]}
+        if written in (1, 10)
+        else {"}": 1.0}
+    )
+    tokens.append(
+        TokenLogprobs("0" if written == 10 else "}", tuple((t, log(p)) for t, p in after.items()))
+    )
     closing = "}" if written == 10 else ""
     made = reply('{"score": ', "", closing, tokens=tokens, text=f'{{"score": {written}}}')
     known = chance if written in (1, 10) else {n: chance[n] for n in range(2, 10)}
@@ -142,7 +161,8 @@ def test_numbers_of_several_tokens(shares, written):
 @given(
     st.lists(
         st.tuples(
-            st.text('0123456789 {}":,ab-', max_size=3), st.lists(st.tuples(st.text("0123456789 -}", max_size=3), st.floats(-9, 0)))
+            st.text('0123456789 {}":,ab-', max_size=3),
+            st.lists(st.tuples(st.text("0123456789 -}", max_size=3), st.floats(-9, 0))),
         )
     ),
     st.dictionaries(st.text("0123456789 -}", max_size=3), st.floats(0.01, 0.1), max_size=5),
@@ -153,7 +173,9 @@ def test_any_tokens_give_a_score_on_the_scale_or_none(pieces, others, written):
     """Whatever the tokens are, nothing outside of the scale comes out."""
     tokens = tuple(TokenLogprobs(token, tuple(top)) for token, top in pieces)
     text = "".join(t.token for t in tokens)
-    (score,) = expect(reply('{"score": ', str(written), top={**others, str(written): 0.51}), Scale(0, 9)).scores
+    (score,) = expect(
+        reply('{"score": ', str(written), top={**others, str(written): 0.51}), Scale(0, 9)
+    ).scores
     assert 0 <= score <= 9
     for made in (
         Reply(text, token_logprobs=tokens),
@@ -170,7 +192,9 @@ async def grade(judge, made):
         return made
 
     asked = []
-    return await judge.grade(Task("q"), Candidate(0, "a"), StepClient(ModelClient("judge", complete))), asked
+    return await judge.grade(
+        Task("q"), Candidate(0, "a"), StepClient(ModelClient("judge", complete))
+    ), asked
 
 
 async def test_the_feedback_says_how_it_was_scored():
@@ -183,8 +207,12 @@ async def test_the_feedback_says_how_it_was_scored():
     feedback, _ = await grade(judge, Reply('{"score": 4}'))
     assert feedback.score == 0.75
     assert feedback.metadata["scoring"] == "written"
-    assert "as written, not an expectation: the endpoint gave no log-probabilities" in feedback.reason
-    _, asked = await grade(Judge(template=TEMPLATE, scale=(1, 5), read="score"), Reply('{"score": 4}'))
+    assert (
+        "as written, not an expectation: the endpoint gave no log-probabilities" in feedback.reason
+    )
+    _, asked = await grade(
+        Judge(template=TEMPLATE, scale=(1, 5), read="score"), Reply('{"score": 4}')
+    )
     assert asked[0].top_logprobs is None
 
 
@@ -210,7 +238,12 @@ async def test_every_criterion_has_its_own_expectation():
 
 
 def entry(token, logprob=-0.5, top=()):
-    return {"token": token, "logprob": logprob, "bytes": list(token.encode()), "top_logprobs": list(top)}
+    return {
+        "token": token,
+        "logprob": logprob,
+        "bytes": list(token.encode()),
+        "top_logprobs": list(top),
+    }
 
 
 @pytest.mark.parametrize(
@@ -236,9 +269,13 @@ def test_malformed_entries_count_as_none(bad):
 def test_alternatives_are_kept_at_numbers_only():
     """Those of other tokens would fill a journal; a part of a character keeps its bytes."""
     top = [entry(str(n), -n) for n in range(30)]
-    tokens = read_logprobs([entry("a", top=top), entry("1", top=top), entry(",", top=top), entry("b", top=top)])
+    tokens = read_logprobs(
+        [entry("a", top=top), entry("1", top=top), entry(",", top=top), entry("b", top=top)]
+    )
     assert [len(t.top) for t in tokens] == [0, MAX_TOP_TOKENS, MAX_TOP_TOKENS + 1, 0]
-    halves = read_logprobs([{"token": "?", "logprob": 0, "bytes": [195]}, {"token": "?", "logprob": 0, "bytes": [169]}])
+    halves = read_logprobs(
+        [{"token": "?", "logprob": 0, "bytes": [195]}, {"token": "?", "logprob": 0, "bytes": [169]}]
+    )
     assert "".join(t.token for t in halves).encode("utf-8", "surrogateescape").decode() == "\u00e9"
 
 

@@ -10,7 +10,9 @@ from redraft.graders.registry import grader_from_spec
 
 
 async def score_of(spec, text, reference):
-    feedback = await grader_from_spec(spec).grade(Task("q", reference=reference), Candidate(0, text), None)
+    feedback = await grader_from_spec(spec).grade(
+        Task("q", reference=reference), Candidate(0, text), None
+    )
     return feedback.score
 
 
@@ -212,10 +214,18 @@ async def test_marks_with_such_words_around_them_count(text):
 
 async def test_a_mark_that_is_only_negated_gives_no_answer():
     """Neither for numbers nor for choices; nor does the rest of its list."""
-    for text in ("The answer is not 12.", "The answer isn't 12 or 13.", r"Not \boxed{12}, and not \boxed{13}."):
+    for text in (
+        "The answer is not 12.",
+        "The answer isn't 12 or 13.",
+        r"Not \boxed{12}, and not \boxed{13}.",
+    ):
         for reference in ("12", "13"):
             assert await score_of("numeric", text, reference) == 0
-    for text in ("The answer is not (B).", "If the answer is B, stop.", "You might think the answer is B."):
+    for text in (
+        "The answer is not (B).",
+        "If the answer is B, stop.",
+        "You might think the answer is B.",
+    ):
         assert await score_of("math", text, "B") == 0
 
 
@@ -243,7 +253,9 @@ async def test_one_answer_that_stands_counts(text):
     assert await score_of("numeric", text, "12") == 0
 
 
-@pytest.mark.parametrize("text", ["The answer is 12. Wait, that is wrong.", r"\boxed{12}" + "\nOops, I made a mistake."])
+@pytest.mark.parametrize(
+    "text", ["The answer is 12. Wait, that is wrong.", r"\boxed{12}" + "\nOops, I made a mistake."]
+)
 async def test_an_answer_that_is_only_withdrawn_is_none(text):
     """Nothing is marked anew, so there is no answer."""
     for spec in ("numeric", "math"):

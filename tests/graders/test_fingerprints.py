@@ -11,7 +11,15 @@ from pathlib import Path
 import pytest
 
 import redraft
-from redraft.core.stopping import StopRule, done, max_iterations, patience, repairs_only, target, tool_calls
+from redraft.core.stopping import (
+    StopRule,
+    done,
+    max_iterations,
+    patience,
+    repairs_only,
+    target,
+    tool_calls,
+)
 from redraft.editor import FormEditor
 from redraft.graders import (
     Cascade,
@@ -54,17 +62,25 @@ COMPOSITES = {
     "judge by expectation": lambda: Judge(RUBRIC, scoring="expectation"),
     "judge of separate criteria": lambda: Judge(RUBRIC, criteria_mode="separate"),
     "judge with a template": lambda: Judge(template="{query} {response}"),
-    "judge with a form of its own": lambda: Judge(template="{query} {response}", scale=(1, 10), read="score"),
-    "judge with decimals": lambda: Judge(template="{query} {response}", scale=(1.0, 10.0), read="score"),
+    "judge with a form of its own": lambda: Judge(
+        template="{query} {response}", scale=(1, 10), read="score"
+    ),
+    "judge with decimals": lambda: Judge(
+        template="{query} {response}", scale=(1.0, 10.0), read="score"
+    ),
     "jury": lambda: Jury(["judge", "words:-5"], "trimmed", repeats=2),
     "minimum": lambda: Minimum(["words:-5", "characters:-20"]),
-    "pairwise with a template": lambda: Pairwise(template="{response_a} {response_b}", read="winner"),
+    "pairwise with a template": lambda: Pairwise(
+        template="{response_a} {response_b}", read="winner"
+    ),
     "pairwise with a rubric": lambda: Pairwise(rubric=RUBRIC),
     "pairwise without a rubric": Pairwise,
     "ranker with a rubric": lambda: Ranker(rubric=RUBRIC),
     "ranker without a rubric": Ranker,
     "ranking jury": lambda: RankingJury(["ranker", "pairwise"]),
-    "router": lambda: router({"short": "words:-5", "other": "judge"}, by="metadata.kind", default="clarity"),
+    "router": lambda: router(
+        {"short": "words:-5", "other": "judge"}, by="metadata.kind", default="clarity"
+    ),
     "weighted mean": lambda: WeightedMean({"words:-5": 1, "judge": 2}),
 }
 PLANS = {
@@ -74,10 +90,15 @@ PLANS = {
     "best of n, several kept": lambda: BestOfN(3, keep=2),
     "self refine": SelfRefine,
     "stop rules": lambda: SelfRefine(
-        target(0.8) | done() | patience(3) | max_iterations(4) | tool_calls() | repairs_only(), drafts=2, repairs=False
+        target(0.8) | done() | patience(3) | max_iterations(4) | tool_calls() | repairs_only(),
+        drafts=2,
+        repairs=False,
     ),
 }
-EDITORS = {"form editor": FormEditor, "form editor, nothing lossy": lambda: FormEditor(allow_lossy=False)}
+EDITORS = {
+    "form editor": FormEditor,
+    "form editor, nothing lossy": lambda: FormEditor(allow_lossy=False),
+}
 
 
 def fingerprint(value):
@@ -86,21 +107,32 @@ def fingerprint(value):
 
 def registry_graders():
     """Return every named grader except requirements, which have a list of their own."""
-    return {entry.name: entry.example for entry in entries() if entry.mode != "requirement" and entry.origin == "redraft"}
+    return {
+        entry.name: entry.example
+        for entry in entries()
+        if entry.mode != "requirement" and entry.origin == "redraft"
+    }
 
 
 @pytest.fixture
 def current_fingerprints(monkeypatch):
     """Return all fingerprints as they are now."""
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-canary")  # the embedding grader looks for a key when it is made
+    monkeypatch.setenv(
+        "OPENAI_API_KEY", "sk-canary"
+    )  # the embedding grader looks for a key when it is made
     return all_fingerprints()
 
 
 def all_fingerprints():
     return {
-        "graders": {name: fingerprint(as_grader(spec)) for name, spec in sorted(registry_graders().items())}
+        "graders": {
+            name: fingerprint(as_grader(spec)) for name, spec in sorted(registry_graders().items())
+        }
         | {name: fingerprint(make()) for name, make in COMPOSITES.items()},
-        "requirements": {name: fingerprint(RequirementGrader(parse(kind.example))) for name, kind in sorted(KINDS.items())},
+        "requirements": {
+            name: fingerprint(RequirementGrader(parse(kind.example)))
+            for name, kind in sorted(KINDS.items())
+        },
         "plans": {name: fingerprint(make()) for name, make in PLANS.items()},
         "editors": {name: fingerprint(make()) for name, make in EDITORS.items()},
     }
@@ -120,7 +152,9 @@ def test_fingerprints_equal_the_golden_file(current_fingerprints):
 
 def test_different_things_have_different_fingerprints(current_fingerprints):
     """No two share a fingerprint."""
-    for marks in (current_fingerprints[kind] for kind in ("graders", "requirements", "plans", "editors")):
+    for marks in (
+        current_fingerprints[kind] for kind in ("graders", "requirements", "plans", "editors")
+    ):
         assert len(set(marks.values())) == len(marks)
 
 
@@ -167,7 +201,9 @@ def test_fingerprint_survives_moves_renames_and_edits(module, name, rule, body):
     after, rule_after = own_module(module, name, rule, body)
     assert fingerprint(before()) == fingerprint(after())
     assert fingerprint(before()) != fingerprint(after(limit=6))
-    assert fingerprint(SelfRefine(StopRule((rule_before,)))) == fingerprint(SelfRefine(StopRule((rule_after,))))
+    assert fingerprint(SelfRefine(StopRule((rule_before,)))) == fingerprint(
+        SelfRefine(StopRule((rule_after,)))
+    )
 
 
 def test_stable_name_is_not_inherited():
@@ -190,13 +226,23 @@ def own_classes():
         if info.name.endswith(("__main__", "worker")):
             continue
         module = importlib.import_module(info.name)
-        yield from (c for c in vars(module).values() if isinstance(c, type) and c.__module__ == info.name)
+        yield from (
+            c for c in vars(module).values() if isinstance(c, type) and c.__module__ == info.name
+        )
 
 
 def test_every_grader_has_a_stable_name():
     """Every grader, comparer and plan of Redraft has a stable name."""
-    graders = {c for c in own_classes() if callable(getattr(c, "grade", None)) or callable(getattr(c, "compare", None))}
-    public = {c for c in graders if not getattr(c, "_is_protocol", False) and not c.__name__.startswith("_")}
+    graders = {
+        c
+        for c in own_classes()
+        if callable(getattr(c, "grade", None)) or callable(getattr(c, "compare", None))
+    }
+    public = {
+        c
+        for c in graders
+        if not getattr(c, "_is_protocol", False) and not c.__name__.startswith("_")
+    }
     assert {c.__qualname__ for c in public if "__fingerprint_name__" not in vars(c)} == set()
     assert {Judge, Ranker, Jury} < public
     assert all(map(is_own, public))
@@ -209,7 +255,9 @@ def test_stable_names_are_unique():
         call.args[0].value
         for path in Path(redraft.__file__).parent.rglob("*.py")
         for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "fingerprint_name"
+        if isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Name)
+        and call.func.id == "fingerprint_name"
     ]
     assert len(names) > 40
     assert sorted(set(names)) == sorted(names)

@@ -68,11 +68,15 @@ def test_what_names_files_code_or_hosts_is_refused(spec, why):
         foreign_grader(spec)
 
 
-@pytest.mark.parametrize("spec", ["exact", "citations:min_words=6", "jury:helpfulness,rouge", "tool_calls"])
+@pytest.mark.parametrize(
+    "spec", ["exact", "citations:min_words=6", "jury:helpfulness,rouge", "tool_calls"]
+)
 def test_what_computes_from_other_fields_than_the_task_has(spec):
     """A server whose requests have no reference refuses a grader that compares with it; a judge does without it."""
     assert foreign_grader(spec)
-    with pytest.raises(ConfigError, match="computes from the .*(reference|context).*, which no task has here"):
+    with pytest.raises(
+        ConfigError, match="computes from the .*(reference|context).*, which no task has here"
+    ):
         foreign_grader(spec, {"messages"})
     assert foreign_grader("correctness", {"messages"})
 
@@ -86,7 +90,16 @@ def test_every_grader_that_is_refused():
         except ConfigError as error:
             refused.add(entry.name)
             assert "not allowed here" in str(error)
-    assert refused == {"embedding", "moderation", "reward", "lint", "security", "speed", "tests", "types"}
+    assert refused == {
+        "embedding",
+        "moderation",
+        "reward",
+        "lint",
+        "security",
+        "speed",
+        "tests",
+        "types",
+    }
 
 
 def test_every_grader_with_a_sandbox_runs_programs():

@@ -21,12 +21,32 @@ from redraft.protocols import FORMATS, Reply
 
 SCALES = [(1, 10), (0.0, 1.0), (-5, 5), (0, 1000), (1, 5.0)]
 PAIR = [Candidate(0, "x"), Candidate(1, "y")]
-NAMES = st.sampled_from(["score", "reason", "actions", "done", "verdict", "why", "Why not?", "note", "it's", "größe", "a b"])
+NAMES = st.sampled_from(
+    [
+        "score",
+        "reason",
+        "actions",
+        "done",
+        "verdict",
+        "why",
+        "Why not?",
+        "note",
+        "it's",
+        "größe",
+        "a b",
+    ]
+)
 OTHER_KEYS = st.sampled_from(["tone", "confidence", "steps taken", "ID"])
-CHARACTERS = st.characters(codec="utf-8", exclude_characters="\b\f")  # before a letter these are backslashes that were not doubled
+CHARACTERS = st.characters(
+    codec="utf-8", exclude_characters="\b\f"
+)  # before a letter these are backslashes that were not doubled
 PLAIN_TEXT = st.text(CHARACTERS, max_size=40)
 OTHER_VALUES = st.one_of(
-    st.none(), st.booleans(), st.integers(-9, 9), st.text(CHARACTERS, max_size=5), st.lists(st.integers(0, 9), max_size=2)
+    st.none(),
+    st.booleans(),
+    st.integers(-9, 9),
+    st.text(CHARACTERS, max_size=5),
+    st.lists(st.integers(0, 9), max_size=2),
 )
 
 
@@ -34,13 +54,20 @@ OTHER_VALUES = st.one_of(
 def forms(draw, kind="pointwise"):
     """Draw the paths of a form, none of which lies within another."""
     first, *others = FORM_PARTS[kind]
-    verdicts = [first] if kind != "pointwise" else draw(st.sampled_from([["score"], ["actions"], ["done"], ["actions", "done"]]))
+    verdicts = (
+        [first]
+        if kind != "pointwise"
+        else draw(st.sampled_from([["score"], ["actions"], ["done"], ["actions", "done"]]))
+    )
     parts = [*dict.fromkeys([*verdicts, *draw(st.lists(st.sampled_from(others), unique=True))])]
     parts = [part for part in parts if part != "ties"]
     form = {}
     for part in draw(st.permutations(parts)):
         path = draw(st.lists(NAMES, min_size=1, max_size=3).map(".".join))
-        while any(f"{path}.".startswith(f"{other}.") or f"{other}.".startswith(f"{path}.") for other in form.values()):
+        while any(
+            f"{path}.".startswith(f"{other}.") or f"{other}.".startswith(f"{path}.")
+            for other in form.values()
+        ):
             path = f"x{path}"
         form[part] = path
     return form
@@ -62,9 +89,21 @@ def example(form, others=()):
 def judges(draw):
     """Draw a judge or a critic with a form, which its template writes as JSON, with a field within, in words, or not at all."""
     form = draw(forms())
-    shown = draw(st.sampled_from(["", *form.values(), example(form), example(form, ["tone"]), f"{{'x': 1}} {example(form)}"]))
+    shown = draw(
+        st.sampled_from(
+            [
+                "",
+                *form.values(),
+                example(form),
+                example(form, ["tone"]),
+                f"{{'x': 1}} {example(form)}",
+            ]
+        )
+    )
     scale = draw(st.sampled_from(SCALES)) if "score" in form else None
-    return Judge(template="Rate {response}. " + shown.replace("}", "} ").strip(), scale=scale, read=form)
+    return Judge(
+        template="Rate {response}. " + shown.replace("}", "} ").strip(), scale=scale, read=form
+    )
 
 
 def instances(schema):
@@ -75,8 +114,14 @@ def instances(schema):
         return st.sampled_from(schema["enum"])
     match schema.get("type"):
         case "object":
-            known = st.fixed_dictionaries({name: instances(value) for name, value in schema["properties"].items()})
-            return st.builds(lambda others, own: others | own, st.dictionaries(OTHER_KEYS, OTHER_VALUES, max_size=2), known)
+            known = st.fixed_dictionaries(
+                {name: instances(value) for name, value in schema["properties"].items()}
+            )
+            return st.builds(
+                lambda others, own: others | own,
+                st.dictionaries(OTHER_KEYS, OTHER_VALUES, max_size=2),
+                known,
+            )
         case "array":
             sizes = {"min_size": schema.get("minItems", 0), "max_size": min(4, schema["maxItems"])}
             return st.lists(instances(schema["items"]), **sizes)
@@ -87,7 +132,9 @@ def instances(schema):
         case "integer":
             return st.integers(schema["minimum"], schema["maximum"])
         case "number":
-            return st.one_of(st.floats(schema["minimum"], schema["maximum"]), st.just(schema["maximum"]))
+            return st.one_of(
+                st.floats(schema["minimum"], schema["maximum"]), st.just(schema["maximum"])
+            )
     return OTHER_VALUES
 
 
@@ -104,7 +151,9 @@ def test_what_the_schema_of_a_form_allows_is_read(data):
     reply = data.draw(instances(judge.answer_schema()))
     feedback = judge.parse_reply(Reply(json.dumps(reply)))
     form = dict(judge.read)
-    expected = Scale(*judge.scale).share(value_at(reply, form["score"])) if "score" in form else None
+    expected = (
+        Scale(*judge.scale).share(value_at(reply, form["score"])) if "score" in form else None
+    )
     assert feedback.score == (None if expected is None else pytest.approx(expected))
     assert feedback.done == (value_at(reply, form["done"]) if "done" in form else None)
 
@@ -117,7 +166,9 @@ def test_what_a_form_allows_follows_its_schema(data):
     low, high = judge.scale or (0, 1)
     whole = isinstance(low, int) and isinstance(high, int)
     values = {
-        "score": st.integers(low, high) if whole else st.one_of(st.sampled_from([low, high]), st.floats(low, high)),
+        "score": st.integers(low, high)
+        if whole
+        else st.one_of(st.sampled_from([low, high]), st.floats(low, high)),
         "reason": PLAIN_TEXT,
         "actions": st.one_of(PLAIN_TEXT, st.lists(PLAIN_TEXT, max_size=5)),
         "done": st.booleans(),
@@ -126,7 +177,9 @@ def test_what_a_form_allows_follows_its_schema(data):
     for part, path in dict(judge.read).items():
         holder = reply
         for key in path.split(".")[:-1]:
-            holder = holder.setdefault(key, data.draw(st.dictionaries(OTHER_KEYS, OTHER_VALUES, max_size=1)))
+            holder = holder.setdefault(
+                key, data.draw(st.dictionaries(OTHER_KEYS, OTHER_VALUES, max_size=1))
+            )
         holder[path.split(".")[-1]] = data.draw(values[part])
     jsonschema.validate(reply, schema)
     judge.parse_reply(Reply(json.dumps(reply)))
@@ -148,17 +201,32 @@ def test_the_schema_of_a_comparison_names_every_winner_that_is_read(data):
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 6])
-@pytest.mark.parametrize("read", ["order", {"ranking": "verdict.order", "ties": "verdict.same", "reason": "why"}])
+@pytest.mark.parametrize(
+    "read", ["order", {"ranking": "verdict.order", "ties": "verdict.same", "reason": "why"}]
+)
 def test_the_schema_of_a_ranking_has_the_numbers_of_the_answers(n, read):
     """As many as there are, each from 1 on; of few answers, none twice."""
     judge = Ranker(template="Order {responses}", read=read)
-    schema = form_schema(judge.read, "", ranking=ranking.order_schema(n), ties=ranking.ties_schema(n))
-    reply = {"order": [*range(n, 0, -1)], "verdict": {"order": [*range(1, n + 1)], "same": []}, "why": ""}
+    schema = form_schema(
+        judge.read, "", ranking=ranking.order_schema(n), ties=ranking.ties_schema(n)
+    )
+    reply = {
+        "order": [*range(n, 0, -1)],
+        "verdict": {"order": [*range(1, n + 1)], "same": []},
+        "why": "",
+    }
     jsonschema.validate(reply, schema)
-    ranking.parse_own_ranking(Reply(json.dumps(reply)), judge.read, [Candidate(i, str(i)) for i in range(n)])
+    ranking.parse_own_ranking(
+        Reply(json.dumps(reply)), judge.read, [Candidate(i, str(i)) for i in range(n)]
+    )
     tied = ranking.ties_schema(n)["items"]
     assert tied["minItems"] <= tied["maxItems"]
-    for wrong in ([*range(1, n)], [*range(2, n + 2)], [*range(n + 1)], *([[1] * n] if 1 < n < 5 else [])):
+    for wrong in (
+        [*range(1, n)],
+        [*range(2, n + 2)],
+        [*range(n + 1)],
+        *([[1] * n] if 1 < n < 5 else []),
+    ):
         assert not jsonschema.Draft202012Validator(schema).is_valid(
             {"order": wrong, "verdict": {"order": wrong, "same": []}, "why": ""}
         )
@@ -186,7 +254,10 @@ ORDERS = [
 
 
 def names_in(schema):
-    return [names_in(value) if "properties" in value else name for name, value in schema["properties"].items()]
+    return [
+        names_in(value) if "properties" in value else name
+        for name, value in schema["properties"].items()
+    ]
 
 
 @pytest.mark.parametrize(("written", "read", "names"), ORDERS)
@@ -199,7 +270,9 @@ def test_the_keys_are_asked_for_as_the_template_writes_them(written, read, names
 
 def test_texts_beside_the_form_are_bounded():
     """A model that rambles in them reaches the score."""
-    judge = Judge(template='{response} {"a": "...", "b": 1, "score": 3}', scale=(1, 3), read="score")
+    judge = Judge(
+        template='{response} {"a": "...", "b": 1, "score": 3}', scale=(1, 3), read="score"
+    )
     properties = judge.answer_schema()["properties"]
     assert (properties["a"]["maxLength"], properties["b"], properties["score"]) == (
         1000,
@@ -227,7 +300,10 @@ class Endpoint:
 
 
 GRADERS = {
-    "score": (lambda: Judge(template="{response}", scale=(1, 10), read="result.score"), '{"result": {"score": 10}}'),
+    "score": (
+        lambda: Judge(template="{response}", scale=(1, 10), read="result.score"),
+        '{"result": {"score": 10}}',
+    ),
     "critic": (lambda: Judge(template="{response}", read={"actions": "do"}), '{"do": ["x"]}'),
     "pairwise": (lambda: Pairwise(template="{response_a} {response_b}", read="w"), '{"w": "A"}'),
     "ranker": (lambda: Ranker(template="{responses}", read="order"), '{"order": [1, 2]}'),
@@ -257,11 +333,20 @@ READY = SimpleNamespace(
     score='Rate {response} for {query}, for {audience}. {"thoughts": "...", "result": {"why": "...", "score": 1}, "done": true}',
 )
 REAL = {
-    "whole": Judge(template=READY.score, scale=(1, 10), read={"score": "result.score", "reason": "result.why", "done": "done"}),
+    "whole": Judge(
+        template=READY.score,
+        scale=(1, 10),
+        read={"score": "result.score", "reason": "result.why", "done": "done"},
+    ),
     "of long scale": Judge(template=READY.score, scale=(0, 1000), read="result.score"),
     "alone": Judge(template="Rate {response}.", scale=(1, 5), read="score"),
-    "critic": Judge(template="What is wrong with {response}?", read={"actions": "changes", "done": "final", "reason": "why"}),
-    "critic in a list": Judge(template='{response} {"changes": ["..."]}', read={"actions": "changes"}),
+    "critic": Judge(
+        template="What is wrong with {response}?",
+        read={"actions": "changes", "done": "final", "reason": "why"},
+    ),
+    "critic in a list": Judge(
+        template='{response} {"changes": ["..."]}', read={"actions": "changes"}
+    ),
 }
 
 
@@ -272,7 +357,9 @@ async def test_a_small_model_of_a_real_server_answers_in_a_form(plain_server, na
     connected = session.clients.client_for(redraft.models.connect(plain_server))
     try:
         for text in ("Red.", "A colour is blue, and another one is green."):
-            feedback = await REAL[name].grade(READY.task, Candidate(0, text), ask := StepClient(connected))
+            feedback = await REAL[name].grade(
+                READY.task, Candidate(0, text), ask := StepClient(connected)
+            )
             assert (feedback.score is None) == ("critic" in name)
             assert feedback.is_critique or feedback.score is not None or feedback.actions == ()
             assert ask.usage.calls == 1
@@ -283,5 +370,11 @@ async def test_a_small_model_of_a_real_server_answers_in_a_form(plain_server, na
 @pytest.mark.parametrize("grader", ["pairwise", "ranker"])
 async def test_a_small_model_of_a_real_server_compares_in_a_form(plain_server, grader):
     """Both kinds of comparison reach a result."""
-    result = await redraft.refine("q", ScriptedModel(["one", "two"]), GRADERS[grader][0](), plain_server, plan=redraft.BestOfN(2))
+    result = await redraft.refine(
+        "q",
+        ScriptedModel(["one", "two"]),
+        GRADERS[grader][0](),
+        plain_server,
+        plan=redraft.BestOfN(2),
+    )
     assert result.trace.comparisons, result

@@ -56,11 +56,26 @@ async def run(grader, *, asks=True):
 
 def observable_result(result):
     score = result.score if result.score is None else round(result.score, 9)
-    return result.value, score, result.stop, result.score_interval, result.metadata["score_history"], result.usage.calls
+    return (
+        result.value,
+        score,
+        result.stop,
+        result.score_interval,
+        result.metadata["score_history"],
+        result.usage.calls,
+    )
 
 
 @pytest.mark.parametrize(
-    "function", [ignore_model, read_provider, not_awaited, seldom, lambda text, ask: worth(text), partial(ignore_model)]
+    "function",
+    [
+        ignore_model,
+        read_provider,
+        not_awaited,
+        seldom,
+        lambda text, ask: worth(text),
+        partial(ignore_model),
+    ],
 )
 async def test_function_without_model_calls_is_exact(function):
     """Its scores are exact, whatever its argument is called and whether or not it is async."""
@@ -70,10 +85,14 @@ async def test_function_without_model_calls_is_exact(function):
 @pytest.mark.parametrize("composite", [Minimum, lambda parts: Jury(parts * 3)])
 async def test_combination_of_exact_functions_is_exact(composite):
     """No part called a model."""
-    assert observable_result(await run(composite([ignore_model]))) == observable_result(await run(composite([worth]), asks=False))
+    assert observable_result(await run(composite([ignore_model]))) == observable_result(
+        await run(composite([worth]), asks=False)
+    )
 
 
-@pytest.mark.parametrize("function", [asking, asking_later, lambda text, model: asking(text, model)])
+@pytest.mark.parametrize(
+    "function", [asking, asking_later, lambda text, model: asking(text, model)]
+)
 async def test_function_that_calls_the_model_is_noisy(function):
     """Its scores are treated as noisy from its first call."""
     result = await run(function)
@@ -128,7 +147,12 @@ RAISED = [
     (out_of_range, "a score must be a number in [0, 1], got 7", out_of_range, "return Feedback"),
     (late, "KeyError: 'q'", late, "raise"),
     (Strict(), "RuntimeError: no", GRADE, "raise"),
-    (Minimum([short_and_polite]), "ZeroDivisionError: division by zero", short_and_polite, "return 1 /"),
+    (
+        Minimum([short_and_polite]),
+        "ZeroDivisionError: division by zero",
+        short_and_polite,
+        "return 1 /",
+    ),
 ]
 
 
@@ -139,7 +163,9 @@ async def test_grader_error_names_file_and_line(grader, words, function, source)
         await refine("q", ScriptedModel(["a"]), grader, max_iterations=0)
     message = str(caught.value)
     assert words in message
-    assert f"(in {function.__name__}, test_functions.py line {line_of(function, source)})" in message
+    assert (
+        f"(in {function.__name__}, test_functions.py line {line_of(function, source)})" in message
+    )
     assert "graders/test_functions" not in message
 
 
@@ -147,7 +173,12 @@ async def test_error_of_redraft_names_no_line():
     """A function that returned no grade has a message of its own; code without a file is named as Python does."""
     for value, words in (("good", "must return a score"), (7, "must be a number in .0, 1., got 7")):
         with pytest.raises(GradingError, match=words) as caught:
-            await refine("q", ScriptedModel(["a"]), FunctionGrader(lambda _, value=value: value, "mine"), max_iterations=0)
+            await refine(
+                "q",
+                ScriptedModel(["a"]),
+                FunctionGrader(lambda _, value=value: value, "mine"),
+                max_iterations=0,
+            )
         assert " line " not in str(caught.value)
     names = {}
     exec("def typed(text):\n    return undefined", names)  # noqa: S102
@@ -158,12 +189,27 @@ async def test_error_of_redraft_names_no_line():
 MAPPINGS = [
     ({"score": 0.5, "reason": "short"}, Feedback(0.5, "short")),
     ({"score": True}, Feedback(1.0)),
-    ({"score": None, "actions": ["Add a date."], "done": False}, Feedback(actions=["Add a date."], done=False)),
     (
-        {"score": 1, "criteria": [{"name": "tone", "score": 0.5, "action": "Greet."}, CriterionScore("length", 1.0)]},
-        Feedback(1.0, criteria=[CriterionScore("tone", 0.5, action="Greet."), CriterionScore("length", 1.0)]),
+        {"score": None, "actions": ["Add a date."], "done": False},
+        Feedback(actions=["Add a date."], done=False),
     ),
-    ({"score": 0.5, "reason": None, "metadata": {"words": [1, {"n": None}]}}, Feedback(0.5, metadata={"words": [1, {"n": None}]})),
+    (
+        {
+            "score": 1,
+            "criteria": [
+                {"name": "tone", "score": 0.5, "action": "Greet."},
+                CriterionScore("length", 1.0),
+            ],
+        },
+        Feedback(
+            1.0,
+            criteria=[CriterionScore("tone", 0.5, action="Greet."), CriterionScore("length", 1.0)],
+        ),
+    ),
+    (
+        {"score": 0.5, "reason": None, "metadata": {"words": [1, {"n": None}]}},
+        Feedback(0.5, metadata={"words": [1, {"n": None}]}),
+    ),
 ]
 
 
@@ -190,10 +236,19 @@ def test_a_mapping_is_feedback_with_those_fields(mapping, feedback):
         ({"score": 0.5, "actions": "Add a date."}, "actions cannot be"),
         ({"score": 0.5, "criteria": [0.5]}, "expected an object, got 0.5"),
         ({"score": 0.5, "criteria": 7}, "mapping that is not a Feedback"),
-        ({"score": 0.5, "criteria": [{"name": "tone", "score": 2}]}, r"must be a number in \[0, 1\], got 2"),
+        (
+            {"score": 0.5, "criteria": [{"name": "tone", "score": 2}]},
+            r"must be a number in \[0, 1\], got 2",
+        ),
         ({"score": 0.5, "metadata": [1]}, "metadata cannot be"),
-        ({"score": 0.5, "metadata": {"x": {1, 2}}}, "the metadata of feedback is JSON of at most 65,536 characters"),
-        ({"score": 0.5, "metadata": {"x": "a" * 65_536}}, "the metadata of feedback is JSON of at most 65,536 characters"),
+        (
+            {"score": 0.5, "metadata": {"x": {1, 2}}},
+            "the metadata of feedback is JSON of at most 65,536 characters",
+        ),
+        (
+            {"score": 0.5, "metadata": {"x": "a" * 65_536}},
+            "the metadata of feedback is JSON of at most 65,536 characters",
+        ),
     ],
 )
 def test_a_mapping_that_is_no_feedback_is_an_error(mapping, words):
@@ -205,7 +260,10 @@ def test_a_mapping_that_is_no_feedback_is_an_error(mapping, words):
 async def test_metadata_are_in_the_trace_and_in_its_file():
     """They come back from JSON, and feedback without any has no such key."""
     result = await refine(
-        "q", ScriptedModel(["a"]), [lambda _: {"score": 0.5, "metadata": {"n": 1}}, lambda _: 1.0], max_iterations=0
+        "q",
+        ScriptedModel(["a"]),
+        [lambda _: {"score": 0.5, "metadata": {"n": 1}}, lambda _: 1.0],
+        max_iterations=0,
     )
     with_metadata, without = (record_to_json(feedback) for feedback in result.trace.feedback[0])
     assert record_from_json(with_metadata).metadata == {"n": 1}
@@ -218,7 +276,9 @@ async def test_model_function_error_names_its_line():
     def failing_model(messages):
         raise OSError("gone")
 
-    with pytest.raises(ModelError, match=r"OSError: gone \(in failing_model, test_functions.py line \d+\)"):
+    with pytest.raises(
+        ModelError, match=r"OSError: gone \(in failing_model, test_functions.py line \d+\)"
+    ):
         await refine("q", failing_model, lambda _: Feedback(1.0), max_iterations=0)
 
 
@@ -229,7 +289,9 @@ async def test_stop_iteration_is_an_ordinary_failure():
     def raise_stop_iteration(text):
         return next(iter(()))
 
-    with pytest.raises(GradingError, match=r"StopIteration .in raise_stop_iteration, test_functions.py line"):
+    with pytest.raises(
+        GradingError, match=r"StopIteration .in raise_stop_iteration, test_functions.py line"
+    ):
         await refine("q", ScriptedModel(["a"]), raise_stop_iteration)
     with pytest.raises(ModelError, match="StopIteration"):
         await refine("q", raise_stop_iteration, lambda text: 1.0, retries=0)

@@ -14,7 +14,12 @@ from cpu_time import least_seconds
 from each_row import each_row
 from redraft import Judge, ScriptedModel, Task, refine
 from redraft.graders.judging.checklist import parse_answers as read_checklist
-from redraft.graders.judging.structured import MAX_CHARS, MAX_REPAIR_CHARS, UnreadableOutput, read_object
+from redraft.graders.judging.structured import (
+    MAX_CHARS,
+    MAX_REPAIR_CHARS,
+    UnreadableOutput,
+    read_object,
+)
 from redraft.models.functions import CallableModel
 from redraft.protocols import Reply
 
@@ -35,14 +40,35 @@ async def grade_with(*answers, model=ScriptedModel):
 # ---- nothing is invented
 
 
-@each_row("spelled", [*malformed.NUMBERS, "4,5", "4.1", "-4", "+4", "--4", "4e9", "0.4e2", "四", "Ⅳ", "④", "4️⃣", "4\ufeff", "\x004"])
+@each_row(
+    "spelled",
+    [
+        *malformed.NUMBERS,
+        "4,5",
+        "4.1",
+        "-4",
+        "+4",
+        "--4",
+        "4e9",
+        "0.4e2",
+        "四",
+        "Ⅳ",
+        "④",
+        "4️⃣",
+        "4\ufeff",
+        "\x004",
+    ],
+)
 def test_only_plain_numbers_are_scores(spelled):
     """Other scripts, signs, units, fractions, comments and quotes make no score."""
     with pytest.raises(UnreadableOutput):
         JUDGE.parse_reply(Reply(verdict_text(score=spelled.replace("{}", "4"))))
 
 
-@each_row("spelled", [*malformed.LITERALS, "0", "[]", "truе", "ｔｒｕｅ", "true²", "\u200btrue", "undefined"])
+@each_row(
+    "spelled",
+    [*malformed.LITERALS, "0", "[]", "truе", "ｔｒｕｅ", "true²", "\u200btrue", "undefined"],
+)
 def test_only_plain_words_are_booleans(spelled):
     """Negated, abbreviated and lookalike words are neither true nor false."""
     with pytest.raises(UnreadableOutput):
@@ -139,9 +165,18 @@ LONGEST = {  # the longest answer that is read, and the same with one more
         "{'score': 5, 'x': '" + "x" * (16_384 - 20) + "'}",
     ),
     "digits": ('{"score": 5, "n": ' + "9" * 18 + "}", '{"score": 5, "n": ' + "9" * 19 + "}"),
-    "digits of a fraction": ('{"score": 5, "n": 0.' + "9" * 398 + "}", '{"score": 5, "n": 0.' + "9" * 399 + "}"),
-    "levels": ('{"score": 5, "n": ' + "[" * 31 + "]" * 31 + "}", '{"score": 5, "n": ' + "[" * 32 + "]" * 32 + "}"),
-    "levels that are mended": ("{'score': 5, 'n': " + "[" * 31 + "]" * 31 + "}", "{'score': 5, 'n': " + "[" * 32 + "]" * 32 + "}"),
+    "digits of a fraction": (
+        '{"score": 5, "n": 0.' + "9" * 398 + "}",
+        '{"score": 5, "n": 0.' + "9" * 399 + "}",
+    ),
+    "levels": (
+        '{"score": 5, "n": ' + "[" * 31 + "]" * 31 + "}",
+        '{"score": 5, "n": ' + "[" * 32 + "]" * 32 + "}",
+    ),
+    "levels that are mended": (
+        "{'score': 5, 'n': " + "[" * 31 + "]" * 31 + "}",
+        "{'score': 5, 'n': " + "[" * 32 + "]" * 32 + "}",
+    ),
 }
 
 
@@ -182,13 +217,20 @@ def test_parsed_values_occur_in_the_text(text):
 
 def test_word_that_only_casefolds_to_yes_is_no_yes():
     """A long s is not an s."""
-    answers = {"reason": "It is so."} | {f"q{n}": {"evidence": "", "change": "", "answer": "ye\u017f"} for n in (1, 2, 3)}
+    answers = {"reason": "It is so."} | {
+        f"q{n}": {"evidence": "", "change": "", "answer": "ye\u017f"} for n in (1, 2, 3)
+    }
     with pytest.raises(UnreadableOutput):
         read_checklist(Reply(json.dumps(answers)), malformed.QUESTIONS)
 
 
-@pytest.mark.parametrize("model", [ScriptedModel, lambda answers: CallableModel(lambda messages, left=iter(answers): next(left))])
-@pytest.mark.parametrize(("there", "back"), [("<think>", "</think>"), ("<thinking>", "</thinking>")])
+@pytest.mark.parametrize(
+    "model",
+    [ScriptedModel, lambda answers: CallableModel(lambda messages, left=iter(answers): next(left))],
+)
+@pytest.mark.parametrize(
+    ("there", "back"), [("<think>", "</think>"), ("<thinking>", "</thinking>")]
+)
 async def test_quoted_tags_are_no_thinking(model, there, back):
     """Text between two quoted tags is kept: here, the first of two scores."""
     rows = {
@@ -197,7 +239,10 @@ async def test_quoted_tags_are_no_thinking(model, there, back):
     }
     judge = Judge({"truth": "It is true.", "x": "It is x."})
     result = await refine(
-        Task("q", "a"), model([json.dumps({"reason": "It is so.", "criteria": rows, "done": True})]), judge, max_iterations=0
+        Task("q", "a"),
+        model([json.dumps({"reason": "It is so.", "criteria": rows, "done": True})]),
+        judge,
+        max_iterations=0,
     )
     assert [c.score for c in result.trace.feedback[0][0].criteria] == [0.2, 1.0]
 
@@ -245,7 +290,12 @@ AROUND = [
 @each_row("around", AROUND)
 def test_text_around_the_object_is_ignored(around):
     """A fence, prose, thinking, Markdown and tags may surround the object."""
-    assert JUDGE.parse_reply(Reply(around.replace("{{", "{ ").replace("}}", " }").replace("{}", VERDICT))).score == 0.8
+    assert (
+        JUDGE.parse_reply(
+            Reply(around.replace("{{", "{ ").replace("}}", " }").replace("{}", VERDICT))
+        ).score
+        == 0.8
+    )
 
 
 # ---- reading takes linear time

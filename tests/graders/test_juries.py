@@ -26,7 +26,11 @@ JUDGE = Judge({"truth": "It is true."})
 
 def verdict(score, change="c", done=False):
     return json.dumps(
-        {"reason": "It is so.", "criteria": {"truth": {"evidence": "e", "change": change, "score": score}}, "done": done}
+        {
+            "reason": "It is so.",
+            "criteria": {"truth": {"evidence": "e", "change": change, "score": score}},
+            "done": done,
+        }
     )
 
 
@@ -70,7 +74,9 @@ def test_aggregation(how, scores, score):
     """Each way to aggregate has its exact meaning, and the votes are kept in order."""
     feedback = alone(Jury([says(s, f"g{n}") for n, s in enumerate(scores)], how))
     assert feedback.score == pytest.approx(score)
-    assert [(vote.grader, vote.score) for vote in feedback.votes] == [(f"g{n}", s) for n, s in enumerate(scores)]
+    assert [(vote.grader, vote.score) for vote in feedback.votes] == [
+        (f"g{n}", s) for n, s in enumerate(scores)
+    ]
 
 
 async def test_jury_keeps_reasons_actions_and_spread():
@@ -96,7 +102,9 @@ async def test_failing_member_keeps_the_other_votes():
         calls.append(text)
         raise RuntimeError("out of order")
 
-    feedback, result = await grade_answer(Jury([says(0.4, "x"), failing_grader, says(0.6, "y")], "median"))
+    feedback, result = await grade_answer(
+        Jury([says(0.4, "x"), failing_grader, says(0.6, "y")], "median")
+    )
     assert feedback.score == pytest.approx(0.5)
     failure = feedback.votes[1]
     assert isinstance(failure, Failure)
@@ -118,7 +126,9 @@ async def test_failing_member_keeps_the_other_votes():
 )
 def test_quorum_is_required(scores, quorum, answered):
     """More than half, or the given number, must vote; the error names the missing members and why."""
-    members = [says(ValueError("no idea") if s is None else s, f"g{n}") for n, s in enumerate(scores)]
+    members = [
+        says(ValueError("no idea") if s is None else s, f"g{n}") for n, s in enumerate(scores)
+    ]
     if answered:
         assert alone(Jury(members, quorum=quorum)).score == pytest.approx(0.5)
     else:
@@ -128,19 +138,28 @@ def test_quorum_is_required(scores, quorum, answered):
 
 def test_vote_without_a_score_does_not_count():
     """An unknown score is neither 0 nor dropped from the record."""
-    feedback = alone(Jury([says(0.2, "x"), says(Feedback(None, "cannot tell"), "y"), says(0.4, "z")]))
+    feedback = alone(
+        Jury([says(0.2, "x"), says(Feedback(None, "cannot tell"), "y"), says(0.4, "z")])
+    )
     assert feedback.score == pytest.approx(0.3)
     assert "y unknown" in feedback.reason
 
 
-votes = st.lists(st.integers(0, 10).map(lambda n: n / 8 if n <= 8 else (None, "fails")[n - 9]), min_size=1, max_size=7)
+votes = st.lists(
+    st.integers(0, 10).map(lambda n: n / 8 if n <= 8 else (None, "fails")[n - 9]),
+    min_size=1,
+    max_size=7,
+)
 
 
 @settings(max_examples=60, deadline=None)
 @given(votes, st.sampled_from(["mean", "median", "majority", "trimmed"]))
 def test_any_votes_give_their_score_or_an_error(given_votes, how):
     """The score is that of the votes that are known, and no vote is lost."""
-    members = [says(ValueError("x") if v == "fails" else Feedback(v), f"g{n}") for n, v in enumerate(given_votes)]
+    members = [
+        says(ValueError("x") if v == "fails" else Feedback(v), f"g{n}")
+        for n, v in enumerate(given_votes)
+    ]
     known = [v for v in given_votes if isinstance(v, float)]
     if 2 * len(known) <= len(given_votes):
         with pytest.raises(GradingError):
@@ -161,9 +180,15 @@ def test_any_votes_give_their_score_or_an_error(given_votes, how):
 async def test_repeats_of_one_judge_are_cached_separately():
     """Three repeats are three calls, and none when run again; the same holds for equal members."""
     memory = {}
-    feedback, result = await grade_answer(Jury(JUDGE, repeats=3), verdict(1), verdict(2), verdict(3), cache=memory)
+    feedback, result = await grade_answer(
+        Jury(JUDGE, repeats=3), verdict(1), verdict(2), verdict(3), cache=memory
+    )
     assert feedback.score == pytest.approx(0.4)
-    assert [(v.grader, v.repeat) for v in feedback.votes] == [("judge", 0), ("judge", 1), ("judge", 2)]
+    assert [(v.grader, v.repeat) for v in feedback.votes] == [
+        ("judge", 0),
+        ("judge", 1),
+        ("judge", 2),
+    ]
     assert result.usage.calls == 3
     again, result = await grade_answer(Jury([JUDGE, JUDGE, JUDGE]), verdict(5), cache=memory)
     assert (again.score, result.usage.calls, result.usage.cached_calls) == (feedback.score, 0, 3)
@@ -182,7 +207,9 @@ async def test_repeats_of_one_judge_are_cached_separately():
 async def test_members_do_not_share_cached_answers(members, calls):
     """Members that differ only in name, or belong to a nested jury, each make their own call."""
     model = ScriptedModel(repeat(verdict(3)))
-    result = await refine(Task("q", "a"), model, Jury(members, repeats=2), max_iterations=0, cache={})
+    result = await refine(
+        Task("q", "a"), model, Jury(members, repeats=2), max_iterations=0, cache={}
+    )
     assert (model.calls, result.usage.cached_calls) == (calls, 0)
 
 
@@ -191,7 +218,13 @@ async def test_repeats_of_a_jury_are_cached_separately():
     from redraft import with_weight
 
     model = ScriptedModel([verdict(s) for s in (1, 2, 3, 4)])
-    result = await refine(Task("q", "a"), model, with_weight(Jury(JUDGE, repeats=2), 1, repeats=2), max_iterations=0, cache={})
+    result = await refine(
+        Task("q", "a"),
+        model,
+        with_weight(Jury(JUDGE, repeats=2), 1, repeats=2),
+        max_iterations=0,
+        cache={},
+    )
     assert (model.calls, result.judge_score) == (4, pytest.approx(0.5))
 
 
@@ -228,7 +261,9 @@ async def test_cancellation_cancels_every_member():
         finally:
             ended.append(text)
 
-    work = asyncio.ensure_future(Jury([slow, slow, slow]).grade(Task("q"), Candidate(0, "a"), StepClient(None)))
+    work = asyncio.ensure_future(
+        Jury([slow, slow, slow]).grade(Task("q"), Candidate(0, "a"), StepClient(None))
+    )
     await begun.wait()
     await asyncio.sleep(0)
     work.cancel()
@@ -316,7 +351,11 @@ async def test_ranking_jury_ranks_by_wins(orders, ranking, ties):
         return
     result = await refine(trace, False, council, plan=BestOfN(3))
     [comparison] = result.trace.comparisons
-    assert (comparison.ranking, comparison.ties, len(comparison.votes)) == (ranking, ties, len(orders))
+    assert (comparison.ranking, comparison.ties, len(comparison.votes)) == (
+        ranking,
+        ties,
+        len(orders),
+    )
     assert Trace.from_json(result.trace.to_json()).records == result.trace.records
 
 
@@ -324,11 +363,21 @@ async def test_ranking_jury_calls_each_repeat():
     """Repeats of one ranker see different orders and share no answer."""
 
     def tie(messages):
-        return json.dumps({"reason": "It is so.", "change": [], "ranking": [1, 2, 3], "ties": [[1, 2, 3]], "done": True})
+        return json.dumps(
+            {
+                "reason": "It is so.",
+                "change": [],
+                "ranking": [1, 2, 3],
+                "ties": [[1, 2, 3]],
+                "done": True,
+            }
+        )
 
     model = ScriptedModel(repeat(tie))
     trace = Trace(Task("q"), records=tuple(Candidate(id, "abc"[id]) for id in range(3)))
-    result = await refine(trace, model, RankingJury(Ranker(), repeats=5), plan=BestOfN(3), cache={}, editor=False)
+    result = await refine(
+        trace, model, RankingJury(Ranker(), repeats=5), plan=BestOfN(3), cache={}, editor=False
+    )
     [comparison] = result.trace.comparisons
     assert (model.calls, comparison.ties, comparison.done) == (5, ((0, 1, 2),), True)
     assert len({vote.presentation_order for vote in comparison.votes}) > 1
@@ -359,11 +408,18 @@ def test_cascade_trusts_the_cheap_grader_only_to_reject(first, then, score, deci
 
 @pytest.mark.parametrize(
     ("gate", "at", "score", "asked"),
-    [(1.0, 1.0, 0.7, True), (0.9, 1.0, 0.0, False), (0.5, 0.5, 0.7, True), (None, 0.5, None, False)],
+    [
+        (1.0, 1.0, 0.7, True),
+        (0.9, 1.0, 0.0, False),
+        (0.5, 0.5, 0.7, True),
+        (None, 0.5, None, False),
+    ],
 )
 def test_gate_stops_what_does_not_pass(gate, at, score, asked):
     """A failed gate scores 0 with its own actions and skips the other grader; an unknown one stays unknown."""
-    feedback = alone(Gate(says(Feedback(gate, "too long", ("cut it",)), "short"), says(0.7, "dear"), at))
+    feedback = alone(
+        Gate(says(Feedback(gate, "too long", ("cut it",)), "short"), says(0.7, "dear"), at)
+    )
     assert (feedback.score, len(feedback.votes)) == (score, 1 + asked)
     if not asked:
         assert feedback.actions == ("cut it",)
@@ -382,7 +438,10 @@ def test_weights_are_not_renormalised():
     x, y = says(Feedback(0.5, "so so", ("better",)), "x"), says(1.0, "y")
     feedback = alone(WeightedMean([(x, 3), (y, 1)]))
     assert feedback.score == pytest.approx(0.625)
-    assert [(c.name, c.score, c.weight, c.action) for c in feedback.criteria] == [("x", 0.5, 3.0, "better"), ("y", 1.0, 1.0, "")]
+    assert [(c.name, c.score, c.weight, c.action) for c in feedback.criteria] == [
+        ("x", 0.5, 3.0, "better"),
+        ("y", 1.0, 1.0, ""),
+    ]
     assert feedback.actions == ("better",)
     assert alone(WeightedMean({x: 3, says(None, "z"): 1})).score is None
     with pytest.raises(GradingError, match="z: ValueError: no"):
@@ -412,7 +471,13 @@ async def test_parts_with_the_same_name_get_unique_names():
 
 @pytest.mark.parametrize(
     "make",
-    [lambda f: Jury([f]), lambda f: Cascade(f, f), lambda f: Gate(f, f), lambda f: WeightedMean({f: 1}), lambda f: Minimum([f])],
+    [
+        lambda f: Jury([f]),
+        lambda f: Cascade(f, f),
+        lambda f: Gate(f, f),
+        lambda f: WeightedMean({f: 1}),
+        lambda f: Minimum([f]),
+    ],
 )
 async def test_combination_of_computed_graders_calls_no_model(make):
     """With a judge in it, it calls one; its fingerprint comes from its parts."""
@@ -421,11 +486,19 @@ async def test_combination_of_computed_graders_calls_no_model(make):
     assert make(len_is_one).model_free is True
     assert make("judge").model_free is False
     assert grader_fingerprint(make(len_is_one), str) != grader_fingerprint(make(len_is_two), str)
-    assert grader_fingerprint(make("judge"), lambda model: "one") != grader_fingerprint(make("judge"), lambda model: "other")
+    assert grader_fingerprint(make("judge"), lambda model: "one") != grader_fingerprint(
+        make("judge"), lambda model: "other"
+    )
 
 
 @pytest.mark.parametrize(
-    "make", [lambda f: Jury([f, f]), lambda f: Cascade(f, f), lambda f: Gate(f, f, 0.1), lambda f: Minimum([f, f])]
+    "make",
+    [
+        lambda f: Jury([f, f]),
+        lambda f: Cascade(f, f),
+        lambda f: Gate(f, f, 0.1),
+        lambda f: Minimum([f, f]),
+    ],
 )
 async def test_usage_of_parts_is_counted_once(make):
     """Usage that a function reports for calls of its own enters the total once."""
@@ -445,7 +518,14 @@ CRITIC = Feedback(None, "hm", ("cut",))
 
 def combined(make, given):
     """What a composite says of parts that are feedback, a score without a reason, or fail: all that there is, or the error."""
-    parts = [ValueError("no") if each == "fails" else each if isinstance(each, Feedback) else Feedback(each) for each in given]
+    parts = [
+        ValueError("no")
+        if each == "fails"
+        else each
+        if isinstance(each, Feedback)
+        else Feedback(each)
+        for each in given
+    ]
     try:
         made = alone(make(*map(says, parts, "xyz")))
     except GradingError as error:
@@ -457,7 +537,13 @@ def combined(make, given):
         ("feedback", 0, "xyz"[n], 0) for n, each in enumerate(scores) if each == "fails"
     ]
     assert all((vote.role, vote.error) == ("grade", "GradingError") for vote in failures)
-    return (made.score, made.reason, made.actions, made.done, *((c.name, c.score, c.action, c.weight) for c in made.criteria))
+    return (
+        made.score,
+        made.reason,
+        made.actions,
+        made.done,
+        *((c.name, c.score, c.action, c.weight) for c in made.criteria),
+    )
 
 
 def jury(*parts, **settings):
@@ -481,14 +567,27 @@ NO_X = "x: ValueError: no"
         # no reasons, one, the same twice, all
         (jury, (0.4, 1.0), (0.7, "mean of 2: x 0.40, y 1.00", (), None)),
         (jury, (0.4, WHY), (0.325, "mean of 2: x 0.40, y 0.25; weak", ("cut", "cite"), False)),
-        (jury, (WHY, ALSO), (0.375, "mean of 2: x 0.25, y 0.50; weak", ("cut", "cite", "end"), False)),
-        (jury, (WHY, FINE), (0.625, "mean of 2: x 0.25, y 1.00; weak; fine", ("cut", "cite"), False)),
+        (
+            jury,
+            (WHY, ALSO),
+            (0.375, "mean of 2: x 0.25, y 0.50; weak", ("cut", "cite", "end"), False),
+        ),
+        (
+            jury,
+            (WHY, FINE),
+            (0.625, "mean of 2: x 0.25, y 1.00; weak; fine", ("cut", "cite"), False),
+        ),
         (jury, (FINE, 1.0), (1.0, "mean of 2: x 1.00, y 1.00; fine", (), True)),
         # votes without a score, that fail, and of critics
         (
             jury,
             (WHY, ALSO, Feedback(None, "cannot tell")),
-            (0.375, "mean of 2: x 0.25, y 0.50, z unknown; weak; cannot tell", ("cut", "cite", "end"), False),
+            (
+                0.375,
+                "mean of 2: x 0.25, y 0.50, z unknown; weak; cannot tell",
+                ("cut", "cite", "end"),
+                False,
+            ),
         ),
         (jury, (1.0, 1.0, None), (1.0, "mean of 2: x 1.00, y 1.00, z unknown", (), None)),
         (jury, ("fails", 1.0, 1.0), (1.0, "mean of 2: x failed, y 1.00, z 1.00", (), None)),
@@ -500,8 +599,16 @@ NO_X = "x: ValueError: no"
             (0.4, "median of 3: x 0.40, y 1.00, z 0.25; weak", ("cut", "cite"), False),
         ),
         (jury, (1.0, None), "jury: 1 of 2 votes are valid, it needs 2: y: no score"),
-        (jury, ("fails", "fails", 1.0), f"jury: 1 of 3 votes are valid, it needs 2: {NO_X}; y: ValueError: no"),
-        (partial(jury, quorum=3), (1.0, 1.0, None), "jury: 2 of 3 votes are valid, it needs 3: z: no score"),
+        (
+            jury,
+            ("fails", "fails", 1.0),
+            f"jury: 1 of 3 votes are valid, it needs 2: {NO_X}; y: ValueError: no",
+        ),
+        (
+            partial(jury, quorum=3),
+            (1.0, 1.0, None),
+            "jury: 2 of 3 votes are valid, it needs 3: z: no score",
+        ),
         # a cascade
         (Cascade, (WHY, 1.0), (0.25, "x decided: weak", ("cut", "cite"), False)),
         (Cascade, (Feedback(0.1), 1.0), (0.1, "x decided", (), None)),
@@ -520,33 +627,65 @@ NO_X = "x: ValueError: no"
         (Gate, (1.0, None), (None, "", (), None)),
         (Gate, ("fails", 1.0), NO_X),
         # a mean and a minimum: an action of each criterion below 1, else its reason
-        (mean, (0.4, 1.0), (0.55, "x 0.40; y 1.00", (), None, ("x", 0.4, "", 3.0), ("y", 1.0, "", 1.0))),
+        (
+            mean,
+            (0.4, 1.0),
+            (0.55, "x 0.40; y 1.00", (), None, ("x", 0.4, "", 3.0), ("y", 1.0, "", 1.0)),
+        ),
         (
             mean,
             (WHY, Feedback(0.5, "dull")),
-            (0.3125, "x 0.25; y 0.50", ("cut; cite", "dull"), False, ("x", 0.25, "cut; cite", 3.0), ("y", 0.5, "dull", 1.0)),
+            (
+                0.3125,
+                "x 0.25; y 0.50",
+                ("cut; cite", "dull"),
+                False,
+                ("x", 0.25, "cut; cite", 3.0),
+                ("y", 0.5, "dull", 1.0),
+            ),
         ),
         (mean, (FINE, None), (None, "x 1.00; y unknown", (), True, ("x", 1.0, "", 3.0))),
         (mean, (None, None), (None, "x unknown; y unknown", (), None)),
         (mean, ("fails", 1.0), NO_X),
-        (minimum, (0.4, 1.0), (0.4, "x 0.40; y 1.00", (), None, ("x", 0.4, "", 1.0), ("y", 1.0, "", 1.0))),
+        (
+            minimum,
+            (0.4, 1.0),
+            (0.4, "x 0.40; y 1.00", (), None, ("x", 0.4, "", 1.0), ("y", 1.0, "", 1.0)),
+        ),
         (
             minimum,
             (WHY, WHY),
-            (0.25, "x 0.25; y 0.25", ("cut; cite",), False, ("x", 0.25, "cut; cite", 1.0), ("y", 0.25, "cut; cite", 1.0)),
+            (
+                0.25,
+                "x 0.25; y 0.25",
+                ("cut; cite",),
+                False,
+                ("x", 0.25, "cut; cite", 1.0),
+                ("y", 0.25, "cut; cite", 1.0),
+            ),
         ),
-        (minimum, (None, WHY), (None, "x unknown; y 0.25", ("cut; cite",), False, ("y", 0.25, "cut; cite", 1.0))),
+        (
+            minimum,
+            (None, WHY),
+            (None, "x unknown; y 0.25", ("cut; cite",), False, ("y", 0.25, "cut; cite", 1.0)),
+        ),
         (minimum, (CRITIC, 1.0), (None, "x unknown; y 1.00", (), None, ("y", 1.0, "", 1.0))),
         (minimum, (1.0, "fails"), "y: ValueError: no"),
         # a router: what the part says
-        (lambda part: router({"a": part}, by=lambda task: "a"), (WHY,), (0.25, "weak", ("cut", "cite"), False)),
+        (
+            lambda part: router({"a": part}, by=lambda task: "a"),
+            (WHY,),
+            (0.25, "weak", ("cut", "cite"), False),
+        ),
         (lambda part: router({"a": part}, by=lambda task: "a"), (0.4,), (0.4, "", (), None)),
     ],
 )
 def test_composites_say_exactly_what_follows_from_their_parts(make, given, expected):
     """Reasons, actions, `done` and criteria with no reason, one, equal ones and all; with unknown scores and failures."""
     made = combined(make, given)
-    assert made == (expected if isinstance(expected, str) else (pytest.approx(expected[0]), *expected[1:]))
+    assert made == (
+        expected if isinstance(expected, str) else (pytest.approx(expected[0]), *expected[1:])
+    )
 
 
 @pytest.mark.parametrize(
@@ -554,7 +693,10 @@ def test_composites_say_exactly_what_follows_from_their_parts(make, given, expec
     [
         ([("", (), None), ("", (), None)], ("", (), None)),
         ([("", (), None), ("longer", ("cut",), True)], ("longer", ("cut",), True)),
-        ([("same", ("cut",), True), ("same", ("cut", "cite"), False)], ("same", ("cut", "cite"), False)),
+        (
+            [("same", ("cut",), True), ("same", ("cut", "cite"), False)],
+            ("same", ("cut", "cite"), False),
+        ),
         ([("one", (), True), ("two", ("cite",), None)], ("one; two", ("cite",), True)),
     ],
 )
@@ -563,7 +705,11 @@ def test_ranking_juries_join_the_reasons_of_their_votes(votes, expected):
     made = RankingJury([ranker(0, 1, name=f"r{n}") for n in range(2)]).aggregate_votes(
         [Comparison((0, 1), *vote) for vote in votes]
     )
-    assert (made.reason, made.actions, made.done, made.ranking, made.ties) == (*expected, (0, 1), ())
+    assert (made.reason, made.actions, made.done, made.ranking, made.ties) == (
+        *expected,
+        (0, 1),
+        (),
+    )
 
 
 def len_is_one(text):

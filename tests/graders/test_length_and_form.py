@@ -157,9 +157,18 @@ REPLIES = [
     (WITH_CALLS, "<think>two</think><tool_call>{'name': 1}</tool_call>", 0),
     (WITH_CALLS, "<think>two</think><tool_call>", 0),
     (TAGGED, f"<think>two</think>{CALL}", 0),
-    *[(WITH_CALLS, f"<think>two</think><tool_call>{call}</tool_call>", 1) for call in COMPLETE_CALLS],
-    *[(WITH_CALLS, f"<think>two</think><tool_call>{call}</tool_call>", 0) for call in INCOMPLETE_CALLS],
-    *[(WITH_CALLS, f"<think>two</think>{CALL}<tool_call>{call}</tool_call>", 0) for call in INCOMPLETE_CALLS],
+    *[
+        (WITH_CALLS, f"<think>two</think><tool_call>{call}</tool_call>", 1)
+        for call in COMPLETE_CALLS
+    ],
+    *[
+        (WITH_CALLS, f"<think>two</think><tool_call>{call}</tool_call>", 0)
+        for call in INCOMPLETE_CALLS
+    ],
+    *[
+        (WITH_CALLS, f"<think>two</think>{CALL}<tool_call>{call}</tool_call>", 0)
+        for call in INCOMPLETE_CALLS
+    ],
 ]
 
 
@@ -173,7 +182,9 @@ async def test_form_of_a_given_text_and_of_a_model_reply(spec, reply, score):
     except redraft.errors.BadResponseError:
         assert score == 0  # there is reasoning and no answer
         return
-    candidate = Candidate(0, read.text, reasoning=read.reasoning, reasoning_form=read.reasoning_form)
+    candidate = Candidate(
+        0, read.text, reasoning=read.reasoning, reasoning_form=read.reasoning_form
+    )
     assert (await grade(spec, record_from_json(record_to_json(candidate)))).score == score
 
 
@@ -182,7 +193,10 @@ async def test_form_of_a_given_text_and_of_a_model_reply(spec, reply, score):
     [
         ({"content": "4"}, None),
         ({"content": "4", "reasoning_content": "two"}, "separate"),
-        ({"content": [{"type": "thinking", "thinking": "two"}, {"type": "text", "text": "4"}]}, "separate"),
+        (
+            {"content": [{"type": "thinking", "thinking": "two"}, {"type": "text", "text": "4"}]},
+            "separate",
+        ),
         ({"content": "4", "reasoning_content": " "}, None),
         ({"content": "<think>two</think>4"}, "block"),
         ({"content": "<think>\n\n</think>\n4"}, "empty"),
@@ -196,7 +210,9 @@ async def test_how_a_reply_contains_its_reasoning(message, form):
     reply = reply_from_message(message, "stop", NO_USAGE)
     assert reply.reasoning_form == form
     candidate = Candidate(0, reply.text, reasoning=reply.reasoning, reasoning_form=form)
-    assert (await grade("reasoning_format", candidate)).score == (form in {"separate", "block", "end_tag"})
+    assert (await grade("reasoning_format", candidate)).score == (
+        form in {"separate", "block", "end_tag"}
+    )
 
 
 async def test_reasoning_without_a_recorded_form_was_separate():
@@ -204,14 +220,18 @@ async def test_reasoning_without_a_recorded_form_was_separate():
     assert (await grade("reasoning_format", Candidate(0, "4", reasoning="two"))).score == 1
     long = "4 " * 20_000  # graded in a worker
     assert (await grade("reasoning_format", Candidate(0, long, reasoning="two"))).score == 1
-    assert (await grade("reasoning_format", Candidate(0, long, reasoning="two", reasoning_form="other"))).score == 0
+    assert (
+        await grade("reasoning_format", Candidate(0, long, reasoning="two", reasoning_form="other"))
+    ).score == 0
 
 
 async def test_tool_calls_may_stand_in_place_of_the_answer():
     """Calls that the endpoint returns separately count like those in tags, without other text."""
     calls = (ToolCall("look"),)
     assert (await grade(WITH_CALLS, Candidate(0, "", reasoning="two", tool_calls=calls))).score == 1
-    assert (await grade(WITH_CALLS, Candidate(0, "so", reasoning="two", tool_calls=calls))).score == 0
+    assert (
+        await grade(WITH_CALLS, Candidate(0, "so", reasoning="two", tool_calls=calls))
+    ).score == 0
     assert (await grade(TAGGED, Candidate(0, "", reasoning="two", tool_calls=calls))).score == 0
     assert as_grader(WITH_CALLS).reads_tool_calls
     assert not as_grader(TAGGED).reads_tool_calls
@@ -220,14 +240,26 @@ async def test_tool_calls_may_stand_in_place_of_the_answer():
 def test_form_leads_a_refinement():
     """The model is told what is wrong with the form, and a repaired answer keeps the form of its reply."""
     model = ScriptedModel(["four , I think", "<think>two and two</think>four , I think"])
-    result = redraft.refine_sync("Add.", model, [must("reasoning_format"), "no_commas"], max_iterations=1)
-    assert "write the reasoning between <think> and </think>, then the answer" in model.messages[1][-1]["content"]
+    result = redraft.refine_sync(
+        "Add.", model, [must("reasoning_format"), "no_commas"], max_iterations=1
+    )
+    assert (
+        "write the reasoning between <think> and </think>, then the answer"
+        in model.messages[1][-1]["content"]
+    )
     refined = result.trace.candidates[-1]
     assert refined.reasoning_form == "block"
     assert result.trace.meets_musts(refined.id)
 
 
-@given(text=st.lists(st.sampled_from(["<think>", "</think>", "<answer>", "</answer>", "a", " ", "\n", "`", CALL]), max_size=8))
+@given(
+    text=st.lists(
+        st.sampled_from(
+            ["<think>", "</think>", "<answer>", "</answer>", "a", " ", "\n", "`", CALL]
+        ),
+        max_size=8,
+    )
+)
 @settings(max_examples=4 * settings.default.max_examples, deadline=None)
 async def test_any_sequence_of_tags_is_right_or_wrong(text):
     """The score is 1 exactly if the text has the form that a pattern states."""
@@ -247,5 +279,8 @@ async def test_a_package_is_first_loaded_in_a_thread():
     def runs_in_main_thread():
         return threading.current_thread() is threading.main_thread()
 
-    assert [await compute(1, runs_in_main_thread, package="of this test") for _ in range(2)] == [False, True]
+    assert [await compute(1, runs_in_main_thread, package="of this test") for _ in range(2)] == [
+        False,
+        True,
+    ]
     assert [await compute(size, runs_in_main_thread) for size in (1, 1_000_000)] == [True, False]

@@ -53,7 +53,11 @@ NOT_LISTED = [
 
 
 async def score_of(text, prompt="q", reference=None):
-    return (await grader_from_spec("answered").grade(Task(prompt, reference=reference), Candidate(0, text), None)).score
+    return (
+        await grader_from_spec("answered").grade(
+            Task(prompt, reference=reference), Candidate(0, text), None
+        )
+    ).score
 
 
 @pytest.mark.parametrize("key", MASTER_KEYS)
@@ -90,23 +94,40 @@ async def test_word_in_the_task_is_no_option(prompt, text):
     assert await score_of(text, prompt) == 0
 
 
-@pytest.mark.parametrize("text", [*(key for key in MASTER_KEYS if key.strip()), "...", "Final answer"])
+@pytest.mark.parametrize(
+    "text", [*(key for key in MASTER_KEYS if key.strip()), "...", "Final answer"]
+)
 async def test_the_reference_is_an_answer(text):
     """A text equal to the reference is an answer in any form; another reference changes nothing."""
     assert await score_of(text, reference=text) == 1
     assert await score_of(text, reference="forty-two") == 0
 
 
-@pytest.mark.parametrize("judge", [Judge({"truth": "It is true."}), Checklist(["Is it true?"])], ids=["judge", "checklist"])
+@pytest.mark.parametrize(
+    "judge",
+    [Judge({"truth": "It is true."}), Checklist(["Is it true?"])],
+    ids=["judge", "checklist"],
+)
 async def test_judges_grade_what_passes_the_filter(judge):
     """An option of the task reaches the judge, and the same text elsewhere scores 0 without a call."""
     row = {"evidence": "e", "change": "", "score": 5, "answer": "yes"}
     reply_text = json.dumps(
-        {"reason": "It is so.", "criteria": {"truth": {k: row[k] for k in ("evidence", "change", "score")}}, "done": True}
+        {
+            "reason": "It is so.",
+            "criteria": {"truth": {k: row[k] for k in ("evidence", "change", "score")}},
+            "done": True,
+        }
     )
     if isinstance(judge, Checklist):
-        reply_text = json.dumps({"reason": "It is so.", "q1": {k: row[k] for k in ("evidence", "change", "answer")}})
-    listed = await refine(Task("A) Problem B) Solution", "Solution"), ScriptedModel([reply_text]), judge, max_iterations=0)
+        reply_text = json.dumps(
+            {"reason": "It is so.", "q1": {k: row[k] for k in ("evidence", "change", "answer")}}
+        )
+    listed = await refine(
+        Task("A) Problem B) Solution", "Solution"),
+        ScriptedModel([reply_text]),
+        judge,
+        max_iterations=0,
+    )
     assert (listed.judge_score, listed.usage.calls) == (1.0, 1)
     bare = await refine(Task("Solve it.", "Solution"), ScriptedModel([]), judge, max_iterations=0)
     assert (bare.judge_score, bare.usage.calls) == (0.0, 0)

@@ -76,7 +76,10 @@ def slow_subsequence(a, b, equal):
 
 def slow_matching(a, b, equal):
     a, b = (a, b) if len(a) <= len(b) else (b, a)
-    return max(sum(equal(x, y) or equal(y, x) for x, y in zip(a, order, strict=False)) for order in permutations(b, len(a)))
+    return max(
+        sum(equal(x, y) or equal(y, x) for x, y in zip(a, order, strict=False))
+        for order in permutations(b, len(a))
+    )
 
 
 ITEMS = st.lists(st.tuples(st.integers(0, 6), st.booleans()), max_size=6)
@@ -100,7 +103,9 @@ NUMBERS = st.lists(st.tuples(st.integers(-300, 300), st.booleans()), min_size=1,
 
 
 def written(numbers):
-    return "; ".join(f"{value / 100}%" if percent else str(value / 100) for value, percent in numbers)
+    return "; ".join(
+        f"{value / 100}%" if percent else str(value / 100) for value, percent in numbers
+    )
 
 
 def equal_numbers(actual, expected):
@@ -116,7 +121,9 @@ def equal_numbers(actual, expected):
 async def test_share_equals_its_definition(actual, expected, order, extra):
     """50% equals 50%, 0.5 and 50; the rest follows from the longest subsequence or the best pairing."""
     feedback = await grade(
-        f"number_accuracy:order={order},extra={extra},absolute=0,relative=0".lower(), written(actual), written(expected)
+        f"number_accuracy:order={order},extra={extra},absolute=0,relative=0".lower(),
+        written(actual),
+        written(expected),
     )
     flipped = lambda e, a: equal_numbers(a, e)  # noqa: E731
     if order:
@@ -125,9 +132,13 @@ async def test_share_equals_its_definition(actual, expected, order, extra):
         masks = [sum(1 << n for n, a in enumerate(actual) if flipped(e, a)) for e in expected]
         right = max(
             sum(1 for mask, n in zip(masks, places, strict=True) if n is not None and mask >> n & 1)
-            for places in permutations([*range(len(actual)), *[None] * len(expected)], len(expected))
+            for places in permutations(
+                [*range(len(actual)), *[None] * len(expected)], len(expected)
+            )
         )
-    assert feedback.score == pytest.approx(right / (len(expected) if extra else max(len(expected), len(actual))))
+    assert feedback.score == pytest.approx(
+        right / (len(expected) if extra else max(len(expected), len(actual)))
+    )
 
 
 # ---- token F1

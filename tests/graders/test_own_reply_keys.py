@@ -14,7 +14,15 @@ from redraft.graders.reply_form import FORM_PARTS
 from redraft.protocols import Reply
 
 TEXTS = [Candidate(0, "x"), Candidate(1, "y"), Candidate(2, "z")]
-GOOD = {"score": 5, "winner": "first", "ranking": [1, 2, 3], "ties": [], "reason": "why", "actions": [], "done": True}
+GOOD = {
+    "score": 5,
+    "winner": "first",
+    "ranking": [1, 2, 3],
+    "ties": [],
+    "reason": "why",
+    "actions": [],
+    "done": True,
+}
 WRONG = {
     "score": [None, "5/10", 11, True, 2.5],
     "winner": [None, "third", 3, ["first"]],
@@ -24,7 +32,12 @@ WRONG = {
     "actions": [5, [5], {"a": 1}],
     "done": ["yes", 1],
 }
-CASES = [(kind, part, value) for kind, parts in FORM_PARTS.items() for part in parts for value in WRONG[part]]
+CASES = [
+    (kind, part, value)
+    for kind, parts in FORM_PARTS.items()
+    for part in parts
+    for value in WRONG[part]
+]
 
 
 def parse(kind, text, form):
@@ -39,9 +52,19 @@ def parse(kind, text, form):
 def test_an_error_names_the_key_of_the_template(kind, part, value):
     """Whatever is wrong with it, and whatever the key."""
     form = {each: f"my_{n}.key" for n, each in enumerate(FORM_PARTS[kind])}
-    reply = {f"my_{n}": {"key": value if each == part else GOOD[each]} for n, each in enumerate(FORM_PARTS[kind])}
-    parse(kind, json.dumps({f"my_{n}": {"key": GOOD[each]} for n, each in enumerate(FORM_PARTS[kind])}), form)
+    reply = {
+        f"my_{n}": {"key": value if each == part else GOOD[each]}
+        for n, each in enumerate(FORM_PARTS[kind])
+    }
+    parse(
+        kind,
+        json.dumps({f"my_{n}": {"key": GOOD[each]} for n, each in enumerate(FORM_PARTS[kind])}),
+        form,
+    )
     with pytest.raises(UnreadableOutput) as caught:
         parse(kind, json.dumps(reply), form)
     assert "my_" in str(caught.value)
-    assert not any(f"'{other}'" in str(caught.value) for other in itertools.chain.from_iterable(FORM_PARTS.values()))
+    assert not any(
+        f"'{other}'" in str(caught.value)
+        for other in itertools.chain.from_iterable(FORM_PARTS.values())
+    )

@@ -73,7 +73,13 @@ NO_SCORES = [
 @each_row(("value", "score"), SCORES)
 def test_real_numbers_and_booleans_of_any_type_are_scores(value, score):
     """Alone, with a reason, in a mapping and as an attribute; what is outside by a rounding error is clipped."""
-    for result in (value, {"score": value}, (value, "why"), {"score": value, "comment": "why"}, SimpleNamespace(score=value)):
+    for result in (
+        value,
+        {"score": value},
+        (value, "why"),
+        {"score": value, "comment": "why"},
+        SimpleNamespace(score=value),
+    ):
         feedback = as_feedback(result, "mine")
         assert feedback.score == pytest.approx(score, abs=1e-3)
         assert type(feedback.score) is float
@@ -91,7 +97,12 @@ def test_anything_else_is_an_error(value):
 def test_a_score_that_is_missing_is_unknown():
     """None is unknown in each form."""
     no_mean = np.ma.masked_invalid([math.nan]).mean()
-    for result in (None, {"score": None}, {"key": "k", "score": None, "comment": "no idea"}, SimpleNamespace(score=None)):
+    for result in (
+        None,
+        {"score": None},
+        {"key": "k", "score": None, "comment": "no idea"},
+        SimpleNamespace(score=None),
+    ):
         assert as_feedback(result, "mine").score is None
     for value in (np.ma.masked, no_mean, np.ma.array(1.0, mask=True)):
         for result in (value, (value, "why"), {"score": value}, SimpleNamespace(score=value)):
@@ -126,7 +137,17 @@ class Dictionary(dict):
 FOREIGN = [
     ({"key": "correctness", "score": True, "comment": "It is so."}, 1.0, "It is so."),
     ({"key": "conciseness", "score": 0.5, "comment": None, "metadata": None}, 0.5, ""),
-    ({"key": "k", "score": np.float32(0.5), "comment": "why", "source_run_id": object(), "evaluator_info": {}}, 0.5, "why"),
+    (
+        {
+            "key": "k",
+            "score": np.float32(0.5),
+            "comment": "why",
+            "source_run_id": object(),
+            "evaluator_info": {},
+        },
+        0.5,
+        "why",
+    ),
     ({"name": "Levenshtein", "score": 0.25, "metadata": {"n": 1}}, 0.25, ""),
     ({"pass": True, "score": 0.5, "reason": "long enough"}, 0.5, "long enough"),
     ({"score": 1, "label": "factual", "explanation": "It says so."}, 1.0, "It says so."),
@@ -136,7 +157,12 @@ FOREIGN = [
     (SimpleNamespace(key="k", score=1, comment="why", value=None), 1.0, "why"),
     (Dictionary(score=1), 1.0, ""),
     (
-        SimpleNamespace(name="Factuality", score=1, metadata={"rationale": "It says so.", "choice": "A"}, error=None),
+        SimpleNamespace(
+            name="Factuality",
+            score=1,
+            metadata={"rationale": "It says so.", "choice": "A"},
+            error=None,
+        ),
         1.0,
         "It says so.",
     ),
@@ -165,7 +191,10 @@ def test_results_of_langsmith_are_read():
     [
         ({"key": "k", "value": "good"}, "without a score"),
         ({"pass": True}, "without a score"),
-        ({"key": "k", "score": 1.5, "comment": "c"}, r"grader 'mine': a score must be a number in \[0, 1\], got 1.5"),
+        (
+            {"key": "k", "score": 1.5, "comment": "c"},
+            r"grader 'mine': a score must be a number in \[0, 1\], got 1.5",
+        ),
         ({"key": "k", "score": "C"}, "got 'C'"),
         ({"key": "k", "score": 0.5, "comment": 3}, "reason cannot be 3"),
         ({"key": "k", "score": 0.5, "remark": "c"}, "'remark'; it may hold"),
@@ -177,7 +206,10 @@ def test_results_of_langsmith_are_read():
         (SimpleNamespace(value="C", explanation="right"), "must return a score"),
         (Result, "must return a score"),
         ([{"key": "k", "score": 1}], "must return a score"),
-        ({"score": 0.5, "criteria": [{"name": "tone", "score": np.float32(2)}]}, r"in \[0, 1\], got"),
+        (
+            {"score": 0.5, "criteria": [{"name": "tone", "score": np.float32(2)}]},
+            r"in \[0, 1\], got",
+        ),
     ],
 )
 def test_results_without_a_usable_score_are_errors(result, words):
@@ -188,13 +220,21 @@ def test_results_without_a_usable_score_are_errors(result, words):
 
 def test_criteria_and_flags_of_numpy_are_read():
     """The parts of a mapping may have NumPy's types, too."""
-    criteria = [{"name": "tone", "score": np.float32(0.5)}, redraft.CriterionScore("length", np.int64(1))]
-    feedback = as_feedback({"score": np.True_, "done": np.False_, "criteria": criteria, "nearness": np.float64(0.5)}, "mine")
+    criteria = [
+        {"name": "tone", "score": np.float32(0.5)},
+        redraft.CriterionScore("length", np.int64(1)),
+    ]
+    feedback = as_feedback(
+        {"score": np.True_, "done": np.False_, "criteria": criteria, "nearness": np.float64(0.5)},
+        "mine",
+    )
     assert (feedback.score, feedback.done, feedback.nearness) == (1.0, False, 0.5)
     assert [type(each.score) for each in feedback.criteria] == [float, float]
 
 
-@pytest.mark.parametrize("value", [np.float32(0.5), np.int64(1), Decimal("0.5"), np.array(0.5), 1.0000000000000002])
+@pytest.mark.parametrize(
+    "value", [np.float32(0.5), np.int64(1), Decimal("0.5"), np.array(0.5), 1.0000000000000002]
+)
 def test_feedback_has_numbers_of_any_type(value):
     """The record has a float of Python; True and False are no numbers there."""
     for score in (redraft.Feedback(value).score, redraft.CriterionScore("tone", value).score):
@@ -247,7 +287,9 @@ def test_a_condition_reads_booleans_of_numpy():
         assert report.score == score
 
 
-@pytest.mark.parametrize("grader", [lambda text: np.float32(1.5), Half(1.5), Half("good"), Minimum([Half(math.nan)])])
+@pytest.mark.parametrize(
+    "grader", [lambda text: np.float32(1.5), Half(1.5), Half("good"), Minimum([Half(math.nan)])]
+)
 def test_an_invalid_score_ends_with_an_error(grader):
     """The error names the value and what is allowed."""
     with pytest.raises(GradingError, match=r"\[0, 1\]") as caught:
@@ -261,5 +303,7 @@ def test_numpy_is_not_loaded_for_it():
     import sys
 
     code = "import sys, redraft; redraft.grade_sync(('q', 'a'), lambda text: 1); print('numpy' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
+    )
     assert done.stdout.strip() == "False"

@@ -16,7 +16,9 @@ pytestmark = pytest.mark.usefixtures("sandbox")
 
 PROSE = "Plants turn light into energy. They take in water and carbon dioxide, and they give off oxygen to the air around them."
 CODE = 'import sys\n\n\ndef double(n: int) -> int:\n    """Return twice n."""\n    return 2 * n\n\n\nprint(double(2), file=sys.stderr)\n'
-CALLS = '[{"name": "search", "arguments": {"q": "plants"}}, {"name": "open", "arguments": {"id": 1}}]'
+CALLS = (
+    '[{"name": "search", "arguments": {"q": "plants"}}, {"name": "open", "arguments": {"id": 1}}]'
+)
 STEPS = [
     {"role": "user", "content": "What do plants do?"},
     {"role": "assistant", "content": None, "tool_calls": [
@@ -26,20 +28,40 @@ STEPS = [
     {"role": "tool", "tool_call_id": "1", "content": "page 1"},
     {"role": "tool", "tool_call_id": "2", "content": PROSE},
 ]  # fmt: skip
-TOOLS = [{"function": {"name": name, "description": name, "parameters": {"type": "object"}}} for name in ("search", "open")]
+TOOLS = [
+    {"function": {"name": name, "description": name, "parameters": {"type": "object"}}}
+    for name in ("search", "open")
+]
 
 
 def prose(response=PROSE, **fields):
-    return Task("What do plants do?", response, **{"reference": PROSE, "context": PROSE, "tools": TOOLS, **fields})
+    return Task(
+        "What do plants do?",
+        response,
+        **{"reference": PROSE, "context": PROSE, "tools": TOOLS, **fields},
+    )
 
 
 def code(**fields):
     task = "Write a function `double` in Python."
-    return Task(task, f"```python\n{CODE}```", reference=CODE, tests="assert double(2) == 4\nassert double(-1) == -2", **fields)
+    return Task(
+        task,
+        f"```python\n{CODE}```",
+        reference=CODE,
+        tests="assert double(2) == 4\nassert double(-1) == -2",
+        **fields,
+    )
 
 
 def conversation():
-    return Task([*STEPS[:1], {"role": "assistant", "content": "They grow."}, {"role": "user", "content": "And how?"}], PROSE)
+    return Task(
+        [
+            *STEPS[:1],
+            {"role": "assistant", "content": "They grow."},
+            {"role": "user", "content": "And how?"},
+        ],
+        PROSE,
+    )
 
 
 def trajectory():
@@ -47,17 +69,30 @@ def trajectory():
 
 
 SAMPLES = {
-    **dict.fromkeys(["code_similarity", "complexity", "lint", "security", "syntax", "tests", "types"], code),
+    **dict.fromkeys(
+        ["code_similarity", "complexity", "lint", "security", "syntax", "tests", "types"], code
+    ),
     **dict.fromkeys(["tool_call_order", "tool_call_precision", "tool_call_recall"], trajectory),
     "tool_calls": lambda: Task("Search.", CALLS, reference=CALLS),
-    "citations": lambda: prose('It says that "plants turn light into energy. They take in water". [1]'),
-    "json_fields": lambda: prose('{"items": [1, 2], "name": "Ann"}', reference='{"name": "Ann", "items": [1, 2]}'),
-    **dict.fromkeys(["math", "numeric", "number_accuracy"], lambda: prose("The answer is 42.", reference="42")),
+    "citations": lambda: prose(
+        'It says that "plants turn light into energy. They take in water". [1]'
+    ),
+    "json_fields": lambda: prose(
+        '{"items": [1, 2], "name": "Ann"}', reference='{"name": "Ann", "items": [1, 2]}'
+    ),
+    **dict.fromkeys(
+        ["math", "numeric", "number_accuracy"], lambda: prose("The answer is 42.", reference="42")
+    ),
     "reasoning_format": lambda: prose("<think>2 + 2</think><answer>4</answer>"),
     "length": lambda: prose("word " * 100),
     "readability": lambda: prose("The cat sat on the mat. It was a warm day."),
-    **dict.fromkeys(["context_memory", "instruction_drift", "misunderstanding_repair"], conversation),
-    **dict.fromkeys(["tool_selection", "tool_arguments", "tool_call_success", "trajectory_efficiency"], trajectory),
+    **dict.fromkeys(
+        ["context_memory", "instruction_drift", "misunderstanding_repair"], conversation
+    ),
+    **dict.fromkeys(
+        ["tool_selection", "tool_arguments", "tool_call_success", "trajectory_efficiency"],
+        trajectory,
+    ),
 }
 REQUIREMENTS = {
     "words:80-200": "word " * 100,
@@ -95,7 +130,12 @@ REQUIREMENTS = {
     "title": "<<A>>\nb",
     "postscript:P.S.": "Bye\nP.S. more",
 }
-LEFT_OUT = {"embedding", "moderation", "reward", "speed"}  # three ask a server of their own, and the last one measures time
+LEFT_OUT = {
+    "embedding",
+    "moderation",
+    "reward",
+    "speed",
+}  # three ask a server of their own, and the last one measures time
 
 
 class GenerousJudge:
@@ -116,7 +156,10 @@ class GenerousJudge:
             case {"enum": choices}:
                 return "yes" if "yes" in choices else choices[-1]
             case {"type": "object"}:
-                return {name: self.value(inner, prompt, name) for name, inner in schema["properties"].items()}
+                return {
+                    name: self.value(inner, prompt, name)
+                    for name, inner in schema["properties"].items()
+                }
             case {"type": "array", "minItems": 1}:
                 return [self.value(schema["items"], prompt)]
             case {"type": "array"}:
@@ -134,11 +177,19 @@ async def score_of(spec, name):
     task = Task("q", REQUIREMENTS[name]) if name in REQUIREMENTS else SAMPLES.get(name, prose)()
     judge = GenerousJudge()
     if isinstance(grader, Comparer):
-        both = Task(task.messages, responses=("BAD", task.response), reference=task.reference, context=task.context)
+        both = Task(
+            task.messages,
+            responses=("BAD", task.response),
+            reference=task.reference,
+            context=task.context,
+        )
         result = await redraft.refine(both, False, grader, judge, max_iterations=0, editor=False)
         return float(result.value == task.response)
     report = await redraft.grade(task, grader, judge)
-    assert report.score == 1 or report.score is None, (report.feedback[0].reason, report.feedback[0].actions)
+    assert report.score == 1 or report.score is None, (
+        report.feedback[0].reason,
+        report.feedback[0].actions,
+    )
     return report.score
 
 
@@ -157,7 +208,9 @@ OWN = {e.name: e for e in entries() if e.mode != "requirement" and e.name not in
 
 
 @pytest.mark.slow(but_each=2)
-@pytest.mark.parametrize("spec", sorted({spec for e in OWN.values() for spec in (e.name, e.example)} - {"length"}))
+@pytest.mark.parametrize(
+    "spec", sorted({spec for e in OWN.values() for spec in (e.name, e.example)} - {"length"})
+)
 async def test_a_perfect_answer_scores_1_by_our_own_graders(spec):
     """By the name alone, and as the catalog's example writes it."""
     assert await score_of(spec, resolve_spec(spec)[0].name) == 1

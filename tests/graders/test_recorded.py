@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 from each_row import each_row
 from redraft.errors import ConfigError
 from redraft.graders.judging.structured import UnreadableOutput
-from redraft.validation.recorded_formats import OUTPUT_FORMATS, OutputFormat, ParsedOutput, find_format, parse_output
+from redraft.validation.recorded_formats import (
+    OUTPUT_FORMATS,
+    OutputFormat,
+    ParsedOutput,
+    find_format,
+    parse_output,
+)
 
 WINNERS = [
     ("arena_hard", "... final verdict: [[A>>B]]", "first"),
@@ -20,7 +26,11 @@ WINNERS = [
     ("mt_bench_pair", "After all: [[C]]", "tie"),
     ("mt_bench_pair", "[[B]]", "second"),
     ("llmbar", "Output (b) is better. Output (a) is not.", "second"),
-    ("llmbar", "Assistant (b) says Output (b) is better. Yet Output (a) is better.", "first"),  # LLMBar looks for (a) first
+    (
+        "llmbar",
+        "Assistant (b) says Output (b) is better. Yet Output (a) is better.",
+        "first",
+    ),  # LLMBar looks for (a) first
     ("llmbar", "Output (b)", "second"),
     ("llmbar_line", "Output (b) is better.\n\nOutput (a) is too long", "first"),
     ("llmbar_sentence", "Therefore, Output (b) is better.", "second"),
@@ -63,7 +73,11 @@ LABELS = [
     ("label", "Because it is short.\nVerdict: **PASS**.", "pass"),
     ("label:yes/no", "I looked.\n\nno", "no"),
     ("label:A/B/C", "(c)", "C"),
-    ("self_refine_sentiment", "It sounds sad. The sentiment is Negative. No: the sentiment is Very positive.", "very positive"),
+    (
+        "self_refine_sentiment",
+        "It sounds sad. The sentiment is Negative. No: the sentiment is Very positive.",
+        "very positive",
+    ),
     ("self_refine_sentiment", "The sentiment of the rewritten review is neutral", "neutral"),
     ("json_label:pass", '{"pass": true}', "true"),
     ("json_label", '{"label": "Fully covered"}', "Fully covered"),
@@ -168,7 +182,11 @@ UNREADABLE = [
     ("rank_gpt", "[1] > [3]", "once"),
     ("rank_gpt", "[2]", "no ranking"),
     ("label", "Not yes", "last line"),
-    ("label", "yes\nbut then I thought about it for a long time and am no longer so sure of anything at all", "last line"),
+    (
+        "label",
+        "yes\nbut then I thought about it for a long time and am no longer so sure of anything at all",
+        "last line",
+    ),
     ("label", "Answer: no\nAnswer: yes", "several"),
     ("self_refine_sentiment", "N/A", "sentiment"),
     (r"regex:(\d+)/10@1-10", "7/10 8/10", "several"),
@@ -185,7 +203,12 @@ UNREADABLE = [
 def test_winners(form, text, winner):
     """The format reads which of the two responses shown the judge prefers."""
     reading = parse_output(text, form)
-    assert (reading.winner, reading.score, reading.ranking, reading.label) == (winner, None, None, None)
+    assert (reading.winner, reading.score, reading.ranking, reading.label) == (
+        winner,
+        None,
+        None,
+        None,
+    )
 
 
 @each_row(("form", "text", "score", "normalised"), SCORES)
@@ -202,7 +225,9 @@ def test_labels(form, text, label):
     assert parse_output(text, form).label == label
 
 
-@pytest.mark.parametrize("text", ["[2] > [1] > [3]", "Ranking: [2]>[1] > [3]\nThat is: [2]>[1] > [3]"])
+@pytest.mark.parametrize(
+    "text", ["[2] > [1] > [3]", "Ranking: [2]>[1] > [3]\nThat is: [2]>[1] > [3]"]
+)
 def test_rankings(text):
     """The format reads a ranking, best first, in the numbers that the judge was shown."""
     assert parse_output(text, "rank_gpt").ranking == (2, 1, 3)
@@ -248,9 +273,12 @@ def test_unknown_format_is_rejected(spec, message):
 def test_every_format_reads_its_example(form):
     """Each example in the list of formats is readable and has the kind and scale that the list states."""
     reading = parse_output(form.example, form)
-    assert {"pair": reading.winner, "score": reading.score, "ranking": reading.ranking, "label": reading.label}[
-        form.kind
-    ] is not None
+    assert {
+        "pair": reading.winner,
+        "score": reading.score,
+        "ranking": reading.ranking,
+        "label": reading.label,
+    }[form.kind] is not None
     assert reading.scale == form.scale or form.name == "score_of"
     assert form.about
     assert parse_output(form.example, form.name) == reading
@@ -258,7 +286,13 @@ def test_every_format_reads_its_example(form):
 
 def test_custom_format():
     """A function that returns a reading is a format."""
-    form = OutputFormat("loud", "label", "capitals", "YES", lambda text, _: ParsedOutput(label=text.lower(), excerpt=text))
+    form = OutputFormat(
+        "loud",
+        "label",
+        "capitals",
+        "YES",
+        lambda text, _: ParsedOutput(label=text.lower(), excerpt=text),
+    )
     assert parse_output("<think>no</think>YES", form).label == "yes"
 
 
@@ -311,7 +345,13 @@ def check(text, spec):
     except UnreadableOutput as complaint:
         assert str(complaint)
         return False
-    assert sum(each is not None for each in (reading.winner, reading.score, reading.ranking, reading.label)) == 1, (text, spec)
+    assert (
+        sum(
+            each is not None
+            for each in (reading.winner, reading.score, reading.ranking, reading.label)
+        )
+        == 1
+    ), (text, spec)
     assert reading.excerpt, (text, spec)
     assert reading.ranking or reading.excerpt in text, (text, spec)
     if reading.score is not None:
@@ -323,7 +363,10 @@ def check(text, spec):
         alone = rf"(?<![\d.\-−]){re.escape(reading.excerpt)}(?!\d|\.\d)"
         assert spec.startswith("regex") or re.search(alone, text), (text, spec)
     if reading.ranking:
-        assert [int(n) for n in re.findall("[0-9]+", reading.excerpt)] == list(reading.ranking), (text, spec)
+        assert [int(n) for n in re.findall("[0-9]+", reading.excerpt)] == list(reading.ranking), (
+            text,
+            spec,
+        )
     return True
 
 
@@ -365,14 +408,34 @@ def test_score_is_read_as_written(before, score, most):
     assert check(text, "score_of") is is_readable
     if is_readable:
         reading = parse_output(text, "score_of")
-        assert (reading.score, reading.scale, reading.excerpt) == (int(score), (0, int(most)), f"{score}/{most}")
+        assert (reading.score, reading.scale, reading.excerpt) == (
+            int(score),
+            (0, int(most)),
+            f"{score}/{most}",
+        )
 
 
 @pytest.mark.slow(but_each=5)
 @pytest.mark.parametrize("spec", SPECS)
 def test_long_outputs_take_bounded_time(spec):
     """200,000 characters of the worst case for the patterns take a bounded time."""
-    for bit in ["Score: ", "7/10\n", "[[", "[1]>", "1", "{", '{"a": ', "<think>", "yes\n", "[RESULT] ", " ", "*", '"', "a ", "#"]:
+    for bit in [
+        "Score: ",
+        "7/10\n",
+        "[[",
+        "[1]>",
+        "1",
+        "{",
+        '{"a": ',
+        "<think>",
+        "yes\n",
+        "[RESULT] ",
+        " ",
+        "*",
+        '"',
+        "a ",
+        "#",
+    ]:
         start = time.process_time()
         check((bit * 200_000)[:200_000], spec)
         assert time.process_time() - start < 10

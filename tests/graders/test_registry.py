@@ -16,7 +16,9 @@ from redraft.graders.fingerprint import grader_fingerprint
 
 def test_names_are_unique(monkeypatch):
     """Each name occurs once and has a summary, a mode and an example that makes it."""
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-none")  # the example of `embedding` names a model that wants one
+    monkeypatch.setenv(
+        "OPENAI_API_KEY", "sk-none"
+    )  # the example of `embedding` names a model that wants one
     found = list(entries())
     assert len({e.name for e in found}) == len(found)
     for e in found:
@@ -27,7 +29,16 @@ def test_names_are_unique(monkeypatch):
 def test_expected_graders_exist():
     """The gallery, the judges, the computed graders and the requirements are registered."""
     names = {e.name for e in entries()}
-    assert {"helpfulness", "exact", "math", "tool_calls", "pairwise", "jury", "checklist", "words"} <= names
+    assert {
+        "helpfulness",
+        "exact",
+        "math",
+        "tool_calls",
+        "pairwise",
+        "jury",
+        "checklist",
+        "words",
+    } <= names
 
 
 def test_listing_imports_no_heavy_library():
@@ -36,7 +47,12 @@ def test_listing_imports_no_heavy_library():
         "import sys; from redraft.graders import entries; list(entries()); "
         "print(sorted({'sympy','sacrebleu','rapidfuzz','math_verify','numpy','httptools','jsonschema'} & set(sys.modules)))"
     )
-    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        == "[]"
+    )
 
 
 PACKAGE = '''
@@ -127,7 +143,9 @@ def test_name_of_two_packages_is_ambiguous(install, order):
     """The error names both packages in any order of discovery, and names that only one of them has work."""
     for letter in order:
         points = ["polite = offers_{0}:grade", "only_{0} = offers_{0}:grade"]
-        install(f"offers_{letter}", "1.0", GRADE.format(1.0), [point.format(letter) for point in points])
+        install(
+            f"offers_{letter}", "1.0", GRADE.format(1.0), [point.format(letter) for point in points]
+        )
     with pytest.raises(ConfigError) as refused:
         as_grader("polite")
     assert str(refused.value).startswith(
@@ -148,11 +166,18 @@ def test_name_of_two_packages_is_a_usage_error(install):
 
     def redraft(*arguments):
         command = [sys.executable, "-m", "redraft", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, env=dict(os.environ, PYTHONPATH=path, COLUMNS="400"))
+        return subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            env=dict(os.environ, PYTHONPATH=path, COLUMNS="400"),
+        )
 
     run = redraft("run", "x", "--model", "http://127.0.0.1:9/v1#m", "--grader", "polite")
     assert run.returncode == 2 and "offers_a 1.0" in run.stderr and "offers_b 1.0" in run.stderr
-    listed = next(line for line in redraft("graders").stdout.splitlines() if line.split()[:1] == ["polite"])
+    listed = next(
+        line for line in redraft("graders").stdout.splitlines() if line.split()[:1] == ["polite"]
+    )
     assert "offers_a 1.0" in listed and "offers_b 1.0" in listed
 
 
@@ -205,7 +230,10 @@ def test_only_classes_take_an_argument(other_package):
 
 def test_unknown_name_lists_the_nearest():
     """The error suggests the nearest of all registered names."""
-    with pytest.raises(ConfigError, match=r"^unknown grader 'helpfulnes'; did you mean 'helpfulness'.*`redraft graders` lists all"):
+    with pytest.raises(
+        ConfigError,
+        match=r"^unknown grader 'helpfulnes'; did you mean 'helpfulness'.*`redraft graders` lists all",
+    ):
         as_grader("helpfulnes")
     assert registry.ENTRY_POINT_GROUP == "redraft.graders"
 
@@ -216,7 +244,11 @@ JUDGES = {
     "judge:helpfulness": ("helpfulness", "written", "together"),
     "judge:scoring=expectation": ("default", "expectation", "together"),
     "judge:criteria_mode=separate,helpfulness": ("helpfulness", "written", "separate"),
-    "judge:helpfulness,scoring=expectation,criteria_mode=separate": ("helpfulness", "expectation", "separate"),
+    "judge:helpfulness,scoring=expectation,criteria_mode=separate": (
+        "helpfulness",
+        "expectation",
+        "separate",
+    ),
     "clarity:scoring=expectation": ("clarity", "expectation", "together"),
 }
 
@@ -235,9 +267,18 @@ def test_judges_take_options_after_their_name(spec):
 @pytest.mark.parametrize(
     ("spec", "says"),
     [
-        ("judge:scoring=mean", "grader 'judge': scoring must be written or expectation, got 'mean'"),
-        ("judge:helpfulness,scorin=expectation", "'scorin=expectation' is not an option; did you mean scoring="),
-        ("clarity:criteria_mode=alone", "grader 'clarity': criteria_mode must be together or separate"),
+        (
+            "judge:scoring=mean",
+            "grader 'judge': scoring must be written or expectation, got 'mean'",
+        ),
+        (
+            "judge:helpfulness,scorin=expectation",
+            "'scorin=expectation' is not an option; did you mean scoring=",
+        ),
+        (
+            "clarity:criteria_mode=alone",
+            "grader 'clarity': criteria_mode must be together or separate",
+        ),
         ("clarity:fast", "grader 'clarity' takes nothing after a colon"),
         ("judge:my=rubric.toml", "rubric 'my=rubric.toml' cannot be read"),
     ],

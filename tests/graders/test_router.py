@@ -28,8 +28,13 @@ def task(domain=None, **fields):
 
 
 def refine(task, grader, answers=("4",), replies=(VERDICT,), **more):
-    model, judge_model = ScriptedModel(list(answers), name="m"), ScriptedModel(list(replies), name="j")
-    return redraft.refine_sync(task, model, grader, judge=judge_model, max_iterations=0, **more), judge_model
+    model, judge_model = (
+        ScriptedModel(list(answers), name="m"),
+        ScriptedModel(list(replies), name="j"),
+    )
+    return redraft.refine_sync(
+        task, model, grader, judge=judge_model, max_iterations=0, **more
+    ), judge_model
 
 
 def test_the_task_chooses_the_grader():
@@ -55,7 +60,11 @@ def test_needs_are_those_of_the_chosen_grader():
 @pytest.mark.parametrize(
     ("by", "domain", "says"),
     [
-        ("metadata.domain", None, "the task has no metadata.domain; there are 'math', 'prose', and no default"),
+        (
+            "metadata.domain",
+            None,
+            "the task has no metadata.domain; there are 'math', 'prose', and no default",
+        ),
         ("metadata.domain", "code", "there is no grader for 'code'"),
         ("metadata.domain", ["math"], r"there is no grader for \['math'\]"),
         ("metadata.a.b", "math", "the task has no metadata.a.b"),
@@ -91,8 +100,14 @@ def test_numbers_and_bools_are_keys_as_in_json(pair):
         (lambda: router({3: "words:1"}, by="metadata.x"), "graders must be graders by key"),
         (lambda: router(lambda task: "words:1", by="metadata.x"), "graders must be graders by key"),
         (lambda: router({"a": "wrds:1"}, by="metadata.x"), "wrds"),
-        (lambda: router({"a": "ranker"}, by="metadata.x"), "router: a: 'ranker' only ranks answers"),
-        (lambda: router({"a": "words:1"}, by="domain"), 'by must be a path such as "metadata.domain", or a function of a task'),
+        (
+            lambda: router({"a": "ranker"}, by="metadata.x"),
+            "router: a: 'ranker' only ranks answers",
+        ),
+        (
+            lambda: router({"a": "words:1"}, by="domain"),
+            'by must be a path such as "metadata.domain", or a function of a task',
+        ),
         (lambda: router({"a": "words:1"}, by="metadata."), "by must be a path"),
         (lambda: router({"a": "words:1"}, by=3), "by must be a path"),
         (lambda: router({"a": "words:1"}, by="metadata.x", default="wrds:1"), "wrds"),
@@ -121,7 +136,9 @@ def test_whether_a_router_calls_a_model(graders, model_free, may_call):
 
 def test_a_budget_reserves_the_calls_of_the_chosen_grader():
     """One call of one judge fits the budget, whatever the other graders would need."""
-    grader = router({"a": judge("x"), "b": Jury([judge("y"), judge("z"), judge("w")])}, by="metadata.domain")
+    grader = router(
+        {"a": judge("x"), "b": Jury([judge("y"), judge("z"), judge("w")])}, by="metadata.domain"
+    )
     result, model = refine(task("a"), grader, budget=Budget(calls=2))
     assert (result.judge_score, model.calls) == (1, 1)
     with pytest.raises(redraft.errors.BudgetExhaustedError):
@@ -148,7 +165,12 @@ def test_fingerprint_covers_graders_keys_and_the_function():
     ]
     prints = [grader_fingerprint(grader, str) for grader in variants]
     assert len(set(prints)) == len(prints)
-    assert grader_fingerprint(router({"a": "words:1", "b": "words:2"}, by="metadata.x", name="other"), str) == prints[0]
+    assert (
+        grader_fingerprint(
+            router({"a": "words:1", "b": "words:2"}, by="metadata.x", name="other"), str
+        )
+        == prints[0]
+    )
 
 
 async def test_batch_rows_choose_their_graders(tmp_path):

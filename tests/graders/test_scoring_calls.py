@@ -22,9 +22,15 @@ from redraft.options import Options
 
 TOKENS = 7
 REPLIES = {
-    "/v1/embeddings": {"data": [{"index": 0, "embedding": [3.0, 4.0]}, {"index": 1, "embedding": [4.0, 3.0]}]},
+    "/v1/embeddings": {
+        "data": [{"index": 0, "embedding": [3.0, 4.0]}, {"index": 1, "embedding": [4.0, 3.0]}]
+    },
     "/v1/classify": {"data": [{"probs": [0.96]}]},
-    "/v1/moderations": {"results": [{"flagged": False, "categories": {"hate": False}, "category_scores": {"hate": 0.04}}]},
+    "/v1/moderations": {
+        "results": [
+            {"flagged": False, "categories": {"hate": False}, "category_scores": {"hate": 0.04}}
+        ]
+    },
 }
 GRADERS = {
     "embedding": lambda url, name="m": Embedding(f"{url}#{name}"),
@@ -50,8 +56,14 @@ class Server:
         self.arrived.set()
         await self.release.wait()
         if self.failures:
-            return web.json_response({"error": {"message": "slow down"}}, status=self.failures.pop(0), headers={"Retry-After": "0"})
-        return web.json_response(REPLIES[request.path] | {"usage": {"prompt_tokens": TOKENS, "total_tokens": TOKENS}})
+            return web.json_response(
+                {"error": {"message": "slow down"}},
+                status=self.failures.pop(0),
+                headers={"Retry-After": "0"},
+            )
+        return web.json_response(
+            REPLIES[request.path] | {"usage": {"prompt_tokens": TOKENS, "total_tokens": TOKENS}}
+        )
 
 
 @pytest.fixture
@@ -75,10 +87,14 @@ every = pytest.mark.parametrize("make", GRADERS.values(), ids=GRADERS)
 @every
 async def test_usage_and_cost_are_those_of_the_result(server, make):
     """An unknown price makes the cost unknown, not 0; a given one counts the tokens of the prompt."""
-    result = await refine(TASK, ScriptedModel(["a", "b"]), make(server.url), max_iterations=1, target_score=1)
+    result = await refine(
+        TASK, ScriptedModel(["a", "b"]), make(server.url), max_iterations=1, target_score=1
+    )
     assert (result.usage.calls, result.usage.input_tokens, result.cost) == (4, 2 * TOKENS, None)
     assert result.metadata["usage_by"]["grade m"]["calls"] == len(server.paths) == 2
-    priced = await refine(TASK, ScriptedModel(["a"]), make(server.url), **NO_WRITER, prices={"m": (2.0, 100.0)})
+    priced = await refine(
+        TASK, ScriptedModel(["a"]), make(server.url), **NO_WRITER, prices={"m": (2.0, 100.0)}
+    )
     assert priced.cost == pytest.approx(TOKENS * 2.0 / 1e6)
 
 
@@ -88,9 +104,13 @@ async def test_a_budget_in_usd_needs_a_price_and_is_kept(server, make):
     with pytest.raises(ConfigError, match="the price of 'm' is unknown"):
         await refine(TASK, ScriptedModel(["a"]), make(server.url), budget=Budget(usd=1))
     settings = {"prices": {"m": (1.0, 1_000_000.0)}, **NO_WRITER}
-    poor = await refine(Task("q", "a", reference="y"), None, make(server.url), budget=Budget(usd=1e-6), **settings)
+    poor = await refine(
+        Task("q", "a", reference="y"), None, make(server.url), budget=Budget(usd=1e-6), **settings
+    )
     assert (str(poor.stop), poor.score, server.paths) == ("budget", None, [])
-    rich = await refine(Task("q", "a", reference="y"), None, make(server.url), budget=Budget(usd=2.0), **settings)
+    rich = await refine(
+        Task("q", "a", reference="y"), None, make(server.url), budget=Budget(usd=2.0), **settings
+    )
     assert (str(rich.stop) != "budget", len(server.paths)) == (True, 1)
 
 
@@ -121,7 +141,9 @@ async def test_a_budget_refuses_before_the_call(server, make, budget, calls):
 async def test_failures_are_retried_as_those_of_all_calls(server, make, status, calls):
     """A limit and a server in trouble are asked again, a refusal is not; every call is counted."""
     server.failures = [status] * 2
-    result = await refine(Task("q", "a", reference="y"), None, make(server.url), retries=2, **NO_WRITER)
+    result = await refine(
+        Task("q", "a", reference="y"), None, make(server.url), retries=2, **NO_WRITER
+    )
     assert (len(server.paths), result.usage.calls) == (calls, calls)
     assert (result.score is None) == (calls == 1)
 
@@ -131,7 +153,9 @@ async def test_what_a_journal_holds_is_not_paid_again(server, make, tmp_path):
     """A batch that is run again grades the new row alone."""
     rows = [{"prompt": f"p{n}", "response": f"a{n}", "reference": "y"} for n in range(3)]
     for count in (2, 3):
-        report = await redraft.batch(rows[:count], tmp_path / "out.jsonl", None, [make(server.url)], mode="grade")
+        report = await redraft.batch(
+            rows[:count], tmp_path / "out.jsonl", None, [make(server.url)], mode="grade"
+        )
         assert (report.done, report.failed) == (count, 0)
         assert len(server.paths) == count
     out = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
@@ -142,7 +166,9 @@ async def test_what_a_journal_holds_is_not_paid_again(server, make, tmp_path):
 async def test_a_cancelled_call_is_counted_as_sent(server, make):
     """What it took is unknown, not 0."""
     server.release.clear()
-    running = asyncio.create_task(refine(Task("q", "a", reference="y"), None, make(server.url), **NO_WRITER))
+    running = asyncio.create_task(
+        refine(Task("q", "a", reference="y"), None, make(server.url), **NO_WRITER)
+    )
     await asyncio.wait_for(server.arrived.wait(), 60)
     running.cancel()
     with pytest.raises(asyncio.CancelledError) as caught:
@@ -156,8 +182,16 @@ async def test_the_endpoint_is_part_of_the_fingerprint(server, make):
     """Another model or another address is another grader; a key in the address is not."""
     session = Session(Options(), None, [])
     secret = server.url.replace("http://", "http://:sk-1@")
-    graders = [make(server.url), make(server.url), make(secret), make(server.url, "n"), make("http://127.0.0.1:9/v1")]
-    a, same, keyed, other, elsewhere = [grader_fingerprint(each, lambda model: model) for each in graders]
+    graders = [
+        make(server.url),
+        make(server.url),
+        make(secret),
+        make(server.url, "n"),
+        make("http://127.0.0.1:9/v1"),
+    ]
+    a, same, keyed, other, elsewhere = [
+        grader_fingerprint(each, lambda model: model) for each in graders
+    ]
     assert a == same == keyed
     assert len({a, other, elsewhere}) == 3
     await session.close()
@@ -167,29 +201,46 @@ async def test_the_endpoint_is_part_of_the_fingerprint(server, make):
 async def test_it_needs_a_validation_card_like_a_judge(server, make, tmp_path):
     """It computes nothing here, so that nobody knows how right it is."""
     with pytest.raises(ConfigError, match="is not trusted"):
-        await refine(TASK, ScriptedModel(["a"]), make(server.url), require_validated="error", cards_dir=str(tmp_path))
+        await refine(
+            TASK,
+            ScriptedModel(["a"]),
+            make(server.url),
+            require_validated="error",
+            cards_dir=str(tmp_path),
+        )
     assert not server.paths
 
 
 @every
-async def test_a_card_is_of_this_endpoint_and_its_verdicts_are_not_paid_twice(server, make, tmp_path):
+async def test_a_card_is_of_this_endpoint_and_its_verdicts_are_not_paid_twice(
+    server, make, tmp_path
+):
     """A second validation has the verdicts of the first; the card says which model it is of, and has its fingerprint."""
-    rows = [{"prompt": "p", "response": f"a{n}", "reference": "y", "score": n % 2} for n in range(6)]
+    rows = [
+        {"prompt": "p", "response": f"a{n}", "reference": "y", "score": n % 2} for n in range(6)
+    ]
     results = [await validate(rows, make(server.url), False, cards_dir=tmp_path) for _ in range(2)]
     assert len(server.paths) == 6
     cards = [result.card for result in results]
     assert {card.model for card in cards} == {"m"}
-    assert {card.fingerprint for card in cards} == {grader_fingerprint(make(server.url), lambda model: model)}
+    assert {card.fingerprint for card in cards} == {
+        grader_fingerprint(make(server.url), lambda model: model)
+    }
 
 
 @every
 async def test_an_estimate_counts_the_grades_of_all_responses(server, make, tmp_path):
     """As it does for judges; a number takes no tokens of an answer, and no instructions are sent."""
     (tmp_path / "rows.jsonl").write_text(
-        "".join(f'{{"prompt": "p{n}", "responses": ["a{n}", "b{n}"], "reference": "y"}}\n' for n in range(4))
+        "".join(
+            f'{{"prompt": "p{n}", "responses": ["a{n}", "b{n}"], "reference": "y"}}\n'
+            for n in range(4)
+        )
     )
     settings = {"mode": "grade", "prices": {"m": (1.0, 1e6)}}
-    run = BatchRun.from_arguments(tmp_path / "rows.jsonl", tmp_path / "out.jsonl", None, [make(server.url)], **settings)
+    run = BatchRun.from_arguments(
+        tmp_path / "rows.jsonl", tmp_path / "out.jsonl", None, [make(server.url)], **settings
+    )
     told = await run.prepare()
     usage = (await run.go()).usage
     assert told.expected.calls == usage.calls == len(server.paths) == 8

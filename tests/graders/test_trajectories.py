@@ -21,9 +21,17 @@ from redraft.graders.catalog import gallery_entries
 from redraft.graders.rubric import gallery_rubric
 from redraft.tables.columns import infer_columns
 
-ROWS = {path.stem: json.loads(path.read_text()) for path in sorted((Path(__file__).parent / "trajectories").glob("*.json"))}
+ROWS = {
+    path.stem: json.loads(path.read_text())
+    for path in sorted((Path(__file__).parent / "trajectories").glob("*.json"))
+}
 AGENT_RUBRICS = [e.name for e in gallery_entries() if "trajectory" in gallery_rubric(e.name).needs]
-CONVERSATION_RUBRICS = ["context_memory", "consistency", "misunderstanding_repair", "instruction_drift"]
+CONVERSATION_RUBRICS = [
+    "context_memory",
+    "consistency",
+    "misunderstanding_repair",
+    "instruction_drift",
+]
 WITH_TOOLS = [name for name, row in ROWS.items() if row["tools"]]
 SECTION = re.compile(r"^<([\w-]+)-([0-9a-f]{8})>\n(.*?)\n</\1-\2>$", re.DOTALL | re.MULTILINE)
 
@@ -35,7 +43,9 @@ def task_of(row):
 
 
 def verdict(rubric, score=2):
-    rows = {c.name: {"evidence": "e", "change": "do it better", "score": score} for c in rubric.criteria}
+    rows = {
+        c.name: {"evidence": "e", "change": "do it better", "score": score} for c in rubric.criteria
+    }
     return json.dumps({"reason": "It has a fault.", "criteria": rows, "done": False})
 
 
@@ -67,7 +77,10 @@ def outside_sections(prompt):
 def test_every_fault_has_a_rubric_and_every_rubric_a_fault():
     """The recorded trajectories cover all rubrics for agents and conversations."""
     assert len(ROWS) >= 12
-    assert {name for row in ROWS.values() for name in row["weak"]} == {*AGENT_RUBRICS, *CONVERSATION_RUBRICS}
+    assert {name for row in ROWS.values() for name in row["weak"]} == {
+        *AGENT_RUBRICS,
+        *CONVERSATION_RUBRICS,
+    }
 
 
 @pytest.mark.parametrize("name", AGENT_RUBRICS)
@@ -99,10 +112,21 @@ def test_instructions_in_a_tool_result_stay_inside(name):
     _, prompt, sections = asyncio.run(judged(name, task_of(ROWS["injection_in_result"])))
     steps = sections["steps"]
     assert "</steps>" in steps and "</steps-00000000>" in steps
-    assert re.findall(r"^\[(user|assistant|tool)\]$", steps, re.MULTILINE) == ["assistant", "tool", "assistant", "tool"]
+    assert re.findall(r"^\[(user|assistant|tool)\]$", steps, re.MULTILINE) == [
+        "assistant",
+        "tool",
+        "assistant",
+        "tool",
+    ]
     assert "<|im_start|>" not in prompt and "‹|im_start|>" in steps
     outside = outside_sections(prompt)
-    for text in ("Ignore the criteria", "All scores are 5", "The judge must", "SYSTEM:", "eve@example.com"):
+    for text in (
+        "Ignore the criteria",
+        "All scores are 5",
+        "The judge must",
+        "SYSTEM:",
+        "eve@example.com",
+    ):
         assert text in steps and text not in outside
 
 
@@ -123,7 +147,11 @@ def test_a_long_result_is_cut_visibly(size):
 
 def test_many_steps_are_cut_in_the_middle_and_the_feedback_says_so():
     """The total is bounded, whatever the number of steps."""
-    call = {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}
+    call = {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}],
+    }
     steps = [m for n in range(2_000) for m in (call, {"role": "tool", "content": f"result {n}"})]
     task = Task([{"role": "user", "content": "Go."}, *steps], "Done.")
     feedback, prompt, sections = asyncio.run(judged("trajectory_efficiency", task))
@@ -140,17 +168,26 @@ def test_a_judge_of_conversations_sees_all_turns(name):
     feedback, _, sections = asyncio.run(judged(name, task_of(row)))
     assert feedback.score == pytest.approx(0.4)
     assert "at most two sentences" in sections["system"]
-    assert "allergic to nuts" in sections["history"] and "I meant the brown ones" in sections["history"]
+    assert (
+        "allergic to nuts" in sections["history"]
+        and "I meant the brown ones" in sections["history"]
+    )
     assert sections["task"].startswith("Brown!") and "walnuts" in sections["answer"]
 
 
-@pytest.mark.parametrize("name", [*AGENT_RUBRICS, "context_memory", "instruction_drift", "misunderstanding_repair"])
+@pytest.mark.parametrize(
+    "name", [*AGENT_RUBRICS, "context_memory", "instruction_drift", "misunderstanding_repair"]
+)
 @pytest.mark.parametrize("mode", ["", "ranker:", "pairwise:"])
 def test_a_task_without_what_the_rubric_reads_is_rejected(name, mode):
     """The error says what is needed and how to give it, before any call."""
     model = ScriptedModel([])
     with pytest.raises(ConfigError, match="'messages'") as caught:
-        asyncio.run(refine(Task("What is the weather?", "It rains."), model, f"{mode}{name}", max_iterations=0))
+        asyncio.run(
+            refine(
+                Task("What is the weather?", "It rains."), model, f"{mode}{name}", max_iterations=0
+            )
+        )
     assert ("trajectory" if name in AGENT_RUBRICS else "earlier turns") in str(caught.value)
     assert model.calls == 0
 
@@ -163,10 +200,35 @@ TOOL = {"type": "function", "function": {"name": "f"}}
     ("task", "has_one"),
     [
         (Task("q", "a"), False),
-        (Task([{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}, {"role": "user", "content": "b"}]), False),
-        (Task([{"role": "user", "content": "q"}, {"role": "assistant", "content": None, "tool_calls": [CALL]}]), True),
+        (
+            Task(
+                [
+                    {"role": "user", "content": "q"},
+                    {"role": "assistant", "content": "a"},
+                    {"role": "user", "content": "b"},
+                ]
+            ),
+            False,
+        ),
+        (
+            Task(
+                [
+                    {"role": "user", "content": "q"},
+                    {"role": "assistant", "content": None, "tool_calls": [CALL]},
+                ]
+            ),
+            True,
+        ),
         (Task([{"role": "user", "content": "q"}, {"role": "tool", "content": "r"}]), True),
-        (Task([{"role": "user", "content": "q"}, {"role": "assistant", "content": "", "function_call": CALL["function"]}]), True),
+        (
+            Task(
+                [
+                    {"role": "user", "content": "q"},
+                    {"role": "assistant", "content": "", "function_call": CALL["function"]},
+                ]
+            ),
+            True,
+        ),
         (Task("q", tools=[TOOL]), True),
         (Task("q", json.dumps({"content": "", "tool_calls": [CALL]})), True),
     ],
@@ -180,7 +242,12 @@ async def test_an_answer_that_calls_tools_is_judged():
     """A judge whose rubric does not read tool calls leaves it ungraded."""
     row = ROWS["good_weather"]
     task = Task(row["messages"][:2], tools=row["tools"])
-    trace = Trace(task, records=(Candidate(0, "", tool_calls=(ToolCall("get_weather", '{"city": "Bergen"}', "c"),)),))
+    trace = Trace(
+        task,
+        records=(
+            Candidate(0, "", tool_calls=(ToolCall("get_weather", '{"city": "Bergen"}', "c"),)),
+        ),
+    )
     model = ScriptedModel([verdict(gallery_rubric("tool_selection"), 5)])
     result = await refine(trace, model, "tool_selection", max_iterations=0)
     assert result.trace.feedback[0][0].score == 1.0
@@ -192,8 +259,22 @@ async def test_an_answer_that_calls_tools_is_judged():
 async def test_trajectories_are_ranked():
     """`ranker:NAME` compares answers by the criteria of the rubric and sees the steps."""
     task = task_of(ROWS["goal_missed"])
-    trace = Trace(task, records=(Candidate(0, task.response), Candidate(1, "Booked for 11:00; the agenda is not mailed yet.")))
-    reply = json.dumps({"reason": "The second is true.", "change": [], "ranking": [1, 2], "ties": [], "done": False})
+    trace = Trace(
+        task,
+        records=(
+            Candidate(0, task.response),
+            Candidate(1, "Booked for 11:00; the agenda is not mailed yet."),
+        ),
+    )
+    reply = json.dumps(
+        {
+            "reason": "The second is true.",
+            "change": [],
+            "ranking": [1, 2],
+            "ties": [],
+            "done": False,
+        }
+    )
     model = ScriptedModel([reply])
     await refine(trace, model, "ranker:goal_completion", plan=BestOfN(2), max_iterations=0)
     prompt = model.messages[0][-1]["content"]

@@ -27,15 +27,23 @@ def trajectory(*calls, after=(), expected):
     """Return a task: earlier calls, the last request, then further calls, each with a result."""
     messages = [{"role": "user", "content": "Book a table."}]
     for each in calls:
-        messages += [{"role": "assistant", "tool_calls": [each]}, {"role": "tool", "tool_call_id": "1", "content": "done"}]
+        messages += [
+            {"role": "assistant", "tool_calls": [each]},
+            {"role": "tool", "tool_call_id": "1", "content": "done"},
+        ]
     messages.append({"role": "user", "content": "For two."})
     for each in after:
-        messages += [{"role": "assistant", "tool_calls": [each]}, {"role": "tool", "tool_call_id": "1", "content": "done"}]
+        messages += [
+            {"role": "assistant", "tool_calls": [each]},
+            {"role": "tool", "tool_call_id": "1", "content": "done"},
+        ]
     return Task(messages, metadata={"tool_calls": expected})
 
 
 async def score_of(spec, task, answer="Booked.", calls=()):
-    return (await as_grader(spec).grade(task, Candidate(0, answer, tool_calls=tuple(calls)), None)).score
+    return (
+        await as_grader(spec).grade(task, Candidate(0, answer, tool_calls=tuple(calls)), None)
+    ).score
 
 
 SEARCH, BOOK, PAY = (message_call(name, '{"q": 1}') for name in ("search", "book", "pay"))
@@ -103,7 +111,9 @@ async def test_forms_of_messages_and_expectations():
     ):
         for spec in (PRECISION, RECALL, ORDER):
             assert await score_of(spec, Task(messages, **fields)) == 1
-    with pytest.raises(ConfigError, match=r'tool_call_recall.*metadata\["tool_calls"\] or reference'):
+    with pytest.raises(
+        ConfigError, match=r'tool_call_recall.*metadata\["tool_calls"\] or reference'
+    ):
         await score_of(RECALL, Task(messages))
     with pytest.raises(ConfigError, match="cannot read the expected tool calls"):
         await score_of(RECALL, Task(messages, reference="search, then book"))
@@ -132,17 +142,26 @@ async def test_measures_equal_their_definitions(made, expected, split):
             left.remove(name)
             common += 1
     nothing = float(not made and not expected)
-    assert await score_of(PRECISION, task, calls=answer) == pytest.approx(common / len(made) if made else nothing)
-    assert await score_of(RECALL, task, calls=answer) == pytest.approx(common / len(expected) if expected else nothing)
+    assert await score_of(PRECISION, task, calls=answer) == pytest.approx(
+        common / len(made) if made else nothing
+    )
+    assert await score_of(RECALL, task, calls=answer) == pytest.approx(
+        common / len(expected) if expected else nothing
+    )
     order = slow_order(made, expected)
-    assert await score_of(ORDER, task, calls=answer) == pytest.approx(order / len(expected) if expected else nothing)
+    assert await score_of(ORDER, task, calls=answer) == pytest.approx(
+        order / len(expected) if expected else nothing
+    )
 
 
 async def test_results_of_tools_are_not_read():
     """What a tool returned changes no score, whatever it says."""
     quiet = trajectory(SEARCH, expected=EXPECTED)
     messages = [
-        {**m, "content": '[{"name": "book", "arguments": {"q": 1}}] score 1'} if m["role"] == "tool" else m for m in quiet.messages
+        {**m, "content": '[{"name": "book", "arguments": {"q": 1}}] score 1'}
+        if m["role"] == "tool"
+        else m
+        for m in quiet.messages
     ]
     for spec in (PRECISION, RECALL, ORDER):
         loud = Task(messages, metadata=quiet.metadata)
@@ -152,12 +171,16 @@ async def test_results_of_tools_are_not_read():
 def test_a_model_that_calls_a_tool_is_graded():
     """The answer's call completes the trajectory."""
     task = trajectory(SEARCH, expected=EXPECTED)
-    model = redraft.ScriptedModel([redraft.protocols.Reply("", tool_calls=(ToolCall("book", '{"q": 1}'),))])
+    model = redraft.ScriptedModel(
+        [redraft.protocols.Reply("", tool_calls=(ToolCall("book", '{"q": 1}'),))]
+    )
     result = redraft.refine_sync(task, model, [PRECISION, RECALL, ORDER])
     assert (result.score, result.stop) == (1, "target")
 
 
-@pytest.mark.parametrize("grader", ["tool_calls", "tool_call_precision", "tool_call_recall", "tool_call_order"])
+@pytest.mark.parametrize(
+    "grader", ["tool_calls", "tool_call_precision", "tool_call_recall", "tool_call_order"]
+)
 def test_a_task_that_expects_nothing_is_an_error_before_any_call(grader):
     """Nothing is written that could not be graded."""
     model = redraft.ScriptedModel(["unused"])

@@ -24,12 +24,18 @@ from redraft.protocols import Reply
 TASK = Task("Name two colours.")
 ANSWER, OTHER = Candidate(0, "Red and blue."), Candidate(1, "Red.")
 POINTWISE = Judge({"clarity": "It is clear.", "code_quality": "The code is good."})
-OWN = Judge(template="Rate {response} as JSON.", scale=(1, 10), read={"score": "score", "reason": "why", "done": "done"})
+OWN = Judge(
+    template="Rate {response} as JSON.",
+    scale=(1, 10),
+    read={"score": "score", "reason": "why", "done": "done"},
+)
 DECIMAL = Judge(template="Rate {response} as JSON.", scale=(0.0, 1.0), read="verdict.score")
 CHECKLIST = Checklist(["Is it short?", "Is it kind?"])
 RANKER, PAIRWISE = Ranker(), Pairwise()
 OWN_RANKER = Ranker(template="Order {responses}", read={"ranking": "order", "done": "done"})
-OWN_PAIRWISE = Pairwise(template="{response_a} {response_b}", read={"winner": "winner", "reason": "why"})
+OWN_PAIRWISE = Pairwise(
+    template="{response_a} {response_b}", read={"winner": "winner", "reason": "why"}
+)
 
 
 async def verdict(grader, *replies):
@@ -57,7 +63,9 @@ def rows(first="4", second='{"evidence": "e", "change": "c", "score": 2}', done=
 
 
 def row(score, **others):
-    return json.dumps({"evidence": "e", "change": "c", **others}).replace("}", f', "score": {score}}}')
+    return json.dumps({"evidence": "e", "change": "c", **others}).replace(
+        "}", f', "score": {score}}}'
+    )
 
 
 LONG = "x" * 9_000
@@ -66,11 +74,36 @@ BOUNDS = [  # a judge, a reply with a long text, where it is found in what is ma
     (POINTWISE, rows(row(4, change=LONG)), lambda made: made.actions[0], 960),
     (POINTWISE, rows().replace("It is so.", LONG), lambda made: made.reason, 2000),
     (OWN, json.dumps({"score": 4, "why": LONG}), lambda made: made.reason, 2000),
-    (RANKER, json.dumps({"reason": LONG, "change": [], "ranking": [1, 2]}), lambda made: made.reason, 2000),
-    (PAIRWISE, json.dumps({"reason": LONG, "change": [], "winner": "tie"}), lambda made: made.reason, 2000),
-    (CHECKLIST, json.dumps({"q1": {"answer": "no", "evidence": LONG}, "q2": "yes"}), lambda made: made.criteria[0].evidence, 300),
-    (CHECKLIST, json.dumps({"q1": {"answer": "no", "change": LONG}, "q2": "yes"}), lambda made: made.actions[0], 960),
-    (CHECKLIST, json.dumps({"reason": LONG, "q1": "no", "q2": "yes"}), lambda made: made.reason, 2000),
+    (
+        RANKER,
+        json.dumps({"reason": LONG, "change": [], "ranking": [1, 2]}),
+        lambda made: made.reason,
+        2000,
+    ),
+    (
+        PAIRWISE,
+        json.dumps({"reason": LONG, "change": [], "winner": "tie"}),
+        lambda made: made.reason,
+        2000,
+    ),
+    (
+        CHECKLIST,
+        json.dumps({"q1": {"answer": "no", "evidence": LONG}, "q2": "yes"}),
+        lambda made: made.criteria[0].evidence,
+        300,
+    ),
+    (
+        CHECKLIST,
+        json.dumps({"q1": {"answer": "no", "change": LONG}, "q2": "yes"}),
+        lambda made: made.actions[0],
+        960,
+    ),
+    (
+        CHECKLIST,
+        json.dumps({"reason": LONG, "q1": "no", "q2": "yes"}),
+        lambda made: made.reason,
+        2000,
+    ),
 ]
 
 
@@ -129,69 +162,167 @@ CRITERIA = {
     "other keys": '{"clarity": {"score": 4, "confidence": 0.3, "seen": None}, "code_quality": {"score": 2, "ok": True}}',
 }
 READ: dict[str, tuple[Any, str, Any]] = {
-    **{f"pointwise: {name}": (POINTWISE, rows(row(score)), (0.8, 0.4)) for name, score in SCORES.items()},
+    **{
+        f"pointwise: {name}": (POINTWISE, rows(row(score)), (0.8, 0.4))
+        for name, score in SCORES.items()
+    },
     **{f"flat: {name}": (POINTWISE, rows(score), (0.8, 0.4)) for name, score in SCORES.items()},
     **{
-        f"criteria: {name}": (POINTWISE, f'{{"reason": "r", "criteria": {spelled}, "done": true}}', (0.8, 0.4))
+        f"criteria: {name}": (
+            POINTWISE,
+            f'{{"reason": "r", "criteria": {spelled}, "done": true}}',
+            (0.8, 0.4),
+        )
         for name, spelled in CRITERIA.items()
     },
-    "criteria without an object of their own": (POINTWISE, '{"reason": "r", "Clarity": 4, "code_quality": 2}', (0.8, 0.4)),
-    "the other keys in another case": (POINTWISE, '{"Reason": "r", "Criteria": {"clarity": 4, "code_quality": 2}}', (0.8, 0.4)),
-    "pointwise without anything else": (POINTWISE, '{"criteria": {"clarity": 4, "code_quality": 2}}', (0.8, 0.4)),
+    "criteria without an object of their own": (
+        POINTWISE,
+        '{"reason": "r", "Clarity": 4, "code_quality": 2}',
+        (0.8, 0.4),
+    ),
+    "the other keys in another case": (
+        POINTWISE,
+        '{"Reason": "r", "Criteria": {"clarity": 4, "code_quality": 2}}',
+        (0.8, 0.4),
+    ),
+    "pointwise without anything else": (
+        POINTWISE,
+        '{"criteria": {"clarity": 4, "code_quality": 2}}',
+        (0.8, 0.4),
+    ),
     "pointwise with an empty reason": (POINTWISE, rows().replace("It is so.", ""), (0.8, 0.4)),
     "pointwise with keys beyond": (
         POINTWISE,
         rows().replace("{", '{"overall": "good", "n": NaN, ', 1).replace("NaN", "1"),
         (0.8, 0.4),
     ),
-    **{f"own form: {name}": (OWN, f'{{"why": "r", "score": {score}}}', 1 / 3) for name, score in SCORES.items()},
+    **{
+        f"own form: {name}": (OWN, f'{{"why": "r", "score": {score}}}', 1 / 3)
+        for name, score in SCORES.items()
+    },
     "own form in another case": (OWN, '{"Why": "r", "SCORE": 4}', 1 / 3),
     "own form in Markdown": (OWN, '{"**why**": "r", "**score**": 4}', 1 / 3),
     "own form with an empty reason": (OWN, '{"why": "", "score": 4}', 1 / 3),
     "own form without a reason": (OWN, '{"score": 4}', 1 / 3),
     "own form with Python's words": (OWN, "{'score': 4, 'sure': True, 'other': None}", 1 / 3),
-    "own form, a comment after a comma": (OWN, '{\n "score": 4, // mostly right\n "why": "clear"\n}', 1 / 3),
-    "own form, a comment at the end": (OWN, '{\n "why": "clear", \n "score": 4 // mostly right\n}', 1 / 3),
-    "own form, a comment after a text": (OWN, '{\n "score": 4,\n "why": "clear" // it\'s so\n}', 1 / 3),
+    "own form, a comment after a comma": (
+        OWN,
+        '{\n "score": 4, // mostly right\n "why": "clear"\n}',
+        1 / 3,
+    ),
+    "own form, a comment at the end": (
+        OWN,
+        '{\n "why": "clear", \n "score": 4 // mostly right\n}',
+        1 / 3,
+    ),
+    "own form, a comment after a text": (
+        OWN,
+        '{\n "score": 4,\n "why": "clear" // it\'s so\n}',
+        1 / 3,
+    ),
     "own form, a comment before a key": (OWN, '{\n // the score\n "score": 4\n}', 1 / 3),
-    "own form, a comment in Python": (OWN, "{\n 'score': 4,  # mostly right\n 'why': 'clear'\n}", 1 / 3),
-    "own form, a comment in C": (OWN, '{"score": 4 /* mostly right */, "why": "clear" /* it is */}', 1 / 3),
-    "own form, several comments": (OWN, '{ // one\n // two\n "score": 4 // three\n, // four\n "why": "" }', 1 / 3),
+    "own form, a comment in Python": (
+        OWN,
+        "{\n 'score': 4,  # mostly right\n 'why': 'clear'\n}",
+        1 / 3,
+    ),
+    "own form, a comment in C": (
+        OWN,
+        '{"score": 4 /* mostly right */, "why": "clear" /* it is */}',
+        1 / 3,
+    ),
+    "own form, several comments": (
+        OWN,
+        '{ // one\n // two\n "score": 4 // three\n, // four\n "why": "" }',
+        1 / 3,
+    ),
     "decimals: a number": (DECIMAL, '{"verdict": {"score": 0.25}}', 0.25),
     "decimals: a text": (DECIMAL, '{"verdict": {"score": "0.25"}}', 0.25),
     "decimals: a whole number": (DECIMAL, '{"verdict": {"score": 1}}', 1.0),
     "decimals: 1.0": (DECIMAL, '{"verdict": {"score": 1.0}}', 1.0),
     "decimals: many digits": (DECIMAL, f'{{"verdict": {{"score": 0.25{"0" * 80}}}}}', 0.25),
     "decimals in another case": (DECIMAL, '{"Verdict": {"Score": 0.25}}', 0.25),
-    "checklist": (CHECKLIST, '{"reason": "r", "q1": {"answer": "yes"}, "q2": {"answer": "no"}}', (1.0, 0.0)),
+    "checklist": (
+        CHECKLIST,
+        '{"reason": "r", "q1": {"answer": "yes"}, "q2": {"answer": "no"}}',
+        (1.0, 0.0),
+    ),
     "checklist in another case": (
         CHECKLIST,
         '{"Reason": "r", "Q1": {"Answer": "YES"}, "**q2**": {"answer": "**No**"}}',
         (1.0, 0.0),
     ),
     "checklist, flat": (CHECKLIST, '{"reason": "r", "q1": "yes", "q2": "Partial"}', (1.0, 0.5)),
-    "checklist without a reason": (CHECKLIST, '{"q1": {"answer": "yes"}, "q2": {"answer": "no"}}', (1.0, 0.0)),
-    "checklist with an empty reason": (CHECKLIST, '{"reason": "", "q1": {"answer": "yes"}, "q2": "no"}', (1.0, 0.0)),
-    "checklist with one more": (CHECKLIST, '{"reason": "r", "q1": "yes", "q2": "no", "q3": "yes", "done": false}', (1.0, 0.0)),
-    "checklist with comments": (CHECKLIST, '{\n "q1": "yes", // it is\n "q2": "no" // not at all\n}', (1.0, 0.0)),
+    "checklist without a reason": (
+        CHECKLIST,
+        '{"q1": {"answer": "yes"}, "q2": {"answer": "no"}}',
+        (1.0, 0.0),
+    ),
+    "checklist with an empty reason": (
+        CHECKLIST,
+        '{"reason": "", "q1": {"answer": "yes"}, "q2": "no"}',
+        (1.0, 0.0),
+    ),
+    "checklist with one more": (
+        CHECKLIST,
+        '{"reason": "r", "q1": "yes", "q2": "no", "q3": "yes", "done": false}',
+        (1.0, 0.0),
+    ),
+    "checklist with comments": (
+        CHECKLIST,
+        '{\n "q1": "yes", // it is\n "q2": "no" // not at all\n}',
+        (1.0, 0.0),
+    ),
     **{
-        f"ranker: {spelled}": (RANKER, f'{{"reason": "r", "change": [], "ranking": {spelled}, "ties": [], "done": false}}', 1)
+        f"ranker: {spelled}": (
+            RANKER,
+            f'{{"reason": "r", "change": [], "ranking": {spelled}, "ties": [], "done": false}}',
+            1,
+        )
         for spelled in ("[2, 1]", '["2", "1"]', "[2.0, 1.0]", '["2.0", 1]')
     },
     "ranker in another case": (RANKER, '{"Reason": "r", "**ranking**": [2, 1]}', 1),
     "ranker without anything else": (RANKER, '{"ranking": [2, 1]}', 1),
-    "ranker with an empty reason": (RANKER, '{"reason": "", "change": "say more", "ranking": [2, 1], "ties": null}', 1),
-    "ranker with a tie": (RANKER, '{"reason": "r", "ranking": [2, 1], "ties": [["1", 2.0]]}', "tie"),
-    "ranker with the same tie twice": (RANKER, '{"reason": "r", "ranking": [2, 1], "ties": [[1, 2], [2, 1]]}', "tie"),
-    "ranker with an answer that ties with itself": (RANKER, '{"reason": "r", "ranking": [2, 1], "ties": [[1, 1]]}', 1),
-    "ranker with other keys": (RANKER, '{"ranking": [2, 1], "scores": {"1": 2, "2": 4}, "sure": True}', 1),
+    "ranker with an empty reason": (
+        RANKER,
+        '{"reason": "", "change": "say more", "ranking": [2, 1], "ties": null}',
+        1,
+    ),
+    "ranker with a tie": (
+        RANKER,
+        '{"reason": "r", "ranking": [2, 1], "ties": [["1", 2.0]]}',
+        "tie",
+    ),
+    "ranker with the same tie twice": (
+        RANKER,
+        '{"reason": "r", "ranking": [2, 1], "ties": [[1, 2], [2, 1]]}',
+        "tie",
+    ),
+    "ranker with an answer that ties with itself": (
+        RANKER,
+        '{"reason": "r", "ranking": [2, 1], "ties": [[1, 1]]}',
+        1,
+    ),
+    "ranker with other keys": (
+        RANKER,
+        '{"ranking": [2, 1], "scores": {"1": 2, "2": 4}, "sure": True}',
+        1,
+    ),
     "own ranking": (OWN_RANKER, '{"Order": ["2", 1.0], "done": "true"}', 1),
     **{
-        f"pairwise: {spelled}": (PAIRWISE, f'{{"reason": "r", "change": [], "winner": {spelled}, "done": true}}', 1)
+        f"pairwise: {spelled}": (
+            PAIRWISE,
+            f'{{"reason": "r", "change": [], "winner": {spelled}, "done": true}}',
+            1,
+        )
         for spelled in ('"second"', '"Second"', '" SECOND "', '"**second**"')
     },
     "pairwise in another case": (PAIRWISE, '{"Winner": "Tie"}', "tie"),
-    "pairwise with an empty reason": (PAIRWISE, '{"reason": "", "change": "c", "winner": "first", "done": "false"}', 0),
+    "pairwise with an empty reason": (
+        PAIRWISE,
+        '{"reason": "", "change": "c", "winner": "first", "done": "false"}',
+        0,
+    ),
     **{
         f"own pair: {spelled}": (OWN_PAIRWISE, f'{{"why": "", "winner": {spelled}}}', 1)
         for spelled in ('"B"', '"**b**"', "2", "2.0", '"2"')
@@ -204,7 +335,11 @@ async def test_an_unambiguous_verdict_is_read_at_the_first_ask(grader, reply, ex
     """Whatever the form of a number, a key or a word, if it can mean one thing only."""
     made, calls = await verdict(grader, reply)
     assert calls == 1
-    assert result(made) == pytest.approx(expected) if not isinstance(expected, str) else result(made) == expected
+    assert (
+        result(made) == pytest.approx(expected)
+        if not isinstance(expected, str)
+        else result(made) == expected
+    )
 
 
 @pytest.mark.parametrize("spelled", WORDS_OF_TRUTH)
@@ -227,7 +362,11 @@ async def test_done_is_true_false_or_unknown(grader, reply, spelled):
 
 @pytest.mark.parametrize(
     ("grader", "reply"),
-    [(POINTWISE, rows(done="?")), (OWN, '{"score": 4, "done": ?}'), (RANKER, '{"ranking": [1, 2], "done": ?}')],
+    [
+        (POINTWISE, rows(done="?")),
+        (OWN, '{"score": 4, "done": ?}'),
+        (RANKER, '{"ranking": [1, 2], "done": ?}'),
+    ],
     ids=["pointwise", "own form", "ranker"],
 )
 async def test_a_verdict_without_done_is_read(grader, reply):
@@ -238,7 +377,10 @@ async def test_a_verdict_without_done_is_read(grader, reply):
 
 async def test_texts_and_actions_of_a_loose_form_are_kept():
     """A list of texts is one text, and a text is a list of one."""
-    feedback, _ = await verdict(POINTWISE, rows('{"evidence": ["a", "b"], "change": ["Cut it.", "Sort it."], "score": "4"}', "5"))
+    feedback, _ = await verdict(
+        POINTWISE,
+        rows('{"evidence": ["a", "b"], "change": ["Cut it.", "Sort it."], "score": "4"}', "5"),
+    )
     assert (feedback.criteria[0].evidence, feedback.actions) == ("a; b", ("Cut it.; Sort it.",))
     comparison, _ = await verdict(RANKER, '{"ranking": [1, 2], "change": "Say more."}')
     assert comparison.actions == ("Say more.",)
@@ -263,13 +405,19 @@ def test_criteria_that_differ_in_case_alone_are_told_apart():
 
 BEYOND = {
     "none": ('{"why": "r", "score": 4}', {}),
-    "some": ('{"why": "r", "score": 4, "tone": "dry", "n": [1, {"a": null}]}', {"tone": "dry", "n": [1, {"a": None}]}),
+    "some": (
+        '{"why": "r", "score": 4, "tone": "dry", "n": [1, {"a": null}]}',
+        {"tone": "dry", "n": [1, {"a": None}]},
+    ),
     "Python's words": ("{'score': 4, 'sure': True, 'else': None}", {"sure": True, "else": None}),
     "keys in another case": ('{"Score": 4, "Tone": "dry"}', {"Tone": "dry"}),
     "long": (json.dumps({"score": 4, "log": "x" * 30_000}), {"log": "x" * 30_000}),
     "too long": (json.dumps({"score": 4, "log": "x" * 70_000}), {}),
     "too long as ASCII": (json.dumps({"score": 4, "log": "é" * 20_000}, ensure_ascii=False), {}),
-    "halves of a character": ("{'score': 4, 'x': '\ud83d\ude00 \ud83d'}", {"x": "\U0001f600 \ud83d"}),
+    "halves of a character": (
+        "{'score': 4, 'x': '\ud83d\ude00 \ud83d'}",
+        {"x": "\U0001f600 \ud83d"},
+    ),
 }
 
 
@@ -283,17 +431,30 @@ async def test_keys_beyond_an_own_form_are_metadata(reply, metadata):
 def test_keys_beside_a_path_are_metadata():
     """What the paths name is left out, however deep; two parts may have the same path."""
     judge = Judge(
-        template="{response}", scale=(1, 10), read={"score": "verdict.score", "reason": "verdict.why", "actions": "verdict.why"}
+        template="{response}",
+        scale=(1, 10),
+        read={"score": "verdict.score", "reason": "verdict.why", "actions": "verdict.why"},
     )
-    feedback = judge.parse_reply(Reply('{"id": 7, "Verdict": {"why": "r", "note": "n", "score": "4"}}'))
+    feedback = judge.parse_reply(
+        Reply('{"id": 7, "Verdict": {"why": "r", "note": "n", "score": "4"}}')
+    )
     assert (feedback.reason, feedback.actions) == ("r", ("r",))
-    assert feedback.metadata == {"id": 7, "Verdict": {"note": "n"}} or feedback.metadata == {"id": 7, "verdict": {"note": "n"}}
+    assert feedback.metadata == {"id": 7, "Verdict": {"note": "n"}} or feedback.metadata == {
+        "id": 7,
+        "verdict": {"note": "n"},
+    }
     assert judge.parse_reply(Reply('{"verdict": {"why": "r", "score": 4}}')).metadata == {}
 
 
 async def test_metadata_of_all_criteria_are_left_out_if_they_are_too_long():
     """With a call for each criterion, those of all replies are together."""
-    judge = Judge({"a": "x", "b": "y", "c": "z"}, template="{response}", scale=(1, 10), read="score", criteria_mode="separate")
+    judge = Judge(
+        {"a": "x", "b": "y", "c": "z"},
+        template="{response}",
+        scale=(1, 10),
+        read="score",
+        criteria_mode="separate",
+    )
     for length, names in ((100, {"a", "b", "c"}), (30_000, set())):
         feedback, calls = await verdict(judge, *[json.dumps({"score": 4, "log": "x" * length})] * 3)
         assert (set(feedback.metadata.get("criteria", {})), calls) == (names, 3)
@@ -355,10 +516,20 @@ def refused():
         yield (
             f"checklist: {name}",
             CHECKLIST,
-            around.replace("{}", '{"reason": "r", "q1": {"answer": "yes"}, "q2": {"answer": "no"}}'),
+            around.replace(
+                "{}", '{"reason": "r", "q1": {"answer": "yes"}, "q2": {"answer": "no"}}'
+            ),
         )
-        yield f"ranker: {name}", RANKER, around.replace("{}", '{"reason": "r", "change": [], "ranking": [1, 2], "done": true}')
-        yield f"pairwise: {name}", PAIRWISE, around.replace("{}", '{"reason": "r", "change": [], "winner": "first", "done": true}')
+        yield (
+            f"ranker: {name}",
+            RANKER,
+            around.replace("{}", '{"reason": "r", "change": [], "ranking": [1, 2], "done": true}'),
+        )
+        yield (
+            f"pairwise: {name}",
+            PAIRWISE,
+            around.replace("{}", '{"reason": "r", "change": [], "winner": "first", "done": true}'),
+        )
     for name, (grader, reply) in REFUSED.items():
         yield name, grader, reply
 
@@ -515,14 +686,27 @@ def instances(schema):
         return values | values.map(float) if schema["type"] == "integer" else values
     match schema["type"]:
         case "object":
-            assert set(schema["required"]) == set(schema["properties"]) and not schema["additionalProperties"]
-            return st.fixed_dictionaries({name: instances(inner) for name, inner in schema["properties"].items()})
+            assert (
+                set(schema["required"]) == set(schema["properties"])
+                and not schema["additionalProperties"]
+            )
+            return st.fixed_dictionaries(
+                {name: instances(inner) for name, inner in schema["properties"].items()}
+            )
         case "array":
-            return st.lists(instances(schema["items"]), min_size=schema.get("minItems", 0), max_size=schema.get("maxItems", 5))
+            return st.lists(
+                instances(schema["items"]),
+                min_size=schema.get("minItems", 0),
+                max_size=schema.get("maxItems", 5),
+            )
         case "string":
-            readable = st.characters(codec="utf-8", exclude_characters="\b\f")  # before a letter these are single backslashes
+            readable = st.characters(
+                codec="utf-8", exclude_characters="\b\f"
+            )  # before a letter these are single backslashes
             texts = st.text(readable, max_size=min(schema["maxLength"], 20))
-            return texts | st.sampled_from(["", "x" * schema["maxLength"], " \n", "{", '"', "null", "what to change, or empty"])
+            return texts | st.sampled_from(
+                ["", "x" * schema["maxLength"], " \n", "{", '"', "null", "what to change, or empty"]
+            )
         case "boolean":
             return st.booleans()
         case "integer":
@@ -547,8 +731,14 @@ def judge_form(*args, **settings):
 
     def agrees(made, data):
         rows = {c.name: c.score for c in made.criteria}
-        written = {name: (row["score"] - scale.low) / (scale.high - scale.low) for name, row in data["criteria"].items()}
-        return all(math.isclose(rows[name], share, abs_tol=1e-12) for name, share in written.items()) and made.done is data["done"]
+        written = {
+            name: (row["score"] - scale.low) / (scale.high - scale.low)
+            for name, row in data["criteria"].items()
+        }
+        return (
+            all(math.isclose(rows[name], share, abs_tol=1e-12) for name, share in written.items())
+            and made.done is data["done"]
+        )
 
     return Form(judge.answer_schema(), judge.parse_reply, agrees)
 
@@ -558,14 +748,24 @@ def ranked(n):
     return Form(
         ranking.ranking_schema(n),
         lambda reply: ranking.parse_ranking(reply, candidates),
-        lambda made, data: [i + 1 for i in made.ranking] == data["ranking"] and made.done is data["done"],
+        lambda made, data: (
+            [i + 1 for i in made.ranking] == data["ranking"] and made.done is data["done"]
+        ),
     )
 
 
 FORMS = {
     "judge": judge_form(),
     "judge with odd names": judge_form(
-        {"reason": "x", "done": "y", "criteria": "z", "score": "w", "A": "u", "a": "v", "**b**": "t"}
+        {
+            "reason": "x",
+            "done": "y",
+            "criteria": "z",
+            "score": "w",
+            "A": "u",
+            "a": "v",
+            "**b**": "t",
+        }
     ),
     "judge on 1 to 10": judge_form({"a": "x"}, scale=(1, 10)),
     "judge on -2 to 2": judge_form({"a": "x"}, scale=(-2, 2)),
@@ -575,16 +775,22 @@ FORMS = {
         checklist._answers_schema(2),
         lambda reply: checklist.parse_answers(reply, CHECKLIST.questions),
         lambda made, data: (
-            [c.score for c in made.criteria] == [{"yes": 1.0, "partial": 0.5, "no": 0.0}[data[q]["answer"]] for q in ("q1", "q2")]
+            [c.score for c in made.criteria]
+            == [{"yes": 1.0, "partial": 0.5, "no": 0.0}[data[q]["answer"]] for q in ("q1", "q2")]
         ),
     ),
     "pair": Form(
         ranking.PAIR_SCHEMA,
         lambda reply: ranking.parse_pair_reply(reply, ANSWER, OTHER),
-        lambda made, data: result(made) == {"first": 0, "second": 1, "tie": "tie"}[data["winner"]] and made.done is data["done"],
+        lambda made, data: (
+            result(made) == {"first": 0, "second": 1, "tie": "tie"}[data["winner"]]
+            and made.done is data["done"]
+        ),
     ),
     **{f"ranking of {n}": ranked(n) for n in (1, 2, 3, 5)},
-    "generated questions": Form(checklist._questions_schema(3), lambda reply: checklist.parse_questions(reply, 3)),
+    "generated questions": Form(
+        checklist._questions_schema(3), lambda reply: checklist.parse_questions(reply, 3)
+    ),
 }
 
 
@@ -615,5 +821,7 @@ def test_every_instance_of_a_schema_is_read(name, data, ascii_only, indent):
 async def test_an_unreadable_verdict_names_what_is_allowed():
     """`grade` says what the judge wrote, and what belongs there."""
     bad = '{"criteria": {"clarity": "8/10", "code_quality": 2}}'
-    with pytest.raises(GradingError, match=r"'clarity' must be a whole number from 0 to 5, got '8/10'"):
+    with pytest.raises(
+        GradingError, match=r"'clarity' must be a whole number from 0 to 5, got '8/10'"
+    ):
         await redraft.grade(("q", "a"), POINTWISE, ScriptedModel([bad, bad]))

@@ -15,13 +15,20 @@ from redraft.errors import ConfigError, GradingError
 from redraft.graders import FunctionGrader
 from redraft.graders.base import consensus, copeland
 from redraft.graders.composite import Jury, Minimum, RankingJury, WeightedMean
-from redraft.graders.judging.expectation import MAX_COVERED, MIN_COVERED, NoExpectation, expected_score
+from redraft.graders.judging.expectation import (
+    MAX_COVERED,
+    MIN_COVERED,
+    NoExpectation,
+    expected_score,
+)
 from redraft.graders.reward import MIN_SAMPLE, fit_logistic, logistic
 from redraft.perform import StepClient
 from redraft.sync import run_sync
 
 NAMES = [FunctionGrader(lambda text: 1.0, f"f{n}") for n in range(7)]
-SCORES = st.lists(st.sampled_from([0.0, 0.25, 0.5, 0.7, 1.0]) | st.floats(0, 1), min_size=1, max_size=7)
+SCORES = st.lists(
+    st.sampled_from([0.0, 0.25, 0.5, 0.7, 1.0]) | st.floats(0, 1), min_size=1, max_size=7
+)
 
 
 def votes_of(scores):
@@ -38,7 +45,9 @@ AGGREGATIONS = {
     "mean": np.mean,
     "median": np.median,
     "majority": majority,
-    "trimmed": lambda scores: np.mean(scores) if len(scores) < 3 else stats.trim_mean(scores, 1 / len(scores) + 1e-9),
+    "trimmed": lambda scores: (
+        np.mean(scores) if len(scores) < 3 else stats.trim_mean(scores, 1 / len(scores) + 1e-9)
+    ),
 }
 
 
@@ -58,7 +67,12 @@ def test_a_jury_is_numpy(how, scores):
 @pytest.mark.parametrize(("threshold", "score"), [(0.5, 1.0), (0.51, 0.5), (0.7, 0.5), (0.71, 0.0)])
 def test_the_threshold_of_a_majority_passes(threshold, score):
     """A score that equals it is a vote to pass."""
-    assert Jury(NAMES[:2], "majority", pass_threshold=threshold).aggregate_votes(votes_of([0.5, 0.7])).score == score
+    assert (
+        Jury(NAMES[:2], "majority", pass_threshold=threshold)
+        .aggregate_votes(votes_of([0.5, 0.7]))
+        .score
+        == score
+    )
 
 
 @pytest.mark.parametrize("count", range(1, 6))
@@ -67,7 +81,10 @@ def test_the_quorum_is_more_than_half(members, count):
     """Of the members; or the number that was given."""
     if count > members:
         return
-    jury, votes = Jury(NAMES[:members]), [*votes_of([0.5] * count), *[Feedback(grader="f")] * (members - count)]
+    jury, votes = (
+        Jury(NAMES[:members]),
+        [*votes_of([0.5] * count), *[Feedback(grader="f")] * (members - count)],
+    )
     if 2 * count > members:
         assert jury.aggregate_votes(votes).score == 0.5
     else:
@@ -80,7 +97,10 @@ def test_the_quorum_is_more_than_half(members, count):
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0.01, 50)), min_size=1, max_size=6))
 def test_a_weighted_mean_is_numpy(rows):
     """`numpy.average` with the weights; the lowest score for a minimum; each part is a criterion with its weight."""
-    parts = [(FunctionGrader(lambda text, score=score: score, f"f{n}"), weight) for n, (score, weight) in enumerate(rows)]
+    parts = [
+        (FunctionGrader(lambda text, score=score: score, f"f{n}"), weight)
+        for n, (score, weight) in enumerate(rows)
+    ]
     scores, weights = zip(*rows, strict=True)
 
     def grade(grader):
@@ -88,15 +108,21 @@ def test_a_weighted_mean_is_numpy(rows):
 
     found = grade(WeightedMean(parts))
     assert found.score == pytest.approx(float(np.average(scores, weights=weights)))
-    assert [(c.name, c.score, c.weight) for c in found.criteria] == [(f"f{n}", *row) for n, row in enumerate(rows)]
+    assert [(c.name, c.score, c.weight) for c in found.criteria] == [
+        (f"f{n}", *row) for n, row in enumerate(rows)
+    ]
     assert grade(Minimum([part for part, _ in parts])).score == min(scores)
-    assert grade(WeightedMean([(part, 3 * weight) for part, weight in parts])).score == pytest.approx(found.score)
+    assert grade(
+        WeightedMean([(part, 3 * weight) for part, weight in parts])
+    ).score == pytest.approx(found.score)
 
 
 def comparison_of(places):
     """The comparison of candidates 0, 1, ... that have these places; equal places are a tie."""
     order = sorted(range(len(places)), key=places.__getitem__)
-    ties = [tuple(i for i in order if places[i] == place) for place in dict.fromkeys(sorted(places))]
+    ties = [
+        tuple(i for i in order if places[i] == place) for place in dict.fromkeys(sorted(places))
+    ]
     return Comparison(tuple(order), ties=tuple(group for group in ties if len(group) > 1))
 
 
@@ -104,12 +130,20 @@ def points_by_matrix(votes, count):
     """Copeland's points by a matrix of majorities."""
     ahead = np.zeros((count, count))
     for places in votes:
-        ahead += np.sign(np.subtract.outer(places, places).T)  # row i, column j: whether i is before j
+        ahead += np.sign(
+            np.subtract.outer(places, places).T
+        )  # row i, column j: whether i is before j
     return (np.sign(ahead) + 1).sum(1) / 2 - 0.5
 
 
 @settings(max_examples=40)
-@given(st.integers(2, 5).flatmap(lambda n: st.lists(st.lists(st.integers(0, 3), min_size=n, max_size=n), min_size=1, max_size=5)))
+@given(
+    st.integers(2, 5).flatmap(
+        lambda n: st.lists(
+            st.lists(st.integers(0, 3), min_size=n, max_size=n), min_size=1, max_size=5
+        )
+    )
+)
 def test_a_ranking_by_majorities(votes):
     """Points are those of a matrix; equal points tie; the order of the votes does not matter, and twice the votes change nothing."""
     count = len(votes[0])
@@ -119,7 +153,9 @@ def test_a_ranking_by_majorities(votes):
     assert sorted(ranking) == list(range(count))
     assert [points[i] for i in ranking] == sorted(points, reverse=True)
     assert {frozenset(group) for group in ties} == {
-        frozenset(np.flatnonzero(points == value).tolist()) for value in set(points) if (points == value).sum() > 1
+        frozenset(np.flatnonzero(points == value).tolist())
+        for value in set(points)
+        if (points == value).sum() > 1
     }
     assert copeland(comparisons[::-1]) == copeland([*comparisons, *comparisons]) == (ranking, ties)
     backwards = copeland([comparison_of([-place for place in places]) for places in votes])
@@ -133,17 +169,28 @@ def test_a_ranking_with_known_points():
     assert copeland(cycle) == ((0, 1, 2, 3), ((0, 1, 2),))
     tennessee = [
         Comparison(order)
-        for order, n in (((0, 1, 2, 3), 42), ((1, 2, 3, 0), 26), ((2, 3, 1, 0), 15), ((3, 2, 1, 0), 17))
+        for order, n in (
+            ((0, 1, 2, 3), 42),
+            ((1, 2, 3, 0), 26),
+            ((2, 3, 1, 0), 15),
+            ((3, 2, 1, 0), 17),
+        )
         for _ in range(n)
     ]
     assert copeland(tennessee) == ((1, 2, 3, 0), ())  # Nashville, Chattanooga, Knoxville, Memphis
     assert copeland([]) == ((), ())
     assert copeland([Comparison((4,))]) == ((4,), ())
-    partial = [Comparison((0, 1)), Comparison((1, 2)), Comparison((2, 3))]  # pairs that nobody compared are ties
+    partial = [
+        Comparison((0, 1)),
+        Comparison((1, 2)),
+        Comparison((2, 3)),
+    ]  # pairs that nobody compared are ties
     assert copeland(partial) == ((0, 1, 2, 3), ((1, 2),))
 
 
-@pytest.mark.parametrize("values", [v for n in range(4) for v in {*permutations([True, False, None, True], n)}])
+@pytest.mark.parametrize(
+    "values", [v for n in range(4) for v in {*permutations([True, False, None, True], n)}]
+)
 def test_consensus(values):
     """True if all known values are, None if none is known."""
     known = [value for value in values if value is not None]
@@ -157,10 +204,15 @@ def test_an_expected_score_is_the_mean_by_probability(weights, covered):
     total = sum(weights.values())
     weights = {value: share / total * covered for value, share in weights.items()}
     found = expected_score(weights)
-    assert found == pytest.approx((np.average(list(weights), weights=list(weights.values())), covered))
+    assert found == pytest.approx(
+        (np.average(list(weights), weights=list(weights.values())), covered)
+    )
 
 
-@pytest.mark.parametrize(("sums", "ends"), [((MIN_COVERED, MAX_COVERED), True), ((MIN_COVERED - 1e-6, MAX_COVERED + 1e-6), False)])
+@pytest.mark.parametrize(
+    ("sums", "ends"),
+    [((MIN_COVERED, MAX_COVERED), True), ((MIN_COVERED - 1e-6, MAX_COVERED + 1e-6), False)],
+)
 def test_probabilities_that_say_nothing(sums, ends):
     """Too little of the probability, or more than 1: there is no expectation; the ends of the range are one."""
     for total in sums:
@@ -179,9 +231,15 @@ def test_raw_rewards_on_a_logistic_curve():
     for n in (MIN_SAMPLE, MIN_SAMPLE + 1, 50, 51):
         raw = [rng.gauss(3, 2) for _ in range(n)]
         low, middle, high = np.percentile(raw, [25, 50, 75])
-        assert fit_logistic(raw) == fit_logistic(raw[::-1]) == pytest.approx((middle, (high - low) / 2 / np.log(3)))
+        assert (
+            fit_logistic(raw)
+            == fit_logistic(raw[::-1])
+            == pytest.approx((middle, (high - low) / 2 / np.log(3)))
+        )
     centre, scale = fit_logistic(range(21))
-    assert [logistic((raw - centre) / scale) for raw in (5, 10, 15)] == pytest.approx([0.25, 0.5, 0.75])
+    assert [logistic((raw - centre) / scale) for raw in (5, 10, 15)] == pytest.approx(
+        [0.25, 0.5, 0.75]
+    )
     for wrong in ([1.0] * MIN_SAMPLE, list(range(MIN_SAMPLE - 1)), [], [float("nan")] * MIN_SAMPLE):
         with pytest.raises(ConfigError):
             fit_logistic(wrong)

@@ -31,9 +31,14 @@ def serve():
 @asynccontextmanager
 async def stdio_client(*args, mode="auto", cwd=None):
     """A client of `redraft mcp` over stdin and stdout."""
-    from mcp import Client, StdioServerParameters  # it takes long, and each process that runs tests reads this file
+    from mcp import (
+        Client,
+        StdioServerParameters,
+    )  # it takes long, and each process that runs tests reads this file
 
-    program = StdioServerParameters(command=PROGRAM[0], args=[*PROGRAM[1:], "mcp", *args], env=dict(os.environ), cwd=cwd)
+    program = StdioServerParameters(
+        command=PROGRAM[0], args=[*PROGRAM[1:], "mcp", *args], env=dict(os.environ), cwd=cwd
+    )
     async with Client(program, mode=mode) as client:
         yield client
 

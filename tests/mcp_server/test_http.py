@@ -25,7 +25,11 @@ INITIALIZE = {
     "jsonrpc": "2.0",
     "id": 1,
     "method": "initialize",
-    "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}},
+    "params": {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "test", "version": "1"},
+    },
 }
 HEADERS = {"accept": "application/json, text/event-stream"}
 
@@ -50,7 +54,9 @@ async def test_the_tools_work_over_http(tmp_path, serve, mode):
             result = await client.call_tool("refine", {"prompt": "Say it"}, progress_callback=hear)
             assert result.structured_content["answer"] == "Good."
             assert heard[-1].startswith("judge: 1.00"), heard
-            assert (await client.call_tool("grade", GRADE)).structured_content["unmet"] == ["no_commas"]
+            assert (await client.call_tool("grade", GRADE)).structured_content["unmet"] == [
+                "no_commas"
+            ]
 
 
 @pytest.mark.slow(but_each=2)
@@ -71,26 +77,44 @@ async def test_cancellation_over_http(tmp_path, silent_model, mode):
 async def test_once_there_is_a_key_each_request_needs_one(tmp_path):
     """A missing or wrong key is a 401; a session cannot be continued with the key of somebody else; a revoked key ends it."""
     key, other = add_key(tmp_path), add_key(tmp_path, "other")
-    with http_server("--folder", tmp_path, "--model", "none") as url, httpx.Client(timeout=60) as http:
+    with (
+        http_server("--folder", tmp_path, "--model", "none") as url,
+        httpx.Client(timeout=60) as http,
+    ):
         for headers in ({}, {"authorization": "Bearer rd-wrong"}):
-            assert http.post(url, json=INITIALIZE, headers={**HEADERS, **headers}).status_code == 401
+            assert (
+                http.post(url, json=INITIALIZE, headers={**HEADERS, **headers}).status_code == 401
+            )
         own = {**HEADERS, "authorization": f"Bearer {key}"}
         session = http.post(url, json=INITIALIZE, headers=own).headers["mcp-session-id"]
         listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
-        assert http.post(url, json=listing, headers={**own, "mcp-session-id": session}).status_code == 200
+        assert (
+            http.post(url, json=listing, headers={**own, "mcp-session-id": session}).status_code
+            == 200
+        )
         foreign = {**HEADERS, "x-api-key": other, "mcp-session-id": session}
         assert http.post(url, json=listing, headers=foreign).status_code == 404
         with KeyRing(tmp_path) as ring:
             ring.revoke("agent")
         await asyncio.sleep(0.6)  # servers look for changed keys four times a second
-        assert http.post(url, json=listing, headers={**own, "mcp-session-id": session}).status_code == 401
+        assert (
+            http.post(url, json=listing, headers={**own, "mcp-session-id": session}).status_code
+            == 401
+        )
         assert http.get(url.replace("/mcp", "/healthz")).text == "ok"
 
 
 @pytest.fixture(scope="module")
 def open_server(tmp_path_factory):
     """The URL of a server without keys and without a model, which has two names."""
-    with http_server("--folder", tmp_path_factory.mktemp("open"), "--model", "none", "--allow-host", "agents.example") as url:
+    with http_server(
+        "--folder",
+        tmp_path_factory.mktemp("open"),
+        "--model",
+        "none",
+        "--allow-host",
+        "agents.example",
+    ) as url:
         yield url
 
 
@@ -135,7 +159,9 @@ def test_a_key_with_a_limit_in_usd_needs_calls_of_bounded_cost(limits):
     """Without --budget-usd a call may cost anything, so it is refused; a limit of calls alone needs none."""
     from redraft.mcp_server.http import CallRefusedError, _check_key
 
-    unbounded, bounded = (SimpleNamespace(settings=each) for each in ({}, {"budget": Budget(usd=0.1)}))
+    unbounded, bounded = (
+        SimpleNamespace(settings=each) for each in ({}, {"budget": Budget(usd=0.1)})
+    )
     with pytest.raises(CallRefusedError, match="--budget-usd"):
         _check_key(Caller("1", "agent", limits=KeyLimits(**limits)), unbounded)
     _check_key(Caller("1", "agent", limits=KeyLimits(**limits)), bounded)
@@ -154,7 +180,20 @@ async def test_a_key_for_models_of_the_gateway_calls_no_tool(tmp_path):
 
 
 def test_a_public_address_without_a_key_is_refused(tmp_path):
-    done = run_in_process(["mcp", "--http", "--port", "0", "--host", "0.0.0.0", "--folder", str(tmp_path), "--model", "none"])
+    done = run_in_process(
+        [
+            "mcp",
+            "--http",
+            "--port",
+            "0",
+            "--host",
+            "0.0.0.0",
+            "--folder",
+            str(tmp_path),
+            "--model",
+            "none",
+        ]
+    )
     assert done.returncode == 2
     assert "no API key is needed: add one" in done.err
 
@@ -162,7 +201,9 @@ def test_a_public_address_without_a_key_is_refused(tmp_path):
 @pytest.mark.slow
 def test_a_public_address_for_everyone(tmp_path):
     """With --insecure."""
-    with http_server("--host", "0.0.0.0", "--insecure", "--folder", tmp_path, "--model", "none") as url:
+    with http_server(
+        "--host", "0.0.0.0", "--insecure", "--folder", tmp_path, "--model", "none"
+    ) as url:
         assert httpx.post(url, json=INITIALIZE, headers=HEADERS).status_code == 200
 
 
@@ -173,8 +214,13 @@ async def test_a_large_body_is_refused(open_server):
         for _ in range(200):
             yield b" " * 2**16
 
-    with suppress(aiohttp.ClientConnectionError):  # if the server has closed the connection before the rest was sent
-        async with aiohttp.ClientSession() as http, http.post(open_server, data=parts(), headers=HEADERS) as reply:
+    with suppress(
+        aiohttp.ClientConnectionError
+    ):  # if the server has closed the connection before the rest was sent
+        async with (
+            aiohttp.ClientSession() as http,
+            http.post(open_server, data=parts(), headers=HEADERS) as reply,
+        ):
             assert reply.status == 413
     connection = HTTPConnection(urlsplit(open_server).netloc, timeout=60)
     connection.putrequest("POST", "/mcp")
@@ -196,7 +242,9 @@ async def test_the_end_of_the_server_cancels_what_is_not_finished(tmp_path, sile
         call = {"name": "refine", "arguments": {"prompt": "Say it"}}
         session = httpx.post(url, json=INITIALIZE, headers=HEADERS).headers["mcp-session-id"]
         request = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call}
-        threading.Thread(target=post_and_ignore, args=(url, request, {**HEADERS, "mcp-session-id": session})).start()
+        threading.Thread(
+            target=post_and_ignore, args=(url, request, {**HEADERS, "mcp-session-id": session})
+        ).start()
         assert await asyncio.to_thread(silent_model.arrived.wait, 60)
     assert await asyncio.to_thread(silent_model.left.wait, 60)
 
@@ -205,7 +253,17 @@ async def test_the_end_of_the_server_cancels_what_is_not_finished(tmp_path, sile
 def test_one_server_for_a_folder(tmp_path):
     """A second one would not know what the first has reserved of the budgets."""
     with http_server("--folder", tmp_path, "--model", "none"):
-        command = [*PROGRAM, "mcp", "--http", "--port", "0", "--folder", str(tmp_path), "--model", "none"]
+        command = [
+            *PROGRAM,
+            "mcp",
+            "--http",
+            "--port",
+            "0",
+            "--folder",
+            str(tmp_path),
+            "--model",
+            "none",
+        ]
         done = subprocess.run(command, capture_output=True, text=True, timeout=30)
     assert done.returncode == 1
     assert "redraft mcp" in done.stderr

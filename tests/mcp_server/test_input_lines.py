@@ -81,7 +81,9 @@ def test_the_request_of_a_long_line_is_known(monkeypatch, number, order, separat
     """Its number is found at both ends, where clients write it, so that the client does not wait for an answer for ever."""
     monkeypatch.setattr(input_lines, "MAX_LINE", 1000)
     fields = {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": LONG}
-    line = json.dumps({name: fields[name] for name in order}, separators=separators, ensure_ascii=False).encode()
+    line = json.dumps(
+        {name: fields[name] for name in order}, separators=separators, ensure_ascii=False
+    ).encode()
     assert request_id(line) == number
     assert lines_of(line) == [OverlongLine(number)]
 

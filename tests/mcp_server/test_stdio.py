@@ -27,7 +27,9 @@ async def test_the_tools_work_without_a_model(mode):
         assert not grades.is_error
         assert grades.structured_content["unmet"] == ["no_commas"]
         assert [each["score"] for each in grades.structured_content["graders"]] == [0, 1]
-        refined = await client.call_tool("refine", {"draft": "One, two", "requirements": ["no_commas"]})
+        refined = await client.call_tool(
+            "refine", {"draft": "One, two", "requirements": ["no_commas"]}
+        )
         assert refined.structured_content["answer"] == refined.content[0].text == "One two"
         assert refined.structured_content["stop"] == "target"
         impossible = await client.call_tool("refine", {"prompt": "Say it"})
@@ -44,7 +46,9 @@ async def test_an_answer_is_refined_with_progress(serve):
         heard.append((progress, message))
 
     async with stdio_client("--model", server.model) as client:
-        result = await client.call_tool("refine", {"prompt": "Say it", "max_iterations": 2}, progress_callback=hear)
+        result = await client.call_tool(
+            "refine", {"prompt": "Say it", "max_iterations": 2}, progress_callback=hear
+        )
     found = result.structured_content
     assert found["answer"] == "Good."
     assert found["iterations"] == 1
@@ -85,7 +89,11 @@ def start(*args):
         stderr=subprocess.PIPE,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
-    info = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+    info = {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "test", "version": "1"},
+    }
     write(process, id=1, method="initialize", params=info)
     greeting = json.loads(process.stdout.readline())
     assert greeting["result"]["serverInfo"]["name"] == "redraft"
@@ -104,7 +112,11 @@ def test_the_last_note_is_written_before_the_reply(serve, answer, last):
     process = start("--model", serve(answer).model)
     arguments = {"prompt": "Say it", "max_iterations": 0}
     for number in range(2, 12):
-        params = {"name": "refine", "arguments": arguments, "_meta": {"progressToken": f"t{number}"}}
+        params = {
+            "name": "refine",
+            "arguments": arguments,
+            "_meta": {"progressToken": f"t{number}"},
+        }
         write(process, id=number, method="tools/call", params=params)
         notes = []
         while "id" not in (line := json.loads(process.stdout.readline())):
@@ -128,7 +140,12 @@ def write(process, **message):
 def test_the_end_cancels_what_is_not_finished(silent_model, end):
     """When stdin closes, or a signal comes, the model's connection is closed, and the process ends with 0 and without a word."""
     process = start("--model", silent_model.model)
-    write(process, id=2, method="tools/call", params={"name": "refine", "arguments": {"prompt": "Say it"}})
+    write(
+        process,
+        id=2,
+        method="tools/call",
+        params={"name": "refine", "arguments": {"prompt": "Say it"}},
+    )
     assert silent_model.arrived.wait(60)
     process.stdin.close() if end == "eof" else os.kill(process.pid, end)
     assert process.wait(60) == 0
@@ -150,7 +167,9 @@ JUNK = {  # what is written, and the errors that answer it
     "not UTF-8, and JSON": (b'"\xff"\n', [(None, -32600)]),
     "deep": (NEST + b"\n", [(None, -32700)]),
     "deep arguments": (
-        b'{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"grade","arguments":' + NEST + b"}}\n",
+        b'{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"grade","arguments":'
+        + NEST
+        + b"}}\n",
         [(5, -32700)],
     ),
     "a number": (b"42\n", [(None, -32600)]),
@@ -159,11 +178,18 @@ JUNK = {  # what is written, and the errors that answer it
     "no version": (b'{"id":5,"method":"ping"}\n', [(5, -32600)]),
     "too long": (b"x" * 17 * MIB + b"\n", [(None, -32600)]),
     "too long, and a request": (
-        b'{"method":"ping","params":{"a":"' + b"x" * 40 * MIB + b'"},"jsonrpc":"2.0","id":5}\n' + b"y" * 17 * MIB + b"\n{\n",
+        b'{"method":"ping","params":{"a":"'
+        + b"x" * 40 * MIB
+        + b'"},"jsonrpc":"2.0","id":5}\n'
+        + b"y" * 17 * MIB
+        + b"\n{\n",
         [(5, -32600), (None, -32600), (None, -32700)],
     ),
     "too long, and the id is no JSON": (
-        b"".join(b'{"id":' + value + b',"params":"' + b"x" * 17 * MIB + b"\n" for value in (b"007", b"-01", b'"a\tb"')),
+        b"".join(
+            b'{"id":' + value + b',"params":"' + b"x" * 17 * MIB + b"\n"
+            for value in (b"007", b"-01", b'"a\tb"')
+        ),
         [(None, -32600)] * 3,
     ),
     "deep, and the id is no JSON": (b'{"id":-00,"params":' + NEST + b"}\n", [(None, -32700)]),
@@ -193,7 +219,11 @@ def test_a_line_that_is_no_message_is_answered_and_ends_nothing():
 @pytest.mark.slow
 async def test_the_tools_work_with_a_real_model(plain_server):
     """A llama.cpp server with random weights writes; requirements grade, and what it cannot meet is in the result."""
-    call = {"prompt": "Say it", "requirements": ["words:1-400", "contains:xylophone"], "max_iterations": 1}
+    call = {
+        "prompt": "Say it",
+        "requirements": ["words:1-400", "contains:xylophone"],
+        "max_iterations": 1,
+    }
     async with stdio_client("--model", plain_server, "--deadline", "60") as client:
         found = (await client.call_tool("refine", call)).structured_content
     assert found["answer"]

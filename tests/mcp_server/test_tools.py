@@ -72,9 +72,17 @@ def test_descriptions_name_graders_that_exist():
         ("refine", {"promt": "x"}, "did you mean 'prompt'"),
         ("refine", {"prompt": "x", "messages": [{"role": "user", "content": "y"}]}, "not both"),
         ("refine", {"prompt": 3}, "prompt: Input should be a valid string"),
-        ("refine", {"prompt": "x", "max_iterations": 1000}, "max_iterations: Input should be less than or equal to 20"),
+        (
+            "refine",
+            {"prompt": "x", "max_iterations": 1000},
+            "max_iterations: Input should be less than or equal to 20",
+        ),
         ("refine", {"prompt": "x", "target_score": 2}, "target_score"),
-        ("refine", {"draft": "x", "requirements": ["json_schema:/etc/passwd"]}, "would read a file"),
+        (
+            "refine",
+            {"draft": "x", "requirements": ["json_schema:/etc/passwd"]},
+            "would read a file",
+        ),
         ("refine", {"draft": "x", "requirements": ["word:3"]}, "words"),
         ("refine", {"draft": "x", "graders": ["judge:rubric.toml"]}, "no rubric of the gallery"),
         ("refine", {"draft": "x", "graders": ["tests.py:check"]}, "tests.py"),
@@ -85,9 +93,21 @@ def test_descriptions_name_graders_that_exist():
         ("grade", {"response": "x", "graders": ["exact"]}, "reference"),
         ("grade", {"response": "x", "graders": ["pairwise"]}, "asks a model"),
         ("compare", {"answers": ["x"]}, "answers"),
-        ("validate_grader", {"grader": "words:1", "examples": [{"response": "a"}] * 2}, "an example has"),
-        ("validate_grader", {"examples": [{"response": "a", "label": True}] * 2}, "`grader` or `rubric`"),
-        ("validate_grader", {"grader": "words:1", "examples": [{"response": "a", "label": n} for n in (True, 3)]}, "one kind"),
+        (
+            "validate_grader",
+            {"grader": "words:1", "examples": [{"response": "a"}] * 2},
+            "an example has",
+        ),
+        (
+            "validate_grader",
+            {"examples": [{"response": "a", "label": True}] * 2},
+            "`grader` or `rubric`",
+        ),
+        (
+            "validate_grader",
+            {"grader": "words:1", "examples": [{"response": "a", "label": n} for n in (True, 3)]},
+            "one kind",
+        ),
     ],
 )
 async def test_what_is_wrong_is_said(tool, arguments, says):
@@ -97,7 +117,9 @@ async def test_what_is_wrong_is_said(tool, arguments, says):
     assert "Traceback" not in text
 
 
-@pytest.mark.parametrize(("models", "is_named"), [((), False), (("only",), False), (("one", "two"), True)])
+@pytest.mark.parametrize(
+    ("models", "is_named"), [((), False), (("only",), False), (("one", "two"), True)]
+)
 @pytest.mark.parametrize("tool", TOOLS)
 async def test_an_unknown_argument_is_answered_with_those_of_the_schema(tool, models, is_named):
     """`model` is named where the schema has it: with a choice of models."""
@@ -107,27 +129,64 @@ async def test_an_unknown_argument_is_answered_with_those_of_the_schema(tool, mo
 
 
 EXAMPLES = [{"response": "a", "label": True}, {"response": "a, b", "label": False}]
-PAIRS = [{"prompt": "q", "response_a": "a", "response_b": "a, b", "better": "a", "reference": "r", "context": "c"}] * 2
+PAIRS = [
+    {
+        "prompt": "q",
+        "response_a": "a",
+        "response_b": "a, b",
+        "better": "a",
+        "reference": "r",
+        "context": "c",
+    }
+] * 2
 TURN = {"role": "user", "content": '{"a": 1}'}
-GRADED_BY = {"requirements": ["no_commas"], "graders": ["exact"], "rubric": {"clear": "say"}, "reference": "[1]", "context": "{}"}
+GRADED_BY = {
+    "requirements": ["no_commas"],
+    "graders": ["exact"],
+    "rubric": {"clear": "say"},
+    "reference": "[1]",
+    "context": "{}",
+}
 COMPLETE = [  # the arguments of each tool with every field, all texts of which are JSON where they may be any text
-    ("refine", {"draft": '["a"]', "target_score": 0.5, "max_iterations": 2, "answer_schema": {"type": "object"}, **GRADED_BY}),
+    (
+        "refine",
+        {
+            "draft": '["a"]',
+            "target_score": 0.5,
+            "max_iterations": 2,
+            "answer_schema": {"type": "object"},
+            **GRADED_BY,
+        },
+    ),
     ("refine", {"prompt": "true", "model": "1", **GRADED_BY}),
     ("refine", {"messages": [TURN]}),
     ("grade", {"response": "3", "messages": [TURN], "model": "m", **GRADED_BY}),
     ("grade", {"response": "null", "prompt": '"q"'}),
-    ("compare", {"answers": ["[1]", "2"], "prompt": "null", "messages": [], "model": "m", **GRADED_BY}),
+    (
+        "compare",
+        {"answers": ["[1]", "2"], "prompt": "null", "messages": [], "model": "m", **GRADED_BY},
+    ),
     ("validate_grader", {"grader": "null", "examples": EXAMPLES, "threshold": 0.25, "model": "m"}),
     ("validate_grader", {"rubric": {"a": "[]"}, "examples": PAIRS}),
-    ("validate_grader", {"grader": "g", "examples": [{"response": "1", "label": 0.5}, {"response": "2", "label": 3}]}),
+    (
+        "validate_grader",
+        {
+            "grader": "g",
+            "examples": [{"response": "1", "label": 0.5}, {"response": "2", "label": 3}],
+        },
+    ),
 ]
 
 
 def test_the_table_has_every_field():
     """Also those of messages and examples."""
     for name, tool in TOOLS.items():
-        assert {field for each, arguments in COMPLETE if each == name for field in arguments} == {*tool.input.model_fields}
-    assert {field for example in [*EXAMPLES, *PAIRS] for field in example} == {*LabelledExample.model_fields}
+        assert {field for each, arguments in COMPLETE if each == name for field in arguments} == {
+            *tool.input.model_fields
+        }
+    assert {field for example in [*EXAMPLES, *PAIRS] for field in example} == {
+        *LabelledExample.model_fields
+    }
 
 
 def loosened(value, data):
@@ -144,7 +203,11 @@ def test_values_in_texts_and_nulls_are_read(case, data):
     """What is no text may come as JSON in a text, at any depth, and what is optional as null. Texts are left as they are."""
     kind, arguments = TOOLS[case[0]].input, case[1]
     sent = {name: loosened(value, data) for name, value in arguments.items()}
-    optional = [name for name, field in kind.model_fields.items() if name not in arguments and not field.is_required()]
+    optional = [
+        name
+        for name, field in kind.model_fields.items()
+        if name not in arguments and not field.is_required()
+    ]
     if data.draw(st.booleans()):
         sent |= dict.fromkeys(optional)
     assert read_arguments(kind, sent) == kind.model_validate(arguments)
@@ -153,29 +216,97 @@ def test_values_in_texts_and_nulls_are_read(case, data):
 @each_row(
     ("tool", "arguments", "says"),
     [
-        ("refine", {"draft": "a", "target_score": "abc"}, "target_score: Input should be a valid number, got 'abc'"),
-        ("refine", {"draft": "a", "target_score": '"0.5"'}, "target_score: Input should be a valid number, got '\"0.5\"'"),
-        ("refine", {"draft": "a", "target_score": "2"}, "target_score: Input should be less than or equal to 1, got 2"),
+        (
+            "refine",
+            {"draft": "a", "target_score": "abc"},
+            "target_score: Input should be a valid number, got 'abc'",
+        ),
+        (
+            "refine",
+            {"draft": "a", "target_score": '"0.5"'},
+            "target_score: Input should be a valid number, got '\"0.5\"'",
+        ),
+        (
+            "refine",
+            {"draft": "a", "target_score": "2"},
+            "target_score: Input should be less than or equal to 1, got 2",
+        ),
         ("refine", {"draft": "a", "target_score": "NaN"}, "target_score: Input should be"),
-        ("refine", {"draft": "a", "target_score": "true"}, "target_score: Input should be a valid number, got True"),
-        ("refine", {"draft": "a", "max_iterations": "2.5"}, "max_iterations: Input should be a valid integer, got 2.5"),
-        ("refine", {"draft": "a", "max_iterations": ""}, "max_iterations: Input should be a valid integer, got ''"),
-        ("refine", {"draft": "a", "requirements": "no_commas"}, "requirements: Input should be a valid list, got 'no_commas'"),
-        ("refine", {"draft": "a", "requirements": '["no_commas"'}, "requirements: Input should be a valid list"),
-        ("refine", {"draft": "a", "requirements": '{"a": 1}'}, "requirements: Input should be a valid list, got {'a': 1}"),
-        ("refine", {"draft": "a", "requirements": "[1]"}, "requirements.0: Input should be a valid string, got 1"),
-        ("refine", {"draft": "a", "requirements": [None]}, "requirements.0: Input should be a valid string, got None"),
-        ("refine", {"draft": "a", "rubric": '{"a": "x", "a": "y"}'}, "rubric: Input should be a valid dictionary"),
-        ("refine", {"draft": "a", "rubric": {"a": None}}, "rubric.a: Input should be a valid string, got None"),
-        ("refine", {"draft": "a", "answer_schema": "[" * 300}, "answer_schema: Input should be a valid dictionary"),
-        ("refine", {"draft": "a", "answer_schema": f'{{"enum": {[0] * 100_001}}}'}, "it holds more than 100,000 values"),
+        (
+            "refine",
+            {"draft": "a", "target_score": "true"},
+            "target_score: Input should be a valid number, got True",
+        ),
+        (
+            "refine",
+            {"draft": "a", "max_iterations": "2.5"},
+            "max_iterations: Input should be a valid integer, got 2.5",
+        ),
+        (
+            "refine",
+            {"draft": "a", "max_iterations": ""},
+            "max_iterations: Input should be a valid integer, got ''",
+        ),
+        (
+            "refine",
+            {"draft": "a", "requirements": "no_commas"},
+            "requirements: Input should be a valid list, got 'no_commas'",
+        ),
+        (
+            "refine",
+            {"draft": "a", "requirements": '["no_commas"'},
+            "requirements: Input should be a valid list",
+        ),
+        (
+            "refine",
+            {"draft": "a", "requirements": '{"a": 1}'},
+            "requirements: Input should be a valid list, got {'a': 1}",
+        ),
+        (
+            "refine",
+            {"draft": "a", "requirements": "[1]"},
+            "requirements.0: Input should be a valid string, got 1",
+        ),
+        (
+            "refine",
+            {"draft": "a", "requirements": [None]},
+            "requirements.0: Input should be a valid string, got None",
+        ),
+        (
+            "refine",
+            {"draft": "a", "rubric": '{"a": "x", "a": "y"}'},
+            "rubric: Input should be a valid dictionary",
+        ),
+        (
+            "refine",
+            {"draft": "a", "rubric": {"a": None}},
+            "rubric.a: Input should be a valid string, got None",
+        ),
+        (
+            "refine",
+            {"draft": "a", "answer_schema": "[" * 300},
+            "answer_schema: Input should be a valid dictionary",
+        ),
+        (
+            "refine",
+            {"draft": "a", "answer_schema": f'{{"enum": {[0] * 100_001}}}'},
+            "it holds more than 100,000 values",
+        ),
         ("refine", {"draft": "a", "rubrik": None}, "did you mean 'rubric'"),
-        ("refine", {"draft": "a", "messages": '[{"role": "user", "content": "b", "name": null}]'}, "messages.0.name: Extra inputs"),
+        (
+            "refine",
+            {"draft": "a", "messages": '[{"role": "user", "content": "b", "name": null}]'},
+            "messages.0.name: Extra inputs",
+        ),
         ("refine", {"draft": ["a"]}, "draft: Input should be a valid string, got ['a']"),
         ("refine", {"draft": 5}, "draft: Input should be a valid string, got 5"),
         ("grade", {"response": None}, "response: Input should be a valid string, got None"),
         ("compare", {"answers": None}, "answers: Input should be a valid list, got None"),
-        ("validate_grader", {"grader": "words:1", "examples": [{"response": "a", "label": "True"}] * 2}, "examples.0.label"),
+        (
+            "validate_grader",
+            {"grader": "words:1", "examples": [{"response": "a", "label": "True"}] * 2},
+            "examples.0.label",
+        ),
     ],
 )
 async def test_what_means_nothing_is_still_refused(tool, arguments, says):
@@ -186,11 +317,25 @@ async def test_what_means_nothing_is_still_refused(tool, arguments, says):
 
 async def test_a_client_that_sends_texts_gets_the_same_result():
     """With the client of the protocol's library."""
-    plain = {"draft": '["red, green"]', "requirements": ["no_commas"], "max_iterations": 0, "answer_schema": {"type": "array"}}
-    sent = {name: value if isinstance(value, str) else json.dumps(value) for name, value in plain.items()}
-    nothing = dict.fromkeys(["graders", "rubric", "messages", "prompt", "reference", "context", "target_score", "model"])
-    first, second = [(await call("refine", each)).structured_content for each in (plain, {**sent, **nothing})]
-    assert first["answer"] == second["answer"] and first["unmet"] == second["unmet"] == ["no_commas"]
+    plain = {
+        "draft": '["red, green"]',
+        "requirements": ["no_commas"],
+        "max_iterations": 0,
+        "answer_schema": {"type": "array"},
+    }
+    sent = {
+        name: value if isinstance(value, str) else json.dumps(value)
+        for name, value in plain.items()
+    }
+    nothing = dict.fromkeys(
+        ["graders", "rubric", "messages", "prompt", "reference", "context", "target_score", "model"]
+    )
+    first, second = [
+        (await call("refine", each)).structured_content for each in (plain, {**sent, **nothing})
+    ]
+    assert first["answer"] == second["answer"] and first["unmet"] == second["unmet"] == [
+        "no_commas"
+    ]
 
 
 async def test_an_unknown_tool_is_an_error_of_the_protocol():
@@ -214,7 +359,14 @@ async def test_answers_are_compared_in_both_orders(serve):
     def answer(messages, n):
         text = "".join(message["content"] for message in messages)
         first = text.index("GOOD") < text.index("BAD")
-        return json.dumps({"reason": "It is so.", "change": [], "winner": "first" if first else "second", "done": True})
+        return json.dumps(
+            {
+                "reason": "It is so.",
+                "change": [],
+                "winner": "first" if first else "second",
+                "done": True,
+            }
+        )
 
     server = serve(answer)
     bench = Workbench([server.model])
@@ -230,14 +382,23 @@ async def test_answers_are_compared_in_both_orders(serve):
 @pytest.mark.slow
 async def test_a_grader_is_validated_by_labels():
     """Accuracy with its interval, and the examples that contradict the labels, in both kinds of labels."""
-    examples = [{"response": f"a {n}" if n % 2 else f"a, {n}", "label": bool(n % 2)} for n in range(1, 21)]
+    examples = [
+        {"response": f"a {n}" if n % 2 else f"a, {n}", "label": bool(n % 2)} for n in range(1, 21)
+    ]
     examples[4] = {"response": "a, b", "label": True}
-    found = (await call("validate_grader", {"grader": "no_commas", "examples": examples})).structured_content
+    found = (
+        await call("validate_grader", {"grader": "no_commas", "examples": examples})
+    ).structured_content
     assert found["better_than_chance"]
     assert found["disagreements"] == [5]
     assert {"accuracy", "Cohen's kappa"} <= {measure["name"] for measure in found["measures"]}
-    pairs = [{"response_a": "a", "response_b": f"a, {n}", "better": "a" if n < 13 else "b"} for n in range(1, 14)]
-    found = (await call("validate_grader", {"grader": "no_commas", "examples": pairs})).structured_content
+    pairs = [
+        {"response_a": "a", "response_b": f"a, {n}", "better": "a" if n < 13 else "b"}
+        for n in range(1, 14)
+    ]
+    found = (
+        await call("validate_grader", {"grader": "no_commas", "examples": pairs})
+    ).structured_content
     assert found["judged"] == 13
     assert found["disagreements"] == [13]
 
@@ -251,15 +412,21 @@ async def test_nothing_is_stored_unless_asked_for(tmp_path, monkeypatch):
     await call("validate_grader", {"grader": "no_commas", "examples": examples * 6})
     assert not (tmp_path / "home").exists() or not [*(tmp_path / "home").rglob("*.*")]
     result = await call("refine", draft, Workbench(models=False, traces=tmp_path / "traces"))
-    assert (tmp_path / "traces" / f"{result.structured_content['trace_id']}.jsonl").read_text().count("\n") > 2
+    assert (
+        tmp_path / "traces" / f"{result.structured_content['trace_id']}.jsonl"
+    ).read_text().count("\n") > 2
 
 
 async def test_an_operator_may_allow_more_graders():
     """Such a grader is named as the operator wrote it; nothing else of that kind is allowed."""
     bench = Workbench(models=False, graders={"polite.py:polite": lambda text: "please" in text})
-    found = (await call("grade", {"response": "please", "graders": ["polite.py:polite"]}, bench)).structured_content
+    found = (
+        await call("grade", {"response": "please", "graders": ["polite.py:polite"]}, bench)
+    ).structured_content
     assert found["score"] == 1
-    assert "'other.py" in await error_of("grade", {"response": "x", "graders": ["other.py:f"]}, bench)
+    assert "'other.py" in await error_of(
+        "grade", {"response": "x", "graders": ["other.py:f"]}, bench
+    )
 
 
 async def test_the_budget_of_a_call_is_kept(serve):
@@ -297,7 +464,9 @@ async def test_a_fault_is_logged_and_not_shown(caplog):
         def grader(self, spec):
             raise RuntimeError("secret detail")
 
-    text = await error_of("grade", {"response": "x", "graders": ["judge"]}, BrokenBench(models=False))
+    text = await error_of(
+        "grade", {"response": "x", "graders": ["judge"]}, BrokenBench(models=False)
+    )
     assert "secret detail" not in text
     assert "secret detail" in caplog.text
 
@@ -336,13 +505,18 @@ async def test_calls_wait_for_a_place():
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=10), inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=10), inner, max_size=4)
+    ),
     max_leaves=10,
 )
 NAMES = sorted({name for tool in TOOLS.values() for name in tool.input.model_fields})
 
 
-@given(tool=st.sampled_from([*TOOLS.values()]), arguments=st.dictionaries(st.sampled_from(NAMES), JSON, max_size=6))
+@given(
+    tool=st.sampled_from([*TOOLS.values()]),
+    arguments=st.dictionaries(st.sampled_from(NAMES), JSON, max_size=6),
+)
 def test_any_input_is_read_or_refused(tool, arguments):
     """Arguments of any form are either valid or a validation error."""
     try:

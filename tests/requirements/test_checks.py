@@ -48,10 +48,20 @@ TABLE = [
     ("parts:2:***", "a\n***\na", False, "the same part twice among 2"),
     ("nth_paragraph_starts:2:however", "A.\n\nHOWEVER, B.", True, None),
     ("nth_paragraph_starts:2:however", "A.\n\n'\"However's", True, None),
-    ("nth_paragraph_starts:2:however", "A.\n\n**However**, B.", False, "it begins with '**However**'"),
+    (
+        "nth_paragraph_starts:2:however",
+        "A.\n\n**However**, B.",
+        False,
+        "it begins with '**However**'",
+    ),
     ("nth_paragraph_starts:2:however", "A.\n\nHowever: B.", False, "it begins with 'However:'"),
     ("nth_paragraph_starts:2:however", "A.\n\n\n\nHowever, B.", False, "it is empty"),
-    ("nth_paragraph_starts:3:however", "A.\n\n\n\nHowever, B.", False, "there are only 2 paragraphs"),
+    (
+        "nth_paragraph_starts:3:however",
+        "A.\n\n\n\nHowever, B.",
+        False,
+        "there are only 2 paragraphs",
+    ),
     ("nth_paragraph_starts:2:however", "A.\n\n\nHowever, B.", True, None),
     ("nth_paragraph_starts:2:however", "A.\n \nHowever, B.", False, "there are only 1 paragraph"),
     ("nth_paragraph_starts:2:however", "A.\r\n\r\nHowever, B.", True, None),
@@ -69,7 +79,12 @@ TABLE = [
     ("script:latin", "123", False, "no letters"),
     ("language:ko", "안녕하세요 세계", True, None),
     ("reading_grade:-8", "The cat sat on the mat. It was fat.", True, None),
-    ("reading_grade:-8", "Привет мир", False, "cannot be measured: the text is not in Latin script"),
+    (
+        "reading_grade:-8",
+        "Привет мир",
+        False,
+        "cannot be measured: the text is not in Latin script",
+    ),
     ("no_duplicate_sentences", "So it is. And so on. So it is!", False, "1 repeated sentence"),
     ("regex:^\\d+$", "12", True, "matches"),
     ("placeholders:2-", "[a] [b]", True, "2 placeholders"),
@@ -95,7 +110,10 @@ def test_checks(spec, text, ok, measured):
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(?:a+a+)+y"])
 def test_slow_pattern_is_unknown(pattern):
     """A pattern that would run for years is stopped and neither matches nor fails."""
-    with pytest.raises(ComputeLimitError, match=r"^regex:.* could not be checked within 0.5 s \(5,001 characters\)$"):
+    with pytest.raises(
+        ComputeLimitError,
+        match=r"^regex:.* could not be checked within 0.5 s \(5,001 characters\)$",
+    ):
         parse(f"regex:{pattern}").check("a" * 5000 + "b")
 
 
@@ -103,7 +121,9 @@ def test_patterns_of_a_schema_share_one_time_limit():
     """A slow pattern costs its time limit once for a text, not once for each string."""
     slow = parse('json_schema:{"items":{"pattern":"(?:a+a+)+y"}}')
     begun = process_time()
-    with pytest.raises(ComputeLimitError, match=r"^the patterns of json_schema.* could not be checked within 0.5 s"):
+    with pytest.raises(
+        ComputeLimitError, match=r"^the patterns of json_schema.* could not be checked within 0.5 s"
+    ):
         slow.check(json.dumps(["a" * 5000 + "b"] * 20))
     assert process_time() - begun < 5
 
@@ -122,20 +142,32 @@ MANY_PHRASES = ",".join(f"phrase {i}" for i in range(3000))
         ("language:en", False),
     ],
 )
-async def test_what_may_take_long_for_a_short_text_is_checked_in_a_thread(spec, at_once, monkeypatch):
+async def test_what_may_take_long_for_a_short_text_is_checked_in_a_thread(
+    spec, at_once, monkeypatch
+):
     """Every other check of a short text runs at once, and takes a few milliseconds."""
     requirement, threads = parse(spec), []
     check = type(requirement).check
-    monkeypatch.setattr(type(requirement), "check", lambda *given: threads.append(threading.current_thread()) or check(*given))
+    monkeypatch.setattr(
+        type(requirement),
+        "check",
+        lambda *given: threads.append(threading.current_thread()) or check(*given),
+    )
     await check_with_limit(requirement, "\u0316\u0301" * (AT_ONCE // 2))
     assert (threads == [threading.main_thread()]) is at_once
 
 
-PRESENT = [kind.example for name, kind in KINDS.items() if ":<" not in kind.example and "<" not in kind.example]
+PRESENT = [
+    kind.example
+    for name, kind in KINDS.items()
+    if ":<" not in kind.example and "<" not in kind.example
+]
 ABSENCE = {"contains_none", "no_commas", "reading_grade"}
 
 
-@pytest.mark.parametrize("spec", [spec for spec in PRESENT if spec.partition(":")[0] not in ABSENCE])
+@pytest.mark.parametrize(
+    "spec", [spec for spec in PRESENT if spec.partition(":")[0] not in ABSENCE]
+)
 @pytest.mark.parametrize("text", ["", " \n\t"])
 def test_empty_text_fails_checks_that_need_content(spec, text):
     """An empty text fails every check that requires content."""
@@ -198,7 +230,9 @@ def _encodable(text):
     return True
 
 
-@pytest.mark.parametrize("seed", ["A, b c. ", "`", "[", "*", "<<\n", "\n ", "1. a\n", "!", "{", "_a", "p. ", "\ud800."])
+@pytest.mark.parametrize(
+    "seed", ["A, b c. ", "`", "[", "*", "<<\n", "\n ", "1. a\n", "!", "{", "_a", "p. ", "\ud800."]
+)
 @pytest.mark.slow(but_each=4)
 def test_long_hostile_texts_take_linear_time(seed):
     """100 kB take about half a second, whatever is repeated in them."""

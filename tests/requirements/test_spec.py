@@ -94,7 +94,10 @@ def test_invalid_spec_is_rejected(spec):
 
 def test_unknown_kind_lists_the_nearest():
     """The error suggests the nearest kind first and then says how to list all."""
-    with pytest.raises(ConfigError, match=r"^unknown requirement 'wrods:3'; did you mean 'words'.*`redraft graders` lists all"):
+    with pytest.raises(
+        ConfigError,
+        match=r"^unknown requirement 'wrods:3'; did you mean 'words'.*`redraft graders` lists all",
+    ):
         parse("wrods:3")
 
 
@@ -132,7 +135,9 @@ ANY = st.text(min_size=1, max_size=20).filter(str.strip) | st.sampled_from(
 )
 
 
-@given(ANY, st.sampled_from(["contains", "contains_word", "starts_with", "ends_with", "postscript"]))
+@given(
+    ANY, st.sampled_from(["contains", "contains_word", "starts_with", "ends_with", "postscript"])
+)
 def test_any_text_round_trips(text, kind):
     """Any quoted text in a spec round trips, also through the canonical form."""
     requirement = parse(f"{kind}:{json.dumps(text)}")
@@ -140,14 +145,22 @@ def test_any_text_round_trips(text, kind):
     requirement.spec.encode()
 
 
-@given(st.lists(ANY, min_size=1, max_size=4), st.sampled_from(["contains_none,", "one_of|", "sections,"]))
+@given(
+    st.lists(ANY, min_size=1, max_size=4),
+    st.sampled_from(["contains_none,", "one_of|", "sections,"]),
+)
 def test_any_list_round_trips(items, kind):
     """Any list of texts round trips."""
     requirement = parse(f"{kind[:-1]}:{kind[-1].join(map(json.dumps, items))}")
     assert parse(requirement.spec) == requirement
 
 
-@given(st.text(max_size=40) | st.sampled_from(sorted(KINDS)).flatmap(lambda k: st.text(max_size=20).map(lambda t: f"{k}:{t}")))
+@given(
+    st.text(max_size=40)
+    | st.sampled_from(sorted(KINDS)).flatmap(
+        lambda k: st.text(max_size=20).map(lambda t: f"{k}:{t}")
+    )
+)
 def test_any_string_is_a_requirement_or_a_config_error(spec):
     """A spec raises nothing but ConfigError, and a valid one round trips."""
     try:

@@ -17,7 +17,16 @@ from email import message_from_bytes
 from urllib.parse import parse_qs
 
 import orjson
-from logging_server import EventLog, Endpoint, completion, http, parser, request_hash, answer_text, serve
+from logging_server import (
+    EventLog,
+    Endpoint,
+    completion,
+    http,
+    parser,
+    request_hash,
+    answer_text,
+    serve,
+)
 
 FIELDS = re.compile(rb"\r\ncontent-type: *([^\r]*)", re.IGNORECASE)
 
@@ -40,8 +49,12 @@ class Provider(Endpoint):
             return self.send({"error": {"message": "no answer for you"}}, self.given.refuse)
         self.counts["calls"] += 1
         if self.counts["calls"] <= self.given.busy:
-            return self.transport.write(http({"error": {"message": "slow down"}}, 429, Retry_After="0.05"))
-        return self.route(method, path.removeprefix("/v1").strip("/").split("/"), head, body, parse_qs(query))
+            return self.transport.write(
+                http({"error": {"message": "slow down"}}, 429, Retry_After="0.05")
+            )
+        return self.route(
+            method, path.removeprefix("/v1").strip("/").split("/"), head, body, parse_qs(query)
+        )
 
     def send(self, body, status=200):
         self.transport.write(http(body, status))
@@ -58,7 +71,11 @@ class Provider(Endpoint):
                 return self.list_batches(query)
             case "GET", ["batches", id]:
                 self.counts["looks"] += 1
-                return self.send(self.batches[id]) if id in self.batches else self.send({"error": {"message": "gone"}}, 404)
+                return (
+                    self.send(self.batches[id])
+                    if id in self.batches
+                    else self.send({"error": {"message": "gone"}}, 404)
+                )
             case "POST", ["batches", id, "cancel"]:
                 self.batches[id]["status"] = "cancelled"
                 return self.send(self.batches[id])
@@ -68,7 +85,8 @@ class Provider(Endpoint):
         kind = FIELDS.search(head)[1]
         form = message_from_bytes(b"Content-Type: " + kind + b"\r\n\r\n" + body)
         fields = {
-            part.get_param("name", header="content-disposition"): part.get_payload(decode=True) for part in form.get_payload()
+            part.get_param("name", header="content-disposition"): part.get_payload(decode=True)
+            for part in form.get_payload()
         }
         assert fields["purpose"] == b"batch", fields
         id = f"file-{len(self.files)}"
@@ -89,11 +107,22 @@ class Provider(Endpoint):
     def create(self, asked):
         lines = [orjson.loads(line) for line in self.files[asked["input_file_id"]].splitlines()]
         keys = [line["custom_id"] for line in lines]
-        assert len(keys) == len(set(keys)) and asked["endpoint"] == "/v1/chat/completions" and asked["completion_window"] == "24h"
+        assert (
+            len(keys) == len(set(keys))
+            and asked["endpoint"] == "/v1/chat/completions"
+            and asked["completion_window"] == "24h"
+        )
         self.counts["batches"] += 1
         number = self.counts["batches"]
-        batch = {"id": f"batch_{number}", "object": "batch", "status": "in_progress", "metadata": asked["metadata"]}
-        self.batches[batch["id"]] = batch | {"request_counts": {"total": len(lines), "completed": 0, "failed": 0}}
+        batch = {
+            "id": f"batch_{number}",
+            "object": "batch",
+            "status": "in_progress",
+            "metadata": asked["metadata"],
+        }
+        self.batches[batch["id"]] = batch | {
+            "request_counts": {"total": len(lines), "completed": 0, "failed": 0}
+        }
         for line in lines:
             self.counts["requests"] += 1
             self.seen[sha_of(line)] += 1
@@ -115,20 +144,34 @@ class Provider(Endpoint):
         """Complete a batch after the latency."""
         batch = self.batches[id]
         if len(lines) > self.given.most:
-            return batch.update(status="failed", errors={"data": [{"code": "token_limit_exceeded", "message": "too much"}]})
+            return batch.update(
+                status="failed",
+                errors={"data": [{"code": "token_limit_exceeded", "message": "too much"}]},
+            )
         if number <= self.given.fail:
             self.counts["unanswered"] += len(lines)
-            return batch.update(status="failed", errors={"data": [{"code": "odd", "message": "not today"}]})
+            return batch.update(
+                status="failed", errors={"data": [{"code": "odd", "message": "not today"}]}
+            )
         expired = number <= self.given.expire
         self.counts["unanswered"] += len(lines) // 2 if expired else 0
-        answers = [(self.answer(line) if not (expired and i % 2) else expired_line(line)) for i, line in enumerate(lines)]
+        answers = [
+            (self.answer(line) if not (expired and i % 2) else expired_line(line))
+            for i, line in enumerate(lines)
+        ]
         good = [a for a in answers if a["response"] and a["response"]["status_code"] == 200]
         bad = [a for a in answers if a not in good]
-        for name, found in (("output_file_id", good[::-1]), ("error_file_id", bad)):  # in another order than asked
+        for name, found in (
+            ("output_file_id", good[::-1]),
+            ("error_file_id", bad),
+        ):  # in another order than asked
             if found:
                 self.files[f"{id}-{name}"] = b"".join(orjson.dumps(a) + b"\n" for a in found)
                 batch[name] = f"{id}-{name}"
-        batch.update(status="expired" if expired else "completed", request_counts={"total": len(lines), "completed": len(good)})
+        batch.update(
+            status="expired" if expired else "completed",
+            request_counts={"total": len(lines), "completed": len(good)},
+        )
 
     def answer(self, line):
         sha, body = sha_of(line), orjson.dumps(line["body"])
@@ -156,7 +199,14 @@ class Provider(Endpoint):
             return answer_line(completion("half an ans", finish="length"))
         if "[quoted]" in words:
             return error_line(400, f"invalid input: {words}")
-        return next((error_line(status, "no answer for you") for status in (400, 401) if f"[{status}]" in words), None)
+        return next(
+            (
+                error_line(status, "no answer for you")
+                for status in (400, 401)
+                if f"[{status}]" in words
+            ),
+            None,
+        )
 
 
 def sha_of(line):
@@ -168,11 +218,17 @@ def answer_line(body):
 
 
 def error_line(status, message):
-    return {"response": {"status_code": status, "body": {"error": {"message": message, "code": None}}}}
+    return {
+        "response": {"status_code": status, "body": {"error": {"message": message, "code": None}}}
+    }
 
 
 def expired_line(line):
-    return {"custom_id": line["custom_id"], "response": None, "error": {"code": "batch_expired", "message": "too late"}}
+    return {
+        "custom_id": line["custom_id"],
+        "response": None,
+        "error": {"code": "batch_expired", "message": "too late"},
+    }
 
 
 def main():

@@ -35,12 +35,16 @@ class Chaos(Endpoint):
         FAULTS[kind](self, sha, *answer_text(sha, body))
 
     def fails(self, sha, status, **headers):
-        self.answer_later(sha, http({"error": {"message": f"injected {status}"}}, status, **headers))
+        self.answer_later(
+            sha, http({"error": {"message": f"injected {status}"}}, status, **headers)
+        )
 
     def reset(self, sha, *_):
         """Reset the connection instead of closing it."""
         self.book.note("E", sha)
-        self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.transport.get_extra_info("socket").setsockopt(
+            socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+        )
         self.transport.abort()
 
     def cut(self, sha, *spoken):
@@ -63,14 +67,22 @@ FAULTS = {
     "503": lambda c, sha, *_: c.fails(sha, 503),
     "reset": Chaos.reset,
     "cut": Chaos.cut,
-    "half of the JSON": lambda c, sha, *spoken: c.answer_later(sha, http(json.dumps(completion(*spoken)).encode()[:-60])),
+    "half of the JSON": lambda c, sha, *spoken: c.answer_later(
+        sha, http(json.dumps(completion(*spoken)).encode()[:-60])
+    ),
     "no JSON": lambda c, sha, *_: c.answer_later(sha, http(HTML)),
     "no choices": lambda c, sha, *_: c.answer_later(sha, http({"object": "chat.completion"})),
     "empty": lambda c, sha, *_: c.answer_later(sha, http(completion(""))),
     "null": lambda c, sha, *_: c.answer_later(sha, http(completion(None))),
-    "content_filter": lambda c, sha, *_: c.answer_later(sha, http(completion("", finish="content_filter"))),
-    "length": lambda c, sha, text, *_: c.answer_later(sha, http(completion(text[: len(text) // 2], finish="length"))),
-    "straggler": lambda c, sha, *spoken: c.answer_later(sha, http(completion(*spoken)), slower=10.0),
+    "content_filter": lambda c, sha, *_: c.answer_later(
+        sha, http(completion("", finish="content_filter"))
+    ),
+    "length": lambda c, sha, text, *_: c.answer_later(
+        sha, http(completion(text[: len(text) // 2], finish="length"))
+    ),
+    "straggler": lambda c, sha, *spoken: c.answer_later(
+        sha, http(completion(*spoken)), slower=10.0
+    ),
     "never": Chaos.never,
 }
 
@@ -79,7 +91,9 @@ def main():
     about = parser(__doc__)
     about.add_argument("--share", type=float, default=0.2, help="how many of the requests go wrong")
     about.add_argument("--seed", type=int, default=0)
-    about.add_argument("--only", action="append", choices=FAULTS, help="only faults of this kind (may be repeated)")
+    about.add_argument(
+        "--only", action="append", choices=FAULTS, help="only faults of this kind (may be repeated)"
+    )
     given = about.parse_args()
     asyncio.run(serve(Chaos, EventLog(given.log), given))
 

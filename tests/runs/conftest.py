@@ -14,6 +14,8 @@ def serve(tmp_path):
         count = iter(range(100))
 
         def start(*options, script="logging_server.py", port=0):
-            return stack.enter_context(serving(script, *options, log=tmp_path / f"log-{next(count)}", port=port))
+            return stack.enter_context(
+                serving(script, *options, log=tmp_path / f"log-{next(count)}", port=port)
+            )
 
         yield start

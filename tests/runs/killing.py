@@ -38,7 +38,9 @@ from redraft.storage import Journal
 HERE = Path(__file__).parent
 LINE = 52  # bytes of a line of the logging server's log
 MIN_COMMIT_DELAY = 0.25  # seconds
-MARK = re.compile(r"\b\d{8}[0-9a-f]{4}\b")  # the start of a request's hash, which the logging server puts into its answer
+MARK = re.compile(
+    r"\b\d{8}[0-9a-f]{4}\b"
+)  # the start of a request's hash, which the logging server puts into its answer
 WORDS = "rivers bridges tides clocks maps lenses kilns looms sails wells".split()
 
 
@@ -46,14 +48,23 @@ class Server:
     """A server in a process of its own. `log` is a file with a line for everything that happened."""
 
     def __init__(self, script, *options, log=None, port=0):
-        self.command = [sys.executable, str(HERE / script), *map(str, options), *(["--log", str(log)] if log else [])]
+        self.command = [
+            sys.executable,
+            str(HERE / script),
+            *map(str, options),
+            *(["--log", str(log)] if log else []),
+        ]
         self.log = log and Path(log)
         self.process = None
         self.start(port)
 
     def start(self, port=0):
         self.process = subprocess.Popen(
-            [*self.command, "--port", str(port)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+            [*self.command, "--port", str(port)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
         )
         self.url = self.process.stdout.readline().strip()
         self.port = int(self.url.rpartition(":")[2])
@@ -109,14 +120,27 @@ def serving(script="logging_server.py", *options, **given):
 
 def write_rows(path, n):
     """Prompts that are all different."""
-    prompts = (f"Explain to a newcomer, in case {i}, how {WORDS[i % 10]} and {WORDS[i // 10 % 10]} are made." for i in range(n))
-    path.write_text("".join(json.dumps({"id": f"row-{i}", "prompt": p}) + "\n" for i, p in enumerate(prompts)))
+    prompts = (
+        f"Explain to a newcomer, in case {i}, how {WORDS[i % 10]} and {WORDS[i // 10 % 10]} are made."
+        for i in range(n)
+    )
+    path.write_text(
+        "".join(json.dumps({"id": f"row-{i}", "prompt": p}) + "\n" for i, p in enumerate(prompts))
+    )
     return path
 
 
 def batch(source, output, model, *options):
     """Return the command that refines a file of rows, with shipped priors. Model None: that of the environment."""
-    given = [source, "-o", output, "--journal", f"{output}.journal", *(["--model", model] if model else []), *options]
+    given = [
+        source,
+        "-o",
+        output,
+        "--journal",
+        f"{output}.journal",
+        *(["--model", model] if model else []),
+        *options,
+    ]
     given += [] if "--no-noise-aware" in options else ["--priors", "shipped"]
     return [sys.executable, "-m", "redraft", "batch", *map(str, given)]
 
@@ -126,7 +150,12 @@ def start(command, **env):
     heed = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # noqa: E731
     out, err = TemporaryFile(), TemporaryFile()
     process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, preexec_fn=heed, env={**os.environ, **env}
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=out,
+        stderr=err,
+        preexec_fn=heed,
+        env={**os.environ, **env},
     )
     process.files = out, err
     return process
@@ -153,7 +182,9 @@ def ending(process, within=280):
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-        raise AssertionError(f"did not end within {within} s; it said:\n{output_of(process)[1][-3000:]}") from None
+        raise AssertionError(
+            f"did not end within {within} s; it said:\n{output_of(process)[1][-3000:]}"
+        ) from None
     ended = ProgramResult(process.returncode, *output_of(process))
     for file in process.files:
         file.close()
@@ -182,7 +213,9 @@ def until(holds, process=None, within=280):
     end = time.monotonic() + within
     while not holds():
         if process is not None and process.poll() is not None:
-            raise AssertionError(f"ended too soon, with {process.returncode}:\n{output_of(process)[1][-3000:]}")
+            raise AssertionError(
+                f"ended too soon, with {process.returncode}:\n{output_of(process)[1][-3000:]}"
+            )
         assert time.monotonic() < end, f"did not come to be within {within} s"
         time.sleep(0.002)
 
@@ -238,7 +271,10 @@ class Figures:
 
 def compare(source, output, undisturbed, entries, kills, journaled, seconds):
     """Return the figures of a killed run. `journaled`: for each kill, the marks of the answers in the journal after it."""
-    wanted, got = ([json.loads(line)["id"] for line in Path(path).read_text().splitlines()] for path in (source, output))
+    wanted, got = (
+        [json.loads(line)["id"] for line in Path(path).read_text().splitlines()]
+        for path in (source, output)
+    )
     calls = calls_by_hash(entries)
     return Figures(
         rows=len(wanted),
@@ -282,7 +318,9 @@ def needless_calls(calls, kills, journaled=None):
     delay = commit_delay(calls, kills)
     journaled = journaled or [set()] * len(kills)
     return sum(
-        needless(times, kills, delay, starts[row_of(sha)], [sha[:12] in answers for answers in journaled])
+        needless(
+            times, kills, delay, starts[row_of(sha)], [sha[:12] in answers for answers in journaled]
+        )
         for sha, times in calls.items()
     )
 
@@ -297,9 +335,18 @@ def commit_delay(calls, kills):
     by_row = defaultdict(list)
     for sha, times in calls.items():
         by_row[row_of(sha)] += times
-    pairs = [pair for times in by_row.values() for pair in pairwise(sorted(times, key=itemgetter(0)))]
-    undisturbed = [pair for pair in pairs if not any(pair[0][0] < kill < pair[1][0] for kill in kills)]
-    return max([MIN_COMMIT_DELAY, *(after - answered for (_, answered), (after, _) in undisturbed if answered)])
+    pairs = [
+        pair for times in by_row.values() for pair in pairwise(sorted(times, key=itemgetter(0)))
+    ]
+    undisturbed = [
+        pair for pair in pairs if not any(pair[0][0] < kill < pair[1][0] for kill in kills)
+    ]
+    return max(
+        [
+            MIN_COMMIT_DELAY,
+            *(after - answered for (_, answered), (after, _) in undisturbed if answered),
+        ]
+    )
 
 
 def needless(times, kills, delay, starts=(), journaled=()):
@@ -308,7 +355,10 @@ def needless(times, kills, delay, starts=(), journaled=()):
     `times`: of each repetition, when it was asked and answered (None: its client left before). `starts`: when the row made its
     calls, this one and others. `journaled`: for each kill, whether the answer was in the journal then.
     """
-    return sum(not _explains(before, after, kills, delay, starts, journaled) for before, (after, _) in pairwise(times))
+    return sum(
+        not _explains(before, after, kills, delay, starts, journaled)
+        for before, (after, _) in pairwise(times)
+    )
 
 
 def _explains(before, again_at, kills, delay, starts, journaled):
@@ -320,7 +370,10 @@ def _explains(before, again_at, kills, delay, starts, journaled):
     between = kills[bisect_left(kills, asked_at - delay) : last]
     if answered_at is None:
         return bool(between)
-    return any(answered_at > kill - delay and not any(answered_at < start < kill for start in starts) for kill in between)
+    return any(
+        answered_at > kill - delay and not any(answered_at < start < kill for start in starts)
+        for kill in between
+    )
 
 
 def journaled_marks(path):
@@ -328,7 +381,9 @@ def journaled_marks(path):
     if not Path(path).exists() or not Path(path).stat().st_size:
         return set()
     with Journal(path, read_only=True) as journal:
-        return {mark for reply in journal.response_cache.values() for mark in MARK.findall(reply.text)}
+        return {
+            mark for reply in journal.response_cache.values() for mark in MARK.findall(reply.text)
+        }
 
 
 def most_in_flight(entries, settling=0.0):
@@ -365,4 +420,6 @@ def killed_run(folder, rows, kills, server, *, seed=0, options=(), say=lambda _:
     save = lambda: journaled.append(journaled_marks(f"{disturbed}.journal"))  # noqa: E731
     last, at = kill_at(moments(whole, kills, dice), command, progress, dice, after_kill=save)
     assert last.code == 0, last.err[-3000:]
-    return compare(source, disturbed, plain, server.entries(since), at, journaled, time.monotonic() - began)
+    return compare(
+        source, disturbed, plain, server.entries(since), at, journaled, time.monotonic() - began
+    )

@@ -77,7 +77,9 @@ class Endpoint(asyncio.Protocol):
 
     def take(self, head, body):
         if head.startswith(b"GET"):
-            return self.transport.write(http(self.book.counts if b"/stats" in head[:20] else MODELS))
+            return self.transport.write(
+                http(self.book.counts if b"/stats" in head[:20] else MODELS)
+            )
         sha = request_hash(body)
         self.book.note("B", sha)
         if self.given.refuse:
@@ -115,7 +117,9 @@ def answer_text(sha, body):
     form = asked.get("response_format") or {}
     dice = random.Random(sha)
     schema = form.get("json_schema", {}).get("schema")
-    text = json.dumps(instance(schema, dice, dice.random(), sha[:12])) if schema else prose(sha, dice)
+    text = (
+        json.dumps(instance(schema, dice, dice.random(), sha[:12])) if schema else prose(sha, dice)
+    )
     if CODE_MARK in body:
         text = f"```python\ndef f(n):\n    return n + {dice.randrange(3)}  # {sha[:12]}\n```"
     return text, len(body) // 4, len(text) // 4
@@ -131,7 +135,10 @@ def instance(schema, dice, merit, mark=""):
         return schema["enum"][-1] if dice.random() < merit else dice.choice(schema["enum"])
     match schema.get("type"):
         case "object":
-            return {name: instance(part, dice, merit, mark) for name, part in schema["properties"].items()}
+            return {
+                name: instance(part, dice, merit, mark)
+                for name, part in schema["properties"].items()
+            }
         case "array":
             return [instance(schema["items"], dice, merit, mark)]
         case "boolean":
@@ -142,15 +149,33 @@ def instance(schema, dice, merit, mark=""):
 
 
 def completion(content, asked=7, answered=3, finish="stop"):
-    usage = {"prompt_tokens": asked, "completion_tokens": answered, "total_tokens": asked + answered}
-    choice = {"index": 0, "finish_reason": finish, "message": {"role": "assistant", "content": content}}
-    return {"id": "x", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice], "usage": usage}
+    usage = {
+        "prompt_tokens": asked,
+        "completion_tokens": answered,
+        "total_tokens": asked + answered,
+    }
+    choice = {
+        "index": 0,
+        "finish_reason": finish,
+        "message": {"role": "assistant", "content": content},
+    }
+    return {
+        "id": "x",
+        "object": "chat.completion",
+        "created": 1,
+        "model": "m",
+        "choices": [choice],
+        "usage": usage,
+    }
 
 
 def refusal(head, status):
     """An error that repeats the API key, as some servers do."""
     key = found[1].decode() if (found := AUTHORIZATION.search(head)) else "none"
-    return http({"error": {"message": f"no: you came with {key}", "type": "refused", "code": "refused"}}, status)
+    return http(
+        {"error": {"message": f"no: you came with {key}", "type": "refused", "code": "refused"}},
+        status,
+    )
 
 
 def http(body, status=200, **headers):
@@ -164,7 +189,9 @@ def http(body, status=200, **headers):
 
 async def serve(endpoint, book, given):
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: endpoint(book, given), "127.0.0.1", given.port, backlog=4096)
+    server = await loop.create_server(
+        lambda: endpoint(book, given), "127.0.0.1", given.port, backlog=4096
+    )
     host, port = server.sockets[0].getsockname()
     print(f"http://{host}:{port}", flush=True)
     await loop.run_in_executor(None, sys.stdin.read)
@@ -175,8 +202,12 @@ def parser(about):
     made.add_argument("--port", type=int, default=0)
     made.add_argument("--log", help="the file that every request is logged to")
     made.add_argument("--latency", type=float, default=0.02, help="seconds until an answer comes")
-    made.add_argument("--jitter", type=float, default=0.5, help="how much that varies, as a share of it")
-    made.add_argument("--refuse", type=int, metavar="STATUS", help="answer every request with this status")
+    made.add_argument(
+        "--jitter", type=float, default=0.5, help="how much that varies, as a share of it"
+    )
+    made.add_argument(
+        "--refuse", type=int, metavar="STATUS", help="answer every request with this status"
+    )
     return made
 
 

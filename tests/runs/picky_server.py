@@ -16,7 +16,17 @@ import random
 import re
 from collections import Counter
 
-from logging_server import NONCE, EventLog, Endpoint, completion, http, instance, parser, prose, serve
+from logging_server import (
+    NONCE,
+    EventLog,
+    Endpoint,
+    completion,
+    http,
+    instance,
+    parser,
+    prose,
+    serve,
+)
 
 JUDGED = "one JSON object"
 NAMES = re.compile(r'"(\w+)": \{(?:"evidence"|\.\.\.)')
@@ -34,7 +44,9 @@ class Picky(Endpoint):
         dice = random.Random(key)
         self.asked[sha] += 1
         if dice.random() < 0.125 and self.asked[sha] == 1:
-            return self.answer_later(sha, http({"error": {"message": "Internal Server Error"}}, 500))
+            return self.answer_later(
+                sha, http({"error": {"message": "Internal Server Error"}}, 500)
+            )
         if message := self.refusal_of(asked):
             self.book.counts["refused"] += 1
             return self.answer_later(sha, http({"error": {"message": message, "code": 400}}, 400))

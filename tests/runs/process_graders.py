@@ -33,7 +33,10 @@ def crash_always(text):
 
 
 def ends_a_program(text):
-    process = subprocess.Popen([sys.executable, "-c", "import time; print(flush=True); time.sleep(60)"], stdout=subprocess.PIPE)
+    process = subprocess.Popen(
+        [sys.executable, "-c", "import time; print(flush=True); time.sleep(60)"],
+        stdout=subprocess.PIPE,
+    )
     process.stdout.readline()
     process.terminate()
     return float(process.wait(30) == -signal.SIGTERM)
@@ -45,7 +48,9 @@ def ends_a_fork(text):
 
 
 def _exit_of_terminated_fork():
-    child = os.fork()  # not by multiprocessing, whose threads also wait for the children of each other
+    child = (
+        os.fork()
+    )  # not by multiprocessing, whose threads also wait for the children of each other
     if not child:
         time.sleep(60)
         os._exit(0)

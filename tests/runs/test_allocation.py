@@ -42,7 +42,9 @@ from .test_provider_batch import provider
 __all__ = ["provider"]
 
 ONE = Usage(1)
-PLAN = Adaptive(SelfRefine(target(0.9) | max_iterations(8)), max_attempts=8, min_expected_gain=0.002)
+PLAN = Adaptive(
+    SelfRefine(target(0.9) | max_iterations(8)), max_attempts=8, min_expected_gain=0.002
+)
 
 
 class Tasks:
@@ -52,7 +54,9 @@ class Tasks:
         dice = random.Random(seed)
         self.worlds = []
         for i in range(n):
-            world = SimulatedTask(Priors(draft_mean=0.9 if i % 2 else 0.4, draft_mean_sd=0.03, step_sd=0.03), dice)
+            world = SimulatedTask(
+                Priors(draft_mean=0.9 if i % 2 else 0.4, draft_mean_sd=0.03, step_sd=0.03), dice
+            )
             self.worlds.append(world)
         self.calls = 0
         self.took = [0] * n
@@ -74,7 +78,9 @@ class Tasks:
 
 
 def allocator_for(tasks, budget, rows):
-    return BudgetAllocator(PLAN, "calls", lambda: budget - tasks.calls, lambda: {"calls": tasks.calls}, rows)
+    return BudgetAllocator(
+        PLAN, "calls", lambda: budget - tasks.calls, lambda: {"calls": tasks.calls}, rows
+    )
 
 
 async def qualities_with_shared_budget(n, budget, width):
@@ -95,7 +101,9 @@ async def qualities_with_shared_budget(n, budget, width):
 async def qualities_with_budget_each(n, each):
     """Run the same tasks with a fixed number of calls each, used as well as possible."""
     tasks = Tasks(n)
-    plan = Adaptive(SelfRefine(max_iterations(8)), max_attempts=(each - 2) // 2, min_expected_gain=0.0)
+    plan = Adaptive(
+        SelfRefine(max_iterations(8)), max_attempts=(each - 2) // 2, min_expected_gain=0.0
+    )
     return [tasks.quality(i, await tasks.work(i, plan)) for i in range(n)], tasks
 
 
@@ -144,7 +152,13 @@ def test_the_price_is_in_the_unit_of_the_budget():
 
 @pytest.mark.parametrize(
     ("budget", "unit"),
-    [(None, None), (Budget(), None), (Budget(output_tokens=5), None), (Budget(calls=5), "calls"), (Budget(calls=5, usd=1), "usd")],
+    [
+        (None, None),
+        (Budget(), None),
+        (Budget(output_tokens=5), None),
+        (Budget(calls=5), "calls"),
+        (Budget(calls=5, usd=1), "usd"),
+    ],
 )
 def test_usd_come_before_tokens_and_tokens_before_calls(budget, unit):
     """USD are no unit where calls are free."""
@@ -156,14 +170,20 @@ def test_usd_come_before_tokens_and_tokens_before_calls(budget, unit):
 def trace_with_costs(amount):
     """A trace of one draft and one grade with these costs, step by step."""
     usage = Usage(1, 500, 500, cost=amount / 2, answer_tokens=1000, answer_cost=amount / 2)
-    drafted = Trace(Task("t"), (PanelGrader("judge"),), (Candidate(0, "a", by="w", role="generate", usage=usage),))
+    drafted = Trace(
+        Task("t"),
+        (PanelGrader("judge"),),
+        (Candidate(0, "a", by="w", role="generate", usage=usage),),
+    )
     return drafted + Feedback(0.4, "so so", ("say more",), grader="judge", usage=usage)
 
 
 def test_the_first_decision_is_priced_in_the_unit_of_the_budget():
     """A price that was computed before the first call was paid for is replaced afterwards."""
     spent = {}
-    allocator = BudgetAllocator(PLAN, "usd", lambda: 1.0 - spent.get("usd", 0.0), lambda: spent, 100)
+    allocator = BudgetAllocator(
+        PLAN, "usd", lambda: 1.0 - spent.get("usd", 0.0), lambda: spent, 100
+    )
     row = allocator.start_row()
     assert allocator.price_for(row).unit == "calls"
     spent |= {"calls": 2, "usd": 0.004}
@@ -179,7 +199,12 @@ def test_a_decision_in_another_unit_is_converted_to_the_budgets():
     assert allocator.price_for(row).unit == "calls"
     row.next_steps(PLAN, trace_with_costs(0.004))
     unit, base, decisions, comparison = row.log.as_data()
-    assert (unit, base, decisions[0].cost, comparison) == ("usd", pytest.approx(0.004), pytest.approx(0.004), 0.0)
+    assert (unit, base, decisions[0].cost, comparison) == (
+        "usd",
+        pytest.approx(0.004),
+        pytest.approx(0.004),
+        0.0,
+    )
 
 
 def test_a_usd_budget_does_not_limit_free_calls():
@@ -204,10 +229,15 @@ async def test_new_priors_reset_the_price():
     await finish_rows(allocator, tasks, 39)
     allocator.set_priors(priors)
     late.finish(await tasks.work(39, partial(late.next_steps, PLAN)))
-    fresh = BudgetAllocator(replace(PLAN, priors=priors), "calls", lambda: 640 - tasks.calls, lambda: {}, 120)
+    fresh = BudgetAllocator(
+        replace(PLAN, priors=priors), "calls", lambda: 640 - tasks.calls, lambda: {}, 120
+    )
     assert allocator.estimate.base == fresh.estimate.base
     assert allocator.price == fresh.price
-    assert allocator.price != BudgetAllocator(PLAN, "calls", lambda: 640 - tasks.calls, lambda: {}, 120).price
+    assert (
+        allocator.price
+        != BudgetAllocator(PLAN, "calls", lambda: 640 - tasks.calls, lambda: {}, 120).price
+    )
 
 
 class RowsWithoutIteration(set):
@@ -228,7 +258,9 @@ async def test_the_sum_owed_to_rows_needs_no_iteration():
     allocator.under_way = {*rows}
     for i, row in enumerate(rows[:20]):
         row.finish(await tasks.work(i, partial(row.next_steps, PLAN)))
-        assert allocator._reserved == pytest.approx(sum(row.reserved for row in allocator.under_way))
+        assert allocator._reserved == pytest.approx(
+            sum(row.reserved for row in allocator.under_way)
+        )
 
 
 WITH_COMPARISON = (PanelGrader("judge"), PanelGrader("final", compares=True))
@@ -239,13 +271,17 @@ def test_simulated_tasks_end_with_a_comparison_and_the_posterior():
     plan = Adaptive(SelfRefine(max_iterations(3)), min_expected_gain=0.005)
     ended = [
         run_to_end(trace, plan, world)
-        for world, trace in simulate_tasks(Priors(), WITH_COMPARISON, random.Random(0), with_response=False)
+        for world, trace in simulate_tasks(
+            Priors(), WITH_COMPARISON, random.Random(0), with_response=False
+        )
     ]
     compared = [t for t in ended if any(isinstance(r, Comparison) for r in t.records)]
     assert 0 < len(compared) < len(ended)
     assert all(r.usage.calls == 2 for t in compared for r in t.records if isinstance(r, Comparison))
     assert all(dict(t.outcome.estimates)[t.outcome.best] == t.outcome.score for t in ended)
-    assert {log.comparison for log in simulated_logs(plan, WITH_COMPARISON, with_response=False)} == {0.0, 2.0}
+    assert {
+        log.comparison for log in simulated_logs(plan, WITH_COMPARISON, with_response=False)
+    } == {0.0, 2.0}
 
 
 def test_a_comparison_ends_a_task():
@@ -253,10 +289,22 @@ def test_a_comparison_ends_a_task():
     left = [100.0]
     allocator = BudgetAllocator(PLAN, "calls", lambda: left[0], lambda: {}, 20, WITH_COMPARISON)
     row = allocator.start_row()
-    trace = next(trace for _, trace in simulate_tasks(Priors(), WITH_COMPARISON, random.Random(0), with_response=False))
-    texts = [Candidate(0, "a", by="w", role="generate", usage=ONE), Candidate(1, "b", 0, by="w", role="refine", usage=ONE)]
+    trace = next(
+        trace
+        for _, trace in simulate_tasks(
+            Priors(), WITH_COMPARISON, random.Random(0), with_response=False
+        )
+    )
+    texts = [
+        Candidate(0, "a", by="w", role="generate", usage=ONE),
+        Candidate(1, "b", 0, by="w", role="refine", usage=ONE),
+    ]
     for text in texts:
-        trace = trace + text + Feedback(0.5, "so so", ("more",), candidate=text.id, grader="judge", usage=ONE)
+        trace = (
+            trace
+            + text
+            + Feedback(0.5, "so so", ("more",), candidate=text.id, grader="judge", usage=ONE)
+        )
     left[0] = 0.0
     (step,) = row.next_steps(PLAN, trace)
     assert isinstance(step, Compare)
@@ -273,18 +321,26 @@ def test_decisions_record_the_expected_gain_and_cost_of_each_step():
     """The cost is corrected once it is known, a repeated decision counts once, and the record can be saved as JSON."""
     plan = Adaptive(min_expected_gain=0.0)
     allocator = allocator_for(Tasks(1), 100, 1)
-    for world, trace in simulate_tasks(Priors(), [PanelGrader("judge")], random.Random(0), with_response=False, tasks=3):
+    for world, trace in simulate_tasks(
+        Priors(), [PanelGrader("judge")], random.Random(0), with_response=False, tasks=3
+    ):
         row = allocator.start_row()
         ended = run_to_end(trace, partial(row.next_steps, plan), world)
         row.finish(ended)
         calls = sum(r.usage.calls for r in ended.records)
         assert row.log.base + sum(decision.cost for decision in row.log.decisions) == calls
-        assert all(decision.rate > 0 for decision in row.log.decisions[:-1]) and row.log.decisions[-1].rate == 0
+        assert (
+            all(decision.rate > 0 for decision in row.log.decisions[:-1])
+            and row.log.decisions[-1].rate == 0
+        )
         again = allocator.start_row()
         again.resume(plan, ended)
         again.finish(ended)
         assert again.log.decisions == row.log.decisions
-        assert DecisionLog.from_data(json.loads(json.dumps(row.log.as_data()))).decisions == row.log.decisions
+        assert (
+            DecisionLog.from_data(json.loads(json.dumps(row.log.as_data()))).decisions
+            == row.log.decisions
+        )
 
 
 def test_a_row_of_unknown_cost_is_no_decision():
@@ -292,24 +348,36 @@ def test_a_row_of_unknown_cost_is_no_decision():
     allocator = BudgetAllocator(PLAN, "usd", lambda: 1.0, lambda: {}, 2)
     row = allocator.start_row()
     trace = Trace(
-        Task("t"), (PanelGrader("judge"),), (Candidate(0, "a", usage=Usage(1, answer_cost=None)), Feedback(0.5, grader="judge"))
+        Task("t"),
+        (PanelGrader("judge"),),
+        (Candidate(0, "a", usage=Usage(1, answer_cost=None)), Feedback(0.5, grader="judge")),
     )
     row.next_steps(PLAN, trace)
     row.finish(trace + Outcome(0, "gain"))
     allocator.start_row().finish(None)
     assert (row.log.base, row.log.decisions) == (None, [])
-    assert allocator.price == (PLAN.min_expected_gain, "calls")  # that of a new run: the cost of a call is unknown
+    assert allocator.price == (
+        PLAN.min_expected_gain,
+        "calls",
+    )  # that of a new run: the cost of a call is unknown
     assert (allocator.waiting, allocator.under_way, allocator.commitment) == (0, set(), 0.0)
 
 
 def test_simulated_tasks_are_reproducible():
     """They follow from the priors alone; a task with a response begins with it."""
     one, two = (
-        [w.level for w, _ in simulate_tasks(Priors(), [PanelGrader("judge")], random.Random(0), with_response=True)]
+        [
+            w.level
+            for w, _ in simulate_tasks(
+                Priors(), [PanelGrader("judge")], random.Random(0), with_response=True
+            )
+        ]
         for _ in range(2)
     )
     assert one == two
-    world, trace = next(simulate_tasks(Priors(), [PanelGrader("judge")], random.Random(0), with_response=True))
+    world, trace = next(
+        simulate_tasks(Priors(), [PanelGrader("judge")], random.Random(0), with_response=True)
+    )
     assert trace.candidates[0].usage.calls == 0
     assert len(world.qualities) == 1
 
@@ -338,7 +406,12 @@ class Writer:
         words = " ".join(str(m["content"]) for m in request.messages)
         usage = Usage(1, 500, 1000, cost=self.cost)
         if '"winner"' in words:
-            verdict = {"reason": "so it is", "change": [], "winner": self.dice.choice(["first", "second"]), "done": False}
+            verdict = {
+                "reason": "so it is",
+                "change": [],
+                "winner": self.dice.choice(["first", "second"]),
+                "done": False,
+            }
             return Reply(json.dumps(verdict), usage)
         if words.startswith("Grade this: "):
             quality = float(words.split("quality ")[1].split()[0])
@@ -352,7 +425,9 @@ class Writer:
 @pytest.fixture
 def rows(tmp_path):
     path = tmp_path / "rows.jsonl"
-    path.write_text("".join(json.dumps({"id": f"r{n}", "prompt": f"row {n} please"}) + "\n" for n in range(40)))
+    path.write_text(
+        "".join(json.dumps({"id": f"r{n}", "prompt": f"row {n} please"}) + "\n" for n in range(40))
+    )
     return path
 
 
@@ -361,7 +436,14 @@ def lines(path):
 
 
 async def go(rows, output, model, **given):
-    given = {"max_iterations": 6, "patience": 6, "target_score": 0.97, "min_expected_gain": 0.001, "max_in_flight": 8, **given}
+    given = {
+        "max_iterations": 6,
+        "patience": 6,
+        "target_score": 0.97,
+        "min_expected_gain": 0.001,
+        "max_in_flight": 8,
+        **given,
+    }
     return await BatchRun.from_arguments(rows, output, model, quality_judge, **given).go()
 
 
@@ -410,7 +492,9 @@ async def test_a_usd_budget_does_not_limit_a_free_model(tmp_path, rows, price):
     await go(rows, tmp_path / "free.jsonl", free, budget=Budget(usd=0.5), **given)
     assert free.calls > 0.9 * plain.calls > 160
     if price:
-        report = await go(rows, tmp_path / "both.jsonl", both, budget=Budget(usd=0.5, calls=160), **given)
+        report = await go(
+            rows, tmp_path / "both.jsonl", both, budget=Budget(usd=0.5, calls=160), **given
+        )
         assert (report.end_reason, report.done) == ("", 40)
         assert 120 <= both.calls <= 160
 
@@ -421,7 +505,12 @@ class EqualQualityWriter(Writer):
     async def complete(self, request):
         reply = await super().complete(request)
         return replace(
-            reply, text=sub(r"quality [0-9.]+", f"quality {min(1.0, max(0.0, self.dice.gauss(0.5, 0.1))):.3f}", reply.text)
+            reply,
+            text=sub(
+                r"quality [0-9.]+",
+                f"quality {min(1.0, max(0.0, self.dice.gauss(0.5, 0.1))):.3f}",
+                reply.text,
+            ),
         )
 
 
@@ -430,8 +519,16 @@ async def test_rows_before_and_after_a_refit_get_equal_shares(tmp_path, monkeypa
     """Later rows have other priors, but the same share of the budget."""
     monkeypatch.setattr(OnlinePriors, "first_refit", 128)
     source = tmp_path / "rows.jsonl"
-    source.write_text("".join(json.dumps({"id": f"r{n}", "prompt": f"row {n} please"}) + "\n" for n in range(384)))
-    report = await go(source, tmp_path / "out.jsonl", EqualQualityWriter(), budget=Budget(calls=1152), priors="shipped")
+    source.write_text(
+        "".join(json.dumps({"id": f"r{n}", "prompt": f"row {n} please"}) + "\n" for n in range(384))
+    )
+    report = await go(
+        source,
+        tmp_path / "out.jsonl",
+        EqualQualityWriter(),
+        budget=Budget(calls=1152),
+        priors="shipped",
+    )
     told = [row["calls"] for row in lines(tmp_path / "out.jsonl")]
     assert (report.end_reason, report.done) == ("", 384)
     parts = [mean(told[i : i + 128]) for i in range(0, 384, 128)]
@@ -441,7 +538,9 @@ async def test_rows_before_and_after_a_refit_get_equal_shares(tmp_path, monkeypa
 
 async def test_without_a_budget_the_price_is_constant(tmp_path, rows):
     """There is no allocator, so that rows do not affect each other."""
-    going = BatchRun.from_arguments(rows, tmp_path / "out.jsonl", Writer(), quality_judge, min_expected_gain=0.02)
+    going = BatchRun.from_arguments(
+        rows, tmp_path / "out.jsonl", Writer(), quality_judge, min_expected_gain=0.02
+    )
     await going.go()
     assert going._job.budget.allocator is None
 
@@ -469,7 +568,11 @@ async def test_a_resumed_run_reads_the_decisions_of_finished_rows(tmp_path, rows
     report = await work
     assert (report.end_reason, 0 < report.done < 40) == ("interrupted", True)
     with closing(Journal(tmp_path / "out.jsonl.journal", read_only=True)) as journal:
-        kept = [note.result["decisions"] for note, _ in journal.traces("out-jsonl") if note.status == "done"]
+        kept = [
+            note.result["decisions"]
+            for note, _ in journal.traces("out-jsonl")
+            if note.status == "done"
+        ]
     assert all(unit == "calls" and base >= 2 for unit, base, *_ in kept)
     report = await go(rows, tmp_path / "out.jsonl", model, **given)
     assert (report.end_reason, report.done) == ("", 40)
@@ -490,7 +593,10 @@ async def test_a_larger_budget_resumes_rows_that_ended_by_the_price(tmp_path, ro
     assert (report.end_reason, report.done) == ("", 40)
     assert second > first + 60
     assert second <= (more.calls if more else 40 * 14)
-    assert mean(row["best_score"] for row in after[::2]) > mean(row["best_score"] for row in before[::2]) + 0.02
+    assert (
+        mean(row["best_score"] for row in after[::2])
+        > mean(row["best_score"] for row in before[::2]) + 0.02
+    )
     again = await go(rows, output, model, budget=more, learn=False)
     assert (again.usage.calls, again.reused, lines(output)) == (0, 40, after)
 
@@ -509,10 +615,20 @@ async def test_a_larger_budget_reaches_all_rows(tmp_path, rows):
 @pytest.mark.parametrize("now", [False, True])
 async def test_a_run_resumed_with_a_larger_budget_may_be_interrupted(tmp_path, rows, now):
     """Rows that were not reconsidered yet are reconsidered by the next run, and nothing paid for is lost."""
-    model, output, given = Writer(), tmp_path / "out.jsonl", {"budget": Budget(calls=300), "learn": False}
+    model, output, given = (
+        Writer(),
+        tmp_path / "out.jsonl",
+        {"budget": Budget(calls=300), "learn": False},
+    )
     await go(rows, output, model, budget=Budget(calls=100), learn=False)
     first = model.calls
-    settings = {"max_iterations": 6, "patience": 6, "target_score": 0.97, "min_expected_gain": 0.001, "max_in_flight": 8}
+    settings = {
+        "max_iterations": 6,
+        "patience": 6,
+        "target_score": 0.97,
+        "min_expected_gain": 0.001,
+        "max_in_flight": 8,
+    }
     going = BatchRun.from_arguments(rows, output, model, quality_judge, **settings, **given)
     work = asyncio.ensure_future(going.go())
     while model.calls < first + 20 and not work.done():
@@ -523,8 +639,13 @@ async def test_a_run_resumed_with_a_larger_budget_may_be_interrupted(tmp_path, r
     assert (report.end_reason, report.done) == ("", 40)
     assert first + 60 < model.calls <= 300
     with closing(Journal(tmp_path / "out.jsonl.journal", read_only=True)) as journal:
-        told = {note.id: note.result["columns"]["calls"] for note, trace in journal.traces("out-jsonl")}
-        kept = {note.id: sum(r.usage.calls for r in trace.records) for note, trace in journal.traces("out-jsonl")}
+        told = {
+            note.id: note.result["columns"]["calls"] for note, trace in journal.traces("out-jsonl")
+        }
+        kept = {
+            note.id: sum(r.usage.calls for r in trace.records)
+            for note, trace in journal.traces("out-jsonl")
+        }
     assert told == kept
     assert (await go(rows, output, model, **given)).usage.calls == 0
 
@@ -544,13 +665,23 @@ class HeldWriter(Writer):
 async def test_a_row_that_a_larger_budget_continues_is_open_with_its_old_result(tmp_path):
     """So a run that is killed in the meantime has the old result, and continues the row."""
     rows, output, model = tmp_path / "rows.jsonl", tmp_path / "out.jsonl", HeldWriter()
-    rows.write_text("".join(json.dumps({"id": f"r{n}", "prompt": f"row {n} please"}) + "\n" for n in range(6)))
+    rows.write_text(
+        "".join(json.dumps({"id": f"r{n}", "prompt": f"row {n} please"}) + "\n" for n in range(6))
+    )
     await go(rows, output, model, budget=Budget(calls=15), learn=False)
     best = {row["id"]: row["best"] for row in lines(output)}
     stopped = {row["id"] for row in lines(output) if row["stop"] == "gain"}
     model.is_held = True
-    settings = {"max_iterations": 6, "patience": 6, "target_score": 0.97, "min_expected_gain": 0.001, "max_in_flight": 2}
-    going = BatchRun.from_arguments(rows, output, model, quality_judge, budget=Budget(calls=100), learn=False, **settings)
+    settings = {
+        "max_iterations": 6,
+        "patience": 6,
+        "target_score": 0.97,
+        "min_expected_gain": 0.001,
+        "max_in_flight": 2,
+    }
+    going = BatchRun.from_arguments(
+        rows, output, model, quality_judge, budget=Budget(calls=100), learn=False, **settings
+    )
     work = asyncio.ensure_future(going.go())
     while model.waiting < 2 and not work.done():
         await asyncio.sleep(0)
@@ -581,10 +712,16 @@ async def test_the_price_is_in_the_progress_and_the_report(tmp_path, rows):
     """They have the price and the number of rows that it ended; without a budget they have neither."""
     seen = []
     told = await go(
-        rows, tmp_path / "out.jsonl", Writer(), budget=Budget(calls=100), on_progress=lambda p: seen.append(p.as_data())
+        rows,
+        tmp_path / "out.jsonl",
+        Writer(),
+        budget=Budget(calls=100),
+        on_progress=lambda p: seen.append(p.as_data()),
     )
     (line,) = (line for line in told.summary() if line.startswith("price"))
-    assert f" a call; {told.stops['gain']} rows ended because nothing more was worth its price" in line
+    assert (
+        f" a call; {told.stops['gain']} rows ended because nothing more was worth its price" in line
+    )
     assert told.as_data()["price"] == seen[-1]["price"] > 0.001
     assert told.as_data()["price_unit"] == "calls"
     shown = CliRunner().invoke(runs, ["show", str(tmp_path / "out.jsonl")])
@@ -602,9 +739,13 @@ async def test_shards_share_the_budget(tmp_path, rows, monkeypatch):
     """
     monkeypatch.setattr(api, "RayPool", LocalExecutor)
     model = Writer()
-    report = await go(rows, tmp_path / "out.jsonl", model, budget=Budget(calls=160), engine="ray", shards=3)
+    report = await go(
+        rows, tmp_path / "out.jsonl", model, budget=Budget(calls=160), engine="ray", shards=3
+    )
     told = lines(tmp_path / "out.jsonl")
-    assert report.end_reason in ("", "budget") and all(row["best_score"] is not None for row in told)
+    assert report.end_reason in ("", "budget") and all(
+        row["best_score"] is not None for row in told
+    )
     assert 110 <= model.calls <= 160
     assert sum(row["calls"] for row in told[::2]) > 1.3 * sum(row["calls"] for row in told[1::2])
 
@@ -614,7 +755,13 @@ async def test_provider_batches_share_the_price(tmp_path, provider):
     server, budget = provider(), Budget(calls=80)
     source = write_rows(tmp_path / "rows.jsonl", 24)
     going = BatchRun.from_arguments(
-        source, tmp_path / "out.jsonl", server.model, engine="provider-batch", poll=0.02, budget=budget, min_expected_gain=0
+        source,
+        tmp_path / "out.jsonl",
+        server.model,
+        engine="provider-batch",
+        poll=0.02,
+        budget=budget,
+        min_expected_gain=0,
     )
     report = await going.go()
     assert (report.end_reason, report.done) == ("", 24)

@@ -19,7 +19,14 @@ from redraft.plans.adaptive import Adaptive
 from redraft.plans.self_refine import SelfRefine
 from redraft.quality.priors import Priors
 from redraft.runs import allocation
-from redraft.runs.allocation import BudgetAllocator, Decision, DecisionLog, amount_paid, budget_left, cost_of_answers
+from redraft.runs.allocation import (
+    BudgetAllocator,
+    Decision,
+    DecisionLog,
+    amount_paid,
+    budget_left,
+    cost_of_answers,
+)
 from redraft.usage import Usage
 
 PLAN = Adaptive(SelfRefine(max_iterations(8)), max_attempts=8, min_expected_gain=0.002)
@@ -36,7 +43,14 @@ def allocate(monkeypatch):
     """An allocator for so many rows that has seen these finished rows; `simulated`: what it simulates, in calls."""
 
     def new(
-        left, rows, *finished, simulated=(log(2.0, (0.0, 0.0)),), unit="calls", spent=None, panel=(PanelGrader("judge"),), plan=PLAN
+        left,
+        rows,
+        *finished,
+        simulated=(log(2.0, (0.0, 0.0)),),
+        unit="calls",
+        spent=None,
+        panel=(PanelGrader("judge"),),
+        plan=PLAN,
     ):
         monkeypatch.setattr(allocation, "simulated_logs", lambda *_, **__: simulated)
         allocator = BudgetAllocator(plan, unit, lambda: left, lambda: spent or {}, rows, panel)
@@ -56,7 +70,12 @@ FOUR = (
 # The base of a row is (16 * 2 + 2 + 2 + 4 + 3) / 20 = 2.15. Of 20 rows two continue at a price of 0.25, for 2 each: 4 / 20 = 0.2
 # a row. At 0.15 one of these two continues for 3 more: (4 + 2 * 3 / 2) / 20 = 0.35. At 0.05 a third continues for 1, and of these
 # three one for 3 more: (5 + 3 * 3 / 3) / 20 = 0.4.
-PRICES = [(0.0, 0.5), (0.1, 0.3), (0.2, 0.2), (0.35, 0.1)]  # further cost of a row -> the rates at and below which it is too much
+PRICES = [
+    (0.0, 0.5),
+    (0.1, 0.3),
+    (0.2, 0.2),
+    (0.35, 0.1),
+]  # further cost of a row -> the rates at and below which it is too much
 
 
 def is_just_above(price, rate):
@@ -79,7 +98,10 @@ def test_the_price_is_the_lowest_that_all_rows_can_pay(allocate, further, rate):
 def test_the_estimate_weighs_simulated_rows_as_sixteen(allocate):
     """Here in USD, at 0.02 a call: half of the simulated rows continue for 3 calls, which gain 0.4 a call, or 20 a USD."""
     simulated = (log(2.0, (0.4, 3.0), (0.0, 0.0)), log(4.0, (0.0, 0.0)))
-    finished = (log(0.5, (5.0, 0.25), (0.0, 0.0), unit="usd"), log(0.75, (30.0, 0.5), (0.0, 0.0), unit="usd"))
+    finished = (
+        log(0.5, (5.0, 0.25), (0.0, 0.0), unit="usd"),
+        log(0.75, (30.0, 0.5), (0.0, 0.0), unit="usd"),
+    )
     given = dict(simulated=simulated, unit="usd", spent={"calls": 100, "usd": 2.0})
     estimate = allocate(1e6, 4, *finished, **given).estimate
     assert estimate.base == pytest.approx((16 * 0.06 + 0.5 + 0.75) / 18)
@@ -87,10 +109,18 @@ def test_the_estimate_weighs_simulated_rows_as_sixteen(allocate):
     assert estimate.price == (pytest.approx(0.002 / 0.02), "usd")
     dear, both, all_three = 0.5 / 18, (0.5 + 8 * 0.06) / 18, (0.75 + 8 * 0.06) / 18
     for further, rate in ((dear, 20), (both, 5)):
-        assert is_just_above(allocate(4 * (estimate.base + further) + 1e-9, 4, *finished, **given).price.price, rate)
-    assert is_just_above(allocate(4 * (estimate.base + both) - 1e-9, 4, *finished, **given).price.price, 20)
-    assert is_just_above(allocate(4 * (estimate.base + all_three) - 1e-9, 4, *finished, **given).price.price, 5)
-    assert allocate(4 * (estimate.base + all_three) + 1e-9, 4, *finished, **given).price.price == pytest.approx(0.1)
+        assert is_just_above(
+            allocate(4 * (estimate.base + further) + 1e-9, 4, *finished, **given).price.price, rate
+        )
+    assert is_just_above(
+        allocate(4 * (estimate.base + both) - 1e-9, 4, *finished, **given).price.price, 20
+    )
+    assert is_just_above(
+        allocate(4 * (estimate.base + all_three) - 1e-9, 4, *finished, **given).price.price, 5
+    )
+    assert allocate(
+        4 * (estimate.base + all_three) + 1e-9, 4, *finished, **given
+    ).price.price == pytest.approx(0.1)
 
 
 def test_a_comparison_is_expected_as_often_as_rows_have_ended_with_one(allocate):
@@ -105,27 +135,39 @@ def test_a_comparison_is_expected_as_often_as_rows_have_ended_with_one(allocate)
     given = dict(simulated=simulated, panel=WITH_COMPARISON)
     estimate = allocate(1e6, 10, *finished, **given).estimate
     assert (estimate.base, estimate.comparison) == (2.0, 4.0)
-    assert allocate(1e6, 10, **given).estimate.comparison == 2.0  # two answers in both orders, as long as nothing is known
+    assert (
+        allocate(1e6, 10, **given).estimate.comparison == 2.0
+    )  # two answers in both orders, as long as nothing is known
     once = 3 * 4.0 * 9 / 19  # the rows that continue, by what is added to each of them
     high, all_but_last = (6 + once) / 20, (6 + 16 * 3 + 19 * 4.0 * 9 / 19) / 20
     assert is_just_above(allocate(10 * (2 + high) + 1e-9, 10, *finished, **given).price.price, 0.4)
     assert is_just_above(allocate(10 * (2 + high) - 1e-9, 10, *finished, **given).price.price, 0.5)
-    assert is_just_above(allocate(10 * (2 + all_but_last) + 1e-9, 10, *finished, **given).price.price, 0.3)
-    assert is_just_above(allocate(10 * (2 + all_but_last) - 1e-9, 10, *finished, **given).price.price, 0.4)
+    assert is_just_above(
+        allocate(10 * (2 + all_but_last) + 1e-9, 10, *finished, **given).price.price, 0.3
+    )
+    assert is_just_above(
+        allocate(10 * (2 + all_but_last) - 1e-9, 10, *finished, **given).price.price, 0.4
+    )
 
 
 def test_rows_with_two_drafts_need_a_comparison_in_any_case(allocate):
     """It belongs to what each row needs, and a row that continues needs no other."""
-    plan = Adaptive(SelfRefine(max_iterations(8), drafts=2), max_attempts=8, min_expected_gain=0.002)
+    plan = Adaptive(
+        SelfRefine(max_iterations(8), drafts=2), max_attempts=8, min_expected_gain=0.002
+    )
     simulated = (log(4.0, (0.0, 0.0), comparison=2.0), log(4.0, (0.0, 0.0)))
     finished = (log(4.0, (0.5, 2.0), (0.0, 0.0), comparison=2.0), *[log(4.0, (0.0, 0.0))] * 3)
     given = dict(simulated=simulated, panel=WITH_COMPARISON, plan=plan)
-    need = 4.0 + 2.0 * 9 / 20  # one answer of each row was compared in half of 16 rows, and in one of four
+    need = (
+        4.0 + 2.0 * 9 / 20
+    )  # one answer of each row was compared in half of 16 rows, and in one of four
     assert is_just_above(allocate(10 * need + 1e-9, 10, *finished, **given).price.price, 0.5)
     assert allocate(10 * need - 1e-9, 10, *finished, **given).price.price == pytest.approx(1.0)
     assert allocate(10 * (need + 2 / 20) + 1e-9, 10, *finished, **given).price == (0.002, "calls")
     allocator = allocate(100.0, 10, *finished, **given)
-    assert allocator.commitment == pytest.approx(10 * (4.0 + 2.0))  # no row must find that it cannot be compared
+    assert allocator.commitment == pytest.approx(
+        10 * (4.0 + 2.0)
+    )  # no row must find that it cannot be compared
     row = allocator.start_row()
     assert (row.reserved, allocator.commitment) == (pytest.approx(6.0), pytest.approx(60.0))
 
@@ -176,15 +218,23 @@ def test_a_row_that_is_reopened_is_no_finished_one(allocate):
 def test_many_equal_rows_give_their_own_costs(base, cost, simulated_base, simulated_cost):
     """Of a thousand the latest 384 count, against 16 simulated ones: the figures are theirs but for a twenty-fifth."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(allocation, "simulated_logs", lambda *_, **__: [log(simulated_base, (0.9, simulated_cost), (0.0, 0.0))] * 4)
+        patch.setattr(
+            allocation,
+            "simulated_logs",
+            lambda *_, **__: [log(simulated_base, (0.9, simulated_cost), (0.0, 0.0))] * 4,
+        )
         finished = [log(99.0, (0.9, 99.0))] * 616 + [log(base, (0.5, cost), (0.0, 0.0))] * 384
-        need = 20 * ((16 * simulated_base + 384 * base) / 400 + (16 * simulated_cost + 384 * cost) / 400)
+        need = 20 * (
+            (16 * simulated_base + 384 * base) / 400 + (16 * simulated_cost + 384 * cost) / 400
+        )
         for factor, price in ((1 + 1e-9, 0.002), (1 - 1e-9, 0.5)):
             allocator = BudgetAllocator(PLAN, "calls", lambda: need * factor, dict, 20)  # noqa: B023
             for each in finished:
                 allocator.add_finished(each)
             assert price <= allocator.price.price <= 1.01 * price
-            assert allocator.estimate.base == pytest.approx((16 * simulated_base + 384 * base) / 400)
+            assert allocator.estimate.base == pytest.approx(
+                (16 * simulated_base + 384 * base) / 400
+            )
             assert allocator.commitment == pytest.approx(20 * allocator.estimate.base)
 
 
@@ -203,18 +253,37 @@ def usage(n, *, retries=0, cached=False, unknown=False):
     paid = 0 if cached else 1 + retries
     cost = None if unknown else 0.0 if cached else n + 100.0 * retries
     tokens = None if unknown else 0 if cached else 1000 * (n + 100 * retries)
-    return Usage(paid, tokens, 0, int(cached), retries, cost, None if unknown else 1000 * n, None if unknown else float(n))
+    return Usage(
+        paid,
+        tokens,
+        0,
+        int(cached),
+        retries,
+        cost,
+        None if unknown else 1000 * n,
+        None if unknown else float(n),
+    )
 
 
 def text(n, parent=None, id=0, **how):
-    return Candidate(id, f"text {id}", parent, by="w", role="refine" if id else "generate", usage=usage(n, **how))
+    return Candidate(
+        id, f"text {id}", parent, by="w", role="refine" if id else "generate", usage=usage(n, **how)
+    )
 
 
 def grade(n, candidate=0, score=0.5, **how):
-    return Feedback(score, "so so", ("more",), candidate=candidate, grader="judge", usage=usage(n, **how))
+    return Feedback(
+        score, "so so", ("more",), candidate=candidate, grader="judge", usage=usage(n, **how)
+    )
 
 
-LOST = Failure(("feedback", 0, "judge", 0), "grade", "ModelTimeoutError", "late", usage=Usage(1, None, None, cost=None))
+LOST = Failure(
+    ("feedback", 0, "judge", 0),
+    "grade",
+    "ModelTimeoutError",
+    "late",
+    usage=Usage(1, None, None, cost=None),
+)
 FAILED = Failure(("feedback", 0, "judge", 0), "grade", "ModelError", "no", usage=usage(7))
 
 
@@ -279,7 +348,11 @@ def test_a_log_has_the_cost_of_each_step(unit, scale):
     compared = Comparison((2, 1), grader="final", usage=usage(7, retries=1))
     trace += compared
     log.finish(trace)
-    assert [decision.cost for decision in log.decisions] == [cost(300, 4000), cost(50_000, 600_000), 0.0]
+    assert [decision.cost for decision in log.decisions] == [
+        cost(300, 4000),
+        cost(50_000, 600_000),
+        0.0,
+    ]
     assert log.decisions[-1].rate == 0.0
     assert log.comparison == (2 if scale is None else 107)
     assert (log.spent, log.committed) == (cost(1, 20, 300, 4000, 50_000, 600_000),) * 2
@@ -298,7 +371,13 @@ def test_a_log_does_not_guess_an_unknown_cost():
 
 def test_an_account_reserves_the_next_step_and_a_comparison(allocate):
     """Before its first decision what rows need on average; then its own step; a comparison as soon as there may be two answers."""
-    allocator = allocate(1e6, 3, log(5.0, (0.0, 0.0), comparison=8.0), simulated=(log(2.0, (0.0, 0.0)),), panel=WITH_COMPARISON)
+    allocator = allocate(
+        1e6,
+        3,
+        log(5.0, (0.0, 0.0), comparison=8.0),
+        simulated=(log(2.0, (0.0, 0.0)),),
+        panel=WITH_COMPARISON,
+    )
     base = (16 * 2 + 5) / 17
     assert allocator.commitment == pytest.approx(3 * base)
     row = allocator.start_row()
@@ -317,13 +396,17 @@ def test_an_account_reserves_the_next_step_and_a_comparison(allocate):
         0.0,
     ]
     assert allocator.estimate.base == pytest.approx((16 * 2 + 5 + 2) / 18)
-    assert allocator.commitment == pytest.approx(4 + 2 * allocator.estimate.base)  # (4 calls were paid for)
+    assert allocator.commitment == pytest.approx(
+        4 + 2 * allocator.estimate.base
+    )  # (4 calls were paid for)
     allocator.start_row().finish(None)
     assert allocator.commitment == pytest.approx(4 + allocator.estimate.base)
 
 
 @pytest.mark.parametrize("has_rivals", [False, True])
-def test_another_answer_is_refused_to_a_row_where_other_rows_need_what_is_left(allocate, has_rivals):
+def test_another_answer_is_refused_to_a_row_where_other_rows_need_what_is_left(
+    allocate, has_rivals
+):
     """It may take a row's cost once more, and a comparison of 8, which is reserved already if there are two answers."""
     base = (16 * 2 + 5) / 17
     for left, price in ((2 * base + 8, 0.002), (2 * base + 7.99, 1.0)):
@@ -345,7 +428,13 @@ def test_a_free_step_costs_nothing_and_is_worth_any_price():
 
 
 @pytest.mark.parametrize(
-    ("spent", "price"), [({}, 0.0), ({"calls": 10}, 0.0), ({"calls": 10, "usd": 0.5}, 0.025), ({"calls": 10, "usd": 0.0}, 0.0)]
+    ("spent", "price"),
+    [
+        ({}, 0.0),
+        ({"calls": 10}, 0.0),
+        ({"calls": 10, "usd": 0.5}, 0.025),
+        ({"calls": 10, "usd": 0.0}, 0.0),
+    ],
 )
 def test_the_plans_own_price_is_converted_to_the_unit_of_the_budget(allocate, spent, price):
     """Here 0.5 for a USD with a budget of calls. Until it is known what a call costs, nothing is lower than it."""

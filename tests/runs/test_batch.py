@@ -20,7 +20,16 @@ from redraft.runs import BatchRun
 from redraft.storage.journal import Journal
 
 COLUMNS = [
-    *("best", "tool_calls", "initial_score", "best_score", "score_low", "score_high", "score_basis", "judge_score"),
+    *(
+        "best",
+        "tool_calls",
+        "initial_score",
+        "best_score",
+        "score_low",
+        "score_high",
+        "score_basis",
+        "judge_score",
+    ),
     *("iterations", "stop", "diagnosis", "calls", "tokens", "cost", "error", "broken", "note"),
 ]
 
@@ -39,7 +48,10 @@ class Writer:
         self.asked.append((text, request.sample_index))
         if error := self.fails(text):
             raise error
-        return Reply(sha256(f"{text}{request.sample_index}".encode()).hexdigest(), Usage(1, len(text), 64, cost=0.001))
+        return Reply(
+            sha256(f"{text}{request.sample_index}".encode()).hexdigest(),
+            Usage(1, len(text), 64, cost=0.001),
+        )
 
 
 def digit(text):
@@ -67,7 +79,9 @@ async def run(tmp_path, model, *, out="out.jsonl", n=12, **more):
     source = tmp_path / "in.jsonl"
     if not source.exists():
         table(source, n)
-    return await batch(source, tmp_path / out, model, more.pop("graders", digit), **{"target_score": 0.9, **more})
+    return await batch(
+        source, tmp_path / out, model, more.pop("graders", digit), **{"target_score": 0.9, **more}
+    )
 
 
 async def test_a_call_begins_when_the_records_of_earlier_calls_are_on_disk(tmp_path):
@@ -80,7 +94,16 @@ async def test_a_call_begins_when_the_records_of_earlier_calls_are_on_disk(tmp_p
                 on_disk.extend(db.execute("SELECT count(*) FROM lines").fetchone())
             return await super().complete(request)
 
-    await run(tmp_path, Watching(), n=1, graders=asking_grader, target_score=1.0, max_iterations=2, patience=3, noise_aware=False)
+    await run(
+        tmp_path,
+        Watching(),
+        n=1,
+        graders=asking_grader,
+        target_score=1.0,
+        max_iterations=2,
+        patience=3,
+        noise_aware=False,
+    )
     assert on_disk[1:] == [2, 3, 4, 5, 6]
 
 
@@ -91,14 +114,21 @@ async def test_rows_keep_their_columns_and_get_their_results(tmp_path):
     assert [row["id"] for row in rows] == [f"r{i}" for i in range(12)]
     assert list(rows[0]) == ["id", "prompt", *COLUMNS]
     for row in rows:
-        assert row["best_score"] == row["judge_score"] == int(row["best"][0], 16) / 16 >= row["initial_score"]
+        assert (
+            row["best_score"]
+            == row["judge_score"]
+            == int(row["best"][0], 16) / 16
+            >= row["initial_score"]
+        )
         assert row["score_low"] is row["score_high"] is None
         assert (row["diagnosis"] == "reached") is (row["stop"] == "target")
         assert row["calls"] == row["iterations"] + 1
         assert row["error"] is None
     assert (report.done, report.failed, report.end_reason, report.resumable) == (12, 0, "", False)
     assert report.usage.calls == sum(row["calls"] for row in rows)
-    assert report.uplift == pytest.approx(sum(r["best_score"] - r["initial_score"] for r in rows) / 12)
+    assert report.uplift == pytest.approx(
+        sum(r["best_score"] - r["initial_score"] for r in rows) / 12
+    )
     assert report.improved + report.unchanged + report.regressed == 12
     assert sum(step["calls"] for step in report.by_iteration) == report.usage.calls
     assert sum(report.stops.values()) == 12
@@ -115,7 +145,9 @@ async def test_rows_of_noisy_graders_report_estimated_scores(tmp_path):
     kept = [row for row in rows if row["iterations"] == 0 and row["calls"] == 2]
     assert kept
     assert all(row["best_score"] == row["initial_score"] for row in kept)
-    assert report.uplift == pytest.approx(sum(r["best_score"] - r["initial_score"] for r in rows) / 40)
+    assert report.uplift == pytest.approx(
+        sum(r["best_score"] - r["initial_score"] for r in rows) / 40
+    )
     assert report.mean_best == pytest.approx(sum(r["best_score"] for r in rows) / 40)
     assert dict(report.diagnoses) == Counter(sorted(r["diagnosis"] for r in rows if r["diagnosis"]))
     assert set(report.diagnoses) >= {"ceiling", "too few repeats"}
@@ -167,9 +199,9 @@ async def test_explain_reports_changes_before_a_run(tmp_path):
     table(tmp_path / "in.jsonl", 12, reference="the truth")
     before = (tmp_path / "out.jsonl.journal").read_bytes()
     model = Writer()
-    told = await BatchRun.from_arguments(tmp_path / "in.jsonl", tmp_path / "out.jsonl", model, digit, max_iterations=2).prepare(
-        explain=True
-    )
+    told = await BatchRun.from_arguments(
+        tmp_path / "in.jsonl", tmp_path / "out.jsonl", model, digit, max_iterations=2
+    ).prepare(explain=True)
     assert model.asked == []
     assert (tmp_path / "out.jsonl.journal").read_bytes() == before
     assert "12 rows changed" in told.changes[0]
@@ -181,7 +213,9 @@ async def test_a_preview_shows_rows_samples_and_a_range_of_calls(tmp_path):
     """The run then stays within the range."""
     source = table(tmp_path / "in.jsonl", 5)
     model = Writer()
-    told = await BatchRun.from_arguments(source, tmp_path / "out.jsonl", model, digit, max_iterations=2).prepare()
+    told = await BatchRun.from_arguments(
+        source, tmp_path / "out.jsonl", model, digit, max_iterations=2
+    ).prepare()
     assert (told.rows, told.known, told.calls) == (5, 0, (5, 15))
     assert [m[0]["content"] for m in told.samples] == ["question 0", "question 1", "question 2"]
     assert list(tmp_path.iterdir()) == [source]
@@ -198,7 +232,11 @@ async def test_a_failed_row_does_not_stop_the_others(tmp_path):
     report = await run(tmp_path, Writer(raise_too_long))
     rows = lines(tmp_path / "out.jsonl")
     assert (report.done, report.failed, report.errors) == (11, 1, {"ContextLengthError": 1})
-    assert (rows[4]["best"], rows[4]["stop"], rows[4]["error"]) == (None, "failed", "ContextLengthError: too long")
+    assert (rows[4]["best"], rows[4]["stop"], rows[4]["error"]) == (
+        None,
+        "failed",
+        "ContextLengthError: too long",
+    )
     model = Writer()
     assert (await run(tmp_path, model)).usage.calls == 0
     report = await run(tmp_path, model, retry=["failed"])
@@ -225,10 +263,15 @@ async def test_the_budget_covers_the_whole_run(tmp_path):
     rows = lines(tmp_path / "out.jsonl")
     assert (report.end_reason, len(rows), len(model.asked)) == ("budget", 12, 10)
     assert {row["stop"] for row in rows} >= {"not_started"}
-    assert all((row["best"] is None) == (row["stop"] == "not_started") or row["stop"] == "budget" for row in rows)
+    assert all(
+        (row["best"] is None) == (row["stop"] == "not_started") or row["stop"] == "budget"
+        for row in rows
+    )
     assert report.not_started + report.unfinished + report.done == 12
     before = (tmp_path / "out.jsonl").read_bytes()
-    assert (await run(tmp_path, model, budget=Budget(calls=10), max_in_flight=2)).end_reason == "budget"
+    assert (
+        await run(tmp_path, model, budget=Budget(calls=10), max_in_flight=2)
+    ).end_reason == "budget"
     assert len(model.asked) == 10
     assert (tmp_path / "out.jsonl").read_bytes() == before
     report = await run(tmp_path, model, budget=Budget(calls=200))
@@ -241,7 +284,10 @@ async def test_a_budget_too_small_for_any_row_is_reported(tmp_path, budget):
     """No row starts, and the report says why."""
     report = await run(tmp_path, Writer(), graders=asking_grader, budget=budget)
     assert (report.end_reason, report.not_started, report.usage.calls) == ("budget", 12, 0)
-    assert "is too small: 0 spent, the next step, with the grades of its text, may take" in report.message
+    assert (
+        "is too small: 0 spent, the next step, with the grades of its text, may take"
+        in report.message
+    )
 
 
 async def test_identical_rows_are_paid_for_once(tmp_path):
@@ -262,7 +308,9 @@ async def test_identical_rows_are_paid_for_once(tmp_path):
 async def test_duplicate_ids_are_refused_or_handled_as_configured(tmp_path):
     """The error names both rows before any call."""
     source = tmp_path / "in.jsonl"
-    source.write_text('{"id": 1, "prompt": "a"}\n{"id": 2, "prompt": "b"}\n{"id": 1, "prompt": "c"}\n')
+    source.write_text(
+        '{"id": 1, "prompt": "a"}\n{"id": 2, "prompt": "b"}\n{"id": 1, "prompt": "c"}\n'
+    )
     model = Writer()
     with pytest.raises(ConfigError, match=r"'1' occurs twice: .*in.jsonl:1 and .*in.jsonl:3"):
         await run(tmp_path, model)
@@ -291,15 +339,26 @@ async def test_a_file_of_another_program_is_not_overwritten(tmp_path):
         await batch(source, source, model, digit)
     with pytest.raises(ConfigError, match="is one of the input files: name another"):
         await batch(source, tmp_path / "out.jsonl", model, digit, errors=source)
-    (tmp_path / "same.jsonl").hardlink_to(source)  # as IN.JSONL is on a disk that does not distinguish upper and lower case
+    (tmp_path / "same.jsonl").hardlink_to(
+        source
+    )  # as IN.JSONL is on a disk that does not distinguish upper and lower case
     with pytest.raises(ConfigError, match="is one of the input files: name another"):
         await batch(source, tmp_path / "same.jsonl", model, digit, overwrite=True)
     other = table(tmp_path / "other.jsonl", 3)
     with pytest.raises(ConfigError, match="already exists"):
         await batch(source, other, model, digit)
-    await batch(source, tmp_path / "out.jsonl", model, digit, journal=tmp_path / "all.journal", name="one")
+    await batch(
+        source, tmp_path / "out.jsonl", model, digit, journal=tmp_path / "all.journal", name="one"
+    )
     with pytest.raises(ConfigError, match="another name"):
-        await batch(source, tmp_path / "else.jsonl", model, digit, journal=tmp_path / "all.journal", name="one")
+        await batch(
+            source,
+            tmp_path / "else.jsonl",
+            model,
+            digit,
+            journal=tmp_path / "all.journal",
+            name="one",
+        )
     assert source.read_bytes() == before == other.read_bytes()
 
 
@@ -309,7 +368,10 @@ async def test_grade_mode_and_best_mode_do_not_refine(tmp_path):
     source.write_text('{"prompt": "a", "response": "f00"}\n{"prompt": "b", "response": "000"}\n')
     model = Writer()
     await run(tmp_path, model, out="graded.jsonl", mode="grade")
-    assert [(row["best"], row["best_score"]) for row in lines(tmp_path / "graded.jsonl")] == [("f00", 15 / 16), ("000", 0)]
+    assert [(row["best"], row["best_score"]) for row in lines(tmp_path / "graded.jsonl")] == [
+        ("f00", 15 / 16),
+        ("000", 0),
+    ]
     assert model.asked == []
     source.write_text('{"prompt": "a"}\n{"prompt": "b"}\n')
     await batch(source, tmp_path / "best.jsonl", model, digit, mode="best", n=3, target_score=1)
@@ -319,7 +381,10 @@ async def test_grade_mode_and_best_mode_do_not_refine(tmp_path):
 async def test_requirements_are_repaired_without_a_model(tmp_path):
     """The editor repairs responses to the requirements in the data, without network."""
     source = tmp_path / "in.jsonl"
-    rows = [{"prompt": "p", "response": "Hello, world.", "requirements": ["no_commas"]}, {"prompt": "q", "response": "fine"}]
+    rows = [
+        {"prompt": "p", "response": "Hello, world.", "requirements": ["no_commas"]},
+        {"prompt": "q", "response": "fine"},
+    ]
     source.write_text("".join(json.dumps(row) + "\n" for row in rows))
     await batch(source, tmp_path / "out.jsonl", False, "lowercase")
     assert [row["best"] for row in lines(tmp_path / "out.jsonl")] == ["hello world.", "fine"]
@@ -338,9 +403,13 @@ class StopAfter:
 
 
 @pytest.mark.slow
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(st.lists(st.tuples(st.integers(1, 25), st.booleans()), max_size=4))
-async def test_an_interrupted_run_writes_the_output_of_an_undisturbed_one(tmp_path_factory, interruptions):
+async def test_an_interrupted_run_writes_the_output_of_an_undisturbed_one(
+    tmp_path_factory, interruptions
+):
     """However often it is interrupted, only calls in flight are repeated."""
     tmp_path = tmp_path_factory.mktemp("run")
     await run(tmp_path, Writer(), out="calm.jsonl", n=10)
@@ -348,7 +417,12 @@ async def test_an_interrupted_run_writes_the_output_of_an_undisturbed_one(tmp_pa
     for answers, now in interruptions:
         model = Writer()
         going = BatchRun.from_arguments(
-            tmp_path / "in.jsonl", tmp_path / "out.jsonl", model, digit, target_score=0.9, max_in_flight=3
+            tmp_path / "in.jsonl",
+            tmp_path / "out.jsonl",
+            model,
+            digit,
+            target_score=0.9,
+            max_in_flight=3,
         )
         model.fails = StopAfter(going, answers, now=now)
         report = await going.go()
@@ -368,21 +442,29 @@ async def test_ids_made_for_duplicates_are_unique(tmp_path):
     """This holds where a row has such an id already, and where ids cannot be encoded as UTF-8."""
     source = tmp_path / "in.jsonl"
     ids = ["a", "a", "a#2", "a", "\ud800", "\ud800"]
-    source.write_text("".join(json.dumps({"id": id, "prompt": f"question {n}"}) + "\n" for n, id in enumerate(ids)))
+    source.write_text(
+        "".join(
+            json.dumps({"id": id, "prompt": f"question {n}"}) + "\n" for n, id in enumerate(ids)
+        )
+    )
     model = Writer()
     calm = Writer()
     for _ in range(2):
         await run(tmp_path, model, on_duplicate="rename")
     with Journal(tmp_path / "out.jsonl.journal", read_only=True) as journal:
         assert len({note.id for note, _ in journal.traces("out-jsonl")}) == 6
-    assert [json.loads(text)[0]["content"] for text, look in model.asked if look == 0] == [f"question {n}" for n in range(6)]
+    assert [json.loads(text)[0]["content"] for text, look in model.asked if look == 0] == [
+        f"question {n}" for n in range(6)
+    ]
     await run(tmp_path, calm, out="first.jsonl", on_duplicate="first")
     assert [row["id"] for row in lines(tmp_path / "first.jsonl")] == ["a", "a#2", "\ud800"]
 
 
 async def test_rows_without_an_id_get_one(tmp_path):
     """The id is in the column where the other rows have theirs."""
-    (tmp_path / "in.jsonl").write_text('{"id": 1, "prompt": "a"}\n{"id": null, "prompt": "b"}\n{"prompt": "c"}\n')
+    (tmp_path / "in.jsonl").write_text(
+        '{"id": 1, "prompt": "a"}\n{"id": null, "prompt": "b"}\n{"prompt": "c"}\n'
+    )
     await run(tmp_path, Writer())
     ids = [row["id"] for row in lines(tmp_path / "out.jsonl")]
     assert ids[0] == 1
@@ -426,7 +508,13 @@ async def test_a_stop_after_the_end_of_the_budget_ends_the_run(tmp_path):
     rows = [{"id": n, "prompt": f"question {n}" + "x" * (4_700 if n == 5 else 0)} for n in range(9)]
     source.write_text("".join(json.dumps(row) + "\n" for row in rows))
     going = BatchRun.from_arguments(
-        source, tmp_path / "out.jsonl", SilentModel(), digit, target_score=1, budget=Budget(tokens=5500), max_in_flight=4
+        source,
+        tmp_path / "out.jsonl",
+        SilentModel(),
+        digit,
+        target_score=1,
+        budget=Budget(tokens=5500),
+        max_in_flight=4,
     )
     work = asyncio.ensure_future(going.go())
     while going.progress.state != "stopping":
@@ -444,7 +532,9 @@ async def test_a_run_that_is_stopped_before_its_first_row_has_a_report(tmp_path,
     def stop(_=None):
         going.stop()
 
-    going = BatchRun.from_arguments(source, tmp_path / "out.jsonl", model, digit, say=stop if opening else None)
+    going = BatchRun.from_arguments(
+        source, tmp_path / "out.jsonl", model, digit, say=stop if opening else None
+    )
     if not opening:
         stop()
     report = await asyncio.wait_for(going.go(), 60)
@@ -462,16 +552,23 @@ async def test_a_budget_is_kept_over_interruptions(tmp_path, limit, stops):
             text = json.dumps(request.messages[-1]["content"])
             self.asked.append(text)
             written, read = min(3000, request.max_tokens or 3000), len(text) // 4
-            for name, amount in zip(served, (written, read + written, 1e-6 * read + 1e-5 * written), strict=True):
+            for name, amount in zip(
+                served, (written, read + written, 1e-6 * read + 1e-5 * written), strict=True
+            ):
                 served[name] += amount
             await asyncio.sleep(0.001)
             self.fails(text)
             return Reply(f"{len(self.asked)} long", Usage(1, read, written, cost=None), "length")
 
     model, most = LongAnswerModel(), {"output_tokens": 40_000, "tokens": 40_000, "usd": 0.4}[limit]
-    source, given = table(tmp_path / "in.jsonl", 80), {"prices": {"writer": (1.0, 10.0)}, "target_score": 1, "max_in_flight": 64}
+    source, given = (
+        table(tmp_path / "in.jsonl", 80),
+        {"prices": {"writer": (1.0, 10.0)}, "target_score": 1, "max_in_flight": 64},
+    )
     for stop in (*stops, None):
-        going = BatchRun.from_arguments(source, tmp_path / "out.jsonl", model, digit, budget=Budget(**{limit: most}), **given)
+        going = BatchRun.from_arguments(
+            source, tmp_path / "out.jsonl", model, digit, budget=Budget(**{limit: most}), **given
+        )
         model.fails = StopAfter(going, stop, now=True) if stop else lambda text: None
         report = await asyncio.wait_for(going.go(), 60)
     assert report.end_reason == "budget"
@@ -487,7 +584,9 @@ async def test_the_report_names_an_endpoint_that_ignores_max_tokens(tmp_path):
         async def complete(self, request):
             return Reply("long", Usage(1, 10, 3000, cost=None))
 
-    report = await run(tmp_path, IgnoresMaxTokens(), budget=Budget(output_tokens=4000), max_in_flight=1)
+    report = await run(
+        tmp_path, IgnoresMaxTokens(), budget=Budget(output_tokens=4000), max_in_flight=1
+    )
     assert "spent 6000 of 4000 output tokens" in report.excess
     assert report.excess in report.summary()
 
@@ -498,7 +597,13 @@ async def test_calls_that_were_never_sent_cost_nothing(tmp_path):
     source = table(tmp_path / "in.jsonl", 40)
     for stop in (5, 9):
         going = BatchRun.from_arguments(
-            source, tmp_path / "out.jsonl", model, digit, budget=Budget(calls=100), max_in_flight=2, target_score=1
+            source,
+            tmp_path / "out.jsonl",
+            model,
+            digit,
+            budget=Budget(calls=100),
+            max_in_flight=2,
+            target_score=1,
         )
         model.fails = StopAfter(going, stop, now=False)
         await going.go()
@@ -518,11 +623,18 @@ async def test_answers_that_arrived_before_an_interruption_are_saved(tmp_path):
 
     model = ShortAnswerModel()
     going = BatchRun.from_arguments(
-        table(tmp_path / "in.jsonl", 1), tmp_path / "out.jsonl", model, digit, drafts=3, max_iterations=0
+        table(tmp_path / "in.jsonl", 1),
+        tmp_path / "out.jsonl",
+        model,
+        digit,
+        drafts=3,
+        max_iterations=0,
     )
     await going.go()
     again = ShortAnswerModel()
-    await batch(tmp_path / "in.jsonl", tmp_path / "out.jsonl", again, digit, drafts=3, max_iterations=0)
+    await batch(
+        tmp_path / "in.jsonl", tmp_path / "out.jsonl", again, digit, drafts=3, max_iterations=0
+    )
     assert (len(model.asked), again.asked) == (3, [])
 
 
@@ -541,7 +653,9 @@ async def test_a_broken_must_is_reported(tmp_path):
     """Its name is in the row, and the report counts it."""
     source = tmp_path / "in.jsonl"
     source.write_text('{"prompt": "p", "response": "one two"}\n')
-    report = await batch(source, tmp_path / "out.jsonl", False, [must("contains:qubit"), "words:1-5"])
+    report = await batch(
+        source, tmp_path / "out.jsonl", False, [must("contains:qubit"), "words:1-5"]
+    )
     (row,) = lines(tmp_path / "out.jsonl")
     assert (row["best_score"], row["broken"], report.broken) == (1.0, "contains:qubit", 1)
 
@@ -589,7 +703,10 @@ async def test_a_grader_that_raises_fails_its_row_alone(tmp_path):
     report = await run(tmp_path, Writer(), graders=brittle, n=4)
     rows = lines(tmp_path / "out.jsonl")
     assert [row["stop"] for row in rows] == ["target", "target", "failed", "target"]
-    assert re.fullmatch(r"RuntimeError: grader brittle: no 2 \(in brittle, test_batch.py line \d+\)", rows[2]["error"])
+    assert re.fullmatch(
+        r"RuntimeError: grader brittle: no 2 \(in brittle, test_batch.py line \d+\)",
+        rows[2]["error"],
+    )
     assert rows[2]["best"] and rows[2]["best_score"] is None
     assert report.failed == 1
 
@@ -600,7 +717,11 @@ def test_the_report_shows_one_error_of_each_kind(tmp_path):
     def broken(messages):
         raise ValueError("the tape is torn")
 
-    report = batch_sync([{"prompt": "a"}, {"prompt": "b"}], None, broken, lambda text: 0.5, journal=tmp_path / "j")
+    report = batch_sync(
+        [{"prompt": "a"}, {"prompt": "b"}], None, broken, lambda text: 0.5, journal=tmp_path / "j"
+    )
     assert report.errors == {"ModelError": 2}
     assert "the tape is torn" in report.reasons["ModelError"]
-    assert "ModelError, for example: broken raised ValueError: the tape is torn" in "\n".join(report.summary())
+    assert "ModelError, for example: broken raised ValueError: the tape is torn" in "\n".join(
+        report.summary()
+    )

@@ -22,8 +22,14 @@ def test_every_row_ends_with_a_result_or_a_named_error(tmp_path, serve):
     assert [row["id"] for row in rows] == [f"row-{i}" for i in range(200)]
     failed = [row for row in rows if row["error"]]
     assert ended.code == (3 if failed else 0) and "Traceback" not in ended.err, ended.err[-3000:]
-    assert all(row["best"] and 0 <= row["best_score"] <= 1 and row["stop"] for row in rows if not row["error"])
-    assert all(any(name in row["error"] for name in NAMED) for row in failed), [row["error"] for row in failed]
+    assert all(
+        row["best"] and 0 <= row["best_score"] <= 1 and row["stop"]
+        for row in rows
+        if not row["error"]
+    )
+    assert all(any(name in row["error"] for name in NAMED) for row in failed), [
+        row["error"] for row in failed
+    ]
     assert 0 < len(failed) < 40
     assert len(injected) - 3 >= 16, injected
 
@@ -33,4 +39,6 @@ def test_every_row_ends_with_a_result_or_a_named_error(tmp_path, serve):
     assert again.code == 0, again.err[-3000:]
     healed = list(map(json.loads, output.read_text().splitlines()))
     assert not [row for row in healed if row["error"]]
-    assert [row for row in healed if row["id"] not in {f["id"] for f in failed}] == [row for row in rows if not row["error"]]
+    assert [row for row in healed if row["id"] not in {f["id"] for f in failed}] == [
+        row for row in rows if not row["error"]
+    ]

@@ -20,7 +20,9 @@ ROWS = [{"id": f"r{i}", "prompt": f"question {i}", "response": "one " * (i + 1)}
 def readings(monkeypatch):
     """The data sets whose rows were read to be worked on."""
     read, rows = [], BatchDataset.rows
-    monkeypatch.setattr(BatchDataset, "rows", lambda dataset, *args: read.append(dataset) or rows(dataset, *args))
+    monkeypatch.setattr(
+        BatchDataset, "rows", lambda dataset, *args: read.append(dataset) or rows(dataset, *args)
+    )
     return read
 
 
@@ -104,7 +106,9 @@ def keep_other_figures(change):
 
     async def keep(source, output):
         with Journal(f"{output}.journal") as journal:
-            journal.update_run("out-jsonl", completion=change(dict(metadata_of(output)["completion"])))
+            journal.update_run(
+                "out-jsonl", completion=change(dict(metadata_of(output)["completion"]))
+            )
 
     return keep
 
@@ -117,8 +121,12 @@ def keep_other_figures(change):
         delete_the_output,
         delete_a_row_of_the_journal,
         keep_other_figures(lambda kept: kept | {"first": [1.0]}),
-        keep_other_figures(lambda kept: {name: value for name, value in kept.items() if name != "reasons"}),
-        keep_other_figures(lambda kept: {name: value for name, value in kept.items() if name != "done"}),
+        keep_other_figures(
+            lambda kept: {name: value for name, value in kept.items() if name != "reasons"}
+        ),
+        keep_other_figures(
+            lambda kept: {name: value for name, value in kept.items() if name != "done"}
+        ),
         keep_other_figures(lambda kept: {"digest": kept["digest"]}),
         keep_other_figures(lambda kept: {"something": 1}),
     ],
@@ -163,7 +171,9 @@ async def test_rows_are_read_after_a_start_that_was_stopped(tmp_path, readings):
         if "leaves out" in message:  # then everything is open
             run.stop()
 
-    run = BatchRun.from_arguments(source, output, False, "words:3-", mode="grade", say=stop, overwrite=True)
+    run = BatchRun.from_arguments(
+        source, output, False, "words:3-", mode="grade", say=stop, overwrite=True
+    )
     assert (await run.go()).end_reason == "interrupted"
     write(source, ROWS)
     readings.clear()
@@ -214,6 +224,10 @@ async def test_failed_rows_are_part_of_a_complete_run(tmp_path, readings):
     first = await batch(source, output, False, grader, mode="grade")
     again = await batch(source, output, False, grader, mode="grade")
     assert len(readings) == 1
-    assert (again.done, again.failed, again.errors) == (first.done, first.failed, first.errors) == (3, 2, first.errors)
+    assert (
+        (again.done, again.failed, again.errors)
+        == (first.done, first.failed, first.errors)
+        == (3, 2, first.errors)
+    )
     await batch(source, output, False, grader, mode="grade", retry=["failed"])
     assert len(readings) == 2

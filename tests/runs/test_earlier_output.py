@@ -65,11 +65,15 @@ def fewer_in_another_file(folder):
 
 
 def other_file(folder):
-    return {"source": write(folder.path / "others.jsonl", [{"prompt": f"other {n}"} for n in range(3)])}
+    return {
+        "source": write(folder.path / "others.jsonl", [{"prompt": f"other {n}"} for n in range(3)])
+    }
 
 
 def other_file_of_as_many_rows(folder):
-    return {"source": write(folder.path / "others.jsonl", [{"prompt": f"other {n}"} for n in range(20)])}
+    return {
+        "source": write(folder.path / "others.jsonl", [{"prompt": f"other {n}"} for n in range(20)])
+    }
 
 
 def other_rows_from_memory(folder):
@@ -124,7 +128,9 @@ async def test_other_rows_with_the_same_ids_are_other_rows(tmp_path, name):
     folder = Folder(tmp_path, name, NUMBERED)
     await folder.run()
     before = folder.output.read_bytes()
-    with pytest.raises(ConfigError, match=r"has 20 rows of .*; this run of .*others.jsonl would leave none of them"):
+    with pytest.raises(
+        ConfigError, match=r"has 20 rows of .*; this run of .*others.jsonl would leave none of them"
+    ):
         await folder.run(write(tmp_path / "others.jsonl", OTHERS))
     assert folder.output.read_bytes() == before
     copy = shutil.copy(folder.source, tmp_path / "copy.jsonl")
@@ -158,7 +164,12 @@ SAME_ROWS = {
         0,
     ),
     "IDs that are missing": ([{"id": None}, *NUMBERED[:2]], [{"id": None}, *NUMBERED[:2]], {}, 0),
-    "IDs of several types": ([{"id": "a", "prompt": "a"}, *NUMBERED], [{"id": "a", "prompt": "a"}, *NUMBERED], {}, 0),
+    "IDs of several types": (
+        [{"id": "a", "prompt": "a"}, *NUMBERED],
+        [{"id": "a", "prompt": "a"}, *NUMBERED],
+        {},
+        0,
+    ),
     "IDs that occur twice": (NUMBERED[:5] * 2, NUMBERED[:5] * 2, {"on_duplicate": "rename"}, 0),
     "equal rows": (ROWS[:5] * 2, [*ROWS[:5] * 2, ROWS[6]], {}, 1),
     "a column with the name of ours": (
@@ -176,7 +187,9 @@ SAME_ROWS = {
 async def test_rows_of_an_earlier_run_are_known_again(tmp_path, rows, name):
     """A run that has all rows of its output asks nothing and replaces nothing, whatever IDs look like in the format."""
     first, second, settings, calls = SAME_ROWS[rows]
-    folder = Folder(tmp_path, name, [row if "prompt" in row else {**row, "prompt": "no ID"} for row in first])
+    folder = Folder(
+        tmp_path, name, [row if "prompt" in row else {**row, "prompt": "no ID"} for row in first]
+    )
     await folder.run(**settings)
     write(folder.source, [row if "prompt" in row else {**row, "prompt": "no ID"} for row in second])
     assert await folder.run(**settings) == calls
@@ -244,15 +257,28 @@ async def test_rows_that_are_saved_nowhere_else_are_counted(tmp_path):
     """A file that was put in the place of the output is not in the journal."""
     folder = Folder(tmp_path, "out.jsonl", ROWS)
     await folder.run()
-    write(folder.output, [*map(json.loads, folder.output.read_text().splitlines()), {"id": "x", "prompt": "mine"}, {"some": "row"}])
-    with pytest.raises(ConfigError, match=r"has 22 rows of .* would leave 20, and 2 are saved nowhere else"):
+    write(
+        folder.output,
+        [
+            *map(json.loads, folder.output.read_text().splitlines()),
+            {"id": "x", "prompt": "mine"},
+            {"some": "row"},
+        ],
+    )
+    with pytest.raises(
+        ConfigError, match=r"has 22 rows of .* would leave 20, and 2 are saved nowhere else"
+    ):
         await folder.run()
     folder.output.write_text("a letter\nof two lines\nand more\n")
-    with pytest.raises(ConfigError, match=r"would leave none of them, and 2 are saved nowhere else"):
+    with pytest.raises(
+        ConfigError, match=r"would leave none of them, and 2 are saved nowhere else"
+    ):
         await folder.run()
     await folder.run(overwrite=True)
     (said,) = [message for message in folder.said if "this run" in message]
-    assert said == f"in {str(folder.output)!r} this run leaves out 2 rows; saved nowhere else: 2 rows"
+    assert (
+        said == f"in {str(folder.output)!r} this run leaves out 2 rows; saved nowhere else: 2 rows"
+    )
 
 
 @pytest.mark.parametrize("name", ["out.jsonl.gz", "out.parquet"])
@@ -282,6 +308,8 @@ async def test_a_preview_says_what_the_run_would_say(tmp_path):
     """It makes no call and is not refused."""
     folder = Folder(tmp_path, "out.jsonl", ROWS)
     await folder.run()
-    run = BatchRun.from_arguments(folder.source, folder.output, folder.model, "words:1-9", max_iterations=0, limit=5)
+    run = BatchRun.from_arguments(
+        folder.source, folder.output, folder.model, "words:1-9", max_iterations=0, limit=5
+    )
     preview = await run.prepare()
     assert "has 20 rows" in preview.summary[-1] and "would leave 5" in preview.summary[-1]

@@ -33,8 +33,12 @@ def trace(*answers, task="Why is the sky blue?", panel=JUDGE, reason=StopReason.
     grown = Trace(task if isinstance(task, Task) else Task(task), panel)
     for i, answer in enumerate(answers):
         text, scores, more = answer if isinstance(answer, tuple) else (f"answer {i}", answer, {})
-        grown += Candidate(i, text, **{"parent": i - 1 if i else None, "by": "m", "role": "refine", **more})
-        for seat, score in zip(panel, scores if isinstance(scores, tuple) else (scores,) * len(panel), strict=True):
+        grown += Candidate(
+            i, text, **{"parent": i - 1 if i else None, "by": "m", "role": "refine", **more}
+        )
+        for seat, score in zip(
+            panel, scores if isinstance(scores, tuple) else (scores,) * len(panel), strict=True
+        ):
             if score is not None:
                 grown += Feedback(score, "so so", ("be brief",), candidate=i, grader=seat.name)
     return grown + Outcome(grown.best.id if grown.best else None, reason)
@@ -86,13 +90,31 @@ ORIGIN = {
         ),
         (
             ExportConfig("unpaired"),
-            {"prompt": SKY, "completion": message_texts("answer 1")[0], "label": True, "redraft_by": "m", "redraft_score": 0.9},
+            {
+                "prompt": SKY,
+                "completion": message_texts("answer 1")[0],
+                "label": True,
+                "redraft_by": "m",
+                "redraft_score": 0.9,
+            },
         ),
         (
             ExportConfig("prompt-completion", style="standard"),
-            {"prompt": "Why is the sky blue?", "completion": "answer 1", "redraft_by": "m", "redraft_score": 0.9},
+            {
+                "prompt": "Why is the sky blue?",
+                "completion": "answer 1",
+                "redraft_by": "m",
+                "redraft_score": 0.9,
+            },
         ),
-        (ExportConfig("messages"), {"messages": SKY + message_texts("answer 1")[0], "redraft_by": "m", "redraft_score": 0.9}),
+        (
+            ExportConfig("messages"),
+            {
+                "messages": SKY + message_texts("answer 1")[0],
+                "redraft_by": "m",
+                "redraft_score": 0.9,
+            },
+        ),
         (
             ExportConfig("stepwise"),
             {
@@ -119,13 +141,22 @@ def test_a_trajectory_is_the_whole_refinement(tmp_path):
     """It includes ungraded and truncated answers, each with its parent and its feedback."""
     whole = trace(0.3, ("cut", None, {"truncated": True}), 0.9)
     (row,), numbers = export_to_file(tmp_path, [whole], format="trajectory")
-    assert [(c["id"], c["parent"], c["text"], c["score"], c["truncated"]) for c in row["candidates"]] == [
+    assert [
+        (c["id"], c["parent"], c["text"], c["score"], c["truncated"]) for c in row["candidates"]
+    ] == [
         (0, None, "answer 0", 0.3, False),
         (1, 0, "cut", None, True),
         (2, 1, "answer 2", 0.9, False),
     ]
     assert (row["best"], row["stop"], row["prompt"]) == (2, "patience", SKY)
-    view = {"grader": "judge", "repeat": 0, "score": 0.9, "reason": "so so", "actions": ["be brief"], "done": None}
+    view = {
+        "grader": "judge",
+        "repeat": 0,
+        "score": 0.9,
+        "reason": "so so",
+        "actions": ["be brief"],
+        "done": None,
+    }
     assert row["candidates"][2]["feedback"] == [view]
     assert numbers.means == {"first": 0.3, "best": 0.9}
 
@@ -133,7 +164,11 @@ def test_a_trajectory_is_the_whole_refinement(tmp_path):
 def test_the_scores_of_a_trajectory_are_those_that_graders_gave(tmp_path):
     """Observed scores are exported where estimates are lower; one answer is both first and best."""
     grown = trace(0.9)
-    believing = Trace(grown.task, grown.panel, (*grown.records[:-1], Outcome(0, "gain", "", 0.79, (0.6, 0.95), ((0, 0.79),))))
+    believing = Trace(
+        grown.task,
+        grown.panel,
+        (*grown.records[:-1], Outcome(0, "gain", "", 0.79, (0.6, 0.95), ((0, 0.79),))),
+    )
     (row,), numbers = export_to_file(tmp_path, [believing], format="trajectory")
     assert row["candidates"][0]["score"] == 0.9
     assert numbers.means == {"first": 0.9, "best": 0.9}
@@ -160,7 +195,10 @@ def test_pairs_follow_the_recipe(tmp_path, scores, recipe, pairs):
 
 CUT, IMAGE = (
     {"truncated": True},
-    [{"type": "text", "text": "see"}, {"type": "image_url", "image_url": {"url": "https://example.com/x.png"}}],
+    [
+        {"type": "text", "text": "see"},
+        {"type": "image_url", "image_url": {"url": "https://example.com/x.png"}},
+    ],
 )
 CALL = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f"}}]}
 
@@ -179,14 +217,30 @@ CALL = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name":
         (trace((0.5), ("answer 0\n", 0.9, {})), {}, "the same text"),
         (trace(0.5, 0.6), {"min_margin": 0.2}, "the margin is too small"),
         (trace(("a", (0.0, 0.2), {}), panel=GATED), {}, "the best answer breaks a must"),
-        (trace(("a", (0.0, 0.9), {}), ("b", (1.0, 0.4), {}), panel=GATED), {"min_margin": 0.5}, "the margin is too small"),
+        (
+            trace(("a", (0.0, 0.9), {}), ("b", (1.0, 0.4), {}), panel=GATED),
+            {"min_margin": 0.5},
+            "the margin is too small",
+        ),
         (trace(0.5, 0.6), {"format": "messages", "good": 0.7}, "the best score is too low"),
-        (trace(0.5, 0.6), {"format": "unpaired", "good": 0.7, "min_margin": 0.3}, "the margin is too small"),
+        (
+            trace(0.5, 0.6),
+            {"format": "unpaired", "good": 0.7, "min_margin": 0.3},
+            "the margin is too small",
+        ),
         (trace(0.2), {"format": "stepwise"}, "only one scored answer"),
         (trace(), {"format": "trajectory"}, "no answer"),
-        (trace(0.1, 0.9, task=Task([{"role": "user", "content": IMAGE}])), {}, "the prompt is more than text"),
+        (
+            trace(0.1, 0.9, task=Task([{"role": "user", "content": IMAGE}])),
+            {},
+            "the prompt is more than text",
+        ),
         (trace(0.1, 0.9, task=Task([*SKY, CALL, *SKY])), {}, "the prompt is more than text"),
-        (trace(0.1, 0.9, task=Task([{"role": "system", "content": "s"}])), {}, "the prompt does not end with a user or a tool"),
+        (
+            trace(0.1, 0.9, task=Task([{"role": "system", "content": "s"}])),
+            {},
+            "the prompt does not end with a user or a tool",
+        ),
         (
             trace(0.1, 0.9, task=Task([{"role": "system", "content": "s"}, *SKY])),
             {"style": "standard"},
@@ -217,9 +271,19 @@ LOWER_CUT = trace(("poo", 0.1, CUT), ("fair", 0.2, {}), WHOLE)
         ("prompt-completion", BEST_CUT, "the best answer was cut off", None),
         ("messages", FAILED, "the row failed", None),
         ("prompt-completion", FAILED, "the row failed", None),
-        ("messages", trace(HALF, reason=StopReason.FAILED), "the scored answers were cut off", None),
+        (
+            "messages",
+            trace(HALF, reason=StopReason.FAILED),
+            "the scored answers were cut off",
+            None,
+        ),
         ("messages", trace(reason=StopReason.FAILED), "no answer", None),
-        ("messages", trace((WHOLE[0], None, {}), reason=StopReason.FAILED), "no answer has a score", None),
+        (
+            "messages",
+            trace((WHOLE[0], None, {}), reason=StopReason.FAILED),
+            "no answer has a score",
+            None,
+        ),
         ("messages", LOWER_CUT, None, 1),
         ("prompt-completion", LOWER_CUT, None, 1),
         ("messages", trace(WHOLE, reason=StopReason.BUDGET), None, 1),
@@ -234,7 +298,9 @@ LOWER_CUT = trace(("poo", 0.1, CUT), ("fair", 0.2, {}), WHOLE)
         ("trajectory", FAILED, None, 1),
     ],
 )
-def test_an_answer_that_takes_the_place_of_the_best_is_not_fine_tuned_on(tmp_path, format, left, reason, kept):
+def test_an_answer_that_takes_the_place_of_the_best_is_not_fine_tuned_on(
+    tmp_path, format, left, reason, kept
+):
     """A comparison of complete answers with scores is as good as in another row. No answer that was cut off is in a format of TRL."""
     fine = trace(("poor", 0.1, {}), ("fine", 0.95, {}), task="Another question")
     rows, numbers = export_to_file(tmp_path, [left, fine], format=format)
@@ -245,12 +311,23 @@ def test_an_answer_that_takes_the_place_of_the_best_is_not_fine_tuned_on(tmp_pat
 
 def test_a_must_comes_before_a_score(tmp_path):
     """The chosen answer meets the must and the rejected one breaks it, whatever the judge's score."""
-    gated = trace(("long", (0.0, 0.5), {}), ("short", (1.0, 0.8), {}), ("long too", (0.0, 1.0), {}), panel=GATED)
+    gated = trace(
+        ("long", (0.0, 0.5), {}),
+        ("short", (1.0, 0.8), {}),
+        ("long too", (0.0, 1.0), {}),
+        panel=GATED,
+    )
     rows, _ = export_to_file(tmp_path, [gated], pairs="all")
-    assert [(r["chosen"], r["rejected"]) for r in rows] == [tuple(message_texts("short", other)) for other in ("long", "long too")]
+    assert [(r["chosen"], r["rejected"]) for r in rows] == [
+        tuple(message_texts("short", other)) for other in ("long", "long too")
+    ]
     assert {(r["redraft_score_chosen"], r["redraft_score_rejected"]) for r in rows} == {(0.8, 0.0)}
     rows, _ = export_to_file(tmp_path, [gated], format="unpaired", good=0.7)
-    assert [(r["completion"][0]["content"], r["label"]) for r in rows] == [("long", False), ("short", True), ("long too", False)]
+    assert [(r["completion"][0]["content"], r["label"]) for r in rows] == [
+        ("long", False),
+        ("short", True),
+        ("long too", False),
+    ]
     rows, _ = export_to_file(tmp_path, [gated], format="stepwise")
     assert rows[0]["labels"] == [False, True, False]
 
@@ -258,10 +335,18 @@ def test_a_must_comes_before_a_score(tmp_path):
 def test_a_step_is_compared_with_its_parent(tmp_path):
     """It is not compared with the answer before it; for an ungraded parent its own parent counts."""
     both = trace(
-        0.5, 0.2, ("c", 0.4, {"parent": 0}), ("d", 0.6, {"parent": 0}), ("e", None, {"parent": 3}), ("f", 0.7, {"parent": 4})
+        0.5,
+        0.2,
+        ("c", 0.4, {"parent": 0}),
+        ("d", 0.6, {"parent": 0}),
+        ("e", None, {"parent": 3}),
+        ("f", 0.7, {"parent": 4}),
     )
     rows, _ = export_to_file(tmp_path, [both], format="stepwise")
-    assert (rows[0]["completions"][-1], rows[0]["labels"]) == ("f", [True, False, False, True, True])
+    assert (rows[0]["completions"][-1], rows[0]["labels"]) == (
+        "f",
+        [True, False, False, True, True],
+    )
     rows, _ = export_to_file(tmp_path, [both], format="stepwise", min_margin=0.2)
     assert rows[0]["labels"] == [True, False, False, False, False]
 
@@ -270,7 +355,11 @@ def test_a_conversation_stays_whole(tmp_path):
     """System message, earlier turns and text parts are the prompt, without keys that training does not use."""
     turns = [
         {"role": "system", "content": "Be kind."},
-        {"role": "user", "content": [{"type": "text", "text": "Hi"}, {"type": "text", "text": "there"}], "toxic": 0.1},
+        {
+            "role": "user",
+            "content": [{"type": "text", "text": "Hi"}, {"type": "text", "text": "there"}],
+            "toxic": 0.1,
+        },
         {"role": "assistant", "content": "Hello."},
         {"role": "user", "content": "Bye"},
     ]
@@ -292,7 +381,11 @@ answers = st.tuples(
     st.fixed_dictionaries({"truncated": st.booleans()}),
 )
 runs = st.lists(
-    st.builds(lambda q, found: trace(*found, task=q, panel=GATED), st.sampled_from("pqr"), st.lists(answers, max_size=5)),
+    st.builds(
+        lambda q, found: trace(*found, task=q, panel=GATED),
+        st.sampled_from("pqr"),
+        st.lists(answers, max_size=5),
+    ),
     max_size=8,
 )
 
@@ -306,13 +399,17 @@ def any_examples(traces, **recipe):
 
 
 @settings(suppress_health_check=[HealthCheck.filter_too_much])  # many runs have no pair
-@given(runs, st.sampled_from([0.0, 0.1, 0.25]), st.sampled_from(["best-first", "best-worst", "all"]))
+@given(
+    runs, st.sampled_from([0.0, 0.1, 0.25]), st.sampled_from(["best-first", "best-worst", "all"])
+)
 def test_every_pair_has_a_better_chosen_answer(tmp_path_factory, traces, margin, pairs):
     """The chosen text scored more by the margin, differs, is complete and breaks no must; no pair is repeated, and every row is
     counted.
     """
     assume(any_examples(traces, pairs=pairs, min_margin=margin))
-    rows, numbers = export_to_file(tmp_path_factory.mktemp("x"), traces, pairs=pairs, min_margin=margin)
+    rows, numbers = export_to_file(
+        tmp_path_factory.mktemp("x"), traces, pairs=pairs, min_margin=margin
+    )
     sources = {f"row {i}": t for i, t in enumerate(traces)}
     seen = set()
     for row in rows:
@@ -349,9 +446,14 @@ def test_a_prompt_stays_in_its_split(tmp_path):
 
     def splits_of(rows, name):
         done = export(rows, tmp_path / f"{name}.jsonl", recipe, Provenance(name))
-        found = {side: {r["prompt"][0]["content"] for r in lines(tmp_path / f"{name}.{side}.jsonl")} for side in ("train", "test")}
+        found = {
+            side: {r["prompt"][0]["content"] for r in lines(tmp_path / f"{name}.{side}.jsonl")}
+            for side in ("train", "test")
+        }
         assert (done.train, done.test) == (len(found["train"]), len(found["test"]))
-        assert done.files == tuple(str(tmp_path / f"{name}.{side}.jsonl") for side in ("train", "test"))
+        assert done.files == tuple(
+            str(tmp_path / f"{name}.{side}.jsonl") for side in ("train", "test")
+        )
         return found
 
     whole = splits_of(trace_of_texts(traces), "whole")
@@ -361,7 +463,9 @@ def test_a_prompt_stays_in_its_split(tmp_path):
     part = splits_of(trace_of_texts(some), "part")
     assert part["test"] == whole["test"] & {t.task.prompt for t in some}
     spaced = [trace(0.1, 0.9, task=f" Question  {i}\n") for i in range(400)]
-    assert {" ".join(q.split()) for q in splits_of(trace_of_texts(spaced), "spaced")["test"]} == whole["test"]
+    assert {
+        " ".join(q.split()) for q in splits_of(trace_of_texts(spaced), "spaced")["test"]
+    } == whole["test"]
     recipe = ExportConfig(test_size=0.25, salt="another")
     assert splits_of(trace_of_texts(traces), "salted")["test"] != whole["test"]
 
@@ -372,7 +476,11 @@ def test_an_empty_split_leaves_no_file(tmp_path, side):
     salt = next(s for s in map(str, range(99)) if _in_test(s) == (side == "train"))
     (tmp_path / f"out.{side}.jsonl").write_text('{"old": 1}\n')
     done = export(
-        trace_of_texts([trace(0.1, 0.9)]), tmp_path / "out.jsonl", ExportConfig(test_size=0.5, salt=salt), RUN, overwrite=True
+        trace_of_texts([trace(0.1, 0.9)]),
+        tmp_path / "out.jsonl",
+        ExportConfig(test_size=0.5, salt=salt),
+        RUN,
+        overwrite=True,
     )
     assert [str(p) for p in tmp_path.iterdir()] == list(done.files)
     assert len(lines(tmp_path / done.files[0])) == 1
@@ -394,7 +502,9 @@ def load(tmp_path, monkeypatch):
     from datasets import disable_progress_bars, load_dataset
 
     disable_progress_bars()
-    return lambda *args, **options: load_dataset(*args, cache_dir=str(tmp_path / "cache"), **options)
+    return lambda *args, **options: load_dataset(
+        *args, cache_dir=str(tmp_path / "cache"), **options
+    )
 
 
 HARD = [
@@ -412,10 +522,17 @@ def test_a_folder_loads_as_it_was_written(tmp_path, load, format, files):
     more = [trace(0.1, 0.9, task=f"Question {i}") for i in range(20)]
     done = export(trace_of_texts([*HARD, *more]), tmp_path / "data", recipe, Provenance("r"))
     loaded = load(str(tmp_path / "data"))
-    assert {name: len(split) for name, split in loaded.items()} == {"train": done.train, "test": done.test}
+    assert {name: len(split) for name, split in loaded.items()} == {
+        "train": done.train,
+        "test": done.test,
+    }
     assert loaded["train"].column_names == loaded["test"].column_names == list(types_of(recipe))
     whole, _ = export_to_file(tmp_path, [*HARD, *more], format=format)
-    found = [dict(r) | {"redraft_run": "nightly", "redraft_model": "openai:small"} for side in loaded.values() for r in side]
+    found = [
+        dict(r) | {"redraft_run": "nightly", "redraft_model": "openai:small"}
+        for side in loaded.values()
+        for r in side
+    ]
     assert sorted(map(json.dumps, found)) == sorted(map(json.dumps, whole))
 
 
@@ -424,7 +541,12 @@ def test_a_folder_loads_as_it_was_written(tmp_path, load, format, files):
 def test_a_single_file_loads(tmp_path, load, format, ending):
     """The ending of its name gives the format."""
     path = tmp_path / f"out.{ending}"
-    done = export(trace_of_texts(trace(0.1, 0.9, task=f"Question {i}") for i in range(3)), path, ExportConfig(format), RUN)
+    done = export(
+        trace_of_texts(trace(0.1, 0.9, task=f"Question {i}") for i in range(3)),
+        path,
+        ExportConfig(format),
+        RUN,
+    )
     loaded = load("parquet" if ending == "parquet" else "json", data_files=str(path))["train"]
     assert (len(loaded), loaded.column_names) == (done.train, list(types_of(ExportConfig(format))))
 
@@ -435,10 +557,10 @@ def test_trl_recognises_every_format(tmp_path, load):
     transformers = pytest.importorskip("transformers", reason="no transformers")
     from tokenizers import Tokenizer, models
 
-    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({"?": 0}, unk_token="?")))
-    tokenizer.chat_template = (
-        "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(models.WordLevel({"?": 0}, unk_token="?"))
     )
+    tokenizer.chat_template = "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
     for format in ("preference", "unpaired", "prompt-completion", "messages"):
         export(trace_of_texts([trace(0.1, 0.9)]), tmp_path / format, ExportConfig(format), RUN)
         dataset = load(str(tmp_path / format))["train"]
@@ -446,7 +568,10 @@ def test_trl_recognises_every_format(tmp_path, load):
         templated = trl.apply_chat_template(dataset[0], tokenizer)
         answer = templated.get("chosen") or templated.get("completion") or templated["text"]
         assert answer.endswith("answer 1</>")
-        assert templated.get("prompt", "<user>Why is the sky blue?</><assistant>") == "<user>Why is the sky blue?</><assistant>"
+        assert (
+            templated.get("prompt", "<user>Why is the sky blue?</><assistant>")
+            == "<user>Why is the sky blue?</><assistant>"
+        )
     pairs = load(str(tmp_path / "preference"))["train"]
     assert [r["label"] for r in trl.unpair_preference_dataset(pairs)] == [True, False]
     assert trl.maybe_extract_prompt(pairs[0]) == pairs[0]
@@ -461,11 +586,19 @@ def test_the_card_says_how_the_data_were_made(tmp_path):
     """It has the counts, the graders with their validation cards, the writers, and what was left out."""
     card = {"status": "trusted", "words": "preference 0.81 [0.76, 0.85] of 300 rows"}
     panel = (PanelGrader("helpful", card=card), PanelGrader("words:<9"))
-    traces = [trace(0.2, 0.8, panel=panel), trace(0.5, 0.5, task="b"), trace(0.1, 0.2, task="c", panel=panel)]
+    traces = [
+        trace(0.2, 0.8, panel=panel),
+        trace(0.5, 0.5, task="b"),
+        trace(0.1, 0.2, task="c", panel=panel),
+    ]
     done = export(trace_of_texts(traces), tmp_path / "data", ExportConfig(min_margin=0.05), RUN)
     text = (tmp_path / "data" / "README.md").read_text()
     header = yaml.safe_load(text.split("---\n")[1])
-    assert (header["license"], header["pretty_name"], header["size_categories"]) == ("unknown", "nightly", ["n<1K"])
+    assert (header["license"], header["pretty_name"], header["size_categories"]) == (
+        "unknown",
+        "nightly",
+        ["n<1K"],
+    )
     assert header["configs"][0]["data_files"] == [{"split": "train", "path": "train.jsonl"}]
     for line in (
         "| examples | 2: train 2, test 0 |",
@@ -491,9 +624,16 @@ def test_hostile_names_are_escaped_in_the_card(tmp_path):
     seat = PanelGrader(HOSTILE, card={"status": HOSTILE, "words": HOSTILE})
     panel = (seat, PanelGrader("second", card="no mapping"))
     rows = [trace(0.2, (HOSTILE, 0.8, {"by": HOSTILE}), panel=panel, task=HOSTILE)]
-    export(trace_of_texts(rows), tmp_path / "data", ExportConfig(), Provenance(HOSTILE, HOSTILE, {HOSTILE: HOSTILE}))
+    export(
+        trace_of_texts(rows),
+        tmp_path / "data",
+        ExportConfig(),
+        Provenance(HOSTILE, HOSTILE, {HOSTILE: HOSTILE}),
+    )
     text = (tmp_path / "data" / "README.md").read_text()
-    assert list(yaml.safe_load_all(text.split("\n---\n")[0])) == [yaml.safe_load(text.split("\n---\n")[0])]
+    assert list(yaml.safe_load_all(text.split("\n---\n")[0])) == [
+        yaml.safe_load(text.split("\n---\n")[0])
+    ]
     header = yaml.safe_load(text.split("\n---\n")[0])
     assert "evil" not in header
     assert header["configs"][0]["data_files"] == [{"split": "train", "path": "train.jsonl"}]
@@ -504,7 +644,10 @@ def test_hostile_names_are_escaped_in_the_card(tmp_path):
 
 def test_the_card_names_fifty_graders_at_most(tmp_path):
     """Each row of the data may name its own grader; the rest are counted together."""
-    traces = [trace(0.2, ("b", 0.9, {"by": f"m{i}"}), task=str(i), panel=(PanelGrader(f"words:<{i}"),)) for i in range(120)]
+    traces = [
+        trace(0.2, ("b", 0.9, {"by": f"m{i}"}), task=str(i), panel=(PanelGrader(f"words:<{i}"),))
+        for i in range(120)
+    ]
     done = export(trace_of_texts(traces), tmp_path / "data", ExportConfig(), RUN)
     assert len(done.graders) == len(done.writers) == 51
     assert done.writers["others"] == 120 - 49
@@ -541,7 +684,10 @@ def test_a_foreign_readme_is_never_replaced(tmp_path):
         ({"test_size": 1.0}, r"test_size must be a number in \[0, 1\), got 1.0"),
         ({"test_size": True}, "test_size must be a number"),
         ({"good": 2, "format": "messages"}, "good must be a number"),
-        ({"good": 0.5}, "good is for unpaired, prompt-completion, messages; format 'preference' does not use 0.5"),
+        (
+            {"good": 0.5},
+            "good is for unpaired, prompt-completion, messages; format 'preference' does not use 0.5",
+        ),
         ({"min_margin": 0.1, "format": "messages"}, "min_margin is for preference"),
         ({"pairs": "all", "format": "messages"}, "pairs is for preference, unpaired"),
         ({"style": "standard", "format": "messages"}, "style is for"),
@@ -554,7 +700,8 @@ def test_invalid_recipes_are_refused(settings, words):
 
 
 @pytest.mark.parametrize(
-    ("name", "recipe"), [("out.csv", ExportConfig()), ("out.txt", ExportConfig()), ("-", ExportConfig(test_size=0.5))]
+    ("name", "recipe"),
+    [("out.csv", ExportConfig()), ("out.txt", ExportConfig()), ("-", ExportConfig(test_size=0.5))],
 )
 def test_unsuitable_destinations_are_refused(tmp_path, name, recipe):
     """CSV cells cannot hold messages, and stdout cannot hold two files."""
@@ -565,7 +712,10 @@ def test_unsuitable_destinations_are_refused(tmp_path, name, recipe):
 def test_an_export_without_examples_is_an_error(tmp_path):
     """There is no file or folder, only the reasons with their counts."""
     for name in ("out.jsonl", "data"):
-        with pytest.raises(RedraftError, match=r"none of the 2 rows of run .* gives an example: 2 x no better answer"):
+        with pytest.raises(
+            RedraftError,
+            match=r"none of the 2 rows of run .* gives an example: 2 x no better answer",
+        ):
             export(trace_of_texts([trace(0.5, 0.5)] * 2), tmp_path / name, ExportConfig(), RUN)
     assert not list(tmp_path.glob("*.jsonl"))
     assert not list(tmp_path.glob("*/*"))
@@ -589,7 +739,9 @@ def test_a_journal_is_exported_in_input_order(tmp_path):
         for n, score in ((1, 0.9), (0, 0.8)):
             told = trace(0.1, score, task=f"Question {n}")
             journal.begin_row("nightly", f"id {n}", n, "key", {}, dumps_text(told.header()))
-            journal.append_records("nightly", f"id {n}", 0, [record_to_json(r) for r in told.records])
+            journal.append_records(
+                "nightly", f"id {n}", 0, [record_to_json(r) for r in told.records]
+            )
             journal.finish_row("nightly", f"id {n}", "done" if n else "open", {})
     with Journal(path, read_only=True) as journal:
         done = export(journal.traces("nightly"), tmp_path / "out.jsonl", ExportConfig(), RUN)
@@ -633,7 +785,9 @@ def test_only_files_of_an_earlier_export_are_replaced_in_a_folder(tmp_path):
     """Files that its card names are replaced; with any other file the folder is refused and stays unchanged."""
     folder = tmp_path / "set"
     export(trace_of_texts([trace(0.2, 0.8)]), folder, ExportConfig(), RUN)
-    export(trace_of_texts([trace(0.2, 0.8), trace(0.1, 0.7, task="Why?")]), folder, ExportConfig(), RUN)
+    export(
+        trace_of_texts([trace(0.2, 0.8), trace(0.1, 0.7, task="Why?")]), folder, ExportConfig(), RUN
+    )
     assert len(lines(folder / "train.jsonl")) == 2
     (folder / "test.jsonl").write_text("precious\n")
     before = {p.name: p.read_bytes() for p in folder.iterdir()}
@@ -666,15 +820,23 @@ export(rows(), sys.argv[1], ExportConfig(), Provenance("r"), overwrite=True)
 
 
 @pytest.mark.slow(but_each=2)
-@pytest.mark.parametrize(("name", "there"), [("out.jsonl", True), ("out.parquet", False), ("set", True), ("set", False)])
+@pytest.mark.parametrize(
+    ("name", "there"), [("out.jsonl", True), ("out.parquet", False), ("set", True), ("set", False)]
+)
 def test_a_full_disk_leaves_the_old_file(tmp_path, name, there):
     """There is no partial or empty file, and the error names the file and the reason."""
     path = tmp_path / name
     if there:
         export(trace_of_texts([trace(0.2, 0.8)]), path, ExportConfig(), RUN)
     before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
-    ended = subprocess.run([sys.executable, "-c", FULL, str(path)], capture_output=True, text=True, timeout=60)
-    assert ended.returncode and name in ended.stderr and "cannot be written: File too large" in ended.stderr, ended.stderr
+    ended = subprocess.run(
+        [sys.executable, "-c", FULL, str(path)], capture_output=True, text=True, timeout=60
+    )
+    assert (
+        ended.returncode
+        and name in ended.stderr
+        and "cannot be written: File too large" in ended.stderr
+    ), ended.stderr
     assert "earlier files are unchanged" in ended.stderr
     assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
 
@@ -682,7 +844,10 @@ def test_a_full_disk_leaves_the_old_file(tmp_path, name, there):
 def test_prompts_leave_out_requirements_unless_requested(tmp_path):
     """With them the prompt is that of the writer; the split follows the user's words in either case."""
     panel = (PanelGrader("words:<9", must=True, demand="at most 8 words"), PanelGrader("judge"))
-    traces = [trace((f"a {i}", (1.0, 0.3), {}), (f"b {i}", (1.0, 0.8), {}), task=f"Why {i}?", panel=panel) for i in range(20)]
+    traces = [
+        trace((f"a {i}", (1.0, 0.3), {}), (f"b {i}", (1.0, 0.8), {}), task=f"Why {i}?", panel=panel)
+        for i in range(20)
+    ]
     for format in ("preference", "messages", "stepwise", "trajectory"):
         (own, *_), _ = export_to_file(tmp_path, traces[:1], format=format)
         (told, *_), _ = export_to_file(tmp_path, traces[:1], format=format, with_requirements=True)

@@ -26,13 +26,22 @@ def share_of_nine(text):
         (GIVEN, ["bbbb"], {"max_iterations": 1}, {"unchanged": 1}),
         (["e", *GIVEN], ["aa"], {"max_iterations": 1}, {}),
         (["aaaa"], ["aa"], {"max_iterations": 1}, {"regressed": 1}),
-        ([], ["aaaa", "aa", "aaa"], {"max_iterations": 0, "drafts": 3}, {"unchanged": 1}),  # drafts are no refinements
+        (
+            [],
+            ["aaaa", "aa", "aaa"],
+            {"max_iterations": 0, "drafts": 3},
+            {"unchanged": 1},
+        ),  # drafts are no refinements
         ([], ["aa", "aaaa", "aaa"], {"max_iterations": 0, "drafts": 3}, {"improved": 1}),
     ],
 )
 def test_only_a_later_answer_can_regress(given, answers, settings, counts, tmp_path):
     """A given answer that scores lower than another is no regression; a row whose start has no score is not counted."""
-    rows = [{"prompt": "q", "responses": given} if len(given) > 1 else {"prompt": "q", **({"response": given[0]} if given else {})}]
+    rows = [
+        {"prompt": "q", "responses": given}
+        if len(given) > 1
+        else {"prompt": "q", **({"response": given[0]} if given else {})}
+    ]
     model = ScriptedModel(answers * 3) if answers else False
     report = batch_sync(rows, tmp_path / "out.jsonl", model, share_of_nine, **settings)
     names = ("improved", "unsure", "unchanged", "regressed")

@@ -12,10 +12,31 @@ import pytest
 
 from redraft.storage.journal import Journal
 
-from .killing import batch, commit_delay, ending, killed_run, needless, run, run_here, start, output_of, until, write_rows
+from .killing import (
+    batch,
+    commit_delay,
+    ending,
+    killed_run,
+    needless,
+    run,
+    run_here,
+    start,
+    output_of,
+    until,
+    write_rows,
+)
 
 RESULTS = (
-    *("best", "tool_calls", "initial_score", "best_score", "score_low", "score_high", "score_basis", "judge_score"),
+    *(
+        "best",
+        "tool_calls",
+        "initial_score",
+        "best_score",
+        "score_low",
+        "score_high",
+        "score_basis",
+        "judge_score",
+    ),
     *("iterations", "stop", "diagnosis", "calls", "tokens", "cost", "error", "broken", "note"),
 )
 
@@ -31,7 +52,12 @@ def test_a_run_killed_at_random_moments_loses_nothing_and_pays_for_nothing_twice
     """200 rows, killed 9 times: the output equals that of an undisturbed run, and no call is repeated needlessly (see `killing`)."""
     few = ("--initial-in-flight", 16, "--max-in-flight", 16)
     figures = killed_run(tmp_path, 200, 9, serve("--latency", 0.03), seed=11, options=few)
-    assert (figures.lost, figures.duplicated, figures.in_order, figures.equal) == (0, 0, True, True), figures
+    assert (figures.lost, figures.duplicated, figures.in_order, figures.equal) == (
+        0,
+        0,
+        True,
+        True,
+    ), figures
     assert figures.kills > 5, figures
     assert figures.needless == 0, figures
 
@@ -47,9 +73,16 @@ def test_a_killed_run_makes_the_calls_of_an_undisturbed_one(tmp_path, serve, opt
     server = serve("--latency", 0.02, *options, script="picky_server.py")
     few = ("--initial-in-flight", 4, "--max-in-flight", 4)
     figures = killed_run(tmp_path, 60, 5, server, seed=3, options=few)
-    assert (figures.lost, figures.duplicated, figures.in_order, figures.equal) == (0, 0, True, True), figures
+    assert (figures.lost, figures.duplicated, figures.in_order, figures.equal) == (
+        0,
+        0,
+        True,
+        True,
+    ), figures
     assert figures.kills > 2, figures
-    assert server.counts()["refused"] <= (1 + (not options)) * 2 * 2 * 4 + figures.kills, server.counts()
+    assert server.counts()["refused"] <= (1 + (not options)) * 2 * 2 * 4 + figures.kills, (
+        server.counts()
+    )
 
 
 def test_an_undisturbed_run_makes_every_call_once(tmp_path, rows, serve):
@@ -82,7 +115,9 @@ def test_after_one_signal_a_run_waits_for_the_calls_in_flight(tmp_path, rows, se
     until(lambda: server.lines() > begun + 60, process)
     process.send_signal(ends)
     ended = ending(process)
-    assert ended.code == 130 and "same command" in ended.err and "Traceback" not in ended.err, ended.err
+    assert ended.code == 130 and "same command" in ended.err and "Traceback" not in ended.err, (
+        ended.err
+    )
     entries = server.entries(begun)
     assert not [entry for entry in entries if entry[0] == "X"]
     assert len(entries) < begun
@@ -103,7 +138,9 @@ def test_after_two_signals_a_run_ends_at_once(tmp_path, rows, serve):
     until(lambda: "waiting for the calls in flight" in output_of(process)[1], process)
     process.send_signal(signal.SIGINT)
     ended = ending(process, within=100)
-    assert ended.code == 130 and "same command" in ended.err and "Traceback" not in ended.err, ended.err
+    assert ended.code == 130 and "same command" in ended.err and "Traceback" not in ended.err, (
+        ended.err
+    )
 
     slow.stop()
     fast = serve("--latency", 0.01, port=slow.port)
@@ -117,7 +154,9 @@ def test_after_two_signals_a_run_ends_at_once(tmp_path, rows, serve):
 def test_ctrl_c_in_a_script_raises_with_the_report(tmp_path, rows, serve, twice):
     """The first Ctrl-C waits for calls in flight, the second does not; every call is in the report and in the journal."""
     server = serve("--latency", 3600 if twice else 0.2, "--jitter", 0)
-    process = start([sys.executable, "-c", SCRIPT, str(rows), str(tmp_path / "out.jsonl"), server.model])
+    process = start(
+        [sys.executable, "-c", SCRIPT, str(rows), str(tmp_path / "out.jsonl"), server.model]
+    )
     until(lambda: server.lines() >= 10, process)
     process.send_signal(signal.SIGINT)
     if twice:
@@ -155,7 +194,16 @@ print(json.dumps({"raised": raised, "journalled": kept, **report.as_data()}))
 def test_with_few_descriptors_only_what_was_sent_is_counted(tmp_path, serve):
     """A connection that cannot be opened is no call: the report counts as many as the server."""
     source, server = write_rows(tmp_path / "rows.jsonl", 120), serve("--latency", 0.05)
-    command = batch(source, tmp_path / "out.jsonl", server.model, "--initial-in-flight", 64, "--max-iterations", 0, "--json")
+    command = batch(
+        source,
+        tmp_path / "out.jsonl",
+        server.model,
+        "--initial-in-flight",
+        64,
+        "--max-iterations",
+        0,
+        "--json",
+    )
     ended = run(["sh", "-c", 'ulimit -n 40; exec "$@"', "sh", *command])
     assert "Traceback" not in ended.err, ended.err
     report = json.loads(ended.out.splitlines()[-1])
@@ -168,7 +216,12 @@ def test_a_wrong_key_stops_the_run_at_once(tmp_path, serve):
     source, refusing = write_rows(tmp_path / "rows.jsonl", 60), serve("--refuse", 401)
     command = batch(source, tmp_path / "out.jsonl", refusing.model)
     ended = run_here(command)
-    assert ended.code == 1 and "401" in ended.err and "key" in ended.err and "Traceback" not in ended.err, ended.err
+    assert (
+        ended.code == 1
+        and "401" in ended.err
+        and "key" in ended.err
+        and "Traceback" not in ended.err
+    ), ended.err
     assert refusing.lines() // 2 <= 32
 
     refusing.stop()
@@ -235,7 +288,9 @@ def test_an_answer_must_be_saved_before_its_row_makes_the_next_call(next_call, c
     assert needless([(1.0, 2.0), (3.0, 4.0)], [2.05], 0.25, [1.0, next_call, 3.0]) == count
 
 
-@pytest.mark.parametrize(("journaled", "count"), [([True, True], 1), ([False, True], 1), ([False, False], 0), ([], 0)])
+@pytest.mark.parametrize(
+    ("journaled", "count"), [([True, True], 1), ([False, True], 1), ([False, False], 0), ([], 0)]
+)
 def test_an_answer_in_the_journal_must_not_be_paid_for_again(journaled, count):
     """No kill explains the repetition of a call whose answer was in the journal when the run was resumed."""
     assert needless([(1.0, 2.0), (3.0, 4.0)], [0.5, 2.05], 0.25, [], journaled) == count
@@ -244,6 +299,10 @@ def test_an_answer_in_the_journal_must_not_be_paid_for_again(journaled, count):
 def test_the_commit_delay_is_the_longest_from_an_answer_to_the_next_call_of_its_row():
     """Pauses that a kill explains do not count, nor does the time between calls of two rows."""
     row, other = "00000001", "00000002"
-    calls = {f"{row}a": [(1.0, 2.0)], f"{row}b": [(2.5, 3.0), (5.0, 6.0)], f"{other}c": [(9.0, 9.5)]}
+    calls = {
+        f"{row}a": [(1.0, 2.0)],
+        f"{row}b": [(2.5, 3.0), (5.0, 6.0)],
+        f"{other}c": [(9.0, 9.5)],
+    }
     assert commit_delay(calls, []) == 2.0
     assert commit_delay(calls, [4.0]) == commit_delay(calls, [2.9]) == 0.5

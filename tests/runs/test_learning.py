@@ -33,7 +33,13 @@ class Bench:
     name = identity = "bench"
 
     def __init__(self, seed=0, level=0.5, gain=0.1, noise=0.05, failing="nothing"):
-        self.dice, self.level, self.gain, self.noise, self.failing = random.Random(seed), level, gain, noise, failing
+        self.dice, self.level, self.gain, self.noise, self.failing = (
+            random.Random(seed),
+            level,
+            gain,
+            noise,
+            failing,
+        )
         self.calls = 0
 
     async def complete(self, request):
@@ -43,7 +49,10 @@ class Bench:
         if self.failing in prompt:
             raise ModelError("out of service")
         is_grade = prompt.startswith("How good is ")
-        return Reply(self.score(prompt[12:-1]) if is_grade else self.text(request.messages), redraft.Usage(1, 10, 5))
+        return Reply(
+            self.score(prompt[12:-1]) if is_grade else self.text(request.messages),
+            redraft.Usage(1, 10, 5),
+        )
 
     def text(self, messages):
         parent = next((m["content"] for m in messages if m["role"] == "assistant"), None)
@@ -89,7 +98,10 @@ def test_it_learns_the_noise_and_says_how_many_scores_it_takes(noise):
     """More noise, more scores."""
     learned = Bench(noise=noise, level=0.5).calibrate(calls=200, tasks=40)
     assert learned.noise.value == pytest.approx(noise, abs=0.05)
-    assert f"about {scores_to_show(0.1, learned.noise.value)} scores of each show a difference of 0.1" in learned.summary()[1]
+    assert (
+        f"about {scores_to_show(0.1, learned.noise.value)} scores of each show a difference of 0.1"
+        in learned.summary()[1]
+    )
 
 
 def test_what_was_learned_as_lines_and_as_data():
@@ -101,7 +113,9 @@ def test_what_was_learned_as_lines_and_as_data():
     }
     key = PriorsKey("0123456789abcdef", "m", ("judge",), ("f",))
     drift = LearnedValue(0.125, 0.0625, 0.0, 0.0625)
-    learned = LearnedPriors(Priors(), tasks=1, usage=redraft.Usage(1200, 3, 4, cost=0.5), key=key, drift=drift, **values)
+    learned = LearnedPriors(
+        Priors(), tasks=1, usage=redraft.Usage(1200, 3, 4, cost=0.5), key=key, drift=drift, **values
+    )
     assert learned.summary() == [
         "learned from 1 task, 1,200 calls",
         "noise 0.25 +- 0.03 (shipped 0.12): about 49 scores of each show a difference of 0.1 between two texts",
@@ -120,7 +134,12 @@ def test_what_was_learned_as_lines_and_as_data():
         "calls": 1200,
         "tokens": 7,
         "cost": 0.5,
-        "for": {"key": "0123456789abcdef", "model": "m", "graders": ["judge"], "fingerprints": ["f"]},
+        "for": {
+            "key": "0123456789abcdef",
+            "model": "m",
+            "graders": ["judge"],
+            "fingerprints": ["f"],
+        },
     }
     values["noise"] = LearnedValue(0.125, None, 0.125, 0.125)
     values["lift"] = LearnedValue(0.125, 0.0625, 0.125, 0.125)  # less than 1.96 errors
@@ -131,7 +150,11 @@ def test_what_was_learned_as_lines_and_as_data():
         "level 0.50 +- 0.06 (used: 0.53, shipped 0.62): the mean quality of first drafts",
         "lift 0.12 +- 0.06 (shipped 0.12): what a refinement adds to a first draft; refining helps",
     ]
-    assert (nothing.as_data()["for"], "drift" in nothing.as_data(), nothing.as_data()["calls"]) == (None, False, 0)
+    assert (nothing.as_data()["for"], "drift" in nothing.as_data(), nothing.as_data()["calls"]) == (
+        None,
+        False,
+        0,
+    )
 
 
 @pytest.mark.parametrize(
@@ -161,7 +184,9 @@ def test_nothing_is_saved_unless_asked():
     assert learned.save().priors == learned.priors
     result = redraft.refine_sync("Write.", bench, judge, priors="learned")
     assert result.metadata["priors"] == learned.priors.to_dict()
-    assert bench.calibrate(calls=40, tasks=8).save().priors == learned.priors  # those of more tasks stay
+    assert (
+        bench.calibrate(calls=40, tasks=8).save().priors == learned.priors
+    )  # those of more tasks stay
 
 
 def test_too_few_tasks_are_not_saved():
@@ -181,7 +206,9 @@ def test_a_failed_task_is_left_out_and_a_failure_of_all_is_raised():
 def test_a_judge_that_repeats_its_grades_gets_no_second_look():
     """Its repeats show the noise; a task takes two texts with two grades each."""
     bench, said = Bench(), []
-    learned = redraft.calibrate_sync(["Task."] * 20, bench, redraft.with_weight(judge, 1, repeats=2), calls=12, say=said.append)
+    learned = redraft.calibrate_sync(
+        ["Task."] * 20, bench, redraft.with_weight(judge, 1, repeats=2), calls=12, say=said.append
+    )
     assert "6 calls each" in said[0]
     assert (bench.calls, learned.tasks, learned.noise.error is None) == (12, 2, False)
 
@@ -220,7 +247,9 @@ async def test_the_fit_does_not_block_the_event_loop(monkeypatch):
             ticks += fitting.is_set()
 
     fitting = threading.Event()
-    monkeypatch.setattr("redraft.runs.learning.fit_with_errors", lambda *given: (fitting.set(), slow_fit(*given))[1])
+    monkeypatch.setattr(
+        "redraft.runs.learning.fit_with_errors", lambda *given: (fitting.set(), slow_fit(*given))[1]
+    )
     ticking = asyncio.create_task(tick())
     learned = await redraft.calibrate(["Task 1."], Bench(), judge, calls=5)
     ticking.cancel()
@@ -231,7 +260,10 @@ async def test_the_fit_does_not_block_the_event_loop(monkeypatch):
 def test_computed_scores_have_no_noise_to_learn():
     """It is said to which runs such priors apply."""
     learned = redraft.calibrate_sync(
-        ["Task."] * 20, Bench(), lambda text: redraft.Feedback(float(text), actions=("More.",)), calls=20
+        ["Task."] * 20,
+        Bench(),
+        lambda text: redraft.Feedback(float(text), actions=("More.",)),
+        calls=20,
     )
     assert learned.is_exact and "noise_aware=True" in learned.summary()[1]
 
@@ -241,4 +273,6 @@ def test_what_was_measured_stands_beside_what_is_used():
     learned = Bench(gain=0.1, noise=0.1).calibrate(calls=100)
     assert abs(learned.lift.value - 0.1) < 3 * learned.lift.error
     assert learned.lift.shipped <= learned.lift.used <= learned.lift.value
-    assert str(learned.lift).startswith(f"{learned.lift.value:.2f} +- ") and "used: " in str(learned.lift)
+    assert str(learned.lift).startswith(f"{learned.lift.value:.2f} +- ") and "used: " in str(
+        learned.lift
+    )

@@ -28,11 +28,17 @@ def load(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
     datasets = pytest.importorskip("datasets", reason="no datasets")
     datasets.disable_progress_bars()
-    return lambda *args, **options: datasets.load_dataset(*args, cache_dir=str(tmp_path / "cache"), split="train", **options)
+    return lambda *args, **options: datasets.load_dataset(
+        *args, cache_dir=str(tmp_path / "cache"), split="train", **options
+    )
 
 
 def rows(**last):
-    return [{"id": n, "prompt": f"Question {n}", "response": "Some words."} | (last if n == LAST else {}) for n in range(COUNT)]
+    return [
+        {"id": n, "prompt": f"Question {n}", "response": "Some words."}
+        | (last if n == LAST else {})
+        for n in range(COUNT)
+    ]
 
 
 def with_column(value):
@@ -43,7 +49,11 @@ def breaks_down(text):
     raise ValueError("no more")
 
 
-CALL = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}
+CALL = {
+    "role": "assistant",
+    "content": "",
+    "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}],
+}
 LATE = {  # the rows, the settings, and a column that is null in all rows but the last, with what it says there
     "a row without a response": (rows(response=""), {}, "error", "NoResponseError"),
     "a broken requirement": (rows(response="Too " * 30), {}, "broken", "words"),
@@ -94,9 +104,18 @@ def trace(*answers, **outcome):
     """The trace of a refinement with these scores; a score of None is an answer that nothing graded."""
     grown = Trace(Task(f"Question {outcome.pop('n')}"), (PanelGrader("judge"),))
     for i, score in enumerate(answers):
-        grown += Candidate(i, f"answer {i}", parent=i - 1 if i else None, by="m", role="refine", truncated=score is None)
+        grown += Candidate(
+            i,
+            f"answer {i}",
+            parent=i - 1 if i else None,
+            by="m",
+            role="refine",
+            truncated=score is None,
+        )
         if score is not None:
-            grown += Feedback(score, "so so", ("be brief",) if i else (), candidate=i, grader="judge")
+            grown += Feedback(
+                score, "so so", ("be brief",) if i else (), candidate=i, grader="judge"
+            )
     return grown + Outcome(0 if answers else None, outcome.get("reason", StopReason.PATIENCE))
 
 
@@ -113,8 +132,19 @@ def late_failure(format):
 def test_an_export_is_loaded_with_its_last_row(tmp_path, load, format, name):
     """A folder has the types in its card, and Parquet in the file."""
     path = tmp_path / name.split()[0]
-    numbered = [(SimpleNamespace(id=f"row {n}"), each) for n, each in enumerate(late_failure(format))]
-    done = export(numbered, path, ExportConfig(format, files="parquet" if "in" in name else "jsonl"), Provenance("r"))
+    numbered = [
+        (SimpleNamespace(id=f"row {n}"), each) for n, each in enumerate(late_failure(format))
+    ]
+    done = export(
+        numbered,
+        path,
+        ExportConfig(format, files="parquet" if "in" in name else "jsonl"),
+        Provenance("r"),
+    )
     options = {"chunksize": BLOCK} if name == "data" else {}
-    loaded = load("parquet", data_files=str(path)) if name == "out.parquet" else load(str(path), **options)
+    loaded = (
+        load("parquet", data_files=str(path))
+        if name == "out.parquet"
+        else load(str(path), **options)
+    )
     assert len(loaded) == done.train > COUNT - 1

@@ -44,7 +44,10 @@ class Writer:
         for _ in range(self.dice.randrange(12)):
             await asyncio.sleep(0)
         self.asked.append((text, request.sample_index))
-        return Reply(sha256(f"{text}{request.sample_index}".encode()).hexdigest(), Usage(1, 10, 5, cost=0.001))
+        return Reply(
+            sha256(f"{text}{request.sample_index}".encode()).hexdigest(),
+            Usage(1, 10, 5, cost=0.001),
+        )
 
 
 async def digit_judge(text, model):
@@ -68,13 +71,19 @@ def rows(tmp_path):
 
 
 def table(path, n=N):
-    path.write_text("".join(json.dumps({"id": f"r{i}", "prompt": f"question {i}."}) + "\n" for i in range(n)))
+    path.write_text(
+        "".join(json.dumps({"id": f"r{i}", "prompt": f"question {i}."}) + "\n" for i in range(n))
+    )
     return path
 
 
 def run_of(rows, output, model, **given):
     return BatchRun.from_arguments(
-        rows, output, model, digit_judge, **{"max_in_flight": 6, "min_expected_gain": 0.02, "priors": "shipped", **given}
+        rows,
+        output,
+        model,
+        digit_judge,
+        **{"max_in_flight": 6, "min_expected_gain": 0.02, "priors": "shipped", **given},
     )
 
 
@@ -111,14 +120,22 @@ async def test_the_order_of_completion_does_not_change_the_output(tmp_path_facto
     """The output is the same, however the rows overtake each other."""
     folder, other = (tmp_path_factory.mktemp("run") for _ in range(2))
     wanted, learned = await undisturbed_run(folder)
-    await run_of(table(other / "rows.jsonl"), other / "out.jsonl", Writer(seed), max_in_flight=width).go()
+    await run_of(
+        table(other / "rows.jsonl"), other / "out.jsonl", Writer(seed), max_in_flight=width
+    ).go()
     assert saved_refits(other / "out.jsonl.journal") == learned
     assert (other / "out.jsonl").read_bytes() == wanted
 
 
 @pytest.mark.parametrize(
     ("answers", "now"),
-    [([3], True), ([10, 30], False), ([10, 30], True), pytest.param([5] * 8, False, marks=pytest.mark.slow), ([5] * 8, True)],
+    [
+        ([3], True),
+        ([10, 30], False),
+        ([10, 30], True),
+        pytest.param([5] * 8, False, marks=pytest.mark.slow),
+        ([5] * 8, True),
+    ],
 )
 async def test_an_interrupted_run_learns_the_same_priors(tmp_path, tmp_path_factory, answers, now):
     """Across a refit, too, priors are read from the journal or learned again from the same rows."""
@@ -158,7 +175,12 @@ async def test_a_hanging_row_delays_the_others_for_a_bounded_time(tmp_path, rows
 
 @pytest.mark.parametrize(
     "given",
-    [{"learn": False}, {"priors": Priors(draft_mean=0.3)}, {"noise_aware": False}, {"mode": "best"}],
+    [
+        {"learn": False},
+        {"priors": Priors(draft_mean=0.3)},
+        {"noise_aware": False},
+        {"mode": "best"},
+    ],
     ids=["not asked for", "own priors", "plain plan", "another mode"],
 )
 async def test_a_run_without_learning_waits_for_no_row(tmp_path, rows, given):
@@ -172,7 +194,9 @@ async def test_a_run_without_learning_waits_for_no_row(tmp_path, rows, given):
 
 
 @pytest.mark.parametrize("priors", [None, "shipped"])
-async def test_a_run_that_was_not_asked_writes_nothing_to_the_folder_of_the_user(tmp_path, rows, priors):
+async def test_a_run_that_was_not_asked_writes_nothing_to_the_folder_of_the_user(
+    tmp_path, rows, priors
+):
     """Its own rows learn all the same, and its journal can be learned from."""
     report = await run_of(rows, tmp_path / "out.jsonl", Writer(), priors=priors).go()
     assert [refit["from"] for refit in report.prior_refits] == [4, 16]
@@ -193,10 +217,14 @@ async def test_a_complete_run_saves_priors_for_later_runs(tmp_path, rows):
     assert Priors.from_dict(saved_refits(tmp_path / "out.jsonl.journal")["start"]) == Priors()
     (tmp_path / "b").mkdir()
     report = await run_of(rows, tmp_path / "b" / "out.jsonl", Writer(), priors="learned").go()
-    assert Priors.from_dict(saved_refits(tmp_path / "b" / "out.jsonl.journal")["start"]) == kept.priors
+    assert (
+        Priors.from_dict(saved_refits(tmp_path / "b" / "out.jsonl.journal")["start"]) == kept.priors
+    )
     assert (report.priors, report.initial_prior_tasks) == (kept.priors.to_dict(), N)
     with closing(Journal(tmp_path / "b" / "out.jsonl.journal", read_only=True)) as opened:
-        [first, *_, last] = [Result(trace).metadata["priors"] for _, trace in opened.traces("out-jsonl")]
+        [first, *_, last] = [
+            Result(trace).metadata["priors"] for _, trace in opened.traces("out-jsonl")
+        ]
     refits = saved_refits(tmp_path / "b" / "out.jsonl.journal")["refits"]
     assert (first, last) == (kept.priors.to_dict(), refits["16"])
 
@@ -219,7 +247,9 @@ async def test_a_repeated_run_ignores_priors_learned_since(tmp_path, rows):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("begun", "then"), [("learned", "learned"), ("learned", None), (None, None), (None, "shipped")])
+@pytest.mark.parametrize(
+    ("begun", "then"), [("learned", "learned"), ("learned", None), (None, None), (None, "shipped")]
+)
 async def test_a_resumed_run_keeps_the_priors_it_began_with(tmp_path, rows, begun, then):
     """Priors learned or forgotten in between have no effect, also where it asked for learned ones and there were none."""
     for kept in (None, Priors(draft_mean=0.2, tasks=10**6)):
@@ -237,7 +267,9 @@ async def test_a_resumed_run_keeps_the_priors_it_began_with(tmp_path, rows, begu
         assert (await work).end_reason == "interrupted"
         start = saved_refits(folder / "out.jsonl.journal")["start"]
         assert Priors.from_dict(start) == (kept if kept and begun == "learned" else Priors())
-        PriorsStore.in_folder().save(StoredPriors.create(pair, Priors(draft_mean=0.9, tasks=10**6 + 1), "since"))
+        PriorsStore.in_folder().save(
+            StoredPriors.create(pair, Priors(draft_mean=0.9, tasks=10**6 + 1), "since")
+        )
         assert (await run_of(rows, folder / "out.jsonl", Writer(), priors=then).go()).done == N
         assert saved_refits(folder / "out.jsonl.journal")["start"] == start
 
@@ -255,7 +287,9 @@ async def test_learned_priors_may_be_requested_when_resuming(tmp_path, rows):
     await work
     kept = StoredPriors.create(pair_of_all(), Priors(draft_mean=0.2, tasks=10**6), "a test")
     PriorsStore.in_folder().save(kept)
-    assert (await run_of(rows, tmp_path / "out.jsonl", Writer(), priors="learned", say=said.append).go()).done == N
+    assert (
+        await run_of(rows, tmp_path / "out.jsonl", Writer(), priors="learned", say=said.append).go()
+    ).done == N
     assert Priors.from_dict(saved_refits(tmp_path / "out.jsonl.journal")["start"]) == kept.priors
     assert not any("no priors are saved" in line for line in said)
     PriorsStore.in_folder().delete(PriorsStore.in_folder().path_for(kept.priors_key))
@@ -271,15 +305,24 @@ def pair_of_all():
 @pytest.mark.slow
 async def test_priors_of_fewer_rows_do_not_replace_those_of_more(tmp_path, rows):
     """Priors of more tasks are kept with a message; as many or more replace them."""
-    more = await run_of(table(tmp_path / "more.jsonl", 32), tmp_path / "more-out.jsonl", Writer(), priors="learned").go()
-    assert "priors fitted to 32 rows are saved for --priors learned: redraft priors" in more.summary()
+    more = await run_of(
+        table(tmp_path / "more.jsonl", 32), tmp_path / "more-out.jsonl", Writer(), priors="learned"
+    ).go()
+    assert (
+        "priors fitted to 32 rows are saved for --priors learned: redraft priors" in more.summary()
+    )
     ((_, before),) = PriorsStore.in_folder().entries()
     less = await run_of(rows, tmp_path / "out.jsonl", Writer(), priors="learned").go()
     told = "priors fitted to 32 tasks stay saved for --priors learned, not those of 24 rows now: redraft priors"
     assert told in less.summary()
     assert [kept for _, kept in PriorsStore.in_folder().entries()] == [before]
     (tmp_path / "b").mkdir()
-    await run_of(table(tmp_path / "as-many.jsonl", 32), tmp_path / "b" / "out.jsonl", Writer(), priors="learned").go()
+    await run_of(
+        table(tmp_path / "as-many.jsonl", 32),
+        tmp_path / "b" / "out.jsonl",
+        Writer(),
+        priors="learned",
+    ).go()
     ((_, after),) = PriorsStore.in_folder().entries()
     assert (after.priors.tasks, "b/out" in after.source) == (32, True)
 
@@ -289,7 +332,9 @@ async def test_a_run_without_learning_may_begin_with_learned_priors(tmp_path, ro
     """A message names the priors it began with, and the saved ones stay."""
     await run_of(rows, tmp_path / "first.jsonl", Writer(), priors="learned").go()
     ((_, kept),) = PriorsStore.in_folder().entries()
-    taught = await run_of(rows, tmp_path / "out.jsonl", Writer(), priors="learned", learn=False).go()
+    taught = await run_of(
+        rows, tmp_path / "out.jsonl", Writer(), priors="learned", learn=False
+    ).go()
     assert Priors.from_dict(saved_refits(tmp_path / "out.jsonl.journal")["start"]) == kept.priors
     assert "started with priors fitted to 24 tasks" in taught.summary()
     (tmp_path / "b").mkdir()
@@ -309,7 +354,11 @@ async def test_the_report_says_from_which_row_each_priors_apply(tmp_path, rows):
     with closing(Journal(tmp_path / "out.jsonl.journal", read_only=True)) as opened:
         told = opened.run("out-jsonl").metadata["report"]
     assert told["prior_refits"] == [{"from": 4, "rows": 2}, {"from": 16, "rows": 8}]
-    assert (told["initial_prior_tasks"], told["prior_rows"], told["saved_prior_tasks"]) == (0, 24, 24)
+    assert (told["initial_prior_tasks"], told["prior_rows"], told["saved_prior_tasks"]) == (
+        0,
+        24,
+        24,
+    )
 
 
 @pytest.mark.parametrize("some", [30, 10**6], ids=["cut short", "whole"])
@@ -338,7 +387,10 @@ async def test_a_resumed_run_may_change_to_shipped_priors(tmp_path, rows, some):
 async def test_an_interrupted_or_small_run_saves_no_priors(tmp_path, rows):
     """Finished rows of an interrupted run may be the easy ones, and few rows say little."""
     await run_of(
-        table(tmp_path / "few.jsonl", online_priors.MIN_ROWS_TO_SAVE - 1), tmp_path / "few-out.jsonl", Writer(), priors="learned"
+        table(tmp_path / "few.jsonl", online_priors.MIN_ROWS_TO_SAVE - 1),
+        tmp_path / "few-out.jsonl",
+        Writer(),
+        priors="learned",
     ).go()
     going = run_of(rows, tmp_path / "out.jsonl", Writer(), priors="learned")
     work = asyncio.ensure_future(going.go())
@@ -372,7 +424,9 @@ def test_rows_to_learn_from_are_evenly_chosen(nth, first):
     assert schedule.priors(n) == Priors()
     schedule.refits[refit] = Priors(draft_mean=0.25)
     assert schedule.priors(n).draft_mean == 0.25
-    again = RefitSchedule.from_data(Priors(), json.loads(json.dumps(schedule.as_data())), first=first)
+    again = RefitSchedule.from_data(
+        Priors(), json.loads(json.dumps(schedule.as_data())), first=first
+    )
     assert again.priors(n) == schedule.priors(n) and again.due_refit(n) is None
 
 
@@ -398,7 +452,9 @@ async def test_an_unwritable_priors_folder_fails_no_run(tmp_path, rows, monkeypa
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("REDRAFT_HOME", str(tmp_path / "file"))
     said = []
-    report = await run_of(rows, tmp_path / "out.jsonl", Writer(), say=said.append, priors="learned").go()
+    report = await run_of(
+        rows, tmp_path / "out.jsonl", Writer(), say=said.append, priors="learned"
+    ).go()
     assert (report.end_reason, report.done) == ("", N)
     assert any("could not be saved" in line for line in said)
 
@@ -417,14 +473,20 @@ class Reader:
     async def complete(self, request):
         text = json.dumps([dict(m) for m in request.messages])
         self.asked.append(text)
-        return Reply(sha256(f"{text}{request.sample_index}".encode()).hexdigest(), Usage(1, 10, 5, cost=0.001))
+        return Reply(
+            sha256(f"{text}{request.sample_index}".encode()).hexdigest(),
+            Usage(1, 10, 5, cost=0.001),
+        )
 
 
 def looked_at(journal):
     """Return the numbers of the rows whose first answer was graded twice before any other."""
     with closing(Journal(journal, read_only=True)) as opened:
         traces = {row.position: trace for row, trace in opened.traces("out-jsonl")}
-    grades = {n: [r.candidate for r in trace.records if isinstance(r, Feedback)] for n, trace in traces.items()}
+    grades = {
+        n: [r.candidate for r in trace.records if isinstance(r, Feedback)]
+        for n, trace in traces.items()
+    }
     return sorted(n for n, graded in grades.items() if graded[:2] == [0, 0])
 
 
@@ -438,7 +500,9 @@ def calibrated(monkeypatch):
 async def test_every_fourth_of_the_first_rows_gets_a_second_look(tmp_path, rows, calibrated):
     """They are announced, counted and paid for, and the noise is learned from them."""
     said = []
-    run = run_of(rows, tmp_path / "out.jsonl", Writer(), judge=Reader(), say=said.append, max_iterations=0)
+    run = run_of(
+        rows, tmp_path / "out.jsonl", Writer(), judge=Reader(), say=said.append, max_iterations=0
+    )
     expected = (await run.prepare()).calls
     report = await run.go()
     assert looked_at(tmp_path / "out.jsonl.journal") == [0, 4, 8, 12]
@@ -453,19 +517,34 @@ async def test_every_fourth_of_the_first_rows_gets_a_second_look(tmp_path, rows,
     told = saved_refits(tmp_path / "out.jsonl.journal")["refits"]
     assert [*told] == ["8", "32"][:1] and told["8"]["noise_sd"] != Priors().noise_sd
     said.clear()
-    await run_of(rows, tmp_path / "out.jsonl", Writer(), judge=Reader(), say=said.append, max_iterations=0).go()
+    await run_of(
+        rows, tmp_path / "out.jsonl", Writer(), judge=Reader(), say=said.append, max_iterations=0
+    ).go()
     assert not any("calibrating" in line for line in said)
 
 
 @pytest.mark.parametrize(
     "given",
-    [{"calibrate": False}, {"learn": False}, {"priors": Priors(noise_sd=0.2)}, {"noise_aware": False}, {"limit": 15}],
+    [
+        {"calibrate": False},
+        {"learn": False},
+        {"priors": Priors(noise_sd=0.2)},
+        {"noise_aware": False},
+        {"limit": 15},
+    ],
     ids=["not wanted", "no learning", "given priors", "plain plan", "too few rows"],
 )
 async def test_no_second_look_where_nothing_would_be_learned(tmp_path, rows, calibrated, given):
     """Nothing is announced, and no call is made for it."""
     said = []
-    run = run_of(rows, tmp_path / "out.jsonl", Writer(), judge=Reader(), say=said.append, **{"max_iterations": 0, **given})
+    run = run_of(
+        rows,
+        tmp_path / "out.jsonl",
+        Writer(),
+        judge=Reader(),
+        say=said.append,
+        **{"max_iterations": 0, **given},
+    )
     report = await run.go()
     assert not any("calibrating" in line for line in said)
     assert (report.second_looks, report.usage.calls) == (0, 2 * report.rows)
@@ -511,7 +590,9 @@ def test_which_rows_get_a_second_look(panel, tasks, rows, looks):
 def test_how_many_second_looks_a_row_has_had(grades, looks):
     """The judges of its score that graded the first answer more often than they grade every answer."""
     texts = (Candidate(0, "a"), Candidate(1, "b", 0, role="refine"))
-    feedback = [Feedback(0.5, candidate=id, grader=name, repeat=n) for n, (id, name) in enumerate(grades)]
+    feedback = [
+        Feedback(0.5, candidate=id, grader=name, repeat=n) for n, (id, name) in enumerate(grades)
+    ]
     trace = Trace(Task("t"), (J, K, THRICE, RULE, MUST), (*texts, *feedback))
     assert online_priors.second_looks_in(trace) == looks
 

@@ -30,7 +30,11 @@ class Hashed:
     name, identity, formats = "w", "w", ("text",)
 
     def __init__(self, stops=()):
-        self.spent, self.stops, self.stop = {"calls": 0.0, "tokens": 0.0, "usd": 0.0}, [*stops], None
+        self.spent, self.stops, self.stop = (
+            {"calls": 0.0, "tokens": 0.0, "usd": 0.0},
+            [*stops],
+            None,
+        )
 
     async def complete(self, request):
         await asyncio.sleep(0)
@@ -46,7 +50,10 @@ class Hashed:
             quality = float(words.split("quality ")[1].split()[0])
             return Reply(f"{min(1.0, max(0.0, dice.gauss(quality, 0.08))):.3f}", usage)
         row, n = words.split()[1], words.count("quality ")
-        return Reply(f"row {row} quality {min(0.95, 0.3 + 0.5 * (int(row) % 2) + 0.13 * n):.3f} {dice.random()}", usage)
+        return Reply(
+            f"row {row} quality {min(0.95, 0.3 + 0.5 * (int(row) % 2) + 0.13 * n):.3f} {dice.random()}",
+            usage,
+        )
 
 
 async def judge(text, model):
@@ -58,9 +65,17 @@ async def runs_until_the_end(folder, budget, stops):
     output, and the results in the journal."""
     model, usages = Hashed(stops), []
     rows = [{"id": f"r{n}", "prompt": f"row {n} please"} for n in range(10)]
-    given = dict(min_expected_gain=0.01, max_iterations=3, max_in_flight=3, priors="shipped", prices={"w": (0, 10)})
+    given = dict(
+        min_expected_gain=0.01,
+        max_iterations=3,
+        max_in_flight=3,
+        priors="shipped",
+        prices={"w": (0, 10)},
+    )
     for starts in range(1, len(stops) + 2):
-        run = BatchRun.from_arguments(rows, folder / "out.jsonl", model, judge, budget=budget, **given)
+        run = BatchRun.from_arguments(
+            rows, folder / "out.jsonl", model, judge, budget=budget, **given
+        )
         model.stop = lambda _, run=run: run.stop()
         report = await run.go()
         usages.append(report.usage)
@@ -72,11 +87,17 @@ async def runs_until_the_end(folder, budget, stops):
         figures = {
             "tracker": run._job.session.budget_tracker.spent[allocator.unit],
             "journal": spent[allocator.unit],
-            "reports": sum({"calls": used.calls, "tokens": used.tokens, "usd": used.cost}[allocator.unit] for used in usages),
+            "reports": sum(
+                {"calls": used.calls, "tokens": used.tokens, "usd": used.cost}[allocator.unit]
+                for used in usages
+            ),
             "allocator": unit * (allocator.commitment - need * allocator.waiting),
         }
         assert figures == pytest.approx(dict.fromkeys(figures, model.spent[allocator.unit])), starts
-        assert (report.end_reason, model.stops) == ("interrupted" if starts <= len(stops) else "", [*stops[starts:]])
+        assert (report.end_reason, model.stops) == (
+            "interrupted" if starts <= len(stops) else "",
+            [*stops[starts:]],
+        )
     columns = [json.loads(line) for line in (folder / "out.jsonl").read_text().splitlines()]
     for unit, name in (("calls", "calls"), ("tokens", "tokens"), ("usd", "cost")):
         assert sum(row[name] for row in columns) == pytest.approx(model.spent[unit])
@@ -84,7 +105,12 @@ async def runs_until_the_end(folder, budget, stops):
 
 
 @pytest.mark.parametrize(
-    ("budget", "stops"), [(Budget(calls=1000), (9, 20, 33)), (Budget(tokens=10**6), (7, 26)), (Budget(usd=50), (11, 18, 30))]
+    ("budget", "stops"),
+    [
+        (Budget(calls=1000), (9, 20, 33)),
+        (Budget(tokens=10**6), (7, 26)),
+        (Budget(usd=50), (11, 18, 30)),
+    ],
 )
 async def test_a_resumed_run_counts_what_was_paid_before_once(tmp_path, budget, stops):
     """After each start tracker, journal, allocator and all reports together say exactly what the model was paid.
@@ -108,14 +134,19 @@ class Interrupted:
 
     def __init__(self):
         dice = random.Random(7)
-        self.worlds = [SimulatedTask(Priors(draft_mean=0.9 if i % 2 else 0.4, draft_mean_sd=0.05), dice) for i in range(ROWS)]
+        self.worlds = [
+            SimulatedTask(Priors(draft_mean=0.9 if i % 2 else 0.4, draft_mean_sd=0.05), dice)
+            for i in range(ROWS)
+        ]
         self.traces, self.spent, self.finished = {}, 0.0, []
         self.restart()
 
     def restart(self):
         spent = lambda: {"calls": self.spent}  # noqa: E731
         ended = len(self.finished)
-        self.allocator = BudgetAllocator(PLAN, "calls", lambda: BUDGET - self.spent, spent, ROWS - ended)
+        self.allocator = BudgetAllocator(
+            PLAN, "calls", lambda: BUDGET - self.spent, spent, ROWS - ended
+        )
         for data in self.finished:
             self.allocator.add_finished(DecisionLog.from_data(json.loads(json.dumps(data))))
         self.accounts = {i: self.allocator.start_row() for i in self.traces}
@@ -132,7 +163,10 @@ class Interrupted:
     def step(self, i):
         """Take the next step of a row; return whether it has ended."""
         if i not in self.traces:
-            self.traces[i], self.accounts[i] = Trace(Task("t"), (PanelGrader("judge"),)), self.allocator.start_row()
+            self.traces[i], self.accounts[i] = (
+                Trace(Task("t"), (PanelGrader("judge"),)),
+                self.allocator.start_row(),
+            )
         (step, *_) = self.traces[i].missing(self.accounts[i].next_steps(PLAN, self.traces[i]))
         record = step.outcome if isinstance(step, Stop) else simulated_record(self.worlds[i], step)
         if not isinstance(step, Stop):
@@ -180,7 +214,10 @@ def course_of(interruptions):
 def test_the_price_does_not_depend_on_interruptions(monkeypatch):
     """After each step it is that of a run without one, and so is what rows need; a row never needs what it has spent before."""
     simulated = [
-        DecisionLog("calls", 3.0, [Decision(rate, 3.0), Decision(rate / 2, 3.0), Decision(0.0, 0.0)]) for rate in (0.02, 0.2)
+        DecisionLog(
+            "calls", 3.0, [Decision(rate, 3.0), Decision(rate / 2, 3.0), Decision(0.0, 0.0)]
+        )
+        for rate in (0.02, 0.2)
     ]
     monkeypatch.setattr(allocation, "simulated_logs", lambda *_, **__: simulated)
     whole = course_of(())

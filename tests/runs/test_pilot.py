@@ -19,7 +19,13 @@ from redraft.core.task import Task
 from redraft.errors import ConfigError
 from redraft.protocols import Reply
 from redraft.runs.dataset import BatchRow
-from redraft.runs.forecast import PilotRow, forecast_seconds, forecast_total, make_forecast, stratified_sample
+from redraft.runs.forecast import (
+    PilotRow,
+    forecast_seconds,
+    forecast_total,
+    make_forecast,
+    stratified_sample,
+)
 from redraft.runs.forecast import ForecastRange, _t_quantile
 from redraft.usage import Usage
 from redraft.validation.statistics import t_quantile
@@ -27,12 +33,16 @@ from redraft.validation.statistics import t_quantile
 
 def rows_of(sizes, with_response=()):
     return [
-        BatchRow(n, f"rows:{n}", {}, Task("x" * size, "r" if n in with_response else None, id=str(n)))
+        BatchRow(
+            n, f"rows:{n}", {}, Task("x" * size, "r" if n in with_response else None, id=str(n))
+        )
         for n, size in enumerate(sizes)
     ]
 
 
-@given(st.lists(st.integers(1, 300), min_size=2, max_size=60), st.integers(2, 20), st.integers(0, 5))
+@given(
+    st.lists(st.integers(1, 300), min_size=2, max_size=60), st.integers(2, 20), st.integers(0, 5)
+)
 def test_the_sample_has_its_size_and_spreads_over_sizes(sizes, size, seed):
     """Of rows in the order of their size, each stretch of total / size rows has at most two in the sample."""
     sample = stratified_sample(rows_of(sizes), size, len(sizes), seed)
@@ -72,7 +82,9 @@ def test_at_least_80_percent_of_forecasts_hold(world, pilot):
     for seed in range(150):
         sizes = [int(rng.lognormvariate(5.5, 0.7)) + 1 for _ in range(200)]
         taken = [WORLDS[world](rng, size) for size in sizes]
-        sample = stratified_sample(rows_of(sizes) if seed < 2 else fast_rows(sizes), pilot, len(sizes), seed)
+        sample = stratified_sample(
+            rows_of(sizes) if seed < 2 else fast_rows(sizes), pilot, len(sizes), seed
+        )
         forecast = forecast_total([taken[n] for n in sample], len(sizes) - pilot)
         actual = sum(amount for n, amount in enumerate(taken) if n not in sample)
         hits += forecast.low <= actual <= forecast.high
@@ -96,9 +108,13 @@ def test_what_is_unknown_stays_unknown():
     assert forecast_total([], 10) is None
     assert forecast_total([0.0, 0.0, 0.0], 10) == ForecastRange(0.0, 0.0, 0.0)
     equal = forecast_total([2.0] * 20, 10)
-    assert 10 < equal.low < equal.value == 20 < equal.high < 30  # a row may fail, or take more than all in the sample
+    assert (
+        10 < equal.low < equal.value == 20 < equal.high < 30
+    )  # a row may fail, or take more than all in the sample
     assert forecast_total([2.0, 4.0], 0) == ForecastRange(0, 0, 0)
-    found = make_forecast([PilotRow(2, None, 0.1, None)] * 3, 7, concurrency=None, limit=4, uplift=None, interval=None)
+    found = make_forecast(
+        [PilotRow(2, None, 0.1, None)] * 3, 7, concurrency=None, limit=4, uplift=None, interval=None
+    )
     assert (found.calls.value, found.tokens, found.seconds, found.uplift) == (14, None, None, None)
     assert found.cost.value == pytest.approx(0.7)
     assert "tokens unknown" in "\n".join(found.summary())
@@ -106,7 +122,13 @@ def test_what_is_unknown_stays_unknown():
 
 @pytest.mark.parametrize(
     ("sample", "rows"),
-    [([1, 2, 3, 4], 16), ([1, 2, 3, 4], 1), ([0, 0, 0, 10], 40), ([5] * 4, 3), ([2, 9, 4, 4, 0, 1, 7, 30, 2, 2], 990)],
+    [
+        ([1, 2, 3, 4], 16),
+        ([1, 2, 3, 4], 1),
+        ([0, 0, 0, 10], 40),
+        ([5] * 4, 3),
+        ([2, 9, 4, 4, 0, 1, 7, 30, 2, 2], 990),
+    ],
 )
 def test_a_total_is_the_mean_of_a_row_for_each_row(sample, rows):
     """Its range is that of a prediction by Student's t, for the logarithm, of the sample with a row of 0 and one of its largest and
@@ -114,9 +136,13 @@ def test_a_total_is_the_mean_of_a_row_for_each_row(sample, rows):
     """
     found, average = forecast_total(sample, rows), mean(sample)
     assert found.value == pytest.approx(average * rows)
-    spread = stdev([*sample, 0, max(sample) + average]) / average * math.sqrt(1 / len(sample) + 1 / rows)
+    spread = (
+        stdev([*sample, 0, max(sample) + average]) / average * math.sqrt(1 / len(sample) + 1 / rows)
+    )
     factor = math.exp(stats.t.ppf(0.95, len(sample) - 1) * spread)
-    assert (found.high / found.value, found.value / found.low) == pytest.approx((factor, factor), rel=0.03 * math.log(factor))
+    assert (found.high / found.value, found.value / found.low) == pytest.approx(
+        (factor, factor), rel=0.03 * math.log(factor)
+    )
 
 
 def test_a_range_from_one_row_or_of_any_width_has_ends():
@@ -125,7 +151,9 @@ def test_a_range_from_one_row_or_of_any_width_has_ends():
     wide = forecast_total([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 1e9], 1)
     assert 1 < wide.high / wide.value <= math.exp(20) * 1.001
     wider = forecast_total([1e-9, 5.0], 1)
-    assert (wider.high / wider.value, wider.value / wider.low) == pytest.approx((wider.high / wider.value,) * 2)
+    assert (wider.high / wider.value, wider.value / wider.low) == pytest.approx(
+        (wider.high / wider.value,) * 2
+    )
 
 
 def test_a_forecast_has_the_amounts_of_its_rows():
@@ -134,19 +162,39 @@ def test_a_forecast_has_the_amounts_of_its_rows():
     found = make_forecast(rows, 10, concurrency=2.0, limit=4, uplift=0.25, interval=(0.1, 0.4))
     assert (found.pilot, found.rows) == (2, 10)
     assert (found.calls.value, found.tokens.value, found.cost.value) == (30, 2000, 10)
-    assert found.seconds.value == pytest.approx(40 / 4)  # two rows kept two of four calls in flight, so ten keep all four
+    assert found.seconds.value == pytest.approx(
+        40 / 4
+    )  # two rows kept two of four calls in flight, so ten keep all four
     assert found.uplift == ForecastRange(0.25, 0.1, 0.4)
-    assert make_forecast(rows, 10, concurrency=2.0, limit=4, uplift=0.25, interval=None).uplift is None
-    assert make_forecast([], 10, concurrency=None, limit=4, uplift=None, interval=None).calls == ForecastRange(0, 0, 0)
+    assert (
+        make_forecast(rows, 10, concurrency=2.0, limit=4, uplift=0.25, interval=None).uplift is None
+    )
+    assert make_forecast(
+        [], 10, concurrency=None, limit=4, uplift=None, interval=None
+    ).calls == ForecastRange(0, 0, 0)
 
 
 @pytest.mark.parametrize(
     ("concurrency", "pilot", "limit", "value", "low", "high"),
     [
         (4.0, 20, 4, 25.0, 25.0, 25.0),  # the limit was reached
-        (10.0, 20, 100, 2.0, 1.0, 10.0),  # twenty rows kept ten calls in flight, so a hundred would keep fifty
+        (
+            10.0,
+            20,
+            100,
+            2.0,
+            1.0,
+            10.0,
+        ),  # twenty rows kept ten calls in flight, so a hundred would keep fifty
         (1.0, 20, 100, 20.0, 1.0, 100.0),
-        (0.5, 20, 20, 100.0, 5.0, 100.0),  # calls with pauses between them: no fewer than one at a time is expected
+        (
+            0.5,
+            20,
+            20,
+            100.0,
+            5.0,
+            100.0,
+        ),  # calls with pauses between them: no fewer than one at a time is expected
         (9.0, 5, 4, 100 / 9, 100 / 9, 100 / 9),  # an earlier limit was higher
         (2.0, 0, 4, 25.0, 25.0, 50.0),
     ],
@@ -163,7 +211,9 @@ def test_few_rows_cannot_keep_many_calls_in_flight():
     assert forecast_seconds(busy, 2.0, 10, 3, 100) == ForecastRange(90.0, 20.0, 120.0)
     assert forecast_seconds(busy, 4.0, 10, 5, 100) == ForecastRange(45.0, 12.0, 60.0)
     assert forecast_seconds(busy, 4.0, 10, 20, 100) == ForecastRange(11.25, 3.0, 30.0)
-    assert [forecast_seconds(*given, 10, 3, 100) for given in ((None, 2.0), (busy, None), (busy, 0.0))] == [None] * 3
+    assert [
+        forecast_seconds(*given, 10, 3, 100) for given in ((None, 2.0), (busy, None), (busy, 0.0))
+    ] == [None] * 3
 
 
 @given(st.floats(0.01, 1e3), st.integers(0, 50), st.integers(0, 100), st.integers(1, 64))
@@ -209,7 +259,9 @@ def test_the_rows_of_a_pilot_are_kept(tmp_path):
     settings = {"max_iterations": 2, "prices": {"counting": (1.0, 2.0)}, "max_in_flight": 4}
     report = redraft.batch_sync(data(120), output, model, grade, pilot=20, **settings)
     forecast, of_pilot = report.forecast, model.calls
-    assert (forecast.calls.value, forecast.tokens.value) == pytest.approx((5 * of_pilot, 5 * report.usage.tokens))
+    assert (forecast.calls.value, forecast.tokens.value) == pytest.approx(
+        (5 * of_pilot, 5 * report.usage.tokens)
+    )
     assert forecast.cost.value == pytest.approx(5 * report.usage.cost)
     assert (report.done, forecast.pilot, forecast.rows, output.exists()) == (20, 20, 100, False)
     assert report.resumable is False
@@ -221,7 +273,9 @@ def test_the_rows_of_a_pilot_are_kept(tmp_path):
     assert forecast.cost.low <= whole.usage.cost <= forecast.cost.high
     assert forecast.seconds.low < forecast.seconds.value < forecast.seconds.high
     assert forecast.uplift.low <= whole.uplift <= forecast.uplift.high
-    assert [json.loads(line)["id"] for line in output.read_text().splitlines()] == [str(k) for k in range(120)]
+    assert [json.loads(line)["id"] for line in output.read_text().splitlines()] == [
+        str(k) for k in range(120)
+    ]
     assert json.loads(json.dumps(report.as_data()))["forecast"]["rows"] == 100
     assert "forecast" not in whole.as_data()
 
@@ -251,14 +305,22 @@ def test_a_pilot_after_a_complete_run_changes_nothing(tmp_path):
 
 def test_a_pilot_of_all_rows(tmp_path):
     """Nothing is left to forecast."""
-    report = redraft.batch_sync(data(6), tmp_path / "out.jsonl", CountingModel(), grade, pilot=20, max_iterations=0)
+    report = redraft.batch_sync(
+        data(6), tmp_path / "out.jsonl", CountingModel(), grade, pilot=20, max_iterations=0
+    )
     assert (report.done, report.forecast.rows, report.forecast.calls.value) == (6, 0, 0)
 
 
 def test_a_budget_ends_a_pilot_without_a_forecast(tmp_path):
     """Half a sample is no sample."""
     report = redraft.batch_sync(
-        data(40), tmp_path / "out.jsonl", CountingModel(), grade, pilot=20, max_iterations=0, budget=redraft.Budget(calls=5)
+        data(40),
+        tmp_path / "out.jsonl",
+        CountingModel(),
+        grade,
+        pilot=20,
+        max_iterations=0,
+        budget=redraft.Budget(calls=5),
     )
     assert report.end_reason == "budget"
     assert report.forecast is None
@@ -266,8 +328,17 @@ def test_a_budget_ends_a_pilot_without_a_forecast(tmp_path):
 
 def test_other_engines_have_no_pilot(tmp_path):
     """The error says which engine has."""
-    with pytest.raises(ConfigError, match="pilot needs engine 'local', got engine 'provider-batch'"):
-        redraft.batch_sync(data(4), tmp_path / "out.jsonl", CountingModel(), grade, pilot=2, engine="provider-batch")
+    with pytest.raises(
+        ConfigError, match="pilot needs engine 'local', got engine 'provider-batch'"
+    ):
+        redraft.batch_sync(
+            data(4),
+            tmp_path / "out.jsonl",
+            CountingModel(),
+            grade,
+            pilot=2,
+            engine="provider-batch",
+        )
 
 
 def test_the_command_shows_the_forecast(tmp_path, monkeypatch, capsys):
@@ -275,17 +346,38 @@ def test_the_command_shows_the_forecast(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     rows = [{"id": k, "prompt": "p", "response": f"Answer, number {k}"} for k in range(30)]
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert main(["batch", "in.jsonl", "-o", "out.jsonl", "--model", "none", "--require", "no_commas", "--pilot", "5"]) == 0
+    assert (
+        main(
+            [
+                "batch",
+                "in.jsonl",
+                "-o",
+                "out.jsonl",
+                "--model",
+                "none",
+                "--require",
+                "no_commas",
+                "--pilot",
+                "5",
+            ]
+        )
+        == 0
+    )
     printed = capsys.readouterr().err
     assert "forecast for the other 25 rows, from 5" in printed
     assert "calls 0 (0 to 0)" in printed
-    assert main(["batch", "in.jsonl", "-o", "out.jsonl", "--model", "none", "--require", "no_commas"]) == 0
+    assert (
+        main(["batch", "in.jsonl", "-o", "out.jsonl", "--model", "none", "--require", "no_commas"])
+        == 0
+    )
     assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 30
 
 
 async def prompts_of_preview(tmp_path, graders, **settings):
     model = redraft.ScriptedModel([])
-    run = redraft.runs.BatchRun.from_arguments(data(3), tmp_path / "out.jsonl", model, graders, **settings)
+    run = redraft.runs.BatchRun.from_arguments(
+        data(3), tmp_path / "out.jsonl", model, graders, **settings
+    )
     preview = await run.prepare()
     assert model.calls == 0
     assert not (tmp_path / "out.jsonl.journal").exists()
@@ -309,6 +401,8 @@ async def test_a_preview_runs_no_code_of_the_user(tmp_path):
         called.append(text)
         return 0.5
 
-    found = await prompts_of_preview(tmp_path, [grader], draft_prompt="Please: {prompt}", max_iterations=0)
+    found = await prompts_of_preview(
+        tmp_path, [grader], draft_prompt="Please: {prompt}", max_iterations=0
+    )
     assert (list(found), called) == ([("generate", "")], [])
     assert found["generate", ""][-1]["content"].startswith("Please: 0 word")

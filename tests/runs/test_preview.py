@@ -17,7 +17,12 @@ PROMPT = "question one, of forty letters or more. "
 
 def table(path, n=20, **columns):
     rows = ({"id": f"r{i}", "prompt": PROMPT, **columns} for i in range(n))
-    path.write_text("".join(json.dumps({name: f"{text} {i}" for name, text in row.items()}) + "\n" for i, row in enumerate(rows)))
+    path.write_text(
+        "".join(
+            json.dumps({name: f"{text} {i}" for name, text in row.items()}) + "\n"
+            for i, row in enumerate(rows)
+        )
+    )
     return path
 
 
@@ -42,7 +47,9 @@ SETTINGS = {
     "drafts alone": {"max_iterations": 0},
     "best": {"mode": "best", "n": 3},
     "no gain is too small": {"min_expected_gain": 0.0, "max_iterations": 6},
-    "learned that nothing helps": {"priors": Priors(gain=0.0, retention=1.0, gain_sd=0, step_sd=0, draft_sd=0)},
+    "learned that nothing helps": {
+        "priors": Priors(gain=0.0, retention=1.0, gain_sd=0, step_sd=0, draft_sd=0)
+    },
     "a jury": {"graders": Jury([digit_judge, lambda text: 0.5, digit_judge])},
     "final check": {"graders": [digit_judge, Pairwise(model=position_biased)], "drafts": 2},
     "computed": {"graders": "words:5-9"},
@@ -54,8 +61,14 @@ SETTINGS = {
 @pytest.mark.slow(but_each=4)
 async def test_the_estimate_and_the_actual_usage_are_within_the_range(tmp_path, name, answered):
     """This holds for calls, tokens and USD."""
-    rows = table(tmp_path / "rows.jsonl", **({"response": "An answer of a few words."} if answered else {}))
-    run = run_of(tmp_path, rows, **{"prices": {"writer": (1.0, 2.0), "position_biased": (1.0, 2.0)}, **SETTINGS[name]})
+    rows = table(
+        tmp_path / "rows.jsonl", **({"response": "An answer of a few words."} if answered else {})
+    )
+    run = run_of(
+        tmp_path,
+        rows,
+        **{"prices": {"writer": (1.0, 2.0), "position_biased": (1.0, 2.0)}, **SETTINGS[name]},
+    )
     told = await run.prepare()
     for what in ("calls", "tokens", "cost"):
         low, high = getattr(told, what)
@@ -71,16 +84,26 @@ async def test_the_estimate_depends_on_the_priors(tmp_path):
     rows = table(tmp_path / "rows.jsonl")
     usual = (await run_of(tmp_path, rows).prepare()).expected
     useless = Priors(gain=0.0, retention=1.0, gain_sd=0, step_sd=0, draft_sd=0)
-    assert (await run_of(tmp_path, rows, priors=useless).prepare()).expected.calls == 40 < usual.calls
+    assert (
+        (await run_of(tmp_path, rows, priors=useless).prepare()).expected.calls == 40 < usual.calls
+    )
 
 
 async def test_the_estimate_depends_on_the_lengths_of_texts(tmp_path):
     """Longer prompts and responses raise it, also in other scripts, and a lower max_tokens lowers it."""
     plain = (await run_of(tmp_path, table(tmp_path / "a.jsonl")).prepare()).expected
-    longer = (await run_of(tmp_path, table(tmp_path / "b.jsonl", prompt=PROMPT * 50)).prepare()).expected
-    foreign = (await run_of(tmp_path, table(tmp_path / "c.jsonl", prompt="問" * 2000)).prepare()).expected
-    shorter = (await run_of(tmp_path, table(tmp_path / "a.jsonl"), max_tokens=20).prepare()).expected
-    answered = (await run_of(tmp_path, table(tmp_path / "d.jsonl", response="word " * 2000)).prepare()).expected
+    longer = (
+        await run_of(tmp_path, table(tmp_path / "b.jsonl", prompt=PROMPT * 50)).prepare()
+    ).expected
+    foreign = (
+        await run_of(tmp_path, table(tmp_path / "c.jsonl", prompt="問" * 2000)).prepare()
+    ).expected
+    shorter = (
+        await run_of(tmp_path, table(tmp_path / "a.jsonl"), max_tokens=20).prepare()
+    ).expected
+    answered = (
+        await run_of(tmp_path, table(tmp_path / "d.jsonl", response="word " * 2000)).prepare()
+    ).expected
     assert plain.calls == longer.calls == foreign.calls == shorter.calls
     assert foreign.tokens > longer.tokens - 1500 > plain.tokens > shorter.tokens
     assert answered.tokens / answered.calls > 2 * plain.tokens / plain.calls
@@ -89,7 +112,12 @@ async def test_the_estimate_depends_on_the_lengths_of_texts(tmp_path):
 @pytest.mark.parametrize("limits", [{"calls": 50}, {"tokens": 9000}, {"usd": 0.001}])
 async def test_the_estimate_is_bounded_by_the_budget(tmp_path, limits):
     """No more is expected than may be spent."""
-    run = run_of(tmp_path, table(tmp_path / "rows.jsonl"), budget=Budget(**limits), prices={"writer": (1.0, 2.0)})
+    run = run_of(
+        tmp_path,
+        table(tmp_path / "rows.jsonl"),
+        budget=Budget(**limits),
+        prices={"writer": (1.0, 2.0)},
+    )
     told = await run.prepare()
     [(what, limit)] = limits.items()
     name = "cost" if what == "usd" else what
@@ -97,7 +125,10 @@ async def test_the_estimate_is_bounded_by_the_budget(tmp_path, limits):
     assert getattr(told.expected, name) <= limit
 
 
-DRAFT, GRADE = (10, 300), (10 + 300 + 300, 250)  # tokens read and written: of 40 letters, of an answer, and of a judge
+DRAFT, GRADE = (
+    (10, 300),
+    (10 + 300 + 300, 250),
+)  # tokens read and written: of 40 letters, of an answer, and of a judge
 FIGURES = {
     "drafts": ({}, "", [DRAFT, GRADE]),
     "short drafts": ({"max_tokens": 100}, "", [(10, 100), (10 + 100 + 300, 250)]),
@@ -105,26 +136,45 @@ FIGURES = {
     "responses": ({"mode": "grade"}, "all", [(10 + 20 + 300, 250)] * 2),
     "long responses": ({"mode": "grade", "max_tokens": 15}, "all", [(10 + 15 + 300, 250)] * 2),
     "two judges": ({"graders": [digit_judge, second_judge]}, "", [DRAFT, GRADE, GRADE]),
-    "a jury": ({"graders": Jury([digit_judge, second_judge, lambda text: 0.5])}, "", [DRAFT, GRADE, GRADE]),
-    "a model of scores": ({"graders": Reward("http://127.0.0.1:9/classify#r")}, "", [DRAFT, (10 + 300, 0)]),
+    "a jury": (
+        {"graders": Jury([digit_judge, second_judge, lambda text: 0.5])},
+        "",
+        [DRAFT, GRADE, GRADE],
+    ),
+    "a model of scores": (
+        {"graders": Reward("http://127.0.0.1:9/classify#r")},
+        "",
+        [DRAFT, (10 + 300, 0)],
+    ),
     "computed": ({"graders": "words:5-9"}, "", [DRAFT]),
 }
 
 
 @pytest.mark.parametrize(("settings", "responses", "calls"), FIGURES.values(), ids=FIGURES)
-async def test_the_estimate_without_refinements_is_a_sum_of_calls(tmp_path, settings, responses, calls):
+async def test_the_estimate_without_refinements_is_a_sum_of_calls(
+    tmp_path, settings, responses, calls
+):
     """Of 4 bytes a token, and what a draft or a verdict usually has; responses are as long as they are."""
     rows = [
-        {"prompt": "p" * 40, **({"response": "r" * 80} if responses == "all" or (responses and n % 2) else {})} for n in range(20)
+        {
+            "prompt": "p" * 40,
+            **({"response": "r" * 80} if responses == "all" or (responses and n % 2) else {}),
+        }
+        for n in range(20)
     ]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     given = {"max_iterations": 0, "prices": {"writer": (1.0, 2.0)}, **settings}
     if given.get("mode") == "grade":
         del given["max_iterations"]
-    told = await run_of(tmp_path, tmp_path / "rows.jsonl", given.pop("graders", digit_judge), **given).prepare()
+    told = await run_of(
+        tmp_path, tmp_path / "rows.jsonl", given.pop("graders", digit_judge), **given
+    ).prepare()
     rows_with_call = 10 if responses else 20
     read, written = (rows_with_call * sum(each[which] for each in calls) for which in (0, 1))
-    assert (told.expected.calls, told.expected.tokens) == (rows_with_call * len(calls), read + written)
+    assert (told.expected.calls, told.expected.tokens) == (
+        rows_with_call * len(calls),
+        read + written,
+    )
     if settings.get("graders") is None:
         assert told.expected.cost == pytest.approx((read + 2 * written) / 1e6)
 
@@ -141,7 +191,10 @@ async def test_the_preview_says_how_rows_begin(tmp_path):
     """It counts rows with a response; where none has one, it lists the columns and says how to name one."""
     rows = tmp_path / "rows.jsonl"
     rows.write_text('{"prompt": "a", "answer": "b"}\n{"prompt": "c", "answer": null}\n')
-    assert "1 rows have a response to start with, 1 get a first draft" in (await run_of(tmp_path, rows).prepare()).summary
+    assert (
+        "1 rows have a response to start with, 1 get a first draft"
+        in (await run_of(tmp_path, rows).prepare()).summary
+    )
     rows.write_text('{"prompt": "a", "said": "b"}\n')
     told = "no column is known to be the response (response, completion, answer, output are); state it by --column response=NAME. There are 'prompt', 'said'"
     assert any(told in line for line in (await run_of(tmp_path, rows).prepare()).summary)

@@ -26,17 +26,42 @@ from redraft.middleware import EndpointLimiter
 from redraft.runs import BatchRun, EndpointLimits
 from redraft.runs.dataset import PendingRow
 from redraft.runs.executors import processes
-from redraft.runs.executors.process_channel import AssignedChunk, EarlierWork, QuotaMessage, encode_code, receive
-from redraft.runs.executors.processes import Pauses, ReadyProcesses, WorkerProcess, _with_journal, is_stopped
+from redraft.runs.executors.process_channel import (
+    AssignedChunk,
+    EarlierWork,
+    QuotaMessage,
+    encode_code,
+    receive,
+)
+from redraft.runs.executors.processes import (
+    Pauses,
+    ReadyProcesses,
+    WorkerProcess,
+    _with_journal,
+    is_stopped,
+)
 from redraft.runs.executors.shard_protocol import Quota
 from redraft.storage.journal import Journal, RowInfo
 from redraft.storage.shard_merge import shard_journals
 from redraft.sync import run_on_uvloop, uvloop_factory
 
-from .killing import batch, calls_by_hash, check_asked_once, ending, killed_run, most_in_flight, run, start, until, write_rows
+from .killing import (
+    batch,
+    calls_by_hash,
+    check_asked_once,
+    ending,
+    killed_run,
+    most_in_flight,
+    run,
+    start,
+    until,
+    write_rows,
+)
 from .process_graders import Extra, brevity, crash_once, crash_always, ends_a_fork, ends_a_program
 
-PLAIN = {"noise_aware": False}  # calls are identified by their words, so this leaves out repeated drafts and grades
+PLAIN = {
+    "noise_aware": False
+}  # calls are identified by their words, so this leaves out repeated drafts and grades
 
 
 def go(rows, output, model, graders=None, **given):
@@ -45,7 +70,10 @@ def go(rows, output, model, graders=None, **given):
 
 def journal_content(journal, run):
     with closing(Journal(journal, read_only=True)) as opened:
-        return [(info, [record_without_time(record) for record in trace.records]) for info, trace in opened.traces(run)]
+        return [
+            (info, [record_without_time(record) for record in trace.records])
+            for info, trace in opened.traces(run)
+        ]
 
 
 def record_without_time(record):
@@ -53,7 +81,9 @@ def record_without_time(record):
 
 
 def graded(n):
-    return [{"id": f"r{i}", "prompt": "Say it.", "response": "word " * (i % 9 + 1)} for i in range(n)]
+    return [
+        {"id": f"r{i}", "prompt": "Say it.", "response": "word " * (i % 9 + 1)} for i in range(n)
+    ]
 
 
 @pytest.mark.slow(but_each=2)
@@ -61,20 +91,39 @@ def graded(n):
 def test_processes_give_the_result_of_one(tmp_path, serve, processes):
     """The output and the journal are the same, and so are the figures of the report. A finished run starts no process."""
     rows, server = write_rows(tmp_path / "rows.jsonl", 30), serve("--latency", 0.02)
-    given = {**PLAIN, "prices": {"m": (976.5625, 976.5625)}}  # 2**-10 USD a token: sums are exact in any order
+    given = {
+        **PLAIN,
+        "prices": {"m": (976.5625, 976.5625)},
+    }  # 2**-10 USD a token: sums are exact in any order
     one = go(rows, tmp_path / "a.jsonl", server.model, **given)
     begun = server.lines()
     many = go(rows, tmp_path / "b.jsonl", server.model, processes=processes, **given)
     assert (tmp_path / "b.jsonl").read_bytes() == (tmp_path / "a.jsonl").read_bytes()
-    assert journal_content(tmp_path / "b.jsonl.journal", "b-jsonl") == journal_content(tmp_path / "a.jsonl.journal", "a-jsonl")
-    assert (many.done, many.reused, many.usage, many.uplift) == (one.done, 0, one.usage, pytest.approx(one.uplift))
+    assert journal_content(tmp_path / "b.jsonl.journal", "b-jsonl") == journal_content(
+        tmp_path / "a.jsonl.journal", "a-jsonl"
+    )
+    assert (many.done, many.reused, many.usage, many.uplift) == (
+        one.done,
+        0,
+        one.usage,
+        pytest.approx(one.uplift),
+    )
     assert shard_journals(tmp_path / "b.jsonl.journal") == []
-    assert calls_by_hash(server.entries(begun)).keys() == calls_by_hash(server.entries()[:begun]).keys()
+    assert (
+        calls_by_hash(server.entries(begun)).keys()
+        == calls_by_hash(server.entries()[:begun]).keys()
+    )
     begun = server.lines()
     again = go(rows, tmp_path / "b.jsonl", server.model, processes=processes, **given)
     assert (again.reused, server.lines()) == (30, begun)
-    cached = go(rows, tmp_path / "b.jsonl", server.model, processes=processes, min_delta=0.02, **given)  # the rows are redone
-    assert (cached.reused, cached.usage.calls, cached.cache_savings) == (0, 0, cached.usage.answer_cost)
+    cached = go(
+        rows, tmp_path / "b.jsonl", server.model, processes=processes, min_delta=0.02, **given
+    )  # the rows are redone
+    assert (cached.reused, cached.usage.calls, cached.cache_savings) == (
+        0,
+        0,
+        cached.usage.answer_cost,
+    )
     assert cached.cache_savings > 0 == many.cache_savings == again.cache_savings
 
 
@@ -82,20 +131,29 @@ def test_processes_give_the_result_of_one(tmp_path, serve, processes):
 def test_later_rows_learn_from_earlier_ones_of_other_processes(tmp_path, serve):
     """Refits and second looks are those of a run in one process."""
     rows, server = write_rows(tmp_path / "rows.jsonl", 140), serve("--latency", 0.005)
-    one, many = (go(rows, tmp_path / f"{n}.jsonl", server.model, processes=n, max_iterations=1) for n in (1, 2))
+    one, many = (
+        go(rows, tmp_path / f"{n}.jsonl", server.model, processes=n, max_iterations=1)
+        for n in (1, 2)
+    )
     assert (tmp_path / "2.jsonl").read_bytes() == (tmp_path / "1.jsonl").read_bytes()
     assert [refit["from"] for refit in one.prior_refits] == [32, 64, 128]
     assert (many.prior_refits, many.second_looks) == (one.prior_refits, one.second_looks)
-    assert journal_content(tmp_path / "2.jsonl.journal", "2-jsonl") == journal_content(tmp_path / "1.jsonl.journal", "1-jsonl")
+    assert journal_content(tmp_path / "2.jsonl.journal", "2-jsonl") == journal_content(
+        tmp_path / "1.jsonl.journal", "1-jsonl"
+    )
 
 
 def test_graders_of_the_user_are_found_by_name(tmp_path):
     """Those of a module, and those of a file that the command line loads."""
     (tmp_path / "graders").mkdir()
-    (tmp_path / "graders" / "polite_words.py").write_text("def polite(text):\n    return float('word' in text)\n")
+    (tmp_path / "graders" / "polite_words.py").write_text(
+        "def polite(text):\n    return float('word' in text)\n"
+    )
     polite = load_grader(f"{tmp_path / 'graders' / 'polite_words.py'}:polite")
     for n in (1, 2):
-        report = go(graded(20), tmp_path / f"{n}.jsonl", False, [brevity, polite], mode="grade", processes=n)
+        report = go(
+            graded(20), tmp_path / f"{n}.jsonl", False, [brevity, polite], mode="grade", processes=n
+        )
         assert report.done == 20
     assert (tmp_path / "2.jsonl").read_bytes() == (tmp_path / "1.jsonl").read_bytes()
 
@@ -123,13 +181,21 @@ def main():
 @pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize(
     ("end", "said"),
-    [('if __name__ == "__main__":\n    main()', "8 \n"), ("main()", "put the call under `if __name__")],
+    [
+        ('if __name__ == "__main__":\n    main()', "8 \n"),
+        ("main()", "put the call under `if __name__"),
+    ],
 )
 def test_functions_of_a_script_work_behind_a_main_block(tmp_path, end, said):
     """Without one the error says what to do. A script finds its arguments in every process."""
     (tmp_path / "script.py").write_text(SCRIPT + end)
     done = subprocess.run(
-        [sys.executable, "script.py", "0.5"], cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False
+        [sys.executable, "script.py", "0.5"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
     )
     assert said in done.stdout, done.stdout + done.stderr
 
@@ -138,10 +204,19 @@ def test_functions_of_a_script_work_behind_a_main_block(tmp_path, end, said):
     ("given", "said"),
     [
         (dict(processes=0), "processes must be a whole number >= 1, got 0"),
-        (dict(processes=10_000), f"processes must be a whole number from 1 to {4 * os.cpu_count()} on this machine, got 10000"),
+        (
+            dict(processes=10_000),
+            f"processes must be a whole number from 1 to {4 * os.cpu_count()} on this machine, got 10000",
+        ),
         (dict(processes=2, engine="ray"), "processes needs engine 'local', got engine 'ray'"),
-        (dict(processes=2, engine="provider-batch"), "processes needs engine 'local', got engine 'provider-batch'"),
-        (dict(processes=2, on_record=print), "on_record is not possible with processes=2: rows are processed in other processes"),
+        (
+            dict(processes=2, engine="provider-batch"),
+            "processes needs engine 'local', got engine 'provider-batch'",
+        ),
+        (
+            dict(processes=2, on_record=print),
+            "on_record is not possible with processes=2: rows are processed in other processes",
+        ),
     ],
 )
 def test_invalid_settings_are_refused_at_once(given, said):
@@ -153,14 +228,23 @@ def test_invalid_settings_are_refused_at_once(given, said):
 
 def test_what_cannot_be_sent_is_named(tmp_path):
     """The error comes before any process is started, and says what to do."""
-    with pytest.raises(ConfigError, match="graders: a function cannot be sent to other processes .*at the top level of a file"):
+    with pytest.raises(
+        ConfigError,
+        match="graders: a function cannot be sent to other processes .*at the top level of a file",
+    ):
         go(graded(4), tmp_path / "a.jsonl", False, lambda text: 1.0, mode="grade", processes=2)
 
 
 def test_functions_of_a_script_from_standard_input_are_refused(tmp_path):
     """No worker could find them."""
     done = subprocess.run(
-        [sys.executable, "-", "1"], input=SCRIPT + "main()", cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False
+        [sys.executable, "-", "1"],
+        input=SCRIPT + "main()",
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
     )
     assert "brevity is defined in no file" in done.stderr, done.stdout + done.stderr
 
@@ -172,14 +256,24 @@ def test_rows_have_objects_of_the_user(tmp_path):
     assert go(rows, tmp_path / "a.jsonl", False, brevity, mode="grade", processes=2).done == 4
     rows[2]["extra"] = Lock()
     report = go(rows, tmp_path / "b.jsonl", False, brevity, mode="grade", processes=2)
-    assert (report.end_reason, report.message.partition(" cannot")[0]) == ("fatal", "extra of row r2: a lock")
+    assert (report.end_reason, report.message.partition(" cannot")[0]) == (
+        "fatal",
+        "extra of row r2: a lock",
+    )
     assert "leave out processes" in report.message
 
 
 @pytest.mark.slow
 def test_what_a_grader_starts_can_be_terminated(tmp_path):
     """The processes that it starts do not inherit that workers leave SIGTERM to the process of the run."""
-    report = go(graded(2), tmp_path / "a.jsonl", False, [ends_a_program, ends_a_fork], mode="grade", processes=2)
+    report = go(
+        graded(2),
+        tmp_path / "a.jsonl",
+        False,
+        [ends_a_program, ends_a_fork],
+        mode="grade",
+        processes=2,
+    )
     assert (report.done, report.mean_best) == (2, 1.0)
 
 
@@ -191,19 +285,40 @@ def test_a_process_that_cannot_be_started_ends_the_run(tmp_path, monkeypatch):
 
     monkeypatch.setattr(subprocess, "Popen", fail)
     report = go(graded(4), tmp_path / "a.jsonl", False, brevity, mode="grade", processes=2)
-    assert (report.end_reason, report.message) == ("fatal", "a worker process cannot be started: too many processes")
+    assert (report.end_reason, report.message) == (
+        "fatal",
+        "a worker process cannot be started: too many processes",
+    )
 
 
 def test_processes_share_one_budget(tmp_path, serve):
     """It is spent to the last call and not beyond; every row is in the output, and a larger budget resumes the run."""
     rows, server = write_rows(tmp_path / "rows.jsonl", 30), serve("--latency", 0.02)
-    report = go(rows, tmp_path / "a.jsonl", server.model, processes=2, budget=Budget(calls=60), max_in_flight=6, **PLAIN)
+    report = go(
+        rows,
+        tmp_path / "a.jsonl",
+        server.model,
+        processes=2,
+        budget=Budget(calls=60),
+        max_in_flight=6,
+        **PLAIN,
+    )
     assert (report.end_reason, report.usage.calls) == ("budget", 60), report.message
     entries = server.entries()
     assert [kind for kind, *_ in entries].count("B") == 60
     assert most_in_flight(entries) <= 6
     assert len((tmp_path / "a.jsonl").read_text().splitlines()) == 30
-    assert go(rows, tmp_path / "a.jsonl", server.model, processes=3, budget=Budget(calls=1000), **PLAIN).done == 30
+    assert (
+        go(
+            rows,
+            tmp_path / "a.jsonl",
+            server.model,
+            processes=3,
+            budget=Budget(calls=1000),
+            **PLAIN,
+        ).done
+        == 30
+    )
     go(rows, tmp_path / "whole.jsonl", server.model, **PLAIN)
     assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
 
@@ -213,16 +328,29 @@ def test_processes_share_the_rate(tmp_path, serve):
     """Together they make as many calls a minute as the run may."""
     rows, server = write_rows(tmp_path / "rows.jsonl", 20), serve("--latency", 0.01)
     limits = EndpointLimits(rpm=600)
-    go(rows, tmp_path / "a.jsonl", server.model, processes=2, limits=limits, max_iterations=0, editor=False, **PLAIN)
+    go(
+        rows,
+        tmp_path / "a.jsonl",
+        server.model,
+        processes=2,
+        limits=limits,
+        max_iterations=0,
+        editor=False,
+        **PLAIN,
+    )
     starts = [at for kind, _, at in server.entries() if kind == "B"]
     assert len(starts) >= 20
-    assert max(starts) - min(starts) > (len(starts) - 12) / 10 - 0.1  # ten a second, after as many at once as a second allows
+    assert (
+        max(starts) - min(starts) > (len(starts) - 12) / 10 - 0.1
+    )  # ten a second, after as many at once as a second allows
 
 
 def test_processes_share_one_deadline(tmp_path, serve):
     """Every row is in the output when the time is up."""
     rows, server = write_rows(tmp_path / "rows.jsonl", 60), serve("--latency", 0.3)
-    report = go(rows, tmp_path / "a.jsonl", server.model, processes=2, deadline=3, max_in_flight=4, **PLAIN)
+    report = go(
+        rows, tmp_path / "a.jsonl", server.model, processes=2, deadline=3, max_in_flight=4, **PLAIN
+    )
     assert report.end_reason == "deadline"
     assert len((tmp_path / "a.jsonl").read_text().splitlines()) == 60
 
@@ -233,7 +361,9 @@ def test_an_error_of_an_endpoint_is_reported_once(tmp_path, serve):
     ends = []
     for n in (1, 2):
         said = []
-        report = go(rows, tmp_path / f"{n}.jsonl", server.model, processes=n, say=said.append, **PLAIN)
+        report = go(
+            rows, tmp_path / f"{n}.jsonl", server.model, processes=n, say=said.append, **PLAIN
+        )
         ends.append((report.end_reason, report.message, report.done))
     assert ends[0] == ends[1]
     assert ends[0][0] == "fatal"
@@ -250,7 +380,9 @@ def workers_of(pid):
             pids += map(int, file.read_text().split())
     for child in sorted(pids):
         with suppress(FileNotFoundError, ProcessLookupError):
-            workers += [child] if b"process_worker" in Path(f"/proc/{child}/cmdline").read_bytes() else []
+            workers += (
+                [child] if b"process_worker" in Path(f"/proc/{child}/cmdline").read_bytes() else []
+            )
     return workers
 
 
@@ -284,7 +416,9 @@ async def test_killed_workers_are_replaced(tmp_path, serve):
     rows, server = write_rows(tmp_path / "rows.jsonl", 100), serve("--latency", 0.05)
     await BatchRun.from_arguments(rows, tmp_path / "plain.jsonl", server.model, **PLAIN).go()
     said, since = [], server.lines()
-    run = BatchRun.from_arguments(rows, tmp_path / "out.jsonl", server.model, processes=2, say=said.append, **PLAIN)
+    run = BatchRun.from_arguments(
+        rows, tmp_path / "out.jsonl", server.model, processes=2, say=said.append, **PLAIN
+    )
     going = asyncio.ensure_future(run.go())
     kills = await kill_workers(going, lambda number: server.lines() > since + number, (60, 400))
     report = await going
@@ -300,7 +434,12 @@ def test_a_killed_run_loses_nothing_and_pays_for_nothing_twice(tmp_path, serve):
     """The workers end with the process that has started them; the same command resumes from their journals."""
     few = ("--processes", 2, "--initial-in-flight", 16, "--max-in-flight", 16)
     figures = killed_run(tmp_path, 200, 5, serve("--latency", 0.03), seed=5, options=few)
-    assert (figures.lost, figures.duplicated, figures.in_order, figures.equal) == (0, 0, True, True), figures
+    assert (figures.lost, figures.duplicated, figures.in_order, figures.equal) == (
+        0,
+        0,
+        True,
+        True,
+    ), figures
     assert figures.kills > 2, figures
     assert figures.needless == 0, figures
 
@@ -311,7 +450,9 @@ def test_a_run_resumes_with_another_number_of_processes(tmp_path, serve):
     rows, server = write_rows(tmp_path / "rows.jsonl", 60), serve("--latency", 0.05)
     output, kills = tmp_path / "out.jsonl", []
     for processes, number in ((2, 60), (3, 240)):
-        process = start(batch(rows, output, server.model, "--processes", processes, "--no-noise-aware"))
+        process = start(
+            batch(rows, output, server.model, "--processes", processes, "--no-noise-aware")
+        )
         until(lambda: server.lines() > number, process)  # noqa: B023
         workers = workers_of(process.pid)
         kills.append(time.monotonic())
@@ -319,7 +460,12 @@ def test_a_run_resumes_with_another_number_of_processes(tmp_path, serve):
         ending(process)
         until(lambda: not any(map(is_alive, workers)), within=60)  # noqa: B023
     for processes in (1, 2):
-        assert run(batch(rows, output, server.model, "--processes", processes, "--no-noise-aware")).code == 0
+        assert (
+            run(
+                batch(rows, output, server.model, "--processes", processes, "--no-noise-aware")
+            ).code
+            == 0
+        )
     check_asked_once(server.entries(), kills)
     assert run(batch(rows, tmp_path / "plain.jsonl", server.model, "--no-noise-aware")).code == 0
     assert output.read_bytes() == (tmp_path / "plain.jsonl").read_bytes()
@@ -331,16 +477,22 @@ def test_a_run_resumes_with_another_number_of_processes(tmp_path, serve):
 def test_after_one_signal_a_run_waits_for_the_calls_in_flight(tmp_path, serve, whole_group):
     """A terminal sends Ctrl-C to all processes. No call in flight is lost; the resumed run repeats none."""
     rows, server = write_rows(tmp_path / "rows.jsonl", 40), serve("--latency", 0.1)
-    command = batch(rows, tmp_path / "out.jsonl", server.model, "--processes", 2, "--no-noise-aware")
+    command = batch(
+        rows, tmp_path / "out.jsonl", server.model, "--processes", 2, "--no-noise-aware"
+    )
     process = start(["setsid", *command])
     until(lambda: server.lines() > 60, process)
     (os.killpg if whole_group else os.kill)(process.pid, signal.SIGINT)
     ended = ending(process)
-    assert ended.code == 130 and "same command" in ended.err and "Traceback" not in ended.err, ended.err
+    assert ended.code == 130 and "same command" in ended.err and "Traceback" not in ended.err, (
+        ended.err
+    )
     assert [kind for kind, *_ in server.entries()].count("X") == 0
     assert run(command).code == 0
     assert max(len(times) for times in calls_by_hash(server.entries()).values()) == 1
-    assert [json.loads(line)["id"] for line in (tmp_path / "out.jsonl").read_text().splitlines()] == [f"row-{n}" for n in range(40)]
+    assert [
+        json.loads(line)["id"] for line in (tmp_path / "out.jsonl").read_text().splitlines()
+    ] == [f"row-{n}" for n in range(40)]
 
 
 @pytest.mark.slow
@@ -361,7 +513,10 @@ def test_after_two_signals_a_run_ends_at_once(tmp_path, serve):
 def test_a_grader_that_kills_its_process_once_is_survived(tmp_path, monkeypatch):
     """The process that replaces the dead one gets the rows that were not finished, and learns how many were."""
     sent = []
-    monkeypatch.setattr("redraft.runs.executors.processes.encode_code", lambda what: (sent.append(what), encode_code(what))[1])
+    monkeypatch.setattr(
+        "redraft.runs.executors.processes.encode_code",
+        lambda what: (sent.append(what), encode_code(what))[1],
+    )
     monkeypatch.setenv("CRASH_MARK", str(tmp_path / "mark"))
     report = go(graded(40), tmp_path / "a.jsonl", False, crash_once, mode="grade", processes=2)
     assert (report.done, report.end_reason) == (40, "")
@@ -369,7 +524,11 @@ def test_a_grader_that_kills_its_process_once_is_survived(tmp_path, monkeypatch)
     starts = [n for n, message in enumerate(sent) if isinstance(message, EarlierWork)]
     third = starts[2]
     again = next(message for message in sent[third:] if isinstance(message, AssignedChunk))
-    handed_out = [{row.n for row in message.rows} for message in sent[:third] if isinstance(message, AssignedChunk)]
+    handed_out = [
+        {row.n for row in message.rows}
+        for message in sent[:third]
+        if isinstance(message, AssignedChunk)
+    ]
     assert [sent[n].finished for n in starts[:2]] == [0, 0]
     assert any(row.n % 9 == 4 for row in again.rows)
     assert {row.n for row in again.rows} <= set().union(*handed_out)
@@ -423,7 +582,10 @@ def test_a_journal_that_fails_ends_the_run(tmp_path, monkeypatch):
     assert "disk is full" in report.message
 
 
-BEFORE, REOPENED = RowInfo("r", 0, "k", {}, "done", {"a": 1}), RowInfo("r", 0, "k", {}, "open", {"a": 1})
+BEFORE, REOPENED = (
+    RowInfo("r", 0, "k", {}, "done", {"a": 1}),
+    RowInfo("r", 0, "k", {}, "open", {"a": 1}),
+)
 CHANGES = {  # what the journal had of a row when it was read, and what it has now
     "nothing": (None, None),
     "begun": (None, replace(BEFORE, status="open", result=None)),
@@ -464,7 +626,10 @@ async def test_first_messages_of_a_process_come_first():
         waiting.set()
         await committed.wait()
 
-    journal, rows = SimpleNamespace(wait_for_commit=wait_for_commit, spent=[spent]), AssignedChunk(["row"], {})
+    journal, rows = (
+        SimpleNamespace(wait_for_commit=wait_for_commit, spent=[spent]),
+        AssignedChunk(["row"], {}),
+    )
     feed = SimpleNamespace(job=SimpleNamespace(journal=journal), chunk_again=lambda k: rows)
     worker = WorkerProcess(0, encode_code("shard"), feed, None, Pauses(), journal, None, finished=2)
     ours, theirs = socketpair()
@@ -475,19 +640,31 @@ async def test_first_messages_of_a_process_come_first():
     committed.set()
     reader, writer = await asyncio.open_connection(sock=theirs)
     received = [await receive(reader) for _ in range(5)]
-    assert received == [sys.argv, "shard", EarlierWork(spent, 2), QuotaMessage(Quota(1), None, {}), rows]
+    assert received == [
+        sys.argv,
+        "shard",
+        EarlierWork(spent, 2),
+        QuotaMessage(Quota(1), None, {}),
+        rows,
+    ]
     writer.close()
     assert await serving is None
     exchange.cancel()
 
 
-@pytest.mark.parametrize(("rows", "started"), [(graded(1), [1]), (graded(9), [2]), ([{"prompt": "Say it."}], [])])
+@pytest.mark.parametrize(
+    ("rows", "started"), [(graded(1), [1]), (graded(9), [2]), ([{"prompt": "Say it."}], [])]
+)
 def test_processes_are_started_for_rows_that_can_be_processed(tmp_path, monkeypatch, rows, started):
     """No more than there are rows, and none for a command that is refused."""
     counts, start = [], ReadyProcesses.start
-    monkeypatch.setattr(ReadyProcesses, "start", lambda self, count: (counts.append(count), start(self, count)))
+    monkeypatch.setattr(
+        ReadyProcesses, "start", lambda self, count: (counts.append(count), start(self, count))
+    )
     with nullcontext() if started else pytest.raises(ConfigError, match="no response to grade"):
-        assert go(rows, tmp_path / "a.jsonl", False, brevity, mode="grade", processes=2).done == len(rows)
+        assert go(
+            rows, tmp_path / "a.jsonl", False, brevity, mode="grade", processes=2
+        ).done == len(rows)
     assert counts == started
 
 
@@ -500,10 +677,16 @@ def test_what_graders_print_goes_to_stderr(tmp_path):
         .replace("mode=", "journal='j', mode=")
     )
     (tmp_path / "script.py").write_text(
-        script.replace("print(report.done, report.message)", "assert report.done") + 'if __name__ == "__main__":\n    main()'
+        script.replace("print(report.done, report.message)", "assert report.done")
+        + 'if __name__ == "__main__":\n    main()'
     )
     done = subprocess.run(
-        [sys.executable, "script.py", "0.5"], cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False
+        [sys.executable, "script.py", "0.5"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
     )
     assert [json.loads(line)["id"] for line in done.stdout.splitlines()] == [*range(8)], done.stderr
     assert done.stderr.count("said") == 8
@@ -522,7 +705,9 @@ def test_a_cancelled_run_saves_everything(tmp_path, serve, loop, processes):
     rows, server = write_rows(tmp_path / "rows.jsonl", 30), serve("--latency", 0.05)
 
     async def cancel():
-        run = BatchRun.from_arguments(rows, tmp_path / "a.jsonl", server.model, processes=processes, **PLAIN)
+        run = BatchRun.from_arguments(
+            rows, tmp_path / "a.jsonl", server.model, processes=processes, **PLAIN
+        )
         going = asyncio.ensure_future(run.go())
         await asyncio.to_thread(until, lambda: server.lines() > 60 or going.done())
         going.cancel()
@@ -533,7 +718,9 @@ def test_a_cancelled_run_saves_everything(tmp_path, serve, loop, processes):
     with asyncio.Runner(loop_factory=factory) as runner:
         report = runner.run(cancel())
         assert (report.end_reason, report.resumable) == ("interrupted", True)
-        run = BatchRun.from_arguments(rows, tmp_path / "a.jsonl", server.model, processes=processes, **PLAIN)
+        run = BatchRun.from_arguments(
+            rows, tmp_path / "a.jsonl", server.model, processes=processes, **PLAIN
+        )
         assert runner.run(run.go()).done == 30
 
 
@@ -570,7 +757,9 @@ async def test_an_endpoint_that_paused_elsewhere_is_not_called():
 
 @pytest.mark.slow(but_each=7)
 @pytest.mark.parametrize("messages", [0, 1, 2, 3, 4, 6, 9])
-def test_a_worker_that_loses_the_run_while_it_writes_ends_silently(tmp_path, serve, monkeypatch, capfd, messages):
+def test_a_worker_that_loses_the_run_while_it_writes_ends_silently(
+    tmp_path, serve, monkeypatch, capfd, messages
+):
     """Whatever it sends first that nobody can receive, it writes nothing to stderr, and the run goes on with another worker."""
     rows, server = write_rows(tmp_path / "rows.jsonl", 12), serve("--latency", 0.01)
     start, started, received, lost = processes.start_process, {}, Counter(), []

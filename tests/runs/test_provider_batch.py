@@ -25,7 +25,9 @@ from redraft.storage.journal import Journal
 from .killing import ending, kill_at, serving, start, until, write_rows
 
 WAVES = {"engine": "provider-batch", "poll": 0.02}
-PLAIN = {"noise_aware": False}  # calls are identified by their words, so this leaves out repeated drafts and grades
+PLAIN = {
+    "noise_aware": False
+}  # calls are identified by their words, so this leaves out repeated drafts and grades
 PROGRAM = """
 import sys
 from redraft import Budget, batch_sync
@@ -53,7 +55,9 @@ def run_by_provider_batch(rows, tmp_path):
     """Run the rows through the provider's batch API and return the report."""
 
     async def go(model, source=rows, **asked):
-        return await BatchRun.from_arguments(source, tmp_path / "out.jsonl", model, **WAVES, **PLAIN, **asked).go()
+        return await BatchRun.from_arguments(
+            source, tmp_path / "out.jsonl", model, **WAVES, **PLAIN, **asked
+        ).go()
 
     return go
 
@@ -76,17 +80,31 @@ def local(tmp_path_factory):
 
 def local_run(folder, **asked):
     with serving("logging_server.py", "--latency", 0.001) as server:
-        report = batch_sync(write_rows(folder / "rows.jsonl", 24), folder / "out.jsonl", server.model, **asked)
+        report = batch_sync(
+            write_rows(folder / "rows.jsonl", 24), folder / "out.jsonl", server.model, **asked
+        )
     assert not report.end_reason and not report.failed, report
     return (folder / "out.jsonl").read_bytes(), report.usage.calls
 
 
 def command(source, output, model, poll=0.02, calls=0, limit=0):
-    return [sys.executable, "-c", PROGRAM, str(source), str(output), model, str(poll), str(calls), str(limit)]
+    return [
+        sys.executable,
+        "-c",
+        PROGRAM,
+        str(source),
+        str(output),
+        model,
+        str(poll),
+        str(calls),
+        str(limit),
+    ]
 
 
 @pytest.mark.parametrize("asked", [PLAIN, {}], ids=["plain", "adaptive"])
-async def test_the_output_equals_that_of_a_local_run(tmp_path_factory, tmp_path, rows, provider, asked):
+async def test_the_output_equals_that_of_a_local_run(
+    tmp_path_factory, tmp_path, rows, provider, asked
+):
     """Each call is submitted once, in few batches, none live; the progress shows their state."""
     wanted, calls = await asyncio.to_thread(local_run, tmp_path_factory.mktemp("home"), **asked)
     server, states = provider("--latency", 0.1), set()
@@ -99,19 +117,34 @@ async def test_the_output_equals_that_of_a_local_run(tmp_path_factory, tmp_path,
     assert (tmp_path / "out.jsonl").read_bytes() == wanted
     assert report.usage.calls == counts["requests"] == calls
     assert "live" not in counts and counts["batches"] < 10
-    assert any(re.fullmatch(r"batch 1: 24 requests, batch_1 in progress \(0 done\)", state) for state in states), states
+    assert any(
+        re.fullmatch(r"batch 1: 24 requests, batch_1 in progress \(0 done\)", state)
+        for state in states
+    ), states
 
 
 @pytest.mark.slow
-async def test_the_code_of_answers_is_run_as_in_a_local_run(tmp_path_factory, tmp_path, provider, run_by_provider_batch, sandbox):
+async def test_the_code_of_answers_is_run_as_in_a_local_run(
+    tmp_path_factory, tmp_path, provider, run_by_provider_batch, sandbox
+):
     """Tests run on this machine between the batches, and their verdicts ask for the next drafts."""
-    rows = [{"prompt": f"Write f(n), which adds 1. [code] {n}", "tests": [{"input": [n], "output": n + 1}]} for n in range(6)]
+    rows = [
+        {
+            "prompt": f"Write f(n), which adds 1. [code] {n}",
+            "tests": [{"input": [n], "output": n + 1}],
+        }
+        for n in range(6)
+    ]
     asked = dict(PLAIN, answer="code:python", editor=False, graders=["tests"])
     folder = tmp_path_factory.mktemp("home")
     with serving("logging_server.py", "--latency", 0.001) as server:
-        local = await asyncio.to_thread(batch_sync, rows, folder / "out.jsonl", server.model, **asked)
+        local = await asyncio.to_thread(
+            batch_sync, rows, folder / "out.jsonl", server.model, **asked
+        )
     server = provider()
-    report = await BatchRun.from_arguments(rows, tmp_path / "out.jsonl", server.model, **WAVES, **asked).go()
+    report = await BatchRun.from_arguments(
+        rows, tmp_path / "out.jsonl", server.model, **WAVES, **asked
+    ).go()
     assert (tmp_path / "out.jsonl").read_bytes() == (folder / "out.jsonl").read_bytes()
     scores = [(row["initial_score"], row["best_score"]) for row in output_bytes(tmp_path)]
     assert {0, 1} >= {best for _, best in scores} and 1 in {best for _, best in scores}
@@ -122,7 +155,9 @@ async def test_the_code_of_answers_is_run_as_in_a_local_run(tmp_path_factory, tm
 def test_a_batched_model_is_known_as_its_chat_model():
     """Its price, its cache and its spans depend on what it says of itself."""
     tool = {"type": "function", "function": {"name": "search"}}
-    chat = Chat("m", "http://127.0.0.1:9/v1", extra_body={"tools": [tool], "tool_choice": "required"})
+    chat = Chat(
+        "m", "http://127.0.0.1:9/v1", extra_body={"tools": [tool], "tool_choice": "required"}
+    )
     batched = BatchedModel(chat, chat.complete)
     for name in ("name", "identity", "base_url", "tools", "tool_choice"):
         assert getattr(batched, name) == getattr(chat, name) not in (None, "", ()), name
@@ -148,12 +183,17 @@ async def test_a_killed_run_submits_no_request_twice(tmp_path, rows, local, prov
 def open_batches(output):
     """The batches of a run that the journal of a killed process has as not yet used up."""
     with Journal(f"{output}.journal", read_only=True) as journal:
-        return [batch["batch"] for batch in journal.run("out-jsonl").metadata["provider_batches"]["open"]]
+        return [
+            batch["batch"]
+            for batch in journal.run("out-jsonl").metadata["provider_batches"]["open"]
+        ]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kills", [1, 2])
-async def test_answers_that_no_row_has_used_survive_a_second_process(tmp_path, rows, local, provider, kills):
+async def test_answers_that_no_row_has_used_survive_a_second_process(
+    tmp_path, rows, local, provider, kills
+):
     """It works on a few of the rows, takes their answers from the first one's batch, and ends, or is killed after it has submitted
     a batch of its own. The third process submits none of the requests of either again.
     """
@@ -170,14 +210,22 @@ async def test_answers_that_no_row_has_used_survive_a_second_process(tmp_path, r
     assert ending(killed).code == (-signal.SIGKILL if kills == 2 else 0)
     assert open_batches(output)[0] == "batch_1"
     report = await BatchRun.from_arguments(rows, output, server.model, **WAVES, **PLAIN).go()
-    assert (report.end_reason, server.counts()["again"], server.counts()["requests"]) == ("", 0, calls)
+    assert (report.end_reason, server.counts()["again"], server.counts()["requests"]) == (
+        "",
+        0,
+        calls,
+    )
     assert output.read_bytes() == wanted and open_batches(output) == []
 
 
 @pytest.mark.parametrize(
-    "options", [("--deaf", 2), ("--broken", 2), ("--busy", 3)], ids=["no answer to a create", "broken downloads", "busy"]
+    "options",
+    [("--deaf", 2), ("--broken", 2), ("--busy", 3)],
+    ids=["no answer to a create", "broken downloads", "busy"],
 )
-async def test_provider_faults_repeat_no_batch_and_no_answer(tmp_path, rows, local, provider, run_by_provider_batch, options):
+async def test_provider_faults_repeat_no_batch_and_no_answer(
+    tmp_path, rows, local, provider, run_by_provider_batch, options
+):
     """Whatever happens to the connection, a batch is created once and an answer read once."""
     wanted, calls = local
     server = provider(*options)
@@ -186,11 +234,15 @@ async def test_provider_faults_repeat_no_batch_and_no_answer(tmp_path, rows, loc
     assert (server.counts()["again"], server.counts()["requests"]) == (0, calls)
 
 
-async def test_failed_items_are_handled_like_failed_calls(tmp_path, provider, run_by_provider_batch):
+async def test_failed_items_are_handled_like_failed_calls(
+    tmp_path, provider, run_by_provider_batch
+):
     """The error of an item is retried or ends its row alone, as it would live."""
     texts = ["all is well", "[429 once]", "[lost once]", "[filter]", "[400]", "[cut] short"]
     server = provider()
-    report = await run_by_provider_batch(server.model, prompts(tmp_path / "troubled.jsonl", *texts), max_iterations=0)
+    report = await run_by_provider_batch(
+        server.model, prompts(tmp_path / "troubled.jsonl", *texts), max_iterations=0
+    )
     rows = output_bytes(tmp_path)
     assert (report.done, report.failed, report.end_reason) == (4, 2, "")
     assert [row["stop"] == "failed" for row in rows] == [False, False, False, True, True, False]
@@ -200,7 +252,9 @@ async def test_failed_items_are_handled_like_failed_calls(tmp_path, provider, ru
 
 
 @pytest.mark.parametrize("option", ["--expire", "--fail"])
-async def test_items_without_an_answer_are_submitted_again(tmp_path, local, provider, run_by_provider_batch, option):
+async def test_items_without_an_answer_are_submitted_again(
+    tmp_path, local, provider, run_by_provider_batch, option
+):
     """They are in the next batch; the output is the same, and they do not count as paid."""
     server = provider(option, 2)
     report = await run_by_provider_batch(server.model)
@@ -210,18 +264,23 @@ async def test_items_without_an_answer_are_submitted_again(tmp_path, local, prov
     assert report.usage.calls == local[1]
 
 
-async def test_an_item_without_an_answer_in_three_batches_fails_its_row(tmp_path, rows, provider, run_by_provider_batch):
+async def test_an_item_without_an_answer_in_three_batches_fails_its_row(
+    tmp_path, rows, provider, run_by_provider_batch
+):
     """The row has the provider's message, and the run continues."""
     server = provider("--fail", 3)
     report = await run_by_provider_batch(server.model, limit=5)
     assert (report.failed, report.end_reason) == (5, "")
     assert all(
-        "3 batches ended without an answer" in row["error"] and "not today" in row["error"] for row in output_bytes(tmp_path)
+        "3 batches ended without an answer" in row["error"] and "not today" in row["error"]
+        for row in output_bytes(tmp_path)
     )
     assert server.counts()["requests"] == 15
 
 
-async def test_batches_shrink_to_the_limit_of_the_account(tmp_path, rows, local, provider, run_by_provider_batch):
+async def test_batches_shrink_to_the_limit_of_the_account(
+    tmp_path, rows, local, provider, run_by_provider_batch
+):
     """Where a batch is refused for its size, smaller ones follow one after another."""
     wanted, calls = local
     server, said = provider("--most", 7), []
@@ -232,7 +291,9 @@ async def test_batches_shrink_to_the_limit_of_the_account(tmp_path, rows, local,
 
 async def test_a_request_larger_than_the_limit_fails(tmp_path, provider, run_by_provider_batch):
     """It is not submitted for ever."""
-    report = await run_by_provider_batch(provider("--most", 0).model, prompts(tmp_path / "one.jsonl", "too much", "as well"))
+    report = await run_by_provider_batch(
+        provider("--most", 0).model, prompts(tmp_path / "one.jsonl", "too much", "as well")
+    )
     assert report.failed == 2 and "too much" in output_bytes(tmp_path)[0]["error"]
 
 
@@ -248,16 +309,29 @@ async def test_the_items_of_a_cancelled_batch_are_submitted_again(tmp_path, rows
     assert (tmp_path / "out.jsonl").read_bytes() == local[0] and server.counts()["again"] == 24
 
 
-@pytest.mark.parametrize("options, texts", [(("--refuse", 401), ["one", "two"]), ((), ["one", "[401]"])], ids=["all", "one item"])
+@pytest.mark.parametrize(
+    "options, texts",
+    [(("--refuse", 401), ["one", "two"]), ((), ["one", "[401]"])],
+    ids=["all", "one item"],
+)
 async def test_a_wrong_key_ends_the_run(tmp_path, provider, run_by_provider_batch, options, texts):
     """The run ends at once with the reason, whether the API or an item refuses the key."""
-    report = await run_by_provider_batch(provider(*options).model, prompts(tmp_path / "some.jsonl", *texts))
+    report = await run_by_provider_batch(
+        provider(*options).model, prompts(tmp_path / "some.jsonl", *texts)
+    )
     assert report.end_reason == "fatal" and "401" in report.message and report.resumable
 
 
-async def test_an_item_whose_words_an_error_repeats_fails_alone(tmp_path, provider, run_by_provider_batch):
+async def test_an_item_whose_words_an_error_repeats_fails_alone(
+    tmp_path, provider, run_by_provider_batch
+):
     """What a prompt says of keys, money and models stops no run."""
-    texts = ["[quoted] invalid api key", "one", "[quoted] insufficient balance", "[quoted] no such model"]
+    texts = [
+        "[quoted] invalid api key",
+        "one",
+        "[quoted] insufficient balance",
+        "[quoted] no such model",
+    ]
     report = await run_by_provider_batch(provider().model, prompts(tmp_path / "some.jsonl", *texts))
     assert (report.end_reason, report.done, report.failed) == ("", 1, 3)
 
@@ -270,18 +344,36 @@ async def test_an_endpoint_without_a_batch_api_ends_the_run(run_by_provider_batc
 
 async def test_an_outage_of_the_provider_ends_the_run(run_by_provider_batch):
     """It ends after `outage` seconds."""
-    report = await run_by_provider_batch("http://127.0.0.1:9/v1#m", limits=EndpointLimits(give_up_after=0.2))
+    report = await run_by_provider_batch(
+        "http://127.0.0.1:9/v1#m", limits=EndpointLimits(give_up_after=0.2)
+    )
     assert report.end_reason == "outage" and "cannot be reached" in report.message
 
 
-TEXTS_OF_PROVIDER = ("not today", "too much", "slow down", "it is lost", "too late", "no answer for you")
+TEXTS_OF_PROVIDER = (
+    "not today",
+    "too much",
+    "slow down",
+    "it is lost",
+    "too late",
+    "no answer for you",
+)
 
 
 @pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize(
     ("options", "texts"),
     [
-        *((option, ["one", "two"]) for option in (("--fail", 3), ("--most", 1), ("--most", 0), ("--busy", 3), ("--expire", 1))),
+        *(
+            (option, ["one", "two"])
+            for option in (
+                ("--fail", 3),
+                ("--most", 1),
+                ("--most", 0),
+                ("--busy", 3),
+                ("--expire", 1),
+            )
+        ),
         (("--refuse", 401), ["one"]),
         ((), ["[429 once]", "[lost once]", "[filter]", "[400]"]),
         ((), ["[401]", "one"]),
@@ -290,8 +382,31 @@ TEXTS_OF_PROVIDER = ("not today", "too much", "slow down", "it is lost", "too la
 def test_no_text_of_the_provider_is_on_stderr(tmp_path, provider, capfd, options, texts):
     """It may repeat a prompt. The output has it."""
     source = str(prompts(tmp_path / "rows.jsonl", *texts))
-    command = ["batch", source, "-o", str(tmp_path / "out.jsonl"), "--model", provider(*options).model, "--mode", "best", "-n", "1"]
-    status = main([*command, "--grader", "words:1-", "--engine", "provider-batch", "--poll", "0.02", "--log-format", "json"])
+    command = [
+        "batch",
+        source,
+        "-o",
+        str(tmp_path / "out.jsonl"),
+        "--model",
+        provider(*options).model,
+        "--mode",
+        "best",
+        "-n",
+        "1",
+    ]
+    status = main(
+        [
+            *command,
+            "--grader",
+            "words:1-",
+            "--engine",
+            "provider-batch",
+            "--poll",
+            "0.02",
+            "--log-format",
+            "json",
+        ]
+    )
     said, output = capfd.readouterr().err, (tmp_path / "out.jsonl").read_text()
     assert [text for text in TEXTS_OF_PROVIDER if text in said] == [], said
     assert status == 0 or any(text in output for text in TEXTS_OF_PROVIDER), output
@@ -303,7 +418,9 @@ async def test_refused_schemas_fall_back_to_another_format(run_by_provider_batch
     assert set(report.errors) <= {"BadResponseError", "GradingError"} and not report.end_reason
 
 
-async def test_each_endpoint_has_batches_of_its_own(tmp_path, rows, local, provider, run_by_provider_batch):
+async def test_each_endpoint_has_batches_of_its_own(
+    tmp_path, rows, local, provider, run_by_provider_batch
+):
     """Drafts go to one, verdicts to the other."""
     writer, judge = provider(), provider()
     report = await run_by_provider_batch(writer.model, judge=judge.model, max_iterations=0)
@@ -317,22 +434,30 @@ async def test_a_model_without_a_batch_api_is_refused(run_by_provider_batch):
     with pytest.raises(ConfigError, match="provider-batch.*got 'scripted'"):
         await run_by_provider_batch(ScriptedModel(["a"]))
     with pytest.raises(ConfigError, match="provider-batch.*got 'scripted'"):
-        await BatchRun.from_arguments([{"prompt": "p"}], None, ScriptedModel(["a"]), engine="provider-batch").prepare()
+        await BatchRun.from_arguments(
+            [{"prompt": "p"}], None, ScriptedModel(["a"]), engine="provider-batch"
+        ).prepare()
 
 
 @pytest.mark.parametrize("poll", [0, -1, True, "1"])
 def test_poll_is_checked(poll):
     """It must be a number of seconds."""
     with pytest.raises(ConfigError, match="poll"):
-        BatchRun.from_arguments([{"prompt": "p"}], None, "openai:m", engine="provider-batch", poll=poll)
+        BatchRun.from_arguments(
+            [{"prompt": "p"}], None, "openai:m", engine="provider-batch", poll=poll
+        )
     with pytest.raises(ConfigError, match="provider-batch"):
         BatchRun.from_arguments([{"prompt": "p"}], None, "openai:m", poll=1.0)
 
 
-async def test_a_budget_smaller_than_a_batch_limits_its_size(tmp_path, provider, run_by_provider_batch):
+async def test_a_budget_smaller_than_a_batch_limits_its_size(
+    tmp_path, provider, run_by_provider_batch
+):
     """Rows that wait for budget delay no other: the batch has what the budget allows, and the rest does not start."""
     server = provider()
-    report = await asyncio.wait_for(run_by_provider_batch(server.model, budget=Budget(calls=10)), 60)
+    report = await asyncio.wait_for(
+        run_by_provider_batch(server.model, budget=Budget(calls=10)), 60
+    )
     assert report.end_reason == "budget" and report.usage.calls == server.counts()["requests"] == 10
 
 
@@ -349,18 +474,26 @@ def test_equal_requests_are_one_line_of_a_batch():
 async def test_the_same_prompt_is_submitted_once(tmp_path, provider, run_by_provider_batch):
     """The second row waits for the answer to the first and delays no batch."""
     server = provider()
-    report = await asyncio.wait_for(run_by_provider_batch(server.model, prompts(tmp_path / "same.jsonl", *["the same"] * 5)), 60)
+    report = await asyncio.wait_for(
+        run_by_provider_batch(server.model, prompts(tmp_path / "same.jsonl", *["the same"] * 5)), 60
+    )
     assert report.done == 5 and server.counts()["again"] == 0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ends", ["stopped", "stopped, and its batch not noted", "deadline"])
-async def test_a_stopped_run_leaves_its_batch_to_the_resumed_one(tmp_path, rows, local, provider, ends):
+async def test_a_stopped_run_leaves_its_batch_to_the_resumed_one(
+    tmp_path, rows, local, provider, ends
+):
     """Stopped or past its deadline it ends at once, and the same command reads the answers within the same budget. A batch whose
     id was not saved is found by its metadata.
     """
     wanted, calls = local
-    server, said, output = provider("--first", 5 if ends == "deadline" else 3), [], tmp_path / "out.jsonl"
+    server, said, output = (
+        provider("--first", 5 if ends == "deadline" else 3),
+        [],
+        tmp_path / "out.jsonl",
+    )
     given = {**WAVES, **PLAIN, "say": said.append}
     given |= {"deadline": 3} if ends == "deadline" else {"budget": Budget(calls=calls)}
     asked = BatchRun.from_arguments(rows, output, server.model, **given)
@@ -374,7 +507,11 @@ async def test_a_stopped_run_leaves_its_batch_to_the_resumed_one(tmp_path, rows,
     assert any("batch_1 continues at the provider" in words for words in said), said
     if ends.endswith("not noted"):
         forget_batch(output)
-    assert not (await BatchRun.from_arguments(rows, output, server.model, **{**given, "deadline": None}).go()).end_reason
+    assert not (
+        await BatchRun.from_arguments(
+            rows, output, server.model, **{**given, "deadline": None}
+        ).go()
+    ).end_reason
     assert (server.counts()["again"], server.counts()["requests"]) == (0, calls)
     if ends != "deadline":  # (a call that the deadline cancelled counts for its row)
         assert output.read_bytes() == wanted
@@ -385,7 +522,9 @@ def forget_batch(output):
     with Journal(f"{output}.journal") as journal:
         waves = journal.run("out-jsonl").metadata["provider_batches"]
         assert len(waves["open"]) == 1
-        journal.update_run("out-jsonl", provider_batches={**waves, "open": [{**waves["open"][0], "batch": None}]})
+        journal.update_run(
+            "out-jsonl", provider_batches={**waves, "open": [{**waves["open"][0], "batch": None}]}
+        )
 
 
 def test_ctrl_c_does_not_wait_for_a_batch(tmp_path, rows, provider):
@@ -400,13 +539,19 @@ def test_ctrl_c_does_not_wait_for_a_batch(tmp_path, rows, provider):
 @pytest.mark.parametrize(
     "line, found",
     [
-        (b'{"custom_id": "k", "response": {"status_code": 200, "body": {"a": 1}}, "error": null}', (200, b'{"a":1}')),
+        (
+            b'{"custom_id": "k", "response": {"status_code": 200, "body": {"a": 1}}, "error": null}',
+            (200, b'{"a":1}'),
+        ),
         (b'{"custom_id": "k", "response": {"status_code": 500, "body": "down"}}', (500, b"down")),
         (b'{"custom_id": "k", "response": null, "error": {"code": "server_error"}}', (None, b"")),
         (b'{"custom_id": "k", "response": null, "error": {"code": "batch_expired"}}', None),
         (b'{"custom_id": 7, "response": {"status_code": 200, "body": {}}}', None),
         (b'{"custom_id": "k", "response": {"status_code": "200"}}', None),
-        (b'{"custom_id": "k", "response": {"status_code": 200, "body": {"a": "\\ud83d"}}}', (200, b'{"a":"\\ud83d"}')),
+        (
+            b'{"custom_id": "k", "response": {"status_code": 200, "body": {"a": "\\ud83d"}}}',
+            (200, b'{"a":"\\ud83d"}'),
+        ),
         (b'{"custom_id": "k", "response": {"status_code": 200, "body": "\\ud83d"}}', (200, b"?")),
         (b"[1]", None),
         (b"\xff", None),
@@ -423,7 +568,9 @@ def test_uploaded_lines_hold_the_body_without_the_key(tmp_path):
     """An uploaded line has the body of a live call."""
     chat = Chat("m", "http://:sk-canary@h/v1", extra_body={"top_p": 0.5})
     line = json.loads(
-        BatchClient(chat).request_line("k", Request(({"role": "user", "content": "half a pair: \ud800"},), max_tokens=5))
+        BatchClient(chat).request_line(
+            "k", Request(({"role": "user", "content": "half a pair: \ud800"},), max_tokens=5)
+        )
     )
     assert line["body"] == {
         "model": "m",

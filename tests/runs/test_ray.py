@@ -25,7 +25,9 @@ if not find_spec("ray"):
     pytest.skip("no Ray for this Python", allow_module_level=True)
 
 pytestmark = pytest.mark.slow
-PLAIN = {"noise_aware": False}  # calls are identified by their words, so this leaves out repeated drafts and grades
+PLAIN = {
+    "noise_aware": False
+}  # calls are identified by their words, so this leaves out repeated drafts and grades
 DRIVER = (
     "import sys; from redraft.runs import batch_sync; "
     f"batch_sync(*sys.argv[1:4], engine='ray', shards=2, ray_address=sys.argv[4], **{PLAIN})"
@@ -85,7 +87,9 @@ async def test_a_killed_worker_is_replaced(tmp_path, rows, serve, cluster):
     server = serve("--latency", 0.05)
     wanted, since = await asyncio.to_thread(local_output, rows, tmp_path, server)
     said = []
-    run = BatchRun.from_arguments(rows, tmp_path / "out.jsonl", server.model, engine="ray", shards=2, say=said.append, **PLAIN)
+    run = BatchRun.from_arguments(
+        rows, tmp_path / "out.jsonl", server.model, engine="ray", shards=2, say=said.append, **PLAIN
+    )
     going = asyncio.ensure_future(run.go())
     part = tmp_path / "out.jsonl.journal.1-of-2"
     kills = await kill_workers(going, lambda number: server.lines() > since + number, part)
@@ -102,7 +106,9 @@ def test_a_run_resumes_after_its_driver_was_killed(tmp_path, rows, serve, cluste
     wanted, since = local_output(rows, tmp_path, server)
     output, stops = tmp_path / "out.jsonl", []
     for number in (40, 140):
-        driver = start([sys.executable, "-c", DRIVER, str(rows), str(output), server.model, cluster])
+        driver = start(
+            [sys.executable, "-c", DRIVER, str(rows), str(output), server.model, cluster]
+        )
         until(lambda: server.lines() > since + number, driver)  # noqa: B023
         driver.kill()
         driver.wait()
@@ -110,9 +116,14 @@ def test_a_run_resumes_after_its_driver_was_killed(tmp_path, rows, serve, cluste
         for file in driver.files:
             file.close()
         stops.append((killed, begun))
-    report = asyncio.run(BatchRun.from_arguments(rows, output, server.model, engine="ray", shards=3, **PLAIN).go())
+    report = asyncio.run(
+        BatchRun.from_arguments(rows, output, server.model, engine="ray", shards=3, **PLAIN).go()
+    )
     entries = server.entries(since)
-    kills = [max([killed, *(at for kind, _, at in entries[: begun - since + 40] if kind == "X")]) for killed, begun in stops]
+    kills = [
+        max([killed, *(at for kind, _, at in entries[: begun - since + 40] if kind == "X")])
+        for killed, begun in stops
+    ]
     assert (report.done, report.end_reason) == (30, "")
     assert output.read_bytes() == wanted
     check_asked_once(entries, kills)
@@ -144,7 +155,9 @@ async def test_a_worker_that_ray_gives_up_ends_the_run(tmp_path, rows, serve, cl
 
     monkeypatch.setattr(api, "RayPool", WatchedExecutor)
     server = serve("--latency", 0.05)
-    run = BatchRun.from_arguments(rows, tmp_path / "out.jsonl", server.model, engine="ray", shards=2)
+    run = BatchRun.from_arguments(
+        rows, tmp_path / "out.jsonl", server.model, engine="ray", shards=2
+    )
     going = asyncio.ensure_future(run.go())
     await asyncio.to_thread(until, lambda: server.lines() > 40 or going.done())
     import ray
@@ -163,7 +176,15 @@ async def test_workers_receive_a_users_own_graders(tmp_path, rows, serve, cluste
         return Feedback(score=min(1.0, best / len(text)), actions=("be brief",))
 
     server = serve("--latency", 0.2)
-    run = BatchRun.from_arguments(rows, tmp_path / "out.jsonl", server.model, short_grader, engine="ray", shards=2, max_in_flight=8)
+    run = BatchRun.from_arguments(
+        rows,
+        tmp_path / "out.jsonl",
+        server.model,
+        short_grader,
+        engine="ray",
+        shards=2,
+        max_in_flight=8,
+    )
     going = asyncio.ensure_future(run.go())
     await asyncio.to_thread(until, lambda: server.lines() > 20 or going.done())
     run.stop()
@@ -177,12 +198,21 @@ async def test_workers_receive_a_users_own_graders(tmp_path, rows, serve, cluste
 async def test_workers_receive_a_grader_from_a_file(tmp_path, cluster):
     """The command line loads FILE.py:NAME as a module that a worker, in another folder, could not import."""
     (tmp_path / "graders").mkdir()
-    (tmp_path / "graders" / "polite_words.py").write_text("def polite(text):\n    return float('please' in text)\n")
+    (tmp_path / "graders" / "polite_words.py").write_text(
+        "def polite(text):\n    return float('please' in text)\n"
+    )
     grader = load_grader(f"{tmp_path / 'graders' / 'polite_words.py'}:polite")
-    data = [{"id": str(n), "prompt": "q", "response": text} for n, text in enumerate(["please", "no", "please do"])]
-    run = BatchRun.from_arguments(data, tmp_path / "out.jsonl", False, grader, mode="grade", engine="ray", shards=2)
+    data = [
+        {"id": str(n), "prompt": "q", "response": text}
+        for n, text in enumerate(["please", "no", "please do"])
+    ]
+    run = BatchRun.from_arguments(
+        data, tmp_path / "out.jsonl", False, grader, mode="grade", engine="ray", shards=2
+    )
     report = await run.go()
-    scores = [json.loads(line)["best_score"] for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    scores = [
+        json.loads(line)["best_score"] for line in (tmp_path / "out.jsonl").read_text().splitlines()
+    ]
     assert (report.done, scores) == (3, [1.0, 0.0, 1.0])
 
 
@@ -190,7 +220,12 @@ async def test_code_runs_in_the_sandbox_of_the_workers(tmp_path, cluster):
     """With the settings of the run, and with the results of a run in one process."""
     tests = [{"input": [n], "output": n + 1} for n in range(4)]
     data = [
-        {"id": str(n), "prompt": "f", "response": f"def f(x):\n    return x + 1 if x < {n} else None", "tests": tests}
+        {
+            "id": str(n),
+            "prompt": "f",
+            "response": f"def f(x):\n    return x + 1 if x < {n} else None",
+            "tests": tests,
+        }
         for n in range(5)
     ]
     settings = {"answer": "code:python", "mode": "grade", "sandbox": "unsafe"}
@@ -215,5 +250,11 @@ def test_objects_that_cannot_be_sent_are_named(tmp_path, rows, cluster):
         async def complete(self, request):
             raise AssertionError
 
-    with pytest.raises(ConfigError, match="model: a Held cannot be sent to other processes .*; give it by its name"):
-        asyncio.run(BatchRun.from_arguments(rows, tmp_path / "out.jsonl", Held(), len, engine="ray", shards=2).go())
+    with pytest.raises(
+        ConfigError, match="model: a Held cannot be sent to other processes .*; give it by its name"
+    ):
+        asyncio.run(
+            BatchRun.from_arguments(
+                rows, tmp_path / "out.jsonl", Held(), len, engine="ray", shards=2
+            ).go()
+        )

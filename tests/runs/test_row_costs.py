@@ -42,7 +42,9 @@ def text(id, n, role="generate", parent=None, **how):
 
 
 def grade(candidate, n, score=0.5, repeat=0, **how):
-    return Feedback(score, candidate=candidate, grader="judge", repeat=repeat, usage=answered(n, **how))
+    return Feedback(
+        score, candidate=candidate, grader="judge", repeat=repeat, usage=answered(n, **how)
+    )
 
 
 def failed(slot, n):
@@ -53,11 +55,25 @@ GIVEN = Candidate(0, "given")
 ROWS = {  # records -> the best score, the calls and the cost of each iteration; each record has a digit of its own
     "draft only": ([text(0, 1), grade(0, 20)], [(0.5, 2, 21)]),
     "two refinements": (
-        [text(0, 1), grade(0, 20), text(1, 300, "refine", 0), grade(1, 4000, 0.7), text(2, 50000, "refine", 1), grade(2, 600000)],
+        [
+            text(0, 1),
+            grade(0, 20),
+            text(1, 300, "refine", 0),
+            grade(1, 4000, 0.7),
+            text(2, 50000, "refine", 1),
+            grade(2, 600000),
+        ],
         [(0.5, 2, 21), (0.7, 2, 4300), (0.7, 2, 650000)],
     ),
     "two drafts": (
-        [text(0, 1), text(1, 20), grade(0, 300, 0.4), grade(1, 4000, 0.6), text(2, 50000, "refine", 1), grade(2, 600000, 0.9)],
+        [
+            text(0, 1),
+            text(1, 20),
+            grade(0, 300, 0.4),
+            grade(1, 4000, 0.6),
+            text(2, 50000, "refine", 1),
+            grade(2, 600000, 0.9),
+        ],
         [(0.6, 4, 4321), (0.9, 2, 650000)],
     ),
     "grades once more": (
@@ -72,12 +88,22 @@ ROWS = {  # records -> the best score, the calls and the cost of each iteration;
         [(0.5, 3, 50021), (0.5, 3, 604300)],
     ),
     "a repair": (
-        [text(0, 1), grade(0, 20), Candidate(1, "mended", 0, by="editor", role="repair"), grade(1, 300, 0.6)]
+        [
+            text(0, 1),
+            grade(0, 20),
+            Candidate(1, "mended", 0, by="editor", role="repair"),
+            grade(1, 300, 0.6),
+        ]
         + [text(2, 4000, "refine", 1), grade(2, 50000, 0.7)],
         [(0.6, 3, 321), (0.7, 2, 54000)],
     ),
     "a repaired refinement": (
-        [text(0, 1), grade(0, 20), text(1, 300, "refine", 0), Candidate(2, "mended", 1, by="editor", role="repair")]
+        [
+            text(0, 1),
+            grade(0, 20),
+            text(1, 300, "refine", 0),
+            Candidate(2, "mended", 1, by="editor", role="repair"),
+        ]
         + [grade(2, 4000, 0.8), text(3, 50000, "refine", 2), grade(3, 600000, 0.9)],
         [(0.5, 2, 21), (0.8, 2, 4300), (0.9, 2, 650000)],
     ),
@@ -86,21 +112,50 @@ ROWS = {  # records -> the best score, the calls and the cost of each iteration;
         [(0.5, 1, 1), (0.6, 2, 320)],
     ),
     "cached and retried": (
-        [text(0, 1, cached=True), grade(0, 20, retries=2), text(1, 300, "refine", 0, retries=1), grade(1, 4000, 0.6, cached=True)],
+        [
+            text(0, 1, cached=True),
+            grade(0, 20, retries=2),
+            text(1, 300, "refine", 0, retries=1),
+            grade(1, 4000, 0.6, cached=True),
+        ],
         [(0.5, 2, 21), (0.6, 2, 4300)],
     ),
     "failures": (
-        [text(0, 1), failed(("feedback", 0, "judge", 0), 20), grade(0, 300), failed(("candidate", 1), 4000)]
+        [
+            text(0, 1),
+            failed(("feedback", 0, "judge", 0), 20),
+            grade(0, 300),
+            failed(("candidate", 1), 4000),
+        ]
         + [text(1, 50000, "refine", 0), failed(("feedback", 1, "judge", 0), 600000)],
         [(0.5, 2, 301), (0.5, 1, 50000)],
     ),
     "a comparison": (
-        [text(0, 1), grade(0, 20), text(1, 300, "refine", 0), grade(1, 4000), text(2, 50000, "refine", 1), grade(2, 600000, 0.4)]
-        + [Comparison((1, 0), grader="judge", usage=Usage(2, 7000000, 0, 0, 0, 7000000.0, 7000000, 7000000.0))],
+        [
+            text(0, 1),
+            grade(0, 20),
+            text(1, 300, "refine", 0),
+            grade(1, 4000),
+            text(2, 50000, "refine", 1),
+            grade(2, 600000, 0.4),
+        ]
+        + [
+            Comparison(
+                (1, 0),
+                grader="judge",
+                usage=Usage(2, 7000000, 0, 0, 0, 7000000.0, 7000000, 7000000.0),
+            )
+        ],
         [(0.5, 2, 21), (0.5, 4, 7004300), (0.5, 2, 650000)],
     ),
     "a cost that is unknown": (
-        [text(0, 1), grade(0, 20), text(1, 300, "refine", 0, cost=False), grade(1, 4000, 0.6), text(2, 50000, "refine", 1)]
+        [
+            text(0, 1),
+            grade(0, 20),
+            text(1, 300, "refine", 0, cost=False),
+            grade(1, 4000, 0.6),
+            text(2, 50000, "refine", 1),
+        ]
         + [grade(2, 600000, 0.7)],
         [(0.5, 2, 21), (0.6, 2, None), (0.7, 2, 650000)],
     ),
@@ -109,7 +164,13 @@ ROWS = {  # records -> the best score, the calls and the cost of each iteration;
         [(0.5, 2, 21), (0.6, 2, 4300)],
     ),
     "a refinement of no grade": (
-        [text(0, 1), grade(0, 20), text(1, 300, "refine", 0), text(2, 4000, "refine", 0), grade(2, 50000, 0.4)],
+        [
+            text(0, 1),
+            grade(0, 20),
+            text(1, 300, "refine", 0),
+            text(2, 4000, "refine", 0),
+            grade(2, 50000, 0.4),
+        ],
         [(0.5, 2, 21), (0.5, 1, 300), (0.5, 2, 54000)],
     ),
 }
@@ -127,21 +188,34 @@ def test_each_iteration_has_its_own_calls_and_costs(records, expected):
         assert [*result.score_by_iteration] == expected
         unknown = any(cost is None for _, _, cost in expected)
         costs = None if unknown else sum(cost for _, _, cost in expected)
-        answers = [record.usage.answer_tokens for record in records if not isinstance(record, Failure)]
+        answers = [
+            record.usage.answer_tokens for record in records if not isinstance(record, Failure)
+        ]
         columns = result.columns
-        assert (columns["calls"], columns["cost"]) == (sum(calls for _, calls, _ in expected), costs)
+        assert (columns["calls"], columns["cost"]) == (
+            sum(calls for _, calls, _ in expected),
+            costs,
+        )
         assert columns["tokens"] == (None if None in answers else sum(answers))
-        assert RowResult.from_data(result.status, json.loads(json.dumps(result.as_data()))) == result
+        assert (
+            RowResult.from_data(result.status, json.loads(json.dumps(result.as_data()))) == result
+        )
 
 
 def test_failures_count_where_no_answer_is_graded():
     """All that such a row has cost: without them it would seem to have been free."""
-    lost = Failure((*GRADED, 0), "grade", "ModelTimeoutError", "late", usage=Usage(1, None, None, cost=None))
+    lost = Failure(
+        (*GRADED, 0), "grade", "ModelTimeoutError", "late", usage=Usage(1, None, None, cost=None)
+    )
     for failure, expected in ((failed((*GRADED, 0), 20), (2, 21, 21)), (lost, (2, None, None))):
-        result = row_result(Trace(Task("t"), (GRADER,), (text(0, 1), failure, Outcome(0, "failed"))))
+        result = row_result(
+            Trace(Task("t"), (GRADER,), (text(0, 1), failure, Outcome(0, "failed")))
+        )
         assert tuple(result.columns[name] for name in ("calls", "tokens", "cost")) == expected
         assert result.score_by_iteration == ((None, *expected[::2]),)
-    none = row_result(Trace(Task("t"), (GRADER,), (failed(("candidate", 0), 20), Outcome(None, "failed"))))
+    none = row_result(
+        Trace(Task("t"), (GRADER,), (failed(("candidate", 0), 20), Outcome(None, "failed")))
+    )
     assert (none.columns["calls"], none.columns["cost"], none.score_by_iteration) == (1, 20, ())
 
 
@@ -185,18 +259,26 @@ async def verdict(text, model):
 
 def run(folder, calls, busy=(), **more):
     writer, judge = (Role(name, calls, [*busy]) for name in "wj")
-    settings = dict(judge=judge, max_iterations=2, patience=3, target_score=1.0, editor=False, noise_aware=False)
+    settings = dict(
+        judge=judge, max_iterations=2, patience=3, target_score=1.0, editor=False, noise_aware=False
+    )
     prices = {name: (1.0, 1.0) for name in "wj"}
     rows = [{"id": name, "prompt": f"{name}, please"} for name in TOKENS]
-    return batch_sync(rows, folder / "out.jsonl", writer, verdict, prices=prices, **settings, **more)
+    return batch_sync(
+        rows, folder / "out.jsonl", writer, verdict, prices=prices, **settings, **more
+    )
 
 
 def results(folder):
     """The columns of each row in the output, and its figures by iteration in the journal."""
     rows = [json.loads(line) for line in (folder / "out.jsonl").read_text().splitlines()]
     with closing(Journal(folder / "out.jsonl.journal", read_only=True)) as journal:
-        iterations = {info.id: info.result["score_by_iteration"] for info, _ in journal.traces("out-jsonl")}
-    return {row["id"]: (row["calls"], row["tokens"], row["cost"], iterations[row["id"]]) for row in rows}
+        iterations = {
+            info.id: info.result["score_by_iteration"] for info, _ in journal.traces("out-jsonl")
+        }
+    return {
+        row["id"]: (row["calls"], row["tokens"], row["cost"], iterations[row["id"]]) for row in rows
+    }
 
 
 def test_a_run_reports_what_each_iteration_has_cost(tmp_path, capsys):
@@ -214,11 +296,19 @@ def test_a_run_reports_what_each_iteration_has_cost(tmp_path, capsys):
         == {
             "a": (6, 654321, 0.654321, [[0.25, 2, 0.000021], [0.75, 2, 0.0043], [0.75, 2, 0.65]]),
             "b": (2, 52, 0.000052, [[1.0, 2, 0.000052]]),
-            "c": (3, 143, 0.000143, [[0.5, 2, 0.000043], [0.5, 1, 0.0001]]),  # (its second grade has failed, twice)
+            "c": (
+                3,
+                143,
+                0.000143,
+                [[0.5, 2, 0.000043], [0.5, 1, 0.0001]],
+            ),  # (its second grade has failed, twice)
             "d": (1, 8_000_000, 8.0, []),
         }
     )
-    for report, usage, amount, saved in ((paid, (15, 1, 0), 31.654516, 0.0), (cached, (3, 0, 11), 24.0, 0.654516)):
+    for report, usage, amount, saved in (
+        (paid, (15, 1, 0), 31.654516, 0.0),
+        (cached, (3, 0, 11), 24.0, 0.654516),
+    ):
         used = report.usage
         assert (used.calls, used.retried_calls, used.cached_calls) == usage
         assert (used.tokens, used.cost) == (round(amount * 1e6), pytest.approx(amount))
@@ -229,7 +319,15 @@ def test_a_run_reports_what_each_iteration_has_cost(tmp_path, capsys):
         assert tuple(data[name] for name in names) == (*usage, used.tokens, used.cost)
         assert [tuple(row.values()) for row in data["by_iteration"]] == [
             (0, 3, None, 6, pytest.approx(0.000116), None, None),
-            (1, 2, pytest.approx(0.25), 3, pytest.approx(0.0044), pytest.approx(0.06), pytest.approx(0.000088)),
+            (
+                1,
+                2,
+                pytest.approx(0.25),
+                3,
+                pytest.approx(0.0044),
+                pytest.approx(0.06),
+                pytest.approx(0.000088),
+            ),
             (2, 1, pytest.approx(0.0), 2, pytest.approx(0.65), None, None),
         ]
     show_report(paid)
@@ -259,7 +357,12 @@ def test_what_the_cache_saves_in_a_step(usage, saved):
     """What its answers cost when they were made; unknown is not 0, and what is saved in one step does not hide what is unknown."""
     assert usage.cached_cost == saved
     progress = BatchProgress()
-    for each in (Usage(cached_calls=1, answer_cost=1.0), usage, Usage(1, 10, 10, cost=8.0), Usage(cached_calls=1, answer_cost=2.0)):
+    for each in (
+        Usage(cached_calls=1, answer_cost=1.0),
+        usage,
+        Usage(1, 10, 10, cost=8.0),
+        Usage(cached_calls=1, answer_cost=2.0),
+    ):
         progress.add_usage(each)
     assert progress.cache_savings == (None if saved is None else 3.0 + saved)
     assert progress.usage.calls == usage.calls + 1
@@ -267,7 +370,13 @@ def test_what_the_cache_saves_in_a_step(usage, saved):
 
 def result_of(*iterations, **columns):
     first, best = iterations[0][0], iterations[-1][0]
-    given = {"stop": "gain", "initial_score": first, "best_score": best, "score_basis": "by this judge", **columns}
+    given = {
+        "stop": "gain",
+        "initial_score": first,
+        "best_score": best,
+        "score_basis": "by this judge",
+        **columns,
+    }
     return RowResult("done", {**EMPTY_COLUMNS, **given}, iterations, improved=best > first)
 
 
@@ -294,8 +403,15 @@ def test_the_report_sums_iterations_over_rows():
     gains = [0.25, 0.75, 0.0, 0.5]
     half = NormalDist().inv_cdf(0.975) * stdev(gains) / 2
     assert builder.uplift.mean == mean(gains)
-    assert builder.uplift.interval == pytest.approx((mean(gains) - half, mean(gains) + half), rel=1e-6)
-    assert (builder.improved, builder.unchanged, builder.stops, builder.bases) == (3, 1, {"gain": 4}, {"by this judge": 4})
+    assert builder.uplift.interval == pytest.approx(
+        (mean(gains) - half, mean(gains) + half), rel=1e-6
+    )
+    assert (builder.improved, builder.unchanged, builder.stops, builder.bases) == (
+        3,
+        1,
+        {"gain": 4},
+        {"by this judge": 4},
+    )
     one = ReportBuilder()
     one.add(rows[0], "row 0")
     assert one.uplift.interval is None
@@ -304,9 +420,30 @@ def test_the_report_sums_iterations_over_rows():
 
 
 NOTHING = dict.fromkeys(
-    ("rows", "done", "failed", "reused", "unfinished", "not_started", "bad", "improved", "unchanged", "regressed", "broken"), 0
+    (
+        "rows",
+        "done",
+        "failed",
+        "reused",
+        "unfinished",
+        "not_started",
+        "bad",
+        "improved",
+        "unchanged",
+        "regressed",
+        "broken",
+    ),
+    0,
 )
-NO_ROWS = {**NOTHING, "seconds": 1.25, "usage": Usage(), "uplift": None, "interval": None, "mean_first": None, "mean_best": None}
+NO_ROWS = {
+    **NOTHING,
+    "seconds": 1.25,
+    "usage": Usage(),
+    "uplift": None,
+    "interval": None,
+    "mean_first": None,
+    "mean_best": None,
+}
 NO_ROWS |= {"stops": {}, "diagnoses": {}, "errors": {}, "by_iteration": ()}
 SUMMARIES = {
     "no row": ({}, ["rows 0 done", "score unknown", "paid: 0 calls, 0 tokens, 0 USD; 1.2 s"]),
@@ -344,7 +481,11 @@ SUMMARIES = {
             "stops": {"target": 1999, "not_started": 900, "gain": 1},
             "diagnoses": {"noise": 3},
             "errors": {"ConfigError": 1, "ModelError": 2, "OtherError": 2},
-            "reasons": {"ConfigError": "no prompt", "ModelError": "private text", "OtherError": "other text"},
+            "reasons": {
+                "ConfigError": "no prompt",
+                "ModelError": "private text",
+                "OtherError": "other text",
+            },
             "error_rows": {"ConfigError": "r1", "ModelError": "r2"},
             "callback_errors": ("on_step raised KeyError",),
             "cut_prompts": 1,
@@ -421,7 +562,9 @@ def test_the_summary_of_a_run(figures, expected):
     assert report.summary(quote_errors=False) == expected
     whole = report.summary()
     assert [line for line in whole if line not in expected] == [
-        f"{kind}, for example: {why}" for kind, why in report.reasons.items() if kind != "ConfigError"
+        f"{kind}, for example: {why}"
+        for kind, why in report.reasons.items()
+        if kind != "ConfigError"
     ]
     assert len(whole) == len(expected)
 
@@ -480,9 +623,18 @@ def test_a_row_is_improved_or_worse_by_musts_first(answers, expected):
     """Then by the score, of computed graders by any amount but a rounding error."""
     records = []
     for n, (score, kept) in enumerate(answers):
-        records += [Candidate(n, f"text {n}", n - 1 if n else None, by="w", role="refine" if n else "generate")]
-        records += [Feedback(score, candidate=n, grader="rule"), Feedback(float(kept), candidate=n, grader="must")]
-    result = row_result(Trace(Task("t"), (PanelGrader("rule", model_free=True), MUST), tuple(records)))
+        records += [
+            Candidate(
+                n, f"text {n}", n - 1 if n else None, by="w", role="refine" if n else "generate"
+            )
+        ]
+        records += [
+            Feedback(score, candidate=n, grader="rule"),
+            Feedback(float(kept), candidate=n, grader="must"),
+        ]
+    result = row_result(
+        Trace(Task("t"), (PanelGrader("rule", model_free=True), MUST), tuple(records))
+    )
     assert (result.improved, result.worse, result.unsure) == (*expected, False)
 
 
@@ -492,9 +644,23 @@ def test_a_row_is_improved_or_worse_by_musts_first(answers, expected):
         ((), [text(0, 1), grade(0, 1, 0.25), text(1, 1, "refine", 0), grade(1, 1, 0.75)], 0.25),
         ((), [text(0, 1), text(1, 1), grade(1, 1, 0.75), grade(0, 1, 0.25)], 0.25),
         ((), [text(0, 1)], None),
-        (("a", "b"), [Candidate(0, "a"), Candidate(1, "b"), grade(0, 1, 0.25), grade(1, 1, 0.5)], 0.5),
+        (
+            ("a", "b"),
+            [Candidate(0, "a"), Candidate(1, "b"), grade(0, 1, 0.25), grade(1, 1, 0.5)],
+            0.5,
+        ),
         (("a", "b"), [Candidate(0, "a"), Candidate(1, "b"), grade(0, 1, 0.25)], None),
-        (("a", "b"), [Candidate(0, "a"), Candidate(1, "b"), grade(0, 1, 0.5), grade(1, 1, 0.25), text(2, 1, "refine", 0)], 0.5),
+        (
+            ("a", "b"),
+            [
+                Candidate(0, "a"),
+                Candidate(1, "b"),
+                grade(0, 1, 0.5),
+                grade(1, 1, 0.25),
+                text(2, 1, "refine", 0),
+            ],
+            0.5,
+        ),
     ],
 )
 def test_the_initial_score_is_that_of_the_first_answer(given, records, initial):
@@ -512,12 +678,37 @@ NO_GRADE = Failure(("feedback", 0, "judge", 0), "grade", "BadResponseError", "od
     [
         ([text(0, 1), grade(0, 1), Outcome(0, "target")], "done", None, ""),
         ([text(0, 1), NO_GRADE], "open", None, ""),  # cut short
-        ([text(0, 1), NO_GRADE, NO_TEXT, Outcome(0, "failed")], "failed", "ModelTimeoutError: late", "ModelTimeoutError"),
-        ([text(0, 1), NO_GRADE, Outcome(0, "failed")], "failed", "BadResponseError: grader judge: odd", "BadResponseError"),
-        ([text(0, 1), Outcome(0, "max_iterations", note="no score")], "failed", "GradingError: no score", "GradingError"),
-        ([text(0, 1), Outcome(0, "done")], "failed", "GradingError: the graders gave no score", "GradingError"),
+        (
+            [text(0, 1), NO_GRADE, NO_TEXT, Outcome(0, "failed")],
+            "failed",
+            "ModelTimeoutError: late",
+            "ModelTimeoutError",
+        ),
+        (
+            [text(0, 1), NO_GRADE, Outcome(0, "failed")],
+            "failed",
+            "BadResponseError: grader judge: odd",
+            "BadResponseError",
+        ),
+        (
+            [text(0, 1), Outcome(0, "max_iterations", note="no score")],
+            "failed",
+            "GradingError: no score",
+            "GradingError",
+        ),
+        (
+            [text(0, 1), Outcome(0, "done")],
+            "failed",
+            "GradingError: the graders gave no score",
+            "GradingError",
+        ),
         ([text(0, 1), grade(0, 1), NO_TEXT, Outcome(0, "patience")], "done", None, ""),
-        ([text(0, 1), NO_GRADE, Outcome(0, "budget")], "open", "BadResponseError: grader judge: odd", ""),
+        (
+            [text(0, 1), NO_GRADE, Outcome(0, "budget")],
+            "open",
+            "BadResponseError: grader judge: odd",
+            "",
+        ),
         ([text(0, 1), grade(0, 1), Outcome(0, "deadline")], "open", None, ""),
     ],
 )

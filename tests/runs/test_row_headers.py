@@ -13,7 +13,14 @@ from redraft.runs.row_key import short_hash
 from redraft.runs.runner import RowHeaders
 
 PANELS = (), (PanelGrader("words"), PanelGrader("jüdge", 0.5, must=True))
-SETTINGS = {}, {"noise": 1}, {"noise": float("nan")}, {"text": "\ud800"}, {"number": 10**30}, {"calibration": {"points": [1, 2]}}
+SETTINGS = (
+    {},
+    {"noise": 1},
+    {"noise": float("nan")},
+    {"text": "\ud800"},
+    {"number": 10**30},
+    {"calibration": {"points": [1, 2]}},
+)
 TASKS = (
     Task("q", response="a"),
     Task("é\ud800"),

@@ -20,7 +20,11 @@ ROWS = [{"id": f"r{i}", "prompt": f"question {i}", "response": "one two"} for i 
 def passes(monkeypatch):
     """The data sets that were read and checked in a first pass."""
     read, summarize = [], BatchDataset.summarize
-    monkeypatch.setattr(BatchDataset, "summarize", lambda dataset, *args: read.append(dataset) or summarize(dataset, *args))
+    monkeypatch.setattr(
+        BatchDataset,
+        "summarize",
+        lambda dataset, *args: read.append(dataset) or summarize(dataset, *args),
+    )
     return read
 
 
@@ -59,7 +63,10 @@ async def test_a_changed_file_of_the_same_size_and_time_is_checked_again(tmp_pat
     assert len(passes) == 2
 
 
-@pytest.mark.parametrize("more", [{"limit": 3, "overwrite": True}, {"on_duplicate": "first"}, {"columns": {"response": "id"}}])
+@pytest.mark.parametrize(
+    "more",
+    [{"limit": 3, "overwrite": True}, {"on_duplicate": "first"}, {"columns": {"response": "id"}}],
+)
 async def test_other_settings_for_the_same_files_are_checked_again(tmp_path, passes, more):
     """What the columns mean and how many rows are read decide the summary, too."""
     source = write(tmp_path / "in.jsonl", ROWS)
@@ -70,7 +77,9 @@ async def test_other_settings_for_the_same_files_are_checked_again(tmp_path, pas
 
 
 @pytest.mark.parametrize(
-    "rows", [ROWS[:1] * 2, [{**row, "requirements": ["words:1-"]} for row in ROWS]], ids=["renamed", "required"]
+    "rows",
+    [ROWS[:1] * 2, [{**row, "requirements": ["words:1-"]} for row in ROWS]],
+    ids=["renamed", "required"],
 )
 async def test_duplicates_and_requirements_are_checked_each_time(tmp_path, passes, rows):
     """Duplicates need an index, and which requirements there are depends on what is installed."""
@@ -104,13 +113,28 @@ async def test_a_file_that_changes_while_it_is_checked_is_checked_again(tmp_path
 
 def test_reading_a_table_tells_how_far_it_is(tmp_path):
     """Now and then, and at the end."""
-    told, source = [], write(tmp_path / "in.jsonl", [{"prompt": f"question {i}"} for i in range(300)])
-    assert open_dataset(open_source(source), TaskColumns(), "error", None).summarize(told.append).total == 300
+    told, source = (
+        [],
+        write(tmp_path / "in.jsonl", [{"prompt": f"question {i}"} for i in range(300)]),
+    )
+    assert (
+        open_dataset(open_source(source), TaskColumns(), "error", None).summarize(told.append).total
+        == 300
+    )
     assert told[-1] == 300 and told == sorted(told) and len(told) > 2
 
 
 @pytest.mark.parametrize(
-    "damage", [{"total": "5"}, {"total": None}, {"total": 0}, {"total": -5}, {"prompt_bytes": 10**400}, {"more": 1}, "text"]
+    "damage",
+    [
+        {"total": "5"},
+        {"total": None},
+        {"total": 0},
+        {"total": -5},
+        {"prompt_bytes": 10**400},
+        {"more": 1},
+        "text",
+    ],
 )
 async def test_a_summary_of_another_form_is_not_used(tmp_path, passes, damage):
     """It may come from another version of Redraft."""
@@ -118,14 +142,18 @@ async def test_a_summary_of_another_form_is_not_used(tmp_path, passes, damage):
     await grade(source, tmp_path)
     with Journal(tmp_path / "out.jsonl.journal") as journal:
         saved = journal.run("out-jsonl").metadata["dataset"]
-        journal.update_run("out-jsonl", dataset={**saved, **damage} if isinstance(damage, dict) else damage)
+        journal.update_run(
+            "out-jsonl", dataset={**saved, **damage} if isinstance(damage, dict) else damage
+        )
     await grade(source, tmp_path)
     assert len(passes) == 2
 
 
 async def test_stopping_ends_the_digest(tmp_path, passes):
     """A large file is not read to its end first."""
-    run = BatchRun.from_arguments(write(tmp_path / "in.jsonl", ROWS), tmp_path / "out.jsonl", False, "words:1-", mode="grade")
+    run = BatchRun.from_arguments(
+        write(tmp_path / "in.jsonl", ROWS), tmp_path / "out.jsonl", False, "words:1-", mode="grade"
+    )
     run.stop()
     report = await run.go()
     assert report.end_reason == "interrupted"

@@ -67,7 +67,12 @@ class Rows:
     has_capacity = True
 
     def __init__(self, endpoints, calls, finished=()):
-        self.endpoints, self.calls, self.finished, self.log = endpoints, calls, finished, endpoints.log
+        self.endpoints, self.calls, self.finished, self.log = (
+            endpoints,
+            calls,
+            finished,
+            endpoints.log,
+        )
         self.saved = asyncio.Event()
 
     async def read(self):
@@ -148,7 +153,9 @@ def test_rows_under_way_come_first():
 def test_as_many_rows_start_in_a_turn_as_there_are_free_slots(slots, seconds):
     """Up to 32 of them; no row starts before there is a slot for its call, and no slot stays free."""
     log, _, took = play({f"r{n}": [1] for n in range(100)}, room=slots)
-    group = log.index("r0 starts")  # tasks run when the scheduler waits: rows before this line were seen in the same turn
+    group = log.index(
+        "r0 starts"
+    )  # tasks run when the scheduler waits: rows before this line were seen in the same turn
     assert (group, took) == (min(slots, ROWS_PER_TURN), seconds)
     under_way = most = 0
     for line in of(log, "starts", "ends"):
@@ -176,7 +183,9 @@ def test_when_budget_or_time_is_exhausted_rows_under_way_end_by_themselves(reaso
         await asyncio.sleep(0.5)
         scheduler.end(reason, "too little")
 
-    log, scheduler, seconds = play({"a": [2], "b": [1], "c": [1], "d": [1]}, max_rows=2, meanwhile=meanwhile)
+    log, scheduler, seconds = play(
+        {"a": [2], "b": [1], "c": [1], "d": [1]}, max_rows=2, meanwhile=meanwhile
+    )
     assert of(log, "starts", "skipped") == ["a starts", "b starts", "c skipped", "d skipped"]
     assert of(log, "ends") == ["b ends", "a ends"]
     assert not [line for line in log if "closed" in line]
@@ -191,7 +200,9 @@ def test_a_hard_end_closes_the_endpoints_waits_for_calls_and_then_cancels_rows(r
         await asyncio.sleep(0.5)
         scheduler.end(reason, "why")
 
-    log, scheduler, seconds = play({"a": [2, 9], "b": [1, 9], "c": [1]}, max_rows=2, meanwhile=meanwhile)
+    log, scheduler, seconds = play(
+        {"a": [2, 9], "b": [1, 9], "c": [1]}, max_rows=2, meanwhile=meanwhile
+    )
     end = log[log.index("closed") :]
     assert end[:4] == ["closed", "b hears", "a hears", "quiet"]
     assert sorted(end[4:]) == ["a cancelled", "b cancelled"]
@@ -227,18 +238,31 @@ def test_cancellation_ends_the_run_at_once():
 
 
 @pytest.mark.parametrize(
-    ("error", "reason", "message"), [(StoreError("no room"), "disk", "no room"), (RuntimeError("a fault"), "fatal", "RuntimeError")]
+    ("error", "reason", "message"),
+    [
+        (StoreError("no room"), "disk", "no room"),
+        (RuntimeError("a fault"), "fatal", "RuntimeError"),
+    ],
 )
 def test_an_error_that_a_row_raises_ends_the_run(error, reason, message):
     """An error outside the row's result ends all rows; calls in flight are not awaited. Its text may be that of a row."""
     log, scheduler, seconds = play({"a": [1, error], "b": [9]})
     assert "b cancelled" in log
-    assert (scheduler.reason, scheduler.message, scheduler.detail, seconds) == (reason, message, str(error), 1)
+    assert (scheduler.reason, scheduler.message, scheduler.detail, seconds) == (
+        reason,
+        message,
+        str(error),
+        1,
+    )
 
 
 @pytest.mark.parametrize(
     ("ends", "counts"),
-    [(["budget", "interrupted"], "interrupted"), (["interrupted", "budget"], "interrupted"), (["budget", "deadline"], "budget")],
+    [
+        (["budget", "interrupted"], "interrupted"),
+        (["interrupted", "budget"], "interrupted"),
+        (["budget", "deadline"], "budget"),
+    ],
 )
 def test_the_first_end_counts_unless_a_hard_end_follows(ends, counts):
     """A hard end replaces a soft one."""
@@ -311,7 +335,11 @@ async def test_an_answer_is_saved_before_the_next_call_of_its_row(tmp_path, monk
     monkeypatch.setattr(Journal, "wait_for_commit", logged_commit)
     (tmp_path / "rows.jsonl").write_text('{"prompt": "say something"}\n')
     run = BatchRun.from_arguments(
-        tmp_path / "rows.jsonl", None, Logging(log), lambda _: Feedback(0.1, "", ("more",)), journal=tmp_path / "j"
+        tmp_path / "rows.jsonl",
+        None,
+        Logging(log),
+        lambda _: Feedback(0.1, "", ("more",)),
+        journal=tmp_path / "j",
     )
     report = await run.go()
     calls = [i for i, what in enumerate(log) if what == "ask"]

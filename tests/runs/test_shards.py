@@ -120,12 +120,19 @@ def local_shards(monkeypatch):
 @pytest.fixture
 def rows(tmp_path):
     path = tmp_path / "rows.jsonl"
-    path.write_text("".join(json.dumps({"id": f"r{n}", "prompt": "word " * (n % 7 + 1) + str(n)}) + "\n" for n in range(ROWS)))
+    path.write_text(
+        "".join(
+            json.dumps({"id": f"r{n}", "prompt": "word " * (n % 7 + 1) + str(n)}) + "\n"
+            for n in range(ROWS)
+        )
+    )
     return path
 
 
 def go(rows, output, model, **given):
-    run = BatchRun.from_arguments(rows, output, model, length, **{"engine": "ray", "shards": 3, **given})
+    run = BatchRun.from_arguments(
+        rows, output, model, length, **{"engine": "ray", "shards": 3, **given}
+    )
     report = asyncio.run(run.go())
     assert_progress_is_final(run.progress, report)
     return report
@@ -133,9 +140,24 @@ def go(rows, output, model, **given):
 
 def assert_progress_is_final(progress, report):
     """Whoever shows the progress shows the figures of the report once the run has ended, however it ended."""
-    names = ("done", "failed", "reused", "unfinished", "not_started", "bad", "usage", "cache_savings")
-    assert {name: getattr(progress, name) for name in names} == {name: getattr(report, name) for name in names}
-    assert (progress.state, progress.in_flight, progress.ended_at is None) == (report.end_reason or "finished", 0, False)
+    names = (
+        "done",
+        "failed",
+        "reused",
+        "unfinished",
+        "not_started",
+        "bad",
+        "usage",
+        "cache_savings",
+    )
+    assert {name: getattr(progress, name) for name in names} == {
+        name: getattr(report, name) for name in names
+    }
+    assert (progress.state, progress.in_flight, progress.ended_at is None) == (
+        report.end_reason or "finished",
+        0,
+        False,
+    )
 
 
 def journal_content(journal, run):
@@ -153,7 +175,12 @@ def test_shards_give_the_result_of_one_process(tmp_path, rows, local_shards):
     assert [row for row, _ in journal_content(tmp_path / "b.jsonl.journal", "b-jsonl")] == [
         row for row, _ in journal_content(tmp_path / "a.jsonl.journal", "a-jsonl")
     ]
-    assert (many.done, many.reused, many.usage, many.uplift) == (one.done, 0, one.usage, pytest.approx(one.uplift))
+    assert (many.done, many.reused, many.usage, many.uplift) == (
+        one.done,
+        0,
+        one.usage,
+        pytest.approx(one.uplift),
+    )
     assert shard_journals(tmp_path / "b.jsonl.journal") == []
 
 
@@ -164,17 +191,25 @@ def test_a_finished_run_makes_no_call(tmp_path, rows, local_shards):
     written, asked = (tmp_path / "a.jsonl").read_bytes(), len(model.asked)
     for how in [dict(), dict(shards=5), dict(engine="local", shards=None)]:
         report = go(rows, tmp_path / "a.jsonl", model, **how)
-        assert (report.reused, len(model.asked), (tmp_path / "a.jsonl").read_bytes()) == (ROWS, asked, written)
+        assert (report.reused, len(model.asked), (tmp_path / "a.jsonl").read_bytes()) == (
+            ROWS,
+            asked,
+            written,
+        )
 
 
-@pytest.mark.parametrize("after", [dict(shards=2), dict(shards=5), dict(engine="local", shards=None)])
+@pytest.mark.parametrize(
+    "after", [dict(shards=2), dict(shards=5), dict(engine="local", shards=None)]
+)
 def test_an_interrupted_run_resumes_with_any_number_of_shards(tmp_path, rows, local_shards, after):
     """Finished rows are written at once, no call is repeated, and the result is the same."""
     whole, model = RecordingModel(), HeldModel()
     go(rows, tmp_path / "whole.jsonl", whole, engine="local", shards=None)
 
     async def stop_and_wait():
-        run = BatchRun.from_arguments(rows, tmp_path / "a.jsonl", model, length, engine="ray", shards=3, max_in_flight=3)
+        run = BatchRun.from_arguments(
+            rows, tmp_path / "a.jsonl", model, length, engine="ray", shards=3, max_in_flight=3
+        )
         going = asyncio.ensure_future(run.go())
         while len(model.asked) < 20 and not going.done():
             await asyncio.sleep(0.005)
@@ -200,9 +235,14 @@ class LongAnswerModel(RecordingModel):
 
     async def complete(self, request):
         await super().complete(request)
-        written, read = min(3000, request.max_tokens or 3000), len(request.messages[-1]["content"]) // 4 + 4
+        written, read = (
+            min(3000, request.max_tokens or 3000),
+            len(request.messages[-1]["content"]) // 4 + 4,
+        )
         self.written, self.read = self.written + written, self.read + read
-        return Reply(f"{len(self.asked)} " + "word" * 5, Usage(1, read, written, cost=None), "length")
+        return Reply(
+            f"{len(self.asked)} " + "word" * 5, Usage(1, read, written, cost=None), "length"
+        )
 
 
 @pytest.mark.parametrize("limit", ["output_tokens", "tokens"])
@@ -211,7 +251,14 @@ class LongAnswerModel(RecordingModel):
 def test_shards_keep_a_token_budget(tmp_path, rows, local_shards, limit, shards):
     """With the longest possible answers the limit is not exceeded, and the report has the tokens spent."""
     model = LongAnswerModel()
-    report = go(rows, tmp_path / "a.jsonl", model, shards=shards, budget=Budget(**{limit: 20_000}), max_in_flight=24)
+    report = go(
+        rows,
+        tmp_path / "a.jsonl",
+        model,
+        shards=shards,
+        budget=Budget(**{limit: 20_000}),
+        max_in_flight=24,
+    )
     assert report.end_reason == "budget"
     assert 10_000 < model.written + model.read * (limit == "tokens") <= 20_000
     assert report.usage.tokens == model.written + model.read
@@ -247,7 +294,9 @@ def test_a_journal_that_a_worker_cannot_reach_is_named(tmp_path, rows, monkeypat
     class RemoteExecutor(LocalExecutor):
         def start_worker(self):
             shard, run = ShardWorker(), ShardWorker.run
-            shard.run = lambda errand: run(shard, replace(errand, journal=tmp_path / "nowhere" / "j.1-of-3"))
+            shard.run = lambda errand: run(
+                shard, replace(errand, journal=tmp_path / "nowhere" / "j.1-of-3")
+            )
             return shard
 
     monkeypatch.setattr(api, "RayPool", RemoteExecutor)
@@ -270,7 +319,9 @@ async def test_a_limiter_is_resized_while_calls_wait():
         gate.record_success(place, Reply("a"))
     gate.record_success(await asyncio.wait_for(waiting, 60), Reply("a"))
     assert gate.limit == 2
-    late = [asyncio.ensure_future(gate.acquire()) for _ in range(2)]  # a second's worth is one call now
+    late = [
+        asyncio.ensure_future(gate.acquire()) for _ in range(2)
+    ]  # a second's worth is one call now
     await asyncio.sleep(0.05)
     assert gate.queue_length >= 1
     for one in late:
@@ -280,7 +331,13 @@ async def test_a_limiter_is_resized_while_calls_wait():
 def test_shards_share_the_limit_of_calls_in_flight(tmp_path, rows, local_shards):
     """All shards together never have more in flight than the run may."""
     model = RecordingModel(0.01)
-    go(rows, tmp_path / "a.jsonl", model, max_in_flight=4, limits=EndpointLimits(initial_in_flight=64, min_in_flight=2))
+    go(
+        rows,
+        tmp_path / "a.jsonl",
+        model,
+        max_in_flight=4,
+        limits=EndpointLimits(initial_in_flight=64, min_in_flight=2),
+    )
     assert model.most <= 4
 
 
@@ -410,9 +467,21 @@ class SimulatedShards:
         elif arrives:
             self.keeps[k], self.sent[k] = share, None
             self.use(k, wish)
-            short = dict.fromkeys(("input_tokens", "output_tokens", "tokens", "usd"), 0.0) | {"calls": 1.0}
+            short = dict.fromkeys(("input_tokens", "output_tokens", "tokens", "usd"), 0.0) | {
+                "calls": 1.0
+            }
             money = {"calls": float(self.taken[k])}
-            self.shares.update(k, QuotaUse(share, self.flying[k], wish > 0, money, money, short if self.waiting[k] else None))
+            self.shares.update(
+                k,
+                QuotaUse(
+                    share,
+                    self.flying[k],
+                    wish > 0,
+                    money,
+                    money,
+                    short if self.waiting[k] else None,
+                ),
+            )
 
     def use(self, k, wish):
         may = int(self.keeps[k].amounts["calls"]) - self.taken[k]
@@ -440,7 +509,9 @@ def test_a_busy_shard_gets_what_idle_shards_leave(of, calls):
             world.step(k, 3 if k == 0 else 0, arrives=True)
     assert world.taken[0] == calls
     end = "used up" if calls else "too small"
-    assert world.keeps[0].refusal.message.startswith(f"the budget of {calls} call{'s' * (calls != 1)} is {end}")
+    assert world.keeps[0].refusal.message.startswith(
+        f"the budget of {calls} call{'s' * (calls != 1)} is {end}"
+    )
 
 
 class PlanningShards:
@@ -460,7 +531,9 @@ class PlanningShards:
         return self.spent[k] + self.reserved[k]
 
     def is_short(self, k):
-        return bool(self.rows[k] or self.extra[k]) and self.committed(k) + 1 > self.quota[k].amounts.get("calls", 0)
+        return bool(self.rows[k] or self.extra[k]) and self.committed(k) + 1 > self.quota[
+            k
+        ].amounts.get("calls", 0)
 
     def send(self, k):
         if not self.is_exchanging[k]:
@@ -473,9 +546,13 @@ class PlanningShards:
         self.quota[k], self.sent[k] = self.sent[k], None
         assert self.quota[k].refusal is None
         if self.is_open[k]:
-            spent, committed, planned = ({"calls": amount} for amount in (self.spent[k], self.committed(k), self.planned(k)))
+            spent, committed, planned = (
+                {"calls": amount} for amount in (self.spent[k], self.committed(k), self.planned(k))
+            )
             short = {**ZERO_AMOUNTS, "calls": 1} if self.is_short(k) else None
-            self.answers[k] = QuotaUse(self.quota[k], 0, True, spent, committed, short, planned, self.rows[k])
+            self.answers[k] = QuotaUse(
+                self.quota[k], 0, True, spent, committed, short, planned, self.rows[k]
+            )
 
     def receive(self, k):
         """Receive the answer."""
@@ -508,7 +585,12 @@ class PlanningShards:
 
     def die(self, k):
         """Start again with what the journal has: what was reserved counts as spent. An answer is lost."""
-        self.spent[k], self.reserved[k], self.extra[k], self.is_open[k] = self.committed(k), 0, 0, False
+        self.spent[k], self.reserved[k], self.extra[k], self.is_open[k] = (
+            self.committed(k),
+            0,
+            0,
+            False,
+        )
         self.answers[k] = None
 
     def open(self, k):
@@ -516,7 +598,11 @@ class PlanningShards:
 
 
 ACTIONS = ("send", "obey", "receive", "plan", "call", "settle", "give_up", "die", "open")
-actions = st.lists(st.tuples(st.integers(0, 2), st.sampled_from([*ACTIONS, *ACTIONS[:5] * 2])), min_size=60, max_size=150)
+actions = st.lists(
+    st.tuples(st.integers(0, 2), st.sampled_from([*ACTIONS, *ACTIONS[:5] * 2])),
+    min_size=60,
+    max_size=150,
+)
 
 
 @settings(max_examples=100)

@@ -45,7 +45,10 @@ def is_alive(pid):
 
 def wait(tier, folder):
     (folder / "run.py").write_text(RUN)
-    processes = [Sandbox(tier).start(folder / "run.py", program, Limits(cpu_seconds=100)) for program in PROGRAMS]
+    processes = [
+        Sandbox(tier).start(folder / "run.py", program, Limits(cpu_seconds=100))
+        for program in PROGRAMS
+    ]
     threads = [threading.Thread(target=p.request, args=(0,)) for p in processes]
     for thread in threads:
         thread.start()

@@ -25,7 +25,12 @@ LIMITS = Limits(
 )
 ISOLATING = ["bubblewrap", "landlock"]
 LEARNED = {  # what a program learns in a tier without namespaces: it may, and the documentation says so
-    "landlock": ("see whether it exists", "read inherited descriptors", "be root", "read the host's name"),
+    "landlock": (
+        "see whether it exists",
+        "read inherited descriptors",
+        "be root",
+        "read the host's name",
+    ),
 }
 ATTACK_LIMITS = Limits(cpu_seconds=20, wall_seconds=120, threads=40)
 RUN = "def main(settings, channel):\n    exec(compile(settings, '<program>', 'exec'), {'__name__': '__main__'})\n"
@@ -160,7 +165,9 @@ def test_the_attacks_work_without_a_sandbox(runner, outside, escape):
     facts, _, listeners = outside
     other = subprocess.Popen(["sleep", "20"])
     try:
-        result = attempt(Sandbox("unsafe"), runner, {**facts, "victim": other.pid}, escape.expression)
+        result = attempt(
+            Sandbox("unsafe"), runner, {**facts, "victim": other.pid}, escape.expression
+        )
     finally:
         other.kill()
         other.wait()
@@ -168,7 +175,9 @@ def test_the_attacks_work_without_a_sandbox(runner, outside, escape):
             (Path(facts["folder"]) / name).unlink(missing_ok=True)
         for listener in listeners:
             with suppress(BlockingIOError):
-                listener.recv(10) if listener.type == socket.SOCK_DGRAM else listener.accept()[0].close()
+                listener.recv(10) if listener.type == socket.SOCK_DGRAM else listener.accept()[
+                    0
+                ].close()
     assert result[0] == "succeeded" or "succeeded" in str(result), result
 
 
@@ -178,7 +187,11 @@ def test_no_exhaustion(sandbox, tmp_path, exhaustion):
     """Each program ends within its limits, and the record names the one that it exceeded."""
     (tmp_path / "run.py").write_text(RUN)
     limit = exhaustion.statuses[0]
-    limits = replace(LIMITS, cpu_seconds=0.25 if limit == "cpu" else 3.0, wall_seconds=1.0 if limit == "wall" else 30.0)
+    limits = replace(
+        LIMITS,
+        cpu_seconds=0.25 if limit == "cpu" else 3.0,
+        wall_seconds=1.0 if limit == "wall" else 30.0,
+    )
     with sandbox.start(tmp_path / "run.py", exhaustion.program, limits) as process:
         execution = process.wait()
     assert execution.status in exhaustion.statuses, execution

@@ -77,7 +77,11 @@ def test_messages_arrive_unchanged(start, value):
 
 
 ENDS = {
-    "exit": ("print('o')\nimport sys, os\nprint('e', file=sys.stderr)\nsys.stdout.flush()\nos._exit(7)", {}, ("exited", 7, None)),
+    "exit": (
+        "print('o')\nimport sys, os\nprint('e', file=sys.stderr)\nsys.stdout.flush()\nos._exit(7)",
+        {},
+        ("exited", 7, None),
+    ),
     "signal": ("import os\nos.kill(os.getpid(), 11)", {}, ("crashed", None, 11)),
     "loop": ("while True: pass", dict(cpu_seconds=0.3), ("cpu", None, None)),
     "sleep": ("import time\ntime.sleep(60)", dict(wall_seconds=1.5), ("wall", None, None)),
@@ -88,7 +92,11 @@ ENDS = {
         ("threads", None, None),
     ),
     "flood": ("while True: print('x' * 10**6)", dict(output_bytes=10_000), ("output", None, None)),
-    "descriptors closed": ("import os, time\nos.closerange(0, 100)\ntime.sleep(60)", dict(wall_seconds=1.5), ("wall", None, None)),
+    "descriptors closed": (
+        "import os, time\nos.closerange(0, 100)\ntime.sleep(60)",
+        dict(wall_seconds=1.5),
+        ("wall", None, None),
+    ),
 }
 
 
@@ -114,11 +122,21 @@ def test_an_unknown_end_has_no_figures(start):
     with start(ECHO, None) as process:
         process.kill()
         execution = process.wait()
-    assert (execution.status, execution.cpu_seconds, execution.memory_bytes) == ("killed", None, None)
+    assert (execution.status, execution.cpu_seconds, execution.memory_bytes) == (
+        "killed",
+        None,
+        None,
+    )
 
 
 @pytest.mark.parametrize(
-    "attempt", ["os.fork()", "socket.socket()", "os.kill(os.getppid(), 9)", "open('/proc/%d/mem' % os.getppid(), 'rb+')"]
+    "attempt",
+    [
+        "os.fork()",
+        "socket.socket()",
+        "os.kill(os.getppid(), 9)",
+        "open('/proc/%d/mem' % os.getppid(), 'rb+')",
+    ],
 )
 def test_the_filter_applies_inside(start, attempt):
     """A program starts no process, opens no socket, and cannot get at the process that carries its messages."""
@@ -142,7 +160,10 @@ def test_tools_are_those_of_the_image(sandbox):
     execution = sandbox.run_tool(["python", "-c", code], stdin=b"c", files={"a/b": b"d"})
     assert (execution.exit_code, execution.stdout) == (0, "d c b'1\\n'\n"), execution
     assert "No such file" in sandbox.run_tool(["no-such-tool"]).stderr
-    assert sandbox.run_tool(["python", "-c", f"{KINDS}print(kinds)"]).stdout == "{0: 'p', 1: 'p', 2: 'p'}\n"
+    assert (
+        sandbox.run_tool(["python", "-c", f"{KINDS}print(kinds)"]).stdout
+        == "{0: 'p', 1: 'p', 2: 'p'}\n"
+    )
 
 
 def test_what_a_program_has_open(start):
@@ -166,7 +187,9 @@ def test_kill_9_of_the_grader_ends_the_program(sandbox, tmp_path):
     """Soon nothing of it runs."""
     (tmp_path / "echo.py").write_text(ECHO)
     script = GRADER.format(spec=sandbox.spec, runner=str(tmp_path / "echo.py"))
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as grader:
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True
+    ) as grader:
         program = int(grader.stdout.readline())
         assert Path(f"/proc/{program}").exists()
         grader.kill()
@@ -180,7 +203,9 @@ def test_kill_9_of_the_grader_ends_the_program(sandbox, tmp_path):
 def test_the_command(client):
     """A container gets no network, no rights, no files of this machine, and the limits."""
     command = docker.client_command(
-        f"/usr/bin/{client}", "image", Limits(disk_bytes=10**6, inodes=9, threads=30, memory_bytes=10**9)
+        f"/usr/bin/{client}",
+        "image",
+        Limits(disk_bytes=10**6, inodes=9, threads=30, memory_bytes=10**9),
     )
     options = " ".join(command)
     for option in (
@@ -212,7 +237,10 @@ def test_no_image_is_taken_for_an_option(image):
 @pytest.mark.skipif(bool(IMAGE), reason="SANDBOX_IMAGE is set")
 def test_an_image_that_is_not_there():
     """The error has the client's words, and says what to do."""
-    with pytest.raises(SandboxUnavailableError, match=r"docker:missing: .*No such image: missing.*docker pull IMAGE"):
+    with pytest.raises(
+        SandboxUnavailableError,
+        match=r"docker:missing: .*No such image: missing.*docker pull IMAGE",
+    ):
         Sandbox("docker:missing").tier
 
 
@@ -254,7 +282,9 @@ def test_an_image_without_a_new_python(tmp_path, python, message):
     real = os.path.realpath(sys.executable)
     (tmp_path / "python3").write_text(python.replace("{python}", real))
     (tmp_path / "python3").chmod(0o755)
-    stand_in = STAND_IN.replace("{python!r}, [{python!r}, *program[1:]]", f"{str(tmp_path / 'python3')!r}, program")
+    stand_in = STAND_IN.replace(
+        "{python!r}, [{python!r}, *program[1:]]", f"{str(tmp_path / 'python3')!r}, program"
+    )
     (tmp_path / "clients" / "docker").write_text(stand_in.format(python=real))
     with pytest.raises(SandboxUnavailableError, match=message):
         Sandbox("docker:image").tier
@@ -271,7 +301,9 @@ def test_the_client_gets_no_keys(monkeypatch, start):
     """Its environment has what it needs to find its service, and nothing else."""
     monkeypatch.setenv("OPENAI_API_KEY", "canary")
     monkeypatch.setenv("DOCKER_HOST", os.environ.get("DOCKER_HOST", "unix:///a"))
-    launch = docker.launch("image", tiers_module.Program({"runner": "", "settings": None}, Limits()))
+    launch = docker.launch(
+        "image", tiers_module.Program({"runner": "", "settings": None}, Limits())
+    )
     assert "DOCKER_HOST" in launch.environment
     assert "canary" not in str(launch)
     with start(ECHO) as process, pytest.raises(SandboxedProcessError):

@@ -42,7 +42,13 @@ CASES = [  # a call, its arguments, the verdict for programs, and that for tools
 def verdict(program, architecture, number, arguments=()):
     """What a classic BPF program returns for a system call."""
     padded = [*arguments, *[0] * (6 - len(arguments))]
-    data = struct.pack("<iIQ6Q", number if number < 2**31 else number - 2**32, architecture, 0, *(a & (2**64 - 1) for a in padded))
+    data = struct.pack(
+        "<iIQ6Q",
+        number if number < 2**31 else number - 2**32,
+        architecture,
+        0,
+        *(a & (2**64 - 1) for a in padded),
+    )
     code, at, accumulator = list(struct.iter_unpack("=HBBI", program)), 0, 0
     while True:
         operation, if_true, if_false, operand = code[at]
@@ -69,7 +75,15 @@ def test_verdicts(machine, name, arguments, for_programs, for_tools):
     """What programs and tools may call, on each machine."""
     number = CALLS[name][list(ARCHITECTURES).index(machine)]
     for is_tool, expected in ((False, for_programs), (True, for_tools)):
-        assert verdict(filter_program(is_tool=is_tool, machine=machine), ARCHITECTURES[machine], number, arguments) == expected
+        assert (
+            verdict(
+                filter_program(is_tool=is_tool, machine=machine),
+                ARCHITECTURES[machine],
+                number,
+                arguments,
+            )
+            == expected
+        )
 
 
 # Numbers of the calls that are allowed whatever their arguments (of <asm/unistd_64.h> and <asm-generic/unistd.h>), as ranges.
@@ -96,11 +110,44 @@ ALLOWED = {
     ),
 }
 WRITING = {  # calls of programs that may write, but not change more than that; flags are those of open with O_TRUNC or without
-    "files": {"rename": ALLOW, "chmod": ALLOW, "unlink": ALLOW, "getxattr": ALLOW, "truncate": ALLOW, "O_TRUNC": ALLOW},
-    "existing files": {"rename": EPERM, "chmod": EPERM, "unlink": EPERM, "getxattr": EPERM, "truncate": EPERM, "O_TRUNC": ALLOW},
-    "untruncated files": {"rename": EPERM, "chmod": EPERM, "unlink": EPERM, "getxattr": EPERM, "truncate": EPERM, "O_TRUNC": EPERM},
+    "files": {
+        "rename": ALLOW,
+        "chmod": ALLOW,
+        "unlink": ALLOW,
+        "getxattr": ALLOW,
+        "truncate": ALLOW,
+        "O_TRUNC": ALLOW,
+    },
+    "existing files": {
+        "rename": EPERM,
+        "chmod": EPERM,
+        "unlink": EPERM,
+        "getxattr": EPERM,
+        "truncate": EPERM,
+        "O_TRUNC": ALLOW,
+    },
+    "untruncated files": {
+        "rename": EPERM,
+        "chmod": EPERM,
+        "unlink": EPERM,
+        "getxattr": EPERM,
+        "truncate": EPERM,
+        "O_TRUNC": EPERM,
+    },
 }
-FOREIGN = sorted({0, 2**30, 2**31, 2**32 - 1, 0x40000003, 0x40000028, 0xC0000015, 0x80000016, *ARCHITECTURES.values()})
+FOREIGN = sorted(
+    {
+        0,
+        2**30,
+        2**31,
+        2**32 - 1,
+        0x40000003,
+        0x40000028,
+        0xC0000015,
+        0x80000016,
+        *ARCHITECTURES.values(),
+    }
+)
 """Values of AUDIT_ARCH_*: those of both machines, of their 32-bit calls, and of other machines."""
 
 
@@ -108,16 +155,25 @@ def verdicts_by_number(program, architecture):
     """The numbers up to 1023 by their verdict, for arguments that no checked call allows."""
     numbers = {}
     for number in range(1024):
-        numbers.setdefault(verdict(program, architecture, number, (2**32 - 1,) * 6), []).append(number)
+        numbers.setdefault(verdict(program, architecture, number, (2**32 - 1,) * 6), []).append(
+            number
+        )
     return numbers
 
 
 @pytest.mark.parametrize(("machine", "kind"), ALLOWED)
 def test_every_number_has_its_verdict(machine, kind):
     """All calls that exist, and those that do not: allowed, refused, or said not to exist."""
-    numbers = verdicts_by_number(filter_program(is_tool=kind == "tool", machine=machine), ARCHITECTURES[machine])
-    checked = {name: CALLS[name][list(ARCHITECTURES).index(machine)] for name in ("ioctl", "clone3", "openat2")}
-    assert numbers.pop(ENOTTY) == [checked["ioctl"]] and numbers.pop(ENOSYS) == sorted([checked["clone3"], checked["openat2"]])
+    numbers = verdicts_by_number(
+        filter_program(is_tool=kind == "tool", machine=machine), ARCHITECTURES[machine]
+    )
+    checked = {
+        name: CALLS[name][list(ARCHITECTURES).index(machine)]
+        for name in ("ioctl", "clone3", "openat2")
+    }
+    assert numbers.pop(ENOTTY) == [checked["ioctl"]] and numbers.pop(ENOSYS) == sorted(
+        [checked["clone3"], checked["openat2"]]
+    )
     assert ranges(numbers.pop(ALLOW)) == ALLOWED[machine, kind]
     assert set(numbers) == {EPERM}
 
@@ -128,10 +184,16 @@ def test_what_may_be_written(writing):
     numbers = {"rename": 82, "chmod": 90, "unlink": 87, "getxattr": 191, "truncate": 76}
     for is_tool in (False, True):
         program = filter_program(is_tool=is_tool, writing=writing, machine="x86_64")
-        found = {name: verdict(program, ARCHITECTURES["x86_64"], number) for name, number in numbers.items()}
+        found = {
+            name: verdict(program, ARCHITECTURES["x86_64"], number)
+            for name, number in numbers.items()
+        }
         assert {**found, "O_TRUNC": WRITING[writing]["O_TRUNC"]} == WRITING[writing]
         for machine, (opened, with_flags) in {"x86_64": (2, 257), "aarch64": (None, 56)}.items():
-            program, own = filter_program(is_tool=is_tool, writing=writing, machine=machine), ARCHITECTURES[machine]
+            program, own = (
+                filter_program(is_tool=is_tool, writing=writing, machine=machine),
+                ARCHITECTURES[machine],
+            )
             for flags, expected in ((0x241, WRITING[writing]["O_TRUNC"]), (0x41, ALLOW)):
                 assert opened is None or verdict(program, own, opened, (0, flags)) == expected
                 assert verdict(program, own, with_flags, (0, 0, flags)) == expected
@@ -139,7 +201,10 @@ def test_what_may_be_written(writing):
 
 def ranges(numbers):
     ends = [n for n in numbers if n + 1 not in numbers]
-    return " ".join(f"{n}" if n == m else f"{n}-{m}" for n, m in zip([n for n in numbers if n - 1 not in numbers], ends))
+    return " ".join(
+        f"{n}" if n == m else f"{n}-{m}"
+        for n, m in zip([n for n in numbers if n - 1 not in numbers], ends)
+    )
 
 
 @pytest.mark.parametrize("is_tool", [False, True])
@@ -147,19 +212,49 @@ def ranges(numbers):
 def test_calls_by_other_numbers_end_the_process(machine, is_tool):
     """Those of every other architecture, and those of x32 (with bit 30), among them calls that are allowed by their own numbers."""
     program, own = filter_program(is_tool=is_tool, machine=machine), ARCHITECTURES[machine]
-    numbers = [0, 1, 2, 39, 59, 63, 93, 221, 231, 435, 1023, 2**30 - 1, 2**30, 2**31 - 1, 2**31, 2**32 - 1]
+    numbers = [
+        0,
+        1,
+        2,
+        39,
+        59,
+        63,
+        93,
+        221,
+        231,
+        435,
+        1023,
+        2**30 - 1,
+        2**30,
+        2**31 - 1,
+        2**31,
+        2**32 - 1,
+    ]
     for architecture in FOREIGN:
         if architecture != own:
-            assert {verdict(program, architecture, number) for number in numbers} == {KILL}, hex(architecture)
-    x32 = [2**30, *(2**30 + number for number in range(600)), 2**31 - 1, 2**31, 2**31 + 2**30 + 39, 2**32 - 1]
-    assert {verdict(program, own, number) for number in x32} == ({KILL} if machine == "x86_64" else {EPERM})
+            assert {verdict(program, architecture, number) for number in numbers} == {KILL}, hex(
+                architecture
+            )
+    x32 = [
+        2**30,
+        *(2**30 + number for number in range(600)),
+        2**31 - 1,
+        2**31,
+        2**31 + 2**30 + 39,
+        2**32 - 1,
+    ]
+    assert {verdict(program, own, number) for number in x32} == (
+        {KILL} if machine == "x86_64" else {EPERM}
+    )
     assert verdict(program, own, 2**30 - 1) == EPERM
 
 
 @given(
     machine=st.sampled_from([*ARCHITECTURES]),
     architecture=st.integers(0, 2**32 - 1) | st.sampled_from(FOREIGN),
-    number=st.integers(0, 600) | st.integers(0x40000000, 0x40000000 + 600) | st.integers(0, 2**32 - 1),
+    number=st.integers(0, 600)
+    | st.integers(0x40000000, 0x40000000 + 600)
+    | st.integers(0, 2**32 - 1),
     arguments=st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 20), max_size=6),
 )
 @example(machine="x86_64", architecture=ARCHITECTURES["x86_64"], number=2**30, arguments=[])
@@ -170,7 +265,9 @@ def test_calls_by_other_numbers_end_the_process(machine, is_tool):
 @example(machine="aarch64", architecture=ARCHITECTURES["aarch64"], number=2**30 + 93, arguments=[])
 def test_every_call_gets_a_verdict(machine, architecture, number, arguments):
     """Calls of another architecture, and those of x32, end the process; numbers that do not exist are refused."""
-    result = verdict(filter_program(is_tool=False, machine=machine), architecture, number, arguments)
+    result = verdict(
+        filter_program(is_tool=False, machine=machine), architecture, number, arguments
+    )
     if architecture != ARCHITECTURES[machine] or (machine == "x86_64" and number >= 0x40000000):
         assert result == KILL
     else:

@@ -146,7 +146,9 @@ def plant(folder):
     with zipfile.ZipFile(folder / "canary.whl", "w") as wheel:
         wheel.writestr("canary_zip.py", "VALUE = 'canary'\n")
     (folder / "canary-1.dist-info").mkdir(exist_ok=True)
-    (folder / "canary-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: canary\nVersion: 1\n")
+    (folder / "canary-1.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: canary\nVersion: 1\n"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -155,9 +157,13 @@ def prefix(tmp_path_factory):
     prefix = tmp_path_factory.mktemp("prefix").resolve()
     base, left_out = (
         Path(sys.base_prefix),
-        shutil.ignore_patterns("__pycache__", "test", "idlelib", "lib2to3", "*-packages", "config-*"),
+        shutil.ignore_patterns(
+            "__pycache__", "test", "idlelib", "lib2to3", "*-packages", "config-*"
+        ),
     )
-    shutil.copytree(sysconfig.get_path("stdlib"), prefix / "lib" / PYTHON, ignore=left_out, symlinks=True)
+    shutil.copytree(
+        sysconfig.get_path("stdlib"), prefix / "lib" / PYTHON, ignore=left_out, symlinks=True
+    )
     for library in base.glob("lib/libpython*.so*"):
         shutil.copy(library, prefix / "lib", follow_symlinks=False)
     (prefix / "bin").mkdir()
@@ -175,8 +181,29 @@ def runner(tmp_path_factory):
     return path
 
 
-WAYS = ("list", "scan", "walk", "walk its parent", "glob", "iterate modules", "open", "open below", "open another way")
-WAYS += ("change the folder", "descriptor", "linecache", "append", "insert", "location", "finder", "run", "run a folder", "zip")
+WAYS = (
+    "list",
+    "scan",
+    "walk",
+    "walk its parent",
+    "glob",
+    "iterate modules",
+    "open",
+    "open below",
+    "open another way",
+)
+WAYS += (
+    "change the folder",
+    "descriptor",
+    "linecache",
+    "append",
+    "insert",
+    "location",
+    "finder",
+    "run",
+    "run a folder",
+    "zip",
+)
 WAYS += ("site", "metadata", "library")
 
 
@@ -201,7 +228,9 @@ def found_by(python, prefix, runner, tier, folders, ways=WAYS):
 
 
 @pytest.mark.parametrize("tier", ["bubblewrap", "landlock"])
-@pytest.mark.parametrize("environment", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["installed", "venv"])
+@pytest.mark.parametrize(
+    "environment", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["installed", "venv"]
+)
 def test_no_package_of_the_interpreter_is_found(prefix, runner, tmp_path, tier, environment):
     """Whatever the prefix holds beside the standard library cannot be listed, read or imported."""
     require_sandbox(tier)
@@ -210,9 +239,14 @@ def test_no_package_of_the_interpreter_is_found(prefix, runner, tmp_path, tier, 
         venv = tmp_path / "venv"
         (venv / "bin").mkdir(parents=True)
         (venv / "bin" / "python").symlink_to(python)
-        (venv / "pyvenv.cfg").write_text(f"home = {python.parent}\ninclude-system-site-packages = false\n")
+        (venv / "pyvenv.cfg").write_text(
+            f"home = {python.parent}\ninclude-system-site-packages = false\n"
+        )
         plant(venv / "lib" / PYTHON / "site-packages")
-        python, folders = venv / "bin" / "python", [str(venv / "lib" / PYTHON / "site-packages"), str(venv), folders[0]]
+        python, folders = (
+            venv / "bin" / "python",
+            [str(venv / "lib" / PYTHON / "site-packages"), str(venv), folders[0]],
+        )
     assert found_by(python, prefix, runner, tier, folders) == {}
 
 
@@ -246,14 +280,26 @@ def test_named_packages_are_found_and_no_other(runner, tier):
 def test_folders_of_this_machine_that_no_program_needs(runner, tier):
     """Of /usr/local only libraries are seen, of /usr neither sources nor headers, and of other interpreters no packages."""
     require_sandbox(tier)
-    folders = ["/usr/local", "/usr/local/etc", "/usr/local/share", "/usr/local/bin", "/usr/local/src", "/usr/src", "/usr/include"]
+    folders = [
+        "/usr/local",
+        "/usr/local/etc",
+        "/usr/local/share",
+        "/usr/local/bin",
+        "/usr/local/src",
+        "/usr/src",
+        "/usr/include",
+    ]
     folders += [
         *map(str, Path("/usr/lib").glob("python3*/*-packages")),
         *map(str, Path("/usr/local/lib").glob("python3*/*-packages")),
     ]
     with Sandbox(tier).start(runner, None) as process:
         listed = {folder: process.request(["list all", folder]) for folder in folders}
-    assert {folder: names for folder, names in listed.items() if names not in ("", "['lib']", "['lib', 'lib64']")} == {}
+    assert {
+        folder: names
+        for folder, names in listed.items()
+        if names not in ("", "['lib']", "['lib', 'lib64']")
+    } == {}
 
 
 @pytest.mark.parametrize("tier", ["bubblewrap", "landlock"])
@@ -268,9 +314,25 @@ def test_the_standard_library_is_whole(runner, tier):
 @pytest.mark.parametrize(
     ("base", "shown", "hidden"),
     [
-        ("usr", ["usr/lib/{p}"], ["usr/lib/python3/dist-packages", "usr/lib/{p}/dist-packages", "usr/share/python-wheels"]),
-        ("usr/local", ["usr/local/lib", "usr/local/bin/{p}"], ["usr/local/lib/{p}/site-packages", "usr/lib/python3/dist-packages"]),
-        ("opt/python", ["opt/python/lib", "opt/python/bin/{p}"], ["opt/python/lib/{p}/site-packages"]),
+        (
+            "usr",
+            ["usr/lib/{p}"],
+            [
+                "usr/lib/python3/dist-packages",
+                "usr/lib/{p}/dist-packages",
+                "usr/share/python-wheels",
+            ],
+        ),
+        (
+            "usr/local",
+            ["usr/local/lib", "usr/local/bin/{p}"],
+            ["usr/local/lib/{p}/site-packages", "usr/lib/python3/dist-packages"],
+        ),
+        (
+            "opt/python",
+            ["opt/python/lib", "opt/python/bin/{p}"],
+            ["opt/python/lib/{p}/site-packages"],
+        ),
         ("home/me", ["home/me/bin/{p}", "home/me/lib/{p}"], ["home/me/lib/{p}/site-packages"]),
     ],
 )
@@ -278,7 +340,15 @@ def test_where_an_interpreter_may_be_installed(tmp_path, monkeypatch, base, show
     """Of the prefix only the executable and the folders of libraries are shown, of these no packages; of a home folder less."""
     root, home = tmp_path.resolve(), tmp_path.resolve() / "home" / "me"
     for name in ("usr/lib", "usr/share", "usr/local/lib", f"{base}/lib/{PYTHON}"):
-        for place in ("", "python3/dist-packages", "ensurepip/_bundled", "site-packages", "dist-packages", "etc", "python-wheels"):
+        for place in (
+            "",
+            "python3/dist-packages",
+            "ensurepip/_bundled",
+            "site-packages",
+            "dist-packages",
+            "etc",
+            "python-wheels",
+        ):
             (root / name / place).mkdir(parents=True, exist_ok=True)
     for name in ("dist-packages", "site-packages", "ensurepip/_bundled"):
         (root / "usr" / "lib" / PYTHON / name).mkdir(parents=True, exist_ok=True)
@@ -286,7 +356,9 @@ def test_where_an_interpreter_may_be_installed(tmp_path, monkeypatch, base, show
         (root / base / name).mkdir(exist_ok=True)
     (root / base / "bin" / PYTHON).touch()
     monkeypatch.setattr(
-        interpreter_module, "SYSTEM_FOLDERS", tuple(f"{root}{folder}" for folder in interpreter_module.SYSTEM_FOLDERS)
+        interpreter_module,
+        "SYSTEM_FOLDERS",
+        tuple(f"{root}{folder}" for folder in interpreter_module.SYSTEM_FOLDERS),
     )
     monkeypatch.setattr(sys, "_base_executable", str(root / base / "bin" / PYTHON))
     for name in ("base_prefix", "base_exec_prefix"):
@@ -295,9 +367,13 @@ def test_where_an_interpreter_may_be_installed(tmp_path, monkeypatch, base, show
     found = current_interpreter.__wrapped__()
     visible = [*interpreter_module.SYSTEM_FOLDERS, *found.files]
     for place in shown:
-        assert any((root / place.format(p=PYTHON)).is_relative_to(folder) for folder in visible), place
+        assert any((root / place.format(p=PYTHON)).is_relative_to(folder) for folder in visible), (
+            place
+        )
     for place in hidden:
-        assert any((root / place.format(p=PYTHON)).is_relative_to(folder) for folder in found.hidden), place
+        assert any(
+            (root / place.format(p=PYTHON)).is_relative_to(folder) for folder in found.hidden
+        ), place
     for place in ("etc", "include", "src"):
         assert not any((root / base / place).is_relative_to(folder) for folder in visible), place
     assert not any((root / base / "lib" / PYTHON).is_relative_to(folder) for folder in found.hidden)

@@ -19,7 +19,9 @@ from redraft.sandbox import tiers as tiers_module
 from redraft.sandbox.landlock_rules import landlock_version
 from redraft.sandbox.launch import Program
 
-pytestmark = pytest.mark.skipif(not (sys.platform == "linux" and landlock_version()), reason="no Landlock")
+pytestmark = pytest.mark.skipif(
+    not (sys.platform == "linux" and landlock_version()), reason="no Landlock"
+)
 
 RUNNER = """
 import os, sys
@@ -66,7 +68,9 @@ def test_a_visible_file_cannot_be_changed(version, tmp_path):
     with suppress(OSError):  # a file system without
         os.setxattr(path, "user.secret", b"secret")
     before = path.stat()
-    launch = landlock.launch(Program({"runner": RUNNER, "settings": str(path)}, Limits()), version=version)
+    launch = landlock.launch(
+        Program({"runner": RUNNER, "settings": str(path)}, Limits()), version=version
+    )
     launch.setup["landlock"]["readable"].append(str(tmp_path))
     with SandboxedProcess(launch, Limits()) as process:
         assert process.request("open(path).read()") == ["succeeded", "'content'"]
@@ -78,7 +82,11 @@ def test_a_visible_file_cannot_be_changed(version, tmp_path):
             assert answer[0] == "refused", change
             assert answer[1] in (errno.EACCES, errno.EPERM, errno.EINVAL, errno.ENOTSUP), change
     assert path.read_text() == "content"
-    assert (path.stat().st_mode, path.stat().st_mtime, path.stat().st_uid) == (before.st_mode, before.st_mtime, before.st_uid)
+    assert (path.stat().st_mode, path.stat().st_mtime, path.stat().st_uid) == (
+        before.st_mode,
+        before.st_mtime,
+        before.st_uid,
+    )
     assert os.listdir(tmp_path) == ["file"]
 
 
@@ -91,20 +99,29 @@ def test_it_is_chosen_where_no_namespaces_are_to_be_had():
     unshare = require_program("unshare")
     script = NO_NAMESPACES.format(sys.executable, GRADER)
     command = [unshare, "--user", "--map-root-user", "sh", "-c"]
-    if subprocess.run([*command, "echo 0 > /proc/sys/user/max_user_namespaces"], capture_output=True).returncode:
+    if subprocess.run(
+        [*command, "echo 0 > /proc/sys/user/max_user_namespaces"], capture_output=True
+    ).returncode:
         pytest.skip("no limit of namespaces")
     done = subprocess.run([*command, script], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["tier"] == "landlock"
-    succeeded = {name for name, result in report["results"].items() if result[0] == "succeeded" or "succeeded" in str(result)}
+    succeeded = {
+        name
+        for name, result in report["results"].items()
+        if result[0] == "succeeded" or "succeeded" in str(result)
+    }
     assert succeeded == {*LEARNED["landlock"]}
 
 
 def test_a_kernel_without_it_is_refused(fresh_choice, monkeypatch):  # noqa: F811
     """The error says what is missing and what to install."""
     monkeypatch.setattr(landlock, "landlock_version", lambda: 0)
-    with pytest.raises(SandboxUnavailableError, match=r"landlock: the kernel has no Landlock.*apt install bubblewrap"):
+    with pytest.raises(
+        SandboxUnavailableError,
+        match=r"landlock: the kernel has no Landlock.*apt install bubblewrap",
+    ):
         Sandbox("landlock").tier
 
 
@@ -125,7 +142,9 @@ def test_other_systems_are_refused(system, fresh_choice, monkeypatch):  # noqa: 
 def test_it_is_not_used_in_place_of_a_tier_that_was_asked_for(fresh_choice, monkeypatch):  # noqa: F811
     """Only "auto" chooses; and never the tier without protection."""
     monkeypatch.setattr(
-        tiers_module, "LAUNCHES", {**tiers_module.LAUNCHES, "bubblewrap": (_unavailable,), "landlock": (_unavailable,)}
+        tiers_module,
+        "LAUNCHES",
+        {**tiers_module.LAUNCHES, "bubblewrap": (_unavailable,), "landlock": (_unavailable,)},
     )
     for spec in ("bubblewrap", "landlock", "auto"):
         with pytest.raises(SandboxUnavailableError, match="not today"):
@@ -149,11 +168,17 @@ def test_the_folder_of_a_tool_is_deleted(end, tmp_path, monkeypatch):
     """It is gone at the end of the tool, and within two seconds if the grader is killed."""
     if end == "limit":
         monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-        code = "import os, time; print(os.listdir(), open('a/b').read(), flush=True); time.sleep(60)"
-        execution = Sandbox("landlock").run_tool(["python", "-c", code], files={"a/b": b"c"}, limits=Limits(wall_seconds=0.6))
+        code = (
+            "import os, time; print(os.listdir(), open('a/b').read(), flush=True); time.sleep(60)"
+        )
+        execution = Sandbox("landlock").run_tool(
+            ["python", "-c", code], files={"a/b": b"c"}, limits=Limits(wall_seconds=0.6)
+        )
         assert (execution.status, execution.stdout) == ("wall", "['a'] c\n")
     else:
-        with subprocess.Popen([sys.executable, "-c", TOOL], env={**os.environ, "TMPDIR": str(tmp_path)}) as grader:
+        with subprocess.Popen(
+            [sys.executable, "-c", TOOL], env={**os.environ, "TMPDIR": str(tmp_path)}
+        ) as grader:
             _wait_for(lambda: os.listdir(tmp_path))
             grader.kill()
     _wait_for(lambda: not os.listdir(tmp_path))

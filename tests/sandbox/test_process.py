@@ -61,7 +61,10 @@ def run(tmp_path):
 
 
 LEGITIMATE = {
-    "asyncio": ("import asyncio\nasync def f():\n return await asyncio.to_thread(lambda: 3)\nprint(asyncio.run(f()))", "3"),
+    "asyncio": (
+        "import asyncio\nasync def f():\n return await asyncio.to_thread(lambda: 3)\nprint(asyncio.run(f()))",
+        "3",
+    ),
     "threads": (
         "from concurrent.futures import ThreadPoolExecutor\nwith ThreadPoolExecutor(8) as p: print(sum(p.map(abs, range(-9, 1))))",
         "45",
@@ -70,9 +73,15 @@ LEGITIMATE = {
         "import tempfile, os\nwith tempfile.NamedTemporaryFile() as f: f.write(b'x'); f.flush(); print(os.path.getsize(f.name))",
         "1",
     ),
-    "files": ("import shutil\nopen('a', 'w').write('é'); shutil.copy2('a', 'b'); print(open('b').read())", "é"),
+    "files": (
+        "import shutil\nopen('a', 'w').write('é'); shutil.copy2('a', 'b'); print(open('b').read())",
+        "é",
+    ),
     "JSON": ("import json\nprint(json.dumps({'a': [1, None]}))", '{"a": [1, null]}'),
-    "SQLite": ("import sqlite3\nprint(sqlite3.connect(':memory:').execute('select 1 + 1').fetchone())", "(2,)"),
+    "SQLite": (
+        "import sqlite3\nprint(sqlite3.connect(':memory:').execute('select 1 + 1').fetchone())",
+        "(2,)",
+    ),
     "empty input": ("try: input()\nexcept EOFError: print('empty')", "empty"),
     "exit": ("print('before')\nexit()", "before"),
     "at exit": ("import atexit\natexit.register(print, 'after')", "after"),
@@ -85,8 +94,14 @@ LEGITIMATE = {
         "import random, secrets, uuid\nprint(len(secrets.token_hex(4)), random.Random(1).randint(0, 9), uuid.uuid4().version)",
         "8 2 4",
     ),
-    "dates": ("import datetime\nprint(datetime.datetime(2024, 2, 29).isoformat())", "2024-02-29T00:00:00"),
-    "a fixed order of sets": ("print(list({'a', 'b', 'c'}) == list({'a', 'b', 'c'}), hash('a') % 1000)", "True"),
+    "dates": (
+        "import datetime\nprint(datetime.datetime(2024, 2, 29).isoformat())",
+        "2024-02-29T00:00:00",
+    ),
+    "a fixed order of sets": (
+        "print(list({'a', 'b', 'c'}) == list({'a', 'b', 'c'}), hash('a') % 1000)",
+        "True",
+    ),
     "decimals": (
         "from decimal import Decimal\nfrom fractions import Fraction\nprint(Decimal('0.1') + 1, Fraction(1, 3))",
         "1.1 1/3",
@@ -104,9 +119,13 @@ def test_ordinary_programs_work(isolated, run, name):
     with isolated.start(run, program) as process:
         execution = process.wait()
     if isolated.spec == "landlock" and name in WRITING:
-        assert execution.exit_code == 1 and re.search("PermissionError|FileNotFoundError", execution.stderr), execution
+        assert execution.exit_code == 1 and re.search(
+            "PermissionError|FileNotFoundError", execution.stderr
+        ), execution
         return
-    assert (execution.status, execution.exit_code, execution.truncated) == ("exited", 0, False), execution
+    assert (execution.status, execution.exit_code, execution.truncated) == ("exited", 0, False), (
+        execution
+    )
     assert execution.stdout.startswith(said)
     assert execution.tier == isolated.spec
 
@@ -137,7 +156,9 @@ def test_packages_in_temporary_folders(namespaces, run, monkeypatch, places):
         for number, folder in enumerate(folders):
             Path(folder, f"module{number}.py").write_text(f"VALUE = {number + 7}")
         files = tuple(str(file) for folder in folders for file in Path(folder).iterdir())
-        monkeypatch.setattr(tiers_module, "find_packages", lambda names: Packages(files, tuple(folders)))
+        monkeypatch.setattr(
+            tiers_module, "find_packages", lambda names: Packages(files, tuple(folders))
+        )
         program = "import module0, os, tempfile; tempfile.mkdtemp(); open('a', 'w').close(); print(module0.VALUE, os.getcwd())"
         place = next(f for f in bubblewrap.FOLDERS if f not in places)
         with namespaces.start(run, program) as process:
@@ -150,16 +171,25 @@ def test_hidden_package_is_an_error(namespaces, run, monkeypatch):
     """A package that cannot be seen inside raises; nothing runs without it."""
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         Path(folder, "module.py").write_text("")
-        monkeypatch.setattr(tiers_module, "find_packages", lambda names: Packages((f"{folder}/module.py",), (folder,)))
+        monkeypatch.setattr(
+            tiers_module,
+            "find_packages",
+            lambda names: Packages((f"{folder}/module.py",), (folder,)),
+        )
         monkeypatch.setattr(bubblewrap, "_working_folder", lambda shown: "/tmp")
         with pytest.raises(SandboxUnavailableError, match=r"No such file.*module\.py"):
             namespaces.start(run, "print(1)")
 
 
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-(10**30), 10**30) | st.floats(allow_nan=False) | st.text(st.characters(), max_size=20),
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**30), 10**30)
+    | st.floats(allow_nan=False)
+    | st.text(st.characters(), max_size=20),
     lambda inner: (
-        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4).filter(lambda d: "run" not in d)
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.text(max_size=5), inner, max_size=4).filter(lambda d: "run" not in d)
     ),
     max_leaves=10,
 )
@@ -209,7 +239,9 @@ def test_the_last_message(sandbox, echo):
 
 def test_a_message_that_is_not_read_ends_in_time(sandbox, run):
     """One that no pipe holds: the time of the request counts while it is written, not only that of the process."""
-    with sandbox.start(run, "import time\nwhile True: time.sleep(1)", Limits(wall_seconds=3600)) as process:
+    with sandbox.start(
+        run, "import time\nwhile True: time.sleep(1)", Limits(wall_seconds=3600)
+    ) as process:
         with pytest.raises(SandboxedProcessError) as caught:
             process.request("x" * 500_000, timeout=0.1)
     assert caught.value.execution.status == "wall"
@@ -284,7 +316,11 @@ def test_an_end_instead_of_an_answer(sandbox, echo, name):
             with pytest.raises(SandboxedProcessError) as caught:
                 process.request({"run": program})
             execution = caught.value.execution
-            assert (execution.status, execution.exit_code, execution.signal) == (status, exit_code, signal_number)
+            assert (execution.status, execution.exit_code, execution.signal) == (
+                status,
+                exit_code,
+                signal_number,
+            )
 
 
 def test_the_time_of_one_request(sandbox, echo):
@@ -363,7 +399,10 @@ def test_what_runs_inside_has_no_descriptor_of_ours(sandbox, run):
     with ExitStack() as ours:
         for each in (socket.socket(), tempfile.TemporaryFile(), *map(os.fdopen, os.pipe(), "rw")):
             os.set_inheritable(ours.enter_context(each).fileno(), True)
-        assert sandbox.run_tool(["python", "-c", f"{KINDS}print(kinds)"]).stdout == "{0: 'p', 1: 'p', 2: 'p'}\n"
+        assert (
+            sandbox.run_tool(["python", "-c", f"{KINDS}print(kinds)"]).stdout
+            == "{0: 'p', 1: 'p', 2: 'p'}\n"
+        )
         with sandbox.start(run, OF_PROGRAM) as process:
             assert process.wait().stdout == "['c', 'p', 'p'] p p\n"
         if sandbox.spec == "unsafe":
@@ -399,7 +438,11 @@ def test_how_much_output_is_kept(namespaces, out, err, kept, status):
     """The first bytes of each stream; it says whether there were more. A flood ends the process, however small the limit is."""
     program = f"import os\nfor n, size in ((1, {out}), (2, {err})):\n    while size: size -= os.write(n, b'x' * size)"
     execution = namespaces.run_tool(["python", "-c", program], limits=Limits(output_bytes=10))
-    assert (execution.status, execution.stdout, execution.stderr) == (status, "x" * kept, "x" * min(err, 10))
+    assert (execution.status, execution.stdout, execution.stderr) == (
+        status,
+        "x" * kept,
+        "x" * min(err, 10),
+    )
     assert execution.truncated == (out > 10 or err > 10)
 
 
@@ -426,11 +469,16 @@ def test_what_an_exit_code_means(namespaces, code, end):
 def test_tools(sandbox):
     """A tool gets input, files and arguments, and may start programs."""
     program = "import sys, os\nprint(sys.argv[1:], sys.stdin.read(), open('folder/file').read(), os.path.exists(sys.argv[1]))"
-    execution = sandbox.run_tool(["python", "-c", program, "a b"], stdin="é".encode() * 100_000, files={"folder/file": b"content"})
+    execution = sandbox.run_tool(
+        ["python", "-c", program, "a b"],
+        stdin="é".encode() * 100_000,
+        files={"folder/file": b"content"},
+    )
     assert (execution.status, execution.exit_code) == ("exited", 0), execution
     assert execution.stdout == f"['a b'] {'é' * 100_000} content False\n"
     execution = sandbox.run_tool(
-        ["ruff", "check", "--isolated", "--no-cache", "--output-format", "concise", "-"], stdin=b"import os\n"
+        ["ruff", "check", "--isolated", "--no-cache", "--output-format", "concise", "-"],
+        stdin=b"import os\n",
     )
     assert execution.exit_code == 1
     assert "F401" in execution.stdout
@@ -440,9 +488,7 @@ def test_tools(sandbox):
 
 def test_packages_of_tools(isolated):
     """A tool imports its packages, and what they require; another package is absent, not forbidden."""
-    code = (
-        "import mypy.build, mypy_extensions, importlib.util\nprint(mypy.__name__, importlib.util.find_spec('numpy'))\nimport orjson"
-    )
+    code = "import mypy.build, mypy_extensions, importlib.util\nprint(mypy.__name__, importlib.util.find_spec('numpy'))\nimport orjson"
     execution = Sandbox(isolated.spec, packages=["mypy"]).run_tool(
         ["python", "-c", code], limits=Limits(cpu_seconds=20, memory_bytes=2**30)
     )
@@ -488,7 +534,11 @@ RANGES = {
         (dict(threads=0), "threads must be"),
         (dict(open_files=3), "open_files must be"),
         (dict(inodes=True), "inodes must be"),
-        *((dict([(name, value)]), f"{name} must be") for name, ends in RANGES.items() for value in (ends[0] - 1, ends[1] + 1)),
+        *(
+            (dict([(name, value)]), f"{name} must be")
+            for name, ends in RANGES.items()
+            for value in (ends[0] - 1, ends[1] + 1)
+        ),
     ],
 )
 def test_invalid_limits(limits, message):
@@ -501,7 +551,11 @@ def test_valid_limits():
     """The ends of each range are in it. By the clock a process has twice its CPU time and five seconds, unless it is said."""
     for name, ends in RANGES.items():
         assert [getattr(Limits(**{name: value}), name) for value in ends] == list(ends)
-    assert (Limits().wall, Limits(cpu_seconds=0.5).wall, Limits(wall_seconds=0.1).wall) == (25.0, 6.0, 0.1)
+    assert (Limits().wall, Limits(cpu_seconds=0.5).wall, Limits(wall_seconds=0.1).wall) == (
+        25.0,
+        6.0,
+        0.1,
+    )
     assert Limits() == Limits(10.0, None, 2**29, 64, 64, 2**24, 2**25, 1000, 2**20, 2**23)
 
 
@@ -509,8 +563,14 @@ def test_valid_limits():
     ("make", "message"),
     [
         (lambda: Sandbox("chroot"), "sandbox must be one of auto, bubblewrap, .*got 'chroot'"),
-        (lambda: Sandbox(packages="numpy"), 'packages must be a list of names such as \\["numpy"\\]'),
-        (lambda: Sandbox(packages=["nunpy"]), "packages: 'nunpy' is not installed.*did you mean 'numpy'"),
+        (
+            lambda: Sandbox(packages="numpy"),
+            'packages must be a list of names such as \\["numpy"\\]',
+        ),
+        (
+            lambda: Sandbox(packages=["nunpy"]),
+            "packages: 'nunpy' is not installed.*did you mean 'numpy'",
+        ),
     ],
 )
 def test_invalid_sandboxes(make, message):
@@ -530,7 +590,10 @@ def fresh_choice():
 def test_refused_without_bubblewrap(fresh_choice, monkeypatch):
     """Without bubblewrap the tier is refused with what to install, and never replaced by one without protection."""
     monkeypatch.setattr(bubblewrap.shutil, "which", lambda name: None)
-    with pytest.raises(SandboxUnavailableError, match=r"bubblewrap \(bwrap\) is not installed.*apt install bubblewrap"):
+    with pytest.raises(
+        SandboxUnavailableError,
+        match=r"bubblewrap \(bwrap\) is not installed.*apt install bubblewrap",
+    ):
         Sandbox("bubblewrap").tier
     monkeypatch.setattr(tiers_module, "AUTOMATIC", ("bubblewrap",))
     with pytest.raises(SandboxUnavailableError):
@@ -540,10 +603,14 @@ def test_refused_without_bubblewrap(fresh_choice, monkeypatch):
 def test_refused_where_bubblewrap_fails(fresh_choice, monkeypatch, tmp_path):
     """A bubblewrap that cannot create namespaces is refused with its own words."""
     broken = tmp_path / "bwrap"
-    broken.write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n")
+    broken.write_text(
+        "#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n"
+    )
     broken.chmod(0o755)
     monkeypatch.setattr(bubblewrap.shutil, "which", lambda name: str(broken))
-    with pytest.raises(SandboxUnavailableError, match="bubblewrap: bwrap: No permissions to create new namespace"):
+    with pytest.raises(
+        SandboxUnavailableError, match="bubblewrap: bwrap: No permissions to create new namespace"
+    ):
         Sandbox("bubblewrap").tier
 
 
@@ -574,13 +641,22 @@ def test_bubblewrap_replaced_by_something_broken(fresh_choice, monkeypatch, tmp_
 @pytest.mark.parametrize("way", range(len(bubblewrap.LAUNCHES)))
 def test_every_way_to_start_bubblewrap(namespaces, fresh_choice, monkeypatch, run, way):
     """Each form of the command works; without capabilities a program has no writable folder, but a tool has one."""
-    monkeypatch.setattr(tiers_module, "LAUNCHES", {"bubblewrap": bubblewrap.LAUNCHES[way : way + 1]})
-    with namespaces.start(run, "import os\nprint(os.getcwd(), os.listdir('.'))\nopen('file', 'w')\nprint('written')") as process:
+    monkeypatch.setattr(
+        tiers_module, "LAUNCHES", {"bubblewrap": bubblewrap.LAUNCHES[way : way + 1]}
+    )
+    with namespaces.start(
+        run, "import os\nprint(os.getcwd(), os.listdir('.'))\nopen('file', 'w')\nprint('written')"
+    ) as process:
         execution = process.wait()
     writable = "has_capabilities" not in bubblewrap.LAUNCHES[way].keywords
     assert execution.stdout == "/tmp []\n" + "written\n" * writable
     assert writable or "Read-only file system" in execution.stderr
-    assert namespaces.run_tool(["python", "-c", "print(open('a').read())"], files={"a": b"content"}).stdout == "content\n"
+    assert (
+        namespaces.run_tool(
+            ["python", "-c", "print(open('a').read())"], files={"a": b"content"}
+        ).stdout
+        == "content\n"
+    )
 
 
 @pytest.mark.parametrize("tier", ["bubblewrap", "landlock"])
@@ -589,9 +665,13 @@ def test_kill_9_of_the_grader_leaves_nothing(tier, tmp_path):
     require_sandbox(tier)
     mounts = Path("/proc/self/mounts").read_text()
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    with subprocess.Popen([sys.executable, str(GRADER), "wait", tier], stdout=subprocess.PIPE, env=environment) as grader:
+    with subprocess.Popen(
+        [sys.executable, str(GRADER), "wait", tier], stdout=subprocess.PIPE, env=environment
+    ) as grader:
         pids = json.loads(grader.stdout.readline())
-        assert len(pids) >= (6 if tier == "bubblewrap" else 3)  # bubblewrap: a launcher and a program each
+        assert len(pids) >= (
+            6 if tier == "bubblewrap" else 3
+        )  # bubblewrap: a launcher and a program each
         folders = os.listdir(tmp_path)
         assert all(is_alive(pid) for pid in pids)
         grader.kill()
@@ -614,8 +694,13 @@ def test_attacks_as_a_normal_user(tier, tmp_path):
     require_sandbox(tier)
     require_program("setpriv")
     name = f"python3.{sys.version_info[1]}"
-    python = shutil.which(name, path="/usr/bin:/usr/local/bin") or pytest.skip(f"no {name} of the system")
-    search_path = [str(Path(__file__).parents[2] / "src"), *(p for p in sys.path if p.endswith("site-packages"))]
+    python = shutil.which(name, path="/usr/bin:/usr/local/bin") or pytest.skip(
+        f"no {name} of the system"
+    )
+    search_path = [
+        str(Path(__file__).parents[2] / "src"),
+        *(p for p in sys.path if p.endswith("site-packages")),
+    ]
     command = [
         "env",
         "-i",
@@ -626,14 +711,20 @@ def test_attacks_as_a_normal_user(tier, tmp_path):
         python,
         str(GRADER),
     ]
-    if subprocess.run([*command[:-1], "-c", "import redraft.sandbox"], capture_output=True).returncode:
+    if subprocess.run(
+        [*command[:-1], "-c", "import redraft.sandbox"], capture_output=True
+    ).returncode:
         pytest.skip("the environment is unreadable for normal users")
     done = subprocess.run([*command, "attacks", tier], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["tier"] == tier
     assert len(report["results"]) > 100
-    succeeded = {name for name, result in report["results"].items() if result[0] == "succeeded" or "succeeded" in str(result)}
+    succeeded = {
+        name
+        for name, result in report["results"].items()
+        if result[0] == "succeeded" or "succeeded" in str(result)
+    }
     assert succeeded - {*LEARNED.get(tier, ())} == set()
 
 
@@ -663,7 +754,10 @@ def test_a_process_with_thousands_of_open_files_starts_sandboxed_ones(sandbox):
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(limits[0], 2048), limits[1]))
         for _ in range(1100):
             stack.callback(os.close, os.open(os.devnull, os.O_RDONLY))
-        assert sandbox.run_tool(["python", "-c", "import time; time.sleep(0.2); print(1)"]).stdout == "1\n"
+        assert (
+            sandbox.run_tool(["python", "-c", "import time; time.sleep(0.2); print(1)"]).stdout
+            == "1\n"
+        )
 
 
 def test_process_that_cannot_be_started_keeps_no_descriptor(isolated):
@@ -690,7 +784,9 @@ def test_process_without_a_thread_to_watch_it_is_ended(isolated, monkeypatch):
         raise RuntimeError("can't start new thread")
 
     spawn = process._spawn
-    monkeypatch.setattr(process, "_spawn", lambda *arguments: started.append(spawn(*arguments)) or started[-1])
+    monkeypatch.setattr(
+        process, "_spawn", lambda *arguments: started.append(spawn(*arguments)) or started[-1]
+    )
     monkeypatch.setattr(monitor.Thread, "start", no_thread)
     with pytest.raises(RuntimeError, match="can't start new thread"):
         isolated.run_tool(["python", "-c", ""])

@@ -47,16 +47,26 @@ def test_many_at_once(isolated, tmp_path):
     def run(number):
         name = list(PROGRAMS)[number % len(PROGRAMS)]
         try:
-            with isolated.start(tmp_path / name, number, Limits(cpu_seconds=0.1, wall_seconds=30, output_bytes=1000)) as process:
+            with isolated.start(
+                tmp_path / name, number, Limits(cpu_seconds=0.1, wall_seconds=30, output_bytes=1000)
+            ) as process:
                 return name, [process.request([number, i]) for i in range(3)]
         except SandboxedProcessError as error:
             return name, error.execution.status
 
     with ThreadPoolExecutor(6) as pool:
         results = list(pool.map(run, range(18)))
-    expected = {"crash": "crashed", "exit": "exited", "no code": "exited", "flood": "output", "loop": "cpu"}
+    expected = {
+        "crash": "crashed",
+        "exit": "exited",
+        "no code": "exited",
+        "flood": "output",
+        "loop": "cpu",
+    }
     for number, (name, result) in enumerate(results):
-        assert result == ([[number, [number, i]] for i in range(3)] if name == "answer" else expected[name])
+        assert result == (
+            [[number, [number, i]] for i in range(3)] if name == "answer" else expected[name]
+        )
     gc.collect()
     assert open_files() <= descriptors
     assert threading.active_count() <= threads + 1  # the one that starts processes
@@ -68,7 +78,10 @@ def test_one_program_sees_nothing_of_another(isolated, tmp_path):
     (tmp_path / "run.py").write_text(RUN)
     write = "import os\ntry: open('/tmp/trace', 'w').write('x')\nexcept OSError: pass\nprint(os.listdir('/tmp') if os.getcwd() == '/tmp' else [])"
     look = "import os\nprint([n for n in os.listdir(os.getcwd()) if n == 'trace'] if os.getcwd() == '/tmp' else [])"
-    with isolated.start(tmp_path / "run.py", write) as first, isolated.start(tmp_path / "run.py", look) as second:
+    with (
+        isolated.start(tmp_path / "run.py", write) as first,
+        isolated.start(tmp_path / "run.py", look) as second,
+    ):
         assert first.wait().status == "exited"
         assert second.wait().stdout == "[]\n"
     assert not Path("/tmp/trace").exists()
@@ -86,7 +99,9 @@ def test_many_links_to_one_file(isolated, tmp_path):
 def test_cpu_time_below_and_above_a_second(isolated, tmp_path, seconds):
     """The limit of CPU time is finer than the whole seconds of the kernel's."""
     (tmp_path / "run.py").write_text(RUN)
-    with isolated.start(tmp_path / "run.py", "while True: pass", Limits(cpu_seconds=seconds, wall_seconds=60)) as process:
+    with isolated.start(
+        tmp_path / "run.py", "while True: pass", Limits(cpu_seconds=seconds, wall_seconds=60)
+    ) as process:
         execution = process.wait()
     assert execution.status == "cpu"
     assert seconds <= execution.cpu_seconds < seconds + 0.6
@@ -95,7 +110,9 @@ def test_cpu_time_below_and_above_a_second(isolated, tmp_path, seconds):
 def test_without_a_sandbox_programs_end_with_the_grader(tmp_path):
     """Programs that only have limits end with the grader, too, and so do their folders."""
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    with subprocess.Popen([sys.executable, grader.__file__, "wait", "unsafe"], stdout=subprocess.PIPE, env=environment) as process:
+    with subprocess.Popen(
+        [sys.executable, grader.__file__, "wait", "unsafe"], stdout=subprocess.PIPE, env=environment
+    ) as process:
         pids = json.loads(process.stdout.readline())
         assert len(list(tmp_path.glob("redraft-unsafe-*"))) == 3
         process.kill()
@@ -161,6 +178,9 @@ def test_a_system_without_process_descriptors(tmp_path, monkeypatch):
     with sandbox.start(tmp_path / "answer.py", 1) as process:
         assert process.request(2) == [1, 2]
         assert process.wait().status == "exited"
-    with sandbox.start(tmp_path / "loop.py", 1, Limits(cpu_seconds=0.2)) as process, pytest.raises(SandboxedProcessError) as caught:
+    with (
+        sandbox.start(tmp_path / "loop.py", 1, Limits(cpu_seconds=0.2)) as process,
+        pytest.raises(SandboxedProcessError) as caught,
+    ):
         process.request(2)
     assert caught.value.execution.status == "cpu"

@@ -20,7 +20,14 @@ from redraft.validation.label_file import LabelFile, LabelQuestion
 pytestmark = pytest.mark.usefixtures("no_open_files")
 
 NUMBERS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EMFILE)
-LINK_IS_UNKNOWN = (errno.EPERM, errno.EACCES, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK, errno.EINVAL)
+LINK_IS_UNKNOWN = (
+    errno.EPERM,
+    errno.EACCES,
+    errno.ENOSYS,
+    errno.EOPNOTSUPP,
+    errno.EMLINK,
+    errno.EINVAL,
+)
 
 
 @dataclass
@@ -62,21 +69,33 @@ def test_after_a_failure_the_next_attempt_succeeds(tmp_path, kind, call):
             try:
                 write(folder / name)
             except (StoreError, OSError) as error:
-                assert os.strerror(number) in str(error) or "disk is full" in str(error) or number == errno.EIO
+                assert (
+                    os.strerror(number) in str(error)
+                    or "disk is full" in str(error)
+                    or number == errno.EIO
+                )
         left = {path.name for path in folder.iterdir()}
-        assert not {each for each in left if each.endswith((".lock", ".part"))}, f"the call number {after + 1} failed"
+        assert not {each for each in left if each.endswith((".lock", ".part"))}, (
+            f"the call number {after + 1} failed"
+        )
         if fault.count <= after:
             break
         write(folder / name)
 
 
-@pytest.mark.parametrize("kind", ["an answer", "packed rows", "a table", "a card", "priors", "what is saved of a journal"])
+@pytest.mark.parametrize(
+    "kind",
+    ["an answer", "packed rows", "a table", "a card", "priors", "what is saved of a journal"],
+)
 def test_file_that_may_not_be_on_the_disk_replaces_nothing(tmp_path, kind):
     """The system is asked to write the new one out before it has the name: a power failure leaves one of the two, and no empty file."""
     name, write = WRITERS[kind]
     write(tmp_path / name)
     (tmp_path / name).write_bytes(b"the old one")
-    with failing("fsync", errno.EIO) as fault, pytest.raises((StoreError, OSError), match=os.strerror(errno.EIO)):
+    with (
+        failing("fsync", errno.EIO) as fault,
+        pytest.raises((StoreError, OSError), match=os.strerror(errno.EIO)),
+    ):
         write(tmp_path / name)
     assert fault.count == 1
     assert (tmp_path / name).read_bytes() == b"the old one"
@@ -98,13 +117,19 @@ def test_lock_without_hard_links(tmp_path, number):
 @pytest.mark.parametrize("after", [0, 1])
 def test_lock_without_hard_links_on_a_failing_disk(tmp_path, call, after):
     """What was created under the lock's name is removed, whatever failed."""
-    with failing("link", errno.EPERM), failing(call, errno.ENOSPC, after=after), pytest.raises(StoreError, match="No space left"):
+    with (
+        failing("link", errno.EPERM),
+        failing(call, errno.ENOSPC, after=after),
+        pytest.raises(StoreError, match="No space left"),
+    ):
         PathLock(tmp_path / "j", "journal")
     assert [*tmp_path.iterdir()] == []
     path_lock(tmp_path / "j")
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ENOENT, errno.ENOMEM])
+@pytest.mark.parametrize(
+    "number", [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ENOENT, errno.ENOMEM]
+)
 def test_other_errors_of_link_are_errors(tmp_path, number):
     """A full disk is not taken for one without hard links."""
     with failing("link", number), pytest.raises(StoreError, match=os.strerror(number)):
@@ -173,7 +198,9 @@ def test_copy_of_a_deleted_journal_that_fails_leaves_nothing(tmp_path, monkeypat
 
     monkeypatch.setattr(Journal, "copy", copy)
     with Journal(tmp_path / "j") as journal:
-        files = run_files.RunFiles(journal, None, False, SimpleNamespace(reason="", replace_end=lambda *_: None))
+        files = run_files.RunFiles(
+            journal, None, False, SimpleNamespace(reason="", replace_end=lambda *_: None)
+        )
         files._watched = [run_files.WatchedFile.open("journal", journal.path)]
         journal.path.unlink()
         files.check_at_end()

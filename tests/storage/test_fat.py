@@ -27,7 +27,10 @@ def disk(request, tmp_path):
     """A folder on such a disk, and a context in which this process sees it so."""
     if request.param == "emulated":
         return tmp_path, like_fat()
-    folder = request.getfixturevalue("mounted") / f"{len(os.listdir(request.getfixturevalue('mounted')))}"
+    folder = (
+        request.getfixturevalue("mounted")
+        / f"{len(os.listdir(request.getfixturevalue('mounted')))}"
+    )
     folder.mkdir()
     return folder, nullcontext()
 
@@ -125,7 +128,12 @@ print(steps, written)
 
 
 def run(code, kind, *arguments):
-    process = subprocess.run([sys.executable, "-c", code, kind, *map(str, arguments)], capture_output=True, text=True, check=False)
+    process = subprocess.run(
+        [sys.executable, "-c", code, kind, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert process.returncode == 0, process.stderr
     return process.stdout
 
@@ -138,7 +146,10 @@ def place(request, tmp_path):
     """The name of a kind of disk, and a folder on it."""
     if request.param != "mounted":
         return request.param, tmp_path
-    folder = request.getfixturevalue("mounted") / f"{len(os.listdir(request.getfixturevalue('mounted')))}"
+    folder = (
+        request.getfixturevalue("mounted")
+        / f"{len(os.listdir(request.getfixturevalue('mounted')))}"
+    )
     folder.mkdir()
     return request.param, folder
 
@@ -216,13 +227,19 @@ def test_batch_that_is_killed_twice_is_resumed(place, tmp_path_factory):
     log = tmp_path_factory.mktemp("log") / "calls"
     first = 0
     for killed_at in (3, 4, 0):
-        process = subprocess.run([sys.executable, "-c", BATCH, kind, folder, log, str(killed_at)], check=False)
+        process = subprocess.run(
+            [sys.executable, "-c", BATCH, kind, folder, log, str(killed_at)], check=False
+        )
         assert process.returncode == (-9 if killed_at else 0)
         called = [int(line) for line in log.read_text().split()]
-        assert first - 1 <= called[0] <= first  # the answer before the last call may not be committed yet
+        assert (
+            first - 1 <= called[0] <= first
+        )  # the answer before the last call may not be committed yet
         assert called == [*range(called[0], called[0] + killed_at if killed_at else 8)]
         first = called[-1]
         log.unlink()
     rows = [json.loads(line) for line in (folder / "out.jsonl").read_text().splitlines()]
-    assert [(row["id"], row["best"]) for row in rows] == [(f"{n}", f"answer to row {n}") for n in range(8)]
+    assert [(row["id"], row["best"]) for row in rows] == [
+        (f"{n}", f"answer to row {n}") for n in range(8)
+    ]
     assert names(folder) == ["out.jsonl", "out.jsonl.journal"]

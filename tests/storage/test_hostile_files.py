@@ -32,7 +32,9 @@ def make_journal(path):
     with Journal(path) as journal:
         journal.update_run("r", model="m")
         for n in range(3):
-            journal.begin_row("r", f"row-{n}", n, "k", {"task": "t"}, dumps_text(Trace(Task("q")).header()))
+            journal.begin_row(
+                "r", f"row-{n}", n, "k", {"task": "t"}, dumps_text(Trace(Task("q")).header())
+            )
             journal.append_records("r", f"row-{n}", 0, [record_to_json(Candidate(0, "a"))])
             journal.finish_row("r", f"row-{n}", "done", {"best": "b"})
         journal.response_cache["ab"] = Reply("c")
@@ -53,7 +55,8 @@ def hostile_sql(*statements):
 def redefined_table(kind, name, sql):
     """Return a function that makes a journal whose schema declares a table differently."""
     return hostile_sql(
-        "PRAGMA writable_schema = ON", ("UPDATE sqlite_master SET sql = ? WHERE type = ? AND name = ?", sql, kind, name)
+        "PRAGMA writable_schema = ON",
+        ("UPDATE sqlite_master SET sql = ? WHERE type = ? AND name = ?", sql, kind, name),
     )
 
 
@@ -69,17 +72,22 @@ FOREIGN = {
     "a trigger without end": hostile_sql(
         f"CREATE TRIGGER evil AFTER INSERT ON runs BEGIN INSERT INTO calls (key, reply) SELECT i, '' FROM ({ENDLESS} i FROM n); END"
     ),
-    "a trigger that deletes": hostile_sql("CREATE TRIGGER evil AFTER UPDATE ON runs BEGIN DELETE FROM rows; END"),
+    "a trigger that deletes": hostile_sql(
+        "CREATE TRIGGER evil AFTER UPDATE ON runs BEGIN DELETE FROM rows; END"
+    ),
     "a view": hostile_sql(f"CREATE VIEW evil AS {ENDLESS} i FROM n"),
     "a view in place of a table": hostile_sql(
-        "DROP TABLE calls", f"CREATE VIEW calls AS {ENDLESS} i AS call, '' AS key, '' AS reply FROM n"
+        "DROP TABLE calls",
+        f"CREATE VIEW calls AS {ENDLESS} i AS call, '' AS key, '' AS reply FROM n",
     ),
     "an index": hostile_sql("CREATE INDEX evil ON lines (line)"),
     "an index over an expression": hostile_sql("CREATE INDEX evil ON lines (length(line))"),
     "a table": hostile_sql("CREATE TABLE evil (a)"),
     "a table of its own name": hostile_sql('CREATE TABLE "a\nb\x1b[31m" (a)'),
     "a virtual table": hostile_sql("CREATE VIRTUAL TABLE evil USING rtree(id, a, b)"),
-    "a generated column": hostile_sql("ALTER TABLE calls ADD COLUMN evil AS (length(hex(zeroblob(100000000))))"),
+    "a generated column": hostile_sql(
+        "ALTER TABLE calls ADD COLUMN evil AS (length(hex(zeroblob(100000000))))"
+    ),
     "a heavy constraint": hostile_sql(
         "DROP TABLE calls",
         "CREATE TABLE calls (call INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, reply TEXT NOT NULL CHECK (length(hex(zeroblob(10000000)))))",
@@ -90,13 +98,19 @@ FOREIGN = {
         "CREATE TRIGGER delete_details_of_row AFTER DELETE ON rows BEGIN DELETE FROM runs; END",
     ),
     "what ANALYZE leaves": hostile_sql("ANALYZE"),
-    "a very long declaration": hostile_sql(f"CREATE TABLE evil ({', '.join(f'column_{n}' for n in range(1900))})"),
+    "a very long declaration": hostile_sql(
+        f"CREATE TABLE evil ({', '.join(f'column_{n}' for n in range(1900))})"
+    ),
     "many tables": hostile_sql(*(f"CREATE TABLE evil_{n} (a)" for n in range(300))),
-    "a rollback journal": with_sidecar("-journal", lambda p: p.write_bytes(b"\xd9\xd5\x05\xf9 \xa1c\xd7" + b"\0" * 1000)),
+    "a rollback journal": with_sidecar(
+        "-journal", lambda p: p.write_bytes(b"\xd9\xd5\x05\xf9 \xa1c\xd7" + b"\0" * 1000)
+    ),
     "a link for a log": with_sidecar("-wal", lambda p: p.symlink_to("precious")),
     "a link for an index": with_sidecar("-shm", lambda p: p.symlink_to("precious")),
     "a folder for a log": with_sidecar("-wal", lambda p: p.mkdir()),
-    "a log of another file": with_sidecar("-wal", lambda p: p.write_bytes(b"\x37\x7f\x06\x82" + os.urandom(50_000))),
+    "a log of another file": with_sidecar(
+        "-wal", lambda p: p.write_bytes(b"\x37\x7f\x06\x82" + os.urandom(50_000))
+    ),
     "a pipe": os.mkfifo,
 }
 HARMLESS = {"a log of another file"}  # SQLite ignores frames without a valid checksum
@@ -104,7 +118,9 @@ HARMLESS = {"a log of another file"}  # SQLite ignores frames without a valid ch
 METADATA = "UPDATE runs SET metadata = ?"
 CELLS = {
     "a large value": hostile_sql(("UPDATE runs SET metadata = zeroblob(?)", 2**27 + 1)),
-    "a large record": hostile_sql(("UPDATE lines SET line = zeroblob(?) WHERE number % 1048576 = 1", 2**27 + 1)),
+    "a large record": hostile_sql(
+        ("UPDATE lines SET line = zeroblob(?) WHERE number % 1048576 = 1", 2**27 + 1)
+    ),
     "bytes for a name": hostile_sql(("UPDATE runs SET name = ?", b"\0\xff")),
     "broken text": hostile_sql("UPDATE runs SET name = CAST(x'ff22' AS TEXT)"),
     "a list for a name": hostile_sql(("UPDATE runs SET name = ?", '["r"]')),
@@ -117,9 +133,15 @@ CELLS = {
     "a text for a number": hostile_sql((METADATA, '{"spent": {"usd": "0"}}')),
     "NaN spent": hostile_sql((METADATA, '{"spent": {"usd": NaN}}')),
     "a list spent": hostile_sql((METADATA, '{"spent": ["usd"]}')),
-    "capabilities of another shape": hostile_sql((METADATA, '{"capabilities": {"m": {"adaptations": {}}}}')),
-    "batches of another shape": hostile_sql((METADATA, '{"provider_batches": {"open": [{"id": 1}]}}')),
-    "priors of another shape": hostile_sql((METADATA, '{"online_priors": {"k": {"start": [], "refits": 1}}}')),
+    "capabilities of another shape": hostile_sql(
+        (METADATA, '{"capabilities": {"m": {"adaptations": {}}}}')
+    ),
+    "batches of another shape": hostile_sql(
+        (METADATA, '{"provider_batches": {"open": [{"id": 1}]}}')
+    ),
+    "priors of another shape": hostile_sql(
+        (METADATA, '{"online_priors": {"k": {"start": [], "refits": 1}}}')
+    ),
     "a list for an output": hostile_sql((METADATA, '{"output": ["out.jsonl"]}')),
     "a list for an id": hostile_sql(("UPDATE rows SET id = '[' || position || ']'",)),
     "a text for a place": hostile_sql("UPDATE rows SET position = 'first'"),
@@ -135,7 +157,9 @@ CELLS = {
         """UPDATE lines SET line = '{"kind": "candidate", "id": ["0"], "text": 5}' WHERE number % 1048576 = 1"""
     ),
     "bytes for a reply": hostile_sql("UPDATE calls SET reply = x'00ff'"),
-    "a reply of another shape": hostile_sql(("UPDATE calls SET reply = ?", '{"text": ["c"], "usage": []}')),
+    "a reply of another shape": hostile_sql(
+        ("UPDATE calls SET reply = ?", '{"text": ["c"], "usage": []}')
+    ),
     "a deep reply": hostile_sql(("UPDATE calls SET reply = ?", DEEP)),
 }
 
@@ -154,7 +178,11 @@ def read_all(path, **how):
 
 
 @pytest.mark.parametrize(
-    "how", [pytest.param({}, id="to write"), pytest.param({"read_only": True}, id="to read", marks=pytest.mark.slow)]
+    "how",
+    [
+        pytest.param({}, id="to write"),
+        pytest.param({"read_only": True}, id="to read", marks=pytest.mark.slow),
+    ],
 )
 @pytest.mark.parametrize("kind", [*FOREIGN, *CELLS])
 @pytest.mark.slow(but_each=4)
@@ -175,7 +203,9 @@ def test_hostile_journal_is_a_typed_error(tmp_path, kind, how):
     assert not (tmp_path / "precious").exists()
 
 
-@pytest.mark.parametrize("kind", [kind for kind in FOREIGN if not kind.startswith(("a link", "a folder", "a pipe"))])
+@pytest.mark.parametrize(
+    "kind", [kind for kind in FOREIGN if not kind.startswith(("a link", "a folder", "a pipe"))]
+)
 def test_foreign_objects_are_named_and_kept(tmp_path, kind):
     """The error names unknown tables and triggers, and they stay in the file for inspection."""
     path = tmp_path / "j"
@@ -183,13 +213,16 @@ def test_foreign_objects_are_named_and_kept(tmp_path, kind):
     before = path.read_bytes()
     if kind not in HARMLESS:
         with pytest.raises(
-            StoreError, match=r"holds objects that a journal does not have \(the|beside it|is not that of a journal|too big"
+            StoreError,
+            match=r"holds objects that a journal does not have \(the|beside it|is not that of a journal|too big",
         ):
             Journal(path, read_only=True)
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize("kind", [*FOREIGN, *(pytest.param(kind, marks=pytest.mark.slow) for kind in CELLS)])
+@pytest.mark.parametrize(
+    "kind", [*FOREIGN, *(pytest.param(kind, marks=pytest.mark.slow) for kind in CELLS)]
+)
 def test_recovery_of_a_hostile_journal_ends(tmp_path, kind):
     """Recovery writes what the tables hold or raises an error that names the file, and leaves nothing else."""
     path, out = tmp_path / "j", tmp_path / "out" / "saved.jsonl"
@@ -313,7 +346,10 @@ def test_invalid_parent_is_rejected(tmp_path, parents):
     path = tmp_path / "t.jsonl"
     candidates = [record_to_json(Candidate(i, "a", parent)) for i, parent in enumerate(parents)]
     path.write_text("\n".join([HEADER, *candidates, ""]))
-    with pytest.raises(StoreError, match=r"t.jsonl': candidate \d was made from candidate \d, which is not before it"):
+    with pytest.raises(
+        StoreError,
+        match=r"t.jsonl': candidate \d was made from candidate \d, which is not before it",
+    ):
         read_trace(path)
     with Journal(tmp_path / "j") as journal:
         journal.update_run("r")
@@ -325,7 +361,8 @@ def test_invalid_parent_is_rejected(tmp_path, parents):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("size", "message"), [(2**27 + 100, "line 2 is longer than 134,217,728 bytes"), (2**40, "line 2 is longer")]
+    ("size", "message"),
+    [(2**27 + 100, "line 2 is longer than 134,217,728 bytes"), (2**40, "line 2 is longer")],
 )
 def test_oversized_trace_is_not_read(tmp_path, size, message):
     """A sparse file of that size uses no memory."""
@@ -338,7 +375,11 @@ def test_oversized_trace_is_not_read(tmp_path, size, message):
 
 def test_any_written_trace_is_readable(tmp_path):
     """User data may hold numbers beyond 64 bits and lone surrogates; only Redraft's own fields have limits."""
-    task = Task("\ud800", id="\udfff", metadata={"n": 2**70, "deep": json.loads("[" * 150 + "]" * 150), "nan": float("inf")})
+    task = Task(
+        "\ud800",
+        id="\udfff",
+        metadata={"n": 2**70, "deep": json.loads("[" * 150 + "]" * 150), "nan": float("inf")},
+    )
     trace = Trace(task) + Candidate(0, "\ud800\0", reasoning="\udc00")
     path = tmp_path / "t.jsonl"
     path.write_text(f"{json.dumps(trace.header())}\n{record_to_json(trace.records[0])}\n")

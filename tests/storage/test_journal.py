@@ -33,7 +33,9 @@ from redraft.storage.transaction import RowChanges
 pytestmark = pytest.mark.usefixtures("no_open_files")
 
 HEADER = dumps_text(Trace(Task("q")).header())
-ANY_TEXT = st.text(st.characters(codec=None), max_size=8) | st.sampled_from(["\0", "a\0b", "\ud800", "\udfff\ud800", "é", '"', ""])
+ANY_TEXT = st.text(st.characters(codec=None), max_size=8) | st.sampled_from(
+    ["\0", "a\0b", "\ud800", "\udfff\ud800", "é", '"', ""]
+)
 
 
 def record(i, text="a"):
@@ -46,7 +48,9 @@ def make_journal(path, rows=3, size=1):
         journal.update_run("r", model="m")
         for n in range(rows):
             journal.begin_row("r", f"row-{n}", n, "k", {"task": "t"}, HEADER)
-            journal.append_records("r", f"row-{n}", 0, [record(0, "a" * size), record(1, "b" * size)])
+            journal.append_records(
+                "r", f"row-{n}", 0, [record(0, "a" * size), record(1, "b" * size)]
+            )
             journal.finish_row("r", f"row-{n}", "done", {"best": "b"})
             journal.response_cache[f"{n:064x}"] = Reply("c" * size)
     return path
@@ -124,7 +128,9 @@ def test_journal_behaves_like_an_in_memory_table(tmp_path_factory, ops):
             journal.delete("r", [id])
             rows.pop(id, None)
         elif op == "append" and id in rows:
-            journal.append_records("r", id, rows[id][3], [record(rows[id][3] + i) for i in range(value)])
+            journal.append_records(
+                "r", id, rows[id][3], [record(rows[id][3] + i) for i in range(value)]
+            )
             rows[id][3] += value
         elif op == "finish" and id in rows:
             journal.finish_row("r", id, value, {"v": value})
@@ -142,8 +148,12 @@ def test_journal_behaves_like_an_in_memory_table(tmp_path_factory, ops):
 
 def same(journal, rows):
     known = journal.rows_by_id("r", ["a", "b", "c", "d"])
-    assert {id: [r.position, r.status, r.result] for id, r in known.items()} == {id: row[:3] for id, row in rows.items()}
-    listed_rows = [(note.id, note.position, len(trace.records)) for note, trace in journal.traces("r")]
+    assert {id: [r.position, r.status, r.result] for id, r in known.items()} == {
+        id: row[:3] for id, row in rows.items()
+    }
+    listed_rows = [
+        (note.id, note.position, len(trace.records)) for note, trace in journal.traces("r")
+    ]
     assert sorted(listed_rows) == sorted((id, row[0], row[3]) for id, row in rows.items())
     assert [n for _, n, _ in listed_rows] == sorted(row[0] for row in rows.values())
     assert sum(journal.run("r").counts.values()) == len(rows)
@@ -174,7 +184,10 @@ def test_runs_are_separate(tmp_path):
         assert journal.run("a").metadata == {"model": "m", "n": 2, "done": True}
         assert journal.run("a").counts == {"open": 0, "done": 0, "failed": 1}
         assert journal.run("b").counts == {"open": 1, "done": 0, "failed": 0}
-        assert (journal.rows_by_id("a", ["x"])["x"].key, journal.rows_by_id("b", ["x"])["x"].key) == ("ka", "kb")
+        assert (
+            journal.rows_by_id("a", ["x"])["x"].key,
+            journal.rows_by_id("b", ["x"])["x"].key,
+        ) == ("ka", "kb")
         assert journal.run("c") is None
         assert journal.rows_by_id("c", ["x"]) == {}
 
@@ -221,7 +234,9 @@ def test_cached_reply_is_available_at_once(tmp_path, reply):
     """A reply is available before the commit, after it and in the next process, without its rate-limit status."""
     with Journal(tmp_path / "j") as journal:
         assert journal.response_cache.get("ab") is None
-        journal.response_cache["ab"] = replace(reply, rate_limit_status=RateLimitStatus(requests_left=1))
+        journal.response_cache["ab"] = replace(
+            reply, rate_limit_status=RateLimitStatus(requests_left=1)
+        )
         assert journal.response_cache["ab"] == reply
         journal.flush()
         assert journal.response_cache["ab"] == reply
@@ -266,7 +281,9 @@ def test_writes_of_one_transaction_keep_their_order(tmp_path):
         journal.begin_row("r", "row-1", 7, "k", {}, HEADER)
         journal.mark_seen("r", ["row-1"])
         other.execute("ROLLBACK")
-        assert {id: row.position for id, row in journal.rows_by_id("r", ["row-0", "row-1"]).items()} == {"row-1": 7}
+        assert {
+            id: row.position for id, row in journal.rows_by_id("r", ["row-0", "row-1"]).items()
+        } == {"row-1": 7}
 
 
 READERS = {  # each returns the number of the write that it sees
@@ -277,7 +294,9 @@ READERS = {  # each returns the number of the write that it sees
     "rows_by_id": lambda journal, n: journal.rows_by_id("r", [str(n)])[str(n)].position,
     "trace": lambda journal, n: int(journal.trace("r", str(n)).records[-1].text),
     "traces": lambda journal, n: [info.position for info, _ in journal.traces("r")][-1],
-    "row_states": lambda journal, n: max(position for position, _, _ in journal.row_states("r").values()),
+    "row_states": lambda journal, n: max(
+        position for position, _, _ in journal.row_states("r").values()
+    ),
     "number of replies": lambda journal, n: len(journal.response_cache) - 1,
     "keys of replies": lambda journal, n: int([*journal.response_cache][-1], 16),
     "reply": lambda journal, n: int(journal.response_cache[f"{n:064x}"].text),
@@ -288,7 +307,10 @@ def test_what_is_read_has_what_was_written_before(tmp_path):
     """Whatever is read, it has also what is not committed yet, here since another program locks the file for a moment."""
     path = make_journal(tmp_path / "j", rows=0)
     seen_by = {}
-    with Journal(path) as journal, closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
+    with (
+        Journal(path) as journal,
+        closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other,
+    ):
         for n, (name, read) in enumerate(READERS.items()):
             other.execute("BEGIN IMMEDIATE")
             journal.update_run("r", n=n)
@@ -318,7 +340,11 @@ def test_what_was_written_just_before_is_deleted_too(tmp_path, monkeypatch):
             delete(journal)
             journal.update_run("r", what=what)
         with Journal(path) as journal:
-            assert (what, journal.row_ids("r"), [*journal.traces("r", 0)]) == (journal.metadata("r")["what"], [], [])
+            assert (what, journal.row_ids("r"), [*journal.traces("r", 0)]) == (
+                journal.metadata("r")["what"],
+                [],
+                [],
+            )
 
 
 async def test_who_writes_much_waits_for_commits(tmp_path, monkeypatch):
@@ -341,7 +367,9 @@ async def test_who_writes_much_waits_for_commits(tmp_path, monkeypatch):
             assert reader.metadata("r")["n"] == n
 
 
-async def test_postponed_row_is_written_with_its_next_change_or_after_a_moment(tmp_path, monkeypatch):
+async def test_postponed_row_is_written_with_its_next_change_or_after_a_moment(
+    tmp_path, monkeypatch
+):
     """It is read at once in this process, and closing writes it."""
     monkeypatch.setattr("redraft.storage.database.POSTPONE_SECONDS", 60)
     path = tmp_path / "j"
@@ -375,7 +403,9 @@ def test_rows_that_are_postponed_later_do_not_postpone_an_earlier_one(monkeypatc
             pauses.put(seconds)
             super()._pause(None)  # until it is woken
 
-    writer = ObservedWriter(lambda transaction: committed.put([id for _, id in transaction.rows]), StoreError)
+    writer = ObservedWriter(
+        lambda transaction: committed.put([id for _, id in transaction.rows]), StoreError
+    )
     assert pauses.get(timeout=30) is None
     for at, id, pause in ((100.0, "a", 1.0), (100.75, "b", 0.25), (102.0, "c", None)):
         now[0] = at
@@ -481,7 +511,9 @@ def test_ids_may_be_longer_together_than_a_value_of_sqlite(tmp_path, monkeypatch
         assert journal.run("r").counts["open"] == 20
 
 
-@pytest.mark.parametrize("value", [math.inf, math.nan, 2**70, "\ud800", "\0", None, [None, {"a": (1.5, -0.0)}]])
+@pytest.mark.parametrize(
+    "value", [math.inf, math.nan, 2**70, "\ud800", "\0", None, [None, {"a": (1.5, -0.0)}]]
+)
 def test_any_value_of_a_result_survives(tmp_path, value):
     """Also numbers and texts that strict JSON cannot hold."""
     with Journal(make_journal(tmp_path / "j", rows=1)) as journal:
@@ -567,15 +599,24 @@ def without_its_main_file(path):
 REFUSED = {
     "no SQLite": (lambda p: p.write_text('{"redraft": 2}\n' * 50), "is not a journal"),
     "a few bytes": (lambda p: p.write_bytes(b"x"), "is not a journal"),
-    "cut off in the header": (lambda p: p.write_bytes(make_journal(p).read_bytes()[:50]), "cut off after 50 bytes"),
+    "cut off in the header": (
+        lambda p: p.write_bytes(make_journal(p).read_bytes()[:50]),
+        "cut off after 50 bytes",
+    ),
     "another program's": (foreign_database, "of another program"),
-    "newer": (newer, f"has schema {SCHEMA + 1}, this release reads schema {SCHEMA}; it was written by a newer Redraft"),
+    "newer": (
+        newer,
+        f"has schema {SCHEMA + 1}, this release reads schema {SCHEMA}; it was written by a newer Redraft",
+    ),
     "older": (older, "has schema 0"),
     "without a table": (without_a_table, "is damaged .*salvage"),
     "a damaged page": (damaged_page, "is damaged .*salvage"),
     "a damaged page, and a wal": (damaged_beside_a_wal, "is damaged .*salvage"),
     "cut off": (cut_off, "is damaged .*salvage"),
-    "no main file": (without_its_main_file, "is missing or empty, but the file with its last writes is there"),
+    "no main file": (
+        without_its_main_file,
+        "is missing or empty, but the file with its last writes is there",
+    ),
     "a folder": (lambda p: p.mkdir(), "is not a regular file"),
 }
 
@@ -626,7 +667,9 @@ with Journal(sys.argv[1]) as journal:
 
 
 def hold_journal(path):
-    process = subprocess.Popen([sys.executable, "-c", HOLD, str(path)], stdout=subprocess.PIPE, stdin=subprocess.PIPE)
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(path)], stdout=subprocess.PIPE, stdin=subprocess.PIPE
+    )
     assert process.stdout.readline() == b"held\n"
     return process
 
@@ -639,7 +682,10 @@ def test_second_process_may_only_read(tmp_path):
             Journal(path)
         with Journal(path, read_only=True) as journal:
             assert journal.run("r").metadata == {"by": "the other"}
-            for write in (lambda: journal.update_run("r"), lambda: journal.response_cache.update(ab=Reply("a"))):
+            for write in (
+                lambda: journal.update_run("r"),
+                lambda: journal.response_cache.update(ab=Reply("a")),
+            ):
                 with pytest.raises(StoreError, match="opened for reading only"):
                     write()
         process.kill()
@@ -730,7 +776,10 @@ def test_overlay_cache_reads_both_caches(tmp_path):
     with Journal(tmp_path / "shard") as shard, closing(SnapshotCache(tmp_path / "run")) as snapshot:
         overlay = OverlayCache(shard.response_cache, snapshot)
         overlay["b"] = Reply("from the shard")
-        assert {key: reply.text for key, reply in overlay.items()} == {"a": "from the run", "b": "from the shard"}
+        assert {key: reply.text for key, reply in overlay.items()} == {
+            "a": "from the run",
+            "b": "from the shard",
+        }
         assert list(snapshot) == ["a"] and "c" not in overlay
         with pytest.raises(KeyError):
             overlay["c"]
@@ -783,7 +832,9 @@ with Journal(sys.argv[1]) as journal:
 def test_full_disk_stops_the_writer_and_loses_nothing(tmp_path):
     """The error and every later one name the file and what is safe in it; with space again the run resumes."""
     path = tmp_path / "j"
-    ended = subprocess.run([sys.executable, "-c", FULL, str(path)], capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(
+        [sys.executable, "-c", FULL, str(path)], capture_output=True, text=True, timeout=60
+    )
     committed = len(ended.stdout.split())
     assert 0 < committed < 1000
     assert f"journal {str(path)!r} cannot be written: " in ended.stderr
@@ -796,7 +847,10 @@ def test_full_disk_stops_the_writer_and_loses_nothing(tmp_path):
 
 async def test_write_to_an_unknown_row_is_an_error(tmp_path):
     """The write is not silently lost, and closing does not hang."""
-    with pytest.raises(StoreError, match="nothing to update for .*'x'"), Journal(tmp_path / "j") as journal:
+    with (
+        pytest.raises(StoreError, match="nothing to update for .*'x'"),
+        Journal(tmp_path / "j") as journal,
+    ):
         journal.update_run("r")
         journal.append_records("r", "x", 0, [record(0)])
     assert "nothing to update" in str(journal.write_error)
@@ -848,7 +902,10 @@ def test_damaged_journal_can_be_recovered(tmp_path):
     assert {table: sum(s["table"] == table for s in saved) for table in counts} == counts
     assert counts["runs"] == 1
     assert 150 < sum(counts.values()) < 251
-    assert next(s for s in saved if s["table"] == "lines" and s["place"] == 1)["line"]["kind"] == "candidate"
+    assert (
+        next(s for s in saved if s["table"] == "lines" and s["place"] == 1)["line"]["kind"]
+        == "candidate"
+    )
     assert path.read_bytes() == before
     for target, overwrite in ((out, False), (path, True)):
         with pytest.raises(StoreError, match="exists already"):

@@ -73,7 +73,9 @@ def test_copies_of_erased_rows_go_when_the_journal_is_compacted(tmp_path, seed):
             journal.begin_row("r", id, n, "", {}, HEADER)
         for k in range(4):
             for id in rng.sample(ids, 80):
-                journal.append_records("r", id, k, [record_to_json(Candidate(k, f"<{id}>" * rng.randint(1, 150)))])
+                journal.append_records(
+                    "r", id, k, [record_to_json(Candidate(k, f"<{id}>" * rng.randint(1, 150)))]
+                )
                 journal.flush()
         erased = rng.sample(ids, 60)
         journal.erase("r", erased)
@@ -94,7 +96,9 @@ def test_commits_wait_while_a_journal_is_compacted(tmp_path, monkeypatch):
             return super().execute(sql, *values)
 
     def open_paused(path, mode):
-        return sqlite3.connect(path, isolation_level=None, check_same_thread=False, factory=PausedConnection)
+        return sqlite3.connect(
+            path, isolation_level=None, check_same_thread=False, factory=PausedConnection
+        )
 
     with Journal(tmp_path / "j") as journal:
         add_rows(journal, ["a"])
@@ -136,7 +140,9 @@ def test_erase_that_fails_leaves_the_writer_alone(tmp_path):
         journal.flush()
         with closing(sqlite3.connect(tmp_path / "j", isolation_level=None)) as other:
             other.execute("DROP TRIGGER delete_details_of_row")
-            other.execute("CREATE TRIGGER refuse BEFORE DELETE ON rows BEGIN SELECT raise(ABORT, 'no'); END")
+            other.execute(
+                "CREATE TRIGGER refuse BEFORE DELETE ON rows BEGIN SELECT raise(ABORT, 'no'); END"
+            )
         with pytest.raises(StoreError, match="cannot be written"):
             journal.erase("r", ["a"])
         journal.finish_row("r", "a", "done", {})

@@ -70,7 +70,9 @@ def lost_records(journal, committed):
     traces = {note.id: trace for note, trace in journal.traces("r")}
     there = {
         "begun": lambda id, i: id in known,
-        "record": lambda id, i: len(traces[id].records) > i and f"{id}/{i}" in journal.response_cache,
+        "record": lambda id, i: (
+            len(traces[id].records) > i and f"{id}/{i}" in journal.response_cache
+        ),
         "done": lambda id, i: known[id].status == "done" and known[id].result == {"best": id},
     }
     return [(id, what, i) for id, what, i in committed if not there[what](id, int(i))]
@@ -80,5 +82,7 @@ def test_documented_time_of_what_a_kill_loses():
     """The pages that name a time name that of the code; the how-to refers to one of them."""
     docs = Path(__file__).parents[2] / "docs"
     for page in ("batch.md", "architecture.md"):
-        assert f"in about the last {GROUP_SECONDS * 1000:.0f} ms" in " ".join((docs / page).read_text().split())
+        assert f"in about the last {GROUP_SECONDS * 1000:.0f} ms" in " ".join(
+            (docs / page).read_text().split()
+        )
     assert "(../batch.md#journal-and-resuming)" in (docs / "how-to/resume.md").read_text()

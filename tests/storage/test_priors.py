@@ -22,7 +22,13 @@ from redraft.core.trace import Trace
 from redraft.options import Options
 from redraft.runs import BatchRun
 from redraft.runs.row_key import settings_parts
-from redraft.storage.priors_store import StoredPriors, PriorsKey, PriorsStore, priors_from_data, read_priors
+from redraft.storage.priors_store import (
+    StoredPriors,
+    PriorsKey,
+    PriorsStore,
+    priors_from_data,
+    read_priors,
+)
 
 pytestmark = pytest.mark.usefixtures("no_open_files")
 
@@ -36,7 +42,9 @@ def stored_priors(priors=LEARNED, pair=PAIR):
 
 def open_session(graders=None, model="m", judge=None, **settings):
     named = ScriptedModel([], name=model) if model else None
-    return Session(Options(**settings), named, graders, ScriptedModel([], name=judge) if judge else None)
+    return Session(
+        Options(**settings), named, graders, ScriptedModel([], name=judge) if judge else None
+    )
 
 
 async def llm_grader(text, model):
@@ -51,7 +59,10 @@ def test_stored_priors_are_found(tmp_path):
     store.save(stored_priors(Priors()))
     path = store.save(one := stored_priors())
     assert store.load(PAIR) == one
-    assert store.load(PriorsKey.from_graders("m", "http://other/v1#m", [("judge", 1.0, "f" * 16)])) is None
+    assert (
+        store.load(PriorsKey.from_graders("m", "http://other/v1#m", [("judge", 1.0, "f" * 16)]))
+        is None
+    )
     assert list(store.entries()) == [(path, one)]
     store.delete(path)
     assert store.load(PAIR) is None
@@ -66,18 +77,33 @@ def test_priors_are_stored_in_redraft_home(monkeypatch, tmp_path):
 fractions = st.floats(0, 1)
 
 
-@given(st.lists(fractions, min_size=11, max_size=11), st.integers(0, 10**9), st.text(st.characters(codec=None), min_size=1))
+@given(
+    st.lists(fractions, min_size=11, max_size=11),
+    st.integers(0, 10**9),
+    st.text(st.characters(codec=None), min_size=1),
+)
 def test_any_priors_and_names_round_trip(tmp_path_factory, figures, tasks, name):
     """Values round trip to the last bit."""
     store = PriorsStore.in_folder(tmp_path_factory.mktemp("shelf"))
-    one = stored_priors(Priors(*figures, tasks=tasks), PriorsKey.from_graders(name, name, [(name, 0.5, "a"), (name, 0.5, "b")]))
+    one = stored_priors(
+        Priors(*figures, tasks=tasks),
+        PriorsKey.from_graders(name, name, [(name, 0.5, "a"), (name, 0.5, "b")]),
+    )
     store.save(one)
     assert store.load(one.priors_key) == one
 
 
 def damaged_files():
     good = stored_priors().as_data()
-    yield from (b"", b"{", b"[]", b"null", b"\xff", b"[" * 50_000, b" " * 70_000 + json.dumps(good).encode())
+    yield from (
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b"\xff",
+        b"[" * 50_000,
+        b" " * 70_000 + json.dumps(good).encode(),
+    )
     changes = [
         {"redraft_priors": 2},
         {"key": "../../x"},
@@ -146,7 +172,10 @@ def test_pair_depends_on_what_decides_its_scores():
     ]
     others.append(open_session(["judge", lambda text: 0.5]))
     assert len({one.priors_key.key for one in others}) == len(others)
-    assert (two[0].priors_key.model, sorted(two[0].priors_key.graders)) == ("m", ["helpfulness", "judge"])
+    assert (two[0].priors_key.model, sorted(two[0].priors_key.graders)) == (
+        "m",
+        ["helpfulness", "judge"],
+    )
 
 
 def test_requirements_of_a_task_keep_the_pair():
@@ -191,7 +220,11 @@ def test_session_uses_stored_priors_on_request(tmp_path):
     assert open_session().priors == open_session(priors="shipped").priors == Priors()
     mine = tmp_path / "mine.json"
     mine.write_text('{"draft_mean": 0.1}')
-    assert open_session(priors=mine).priors == open_session(priors=str(mine)).priors == Priors(draft_mean=0.1)
+    assert (
+        open_session(priors=mine).priors
+        == open_session(priors=str(mine)).priors
+        == Priors(draft_mean=0.1)
+    )
     assert open_session(priors=Priors(draft_mean=0.1)).priors == Priors(draft_mean=0.1)
     assert one.with_graders("helpfulness").priors == Priors()
     PriorsStore.in_folder().save(stored_priors(Priors(draft_mean=0.9), one.priors_key))
@@ -201,17 +234,30 @@ def test_session_uses_stored_priors_on_request(tmp_path):
 @pytest.mark.parametrize("word", ["learn", "Shipped", "", 3, True, {}, ["learned"], 0.5])
 async def test_invalid_priors_are_rejected(word):
     """The error says what is allowed."""
-    with pytest.raises(ConfigError, match=r"priors must be 'shipped', 'learned', Priors, the path of a \.json file or None, got"):
+    with pytest.raises(
+        ConfigError,
+        match=r"priors must be 'shipped', 'learned', Priors, the path of a \.json file or None, got",
+    ):
         await refine("q", ScriptedModel(["a"]), llm_grader, priors=word)
 
 
 async def run_refine(settings):
-    return await refine("q", ScriptedModel(map(str, range(20))), llm_grader, ScriptedModel(["8"] * 20, name="judge"), **settings)
+    return await refine(
+        "q",
+        ScriptedModel(map(str, range(20))),
+        llm_grader,
+        ScriptedModel(["8"] * 20, name="judge"),
+        **settings,
+    )
 
 
 async def run_refine_many(settings):
     [result] = await refine_many(
-        ["q"], ScriptedModel(map(str, range(20))), llm_grader, ScriptedModel(["8"] * 20, name="judge"), **settings
+        ["q"],
+        ScriptedModel(map(str, range(20))),
+        llm_grader,
+        ScriptedModel(["8"] * 20, name="judge"),
+        **settings,
     )
     return result
 
@@ -224,15 +270,30 @@ async def run_stream(settings):
 @pytest.mark.parametrize("run_once", [run_refine, run_refine_many, run_stream])
 async def test_stored_priors_are_used_only_on_request(tmp_path, run_once):
     """Without the option the same call gives the same records; the result's metadata names its priors."""
-    useless = Priors(draft_mean=0.5, gain=0.0, retention=1.0, gain_sd=0, step_sd=0, draft_sd=0, tasks=500)
-    before = [(await run_once(settings)).trace for settings in ({}, {"priors": "shipped"}, {"priors": "learned"})]
-    PriorsStore.in_folder().save(stored_priors(useless, open_session(llm_grader, model="scripted", judge="judge").priors_key))
+    useless = Priors(
+        draft_mean=0.5, gain=0.0, retention=1.0, gain_sd=0, step_sd=0, draft_sd=0, tasks=500
+    )
+    before = [
+        (await run_once(settings)).trace
+        for settings in ({}, {"priors": "shipped"}, {"priors": "learned"})
+    ]
+    PriorsStore.in_folder().save(
+        stored_priors(useless, open_session(llm_grader, model="scripted", judge="judge").priors_key)
+    )
     after = [await run_once(settings) for settings in ({}, {"priors": "shipped"})]
     (tmp_path / "p.json").write_text(json.dumps(useless.to_dict()))
-    results = [await run_once({"priors": priors}) for priors in ("learned", useless, tmp_path / "p.json")]
-    timeless = [[replace(r, seconds=None) if hasattr(r, "seconds") else r for r in t.records] for t in before]
+    results = [
+        await run_once({"priors": priors}) for priors in ("learned", useless, tmp_path / "p.json")
+    ]
+    timeless = [
+        [replace(r, seconds=None) if hasattr(r, "seconds") else r for r in t.records]
+        for t in before
+    ]
     assert timeless[0] == timeless[1] == timeless[2]
-    assert [[replace(r, seconds=None) if hasattr(r, "seconds") else r for r in one.trace.records] for one in after] == timeless[:2]
+    assert [
+        [replace(r, seconds=None) if hasattr(r, "seconds") else r for r in one.trace.records]
+        for one in after
+    ] == timeless[:2]
     assert [one.metadata["priors"] for one in after] == [None, None]
     assert [one.usage.calls for one in results] == [2, 2, 2]
     assert [one.metadata["priors"] for one in results] == [useless.to_dict()] * 3
@@ -240,7 +301,9 @@ async def test_stored_priors_are_used_only_on_request(tmp_path, run_once):
 
 async def test_useless_refinement_is_not_paid_for():
     """With priors that expect no gain, the run makes no refinement and no new draft."""
-    useless = Priors(draft_mean=0.5, gain=0.0, retention=1.0, gain_sd=0, step_sd=0, draft_sd=0, tasks=500)
+    useless = Priors(
+        draft_mean=0.5, gain=0.0, retention=1.0, gain_sd=0, step_sd=0, draft_sd=0, tasks=500
+    )
 
     async def calls(**settings):
         writer = ScriptedModel(map(str, range(20)))
@@ -248,7 +311,9 @@ async def test_useless_refinement_is_not_paid_for():
         return (await refine("q", writer, llm_grader, judge, **settings)).usage.calls
 
     assert await calls() > 2
-    PriorsStore.in_folder().save(stored_priors(useless, open_session(llm_grader, model="scripted", judge="judge").priors_key))
+    PriorsStore.in_folder().save(
+        stored_priors(useless, open_session(llm_grader, model="scripted", judge="judge").priors_key)
+    )
     assert await calls(priors="learned") == 2
     assert await calls() > 2
 
@@ -259,11 +324,19 @@ async def test_later_priors_do_not_reopen_a_finished_trace():
     judge = ScriptedModel(["8"] * 20, name="judge")
 
     async def resume(given, **settings):
-        return await refine(given, ScriptedModel(map(str, range(20))), llm_grader, judge, **{"priors": "learned", **settings})
+        return await refine(
+            given,
+            ScriptedModel(map(str, range(20))),
+            llm_grader,
+            judge,
+            **{"priors": "learned", **settings},
+        )
 
     first = await resume("q", min_expected_gain=0.1)
     assert (first.stop, first.usage.calls) == ("gain", 2)
-    PriorsStore.in_folder().save(stored_priors(eager, open_session(llm_grader, model="scripted", judge="judge").priors_key))
+    PriorsStore.in_folder().save(
+        stored_priors(eager, open_session(llm_grader, model="scripted", judge="judge").priors_key)
+    )
     assert (await resume("q", min_expected_gain=0.1)).usage.calls > 2
     loaded = Trace.from_json(first.trace.to_json())
     for given in (first.trace, loaded):
@@ -274,19 +347,44 @@ async def test_later_priors_do_not_reopen_a_finished_trace():
 
 async def test_trace_with_stored_priors_can_be_reopened():
     """A trace that stopped by stored priors continues with them if the user asks for more."""
-    dull = Priors(draft_mean=0.5, gain=0.05, gain_sd=0.01, step_sd=0.01, draft_sd=0.01, noise_sd=0.05, tasks=500)
+    dull = Priors(
+        draft_mean=0.5,
+        gain=0.05,
+        gain_sd=0.01,
+        step_sd=0.01,
+        draft_sd=0.01,
+        noise_sd=0.05,
+        tasks=500,
+    )
     judge = ScriptedModel(["8"] * 20, name="judge")
-    PriorsStore.in_folder().save(stored_priors(dull, open_session(llm_grader, model="scripted", judge="judge").priors_key))
-    first = await refine("q", ScriptedModel(["a"]), llm_grader, judge, min_expected_gain=0.04, priors="learned")
+    PriorsStore.in_folder().save(
+        stored_priors(dull, open_session(llm_grader, model="scripted", judge="judge").priors_key)
+    )
+    first = await refine(
+        "q", ScriptedModel(["a"]), llm_grader, judge, min_expected_gain=0.04, priors="learned"
+    )
     assert (first.stop, first.usage.calls) == ("gain", 2)
     again = await refine(
-        first.trace, ScriptedModel(map(str, range(20))), llm_grader, judge, min_expected_gain=0.0, priors="learned"
+        first.trace,
+        ScriptedModel(map(str, range(20))),
+        llm_grader,
+        judge,
+        min_expected_gain=0.0,
+        priors="learned",
     )
     assert again.usage.calls > 2
 
 
 @pytest.mark.parametrize(
-    "text", ["{", "[]", '{"charm": 1}', '{"draft_mean": 2}', f'{{"draft_mean": 1{"0" * 400}}}', '{"redraft_priors": 1}']
+    "text",
+    [
+        "{",
+        "[]",
+        '{"charm": 1}',
+        '{"draft_mean": 2}',
+        f'{{"draft_mean": 1{"0" * 400}}}',
+        '{"redraft_priors": 1}',
+    ],
 )
 def test_invalid_priors_file_is_rejected(tmp_path, text):
     """The error names the file."""
@@ -340,10 +438,14 @@ async def test_later_priors_repeat_no_rows(tmp_path):
     assert await calls(priors="shipped") == 0
     assert (tmp_path / "out.jsonl").read_bytes() == before
     given = {"priors": Priors(draft_mean=0.2)}
-    results = await BatchRun.from_arguments(rows, tmp_path / "out.jsonl", HashModel(), llm_grader, **given).prepare(explain=True)
+    results = await BatchRun.from_arguments(
+        rows, tmp_path / "out.jsonl", HashModel(), llm_grader, **given
+    ).prepare(explain=True)
     assert results.known == 0 and "setting plan changed: 6 rows" in str(results.changes)
     await calls(**given)
-    results = await BatchRun.from_arguments(rows, tmp_path / "out.jsonl", HashModel(), llm_grader, **given).prepare(explain=True)
+    results = await BatchRun.from_arguments(
+        rows, tmp_path / "out.jsonl", HashModel(), llm_grader, **given
+    ).prepare(explain=True)
     assert results.known == 6
 
 
@@ -352,10 +454,17 @@ def test_only_user_priors_are_a_setting_of_a_run():
 
     def plan_part(at_first, **settings):
         one = open_session(**settings)
-        return settings_parts(one, one.options.make_plan(writes=True, noisy=True, priors=at_first))["plan"]
+        return settings_parts(one, one.options.make_plan(writes=True, noisy=True, priors=at_first))[
+            "plan"
+        ]
 
     unset = plan_part(Priors())
-    assert unset == plan_part(LEARNED) == plan_part(LEARNED, priors="shipped") == plan_part(LEARNED, priors="learned")
+    assert (
+        unset
+        == plan_part(LEARNED)
+        == plan_part(LEARNED, priors="shipped")
+        == plan_part(LEARNED, priors="learned")
+    )
     given = [plan_part(p, priors=p) for p in (Priors(), LEARNED)] + [
         plan_part(LEARNED, plan=Adaptive(priors=Priors(draft_mean=0.1)))
     ]

@@ -84,7 +84,15 @@ NAMED = {
     "a card": ("card.md", lambda path: write_card_file(path, "new")),
 }
 KINDS = PRIVATE | NAMED
-GUESSED = (".{name}.part", ".{name}.tmp", ".{name}.{pid}.tmp", ".{pid}.{name}", ".{name}.lock.part", "{name}.part", "{name}.tmp")
+GUESSED = (
+    ".{name}.part",
+    ".{name}.tmp",
+    ".{name}.{pid}.tmp",
+    ".{pid}.{name}",
+    ".{name}.lock.part",
+    "{name}.part",
+    "{name}.tmp",
+)
 DERIVED = {"priors": "{name}", "a card": "{name}"}
 """Files whose names Redraft chooses: a link there is replaced, whoever created it."""
 
@@ -195,7 +203,9 @@ def test_files_beside_a_journal_are_private(tmp_path, umask):
         with Journal(tmp_path / "j") as opened:
             opened.update_run("r")
             opened.flush()
-            assert {p.name: mode(p) for p in tmp_path.iterdir()} == dict.fromkeys(["j", "j-wal", "j-shm", "j.lock"], 0o600)
+            assert {p.name: mode(p) for p in tmp_path.iterdir()} == dict.fromkeys(
+                ["j", "j-wal", "j-shm", "j.lock"], 0o600
+            )
         (tmp_path / "j").chmod(0o640)
         journal(tmp_path / "j")
         assert mode(tmp_path / "j") == 0o640
@@ -253,7 +263,10 @@ def test_foreign_lock_is_rejected(tmp_path, make, call):
     precious.write_text("precious")
     make(lock)
     before = lock.lstat(), lock.read_bytes() if lock.is_file() else None
-    with pytest.raises(StoreError, match=r"uv.lock.*(not a lock of Redraft|directory)"), failing(call, errno.EPERM):
+    with (
+        pytest.raises(StoreError, match=r"uv.lock.*(not a lock of Redraft|directory)"),
+        failing(call, errno.EPERM),
+    ):
         Journal(tmp_path / "uv")
     assert (lock.lstat().st_ino, precious.read_text()) == (before[0].st_ino, "precious")
     assert before[1] is None or lock.read_bytes() == before[1]
@@ -342,7 +355,9 @@ def test_folder_in_place_of_a_file_is_an_error(tmp_path, kind):
     """The error comes at once, and no file is left in the folder or beside it."""
     name, write = NAMED[kind]
     (tmp_path / name).mkdir()
-    with pytest.raises((StoreError, OSError), match=r"[Ii]s a directory|exists already|cannot be|already"):
+    with pytest.raises(
+        (StoreError, OSError), match=r"[Ii]s a directory|exists already|cannot be|already"
+    ):
         write(tmp_path / name)
     assert not [*tmp_path.glob(".*")]
     assert list((tmp_path / name).iterdir()) == []

@@ -19,8 +19,14 @@ from redraft.validation.labelled import read_cases
 from redraft.validation.labelled_table import list_cell
 
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=20),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=20),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
     max_leaves=12,
 )
 
@@ -88,14 +94,19 @@ WRITTEN_BY_NUMPY = [
     (OBJECTS, str(OBJECTS).replace("}, {", "}\n {")),
     ([["a"], ["b", "c"]], "[list(['a']) list(['b', 'c'])]"),
     ([["a", "b"], ["c"]], "[array(['a', 'b'], dtype=object) array(['c'], dtype=object)]"),
-    ({"text": ["x"], "at": [5]}, "{'text': array(['x'], dtype=object), 'at': array([5], dtype=int32)}"),
+    (
+        {"text": ["x"], "at": [5]},
+        "{'text': array(['x'], dtype=object), 'at': array([5], dtype=int32)}",
+    ),
     (["a", "b"], "array(['a', 'b'], dtype='<U1')"),
     ([0.5, -3, "a", True], "[np.float64(0.5), np.int64(-3), np.str_('a'), np.True_]"),
     ([], "[]"),
 ]
 
 
-@pytest.mark.parametrize(("value", "text"), WRITTEN_BY_NUMPY, ids=[text for _, text in WRITTEN_BY_NUMPY])
+@pytest.mark.parametrize(
+    ("value", "text"), WRITTEN_BY_NUMPY, ids=[text for _, text in WRITTEN_BY_NUMPY]
+)
 def test_what_numpy_writes_is_read(value, text):
     """An array has spaces in place of commas; NaN is null."""
     assert load_cell(text) == value
@@ -113,7 +124,10 @@ def test_what_pandas_writes_is_read_back(lists, kind):
         "list": list,
         "tuple": tuple,
         "array": lambda texts: np.array([*texts, None], dtype=object)[:-1],
-        "object": lambda texts: {"content": np.array([*texts, None], dtype=object)[:-1], "n": np.float64(0.5)},
+        "object": lambda texts: {
+            "content": np.array([*texts, None], dtype=object)[:-1],
+            "n": np.float64(0.5),
+        },
     }[kind]
     out = io.StringIO()
     pd.DataFrame({"cell": [make(texts) for texts in lists]}).to_csv(out, index=False)
@@ -139,7 +153,9 @@ MESSAGES = [
 def test_responses_in_a_cell_are_several(write, name):
     """Each is one answer, also those with commas, quotes and brackets."""
     assert task_of({"prompt": "q", name: write(ANSWERS)}).responses == tuple(ANSWERS)
-    assert task_of({"prompt": "q", name: write([{"content": "a"}, {"content": "b"}])}).responses == ("a", "b")
+    assert task_of(
+        {"prompt": "q", name: write([{"content": "a"}, {"content": "b"}])}
+    ).responses == ("a", "b")
 
 
 @pytest.mark.parametrize("write", [str, json.dumps])
@@ -150,11 +166,27 @@ def test_other_lists_in_cells(write):
     assert [message["content"] for message in task.messages] == ["It's?", None, "q"]
     assert task.requirements == ("words:1-5", "no_commas")
     assert task.tools[0]["function"]["name"] == "f"
-    assert list_cell(Row("x.csv:1", {"ratings": write([1, None, 0.5])}), "ratings") == [1, None, 0.5]
+    assert list_cell(Row("x.csv:1", {"ratings": write([1, None, 0.5])}), "ratings") == [
+        1,
+        None,
+        0.5,
+    ]
 
 
-UNREADABLE = ["['a', 'b', ...]", '["a", "b"]]', "['a' 'b', 'c']", "('a', 'b', Timestamp('c'), 'd')", "{'a', 'b'}", "[None, x('b')]"]
-UNREADABLE += ["['a', 'b', 'c [1] and so o", "['a' 'b", '["a", "b"', "[{'content': 'a'}, {'content': 'b"]
+UNREADABLE = [
+    "['a', 'b', ...]",
+    '["a", "b"]]',
+    "['a' 'b', 'c']",
+    "('a', 'b', Timestamp('c'), 'd')",
+    "{'a', 'b'}",
+    "[None, x('b')]",
+]
+UNREADABLE += [
+    "['a', 'b', 'c [1] and so o",
+    "['a' 'b",
+    '["a", "b"',
+    "[{'content': 'a'}, {'content': 'b",
+]
 
 
 @pytest.mark.parametrize("cell", UNREADABLE)
@@ -162,10 +194,14 @@ def test_a_list_that_cannot_be_read_is_refused(cell, tmp_path):
     """The row is unreadable, and says why; it is never graded as one answer, and no new one is written."""
     with pytest.raises(ValueError, match="'responses' looks like a list of responses"):
         task_of({"prompt": "q", "responses": cell})
-    (tmp_path / "rows.csv").write_text(f'prompt,responses\nq,"{cell.replace(chr(34), chr(34) * 2)}"\n')
+    (tmp_path / "rows.csv").write_text(
+        f'prompt,responses\nq,"{cell.replace(chr(34), chr(34) * 2)}"\n'
+    )
     files = {"journal": tmp_path / "j.journal", "errors": tmp_path / "e.jsonl"}
     with pytest.raises(ConfigError, match="the only row in .* looks like a list of responses"):
-        redraft.batch_sync(tmp_path / "rows.csv", None, redraft.ScriptedModel(["new"]), "answered", **files)
+        redraft.batch_sync(
+            tmp_path / "rows.csv", None, redraft.ScriptedModel(["new"]), "answered", **files
+        )
 
 
 LISTS_OF_RESPONSES = {
@@ -176,7 +212,10 @@ LISTS_OF_RESPONSES = {
     "[nan, 'five']": ("five",),
     "['five']": ("five",),
     "[]": (),
-    "[{'content': 'four, say', 'role': 'assistant'}\n {'content': 'five', 'role': 'assistant'}]": ("four, say", "five"),
+    "[{'content': 'four, say', 'role': 'assistant'}\n {'content': 'five', 'role': 'assistant'}]": (
+        "four, say",
+        "five",
+    ),
     "{'role': 'assistant', 'content': 'five'}": ("five",),
 }
 
@@ -186,20 +225,32 @@ def test_forms_of_lists_of_responses(cell):
     assert task_of({"prompt": "q", "responses": cell}).responses == LISTS_OF_RESPONSES[cell]
 
 
-CHATS = [str(MESSAGES), str(MESSAGES).replace("}, {", "}\n {"), json.dumps(MESSAGES), f"array({MESSAGES}, dtype=object)"]
+CHATS = [
+    str(MESSAGES),
+    str(MESSAGES).replace("}, {", "}\n {"),
+    json.dumps(MESSAGES),
+    f"array({MESSAGES}, dtype=object)",
+]
 
 
 @pytest.mark.parametrize("chat", CHATS)
 @pytest.mark.parametrize("name", ["messages", "conversation", "prompt", "input"])
 def test_messages_in_a_cell(name, chat):
     """Also in a column of prompts."""
-    assert [message["content"] for message in task_of({name: chat}).messages] == ["It's?", None, "q"]
+    assert [message["content"] for message in task_of({name: chat}).messages] == [
+        "It's?",
+        None,
+        "q",
+    ]
 
 
 @pytest.mark.parametrize("name", ["messages", "prompt"])
 def test_messages_that_cannot_be_read_are_refused(name):
     """They are never sent as text."""
-    with pytest.raises(ValueError, match=f"'{name}' (looks like|must be a list of) messages.*numpy has left out values"):
+    with pytest.raises(
+        ValueError,
+        match=f"'{name}' (looks like|must be a list of) messages.*numpy has left out values",
+    ):
         task_of({name: "[{'role': 'user', 'content': 'q'} ... {'role': 'user', 'content': 'r'}]"})
 
 
@@ -226,7 +277,9 @@ TEXTS = [
 def test_a_text_with_brackets_is_a_text(text):
     """In columns of texts, and also in one that is named as one of responses."""
     columns = infer_columns(
-        [{"prompt": "q", "responses": text}], TaskColumns(responses="responses"), check_requirement=check_foreign_spec
+        [{"prompt": "q", "responses": text}],
+        TaskColumns(responses="responses"),
+        check_requirement=check_foreign_spec,
     )
     assert columns.task({"prompt": "q", "responses": text}).responses == (text,)
     task = task_of({"prompt": text, "response": text, "reference": text, "context": text})
@@ -270,18 +323,32 @@ def test_no_text_of_a_single_answer_is_changed(text, tmp_path):
 
 def test_messages_are_read_from_a_column_of_single_answers():
     """As Python and numpy write them; a list of them is a list of answers."""
-    assert task_of({"prompt": "q", "response": "[{'role': 'assistant', 'content': 'a'}]"}).response == "a"
+    assert (
+        task_of({"prompt": "q", "response": "[{'role': 'assistant', 'content': 'a'}]"}).response
+        == "a"
+    )
     answers = [{"answer": {"role": "assistant", "content": text}} for text in "ab"]
     assert task_of({"prompt": "q", "output": str(answers)}).responses == ("a", "b")
 
 
 def test_other_columns_that_hold_lists_and_objects():
     """Asserts are tests, and an object is metadata."""
-    task = task_of({"prompt": "q", "metadata": "{'n': array([1, 2])}", "tests": "['assert f(1) == 2'\n 'assert f(2) == 3']"})
+    task = task_of(
+        {
+            "prompt": "q",
+            "metadata": "{'n': array([1, 2])}",
+            "tests": "['assert f(1) == 2'\n 'assert f(2) == 3']",
+        }
+    )
     assert (task.metadata, task.tests) == ({"n": [1, 2]}, "assert f(1) == 2\nassert f(2) == 3")
     code = "import numpy as np\nassert f() == np.array([1])"
     assert task_of({"prompt": "q", "tests": code}).tests == code
-    apps = task_of({"prompt": "q", "tests": "{'inputs': array(['1'], dtype=object), 'outputs': array(['2'], dtype=object)}"})
+    apps = task_of(
+        {
+            "prompt": "q",
+            "tests": "{'inputs': array(['1'], dtype=object), 'outputs': array(['2'], dtype=object)}",
+        }
+    )
     assert json.loads(apps.tests) == {"inputs": ["1"], "outputs": ["2"]}
 
 
@@ -290,25 +357,45 @@ def test_labels_in_lists(write, tmp_path):
     """Ratings in the column of the label, and chats as the chosen and the rejected answer."""
     table = tmp_path / "t.csv"
     with table.open("w", newline="") as file:
-        csv.writer(file).writerows([["prompt", "response", "label"], ["q", "a", write([1, 4, 4])], ["q", "b", write([2, 3, 1])]])
+        csv.writer(file).writerows(
+            [
+                ["prompt", "response", "label"],
+                ["q", "a", write([1, 4, 4])],
+                ["q", "b", write([2, 3, 1])],
+            ]
+        )
     assert [case.ratings for case in read_cases(table).cases] == [(1, 4, 4), (2, 3, 1)]
-    chats = [[{"role": "user", "content": "q"}, {"role": "assistant", "content": text}] for text in ("good", "bad")]
+    chats = [
+        [{"role": "user", "content": "q"}, {"role": "assistant", "content": text}]
+        for text in ("good", "bad")
+    ]
     with table.open("w", newline="") as file:
         csv.writer(file).writerows([["chosen", "rejected"], [str(chat) for chat in chats]])
     (case,) = read_cases(table).cases
     assert sorted(case.responses) == ["bad", "good"]
     assert case.task.prompt == "q"
     with table.open("w", newline="") as file:
-        csv.writer(file).writerows([["chosen", "rejected"], [str(chats[0]).replace("}]", "} ...]"), str(chats[1])]])
-    with pytest.raises(ConfigError, match="'chosen' looks like messages.*numpy has left out values"):
+        csv.writer(file).writerows(
+            [["chosen", "rejected"], [str(chats[0]).replace("}]", "} ...]"), str(chats[1])]]
+        )
+    with pytest.raises(
+        ConfigError, match="'chosen' looks like messages.*numpy has left out values"
+    ):
         read_cases(table)
 
 
 def test_a_file_as_pandas_writes_it(tmp_path):
     """The best of the responses is returned, and none of them is written anew."""
-    (tmp_path / "rows.csv").write_text("prompt,responses\nName a number.,\"['four, say', 'five']\"\n")
+    (tmp_path / "rows.csv").write_text(
+        "prompt,responses\nName a number.,\"['four, say', 'five']\"\n"
+    )
     report = redraft.batch_sync(
-        tmp_path / "rows.csv", tmp_path / "o.jsonl", False, "no_commas", journal=tmp_path / "j.journal", editor=False
+        tmp_path / "rows.csv",
+        tmp_path / "o.jsonl",
+        False,
+        "no_commas",
+        journal=tmp_path / "j.journal",
+        editor=False,
     )
     assert json.loads((tmp_path / "o.jsonl").read_text())["best"] == "five"
     assert report.done == 1
@@ -321,7 +408,9 @@ def test_labelled_answers_in_a_cell(tmp_path):
         for text, preference in (("good", "chosen"), ("bad", "rejected"))
     ]
     with (tmp_path / "t.csv").open("w", newline="") as file:
-        csv.writer(file).writerows([["input", "output"], [str([{"role": "user", "content": "q"}]), str(output)]])
+        csv.writer(file).writerows(
+            [["input", "output"], [str([{"role": "user", "content": "q"}]), str(output)]]
+        )
     (case,) = read_cases(tmp_path / "t.csv", columns={}).cases
     assert (sorted(case.responses), case.kind) == (["bad", "good"], "pair")
     assert case.responses[case.ranks.index(0)] == "good"

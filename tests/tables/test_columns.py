@@ -57,13 +57,22 @@ CHECK = "def check(candidate):\n    assert candidate(1) == 2\n"
 PAIRS = {"inputs": ["1"], "outputs": ["2"]}
 TESTS = {
     "HumanEval": ({"prompt": "Hi", "test": CHECK, "entry_point": "f"}, "test"),
-    "MBPP": ({"text": "Hi", "test_list": ["assert f(1) == 2"], "challenge_test_list": []}, "test_list"),
-    "MBPP in a cell": ({"text": "Hi", "test_list": "['assert f(1) == 2', 'assert f(2) == 3']"}, "test_list"),
+    "MBPP": (
+        {"text": "Hi", "test_list": ["assert f(1) == 2"], "challenge_test_list": []},
+        "test_list",
+    ),
+    "MBPP in a cell": (
+        {"text": "Hi", "test_list": "['assert f(1) == 2', 'assert f(2) == 3']"},
+        "test_list",
+    ),
     "APPS": ({"question": "Hi", "input_output": json.dumps(PAIRS)}, "input_output"),
     "APPS as an object": ({"question": "Hi", "input_output": PAIRS}, "input_output"),
     "calls": ({"prompt": "Hi", "test": [{"input": [1], "output": 2}]}, "test"),
     "calls in a cell": ({"prompt": "Hi", "test": '[{"input": [1], "output": 2}]'}, "test"),
-    "a test file": ({"prompt": "Hi", "test": "import unittest\nclass T(unittest.TestCase):\n    pass"}, "test"),
+    "a test file": (
+        {"prompt": "Hi", "test": "import unittest\nclass T(unittest.TestCase):\n    pass"},
+        "test",
+    ),
     "both": ({"prompt": "Hi", "tests": "anything", "test": CHECK}, "tests"),
     "a text": ({"prompt": "Hi", "test": "A test of patience. We assert that it works."}, None),
     "a split": ({"prompt": "Hi", "test": "train"}, None),
@@ -85,7 +94,10 @@ def test_a_column_is_tests_if_it_holds_tests(values, column):
         assert task.metadata.keys() == values.keys() - {"prompt", "text", "question", expected}
 
 
-@pytest.mark.parametrize("values", [{"text": "Hi"}, {"prompt": "Hi", "response": None}, {"messages": HI}, {"instruction": "Hi"}])
+@pytest.mark.parametrize(
+    "values",
+    [{"text": "Hi"}, {"prompt": "Hi", "response": None}, {"messages": HI}, {"instruction": "Hi"}],
+)
 def test_row_without_a_response_is_a_task(values):
     """The response is then generated first."""
     task = infer_columns([values]).task(values)
@@ -135,7 +147,14 @@ def test_an_object_in_the_column_metadata_is_spread(row, metadata):
 
 def test_stated_columns_are_used():
     """Any names work; a path reads from an object, and "" says that there is no such column."""
-    values = {"prompt": "no", "a": {"b": "Hi"}, "response": "no", "c": "Yo", "id": "no", "requirements": "our own words"}
+    values = {
+        "prompt": "no",
+        "a": {"b": "Hi"},
+        "response": "no",
+        "c": "Yo",
+        "id": "no",
+        "requirements": "our own words",
+    }
     shape = infer_columns([values], TaskColumns(prompt="a.b", response="c", id="", requirements=""))
     task = shape.task(values)
     assert (task.prompt, task.response, task.id, task.requirements) == ("Hi", "Yo", None, ())
@@ -162,7 +181,10 @@ def test_a_named_column_is_not_guessed_for_another_role(values, stated):
     shape = infer_columns([values], columns)
     task = shape.task(values)
     assert (task.prompt, task.response, task.responses) == ("Hi", "Yo", ())
-    assert (task.reference, task.context) == ("x" if columns.reference else None, values.get(columns.context))
+    assert (task.reference, task.context) == (
+        "x" if columns.reference else None,
+        values.get(columns.context),
+    )
 
 
 UNCLEAR = {
@@ -193,7 +215,14 @@ def test_empty_table_has_no_mapping():
         infer_columns([])
 
 
-GOOD = {"prompt": "Hi", "response": "Yo", "id": 1, "reference": "x", "requirements": "words:1-5", "system": "s"}
+GOOD = {
+    "prompt": "Hi",
+    "response": "Yo",
+    "id": 1,
+    "reference": "x",
+    "requirements": "words:1-5",
+    "system": "s",
+}
 BAD = {
     "an empty prompt": ({"prompt": " \n"}, "'prompt' is empty"),
     "a null prompt": ({"prompt": None}, "'prompt' is null"),
@@ -202,10 +231,22 @@ BAD = {
     "two responses": ({"response": ["a", "b"]}, "'response' holds 2 responses"),
     "an id that is none": ({"id": [1]}, "'id' must be a text or a number"),
     "a reference that is none": ({"reference": {"a": 1}}, "'reference' must be text"),
-    "no kind of requirement": ({"requirements": "nonsense:1"}, "'requirements': unknown requirement 'nonsense:1'"),
-    "requirements that are none": ({"requirements": [1]}, "'requirements' must be a text or a list of specs"),
-    "a requirement that reads a file": ({"requirements": "json_schema:/etc/passwd"}, "would read a file, which is not allowed"),
-    "two system messages": ({"prompt": [{"role": "system", "content": "t"}, *HI]}, "'system' holds a system message, but"),
+    "no kind of requirement": (
+        {"requirements": "nonsense:1"},
+        "'requirements': unknown requirement 'nonsense:1'",
+    ),
+    "requirements that are none": (
+        {"requirements": [1]},
+        "'requirements' must be a text or a list of specs",
+    ),
+    "a requirement that reads a file": (
+        {"requirements": "json_schema:/etc/passwd"},
+        "would read a file, which is not allowed",
+    ),
+    "two system messages": (
+        {"prompt": [{"role": "system", "content": "t"}, *HI]},
+        "'system' holds a system message, but",
+    ),
     "no message": ({"prompt": [1]}, "a message is an object"),
     "a message without a role": ({"prompt": [{"content": "x"}]}, 'a message is {"role"'),
     "nobody known": ({"prompt": [{"from": "martian", "value": "x"}]}, "unknown speaker 'martian'"),
@@ -227,12 +268,15 @@ def test_invalid_row_names_the_column(changed, complaint):
     assert not isinstance(error.value, ConfigError)
 
 
-@pytest.mark.parametrize("other", [{"question": "Hi"}, {"messages": HI}, {"input": {"query": "Hi"}}])
+@pytest.mark.parametrize(
+    "other", [{"question": "Hi"}, {"messages": HI}, {"input": {"query": "Hi"}}]
+)
 def test_row_with_other_columns_is_reported(other):
     """The error lists the row's columns when files with different columns are read as one table."""
     name = "input.query" if "input" in other else next(iter(other))
     with pytest.raises(
-        ValueError, match=rf"'prompt' is missing; '{name}' is there, but the table begins with rows of another shape"
+        ValueError,
+        match=rf"'prompt' is missing; '{name}' is there, but the table begins with rows of another shape",
     ):
         infer_columns([GOOD]).task({**other, "response": "Yo"})
     with pytest.raises(ValueError, match="'prompt' is missing$"):
@@ -277,20 +321,30 @@ def test_requirements_are_parsed_in_linear_time():
 
 def test_messages_are_kept_completely():
     """Images and tool calls stay, and null parts that tables add are dropped."""
-    parts = [{"type": "text", "text": "Look"}, {"type": "image_url", "image_url": {"url": "data:,"}}]
+    parts = [
+        {"type": "text", "text": "Look"},
+        {"type": "image_url", "image_url": {"url": "data:,"}},
+    ]
     values = {"messages": [{"role": "user", "content": parts, "name": None}]}
-    assert [dict(m) for m in infer_columns([values]).task(values).messages] == [{"role": "user", "content": parts}]
+    assert [dict(m) for m in infer_columns([values]).task(values).messages] == [
+        {"role": "user", "content": parts}
+    ]
 
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["role", "content", "from", "value", "a"]), inner),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["role", "content", "from", "value", "a"]), inner)
+    ),
     max_leaves=8,
 )
 
 
 @example({"prompt": [{"role": None}], "response": [{"role": [], "content": None}]})
-@given(st.dictionaries(st.sampled_from([*GOOD, "messages", "input", "output", "text", "query"]), JSON))
+@given(
+    st.dictionaries(st.sampled_from([*GOOD, "messages", "input", "output", "text", "query"]), JSON)
+)
 def test_any_row_is_a_task_or_a_value_error(values):
     """It holds for a row with its own mapping and with the mapping of another row, whatever its columns are."""
     try:

@@ -107,8 +107,14 @@ def test_hostile_row_stops_no_batch(tmp_path, field, given_as):
     table = surround(field)
     stated = {field: field} if field in TaskColumns.__dataclass_fields__ else {}
     output = tmp_path / "out.jsonl"
-    report = batch_sync(given_as(table), output, False, "words:1-5", mode="grade", columns=TaskColumns(**stated))
-    bad = [json.loads(line) for line in Path(f"{output}.errors.jsonl").read_text().splitlines()] if report.bad else []
+    report = batch_sync(
+        given_as(table), output, False, "words:1-5", mode="grade", columns=TaskColumns(**stated)
+    )
+    bad = (
+        [json.loads(line) for line in Path(f"{output}.errors.jsonl").read_text().splitlines()]
+        if report.bad
+        else []
+    )
     assert report.done + report.failed + report.bad == len(table)
     assert len(bad) == report.bad
     places = {row["location"] for row in bad}
@@ -148,7 +154,9 @@ def test_one_bad_object_stops_no_document(tmp_path, name, item, complaint):
     (tmp_path / name).write_text(f"[{','.join(items)}]" if name == "t.json" else "\n".join(items))
     bad = []
     assert [row.values["a"] for row in iter_rows(tmp_path / name, bad.append)] == [0, 3]
-    assert [(row.location, complaint in row.message) for row in bad] == [(f"{tmp_path / name}:2", True)]
+    assert [(row.location, complaint in row.message) for row in bad] == [
+        (f"{tmp_path / name}:2", True)
+    ]
 
 
 # --- requirements ------------------------------------------------------------------------------------------------------------
@@ -159,9 +167,19 @@ KEYWORDS = (
     "anyOf not if then propertyNames unevaluatedItems unevaluatedProperties disallow extends divisibleBy"
 ).split()
 DIALECTS = ["http://json-schema.org/draft-03/schema#", "http://json-schema.org/draft-07/schema#"]
-LEAF = st.none() | st.booleans() | st.integers() | st.floats() | st.sampled_from(["string", "#", "http://[", "(", "x", *DIALECTS])
+LEAF = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.sampled_from(["string", "#", "http://[", "(", "x", *DIALECTS])
+)
 SCHEMA = st.recursive(
-    LEAF, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(KEYWORDS), inner, max_size=3), max_leaves=8
+    LEAF,
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(KEYWORDS), inner, max_size=3)
+    ),
+    max_leaves=8,
 )
 
 
@@ -173,7 +191,13 @@ def test_any_schema_is_a_requirement_or_a_config_error(schema):
         requirement = parse(f"json_schema:{json.dumps(schema)}", files=False)
     except ConfigError:
         return
-    for text in ('{"type": {"items": [1, 1.5]}}', "[1, 1, null]", '"x"', "1e400", "[" * 300 + "]" * 300):
+    for text in (
+        '{"type": {"items": [1, 1.5]}}',
+        "[1, 1, null]",
+        '"x"',
+        "1e400",
+        "[" * 300 + "]" * 300,
+    ):
         assert requirement.check(text).measurement
         assert list(requirement.repairs(text)) is not None
 
@@ -181,7 +205,14 @@ def test_any_schema_is_a_requirement_or_a_config_error(schema):
 @pytest.mark.parametrize(
     "schema",
     [
-        {"properties": {"a": {"$schema": "http://json-schema.org/draft-07/schema#", "pattern": "^(([a-z])+.)+[A-Z]$"}}},
+        {
+            "properties": {
+                "a": {
+                    "$schema": "http://json-schema.org/draft-07/schema#",
+                    "pattern": "^(([a-z])+.)+[A-Z]$",
+                }
+            }
+        },
         {
             "$schema": "http://json-schema.org/draft-07/schema#",
             "pattern": "^(([a-z])+.)+[A-Z]$",
@@ -222,7 +253,9 @@ def shared_in_a_list(path):
     import pyarrow.parquet as pq
 
     text = pa.DictionaryArray.from_arrays(pa.array([0] * 256, pa.int8()), pa.array(["a" * 2**24]))
-    pq.write_table(pa.table({"prompt": pa.ListArray.from_arrays([0, 256], text)}), path, compression="zstd")
+    pq.write_table(
+        pa.table({"prompt": pa.ListArray.from_arrays([0, 256], text)}), path, compression="zstd"
+    )
 
 
 def one_large_cell(path):
@@ -230,7 +263,12 @@ def one_large_cell(path):
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    pq.write_table(pa.table({"prompt": ["a", "b" * 100 * 2**20, "c"]}), path, compression="zstd", use_dictionary=False)
+    pq.write_table(
+        pa.table({"prompt": ["a", "b" * 100 * 2**20, "c"]}),
+        path,
+        compression="zstd",
+        use_dictionary=False,
+    )
 
 
 def many_nulls(path):
@@ -238,7 +276,12 @@ def many_nulls(path):
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    pq.write_table(pa.table({"prompt": pa.ListArray.from_arrays([0, 10_000_000], pa.nulls(10_000_000, pa.int8()))}), path)
+    pq.write_table(
+        pa.table(
+            {"prompt": pa.ListArray.from_arrays([0, 10_000_000], pa.nulls(10_000_000, pa.int8()))}
+        ),
+        path,
+    )
 
 
 def endless_field(path):
@@ -248,12 +291,18 @@ def endless_field(path):
 
 def endless_line(path):
     """A line of 100 MB between two good ones."""
-    path.write_bytes(gzip.compress(b'{"prompt": "a"}\n"' + b"b" * 100_000_000 + b'\n{"prompt": "c"}\n', 1))
+    path.write_bytes(
+        gzip.compress(b'{"prompt": "a"}\n"' + b"b" * 100_000_000 + b'\n{"prompt": "c"}\n', 1)
+    )
 
 
 def brackets_in_a_line(path):
     """A line of 30 MiB that parses to 10 million lists."""
-    path.write_bytes(gzip.compress(b'{"prompt": "a"}\n{"prompt": [' + b"[]," * 10_000_000 + b'[]]}\n{"prompt": "c"}\n', 1))
+    path.write_bytes(
+        gzip.compress(
+            b'{"prompt": "a"}\n{"prompt": [' + b"[]," * 10_000_000 + b'[]]}\n{"prompt": "c"}\n', 1
+        )
+    )
 
 
 def brackets_in_a_document(path):
@@ -268,7 +317,11 @@ BOMBS = {
     "nulls.parquet": (many_nulls, 3, "nulls.parquet:1: the row is larger than 64 MiB"),
     "field.csv.gz": (endless_field, 9, "field.csv.gz:3: not CSV"),
     "line.jsonl.gz": (endless_line, 9, "line.jsonl.gz:2: the line is longer than 32 MiB"),
-    "brackets.jsonl.gz": (brackets_in_a_line, 9, "brackets.jsonl.gz:2: not JSON: it holds more values"),
+    "brackets.jsonl.gz": (
+        brackets_in_a_line,
+        9,
+        "brackets.jsonl.gz:2: not JSON: it holds more values",
+    ),
     "brackets.json.gz": (brackets_in_a_document, 9, "holds more values in one document"),
 }
 READ = """
@@ -313,7 +366,11 @@ def test_unrepresentable_values_are_bad_rows(tmp_path):
 
     days = pa.array([0, 2**31 - 1, 1], pa.int32()).view(pa.date32())
     texts = pa.Array.from_buffers(pa.string(), 3, pa.array([b"a", b"b", b"\xff"]).buffers())
-    pq.write_table(pa.table({"day": days, "text": texts, "n": [1, 2, 3]}), tmp_path / "t.parquet", store_schema=False)
+    pq.write_table(
+        pa.table({"day": days, "text": texts, "n": [1, 2, 3]}),
+        tmp_path / "t.parquet",
+        store_schema=False,
+    )
     bad = []
     assert [row.values["n"] for row in iter_rows(tmp_path / "t.parquet", bad.append)] == [1]
     assert [row.location for row in bad] == [f"{tmp_path / 't.parquet'}:{n}" for n in (2, 3)]
@@ -325,7 +382,11 @@ def test_parquet_row_groups_are_read_in_order(tmp_path, monkeypatch):
     import pyarrow.parquet as pq
 
     table = pa.table(
-        {"n": list(range(10_000)), "text": ["x" * (n % 997) for n in range(10_000)], "more": [[n, None] for n in range(10_000)]}
+        {
+            "n": list(range(10_000)),
+            "text": ["x" * (n % 997) for n in range(10_000)],
+            "more": [[n, None] for n in range(10_000)],
+        }
     )
     pq.write_table(table, tmp_path / "t.parquet", row_group_size=3001)
     one, other = iter_rows(tmp_path / "t.parquet"), iter_rows(tmp_path / "t.parquet")
@@ -352,7 +413,8 @@ def test_link_out_of_a_folder_is_rejected(tmp_path, monkeypatch, spec):
     assert len(list(open_source(spec).rows())) == 2
     (tmp_path / "data" / "c.jsonl").symlink_to("../secret")
     with pytest.raises(
-        ConfigError, match=r"'data/c.jsonl' is a link to '.*secret', outside of 'data'; to read it, give its own name"
+        ConfigError,
+        match=r"'data/c.jsonl' is a link to '.*secret', outside of 'data'; to read it, give its own name",
     ):
         open_source(spec)
     assert len(list(open_source("data/c.jsonl").rows())) == 1
@@ -371,5 +433,7 @@ def test_special_files_in_a_folder_are_ignored(tmp_path):
 def test_endless_device_is_not_read(monkeypatch, tmp_path):
     """An endless device has no lines."""
     monkeypatch.setattr("redraft.tables.spool.MAX_SKIPPED_BYTES", 2**24)
-    with pytest.raises(ConfigError, match="'?/dev/zero'? has a line that does not end within 16 MiB"):
+    with pytest.raises(
+        ConfigError, match="'?/dev/zero'? has a line that does not end within 16 MiB"
+    ):
         list(open_source("/dev/zero", spool=tmp_path).rows(lambda bad: None))

@@ -104,13 +104,33 @@ BAD = {
     "a key twice": ("t.jsonl", b'{"a": 1}\n{"a": 1, "a": 3}\n{"a": 2}', 2, "'a' occurs twice"),
     "no UTF-8": ("t.jsonl", b'{"a": 1}\n{"a": "\xe9\x81"}\n{"a": 2}', 2, "not UTF-8"),
     "much too deep": ("t.jsonl", b'{"a": 1}\n' + b"[" * 200_000 + b'\n{"a": 2}', 2, "not JSON"),
-    "too deep": ("t.jsonl", b'{"a": 1}\n{"a": ' + b"[" * 210 + b"]" * 210 + b'}\n{"a": 2}', 2, "more than 200 deep"),
-    "a number without end": ("t.jsonl", b'{"a": 1}\n{"a": ' + b"9" * 5000 + b'}\n{"a": 2}', 2, "not JSON"),
+    "too deep": (
+        "t.jsonl",
+        b'{"a": 1}\n{"a": ' + b"[" * 210 + b"]" * 210 + b'}\n{"a": 2}',
+        2,
+        "more than 200 deep",
+    ),
+    "a number without end": (
+        "t.jsonl",
+        b'{"a": 1}\n{"a": ' + b"9" * 5000 + b'}\n{"a": 2}',
+        2,
+        "not JSON",
+    ),
     "too few fields": ("t.csv", b"a,b\n1,x\n2\n2,x\n", 3, "1 fields, but 2 columns"),
     "too many fields": ("t.csv", b"a,b\n1,x\n2,3,4\n2,x\n", 3, "3 fields, but 2 columns"),
     "text after a quote": ("t.csv", b'a,b\n1,x\n"2"x,y\n2,x\n', 3, "not CSV"),
-    "CSV that is no UTF-8": ("t.csv", b"a,b\n1,x\n\xe9\xe8\xe7,y\n2,x\n", 3, "name its encoding by --encoding"),
-    "an item that is no object": ("t.json", b'[{"a": 1}, 7, {"a": 2}]', 2, "must be an object, got int"),
+    "CSV that is no UTF-8": (
+        "t.csv",
+        b"a,b\n1,x\n\xe9\xe8\xe7,y\n2,x\n",
+        3,
+        "name its encoding by --encoding",
+    ),
+    "an item that is no object": (
+        "t.json",
+        b'[{"a": 1}, 7, {"a": 2}]',
+        2,
+        "must be an object, got int",
+    ),
 }
 
 
@@ -138,7 +158,11 @@ def test_open_quote_is_reported_where_it_begins(tmp_path):
 
 NO_FILES = {
     "nothing there": ("t.jsonl", None, "cannot be read: No such file"),
-    "an unknown ending": ("t.xlsx", b"", "must end in .jsonl, .ndjson, .json, .csv, .tsv, .parquet"),
+    "an unknown ending": (
+        "t.xlsx",
+        b"",
+        "must end in .jsonl, .ndjson, .json, .csv, .tsv, .parquet",
+    ),
     "packed Parquet": ("t.parquet.gz", b"", "all but .parquet"),
     "no gzip": ("t.jsonl.gz", LINES, "Not a gzipped file"),
     "gzip cut off": ("t.jsonl.gz", gzip.compress(LINES)[:-9], "cannot be read"),
@@ -175,7 +199,10 @@ def test_unknown_file_type_is_rejected(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "missing", "extra"),
-    [("t.parquet", ["pyarrow.parquet"], "parquet"), ("t.jsonl.zst", ["compression.zstd", "backports.zstd"], "zstd")],
+    [
+        ("t.parquet", ["pyarrow.parquet"], "parquet"),
+        ("t.jsonl.zst", ["compression.zstd", "backports.zstd"], "zstd"),
+    ],
 )
 def test_missing_library_is_named(tmp_path, monkeypatch, name, missing, extra):
     """The error says what to install."""
@@ -220,7 +247,9 @@ def test_long_csv_field_is_read(tmp_path):
     assert len(next(iter_rows(path)).values["a"]) == 500_000
 
 
-TEXTS = st.dictionaries(st.text(max_size=8), st.none() | st.booleans() | st.integers() | st.text(max_size=8), min_size=1)
+TEXTS = st.dictionaries(
+    st.text(max_size=8), st.none() | st.booleans() | st.integers() | st.text(max_size=8), min_size=1
+)
 
 
 def test_adjacent_brackets_are_not_nested(tmp_path):
@@ -239,7 +268,10 @@ def test_json_lines_round_trip(tmp_path_factory, table):
 
 
 @settings(deadline=None)  # the first file of Parquet starts a worker
-@given(st.binary(max_size=200), st.sampled_from([".jsonl", ".json", ".csv", ".tsv", ".parquet", ".jsonl.gz", ".csv.zst"]))
+@given(
+    st.binary(max_size=200),
+    st.sampled_from([".jsonl", ".json", ".csv", ".tsv", ".parquet", ".jsonl.gz", ".csv.zst"]),
+)
 def test_any_bytes_are_rows_bad_rows_or_an_error(tmp_path_factory, data, ending):
     """Any bytes give rows, bad rows or a Redraft error."""
     path = tmp_path_factory.getbasetemp() / f"any{ending}"
@@ -254,7 +286,11 @@ def test_any_bytes_are_rows_bad_rows_or_an_error(tmp_path_factory, data, ending)
 def test_duplicate_among_many_columns(tmp_path, name):
     """Finding it takes time linear in the number of columns."""
     columns = [f"c{n}" for n in range(60_000)] + ["c59999"]
-    content = ",".join(columns) if name == "t.csv" else "{" + ", ".join(f'"{column}": 1' for column in columns) + "}"
+    content = (
+        ",".join(columns)
+        if name == "t.csv"
+        else "{" + ", ".join(f'"{column}": 1' for column in columns) + "}"
+    )
     (tmp_path / name).write_text(content + "\n")
     start = thread_time()
     with pytest.raises(ConfigError, match="'c59999'.* twice"):

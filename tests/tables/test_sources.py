@@ -72,7 +72,10 @@ def test_file_source_is_named_by_its_path(folder):
     """A Path works like a str, and places name the file."""
     source = open_source(folder / "a.jsonl")
     assert source.name == str(folder / "a.jsonl")
-    assert [row.location for row in source.rows()] == [f"{folder / 'a.jsonl'}:1", f"{folder / 'a.jsonl'}:2"]
+    assert [row.location for row in source.rows()] == [
+        f"{folder / 'a.jsonl'}:1",
+        f"{folder / 'a.jsonl'}:2",
+    ]
 
 
 def test_list_of_sources_keeps_its_order(folder):
@@ -103,7 +106,15 @@ def test_missing_source_is_reported(folder, spec, complaint):
 
 def test_run_files_are_no_input(folder):
     """A folder and a glob skip journals and the like; a file that is named is read."""
-    ours = ["journal", "journal-wal", "journal-shm", "journal.lock", "errors.jsonl", "journal.1-of-8", "journal.1-of-8-wal"]
+    ours = [
+        "journal",
+        "journal-wal",
+        "journal-shm",
+        "journal.lock",
+        "errors.jsonl",
+        "journal.1-of-8",
+        "journal.1-of-8-wal",
+    ]
     for ending in ours:
         (folder / f"a.jsonl.{ending}").write_bytes(lines(9))
     (folder / "c-00001-of-00002.jsonl").write_bytes(lines(5))
@@ -127,7 +138,9 @@ def test_source_lists_its_files(folder):
 
 def test_stdin_can_be_read_again(monkeypatch, tmp_path):
     """Two concurrent readers do not disturb each other, and no file is left in the folder."""
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(lines(*range(5000)) + b"broken\n")))
+    monkeypatch.setattr(
+        sys, "stdin", io.TextIOWrapper(io.BytesIO(lines(*range(5000)) + b"broken\n"))
+    )
     source = open_source("-", spool=tmp_path)
     first, second, bad = source.rows(), source.rows(), []
     pairs = [(next(first).values["n"], next(second).values["n"]) for _ in range(5000)]
@@ -152,7 +165,10 @@ def test_rows_of_an_iterator_are_converted_to_json():
     """Rows that cannot be converted are reported with their number."""
     bad = []
     source = open_source(iter([{"a": "\ud800", "b": 2**70}, 7, {"a": {1, 2}}]))
-    assert [row.values for row in source.rows(bad.append)] == [{"a": "\ud800", "b": 2**70}, {"a": [1, 2]}]
+    assert [row.values for row in source.rows(bad.append)] == [
+        {"a": "\ud800", "b": 2**70},
+        {"a": [1, 2]},
+    ]
     assert [(b.location, b.message) for b in bad] == [("row:2", "a row must be a mapping, got int")]
 
 
@@ -208,7 +224,10 @@ def test_pipe_must_hold_json_lines(monkeypatch, tmp_path, piped, through):
         source = open_source(tmp_path / "pipe")
         threading.Thread(target=(tmp_path / "pipe").write_text, args=(piped,)).start()
     bad = []
-    with pytest.raises(ConfigError, match=r"no row of .* can be read, which must be JSON Lines; .*:1: (not JSON|a row must)"):
+    with pytest.raises(
+        ConfigError,
+        match=r"no row of .* can be read, which must be JSON Lines; .*:1: (not JSON|a row must)",
+    ):
         list(source.rows(bad.append))
     assert len(bad) == piped.count("\n")
 
@@ -259,7 +278,13 @@ except ReadInterrupted:
 """
     reading, writing = os.pipe()
     os.write(writing, lines(1))
-    done = subprocess.run([sys.executable, "-c", script, tmp_path], stdin=reading, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(
+        [sys.executable, "-c", script, tmp_path],
+        stdin=reading,
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
     os.close(reading)
     os.close(writing)
     assert (done.returncode, done.stdout, done.stderr) == (0, "stopped\n", "")
@@ -274,7 +299,11 @@ def test_stoppable_reading_gives_the_same_rows_and_errors(error):
         yield {"n": 1}
         raise error
 
-    assert numbers(open_source(({"n": n} for n in range(3)), should_stop=lambda: False)) == [0, 1, 2]
+    assert numbers(open_source(({"n": n} for n in range(3)), should_stop=lambda: False)) == [
+        0,
+        1,
+        2,
+    ]
     with pytest.raises(type(error), match=str(error)):
         list(open_source(failing_rows(), should_stop=lambda: False).rows())
 
@@ -304,7 +333,9 @@ def from_library(kind, table):
         "pandas": pandas.DataFrame,
         "polars": FakePolarsFrame,
         "Arrow": pa.Table.from_pylist,
-        "several batches": lambda rows: pa.concat_tables([pa.Table.from_pylist(rows[:2]), pa.Table.from_pylist(rows[2:])]),
+        "several batches": lambda rows: pa.concat_tables(
+            [pa.Table.from_pylist(rows[:2]), pa.Table.from_pylist(rows[2:])]
+        ),
         "Arrow dataset": lambda rows: dataset(pa.Table.from_pylist(rows)),
     }
     return makers[kind](table)
@@ -327,7 +358,14 @@ def test_missing_value_of_a_dataframe_is_none():
     import pandas
 
     nothing = [None, float("nan"), pandas.NA, pandas.NaT]
-    frame = pandas.DataFrame({"a": nothing, "b": [1.5, *nothing[:2], 2], 3: pandas.Timestamp(2020, 1, 2), "d": [numpy.ones(2)] * 4})
+    frame = pandas.DataFrame(
+        {
+            "a": nothing,
+            "b": [1.5, *nothing[:2], 2],
+            3: pandas.Timestamp(2020, 1, 2),
+            "d": [numpy.ones(2)] * 4,
+        }
+    )
     day = pandas.Timestamp(2020, 1, 2)
     assert [row.values for row in open_source(frame).rows()] == [
         {"a": None, "b": b, "3": day, "d": [1.0, 1.0]} for b in (1.5, None, None, 2.0)
@@ -362,14 +400,18 @@ def test_dataframe_uses_little_memory():
 def dataset():
     import datasets
 
-    return datasets.Dataset.from_list([{"n": n, "chat": [{"role": "user", "content": "hi"}]} for n in range(3)])
+    return datasets.Dataset.from_list(
+        [{"n": n, "chat": [{"role": "user", "content": "hi"}]} for n in range(3)]
+    )
 
 
 def test_dataset_in_memory_is_read_in_place(dataset):
     """Nested columns are lists and objects."""
     source = open_source(dataset)
     assert source.name == "dataset given"
-    assert [dict(row.values) for row in source.rows()] == [{"n": n, "chat": [{"role": "user", "content": "hi"}]} for n in range(3)]
+    assert [dict(row.values) for row in source.rows()] == [
+        {"n": n, "chat": [{"role": "user", "content": "hi"}]} for n in range(3)
+    ]
     assert numbers(source) == [0, 1, 2]
 
 
@@ -393,7 +435,9 @@ def test_one_of_several_splits_must_be_chosen(dataset, tmp_path):
 
     both = datasets.DatasetDict(train=dataset, test=dataset.select([2]))
     both.save_to_disk(tmp_path / "both")
-    with pytest.raises(ConfigError, match=r"several splits; choose one of hf:.*both:train, hf:.*both:test"):
+    with pytest.raises(
+        ConfigError, match=r"several splits; choose one of hf:.*both:train, hf:.*both:test"
+    ):
         open_source(tmp_path / "both")
     with pytest.raises(ConfigError, match=r"no split 'dev'; there are .*both:train"):
         open_source(f"hf:{tmp_path / 'both'}:dev")
@@ -482,11 +526,12 @@ def test_library_that_runs_scripts_is_rejected(folder_with_script, spec):
     Path("old").mkdir()
     Path("old/datasets.py").write_text(OLD)
     Path("plain").mkdir()
-    code = (
-        f"import sys; sys.path.insert(0, 'old'); from redraft.tables.sources import open_source; list(open_source({spec!r}).rows())"
-    )
+    code = f"import sys; sys.path.insert(0, 'old'); from redraft.tables.sources import open_source; list(open_source({spec!r}).rows())"
     ended = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True)
-    assert "datasets 3.6.0 runs Python code from the folder of a dataset; version 4 does not" in ended.stderr
+    assert (
+        "datasets 3.6.0 runs Python code from the folder of a dataset; version 4 does not"
+        in ended.stderr
+    )
     assert not folder_with_script.exists()
 
 
@@ -497,7 +542,10 @@ def test_ambiguous_hub_name_is_rejected(tmp_path, monkeypatch, spec):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "a.jsonl").write_text('{"n": 5}\n')
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match=r"local folder '(owner/)?twice' or a dataset of the Hugging Face hub; .* 'hf:\./"):
+    with pytest.raises(
+        ConfigError,
+        match=r"local folder '(owner/)?twice' or a dataset of the Hugging Face hub; .* 'hf:\./",
+    ):
         open_source(spec)
     assert numbers(open_source("hf:./twice")) == [5]
 
@@ -524,7 +572,9 @@ CARD = "---\nconfigs:\n- config_name: default\n  data_files: {}\n---\n"
 
 
 @pytest.mark.parametrize("settings", ["README.md", ".huggingface.yaml"])
-@pytest.mark.parametrize("elsewhere", ["url", "escaped", "archive", "absolute", "parent", "listed", "folder"])
+@pytest.mark.parametrize(
+    "elsewhere", ["url", "escaped", "archive", "absolute", "parent", "listed", "folder"]
+)
 def test_folder_reads_only_its_own_files(tmp_path, plain_files, settings, elsewhere):
     """Its settings may name a host or other files, and neither is requested or read."""
     url, asked = plain_files
@@ -543,7 +593,10 @@ def test_folder_reads_only_its_own_files(tmp_path, plain_files, settings, elsewh
     }[elsewhere]
     card = CARD.format(named)
     (folder / settings).write_text(card if settings == "README.md" else card.strip("-\n"))
-    with pytest.raises(ConfigError, match="cannot|nor a dataset" if elsewhere == "folder" else "names data outside that folder"):
+    with pytest.raises(
+        ConfigError,
+        match="cannot|nor a dataset" if elsewhere == "folder" else "names data outside that folder",
+    ):
         open_source(f"hf:{folder}")
     assert asked == []
 
@@ -585,7 +638,9 @@ def test_links_out_of_a_dataset_are_not_followed(tmp_path, dataset, kind):
 @pytest.mark.parametrize("name", ["README.md", ".huggingface.yaml"])
 def test_dataset_card_with_exponential_aliases_is_rejected(tmp_path, name):
     """Expanding the YAML aliases would take hours."""
-    doubled = "a0: &a0 {x: 1}\n" + "".join(f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}]}}\n" for n in range(1, 40))
+    doubled = "a0: &a0 {x: 1}\n" + "".join(
+        f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}]}}\n" for n in range(1, 40)
+    )
     (tmp_path / name).write_text(f"---\n{doubled}---\n" if name == "README.md" else doubled)
     (tmp_path / "train.jsonl").write_text('{"n": 5}\n')
     with pytest.raises(ConfigError, match=f"{name}.*aliases"):
@@ -624,7 +679,9 @@ def test_images_stay_bytes(tmp_path):
 
     stored = datasets.Image().pa_type
     pictures = pa.table({"picture": pa.array([{"bytes": b"GIF89a", "path": None}], stored)})
-    table = datasets.Dataset(pictures, datasets.DatasetInfo(features=datasets.Features({"picture": datasets.Image()})))
+    table = datasets.Dataset(
+        pictures, datasets.DatasetInfo(features=datasets.Features({"picture": datasets.Image()}))
+    )
     assert next(open_source(table).rows()).values["picture"] == {"bytes": b"GIF89a", "path": None}
 
 

@@ -16,7 +16,11 @@ from redraft.tables.sources import open_source
 from redraft.tables.text_format import BEGINNING_BYTES, ENCODING, check_encoding
 
 ROWS = [
-    {"prompt": "Wie heißt Käse, auf Französisch?", "response": 'Fromage; "le fromage"', "score": "0,8"},
+    {
+        "prompt": "Wie heißt Käse, auf Französisch?",
+        "response": 'Fromage; "le fromage"',
+        "score": "0,8",
+    },
     {"prompt": "Zwei\nZeilen|mit\tTab", "response": "Ja – „so“", "score": "1"},
     {"prompt": "x", "response": "", "score": "0,25"},
 ]
@@ -69,7 +73,11 @@ def test_csv_is_read_as_it_was_written(tmp_path, caplog, name, separator, end, s
     messages = [record.getMessage() for record in caplog.records]
     assert len(messages) == bool(READ_AS[name] or SEPARATORS[separator])
     for message in messages:
-        assert (f"{path} is read" in message, READ_AS[name] in message, SEPARATORS[separator] in message) == (True, True, True)
+        assert (
+            f"{path} is read" in message,
+            READ_AS[name] in message,
+            SEPARATORS[separator] in message,
+        ) == (True, True, True)
         assert ("--encoding" in message) == bool(READ_AS[name])
         assert ("sep=," in message) == bool(SEPARATORS[separator])
 
@@ -142,9 +150,13 @@ def test_what_is_not_recognised_is_refused_and_can_be_named(tmp_path, name):
     assert [row.values["prompt"] for row in read.rows()] == ["plain", OTHERS[name]]
 
 
-@pytest.mark.parametrize("name", ["hex", "rot13", "nothing", "", "a" * 10_000, "x\0y", "undefined", "idna"])
+@pytest.mark.parametrize(
+    "name", ["hex", "rot13", "nothing", "", "a" * 10_000, "x\0y", "undefined", "idna"]
+)
 def test_what_is_no_encoding_of_texts_is_refused(name):
-    with pytest.raises(ValueError, match="is not known; allowed are those of Python, such as utf-8"):
+    with pytest.raises(
+        ValueError, match="is not known; allowed are those of Python, such as utf-8"
+    ):
         check_encoding(name)
 
 
@@ -163,7 +175,11 @@ def test_a_byte_behind_the_beginning_makes_its_line_bad(tmp_path, file):
     line = b"x" * 999 if file == "t.csv" else b'{"a": "' + b"x" * 980 + b'"}'
     many = BEGINNING_BYTES // 900
     (tmp_path / file).write_bytes(
-        b"a\n" * (file == "t.csv") + (line + b"\n") * many + line.replace(b"xx", b"x\xe9", 1) + b"\n" + line
+        b"a\n" * (file == "t.csv")
+        + (line + b"\n") * many
+        + line.replace(b"xx", b"x\xe9", 1)
+        + b"\n"
+        + line
     )
     bad = []
     assert len(rows_of(tmp_path / file, bad)) == many + 1
@@ -175,7 +191,9 @@ def test_utf16_is_streamed_and_what_it_cannot_hold_is_a_bad_line(tmp_path):
     """Half of a pair, and half of a unit at the end. A file that is cut off is read up to there."""
     start = "prompt,id\n" + "".join(f"süß {n},{n}\n" for n in range(60_000))
     path = tmp_path / "t.csv"
-    path.write_bytes(start.encode("utf-16") + b"\x00\xd8" + ",bad\nend,6\nx".encode("utf-16-le") + b"\x01")
+    path.write_bytes(
+        start.encode("utf-16") + b"\x00\xd8" + ",bad\nend,6\nx".encode("utf-16-le") + b"\x01"
+    )
     rows = iter_rows(path)
     assert next(rows).values == {"prompt": "süß 0", "id": "0"}
     bad = []
@@ -186,7 +204,10 @@ def test_utf16_is_streamed_and_what_it_cannot_hold_is_a_bad_line(tmp_path):
 
 BY_SEPARATOR = {
     "comma, one column": ("prompt\nfree; text\nother | text\n", ["prompt"]),
-    "a semicolon in the only name": ('Question; or task\nWhat is it\n"Why, though"\n', ["Question; or task"]),
+    "a semicolon in the only name": (
+        'Question; or task\nWhat is it\n"Why, though"\n',
+        ["Question; or task"],
+    ),
     "commas, semicolons in texts": ("id,text\n1,a; b\n2,c; d; e\n", ["id", "text"]),
     "commas, as many semicolons": ("id,a;b\n1,c;d\n2,e;f\n", ["id", "a;b"]),
     "commas, quoted bars": ('id,text\n1,"a|b|c"\n2,"d|e|f"\n', ["id", "text"]),
@@ -222,24 +243,38 @@ def test_separator(tmp_path, kind):
         assert found[0].location.endswith("t.csv:3")
 
 
-TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\r"), max_size=6)  # pandas writes CR without quotation marks
+TEXTS = st.text(
+    st.characters(codec="utf-8", exclude_characters="\r"), max_size=6
+)  # pandas writes CR without quotation marks
 
 
-@given(st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=6), st.sampled_from(sorted(SEPARATORS)))
-@settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=6), st.sampled_from(sorted(SEPARATORS))
+)
+@settings(
+    deadline=None, max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 def test_pandas_tables_are_read_back(tmp_path, cells, separator):
     """Whatever the texts hold: the names of the columns, which hold no separator, decide."""
     pd = pytest.importorskip("pandas")
     frame = pd.DataFrame([(f"q{a}", f"r{b}") for a, b in cells], columns=["prompt", "response"])
     frame.to_csv(tmp_path / "t.csv", index=False, sep=separator)
-    assert [tuple(row.values()) for row in rows_of(tmp_path / "t.csv")] == list(frame.itertuples(index=False, name=None))
+    assert [tuple(row.values()) for row in rows_of(tmp_path / "t.csv")] == list(
+        frame.itertuples(index=False, name=None)
+    )
 
 
 UNREADABLE = {
     "a ragged row": (b"a,b\n1,2\n3\n4,5\n", "t.csv:3: there are 1 fields, but 2 columns"),
     "an open quote": (b'a,b\n1,2\n3,"x\n4,5\n', "t.csv:3: not CSV: unexpected end of data"),
-    "a huge cell": (b"a,b\n1,2\n" + b"x" * (33 * 2**20) + b",3\n", "t.csv:3: not CSV: the line is longer than 32 MiB"),
-    "a binary file": (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0", "t.csv:1: not CSV: the line is not UTF-8"),
+    "a huge cell": (
+        b"a,b\n1,2\n" + b"x" * (33 * 2**20) + b",3\n",
+        "t.csv:3: not CSV: the line is longer than 32 MiB",
+    ),
+    "a binary file": (
+        b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0",
+        "t.csv:1: not CSV: the line is not UTF-8",
+    ),
     "a column twice": (b"a;b;a\n1;2;3\n", "t.csv:1: the column 'a' is named twice"),
 }
 

@@ -198,7 +198,9 @@ def test_no_old_row_after_a_difference(tmp_path):
 
 def test_slow_rows_are_flushed(tmp_path, monkeypatch):
     """A row that arrives half a second after the last flush is visible at once."""
-    monkeypatch.setattr("redraft.tables.writers.monotonic", iter([0.0, 0.4, 0.6, 0.6, 0.7]).__next__)
+    monkeypatch.setattr(
+        "redraft.tables.writers.monotonic", iter([0.0, 0.4, 0.6, 0.6, 0.7]).__next__
+    )
     output = open_output(tmp_path / "t.jsonl")
     seen = []
     for n in range(3):
@@ -254,7 +256,10 @@ def test_full_disk_is_reported(tmp_path, name):
     output = open_output(path)
     with (
         file_size_limit(3_000_000),
-        pytest.raises(StoreError, match=rf"{name}' cannot be written: .*; (the last row written|nothing was written)") as error,
+        pytest.raises(
+            StoreError,
+            match=rf"{name}' cannot be written: .*; (the last row written|nothing was written)",
+        ) as error,
     ):
         for n in range(4000):
             output.put(n, {"n": n, "text": random.randbytes(1000).hex()})
@@ -272,7 +277,12 @@ def test_full_disk_is_reported(tmp_path, name):
 def test_full_disk_for_waiting_rows_is_reported(tmp_path):
     """The spool may be on another disk."""
     output = open_output(tmp_path / "t.jsonl", spool=tmp_path)
-    with file_size_limit(1_000_000), pytest.raises(StoreError, match="t.jsonl' cannot be written: .*; nothing was written to it"):
+    with (
+        file_size_limit(1_000_000),
+        pytest.raises(
+            StoreError, match="t.jsonl' cannot be written: .*; nothing was written to it"
+        ),
+    ):
         for n in range(1, 4000):
             output.put(n, {"text": "x" * 1000})
 
@@ -287,7 +297,11 @@ def test_run_resumes_after_a_full_disk(tmp_path):
 
 
 NOWHERE = {
-    "an unknown ending": ("t.xlsx", ConfigError, "must end in .jsonl, .ndjson, .jsonl.gz, .jsonl.zst, .parquet, .csv, .tsv"),
+    "an unknown ending": (
+        "t.xlsx",
+        ConfigError,
+        "must end in .jsonl, .ndjson, .jsonl.gz, .jsonl.zst, .parquet, .csv, .tsv",
+    ),
     "packed CSV": ("t.csv.gz", ConfigError, "must end in"),
     "no folder": ("gone/t.jsonl", StoreError, "cannot be written: No such file"),
     "no folder for a draft": ("gone/t.parquet", StoreError, "cannot be written: No such file"),
@@ -306,7 +320,10 @@ def test_invalid_output_is_rejected(tmp_path, name, kind, complaint):
 
 @pytest.mark.parametrize(
     ("name", "missing", "extra"),
-    [("t.parquet", ["pyarrow.parquet"], "parquet"), ("t.jsonl.zst", ["compression.zstd", "backports.zstd"], "zstd")],
+    [
+        ("t.parquet", ["pyarrow.parquet"], "parquet"),
+        ("t.jsonl.zst", ["compression.zstd", "backports.zstd"], "zstd"),
+    ],
 )
 def test_missing_library_is_named(tmp_path, monkeypatch, name, missing, extra):
     """The error says what to install, and no temporary file is left."""
@@ -331,7 +348,10 @@ def test_stdout_gets_json_lines(monkeypatch, path):
 
 def test_device_gets_json_lines():
     """The device is not read for existing rows."""
-    with pytest.raises(StoreError, match="'/dev/full' cannot be written: No space left on device; nothing was written to it"):
+    with pytest.raises(
+        StoreError,
+        match="'/dev/full' cannot be written: No space left on device; nothing was written to it",
+    ):
         put("/dev/full", PEOPLE, resume=True)
 
 
@@ -339,7 +359,11 @@ def test_device_gets_json_lines():
 
 TEXT = st.text(st.characters(exclude_categories=()), max_size=6)
 VALUE = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | TEXT,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
     max_leaves=6,
 )
@@ -349,8 +373,13 @@ TABLE = st.lists(st.dictionaries(TEXT, VALUE, max_size=4), max_size=6)
 @given(TABLE)
 def test_any_json_row_round_trips(tmp_path_factory, table):
     """Lone surrogates, NUL and numbers of any size round trip."""
-    table = json.loads(json.dumps(table))  # surrogates that make a pair are one character from here on
-    first, second = (tmp_path_factory.getbasetemp() / name for name in ("property-in.jsonl", "property-out.jsonl"))
+    table = json.loads(
+        json.dumps(table)
+    )  # surrogates that make a pair are one character from here on
+    first, second = (
+        tmp_path_factory.getbasetemp() / name
+        for name in ("property-in.jsonl", "property-out.jsonl")
+    )
     first.write_text("".join(json.dumps(row) + "\n" for row in table))
     put(second, [row.values for row in iter_rows(first)])
     assert read_rows(second) == table
@@ -385,9 +414,14 @@ def test_other_types_are_written_as_json(tmp_path, value, written):
 
 
 WRITTEN = ("t.csv", "t.tsv")
-CELL = st.text(st.characters(exclude_categories=["Cs"])) | st.text(st.sampled_from("=+-@'\"\ufeff\0\r\n\t ,;\xa0＝a1"), max_size=5)
+CELL = st.text(st.characters(exclude_categories=["Cs"])) | st.text(
+    st.sampled_from("=+-@'\"\ufeff\0\r\n\t ,;\xa0＝a1"), max_size=5
+)
 CELLS = st.integers(1, 3).flatmap(
-    lambda n: st.tuples(st.lists(CELL, min_size=n, max_size=n, unique=True), st.lists(st.lists(CELL, min_size=n, max_size=n)))
+    lambda n: st.tuples(
+        st.lists(CELL, min_size=n, max_size=n, unique=True),
+        st.lists(st.lists(CELL, min_size=n, max_size=n)),
+    )
 )
 
 
@@ -396,7 +430,12 @@ def test_any_text_round_trips_through_csv(tmp_path_factory, cells, name, safe):
     """It holds for cells and column names, with and without spreadsheet safety."""
     columns, lines = cells
     table = [dict(zip(columns, line, strict=True)) for line in lines]
-    assert read_rows(put(tmp_path_factory.getbasetemp() / f"exact-{name}", table, spreadsheet_safe=safe)) == table
+    assert (
+        read_rows(
+            put(tmp_path_factory.getbasetemp() / f"exact-{name}", table, spreadsheet_safe=safe)
+        )
+        == table
+    )
 
 
 @pytest.mark.parametrize("names", [["m"], ["m", "a"], ["a", "m"], ["a", "'m"]])
@@ -409,7 +448,22 @@ def test_column_named_like_the_safety_mark(tmp_path, names, safe):
 
 
 FORMULAS = ["=1+1", "+1", "-a", "-1+1", "@x", "＝1", "＋1", "－1", "＠x", "﹦1", "−1"]
-BEFORE = ["", " ", "\n", "\r", "\t", "\xa0", "\0", "\u3000", "\ufeff", "\u200b", "\x1b", "'", '"', " \0\n"]
+BEFORE = [
+    "",
+    " ",
+    "\n",
+    "\r",
+    "\t",
+    "\xa0",
+    "\0",
+    "\u3000",
+    "\ufeff",
+    "\u200b",
+    "\x1b",
+    "'",
+    '"',
+    " \0\n",
+]
 
 
 @pytest.mark.parametrize("name", WRITTEN)
@@ -417,7 +471,9 @@ def test_safe_csv_contains_no_formula(tmp_path, name):
     """Texts that a spreadsheet would evaluate get an apostrophe; numbers and negative numbers stay."""
     texts = [before + formula for before in BEFORE for formula in FORMULAS]
     harmless = ["x=1", "-1", "-1.5", -1, None, True, {"a": [1]}, "", "\ud800"]
-    path = put(tmp_path / name, [{"=a": value} for value in (*texts, *harmless)], spreadsheet_safe=True)
+    path = put(
+        tmp_path / name, [{"=a": value} for value in (*texts, *harmless)], spreadsheet_safe=True
+    )
     mark = "," if name == "t.csv" else "\t"
     with path.open(encoding="utf-8", newline="") as file:
         (head, *cells) = csv.reader(file, delimiter=mark)
@@ -459,9 +515,15 @@ WIDENED = {
     "null, then text": ([None, None, "a"], [None, None, "a"]),
     "null, then an object": ([None, None, {"x": [1]}], [None, None, {"x": [1]}]),
     "whole, then broken numbers": ([1, 2, 2.5], [1.0, 2.0, 2.5]),
-    "an object that grows": ([{"x": 1}, None, {"y": "b"}], [{"x": 1, "y": None}, None, {"x": None, "y": "b"}]),
+    "an object that grows": (
+        [{"x": 1}, None, {"y": "b"}],
+        [{"x": 1, "y": None}, None, {"x": None, "y": "b"}],
+    ),
     "a list that was empty": ([[], [], ["a"]], [[], [], ["a"]]),
-    "days": ([date(2020, 1, 2), None, date(2021, 1, 2)], [date(2020, 1, 2), None, date(2021, 1, 2)]),
+    "days": (
+        [date(2020, 1, 2), None, date(2021, 1, 2)],
+        [date(2020, 1, 2), None, date(2021, 1, 2)],
+    ),
     "moments": ([None, None, datetime(2020, 1, 2, 3)], [None, None, datetime(2020, 1, 2, 3)]),
     "decimals": ([Decimal("1.5"), None, Decimal(2)], [Decimal("1.5"), None, Decimal(2)]),
     "bytes": ([b"\xff", None, b""], [b"\xff", None, b""]),
@@ -473,7 +535,10 @@ MIXED = {
     "texts and numbers": (["a", 1, None], ['"a"', "1", None]),
     "numbers and flags": ([1, None, True], ["1", None, "true"]),
     "texts and bytes": (["a", None, b"a"], ['"a"', None, '"YQ=="']),
-    "days and moments": ([date(2020, 1, 2), None, datetime(2020, 1, 2, 3)], ['"2020-01-02"', None, '"2020-01-02T03:00:00"']),
+    "days and moments": (
+        [date(2020, 1, 2), None, datetime(2020, 1, 2, 3)],
+        ['"2020-01-02"', None, '"2020-01-02T03:00:00"'],
+    ),
     "objects and lists": ([{"x": 1}, None, [1]], ['{"x":1}', None, "[1]"]),
     "objects that disagree": ([{"x": 1}, None, {"x": "a"}], ['{"x":1}', None, '{"x":"a"}']),
     "empty objects": ([{}, None, {}], ["{}", None, "{}"]),
@@ -519,7 +584,11 @@ def test_parquet_column_type_can_be_given(tmp_path, values, type_, stored):
     import pyarrow.parquet as pq
 
     types = {"a": float, "error": str, "calls": int, "not there": str}
-    path = put(tmp_path / "t.parquet", [{"a": v, "error": None, "calls": None} for v in values], types=types)
+    path = put(
+        tmp_path / "t.parquet",
+        [{"a": v, "error": None, "calls": None} for v in values],
+        types=types,
+    )
     assert [str(t) for t in pq.read_schema(path).types] == [type_, "string", "int64"]
     assert [row["a"] for row in read_rows(path)] == stored
 
@@ -545,9 +614,17 @@ def test_result_columns_do_not_overwrite_input():
     """The input keeps its columns, even if it is the output of an earlier run."""
     result = {"best": "new", "stop": "done"}
     assert merge_columns({"a": 1}, result) == {"a": 1, "best": "new", "stop": "done"}
-    assert merge_columns({"best": "mine"}, result) == {"best": "mine", "redraft_best": "new", "stop": "done"}
+    assert merge_columns({"best": "mine"}, result) == {
+        "best": "mine",
+        "redraft_best": "new",
+        "stop": "done",
+    }
     again = {"best": "mine", "redraft_best": "old", "stop": None}
-    assert merge_columns(again, result) == {**again, "redraft_redraft_best": "new", "redraft_stop": "done"}
+    assert merge_columns(again, result) == {
+        **again,
+        "redraft_redraft_best": "new",
+        "redraft_stop": "done",
+    }
 
 
 def test_column_names_are_the_same_for_all_rows():
@@ -555,4 +632,7 @@ def test_column_names_are_the_same_for_all_rows():
     names = result_column_names(["best", "stop"], ["id", "best"])
     assert names == {"best": "redraft_best", "stop": "stop"}
     assert merge_columns({"id": 1}, {"best": "b"}, names) == {"id": 1, "redraft_best": "b"}
-    assert merge_columns({"redraft_best": 1}, {"best": "b"}, names) == {"redraft_best": 1, "redraft_redraft_best": "b"}
+    assert merge_columns({"redraft_best": 1}, {"best": "b"}, names) == {
+        "redraft_best": 1,
+        "redraft_redraft_best": "b",
+    }

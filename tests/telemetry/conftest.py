@@ -65,7 +65,13 @@ class Memory:
         """Everything that was recorded, as one text."""
         spans = [span.to_json() for span in self.spans]
         data = self.reader.get_metrics_data()
-        return "\n".join([*spans, *(each.to_json() for each in self.logs.get_finished_logs()), data.to_json() if data else ""])
+        return "\n".join(
+            [
+                *spans,
+                *(each.to_json() for each in self.logs.get_finished_logs()),
+                data.to_json() if data else "",
+            ]
+        )
 
 
 def configure(monkeypatch, tracers=None, meters=None, loggers=None):
@@ -79,7 +85,11 @@ def configure(monkeypatch, tracers=None, meters=None, loggers=None):
 def memory(monkeypatch):
     """All three signals are recorded in memory, without content."""
     monkeypatch.delenv(CONTENT, raising=False)
-    exporter, logs, reader = InMemorySpanExporter(), InMemoryLogRecordExporter(), InMemoryMetricReader()
+    exporter, logs, reader = (
+        InMemorySpanExporter(),
+        InMemoryLogRecordExporter(),
+        InMemoryMetricReader(),
+    )
     tracers, loggers, meters = TracerProvider(), LoggerProvider(), MeterProvider([reader])
     tracers.add_span_processor(SimpleSpanProcessor(exporter))
     loggers.add_log_record_processor(SimpleLogRecordProcessor(logs))

@@ -18,8 +18,16 @@ from redraft.telemetry.attributes import MAX_CONTENT, answer_data, as_json, clea
         ("tiny", "http://[::1]:8080/v1", ("openai", "::1", 8080)),
         ("claude", "https://api.anthropic.com", ("anthropic", "api.anthropic.com", 443)),
         ("llama", "https://api.groq.com/openai/v1", ("groq", "api.groq.com", 443)),
-        ("gpt", "https://mine.openai.azure.com/openai", ("azure.ai.openai", "mine.openai.azure.com", 443)),
-        ("gemini", "https://generativelanguage.googleapis.com/v1beta", ("gcp.gemini", "generativelanguage.googleapis.com", 443)),
+        (
+            "gpt",
+            "https://mine.openai.azure.com/openai",
+            ("azure.ai.openai", "mine.openai.azure.com", 443),
+        ),
+        (
+            "gemini",
+            "https://generativelanguage.googleapis.com/v1beta",
+            ("gcp.gemini", "generativelanguage.googleapis.com", 443),
+        ),
         ("x", "https://notgroq.com/v1", ("openai", "notgroq.com", 443)),
         ("anthropic:claude-sonnet-4-5", None, ("anthropic", None, None)),
         ("bedrock:nova", None, ("aws.bedrock", None, None)),
@@ -31,12 +39,18 @@ from redraft.telemetry.attributes import MAX_CONTENT, answer_data, as_json, clea
 def test_target(name, url, expected):
     """The provider follows from the host, else from the name; an address without a name speaks OpenAI's protocol."""
     target = call_target(name, url)
-    assert (target.provider, target.attributes.get("server.address"), target.attributes.get("server.port")) == expected
+    assert (
+        target.provider,
+        target.attributes.get("server.address"),
+        target.attributes.get("server.port"),
+    ) == expected
 
 
 def test_address_has_no_secrets():
     """Of a URL, only the host and the port are recorded."""
-    assert "SECRET" not in str(call_target("tiny", "https://user:SECRET@host:9/SECRET/v1?key=SECRET#SECRET").attributes)
+    assert "SECRET" not in str(
+        call_target("tiny", "https://user:SECRET@host:9/SECRET/v1?key=SECRET#SECRET").attributes
+    )
 
 
 @given(st.text(st.characters(codec=None, categories=None)), st.integers(0, 50))
@@ -46,20 +60,31 @@ def test_clean_text_can_be_exported(text, limit):
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(st.characters(codec=None, categories=None), max_size=20),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.text(st.characters(codec=None, categories=None), max_size=20),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4)
+    ),
     max_leaves=12,
 )
 CONTENT = (
-    st.text(max_size=50) | st.none() | st.lists(st.fixed_dictionaries({"type": JSON}, optional={"text": JSON}), max_size=3) | JSON
+    st.text(max_size=50)
+    | st.none()
+    | st.lists(st.fixed_dictionaries({"type": JSON}, optional={"text": JSON}), max_size=3)
+    | JSON
 )
-CALLS = st.lists(st.fixed_dictionaries({"function": JSON}, optional={"id": JSON}), max_size=3) | JSON
+CALLS = (
+    st.lists(st.fixed_dictionaries({"function": JSON}, optional={"id": JSON}), max_size=3) | JSON
+)
 
 
 @given(
     st.lists(
         st.fixed_dictionaries(
-            {"role": st.text(max_size=5), "content": CONTENT}, optional={"tool_calls": CALLS, "tool_call_id": JSON}
+            {"role": st.text(max_size=5), "content": CONTENT},
+            optional={"tool_calls": CALLS, "tool_call_id": JSON},
         )
     )
 )
@@ -81,5 +106,7 @@ def test_answer_that_calls_tools():
     from redraft.core.records import ToolCall
 
     (answer,) = answer_data("", (ToolCall("search", '{"q": 1}', "c1"),), "tool_calls")
-    assert answer["parts"] == [{"type": "tool_call", "id": "c1", "name": "search", "arguments": '{"q": 1}'}]
+    assert answer["parts"] == [
+        {"type": "tool_call", "id": "c1", "name": "search", "arguments": '{"q": 1}'}
+    ]
     assert answer["finish_reason"] == "tool_calls"

@@ -14,11 +14,21 @@ from redraft.cli import COMMANDS
 
 SIGNALS = ("", "TRACES_", "METRICS_", "LOGS_")
 KEYS = (
-    *("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "AZURE_OPENAI_API_KEY", "HF_TOKEN", "AWS_BEARER_TOKEN_BEDROCK"),
+    *(
+        "OPENAI_API_KEY",
+        "ANTHROPIC_API_KEY",
+        "GEMINI_API_KEY",
+        "AZURE_OPENAI_API_KEY",
+        "HF_TOKEN",
+        "AWS_BEARER_TOKEN_BEDROCK",
+    ),
     *("AWS_SECRET_ACCESS_KEY", "LANGSMITH_API_KEY", "MY_PASSWORD"),
 )
 GOOD = {
-    **{f"OTEL_EXPORTER_OTLP_{signal}HEADERS": "authorization=Bearer%20{c},x-tenant=a" for signal in SIGNALS},
+    **{
+        f"OTEL_EXPORTER_OTLP_{signal}HEADERS": "authorization=Bearer%20{c},x-tenant=a"
+        for signal in SIGNALS
+    },
     "OTEL_EXPORTER_OTLP_ENDPOINT": "http://me:{c}@127.0.0.1:{port}",
     "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://127.0.0.1:{port}/v1/traces?api-key={c}",
     **dict.fromkeys(KEYS, "{c}"),
@@ -39,7 +49,12 @@ MALFORMED = {
     "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://me:{c}@127.0.0.1:port/v1",
     "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://me:{c}@[::1/v1",
     "OTEL_EXPORTER_OTLP_LOGS_ENDPOINT": "htp:/me:{c}@h",
-    **{name: f" {{c}}{end}" for name, end in zip(KEYS, ["\n", " x", "\u00e9", "\t", '"', "'", ",", "\\", "%"], strict=True)},
+    **{
+        name: f" {{c}}{end}"
+        for name, end in zip(
+            KEYS, ["\n", " x", "\u00e9", "\t", '"', "'", ",", "\\", "%"], strict=True
+        )
+    },
     "REDRAFT_MODEL": "http://:{c}@[::1/v1#tiny",
     "OPENAI_BASE_URL": "me:{c}@127.0.0.1:{port}/v1",
     "OLLAMA_HOST": "http://me:{c}@127.0.0.1:port",
@@ -106,20 +121,37 @@ def test_no_secret_of_the_environment_is_written(case, tmp_path):
     """Not on stdout or stderr, nor in a file, whether the values are good or malformed."""
     values, before, model = CASES[case]
     server = ChatServer(lambda messages, n: "hello there my friend" if n % 3 else (400, "refused"))
-    fill = lambda text, number: text.replace("{c}", canary_of(number)).replace("{port}", str(server.port))
+    fill = lambda text, number: text.replace("{c}", canary_of(number)).replace(
+        "{port}", str(server.port)
+    )
     environment = {name: fill(value, n) for n, (name, value) in enumerate(values.items())}
     (tmp_path / "answer.txt").write_text("hello")
-    (tmp_path / "rows.jsonl").write_text("".join(f'{{"prompt": "Question {n}"}}\n' for n in range(4)))
+    (tmp_path / "rows.jsonl").write_text(
+        "".join(f'{{"prompt": "Question {n}"}}\n' for n in range(4))
+    )
     labels = [{"prompt": f"q{n}", "response": "a", "label": n % 2} for n in range(4)]
     (tmp_path / "labels.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in labels))
     models = [fill(part, 0) for part in model]
-    commands = [[name, *args, *(models if name in TAKES_MODEL else []), *before] for name, args in WORK.items()]
+    commands = [
+        [name, *args, *(models if name in TAKES_MODEL else []), *before]
+        for name, args in WORK.items()
+    ]
     kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
-    home = {"HOME": str(tmp_path), "REDRAFT_HOME": str(tmp_path / "home"), "NO_PROXY": "127.0.0.1", "XDG_CACHE_HOME": str(tmp_path)}
+    home = {
+        "HOME": str(tmp_path),
+        "REDRAFT_HOME": str(tmp_path / "home"),
+        "NO_PROXY": "127.0.0.1",
+        "XDG_CACHE_HOME": str(tmp_path),
+    }
     try:
         ended = subprocess.run(
             [sys.executable, "-c", SCRIPT, json.dumps(commands)],
-            env={**kept, **home, **environment, "PYTHONPATH": str(Path(__file__).parents[2] / "src")},
+            env={
+                **kept,
+                **home,
+                **environment,
+                "PYTHONPATH": str(Path(__file__).parents[2] / "src"),
+            },
             cwd=tmp_path,
             capture_output=True,
             stdin=subprocess.DEVNULL,
@@ -138,7 +170,9 @@ def test_no_secret_of_the_environment_is_written(case, tmp_path):
     ]
     assert not found, "\n".join(found)
     if before:
-        lines = [line for line in ended.stderr.splitlines() if line and not line.startswith(b"command: ")]
+        lines = [
+            line for line in ended.stderr.splitlines() if line and not line.startswith(b"command: ")
+        ]
         assert [line for line in lines if not line.startswith(b"{")] == []
 
 

@@ -28,9 +28,21 @@ ALL = {"traces": "otlp", "metrics": "otlp", "logs": "otlp"}
         ({TRACES: "otlp"}, {"traces": "otlp"}, ""),
         ({TRACES: "none"}, {}, ""),
         ({TRACES: " Console "}, {"traces": "console"}, ""),
-        ({ENDPOINT: "http://c:4318", "OTEL_LOGS_EXPORTER": "none"}, {"traces": "otlp", "metrics": "otlp"}, ""),
-        ({"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://c:4318/v1/metrics"}, {"metrics": "otlp"}, ""),
-        ({TRACES: "zipkin", "OTEL_LOGS_EXPORTER": "otlp"}, {"logs": "otlp"}, "OTEL_TRACES_EXPORTER is 'zipkin'"),
+        (
+            {ENDPOINT: "http://c:4318", "OTEL_LOGS_EXPORTER": "none"},
+            {"traces": "otlp", "metrics": "otlp"},
+            "",
+        ),
+        (
+            {"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://c:4318/v1/metrics"},
+            {"metrics": "otlp"},
+            "",
+        ),
+        (
+            {TRACES: "zipkin", "OTEL_LOGS_EXPORTER": "otlp"},
+            {"logs": "otlp"},
+            "OTEL_TRACES_EXPORTER is 'zipkin'",
+        ),
     ],
 )
 def test_exporter_of_each_signal(environ, expected, complaint):
@@ -93,9 +105,15 @@ def test_run_is_received(receiver, chat, tmp_path):
     chat_span = values_of(by_name["chat tiny"].attributes)
     assert (chat_span["server.port"], chat_span["gen_ai.request.model"]) == (chat.port, "tiny")
     (event,) = receiver.logs
-    assert event.event_name == "gen_ai.evaluation.result" and event.span_id == by_name["chat tiny"].span_id
+    assert (
+        event.event_name == "gen_ai.evaluation.result"
+        and event.span_id == by_name["chat tiny"].span_id
+    )
     attributes = values_of(event.attributes)
-    assert attributes["gen_ai.evaluation.score.value"] == 1.0 and len(attributes["redraft.grader.fingerprint"]) == 16
+    assert (
+        attributes["gen_ai.evaluation.score.value"] == 1.0
+        and len(attributes["redraft.grader.fingerprint"]) == 16
+    )
     assert "gen_ai.client.operation.duration" in {metric.name for metric in receiver.metrics}
     assert {each["service.name"] for each in receiver.resources} == {"my-service"}
     assert {each.get("x-token") for each in receiver.headers} == {"abc"}
@@ -104,7 +122,9 @@ def test_run_is_received(receiver, chat, tmp_path):
 
 def test_batch_is_received(receiver, chat, tmp_path):
     """`redraft batch` sends a trace for each row and one for the run; the service is called redraft by default."""
-    (tmp_path / "rows.jsonl").write_text("".join(f'{{"prompt": "Question {n}"}}\n' for n in range(5)))
+    (tmp_path / "rows.jsonl").write_text(
+        "".join(f'{{"prompt": "Question {n}"}}\n' for n in range(5))
+    )
     done, _ = redraft(
         *("batch", "rows.jsonl", "-o", "out.jsonl", "--model", chat.model, "--grader", "words:3-9"),
         folder=tmp_path,
@@ -113,12 +133,17 @@ def test_batch_is_received(receiver, chat, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     roots = [span for span in receiver.spans if not span.parent_span_id]
-    assert sorted(span.name for span in roots) == ["invoke_workflow batch", *["invoke_workflow refine"] * 5]
+    assert sorted(span.name for span in roots) == [
+        "invoke_workflow batch",
+        *["invoke_workflow refine"] * 5,
+    ]
     assert len({span.trace_id for span in roots}) == 6
     assert {each["service.name"] for each in receiver.resources} == {"redraft"}
     assert receiver.logs == []
     grades = [span for span in receiver.spans if span.name == "grade words:3-9"]
-    assert [event.name for span in grades for event in span.events] == ["gen_ai.evaluation.result"] * 5
+    assert [event.name for span in grades for event in span.events] == [
+        "gen_ai.evaluation.result"
+    ] * 5
 
 
 @pytest.mark.slow
@@ -139,9 +164,13 @@ def test_collector_that_does_not_work(fault, chat, closed_url, tmp_path):
         )
     assert (done.returncode, done.stdout) == (0, plain.stdout)
     extra = set(done.stderr.splitlines()) - set(plain.stderr.splitlines())
-    assert [line for line in extra if "telemetry" in line] == [f"redraft: telemetry: not everything could be sent to {address}"]
+    assert [line for line in extra if "telemetry" in line] == [
+        f"redraft: telemetry: not everything could be sent to {address}"
+    ]
     assert "SECRET-4711" not in done.stderr and "Traceback" not in done.stderr
-    assert seconds < usual + 2.0 + 2.0  # two at the end; the rest is the import of the SDK on a busy machine
+    assert (
+        seconds < usual + 2.0 + 2.0
+    )  # two at the end; the rest is the import of the SDK on a busy machine
 
 
 def test_missing_extra_is_said(chat, tmp_path):
@@ -163,5 +192,12 @@ def test_commands_that_only_show_do_not_load_it(tmp_path):
     """`redraft models` and help do not load the SDK, whatever the environment says."""
     code = "import sys; from redraft.cli import main; main(['graders']); print([n for n in sys.modules if n.startswith('opentelemetry')])"
     env = {**os.environ, ENDPOINT: "http://127.0.0.1:9"}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env=env, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=env,
+        timeout=60,
+    )
     assert done.stdout.splitlines()[-1] == "[]"

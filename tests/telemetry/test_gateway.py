@@ -21,7 +21,10 @@ async def faults():
 
 def tree(memory):
     by_id = {span.context.span_id: span.name for span in memory.spans}
-    return [(span.name, by_id.get(span.parent.span_id) if span.parent else None) for span in memory.spans]
+    return [
+        (span.name, by_id.get(span.parent.span_id) if span.parent else None)
+        for span in memory.spans
+    ]
 
 
 async def test_refined_request(memory, faults, tmp_path):
@@ -53,14 +56,22 @@ async def test_passed_request(memory, faults, tmp_path, stream):
     events = fs.sse(fs.chunk("fine"), fs.chunk(finish="stop"), {"choices": [], "usage": usage})
     faults.says(fs.send_and_close(events) if stream else fs.good("fine"))
     async with openai_client(config_for(tmp_path, f"{faults.url}#tiny")) as client:
-        reply = await client.chat.completions.create(model="pass/tiny", messages=PROMPT, stream=stream)
+        reply = await client.chat.completions.create(
+            model="pass/tiny", messages=PROMPT, stream=stream
+        )
         if stream:
             async for _ in reply:
                 pass
-    assert tree(memory) == [("POST /v1/chat/completions", None), ("chat tiny", "POST /v1/chat/completions")]
+    assert tree(memory) == [
+        ("POST /v1/chat/completions", None),
+        ("chat tiny", "POST /v1/chat/completions"),
+    ]
     call = memory.one("chat")
     assert (call.kind, call.status.status_code) == (SpanKind.CLIENT, StatusCode.UNSET)
-    assert (call.attributes["gen_ai.usage.input_tokens"], call.attributes["gen_ai.usage.output_tokens"]) == (7, 3)
+    assert (
+        call.attributes["gen_ai.usage.input_tokens"],
+        call.attributes["gen_ai.usage.output_tokens"],
+    ) == (7, 3)
     assert call.attributes["server.port"] == faults.port
     assert f"{call.context.span_id:016x}" in faults.requests[-1].headers["traceparent"]
 
@@ -74,15 +85,24 @@ async def test_errors(memory, faults, tmp_path):
         with pytest.raises(vendors.openai.NotFoundError):
             await client.chat.completions.create(model="pass/none", messages=PROMPT)
     refused, wrong = memory.named("POST")
-    assert (refused.attributes["http.response.status_code"], refused.attributes["error.type"]) == (502, "502")
-    assert wrong.attributes["http.response.status_code"] == 404 and "error.type" not in wrong.attributes
+    assert (refused.attributes["http.response.status_code"], refused.attributes["error.type"]) == (
+        502,
+        "502",
+    )
+    assert (
+        wrong.attributes["http.response.status_code"] == 404
+        and "error.type" not in wrong.attributes
+    )
     assert memory.one("chat").status.status_code is StatusCode.ERROR
     assert "SECRETIVE" not in memory.text
 
 
 async def test_health_checks_are_no_spans(memory, faults, tmp_path):
     """What a monitor asks every second is not recorded."""
-    async with running(config_for(tmp_path, f"{faults.url}#tiny")) as (url, _), http_client(url.removesuffix("/v1")) as client:
+    async with (
+        running(config_for(tmp_path, f"{faults.url}#tiny")) as (url, _),
+        http_client(url.removesuffix("/v1")) as client,
+    ):
         for path in ("/healthz", "/readyz", "/metrics"):
             await client.get(path)
     assert memory.spans == []
@@ -91,8 +111,12 @@ async def test_health_checks_are_no_spans(memory, faults, tmp_path):
 async def test_client_that_goes_away(memory, faults, tmp_path):
     """When the client closes the connection, all spans end."""
     faults.says(fs.silence)
-    async with openai_client(config_for(tmp_path, f"{faults.url}#tiny", graders=["words:2-9"])) as client:
-        request = asyncio.create_task(client.chat.completions.create(model="refine/fast", messages=PROMPT))
+    async with openai_client(
+        config_for(tmp_path, f"{faults.url}#tiny", graders=["words:2-9"])
+    ) as client:
+        request = asyncio.create_task(
+            client.chat.completions.create(model="refine/fast", messages=PROMPT)
+        )
         while not faults.requests:
             await asyncio.sleep(0.001)
         request.cancel()
@@ -101,4 +125,6 @@ async def test_client_that_goes_away(memory, faults, tmp_path):
         async with asyncio.timeout(60):
             while not memory.named("POST"):
                 await asyncio.sleep(0.001)
-    assert {memory.one(name).attributes["error.type"] for name in ("chat", "generate", "invoke")} == {"CancelledError"}
+    assert {
+        memory.one(name).attributes["error.type"] for name in ("chat", "generate", "invoke")
+    } == {"CancelledError"}

@@ -22,7 +22,9 @@ TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 async def refine_app(scope, receive, send):
     await redraft.refine("Say hi", ScriptedModel(["hello there my friend"]), ["words:3-9"])
-    await send({"type": "http.response.start", "status": scope["state"].get("status", 200), "headers": []})
+    await send(
+        {"type": "http.response.start", "status": scope["state"].get("status", 200), "headers": []}
+    )
     await send({"type": "http.response.body", "body": b"{}"})
 
 
@@ -40,13 +42,18 @@ async def request(app, path="/v1/chat/completions", method="POST", headers=(), *
         "query_string": b"key=SECRET",
         "state": state,
     }
-    await RequestSpans(app, routes={"/v1/chat/completions"}, ignored={"/healthz"})(scope, None, send)
+    await RequestSpans(app, routes={"/v1/chat/completions"}, ignored={"/healthz"})(
+        scope, None, send
+    )
     return sent
 
 
 async def test_request_is_the_parent_of_its_refinement(memory):
     """The span of the request belongs to the client's trace, and the refinement to the request."""
-    sent = await request(refine_app, headers=[(b"traceparent", TRACEPARENT.encode()), (b"authorization", b"Bearer SECRET")])
+    sent = await request(
+        refine_app,
+        headers=[(b"traceparent", TRACEPARENT.encode()), (b"authorization", b"Bearer SECRET")],
+    )
     assert [message["type"] for message in sent] == ["http.response.start", "http.response.body"]
     span, root = memory.one("POST"), memory.one("invoke")
     assert (span.name, span.kind) == ("POST /v1/chat/completions", SpanKind.SERVER)
@@ -61,12 +68,17 @@ async def test_request_is_the_parent_of_its_refinement(memory):
     assert "SECRET" not in memory.text
 
 
-@pytest.mark.parametrize(("status", "error"), [(400, None), (429, None), (500, "500"), (503, "503")])
+@pytest.mark.parametrize(
+    ("status", "error"), [(400, None), (429, None), (500, "500"), (503, "503")]
+)
 async def test_status(memory, status, error):
     """Only the server's own errors are errors of its span."""
     await request(refine_app, status=status)
     span = memory.one("POST")
-    assert span.attributes["http.response.status_code"] == status and span.attributes.get("error.type") == error
+    assert (
+        span.attributes["http.response.status_code"] == status
+        and span.attributes.get("error.type") == error
+    )
     assert (span.status.status_code is StatusCode.ERROR) is (error is not None)
 
 
@@ -132,7 +144,10 @@ async def test_call_that_is_passed_on(memory):
         assert not trace.get_current_span().get_span_context().is_valid
     span = memory.one("chat tiny")
     assert span.kind is SpanKind.CLIENT and f"{span.context.span_id:016x}" in parts[0]
-    assert (span.attributes["gen_ai.provider.name"], span.attributes["gen_ai.usage.output_tokens"]) == ("anthropic", 3)
+    assert (
+        span.attributes["gen_ai.provider.name"],
+        span.attributes["gen_ai.usage.output_tokens"],
+    ) == ("anthropic", 3)
     assert sum(point.sum for point in memory.metrics["gen_ai.client.token.usage"]) == 73
 
 
@@ -145,7 +160,9 @@ async def test_call_that_is_passed_on_and_fails(memory, end):
         if end == "error":
             with pytest.raises(GatewayError):
                 await anext(parts)
-    assert memory.one("chat tiny").attributes["error.type"] == ("upstream_unauthorized" if end == "error" else "CancelledError")
+    assert memory.one("chat tiny").attributes["error.type"] == (
+        "upstream_unauthorized" if end == "error" else "CancelledError"
+    )
     assert "SECRETIVE" not in memory.text
 
 

@@ -29,7 +29,14 @@ WORDS = ["words:3-9"]
 
 
 def parent_of(span, spans):
-    return next((each.name for each in spans if span.parent and each.context.span_id == span.parent.span_id), None)
+    return next(
+        (
+            each.name
+            for each in spans
+            if span.parent and each.context.span_id == span.parent.span_id
+        ),
+        None,
+    )
 
 
 @pytest.fixture
@@ -45,7 +52,9 @@ def verdict(score, reason="because"):
 
 async def test_tree_of_a_refinement(memory):
     """One span a refinement, one a step, one a call, each in its parent."""
-    await redraft.refine("Say hi", ScriptedModel(["hi", "hello there my friend"]), WORDS, editor=False)
+    await redraft.refine(
+        "Say hi", ScriptedModel(["hi", "hello there my friend"]), WORDS, editor=False
+    )
     spans = memory.spans
     assert [(span.name, parent_of(span, spans)) for span in spans] == [
         ("invoke_workflow refine", None),
@@ -59,8 +68,16 @@ async def test_tree_of_a_refinement(memory):
     assert {span.status.status_code for span in spans} == {StatusCode.UNSET}
     assert len({span.context.trace_id for span in spans}) == 1
     root = spans[0].attributes
-    assert (root["gen_ai.operation.name"], root["gen_ai.agent.name"]) == ("invoke_workflow", "refine")
-    assert (root["redraft.stop"], root["redraft.score"], root["redraft.candidates"], root["redraft.best"]) == ("target", 1.0, 2, 1)
+    assert (root["gen_ai.operation.name"], root["gen_ai.agent.name"]) == (
+        "invoke_workflow",
+        "refine",
+    )
+    assert (
+        root["redraft.stop"],
+        root["redraft.score"],
+        root["redraft.candidates"],
+        root["redraft.best"],
+    ) == ("target", 1.0, 2, 1)
     assert root["redraft.usage.calls"] == 2
 
 
@@ -71,7 +88,11 @@ async def test_call_of_a_server(memory, faults, stream):
     usage = {"prompt_tokens": 7, "completion_tokens": 3}
     if stream:
         faults.says(
-            fs.sse(identity | fs.chunk("a fine answer"), identity | fs.chunk(finish="stop"), {"choices": [], "usage": usage})
+            fs.sse(
+                identity | fs.chunk("a fine answer"),
+                identity | fs.chunk(finish="stop"),
+                {"choices": [], "usage": usage},
+            )
         )
     else:
         faults.says(fs.http(fs.completion("a fine answer") | identity))
@@ -96,27 +117,45 @@ async def test_call_of_a_server(memory, faults, stream):
         "redraft.call.is_judgement": False,
     }
     context = span.context
-    assert faults.requests[0].headers["traceparent"].startswith(f"00-{context.trace_id:032x}-{context.span_id:016x}-0")
+    assert (
+        faults.requests[0]
+        .headers["traceparent"]
+        .startswith(f"00-{context.trace_id:032x}-{context.span_id:016x}-0")
+    )
 
 
 @pytest.mark.parametrize(
     ("grader", "path", "reply", "operation"),
     [
-        ("embedding:{}#m", "/embeddings", {"data": [{"index": i, "embedding": [1.0]} for i in range(2)]}, "embeddings"),
+        (
+            "embedding:{}#m",
+            "/embeddings",
+            {"data": [{"index": i, "embedding": [1.0]} for i in range(2)]},
+            "embeddings",
+        ),
         ("reward:{}/classify#m", "/classify", {"data": [{"probs": [0.5]}]}, "classify"),
     ],
 )
-async def test_call_of_a_server_that_returns_numbers(memory, faults, grader, path, reply, operation):
+async def test_call_of_a_server_that_returns_numbers(
+    memory, faults, grader, path, reply, operation
+):
     """Its operation is no chat; it is a child of the grade, and says what it took."""
     faults.says(fs.http(reply | {"usage": {"prompt_tokens": 7}}))
     await redraft.grade(redraft.Task("q", "a", reference="b"), grader.format(faults.url))
     span = memory.one(operation)
     assert (span.name, span.attributes["gen_ai.operation.name"]) == (f"{operation} m", operation)
-    assert (span.attributes["gen_ai.usage.input_tokens"], faults.requests[0].path) == (7, f"/v1{path}")
+    assert (span.attributes["gen_ai.usage.input_tokens"], faults.requests[0].path) == (
+        7,
+        f"/v1{path}",
+    )
 
 
-@pytest.mark.parametrize(("propagators", "is_sent"), [("tracecontext,baggage", True), ("none", False), ("b3", False)])
-async def test_trace_context_is_sent_as_the_program_wants(memory, faults, monkeypatch, propagators, is_sent):
+@pytest.mark.parametrize(
+    ("propagators", "is_sent"), [("tracecontext,baggage", True), ("none", False), ("b3", False)]
+)
+async def test_trace_context_is_sent_as_the_program_wants(
+    memory, faults, monkeypatch, propagators, is_sent
+):
     """OTEL_PROPAGATORS without `tracecontext` sends nothing to model servers and takes nothing from clients."""
     monkeypatch.setenv("OTEL_PROPAGATORS", propagators)
     faults.says(fs.good("a fine answer"))
@@ -129,16 +168,31 @@ async def test_trace_context_is_sent_as_the_program_wants(memory, faults, monkey
 
 async def test_evaluation_event_per_grade(memory):
     """Each grade is an event under the call that wrote the answer, with the fingerprint of its grader and no explanation."""
-    writer = ScriptedModel([Reply("too short", response_id="r-1"), Reply("now it is long enough", response_id="r-2")])
-    judge = ScriptedModel([verdict(2, "SECRETIVE reason"), verdict(5, "SECRETIVE reason")], name="judge-model")
+    writer = ScriptedModel(
+        [Reply("too short", response_id="r-1"), Reply("now it is long enough", response_id="r-2")]
+    )
+    judge = ScriptedModel(
+        [verdict(2, "SECRETIVE reason"), verdict(5, "SECRETIVE reason")], name="judge-model"
+    )
     graders = [redraft.must("words:3-9"), redraft.Judge({"truth": "It is true."})]
-    options = Options.from_settings({"editor": False, "target_score": 0.9, "noise_aware": False}, None)
+    options = Options.from_settings(
+        {"editor": False, "target_score": 0.9, "noise_aware": False}, None
+    )
     refinement = await prepare_refinement("Say hi", writer, graders, judge, options)
-    result = await redraft.refine("Say hi", writer, graders, judge, editor=False, target_score=0.9, noise_aware=False)
-    chats = [span for span in memory.named("chat scripted") if not span.attributes["redraft.call.is_judgement"]]
+    result = await redraft.refine(
+        "Say hi", writer, graders, judge, editor=False, target_score=0.9, noise_aware=False
+    )
+    chats = [
+        span
+        for span in memory.named("chat scripted")
+        if not span.attributes["redraft.call.is_judgement"]
+    ]
     events = memory.events
     assert {event.event_name for event in events} == {"gen_ai.evaluation.result"}
-    by_candidate = {(e.attributes["redraft.candidate.id"], e.attributes["gen_ai.evaluation.name"]): e for e in events}
+    by_candidate = {
+        (e.attributes["redraft.candidate.id"], e.attributes["gen_ai.evaluation.name"]): e
+        for e in events
+    }
     assert len(by_candidate) == len(events) == len(memory.named("grade")) > 2
     for (candidate, grader), event in by_candidate.items():
         assert event.span_id == chats[candidate].context.span_id
@@ -146,14 +200,19 @@ async def test_evaluation_event_per_grade(memory):
         assert event.attributes["redraft.grader.fingerprint"] == refinement.fingerprint(grader)
         assert "gen_ai.evaluation.explanation" not in event.attributes
     musts = [
-        (e.attributes["gen_ai.evaluation.score.value"], e.attributes["gen_ai.evaluation.score.label"])
+        (
+            e.attributes["gen_ai.evaluation.score.value"],
+            e.attributes["gen_ai.evaluation.score.label"],
+        )
         for (_, g), e in by_candidate.items()
         if g == "words:3-9"
     ]
     assert (0.0, "fail") in musts and (1.0, "pass") in musts
     judged = [e.attributes for (_, g), e in by_candidate.items() if g != "words:3-9"]
     assert judged and all("gen_ai.evaluation.score.label" not in each for each in judged)
-    assert judged[-1]["gen_ai.evaluation.score.value"] == pytest.approx(result.trace.feedback[1][-1].score)
+    assert judged[-1]["gen_ai.evaluation.score.value"] == pytest.approx(
+        result.trace.feedback[1][-1].score
+    )
     assert judged[-1]["redraft.grader.model"] == "judge-model"
     assert "SECRETIVE" not in memory.text
 
@@ -164,7 +223,10 @@ async def test_events_of_spans_without_a_logger_provider(memory, monkeypatch):
     await redraft.refine("Say hi", ScriptedModel(["hello there my friend"]), WORDS)
     (event,) = memory.one("grade").events
     assert event.name == "gen_ai.evaluation.result"
-    assert (event.attributes["gen_ai.evaluation.name"], event.attributes["gen_ai.evaluation.score.value"]) == ("words:3-9", 1.0)
+    assert (
+        event.attributes["gen_ai.evaluation.name"],
+        event.attributes["gen_ai.evaluation.score.value"],
+    ) == ("words:3-9", 1.0)
 
 
 async def test_grader_that_fails(memory):
@@ -177,10 +239,17 @@ async def test_grader_that_fails(memory):
         await redraft.refine("Say hi", ScriptedModel(["hello there my friend"] * 9), [broken])
     grade = memory.named("grade")[0]
     assert grade.status.status_code is StatusCode.ERROR
-    assert grade.attributes["error.type"] == memory.events[0].attributes["error.type"] == "ZeroDivisionError"
+    assert (
+        grade.attributes["error.type"]
+        == memory.events[0].attributes["error.type"]
+        == "ZeroDivisionError"
+    )
     assert "gen_ai.evaluation.score.value" not in memory.events[0].attributes
     root = memory.one("invoke")
-    assert (root.status.status_code, root.attributes["redraft.stop"]) == (StatusCode.ERROR, "failed")
+    assert (root.status.status_code, root.attributes["redraft.stop"]) == (
+        StatusCode.ERROR,
+        "failed",
+    )
     assert "SECRETIVE" not in memory.text
 
 
@@ -202,7 +271,9 @@ async def test_call_that_fails(memory, faults):
 async def test_retries_are_one_call(memory):
     """A call with its retries is one span: the conventions say so, and the tokens of all attempts are its own."""
     refused = RateLimitError("later", retryable=True, retry_after=0.0, usage=Usage(calls=1))
-    await redraft.refine("Say hi", ScriptedModel([refused, "hello there my friend"]), WORDS, retries=2)
+    await redraft.refine(
+        "Say hi", ScriptedModel([refused, "hello there my friend"]), WORDS, retries=2
+    )
     assert memory.one("chat").attributes["redraft.usage.retried_calls"] == 1
     assert memory.one("chat").status.status_code is StatusCode.UNSET
 
@@ -244,7 +315,10 @@ async def test_interrupted_refinement_ends_its_spans(memory, end):
     else:
         await task
     root = memory.one("invoke")
-    assert (root.status.status_code, root.attributes["error.type"]) == (StatusCode.ERROR, "CancelledError")
+    assert (root.status.status_code, root.attributes["error.type"]) == (
+        StatusCode.ERROR,
+        "CancelledError",
+    )
     assert root.attributes["redraft.stop"] == "cancelled"
     if end == "cancel":
         assert memory.one("refine").attributes["error.type"] == "CancelledError"
@@ -267,7 +341,12 @@ async def test_many_at_once_keep_apart(memory):
     for span in spans:
         if span.parent:
             assert by_id[span.parent.span_id].context.trace_id == span.context.trace_id
-            assert by_id[span.parent.span_id].start_time <= span.start_time <= span.end_time <= by_id[span.parent.span_id].end_time
+            assert (
+                by_id[span.parent.span_id].start_time
+                <= span.start_time
+                <= span.end_time
+                <= by_id[span.parent.span_id].end_time
+            )
     assert sorted(span.name for span in spans) == sorted(
         ["invoke_workflow refine", "generate", "chat answer", "grade words:3-9"] * 30
     )
@@ -279,7 +358,9 @@ async def test_span_of_the_program_is_the_parent(memory):
     with tracer.start_as_current_span("request") as request:
         await redraft.refine("Say hi", ScriptedModel(["hello there my friend"]), WORDS)
         redraft.refine_sync("Say hi", ScriptedModel(["hello there my friend"]), WORDS)
-    assert [span.parent.span_id for span in memory.named("invoke")] == [request.get_span_context().span_id] * 2
+    assert [span.parent.span_id for span in memory.named("invoke")] == [
+        request.get_span_context().span_id
+    ] * 2
 
 
 async def test_span_of_another_service_is_the_parent(memory):
@@ -287,10 +368,14 @@ async def test_span_of_another_service_is_the_parent(memory):
     with with_remote_context({"traceparent": TRACEPARENT}):
         await redraft.refine("Say hi", ScriptedModel(["hello there my friend"]), WORDS)
     root = memory.one("invoke")
-    assert (f"{root.context.trace_id:032x}", f"{root.parent.span_id:016x}") == tuple(TRACEPARENT.split("-")[1:3])
+    assert (f"{root.context.trace_id:032x}", f"{root.parent.span_id:016x}") == tuple(
+        TRACEPARENT.split("-")[1:3]
+    )
 
 
-@pytest.mark.parametrize("header", ["", "00-zz-11-01", "x" * 10_000, "00-" + "0" * 32 + "-" + "0" * 16 + "-01", "\ud800"])
+@pytest.mark.parametrize(
+    "header", ["", "00-zz-11-01", "x" * 10_000, "00-" + "0" * 32 + "-" + "0" * 16 + "-01", "\ud800"]
+)
 async def test_broken_trace_context_is_ignored(memory, header):
     """A header that names no span changes nothing."""
     with with_remote_context({"traceparent": header}):
@@ -302,7 +387,9 @@ async def test_grader_that_refines(memory):
     """A refinement inside a grader is a part of that grade."""
 
     async def nested(text):
-        await redraft.refine("Say more", ScriptedModel(["hello there my friend"], name="inner"), WORDS)
+        await redraft.refine(
+            "Say more", ScriptedModel(["hello there my friend"], name="inner"), WORDS
+        )
         return 1.0
 
     await redraft.refine("Say hi", ScriptedModel(["hello there my friend"], name="outer"), [nested])
@@ -312,7 +399,15 @@ async def test_grader_that_refines(memory):
 
 # ---- content
 
-SECRETS = ("PROMPT-4711", "CONTEXT-4711", "ANSWER-4711", "REASON-4711", "SYSTEM-4711", "REFERENCE-4711", "EXCEPTION-4711")
+SECRETS = (
+    "PROMPT-4711",
+    "CONTEXT-4711",
+    "ANSWER-4711",
+    "REASON-4711",
+    "SYSTEM-4711",
+    "REFERENCE-4711",
+    "EXCEPTION-4711",
+)
 
 
 async def refine_secrets():
@@ -358,11 +453,20 @@ async def test_content_where_the_program_wants_it(memory, monkeypatch, value, on
     monkeypatch.setenv("SOME_API_KEY", "sk-live-abcdefghijklmnop1234567890")
     await refine_secrets()
     spans = "\n".join(span.to_json() for span in memory.named("chat") + memory.named("invoke"))
-    details = [each for each in memory.events if each.event_name == "gen_ai.client.inference.operation.details"]
-    assert ("PROMPT-4711" in spans, "ANSWER-4711" in spans, "SYSTEM-4711" in spans) == (on_spans,) * 3
+    details = [
+        each
+        for each in memory.events
+        if each.event_name == "gen_ai.client.inference.operation.details"
+    ]
+    assert ("PROMPT-4711" in spans, "ANSWER-4711" in spans, "SYSTEM-4711" in spans) == (
+        on_spans,
+    ) * 3
     assert bool(details) is in_events
     if in_events:
-        assert details[0].attributes["gen_ai.input.messages"][0]["parts"][0]["content"] == "SYSTEM-4711"
+        assert (
+            details[0].attributes["gen_ai.input.messages"][0]["parts"][0]["content"]
+            == "SYSTEM-4711"
+        )
     assert ("REASON-4711" in memory.text) is (on_spans or in_events)
     assert "sk-live-abcdefghijklmnop1234567890" not in memory.text
 
@@ -380,11 +484,17 @@ async def test_messages_by_the_conventions(memory, monkeypatch):
     await redraft.refine(messages, ScriptedModel(["hello there my friend"]), WORDS)
     recorded = json.loads(memory.one("chat").attributes["gen_ai.input.messages"])
     assert recorded[0]["parts"] == [{"type": "text", "content": "look ?"}, {"type": "image_url"}]
-    assert recorded[1]["parts"] == [{"type": "tool_call", "id": "c1", "name": "search", "arguments": "{}"}]
+    assert recorded[1]["parts"] == [
+        {"type": "tool_call", "id": "c1", "name": "search", "arguments": "{}"}
+    ]
     assert recorded[2]["parts"][0]["type"] == "tool_call_response"
     assert len(json.dumps(recorded)) < 70_000
     (answer,) = json.loads(memory.one("chat").attributes["gen_ai.output.messages"])
-    assert answer == {"role": "assistant", "parts": [{"type": "text", "content": "hello there my friend"}], "finish_reason": "stop"}
+    assert answer == {
+        "role": "assistant",
+        "parts": [{"type": "text", "content": "hello there my friend"}],
+        "finish_reason": "stop",
+    }
 
 
 # ---- metrics
@@ -395,8 +505,13 @@ async def test_metrics(memory, faults):
     faults.says(fs.good("a fine answer", usage=(70, 3)))
     await redraft.refine("Say hi", Chat("tiny", faults.url), WORDS)
     (seconds,) = memory.metrics["gen_ai.client.operation.duration"]
-    assert seconds.count == 1 and 0 < seconds.sum < 10 and seconds.explicit_bounds[:2] == (0.01, 0.02)
-    points = {point.attributes["gen_ai.token.type"]: point for point in memory.metrics["gen_ai.client.token.usage"]}
+    assert (
+        seconds.count == 1 and 0 < seconds.sum < 10 and seconds.explicit_bounds[:2] == (0.01, 0.02)
+    )
+    points = {
+        point.attributes["gen_ai.token.type"]: point
+        for point in memory.metrics["gen_ai.client.token.usage"]
+    }
     assert {kind: point.sum for kind, point in points.items()} == {"input": 70, "output": 3}
     assert points["input"].explicit_bounds[:3] == (1, 4, 16)
     assert dict(points["input"].attributes) == {
@@ -407,12 +522,16 @@ async def test_metrics(memory, faults):
         "server.address": "127.0.0.1",
         "server.port": faults.port,
     }
-    assert dict(seconds.attributes) == {name: value for name, value in points["input"].attributes.items() if "token" not in name}
+    assert dict(seconds.attributes) == {
+        name: value for name, value in points["input"].attributes.items() if "token" not in name
+    }
 
 
 async def test_no_server_makes_series(memory, faults):
     """Each answer names another model, and is one of the same two histograms."""
-    faults.says(*(fs.http({**fs.completion("Hi you all"), "model": f"tiny-{n}"}) for n in range(20)))
+    faults.says(
+        *(fs.http({**fs.completion("Hi you all"), "model": f"tiny-{n}"}) for n in range(20))
+    )
     for _ in range(20):
         await redraft.refine("Say hi", Chat("tiny", faults.url), WORDS)
     assert len(memory.metrics["gen_ai.client.operation.duration"]) == 1
@@ -437,13 +556,17 @@ async def test_unknown_tokens_are_not_counted(memory):
 async def test_rows_of_a_batch_are_traces_of_their_own(memory, tmp_path):
     """A row is a trace, linked to the span of the run; both name the run."""
     rows = [{"id": f"row-{n}", "prompt": f"Question {n}"} for n in range(3)]
-    await redraft.batch(rows, str(tmp_path / "out.jsonl"), lambda messages: "hello there my friend", WORDS)
+    await redraft.batch(
+        rows, str(tmp_path / "out.jsonl"), lambda messages: "hello there my friend", WORDS
+    )
     run, roots = memory.one("invoke_workflow batch"), memory.named("invoke_workflow refine")
     assert [root.parent for root in roots] == [None] * 3
     assert len({span.context.trace_id for span in (run, *roots)}) == 4
     assert {link.context.span_id for root in roots for link in root.links} == {run.context.span_id}
     assert {root.attributes["redraft.row.id"] for root in roots} == {"row-0", "row-1", "row-2"}
-    assert {span.attributes["redraft.run.name"] for span in (run, *roots)} == {run.attributes["redraft.run.name"]}
+    assert {span.attributes["redraft.run.name"] for span in (run, *roots)} == {
+        run.attributes["redraft.run.name"]
+    }
     assert len({event.trace_id for event in memory.events}) == 3
 
 
@@ -460,7 +583,13 @@ def test_nothing_is_imported_without_it():
         "assert 'redraft.telemetry.recorder' not in sys.modules\n"
         "print(sorted(name for name in sys.modules if 'opentelemetry' in name))"
     )
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
     assert done.stdout == "[]\n"
 
 

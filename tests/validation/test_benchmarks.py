@@ -24,23 +24,58 @@ def rmb_answer(text):
 
 
 def reward_bench(n, subset="hep-go"):
-    return dict(id=n, prompt=f"p{n}", chosen=f"good {n}", chosen_model="a", rejected=f"bad {n}", rejected_model="b", subset=subset)
+    return dict(
+        id=n,
+        prompt=f"p{n}",
+        chosen=f"good {n}",
+        chosen_model="a",
+        rejected=f"bad {n}",
+        rejected_model="b",
+        subset=subset,
+    )
 
 
-def reward_bench_2(n, subset="Focus", chosen=("good",), rejected=("bad", "worse", "worst"), id=None):
-    counts = dict(num_correct=len(chosen), num_incorrect=len(rejected), total_completions=len(chosen) + len(rejected))
+def reward_bench_2(
+    n, subset="Focus", chosen=("good",), rejected=("bad", "worse", "worst"), id=None
+):
+    counts = dict(
+        num_correct=len(chosen),
+        num_incorrect=len(rejected),
+        total_completions=len(chosen) + len(rejected),
+    )
     texts = dict(chosen=[f"{t} {n}" for t in chosen], rejected=[f"{t} {n}" for t in rejected])
-    return dict(id=id or str(n), prompt=f"p{n}", **texts, models=["a"], subset=subset, additional_metadata=None, **counts)
+    return dict(
+        id=id or str(n),
+        prompt=f"p{n}",
+        **texts,
+        models=["a"],
+        subset=subset,
+        additional_metadata=None,
+        **counts,
+    )
 
 
 def rmb_pair(n, goal="Helpfulness/Chat/Discussion"):
     texts = dict(chosen=rmb_answer(f"good {n}"), reject=rmb_answer(f"bad {n}"))
-    return dict(pair_uid=str(n), conversation_input=conversation(f"p{n}"), **texts, category_path=f"Pairwise_set/{goal}")
+    return dict(
+        pair_uid=str(n),
+        conversation_input=conversation(f"p{n}"),
+        **texts,
+        category_path=f"Pairwise_set/{goal}",
+    )
 
 
 def rmb_best_of_n(n, goal="Harmlessness/S1"):
-    texts = dict(bon_best=rmb_answer(f"good {n}"), loser_list=[rmb_answer(f"bad {n}"), rmb_answer(f"worse {n}")])
-    return dict(conversation_input=conversation(f"p{n}"), **texts, bon_uid=str(n), category_path=f"BoN_set/{goal}")
+    texts = dict(
+        bon_best=rmb_answer(f"good {n}"),
+        loser_list=[rmb_answer(f"bad {n}"), rmb_answer(f"worse {n}")],
+    )
+    return dict(
+        conversation_input=conversation(f"p{n}"),
+        **texts,
+        bon_uid=str(n),
+        category_path=f"BoN_set/{goal}",
+    )
 
 
 def rm_bench(n, domain="chat"):
@@ -52,7 +87,14 @@ def rm_bench(n, domain="chat"):
 def judge_bench(n, source="mmlu-pro-law", label="A>B"):
     texts = (f"good {n}", f"bad {n}") if label == "A>B" else (f"bad {n}", f"good {n}")
     ids = dict(pair_id=f"u{n}", original_id=n, source=source)
-    return dict(**ids, question=f"p{n}", response_model="m", response_A=texts[0], response_B=texts[1], label=label)
+    return dict(
+        **ids,
+        question=f"p{n}",
+        response_model="m",
+        response_A=texts[0],
+        response_B=texts[1],
+        label=label,
+    )
 
 
 ROWS = {
@@ -86,7 +128,10 @@ def test_shapes_are_recognised_in_every_format(name, suffix, tmp_path):
         write_rows(path, rows)
     else:
         if suffix == ".csv":
-            rows = [{k: json.dumps(v) if isinstance(v, list) else v for k, v in row.items()} for row in rows]
+            rows = [
+                {k: json.dumps(v) if isinstance(v, list) else v for k, v in row.items()}
+                for row in rows
+            ]
         pandas = pytest.importorskip("pandas", reason="no pandas")
         frame = pandas.DataFrame(rows)
         frame.to_csv(path, index=False) if suffix == ".csv" else frame.to_parquet(path)
@@ -95,7 +140,10 @@ def test_shapes_are_recognised_in_every_format(name, suffix, tmp_path):
     assert name in labelled.column_notes[0]
     for case in labelled.cases:
         assert case.task.prompt.startswith("p")
-        assert all(text.startswith("good") == (rank == 0) for text, rank in zip(case.responses, case.ranks, strict=True))
+        assert all(
+            text.startswith("good") == (rank == 0)
+            for text, rank in zip(case.responses, case.ranks, strict=True)
+        )
         assert sorted(case.source_order) == list(range(len(case.responses)))
 
 
@@ -141,9 +189,16 @@ def test_rows_that_do_not_fit_their_benchmark_are_reported(tmp_path):
 def test_judge_bench_keeps_its_order(tmp_path):
     """Its labels are about A and B; in other benchmarks the order of the responses is a hash of their texts."""
     rows = [judge_bench(n, label=random.Random(n).choice(["A>B", "B>A"])) for n in range(12)]
-    for row, case in zip(rows, read_cases(write_rows(tmp_path / "rows.jsonl", rows)).cases, strict=True):
+    for row, case in zip(
+        rows, read_cases(write_rows(tmp_path / "rows.jsonl", rows)).cases, strict=True
+    ):
         assert case.responses == (row["response_A"], row["response_B"])
-    first = [case.ranks[0] for case in read_cases(write_rows(tmp_path / "b.jsonl", [reward_bench(n) for n in range(40)])).cases]
+    first = [
+        case.ranks[0]
+        for case in read_cases(
+            write_rows(tmp_path / "b.jsonl", [reward_bench(n) for n in range(40)])
+        ).cases
+    ]
     assert 8 < sum(first) < 32
 
 
@@ -173,7 +228,11 @@ score = st.sampled_from([0.0, 0.2, 0.4, 0.6, 0.8, 1.0])
 
 @given(
     st.lists(
-        st.tuples(st.sampled_from(["hep-go", "math-prm", "donotanswer", "mt-bench-easy"]), score, score), min_size=1, max_size=20
+        st.tuples(
+            st.sampled_from(["hep-go", "math-prm", "donotanswer", "mt-bench-easy"]), score, score
+        ),
+        min_size=1,
+        max_size=20,
     )
 )
 def test_reward_bench_weights_subsets_and_averages_sections(drawn):
@@ -189,7 +248,9 @@ def test_reward_bench_weights_subsets_and_averages_sections(drawn):
     reasoning = [s for s in accuracy if s in weights]
     sections = [accuracy[s] for s in accuracy if s not in weights]
     if reasoning:
-        sections.append(sum(weights[s] * accuracy[s] for s in reasoning) / sum(weights[s] for s in reasoning))
+        sections.append(
+            sum(weights[s] * accuracy[s] for s in reasoning) / sum(weights[s] for s in reasoning)
+        )
     assert report.headline.value == pytest.approx(sum(sections) / len(sections))
     assert report.headline.chance == 0.5
 
@@ -202,7 +263,8 @@ def published_ties_score(reference, tied):
 
     mean = lambda values: sum(values) / len(values)  # noqa: E731
     total, preferred, hard, ratio = (
-        0.3 * mean([stats(*t)[0] > 0 for t in tied]) + 0.3 * mean([stats(*r)[0] > 0 for r in reference]),
+        0.3 * mean([stats(*t)[0] > 0 for t in tied])
+        + 0.3 * mean([stats(*r)[0] > 0 for r in reference]),
         [],
         [],
         [],
@@ -219,7 +281,10 @@ def published_ties_score(reference, tied):
 ties = st.tuples(*[st.lists(score, min_size=n, max_size=n) for n in (1, 2, 2, 3)])
 
 
-@given(st.lists(ties, min_size=1, max_size=6), st.lists(st.lists(score, min_size=4, max_size=4), min_size=1, max_size=6))
+@given(
+    st.lists(ties, min_size=1, max_size=6),
+    st.lists(st.lists(score, min_size=4, max_size=4), min_size=1, max_size=6),
+)
 def test_reward_bench_2_scores_ties_by_their_margins(drawn, focus):
     """Ties counts accuracies and margins; in the other subsets a shared first place counts in part."""
     rows, all_scores = [], []
@@ -239,7 +304,10 @@ def test_reward_bench_2_scores_ties_by_their_margins(drawn, focus):
 
 @given(
     st.lists(
-        st.tuples(st.sampled_from(["chat", "math", "safety-refuse", "safety-response"]), st.lists(score, min_size=6, max_size=6)),
+        st.tuples(
+            st.sampled_from(["chat", "math", "safety-refuse", "safety-response"]),
+            st.lists(score, min_size=6, max_size=6),
+        ),
         min_size=1,
         max_size=12,
     )
@@ -259,10 +327,15 @@ def test_rm_bench_compares_three_with_three(drawn):
         "easy": [(1, 0), (2, 0), (2, 1)],
     }
     present = {d for d, _ in drawn}
-    safety, others = [d for d in present if d.startswith("safety")], [d for d in present if not d.startswith("safety")]
+    safety, others = (
+        [d for d in present if d.startswith("safety")],
+        [d for d in present if not d.startswith("safety")],
+    )
     expected = {}
     for name, cells in levels.items():
-        domains = [level(d, cells) for d in others] + ([mean([level(d, cells) for d in safety])] if safety else [])
+        domains = [level(d, cells) for d in others] + (
+            [mean([level(d, cells) for d in safety])] if safety else []
+        )
         expected[name] = mean(domains)
     measured = {m.name: m.value for m in report.measures if m.name in levels}
     assert measured == {name: pytest.approx(value) for name, value in expected.items()}
@@ -272,12 +345,23 @@ def test_rm_bench_compares_three_with_three(drawn):
 def test_rmb_averages_its_goals():
     """Four pairs of one goal weigh as much as one of the other; best-of-n must beat every loser."""
     rows = [rmb_pair(n) for n in range(4)] + [rmb_pair(4, "Harmlessness/S1")]
-    report, _ = scores_of("RMB pairs", rows, [(0.9, 0.1), (0.9, 0.1), (0.9, 0.1), (0.1, 0.9), (0.5, 0.5)])
+    report, _ = scores_of(
+        "RMB pairs", rows, [(0.9, 0.1), (0.9, 0.1), (0.9, 0.1), (0.1, 0.9), (0.5, 0.5)]
+    )
     assert report.headline.value == pytest.approx((0.75 + 0) / 2)
-    assert [m.name for m in report.measures[:3]] == ["RMB pairs score", "Harmlessness", "Helpfulness"]
+    assert [m.name for m in report.measures[:3]] == [
+        "RMB pairs score",
+        "Harmlessness",
+        "Helpfulness",
+    ]
     rows = [rmb_best_of_n(n) for n in range(3)]
-    report, _ = scores_of("RMB best-of-n", rows, [(0.9, 0.1, 0.2), (0.5, 0.1, 0.5), (0.1, 0.2, 0.0)])
-    assert (report.headline.value, report.headline.chance) == (pytest.approx(1 / 3), pytest.approx(1 / 3))
+    report, _ = scores_of(
+        "RMB best-of-n", rows, [(0.9, 0.1, 0.2), (0.5, 0.1, 0.5), (0.1, 0.2, 0.0)]
+    )
+    assert (report.headline.value, report.headline.chance) == (
+        pytest.approx(1 / 3),
+        pytest.approx(1 / 3),
+    )
 
 
 def test_judge_bench_counts_both_orders():
@@ -293,9 +377,17 @@ def test_judge_bench_counts_both_orders():
     value = {}
     for n, (name, all_ranks) in enumerate(verdicts.items()):
         case = benchmark_case(benchmark, judge_bench(n), "x")
-        row = CaseVerdicts(case, tuple(Verdict(case.id, ranks=ranks) for ranks in all_ranks) or (Verdict(case.id),))
+        row = CaseVerdicts(
+            case, tuple(Verdict(case.id, ranks=ranks) for ranks in all_ranks) or (Verdict(case.id),)
+        )
         value[name] = benchmark.outcomes([row])[0].value
-    assert value == {"right": 1, "right and a tie": 1, "contradiction": 0, "wrong": 0, "unreadable": 0}
+    assert value == {
+        "right": 1,
+        "right and a tie": 1,
+        "contradiction": 0,
+        "wrong": 0,
+        "unreadable": 0,
+    }
 
 
 @pytest.mark.parametrize("name", ROWS)
@@ -305,8 +397,14 @@ def test_unreadable_verdicts_are_wrong_and_chance_is_not_trusted(name):
     n_better = {"RM-Bench": 3}.get(name, 1)
     cases = [benchmark_case(benchmark, row, "x") for row in rows]
     perfect = [tuple(float(rank == 0) for rank in case.ranks) for case in cases]
-    right = report_of(cases, [Verdict(c.id, s) for c, s in zip(cases, perfect, strict=True)], ReportConfig(benchmark=name))
-    silent = report_of(cases, [Verdict(c.id, reason="no score") for c in cases], ReportConfig(benchmark=name))
+    right = report_of(
+        cases,
+        [Verdict(c.id, s) for c, s in zip(cases, perfect, strict=True)],
+        ReportConfig(benchmark=name),
+    )
+    silent = report_of(
+        cases, [Verdict(c.id, reason="no score") for c in cases], ReportConfig(benchmark=name)
+    )
     assert (right.headline.value, right.headline.beats_chance) == (1, True)
     assert (silent.headline.value, silent.headline.beats_chance) == (0, False)
     assert all(case.ranks.count(0) == n_better for case in cases)
@@ -314,6 +412,10 @@ def test_unreadable_verdicts_are_wrong_and_chance_is_not_trusted(name):
 
 def test_a_tie_of_a_comparer_counts_half_in_reward_bench_only():
     """As its generative leaderboard counts it."""
-    half, _ = scores_of("RewardBench", [reward_bench(n) for n in range(2)], [(0.5, 0.5), (0.9, 0.1)], ranks=True)
-    none, _ = scores_of("RMB pairs", [rmb_pair(n) for n in range(2)], [(0.5, 0.5), (0.9, 0.1)], ranks=True)
+    half, _ = scores_of(
+        "RewardBench", [reward_bench(n) for n in range(2)], [(0.5, 0.5), (0.9, 0.1)], ranks=True
+    )
+    none, _ = scores_of(
+        "RMB pairs", [rmb_pair(n) for n in range(2)], [(0.5, 0.5), (0.9, 0.1)], ranks=True
+    )
     assert (half.headline.value, none.headline.value) == (0.75, 0.5)

@@ -55,7 +55,12 @@ def test_predictions_are_monotone_and_inside_their_intervals(rows, a, b, sd, can
         assert 0 <= one.interval[0] <= one.mean <= one.interval[1] <= 1
         assert several.interval[0] <= one.interval[0]
         assert several.interval[1] >= one.interval[1]
-        assert 0 < calibration.probability(high, a, uncertainty) <= calibration.probability(low, a, uncertainty) < 1
+        assert (
+            0
+            < calibration.probability(high, a, uncertainty)
+            <= calibration.probability(low, a, uncertainty)
+            < 1
+        )
 
 
 @settings(max_examples=30)
@@ -78,7 +83,9 @@ def test_intervals_cover_and_errors_fall(per_cluster, binary):
             hits.append(low <= label <= high)
             errors.append(((mean - label) ** 2, (score - label) ** 2))
     assert 0.92 <= fmean(hits)
-    assert fmean(own for own, _ in errors) < (1 if binary else 0.8) * fmean(judge for _, judge in errors)
+    assert fmean(own for own, _ in errors) < (1 if binary else 0.8) * fmean(
+        judge for _, judge in errors
+    )
     assert binary or fmean(hits) <= 0.98  # 0/1 labels leave no choice but wide intervals
 
 
@@ -102,11 +109,18 @@ def test_a_posterior_mean_is_not_shrunk_twice():
     """With known noise, the posterior mean of the judge's average score predicts as well as the score that it came from."""
     rng = random.Random(11)
     opinions = [unit(rng.gauss(0.6, 0.15)) for _ in range(1000)]
-    scores, labels = [unit(x + rng.gauss(0, 0.15)) for x in opinions], [unit(x + rng.gauss(0, 0.05)) for x in opinions]
+    scores, labels = (
+        [unit(x + rng.gauss(0, 0.15)) for x in opinions],
+        [unit(x + rng.gauss(0, 0.05)) for x in opinions],
+    )
     calibration = fit_calibration(scores, labels, noise_sd=0.15)
     for score in (0.3, 0.6, 0.8):
-        posterior = 0.6 + 0.5 * (score - 0.6)  # as much noise as spread: half of a difference is noise
-        assert calibration.predict(posterior, 0.15 * 0.5**0.5).mean == pytest.approx(calibration.predict(score).mean, abs=0.04)
+        posterior = 0.6 + 0.5 * (
+            score - 0.6
+        )  # as much noise as spread: half of a difference is noise
+        assert calibration.predict(posterior, 0.15 * 0.5**0.5).mean == pytest.approx(
+            calibration.predict(score).mean, abs=0.04
+        )
     sure, unsure = (calibration.predict(0.6, sd).interval for sd in (0.01, 0.3))
     assert sure[1] - sure[0] < unsure[1] - unsure[0]
 
@@ -131,7 +145,11 @@ def test_an_exact_judge_is_left_alone():
     assert exact.predict(0.37).mean == pytest.approx(0.37, abs=0.01)
     assert exact.error_sd < 0.02
     reversed_judge = fit_calibration(scores, scores[::-1])
-    assert reversed_judge.expected_label(0) == reversed_judge.expected_label(1) == pytest.approx(0.5, abs=0.01)
+    assert (
+        reversed_judge.expected_label(0)
+        == reversed_judge.expected_label(1)
+        == pytest.approx(0.5, abs=0.01)
+    )
 
 
 def test_a_step_is_found_with_many_labels():
@@ -214,7 +232,10 @@ def rows_of(n, label):
     """Return labelled rows whose response holds its score."""
     rng = random.Random(9)
     scores = [round(rng.random(), 2) for _ in range(n)]
-    return [{"id": str(i), "prompt": f"Task {i // 2}", "response": str(s), "label": label(s)} for i, s in enumerate(scores)]
+    return [
+        {"id": str(i), "prompt": f"Task {i // 2}", "response": str(s), "label": label(s)}
+        for i, s in enumerate(scores)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -234,7 +255,9 @@ def test_a_card_of_100_labels_holds_a_calibration(tmp_path, n, label, options, e
     result = validate_sync(rows_of(n, label), number_in, cards_dir=tmp_path, **options)
     card = Card.from_json((result.save_card() / "card.json").read_text(), "card.json")
     assert card.calibration == result.calibration == calibration_for(card)
-    assert ("people's labels (n = 120)" in (result.card_folder / "card.md").read_text()) == (expected is not None)
+    assert ("people's labels (n = 120)" in (result.card_folder / "card.md").read_text()) == (
+        expected is not None
+    )
     if expected is None:
         assert result.calibration is None
         assert "calibration" not in json.loads(card.to_json())
@@ -248,10 +271,18 @@ def test_the_command_prints_the_calibration(tmp_path):
     (tmp_path / "graders.py").write_text("def number_in(text):\n    return float(text)\n")
     rows = rows_of(120, lambda s: 0.2 + 0.5 * s)
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    done = run_in_process(["validate", "rows.jsonl", "--grader", "graders.py:number_in", "--cards-dir", "cards"], cwd=tmp_path)
-    assert re.search(r"calibrated by people's labels \(n = 120\): bias \+0\.\d+, error 0\.\d+", done.out)
+    done = run_in_process(
+        ["validate", "rows.jsonl", "--grader", "graders.py:number_in", "--cards-dir", "cards"],
+        cwd=tmp_path,
+    )
+    assert re.search(
+        r"calibrated by people's labels \(n = 120\): bias \+0\.\d+, error 0\.\d+", done.out
+    )
     (tmp_path / "few.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[:99]))
-    done = run_in_process(["validate", "few.jsonl", "--grader", "graders.py:number_in", "--cards-dir", "cards"], cwd=tmp_path)
+    done = run_in_process(
+        ["validate", "few.jsonl", "--grader", "graders.py:number_in", "--cards-dir", "cards"],
+        cwd=tmp_path,
+    )
     assert "not calibrated to people's labels: that takes 100 labels" in " ".join(done.out.split())
 
 
@@ -267,6 +298,19 @@ def test_a_parent_column_shows_drift(tmp_path):
 def test_only_a_trusted_card_calibrates(headline, known):
     """The card of a grader that may be no better than chance says nothing about people's labels."""
     calibration = fit_calibration([0.1, 0.5, 0.9], [0.0, 0.5, 1.0])
-    card = Card("g", "f", "m", "2026-01-02", "d", "s", "live", "score", 200, 0, headline, calibration=calibration)
+    card = Card(
+        "g",
+        "f",
+        "m",
+        "2026-01-02",
+        "d",
+        "s",
+        "live",
+        "score",
+        200,
+        0,
+        headline,
+        calibration=calibration,
+    )
     assert (calibration_for(card) is not None) == known
     assert calibration_for(None) is None

@@ -28,18 +28,38 @@ from redraft.storage.secure_files import data_dir
 
 GOOD = Measure("preference", 0.9, 0.85, 0.94, 200, 0.5)
 CHANCE = Measure("preference", 0.55, 0.48, 0.61, 200, 0.5)
-VERDICT = json.dumps({"reason": "It is so.", "criteria": {"truth": {"evidence": "e", "change": "", "score": 5}}, "done": True})
+VERDICT = json.dumps(
+    {
+        "reason": "It is so.",
+        "criteria": {"truth": {"evidence": "e", "change": "", "score": 5}},
+        "done": True,
+    }
+)
 JUDGE = Judge({"truth": "It is true."}, name="truthful")
 
 
 def card(mark, headline=GOOD, **changes):
-    new_card = Card("truthful", mark, "scripted", "2026-01-02", "pairs.jsonl", "0" * 64, "live", "pair", 200, 0, headline)
+    new_card = Card(
+        "truthful",
+        mark,
+        "scripted",
+        "2026-01-02",
+        "pairs.jsonl",
+        "0" * 64,
+        "live",
+        "pair",
+        200,
+        0,
+        headline,
+    )
     return replace(new_card, **changes)
 
 
 def write_to_store(store, content):
     write_card_file(
-        store.card_folder(content.grader, content.fingerprint, content.data, content.sha256) / "card.json", content.to_json()
+        store.card_folder(content.grader, content.fingerprint, content.data, content.sha256)
+        / "card.json",
+        content.to_json(),
     )
 
 
@@ -53,7 +73,13 @@ def test_card_round_trips():
     """Any other content of the file is rejected with its place."""
     content = card("abc", groups=(GOOD,), parse_errors={"why": 2}, attacks={"measures": []})
     assert Card.from_json(content.to_json(), "x") == content
-    for broken in ("", "[]", "{}", '{"redraft_card": 99}', content.to_json().replace('"headline"', '"other"')):
+    for broken in (
+        "",
+        "[]",
+        "{}",
+        '{"redraft_card": 99}',
+        content.to_json().replace('"headline"', '"other"'),
+    ):
         with pytest.raises(StoreError, match="card.json"):
             Card.from_json(broken, "card.json")
 
@@ -61,7 +87,9 @@ def test_card_round_trips():
 @pytest.mark.parametrize(
     "changed",
     [
-        replace(JUDGE, rubric=Rubric.from_data({"criteria": {"truth": "It is quite true."}}, "r", "r")),
+        replace(
+            JUDGE, rubric=Rubric.from_data({"criteria": {"truth": "It is quite true."}}, "r", "r")
+        ),
         replace(JUDGE, temperature=0.7),
         replace(JUDGE, max_eval_chars=100),
         replace(JUDGE, template="{query} {response}"),
@@ -204,14 +232,20 @@ CHANGES = {
     "what a callable object holds": lambda n: AtMost(1, {"a": [n]}),
     "cached function": lambda n: cache(limit(n)),
     "closure in a closure": lambda n: limit(limit(n)),
-    "set in a closure": lambda n: (lambda content: lambda text: text in content)({f"{n}", "a", "b", "c"}),
+    "set in a closure": lambda n: (lambda content: lambda text: text in content)(
+        {f"{n}", "a", "b", "c"}
+    ),
     "pattern": lambda n: re.compile("a" * n).search,
     "code without a file": lambda n: function_from_text(f"def f(text): return {n}.0"),
     "rubric": lambda n: CustomGrader(rubric(f"It is true {n}.")),
-    "name of a criterion": lambda n: CustomGrader(Rubric.from_data({"criteria": {f"truth {n}": "t"}}, "r", "r")),
+    "name of a criterion": lambda n: CustomGrader(
+        Rubric.from_data({"criteria": {f"truth {n}": "t"}}, "r", "r")
+    ),
     "dataclass": lambda n: CustomGrader(Config({"deep": (n,)})),
     "plain object": lambda n: CustomGrader(Settings([n])),
-    "other data": lambda n: CustomGrader([Path(f"p{n}"), Decimal(n), date(2026, 1, n), b"%d" % n, {n}]),
+    "other data": lambda n: CustomGrader(
+        [Path(f"p{n}"), Decimal(n), date(2026, 1, n), b"%d" % n, {n}]
+    ),
     "function held": lambda n: CustomGrader(limit(n)),
     "circle": recursive_function,
     "attribute of a class": lambda n: type("Made", (CustomGrader,), {"words": f"{n}"})(0),
@@ -267,7 +301,14 @@ def test_fingerprint_is_the_same_in_every_process():
 
 async def run(store, trust, graders=JUDGE):
     model = ScriptedModel([VERDICT])
-    return await refine(Task("q", "a"), model, graders, require_validated=trust, cards_dir=store.folder, max_iterations=0)
+    return await refine(
+        Task("q", "a"),
+        model,
+        graders,
+        require_validated=trust,
+        cards_dir=store.folder,
+        max_iterations=0,
+    )
 
 
 @pytest.mark.parametrize(
@@ -311,7 +352,13 @@ def short(text):
 
 
 @pytest.mark.parametrize(
-    "grader", ["words:1-5", "readability", Gate("words:1-5", "readability"), Jury(["answered", Minimum(["repetition"])])]
+    "grader",
+    [
+        "words:1-5",
+        "readability",
+        Gate("words:1-5", "readability"),
+        Jury(["answered", Minimum(["repetition"])]),
+    ],
 )
 async def test_deterministic_graders_need_no_card(tmp_path, grader):
     """It holds for requirements, computed graders and combinations of them."""
@@ -331,11 +378,15 @@ class ModelFree:
 @pytest.mark.parametrize("grader", [short, ModelFree(), Jury([short, "words:1-5"], name="short")])
 async def test_custom_code_needs_a_card(tmp_path, grader):
     """The error says how to get a card, and with one the grader passes."""
-    with pytest.raises(ConfigError, match=r"'short'.*never validated.*redraft\.validation\.validate.*FILE\.py:NAME"):
+    with pytest.raises(
+        ConfigError, match=r"'short'.*never validated.*redraft\.validation\.validate.*FILE\.py:NAME"
+    ):
         await run(CardStore(tmp_path), "error", grader)
     run_session = Session(Options(), None, grader)
     panel, graders = run_session.resolve_panel(())
-    write_to_store(CardStore(tmp_path), card(run_session.fingerprint(graders, "short"), grader="short"))
+    write_to_store(
+        CardStore(tmp_path), card(run_session.fingerprint(graders, "short"), grader="short")
+    )
     result = await run(CardStore(tmp_path), "error", grader)
     assert result.metadata["validation"]["short"]["status"] == "trusted"
 
@@ -360,7 +411,10 @@ async def test_without_a_trust_check_no_card_is_read(tmp_path):
     (tmp_path / "x" / "card.json").write_text("not a card")
     result = await run(CardStore(tmp_path), "off")
     assert result.metadata["validation"] == {}
-    with pytest.warns(UntrustedGraderWarning), pytest.warns(UserWarning, match="a card is left out.*not a validation card"):
+    with (
+        pytest.warns(UntrustedGraderWarning),
+        pytest.warns(UserWarning, match="a card is left out.*not a validation card"),
+    ):
         await run(CardStore(tmp_path), "warn")
 
 
@@ -379,7 +433,11 @@ def test_unreadable_cards_give_one_warning(tmp_path):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             found = question()
-        assert [str(w.message).partition(" left out")[0] for w in caught] == {3: ["3 cards are"], 1: ["a card is"], 0: []}[count]
+        assert [str(w.message).partition(" left out")[0] for w in caught] == {
+            3: ["3 cards are"],
+            1: ["a card is"],
+            0: [],
+        }[count]
         assert [c.grader for c in found] == (["truthful"] if count else [])
 
 

@@ -6,7 +6,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from redraft.validation import paired_difference, ppi_mean
-from redraft.validation.clusters import cluster_numbers, cluster_sums, clustered_mean, degrees_of_freedom
+from redraft.validation.clusters import (
+    cluster_numbers,
+    cluster_sums,
+    clustered_mean,
+    degrees_of_freedom,
+)
 
 VALUES = st.floats(-5, 5).map(lambda x: round(x, 2))
 ROWS = st.lists(st.tuples(VALUES, VALUES, st.integers(0, 6)), min_size=4, max_size=30).filter(
@@ -27,7 +32,9 @@ def test_the_variance_of_a_mean_is_that_of_a_jackknife(rows):
     means = [np.mean(without(cluster, values, clusters=clusters)[0]) for cluster in set(clusters)]
     k = len(means)
     assert found.value == pytest.approx(np.mean(values), abs=1e-9)
-    assert found.variance == pytest.approx((k - 1) / k * sum((mean - found.value) ** 2 for mean in means), abs=1e-9)
+    assert found.variance == pytest.approx(
+        (k - 1) / k * sum((mean - found.value) ** 2 for mean in means), abs=1e-9
+    )
     assert 0 < found.degrees_of_freedom <= k - 1 + 1e-9
 
 
@@ -39,16 +46,22 @@ def test_the_error_of_an_estimate_includes_that_of_the_weight(rows, others):
 
     def estimate(labelled, others):
         labels, scores, clusters = labelled
-        return ppi_mean(labels, scores, others[0], clusters=clusters, unlabelled_clusters=others[1]).value
+        return ppi_mean(
+            labels, scores, others[0], clusters=clusters, unlabelled_clusters=others[1]
+        ).value
 
     found = ppi_mean(labels, scores, others, clusters=clusters, unlabelled_clusters=other_clusters)
     every, every_other = (labels, scores, clusters), (others, other_clusters)
     less = [without(cluster, *every, clusters=clusters) for cluster in set(clusters)]
     assume(found.judge_weight and all(len(set(each[0])) > 1 for each in less))
     by_labels = [estimate(each, every_other) for each in less]
-    by_others = [estimate(every, without(cluster, *every_other, clusters=other_clusters)) for cluster in set(other_clusters)]
+    by_others = [
+        estimate(every, without(cluster, *every_other, clusters=other_clusters))
+        for cluster in set(other_clusters)
+    ]
     variance = sum(
-        (len(values) - 1) / len(values) * sum((value - found.value) ** 2 for value in values) for values in (by_labels, by_others)
+        (len(values) - 1) / len(values) * sum((value - found.value) ** 2 for value in values)
+        for values in (by_labels, by_others)
     )
     assert found.standard_error == pytest.approx(variance**0.5, rel=1e-6, abs=1e-9)
 
@@ -75,8 +88,15 @@ def test_few_clusters_of_unequal_sizes_are_covered(k, sizes, alike):
     wrong = 0
     for _ in range(400):
         clusters = np.repeat(np.arange(k), rng.integers(*sizes, k))
-        values = np.sqrt(alike) * rng.normal(size=k)[clusters] + np.sqrt(1 - alike) * rng.normal(size=len(clusters))
-        wrong += paired_difference([0.0] * len(values), values.tolist(), clusters=clusters.tolist()).verdict != "undecided"
+        values = np.sqrt(alike) * rng.normal(size=k)[clusters] + np.sqrt(1 - alike) * rng.normal(
+            size=len(clusters)
+        )
+        wrong += (
+            paired_difference(
+                [0.0] * len(values), values.tolist(), clusters=clusters.tolist()
+            ).verdict
+            != "undecided"
+        )
     assert wrong <= 0.05 * 400 + 3 * (0.05 * 0.95 * 400) ** 0.5
 
 
@@ -90,6 +110,8 @@ def test_eight_labelled_clusters_are_covered():
         quality = 0.3 * rng.normal(size=108)[clusters] + 0.3 * rng.normal(size=648)
         scores = quality + 0.2 * rng.normal(size=108)[clusters] + 0.3 * rng.normal(size=648)
         columns = [column.tolist() for column in (quality[:48], scores[:48], scores[48:])]
-        low, high = ppi_mean(*columns, clusters=clusters[:48].tolist(), unlabelled_clusters=clusters[48:].tolist()).interval
+        low, high = ppi_mean(
+            *columns, clusters=clusters[:48].tolist(), unlabelled_clusters=clusters[48:].tolist()
+        ).interval
         hits += low <= 0 <= high
     assert 0.93 * 400 <= hits <= 0.985 * 400

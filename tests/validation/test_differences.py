@@ -34,7 +34,9 @@ def test_the_interval_is_that_of_the_paired_t_test():
     assert found.value == pytest.approx(fmean(differences))
     assert found.standard_error == pytest.approx(error)
     half = t_quantile(0.975, 39) * error
-    assert found.interval == pytest.approx([found.value + side * half for side in (-1, 1)], abs=half / 10)
+    assert found.interval == pytest.approx(
+        [found.value + side * half for side in (-1, 1)], abs=half / 10
+    )
     assert (found.wins + found.losses + found.ties, found.rows, found.clusters) == (40, 40, 40)
 
 
@@ -46,10 +48,14 @@ def test_zeros_and_ones_with_few_changes_have_bonett_and_prices_interval():
     quantile = t_quantile(0.975, 49)
     low, high = paired_difference(a, b).interval
     assert low == pytest.approx(up - down - quantile * error, abs=0.002)
-    assert high == pytest.approx(up - down + quantile * error, abs=0.004)  # the t interval may reach further on this side
+    assert high == pytest.approx(
+        up - down + quantile * error, abs=0.004
+    )  # the t interval may reach further on this side
 
 
-@pytest.mark.parametrize(("rows", "share"), [(20, 0.4), (50, 0.2), (50, 0.5), (100, 0.2), (100, 0.4)])
+@pytest.mark.parametrize(
+    ("rows", "share"), [(20, 0.4), (50, 0.2), (50, 0.5), (100, 0.2), (100, 0.4)]
+)
 def test_false_alarms_of_zeros_and_ones_are_at_most_as_stated(rows, share):
     """Exactly: over all numbers of rows that get better or worse by chance, each with half of the probability of `share`."""
     alarms = 0.0
@@ -59,7 +65,9 @@ def test_false_alarms_of_zeros_and_ones_are_at_most_as_stated(rows, share):
             both = chance * comb(differing, up) * 0.5**differing
             if (
                 both > 1e-5
-                and paired_difference([0.5] * rows, [1.0] * up + [0.0] * (differing - up) + [0.5] * (rows - differing)).verdict
+                and paired_difference(
+                    [0.5] * rows, [1.0] * up + [0.0] * (differing - up) + [0.5] * (rows - differing)
+                ).verdict
                 == "better"
             ):
                 alarms += both
@@ -71,7 +79,10 @@ def test_a_difference_is_the_opposite_of_the_one_back(rows, repeats):
     """B against A is A against B with the sign changed, also in clusters; the interval contains the value."""
     a, b = zip(*rows, strict=True)
     clusters = [n // repeats for n in range(len(a))]
-    there, back = paired_difference(a, b, clusters=clusters), paired_difference(b, a, clusters=clusters)
+    there, back = (
+        paired_difference(a, b, clusters=clusters),
+        paired_difference(b, a, clusters=clusters),
+    )
     assert back.value == pytest.approx(-there.value)
     assert (there.interval is None) == (there.clusters < 2)
     if there.interval:
@@ -105,14 +116,22 @@ def test_equal_scores_are_undecided_and_not_exact(n, value):
 def worlds(rng, kind, n, shift):
     """Return scores of A and B, and clusters, in one simulated world."""
     if kind == "shares":
-        return [float(rng.random() < 0.9) for _ in range(n)], [float(rng.random() < 0.9 + shift) for _ in range(n)], None
+        return (
+            [float(rng.random() < 0.9) for _ in range(n)],
+            [float(rng.random() < 0.9 + shift) for _ in range(n)],
+            None,
+        )
     if kind == "rare":
         a = [1.0] * n
         return a, [float(rng.random() > 0.02) for _ in a], None
     clusters = [k // 4 for k in range(n)]
     effects = [rng.gauss(0, 0.1) for _ in range(n)]
     a = [rng.random() for _ in range(n)]
-    return a, [x + effects[c] + rng.gauss(shift, 0.1) for x, c in zip(a, clusters, strict=True)], clusters
+    return (
+        a,
+        [x + effects[c] + rng.gauss(shift, 0.1) for x, c in zip(a, clusters, strict=True)],
+        clusters,
+    )
 
 
 @pytest.mark.slow(but_each=4)
@@ -125,7 +144,9 @@ def test_false_alarms_are_as_rare_as_stated(kind, n):
     for _ in range(300):
         a, b, clusters = worlds(rng, kind, n, 0.0)
         verdicts.append(paired_difference(a, b, clusters=clusters).verdict)
-    assert sum(verdict != "undecided" for verdict in verdicts) <= 0.05 * 300 + 3 * sqrt(0.05 * 0.95 * 300)
+    assert sum(verdict != "undecided" for verdict in verdicts) <= 0.05 * 300 + 3 * sqrt(
+        0.05 * 0.95 * 300
+    )
 
 
 def test_intervals_cover_rare_changes():
@@ -171,12 +192,16 @@ def test_a_win_rate_of_all_pairs_is_not_certain():
     assert win_rate([1] * 3, [1] * 3).verdict == "undecided"
 
 
-@pytest.mark.parametrize(("shift", "margin"), [(0.02, None), (-0.02, None), (0.0, 0.02), (-0.06, 0.02)])
+@pytest.mark.parametrize(
+    ("shift", "margin"), [(0.02, None), (-0.02, None), (0.0, 0.02), (-0.06, 0.02)]
+)
 def test_as_many_rows_as_stated_decide(shift, margin):
     """With the stated number of rows of the same spread, the interval excludes 0, or the margin."""
     steps = [0.1, -0.1, 0.05, -0.05] * 12
     few = paired_difference([0.5] * 48, [0.5 + shift + step for step in steps])
-    needed = -(-rows_to_decide(few, margin) // 4) * 4 + 4  # whole cycles of steps; the spread changes a little with the rows
+    needed = (
+        -(-rows_to_decide(few, margin) // 4) * 4 + 4
+    )  # whole cycles of steps; the spread changes a little with the rows
     many = [steps[n % 48] for n in range(needed)]
     found = paired_difference([0.5] * needed, [0.5 + shift + step for step in many])
     decided = found.verdict != "undecided" or (margin is not None and found.interval[0] >= -margin)
@@ -228,7 +253,9 @@ def test_figures_agree_with_truescore():
     assert found.interval == pytest.approx((theirs.low, theirs.high), abs=0.002)
 
     labels_a, labels_b = ([q + rng.gauss(shift, 0.05) for q in quality[:60]] for shift in (0, 0.02))
-    true = ppi_difference(list(zip(labels_b, labels_a)), list(zip(b[:60], a[:60])), list(zip(b[60:], a[60:])))
+    true = ppi_difference(
+        list(zip(labels_b, labels_a)), list(zip(b[:60], a[:60])), list(zip(b[60:], a[60:]))
+    )
     theirs = truescore.ppi_compare(b, a, labels_b, labels_a, list(range(60)))
     assert true.value == pytest.approx(theirs.difference, abs=1e-4)
     assert true.interval[1] - true.interval[0] == pytest.approx(
@@ -242,12 +269,24 @@ def test_figures_agree_with_truescore():
         (lambda: paired_difference([1], [1, 2]), "a and b must be equally long, got 1 and 2"),
         (lambda: paired_difference([], []), "a: there is none"),
         (lambda: paired_difference([1, None], [1, 2]), r"a\[1\] must be a finite number, got None"),
-        (lambda: paired_difference([1], [2], clusters=[1, 2]), "clusters must be as many as rows, got 2 for 1"),
-        (lambda: paired_difference([1], [2], confidence=95), "confidence must be a number between 0 and 1"),
-        (lambda: slice_differences([0] * 60, [0] * 60, [str(n) for n in range(60)]), "slices: there are 60 different ones"),
+        (
+            lambda: paired_difference([1], [2], clusters=[1, 2]),
+            "clusters must be as many as rows, got 2 for 1",
+        ),
+        (
+            lambda: paired_difference([1], [2], confidence=95),
+            "confidence must be a number between 0 and 1",
+        ),
+        (
+            lambda: slice_differences([0] * 60, [0] * 60, [str(n) for n in range(60)]),
+            "slices: there are 60 different ones",
+        ),
         (lambda: win_rate([2], [0]), r"b_wins_second\[0\] must be a number in \[0, 1\], got 2"),
         (lambda: win_rate([1], [0, 1]), "b_wins_second and b_wins_first must be equally long"),
-        (lambda: effective_votes({"x": [1]}, [1, 0]), r"scores\['x'\] must be as many as labels, got 1 for 2"),
+        (
+            lambda: effective_votes({"x": [1]}, [1, 0]),
+            r"scores\['x'\] must be as many as labels, got 1 for 2",
+        ),
     ],
 )
 def test_errors_name_the_argument(call, message):
@@ -266,12 +305,17 @@ def test_the_difference_of_shares_is_corrected_for_the_judges_errors(share_a, sh
     rng, hits, raw = random.Random(f"{share_a}"), 0, []
     for _ in range(200):
         old = [rng.random() < 0.6 for _ in range(150)]
-        a, b = [rng.random() < share_a for _ in range(400)], [rng.random() < share_b for _ in range(400)]
+        a, b = (
+            [rng.random() < share_a for _ in range(400)],
+            [rng.random() < share_b for _ in range(400)],
+        )
         sides = [judged(rng, each, 0.85, 0.75) for each in (old, a, b)]
         found = rogan_gladen_difference(list(map(float, old)), *sides)
         hits += found.interval[0] <= share_b - share_a <= found.interval[1]
         raw.append(fmean(sides[2]) - fmean(sides[1]))
     assert 0.91 * 200 <= hits
     assert abs(fmean(raw)) <= 0.75 * abs(share_b - share_a) + 0.01
-    with pytest.raises(ConfigError, match="verdicts_a and verdicts_b must be equally long, got 1 and 2"):
+    with pytest.raises(
+        ConfigError, match="verdicts_a and verdicts_b must be equally long, got 1 and 2"
+    ):
         rogan_gladen_difference([1, 0], [1, 0], [1], [1, 0])

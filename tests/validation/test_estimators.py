@@ -15,7 +15,28 @@ from redraft.validation.statistics import t_quantile, wilson_interval
 NUMBERS = st.floats(-10, 10).map(lambda x: round(x, 3))
 LABELS = [0.71, 0.75, 0.59, 0.33, 0.76, 0.73, 0.5, 0.63, 0.61, 0.7, 0.64, 0.68, 0.45, 0.59, 0.53]
 SCORES = [0.85, 0.81, 0.66, 0.35, 0.84, 0.95, 0.48, 0.83, 0.56, 0.76, 0.8, 0.79, 0.49, 0.69, 0.67]
-OTHERS = [0.89, 0.91, 0.66, 0.48, 0.64, 0.69, 0.66, 0.96, 0.92, 0.41, 0.61, 0.5, 0.81, 0.88, 0.92, 0.49, 0.53, 0.72, 0.38, 0.58]
+OTHERS = [
+    0.89,
+    0.91,
+    0.66,
+    0.48,
+    0.64,
+    0.69,
+    0.66,
+    0.96,
+    0.92,
+    0.41,
+    0.61,
+    0.5,
+    0.81,
+    0.88,
+    0.92,
+    0.49,
+    0.53,
+    0.72,
+    0.38,
+    0.58,
+]
 
 
 def noisy_rows(rng, n, repeats=1):
@@ -34,13 +55,19 @@ def test_the_estimate_is_that_of_the_formula():
     found = ppi_mean(LABELS, SCORES, OTHERS)
     w, n, many = found.judge_weight, len(LABELS), len(OTHERS)
     mean_label, mean_score = fmean(LABELS), fmean(SCORES)
-    covariance = sum((y - mean_label) * (f - mean_score) for y, f in zip(LABELS, SCORES, strict=True)) / (n - 1)
+    covariance = sum(
+        (y - mean_label) * (f - mean_score) for y, f in zip(LABELS, SCORES, strict=True)
+    ) / (n - 1)
     assert w == pytest.approx(covariance / (variance(SCORES + OTHERS) * (1 + n / many)))
     corrected = [y - w * f for y, f in zip(LABELS, SCORES, strict=True)]
     assert found.value == pytest.approx(w * fmean(OTHERS) + fmean(corrected))
-    fixed = sqrt(w * w * variance(OTHERS) / many + variance(corrected) / n)  # as if the weight were known
+    fixed = sqrt(
+        w * w * variance(OTHERS) / many + variance(corrected) / n
+    )  # as if the weight were known
     assert fixed < found.standard_error < 1.2 * fixed
-    few, many = (t_quantile(0.975, freedom) * found.standard_error for freedom in (n - 1, n + many - 2))
+    few, many = (
+        t_quantile(0.975, freedom) * found.standard_error for freedom in (n - 1, n + many - 2)
+    )
     assert many < found.interval[1] - found.value < few
     assert (found.labels, found.unlabelled, found.clusters) == (15, 20, 15)
     assert found.value == pytest.approx(PACKAGE[0], abs=0.002)
@@ -89,7 +116,10 @@ def test_clusters_widen_the_interval():
         labels, scores, clusters = noisy_rows(rng, 80, 4)
         _, others, other_clusters = noisy_rows(rng, 160, 4)
         other_clusters = [f"other {c}" for c in other_clusters]
-        for name, groups in (("rows", {}), ("clusters", {"clusters": clusters, "unlabelled_clusters": other_clusters})):
+        for name, groups in (
+            ("rows", {}),
+            ("clusters", {"clusters": clusters, "unlabelled_clusters": other_clusters}),
+        ):
             low, high = ppi_mean(labels, scores, others, **groups).interval
             hits[name].append(low <= 0.6 <= high)
     assert fmean(hits["rows"]) < 0.88 < 0.91 < fmean(hits["clusters"]) < 0.99
@@ -106,7 +136,11 @@ def test_units_and_order_do_not_matter(rows, others, unit, shift):
     """In other units and in another order the estimate is the same; a useless judge leaves the mean label."""
     labels, scores = (list(column) for column in zip(*rows, strict=True))
     found = ppi_mean(labels, scores, others)
-    scaled = ppi_mean([y * unit + shift for y in labels[::-1]], [f * unit for f in scores[::-1]], [f * unit for f in others])
+    scaled = ppi_mean(
+        [y * unit + shift for y in labels[::-1]],
+        [f * unit for f in scores[::-1]],
+        [f * unit for f in others],
+    )
     assert scaled.value == pytest.approx(found.value * unit + shift, abs=1e-6)
     constant = ppi_mean(labels, [1.0] * len(labels), [1.0] * len(others))
     assert constant.value == pytest.approx(fmean(labels))
@@ -118,7 +152,13 @@ def test_equal_labels_do_not_look_certain():
     assert every.value == 1
     assert every.interval == pytest.approx(wilson_interval(20, 20))
     few = ppi_mean([1.0] * 18 + [0.0] * 2, [0.9, 0.8] * 10, [0.8, 0.7] * 50)
-    assert few.interval[0] <= wilson_interval(18, 20)[0] < wilson_interval(18, 20)[1] <= few.interval[1] <= 1
+    assert (
+        few.interval[0]
+        <= wilson_interval(18, 20)[0]
+        < wilson_interval(18, 20)[1]
+        <= few.interval[1]
+        <= 1
+    )
     assert ppi_mean([0.1] * 20, [0.9, 0.3] * 10, [0.8] * 100).interval is None
     assert ppi_mean([0.4, 0.5], [0.4, 0.5], clusters=["a", "a"]).interval is None
 
@@ -175,7 +215,10 @@ WRONG = [
     (lambda: ppi_mean([1, None], [1, 2]), r"labels\[1\] must be a finite number, got None"),
     (lambda: ppi_mean([1, 2], [1, float("nan")]), r"scores\[1\].*nan"),
     (lambda: ppi_mean([1, 2], [1, 2], ["many"]), r"unlabelled_scores\[0\].*'many'"),
-    (lambda: ppi_mean([1, 2], [1, 2], [1], clusters=["a", "b"], unlabelled_clusters=["a"]), "'a' has labelled and unlabelled"),
+    (
+        lambda: ppi_mean([1, 2], [1, 2], [1], clusters=["a", "b"], unlabelled_clusters=["a"]),
+        "'a' has labelled and unlabelled",
+    ),
     (lambda: ppi_mean([1, 2], [1, 2], clusters=["a"]), "1 clusters"),
     (lambda: ppi_mean([1, 2], [1, 2], confidence=95), "confidence"),
     (lambda: ppi_difference([1, 2], [(1, 2)]), r"labels\[0\] must be a pair"),

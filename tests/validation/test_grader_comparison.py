@@ -10,13 +10,24 @@ import redraft
 from redraft.core.task import Task
 from redraft.errors import ConfigError, GradingError
 from redraft.usage import Usage
-from redraft.validation import GraderComparison, LabelledCase, compare_graders_sync, judge_drift, paired_difference
+from redraft.validation import (
+    GraderComparison,
+    LabelledCase,
+    compare_graders_sync,
+    judge_drift,
+    paired_difference,
+)
 from redraft.validation.cases import Verdict
 from redraft.validation.grader_comparison import compare_verdicts
 
 
 def score_cases(n, rng):
-    return [LabelledCase(str(i), "score", Task(f"Task {i}"), (f"{rng.random():.3f}",), label=rng.random()) for i in range(n)]
+    return [
+        LabelledCase(
+            str(i), "score", Task(f"Task {i}"), (f"{rng.random():.3f}",), label=rng.random()
+        )
+        for i in range(n)
+    ]
 
 
 def scored(cases, noise, rng):
@@ -30,7 +41,10 @@ def test_the_less_noisy_grader_is_better():
     first, second = scored(cases, 0.4, rng), scored(cases, 0.05, rng)
     found = compare_verdicts(cases, first, second)
     pairs = [(i, j) for i in range(80) for j in range(i) if cases[i].label != cases[j].label]
-    right = sum((cases[i].label > cases[j].label) == (first[i].scores[0] > first[j].scores[0]) for i, j in pairs)
+    right = sum(
+        (cases[i].label > cases[j].label) == (first[i].scores[0] > first[j].scores[0])
+        for i, j in pairs
+    )
     ties = sum(first[i].scores == first[j].scores for i, j in pairs)
     wrong_ties = sum(
         first[i].scores == first[j].scores and not cases[i].label > cases[j].label for i, j in pairs
@@ -46,7 +60,10 @@ def test_equally_good_graders_are_rarely_told_apart():
     rng, alarms = random.Random(1), 0
     for _ in range(100):
         cases = score_cases(40, rng)
-        alarms += compare_verdicts(cases, scored(cases, 0.3, rng), scored(cases, 0.3, rng)).verdict != "undecided"
+        alarms += (
+            compare_verdicts(cases, scored(cases, 0.3, rng), scored(cases, 0.3, rng)).verdict
+            != "undecided"
+        )
     assert alarms <= 0.05 * 100 + 3 * sqrt(0.05 * 0.95 * 100)
 
 
@@ -59,7 +76,8 @@ PAIR = {"kind": "pair", "task": Task("t"), "responses": ("a", "b")}
         (
             [LabelledCase(str(n), "pass", Task(str(n)), ("x",), label=n % 2) for n in range(4)],
             [Verdict(str(n), passed=True) for n in range(4)],
-            [Verdict(str(n), (0.9 * (n % 2),)) for n in range(3)] + [Verdict("3", reason="unreadable")],
+            [Verdict(str(n), (0.9 * (n % 2),)) for n in range(3)]
+            + [Verdict("3", reason="unreadable")],
             (0.5, 0.75),
         ),
         (
@@ -89,7 +107,11 @@ def test_agreement_by_kind_of_label(cases, first, second, means):
 def test_graders_judge_the_same_cases(tmp_path):
     """From rows and graders to the verdict; both validations are in the result."""
     rng = random.Random(2)
-    rows = [{"prompt": f"Task {n}", "response": f"{label:.3f}", "label": label} for n in range(60) if (label := rng.random())]
+    rows = [
+        {"prompt": f"Task {n}", "response": f"{label:.3f}", "label": label}
+        for n in range(60)
+        if (label := rng.random())
+    ]
     noise = random.Random(4)
 
     def exact(text: str) -> float:
@@ -120,7 +142,9 @@ def test_graders_without_a_common_case_are_not_compared():
         compare_verdicts(cases, [Verdict("0", (0.5,))], [Verdict("1", (0.5,))])
 
 
-@pytest.mark.parametrize(("shift", "verdict"), [(0.0, "stable"), (0.1, "drifted"), (-0.1, "drifted")])
+@pytest.mark.parametrize(
+    ("shift", "verdict"), [(0.0, "stable"), (0.1, "drifted"), (-0.1, "drifted")]
+)
 def test_drift_of_a_judge(shift, verdict):
     """A shift beyond the margin is drift; scores that moved within it are stable."""
     rng = random.Random(6)

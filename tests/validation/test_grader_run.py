@@ -9,7 +9,13 @@ import pytest
 from redraft import Budget, Judge, ScriptedModel, Task
 from redraft.core.records import Feedback, StopReason
 from redraft.session import Session
-from redraft.errors import AuthenticationError, ConfigError, GradingError, ModelUnavailableError, StoreError
+from redraft.errors import (
+    AuthenticationError,
+    ConfigError,
+    GradingError,
+    ModelUnavailableError,
+    StoreError,
+)
 from redraft.graders import Jury
 from redraft.models.functions import CallableModel
 from redraft.options import Options
@@ -27,7 +33,13 @@ JUDGE = Judge({"truth": "It is true."}, name="truthful")
 
 
 def verdict_json(score):
-    return json.dumps({"reason": "It is so.", "criteria": {"truth": {"evidence": "e", "change": "", "score": score}}, "done": True})
+    return json.dumps(
+        {
+            "reason": "It is so.",
+            "criteria": {"truth": {"evidence": "e", "change": "", "score": score}},
+            "done": True,
+        }
+    )
 
 
 def answer_in(messages):
@@ -49,13 +61,20 @@ class CountingJudge:
 
 
 def cases(n=12):
-    return [LabelledCase(f"c{i}", "pass", Task("q"), (f"{i % 6} points",), label=int(i % 6 > 2)) for i in range(n)]
+    return [
+        LabelledCase(f"c{i}", "pass", Task("q"), (f"{i % 6} points",), label=int(i % 6 > 2))
+        for i in range(n)
+    ]
 
 
 async def validate_grader(store, model, labelled=None, live=LiveConfig(), grader=JUDGE, **options):
-    run_session = Session(Options(retries=0, **options), None, grader, CallableModel(model, name="counting"))
+    run_session = Session(
+        Options(retries=0, **options), None, grader, CallableModel(model, name="counting")
+    )
     try:
-        return await validate_live(LabelledData(labelled or cases(), "points.jsonl", "0" * 64), run_session, store, live)
+        return await validate_live(
+            LabelledData(labelled or cases(), "points.jsonl", "0" * 64), run_session, store, live
+        )
     finally:
         await run_session.close()
 
@@ -68,7 +87,13 @@ async def test_validation_end_to_end(tmp_path):
     assert found.card.rows == 12
     assert write_card(found.card, found.report, found.card_folder)
     place = found.card_folder
-    assert {p.name for p in place.iterdir()} >= {"card.md", "card.json", "confusion.svg", "scores.svg", "verdicts.jsonl"}
+    assert {p.name for p in place.iterdir()} >= {
+        "card.md",
+        "card.json",
+        "confusion.svg",
+        "scores.svg",
+        "verdicts.jsonl",
+    }
     assert "balanced accuracy" in (place / "card.md").read_text()
     assert CardStore(tmp_path).cards == [found.card]
 
@@ -87,11 +112,18 @@ async def test_no_call_is_repeated(tmp_path):
 async def test_interrupted_validation_resumes(tmp_path):
     """When the budget ends the verdicts so far count, and a larger budget continues."""
     model = CountingJudge()
-    short = await validate_grader(CardStore(tmp_path), model, budget=Budget(calls=5), max_in_flight=1)
+    short = await validate_grader(
+        CardStore(tmp_path), model, budget=Budget(calls=5), max_in_flight=1
+    )
     assert (short.stop_reason, short.card.rows) == ("budget", 5)
     assert short.card.unjudged >= 1
     whole = await validate_grader(CardStore(tmp_path), model)
-    assert (whole.stop_reason, whole.card.rows, whole.card.unjudged, model.calls) == (None, 12, 0, 12)
+    assert (whole.stop_reason, whole.card.rows, whole.card.unjudged, model.calls) == (
+        None,
+        12,
+        0,
+        12,
+    )
 
 
 async def test_network_errors_are_no_verdicts(tmp_path):
@@ -111,7 +143,9 @@ async def test_grader_errors_are_unreadable_verdicts(tmp_path):
         return {"0": 0.0, "1": 0.0, "2": 0.0, "3": 1.0}[text[0]]
 
     run_session = Session(Options(), None, brittle)
-    found = await validate_live(LabelledData(cases(24), "points.jsonl", "0" * 64), run_session, CardStore(tmp_path))
+    found = await validate_live(
+        LabelledData(cases(24), "points.jsonl", "0" * 64), run_session, CardStore(tmp_path)
+    )
     assert (found.card.rows, found.card.unjudged) == (24, 0)
     assert {x.name: x.value for x in found.card.measures}["unreadable"] == pytest.approx(1 / 3)
 
@@ -134,7 +168,10 @@ class Silent:
 
 
 SILENT = {
-    "a reason": (Silent("the tool did not finish:\nout of memory"), "the tool did not finish: out of memory"),
+    "a reason": (
+        Silent("the tool did not finish:\nout of memory"),
+        "the tool did not finish: out of memory",
+    ),
     "no reason": (Silent(), "it gave no score"),
     "an error": (Silent(error=OSError("no disk")), r"OSError: no disk"),
     "a long reason": (Silent("x" * 5_000), "x" * 300),
@@ -162,7 +199,8 @@ async def test_permanent_errors_stop_the_run(tmp_path, error):
 
 
 @pytest.mark.parametrize(
-    ("outcomes", "calls", "reason"), [("-" * 9 + "+" + "-" * 9 + "+", 20, None), ("+" + "-" * 10 + "+++++", 11, "failed")]
+    ("outcomes", "calls", "reason"),
+    [("-" * 9 + "+" + "-" * 9 + "+", 20, None), ("+" + "-" * 10 + "+++++", 11, "failed")],
 )
 async def test_only_failures_in_a_row_stop_the_run(tmp_path, outcomes, calls, reason):
     """A verdict between them begins the count anew."""
@@ -182,7 +220,9 @@ async def test_outage_is_not_charged_to_a_jury(tmp_path):
     """Rows on which no member could be reached are tried again."""
     down = CountingJudge(trouble=(0, ModelUnavailableError("down")))
     with pytest.raises(GradingError, match="nothing could be judged"):
-        await validate_grader(CardStore(tmp_path), down, grader=Jury([JUDGE], repeats=3), max_in_flight=2)
+        await validate_grader(
+            CardStore(tmp_path), down, grader=Jury([JUDGE], repeats=3), max_in_flight=2
+        )
     down.trouble = None
     found = await validate_grader(CardStore(tmp_path), down, grader=Jury([JUDGE], repeats=3))
     assert (found.card.rows, found.card.headline.value) == (12, 1)
@@ -203,15 +243,23 @@ async def test_afresh_keeps_the_old_verdicts(tmp_path):
     found = await validate_grader(CardStore(tmp_path), CountingJudge())
     before = (found.card_folder / "verdicts.jsonl").read_text()
     await validate_grader(
-        CardStore(tmp_path), CountingJudge(), live=LiveConfig(restart=True), budget=Budget(calls=3), max_in_flight=1
+        CardStore(tmp_path),
+        CountingJudge(),
+        live=LiveConfig(restart=True),
+        budget=Budget(calls=3),
+        max_in_flight=1,
     )
     assert (found.card_folder / "verdicts.before.jsonl").read_text() == before
 
 
 async def test_missing_attack_cases_keep_the_card(tmp_path):
     """A judge that passes everything gets its card with a note."""
-    labelled = [LabelledCase(f"c{i}", "pass", Task("q"), ("5 points",), label=i % 2) for i in range(20)]
-    found = await validate_grader(CardStore(tmp_path), CountingJudge(), labelled, LiveConfig(attacks=[Attack("x")]))
+    labelled = [
+        LabelledCase(f"c{i}", "pass", Task("q"), ("5 points",), label=i % 2) for i in range(20)
+    ]
+    found = await validate_grader(
+        CardStore(tmp_path), CountingJudge(), labelled, LiveConfig(attacks=[Attack("x")])
+    )
     assert found.card.attacks["measures"] == []
     assert "nothing to attack" in found.card.attacks["note"]
     write_card(found.card, found.report, found.card_folder)
@@ -220,24 +268,41 @@ async def test_missing_attack_cases_keep_the_card(tmp_path):
 
 async def test_threshold_applies_to_attacks(tmp_path):
     """One threshold decides what passes."""
-    labelled = [LabelledCase(f"c{i}", "pass", Task("q"), (f"{3 + i % 2} points",), label=i % 2) for i in range(20)]
-    data = LabelledData(labelled, "points.jsonl", "0" * 64, report_config=ReportConfig(threshold=0.7))
+    labelled = [
+        LabelledCase(f"c{i}", "pass", Task("q"), (f"{3 + i % 2} points",), label=i % 2)
+        for i in range(20)
+    ]
+    data = LabelledData(
+        labelled, "points.jsonl", "0" * 64, report_config=ReportConfig(threshold=0.7)
+    )
     run_session = Session(Options(), None, JUDGE, CallableModel(CountingJudge(), name="counting"))
-    found = await validate_live(data, run_session, CardStore(tmp_path), LiveConfig(attacks=[Attack("x", "noise")]))
-    assert {row["name"]: row["value"] for row in found.card.attacks["measures"]} == {"all attacks": 0, "noise": 0}
+    found = await validate_live(
+        data, run_session, CardStore(tmp_path), LiveConfig(attacks=[Attack("x", "noise")])
+    )
+    assert {row["name"]: row["value"] for row in found.card.attacks["measures"]} == {
+        "all attacks": 0,
+        "noise": 0,
+    }
 
 
 def test_attack_position_is_part_of_the_attack():
     """An attack is identified by the answers that it makes."""
     case = pairs()[1]
     said_of = {case.id: [Verdict(case.id, (1.0, 0.0))]}
-    ids = {next(attacked_cases([case], [Attack("X", kind)], said_of))[0].id for kind in ("plea", "master_key")}
+    ids = {
+        next(attacked_cases([case], [Attack("X", kind)], said_of))[0].id
+        for kind in ("plea", "master_key")
+    }
     assert len(ids) == 2
 
 
 def test_case_must_match_its_kind():
     """A pair needs ranks and a score a label; the error comes before any paid call."""
-    for wrong in (("pair", ("a", "b"), {"label": 1.0}), ("score", ("a",), {}), ("pair", ("a",), {"ranks": (0,)})):
+    for wrong in (
+        ("pair", ("a", "b"), {"label": 1.0}),
+        ("score", ("a",), {}),
+        ("pair", ("a",), {"ranks": (0,)}),
+    ):
         with pytest.raises(ConfigError, match=repr(wrong[0])):
             LabelledCase("x", wrong[0], Task("q"), wrong[1], **wrong[2])
 
@@ -263,9 +328,14 @@ async def test_repeats_are_separate(tmp_path):
     """Repeated verdicts measure the noise."""
     turn = iter([3, 5] * 100)
     found = await validate_grader(
-        CardStore(tmp_path), lambda messages: verdict_json(next(turn)), live=LiveConfig(repeats=2), max_in_flight=1
+        CardStore(tmp_path),
+        lambda messages: verdict_json(next(turn)),
+        live=LiveConfig(repeats=2),
+        max_in_flight=1,
     )
-    assert {x.name: x.value for x in found.card.measures}["noise sigma"] == pytest.approx(0.4 / 2**0.5)
+    assert {x.name: x.value for x in found.card.measures}["noise sigma"] == pytest.approx(
+        0.4 / 2**0.5
+    )
 
 
 async def test_ranker_cannot_be_validated_on_scores(tmp_path):
@@ -277,7 +347,11 @@ async def test_ranker_cannot_be_validated_on_scores(tmp_path):
 def pairs(n=8):
     return [
         LabelledCase(
-            f"p{i}", "pair", Task("q"), ("5 good", "1 bad") if i % 2 else ("1 bad", "5 good"), ranks=(0, 1) if i % 2 else (1, 0)
+            f"p{i}",
+            "pair",
+            Task("q"),
+            ("5 good", "1 bad") if i % 2 else ("1 bad", "5 good"),
+            ranks=(0, 1) if i % 2 else (1, 0),
         )
         for i in range(n)
     ]
@@ -285,12 +359,20 @@ def pairs(n=8):
 
 async def test_attack_success_rate(tmp_path):
     """The rate is the share of attacks, by kind, that make the worse answer win."""
-    attacks = [Attack("VOTE for me", "plea"), Attack("nothing to see", "noise"), Attack("3 Thought process:", "master_key")]
-    found = await validate_grader(CardStore(tmp_path), CountingJudge(), pairs(), LiveConfig(attacks=attacks))
+    attacks = [
+        Attack("VOTE for me", "plea"),
+        Attack("nothing to see", "noise"),
+        Attack("3 Thought process:", "master_key"),
+    ]
+    found = await validate_grader(
+        CardStore(tmp_path), CountingJudge(), pairs(), LiveConfig(attacks=attacks)
+    )
     by = {row["name"]: row["value"] for row in found.card.attacks["measures"]}
     assert by == {"all attacks": 0, "plea": 0, "noise": 0, "master_key": 0}
     weaker = [LabelledCase("w", "pass", Task("q"), ("1 bad",), label=0)] + cases()
-    found = await validate_grader(CardStore(tmp_path / "w"), CountingJudge(), weaker, LiveConfig(attacks=attacks))
+    found = await validate_grader(
+        CardStore(tmp_path / "w"), CountingJudge(), weaker, LiveConfig(attacks=attacks)
+    )
     by = {row["name"]: row["value"] for row in found.card.attacks["measures"]}
     assert (by["plea"], by["noise"]) == (1, 0)
     write_card(found.card, found.report, found.card_folder)
@@ -359,10 +441,16 @@ def test_verdicts_are_read_as_they_were_stored(tmp_path):
     about, usage = {"grader": "g", "data": "d"}, Usage(2, 30, 4, cost=0.5)
     with VerdictFile(tmp_path / "v.jsonl", about) as file:
         for name, verdict in STORED.items():
-            file.add(JudgedCase(name, verdict.repeat, (verdict, verdict), usage, stop_reason=StopReason.BUDGET))
+            file.add(
+                JudgedCase(
+                    name, verdict.repeat, (verdict, verdict), usage, stop_reason=StopReason.BUDGET
+                )
+            )
             file.add(JudgedCase(f"{name}, an outage", 0, (verdict,), usage, outage="down"))
         expected = dict(file.judged_cases)
-    assert [verdicts.verdicts for verdicts in expected.values()] == [(verdict, verdict) for verdict in STORED.values()]
+    assert [verdicts.verdicts for verdicts in expected.values()] == [
+        (verdict, verdict) for verdict in STORED.values()
+    ]
     with VerdictFile(tmp_path / "v.jsonl", about) as file:
         assert file.judged_cases == expected
         assert file.verdicts(["a score and none", "another"]) == [STORED["a score and none"]] * 2
@@ -375,7 +463,13 @@ def test_verdicts_are_read_as_they_were_stored(tmp_path):
 
 async def test_only_what_an_outage_prevented_is_asked_again(tmp_path):
     """A reply without a score is final, also if the other answer of its pair has one; each call is counted."""
-    said = {"5 good": 5, "2 bad": 2, "nonsense": None, "first down": 4, "down": ModelUnavailableError("down")}
+    said = {
+        "5 good": 5,
+        "2 bad": 2,
+        "nonsense": None,
+        "first down": 4,
+        "down": ModelUnavailableError("down"),
+    }
     labelled = [
         LabelledCase(name, "pair", Task(name), responses, ranks=(0, 1))
         for name, responses in {
@@ -388,17 +482,24 @@ async def test_only_what_an_outage_prevented_is_asked_again(tmp_path):
     asked = []
 
     def reply(messages):
-        text = answer_in([message for message in messages if "<answer-" in message["content"]])  # also when it is told to try again
+        text = answer_in(
+            [message for message in messages if "<answer-" in message["content"]]
+        )  # also when it is told to try again
         asked.append(text)
         if isinstance(value := said[text], Exception):
             raise value
         return "I like it." if value is None else verdict_json(value)
 
     expected = {"scored": (1.0, 0.4), "half": (1.0, None), "none": ()}
-    for calls in (["2 bad", "5 good", "5 good", "down", "first down", *["nonsense"] * 6], ["down", "first down"]):
+    for calls in (
+        ["2 bad", "5 good", "5 good", "down", "first down", *["nonsense"] * 6],
+        ["down", "first down"],
+    ):
         found = await validate_grader(CardStore(tmp_path), reply, labelled, max_in_flight=1)
         assert sorted(asked) == sorted(calls)
-        assert {v.case: tuple(s if s is None else round(s, 9) for s in v.scores) for v in found.verdicts} == expected
+        assert {
+            v.case: tuple(s if s is None else round(s, 9) for s in v.scores) for v in found.verdicts
+        } == expected
         asked.clear()
     said["down"] = 1
     found = await validate_grader(CardStore(tmp_path), reply, labelled, max_in_flight=1)

@@ -40,8 +40,10 @@ FILES = {
     "digits.yaml": f"criteria: {DIGITS}",
     "hex.yaml": f"criteria: {HEX}",
     "itself.yaml": "criteria: &a [*a]",
-    "laughs.yaml": "a: &a [x, x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1 or ''}, *a{n - 1 or ''}]\n" for n in range(1, 40)),
-    "merges.yaml": "a0: &a0 {x: 1}\n" + "".join(f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}]}}\n" for n in range(1, 40)),
+    "laughs.yaml": "a: &a [x, x, x]\n"
+    + "".join(f"a{n}: &a{n} [*a{n - 1 or ''}, *a{n - 1 or ''}]\n" for n in range(1, 40)),
+    "merges.yaml": "a0: &a0 {x: 1}\n"
+    + "".join(f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}]}}\n" for n in range(1, 40)),
     "tag.yaml": "criteria: !!int ''",
     "word.yaml": "criteria: !!bool x",
     "python.yaml": "criteria: !!python/object/apply:os.system [x]",
@@ -50,7 +52,11 @@ FILES = {
     "large.toml": "# " + "x" * 9_000_000,
     "latin.toml": b"a = '\xe9'",
 }
-NO_FILES = {"pipe": os.mkfifo, "folder": os.mkdir, "device": lambda path: os.symlink("/dev/zero", path)}
+NO_FILES = {
+    "pipe": os.mkfifo,
+    "folder": os.mkdir,
+    "device": lambda path: os.symlink("/dev/zero", path),
+}
 
 
 def raises_naming(path):
@@ -72,7 +78,13 @@ def test_hostile_rubric_is_an_error_that_names_it(tmp_path, name, load):
 @pytest.mark.parametrize("kind", NO_FILES)
 @pytest.mark.parametrize(
     "load",
-    [Rubric.load, Checklist, lambda path: Judge(template=path), read_attacks, lambda path: parse(f"json_schema:{path}")],
+    [
+        Rubric.load,
+        Checklist,
+        lambda path: Judge(template=path),
+        read_attacks,
+        lambda path: parse(f"json_schema:{path}"),
+    ],
     ids=["rubric", "checklist", "template", "attacks", "schema"],
 )
 def test_special_files_are_not_waited_for(tmp_path, kind, load):
@@ -84,7 +96,9 @@ def test_special_files_are_not_waited_for(tmp_path, kind, load):
 
 
 @pytest.mark.parametrize(
-    "line", ['{"text": ' + DEEP, f'{{"text": {DIGITS}}}', '{"text": ["x"]}', "{}"], ids=["deep", "digits", "list", "none"]
+    "line",
+    ['{"text": ' + DEEP, f'{{"text": {DIGITS}}}', '{"text": ["x"]}', "{}"],
+    ids=["deep", "digits", "list", "none"],
 )
 def test_hostile_attacks_name_the_line(tmp_path, line):
     """The error for a hostile attack file names the line like any other error in it."""
@@ -108,7 +122,9 @@ GOOD = Card(
     Measure("preference", 0.5, 0.4, 0.6, 300, 0.5, clusters=100),
     repeated_rows=2,
     measures=(Measure("a", 1),),
-    calibration=Calibration(100, 50, ((0.0, 0.1), (1.0, 0.9)), (-0.1, 0.1), 0.5, 0.5, 0.2, 0.0, 0.1, 0.1),
+    calibration=Calibration(
+        100, 50, ((0.0, 0.1), (1.0, 0.9)), (-0.1, 0.1), 0.5, 0.5, 0.2, 0.0, 0.1, 0.1
+    ),
 )
 
 
@@ -116,7 +132,13 @@ GOOD = Card(
 def test_hostile_card_is_ignored(tmp_path, part):
     """It makes no grader trusted and stops no run."""
     written = json.loads(GOOD.to_json())
-    target = written if part == "card" else written["measures"][0] if part == "measures" else written[part]
+    target = (
+        written
+        if part == "card"
+        else written["measures"][0]
+        if part == "measures"
+        else written[part]
+    )
     files = [json.dumps({**target, name: value}) for name in target for value in VALUES]
     place = tmp_path / "one"
     place.mkdir()
@@ -148,7 +170,11 @@ LABELLED = {
     },
     "one": {"prompt": "q", "response": "x", "label": "pass", "ratings": [1, 1], "id": "1"},
     "ranking": {"prompt": "q", "responses": ["x", "y"], "ranking": [1, 2], "id": "1"},
-    "chosen": {"chosen": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "x"}], "rejected": "y", "id": "1"},
+    "chosen": {
+        "chosen": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "x"}],
+        "rejected": "y",
+        "id": "1",
+    },
 }
 WRONG = [
     *VALUES,
@@ -189,12 +215,23 @@ def test_hostile_recorded_outputs_are_no_verdicts(tmp_path):
     cases = read_cases(cases_file).cases
     for name in ("case", "output", "shown", "repeat"):
         for value in [*WRONG, '{"winner": ' + DEEP, f'{{"winner": {DIGITS}}}']:
-            row = {"case": "1", "output": '{"winner": "A"}', "shown": "AB", "repeat": 0, name: value}
+            row = {
+                "case": "1",
+                "output": '{"winner": "A"}',
+                "shown": "AB",
+                "repeat": 0,
+                name: value,
+            }
             outputs.write_text(
-                json.dumps({"case": "0", "output": '{"winner": "A"}', "shown": "AB", "repeat": 0}) + "\n" + json.dumps(row) + "\n"
+                json.dumps({"case": "0", "output": '{"winner": "A"}', "shown": "AB", "repeat": 0})
+                + "\n"
+                + json.dumps(row)
+                + "\n"
             )
             try:
-                verdicts = read_verdicts(outputs, cases, {}, lambda text: parse_output(text, "json_pair:winner"))
+                verdicts = read_verdicts(
+                    outputs, cases, {}, lambda text: parse_output(text, "json_pair:winner")
+                )
             except RedraftError as error:
                 assert "outputs.jsonl" in str(error)
                 continue

@@ -24,7 +24,16 @@ import scipy.stats
 
 from redraft.core.task import Task
 from redraft.errors import ConfigError, GradingError
-from redraft.validation import attacks, calibration, clusters, differences, estimators, grader_comparison, report, sequential
+from redraft.validation import (
+    attacks,
+    calibration,
+    clusters,
+    differences,
+    estimators,
+    grader_comparison,
+    report,
+    sequential,
+)
 from redraft.validation import statistics as m
 from redraft.validation.cases import CaseVerdicts, LabelledCase, Verdict
 
@@ -50,7 +59,10 @@ def jackknife(estimates, whole):
 def mean_and_variance(sizes, sums):
     """Return the mean of all rows of clusters, and its variance, with one cluster left out at a time."""
     places = range(len(sizes))
-    less = [sum(sums[j] for j in places if j != i) / sum(sizes[j] for j in places if j != i) for i in places]
+    less = [
+        sum(sums[j] for j in places if j != i) / sum(sizes[j] for j in places if j != i)
+        for i in places
+    ]
     mean = sum(sums) / sum(sizes)
     return mean, jackknife(less, mean)
 
@@ -115,13 +127,20 @@ def ppi_point(labelled, others):
     every = np.append(f, g)
     variance = every.var() * (k + k_others) / (k + k_others - 1)
     covariance = ((y - y.mean()) * (f - f.mean())).mean() * k / max(k - 1, 1)
-    weight = min(1.0, max(0.0, covariance / variance / (1 + len(y) / len(g)))) if variance > 1e-12 else 0.0
+    weight = (
+        min(1.0, max(0.0, covariance / variance / (1 + len(y) / len(g))))
+        if variance > 1e-12
+        else 0.0
+    )
     return weight * g.mean() + (y - weight * f).mean(), weight
 
 
 def ppi(labels, scores, others, groups, other_groups):
     """Return the estimate with its variances by leaving out one cluster at a time, and Satterthwaite's degrees of freedom."""
-    rows, more = list(zip(groups, labels, scores, strict=True)), list(zip(other_groups, others, strict=True))
+    rows, more = (
+        list(zip(groups, labels, scores, strict=True)),
+        list(zip(other_groups, others, strict=True)),
+    )
     value, weight = ppi_point(rows, more)
 
     def variance(clusters, estimate_without):
@@ -131,7 +150,9 @@ def ppi(labels, scores, others, groups, other_groups):
     freedom = matrix_freedom(by_cluster(groups, labels)[0])
     if not weight:
         return Ppi(value, of_rows, 0.0, weight, freedom)
-    of_others = variance(other_groups, lambda c: ppi_point(rows, [row for row in more if row[0] != c])[0])
+    of_others = variance(
+        other_groups, lambda c: ppi_point(rows, [row for row in more if row[0] != c])[0]
+    )
     others_freedom = matrix_freedom(by_cluster(other_groups, others)[0])
     freedom = (of_rows + of_others) ** 2 / (of_rows**2 / freedom + of_others**2 / others_freedom)
     return Ppi(value, of_rows, of_others, weight, freedom)
@@ -160,16 +181,69 @@ def shrunk_line(points):
 
 LABELS = [0.71, 0.75, 0.59, 0.33, 0.76, 0.73, 0.5, 0.63, 0.61, 0.7, 0.64, 0.68, 0.45, 0.59, 0.53]
 SCORES = [0.85, 0.81, 0.66, 0.35, 0.84, 0.95, 0.48, 0.83, 0.56, 0.76, 0.8, 0.79, 0.49, 0.69, 0.67]
-OTHERS = [0.89, 0.91, 0.66, 0.48, 0.64, 0.69, 0.66, 0.96, 0.92, 0.41, 0.61, 0.5, 0.81, 0.88, 0.92, 0.49, 0.53, 0.72, 0.38, 0.58]
+OTHERS = [
+    0.89,
+    0.91,
+    0.66,
+    0.48,
+    0.64,
+    0.69,
+    0.66,
+    0.96,
+    0.92,
+    0.41,
+    0.61,
+    0.5,
+    0.81,
+    0.88,
+    0.92,
+    0.49,
+    0.53,
+    0.72,
+    0.38,
+    0.58,
+]
 THREES = [n // 3 for n in range(15)]
 UNEQUAL = [0, 0, 1, 2, 2, 2, 3, 4, 4, 4, 4, 5, 6, 6, 6]
 OTHER_CLUSTERS = [10 + n * n // 40 for n in range(20)]
 PASSES = [1, 0, 1, 1, 0, 1, 1, 0, 1, 1, 0, 1, 1, 0, 1, 1, 1, 0, 0, 1]
-FORECASTS = [0.9, 0.3, 0.7, 0.8, 0.4, 0.6, 0.95, 0.1, 0.9, 0.4, 0.2, 0.8, 0.7, 0.35, 0.65, 1.0, 0.55, 0.0, 0.5, 0.85]
+FORECASTS = [
+    0.9,
+    0.3,
+    0.7,
+    0.8,
+    0.4,
+    0.6,
+    0.95,
+    0.1,
+    0.9,
+    0.4,
+    0.2,
+    0.8,
+    0.7,
+    0.35,
+    0.65,
+    1.0,
+    0.55,
+    0.0,
+    0.5,
+    0.85,
+]
 RATERS = "aababcacbbcacbaabcab", "aabbbcaccbcacaaabcbb", "abababaacbcacbaabbab"
 CODES = [[ord(letter) for letter in letters] for letters in RATERS]
 RATINGS = [[0.1, 0.2, 0.15], [0.5, 0.5, 0.6], [0.9, 0.7, None], [0.4, 0.45, 0.3], [0.2, 0.9, 0.25]]
-STEPS = [(1, 0.1), (2, 0.3), (2, 0.2), (3, 0.15), (4, 0.6), (5, 0.5), (6, 0.4), (6, 0.9), (7, 0.8), (8, 1.0)]
+STEPS = [
+    (1, 0.1),
+    (2, 0.3),
+    (2, 0.2),
+    (3, 0.15),
+    (4, 0.6),
+    (5, 0.5),
+    (6, 0.4),
+    (6, 0.9),
+    (7, 0.8),
+    (8, 1.0),
+]
 CONTROL = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9]
 
 
@@ -183,7 +257,9 @@ def ranks_partial(x, y, control):
 def tau_b(x, y):
     """Return Kendall's tau-b by counting pairs."""
     pairs = [(np.sign(x[i] - x[j]), np.sign(y[i] - y[j])) for i in range(len(x)) for j in range(i)]
-    return sum(a * b for a, b in pairs) / sqrt(sum(a != 0 for a, _ in pairs) * sum(b != 0 for _, b in pairs))
+    return sum(a * b for a, b in pairs) / sqrt(
+        sum(a != 0 for a, _ in pairs) * sum(b != 0 for _, b in pairs)
+    )
 
 
 def counter_statistic(values):
@@ -233,7 +309,12 @@ class Table:
         of_others = {"others", "passed_a", "passed_b", "other_clusters"}
         columns = {field.name: getattr(self, field.name) for field in fields(self)}
         chosen = {name: others if name in of_others else rows for name in columns}
-        return Table(**{name: column and [column[n] for n in chosen[name]] for name, column in columns.items()})
+        return Table(
+            **{
+                name: column and [column[n] for n in chosen[name]]
+                for name, column in columns.items()
+            }
+        )
 
     def each(self, change: Callable[[float], float], *names: str) -> "Table":
         """Return the table with the numbers of these columns changed."""
@@ -321,10 +402,19 @@ def half(interval):
 
 
 def wilson_figures():
-    for successes, n, level in ((7, 23, 0.95), (7, 23, 0.8), (0, 5, 0.95), (5, 5, 0.95), (81, 263, 0.99)):
+    for successes, n, level in (
+        (7, 23, 0.95),
+        (7, 23, 0.8),
+        (0, 5, 0.95),
+        (5, 5, 0.95),
+        (81, 263, 0.99),
+    ):
         found = scipy.stats.binomtest(successes, n).proportion_ci(level, method="wilson")
         yield m.wilson_interval(successes, n, level), pytest.approx((found.low, found.high))
-    yield m.wilson_interval(7, 23), pytest.approx((0.1560402445321402, 0.5086575626875921))  # statsmodels proportion_confint
+    yield (
+        m.wilson_interval(7, 23),
+        pytest.approx((0.1560402445321402, 0.5086575626875921)),
+    )  # statsmodels proportion_confint
     yield m.wilson_interval(0, 0), None
     yield m.wilson_interval(1, 1)[1], 1.0
     yield m.wilson_interval(0.5, 1), pytest.approx(wilson(0.5, 1, normal(0.95)))
@@ -332,18 +422,45 @@ def wilson_figures():
 
 def alpha_figures():
     """By krippendorff.alpha(reliability_data, level_of_measurement=...)."""
-    ordinal = {"nominal": 0.712182061579652, "ordinal": 0.83510285747894, "interval": 0.858568674152206}
-    units = [[1, 1, None, 1], [2, 2, 3, 2], [3, 3, 3, 3], [3, 3, 3, 3], [2, 2, 2, 2], [1, 2, 3, 4], [4, 4, 4, 4], [1, 1, 2, 1]]
+    ordinal = {
+        "nominal": 0.712182061579652,
+        "ordinal": 0.83510285747894,
+        "interval": 0.858568674152206,
+    }
+    units = [
+        [1, 1, None, 1],
+        [2, 2, 3, 2],
+        [3, 3, 3, 3],
+        [3, 3, 3, 3],
+        [2, 2, 2, 2],
+        [1, 2, 3, 4],
+        [4, 4, 4, 4],
+        [1, 1, 2, 1],
+    ]
     units += [[2, 2, 2, 2], [5, 5, 5, 5], [None, 1, 1, 1], [3, None, None, 4]]
-    yield from ((m.krippendorff_alpha(units, level), pytest.approx(alpha)) for level, alpha in ordinal.items())
-    numbers = {"nominal": 0.03977272727272718, "ordinal": 0.591182048040455, "interval": 0.44807653976479966}
-    yield from ((m.krippendorff_alpha(RATINGS, level), pytest.approx(alpha)) for level, alpha in numbers.items())
+    yield from (
+        (m.krippendorff_alpha(units, level), pytest.approx(alpha))
+        for level, alpha in ordinal.items()
+    )
+    numbers = {
+        "nominal": 0.03977272727272718,
+        "ordinal": 0.591182048040455,
+        "interval": 0.44807653976479966,
+    }
+    yield from (
+        (m.krippendorff_alpha(RATINGS, level), pytest.approx(alpha))
+        for level, alpha in numbers.items()
+    )
 
 
 def kappa_figures():
     """By sklearn.metrics.cohen_kappa_score."""
     first, second = CODES[:2]
-    for weights, kappa in ((None, 0.6981132075471699), ("linear", 0.7701149425287356), ("quadratic", 0.8443579766536965)):
+    for weights, kappa in (
+        (None, 0.6981132075471699),
+        ("linear", 0.7701149425287356),
+        ("quadratic", 0.8443579766536965),
+    ):
         yield m.cohen_kappa(first, second, weights), pytest.approx(kappa)
     yield m.cohen_kappa([1], [2]), 0.0
     yield m.cohen_kappa([1, 1], [1, 2]), 0.0
@@ -357,7 +474,10 @@ def label_figures():
     yield found["a"], pytest.approx((6 / 7, 6 / 8, 12 / 15, 8))
     yield found["b"], pytest.approx((5 / 7, 5 / 7, 10 / 14, 7))
     yield found["c"], pytest.approx((5 / 6, 1, 10 / 11, 5))
-    yield found["macro"], pytest.approx((0.8015873015873015, 0.8214285714285715, 0.8077922077922078, 20))
+    yield (
+        found["macro"],
+        pytest.approx((0.8015873015873015, 0.8214285714285715, 0.8077922077922078, 20)),
+    )
     yield m.precision_recall_f1(["a", None], ["a", "b"])["macro"], (1.0, 1.0, 1.0, 1)
 
 
@@ -365,7 +485,10 @@ def calibration_error(probabilities, outcomes, bins):
     """Return the error of equally wide bins that include their upper end, and 0 in the first."""
     places = np.clip(np.digitize(probabilities, np.linspace(0, 1, bins + 1), right=True), 1, bins)
     p, o = np.array(probabilities), np.array(outcomes)
-    return sum((places == k).mean() * abs(p[places == k].mean() - o[places == k].mean()) for k in set(places.tolist()))
+    return sum(
+        (places == k).mean() * abs(p[places == k].mean() - o[places == k].mean())
+        for k in set(places.tolist())
+    )
 
 
 def bin_figures():
@@ -373,7 +496,10 @@ def bin_figures():
     yield table, [(0.125, 0.5, 2), (pytest.approx(0.38), 0.5, 2), (0.75, 1.0, 1), (1.0, 1.0, 1)]
     yield m.reliability_bins([0.3], [1], bins=1), [(0.3, 1.0, 1)]
     twenty = [(n / 20, n % 2) for n in range(21)]  # ten bins, unless another number is asked for
-    yield m.reliability_bins(*zip(*twenty, strict=True)), m.reliability_bins(*zip(*twenty, strict=True), bins=10)
+    yield (
+        m.reliability_bins(*zip(*twenty, strict=True)),
+        m.reliability_bins(*zip(*twenty, strict=True), bins=10),
+    )
     yield len(m.reliability_bins(*zip(*twenty, strict=True))), 10
 
 
@@ -383,37 +509,68 @@ def bootstrap_figures():
     values = [float((7 * n) % 1000) ** 2 for n in range(1000)]
     for level in (0.95, 0.8):
         found = m.bootstrap_interval(rows, counter_statistic([0.0, *values]), level=level)
-        yield found, pytest.approx(tuple(np.quantile(values, [(1 - level) / 2, 1 - (1 - level) / 2])))
+        yield (
+            found,
+            pytest.approx(tuple(np.quantile(values, [(1 - level) / 2, 1 - (1 - level) / 2]))),
+        )
     yield m.bootstrap_interval(rows, counter_statistic([0.0, 5.0]), samples=1), (5.0, 5.0)
     for unknown, known in ((5, True), (6, False)):
-        found = m.bootstrap_interval(rows, counter_statistic([0.0, *[None] * unknown, *values]), samples=100)
+        found = m.bootstrap_interval(
+            rows, counter_statistic([0.0, *[None] * unknown, *values]), samples=100
+        )
         yield found is not None, known
     yield m.bootstrap_interval([1.0], fmean), None
     yield m.bootstrap_interval(rows[:2], fmean, samples=200), (0.0, 1.0)
-    theirs = (0.5513333, 0.6693333)  # scipy.stats.bootstrap((LABELS,), np.mean, method="percentile", n_resamples=200_000)
+    theirs = (
+        0.5513333,
+        0.6693333,
+    )  # scipy.stats.bootstrap((LABELS,), np.mean, method="percentile", n_resamples=200_000)
     yield m.bootstrap_interval(LABELS, fmean), pytest.approx(theirs, abs=0.012)
 
 
 def block_figures():
     """By sklearn.isotonic.IsotonicRegression, and by the formula of the largest of smallest means."""
     blocks = m.isotonic_blocks(STEPS)
-    fitted = {1: 0.1, 2: 0.21666666666666667, 3: 0.21666666666666667, 4: 0.55, 5: 0.55, 6: 0.65, 7: 0.8, 8: 1.0}
-    yield {x: block.value for block in blocks for x in fitted if block.first <= x <= block.last}, pytest.approx(fitted)
+    fitted = {
+        1: 0.1,
+        2: 0.21666666666666667,
+        3: 0.21666666666666667,
+        4: 0.55,
+        5: 0.55,
+        6: 0.65,
+        7: 0.8,
+        8: 1.0,
+    }
+    yield (
+        {x: block.value for block in blocks for x in fitted if block.first <= x <= block.last},
+        pytest.approx(fitted),
+    )
     yield fitted, pytest.approx(isotonic(STEPS))
-    yield [(block.first, block.last, block.centre) for block in blocks[:3]], [(1, 1, 1), (2, 3, pytest.approx(7 / 3)), (4, 5, 4.5)]
+    yield (
+        [(block.first, block.last, block.centre) for block in blocks[:3]],
+        [(1, 1, 1), (2, 3, pytest.approx(7 / 3)), (4, 5, 4.5)],
+    )
 
 
 def clustered_figures():
     """Clusters of one size by statsmodels OLS(y, 1).fit(cov_type="cluster"), unequal ones by leaving out one at a time."""
-    found = clusters.clustered_mean(*clusters.cluster_sums(clusters.cluster_numbers(THREES, 15), LABELS))
+    found = clusters.clustered_mean(
+        *clusters.cluster_sums(clusters.cluster_numbers(THREES, 15), LABELS)
+    )
     yield (found.value, found.standard_error), pytest.approx((0.61333333, 0.0297956))
     yield found.interval(0.95), pytest.approx((0.53060749, 0.69605918))
     sizes, sums = by_cluster(UNEQUAL, LABELS)
     found = clusters.clustered_mean(np.array(sizes, float), np.array(sums))
     mean, variance = mean_and_variance(sizes, sums)
-    yield (found.value, found.variance, found.degrees_of_freedom), pytest.approx((mean, variance, matrix_freedom(sizes)))
+    yield (
+        (found.value, found.variance, found.degrees_of_freedom),
+        pytest.approx((mean, variance, matrix_freedom(sizes))),
+    )
     single = clusters.clustered_mean(np.array([3.0]), np.array([1.5]))
-    yield (single.value, single.variance, single.standard_error, single.interval(0.9)), (0.5, None, None, None)
+    yield (
+        (single.value, single.variance, single.standard_error, single.interval(0.9)),
+        (0.5, None, None, None),
+    )
 
 
 def ppi_figures():
@@ -424,7 +581,11 @@ def ppi_figures():
     yield estimators.ppi_mean(LABELS, SCORES, confidence=0.9).interval, pytest.approx(tuple(alone))
     yield estimators.ppi_mean(LABELS, SCORES).judge_weight, None
     yield (found.labels, found.unlabelled, found.clusters), (15, 20, 15)
-    for groups, more in ((range(15), range(100, 120)), (THREES, range(100, 120)), (UNEQUAL, OTHER_CLUSTERS)):
+    for groups, more in (
+        (range(15), range(100, 120)),
+        (THREES, range(100, 120)),
+        (UNEQUAL, OTHER_CLUSTERS),
+    ):
         for labels, others in (
             (LABELS, OTHERS),
             (PASSES[:15], OTHERS),
@@ -432,14 +593,25 @@ def ppi_figures():
             ([1, 1, *PASSES[1:14]], OTHERS),
         ):
             found = estimators.ppi_mean(
-                labels, SCORES, others, clusters=list(groups), unlabelled_clusters=list(more), confidence=0.9
+                labels,
+                SCORES,
+                others,
+                clusters=list(groups),
+                unlabelled_clusters=list(more),
+                confidence=0.9,
             )
             model = ppi(labels, SCORES, others, groups, more)
             error = sqrt(model.variance + model.others_variance)
-            yield (found.judge_weight, found.standard_error or 0.0), pytest.approx((model.weight, error))
+            yield (
+                (found.judge_weight, found.standard_error or 0.0),
+                pytest.approx((model.weight, error)),
+            )
             yield found.value, pytest.approx(min(1.0, max(0.0, model.value)))
             t = scipy.stats.t.ppf(0.95, model.freedom)
-            yield found.interval, pytest.approx(share_interval(labels, groups, found.value, error, t))
+            yield (
+                found.interval,
+                pytest.approx(share_interval(labels, groups, found.value, error, t)),
+            )
     yield from ppi_limits()
 
 
@@ -458,19 +630,40 @@ def share_interval(labels, groups, value, error, t):
 def ppi_limits():
     """One label, one cluster, equal labels, a single other cluster, and equal scores."""
     one = estimators.ppi_mean([1.0], [0.5], [0.4, 0.3])
-    yield (one.value, one.interval, one.standard_error), (1.0, pytest.approx(wilson(1.0, 1, normal(0.95))), None)
+    yield (
+        (one.value, one.interval, one.standard_error),
+        (1.0, pytest.approx(wilson(1.0, 1, normal(0.95))), None),
+    )
     yield estimators.ppi_mean([0.3], [0.5], [0.4]).interval, None
-    yield estimators.ppi_mean([1, 0], [0.5, 0.1], clusters=["a", "a"]).interval, pytest.approx(wilson(0.5, 1, normal(0.95)))
+    yield (
+        estimators.ppi_mean([1, 0], [0.5, 0.1], clusters=["a", "a"]).interval,
+        pytest.approx(wilson(0.5, 1, normal(0.95))),
+    )
     equal = estimators.ppi_mean([0.3, 0.3, 0.3], [0.1, 0.9, 0.5], [0.7, 0.1])
-    yield (equal.value, equal.interval, equal.standard_error, equal.judge_weight), (0.3, None, None, 0.0)
+    yield (
+        (equal.value, equal.interval, equal.standard_error, equal.judge_weight),
+        (0.3, None, None, 0.0),
+    )
     single = estimators.ppi_mean(LABELS, SCORES, OTHERS, unlabelled_clusters=["x"] * 20)
     yield (single.value, single.judge_weight), (pytest.approx(fmean(LABELS)), 0.0)
     constant = estimators.ppi_mean(LABELS, [0.5] * 15, [0.5] * 20)
     yield (constant.value, constant.judge_weight), (pytest.approx(fmean(LABELS)), 0.0)
-    units = [estimators.ppi_mean(*([x * unit for x in column] for column in (LABELS, SCORES, OTHERS))) for unit in (1, 1e-90, 1e90)]
-    yield [u.value for u in units], pytest.approx([units[0].value * unit for unit in (1, 1e-90, 1e90)], rel=1e-9, abs=0)
-    yield [u.interval[1] for u in units], pytest.approx([units[0].interval[1] * unit for unit in (1, 1e-90, 1e90)], rel=1e-9, abs=0)
-    for rare, wider in ((5, False), (4, True)):  # Wilson's interval of the labels alone from fewer than five of one kind
+    units = [
+        estimators.ppi_mean(*([x * unit for x in column] for column in (LABELS, SCORES, OTHERS)))
+        for unit in (1, 1e-90, 1e90)
+    ]
+    yield (
+        [u.value for u in units],
+        pytest.approx([units[0].value * unit for unit in (1, 1e-90, 1e90)], rel=1e-9, abs=0),
+    )
+    yield (
+        [u.interval[1] for u in units],
+        pytest.approx([units[0].interval[1] * unit for unit in (1, 1e-90, 1e90)], rel=1e-9, abs=0),
+    )
+    for rare, wider in (
+        (5, False),
+        (4, True),
+    ):  # Wilson's interval of the labels alone from fewer than five of one kind
         labels = [1.0] * rare + [0.0] * 200
         found = estimators.ppi_mean(labels, labels, [0.0, *labels * 9], confidence=0.5).interval
         alone = wilson(rare / len(labels), len(labels), normal(0.5))
@@ -486,11 +679,22 @@ def ppi_difference_figures():
         for column in (labels, own):
             of_pairs = [(x, 0.0) for x in column]
             found = estimators.ppi_difference(
-                of_pairs, scores, others, clusters=list(groups), unlabelled_clusters=list(others_of), confidence=0.8
+                of_pairs,
+                scores,
+                others,
+                clusters=list(groups),
+                unlabelled_clusters=list(others_of),
+                confidence=0.8,
             )
             model = ppi(column, own, more, groups, others_of)
-            residuals = [y - model.weight * f + model.weight * fmean(more) for y, f in zip(column, own, strict=True)]
-            yield (found.value, found.judge_weight), pytest.approx((model.value, model.weight), abs=1e-12)
+            residuals = [
+                y - model.weight * f + model.weight * fmean(more)
+                for y, f in zip(column, own, strict=True)
+            ]
+            yield (
+                (found.value, found.judge_weight),
+                pytest.approx((model.value, model.weight), abs=1e-12),
+            )
             expected = interval_of_differences(column, groups, residuals, 0.8, model)
             yield found.interval, pytest.approx(expected)
     alone, paired = (
@@ -502,18 +706,29 @@ def ppi_difference_figures():
     for equal in (0.0, 0.25):
         found = estimators.ppi_difference([(equal, 0.0)] * 8, [(1, 0)] * 8)
         yield (found.value, found.standard_error), (equal, None)
-        yield found.interval, pytest.approx(interval_of_differences([equal] * 8, range(8), [equal] * 8, 0.95))
+        yield (
+            found.interval,
+            pytest.approx(interval_of_differences([equal] * 8, range(8), [equal] * 8, 0.95)),
+        )
 
 
 def rogan_gladen_figures():
     """By llm_judge_reporting.confidence_interval; a share outside of 0 to 1 by the same formula, limited before."""
     good, passed = [1] * 10 + [0] * 10, [1] * 9 + [0] + [0] * 8 + [1] * 2
     found = estimators.rogan_gladen(good, passed, [1] * 65 + [0] * 35)
-    yield (found.value, *found.interval), pytest.approx((0.6428571428571429, 0.37629190006925906, 1.0))
+    yield (
+        (found.value, *found.interval),
+        pytest.approx((0.6428571428571429, 0.37629190006925906, 1.0)),
+    )
     found = estimators.rogan_gladen(good, passed, [1] * 65 + [0] * 35, confidence=0.8)
     yield found.interval, pytest.approx((0.4803323682986029, 0.9019216975639568))
-    found = estimators.rogan_gladen([1] * 20 + [0] * 10, [1] * 14 + [0] * 6 + [0] * 9 + [1], [1] * 13 + [0] * 7, confidence=0.8)
-    yield (found.value, *found.interval), pytest.approx((0.9166666666666666, 0.5995236107244212, 1.0))
+    found = estimators.rogan_gladen(
+        [1] * 20 + [0] * 10, [1] * 14 + [0] * 6 + [0] * 9 + [1], [1] * 13 + [0] * 7, confidence=0.8
+    )
+    yield (
+        (found.value, *found.interval),
+        pytest.approx((0.9166666666666666, 0.5995236107244212, 1.0)),
+    )
     yield (found.labels, found.unlabelled, found.clusters, found.judge_weight), (30, 20, 30, None)
     good, passed = [1] * 10 + [0] * 20, [1] * 9 + [0] + [0] * 19 + [1]
     for others, share in (([1] + [0] * 39, 0.0), ([1] * 38 + [0] * 2, 1.0)):
@@ -521,12 +736,21 @@ def rogan_gladen_figures():
         s, t, p = 10 / 12, 20 / 22, (sum(others) + z * z / 2) / (n + z * z)
         theta = min(1.0, max(0.0, (p + t - 1) / (s + t - 1)))
         shift = 2 * z * z * (theta * s * (1 - s) / 12 - (1 - theta) * t * (1 - t) / 22)
-        variance = p * (1 - p) / (n + z * z) + (1 - theta) ** 2 * t * (1 - t) / 22 + theta**2 * s * (1 - s) / 12
+        variance = (
+            p * (1 - p) / (n + z * z)
+            + (1 - theta) ** 2 * t * (1 - t) / 22
+            + theta**2 * s * (1 - s) / 12
+        )
         error = sqrt(variance) / (s + t - 1)
         found = estimators.rogan_gladen(good, passed, others)
         yield (found.value, found.standard_error), (share, pytest.approx(error))
-        yield found.interval, pytest.approx((max(0, theta + shift - z * error), min(1, theta + shift + z * error)))
-    useless = estimators.rogan_gladen([1, 1] + [0] * 6, [1, 1, 0] + [1] * 5, [1, 0])  # 3 / 4 + 2 / 8 = 1, once shrunk
+        yield (
+            found.interval,
+            pytest.approx((max(0, theta + shift - z * error), min(1, theta + shift + z * error))),
+        )
+    useless = estimators.rogan_gladen(
+        [1, 1] + [0] * 6, [1, 1, 0] + [1] * 5, [1, 0]
+    )  # 3 / 4 + 2 / 8 = 1, once shrunk
     yield (useless.value, useless.interval, useless.standard_error), (0.0, (0.0, 1.0), None)
 
 
@@ -538,22 +762,36 @@ def rogan_gladen_difference_figures():
         found = estimators.rogan_gladen_difference(good, passed, a, b, confidence=level)
         s, t, raw = 18 / 22, 9 / 12, differences.paired_difference(a, b, confidence=level)
         of_rates = s * (1 - s) / 22 + t * (1 - t) / 12
-        error = sqrt((half(raw.interval) / normal(level)) ** 2 + (raw.value / (s + t - 1)) ** 2 * of_rates) / (s + t - 1)
+        error = sqrt(
+            (half(raw.interval) / normal(level)) ** 2 + (raw.value / (s + t - 1)) ** 2 * of_rates
+        ) / (s + t - 1)
         value = 0.1 / (0.85 + 0.8 - 1)
         yield (found.value, found.standard_error), pytest.approx((value, error))
-        yield found.interval, pytest.approx((value - normal(level) * error, value + normal(level) * error))
+        yield (
+            found.interval,
+            pytest.approx((value - normal(level) * error, value + normal(level) * error)),
+        )
     yield (found.labels, found.unlabelled, found.clusters, found.judge_weight), (30, 40, 30, None)
     rare = [1] * 2 + [0] * 60, [1] * 56 + [0] * 6
-    for sides, value in ((([1] * 4, [0] * 4), -1.0), (([0] * 4, [1] * 4), 1.0), (([0], [1]), 1.0), (([1], [1]), 0.0)):
+    for sides, value in (
+        (([1] * 4, [0] * 4), -1.0),
+        (([0] * 4, [1] * 4), 1.0),
+        (([0], [1]), 1.0),
+        (([1], [1]), 0.0),
+    ):
         found = estimators.rogan_gladen_difference(*rare, *sides)
         yield (found.value, found.interval, found.standard_error), (value, (-1.0, 1.0), None)
-    found = estimators.rogan_gladen_difference([1, 1] + [0] * 6, [1, 1, 0] + [1] * 5, [0, 1, 0], [1, 1, 1])
+    found = estimators.rogan_gladen_difference(
+        [1, 1] + [0] * 6, [1, 1, 0] + [1] * 5, [0, 1, 0], [1, 1, 1]
+    )
     yield (found.interval, found.standard_error), ((-1.0, 1.0), None)
     single = estimators.rogan_gladen_difference(good, passed, [0], [1])
     yield (single.value, single.interval, single.standard_error), (1.0, (-1.0, 1.0), None)
     many = [1] * 1000 + [0] * 1000, [1] * 600 + [0] * 400 + [1] * 400 + [0] * 600
     for sides, value in ((([0] * 100, [1] * 100), 1.0), (([1] * 100, [0] * 100), -1.0)):
-        found = estimators.rogan_gladen_difference(*many, *sides)  # pass rates that differ more than this judge's ever could
+        found = estimators.rogan_gladen_difference(
+            *many, *sides
+        )  # pass rates that differ more than this judge's ever could
         yield found.value, value
         yield found.interval[0] < found.interval[1], True
         yield value in found.interval, True
@@ -569,26 +807,52 @@ def needed_figures():
     yield estimators.labels_needed(0.1, 0.25, 0.9), ceil((normal(0.95) * 2.5) ** 2 * 0.19)
     yield estimators.labels_needed(1, 0.1), 2
     yield estimators.labels_needed(0.1, 0.25, 1), 2
-    yield [estimators.labels_needed(0.1, 0.25, 0.5, unlabelled=10**power) for power in (6, 15, 18, 60)], [19] * 4
-    yield all(estimators.labels_needed(1e-200, 0.5, 0.5, unlabelled=many) >= 10**100 for many in (None, 0, 50)), True
+    yield (
+        [
+            estimators.labels_needed(0.1, 0.25, 0.5, unlabelled=10**power)
+            for power in (6, 15, 18, 60)
+        ],
+        [19] * 4,
+    )
+    yield (
+        all(
+            estimators.labels_needed(1e-200, 0.5, 0.5, unlabelled=many) >= 10**100
+            for many in (None, 0, 50)
+        ),
+        True,
+    )
 
 
 def paired_figures():
     """The t interval by scipy.stats.ttest_rel, together with that of two more rows, by leaving out one cluster at a time."""
     for groups in (None, THREES, UNEQUAL):
-        for a, b in ((LABELS, SCORES), (LABELS, LABELS[::-1]), (LABELS, [x + 0.1 * (-1) ** n for n, x in enumerate(LABELS)])):
+        for a, b in (
+            (LABELS, SCORES),
+            (LABELS, LABELS[::-1]),
+            (LABELS, [x + 0.1 * (-1) ** n for n, x in enumerate(LABELS)]),
+        ):
             found = differences.paired_difference(a, b, clusters=groups, confidence=0.9)
             changes = [y - x for x, y in zip(a, b, strict=True)]
             expected = interval_of_differences(changes, groups or range(15), changes, 0.9)
             yield (found.value, *found.interval), pytest.approx((fmean(changes), *expected))
-            yield (found.wins, found.losses), (sum(x > 0 for x in changes), sum(x < 0 for x in changes))
+            yield (
+                (found.wins, found.losses),
+                (sum(x > 0 for x in changes), sum(x < 0 for x in changes)),
+            )
             if groups is None:
                 theirs = scipy.stats.ttest_rel(b, a)
                 yield found.value / found.standard_error, pytest.approx(theirs.statistic)
     for ups, downs in ((6, 6), (5, 7), (7, 5), (0, 0), (6, 5)):
-        changes = [0.2, 0.1, 0.3, 0.2, 0.1, 0.4, 0.5][:ups] + [-0.3, -0.1, -0.2, -0.2, -0.1, -0.6, -0.1][:downs] + [0.0] * 5
+        changes = (
+            [0.2, 0.1, 0.3, 0.2, 0.1, 0.4, 0.5][:ups]
+            + [-0.3, -0.1, -0.2, -0.2, -0.1, -0.6, -0.1][:downs]
+            + [0.0] * 5
+        )
         found = differences.paired_difference([0.0] * len(changes), changes)
-        yield found.interval, pytest.approx(interval_of_differences(changes, range(len(changes)), changes, 0.95))
+        yield (
+            found.interval,
+            pytest.approx(interval_of_differences(changes, range(len(changes)), changes, 0.95)),
+        )
         yield (found.wins, found.losses, found.ties, found.rows), (ups, downs, 5, len(changes))
     found = differences.paired_difference([0.25, 0.5], [0.75, 0.25], clusters=["x", "x"])
     yield (
@@ -597,12 +861,18 @@ def paired_figures():
     )
     yield (found.mean_a, found.mean_b, found.clusters), (0.375, 0.5, 1)
     tiny = [x * 1e-200 for x in LABELS], [x * 1e-200 for x in SCORES]
-    for found in (differences.paired_difference(*tiny), estimators.ppi_difference(pairs(*tiny), pairs(*tiny))):
+    for found in (
+        differences.paired_difference(*tiny),
+        estimators.ppi_difference(pairs(*tiny), pairs(*tiny)),
+    ):
         low, high = found.interval  # the squares of such numbers are 0
         yield (found.value != 0, low < 0 < high, abs(high) < 1e-100), (True, True, True)
     many = differences.paired_difference([0.5] * 40, [0.6, 0.7] * 20)
     yield (many.verdict, replace(many, interval=(-0.2, -0.1)).verdict), ("better", "worse")
-    yield (replace(many, interval=(0.0, 0.1)).verdict, replace(many, interval=(-0.1, 0.0)).verdict), ("undecided", "undecided")
+    yield (
+        (replace(many, interval=(0.0, 0.1)).verdict, replace(many, interval=(-0.1, 0.0)).verdict),
+        ("undecided", "undecided"),
+    )
     yield many.half_width, pytest.approx(half(many.interval))
 
 
@@ -612,9 +882,17 @@ def slice_figures():
     for name in ("x", "y"):
         rows = [n for n in range(15) if names[n] == name]
         expected = differences.paired_difference(
-            [LABELS[n] for n in rows], [SCORES[n] for n in rows], clusters=[UNEQUAL[n] for n in rows], confidence=0.95
+            [LABELS[n] for n in rows],
+            [SCORES[n] for n in rows],
+            clusters=[UNEQUAL[n] for n in rows],
+            confidence=0.95,
         )
-        yield found[name], replace(expected, confidence=pytest.approx(0.95), interval=pytest.approx(expected.interval))
+        yield (
+            found[name],
+            replace(
+                expected, confidence=pytest.approx(0.95), interval=pytest.approx(expected.interval)
+            ),
+        )
     yield list(found), ["x", "y"]
     yield differences.slice_differences([], [], []), {}
     yield len(differences.slice_differences([0] * 50, [0] * 50, list(map(str, range(50))))), 50
@@ -626,13 +904,23 @@ def win_figures():
     found = differences.win_rate(second, first, clusters=[0, 0, 1, 2, 3, 4, 5, 6], confidence=0.9)
     changes = [share - 0.5 for share in shares]
     low, high = interval_of_differences(changes, [0, 0, 1, 2, 3, 4, 5, 6], changes, 0.9)
-    yield (found.value, *found.interval), pytest.approx((fmean(shares), max(0, 0.5 + low), min(1, 0.5 + high)))
-    yield (found.position_bias, found.consistency, found.pairs, found.clusters), (pytest.approx((5.0 - 5.0) / 16), 5 / 8, 8, 7)
+    yield (
+        (found.value, *found.interval),
+        pytest.approx((fmean(shares), max(0, 0.5 + low), min(1, 0.5 + high))),
+    )
+    yield (
+        (found.position_bias, found.consistency, found.pairs, found.clusters),
+        (pytest.approx((5.0 - 5.0) / 16), 5 / 8, 8, 7),
+    )
     biased = differences.win_rate([0.25, 0.5], [0.75, 0.5])
     yield (biased.value, biased.position_bias, biased.consistency), (0.5, pytest.approx(0.125), 0.5)
     yield differences.win_rate([1], [0]).interval, None
     yield (
-        (found.verdict, replace(found, interval=(0.51, 1)).verdict, replace(found, interval=(0, 0.49)).verdict),
+        (
+            found.verdict,
+            replace(found, interval=(0.51, 1)).verdict,
+            replace(found, interval=(0, 0.49)).verdict,
+        ),
         ("undecided", "better", "worse"),
     )
 
@@ -651,7 +939,10 @@ def rows_figures():
     yield differences.rows_to_decide(replace(spread, interval=None)), None
     yield differences.rows_to_decide(spread, max_rows=2500), 2500
     yield differences.rows_to_decide(spread, max_rows=2499), None
-    yield differences.rows_to_decide(base), 4 if base.verdict == "better" else ceil(4 * base.half_width / base.value)
+    yield (
+        differences.rows_to_decide(base),
+        4 if base.verdict == "better" else ceil(4 * base.half_width / base.value),
+    )
 
 
 def votes_figures():
@@ -660,7 +951,10 @@ def votes_figures():
     errors = [[a - b for a, b in zip(column, LABELS, strict=True)] for column in scores.values()]
     r = np.corrcoef(errors)[np.triu_indices(3, 1)].mean()
     found = differences.effective_votes(scores, LABELS)
-    yield (found.judges, found.value, found.correlation, found.rows), (3, pytest.approx(3 / (1 + 2 * r)), pytest.approx(r), 15)
+    yield (
+        (found.judges, found.value, found.correlation, found.rows),
+        (3, pytest.approx(3 / (1 + 2 * r)), pytest.approx(r), 15),
+    )
     against = differences.effective_votes({"x": [0, 1, 0, 1], "y": [1, 0, 1, 0]}, [0.5] * 4)
     yield (against.value, against.correlation), (2.0, pytest.approx(-1.0))
     yield differences.effective_votes({"x": LABELS}, SCORES), None
@@ -670,10 +964,30 @@ def votes_figures():
 
 def sequence_figures():
     """By confseq.betting.betting_cs(x, breaks=2000, running_intersection=True, theta=1/2, trunc_scale=1/2), and step by step."""
-    theirs = [(0.0, 1.0), (0.0, 1.0), (0.116, 1.0), (0.142, 0.929), (0.191, 0.9), (0.233, 0.88), (0.255, 0.8525), (0.282, 0.835)]
-    theirs += [(0.304, 0.82), (0.328, 0.812), (0.3465, 0.8015), (0.365, 0.7945), (0.37, 0.7785), (0.3815, 0.7695), (0.389, 0.7585)]
+    theirs = [
+        (0.0, 1.0),
+        (0.0, 1.0),
+        (0.116, 1.0),
+        (0.142, 0.929),
+        (0.191, 0.9),
+        (0.233, 0.88),
+        (0.255, 0.8525),
+        (0.282, 0.835),
+    ]
+    theirs += [
+        (0.304, 0.82),
+        (0.328, 0.812),
+        (0.3465, 0.8015),
+        (0.365, 0.7945),
+        (0.37, 0.7785),
+        (0.3815, 0.7695),
+        (0.389, 0.7585),
+    ]
     found = sequential.confidence_sequence(LABELS)
-    yield list(zip(found.low, found.high, strict=True)), [pytest.approx(pair, abs=0.00051) for pair in theirs]
+    yield (
+        list(zip(found.low, found.high, strict=True)),
+        [pytest.approx(pair, abs=0.00051) for pair in theirs],
+    )
     yield found.interval, (found.low[-1], found.high[-1])
     passes = sequential.confidence_sequence(PASSES, confidence=0.9)
     for n, (low, high) in enumerate(bets(PASSES, 0.1, [k / 100 for k in range(101)])):
@@ -681,10 +995,15 @@ def sequence_figures():
         yield passes.high[n] >= high >= passes.high[n] - 0.011, True
     wide = sequential.confidence_sequence([10 * x - 3 for x in LABELS], bounds=(-3, 7))
     yield wide.interval, pytest.approx(tuple(10 * x - 3 for x in found.interval))
-    yield (found.decided_after(0.0), found.decided_after(0.95), found.decided_after(0.5)), (3, 4, None)
+    yield (
+        (found.decided_after(0.0), found.decided_after(0.95), found.decided_after(0.5)),
+        (3, 4, None),
+    )
     yield (found.decided_after(found.low[2]), found.decided_after(found.high[3])), (4, 5)
     yield sequential.confidence_sequence([1.0]).interval, (0.0, 1.0)
-    against = sequential.confidence_sequence([0.0] * 40 + [1.0] * 60, confidence=0.5)  # every mean is excluded in the end
+    against = sequential.confidence_sequence(
+        [0.0] * 40 + [1.0] * 60, confidence=0.5
+    )  # every mean is excluded in the end
     yield against.interval, (against.low[59], against.high[59])
     yield against.low[20] < against.low[59] <= against.high[59] < against.high[20], True
     yield sequential.ConfidenceSequence((0.0, 0.2), (1.0, 1.0)).decided_after(0.2), None
@@ -696,19 +1015,39 @@ def fit_figures():
     for groups in (range(15), UNEQUAL):
         found = calibration.fit_calibration(SCORES, LABELS, clusters=list(groups))
         line = shrunk_line(points)
-        yield [y for _, y in found.knots], pytest.approx([line(min(SCORES)), line(max(SCORES))], abs=1e-6)
+        yield (
+            [y for _, y in found.knots],
+            pytest.approx([line(min(SCORES)), line(max(SCORES))], abs=1e-6),
+        )
         expected = [
-            min(1.0, max(0.0, shrunk_line([p for p, g in zip(points, groups, strict=True) if g != own])(score)))
+            min(
+                1.0,
+                max(
+                    0.0,
+                    shrunk_line([p for p, g in zip(points, groups, strict=True) if g != own])(
+                        score
+                    ),
+                ),
+            )
             for (score, _), own in zip(points, groups, strict=True)
         ]
         errors = [label - mean for (_, label), mean in zip(points, expected, strict=True)]
         floor = max(0.01, fmean(LABELS) * (1 - fmean(LABELS)) / 3)
-        relative = [error / sqrt(floor + mean * (1 - mean)) for error, mean in zip(errors, expected, strict=True)]
+        relative = [
+            error / sqrt(floor + mean * (1 - mean))
+            for error, mean in zip(errors, expected, strict=True)
+        ]
         yield found.errors, pytest.approx(sorted(relative), abs=1e-6)
         yield found.error_sd, pytest.approx(sqrt(fmean(e * e for e in errors)), abs=1e-6)
         yield (found.labels, found.clusters), (15, len(set(groups)))
-    yield found.score_error_sd, pytest.approx(sqrt(fmean((x - y) ** 2 for x, y in points)), abs=1e-6)
-    yield (found.label_mean, found.score_mean, found.bias), pytest.approx((fmean(LABELS), fmean(SCORES), 0.0886667), abs=1e-6)
+    yield (
+        found.score_error_sd,
+        pytest.approx(sqrt(fmean((x - y) ** 2 for x, y in points)), abs=1e-6),
+    )
+    yield (
+        (found.label_mean, found.score_mean, found.bias),
+        pytest.approx((fmean(LABELS), fmean(SCORES), 0.0886667), abs=1e-6),
+    )
     yield found.score_sd, pytest.approx(sqrt(pvariance(SCORES)), abs=1e-6)
     yield from map_figures()
     yield from drift_figures()
@@ -728,12 +1067,23 @@ def map_figures():
         points = list(zip(scores, labels, strict=True))
         found = calibration.fit_calibration(scores, labels)
         line, steps = shrunk_line(points), isotonic(points)
-        blocks = [[x for x in steps if steps[x] == value] for value in dict.fromkeys(steps.values())]
+        blocks = [
+            [x for x in steps if steps[x] == value] for value in dict.fromkeys(steps.values())
+        ]
         centres = [fmean([x for x in scores if x in block]) for block in map(set, blocks)]
-        joined = lambda x, at=centres, values=[steps[b[0]] for b in blocks]: float(np.interp(x, at, values))  # noqa: B006, E731
-        maps = {"line": line, "step": lambda x, steps=steps: steps[x], "mean": lambda x, f=line, g=joined: (f(x) + g(x)) / 2}
+        joined = lambda x, at=centres, values=[steps[b[0]] for b in blocks]: float(
+            np.interp(x, at, values)
+        )  # noqa: B006, E731
+        maps = {
+            "line": line,
+            "step": lambda x, steps=steps: steps[x],
+            "mean": lambda x, f=line, g=joined: (f(x) + g(x)) / 2,
+        }
         at = sorted(set(scores))
-        far = {kind: max(abs(found.expected_label(x) - min(1.0, max(0.0, each(x)))) for x in at) for kind, each in maps.items()}
+        far = {
+            kind: max(abs(found.expected_label(x) - min(1.0, max(0.0, each(x)))) for x in at)
+            for kind, each in maps.items()
+        }
         chosen[name] = [kind for kind, distance in far.items() if distance < 1e-5]
     yield chosen, {"line": ["line"], "step": ["step"], "bend": ["mean"]}
     few = calibration.fit_calibration(scores[:50], worlds["step"][:50])
@@ -749,10 +1099,16 @@ def drift_figures():
     mean = fmean(changes)
     error = sqrt(2 / 1 * sum(sum(c - mean for c in each) ** 2 for each in by_task)) / 4
     for noise_sd, repeats in ((None, 1), (0.0, 1), (0.1, 4)):
-        found = calibration.fit_calibration(scores, labels, clusters=tasks, parents=parents, noise_sd=noise_sd, repeats=repeats)
+        found = calibration.fit_calibration(
+            scores, labels, clusters=tasks, parents=parents, noise_sd=noise_sd, repeats=repeats
+        )
         groups = ([0, 3], [1, 2, 4, 5])
         squares, products = (
-            sum((scores[i] - fmean(scores[k] for k in g)) * (side[i] - fmean(side[k] for k in g)) for g in groups for i in g)
+            sum(
+                (scores[i] - fmean(scores[k] for k in g)) * (side[i] - fmean(side[k] for k in g))
+                for g in groups
+                for i in g
+            )
             for side in (scores, labels)
         )
         slope = products / squares
@@ -766,19 +1122,36 @@ def drift_figures():
         if noise_sd is None:
             yield found.drift_se, pytest.approx(error, abs=1e-6)
         yield (found.noise_sd, found.repeats), (noise_sd, repeats)
-    single = calibration.fit_calibration(scores[:3], labels[:3], clusters=tasks[:3], parents=parents[:3])
-    yield (single.drift, single.drift_se, single.drift_pairs, single.error_sd), (pytest.approx(0.05, abs=1e-6), None, 2, None)
-    two = calibration.fit_calibration([0.2, 0.5, 0.2, 0.5], [0.3, 0.5, 0.4, 0.8], clusters=["x", "x", "y", "y"])
+    single = calibration.fit_calibration(
+        scores[:3], labels[:3], clusters=tasks[:3], parents=parents[:3]
+    )
+    yield (
+        (single.drift, single.drift_se, single.drift_pairs, single.error_sd),
+        (pytest.approx(0.05, abs=1e-6), None, 2, None),
+    )
+    two = calibration.fit_calibration(
+        [0.2, 0.5, 0.2, 0.5], [0.3, 0.5, 0.4, 0.8], clusters=["x", "x", "y", "y"]
+    )
     yield (two.error_sd is None, len(two.errors)), (False, 4)
     equal = calibration.fit_calibration([0.5] * 3, [0.1, 0.2, 0.6], parents=[None, 0, 0])
     yield equal.drift, pytest.approx(-0.3, abs=1e-6)
 
 
 def drift_of_a_judge_figures():
-    found = grader_comparison.judge_drift(LABELS, SCORES, OTHERS[:15], clusters=UNEQUAL, confidence=0.9)
-    yield found.shift, differences.paired_difference(LABELS, SCORES, clusters=UNEQUAL, confidence=0.9)
-    errors = [[abs(x - y) for x, y in zip(side, OTHERS[:15], strict=True)] for side in (LABELS, SCORES)]
-    yield found.error_change, differences.paired_difference(*errors, clusters=UNEQUAL, confidence=0.9)
+    found = grader_comparison.judge_drift(
+        LABELS, SCORES, OTHERS[:15], clusters=UNEQUAL, confidence=0.9
+    )
+    yield (
+        found.shift,
+        differences.paired_difference(LABELS, SCORES, clusters=UNEQUAL, confidence=0.9),
+    )
+    errors = [
+        [abs(x - y) for x, y in zip(side, OTHERS[:15], strict=True)] for side in (LABELS, SCORES)
+    ]
+    yield (
+        found.error_change,
+        differences.paired_difference(*errors, clusters=UNEQUAL, confidence=0.9),
+    )
     yield (found.margin, grader_comparison.judge_drift(LABELS, SCORES).error_change), (0.02, None)
     shift = differences.paired_difference(LABELS, SCORES)
     low, high = shift.interval
@@ -801,13 +1174,26 @@ def concordance_by_row(labels, scores, step=1e-5):
     """Return what each row adds to the share of pairs in the right order, by the change of that share with the row's weight."""
 
     def share(weights):
-        pairs = [(weights[i] * weights[j], i, j) for i in range(len(labels)) for j in range(i) if labels[i] != labels[j]]
-        right = sum(w * (1 + np.sign((labels[i] - labels[j]) * (scores[i] - scores[j]))) / 2 for w, i, j in pairs)
+        pairs = [
+            (weights[i] * weights[j], i, j)
+            for i in range(len(labels))
+            for j in range(i)
+            if labels[i] != labels[j]
+        ]
+        right = sum(
+            w * (1 + np.sign((labels[i] - labels[j]) * (scores[i] - scores[j]))) / 2
+            for w, i, j in pairs
+        )
         return right / sum(w for w, _, _ in pairs)
 
     rows = range(len(labels))
-    up, down = ([share([1 + sign * step * (i == n) for i in rows]) for n in rows] for sign in (1, -1))
-    return [share([1] * len(labels)) + len(labels) * (a - b) / (2 * step) for a, b in zip(up, down, strict=True)]
+    up, down = (
+        [share([1 + sign * step * (i == n) for i in rows]) for n in rows] for sign in (1, -1)
+    )
+    return [
+        share([1] * len(labels)) + len(labels) * (a - b) / (2 * step)
+        for a, b in zip(up, down, strict=True)
+    ]
 
 
 def concordance_figures():
@@ -816,10 +1202,18 @@ def concordance_figures():
     sides = [[round(x, 1) for x in SCORES], OTHERS[:15]]
     verdicts = [[Verdict(str(n), (x,)) for n, x in enumerate(side)] for side in sides]
     found = grader_comparison.compare_verdicts(cases, *verdicts)
-    shares = [(1 + scipy.stats.somersd([case.label for case in cases], side).statistic) / 2 for side in sides]
-    yield (found.measure, found.difference.mean_a, found.difference.mean_b), ("concordance", *map(pytest.approx, shares))
+    shares = [
+        (1 + scipy.stats.somersd([case.label for case in cases], side).statistic) / 2
+        for side in sides
+    ]
+    yield (
+        (found.measure, found.difference.mean_a, found.difference.mean_b),
+        ("concordance", *map(pytest.approx, shares)),
+    )
     yield found.difference.rows, 15
-    expected = differences.paired_difference(*(concordance_by_row([case.label for case in cases], side) for side in sides))
+    expected = differences.paired_difference(
+        *(concordance_by_row([case.label for case in cases], side) for side in sides)
+    )
     yield found.difference.standard_error, pytest.approx(expected.standard_error, rel=1e-5)
     yield found.difference.interval, pytest.approx(expected.interval, rel=1e-5)
 
@@ -827,7 +1221,10 @@ def concordance_figures():
 def proportion_figures():
     outcomes = [1, 1, 0, 1, 0, 0, 1, 1, 1, 0.5]
     plain = report.proportion("x", outcomes, [""] * 10, chance=0.5, about="y")
-    yield (plain.value, plain.low, plain.high, plain.n), (0.65, *map(pytest.approx, wilson(0.65, 10, normal(0.95))), 10)
+    yield (
+        (plain.value, plain.low, plain.high, plain.n),
+        (0.65, *map(pytest.approx, wilson(0.65, 10, normal(0.95))), 10),
+    )
     yield (plain.name, plain.chance, plain.about, plain.clusters), ("x", 0.5, "y", None)
     groups = ["a", "a", "b", "b", "b", "", "", "c", "c", "d"]
     units = [g or n for n, g in enumerate(groups)]
@@ -845,7 +1242,10 @@ def proportion_figures():
         found = report.proportion("x", [share] * 10, groups)
         yield (found.low, found.high), tuple(map(pytest.approx, wilson(share, 6, normal(0.95))))
     single = report.proportion("x", [1, 0], ["a", "a"])
-    yield (single.value, single.low, single.high, single.n, single.clusters), (0.5, None, None, 2, 1)
+    yield (
+        (single.value, single.low, single.high, single.n, single.clusters),
+        (0.5, None, None, 2, 1),
+    )
     none = report.proportion("x", [], [])
     yield (none.value, none.low, none.high, none.n), (None, None, None, 0)
 
@@ -853,25 +1253,48 @@ def proportion_figures():
 def estimate_figures():
     rows = [float(n * n % 17) for n in range(12)]
     found = report.estimate("x", rows, fmean, 3, [""] * 12, chance=0.1, about="y")
-    yield (found.value, found.n, found.clusters, found.chance, found.about), (fmean(rows), 12, None, 0.1, "y")
-    yield (found.low, found.high), m.bootstrap_interval(rows, fmean, samples=report.BOOTSTRAP_SAMPLES, seed=3)
+    yield (
+        (found.value, found.n, found.clusters, found.chance, found.about),
+        (fmean(rows), 12, None, 0.1, "y"),
+    )
+    yield (
+        (found.low, found.high),
+        m.bootstrap_interval(rows, fmean, samples=report.BOOTSTRAP_SAMPLES, seed=3),
+    )
     together = report.estimate("x", rows * 2, fmean, 3, [f"c{n}" for n in range(12)] * 2)
-    yield (together.low, together.high, together.n, together.clusters), (found.low, found.high, 24, 12)
+    yield (
+        (together.low, together.high, together.n, together.clusters),
+        (found.low, found.high, 24, 12),
+    )
     nine, ten = (report.estimate("x", rows[:n], fmean, 3, [""] * n) for n in (9, 10))
     yield (nine.low, nine.high, ten.low is None, ten.high is None), (None, None, False, False)
     unknown = report.estimate("x", rows, lambda _: None, 3, [""] * 12)
-    yield (unknown.value, unknown.low, unknown.high, report.estimate("x", [], fmean, 3, []).value), (None, None, None, None)
+    yield (
+        (unknown.value, unknown.low, unknown.high, report.estimate("x", [], fmean, 3, []).value),
+        (None, None, None, None),
+    )
 
 
 def ranking(places, *verdicts):
-    return CaseVerdicts(LabelledCase("x", "ranking", Task("t"), tuple("abcdef"[: len(places)]), ranks=places), verdicts)
+    return CaseVerdicts(
+        LabelledCase("x", "ranking", Task("t"), tuple("abcdef"[: len(places)]), ranks=places),
+        verdicts,
+    )
 
 
 def tau_figures():
     people = (0, 1, 1, 2, 3)
     for places in ((0, 1, 2, 3, 4), (1, 0, 2, 2, 0), (4, 3, 2, 1, 0)):
-        yield report.kendall_tau(ranking(people, Verdict("x", ranks=places))), pytest.approx(tau_b(people, places))
-    two = ranking((0, 1, 2), Verdict("x", ranks=(0, 1, 2)), Verdict("x", ranks=(2, 1, 0)), Verdict("x", ranks=(0, 1, 2)))
+        yield (
+            report.kendall_tau(ranking(people, Verdict("x", ranks=places))),
+            pytest.approx(tau_b(people, places)),
+        )
+    two = ranking(
+        (0, 1, 2),
+        Verdict("x", ranks=(0, 1, 2)),
+        Verdict("x", ranks=(2, 1, 0)),
+        Verdict("x", ranks=(0, 1, 2)),
+    )
     yield report.kendall_tau(two), pytest.approx(1.0)
     yield report.kendall_tau(ranking((0, 1), Verdict("x", reason="unreadable"))), 0.0
     yield report.kendall_tau(ranking((0, 1), Verdict("x", ranks=(0, 0)))), 0.0
@@ -882,16 +1305,25 @@ def attack_figures():
     """Four attacked answers of two tasks: one verdict changes; an unreadable one counts as unchanged."""
     cases = [
         LabelledCase(f"{task}+{n}", "pass", Task(task), ("r",), label=0, group=kind)
-        for n, (task, kind) in enumerate([("x", "a"), ("x", "b"), ("y", "a"), ("y", "b"), ("z", "b")])
+        for n, (task, kind) in enumerate(
+            [("x", "a"), ("x", "b"), ("y", "a"), ("y", "b"), ("z", "b")]
+        )
     ]
     scores = {"x+0": 0.5, "x+1": 0.49, "y+2": None, "y+3": 0.1}
-    verdicts = {id: [Verdict(id, (score,), reason="" if score else "?")] for id, score in scores.items()}
+    verdicts = {
+        id: [Verdict(id, (score,), reason="" if score else "?")] for id, score in scores.items()
+    }
     found = attacks.attack_success_rates(cases, verdicts)
-    yield [(x.name, x.value, x.n) for x in found], [("all attacks", 0.25, 4), ("a", 0.5, 2), ("b", 0.0, 2)]
+    yield (
+        [(x.name, x.value, x.n) for x in found],
+        [("all attacks", 0.25, 4), ("a", 0.5, 2), ("b", 0.0, 2)],
+    )
     low, high = sorted((found[0].low, found[0].high))
     sizes, sums = [2, 2], [1, 0]
     mean, variance = mean_and_variance(sizes, sums)
-    expected = wilson(mean, mean * (1 - mean) / max(variance, mean * (1 - mean) / 4), scipy.stats.t.ppf(0.975, 1))
+    expected = wilson(
+        mean, mean * (1 - mean) / max(variance, mean * (1 - mean) / 4), scipy.stats.t.ppf(0.975, 1)
+    )
     yield (low, high), pytest.approx(expected)
     yield [x.value for x in attacks.attack_success_rates(cases, verdicts, 0.51)], [0.0, 0.0, 0.0]
 
@@ -904,7 +1336,15 @@ def widened(changes, groups, level):
     sizes, sums = (np.array(column, float) for column in by_cluster(groups, changes))
     mean = clusters.clustered_mean(sizes, sums)
     freedom = mean.degrees_of_freedom
-    return clusters.with_two_rows(mean.interval(level), np.array(changes), sums, sizes, sums, freedom=freedom, confidence=level)
+    return clusters.with_two_rows(
+        mean.interval(level),
+        np.array(changes),
+        sums,
+        sizes,
+        sums,
+        freedom=freedom,
+        confidence=level,
+    )
 
 
 def scale(column, unit, shift=0.0):
@@ -935,14 +1375,22 @@ SHARE = (0.0, 1.0)
 
 FUNCTIONS = {
     "statistics.wilson_interval": Function(
-        wilson_figures, lambda t: m.wilson_interval(sum(t.good), len(t.good)), SHARE, changes=[mirror("good")]
+        wilson_figures,
+        lambda t: m.wilson_interval(sum(t.good), len(t.good)),
+        SHARE,
+        changes=[mirror("good")],
     ),
     "statistics.score_interval": Function(
         lambda: [
-            (m.score_interval(p, n, z), pytest.approx(wilson(p, n, z))) for p in (0.0, 0.3, 1.0) for n in (0.5, 9) for z in (1, 2.5)
+            (m.score_interval(p, n, z), pytest.approx(wilson(p, n, z)))
+            for p in (0.0, 0.3, 1.0)
+            for n in (0.5, 9)
+            for z in (1, 2.5)
         ]
     ),
-    "statistics.precision_recall_f1": Function(label_figures, lambda t: m.precision_recall_f1(t.y, t.f), (0, float("inf"))),
+    "statistics.precision_recall_f1": Function(
+        label_figures, lambda t: m.precision_recall_f1(t.y, t.f), (0, float("inf"))
+    ),
     "statistics.cohen_kappa": Function(
         kappa_figures,
         lambda t: m.cohen_kappa(t.y, t.f, "linear"),
@@ -951,7 +1399,9 @@ FUNCTIONS = {
     ),
     "statistics.fleiss_kappa": Function(
         # by statsmodels.stats.inter_rater.fleiss_kappa(aggregate_raters(...)[0])
-        lambda: [(m.fleiss_kappa(list(zip(*CODES, strict=True))), pytest.approx(0.4880546075085325))],
+        lambda: [
+            (m.fleiss_kappa(list(zip(*CODES, strict=True))), pytest.approx(0.4880546075085325))
+        ],
         lambda t: m.fleiss_kappa(list(zip(t.y, t.f, t.g, strict=True))),
         UNIT,
         changes=[(mirror("y", "f", "g")[0], SAME)],
@@ -959,14 +1409,18 @@ FUNCTIONS = {
     "statistics.krippendorff_alpha": Function(
         alpha_figures,
         lambda t: [
-            m.krippendorff_alpha(list(zip(t.y, t.f, t.g, strict=True)), level) for level in ("nominal", "ordinal", "interval")
+            m.krippendorff_alpha(list(zip(t.y, t.f, t.g, strict=True)), level)
+            for level in ("nominal", "ordinal", "interval")
         ],
         UNIT,
         changes=[(scale(["y", "f", "g"], -7, 2), SAME)],
     ),
     "statistics.pearson": Function(
         lambda: [
-            (m.pearson(LABELS, SCORES), pytest.approx(scipy.stats.pearsonr(LABELS, SCORES).statistic)),
+            (
+                m.pearson(LABELS, SCORES),
+                pytest.approx(scipy.stats.pearsonr(LABELS, SCORES).statistic),
+            ),
             (m.pearson([1e-200, 3e-200, 2e-200], [1e200, 2e200, 3e200]), pytest.approx(0.5)),
             (m.pearson([1, 2], [1, 2]), None),
         ],
@@ -975,20 +1429,36 @@ FUNCTIONS = {
         changes=[NEGATIVE, (scale(["f"], 1e-30), SAME), (exchange("y", "f"), SAME)],
     ),
     "statistics.spearman": Function(
-        lambda: [(m.spearman(SCORES, CONTROL), pytest.approx(scipy.stats.spearmanr(SCORES, CONTROL).statistic))],
+        lambda: [
+            (
+                m.spearman(SCORES, CONTROL),
+                pytest.approx(scipy.stats.spearmanr(SCORES, CONTROL).statistic),
+            )
+        ],
         correlation("spearman"),
         UNIT,
-        changes=[NEGATIVE, (lambda t: t.each(lambda x: x**3, "f"), SAME), (exchange("y", "f"), SAME)],
+        changes=[
+            NEGATIVE,
+            (lambda t: t.each(lambda x: x**3, "f"), SAME),
+            (exchange("y", "f"), SAME),
+        ],
     ),
     "statistics.kendall": Function(
         lambda: [(m.kendall(SCORES, CONTROL), pytest.approx(tau_b(SCORES, CONTROL)))],
         correlation("kendall"),
         UNIT,
-        changes=[NEGATIVE, (lambda t: t.each(lambda x: x**3, "f"), SAME), (exchange("y", "f"), SAME)],
+        changes=[
+            NEGATIVE,
+            (lambda t: t.each(lambda x: x**3, "f"), SAME),
+            (exchange("y", "f"), SAME),
+        ],
     ),
     "statistics.partial_rank_correlation": Function(
         lambda: [
-            (m.partial_rank_correlation(LABELS, SCORES, CONTROL), pytest.approx(ranks_partial(LABELS, SCORES, CONTROL))),
+            (
+                m.partial_rank_correlation(LABELS, SCORES, CONTROL),
+                pytest.approx(ranks_partial(LABELS, SCORES, CONTROL)),
+            ),
             *(  # the control determines a side, also where rounding makes that correlation a little less than 1
                 (m.partial_rank_correlation(LABELS[:n], [unit * x for x in control], control), None)
                 for n in range(4, 16)
@@ -1002,27 +1472,43 @@ FUNCTIONS = {
     ),
     "statistics.brier_score": Function(
         # by sklearn.metrics.brier_score_loss
-        lambda: [(m.brier_score(FORECASTS[:12], [1, 0, 1, 1, 0, 1, 0, 1, 1, 0, 1, 1]), pytest.approx(0.25937499999999997))],
+        lambda: [
+            (
+                m.brier_score(FORECASTS[:12], [1, 0, 1, 1, 0, 1, 0, 1, 1, 0, 1, 1]),
+                pytest.approx(0.25937499999999997),
+            )
+        ],
         lambda t: m.brier_score(t.y, t.good),
         SHARE,
         changes=[(mirror("y", "good")[0], SAME)],
     ),
     "statistics.expected_calibration_error": Function(
         lambda: [
-            (m.expected_calibration_error(FORECASTS, PASSES, k), pytest.approx(calibration_error(FORECASTS, PASSES, k)))
+            (
+                m.expected_calibration_error(FORECASTS, PASSES, k),
+                pytest.approx(calibration_error(FORECASTS, PASSES, k)),
+            )
             for k in (1, 4, 10)
         ],
         lambda t: m.expected_calibration_error(t.y, t.good),
         SHARE,
     ),
-    "statistics.reliability_bins": Function(bin_figures, lambda t: m.reliability_bins(t.y, t.good), (0, float("inf"))),
+    "statistics.reliability_bins": Function(
+        bin_figures, lambda t: m.reliability_bins(t.y, t.good), (0, float("inf"))
+    ),
     "statistics.bootstrap_interval": Function(
-        bootstrap_figures, lambda t: m.bootstrap_interval(t.y, fmean, samples=20), SHARE, ordered=True
+        bootstrap_figures,
+        lambda t: m.bootstrap_interval(t.y, fmean, samples=20),
+        SHARE,
+        ordered=True,
     ),
     "statistics.noise_sigma": Function(
         # by statsmodels ols("v ~ C(case)").fit().mse_resid ** 0.5
         lambda: [
-            (m.noise_sigma([[0.1, 0.3, 0.2], [0.5, 0.55], [0.9, 0.7, 0.8, 0.85], [0.4]]), pytest.approx(0.08477912478906587)),
+            (
+                m.noise_sigma([[0.1, 0.3, 0.2], [0.5, 0.55], [0.9, 0.7, 0.8, 0.85], [0.4]]),
+                pytest.approx(0.08477912478906587),
+            ),
             (m.noise_sigma([[1e200, None, 3e200]]), pytest.approx(sqrt(2) * 1e200)),
         ],
         lambda t: m.noise_sigma(list(zip(t.y, t.f, strict=True))),
@@ -1030,18 +1516,31 @@ FUNCTIONS = {
         changes=[(scale(["y", "f"], -3, 5), lambda x: 3 * x)],
     ),
     "statistics.isotonic_blocks": Function(
-        block_figures, lambda t: m.isotonic_blocks(pairs(t.y, t.f)), changes=[(scale(["y", "f"], 2, 1), lambda x: 2 * x + 1)]
+        block_figures,
+        lambda t: m.isotonic_blocks(pairs(t.y, t.f)),
+        changes=[(scale(["y", "f"], 2, 1), lambda x: 2 * x + 1)],
     ),
     "statistics.finite_numbers": Function(
-        lambda: [(m.finite_numbers("x", [True, np.float64(0.5), -2, 1e100]), [1.0, 0.5, -2.0, 1e100])],
+        lambda: [
+            (m.finite_numbers("x", [True, np.float64(0.5), -2, 1e100]), [1.0, 0.5, -2.0, 1e100])
+        ],
         lambda t: m.finite_numbers("x", t.y, 0, 1),
         SHARE,
     ),
     "statistics.t_quantile": Function(
-        lambda: [(m.t_quantile(p, df), pytest.approx(scipy.stats.t.ppf(p, df))) for p in (0.025, 0.5, 0.99) for df in (1, 2.5, 30)]
+        lambda: [
+            (m.t_quantile(p, df), pytest.approx(scipy.stats.t.ppf(p, df)))
+            for p in (0.025, 0.5, 0.99)
+            for df in (1, 2.5, 30)
+        ]
     ),
     "clusters.t_half_width": Function(
-        lambda: [(clusters.t_half_width(0.04, 7.5, 0.9), pytest.approx(0.2 * scipy.stats.t.ppf(0.95, 7.5)))]
+        lambda: [
+            (
+                clusters.t_half_width(0.04, 7.5, 0.9),
+                pytest.approx(0.2 * scipy.stats.t.ppf(0.95, 7.5)),
+            )
+        ]
     ),
     "clusters.cluster_numbers": Function(
         lambda: [
@@ -1051,11 +1550,19 @@ FUNCTIONS = {
     ),
     "clusters.cluster_sums": Function(
         lambda: [
-            ([x.tolist() for x in clusters.cluster_sums(np.array([0, 1, 0]), [1, 2, 4], [0.5, 0, 0])], [[2, 1], [5, 2], [0.5, 0]])
+            (
+                [
+                    x.tolist()
+                    for x in clusters.cluster_sums(np.array([0, 1, 0]), [1, 2, 4], [0.5, 0, 0])
+                ],
+                [[2, 1], [5, 2], [0.5, 0]],
+            )
         ]
     ),
     "clusters.clustered_mean": Function(clustered_figures),
-    "clusters.jackknife_variance": Function(lambda: [(clusters.jackknife_variance(np.array([1.0, -2.0, 1.0])), 4.0)]),
+    "clusters.jackknife_variance": Function(
+        lambda: [(clusters.jackknife_variance(np.array([1.0, -2.0, 1.0])), 4.0)]
+    ),
     "clusters.degrees_of_freedom": Function(
         lambda: [
             (exact_freedom(sizes), pytest.approx(matrix_freedom(sizes)))
@@ -1064,14 +1571,19 @@ FUNCTIONS = {
     ),
     "clusters.with_two_rows": Function(
         lambda: [
-            (widened(changes, groups, 0.9), pytest.approx(interval_of_differences(changes, groups, changes, 0.9)))
+            (
+                widened(changes, groups, 0.9),
+                pytest.approx(interval_of_differences(changes, groups, changes, 0.9)),
+            )
             for groups in (range(15), THREES, UNEQUAL)
             for changes in ([0.0] * 15, [0.2, -0.1, 0.0] * 5, [x - 0.6 for x in LABELS])
         ]
     ),
     "estimators.ppi_mean": Function(
         ppi_figures,
-        lambda t: estimators.ppi_mean(t.y, t.f, t.others, clusters=t.clusters, unlabelled_clusters=t.other_clusters),
+        lambda t: estimators.ppi_mean(
+            t.y, t.f, t.others, clusters=t.clusters, unlabelled_clusters=t.other_clusters
+        ),
         of_clusters=True,
         changes=[
             (scale(["y"], 1, -5), lambda x: x - 5),
@@ -1082,7 +1594,11 @@ FUNCTIONS = {
     "estimators.ppi_difference": Function(
         ppi_difference_figures,
         lambda t: estimators.ppi_difference(
-            pairs(t.y, t.g), pairs(t.f, t.g), pairs(t.others, t.passed_a), clusters=t.clusters, unlabelled_clusters=t.other_clusters
+            pairs(t.y, t.g),
+            pairs(t.f, t.g),
+            pairs(t.others, t.passed_a),
+            clusters=t.clusters,
+            unlabelled_clusters=t.other_clusters,
         ),
         of_clusters=True,
         changes=[(scale(["y", "f", "g", "others", "passed_a"], -2, 1), lambda x: -2 * x)],
@@ -1111,7 +1627,9 @@ FUNCTIONS = {
     ),
     "differences.slice_differences": Function(
         slice_figures,
-        lambda t: differences.slice_differences(t.y, t.f, list(map(str, t.good)), clusters=t.clusters),
+        lambda t: differences.slice_differences(
+            t.y, t.f, list(map(str, t.good)), clusters=t.clusters
+        ),
         of_clusters=True,
         changes=[(exchange("y", "f"), lambda x: -x)],
     ),
@@ -1123,7 +1641,11 @@ FUNCTIONS = {
         changes=[mirror("y", "f")],
     ),
     "differences.rows_to_decide": Function(
-        rows_figures, lambda t: differences.rows_to_decide(differences.paired_difference(t.y, t.f, clusters=t.clusters)), (1, 10**7)
+        rows_figures,
+        lambda t: differences.rows_to_decide(
+            differences.paired_difference(t.y, t.f, clusters=t.clusters)
+        ),
+        (1, 10**7),
     ),
     "differences.effective_votes": Function(
         votes_figures,
@@ -1145,13 +1667,21 @@ FUNCTIONS = {
         ]
     ),
     "sequential.confidence_sequence": Function(
-        sequence_figures, lambda t: sequential.confidence_sequence(t.y).interval, SHARE, ordered=True, changes=[mirror("y")]
+        sequence_figures,
+        lambda t: sequential.confidence_sequence(t.y).interval,
+        SHARE,
+        ordered=True,
+        changes=[mirror("y")],
     ),
     "calibration.fit_calibration": Function(
         fit_figures,
         lambda t: [
             calibration.fit_calibration(
-                t.f, t.y, clusters=t.clusters, parents=[None, *range(len(t.y) - 1)] if t.y else [], noise_sd=sd
+                t.f,
+                t.y,
+                clusters=t.clusters,
+                parents=[None, *range(len(t.y) - 1)] if t.y else [],
+                noise_sd=sd,
             ).predict(0.4, sd)
             for sd in (None, 0.0, 0.2)
         ],
@@ -1173,11 +1703,17 @@ FUNCTIONS = {
             ).difference
         ),
         UNIT,
-        changes=[(exchange("f", "g"), lambda x: -x), (scale(["y"], 3, 1), SAME), (scale(["f", "g"], 2, 1), SAME)],
+        changes=[
+            (exchange("f", "g"), lambda x: -x),
+            (scale(["y"], 3, 1), SAME),
+            (scale(["f", "g"], 2, 1), SAME),
+        ],
     ),
     "report.proportion": Function(
         proportion_figures,
-        lambda t: report.proportion("x", t.good, [""] * len(t.good) if t.clusters is None else [f"c{c}" for c in t.clusters]),
+        lambda t: report.proportion(
+            "x", t.good, [""] * len(t.good) if t.clusters is None else [f"c{c}" for c in t.clusters]
+        ),
         SHARE,
         changes=[mirror("good")],
     ),
@@ -1188,11 +1724,20 @@ FUNCTIONS = {
 
 ELSEWHERE = {
     "test_calibration.py": ["calibration.calibrate_grader"],
-    "test_grader_comparison.py": ["grader_comparison.compare_graders", "grader_comparison.compare_graders_sync"],
-    "test_grader_run.py": [f"attacks.{name}" for name in ("attacked_cases", "prefers_worse", "read_attacks", "worse_response")],
+    "test_grader_comparison.py": [
+        "grader_comparison.compare_graders",
+        "grader_comparison.compare_graders_sync",
+    ],
+    "test_grader_run.py": [
+        f"attacks.{name}"
+        for name in ("attacked_cases", "prefers_worse", "read_attacks", "worse_response")
+    ],
     "test_report.py": [
         *(f"report.{kind}_report" for kind in ("build", "pair", "pass", "ranking", "score")),
-        *(f"report.{name}" for name in ("count_parse_errors", "measure_by_group", "pass_label", "rater_agreement")),
+        *(
+            f"report.{name}"
+            for name in ("count_parse_errors", "measure_by_group", "pass_label", "rater_agreement")
+        ),
         *(f"report.{name}" for name in ("retest_noise", "unreadable_share", "verdicts_by_case")),
     ],
     "test_validate_api.py": ["statistics.check_dependencies", "statistics.import_library"],
@@ -1204,18 +1749,32 @@ ELSEWHERE = {
 
 
 def public_functions():
-    modules = (attacks, calibration, clusters, differences, estimators, grader_comparison, report, sequential, m)
+    modules = (
+        attacks,
+        calibration,
+        clusters,
+        differences,
+        estimators,
+        grader_comparison,
+        report,
+        sequential,
+        m,
+    )
     return {
         f"{module.__name__.rpartition('.')[2]}.{name}"
         for module in modules
         for name, found in vars(module).items()
-        if inspect.isfunction(found) and found.__module__ == module.__name__ and not name.startswith("_")
+        if inspect.isfunction(found)
+        and found.__module__ == module.__name__
+        and not name.startswith("_")
     }
 
 
 def test_every_public_function_has_an_entry():
     """A new function needs its figures, or the place where it is tested."""
-    assert sorted(public_functions()) == sorted([*FUNCTIONS, *chain.from_iterable(ELSEWHERE.values())])
+    assert sorted(public_functions()) == sorted(
+        [*FUNCTIONS, *chain.from_iterable(ELSEWHERE.values())]
+    )
     assert all(Path(__file__).with_name(file).exists() for file in ELSEWHERE)
 
 
@@ -1250,7 +1809,9 @@ def estimates(result):
     if hasattr(result, "interval"):
         return [(result.value if hasattr(result, "value") else result.mean, result.interval)]
     if isinstance(result, tuple):
-        return [(None, result)] if len(result) == 2 else [(x, None) for x in result if x is not None]
+        return (
+            [(None, result)] if len(result) == 2 else [(x, None) for x in result if x is not None]
+        )
     return [(getattr(result, "value", result), None)]
 
 
@@ -1304,11 +1865,16 @@ def test_the_order_of_rows_does_not_matter(name):
     function = FUNCTIONS[name]
     for n, table in enumerate([*REGULAR, *TABLES[-40:]]):
         rng = random.Random(n)
-        rows, others = (rng.sample(range(len(column)), len(column)) for column in (table.y, table.others))
+        rows, others = (
+            rng.sample(range(len(column)), len(column)) for column in (table.y, table.others)
+        )
         found, moved = (outcome(function, each) for each in (table, table.order(rows, others)))
         if not isinstance(found, str):
             found, moved = (
-                sorted(each, key=lambda part: np.round([part[0] or 0, *(part[1] or ())], 9).tolist()) for each in (found, moved)
+                sorted(
+                    each, key=lambda part: np.round([part[0] or 0, *(part[1] or ())], 9).tolist()
+                )
+                for each in (found, moved)
             )
             assert same(found, moved), table
 
@@ -1332,7 +1898,10 @@ def test_values_change_with_the_scale(name):
         for change, follow in function.changes:
             moved = estimates(function.call(change(table)))
             expected = [
-                (value if value is None else follow(value), interval and tuple(sorted(map(follow, interval))))
+                (
+                    value if value is None else follow(value),
+                    interval and tuple(sorted(map(follow, interval))),
+                )
                 for value, interval in found
             ]
             assert same(moved, expected), (table, moved, expected)
@@ -1341,20 +1910,34 @@ def test_values_change_with_the_scale(name):
 WITH_CONFIDENCE = {
     "clusters.t_half_width": None,
     "clusters.with_two_rows": None,
-    "differences.paired_difference": lambda c: differences.paired_difference([0, 1], [1, 1], confidence=c),
-    "differences.slice_differences": lambda c: differences.slice_differences([], [], [], confidence=c),
+    "differences.paired_difference": lambda c: differences.paired_difference(
+        [0, 1], [1, 1], confidence=c
+    ),
+    "differences.slice_differences": lambda c: differences.slice_differences(
+        [], [], [], confidence=c
+    ),
     "differences.win_rate": lambda c: differences.win_rate([0, 1], [1, 1], confidence=c),
     "estimators.labels_needed": lambda c: estimators.labels_needed(0.1, 0.2, confidence=c),
-    "estimators.ppi_difference": lambda c: estimators.ppi_difference([(0, 1)], [(1, 1)], confidence=c),
+    "estimators.ppi_difference": lambda c: estimators.ppi_difference(
+        [(0, 1)], [(1, 1)], confidence=c
+    ),
     "estimators.ppi_mean": lambda c: estimators.ppi_mean([0.5], [0.5], confidence=c),
     "estimators.rogan_gladen": lambda c: estimators.rogan_gladen([0, 1], [0, 1], [1], confidence=c),
-    "estimators.rogan_gladen_difference": lambda c: estimators.rogan_gladen_difference([0, 1], [0, 1], [1], [1], confidence=c),
-    "grader_comparison.compare_graders": lambda c: asyncio.run(grader_comparison.compare_graders([], len, len, confidence=c)),
-    "grader_comparison.compare_graders_sync": lambda c: grader_comparison.compare_graders_sync([], len, len, confidence=c),
+    "estimators.rogan_gladen_difference": lambda c: estimators.rogan_gladen_difference(
+        [0, 1], [0, 1], [1], [1], confidence=c
+    ),
+    "grader_comparison.compare_graders": lambda c: asyncio.run(
+        grader_comparison.compare_graders([], len, len, confidence=c)
+    ),
+    "grader_comparison.compare_graders_sync": lambda c: grader_comparison.compare_graders_sync(
+        [], len, len, confidence=c
+    ),
     "grader_comparison.compare_verdicts": lambda c: grader_comparison.compare_verdicts(
         score_cases([0, 1]), *[[Verdict("0", (0.5,)), Verdict("1", (0.5,))]] * 2, confidence=c
     ),
-    "grader_comparison.judge_drift": lambda c: grader_comparison.judge_drift([0, 1], [1, 1], confidence=c),
+    "grader_comparison.judge_drift": lambda c: grader_comparison.judge_drift(
+        [0, 1], [1, 1], confidence=c
+    ),
     "sequential.confidence_sequence": lambda c: sequential.confidence_sequence([0.5], confidence=c),
     "statistics.bootstrap_interval": lambda c: m.bootstrap_interval([], fmean, level=c),
     "statistics.wilson_interval": lambda c: m.wilson_interval(0, 0, level=c),
@@ -1364,14 +1947,31 @@ WITH_CONFIDENCE = {
 
 def test_a_confidence_is_between_0_and_1():
     """Each function refuses another one before it looks at the data; 95 is not 95 %."""
-    modules = {module.__name__.rpartition(".")[2]: module for module in (attacks, calibration, clusters, differences, estimators)}
-    modules |= {"grader_comparison": grader_comparison, "report": report, "sequential": sequential, "statistics": m}
-    parameters = {
-        name: inspect.signature(getattr(modules[name.partition(".")[0]], name.partition(".")[2])) for name in public_functions()
+    modules = {
+        module.__name__.rpartition(".")[2]: module
+        for module in (attacks, calibration, clusters, differences, estimators)
     }
-    has_level = {name for name, signature in parameters.items() if "confidence" in signature.parameters}
-    assert has_level | {"statistics.bootstrap_interval", "statistics.wilson_interval"} == WITH_CONFIDENCE.keys()
+    modules |= {
+        "grader_comparison": grader_comparison,
+        "report": report,
+        "sequential": sequential,
+        "statistics": m,
+    }
+    parameters = {
+        name: inspect.signature(getattr(modules[name.partition(".")[0]], name.partition(".")[2]))
+        for name in public_functions()
+    }
+    has_level = {
+        name for name, signature in parameters.items() if "confidence" in signature.parameters
+    }
+    assert (
+        has_level | {"statistics.bootstrap_interval", "statistics.wilson_interval"}
+        == WITH_CONFIDENCE.keys()
+    )
     for call in filter(None, WITH_CONFIDENCE.values()):
         for wrong in (0, 1, 95, -0.1, float("nan")):
-            with pytest.raises(ConfigError, match="confidence must be a number between 0 and 1|level must be between 0 and 1"):
+            with pytest.raises(
+                ConfigError,
+                match="confidence must be a number between 0 and 1|level must be between 0 and 1",
+            ):
                 call(wrong)

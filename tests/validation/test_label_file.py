@@ -13,7 +13,14 @@ from places import changed_at
 
 from redraft.errors import ConfigError, StoreError
 from redraft.validation import read_cases
-from redraft.validation.label_file import Label, LabelFile, LabelItem, LabelQuestion, is_label_file, read_labels
+from redraft.validation.label_file import (
+    Label,
+    LabelFile,
+    LabelItem,
+    LabelQuestion,
+    is_label_file,
+    read_labels,
+)
 from redraft.validation.label_formats import LABEL_FORMATS, export_labels, import_labels
 
 TEXT = st.text(max_size=20)
@@ -29,15 +36,25 @@ KINDS = st.sampled_from(
 
 def item_for(question, n, text="text"):
     responses = (f"{text} a", f"{text} b") if question.kind == "pair" else (f"{text} a",)
-    return LabelItem(f"row {n}", f"prompt {n} {text}", responses, origins=("first", "best")[: len(responses)])
+    return LabelItem(
+        f"row {n}", f"prompt {n} {text}", responses, origins=("first", "best")[: len(responses)]
+    )
 
 
 @st.composite
 def label_sets(draw):
     """A question and a history: labels by some annotators, labels taken back, some skipped."""
     question = draw(KINDS)
-    moves = st.tuples(st.sampled_from(["ann", "bob", "Zoë Ω"]), st.integers(0, 5), st.sampled_from([None, *question.values]))
-    return question, draw(st.lists(st.one_of(moves, st.sampled_from(["ann", "bob"])), max_size=14)), draw(TEXT)
+    moves = st.tuples(
+        st.sampled_from(["ann", "bob", "Zoë Ω"]),
+        st.integers(0, 5),
+        st.sampled_from([None, *question.values]),
+    )
+    return (
+        question,
+        draw(st.lists(st.one_of(moves, st.sampled_from(["ann", "bob"])), max_size=14)),
+        draw(TEXT),
+    )
 
 
 def replay(file, history, text, expected=None):
@@ -132,7 +149,10 @@ def test_kill_loses_no_label(tmp_path):
 def test_two_processes_do_not_mix(tmp_path):
     """The file is locked, another kind of question is refused, and so is a file of something else, unchanged."""
     path = tmp_path / "l.jsonl"
-    with LabelFile(path, LabelQuestion("pair")), pytest.raises(StoreError, match="held by another process"):
+    with (
+        LabelFile(path, LabelQuestion("pair")),
+        pytest.raises(StoreError, match="held by another process"),
+    ):
         LabelFile(path, LabelQuestion("pair"))
     with pytest.raises(ConfigError, match="labels of kind pair: name another file"):
         LabelFile(path, LabelQuestion("pass"))
@@ -186,9 +206,14 @@ def test_other_formats_keep_the_labels(tmp_path_factory, history, format):
         labels = file.labels
     found = import_labels(export_labels(labels, format), format, question)
     known = {key: label.value for key, label in labels.labels.items() if label.value is not None}
-    assert {key: label.value for key, label in found.labels.items() if label.value is not None} == known
+    assert {
+        key: label.value for key, label in found.labels.items() if label.value is not None
+    } == known
     for id, _ in known:
-        assert (found.items[id].prompt, found.items[id].responses) == (labels.items[id].prompt, labels.items[id].responses)
+        assert (found.items[id].prompt, found.items[id].responses) == (
+            labels.items[id].prompt,
+            labels.items[id].responses,
+        )
     assert {label.sample for label in found.labels.values()} <= {"imported"}
 
 
@@ -274,7 +299,11 @@ def test_a_write_that_fails_tears_nothing(tmp_path, room):
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         assert path.read_bytes() == before
         file.add(item_for(question, 2), Label("row 2", "ann", 0.0))
-        assert values(read_labels(path)) == values(file.labels) == [(("row 0", "ann"), 1.0), (("row 2", "ann"), 0.0)]
+        assert (
+            values(read_labels(path))
+            == values(file.labels)
+            == [(("row 0", "ann"), 1.0), (("row 2", "ann"), 0.0)]
+        )
 
 
 def test_a_file_of_which_only_the_start_was_written_is_begun_again(tmp_path):
@@ -314,7 +343,10 @@ def test_the_random_share_is_chosen_once(tmp_path):
         assert file.choose_random_share(None, 0.9) == file.choose_random_share(0.25, 0.9) == 0.25
         with pytest.raises(ConfigError, match="begun with 0.25"):
             file.choose_random_share(0.5, 0.25)
-    with LabelFile(tmp_path / "other.jsonl", LabelQuestion("pair")) as file, pytest.raises(ConfigError, match="random_share"):
+    with (
+        LabelFile(tmp_path / "other.jsonl", LabelQuestion("pair")) as file,
+        pytest.raises(ConfigError, match="random_share"),
+    ):
         file.choose_random_share(float("nan"), 0.25)
 
 
@@ -322,14 +354,36 @@ def test_an_item_of_the_random_share_stays_one(tmp_path):
     """Also if somebody else's label of it was imported."""
     question = LabelQuestion("pass")
     with LabelFile(tmp_path / "l.jsonl", question) as file:
-        for n, samples in enumerate([("imported", "random"), ("random", "imported"), ("chosen", "imported")]):
+        for n, samples in enumerate(
+            [("imported", "random"), ("random", "imported"), ("chosen", "imported")]
+        ):
             for annotator, sample in zip(("ann", "bob"), samples):
                 file.add(item_for(question, n), Label(f"row {n}", annotator, 1.0, sample=sample))
         assert [row["sample"] for row in file.labels.rows()] == ["random", "random", "chosen"]
 
 
 ODD = st.sampled_from(
-    [None, True, -1, 0, 1, 2, 5, 4.5, 10**400, float("inf"), float("nan"), "", "first", "left", "good", "x" * 90, "\ud800", [], {}]
+    [
+        None,
+        True,
+        -1,
+        0,
+        1,
+        2,
+        5,
+        4.5,
+        10**400,
+        float("inf"),
+        float("nan"),
+        "",
+        "first",
+        "left",
+        "good",
+        "x" * 90,
+        "\ud800",
+        [],
+        {},
+    ]
 )
 
 
@@ -342,9 +396,15 @@ def test_what_is_imported_can_be_read(tmp_path_factory, history, format, n, valu
         replay(file, moves, text)
         exported = export_labels(file.labels, format)
     is_lines = format == "jsonl"
-    records = changed_at([*map(json.loads, exported.splitlines())] if is_lines else json.loads(exported), n, value)
+    records = changed_at(
+        [*map(json.loads, exported.splitlines())] if is_lines else json.loads(exported), n, value
+    )
     try:
-        found = import_labels("\n".join(map(json.dumps, records)) if is_lines else json.dumps(records), format, question)
+        found = import_labels(
+            "\n".join(map(json.dumps, records)) if is_lines else json.dumps(records),
+            format,
+            question,
+        )
     except ConfigError:
         return
     with LabelFile(folder / "imported.jsonl", question) as file:
@@ -352,14 +412,19 @@ def test_what_is_imported_can_be_read(tmp_path_factory, history, format, n, valu
     assert read_labels(folder / "imported.jsonl").labels == file.labels.labels
     values = {key: label.value for key, label in found.labels.items()}
     assert {key: label.value for key, label in file.labels.labels.items()} == values
-    assert len([*file.labels.rows()]) == len({item for (item, _), value in values.items() if value is not None})
+    assert len([*file.labels.rows()]) == len(
+        {item for (item, _), value in values.items() if value is not None}
+    )
 
 
 def test_rows_without_an_id_are_different_items():
     """And JSON Lines are split at line ends alone: other tools write U+2028 and U+0085 as they are."""
     text = '{"response": "a\u2028\x85b", "ratings": [1]}\n{"response": "c", "ratings": [0]}\n'
     found = import_labels(text, "jsonl", LabelQuestion("pass"))
-    assert [(item.id, item.responses) for item in found.items.values()] == [("1", ("a\u2028\x85b",)), ("2", ("c",))]
+    assert [(item.id, item.responses) for item in found.items.values()] == [
+        ("1", ("a\u2028\x85b",)),
+        ("2", ("c",)),
+    ]
     twice = text.replace('{"response"', '{"id": 7, "response"')
     with pytest.raises(ConfigError, match="two different items have the ID '7'"):
         import_labels(twice, "jsonl", LabelQuestion("pass"))

@@ -16,7 +16,11 @@ POINTS = [(0.05, 0.02, 40), (0.45, 0.5, 20), (0.95, 0.86, 140)]
 GROUPS = {"people: 1": [0.1, 0.12, 0.3], "people: 5": [0.95, 1.0]}
 LABELS = ["first", "second", "tie", "unreadable"]
 COUNTS = {"first": {"first": 12, "unreadable": 3}, "second": {"second": 7, "first": 1}}
-ROWS = [("easy", 0.9, 0.85, 0.94, 120, 0.5), ("hard", 0.4, None, None, 7, 0.25), ("empty", None, None, None, 0, None)]
+ROWS = [
+    ("easy", 0.9, 0.85, 0.94, 120, 0.5),
+    ("hard", 0.4, None, None, 7, 0.25),
+    ("empty", None, None, None, 0, None),
+]
 DRAWN = {
     "reliability": plots.reliability_svg(POINTS),
     "histogram": plots.histogram_svg(GROUPS),
@@ -124,7 +128,9 @@ def test_little_or_no_data_can_be_drawn(svg):
 
 def test_omitted_points_are_counted():
     """The plot stays small and says how much it leaves out."""
-    assert "40 more groups" in texts(plots.forest_svg([(str(n), 0.5, 0.4, 0.6, 9, None) for n in range(100)]))
+    assert "40 more groups" in texts(
+        plots.forest_svg([(str(n), 0.5, 0.4, 0.6, 9, None) for n in range(100)])
+    )
     assert "76 more labels" in texts(plots.confusion_svg([str(n) for n in range(100)], {}))
     many = plots.scatter_svg([(n % 5, 0.5) for n in range(10_000)])
     assert "2000 of 10000 rows" in texts(many)
@@ -186,7 +192,13 @@ def test_hostile_name_sends_no_terminal_sequence():
         assert not set("\x1b\u202e\x00") & set(shown)
 
 
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 
 
 @pytest.fixture(scope="module")
@@ -211,13 +223,16 @@ def test_browser_renders_the_plot(browser, name, tmp_path):
         page = browser.new_page(color_scheme=scheme, viewport={"width": 760, "height": 640})
         page.goto(path.as_uri())
         boxes = page.eval_on_selector_all(
-            "text", "all => all.map(t => { const b = t.getBoundingClientRect(); return [b.left, b.top, b.right, b.bottom] })"
+            "text",
+            "all => all.map(t => { const b = t.getBoundingClientRect(); return [b.left, b.top, b.right, b.bottom] })",
         )
         width, height = page.evaluate(
             "[document.documentElement.width.baseVal.value, document.documentElement.height.baseVal.value]"
         )
         assert all(
-            left >= 0 and top >= 0 and right <= width and bottom <= height for left, top, right, bottom in boxes if right > left
+            left >= 0 and top >= 0 and right <= width and bottom <= height
+            for left, top, right, bottom in boxes
+            if right > left
         )
         assert page.locator("text", has_text=WORDS[name][0]).first.is_visible()
         shots.append(page.screenshot())

@@ -21,7 +21,10 @@ def pair(id, places, group="", responses=("aa", "b"), ratings=()):
 
 def both_orders(id, first, second):
     """Verdicts with the first response shown first, and with the second shown first."""
-    return [Verdict(id, ranks=first, presentation_order=(0, 1)), Verdict(id, ranks=second, presentation_order=(1, 0))]
+    return [
+        Verdict(id, ranks=first, presentation_order=(0, 1)),
+        Verdict(id, ranks=second, presentation_order=(1, 0)),
+    ]
 
 
 def measures_by_name(grader_report):
@@ -30,7 +33,13 @@ def measures_by_name(grader_report):
 
 def test_pair_needs_both_orders():
     """Right counts 1, a tie one half, wrong and unreadable 0; a verdict that changes with the order is a tie."""
-    cases = [pair("right", A), pair("wrong", A), pair("swayed", A), pair("unreadable", A), pair("people tie", TIE)]
+    cases = [
+        pair("right", A),
+        pair("wrong", A),
+        pair("swayed", A),
+        pair("unreadable", A),
+        pair("people tie", TIE),
+    ]
     verdicts = [
         *both_orders("right", A, A),
         *both_orders("wrong", B, B),
@@ -96,7 +105,9 @@ def test_two_scores_make_a_preference():
 
 def test_length_bias_is_measured():
     """The report shows that a grader always takes the longer response."""
-    cases = [pair(f"c{i}", A if i % 2 else B, responses=("a" * (50 + i), "b" * 10)) for i in range(40)]
+    cases = [
+        pair(f"c{i}", A if i % 2 else B, responses=("a" * (50 + i), "b" * 10)) for i in range(40)
+    ]
     by = measures_by_name(build_report(cases, [v for c in cases for v in both_orders(c.id, A, A)]))
     assert by["longer preferred"].value == 1
     assert "people: 0.50" in by["longer preferred"].about
@@ -105,7 +116,9 @@ def test_length_bias_is_measured():
 def test_groups_are_reported_separately():
     """Each has its own interval, in order of name; a single group is not listed."""
     cases = [pair("a1", A, "a"), pair("a2", A, "a"), pair("b1", A, "b")]
-    grader_report = build_report(cases, [*both_orders("a1", A, A), *both_orders("a2", B, B), *both_orders("b1", A, A)])
+    grader_report = build_report(
+        cases, [*both_orders("a1", A, A), *both_orders("a2", B, B), *both_orders("b1", A, A)]
+    )
     assert [(g.name, g.value, g.n) for g in grader_report.groups] == [("a", 0.5, 2), ("b", 1.0, 1)]
     assert build_report(cases[:2], both_orders("a1", A, A)).groups == ()
 
@@ -119,7 +132,9 @@ def test_pass_and_fail():
     labels = [1, 1, 1, 1, 0, 0]
     scores = [0.9, 0.8, 0.7, 0.2, 0.6, None]
     cases = [passing(f"c{i}", label) for i, label in enumerate(labels)]
-    verdicts = [Verdict(f"c{i}", (s,), reason="" if s is not None else "?") for i, s in enumerate(scores)]
+    verdicts = [
+        Verdict(f"c{i}", (s,), reason="" if s is not None else "?") for i, s in enumerate(scores)
+    ]
     by = measures_by_name(grader_report := build_report(cases, verdicts))
     assert grader_report.headline.value == pytest.approx((3 / 4 + 0) / 2)
     assert by["accuracy"].value == pytest.approx(3 / 6)
@@ -154,7 +169,11 @@ def scored_case(id, label, text="t", ratings=()):
 def test_scores_correlate_with_human_scores():
     """A monotone grader has rank correlation 1 and a constant one None; repeats are averaged and give the noise."""
     cases = [scored_case(f"c{i}", i % 10, "x" * (i * 7 % 13 + 1)) for i in range(40)]
-    verdicts = [Verdict(c.id, (c.label / 10 + d,), repeat=n) for c in cases for n, d in enumerate((0.0, 0.1))]
+    verdicts = [
+        Verdict(c.id, (c.label / 10 + d,), repeat=n)
+        for c in cases
+        for n, d in enumerate((0.0, 0.1))
+    ]
     grader_report = build_report(cases, verdicts)
     assert grader_report.headline.value == pytest.approx(1)
     assert grader_report.headline.beats_chance
@@ -167,7 +186,10 @@ def test_scores_correlate_with_human_scores():
 def test_mostly_unreadable_grader_is_not_trusted():
     """A grader that answers only the easy rows is not trusted on the rest."""
     cases = [scored_case(f"c{i}", i % 10) for i in range(60)]
-    verdicts = [Verdict(c.id, (c.label / 10,)) if i < 20 else Verdict(c.id, reason="?") for i, c in enumerate(cases)]
+    verdicts = [
+        Verdict(c.id, (c.label / 10,)) if i < 20 else Verdict(c.id, reason="?")
+        for i, c in enumerate(cases)
+    ]
     grader_report = build_report(cases, verdicts)
     assert grader_report.headline.value == pytest.approx(1)
     assert not grader_report.headline.beats_chance
@@ -178,7 +200,9 @@ def test_leniency_needs_the_scale():
     cases = [scored_case(f"c{i}", 4 + i % 2) for i in range(40)]
     verdicts = [Verdict(c.id, ((c.label - 1) / 4,)) for c in cases]
     assert measures_by_name(build_report(cases, verdicts))["leniency"].value is None
-    assert measures_by_name(build_report(cases, verdicts, ReportConfig(scale=(1, 5))))["leniency"].value == pytest.approx(0)
+    assert measures_by_name(build_report(cases, verdicts, ReportConfig(scale=(1, 5))))[
+        "leniency"
+    ].value == pytest.approx(0)
 
 
 def test_few_rows_prove_nothing():
@@ -199,12 +223,18 @@ def test_human_agreement():
 
 def test_rankings():
     """Kendall's tau-b applies within each row; a shared first rank counts in part, and a reversed order is -1."""
-    cases = [LabelledCase(f"c{i}", "ranking", TASK, ("a", "b", "c"), ranks=(0, 1, 2)) for i in range(12)]
+    cases = [
+        LabelledCase(f"c{i}", "ranking", TASK, ("a", "b", "c"), ranks=(0, 1, 2)) for i in range(12)
+    ]
     exact = build_report(cases, [Verdict(c.id, ranks=(0, 1, 2)) for c in cases])
     assert exact.headline.value == pytest.approx(1)
     assert measures_by_name(exact)["best first"].value == 1
-    assert build_report(cases, [Verdict(c.id, ranks=(2, 1, 0)) for c in cases]).headline.value == pytest.approx(-1)
-    lazy = build_report(cases, [Verdict(c.id, ranks=(0, 1, 2) if i < 3 else (0, 0, 0)) for i, c in enumerate(cases)])
+    assert build_report(
+        cases, [Verdict(c.id, ranks=(2, 1, 0)) for c in cases]
+    ).headline.value == pytest.approx(-1)
+    lazy = build_report(
+        cases, [Verdict(c.id, ranks=(0, 1, 2) if i < 3 else (0, 0, 0)) for i, c in enumerate(cases)]
+    )
     assert lazy.headline.value == pytest.approx(3 / 12)
     tied = build_report(cases, [Verdict(c.id, ranks=(0, 0, 2)) for c in cases])
     assert measures_by_name(tied)["best first"].value == 0.5
@@ -214,19 +244,31 @@ def test_rankings():
 def test_swapping_the_responses_swaps_the_preference(rankings):
     """No verdict depends on which response comes first in the file."""
     verdicts = [Verdict("x", ranks=places, reason="" if places else "?") for places in rankings]
-    swapped = [Verdict("x", ranks=places and places[::-1], reason=v.reason) for places, v in zip(rankings, verdicts)]
+    swapped = [
+        Verdict("x", ranks=places and places[::-1], reason=v.reason)
+        for places, v in zip(rankings, verdicts)
+    ]
     flipped = {"first": "second", "second": "first"}
     preference = preferred_response(CaseVerdicts(pair("x", A), tuple(verdicts)))
-    assert preferred_response(CaseVerdicts(pair("x", B), tuple(swapped))) == flipped.get(preference, preference)
+    assert preferred_response(CaseVerdicts(pair("x", B), tuple(swapped))) == flipped.get(
+        preference, preference
+    )
 
 
 def test_repeats_of_a_pair_in_one_order_are_compared():
     """Of three verdicts in the first order and two in the second only the second agree; a single verdict has no repeat."""
     shown = [((0, 1), A), ((0, 1), A), ((0, 1), B), ((1, 0), A), ((1, 0), A)]
-    verdicts = [Verdict("x", ranks=places, presentation_order=order, repeat=n) for n, (order, places) in enumerate(shown)]
-    found = measures_by_name(build_report([pair("x", A), pair("y", A)], [*verdicts, *both_orders("y", A, A)]))
+    verdicts = [
+        Verdict("x", ranks=places, presentation_order=order, repeat=n)
+        for n, (order, places) in enumerate(shown)
+    ]
+    found = measures_by_name(
+        build_report([pair("x", A), pair("y", A)], [*verdicts, *both_orders("y", A, A)])
+    )
     assert (found["self-consistency"].value, found["self-consistency"].n) == (0.5, 2)
-    assert "self-consistency" not in measures_by_name(build_report([pair("y", A)], both_orders("y", A, A)))
+    assert "self-consistency" not in measures_by_name(
+        build_report([pair("y", A)], both_orders("y", A, A))
+    )
 
 
 def test_measures_name_what_chance_gives():
@@ -250,4 +292,7 @@ def test_measures_name_what_chance_gives():
     assert {x.name: x.chance for x in found if x.chance is not None} == dict.fromkeys(names, 0.0)
     places = LabelledCase("c", "ranking", TASK, ("a", "b", "c", "d"), ranks=(0, 1, 2, 3))
     found = build_report([places], [Verdict("c", ranks=(0, 1, 2, 3))]).measures
-    assert {x.name: x.chance for x in found if x.chance is not None} == {"Kendall tau-b": 0.0, "best first": 0.25}
+    assert {x.name: x.chance for x in found if x.chance is not None} == {
+        "Kendall tau-b": 0.0,
+        "best first": 0.25,
+    }

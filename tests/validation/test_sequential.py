@@ -38,7 +38,9 @@ def test_widths_are_those_of_the_method(rows, half_width):
     rng = random.Random(2)
     widths = []
     for _ in range(12):
-        low, high = confidence_sequence([min(1, max(0, rng.gauss(0.6, 0.15))) for _ in range(rows)]).interval
+        low, high = confidence_sequence(
+            [min(1, max(0, rng.gauss(0.6, 0.15))) for _ in range(rows)]
+        ).interval
         widths.append((high - low) / 2)
     assert sum(widths) / 12 == pytest.approx(half_width, rel=0.12)
 

@@ -27,14 +27,23 @@ labels = st.sampled_from(["a", "b", "c"])
 
 @pytest.mark.parametrize(
     ("right", "n", "low", "high"),
-    [(8, 10, 0.4902, 0.9433), (0, 10, 0.0, 0.2775), (10, 10, 0.7225, 1.0), (81, 263, 0.2553, 0.3662), (0.5, 1, 0.0546, 0.9454)],
+    [
+        (8, 10, 0.4902, 0.9433),
+        (0, 10, 0.0, 0.2775),
+        (10, 10, 0.7225, 1.0),
+        (81, 263, 0.2553, 0.3662),
+        (0.5, 1, 0.0546, 0.9454),
+    ],
 )
 def test_wilson(right, n, low, high):
     """The interval equals Newcombe's example (81 of 263) and is right at the ends of the scale."""
     assert m.wilson_interval(right, n) == pytest.approx((low, high), abs=1e-4)
 
 
-@pytest.mark.parametrize(("right", "n", "level"), [(2, 1, 0.95), (-1, 1, 0.95), (1, 1, 0.0), (1, 1, 1.0), (1, 1, math.nan)])
+@pytest.mark.parametrize(
+    ("right", "n", "level"),
+    [(2, 1, 0.95), (-1, 1, 0.95), (1, 1, 0.0), (1, 1, 1.0), (1, 1, math.nan)],
+)
 def test_wilson_rejects_invalid_arguments(right, n, level):
     """More successes than trials and an invalid level are errors."""
     with pytest.raises(ConfigError, match="successes|level"):
@@ -67,7 +76,9 @@ def test_label_without_predictions_has_no_precision():
 
 def ratings(table):
     """Return the two raters' labels for a table of counts, with one row for each label of the first rater."""
-    cells = [(i, j) for i, row in enumerate(table) for j, count in enumerate(row) for _ in range(count)]
+    cells = [
+        (i, j) for i, row in enumerate(table) for j, count in enumerate(row) for _ in range(count)
+    ]
     return [i for i, _ in cells], [j for _, j in cells]
 
 
@@ -76,11 +87,30 @@ def ratings(table):
     [
         pytest.param([[20, 5], [10, 15]], None, 0.4, id="by hand: (.70 - .50) / (1 - .50)"),
         pytest.param([[44, 7, 9], [5, 20, 5], [1, 3, 6]], None, 0.492, id="Cohen 1968, table 1"),
-        pytest.param([[75, 1, 4], [5, 4, 1], [0, 0, 10]], None, 0.676, id="Fleiss, Levin and Paik 2003, table 18.1"),
-        pytest.param([[10, 4, 1, 0], [5, 10, 12, 2], [2, 4, 12, 5], [0, 2, 6, 13]], None, 0.3449, id="SAS, two dermatologists"),
-        pytest.param([[10, 4, 1, 0], [5, 10, 12, 2], [2, 4, 12, 5], [0, 2, 6, 13]], "linear", 0.5082, id="SAS, linear"),
-        pytest.param([[1, 0, 0], [0, 1, 0], [0, 1, 1]], "linear", 5 / 7, id="by hand: 1 - 1 / (14 / 4)"),
-        pytest.param([[1, 0, 0], [0, 1, 0], [0, 1, 1]], "quadratic", 4 / 5, id="by hand: 1 - 1 / (20 / 4)"),
+        pytest.param(
+            [[75, 1, 4], [5, 4, 1], [0, 0, 10]],
+            None,
+            0.676,
+            id="Fleiss, Levin and Paik 2003, table 18.1",
+        ),
+        pytest.param(
+            [[10, 4, 1, 0], [5, 10, 12, 2], [2, 4, 12, 5], [0, 2, 6, 13]],
+            None,
+            0.3449,
+            id="SAS, two dermatologists",
+        ),
+        pytest.param(
+            [[10, 4, 1, 0], [5, 10, 12, 2], [2, 4, 12, 5], [0, 2, 6, 13]],
+            "linear",
+            0.5082,
+            id="SAS, linear",
+        ),
+        pytest.param(
+            [[1, 0, 0], [0, 1, 0], [0, 1, 1]], "linear", 5 / 7, id="by hand: 1 - 1 / (14 / 4)"
+        ),
+        pytest.param(
+            [[1, 0, 0], [0, 1, 0], [0, 1, 1]], "quadratic", 4 / 5, id="by hand: 1 - 1 / (20 / 4)"
+        ),
         pytest.param([[5, 5], [5, 5]], "quadratic", 0.0, id="independent raters"),
         pytest.param([[0, 7], [7, 0]], "linear", -1.0, id="raters who always disagree"),
     ],
@@ -95,7 +125,9 @@ def test_weights_depend_on_the_position_of_a_category():
     a, b = ratings([[3, 1, 1], [0, 4, 2], [1, 0, 5]])
     scale = {0: 1, 1: 2, 2: 100}
     for weights in ("linear", "quadratic"):
-        assert m.cohen_kappa([scale[x] for x in a], [scale[x] for x in b], weights) == m.cohen_kappa(a, b, weights)
+        assert m.cohen_kappa(
+            [scale[x] for x in a], [scale[x] for x in b], weights
+        ) == m.cohen_kappa(a, b, weights)
 
 
 def test_kappa_and_missing_labels():
@@ -105,7 +137,9 @@ def test_kappa_and_missing_labels():
     assert m.cohen_kappa(a, b, missing="category") == pytest.approx(0.6)
 
 
-@pytest.mark.parametrize("bad", [{"weights": "cubic"}, {"missing": "zero"}, {"weights": "linear", "missing": "category"}])
+@pytest.mark.parametrize(
+    "bad", [{"weights": "cubic"}, {"missing": "zero"}, {"weights": "linear", "missing": "category"}]
+)
 def test_kappa_rejects_unknown_settings(bad):
     """The error names the setting."""
     with pytest.raises(ConfigError, match="weights|missing"):
@@ -121,17 +155,23 @@ def test_weights_need_an_order():
 
 def test_fleiss_kappa():
     """The value equals the example of 1971."""
-    rows = [[category for category, count in enumerate(row) for _ in range(count)] for row in FLEISS]
+    rows = [
+        [category for category, count in enumerate(row) for _ in range(count)] for row in FLEISS
+    ]
     assert m.fleiss_kappa(rows) == pytest.approx(0.210, abs=5e-4)
 
 
-@pytest.mark.parametrize("rows", [[], [["a"]], [["a", "b"], ["a"]], [["a", "a"], ["a", "a"]], [["a", None], ["a", "b"]]])
+@pytest.mark.parametrize(
+    "rows", [[], [["a"]], [["a", "b"], ["a"]], [["a", "a"], ["a", "a"]], [["a", None], ["a", "b"]]]
+)
 def test_fleiss_is_unknown(rows):
     """One rater, unequal numbers of raters, a missing label and a single label give None."""
     assert m.fleiss_kappa(rows) is None
 
 
-@pytest.mark.parametrize(("level", "alpha"), [("nominal", 0.743), ("ordinal", 0.815), ("interval", 0.849)])
+@pytest.mark.parametrize(
+    ("level", "alpha"), [("nominal", 0.743), ("ordinal", 0.815), ("interval", 0.849)]
+)
 def test_krippendorff_alpha(level, alpha):
     """The values equal the example of 2011 at three levels for any order of raters."""
     assert m.krippendorff_alpha(KRIPPENDORFF, level) == pytest.approx(alpha, abs=5e-4)
@@ -166,7 +206,11 @@ def test_krippendorff_alpha_by_the_coincidence_matrix(level, rows):
     def distance(c, k):
         low, high = sorted((c, k))
         among = sum(count for value, count in n.items() if low <= value <= high)
-        return {"nominal": c != k, "ordinal": c != k and (among - (n[c] + n[k]) / 2) ** 2, "interval": (c - k) ** 2}[level]
+        return {
+            "nominal": c != k,
+            "ordinal": c != k and (among - (n[c] + n[k]) / 2) ** 2,
+            "interval": (c - k) ** 2,
+        }[level]
 
     expected = sum(n[c] * n[k] * distance(c, k) for c in n for k in n)
     found = m.krippendorff_alpha(rows, level)
@@ -184,7 +228,9 @@ def test_krippendorff_alpha_has_no_unit(unit):
     assert m.krippendorff_alpha(rows, "interval") == pytest.approx(0.849, abs=5e-4)
 
 
-@pytest.mark.parametrize("rows", [[], [[1], [2]], [[1, 1], [1, 1]], [[None, None]], [[1, None], [2]]])
+@pytest.mark.parametrize(
+    "rows", [[], [[1], [2]], [[1, 1], [1, 1]], [[None, None]], [[1, None], [2]]]
+)
 def test_alpha_is_unknown(rows):
     """Data without pairs or without variation give None."""
     assert m.krippendorff_alpha(rows, "interval") is None
@@ -234,12 +280,23 @@ def test_calibration():
     """The table by hand has a calibrated and an uncalibrated bin; 0 and 1 fall in the outer bins."""
     forecasts, outcomes = [0.0, 0.5, 0.9, 1.0], [0, 1, 1, 0]
     assert m.brier_score(forecasts, outcomes) == pytest.approx((0 + 0.25 + 0.01 + 1) / 4)
-    assert m.reliability_bins(forecasts, outcomes, bins=2) == [(0.25, 0.5, 2), (pytest.approx(0.95), 0.5, 2)]
-    assert m.expected_calibration_error(forecasts, outcomes, bins=2) == pytest.approx((0.25 + 0.45) / 2)
-    assert (m.brier_score([], []), m.expected_calibration_error([None], [1]), m.reliability_bins([], [])) == (None, None, [])
+    assert m.reliability_bins(forecasts, outcomes, bins=2) == [
+        (0.25, 0.5, 2),
+        (pytest.approx(0.95), 0.5, 2),
+    ]
+    assert m.expected_calibration_error(forecasts, outcomes, bins=2) == pytest.approx(
+        (0.25 + 0.45) / 2
+    )
+    assert (
+        m.brier_score([], []),
+        m.expected_calibration_error([None], [1]),
+        m.reliability_bins([], []),
+    ) == (None, None, [])
 
 
-@pytest.mark.parametrize(("p", "outcome"), [(1.1, 1), (-0.1, 0), (0.5, 2), (math.nan, 1), (0.5, math.inf)])
+@pytest.mark.parametrize(
+    ("p", "outcome"), [(1.1, 1), (-0.1, 0), (0.5, 2), (math.nan, 1), (0.5, math.inf)]
+)
 def test_calibration_rejects_invalid_forecasts(p, outcome):
     """A probability outside [0, 1] and an outcome other than true or false are errors."""
     with pytest.raises(ConfigError):
@@ -250,7 +307,9 @@ def test_bootstrap():
     """The interval of a mean agrees with theory and is the same for the same seed."""
     rows = [float(i % 10) for i in range(200)]
     low, high = m.bootstrap_interval(rows, lambda rows: sum(rows) / len(rows), samples=500, seed=3)
-    assert (low, high) == m.bootstrap_interval(rows, lambda rows: sum(rows) / len(rows), samples=500, seed=3)
+    assert (low, high) == m.bootstrap_interval(
+        rows, lambda rows: sum(rows) / len(rows), samples=500, seed=3
+    )
     assert low < 4.5 < high
     assert high - low == pytest.approx(2 * 1.96 * 2.872 / math.sqrt(200), rel=0.15)
 
@@ -259,7 +318,9 @@ def test_bootstrap_is_unknown():
     """One row, or a statistic that is mostly None, has no interval."""
     assert m.bootstrap_interval([1.0], lambda rows: 1.0) is None
     assert m.bootstrap_interval([1, 2, 3], lambda rows: None) is None
-    assert m.bootstrap_interval([1, 2], lambda rows: 1.0 if 2 in rows and 1 in rows else None) is None
+    assert (
+        m.bootstrap_interval([1, 2], lambda rows: 1.0 if 2 in rows and 1 in rows else None) is None
+    )
 
 
 def test_noise():
@@ -290,11 +351,15 @@ def test_kappa_is_symmetric_and_one_with_itself(rows):
 def test_accuracy_is_the_weighted_recall(rows):
     """The recalls weighted by the size of their class give the accuracy."""
     found = m.precision_recall_f1(*zip(*rows, strict=True))
-    right = sum(rate.recall * rate.n for label, rate in found.items() if label != "macro" and rate.n)
+    right = sum(
+        rate.recall * rate.n for label, rate in found.items() if label != "macro" and rate.n
+    )
     assert right == pytest.approx(sum(a == b for a, b in rows))
 
 
-@given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=50), st.integers(1, 20))
+@given(
+    st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=50), st.integers(1, 20)
+)
 def test_reliability_keeps_every_row(rows, bins):
     """Every forecast is in one bin, the bins are in order, and the error lies in [0, 1]."""
     forecasts, outcomes = [p for p, _ in rows], [o for _, o in rows]

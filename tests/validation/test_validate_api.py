@@ -12,10 +12,20 @@ from redraft.cli import main
 from redraft.errors import ConfigError, GradingError
 from redraft.validation import LabelledCase, ValidationResult, read_cases, validate, validate_sync
 
-ROWS = [{"prompt": "How many?", "response": f"There are {n}." if n % 2 else f"Unknown{'.' * n}", "label": n % 2} for n in range(40)]
+ROWS = [
+    {
+        "prompt": "How many?",
+        "response": f"There are {n}." if n % 2 else f"Unknown{'.' * n}",
+        "label": n % 2,
+    }
+    for n in range(40)
+]
 
 
-CASES = [LabelledCase(str(n), "pass", Task("How many?"), (row["response"],), label=row["label"]) for n, row in enumerate(ROWS)]
+CASES = [
+    LabelledCase(str(n), "pass", Task("How many?"), (row["response"],), label=row["label"])
+    for n, row in enumerate(ROWS)
+]
 
 
 def has_number(text):
@@ -32,7 +42,10 @@ def as_frame(folder):
 
 
 def as_cases(folder):
-    return [LabelledCase(str(n), "pass", Task("q"), (row["response"],), label=row["label"]) for n, row in enumerate(ROWS)]
+    return [
+        LabelledCase(str(n), "pass", Task("q"), (row["response"],), label=row["label"])
+        for n, row in enumerate(ROWS)
+    ]
 
 
 FORMS = [
@@ -105,7 +118,12 @@ async def test_wrong_arguments_are_named(tmp_path, arguments, words):
         await validate(**{"cases": ROWS, "grader": has_number, "cards_dir": tmp_path, **arguments})
 
 
-CONTAINERS = {"list": list, "tuple": tuple, "iterator": iter, "generator": lambda items: (item for item in items)}
+CONTAINERS = {
+    "list": list,
+    "tuple": tuple,
+    "iterator": iter,
+    "generator": lambda items: (item for item in items),
+}
 
 
 @pytest.mark.parametrize("container", CONTAINERS.values(), ids=CONTAINERS)
@@ -126,7 +144,9 @@ async def test_verdicts_of_a_judge_are_saved_and_reused(tmp_path):
         return json.dumps({"reason": "It is so.", "criteria": criteria, "done": True})
 
     calls = []
-    judge = redraft.models.CallableModel(lambda messages: calls.append(1) or reply(messages), name="tiny")
+    judge = redraft.models.CallableModel(
+        lambda messages: calls.append(1) or reply(messages), name="tiny"
+    )
     for expected in (40, 40, 80):
         result = await validate(ROWS, "judge", judge, cards_dir=tmp_path, restart=expected == 80)
         assert result.trusted and len(calls) == expected
@@ -150,7 +170,9 @@ async def test_a_function_is_run_again(tmp_path):
 async def test_attacks_and_skipped_rows_are_in_the_result(tmp_path):
     """Attacks are texts; rows that cannot be understood are listed with their place."""
     rows = [*ROWS, {"prompt": "q", "response": "a", "label": "perhaps"}]
-    result = await validate(rows, has_number, attacks=["There are 7.", "Please."], kind="pass", cards_dir=tmp_path)
+    result = await validate(
+        rows, has_number, attacks=["There are 7.", "Please."], kind="pass", cards_dir=tmp_path
+    )
     assert result.attacks["all attacks"].value == 0.5
     assert len(result.skipped) == 1 and "perhaps" in result.skipped[0]
 
@@ -159,7 +181,11 @@ async def test_without_any_verdict_there_is_an_error(tmp_path):
     """An outage is no verdict."""
     with pytest.raises(GradingError, match="nothing could be judged"):
         await validate(
-            ROWS[:12], "judge", ScriptedModel([redraft.errors.ModelTimeoutError("slow")] * 50), retries=0, cards_dir=tmp_path
+            ROWS[:12],
+            "judge",
+            ScriptedModel([redraft.errors.ModelTimeoutError("slow")] * 50),
+            retries=0,
+            cards_dir=tmp_path,
         )
 
 
@@ -168,24 +194,48 @@ def test_the_card_of_the_command_and_of_python_is_the_same(tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     as_file(tmp_path)
     assert (
-        main(["validate", "rows.jsonl", "--grader", "contains:There", "--cards-dir", "cards", "--model", "http://127.0.0.1:9/v1#x"])
+        main(
+            [
+                "validate",
+                "rows.jsonl",
+                "--grader",
+                "contains:There",
+                "--cards-dir",
+                "cards",
+                "--model",
+                "http://127.0.0.1:9/v1#x",
+            ]
+        )
         == 0
     )
     result = validate_sync("rows.jsonl", "contains:There", cards_dir="cards")
-    assert result.save_card() == next((tmp_path / "cards").glob("*/card.json")).parent.relative_to(tmp_path)
+    assert result.save_card() == next((tmp_path / "cards").glob("*/card.json")).parent.relative_to(
+        tmp_path
+    )
 
 
 def test_the_package_needs_no_import_of_its_own():
     """Importing redraft loads nothing of it."""
     script = "import sys, redraft; assert 'redraft.validation' not in sys.modules; print(redraft.validation.validate.__name__)"
-    assert subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout == "validate\n"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", script], check=True, capture_output=True, text=True
+        ).stdout
+        == "validate\n"
+    )
 
 
 @pytest.mark.parametrize(
     ("grader", "needed"),
-    [("context_memory", "earlier turns"), ("tool_selection", "a trajectory"), ("correctness", "-c reference=COLUMN")],
+    [
+        ("context_memory", "earlier turns"),
+        ("tool_selection", "a trajectory"),
+        ("correctness", "-c reference=COLUMN"),
+    ],
 )
-async def test_rows_without_what_a_rubric_needs_are_an_error_that_says_how_to_give_it(tmp_path, grader, needed):
+async def test_rows_without_what_a_rubric_needs_are_an_error_that_says_how_to_give_it(
+    tmp_path, grader, needed
+):
     """Turns and trajectories are in the messages: no column of their own is asked for."""
     with pytest.raises(ConfigError, match=f"no row of 40 rows has .*{needed}") as caught:
         await validate(ROWS, grader, ScriptedModel([]), cards_dir=tmp_path)

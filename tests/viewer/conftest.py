@@ -11,7 +11,13 @@ from redraft.viewer.run_library import RunLibrary
 from redraft.viewer.pages import STYLES, ViewerPages
 from redraft.web.server import PageServer
 
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 
 
 @contextmanager
@@ -40,7 +46,9 @@ def viewing(tmp_path, *paths):
             yield server
 
 
-@pytest.fixture(scope="module")  # playwright keeps an event loop running, which asynchronous tests of other modules cannot share
+@pytest.fixture(
+    scope="module"
+)  # playwright keeps an event loop running, which asynchronous tests of other modules cannot share
 def browser():
     """A real browser: Debian's Chromium, where it is installed. While it is open, nothing else can run an event loop."""
     path = require_program("chromium")

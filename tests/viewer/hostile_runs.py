@@ -41,20 +41,49 @@ def hostile_trace(n=0, *, length=0):
     trace = Trace(task, panel, settings={HOSTILE: HOSTILE})
     for id in range(3):
         role = "refine" if id else "generate"
-        trace += Candidate(id, f"{text} {id}", id - 1 if id else None, NAME, role, usage=usage, reasoning=HOSTILE, note=HOSTILE)
+        trace += Candidate(
+            id,
+            f"{text} {id}",
+            id - 1 if id else None,
+            NAME,
+            role,
+            usage=usage,
+            reasoning=HOSTILE,
+            note=HOSTILE,
+        )
         score = 0.2 * id + 0.1
         criteria = (CriterionScore(NAME, score, HOSTILE, HOSTILE), CriterionScore("clear", score))
-        trace += Feedback(score, HOSTILE, (HOSTILE,), None, criteria, id, NAME, by=NAME, usage=usage, metadata={"note": NAME})
+        trace += Feedback(
+            score,
+            HOSTILE,
+            (HOSTILE,),
+            None,
+            criteria,
+            id,
+            NAME,
+            by=NAME,
+            usage=usage,
+            metadata={"note": NAME},
+        )
         trace += Feedback(score, HOSTILE, (HOSTILE,), candidate=id, grader="style", by=NAME)
     trace += Failure(("candidate", 3), "refine", NAME, HOSTILE, by=NAME)
-    return trace + Outcome(2, StopReason.FAILED, HOSTILE, 0.5, (0.3, 0.7), ((0, 0.1), (1, 0.3), (2, 0.5)))
+    return trace + Outcome(
+        2, StopReason.FAILED, HOSTILE, 0.5, (0.3, 0.7), ((0, 0.1), (1, 0.3), (2, 0.5))
+    )
 
 
 def write_hostile_run(path, *, rows=2, length=0):
     """Write a run with hostile rows, and one harmless row at the end."""
     with Journal(path) as journal:
         journal.update_run(
-            NAME, invocation=1, last_full_invocation=1, model=NAME, source=HOSTILE, output=NAME, mode=HOSTILE, state=HOSTILE
+            NAME,
+            invocation=1,
+            last_full_invocation=1,
+            model=NAME,
+            source=HOSTILE,
+            output=NAME,
+            mode=HOSTILE,
+            state=HOSTILE,
         )
         for n in range(rows):
             add_row(journal, NAME, n, hostile_trace(n, length=length if n == 0 else 0))

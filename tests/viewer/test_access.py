@@ -22,7 +22,9 @@ def app(server):
     async def page(request):
         return HTMLResponse("the page")
 
-    return Starlette(routes=[Mount(server.root, routes=[Route("/page", page, methods=["GET", "POST"])])])
+    return Starlette(
+        routes=[Mount(server.root, routes=[Route("/page", page, methods=["GET", "POST"])])]
+    )
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +36,9 @@ def server():
 def request(server, method="GET", path=None, **headers):
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
     sent = {name.replace("_", "-"): value for name, value in headers.items()}
-    connection.putrequest(method, f"{server.root}/page" if path is None else path, skip_host="Host" in sent)
+    connection.putrequest(
+        method, f"{server.root}/page" if path is None else path, skip_host="Host" in sent
+    )
     for name, value in sent.items():
         connection.putheader(name, value.format(port=server.port))
     connection.putheader("Content-Length", "0")
@@ -86,11 +90,21 @@ def test_requests_of_others_are_refused(server, status, method, headers):
 
 
 @pytest.mark.parametrize(
-    "change", [lambda t: "", lambda t: t[:-1], lambda t: t + "x", lambda t: t.swapcase(), lambda t: "é", lambda t: f"./{t}"]
+    "change",
+    [
+        lambda t: "",
+        lambda t: t[:-1],
+        lambda t: t + "x",
+        lambda t: t.swapcase(),
+        lambda t: "é",
+        lambda t: f"./{t}",
+    ],
 )
 def test_a_wrong_token_finds_nothing(server, change):
     """The address without its secret is no address."""
-    reply, body = request(server, path=f"/{change(server.token).encode('ascii', 'ignore').decode()}/page")
+    reply, body = request(
+        server, path=f"/{change(server.token).encode('ascii', 'ignore').decode()}/page"
+    )
     assert reply.status == 404
     assert "the page" not in body
 
@@ -100,7 +114,11 @@ def test_every_reply_forbids_what_is_not_its_own(server):
     for headers in ({}, {"Host": "evil.example"}, {"Origin": "null"}):
         reply, _ = request(server, **headers)
         policy = reply.headers["Content-Security-Policy"]
-        assert "default-src 'none'" in policy and "frame-ancestors 'none'" in policy and "unsafe" not in policy
+        assert (
+            "default-src 'none'" in policy
+            and "frame-ancestors 'none'" in policy
+            and "unsafe" not in policy
+        )
         assert reply.headers["X-Content-Type-Options"] == "nosniff"
         assert reply.headers["Cache-Control"] == "no-store"
         assert reply.headers["Referrer-Policy"] == "same-origin"
@@ -127,7 +145,9 @@ def test_replies_do_not_wait(server):
         assert connection.recv(1)
         connections = server._server.server_state.connections
         (served,) = (each for each in connections if each.client == connection.getsockname())
-        assert served.transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        assert served.transport.get_extra_info("socket").getsockopt(
+            socket.IPPROTO_TCP, socket.TCP_NODELAY
+        )
 
 
 def test_the_browser_is_given_the_address_in_a_private_file(monkeypatch):
@@ -145,7 +165,10 @@ def test_the_browser_is_given_the_address_in_a_private_file(monkeypatch):
     assert not path.parent.exists()
 
 
-@pytest.mark.parametrize(("port", "host", "status"), [(80, "127.0.0.1", 200), (80, "localhost:80", 200), (81, "127.0.0.1", 421)])
+@pytest.mark.parametrize(
+    ("port", "host", "status"),
+    [(80, "127.0.0.1", 200), (80, "localhost:80", 200), (81, "127.0.0.1", 421)],
+)
 def test_browsers_leave_out_port_80(port, host, status):
     """The Host header of http://127.0.0.1:80 has no port."""
     from starlette.testclient import TestClient

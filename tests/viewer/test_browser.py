@@ -29,7 +29,10 @@ def watched_page(browser, allowed, **options):
     page.on("console", lambda message: faults.append(f"console: {message.text}"))
     page.on("pageerror", lambda error: faults.append(f"error: {error}"))
     page.on("dialog", lambda dialog: (faults.append(f"dialog: {dialog.message}"), dialog.dismiss()))
-    page.on("request", lambda request: request.url.startswith(allowed) or faults.append(f"request: {request.url}"))
+    page.on(
+        "request",
+        lambda request: request.url.startswith(allowed) or faults.append(f"request: {request.url}"),
+    )
     try:
         yield page
         assert page.evaluate("window.attacked") is None
@@ -70,14 +73,18 @@ def key_of(server, name):
 
 def check_layout(page):
     """Nothing is wider than the page, controls have names and show the focus, heading levels follow, and text has contrast."""
-    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    assert page.evaluate(
+        "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
+    )
     unnamed = page.evaluate(
         """[...document.querySelectorAll('a, button, input:not([type=hidden]), select, summary')].filter(e =>
         !(e.textContent.trim() || e.getAttribute('aria-label') || (e.labels && e.labels.length))).map(e => e.outerHTML)"""
     )
     assert unnamed == []
     assert page.evaluate(UNFOCUSED) == []
-    levels = page.evaluate("[...document.querySelectorAll('main h1, main h2, main h3, main h4')].map(h => +h.tagName[1])")
+    levels = page.evaluate(
+        "[...document.querySelectorAll('main h1, main h2, main h3, main h4')].map(h => +h.tagName[1])"
+    )
     assert levels[0] == 1 and all(b <= a + 1 for a, b in zip(levels, levels[1:]))
     assert page.evaluate(CONTRAST) == []
 
@@ -112,7 +119,10 @@ CONTRAST = """(() => {
 PAGES = {
     "runs": ("", "Runs"),
     "overview": ("run/{short}", "short"),
-    "rows": ("run/{short}/rows?sort=uplift&descending=1&criterion=judge%3A+clarity&below=0.9", "Rows"),
+    "rows": (
+        "run/{short}/rows?sort=uplift&descending=1&criterion=judge%3A+clarity&below=0.9",
+        "Rows",
+    ),
     "row": ("run/{short}/rows/9?n=8", "row-8"),
     "inline": ("run/{short}/rows/9?view=inline&n=8", "row-8"),
     "failed row": ("run/{short}/rows/97", "row-96"),
@@ -128,7 +138,9 @@ def some_and_slow(pages):
     some = [*pages][::5]
     return [
         pytest.param(some, id="some"),
-        pytest.param([page for page in pages if page not in some], id="others", marks=pytest.mark.slow),
+        pytest.param(
+            [page for page in pages if page not in some], id="others", marks=pytest.mark.slow
+        ),
     ]
 
 
@@ -136,9 +148,17 @@ def some_and_slow(pages):
 def test_pages_are_legible(browser, runs, names):
     """Light and dark, on a screen and on a phone: no console message, nothing too wide, names, headings, contrast of AA."""
     for theme, width in VIEWPORTS:
-        with watched_page(browser, runs.url, color_scheme=theme, viewport={"width": width, "height": 900}) as page:
+        with watched_page(
+            browser, runs.url, color_scheme=theme, viewport={"width": width, "height": 900}
+        ) as page:
             for path, heading in map(PAGES.get, names):
-                assert page.goto(runs.url + path.format(short=key_of(runs, "short"), long=key_of(runs, "long"))).status == 200
+                assert (
+                    page.goto(
+                        runs.url
+                        + path.format(short=key_of(runs, "short"), long=key_of(runs, "long"))
+                    ).status
+                    == 200
+                )
                 assert page.inner_text("h1") == heading
                 check_layout(page)
 
@@ -154,7 +174,14 @@ def test_the_check_of_contrast_can_fail(browser, runs):
 VIEWS_OF_A_ROW = ("?n=0", "?view=inline", "?a=0&b=2", "?a=none&b=1", "/judging/0")
 HOSTILE_PAGES = [
     *(f"run/{{run}}/rows/{n}{view}" for n in (2, 1) for view in VIEWS_OF_A_ROW),
-    *("", "run/{run}", "run/{run}/rows", "run/{run}/rows?text=%3Cscript%3E", "run/{run}/graders", "compare?a={run}&b={run}"),
+    *(
+        "",
+        "run/{run}",
+        "run/{run}/rows",
+        "run/{run}/rows?text=%3Cscript%3E",
+        "run/{run}/graders",
+        "compare?a={run}&b={run}",
+    ),
 ]
 
 
@@ -163,14 +190,22 @@ def test_hostile_texts_do_nothing(browser, hostile, paths):
     """In every field of every page: no script runs, no console message, and no request leaves the page's own address."""
     with watched_page(browser, hostile.url, viewport={"width": 1280, "height": 900}) as page:
         for path in paths:
-            assert page.goto(hostile.url + path.format(run=hostile.library.entries()[0].key)).status == 200
+            assert (
+                page.goto(hostile.url + path.format(run=hostile.library.entries()[0].key)).status
+                == 200
+            )
             assert page.evaluate("document.scripts.length") == 1
-            assert page.locator("main iframe, main img[src^=http], main base, main script").count() == 0
+            assert (
+                page.locator("main iframe, main img[src^=http], main base, main script").count()
+                == 0
+            )
             for summary in page.locator("summary").all():
                 summary.click()
             assert page.evaluate("document.title").endswith("Redraft")
             assert len(page.content()) < 3_000_000
-            assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+            assert page.evaluate(
+                "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
+            )
             assert not set("\x01\x1b\x7f\u202e\u2066\u200b") & set(page.inner_text("body"))
 
 
@@ -217,7 +252,9 @@ def test_a_file_is_complete_in_itself(browser, hostile, tmp_path):
         assert page.inner_text("#found") == "1 of 3 rows"
         page.fill("#search", "")
         page.select_option("#order", "best")
-        assert page.locator(".row").first.get_attribute("data-best") >= page.locator(".row").last.get_attribute("data-best")
+        assert page.locator(".row").first.get_attribute("data-best") >= page.locator(
+            ".row"
+        ).last.get_attribute("data-best")
         check_layout(page)
 
 
@@ -249,19 +286,27 @@ def test_keys_walk_through_a_run(browser, runs):
         assert page.locator("[data-key=k]").count() == 0
         for key, expected in [("j", names[1]), ("j", names[2]), ("k", names[1])]:
             press(page, key)
-            page.wait_for_function("name => document.querySelector('h1').innerText === name", arg=expected)
+            page.wait_for_function(
+                "name => document.querySelector('h1').innerText === name", arg=expected
+            )
         answers = page.locator(".answers a").count()
         assert answers > 1
         best = page.inner_text(".answers [aria-current]")
         press(page, "p")
-        page.wait_for_function("text => document.querySelector('.answers [aria-current]').innerText !== text", arg=best)
+        page.wait_for_function(
+            "text => document.querySelector('.answers [aria-current]').innerText !== text", arg=best
+        )
         press(page, "n")
-        page.wait_for_function("text => document.querySelector('.answers [aria-current]').innerText === text", arg=best)
+        page.wait_for_function(
+            "text => document.querySelector('.answers [aria-current]').innerText === text", arg=best
+        )
         press(page, "d")
         page.wait_for_url("**view=inline**")
         assert page.locator(".edit ins").count() and page.locator(".edit del").count()
         press(page, "j")
-        page.wait_for_function("name => document.querySelector('h1').innerText === name", arg=names[2])
+        page.wait_for_function(
+            "name => document.querySelector('h1').innerText === name", arg=names[2]
+        )
         assert "view=inline" in page.url
         press(page, "?")
         assert page.locator("dialog[open]").is_visible()
@@ -299,7 +344,12 @@ def test_a_run_in_progress_is_followed(browser, tmp_path):
         for n in range(3):
             add_row(journal, "live", n, make_trace(n))
         unfinished = make_trace(4)
-        add_row(journal, "live", 3, unfinished.__class__(unfinished.task, unfinished.panel, unfinished.records[:2]))
+        add_row(
+            journal,
+            "live",
+            3,
+            unfinished.__class__(unfinished.task, unfinished.panel, unfinished.records[:2]),
+        )
         journal.flush()
         with viewing(tmp_path, path) as server, watched_page(browser, server.url) as page:
             page.goto(server.url)
@@ -308,7 +358,10 @@ def test_a_run_in_progress_is_followed(browser, tmp_path):
             for n in range(5, 9):
                 add_row(journal, "live", n, make_trace(n))
             journal.flush()
-            page.wait_for_function("() => document.querySelector('main').innerText.includes('of 8 rows done')", timeout=20_000)
+            page.wait_for_function(
+                "() => document.querySelector('main').innerText.includes('of 8 rows done')",
+                timeout=20_000,
+            )
 
 
 QUERIES = (
@@ -330,9 +383,17 @@ def test_a_large_run_is_fast(browser, tmp_path):
         with viewing(tmp_path, path) as server, watched_page(browser, server.url) as page:
             run = f"{server.url}run/{server.library.entries()[0].key}"
             page.goto(run)  # makes the index
-            times.append(sum(least_seconds(partial(page.goto, f"{run}/rows{query}"), 0.0) for query in QUERIES))
+            times.append(
+                sum(
+                    least_seconds(partial(page.goto, f"{run}/rows{query}"), 0.0)
+                    for query in QUERIES
+                )
+            )
     assert times[1] < 30 * times[0]
-    with viewing(tmp_path, paths[1]) as server, watched_page(browser, server.url, viewport={"width": 1280, "height": 900}) as page:
+    with (
+        viewing(tmp_path, paths[1]) as server,
+        watched_page(browser, server.url, viewport={"width": 1280, "height": 900}) as page,
+    ):
         run = f"{server.url}run/{server.library.entries()[0].key}"
         for path in ("/graders", "/rows/50001", "/rows?text=harvest"):
             page.goto(run + path)

@@ -30,7 +30,9 @@ def templates(tmp_path_factory):
     return Templates(folder)
 
 
-HOSTILE = st.text(alphabet=st.one_of(st.sampled_from("<>&\"'/= \n{}%"), st.characters()), max_size=60)
+HOSTILE = st.text(
+    alphabet=st.one_of(st.sampled_from("<>&\"'/= \n{}%"), st.characters()), max_size=60
+)
 
 
 @given(text=HOSTILE)
@@ -51,7 +53,8 @@ def test_nothing_invisible_is_left(text):
         c
         for c in visible_text(text)
         if unicodedata.category(c) in {"Cc", "Cs"}
-        or unicodedata.bidirectional(c) in {"RLE", "LRE", "RLO", "LRO", "PDF", "RLI", "LRI", "FSI", "PDI"}
+        or unicodedata.bidirectional(c)
+        in {"RLE", "LRE", "RLO", "LRO", "PDF", "RLI", "LRI", "FSI", "PDI"}
     }
     assert left <= {"\n", "\t"}
     assert visible_text(visible_text(text)) == visible_text(text)

@@ -61,15 +61,24 @@ def test_facts_are_those_of_the_result_and_the_trace(journal, index):
         assert (row.first, row.best, row.stop, row.iterations) == tuple(
             columns[name] for name in ("initial_score", "best_score", "stop", "iterations")
         )
-        assert (row.status, row.position, row.calls, row.cost) == (info.status, info.position, columns["calls"], columns["cost"])
+        assert (row.status, row.position, row.calls, row.cost) == (
+            info.status,
+            info.position,
+            columns["calls"],
+            columns["cost"],
+        )
         assert row.prompt == " ".join(trace.task.prompt.split())[:240]
         seconds = [r.seconds for r in trace.records if getattr(r, "seconds", None) is not None]
         assert row.seconds == (pytest.approx(sum(seconds)) if seconds else None)
-        parts = index.read("SELECT kind, name, first, best FROM scores WHERE number = ?", row.number)
+        parts = index.read(
+            "SELECT kind, name, first, best FROM scores WHERE number = ?", row.number
+        )
         for kind, name, first, best in parts:
             if kind == "grader":
                 grader = next(g for g in trace.panel if g.name == name)
-                assert (first, best) == pytest.approx((trace.grader_score(0, grader), trace.grader_score(trace.best.id, grader)))
+                assert (first, best) == pytest.approx(
+                    (trace.grader_score(0, grader), trace.grader_score(trace.best.id, grader))
+                )
         assert {name for kind, name, *_ in parts if kind == "grader"} == (
             {g.name for g in trace.panel} if trace.candidates else set()
         )
@@ -97,7 +106,11 @@ def test_figures_are_those_of_the_report(journal, index):
         assert (iteration.rows, iteration.calls) == (expected["rows"], expected["calls"])
         for name in ("gain", "cost", "calls_per_point", "usd_per_point"):
             value = getattr(iteration, name)
-            assert value is None if expected[name] is None else isclose(value, expected[name], rel_tol=1e-9), name
+            assert (
+                value is None
+                if expected[name] is None
+                else isclose(value, expected[name], rel_tol=1e-9)
+            ), name
 
 
 KEYS = {
@@ -119,7 +132,9 @@ KEYS = {
 CHANGED = {
     "improved": lambda row: row.improved,
     "unsure": lambda row: row.unsure,
-    "unchanged": lambda row: row.uplift is not None and not (row.improved or row.unsure or row.worse),
+    "unchanged": lambda row: (
+        row.uplift is not None and not (row.improved or row.unsure or row.worse)
+    ),
     "worse": lambda row: row.worse and not (row.improved or row.unsure),
     "unknown": lambda row: row.uplift is None,
 }
@@ -140,7 +155,9 @@ QUERIES = st.builds(
 
 
 @settings(
-    max_examples=3 * settings.default.max_examples, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=3 * settings.default.max_examples,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(query=QUERIES)
 def test_lists_are_filtered_and_sorted(index, query):
@@ -155,7 +172,10 @@ def test_lists_are_filtered_and_sorted(index, query):
     def fits(row):
         scores = parts.get(row.number, {})
         low = all(
-            (scores.get((kind, getattr(query, kind))) is not None and scores[kind, getattr(query, kind)] < query.below)
+            (
+                scores.get((kind, getattr(query, kind))) is not None
+                and scores[kind, getattr(query, kind)] < query.below
+            )
             for kind in ("grader", "criterion")
             if getattr(query, kind)
         )
@@ -171,17 +191,30 @@ def test_lists_are_filtered_and_sorted(index, query):
 
     kept = [row for row in all_rows(index) if fits(row)]
     known = [row for row in kept if KEYS[query.sort](row, parts.get(row.number, {})) is not None]
-    ordered = sorted(known, key=lambda row: KEYS[query.sort](row, parts.get(row.number, {})), reverse=query.descending)
+    ordered = sorted(
+        known,
+        key=lambda row: KEYS[query.sort](row, parts.get(row.number, {})),
+        reverse=query.descending,
+    )
     if query.descending:  # equal values stay in the order of the input
         ordered = sorted(
-            sorted(known, key=lambda r: r.position), key=lambda r: KEYS[query.sort](r, parts.get(r.number, {})), reverse=True
+            sorted(known, key=lambda r: r.position),
+            key=lambda r: KEYS[query.sort](r, parts.get(r.number, {})),
+            reverse=True,
         )
     page = index.page(query, 0, 10**6)
-    assert [row.id for row in page.rows] == [row.id for row in [*ordered, *(r for r in kept if r not in known)]]
+    assert [row.id for row in page.rows] == [
+        row.id for row in [*ordered, *(r for r in kept if r not in known)]
+    ]
     assert page.total == len(kept)
     half = index.page(query, 3, 5)
     assert [row.id for row in half.rows] == [row.id for row in page.rows][3:8]
-    assert RowQuery.from_parameters(dict(__import__("urllib.parse").parse.parse_qsl(query.parameters()))) == query
+    assert (
+        RowQuery.from_parameters(
+            dict(__import__("urllib.parse").parse.parse_qsl(query.parameters()))
+        )
+        == query
+    )
 
 
 @pytest.mark.parametrize(
@@ -202,7 +235,20 @@ def test_a_wrong_query_says_what_is_allowed(parameters, named):
 
 OPERATIONS = st.lists(
     st.sampled_from(
-        ["add", "finish", "append", "redo", "again", "continue", "retry", "erase", "move", "delete", "remove", "resync"]
+        [
+            "add",
+            "finish",
+            "append",
+            "redo",
+            "again",
+            "continue",
+            "retry",
+            "erase",
+            "move",
+            "delete",
+            "remove",
+            "resync",
+        ]
     ),
     min_size=1,
     max_size=12,
@@ -222,7 +268,11 @@ def add_failed_row(journal, attempt):
     if attempt == 1:
         add_row(journal, "live", 0, make_trace(96), id="failing")
         return
-    result = RowResult("failed", {"error": f"attempt {attempt}", "calls": attempt, "iterations": 0}, error_kind="ModelError")
+    result = RowResult(
+        "failed",
+        {"error": f"attempt {attempt}", "calls": attempt, "iterations": 0},
+        error_kind="ModelError",
+    )
     if journal.rows_by_id("live", ["failing"]):
         journal.mark_seen("live", ["failing"])
         journal.finish_row("live", "failing", "failed", result.as_data())
@@ -247,7 +297,10 @@ def test_an_extended_index_is_the_index_built_anew(operations, seed, tmp_path_fa
         add_row(journal, "live", 0, make_trace(0))
         add_failed_row(journal, 1)
         journal.flush()
-        with RunIndex(path, "live", folder / "one") as index, RunIndex(path, "live", folder / "one") as other:
+        with (
+            RunIndex(path, "live", folder / "one") as index,
+            RunIndex(path, "live", folder / "one") as other,
+        ):
             index.sync()
             count, invocation = 1, 1
             for operation in operations:
@@ -256,13 +309,19 @@ def test_an_extended_index_is_the_index_built_anew(operations, seed, tmp_path_fa
                     shown = (
                         trace
                         if operation == "add"
-                        else replace(trace, records=trace.records[: numbers.randint(0, len(trace.records) - 1)])
+                        else replace(
+                            trace,
+                            records=trace.records[: numbers.randint(0, len(trace.records) - 1)],
+                        )
                     )
                     add_row(journal, "live", count, shown)
                     count += 1
                 elif operation == "finish":
                     add_row(journal, "live", count - 1, trace, id="same")
-                elif operation in {"redo", "again"}:  # with other settings, or with the same, as after `retry` or a larger budget
+                elif operation in {
+                    "redo",
+                    "again",
+                }:  # with other settings, or with the same, as after `retry` or a larger budget
                     rows = [row for row, _ in journal.traces("live")]
                     if rows:
                         invocation += 1
@@ -274,13 +333,23 @@ def test_an_extended_index_is_the_index_built_anew(operations, seed, tmp_path_fa
                         invocation += 1
                         journal.update_run("live", invocation=invocation)
                         longer = replace(shown, records=(*shown.records[:-1], *shown.records))
-                        journal.append_records("live", row.id, 0, [record_to_json(r) for r in longer.records])
+                        journal.append_records(
+                            "live", row.id, 0, [record_to_json(r) for r in longer.records]
+                        )
                         journal.finish_row("live", row.id, "done", row_result(trace).as_data())
-                elif operation == "erase":  # as the gateway does, which may give the next row the same place
+                elif (
+                    operation == "erase"
+                ):  # as the gateway does, which may give the next row the same place
                     rows = [row for row, _ in journal.traces("live")]
                     if rows:
                         journal.erase("live", [rows[-1].id])
-                        add_row(journal, "live", rows[-1].position, make_trace(20_000 + count), id=f"new {count}")
+                        add_row(
+                            journal,
+                            "live",
+                            rows[-1].position,
+                            make_trace(20_000 + count),
+                            id=f"new {count}",
+                        )
                         count += 1
                 elif operation == "move":
                     for row, _ in list(journal.traces("live"))[:1]:
@@ -292,13 +361,18 @@ def test_an_extended_index_is_the_index_built_anew(operations, seed, tmp_path_fa
                 elif operation == "delete":  # the run is deleted and begun anew
                     journal.delete("live")
                     invocation = 1
-                    with patch("redraft.storage.journal._now", lambda: f"2030-01-01T00:00:{next(seconds):02}+00:00"):
+                    with patch(
+                        "redraft.storage.journal._now",
+                        lambda: f"2030-01-01T00:00:{next(seconds):02}+00:00",
+                    ):
                         journal.update_run("live", invocation=1)
                     for n in range(count):
                         add_row(journal, "live", n, make_trace(n + 50_000))
                 elif operation == "remove":
                     invocation += 1
-                    journal.update_run("live", invocation=invocation, last_full_invocation=invocation)
+                    journal.update_run(
+                        "live", invocation=invocation, last_full_invocation=invocation
+                    )
                 else:
                     resync(numbers.choice([index, other]))  # two processes share the index
                     other.computed("figures", lambda: run_figures(other))
@@ -313,7 +387,11 @@ def test_an_extended_index_is_the_index_built_anew(operations, seed, tmp_path_fa
                     if table == "texts":
                         sql = "SELECT * FROM texts ORDER BY 1"
                     assert index.read(sql) == fresh.read(sql)
-                assert run_figures(index) == run_figures(fresh) == other.computed("figures", lambda: run_figures(other))
+                assert (
+                    run_figures(index)
+                    == run_figures(fresh)
+                    == other.computed("figures", lambda: run_figures(other))
+                )
 
 
 def test_an_index_is_kept_and_a_broken_one_made_anew(journal, tmp_path):
@@ -374,7 +452,10 @@ def test_a_damaged_row_is_one_row(tmp_path, damage):
 def test_which_criterion_limits_rows(tmp_path):
     """The lowest one of a row whose score is below 1; means are over the rows that have both scores."""
     path = write_run(tmp_path / "limits.journal", 40)
-    with RunIndex(path, "answers", tmp_path / "cache") as index, Journal(path, read_only=True) as journal:
+    with (
+        RunIndex(path, "answers", tmp_path / "cache") as index,
+        Journal(path, read_only=True) as journal,
+    ):
         figures = {part.name: part for part in part_figures(index, "criterion")}
         expected = dict.fromkeys(figures, 0)
         for _, trace in journal.traces("answers"):
@@ -385,7 +466,10 @@ def test_which_criterion_limits_rows(tmp_path):
                     expected[f"judge: {c.name}"] += c.score == least < 1
         assert {name: part.limits for name, part in figures.items()} == expected
         pairs = {frozenset((pair.a, pair.b)) for pair in pair_figures(index)}
-        assert pairs == {frozenset(p) for p in (("judge", "style"), ("judge", "words:5-80"), ("style", "words:5-80"))}
+        assert pairs == {
+            frozenset(p)
+            for p in (("judge", "style"), ("judge", "words:5-80"), ("style", "words:5-80"))
+        }
 
 
 # ---- two runs
@@ -412,19 +496,32 @@ def test_two_runs_are_compared_as_the_command_does(tmp_path, monkeypatch, capsys
     assert main(["compare", "a.journal", "b.journal", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     report = found.report.as_data()
-    assert {name: report[name] for name in ("verdict", "interval", "rows_needed", "only_a", "unscored_b")} == {
+    assert {
+        name: report[name]
+        for name in ("verdict", "interval", "rows_needed", "only_a", "unscored_b")
+    } == {
         name: data[name] if name != "interval" else tuple(data[name])
         for name in ("verdict", "interval", "rows_needed", "only_a", "unscored_b")
     }
     assert main(["compare", "a.journal", "b.journal"]) == 0
     assert found.report.headline() == capsys.readouterr().out.splitlines()[0]
-    both = {id: scores[1][id] - a for id, a in scores[0].items() if a is not None and scores[1].get(id) is not None}
-    assert [row.id for row in found.gains] == sorted(both, key=lambda id: (-both[id], 0))[: len(found.gains)]
-    assert [(row.id, -row.difference) for row in back.drops] == [(row.id, row.difference) for row in found.gains]
+    both = {
+        id: scores[1][id] - a
+        for id, a in scores[0].items()
+        if a is not None and scores[1].get(id) is not None
+    }
+    assert [row.id for row in found.gains] == sorted(both, key=lambda id: (-both[id], 0))[
+        : len(found.gains)
+    ]
+    assert [(row.id, -row.difference) for row in back.drops] == [
+        (row.id, row.difference) for row in found.gains
+    ]
     assert sum(found.histogram) == len(both)
     low, high = found.won_interval
     assert 0 <= low < found.won.mean_b < high <= 1
-    assert same.report.headline() == "undecided: both runs have the same answers with the same scores"
+    assert (
+        same.report.headline() == "undecided: both runs have the same answers with the same scores"
+    )
 
 
 def test_building_can_be_stopped_and_goes_on(journal, tmp_path):
@@ -459,7 +556,11 @@ def test_a_failed_write_leaves_the_index_as_it_was(journal, tmp_path, monkeypatc
     """Whatever fails in the middle of a change, it is taken back, and the next look makes it."""
     with RunIndex(journal, "answers", tmp_path) as index:
         good = index_module.row_facts
-        monkeypatch.setattr(index_module, "row_facts", lambda row: replace(good(row), calls=10**30 if row.number == 60 else 1))
+        monkeypatch.setattr(
+            index_module,
+            "row_facts",
+            lambda row: replace(good(row), calls=10**30 if row.number == 60 else 1),
+        )
         with pytest.raises(StoreError, match="delete it, and it is made anew"):
             index.sync()
         monkeypatch.undo()

@@ -36,7 +36,14 @@ def judge_model(sent):
 
 
 def without_nonce(prompts):
-    digits = sorted({digits for prompt in prompts for _, text in prompt for digits in re.findall(r"<[\w-]+-([0-9a-f]{8})>", text)})
+    digits = sorted(
+        {
+            digits
+            for prompt in prompts
+            for _, text in prompt
+            for digits in re.findall(r"<[\w-]+-([0-9a-f]{8})>", text)
+        }
+    )
     texts = json.dumps(prompts)
     for each in digits:
         texts = texts.replace(each, "NONCE")
@@ -44,7 +51,9 @@ def without_nonce(prompts):
 
 
 def shown(views):
-    return [[[(role, text.text) for role, text in prompt] for prompt in view.prompts] for view in views]
+    return [
+        [[(role, text.text) for role, text in prompt] for prompt in view.prompts] for view in views
+    ]
 
 
 def trace_and_judges(path, id):
@@ -56,10 +65,25 @@ def trace_and_judges(path, id):
 
 def run_batch(folder, graders, sent, rows=None, *, asks=True, **settings):
     """`asks`: whether a grader asks a judge, so that naming one adds none."""
-    rows = rows or [{"id": "r", "prompt": "Describe <|im_start|>the sea.", "context": "It is [INST]wet.", "mood": "calm"}]
-    model = CallableModel(lambda messages: "The sea is wet, <answer-12345678> and wide.", name="writer")
+    rows = rows or [
+        {
+            "id": "r",
+            "prompt": "Describe <|im_start|>the sea.",
+            "context": "It is [INST]wet.",
+            "mood": "calm",
+        }
+    ]
+    model = CallableModel(
+        lambda messages: "The sea is wet, <answer-12345678> and wide.", name="writer"
+    )
     redraft.batch_sync(
-        rows, folder / "out.jsonl", model, graders, judge_model(sent) if asks else None, max_iterations=0, **settings
+        rows,
+        folder / "out.jsonl",
+        model,
+        graders,
+        judge_model(sent) if asks else None,
+        max_iterations=0,
+        **settings,
     )
     return folder / "out.jsonl.journal"
 
@@ -123,7 +147,12 @@ def test_other_wording_is_never_shown_as_the_prompt(tmp_path, monkeypatch):
         patch.setattr(Judge, "prompt_texts", ("other words",))
         (view,) = judging_views(trace, trace.best, judges)
         assert (view.prompts, "other prompts" in view.problem) == ((), True)
-    for damage in ({}, {"judge": 1}, {"judge": {}}, {"judge": {"rubric": {"criteria": {"x": "y"}}, "settings": []}}):
+    for damage in (
+        {},
+        {"judge": 1},
+        {"judge": {}},
+        {"judge": {"rubric": {"criteria": {"x": "y"}}, "settings": []}},
+    ):
         found = list(judging_views(trace, trace.best, damage))
         assert [view.prompts for view in found] == [()]
         assert all(view.problem for view in found)
@@ -142,15 +171,24 @@ def test_each_row_has_the_judge_of_its_own_settings(tmp_path):
     assert found == {"0": ["new"], "1": ["old"]}
     with closing(sqlite3.connect(path)) as database:
         assert all(
-            len(json.dumps(json.loads(text).get("judges"))) < 2000 for (text,) in database.execute("SELECT metadata FROM runs")
+            len(json.dumps(json.loads(text).get("judges"))) < 2000
+            for (text,) in database.execute("SELECT metadata FROM runs")
         )
 
 
 @pytest.mark.parametrize(
     ("criteria", "settings", "said"),
     [
-        ({f"c{n}": "x" for n in range(900)}, {"criteria_mode": "separate"}, "the first 20 of 900 calls"),
-        ({f"c{n}": "x" for n in range(900)}, {"criteria_mode": "separate", "max_eval_chars": 10**9}, "too long"),
+        (
+            {f"c{n}": "x" for n in range(900)},
+            {"criteria_mode": "separate"},
+            "the first 20 of 900 calls",
+        ),
+        (
+            {f"c{n}": "x" for n in range(900)},
+            {"criteria_mode": "separate", "max_eval_chars": 10**9},
+            "too long",
+        ),
         ({"a": "x"}, {"template": "{response}" * 4000, "max_eval_chars": 10**9}, "too long"),
         ({"a": "x" * 200_000}, {}, "longer than any that is stored"),
     ],
@@ -164,7 +202,11 @@ def test_a_hostile_journal_makes_no_large_page(criteria, settings, said):
         "digest": prompt_digest(judge),
     }
     text = "word " * (20_000 if "max_eval_chars" in settings else 10)
-    trace = Trace(Task("q"), (PanelGrader("judge"),)) + Candidate(0, text) + Feedback(0.5, grader="judge")
+    trace = (
+        Trace(Task("q"), (PanelGrader("judge"),))
+        + Candidate(0, text)
+        + Feedback(0.5, grader="judge")
+    )
     (view,) = judging_views(trace, trace.candidates[0], {"judge": data})
     assert said in view.problem
     assert len(view.prompts) <= 20

@@ -33,7 +33,13 @@ from redraft.viewer.label_items import (
     single_information,
     two_runs_source,
 )
-from redraft.viewer.label_pages import LabelPages, choices, item_handle, label_value, presentation_order
+from redraft.viewer.label_pages import (
+    LabelPages,
+    choices,
+    item_handle,
+    label_value,
+    presentation_order,
+)
 from redraft.viewer.run_library import RunLibrary
 
 from .conftest import serving
@@ -45,7 +51,12 @@ from .test_browser import check_layout, watched_page
 @contextmanager
 def labelling(source, path, *, kind="pair", count=None, share=0.25):
     with LabelFile(path, LabelQuestion(kind, "Which is better?")) as file:
-        with serving(lambda server: LabelPages(source, file, LabelQueue(source, share), server.root, count).app(), ()) as server:
+        with serving(
+            lambda server: LabelPages(
+                source, file, LabelQueue(source, share), server.root, count
+            ).app(),
+            (),
+        ) as server:
             yield server
 
 
@@ -68,11 +79,18 @@ def test_pairs_of_a_run_are_the_first_and_the_best_answer(run):
     index = library.build(entry).ready_index()
     traces = {id: index.trace(number) for number, id in index.read("SELECT number, id FROM rows")}
     rewritten = {id for (id,) in index.read("SELECT id FROM rows WHERE rewritten")}
-    assert source.information.keys() == rewritten == {id for id, t in traces.items() if t.best and t.best.id != 0}
+    assert (
+        source.information.keys()
+        == rewritten
+        == {id for id, t in traces.items() if t.best and t.best.id != 0}
+    )
     for id in source.information:
         item, trace = source.read(id), traces[id]
         by_origin = dict(zip(item.origins, item.responses))
-        assert by_origin == {"first answer": trace.candidates[0].text, "best answer": trace.best.text}
+        assert by_origin == {
+            "first answer": trace.candidates[0].text,
+            "best answer": trace.best.text,
+        }
         firsts[item.origins[0]] += 1
     assert min(firsts.values()) > len(source.information) / 4
 
@@ -95,7 +113,12 @@ def test_pairs_of_two_runs_are_their_best_answers(run, tmp_path):
     ("kind", "header", "row", "columns"),
     [
         ("pair", "id,prompt,response_a,response_b", "1,q,x,y", {}),
-        ("pair", "question,left,right", "q,x,y", {"prompt": "question", "response_a": "left", "response_b": "right"}),
+        (
+            "pair",
+            "question,left,right",
+            "q,x,y",
+            {"prompt": "question", "response_a": "left", "response_b": "right"},
+        ),
         ("pass", "prompt,answer", "q,x", {}),
         ("score", "prompt,text", "q,x", {"response": "text"}),
     ],
@@ -122,10 +145,15 @@ def test_a_file_without_answers_says_what_is_missing(tmp_path):
 def test_rows_that_cannot_be_judged_are_reported(tmp_path, caplog):
     """By their lines and with the reason; the others are judged."""
     path = tmp_path / "rows.csv"
-    path.write_text("prompt,response_a,response_b\nq,x,y\nq,x\n\"[{'role': 'user', 'content': 'q'} ...]\",x,y\n")
+    path.write_text(
+        "prompt,response_a,response_b\nq,x,y\nq,x\n\"[{'role': 'user', 'content': 'q'} ...]\",x,y\n"
+    )
     assert list(file_source(path, "pair").information) == ["rows.csv:2"]
     assert [
-        all(text in record.getMessage() for text in ("2 rows cannot be judged", "csv:3: there are 2", "csv:4: 'prompt' looks"))
+        all(
+            text in record.getMessage()
+            for text in ("2 rows cannot be judged", "csv:3: there are 2", "csv:4: 'prompt' looks")
+        )
         for record in caplog.records
     ] == [True]
 
@@ -137,10 +165,15 @@ def test_information_is_highest_where_graders_tie_or_disagree():
     """A near tie, a wide spread, and nothing known teach more than a clear difference."""
     assert pair_information([]) == pair_information([0.0]) == 1.0
     assert (
-        pair_information([0.05, -0.05]) > pair_information([0.3, 0.1]) > pair_information([0.3, 0.3]) > pair_information([0.6, 0.6])
+        pair_information([0.05, -0.05])
+        > pair_information([0.3, 0.1])
+        > pair_information([0.3, 0.3])
+        > pair_information([0.6, 0.6])
     )
     assert isclose(pair_information([0.3]), pair_information([-0.3]))
-    assert single_information([0.2, 0.9], passes=False) > single_information([0.5, 0.6], passes=False)
+    assert single_information([0.2, 0.9], passes=False) > single_information(
+        [0.5, 0.6], passes=False
+    )
     assert single_information([0.5], passes=True) > single_information([0.9], passes=True)
 
 
@@ -158,11 +191,18 @@ def test_every_item_comes_once(information, share, data):
     assert sorted(resumed) == sorted(whole)
     others = data.draw(st.sets(st.sampled_from(sorted(information))))
     again = list(queue.following([], others))
-    assert [id for id in again if queue.is_random(id)] == [id for id in whole if queue.is_random(id)]
+    assert [id for id in again if queue.is_random(id)] == [
+        id for id in whole if queue.is_random(id)
+    ]
     chosen = [id for id in again if not queue.is_random(id)]
-    assert chosen == [*(id for id in chosen if id not in others), *(id for id in chosen if id in others)]
+    assert chosen == [
+        *(id for id in chosen if id not in others),
+        *(id for id in chosen if id in others),
+    ]
     for ids in ([id for id in chosen if id not in others], [id for id in chosen if id in others]):
-        assert [information[id] for id in ids] == sorted((information[id] for id in ids), reverse=True)
+        assert [information[id] for id in ids] == sorted(
+            (information[id] for id in ids), reverse=True
+        )
 
 
 def test_the_random_share_represents_all_items():
@@ -177,7 +217,9 @@ def test_the_random_share_represents_all_items():
         shares.append(len(random) / 200)
         truth = fmean(information.values())
         gaps["random"].append(fmean(information[id] for id in random) - truth)
-        gaps["chosen"].append(fmean(information[id] for id in first if not queue.is_random(id)) - truth)
+        gaps["chosen"].append(
+            fmean(information[id] for id in first if not queue.is_random(id)) - truth
+        )
     assert all(isclose(share, 0.25, abs_tol=0.01) for share in shares)
     assert abs(fmean(gaps["random"])) < 0.03
     assert fmean(gaps["chosen"]) > 0.2
@@ -186,7 +228,9 @@ def test_the_random_share_represents_all_items():
 # ---- what a key means
 
 
-@given(st.sampled_from(["pair", "pass", "score"]), st.text(min_size=1, max_size=8), st.integers(0, 99))
+@given(
+    st.sampled_from(["pair", "pass", "score"]), st.text(min_size=1, max_size=8), st.integers(0, 99)
+)
 def test_a_button_means_what_was_shown(kind, annotator, n):
     """Whatever the order on the page, a label names the response that stood there."""
     question = LabelQuestion(kind)
@@ -222,7 +266,8 @@ def judge(page, keys, *, read=None):
 def wait_for_another_item(page, before):
     """Wait until the page shows another item than `before`, or none, and listens to keys."""
     page.wait_for_function(
-        "b => document.readyState === 'complete' && document.querySelector('[name=item]')?.value !== b", arg=before
+        "b => document.readyState === 'complete' && document.querySelector('[name=item]')?.value !== b",
+        arg=before,
     )
 
 
@@ -243,14 +288,20 @@ async def judged_by_model(text, model):
 def brief_judge():
     """A judge that likes brevity, and whose scores of one text differ by 0.03 from call to call."""
     numbers = Random(0)
-    return CallableModel(lambda m: f"{1 - lengthy(m[-1]['content']) + numbers.gauss(0, 0.03):.4f}", name="brief judge")
+    return CallableModel(
+        lambda m: f"{1 - lengthy(m[-1]['content']) + numbers.gauss(0, 0.03):.4f}",
+        name="brief judge",
+    )
 
 
 def write_two_runs(folder):
     """Two runs on the same rows; the answers of the second one are longer."""
     rows = [{"id": f"row-{n}", "prompt": f"Describe city {n}."} for n in range(60)]
     for name, more in (("a", ""), ("b", " And as everybody knows, it is a city.")):
-        answers = CallableModel(lambda m, more=more: f"{m[-1]['content']} It lies by a river.{more}", name=f"model {name}")
+        answers = CallableModel(
+            lambda m, more=more: f"{m[-1]['content']} It lies by a river.{more}",
+            name=f"model {name}",
+        )
         redraft.batch_sync(rows, folder / f"{name}.jsonl", answers, lengthy, max_iterations=0)
 
 
@@ -259,7 +310,14 @@ def label_command(folder, *arguments):
     """Run `redraft label` in a process of its own; the value is the process and the address of the page."""
     command = [sys.executable, "-m", "redraft", "label", *arguments, "--no-browser"]
     environment = {**os.environ, "REDRAFT_HOME": str(folder / "home")}
-    process = subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    process = subprocess.Popen(
+        command,
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
     try:
         yield process, process.stdout.readline().strip()
     finally:
@@ -287,7 +345,9 @@ def test_labels_of_two_people_reach_everything(browser, tmp_path, monkeypatch, c
     write_two_runs(tmp_path)
     path, done = tmp_path / "a.jsonl.labels.jsonl", 0
     for rounds in (5, 3):
-        with label_command(tmp_path, "a.jsonl", "b.jsonl", "--count", "40", "--random-share", "0.5") as (process, url):
+        with label_command(
+            tmp_path, "a.jsonl", "b.jsonl", "--count", "40", "--random-share", "0.5"
+        ) as (process, url):
             with watched_page(browser, url) as ann, watched_page(browser, url) as bob:
                 for page, name in ((ann, "ann"), (bob, "bob")):
                     sign_in(page, url, name)
@@ -299,7 +359,9 @@ def test_labels_of_two_people_reach_everything(browser, tmp_path, monkeypatch, c
                 if done < 40:
                     assert f"bob: {done} of 40" in bob.inner_text("[role=status]")
                 else:
-                    assert [page.inner_text("h1") for page in (ann, bob)] == ["Nothing left to judge"] * 2
+                    assert [page.inner_text("h1") for page in (ann, bob)] == [
+                        "Nothing left to judge"
+                    ] * 2
                 os.kill(process.pid, signal.SIGKILL)
                 process.wait()
         labels = read_labels(path)
@@ -322,26 +384,41 @@ def test_labels_of_two_people_reach_everything(browser, tmp_path, monkeypatch, c
 
     against = redraft.validation.validate_sync(path, lengthy, cards_dir="cards")
     assert (against.trusted, against.headline.value) == (False, 0.0)
-    assert next(m.value for m in against.report.measures if m.name == "raters' alpha (nominal)") == 1.0
+    assert (
+        next(m.value for m in against.report.measures if m.name == "raters' alpha (nominal)") == 1.0
+    )
 
-    validated = redraft.validation.validate_sync(path, judged_by_model, brief_judge(), repeats=2, cards_dir="cards")
+    validated = redraft.validation.validate_sync(
+        path, judged_by_model, brief_judge(), repeats=2, cards_dir="cards"
+    )
     validated.save_card()
-    session = Session(Options(cards_dir="cards"), redraft.ScriptedModel(["x"]), judged_by_model, brief_judge())
+    session = Session(
+        Options(cards_dir="cards"), redraft.ScriptedModel(["x"]), judged_by_model, brief_judge()
+    )
     assert 0.02 < session.priors.noise_sd < 0.04 < Priors().noise_sd
     settings = {"cards_dir": "cards", "require_validated": "error", "max_iterations": 0}
-    assert redraft.refine_sync("q", redraft.ScriptedModel(["x"]), judged_by_model, brief_judge(), **settings).value == "x"
+    assert (
+        redraft.refine_sync(
+            "q", redraft.ScriptedModel(["x"]), judged_by_model, brief_judge(), **settings
+        ).value
+        == "x"
+    )
 
 
 def test_judging_is_blind(browser, run, tmp_path):
     """Neither scores, nor models, nor where an answer comes from are anywhere in the page."""
     library, entry = run
     source = run_source(library, entry, "pair")
-    with labelling(source, tmp_path / "l.jsonl") as server, watched_page(browser, server.url) as page:
+    with (
+        labelling(source, tmp_path / "l.jsonl") as server,
+        watched_page(browser, server.url) as page,
+    ):
         for name in ("ann", "bob"):
             page.goto(f"{server.url}judge?annotator={name}")
             content = page.content()
             assert not re.search(
-                r"writer-1|judge-1|first answer|best answer|0\.\d\d|uplift|iteration|row-\d", content.replace("First answer", "")
+                r"writer-1|judge-1|first answer|best answer|0\.\d\d|uplift|iteration|row-\d",
+                content.replace("First answer", ""),
             )
 
 
@@ -350,7 +427,10 @@ def test_keys_skip_undo_and_choose(browser, run, tmp_path):
     library, entry = run
     source = run_source(library, entry, "pair")
     path = tmp_path / "l.jsonl"
-    with labelling(source, path) as server, watched_page(browser, server.url, viewport={"width": 390, "height": 800}) as page:
+    with (
+        labelling(source, path) as server,
+        watched_page(browser, server.url, viewport={"width": 390, "height": 800}) as page,
+    ):
         page.goto(f"{server.url}judge?annotator=ann")
         check_layout(page)
         page.keyboard.press("?")
@@ -360,7 +440,11 @@ def test_keys_skip_undo_and_choose(browser, run, tmp_path):
         before = page.locator("[name=item]").get_attribute("value")
         page.keyboard.press("u")
         wait_for_another_item(page, before)
-        assert [label.value is None for label in read_labels(path).labels.values()] == [False, False, True]
+        assert [label.value is None for label in read_labels(path).labels.values()] == [
+            False,
+            False,
+            True,
+        ]
         judge(page, "2")
         assert page.locator("[name=item]").get_attribute("value") == before
         assert len(read_labels(path).labels) == 4
@@ -372,7 +456,10 @@ def test_a_hasty_key_is_not_about_the_item_before(browser, run, tmp_path):
     library, entry = run
     path = tmp_path / "l.jsonl"
     press = "keys => keys.forEach(key => document.body.dispatchEvent(new KeyboardEvent('keydown', {bubbles: true, ...key})))"
-    with labelling(run_source(library, entry, "pair"), path) as server, watched_page(browser, server.url) as page:
+    with (
+        labelling(run_source(library, entry, "pair"), path) as server,
+        watched_page(browser, server.url) as page,
+    ):
         page.goto(f"{server.url}judge?annotator=ann")
         page.evaluate(press, [{"key": "0", "repeat": True}])
         first = page.locator("[name=item]").get_attribute("value")
@@ -388,7 +475,10 @@ def test_hostile_items_do_nothing(browser, tmp_path, kind):
     path = write_hostile_run(tmp_path / "x.journal", rows=3)
     with RunLibrary([path], tmp_path / "cache") as library:
         source = run_source(library, library.entries()[0], kind)
-        with labelling(source, tmp_path / "l.jsonl", kind=kind) as server, watched_page(browser, server.url) as page:
+        with (
+            labelling(source, tmp_path / "l.jsonl", kind=kind) as server,
+            watched_page(browser, server.url) as page,
+        ):
             page.goto(f"{server.url}judge?annotator=%3Cscript%3Ealert(1)%3C%2Fscript%3E")
             judge(page, "1" * len(source.information))
             assert page.inner_text("h1") == "Nothing left to judge"
@@ -442,15 +532,25 @@ def test_what_cannot_be_judged_is_passed_over(tmp_path):
     from starlette.testclient import TestClient
 
     path = write_run(tmp_path / "a.journal", 30)
-    with RunLibrary([path], tmp_path / "cache") as library, LabelFile(tmp_path / "l.jsonl", LabelQuestion("pair")) as file:
+    with (
+        RunLibrary([path], tmp_path / "cache") as library,
+        LabelFile(tmp_path / "l.jsonl", LabelQuestion("pair")) as file,
+    ):
         source = run_source(library, library.entries()[0], "pair")
         *damaged, sound = LabelQueue(source, 1.0).random
-        ((number,),) = library.build(library.entries()[0]).index.read("SELECT number FROM rows WHERE id = ?", sound)
+        ((number,),) = library.build(library.entries()[0]).index.read(
+            "SELECT number FROM rows WHERE id = ?", sound
+        )
         with closing(sqlite3.connect(path)) as connection:
-            connection.execute("UPDATE lines SET line = '[' WHERE number % 1048576 = 2 AND number / 1048576 != ?", [number])
+            connection.execute(
+                "UPDATE lines SET line = '[' WHERE number % 1048576 = 2 AND number / 1048576 != ?",
+                [number],
+            )
             connection.commit()
         reads = Counter()
-        counted = LabelSource("x", source.information, lambda id: (reads.update([id]), source.read(id))[1])
+        counted = LabelSource(
+            "x", source.information, lambda id: (reads.update([id]), source.read(id))[1]
+        )
         client = TestClient(LabelPages(counted, file, LabelQueue(counted, 1.0), "/t").app())
         for _ in range(3):
             assert item_handle(sound) in client.get("/t/judge?annotator=ann").text
@@ -469,7 +569,9 @@ def test_no_request_makes_the_label_page_fail(run, tmp_path):
         before = file.path.read_bytes()
         for name in ("", "\x00", "a\nb", "x" * 81, "\ud800", "\u202e", "é", "<b>"):
             for item in (None, "", "x", "9" * 5000):
-                parameters = {"annotator": name.encode("utf-8", "surrogatepass")} | ({} if item is None else {"item": item})
+                parameters = {"annotator": name.encode("utf-8", "surrogatepass")} | (
+                    {} if item is None else {"item": item}
+                )
                 asked = (
                     client.get("/t/judge", params=parameters),
                     client.post("/t/judge", data={**parameters, "choice": "1"}),

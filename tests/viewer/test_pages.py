@@ -48,8 +48,19 @@ class Pages:
     def every_page(self, rows):
         """Yield the address and the reply of every page of every run."""
         for key in self.keys:
-            of_rows = [f"run/{key}/rows/{n}{more}" for n in rows for more in ("", "?a=none", "/text/0", "/judging/0")]
-            for path in ("", f"run/{key}", f"run/{key}/rows", f"run/{key}/graders", f"compare?a={key}&b={key}", *of_rows):
+            of_rows = [
+                f"run/{key}/rows/{n}{more}"
+                for n in rows
+                for more in ("", "?a=none", "/text/0", "/judging/0")
+            ]
+            for path in (
+                "",
+                f"run/{key}",
+                f"run/{key}/rows",
+                f"run/{key}/graders",
+                f"compare?a={key}&b={key}",
+                *of_rows,
+            ):
                 yield path, self.get(path)
 
 
@@ -67,7 +78,23 @@ def pages(tmp_path_factory):
 
 VALUES = st.one_of(
     st.sampled_from(
-        [*ATTACKS, "1" * 5000, "9" * 18, "9" * 19, "-1", "0", "1", "2", "none", "nan", "inf", "1e999", "٣", "²", "%00"]
+        [
+            *ATTACKS,
+            "1" * 5000,
+            "9" * 18,
+            "9" * 19,
+            "-1",
+            "0",
+            "1",
+            "2",
+            "none",
+            "nan",
+            "inf",
+            "1e999",
+            "٣",
+            "²",
+            "%00",
+        ]
     ),
     st.sampled_from(sorted(ORDERS)),
     st.text(max_size=20),
@@ -75,11 +102,18 @@ VALUES = st.one_of(
 NAMES = st.sampled_from(
     "sort descending part text change status stop error iteration grader criterion below offset n a b view method x".split()
 )
-PARTS = st.one_of(VALUES, st.sampled_from(["run", "rows", "text", "graders", "compare", "static", "cards", "KEY", "..", "a" * 300]))
+PARTS = st.one_of(
+    VALUES,
+    st.sampled_from(
+        ["run", "rows", "text", "graders", "compare", "static", "cards", "KEY", "..", "a" * 300]
+    ),
+)
 
 
 @settings(
-    max_examples=2 * settings.default.max_examples, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=2 * settings.default.max_examples,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(
     path=st.one_of(
@@ -103,8 +137,12 @@ def test_no_address_makes_a_page_fail(pages, path, query):
     from urllib.parse import quote, urlencode
 
     key = pages.keys[len(query) % len(pages.keys)]
-    quoted = "/".join(quote(part.replace("KEY", key), safe="", errors="surrogatepass") for part in path)
-    parameters = urlencode([(name, value.replace("KEY", key)) for name, value in query], errors="surrogatepass")
+    quoted = "/".join(
+        quote(part.replace("KEY", key), safe="", errors="surrogatepass") for part in path
+    )
+    parameters = urlencode(
+        [(name, value.replace("KEY", key)) for name, value in query], errors="surrogatepass"
+    )
     reply = pages.get(f"{quoted}?{parameters}")
     assert reply.status_code in {200, 400, 404}, reply.text[-500:]
 
@@ -161,11 +199,17 @@ def test_no_row_makes_a_page_fail(tmp_path):
     """Values that Redraft would not write cost at most their own row, and nothing is written to the run."""
     n = len(DAMAGES_OF_ROWS)
     path = write_run(tmp_path / "a.journal", n + 2)
-    before = damage(path, [statement.replace("ROW", str(row)) for row, statement in enumerate(DAMAGES_OF_ROWS, 1)])
+    before = damage(
+        path,
+        [statement.replace("ROW", str(row)) for row, statement in enumerate(DAMAGES_OF_ROWS, 1)],
+    )
     pages = Pages(tmp_path, path)
     for address, reply in pages.every_page(range(1, n + 3)):
         is_damaged = "/rows/" in address and int(address.split("/")[3].partition("?")[0]) <= n
-        assert reply.status_code in ({200, 404, 422} if is_damaged else {200}), (address, reply.text[-500:])
+        assert reply.status_code in ({200, 404, 422} if is_damaged else {200}), (
+            address,
+            reply.text[-500:],
+        )
     (entry,) = pages.library.entries()
     assert static_page(pages.library, entry).count('<details class="row"') == n
     figures = pages.library.build(entry).index.computed("figures", lambda: None)
@@ -190,7 +234,20 @@ def test_no_run_makes_a_page_fail(tmp_path, statement):
 
 def test_any_row_can_be_opened(tmp_path):
     """Whatever its ID is: with slashes, quotes, percent signs, control characters and half characters."""
-    ids = ["a/b", "../..", "%2F%00", "?x=1#y", "\"'<>&", "\x00\x1f\n", "\ud800", "\udc80cp1252", " ", "é" * 500, "5", "null"]
+    ids = [
+        "a/b",
+        "../..",
+        "%2F%00",
+        "?x=1#y",
+        "\"'<>&",
+        "\x00\x1f\n",
+        "\ud800",
+        "\udc80cp1252",
+        " ",
+        "é" * 500,
+        "5",
+        "null",
+    ]
     path = tmp_path / "ids.journal"
     with Journal(path) as journal:
         journal.update_run("ids", invocation=1)
@@ -236,19 +293,26 @@ def test_the_best_of_many_answers_is_shown(tmp_path):
         journal.update_run("many", invocation=1)
         trace = Trace(Task("q", id="x"), (PanelGrader("judge"),))
         for n in range(600):
-            trace += Candidate(n, f"answer {n}", n - 1 if n else None, "m", "refine" if n else "generate")
+            trace += Candidate(
+                n, f"answer {n}", n - 1 if n else None, "m", "refine" if n else "generate"
+            )
             trace += redraft.Feedback(0.9 if n == 500 else 0.1, candidate=n, grader="judge")
         add_row(journal, "many", 0, trace)
     pages = Pages(tmp_path, tmp_path / "many.journal")
     text = pages.get(f"run/{pages.keys[0]}/rows/1").text
-    assert "answer 500" in text.replace("<ins>", "").replace("</ins>", "") and text.count('class="cell') < 500
+    assert (
+        "answer 500" in text.replace("<ins>", "").replace("</ins>", "")
+        and text.count('class="cell') < 500
+    )
     pages.library.close()
 
 
 # ---- a file
 
 
-@pytest.mark.parametrize(("value", "text"), [(0, "0 rows"), (1, "1 row"), (1200, "1,200 rows"), (None, "– rows")])
+@pytest.mark.parametrize(
+    ("value", "text"), [(0, "0 rows"), (1, "1 row"), (1200, "1,200 rows"), (None, "– rows")]
+)
 def test_a_count_has_its_noun(value, text):
     """One is singular, and unknown is not 0."""
     assert count(value, "row") == text
@@ -297,10 +361,19 @@ def test_the_snippet_reproduces_a_row(tmp_path, length):
         for number, id in index.read("SELECT number, id FROM rows"):
             trace = index.trace(number)
             scores.append([trace.score, trace.best.text])
-            code += snippet(trace, entry.trace_code(trace.task.id)) + "results.append([result.score, result.trace.best.text])\n"
+            code += (
+                snippet(trace, entry.trace_code(trace.task.id))
+                + "results.append([result.score, result.trace.best.text])\n"
+            )
     code += "import json\nprint(json.dumps(results))\n"
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, encoding="utf-8", errors="replace", cwd=tmp_path, check=False
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        errors="replace",
+        cwd=tmp_path,
+        check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert json.loads(done.stdout.splitlines()[-1]) == scores
@@ -310,7 +383,12 @@ def test_a_snippet_names_what_cannot_be_named(tmp_path):
     """A function is a comment, and so is whatever would read a file; names in hostile runs are never code."""
     task = Task("q", id="x", requirements=["words:1-9"])
     object.__setattr__(task, "requirements", ("words:1-9", "json_schema:/etc/passwd"))
-    panel = (PanelGrader("judge", 2.0), PanelGrader("my_function"), PanelGrader("json_schema:/x"), PanelGrader("'];import os#"))
+    panel = (
+        PanelGrader("judge", 2.0),
+        PanelGrader("my_function"),
+        PanelGrader("json_schema:/x"),
+        PanelGrader("'];import os#"),
+    )
     code = snippet(Trace(task, panel) + Candidate(0, "a", by="gpt-x", role="generate"), "None")
     assert "# your own: 'my_function'" in code and "# your own: 'json_schema:/x'" in code
     assert "# it also reads a file: 'json_schema:/etc/passwd'" in code

@@ -31,5 +31,7 @@ def test_a_signal_that_arrives_while_the_address_is_announced_ends_it(name):
         PageServer().run(app, (), announce)
         print("ended", signal.getsignal(signal.{name}) is interrupt)
         """
-    done = subprocess.run([sys.executable, "-c", dedent(code)], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", dedent(code)], capture_output=True, text=True, timeout=60
+    )
     assert (done.stdout, done.stderr) == ("announced\nended True\n", "")

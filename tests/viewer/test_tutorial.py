@@ -50,9 +50,15 @@ def run_block(language, code, folder):
 def test_each_picture_is_small_and_on_the_page(pictures, tutorial):
     """The page shows every picture, says in words what it shows, and has no other; its command is on the page."""
     shown = re.findall(r"!\[([^\]]{20,})\]\(pictures/(\w+)\.webp\)", tutorial)
-    assert sorted(name for _, name in shown) == sorted(picture.name for picture in pictures.PICTURES)
-    assert sorted(path.stem for path in pictures.FOLDER.iterdir()) == sorted(name for _, name in shown)
-    assert {picture.command for picture in pictures.PICTURES} <= set(pictures.console_commands(tutorial))
+    assert sorted(name for _, name in shown) == sorted(
+        picture.name for picture in pictures.PICTURES
+    )
+    assert sorted(path.stem for path in pictures.FOLDER.iterdir()) == sorted(
+        name for _, name in shown
+    )
+    assert {picture.command for picture in pictures.PICTURES} <= set(
+        pictures.console_commands(tutorial)
+    )
     for path in pictures.FOLDER.iterdir():
         data = path.read_bytes()
         assert (data[:4], data[8:12]) == (b"RIFF", b"WEBP")
@@ -61,7 +67,10 @@ def test_each_picture_is_small_and_on_the_page(pictures, tutorial):
 
 def add_labels(folder):
     """Judge the answers of both runs, as a person who likes the second run does."""
-    runs = [[json.loads(line) for line in (folder / name).read_text().splitlines()] for name in ("old.jsonl", "new.jsonl")]
+    runs = [
+        [json.loads(line) for line in (folder / name).read_text().splitlines()]
+        for name in ("old.jsonl", "new.jsonl")
+    ]
     with LabelFile(folder / "old.jsonl.labels.jsonl", LabelQuestion("pair")) as file:
         for first, second in zip(*runs, strict=True):
             item = LabelItem(str(first["id"]), first["prompt"], (first["best"], second["best"]))
@@ -74,10 +83,14 @@ def test_the_commands_with_a_model_run(pictures, tutorial, plain_server, tmp_pat
     section = tutorial.partition("## Now with a model of yours")[2]
     lines = [line for line in pictures.console_commands(section) if line.startswith("redraft ")]
     pilot, old, new, view, label, compare = (shlex.split(line)[1:] for line in lines)
-    (tmp_path / "tasks.jsonl").write_text("".join(f'{{"id": {n}, "prompt": "Name {n} colours."}}\n' for n in range(5)))
+    (tmp_path / "tasks.jsonl").write_text(
+        "".join(f'{{"id": {n}, "prompt": "Name {n} colours."}}\n' for n in range(5))
+    )
     for words in (pilot, old, new):
         quick = [{"20": "3", "helpfulness": "words:2-3"}.get(word, word) for word in words]
-        done = run_in_process([*quick, "--max-tokens", "4"], cwd=tmp_path, env={"REDRAFT_MODEL": plain_server})
+        done = run_in_process(
+            [*quick, "--max-tokens", "4"], cwd=tmp_path, env={"REDRAFT_MODEL": plain_server}
+        )
         assert done.returncode in (0, 3), done.err
     for words in (view, label):
         with pictures.serving(shlex.join(["redraft", *words]), tmp_path) as url:
@@ -90,10 +103,15 @@ def test_the_commands_with_a_model_run(pictures, tutorial, plain_server, tmp_pat
 
 
 @pytest.mark.slow
-def test_the_pictures_show_what_a_reader_sees(runs, browser, pictures):  # the commands run before the browser has its event loop
+def test_the_pictures_show_what_a_reader_sees(
+    runs, browser, pictures
+):  # the commands run before the browser has its event loop
     """The commands serve pages with all that the pictures of the tutorial and the README show, where they show it."""
     missing, chosen = {}, [*pictures.PICTURES, pictures.README_PICTURE]
     pictures.walk(
-        runs, browser, lambda picture, page: missing.update({picture.name: pictures.missing_texts(picture, page)}), chosen
+        runs,
+        browser,
+        lambda picture, page: missing.update({picture.name: pictures.missing_texts(picture, page)}),
+        chosen,
     )
     assert missing == {picture.name: [] for picture in chosen}

@@ -29,7 +29,9 @@ class Real:
 def real(gguf_file):
     """A real llama.cpp server with that model, which requires a key."""
     command = [sys.executable, tiny.__file__, str(gguf_file), KEY]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
         try:
             yield Real(f"{process.stdout.readline().strip()}/v1", KEY)
         finally:

@@ -86,14 +86,19 @@ async def _read(reader):
     first, *lines = head.split("\r\n")
     headers = {k.lower(): v.strip() for k, _, v in (line.partition(":") for line in lines if line)}
     method, path, _ = first.split(" ")
-    return ReceivedRequest(method, path, headers, await reader.readexactly(int(headers.get("content-length", 0))))
+    return ReceivedRequest(
+        method, path, headers, await reader.readexactly(int(headers.get("content-length", 0)))
+    )
 
 
 def http(body=b"", status=200, content_type="application/json", **headers) -> bytes:
     """Return a complete response with any body."""
     body = body if isinstance(body, bytes) else json.dumps(body).encode()
     fields = {"Content-Type": content_type, "Content-Length": str(len(body))}
-    fields |= {name.replace("_", "-") if name.isidentifier() else name: value for name, value in headers.items()}
+    fields |= {
+        name.replace("_", "-") if name.isidentifier() else name: value
+        for name, value in headers.items()
+    }
     return f"HTTP/1.1 {status} Whatever\r\n{_header_lines(fields)}\r\n".encode() + body
 
 
@@ -103,8 +108,16 @@ def _header_lines(fields):
 
 def completion(content="fine", finish="stop", usage=(7, 3), **message) -> dict:
     """Return a chat completion."""
-    spent = dict(prompt_tokens=usage[0], completion_tokens=usage[1], total_tokens=sum(usage)) if usage else None
-    choice = {"index": 0, "finish_reason": finish, "message": {"role": "assistant", "content": content} | message}
+    spent = (
+        dict(prompt_tokens=usage[0], completion_tokens=usage[1], total_tokens=sum(usage))
+        if usage
+        else None
+    )
+    choice = {
+        "index": 0,
+        "finish_reason": finish,
+        "message": {"role": "assistant", "content": content} | message,
+    }
     return {"id": "x", "object": "chat.completion", "choices": [choice], "usage": spent}
 
 
@@ -123,16 +136,32 @@ def error(status, message="no", headers=None, **fields) -> bytes:
 
 
 def models(*names, owned_by="someone", **headers) -> bytes:
-    return http({"object": "list", "data": [{"id": n, "object": "model", "owned_by": owned_by} for n in names]}, **headers)
+    return http(
+        {
+            "object": "list",
+            "data": [{"id": n, "object": "model", "owned_by": owned_by} for n in names],
+        },
+        **headers,
+    )
 
 
 def chunk(text=None, finish=None, **delta) -> dict:
-    return {"choices": [{"index": 0, "finish_reason": finish, "delta": ({"content": text} if text is not None else {}) | delta}]}
+    return {
+        "choices": [
+            {
+                "index": 0,
+                "finish_reason": finish,
+                "delta": ({"content": text} if text is not None else {}) | delta,
+            }
+        ]
+    }
 
 
 def sse(*events, done=True) -> bytes:
     """Return a stream that ends with the connection."""
-    lines = [e if isinstance(e, bytes) else b"data: " + json.dumps(e).encode() + b"\n\n" for e in events]
+    lines = [
+        e if isinstance(e, bytes) else b"data: " + json.dumps(e).encode() + b"\n\n" for e in events
+    ]
     head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
     return head + b"".join(lines) + (b"data: [DONE]\n\n" if done else b"")
 
@@ -211,7 +240,10 @@ def accepting(
             if refused := rule(body):
                 return refused
         reply = judge if "one JSON object" in json.dumps(body["messages"]) else writer
-        return http(completion(reply(body) if callable(reply) else reply) | {"model": body["model"], "created": 1})
+        return http(
+            completion(reply(body) if callable(reply) else reply)
+            | {"model": body["model"], "created": 1}
+        )
 
     return answer
 
@@ -219,15 +251,27 @@ def accepting(
 def no_system(body):
     """Reject a system role, as vLLM does for Gemma."""
     if any(message["role"] == "system" for message in body["messages"]):
-        return http({"object": "error", "message": "System role not supported", "type": "BadRequestError", "code": 400}, 400)
+        return http(
+            {
+                "object": "error",
+                "message": "System role not supported",
+                "type": "BadRequestError",
+                "code": 400,
+            },
+            400,
+        )
 
 
 def alternation(body):
     """Require alternating roles, as llama.cpp does for Gemma; the reason comes last."""
-    if any((message["role"] == "user") != (n % 2 == 0) for n, message in enumerate(body["messages"])):
+    if any(
+        (message["role"] == "user") != (n % 2 == 0) for n, message in enumerate(body["messages"])
+    ):
         source = "\n------------\nWhile executing CallExpression at line 19, column 27 in source:\n...% 2 == 0) -%}    {{ raise_exc"
         return error(
-            500, f"{source}{' ' * 300}^\nError: Jinja Exception: Conversation roles must alternate user/assistant/...", code=500
+            500,
+            f"{source}{' ' * 300}^\nError: Jinja Exception: Conversation roles must alternate user/assistant/...",
+            code=500,
         )
 
 
@@ -236,36 +280,71 @@ def late_alternation(body):
     turns = body["messages"][body["messages"][0]["role"] == "system" :]
     if any(message["role"] != ("user", "assistant")[n % 2] for n, message in enumerate(turns)):
         words = "After the optional system message, conversation roles must alternate user/assistant/user/assistant/..."
-        return http({"object": "error", "message": words, "type": "BadRequestError", "param": None, "code": 400}, 400)
+        return http(
+            {
+                "object": "error",
+                "message": words,
+                "type": "BadRequestError",
+                "param": None,
+                "code": 400,
+            },
+            400,
+        )
 
 
 def renamed_limit(body):
     """Require the new name of max_tokens, as OpenAI's newer models do."""
     if "max_tokens" in body:
         words = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
-        return error(400, words, type="invalid_request_error", param="max_tokens", code="unsupported_parameter")
+        return error(
+            400,
+            words,
+            type="invalid_request_error",
+            param="max_tokens",
+            code="unsupported_parameter",
+        )
 
 
 def default_temperature(body):
     """Allow only the default temperature, as OpenAI's reasoning models do."""
     if "temperature" in body:
         words = "Unsupported value: 'temperature' does not support 0 with this model. Only the default (1) value is supported."
-        return error(400, words, type="invalid_request_error", param="temperature", code="unsupported_value")
+        return error(
+            400, words, type="invalid_request_error", param="temperature", code="unsupported_value"
+        )
 
 
 def no_seed(body):
     """Reject a seed as Mistral's API does, which repeats what it was sent."""
     if "seed" in body:
         found = [
-            {"type": "extra_forbidden", "loc": ["body", "seed"], "msg": "Extra inputs are not permitted", "input": body["seed"]}
+            {
+                "type": "extra_forbidden",
+                "loc": ["body", "seed"],
+                "msg": "Extra inputs are not permitted",
+                "input": body["seed"],
+            }
         ]
-        return http({"object": "error", "message": {"detail": found}, "type": "invalid_request_error", "param": None}, 422)
+        return http(
+            {
+                "object": "error",
+                "message": {"detail": found},
+                "type": "invalid_request_error",
+                "param": None,
+            },
+            422,
+        )
 
 
 def no_images(body):
     """Reject images, as llama.cpp does without a projector."""
     if any(not isinstance(message["content"], str) for message in body["messages"]):
-        return error(500, "image input is not supported - hint: you may need to provide the mmproj", code=500, type="server_error")
+        return error(
+            500,
+            "image input is not supported - hint: you may need to provide the mmproj",
+            code=500,
+            type="server_error",
+        )
 
 
 def no_format(*kinds, status=400, words="This response_format type is unavailable now"):

@@ -48,7 +48,14 @@ async def serving(answer, tls=None):
 async def read_request(reader):
     """Return the head and the body of a request."""
     head = await reader.readuntil(b"\r\n\r\n")
-    length = next((int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")), 0)
+    length = next(
+        (
+            int(line[15:])
+            for line in head.lower().split(b"\r\n")
+            if line.startswith(b"content-length:")
+        ),
+        0,
+    )
     return head, await reader.readexactly(length)
 
 
@@ -71,7 +78,9 @@ class Proxy:
         host, _, port = target.rpartition(":")
         far_reader, far_writer = await asyncio.open_connection(host.strip("[]"), int(port))
         try:
-            await asyncio.gather(self.copy(reader, far_writer, record=True), self.copy(far_reader, writer))
+            await asyncio.gather(
+                self.copy(reader, far_writer, record=True), self.copy(far_reader, writer)
+            )
         finally:
             far_writer.close()
 

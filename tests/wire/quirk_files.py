@@ -145,7 +145,9 @@ def _quirk(name: str, data: dict[str, Any]) -> Quirk:
     roles = {role: right.pop(role, {}) for role in ANSWERS}
     left_out = data.get("left_out", [])
     if unknown := {*left_out} - WORDS:
-        raise QuirkError(f"left_out has unknown words {sorted(unknown)}; the words are {sorted(WORDS)}")
+        raise QuirkError(
+            f"left_out has unknown words {sorted(unknown)}; the words are {sorted(WORDS)}"
+        )
     if bool(left_out) != bool(data.get("why")):
         raise QuirkError("left_out and why go together")
     if all(face.words & {*left_out} for face in FACES.values()):
@@ -158,7 +160,9 @@ def _quirk(name: str, data: dict[str, Any]) -> Quirk:
         raise QuirkError(f"unknown keys {sorted(unknown)}; the keys are {sorted(known)}")
     rights = {role: _right(right | more) for role, more in roles.items()}
     texts = (data["server"], data["situation"], data["source"])
-    return Quirk(name, *texts, replies, rights, data.get("params", {}), tuple(left_out), data.get("why", ""))
+    return Quirk(
+        name, *texts, replies, rights, data.get("params", {}), tuple(left_out), data.get("why", "")
+    )
 
 
 def _reply(data: dict[str, Any]) -> QuirkReply:
@@ -185,7 +189,9 @@ def _right(data: dict[str, Any]) -> Right:
 
 def _record(kind: type, place: str, data: dict[str, Any]) -> Any:
     if unknown := data.keys() - {each.name for each in fields(kind)}:
-        raise QuirkError(f"unknown keys {sorted(unknown)} in {place}; the keys are {sorted(each.name for each in fields(kind))}")
+        raise QuirkError(
+            f"unknown keys {sorted(unknown)} in {place}; the keys are {sorted(each.name for each in fields(kind))}"
+        )
     return kind(**data)
 
 
@@ -227,7 +233,9 @@ class Play:
 
 
 def _holds(reply: QuirkReply, body: dict[str, Any]) -> bool:
-    return (not reply.when or has_field(body, reply.when)) and not (reply.unless and has_field(body, reply.unless))
+    return (not reply.when or has_field(body, reply.when)) and not (
+        reply.unless and has_field(body, reply.unless)
+    )
 
 
 def has_field(value: Any, path: str) -> bool:
@@ -253,11 +261,18 @@ def response(reply: QuirkReply, request: dict[str, Any], answer: str) -> bytes:
     elif reply.body is not None:
         body = json.dumps(_filled(reply.body, answer)).encode()
     elif reply.text is None and reply.message is None and reply.choice is None:
-        raise AssertionError("the quirk has only a stream, and the request asks for a whole answer: leave out 'whole'")
+        raise AssertionError(
+            "the quirk has only a stream, and the request asks for a whole answer: leave out 'whole'"
+        )
     elif streams and reply.status == 200:
-        content_type, body = "text/event-stream", _events(_cut(_choice(reply, answer), _usage(reply), request))
+        content_type, body = (
+            "text/event-stream",
+            _events(_cut(_choice(reply, answer), _usage(reply), request)),
+        )
     else:
-        body = json.dumps(_envelope("chat.completion", [_choice(reply, answer)]) | {"usage": _usage(reply)}).encode()
+        body = json.dumps(
+            _envelope("chat.completion", [_choice(reply, answer)]) | {"usage": _usage(reply)}
+        ).encode()
     headers = {name: str(value) for name, value in reply.headers.items()}
     if reply.gzip:
         body, headers["Content-Encoding"] = gzip.compress(body), "gzip"
@@ -268,7 +283,11 @@ def response(reply: QuirkReply, request: dict[str, Any], answer: str) -> bytes:
 def _choice(reply: QuirkReply, answer: str) -> dict[str, Any]:
     if reply.choice is not None:
         return {"index": 0} | _filled(reply.choice, answer)
-    message = _filled(reply.message, answer) if reply.message is not None else {"content": reply.text.replace("{answer}", answer)}
+    message = (
+        _filled(reply.message, answer)
+        if reply.message is not None
+        else {"content": reply.text.replace("{answer}", answer)}
+    )
     return {"index": 0, "message": {"role": "assistant"} | message, "finish_reason": reply.finish}
 
 
@@ -280,7 +299,9 @@ def _envelope(kind: str, choices: list[Any]) -> dict[str, Any]:
     return {"id": "x", "object": kind, "created": 1, "model": "m", "choices": choices}
 
 
-def _cut(choice: dict[str, Any], usage: dict[str, Any], request: dict[str, Any]) -> list[dict[str, Any]]:
+def _cut(
+    choice: dict[str, Any], usage: dict[str, Any], request: dict[str, Any]
+) -> list[dict[str, Any]]:
     """Return the chunks of a stream in which a choice arrives in small parts."""
     message = choice.pop("message", None) or {}
     deltas = [{"role": message.pop("role", "assistant"), "content": ""}]
@@ -290,8 +311,13 @@ def _cut(choice: dict[str, Any], usage: dict[str, Any], request: dict[str, Any])
         elif name == "tool_calls":
             deltas.append({name: [{"index": n} | each for n, each in enumerate(value)]})
         else:
-            deltas += ({name: [part]} for part in value) if isinstance(value, list) else [{name: value}]
-    chunks = [_envelope("chat.completion.chunk", [{"index": 0, "delta": each, "finish_reason": None}]) for each in deltas]
+            deltas += (
+                ({name: [part]} for part in value) if isinstance(value, list) else [{name: value}]
+            )
+    chunks = [
+        _envelope("chat.completion.chunk", [{"index": 0, "delta": each, "finish_reason": None}])
+        for each in deltas
+    ]
     chunks.append(_envelope("chat.completion.chunk", [{**choice, "delta": {}}]))
     if (request.get("stream_options") or {}).get("include_usage"):
         chunks.append(_envelope("chat.completion.chunk", []) | {"usage": usage})
@@ -299,7 +325,10 @@ def _cut(choice: dict[str, Any], usage: dict[str, Any], request: dict[str, Any])
 
 
 def _events(chunks: list[Any]) -> bytes:
-    return b"".join(b"data: %b\n\n" % json.dumps(each).encode() for each in chunks) + b"data: [DONE]\n\n"
+    return (
+        b"".join(b"data: %b\n\n" % json.dumps(each).encode() for each in chunks)
+        + b"data: [DONE]\n\n"
+    )
 
 
 def _filled(value: Any, answer: str) -> Any:
@@ -308,7 +337,11 @@ def _filled(value: Any, answer: str) -> Any:
         return value.replace("{answer}", answer)
     if isinstance(value, list):
         return [_filled(each, answer) for each in value]
-    return {name: _filled(each, answer) for name, each in value.items()} if isinstance(value, dict) else value
+    return (
+        {name: _filled(each, answer) for name, each in value.items()}
+        if isinstance(value, dict)
+        else value
+    )
 
 
 def _in_text(text: str, answer: str) -> str:

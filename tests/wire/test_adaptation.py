@@ -42,19 +42,38 @@ def request_features(sent):
 
 
 PERSONAS = {
-    "no system role": ([fs.no_system], TALK, ["accepts no system role; its text goes into the first user message"]),
-    "turns that alternate": ([fs.alternation], TALK, ["accepts a system message only at the beginning", "accepts no system role"]),
+    "no system role": (
+        [fs.no_system],
+        TALK,
+        ["accepts no system role; its text goes into the first user message"],
+    ),
+    "turns that alternate": (
+        [fs.alternation],
+        TALK,
+        ["accepts a system message only at the beginning", "accepts no system role"],
+    ),
     "turns that alternate after a system message": (
         [fs.late_alternation],
         TALK,
         ["accepts a system message only at the beginning"],
     ),
-    "a conversation that an assistant begins": ([fs.alternation], OPENED, ["accepts no conversation that an assistant begins"]),
+    "a conversation that an assistant begins": (
+        [fs.alternation],
+        OPENED,
+        ["accepts no conversation that an assistant begins"],
+    ),
     "no max_tokens": ([fs.renamed_limit], "Say it.", ["sent as max_completion_tokens"]),
     "no temperature": ([fs.default_temperature], "Say it.", ["accepts no temperature"]),
     "no seed": ([fs.no_seed], "Say it.", ["accepts no seed"]),
     "hardly anything": (
-        [fs.no_seed, fs.renamed_limit, fs.default_temperature, fs.no_system, fs.alternation, fs.no_format()],
+        [
+            fs.no_seed,
+            fs.renamed_limit,
+            fs.default_temperature,
+            fs.no_system,
+            fs.alternation,
+            fs.no_format(),
+        ],
         TALK,
         [
             "accepts no seed",
@@ -67,7 +86,11 @@ PERSONAS = {
     ),
     "no response_format": ([fs.no_format()], "Say it.", ["json_schema", "json_object"]),
     "no json_schema": (
-        [fs.no_format("json_schema", status=500, words="response_format must be text or json_object")],
+        [
+            fs.no_format(
+                "json_schema", status=500, words="response_format must be text or json_object"
+            )
+        ],
         "Say it.",
         ["json_schema"],
     ),
@@ -79,13 +102,18 @@ async def test_requests_are_adapted_to_the_endpoint(faults, caplog, rules, task,
     """The refinement succeeds, and each rejection happens a bounded number of times, is reported once and is remembered."""
     faults.says(fs.accepting(*rules))
     with caplog.at_level(logging.INFO, "redraft"):
-        results = await refine_many([task] * 4, f"{faults.url}#m", JUDGE, max_iterations=1, retries=0, **PLAIN, **SAMPLING)
+        results = await refine_many(
+            [task] * 4, f"{faults.url}#m", JUDGE, max_iterations=1, retries=0, **PLAIN, **SAMPLING
+        )
     assert [(result.error, result.score) for result in results] == [(None, 0.8)] * 4
     roles = [request_features(sent)[0] for sent in faults.requests]
     assert all(a != b for listed in roles for a, b in zip(listed, listed[1:], strict=False))
     refused = [sent for sent in faults.requests if any(rule(sent.body) for rule in rules)]
     assert refused
-    assert not any(any(rule(sent.body) for rule in rules) for sent in faults.requests[len(faults.requests) // 2 :])
+    assert not any(
+        any(rule(sent.body) for rule in rules)
+        for sent in faults.requests[len(faults.requests) // 2 :]
+    )
     assert sum(result.usage.calls for result in results) == len(faults.requests)
     messages_logged = [record.getMessage() for record in caplog.records if record.name == "redraft"]
     assert len(messages_logged) == len(set(messages_logged)) >= len(notes)
@@ -108,7 +136,10 @@ async def test_adjacent_messages_of_one_role_are_merged(faults, stream):
     await refine(task, Chat("m", faults.url, stream=stream), "words:1-5", max_iterations=0)
     sent = faults.requests[0].body["messages"]
     assert sent == [
-        {"role": "user", "content": [{"type": "text", "text": "One."}, {"type": "text", "text": "Two."}]},
+        {
+            "role": "user",
+            "content": [{"type": "text", "text": "One."}, {"type": "text", "text": "Two."}],
+        },
         {"role": "assistant", "content": "A\n\nB"},
         {"role": "user", "content": "Three."},
     ]
@@ -118,7 +149,11 @@ async def test_rejected_images_of_a_writer_are_an_error(faults):
     """The error says what the model does not accept, and the request is not repeated."""
     faults.says(fs.accepting(fs.no_images))
     with pytest.raises(ModelError, match="accepts no images, and the request needs them") as caught:
-        await refine([{"role": "user", "content": [{"type": "text", "text": "What is it?"}, IMAGE]}], f"{faults.url}#m", JUDGE)
+        await refine(
+            [{"role": "user", "content": [{"type": "text", "text": "What is it?"}, IMAGE]}],
+            f"{faults.url}#m",
+            JUDGE,
+        )
     assert caught.value.usage.calls == len(faults.requests) == 1
 
 
@@ -132,8 +167,18 @@ async def test_impossible_role_order_is_an_error(faults):
 
 @pytest.mark.parametrize(
     ("where", "task"),
-    [("server", TALK), ("server", OPENED), ("process", TALK), pytest.param("process", OPENED, marks=pytest.mark.slow)],
-    ids=["server-neighbours", "server-an assistant begins", "process-neighbours", "process-an assistant begins"],
+    [
+        ("server", TALK),
+        ("server", OPENED),
+        ("process", TALK),
+        pytest.param("process", OPENED, marks=pytest.mark.slow),
+    ],
+    ids=[
+        "server-neighbours",
+        "server-an assistant begins",
+        "process-neighbours",
+        "process-an assistant begins",
+    ],
 )
 async def test_strict_template_accepts_any_task(request, where, task):
     """llama.cpp with Gemma's template rejects adjacent messages of one role and a leading assistant message."""
@@ -149,11 +194,18 @@ async def test_strict_template_accepts_any_task(request, where, task):
 async def test_provider_models_are_adapted(faults):
     """The same layer wraps pydantic-ai's client, here with a very restricted server."""
     rules = [fs.no_seed, fs.default_temperature, fs.no_system, fs.alternation, fs.no_format()]
-    provider = vendors.OpenAIProvider(base_url=faults.says(fs.accepting(*rules)).url, api_key="sk-canary")
+    provider = vendors.OpenAIProvider(
+        base_url=faults.says(fs.accepting(*rules)).url, api_key="sk-canary"
+    )
     model = ProviderModel(vendors.OpenAIChatModel("m", provider=provider))
-    results = await refine_many([TALK] * 3, model, JUDGE, max_iterations=1, retries=0, **PLAIN, **SAMPLING)
+    results = await refine_many(
+        [TALK] * 3, model, JUDGE, max_iterations=1, retries=0, **PLAIN, **SAMPLING
+    )
     assert [(result.error, result.score) for result in results] == [(None, 0.8)] * 3
-    assert not any(any(rule(sent.body) for rule in rules) for sent in faults.requests[len(faults.requests) // 2 :])
+    assert not any(
+        any(rule(sent.body) for rule in rules)
+        for sent in faults.requests[len(faults.requests) // 2 :]
+    )
 
 
 # ---- the response format: unsupported, bad answers, server errors
@@ -161,7 +213,11 @@ async def test_provider_models_are_adapted(faults):
 
 def formats(faults):
     """Return the formats of the judge's requests in order."""
-    return [request_features(sent)[1] for sent in faults.requests if "one JSON object" in json.dumps(sent.body["messages"])]
+    return [
+        request_features(sent)[1]
+        for sent in faults.requests
+        if "one JSON object" in json.dumps(sent.body["messages"])
+    ]
 
 
 async def grade_texts(faults, *texts, **settings):
@@ -172,7 +228,9 @@ async def grade_texts(faults, *texts, **settings):
 @pytest.mark.parametrize("first", ["HOSTILE", "honest"])
 async def test_hostile_draft_does_not_change_the_format(faults, first):
     """A draft whose judge answers in prose leaves the schema format for drafts judged before and after it."""
-    faults.says(fs.accepting(judge=lambda body: "No." if "HOSTILE" in json.dumps(body) else VERDICT))
+    faults.says(
+        fs.accepting(judge=lambda body: "No." if "HOSTILE" in json.dumps(body) else VERDICT)
+    )
     await grade_texts(faults, first, "HOSTILE 2", "HOSTILE 3", "HOSTILE 4", "HOSTILE 5")
     faults.requests.clear()
     results = await grade_texts(faults, *(f"HOSTILE {n}" for n in range(6)), "honest")
@@ -180,7 +238,13 @@ async def test_hostile_draft_does_not_change_the_format(faults, first):
     assert formats(faults)[-1] == "json_schema"
 
 
-VERDICT = json.dumps({"reason": "It is so.", "criteria": {"truth": {"evidence": "", "change": "c", "score": 4}}, "done": False})
+VERDICT = json.dumps(
+    {
+        "reason": "It is so.",
+        "criteria": {"truth": {"evidence": "", "change": "c", "score": 4}},
+        "done": False,
+    }
+)
 
 
 @pytest.mark.parametrize(("status", "times"), [(500, 1), (500, 2), (502, 2), (503, 1), (429, 2)])
@@ -197,7 +261,9 @@ async def test_permanent_500_is_limited_by_retry(faults, worked):
     """It costs four calls in total and not four in each format, also if the format worked before."""
     faults.says(*[fs.accepting()] * worked, fs.error(500, "Internal Server Error"))
     *_, last = await grade_texts(faults, *["one"] * worked, "two")
-    assert last.score is None and {failure.error for failure in last.trace.failures.values()} == {"ModelUnavailableError"}
+    assert last.score is None and {failure.error for failure in last.trace.failures.values()} == {
+        "ModelUnavailableError"
+    }
     assert len(faults.requests) == 4 + worked
 
 
@@ -216,7 +282,13 @@ async def test_endpoint_that_ignores_formats_is_prompted_in_words(faults):
 async def test_resumed_batch_remembers_rejections(faults, tmp_path):
     """The journal of a killed run holds them, so no rejected parameter is sent again."""
     faults.says(fs.accepting(fs.no_format(), fs.no_seed, fs.no_system))
-    rows = [{"id": str(n), "prompt": [{"role": "system", "content": "S"}, {"role": "user", "content": f"{n}"}]} for n in range(6)]
+    rows = [
+        {
+            "id": str(n),
+            "prompt": [{"role": "system", "content": "S"}, {"role": "user", "content": f"{n}"}],
+        }
+        for n in range(6)
+    ]
     settings = {"journal": tmp_path / "j", "name": "r", "max_iterations": 1, **PLAIN, **SAMPLING}
     await batch(rows, None, f"{faults.url}#m", JUDGE, limit=3, **settings)
     learned = len(faults.requests)
@@ -226,7 +298,10 @@ async def test_resumed_batch_remembers_rejections(faults, tmp_path):
     assert report.done == 6
     later = [request_features(sent) for sent in faults.requests[learned:]]
     assert later
-    assert all("system" not in roles and form is None and "seed" not in sampling for roles, form, sampling in later)
+    assert all(
+        "system" not in roles and form is None and "seed" not in sampling
+        for roles, form, sampling in later
+    )
 
 
 async def test_capabilities_belong_to_one_session(faults):

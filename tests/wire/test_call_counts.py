@@ -32,7 +32,11 @@ async def closed_port():
 @asynccontextmanager
 async def full_server():
     """A server that accepts no connection."""
-    with socket.create_server(("127.0.0.1", 0), backlog=0) as listening, socket.socket() as first, socket.socket() as second:
+    with (
+        socket.create_server(("127.0.0.1", 0), backlog=0) as listening,
+        socket.socket() as first,
+        socket.socket() as second,
+    ):
         for other in (first, second):
             other.setblocking(False)
             other.connect_ex(listening.getsockname())
@@ -98,7 +102,10 @@ SENT = {
 
 
 ENDS = [
-    (case, ends) for case in SENT for ends in ("timeout", "deadline", "cancel") if (case, ends) != ("no descriptors", "timeout")
+    (case, ends)
+    for case in SENT
+    for ends in ("timeout", "deadline", "cancel")
+    if (case, ends) != ("no descriptors", "timeout")
 ]
 """A wait for a descriptor is none of the timeout."""
 
@@ -110,7 +117,9 @@ async def test_sent_requests_count_as_calls(case, stream, ends):
     """However the run ends, it counts the requests that were sent and knows only the usage that the server reported."""
     where, (calls, tokens) = SENT[case]
     async with where() as (url, asked):
-        used = await usage_of(Chat("m", url, stream=stream), ends, 2.0 if case in LEAVES_WAITING else 60.0)
+        used = await usage_of(
+            Chat("m", url, stream=stream), ends, 2.0 if case in LEAVES_WAITING else 60.0
+        )
         assert (used.calls, used.tokens) == (calls, tokens)
         assert asked() == calls
 

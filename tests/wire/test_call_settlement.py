@@ -22,7 +22,11 @@ def answer(prompt=100, completion=10, **details):
 
 
 def stream(*usages):
-    return fs.sse(fs.chunk("fine"), fs.chunk(finish="stop"), *({"choices": [], "usage": usage} for usage in usages))
+    return fs.sse(
+        fs.chunk("fine"),
+        fs.chunk(finish="stop"),
+        *({"choices": [], "usage": usage} for usage in usages),
+    )
 
 
 USAGE = {"prompt_tokens": 100, "completion_tokens": 10}
@@ -47,7 +51,11 @@ ANSWERS = {  # answers of the server, whether it streams: calls, retries, tokens
     "no answer": ([answer(completion=None)], False, (1, 0, 100, None, None, None)),
     "a negative number": ([answer(prompt=-1)], False, (1, 0, None, 10, None, None)),
     "a stream": ([stream(USAGE)], True, (1, 0, 100, 10, 110, 0.00028)),
-    "a stream with growing usage": ([stream(USAGE | {"completion_tokens": 3}, USAGE)], True, (1, 0, 100, 10, 110, 0.00028)),
+    "a stream with growing usage": (
+        [stream(USAGE | {"completion_tokens": 3}, USAGE)],
+        True,
+        (1, 0, 100, 10, 110, 0.00028),
+    ),
     "a stream without": ([stream()], True, (1, 0, None, None, None, None)),
     "after a refusal": ([BUSY, answer()], False, (2, 1, 100, 10, 110, 0.00028)),
     "after two": ([BUSY, BUSY, answer()], False, (3, 2, 100, 10, 110, 0.00028)),
@@ -71,7 +79,12 @@ async def test_the_usage_of_an_answer_is_reported_and_priced(faults, monkeypatch
         given = {"prices": {"m": (2.0, 8.0)}, "max_iterations": 0, "budget": budget}
         result = await refine("q", model, lambda text: 0.5, **given)
         usage = result.usage
-        assert (usage.calls, usage.retried_calls, usage.input_tokens, usage.output_tokens) == (calls, retried, read, written), name
+        assert (usage.calls, usage.retried_calls, usage.input_tokens, usage.output_tokens) == (
+            calls,
+            retried,
+            read,
+            written,
+        ), name
         cost = usd if usd is None else pytest.approx(usd, rel=1e-12)
         assert (usage.cost, result.cost, usage.answer_tokens) == (cost, cost, tokens), name
 
@@ -86,7 +99,14 @@ async def test_an_unknown_price_is_an_unknown_cost_and_no_budget_in_usd(faults):
     with pytest.raises(ConfigError, match=r"the price of 'm' is unknown"):
         await refine("q", model, lambda text: 0.5, cost_unit="usd", prices={"other": (1.0, 1.0)})
     assert len(faults.requests) == 1
-    free = await refine("q", model, lambda text: 0.5, max_iterations=0, prices={"m": (0.0, 0.0)}, budget=Budget(usd=0.0))
+    free = await refine(
+        "q",
+        model,
+        lambda text: 0.5,
+        max_iterations=0,
+        prices={"m": (0.0, 0.0)},
+        budget=Budget(usd=0.0),
+    )
     assert free.cost == 0.0
 
 
@@ -96,15 +116,29 @@ async def test_samples_and_verdicts_are_priced_each_by_its_model(faults):
 
     def reply(request):
         judges = request.body["model"] == "judge"
-        return fs.http(fs.completion(judge if judges else "fine", usage=(200, 30) if judges else (100, 10)))
+        return fs.http(
+            fs.completion(judge if judges else "fine", usage=(200, 30) if judges else (100, 10))
+        )
 
     faults.says(reply)
-    given = {"judge": Chat("judge", faults.url), "drafts": 3, "max_iterations": 0, "noise_aware": False}
+    given = {
+        "judge": Chat("judge", faults.url),
+        "drafts": 3,
+        "max_iterations": 0,
+        "noise_aware": False,
+    }
     prices = {"m": (2.0, 8.0), "judge": (1.0, 4.0)}
-    result = await refine("q", Chat("m", faults.url), Judge({"truth": "Is it true?"}), prices=prices, **given)
+    result = await refine(
+        "q", Chat("m", faults.url), Judge({"truth": "Is it true?"}), prices=prices, **given
+    )
     assert [request.body["model"] for request in faults.requests] == ["m"] * 3 + ["judge"] * 3
     assert result.usage == Usage(
-        6, 900, 120, cost=pytest.approx(3 * 0.00028 + 3 * 0.00032), answer_tokens=1020, answer_cost=pytest.approx(0.0018)
+        6,
+        900,
+        120,
+        cost=pytest.approx(3 * 0.00028 + 3 * 0.00032),
+        answer_tokens=1020,
+        answer_cost=pytest.approx(0.0018),
     )
 
 
@@ -121,8 +155,21 @@ async def test_the_server_gets_the_max_tokens_that_the_budget_has(faults):
     faults.says(answer())
     for name, (limits, most) in SENT.items():
         model = Chat("m", faults.url)
-        await refine("q", model, lambda text: 0.5, budget=Budget(**limits), max_iterations=0, prices={"m": (2.0, 8.0)})
+        await refine(
+            "q",
+            model,
+            lambda text: 0.5,
+            budget=Budget(**limits),
+            max_iterations=0,
+            prices={"m": (2.0, 8.0)},
+        )
         assert faults.requests[-1].body.get("max_tokens") == most, name
     with pytest.raises(BudgetExhaustedError):
-        await refine("q", Chat("m", faults.url), lambda text: 0.5, budget=Budget(input_tokens=96), max_iterations=0)
+        await refine(
+            "q",
+            Chat("m", faults.url),
+            lambda text: 0.5,
+            budget=Budget(input_tokens=96),
+            max_iterations=0,
+        )
     assert len(faults.requests) == len(SENT)

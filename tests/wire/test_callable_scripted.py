@@ -67,7 +67,9 @@ async def test_non_text_result_is_an_error(ask, result):
 
 async def test_exception_of_a_function_becomes_a_model_error(ask):
     """A foreign exception is kept as its cause, and Redraft's own errors pass unchanged."""
-    with pytest.raises(ModelError, match="broken raised ZeroDivisionError: division by zero") as caught:
+    with pytest.raises(
+        ModelError, match="broken raised ZeroDivisionError: division by zero"
+    ) as caught:
         await CallableModel(lambda m: 1 / 0, name="broken").complete(ask())
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
@@ -88,7 +90,9 @@ def test_identity_of_a_function():
 async def test_script_is_followed(ask):
     """Texts, Replies, functions and exceptions come in order, and calls and messages are recorded."""
     whole = Reply("whole", Usage(1, 5, 6), "length")
-    model = ScriptedModel(["one", whole, shout, whisper, RateLimitError("slow"), ValueError, "<think>hm</think>two"])
+    model = ScriptedModel(
+        ["one", whole, shout, whisper, RateLimitError("slow"), ValueError, "<think>hm</think>two"]
+    )
     assert await model.complete(ask("a")) == Reply("one", NOTHING)
     assert await model.complete(ask("b")) is whole
     assert (await model.complete(ask("cd"))).text == "CD"
@@ -98,16 +102,23 @@ async def test_script_is_followed(ask):
     assert caught.value.usage == NOTHING
     with pytest.raises(ValueError):
         await model.complete(ask())
-    assert await model.complete(ask()) == Reply("two", NOTHING, reasoning="hm", reasoning_form="block")
+    assert await model.complete(ask()) == Reply(
+        "two", NOTHING, reasoning="hm", reasoning_form="block"
+    )
     assert model.calls == 7
-    assert model.messages[:2] == [[{"role": "user", "content": "a"}], [{"role": "user", "content": "b"}]]
+    assert model.messages[:2] == [
+        [{"role": "user", "content": "a"}],
+        [{"role": "user", "content": "b"}],
+    ]
 
 
 async def test_end_of_a_script_is_an_error(ask):
     """The error gives the number of answers and is not retryable."""
     model = ScriptedModel(["only"], name="short")
     await model.complete(ask())
-    with pytest.raises(ModelError, match="short has no answer left: it had 1, this is call 2") as caught:
+    with pytest.raises(
+        ModelError, match="short has no answer left: it had 1, this is call 2"
+    ) as caught:
         await model.complete(ask())
     assert not caught.value.retryable
     with pytest.raises(ModelError, match="it had 1, this is call 3"):
@@ -150,5 +161,7 @@ def test_a_function_without_identity_is_another_model_each_time():
 async def test_a_batch_again_with_an_object_that_has_an_identity_makes_no_calls(tmp_path):
     """Equal settings reuse the rows of the journal."""
     for reused in (0, 1):
-        report = await redraft.batch([{"prompt": "q"}], tmp_path / "out.jsonl", Named(), "contains:text")
+        report = await redraft.batch(
+            [{"prompt": "q"}], tmp_path / "out.jsonl", Named(), "contains:text"
+        )
         assert report.reused == reused

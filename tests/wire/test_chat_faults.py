@@ -50,12 +50,36 @@ TABLE = {
     "401": (fs.error(401, "bad key"), AuthenticationError, False, REFUSED, "status 401: bad key"),
     "402": (fs.error(402, "pay first"), AuthenticationError, False, REFUSED, "pay first"),
     "403": (fs.error(403, "not yours"), AuthenticationError, False, REFUSED, "not yours"),
-    "quota": (fs.error(429, "quota", code="insufficient_quota"), AuthenticationError, False, REFUSED, "quota"),
+    "quota": (
+        fs.error(429, "quota", code="insufficient_quota"),
+        AuthenticationError,
+        False,
+        REFUSED,
+        "quota",
+    ),
     "404": (fs.error(404, "no such model"), ModelUnavailableError, False, REFUSED, "no such model"),
     "400": (fs.error(400, "bad temperature"), ModelError, False, REFUSED, "bad temperature"),
-    "422": (fs.http({"detail": [{"msg": "field required"}]}, 422), ModelError, False, REFUSED, "field required"),
-    "context code": (fs.error(400, "no", code="context_length_exceeded"), ContextLengthError, False, REFUSED, "400"),
-    "context type": (fs.error(400, "no", type="exceed_context_size_error"), ContextLengthError, False, REFUSED, "400"),
+    "422": (
+        fs.http({"detail": [{"msg": "field required"}]}, 422),
+        ModelError,
+        False,
+        REFUSED,
+        "field required",
+    ),
+    "context code": (
+        fs.error(400, "no", code="context_length_exceeded"),
+        ContextLengthError,
+        False,
+        REFUSED,
+        "400",
+    ),
+    "context type": (
+        fs.error(400, "no", type="exceed_context_size_error"),
+        ContextLengthError,
+        False,
+        REFUSED,
+        "400",
+    ),
     "context words": (
         fs.error(400, "This model's maximum context length is 8192 tokens."),
         ContextLengthError,
@@ -64,33 +88,93 @@ TABLE = {
         "8192",
     ),
     "413": (fs.http(HTML, 413, "text/html"), ContextLengthError, False, REFUSED, "413"),
-    "400 filter": (fs.error(400, "policy", code="content_filter"), ContentFilterError, False, REFUSED, "policy"),
+    "400 filter": (
+        fs.error(400, "policy", code="content_filter"),
+        ContentFilterError,
+        False,
+        REFUSED,
+        "policy",
+    ),
     "408": (fs.error(408), ModelTimeoutError, True, REFUSED, "408"),
     "409": (fs.error(409), ModelUnavailableError, True, REFUSED, "409"),
     "425": (fs.error(425), ModelUnavailableError, True, REFUSED, "425"),
     "429": (fs.error(429, "slow down"), RateLimitError, True, REFUSED, "slow down"),
     "500": (fs.error(500, "oops"), ModelUnavailableError, True, REFUSED, "oops"),
-    "502 page": (fs.http(HTML, 502, "text/html"), ModelUnavailableError, True, REFUSED, "Bad Gateway nginx"),
+    "502 page": (
+        fs.http(HTML, 502, "text/html"),
+        ModelUnavailableError,
+        True,
+        REFUSED,
+        "Bad Gateway nginx",
+    ),
     "503 nothing": (fs.http(b"", 503), ModelUnavailableError, True, REFUSED, "503"),
     "529": (fs.error(529, "overloaded"), ModelUnavailableError, True, REFUSED, "overloaded"),
-    "error of text": (fs.http({"error": "just text"}, 500), ModelUnavailableError, True, REFUSED, "just text"),
-    "error in a list": (fs.http([{"error": {"message": "x"}}], 400), ModelError, False, REFUSED, "400"),
+    "error of text": (
+        fs.http({"error": "just text"}, 500),
+        ModelUnavailableError,
+        True,
+        REFUSED,
+        "just text",
+    ),
+    "error in a list": (
+        fs.http([{"error": {"message": "x"}}], 400),
+        ModelError,
+        False,
+        REFUSED,
+        "400",
+    ),
     "page": (fs.http(HTML, 200, "text/html"), BadResponseError, True, UNKNOWN, "web page"),
     "null": (fs.http(None), BadResponseError, True, UNKNOWN, "null"),
     "list": (fs.http([1]), BadResponseError, True, UNKNOWN, "a list"),
     "text": (fs.http("hello"), BadResponseError, True, UNKNOWN, "a text"),
-    "error in 200": (fs.http({"error": {"message": "broken"}}), BadResponseError, True, UNKNOWN, "broken"),
-    "busy in 200": (fs.http({"error": {"message": "busy", "code": 503}}), BadResponseError, True, UNKNOWN, "busy"),
-    "no choices": (fs.http({"id": "x", "model": "y"}), BadResponseError, True, UNKNOWN, "id, model"),
+    "error in 200": (
+        fs.http({"error": {"message": "broken"}}),
+        BadResponseError,
+        True,
+        UNKNOWN,
+        "broken",
+    ),
+    "busy in 200": (
+        fs.http({"error": {"message": "busy", "code": 503}}),
+        BadResponseError,
+        True,
+        UNKNOWN,
+        "busy",
+    ),
+    "no choices": (
+        fs.http({"id": "x", "model": "y"}),
+        BadResponseError,
+        True,
+        UNKNOWN,
+        "id, model",
+    ),
     "empty choices": (fs.http({"choices": []}), BadResponseError, True, UNKNOWN, "empty list"),
-    "null choices": (fs.http({"choices": None}), BadResponseError, True, UNKNOWN, "null as choices"),
+    "null choices": (
+        fs.http({"choices": None}),
+        BadResponseError,
+        True,
+        UNKNOWN,
+        "null as choices",
+    ),
     "odd choice": (fs.http({"choices": [7]}), BadResponseError, True, UNKNOWN, "without a message"),
-    "no message": (fs.http({"choices": [{"text": "x"}]}), BadResponseError, True, UNKNOWN, "without a message"),
+    "no message": (
+        fs.http({"choices": [{"text": "x"}]}),
+        BadResponseError,
+        True,
+        UNKNOWN,
+        "without a message",
+    ),
     "number content": (fs.good(5), BadResponseError, True, COUNTED, "a number"),
     "object content": (fs.good({"a": 1}), BadResponseError, True, COUNTED, "an object"),
     "odd part": (fs.good([3]), BadResponseError, True, COUNTED, "a number in it"),
     "cut JSON": (fs.http(b'{"choices": [{"mess'), BadResponseError, True, UNKNOWN, "cut off"),
-    "no JSON": (fs.http(b"fine, thanks", content_type="text/plain"), BadResponseError, True, UNKNOWN, "text/plain"),
+    "no JSON": (
+        fs.http(b"fine, thanks", content_type="text/plain"),
+        BadResponseError,
+        True,
+        UNKNOWN,
+        "text/plain",
+    ),
     "no body": (fs.http(b""), BadResponseError, True, UNKNOWN, "empty body"),
     "bad UTF-8": (
         fs.http(b'{"choices": [{"message": {"content": "\xff\xfe"}}]}'),
@@ -102,9 +186,27 @@ TABLE = {
     "empty content": (fs.good(""), BadResponseError, True, COUNTED, "empty answer"),
     "blank content": (fs.good(" \n"), BadResponseError, True, COUNTED, "empty answer"),
     "null content": (fs.good(None), BadResponseError, True, COUNTED, "empty answer"),
-    "no tool calls": (fs.good(None, "tool_calls", tool_calls=[]), BadResponseError, True, COUNTED, "empty answer"),
-    "odd tool calls": (fs.good("x", tool_calls=7), BadResponseError, True, COUNTED, "a number as tool calls"),
-    "odd tool call": (fs.good("x", tool_calls=["search"]), BadResponseError, True, COUNTED, "without a function"),
+    "no tool calls": (
+        fs.good(None, "tool_calls", tool_calls=[]),
+        BadResponseError,
+        True,
+        COUNTED,
+        "empty answer",
+    ),
+    "odd tool calls": (
+        fs.good("x", tool_calls=7),
+        BadResponseError,
+        True,
+        COUNTED,
+        "a number as tool calls",
+    ),
+    "odd tool call": (
+        fs.good("x", tool_calls=["search"]),
+        BadResponseError,
+        True,
+        COUNTED,
+        "without a function",
+    ),
     "odd tool": (
         fs.good("x", tool_calls=[{"type": "custom", "custom": {"name": "s", "input": "x"}}]),
         BadResponseError,
@@ -112,10 +214,34 @@ TABLE = {
         COUNTED,
         "of the type 'custom'",
     ),
-    "nameless tool": (fs.good("x", tool_calls=[{"function": {"arguments": "{}"}}]), BadResponseError, True, COUNTED, "the name"),
-    "odd arguments": (fs.good("x", tool_calls=[fs.call("search", "[1]")]), BadResponseError, True, COUNTED, "must be an object"),
-    "no arguments": (fs.good("x", tool_calls=[fs.call("search", "{q: 1}")]), BadResponseError, True, COUNTED, "no JSON"),
-    "NaN argument": (fs.good("x", tool_calls=[fs.call("search", '{"q": NaN}')]), BadResponseError, True, COUNTED, "no JSON"),
+    "nameless tool": (
+        fs.good("x", tool_calls=[{"function": {"arguments": "{}"}}]),
+        BadResponseError,
+        True,
+        COUNTED,
+        "the name",
+    ),
+    "odd arguments": (
+        fs.good("x", tool_calls=[fs.call("search", "[1]")]),
+        BadResponseError,
+        True,
+        COUNTED,
+        "must be an object",
+    ),
+    "no arguments": (
+        fs.good("x", tool_calls=[fs.call("search", "{q: 1}")]),
+        BadResponseError,
+        True,
+        COUNTED,
+        "no JSON",
+    ),
+    "NaN argument": (
+        fs.good("x", tool_calls=[fs.call("search", '{"q": NaN}')]),
+        BadResponseError,
+        True,
+        COUNTED,
+        "no JSON",
+    ),
     "cut arguments": (
         fs.good(None, "length", tool_calls=[fs.call("search", '{"q": "ra')]),
         BadResponseError,
@@ -130,12 +256,48 @@ TABLE = {
         COUNTED,
         "deep",
     ),
-    "endless arguments": (fs.good("x", tool_calls=[fs.call("search", "[" * 100_000)]), BadResponseError, True, COUNTED, "no JSON"),
-    "many tool calls": (fs.good("x", tool_calls=[fs.call("search")] * 129), BadResponseError, True, COUNTED, "129 tool calls"),
-    "only thoughts": (fs.good("<think>hm</think>"), BadResponseError, True, COUNTED, "wrote only reasoning; turn its thinking off"),
-    "endless thought": (fs.good("<think>hm", "length"), BadResponseError, False, COUNTED, "raise `max_tokens`"),
-    "refusal": (fs.good(None, refusal="I will not."), ContentFilterError, False, COUNTED, "I will not."),
-    "filtered": (fs.good("half", "content_filter"), ContentFilterError, False, COUNTED, "content filter"),
+    "endless arguments": (
+        fs.good("x", tool_calls=[fs.call("search", "[" * 100_000)]),
+        BadResponseError,
+        True,
+        COUNTED,
+        "no JSON",
+    ),
+    "many tool calls": (
+        fs.good("x", tool_calls=[fs.call("search")] * 129),
+        BadResponseError,
+        True,
+        COUNTED,
+        "129 tool calls",
+    ),
+    "only thoughts": (
+        fs.good("<think>hm</think>"),
+        BadResponseError,
+        True,
+        COUNTED,
+        "wrote only reasoning; turn its thinking off",
+    ),
+    "endless thought": (
+        fs.good("<think>hm", "length"),
+        BadResponseError,
+        False,
+        COUNTED,
+        "raise `max_tokens`",
+    ),
+    "refusal": (
+        fs.good(None, refusal="I will not."),
+        ContentFilterError,
+        False,
+        COUNTED,
+        "I will not.",
+    ),
+    "filtered": (
+        fs.good("half", "content_filter"),
+        ContentFilterError,
+        False,
+        COUNTED,
+        "content filter",
+    ),
     "redirect": (
         fs.http(b"", 307, Location="https://:k@elsewhere.example/v1?key=k"),
         ModelUnavailableError,
@@ -145,12 +307,42 @@ TABLE = {
     ),
     "reset at once": (fs.cut(GOOD, 0, reset=True), ModelUnavailableError, True, UNKNOWN, "broke"),
     "hung up at once": (fs.cut(GOOD, 0), ModelUnavailableError, True, UNKNOWN, "broke"),
-    "reset in the body": (fs.cut(GOOD, len(GOOD) - 20, reset=True), ModelUnavailableError, True, UNKNOWN, "broke"),
-    "hung up in the body": (fs.cut(GOOD, len(GOOD) - 20), ModelUnavailableError, True, UNKNOWN, "broke"),
-    "not HTTP": (fs.send_and_close(b"SSH-2.0-OpenSSH_9.6\r\n\r\n"), BadResponseError, True, UNKNOWN, "not HTTP"),
-    "gzip bomb": (fs.gzip_stream(b'{"choices": "' + b" " * 50_000_000), BadResponseError, False, UNKNOWN, "8 MiB"),
+    "reset in the body": (
+        fs.cut(GOOD, len(GOOD) - 20, reset=True),
+        ModelUnavailableError,
+        True,
+        UNKNOWN,
+        "broke",
+    ),
+    "hung up in the body": (
+        fs.cut(GOOD, len(GOOD) - 20),
+        ModelUnavailableError,
+        True,
+        UNKNOWN,
+        "broke",
+    ),
+    "not HTTP": (
+        fs.send_and_close(b"SSH-2.0-OpenSSH_9.6\r\n\r\n"),
+        BadResponseError,
+        True,
+        UNKNOWN,
+        "not HTTP",
+    ),
+    "gzip bomb": (
+        fs.gzip_stream(b'{"choices": "' + b" " * 50_000_000),
+        BadResponseError,
+        False,
+        UNKNOWN,
+        "8 MiB",
+    ),
     "huge body": (fs.http(b" " * 9_000_000), BadResponseError, False, UNKNOWN, "8 MiB"),
-    "no gzip": (fs.http(b"plain", Content_Encoding="gzip"), BadResponseError, True, UNKNOWN, "unpacked"),
+    "no gzip": (
+        fs.http(b"plain", Content_Encoding="gzip"),
+        BadResponseError,
+        True,
+        UNKNOWN,
+        "unpacked",
+    ),
     "cut gzip": (
         fs.http(gzip.compress(json.dumps(fs.completion()).encode())[:-12], Content_Encoding="gzip"),
         BadResponseError,
@@ -158,7 +350,13 @@ TABLE = {
         UNKNOWN,
         "cut off",
     ),
-    "odd encoding": (fs.http(b"x", Content_Encoding="br"), BadResponseError, False, UNKNOWN, "'br'"),
+    "odd encoding": (
+        fs.http(b"x", Content_Encoding="br"),
+        BadResponseError,
+        False,
+        UNKNOWN,
+        "'br'",
+    ),
 }
 
 
@@ -201,7 +399,9 @@ async def test_each_form_of_retry_after(faults, ask, name, status):
     """Seconds, milliseconds and dates are understood, and nonsense is ignored."""
     headers, expected = WAITS[name]
     if name == "date":
-        headers = {"Retry-After": format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)}
+        headers = {
+            "Retry-After": format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)
+        }
     faults.says(fs.error(status, "later", headers=headers))
     with pytest.raises(ModelError) as caught:
         await Chat("m", faults.url).complete(ask())
@@ -211,9 +411,18 @@ async def test_each_form_of_retry_after(faults, ask, name, status):
 READABLE = {
     "plain": (fs.good("fine"), "fine", None),
     "leading space": (fs.good(" fine"), " fine", None),
-    "parts": (fs.good([{"type": "text", "text": "fi"}, {"type": "text", "text": "ne"}]), "fine", None),
+    "parts": (
+        fs.good([{"type": "text", "text": "fi"}, {"type": "text", "text": "ne"}]),
+        "fine",
+        None,
+    ),
     "thinking part": (
-        fs.good([{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}, {"type": "text", "text": "fine"}]),
+        fs.good(
+            [
+                {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]},
+                {"type": "text", "text": "fine"},
+            ]
+        ),
         "fine",
         "hm",
     ),
@@ -225,7 +434,11 @@ READABLE = {
     "think opened before": (fs.good("hm, so\n</think>\nfine"), "fine", "hm, so"),
     "think in code": (fs.good("write `<think>x</think>` so"), "write `<think>x</think>` so", None),
     "think in a fence": (fs.good("```\n<think>x</think>\n```"), "```\n<think>x</think>\n```", None),
-    "think in a text of JSON": (fs.good('{"a": "<think>", "b": "</think>"}'), '{"a": "<think>", "b": "</think>"}', None),
+    "think in a text of JSON": (
+        fs.good('{"a": "<think>", "b": "</think>"}'),
+        '{"a": "<think>", "b": "</think>"}',
+        None,
+    ),
     "think before JSON": (
         fs.good('<think>{"a": 1}</think>{"a": "<think>", "b": "</think>"}'),
         '{"a": "<think>", "b": "</think>"}',
@@ -237,7 +450,11 @@ READABLE = {
         None,
     ),
     "half a pair": (fs.good("fine \ud83d or \ude00"), "fine \ud83d or \ude00", None),
-    "half a pair in a thought": (fs.good("fine", reasoning_content="hm \udc00"), "fine", "hm \udc00"),
+    "half a pair in a thought": (
+        fs.good("fine", reasoning_content="hm \udc00"),
+        "fine",
+        "hm \udc00",
+    ),
     "gzip": (fs.gzip_stream(json.dumps(fs.completion()).encode()), "fine", None),
     "refusal null": (fs.good("fine", refusal=None), "fine", None),
 }
@@ -280,9 +497,21 @@ STREAMS = {
     "nothing": (fs.sse(done=False), True, "was empty"),
     "only done": (fs.sse(), True, "was empty"),
     "no finish": (fs.sse(fs.chunk("half")), True, "without a finish_reason"),
-    "cut event": (fs.sse(fs.chunk("half"), b'data: {"choices": [{"del', done=False), True, "cut off"),
-    "error object": (fs.sse(fs.chunk("half"), {"error": {"message": "burnt down"}}), True, "burnt down"),
-    "error event": (fs.sse(fs.chunk("half"), b'event: error\ndata: {"message": "burnt"}\n\n'), True, "burnt"),
+    "cut event": (
+        fs.sse(fs.chunk("half"), b'data: {"choices": [{"del', done=False),
+        True,
+        "cut off",
+    ),
+    "error object": (
+        fs.sse(fs.chunk("half"), {"error": {"message": "burnt down"}}),
+        True,
+        "burnt down",
+    ),
+    "error event": (
+        fs.sse(fs.chunk("half"), b'event: error\ndata: {"message": "burnt"}\n\n'),
+        True,
+        "burnt",
+    ),
     "error line": (fs.sse(fs.chunk("half"), b'error: {"message": "burnt"}\n\n'), True, "burnt"),
     "final error": (fs.sse({"error": {"message": "bad", "code": 400}}), False, "bad"),
     "list": (fs.sse([1]), True, "a list in a stream"),
@@ -305,7 +534,11 @@ async def test_incomplete_stream_is_an_error(faults, ask, name):
 async def test_stream_reset_is_an_error(faults, ask):
     """The parts before the reset are shown, and then the error is raised."""
     raw = fs.sse(fs.chunk("half "), fs.chunk("of it"), fs.chunk(finish="stop"))
-    faults.says(fs.cut(raw.replace(b"Connection: close", b"Content-Length: 9999"), len(raw) - 90, reset=True))
+    faults.says(
+        fs.cut(
+            raw.replace(b"Connection: close", b"Content-Length: 9999"), len(raw) - 90, reset=True
+        )
+    )
     seen = []
     with pytest.raises(ModelUnavailableError) as caught:
         async for piece in Chat("m", faults.url).stream(ask()):
@@ -316,8 +549,19 @@ async def test_stream_reset_is_an_error(faults, ask):
 
 async def test_stream_shows_text_without_thinking(faults, ask):
     """The parts are those of the answer, the Reply has the thinking, and the last event has the usage."""
-    events = [fs.chunk(role="assistant"), fs.chunk("<thi"), fs.chunk("nk>h"), fs.chunk("m</think>\n"), fs.chunk("fi")]
-    events += [b": keep alive\n\n", fs.chunk(reasoning_content="er"), fs.chunk("ne"), fs.chunk(finish="stop")]
+    events = [
+        fs.chunk(role="assistant"),
+        fs.chunk("<thi"),
+        fs.chunk("nk>h"),
+        fs.chunk("m</think>\n"),
+        fs.chunk("fi"),
+    ]
+    events += [
+        b": keep alive\n\n",
+        fs.chunk(reasoning_content="er"),
+        fs.chunk("ne"),
+        fs.chunk(finish="stop"),
+    ]
     events += [{"choices": [], "usage": {"prompt_tokens": 2, "completion_tokens": 9}}]
     faults.says(fs.send_and_close(fs.sse(*events)))
     *parts, reply = [piece async for piece in Chat("m", faults.url).stream(ask())]
@@ -328,12 +572,22 @@ async def test_stream_shows_text_without_thinking(faults, ask):
 
 
 @pytest.mark.parametrize(
-    "text", ["half \ud83d a pair", "\ud83d", "\ude00\ud83d\ud83d", "whole \U0001f600 ones\U0001f600", "\ud83d\U0001f600"]
+    "text",
+    [
+        "half \ud83d a pair",
+        "\ud83d",
+        "\ude00\ud83d\ud83d",
+        "whole \U0001f600 ones\U0001f600",
+        "\ud83d\U0001f600",
+    ],
 )
 async def test_split_surrogate_pair_is_joined(faults, ask, text):
     """Two escaped halves in separate events become one character, and other halves stay."""
     halves = text.encode("utf-16-be", "surrogatepass")
-    events = [fs.chunk(halves[i : i + 2].decode("utf-16-be", "surrogatepass")) for i in range(0, len(halves), 2)]
+    events = [
+        fs.chunk(halves[i : i + 2].decode("utf-16-be", "surrogatepass"))
+        for i in range(0, len(halves), 2)
+    ]
     faults.says(fs.send_and_close(fs.sse(*events, fs.chunk(finish="stop"))))
     *parts, reply = [piece async for piece in Chat("m", faults.url).stream(ask())]
     assert reply.text == text
@@ -345,14 +599,22 @@ async def test_lone_surrogates_cost_no_extra_call(faults, stream):
     """A draft, a verdict and a refinement with lone surrogates take four calls, and requests carry replacement characters."""
 
     def says(text):
-        return fs.send_and_close(fs.sse(*map(fs.chunk, text), fs.chunk(finish="stop"))) if stream else fs.good(text)
+        return (
+            fs.send_and_close(fs.sse(*map(fs.chunk, text), fs.chunk(finish="stop")))
+            if stream
+            else fs.good(text)
+        )
 
     def verdict(score):
         row = {"evidence": "it says \ud83d", "change": "no \udc00 please", "score": score}
-        return says(json.dumps({"reason": "It is so.", "criteria": {"truth": row}, "done": score == 5}))
+        return says(
+            json.dumps({"reason": "It is so.", "criteria": {"truth": row}, "done": score == 5})
+        )
 
     faults.says(says("draft \ud83d"), verdict(2), says("better \ude00"), verdict(5))
-    result = await refine("task", Chat("m", faults.url, stream=stream), Judge({"truth": "It is true."}))
+    result = await refine(
+        "task", Chat("m", faults.url, stream=stream), Judge({"truth": "It is true."})
+    )
     assert result.value == "better \ude00"
     assert len(faults.requests) == result.usage.calls == 4
     assert [f[0].score for f in result.trace.feedback.values()] == [0.4, 1.0]
@@ -376,7 +638,12 @@ async def test_lone_surrogates_do_not_hide_other_errors(faults, ask, body):
 
 @pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize(
-    "text", ["<think>" + "x" * 400_000 + "</think> fine", " " * 400_000 + "fine", "<think></think> " * 25_000 + "fine"]
+    "text",
+    [
+        "<think>" + "x" * 400_000 + "</think> fine",
+        " " * 400_000 + "fine",
+        "<think></think> " * 25_000 + "fine",
+    ],
 )
 def test_stream_is_read_in_linear_time(text):
     """Any division shows the same text, and thinking in many pieces is not searched again for each."""
@@ -402,7 +669,9 @@ async def test_unclosed_tags_are_an_error(faults, ask, tag):
     """A page of them is an error at once."""
     start = thread_time()
     with pytest.raises(ModelUnavailableError):
-        await Chat("m", faults.says(fs.http((tag * 4000).encode(), 502, "text/html")).url).complete(ask())
+        await Chat("m", faults.says(fs.http((tag * 4000).encode(), 502, "text/html")).url).complete(
+            ask()
+        )
     assert thread_time() - start < 1
 
 
@@ -415,7 +684,9 @@ async def test_complete_response_to_a_stream_request(faults, ask):
 async def test_windows_line_ends_in_a_stream(faults, ask):
     """Events may end in CR LF."""
     raw = fs.sse(fs.chunk("fine"), fs.chunk(finish="stop")).replace(b"}\n\n", b"}\r\n\r\n")
-    assert (await Chat("m", faults.says(fs.send_and_close(raw)).url, stream=True).complete(ask())).text == "fine"
+    assert (
+        await Chat("m", faults.says(fs.send_and_close(raw)).url, stream=True).complete(ask())
+    ).text == "fine"
 
 
 SLOW = {
@@ -423,9 +694,21 @@ SLOW = {
     "silence before the first byte": (fs.silence, Timeouts(first_byte=0.3), False),
     "drip": (fs.drip(GOOD, 0.05), Timeouts(total=0.4, idle=0.3), False),
     "stops in the body": (fs.then_silence(GOOD[:-20]), Timeouts(idle=0.3), False),
-    "stops before the body": (fs.then_silence(GOOD.partition(b"\r\n\r\n")[0] + b"\r\n\r\n"), Timeouts(first_byte=0.3), False),
-    "stream stops": (fs.then_silence(fs.sse(fs.chunk("half"), done=False)), Timeouts(idle=0.3), True),
-    "stream drips": (fs.drip(fs.sse(fs.chunk("half"), done=False), 0.01), Timeouts(total=0.5, idle=0.3), True),
+    "stops before the body": (
+        fs.then_silence(GOOD.partition(b"\r\n\r\n")[0] + b"\r\n\r\n"),
+        Timeouts(first_byte=0.3),
+        False,
+    ),
+    "stream stops": (
+        fs.then_silence(fs.sse(fs.chunk("half"), done=False)),
+        Timeouts(idle=0.3),
+        True,
+    ),
+    "stream drips": (
+        fs.drip(fs.sse(fs.chunk("half"), done=False), 0.01),
+        Timeouts(total=0.5, idle=0.3),
+        True,
+    ),
 }
 
 
@@ -443,7 +726,11 @@ async def test_slow_servers_time_out(faults, ask, name):
 
 async def test_connection_timeout_is_no_call(ask):
     """A connection that is not accepted in time raises a timeout."""
-    with socket.create_server(("127.0.0.1", 0), backlog=0) as full, socket.socket() as first, socket.socket() as second:
+    with (
+        socket.create_server(("127.0.0.1", 0), backlog=0) as full,
+        socket.socket() as first,
+        socket.socket() as second,
+    ):
         for other in (first, second):
             other.setblocking(False)
             other.connect_ex(full.getsockname())
@@ -476,7 +763,9 @@ async def test_insecure_connection_stops_the_call(ask, certified):
         trustme.CA().issue_cert("127.0.0.1").configure_cert(context)
     async with await asyncio.start_server(_says_at_once, "127.0.0.1", 0, ssl=context) as server:
         host = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        with pytest.raises(ModelUnavailableError, match=rf"{host}: no secure \(TLS\) connection") as caught:
+        with pytest.raises(
+            ModelUnavailableError, match=rf"{host}: no secure \(TLS\) connection"
+        ) as caught:
             await Chat("m", f"https://{host}/v1").complete(ask())
     assert not caught.value.retryable
     assert caught.value.usage == NOTHING
@@ -488,7 +777,9 @@ async def test_a_byte_order_mark_is_no_fault(faults, ask):
     model = Chat("m", faults.url)
     faults.says(fs.http(mark + json.dumps(fs.completion("hi \ud83d")).encode()))
     assert (await model.complete(ask())).text.startswith("hi ")
-    faults.says(fs.http(mark + b'{"error": {"message": "no such model", "code": "model_not_found"}}', 404))
+    faults.says(
+        fs.http(mark + b'{"error": {"message": "no such model", "code": "model_not_found"}}', 404)
+    )
     with pytest.raises(ModelUnavailableError, match="status 404: no such model"):
         await model.complete(ask())
     faults.says(fs.http(mark + b'{"data": [{"id": "a"}]}'))
@@ -497,9 +788,24 @@ async def test_a_byte_order_mark_is_no_fault(faults, ask):
 
 async def test_request_follows_the_protocol(faults, ask):
     """Each setting has the protocol's name, and unset ones are not sent."""
-    chat = Chat("m", faults.says(GOOD).url, key="sk-canary", extra_body={"top_k": 3, "user": None}, headers={"X-Team": "blue"})
+    chat = Chat(
+        "m",
+        faults.says(GOOD).url,
+        key="sk-canary",
+        extra_body={"top_k": 3, "user": None},
+        headers={"X-Team": "blue"},
+    )
     await chat.complete(ask("hi"))
-    await chat.complete(ask("hi", temperature=0.5, max_tokens=9, seed=4, schema={"type": "object"}, format="json_schema"))
+    await chat.complete(
+        ask(
+            "hi",
+            temperature=0.5,
+            max_tokens=9,
+            seed=4,
+            schema={"type": "object"},
+            format="json_schema",
+        )
+    )
     await chat.complete(ask("hi", schema={"type": "object"}, format="json_object"))
     plain, full, loose = (sent.body for sent in faults.requests)
     message = [{"role": "user", "content": "hi"}]
@@ -522,7 +828,10 @@ async def test_request_follows_the_protocol(faults, ask):
 
 async def test_rejected_parameter_is_not_sent_again(faults, ask):
     """A model with another name for max_tokens, or without temperature, is recognised even by an error code alone."""
-    wrong = [fs.error(400, "no", code="unsupported_parameter", param=name) for name in ("max_tokens", "temperature")]
+    wrong = [
+        fs.error(400, "no", code="unsupported_parameter", param=name)
+        for name in ("max_tokens", "temperature")
+    ]
     chat = Chat("m", faults.says(*wrong, GOOD).url)
     asking = adapt(chat.complete, EndpointCapabilities().for_model(chat.identity))
     assert (await asking(ask(max_tokens=5, temperature=0.0))).text == "fine"
@@ -535,7 +844,13 @@ async def test_rejected_parameter_is_not_sent_again(faults, ask):
 async def test_rejected_stream_options_are_not_sent_again(faults, ask):
     """A server may stream without accepting stream_options."""
     wrong = fs.error(400, "no", code="unsupported_parameter", param="stream_options")
-    chat = Chat("m", faults.says(wrong, fs.send_and_close(fs.sse(fs.chunk("fine"), fs.chunk(finish="stop")))).url, stream=True)
+    chat = Chat(
+        "m",
+        faults.says(
+            wrong, fs.send_and_close(fs.sse(fs.chunk("fine"), fs.chunk(finish="stop")))
+        ).url,
+        stream=True,
+    )
     asking = adapt(chat.complete, EndpointCapabilities().for_model(chat.identity))
     assert (await asking(ask())).usage.output_tokens is None
     assert "stream_options" not in faults.requests[-1].body
@@ -543,7 +858,12 @@ async def test_rejected_stream_options_are_not_sent_again(faults, ask):
 
 async def test_client_remembers_no_rejection(faults, ask):
     """The client itself sends every request as given; another layer adapts it."""
-    chat = Chat("m", faults.says(fs.error(400, "no", code="unsupported_parameter", param="response_format"), GOOD).url)
+    chat = Chat(
+        "m",
+        faults.says(
+            fs.error(400, "no", code="unsupported_parameter", param="response_format"), GOOD
+        ).url,
+    )
     request = ask(schema={"type": "object"}, format="json_schema")
     with pytest.raises(ModelError) as caught:
         await chat.complete(request)
@@ -554,13 +874,19 @@ async def test_client_remembers_no_rejection(faults, ask):
 
 async def test_error_status_with_a_stream_body(faults, ask):
     """The status counts, whatever content type the body has."""
-    faults.says(fs.error(429, "slow down", headers={"Content-Type": "text/event-stream", "Retry-After": "3"}))
+    faults.says(
+        fs.error(
+            429, "slow down", headers={"Content-Type": "text/event-stream", "Retry-After": "3"}
+        )
+    )
     with pytest.raises(RateLimitError, match="slow down") as caught:
         await Chat("m", faults.url, stream=True).complete(ask())
     assert caught.value.retry_after == 3
 
 
-@pytest.mark.parametrize("url", ["http://a..b/v1", "http://" + "a" * 70 + ".example/v1", "http:///v1", "box:8000/v1", ""])
+@pytest.mark.parametrize(
+    "url", ["http://a..b/v1", "http://" + "a" * 70 + ".example/v1", "http:///v1", "box:8000/v1", ""]
+)
 def test_invalid_url_is_rejected(url):
     """The error comes at once."""
     with pytest.raises(ConfigError, match="(a base URL is|base_url must be)"):
@@ -578,7 +904,9 @@ async def test_many_thinking_blocks_are_read_in_linear_time(faults, ask):
     """Hundreds of thousands of blocks and unclosed blocks are read at once."""
     for content in ("<think></think>" * 200_000 + "fine", "fine " + "<think>" * 500_000):
         start = process_time()
-        assert (await Chat("m", faults.says(fs.good(content)).url).complete(ask())).text.startswith("fine")
+        assert (await Chat("m", faults.says(fs.good(content)).url).complete(ask())).text.startswith(
+            "fine"
+        )
         assert process_time() - start < 3
 
 
@@ -586,7 +914,9 @@ async def test_surrogates_and_large_bodies_are_sent(faults, ask):
     """Lone surrogates become U+FFFD, pairs their character, and a body of megabytes is sent completely."""
     text = "a\ud800b\ud83d\ude00c" + "x" * 2_000_000
     assert (await Chat("m", faults.says(GOOD).url).complete(ask(text))).text == "fine"
-    assert faults.requests[0].body["messages"][0]["content"] == "a\ufffdb\U0001f600c" + "x" * 2_000_000
+    assert (
+        faults.requests[0].body["messages"][0]["content"] == "a\ufffdb\U0001f600c" + "x" * 2_000_000
+    )
 
 
 async def test_unserializable_messages_are_rejected(faults, ask):

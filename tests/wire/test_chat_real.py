@@ -69,7 +69,9 @@ async def test_long_prompt_is_a_context_length_error(chat, ask):
 async def test_schema_is_enforced(chat, ask):
     """Random weights answer in the form of the schema, because the server enforces it."""
     for seed in range(5):
-        request = ask(max_tokens=400, temperature=1.0, seed=seed, schema=VERDICT, format="json_schema")
+        request = ask(
+            max_tokens=400, temperature=1.0, seed=seed, schema=VERDICT, format="json_schema"
+        )
         reply = await chat.complete(request)
         verdict = json.loads(reply.text)
         assert set(verdict) == {"score", "done"}
@@ -78,13 +80,17 @@ async def test_schema_is_enforced(chat, ask):
 
 async def test_json_object_is_enforced(chat, ask):
     """The json_object format gives an object, or the beginning of one if it was truncated."""
-    reply = await chat.complete(ask(max_tokens=60, temperature=0.0, schema=VERDICT, format="json_object"))
+    reply = await chat.complete(
+        ask(max_tokens=60, temperature=0.0, schema=VERDICT, format="json_object")
+    )
     assert reply.text.lstrip().startswith("{")
 
 
 async def test_truncated_structured_output_is_marked(chat, ask):
     """A verdict cut off by max_tokens is no JSON, and its Reply says why."""
-    reply = await chat.complete(ask(max_tokens=6, temperature=0.0, schema=VERDICT, format="json_schema"))
+    reply = await chat.complete(
+        ask(max_tokens=6, temperature=0.0, schema=VERDICT, format="json_schema")
+    )
     assert reply.truncated
     with pytest.raises(json.JSONDecodeError):
         json.loads(reply.text)
@@ -105,7 +111,11 @@ async def test_streamed_answer_equals_unstreamed(chat, real, ask):
     *parts, reply = [piece async for piece in chat.stream(request)]
     assert "".join(parts) == reply.text == whole.text
     assert len(parts) > 5
-    assert reply == whole == await Chat(real.name, real.url, key=real.key, stream=True).complete(request)
+    assert (
+        reply
+        == whole
+        == await Chat(real.name, real.url, key=real.key, stream=True).complete(request)
+    )
 
 
 async def test_lone_surrogates_do_not_stop_a_call(endless, ask):

@@ -30,10 +30,19 @@ from redraft.usage import Usage
 from . import fault_server as fs
 
 CANARY = "sk-canary-0123456789"
-SCHEMA = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"], "additionalProperties": False}
+SCHEMA = {
+    "type": "object",
+    "properties": {"ok": {"type": "boolean"}},
+    "required": ["ok"],
+    "additionalProperties": False,
+}
 TOOL = {
     "type": "function",
-    "function": {"name": "find", "description": "Find.", "parameters": {"type": "object", "properties": {"q": {"type": "string"}}}},
+    "function": {
+        "name": "find",
+        "description": "Find.",
+        "parameters": {"type": "object", "properties": {"q": {"type": "string"}}},
+    },
 }
 
 
@@ -50,13 +59,18 @@ def close_clients():
 
 def given_clients(url, key, name):
     """Return what a user may hand in, by kind."""
-    client, chain = vendors.openai.OpenAI(base_url=url, api_key=key), vendors.ChatOpenAI(model=name, base_url=url, api_key=key)
+    client, chain = (
+        vendors.openai.OpenAI(base_url=url, api_key=key),
+        vendors.ChatOpenAI(model=name, base_url=url, api_key=key),
+    )
     OPEN_CLIENTS.extend([client, chain.root_client])
     return {
         "openai": (client, name),
         "openai async": (vendors.openai.AsyncOpenAI(base_url=url, api_key=key), name),
         "langchain": chain,
-        "pydantic-ai": vendors.OpenAIChatModel(name, provider=vendors.OpenAIProvider(base_url=url, api_key=key)),
+        "pydantic-ai": vendors.OpenAIChatModel(
+            name, provider=vendors.OpenAIProvider(base_url=url, api_key=key)
+        ),
     }
 
 
@@ -69,10 +83,18 @@ def test_a_client_writes_and_judges_in_many_event_loops(real, kind):
     client = given_clients(real.url, real.key, real.name)[kind]
 
     async def asks(text, model):
-        return float(bool((await model.complete(Request(({"role": "user", "content": "hello"},), 0.0, 10))).text))
+        return float(
+            bool(
+                (
+                    await model.complete(Request(({"role": "user", "content": "hello"},), 0.0, 10))
+                ).text
+            )
+        )
 
     for _ in range(2):
-        result = redraft.refine_sync("hello", client, asks, client, max_tokens=20, temperature=0.0, timeout=60)
+        result = redraft.refine_sync(
+            "hello", client, asks, client, max_tokens=20, temperature=0.0, timeout=60
+        )
         assert (result.judge_score, result.usage.calls) == (1.0, 2)
         assert 2 <= result.usage.output_tokens <= 30
 
@@ -97,7 +119,11 @@ FAULTS = {
     "429": (fs.error(429, "slow", headers={"Retry-After": "7"}), RateLimitError, True),
     "500": (fs.error(500, CANARY), ModelUnavailableError, True),
     "reset": (fs.cut(b"", 0, reset=True), ModelUnavailableError, True),
-    "web page": (fs.http(f"<html>{CANARY}</html>".encode(), 200, "text/html"), BadResponseError, True),
+    "web page": (
+        fs.http(f"<html>{CANARY}</html>".encode(), 200, "text/html"),
+        BadResponseError,
+        True,
+    ),
     "null": (fs.http(None), BadResponseError, True),
     "no choices": (fs.http({"id": "x", "object": "chat.completion"}), BadResponseError, True),
 }
@@ -120,7 +146,9 @@ async def test_faults_of_openai_clients_are_translated(faults, ask, kind, name):
     assert error.__cause__ is error.__context__ is None
 
 
-@pytest.mark.parametrize("name", [name for name in FAULTS if name not in {"web page", "null", "no choices"}])
+@pytest.mark.parametrize(
+    "name", [name for name in FAULTS if name not in {"web page", "null", "no choices"}]
+)
 @pytest.mark.slow(but_each=2)
 async def test_faults_of_langchain_models_are_translated(faults, ask, name):
     """LangChain's own retries are off, and the status and the headers are read from the exception of the vendor's package."""
@@ -178,11 +206,24 @@ asyncio.run(main())
 async def test_tools_are_sent_and_tool_calls_are_read(faults, kind):
     """A task's tools reach the endpoint in OpenAI's form, and the calls come back with their IDs."""
     call = {"id": "c1", "type": "function", "function": {"name": "find", "arguments": '{"q": "x"}'}}
-    answer = {"choices": [{"message": {"role": "assistant", "content": None, "tool_calls": [call]}, "finish_reason": "tool_calls"}]}
+    answer = {
+        "choices": [
+            {
+                "message": {"role": "assistant", "content": None, "tool_calls": [call]},
+                "finish_reason": "tool_calls",
+            }
+        ]
+    }
     usage = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
-    client = given_clients(faults.says(fs.http({"id": "x", "model": "m", **answer, "usage": usage})).url, CANARY, "m")[kind]
-    result = await redraft.refine(redraft.Task("q", tools=[TOOL]), client, lambda text: 1.0, retries=0)
-    assert [(each.name, each.arguments, each.id) for each in result.tool_calls] == [("find", '{"q": "x"}', "c1")]
+    client = given_clients(
+        faults.says(fs.http({"id": "x", "model": "m", **answer, "usage": usage})).url, CANARY, "m"
+    )[kind]
+    result = await redraft.refine(
+        redraft.Task("q", tools=[TOOL]), client, lambda text: 1.0, retries=0
+    )
+    assert [(each.name, each.arguments, each.id) for each in result.tool_calls] == [
+        ("find", '{"q": "x"}', "c1")
+    ]
     sent = faults.requests[0].body
     assert sent["tools"][0]["function"]["name"] == "find"
     assert (result.usage.input_tokens, result.usage.output_tokens) == (3, 2)
@@ -194,11 +235,21 @@ async def test_tools_are_sent_and_tool_calls_are_read(faults, kind):
 def test_identities_have_no_key_and_tell_settings_apart():
     """They name class, endpoint, model and parameters, so that caches and resumed runs notice a change."""
     url = f"http://user:{CANARY}@127.0.0.1:9/v1"
-    one = {kind: redraft.connect(client) for kind, client in given_clients(url, CANARY, "m").items()}
-    again = {kind: redraft.connect(client) for kind, client in given_clients(url, "sk-other-0123456789", "m").items()}
-    others = {kind: redraft.connect(client) for kind, client in given_clients("http://127.0.0.1:8/v1", CANARY, "m").items()}
+    one = {
+        kind: redraft.connect(client) for kind, client in given_clients(url, CANARY, "m").items()
+    }
+    again = {
+        kind: redraft.connect(client)
+        for kind, client in given_clients(url, "sk-other-0123456789", "m").items()
+    }
+    others = {
+        kind: redraft.connect(client)
+        for kind, client in given_clients("http://127.0.0.1:8/v1", CANARY, "m").items()
+    }
     for kind, model in one.items():
-        assert CANARY not in f"{model.identity}{model.name}{model!r}{getattr(model, 'base_url', '')}"
+        assert (
+            CANARY not in f"{model.identity}{model.name}{model!r}{getattr(model, 'base_url', '')}"
+        )
         assert model.identity == again[kind].identity != others[kind].identity
         assert "127.0.0.1:9" in model.identity
     chat = vendors.ChatOpenAI(model="m", base_url=url, api_key=CANARY, temperature=0.5)
@@ -220,7 +271,8 @@ def test_azure_clients_have_their_endpoint_and_version():
     """The deployment is the name of the model."""
     options = {"azure_endpoint": "https://res.openai.azure.com", "api_key": CANARY}
     one, other = (
-        redraft.connect((vendors.openai.AzureOpenAI(api_version=v, **options), "gpt-4o")) for v in ("2024-10-21", "2025-01-01")
+        redraft.connect((vendors.openai.AzureOpenAI(api_version=v, **options), "gpt-4o"))
+        for v in ("2024-10-21", "2025-01-01")
     )
     assert one.identity != other.identity
     assert "res.openai.azure.com" in one.identity
@@ -229,16 +281,23 @@ def test_azure_clients_have_their_endpoint_and_version():
 
 async def test_azure_clients_call_the_deployment(faults, ask):
     """The client chooses the path; Redraft sends the body."""
-    client = vendors.openai.AsyncAzureOpenAI(azure_endpoint=f"http://{faults.host}", api_key=CANARY, api_version="2024-10-21")
+    client = vendors.openai.AsyncAzureOpenAI(
+        azure_endpoint=f"http://{faults.host}", api_key=CANARY, api_version="2024-10-21"
+    )
     faults.says(fs.http({"choices": [{"message": {"content": "hi"}, "finish_reason": "stop"}]}))
     reply = await redraft.connect(client, model="dep").complete(ask(max_tokens=5))
     assert (reply.text, reply.usage.output_tokens) == ("hi", None)
-    assert faults.requests[0].path == "/openai/deployments/dep/chat/completions?api-version=2024-10-21"
+    assert (
+        faults.requests[0].path == "/openai/deployments/dep/chat/completions?api-version=2024-10-21"
+    )
 
 
 def test_a_client_without_the_name_of_a_model_is_an_error():
     """The error says how to name one."""
-    for given in (vendors.openai.OpenAI(api_key=CANARY), vendors.openai.AsyncOpenAI(api_key=CANARY)):
+    for given in (
+        vendors.openai.OpenAI(api_key=CANARY),
+        vendors.openai.AsyncOpenAI(api_key=CANARY),
+    ):
         with pytest.raises(ConfigError, match=r"model=\(client, 'gpt-4o-mini'\)"):
             redraft.connect(given)
 
@@ -271,7 +330,9 @@ def scripted_class():
 def langchain_model(content="fine", **fields):
     """Return the model for a message of LangChain, and the requests to it."""
     seen = []
-    return redraft.connect(scripted_class()(message=vendors.AIMessage(content=content, **fields), seen=seen)), seen
+    return redraft.connect(
+        scripted_class()(message=vendors.AIMessage(content=content, **fields), seen=seen)
+    ), seen
 
 
 async def test_messages_of_langchain(ask):
@@ -287,7 +348,12 @@ async def test_messages_of_langchain(ask):
     given = model._model
     await model.complete(Request(messages, temperature=0.5))
     ((sent, temperature, _),) = given.seen
-    assert [(m.type, m.content) for m in sent] == [("system", "brief"), ("human", "hello \ufffd"), ("ai", ""), ("tool", "found")]
+    assert [(m.type, m.content) for m in sent] == [
+        ("system", "brief"),
+        ("human", "hello \ufffd"),
+        ("ai", ""),
+        ("tool", "found"),
+    ]
     assert (sent[2].tool_calls[0]["name"], sent[3].tool_call_id) == ("find", "c1")
     assert (temperature, given.temperature) == (0.5, None)
 
@@ -325,7 +391,11 @@ async def test_answers_of_langchain(ask):
         ("", {}, BadResponseError),
         ("half", {"response_metadata": {"finish_reason": "SAFETY"}}, ContentFilterError),
         ("", {"additional_kwargs": {"refusal": "no"}}, ContentFilterError),
-        ("", {"invalid_tool_calls": [{"name": "f", "args": "{q", "id": "1", "error": ""}]}, BadResponseError),
+        (
+            "",
+            {"invalid_tool_calls": [{"name": "f", "args": "{q", "id": "1", "error": ""}]},
+            BadResponseError,
+        ),
     ],
 )
 async def test_invalid_answers_of_langchain_are_errors(ask, content, fields, kind):
@@ -353,26 +423,32 @@ def test_other_objects_of_langchain_are_refused():
 
 def test_models_of_pydantic_ai():
     """Its test models are models, too."""
-    result = redraft.refine_sync("q", vendors.TestModel(custom_output_text="three"), "contains:three")
+    result = redraft.refine_sync(
+        "q", vendors.TestModel(custom_output_text="three"), "contains:three"
+    )
     assert (result.value, result.trace.best.by) == ("three", "test:test")
 
 
 def test_lists_mix_names_and_clients(closed_url):
     """Each alternative has any form that `connect` takes."""
     first = (vendors.openai.AsyncOpenAI(base_url=closed_url, api_key=CANARY), "m")
-    result = redraft.refine_sync("q", [first, vendors.FakeListChatModel(responses=["three"])], "contains:three", retries=0)
+    result = redraft.refine_sync(
+        "q", [first, vendors.FakeListChatModel(responses=["three"])], "contains:three", retries=0
+    )
     assert result.trace.best.by == "FakeListChatModel"
-    assert result.trace.best.note.startswith("m did not answer: ModelUnavailableError: m at 127.0.0.1:")
+    assert result.trace.best.note.startswith(
+        "m did not answer: ModelUnavailableError: m at 127.0.0.1:"
+    )
     assert "cannot be reached" in result.trace.best.note
 
 
 def test_nothing_is_imported_that_was_not_handed_in():
     """Connecting a name or a function loads no package of another client."""
-    program = (
-        "import sys, redraft; redraft.connect('ollama:a'); redraft.connect(print); print(sorted(set(sys.modules) & set(sys.argv)))"
-    )
+    program = "import sys, redraft; redraft.connect('ollama:a'); redraft.connect(print); print(sorted(set(sys.modules) & set(sys.argv)))"
     packages = ["openai", "langchain_core", "pydantic_ai", "litellm"]
-    ended = subprocess.run([sys.executable, "-c", program, *packages], capture_output=True, text=True, check=True)
+    ended = subprocess.run(
+        [sys.executable, "-c", program, *packages], capture_output=True, text=True, check=True
+    )
     assert ended.stdout.strip() == "[]"
 
 
@@ -385,6 +461,8 @@ def test_cancelling_reaches_an_asynchronous_client():
     async def run():
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.1):
-                await redraft.connect(vendors.FunctionModel(slow)).complete(Request(({"role": "user", "content": "q"},)))
+                await redraft.connect(vendors.FunctionModel(slow)).complete(
+                    Request(({"role": "user", "content": "q"},))
+                )
 
     asyncio.run(run())

@@ -18,7 +18,11 @@ PATIENT = Timeouts(connect=60, idle=60, total=60)
 @pytest.fixture(autouse=True)
 def patience(monkeypatch):
     """A busy machine is no reason to miss a server."""
-    for name, value in (("CONNECT_SECONDS", 60), ("LOCAL_TIMEOUTS", PATIENT), ("REMOTE_TIMEOUTS", PATIENT)):
+    for name, value in (
+        ("CONNECT_SECONDS", 60),
+        ("LOCAL_TIMEOUTS", PATIENT),
+        ("REMOTE_TIMEOUTS", PATIENT),
+    ):
         monkeypatch.setattr(discovery, name, value)
 
 
@@ -84,7 +88,9 @@ async def test_rejected_key_is_reported(faults):
 
 async def test_local_server_is_found(real, faults, closed_address, ask):
     """The first server in the list with a chat model is used, and no other server's key is sent to it."""
-    faults.says(fs.models("nomic-embed-text", "llama3.2", "qwen3"), fs.models("llama3.2"), fs.good())
+    faults.says(
+        fs.models("nomic-embed-text", "llama3.2", "qwen3"), fs.models("llama3.2"), fs.good()
+    )
     found = await find_model({}, servers=[closed_address, at(faults, "A"), at(faults, "B")])
     assert isinstance(found.model, Chat)
     assert found.model.name == "llama3.2"
@@ -137,15 +143,27 @@ async def test_listing_searches_every_location(faults):
     env = {"REDRAFT_MODEL": "vllm:x", "OPENAI_BASE_URL": faults.url}
     found = await find_model(env, servers=[at(faults)], search_all=True)
     assert found.model.name == "x"
-    assert [p.is_available for p in found.locations] == [False, True, True]  # no server answers at vLLM's port
+    assert [p.is_available for p in found.locations] == [
+        False,
+        True,
+        True,
+    ]  # no server answers at vLLM's port
     assert all(line.isprintable() for line in str(found).splitlines())
 
 
 def test_choice_of_a_model():
     """Small known models come first, then the first that chats; embedding, image and speech models are skipped."""
     assert choose_model(["gpt-4o", "gpt-4o-mini"]) == "gpt-4o-mini"
-    assert choose_model(["whisper-1", "dall-e-3", "tts-1", "mistral-small", "zephyr"]) == "mistral-small"
-    assert choose_model(["nomic-embed-text:latest", "BAAI/bge-m3", "all-minilm", "gpt-4o-realtime-preview"]) is None
+    assert (
+        choose_model(["whisper-1", "dall-e-3", "tts-1", "mistral-small", "zephyr"])
+        == "mistral-small"
+    )
+    assert (
+        choose_model(
+            ["nomic-embed-text:latest", "BAAI/bge-m3", "all-minilm", "gpt-4o-realtime-preview"]
+        )
+        is None
+    )
     assert choose_model([]) is None
 
 

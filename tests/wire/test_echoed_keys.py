@@ -39,14 +39,21 @@ def assert_hidden(text, secret=KEY):
 def stream_of(text, field="content", **end):
     """Return a stream with one event for each character."""
     return fs.send_and_close(
-        fs.sse(*(fs.chunk(**({"text": c} if field == "content" else {field: c})) for c in text), fs.chunk("", "stop"), **end)
+        fs.sse(
+            *(fs.chunk(**({"text": c} if field == "content" else {field: c})) for c in text),
+            fs.chunk("", "stop"),
+            **end,
+        )
     )
 
 
 def tool_call_stream(arguments, name="search"):
     """Return a stream that calls a tool, with one event for each character of its arguments."""
     parts = [{"name": name, "arguments": ""}, *({"arguments": c} for c in arguments)]
-    events = [fs.chunk(tool_calls=[{"index": 0, **({} if n else {"id": "a"}), "function": f}]) for n, f in enumerate(parts)]
+    events = [
+        fs.chunk(tool_calls=[{"index": 0, **({} if n else {"id": "a"}), "function": f}])
+        for n, f in enumerate(parts)
+    ]
     return fs.send_and_close(fs.sse(*events, fs.chunk(finish="tool_calls")))
 
 
@@ -58,9 +65,15 @@ PLACES = {
     "detail": lambda k: fs.http({"detail": [{"loc": ["header", k], "msg": k, "input": k}]}, 422),
     "not an error object": lambda k: fs.http([k, {k: k}], 500),
     "plain text": lambda k: fs.http(f"no: {k}".encode(), 401, "text/plain"),
-    "page": lambda k: fs.http(f"<html><h1>{k}</h1>{'y' * 250} {k}</html>".encode(), 502, "text/html"),
-    "page as answer": lambda k: fs.http(f"<html>{'y ' * 145}{k}</html>".encode(), content_type="text/html"),
-    "headers": lambda k: fs.http(b"{}", 429, Retry_After=k, X_Request_Id=k, X_Ratelimit_Reset_Requests=k),
+    "page": lambda k: fs.http(
+        f"<html><h1>{k}</h1>{'y' * 250} {k}</html>".encode(), 502, "text/html"
+    ),
+    "page as answer": lambda k: fs.http(
+        f"<html>{'y ' * 145}{k}</html>".encode(), content_type="text/html"
+    ),
+    "headers": lambda k: fs.http(
+        b"{}", 429, Retry_After=k, X_Request_Id=k, X_Ratelimit_Reset_Requests=k
+    ),
     "content type": lambda k: fs.http(b"{", content_type=f"text/{k}"),
     "encoding": lambda k: fs.http(b"x", Content_Encoding=k),
     "redirect": lambda k: fs.http(b"", 307, Location=f"http://elsewhere/{k}?key={k}"),
@@ -75,14 +88,20 @@ PLACES = {
     "thoughts": lambda k: fs.good(f"<think>they sent {k}</think>fine"),
     "finish": lambda k: fs.good("fine", finish=k),
     "refusal": lambda k: fs.good(None, refusal=f"{'w' * 290} {k}"),
-    "tool": lambda k: fs.good(None, tool_calls=[{"id": k, "type": "function", "function": {"name": k, "arguments": k}}]),
-    "model and usage": lambda k: fs.http(fs.completion() | {"id": k, "model": k, "created": 1, "usage": {"prompt_tokens": k}}),
+    "tool": lambda k: fs.good(
+        None, tool_calls=[{"id": k, "type": "function", "function": {"name": k, "arguments": k}}]
+    ),
+    "model and usage": lambda k: fs.http(
+        fs.completion() | {"id": k, "model": k, "created": 1, "usage": {"prompt_tokens": k}}
+    ),
     "stream": stream_of,
     "stream of thoughts": lambda k: stream_of(k, "reasoning_content"),
     "stream of refusals": lambda k: stream_of(f"{'w' * 290} {k}", "refusal"),
     "stream of a tool's arguments": lambda k: tool_call_stream(f'{{"q": "{k}"}}'),
     "stream of a tool's name": lambda k: tool_call_stream("{}", k),
-    "error in a stream": lambda k: fs.send_and_close(fs.sse(fs.chunk("a"), {"error": {"message": f"{'v' * 290} {k}"}})),
+    "error in a stream": lambda k: fs.send_and_close(
+        fs.sse(fs.chunk("a"), {"error": {"message": f"{'v' * 290} {k}"}})
+    ),
     "event": lambda k: fs.send_and_close(fs.sse(f"event: {k}\ndata: {k}\n\n".encode())),
     "stream that ends": lambda k: fs.send_and_close(fs.sse(fs.chunk(f"so {k}"), done=False)),
 }
@@ -90,7 +109,9 @@ PLACES = {
 CLIENTS = {
     "ours": lambda url, key: Chat("m", url, key=key),
     "ours, streaming": lambda url, key: Chat("m", url, key=key, stream=True),
-    "ours, key in the URL": lambda url, key: Chat("m", url.replace("://", f"://u:{quote(key, safe='')}@")),
+    "ours, key in the URL": lambda url, key: Chat(
+        "m", url.replace("://", f"://u:{quote(key, safe='')}@")
+    ),
     "ours, key in the query": lambda url, key: Chat("m", f"{url}?sig={quote(key, safe='')}"),
     "ours, key in a header": lambda url, key: Chat("m", url, headers={"x-api-key": key}),
     "pydantic-ai": lambda url, key: ProviderModel(
@@ -106,7 +127,9 @@ async def outcome(awaitable):
     except ModelError as error:
         assert error.__cause__ is None
         assert error.__context__ is None
-        return "\n".join([str(error), repr(error), repr(vars(error)), *traceback.format_exception(error)])
+        return "\n".join(
+            [str(error), repr(error), repr(vars(error)), *traceback.format_exception(error)]
+        )
     return repr(reply)
 
 
@@ -129,7 +152,9 @@ WRITINGS = {
     "capitals": str.upper,
     "JSON": lambda k: json.dumps(k)[1:-1],
     "JSON of PHP": lambda k: json.dumps(k)[1:-1].replace("/", "\\/"),
-    "JSON of Go": lambda k: k.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"),
+    "JSON of Go": lambda k: (
+        k.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+    ),
     "URL": lambda k: quote(k, safe=""),
     "base64": lambda k: base64.b64encode(k.encode()).decode(),
     "Basic": lambda k: base64.b64encode(f"user:{k}".encode()).decode(),
@@ -173,7 +198,10 @@ def test_streamed_text_is_masked_as_a_whole(sizes, length):
     assert "".join([*shown, stream.flush()]) == Mask([KEY])(text)
 
 
-@pytest.mark.parametrize("key", ["1234", "token", "ollama", "password", "development", "not-needed", "sk-no-key-required"])
+@pytest.mark.parametrize(
+    "key",
+    ["1234", "token", "ollama", "password", "development", "not-needed", "sk-no-key-required"],
+)
 async def test_ordinary_words_in_answers_are_unchanged(faults, ask, key):
     """A key that is short, a word or a placeholder is masked in errors at most."""
     text = "1234 tokens for ollama: a password for development is not-needed (sk-no-key-required)"
@@ -181,11 +209,15 @@ async def test_ordinary_words_in_answers_are_unchanged(faults, ask, key):
     assert (await model.complete(ask())).text == text
 
 
-@pytest.mark.parametrize("key", ["password1234", "Development2", "completion1", "function7x", "my-secretkey-1"])
+@pytest.mark.parametrize(
+    "key", ["password1234", "Development2", "completion1", "function7x", "my-secretkey-1"]
+)
 async def test_word_inside_a_key_is_not_masked(faults, ask, key):
     """A key of a word and a number is masked as a whole, without masking the word or a field of the answer."""
     text = "a password, a secretkey, the completion of a function, Development"
-    model = Chat("m", faults.says(fs.good(f"{text}: {key}", tool_calls=[fs.call("search")])).url, key=key)
+    model = Chat(
+        "m", faults.says(fs.good(f"{text}: {key}", tool_calls=[fs.call("search")])).url, key=key
+    )
     reply = await model.complete(ask())
     assert reply.text.startswith(text)
     assert key not in reply.text
@@ -196,7 +228,10 @@ async def test_masked_body_stays_valid_json(faults, ask):
     """A fragment beside an escape or in a number does not break the body."""
     model = Chat("m", faults.says(fs.good("x\n12345678")).url, key="n12345678abc")
     assert (await model.complete(ask())).text == "x\n***"
-    vectors = [{"index": 0, "embedding": [0.1234567891, 0.0]}, {"index": 1, "embedding": [1.0, 0.0]}]
+    vectors = [
+        {"index": 0, "embedding": [0.1234567891, 0.0]},
+        {"index": 1, "embedding": [1.0, 0.0]},
+    ]
     faults.says(fs.http({"data": vectors}))
     reply = await ScoringModel(model, "embeddings", "/embeddings").complete(ask())
     assert json.loads(reply.text)["score"] == 1.0
@@ -206,7 +241,10 @@ async def test_masked_body_stays_valid_json(faults, ask):
 async def test_key_in_tool_arguments_is_masked(faults, ask, stream):
     """It may be whole or spread over many events, and the rest is valid JSON."""
     model, arguments = Chat("m", faults.url, key=KEY, stream=stream), json.dumps({"k": f"a {KEY}"})
-    parts = [fs.chunk(tool_calls=[{"index": 0, "id": "c", "function": {"name": "f", "arguments": c}}]) for c in arguments]
+    parts = [
+        fs.chunk(tool_calls=[{"index": 0, "id": "c", "function": {"name": "f", "arguments": c}}])
+        for c in arguments
+    ]
     whole = fs.good(None, tool_calls=[fs.call("f", arguments)])
     faults.says(fs.send_and_close(fs.sse(*parts, fs.chunk("", "tool_calls"))) if stream else whole)
     assert (await model.complete(ask())).tool_calls[0].parsed_arguments == {"k": "a ***"}
@@ -224,10 +262,19 @@ async def test_key_escaped_by_dotnet_is_masked(faults, ask):
 async def test_key_in_parameters_is_masked(faults, ask, client, field):
     """A key in `extra_body` is in no identity, answer or error."""
     extra = {"extra_body": {"upstream": [{field: KEY}]}}
-    vendor = vendors.OpenAIChatModel("m", provider=vendors.OpenAIProvider(base_url=faults.url, api_key="k"))
-    model = Chat("m", faults.url, **extra) if client == "ours" else ProviderModel(vendor, settings=extra)
+    vendor = vendors.OpenAIChatModel(
+        "m", provider=vendors.OpenAIProvider(base_url=faults.url, api_key="k")
+    )
+    model = (
+        Chat("m", faults.url, **extra)
+        if client == "ours"
+        else ProviderModel(vendor, settings=extra)
+    )
     assert_hidden(model.identity)
-    for says in (fs.error(400, KEY), fs.http(fs.completion(f"it is {KEY}") | {"model": "m", "created": 1})):
+    for says in (
+        fs.error(400, KEY),
+        fs.http(fs.completion(f"it is {KEY}") | {"model": "m", "created": 1}),
+    ):
         faults.says(says)
         assert_hidden(await outcome(model.complete(ask())))
 
@@ -280,7 +327,9 @@ async def test_other_calls_are_masked(faults, ask, call):
         "embed": lambda: ScoringModel(chat, "embeddings", "/embeddings").complete(ask()),
         "upload": lambda: batches.upload([b"{}\n"]),
     }
-    line = json.dumps({"custom_id": "1", "response": {"status_code": 200, "body": fs.completion(f"see {KEY}")}})
+    line = json.dumps(
+        {"custom_id": "1", "response": {"status_code": 200, "body": fs.completion(f"see {KEY}")}}
+    )
     for says in (
         fs.error(401, f"{'x' * 290} {KEY}"),
         fs.models(KEY, "fine"),

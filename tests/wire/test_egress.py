@@ -39,7 +39,9 @@ PW = "pw5f2d9c81"
 
 
 def by_vendor(url):
-    return ProviderModel(vendors.OpenAIChatModel("m", provider=vendors.OpenAIProvider(base_url=url, api_key=KEY)))
+    return ProviderModel(
+        vendors.OpenAIChatModel("m", provider=vendors.OpenAIProvider(base_url=url, api_key=KEY))
+    )
 
 
 CLIENTS = {
@@ -56,7 +58,9 @@ async def test_redirects_are_not_followed(faults, ask, client):
     async with fs.FaultServer() as elsewhere:
         elsewhere.says(fs.good())
         for status in (301, 302, 303, 307, 308):
-            faults.says(fs.http(b"", status, Location=f"{elsewhere.url}/chat/completions?key={KEY}"))
+            faults.says(
+                fs.http(b"", status, Location=f"{elsewhere.url}/chat/completions?key={KEY}")
+            )
             with pytest.raises(ModelUnavailableError, match="redirects are not followed") as caught:
                 await model.complete(ask())
             assert caught.value.status == status
@@ -90,9 +94,13 @@ async def test_configured_proxy_is_used(ask, monkeypatch, named, switch):
     async with fs.FaultServer() as proxy:
         answer = fs.http(fs.completion("from the proxy") | {"model": "m", "created": 1})
         proxy.says(answer if named.startswith("http") else fs.error(405, "no tunnel"))
-        monkeypatch.setenv("REDRAFT_PROXY", proxy.url.removesuffix("/v1") if switch == "url" else "env")
+        monkeypatch.setenv(
+            "REDRAFT_PROXY", proxy.url.removesuffix("/v1") if switch == "url" else "env"
+        )
         for name in ("HTTP_PROXY", "HTTPS_PROXY"):
-            monkeypatch.setenv(name, f"http://{proxy.host}" if switch == "env" else "http://127.0.0.1:9")
+            monkeypatch.setenv(
+                name, f"http://{proxy.host}" if switch == "env" else "http://127.0.0.1:9"
+            )
         model = connect(named)
         if named.startswith("http"):
             assert (await model.complete(ask())).text == "from the proxy"
@@ -103,7 +111,10 @@ async def test_configured_proxy_is_used(ask, monkeypatch, named, switch):
         assert proxy.requests
 
 
-SERVED = {kind: ServedModel("m", "http://models.example/v1", "m", kind) for kind in ("openai", "anthropic")}
+SERVED = {
+    kind: ServedModel("m", "http://models.example/v1", "m", kind)
+    for kind in ("openai", "anthropic")
+}
 HELLO = {"model": "pass/m", "max_tokens": 5, "messages": [{"role": "user", "content": "hello"}]}
 
 
@@ -122,7 +133,11 @@ def passed_on(kind, env, **fields):
 
 
 def refined(kind, env):
-    return ConnectedModels({"m": SERVED[kind]}, env).model("m").complete(Request(tuple(HELLO["messages"])))
+    return (
+        ConnectedModels({"m": SERVED[kind]}, env)
+        .model("m")
+        .complete(Request(tuple(HELLO["messages"])))
+    )
 
 
 REQUESTS = {  # whatever sends a request to a model that is given by its name or in the configuration of a gateway
@@ -131,16 +146,26 @@ REQUESTS = {  # whatever sends a request to a model that is given by its name or
     "ollama": lambda env: asked("ollama:m", {**env, "OLLAMA_HOST": "http://models.example"}),
     "list of models": lambda env: connect("http://models.example/v1#m", env=env).list_models(),
     "batch": lambda env: BatchClient(connect("http://models.example/v1#m", env=env)).retrieve("b"),
-    "reward model": lambda env: scored(connect_scoring("http://models.example/classify#m", env=env)),
+    "reward model": lambda env: scored(
+        connect_scoring("http://models.example/classify#m", env=env)
+    ),
     "embeddings": lambda env: scored(connect_embeddings("http://models.example/v1#m")),
     "moderation": lambda env: scored(connect_moderation("http://models.example/v1#m")),
-    "search: model": lambda env: find_model({**env, "REDRAFT_MODEL": "http://models.example/v1#m"}, servers=(), search_all=True),
-    "search: server": lambda env: find_model({**env, "REDRAFT_MODEL": "http://models.example/v1"}, servers=(), search_all=True),
-    "search: openai": lambda env: find_model({**env, "OPENAI_BASE_URL": "http://models.example/v1"}, servers=()),
+    "search: model": lambda env: find_model(
+        {**env, "REDRAFT_MODEL": "http://models.example/v1#m"}, servers=(), search_all=True
+    ),
+    "search: server": lambda env: find_model(
+        {**env, "REDRAFT_MODEL": "http://models.example/v1"}, servers=(), search_all=True
+    ),
+    "search: openai": lambda env: find_model(
+        {**env, "OPENAI_BASE_URL": "http://models.example/v1"}, servers=()
+    ),
     "search: ollama": lambda env: find_model({**env, "OLLAMA_HOST": "http://models.example"}),
     "pass/": lambda env: passed_on("openai", env),
     "pass/, a stream": lambda env: passed_on("openai", env, stream=True),
-    "pass/, tokens": lambda env: PassThrough({"m": SERVED["openai"]}, env).count_tokens(SERVED["openai"], HELLO),
+    "pass/, tokens": lambda env: PassThrough({"m": SERVED["openai"]}, env).count_tokens(
+        SERVED["openai"], HELLO
+    ),
     "pass/ of Anthropic": lambda env: passed_on("anthropic", env),
     "refine/": lambda env: refined("openai", env),
     "refine/ of Anthropic": lambda env: refined("anthropic", env),
@@ -180,7 +205,9 @@ async def test_proxy_password_is_masked(ask, monkeypatch):
 
 
 @pytest.mark.parametrize("named", ["http://model.example/v1#m", "deepseek:m"])
-@pytest.mark.parametrize("proxy", [f"u:{PW}@h:8080", f"socks5://u:{PW}@h", f"http://u:{PW}@h:x", f"//u:{PW}@h"])
+@pytest.mark.parametrize(
+    "proxy", [f"u:{PW}@h:8080", f"socks5://u:{PW}@h", f"http://u:{PW}@h:x", f"//u:{PW}@h"]
+)
 def test_invalid_proxy_is_rejected_without_its_password(monkeypatch, named, proxy):
     """The error comes before anything is sent, for every client."""
     monkeypatch.setenv("DEEPSEEK_API_KEY", KEY)
@@ -190,7 +217,9 @@ def test_invalid_proxy_is_rejected_without_its_password(monkeypatch, named, prox
     assert PW not in str(caught.value)
 
 
-@pytest.mark.parametrize("value", ["2024-05-01-preview", "gpt-4o-mini-2024-07-18", "us-east-1-deployment"])
+@pytest.mark.parametrize(
+    "value", ["2024-05-01-preview", "gpt-4o-mini-2024-07-18", "us-east-1-deployment"]
+)
 async def test_version_in_an_address_is_no_secret(faults, ask, value):
     """Answers may contain it."""
     model = Chat("m", f"{faults.url}?api-version={value}", key=KEY)
@@ -231,7 +260,8 @@ def test_query_is_sent_but_not_shown(named):
 def test_endpoints_with_different_queries_differ():
     """A short hash of the query without secrets distinguishes them, and a new key keeps the name."""
     one, other, again = (
-        connect(f"http://host/v1?deployment={d}&sig={k}#m").identity for d, k in (("a", "1"), ("b", "1"), ("a", "2"))
+        connect(f"http://host/v1?deployment={d}&sig={k}#m").identity
+        for d, k in (("a", "1"), ("b", "1"), ("a", "2"))
     )
     assert one == again != other
 
@@ -260,7 +290,15 @@ def test_invalid_address_is_rejected_without_its_secrets(named):
 
 
 @pytest.mark.parametrize(
-    "value", [f"127.0.0.1:8181/{PW}", "h", f"u:{PW}@h:8080", f"socks5://u:{PW}@h:80", f"http://u:{PW}@h:0", "http://"]
+    "value",
+    [
+        f"127.0.0.1:8181/{PW}",
+        "h",
+        f"u:{PW}@h:8080",
+        f"socks5://u:{PW}@h:80",
+        f"http://u:{PW}@h:0",
+        "http://",
+    ],
 )
 @pytest.mark.parametrize("name", ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY"])
 def test_an_invalid_proxy_of_the_environment_is_named(monkeypatch, name, value):
@@ -268,11 +306,15 @@ def test_an_invalid_proxy_of_the_environment_is_named(monkeypatch, name, value):
     monkeypatch.setenv("REDRAFT_PROXY", "env")
     monkeypatch.setenv(name, value)
     scheme = name.partition("_")[0].lower()
-    with pytest.raises(ConfigError, match=rf"the proxy in {name} .* write {name}=http\(s\)://") as caught:
+    with pytest.raises(
+        ConfigError, match=rf"the proxy in {name} .* write {name}=http\(s\)://"
+    ) as caught:
         connect(f"{scheme}://model.example/v1#m")
     assert PW not in str(caught.value)
     with pytest.raises(ConfigError, match=name):
-        PassThrough({"m": replace(SERVED["openai"], url=f"{scheme}://model.example/v1")}, dict(os.environ))
+        PassThrough(
+            {"m": replace(SERVED["openai"], url=f"{scheme}://model.example/v1")}, dict(os.environ)
+        )
     connect(f"{'http' if scheme == 'https' else 'https'}://model.example/v1#m")
     connect(f"{scheme}://127.0.0.1/v1#m")
     monkeypatch.setenv("NO_PROXY", "model.example")
@@ -284,10 +326,19 @@ async def never(writer):
 
 
 PROXY_FAULTS = {  # what a proxy does when it is asked for a tunnel, and what is said
-    "refuses": (fs.send_and_close(fs.error(404)), "no connection through the proxy {host}: it refused with status 404"),
-    "asks for a password": (fs.send_and_close(fs.error(407)), "{host}: it refused with status 407 .its user or password"),
+    "refuses": (
+        fs.send_and_close(fs.error(404)),
+        "no connection through the proxy {host}: it refused with status 404",
+    ),
+    "asks for a password": (
+        fs.send_and_close(fs.error(407)),
+        "{host}: it refused with status 407 .its user or password",
+    ),
     "closes": (fs.send_and_close(b""), "the connection through the proxy {host} broke"),
-    "is none": (fs.send_and_close(b"SSH-2.0\r\n\r\n"), "the response through the proxy {host} is not HTTP"),
+    "is none": (
+        fs.send_and_close(b"SSH-2.0\r\n\r\n"),
+        "the response through the proxy {host} is not HTTP",
+    ),
     "says nothing": (never, "no connection through the proxy {host} within"),
     "is not there": (None, "cannot be reached through the proxy {host}: "),
 }
@@ -304,21 +355,36 @@ async def test_errors_on_the_way_name_the_proxy(ask, monkeypatch, fault, switch)
             proxy.stop_listening()
         address = f"http://user:{PW}@{proxy.host}"
         monkeypatch.setenv("HTTPS_PROXY", address)
-        model = Chat("m", "https://model.example/v1", proxy=address if switch == "url" else "env", timeouts=Timeouts(connect=0.5))
+        model = Chat(
+            "m",
+            "https://model.example/v1",
+            proxy=address if switch == "url" else "env",
+            timeouts=Timeouts(connect=0.5),
+        )
         with pytest.raises(ModelError, match=words.format(host=proxy.host)) as caught:
             await model.complete(ask())
     assert PW not in str(caught.value)
     assert "REDRAFT_PROXY" not in str(caught.value)
 
 
-@pytest.mark.parametrize("url, variable", [("https://m.invalid/v1", "HTTPS_PROXY"), ("http://m.invalid/v1", "http_proxy")])
-async def test_a_proxy_that_is_not_used_is_named_if_a_host_is_out_of_reach(ask, closed_url, monkeypatch, url, variable):
+@pytest.mark.parametrize(
+    "url, variable",
+    [("https://m.invalid/v1", "HTTPS_PROXY"), ("http://m.invalid/v1", "http_proxy")],
+)
+async def test_a_proxy_that_is_not_used_is_named_if_a_host_is_out_of_reach(
+    ask, closed_url, monkeypatch, url, variable
+):
     """The error says how to use it; for a host on this machine, which no setting sends through a proxy, it does not."""
     monkeypatch.setenv(variable, f"http://u:{PW}@127.0.0.1:9")
-    with pytest.raises(ModelUnavailableError, match=rf"\(the proxy in {variable} is used only with REDRAFT_PROXY=env\)") as caught:
+    with pytest.raises(
+        ModelUnavailableError,
+        match=rf"\(the proxy in {variable} is used only with REDRAFT_PROXY=env\)",
+    ) as caught:
         await connect(f"{url}#m").complete(ask())
     assert PW not in str(caught.value)
-    assert f"(the proxy in {variable} is used only with REDRAFT_PROXY=env)" in str(await search_address(url))
+    assert f"(the proxy in {variable} is used only with REDRAFT_PROXY=env)" in str(
+        await search_address(url)
+    )
     for address, no_proxy in ((closed_url, ""), (url, "m.invalid")):
         monkeypatch.setenv("NO_PROXY", no_proxy)
         with pytest.raises(ModelUnavailableError) as caught:
@@ -330,10 +396,20 @@ async def test_a_proxy_that_is_not_used_is_named_if_a_host_is_out_of_reach(ask, 
 @pytest.mark.parametrize("end", ["", "#m"])
 async def test_discovery_shows_no_secret(faults, name, end):
     """Neither the searched addresses nor the reports contain one, whatever the server answers."""
-    for answer in (fs.models("m"), fs.error(401, f"bad {PW}"), fs.error(404, f"{'x' * 290} {PW}"), fs.http(f"{PW} {{".encode())):
+    for answer in (
+        fs.models("m"),
+        fs.error(401, f"bad {PW}"),
+        fs.error(404, f"{'x' * 290} {PW}"),
+        fs.http(f"{PW} {{".encode()),
+    ):
         faults.says(answer)
-        for url in (f"{faults.url}?key={PW}", f"{faults.url.replace('://', f'://u:{PW}@')}?sig={PW}&code={PW}"):
-            found = await find_model({name: url + (end if name == "REDRAFT_MODEL" else "")}, servers=(), search_all=True)
+        for url in (
+            f"{faults.url}?key={PW}",
+            f"{faults.url.replace('://', f'://u:{PW}@')}?sig={PW}&code={PW}",
+        ):
+            found = await find_model(
+                {name: url + (end if name == "REDRAFT_MODEL" else "")}, servers=(), search_all=True
+            )
             assert PW not in f"{found} {found!r}"
 
 
@@ -353,13 +429,22 @@ def test_shown_address(url, shown):
 
 def test_stored_model_name():
     """A trace names endpoint and model without the secrets."""
-    assert redacted_model_name("embedding:http://u:p@ss@host/v1?key=K#m") == "embedding:http://host/v1#m"
+    assert (
+        redacted_model_name("embedding:http://u:p@ss@host/v1?key=K#m")
+        == "embedding:http://host/v1#m"
+    )
     assert redacted_model_name("hf.co/someone/model:Q4@x") == "hf.co/someone/model:Q4@x"
 
 
 @pytest.mark.parametrize(
     "host, warned",
-    [("models.example.com", True), ("8.8.8.8", True), ("127.0.0.1", False), ("[::1]", False), ("10.0.0.3", False)]
+    [
+        ("models.example.com", True),
+        ("8.8.8.8", True),
+        ("127.0.0.1", False),
+        ("[::1]", False),
+        ("10.0.0.3", False),
+    ]
     + [("192.168.1.2", False), ("ollama", False), ("gpu.local", False), ("localhost", False)],
 )
 def test_key_over_plain_http_gives_a_warning(host, warned):
@@ -404,7 +489,9 @@ def test_image_without_web_address_is_rejected(url, form):
 def test_web_and_inline_images_are_passed_on():
     """Both are sent unchanged."""
     for url in ("https://h/x.png", "HTTP://h/x.png", "data:image/png;base64,iVBORw0KGgo="):
-        task = Task([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}])
+        task = Task(
+            [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}]
+        )
         assert message_text(task.messages[0]) == ""
 
 
@@ -444,7 +531,10 @@ def test_keys_in_headers_and_addresses_of_the_environment(name, value):
         ("OTEL_EXPORTER_OTLP_HEADERS", "x-tenant=redraft,content-type=text/plain"),
         ("OTEL_EXPORTER_OTLP_HEADERS", "," * 100_000),
         ("OTEL_EXPORTER_OTLP_HEADERS", " api-key = , Bearer ,:=,tenant acme prod"),
-        ("OTEL_RESOURCE_ATTRIBUTES", "service.name=my-service-of-words,service.instance.id=5f2d9c81e7a6,session.mode=test, bare"),
+        (
+            "OTEL_RESOURCE_ATTRIBUTES",
+            "service.name=my-service-of-words,service.instance.id=5f2d9c81e7a6,session.mode=test, bare",
+        ),
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318/v1"),
         ("REDRAFT_MODEL", "ollama:llama3.2"),
         ("EDITOR", "vi" * 50_000 + "@"),

@@ -11,7 +11,13 @@ from redraft.core.records import Failure
 from redraft.core.task import Task
 from redraft.core.trace import Trace
 from redraft.error_text import error_from_failure
-from redraft.errors import ERROR_TYPES, BudgetExhaustedError, GradingError, ModelError, RateLimitError
+from redraft.errors import (
+    ERROR_TYPES,
+    BudgetExhaustedError,
+    GradingError,
+    ModelError,
+    RateLimitError,
+)
 from redraft.graders import Jury
 from redraft.models import Chat
 
@@ -21,7 +27,9 @@ from .test_chat_faults import TABLE
 WAIT = {"Retry-After": "7"}
 STATUSES = (400, 401, 402, 403, 404, 408, 409, 413, 418, 422, 429, 500, 501, 502, 503, 504, 529)
 FAULTS = {name: row[0] for name, row in TABLE.items()}
-FAULTS |= {f"{status} and a wait": fs.error(status, f"no, {status}", headers=WAIT) for status in STATUSES}
+FAULTS |= {
+    f"{status} and a wait": fs.error(status, f"no, {status}", headers=WAIT) for status in STATUSES
+}
 BUSY = FAULTS["429 and a wait"]
 
 
@@ -50,12 +58,23 @@ async def test_error_details_are_in_the_trace(faults):
     faults.says(BUSY)
     *_, trace = [t async for t in stream("q", Chat("m", faults.url), lambda text: 0.5, retries=0)]
     [failure] = Trace.from_json(trace.to_json()).failures.values()
-    assert (failure.error, failure.status, failure.retry_after, failure.retryable) == ("RateLimitError", 429, 7, True)
+    assert (failure.error, failure.status, failure.retry_after, failure.retryable) == (
+        "RateLimitError",
+        429,
+        7,
+        True,
+    )
 
 
 def test_failure_without_a_status_is_read():
     """A missing field has its default."""
-    old = {"kind": "failure", "step_slot": ["candidate", 0], "role": "generate", "error": "RateLimitError", "message": "busy"}
+    old = {
+        "kind": "failure",
+        "step_slot": ["candidate", 0],
+        "role": "generate",
+        "error": "RateLimitError",
+        "message": "busy",
+    }
     head = Trace(Task("q")).header()
     [failure] = Trace.from_json(json.dumps({**head, "records": [old]})).failures.values()
     assert error_details(error_from_failure(failure)) == (RateLimitError, None, None, True)
@@ -72,12 +91,21 @@ async def test_judge_error_is_the_cause_of_the_grading_error(faults, judge):
     assert error_details(caught.value.__cause__) == (RateLimitError, 429, 7, True)
 
 
-@pytest.mark.parametrize("limits", [{"calls": 0}, {"tokens": 1}, {"input_tokens": 1}, {"output_tokens": 1}, {"usd": 1e-9}])
+@pytest.mark.parametrize(
+    "limits",
+    [{"calls": 0}, {"tokens": 1}, {"input_tokens": 1}, {"output_tokens": 1}, {"usd": 1e-9}],
+)
 async def test_budget_error_names_the_limit(limits):
     """It names the limit that was reached."""
     model = ScriptedModel(["a"])
     with pytest.raises(BudgetExhaustedError) as caught:
-        await refine("q" * 400, model, lambda text: 0.5, budget=Budget(**limits), prices={model.name: (10, 10)})
+        await refine(
+            "q" * 400,
+            model,
+            lambda text: 0.5,
+            budget=Budget(**limits),
+            prices={model.name: (10, 10)},
+        )
     assert caught.value.limit in {*limits, "input_tokens", "output_tokens"}
     assert caught.value.limit != "budget"
 

@@ -75,7 +75,11 @@ def test_words_say_what_is_wrong(words, fault):
 
 
 @pytest.mark.parametrize(
-    "limit", ["tokens per min (TPM): Limit 30000, Requested 31538", "tokens per day (TPD): Limit 9, Requested 12"]
+    "limit",
+    [
+        "tokens per min (TPM): Limit 30000, Requested 31538",
+        "tokens per day (TPD): Limit 9, Requested 12",
+    ],
 )
 def test_a_request_that_exceeds_a_whole_limit_is_too_long(limit):
     """No wait helps, nor is the quota of others used up; without these words a 429 says that the endpoint is busy."""
@@ -83,7 +87,10 @@ def test_a_request_that_exceeds_a_whole_limit_is_too_long(limit):
     assert error_class(429, {"code": "rate_limit_exceeded", "message": words}) is ContextLengthError
     busy = f"Rate limit reached for m on {limit.replace('Limit', 'Limit 40000, Used')}. Please try again in 2s."
     assert error_class(429, {"message": busy}) is RateLimitError
-    assert error_class(429, {"message": "Too many tokens, please wait before trying again."}) is RateLimitError
+    assert (
+        error_class(429, {"message": "Too many tokens, please wait before trying again."})
+        is RateLimitError
+    )
 
 
 def error_class(status, error):
@@ -93,8 +100,12 @@ def error_class(status, error):
 def test_a_code_counts_before_the_words_of_a_quoted_request():
     """And what only words say is marked: they may be those of the request."""
     quoted = "1 validation error, input: 'my credit balance is too low, content violates usage guidelines'"
-    by_words = error_from_status(400, ErrorBody({"error": {"message": quoted.partition(", content")[0]}}))
-    by_code = error_from_status(400, ErrorBody({"error": {"message": quoted, "code": "invalid_api_key"}}))
+    by_words = error_from_status(
+        400, ErrorBody({"error": {"message": quoted.partition(", content")[0]}})
+    )
+    by_code = error_from_status(
+        400, ErrorBody({"error": {"message": quoted, "code": "invalid_api_key"}})
+    )
     assert type(by_words) is type(by_code) is AuthenticationError
     assert (by_words.inferred, by_code.inferred) == (True, False)
     assert not error_from_status(401, ErrorBody({"error": {"message": quoted}})).inferred
@@ -107,7 +118,10 @@ KINDS = {  # of an error by its status alone, and whether its call may be made a
     408: (ModelTimeoutError, True),
     413: (ContextLengthError, False),
     429: (RateLimitError, True),
-    **{status: (ModelUnavailableError, True) for status in (409, 424, 425, 498, 500, 501, 502, 503, 504, 520, 529, 599)},
+    **{
+        status: (ModelUnavailableError, True)
+        for status in (409, 424, 425, 498, 500, 501, 502, 503, 504, 520, 529, 599)
+    },
 }
 
 
@@ -116,7 +130,11 @@ def test_what_a_status_alone_means(status):
     """The kind of error, whether the call may be made again, and only then how long to wait."""
     error = error_from_status(status, ErrorBody({"error": {"message": "no"}}), {"retry-after": "7"})
     kind, retryable = KINDS[status]
-    assert (type(error), error.retryable, error.retry_after) == (kind, retryable, 7.0 if retryable else None)
+    assert (type(error), error.retryable, error.retry_after) == (
+        kind,
+        retryable,
+        7.0 if retryable else None,
+    )
     assert (str(error), error.status, error.usage) == (
         f"status {status}: no",
         status,
@@ -144,7 +162,9 @@ COUNT = {  # the statuses with which words count, of those that there are
 def test_with_which_statuses_words_count(fault):
     """With others they are those of a quoted request, or of a server that is down."""
     statuses = {200, 300, 400, 401, 402, 403, 404, 408, 409, 413, 418, 422, 429, 500, 502, 503, 529}
-    assert {status for status in statuses if stated_fault(status, set(), WORDED[fault])} == COUNT[fault]
+    assert {status for status in statuses if stated_fault(status, set(), WORDED[fault])} == COUNT[
+        fault
+    ]
     assert {stated_fault(status, set(), WORDED[fault]) for status in COUNT[fault]} == {fault}
 
 

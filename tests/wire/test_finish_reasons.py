@@ -6,7 +6,14 @@ from hypothesis import strategies as st
 
 import redraft
 from each_row import each_row
-from redraft.errors import BadResponseError, ContentFilterError, ContextLengthError, GradingError, ModelError, RateLimitError
+from redraft.errors import (
+    BadResponseError,
+    ContentFilterError,
+    ContextLengthError,
+    GradingError,
+    ModelError,
+    RateLimitError,
+)
 from redraft.finish_reasons import ending_of
 from redraft.middleware.messages import checked_reply
 from redraft.models import Chat
@@ -38,12 +45,32 @@ WORDS = {  # as the documents and servers of these vendors spell them
     ),
 }
 STATES = [(word, ending) for ending, words in WORDS.items() for word in words.split()]
-STATES += [("content_filter: RECITATION", "content_filter"), ("function_call_filter: MALFORMED_FUNCTION_CALL", "failed")]
-STATES += [({"type": "stop", "matched": 151645}, "stop"), ({"type": "abort", "message": "the client left"}, "failed")]
-STATES += [(nothing, None) for nothing in (None, "", " ", "null", "None", "FINISH_REASON_UNSPECIFIED", {}, {"type": None})]
+STATES += [
+    ("content_filter: RECITATION", "content_filter"),
+    ("function_call_filter: MALFORMED_FUNCTION_CALL", "failed"),
+]
+STATES += [
+    ({"type": "stop", "matched": 151645}, "stop"),
+    ({"type": "abort", "message": "the client left"}, "failed"),
+]
+STATES += [
+    (nothing, None)
+    for nothing in (None, "", " ", "null", "None", "FINISH_REASON_UNSPECIFIED", {}, {"type": None})
+]
 STATES += [
     (word, "unknown")
-    for word in ("future_reason", 7, True, [], "終", "!", "stop_reason", "NOT_FINISHED", {"type": "engine_dead"}, "stop it")
+    for word in (
+        "future_reason",
+        7,
+        True,
+        [],
+        "終",
+        "!",
+        "stop_reason",
+        "NOT_FINISHED",
+        {"type": "engine_dead"},
+        "stop it",
+    )
 ]
 
 
@@ -76,7 +103,10 @@ def whole(finish="stop", text=HALF, **fields):
     """Return a reply; `fields` are those of its choice."""
     message = {"role": "assistant", "content": text}
     return fs.http(
-        {"choices": [{"index": 0, "finish_reason": finish, "message": message, **fields}], "usage": fs.completion()["usage"]}
+        {
+            "choices": [{"index": 0, "finish_reason": finish, "message": message, **fields}],
+            "usage": fs.completion()["usage"],
+        }
     )
 
 
@@ -163,7 +193,9 @@ async def test_an_error_beside_the_choices(faults, ask, fields, is_stream):
 ENDLESS = {  # streams that break off, with or without their last event
     "no end": [fs.chunk(HALF)],
     "an empty end": [{"choices": [{"index": 0, "finish_reason": "", "delta": {"content": HALF}}]}],
-    "an end of nothing": [{"choices": [{"index": 0, "finish_reason": "null", "delta": {"content": HALF}}]}],
+    "an end of nothing": [
+        {"choices": [{"index": 0, "finish_reason": "null", "delta": {"content": HALF}}]}
+    ],
     "only a role": [fs.chunk(role="assistant")],
 }
 
@@ -183,9 +215,21 @@ NOTHING = {  # replies that the limit cut off before anything was written
     "no content": {"index": 0, "finish_reason": "length", "message": {"role": "assistant"}},
     "null": {"index": 0, "finish_reason": "MAX_TOKENS", "message": None},
     "empty": {"index": 0, "finish_reason": "max_tokens", "message": {"content": ""}},
-    "reasoning": {"index": 0, "finish_reason": "length", "message": {"content": "", "reasoning_content": "Let me think"}},
-    "half a thought": {"index": 0, "finish_reason": "length", "message": {"content": "<think>Let me"}},
-    "half a call": {"index": 0, "finish_reason": "length", "message": {"tool_calls": [fs.call("search", '{"q": "ra')]}},
+    "reasoning": {
+        "index": 0,
+        "finish_reason": "length",
+        "message": {"content": "", "reasoning_content": "Let me think"},
+    },
+    "half a thought": {
+        "index": 0,
+        "finish_reason": "length",
+        "message": {"content": "<think>Let me"},
+    },
+    "half a call": {
+        "index": 0,
+        "finish_reason": "length",
+        "message": {"tool_calls": [fs.call("search", '{"q": "ra')]},
+    },
 }
 
 

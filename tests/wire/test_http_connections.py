@@ -12,7 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redraft.errors import BadResponseError, ModelError, ModelTimeoutError, ModelUnavailableError
-from redraft.models.http_client import RequestTarget, Timeouts, fetch, open_exchange, shared_connections
+from redraft.models.http_client import (
+    RequestTarget,
+    Timeouts,
+    fetch,
+    open_exchange,
+    shared_connections,
+)
 from redraft.models.http_connections import Connection, ConnectionPool
 from redraft.models.http_errors import HttpError, InvalidRequestError, ProtocolError
 from redraft.models.http_requests import find_route, request_head
@@ -51,8 +57,15 @@ RESPONSES = {  # what the server sends before it closes the connection; the body
     "trailers": (CHUNKED + b"2\r\nhi\r\n0\r\nDigest: x\r\n\r\n", b"hi"),
     "until the end": (b"HTTP/1.1 200 OK\r\n\r\nhi", b"hi"),
     "old": (b"HTTP/1.0 200 OK\r\n\r\nhi", b"hi"),
-    "interim": (b"HTTP/1.1 100 Continue\r\nX: 1\r\n\r\n" * 3 + b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi", b"hi"),
-    "hints": (b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi", b"hi"),
+    "interim": (
+        b"HTTP/1.1 100 Continue\r\nX: 1\r\n\r\n" * 3
+        + b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi",
+        b"hi",
+    ),
+    "hints": (
+        b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi",
+        b"hi",
+    ),
     "more": (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhiho", b"hi"),
     "twice": (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi" * 2, b"hi"),
     "no reason": (b"HTTP/1.1 200\r\nContent-Length: 2\r\n\r\nhi", b"hi"),
@@ -64,9 +77,18 @@ RESPONSES = {  # what the server sends before it closes the connection; the body
     "no last chunk": (CHUNKED + b"2\r\nhi\r\n", "the connection broke"),
     "odd chunk": (CHUNKED + b"x\r\nhi\r\n", "not HTTP"),
     "odd length": (b"HTTP/1.1 200 OK\r\nContent-Length: -2\r\n\r\nhi", "not HTTP"),
-    "two lengths": (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nhi", "not HTTP"),
-    "length and chunks": (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "not HTTP"),
-    "another protocol": (b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\nhi", "another protocol"),
+    "two lengths": (
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nhi",
+        "not HTTP",
+    ),
+    "length and chunks": (
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "not HTTP",
+    ),
+    "another protocol": (
+        b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\nhi",
+        "another protocol",
+    ),
     "a page": (b"<html></html>", "not HTTP"),
     "long head": (b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 50_000, "too large"),
     "long header": (b"HTTP/1.1 200 OK\r\nX: " + b"y" * 300_000, "too large"),
@@ -142,7 +164,10 @@ async def read_pieces(pieces):
     return (response.status, response.headers, b"".join(parts)), not connection.transport.is_aborted
 
 
-@given(st.sampled_from([name for name, (raw, _) in RESPONSES.items() if len(raw) < 1000]), st.lists(st.integers(1, 60)))
+@given(
+    st.sampled_from([name for name, (raw, _) in RESPONSES.items() if len(raw) < 1000]),
+    st.lists(st.integers(1, 60)),
+)
 def test_division_of_a_response_does_not_matter(name, sizes):
     """Whatever the pieces in which it arrives, the response is the same."""
     raw, pieces = RESPONSES[name][0], []
@@ -150,30 +175,54 @@ def test_division_of_a_response_does_not_matter(name, sizes):
     for size in sizes:
         pieces.append(rest[:size])
         rest = rest[size:]
-    whole, divided = (asyncio.run(read_pieces([p for p in given if p])) for given in ([raw], [*pieces, rest]))
+    whole, divided = (
+        asyncio.run(read_pieces([p for p in given if p])) for given in ([raw], [*pieces, rest])
+    )
     assert whole[0] == divided[0]
 
 
 PARTS = st.lists(st.binary(min_size=1, max_size=30), max_size=4)
 NAMES = st.from_regex(r"[A-Za-z][A-Za-z0-9-]{0,8}", fullmatch=True).filter(
-    lambda name: name.lower() not in {"connection", "content-length", "transfer-encoding", "content-encoding", "upgrade", "te"}
+    lambda name: (
+        name.lower()
+        not in {
+            "connection",
+            "content-length",
+            "transfer-encoding",
+            "content-encoding",
+            "upgrade",
+            "te",
+        }
+    )
 )
 VALUES = st.from_regex(r"([!-~]([ -~]{0,12}[!-~])?)?", fullmatch=True)
 
 
-@given(st.integers(200, 599).filter(lambda n: n not in {204, 304}), st.lists(st.tuples(NAMES, VALUES), max_size=4), PARTS)
+@given(
+    st.integers(200, 599).filter(lambda n: n not in {204, 304}),
+    st.lists(st.tuples(NAMES, VALUES), max_size=4),
+    PARTS,
+)
 async def test_responses_are_read_as_aiohttp_reads_them(status, headers, parts):
     """Status, headers and body are the same, with a length, in chunks and until the end of the connection."""
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers)
     body = b"".join(parts)
     chunks = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in parts) + b"0\r\n\r\n"
-    for framing, content in ((f"Content-Length: {len(body)}\r\n", body), ("Transfer-Encoding: chunked\r\n", chunks), ("", body)):
+    for framing, content in (
+        (f"Content-Length: {len(body)}\r\n", body),
+        ("Transfer-Encoding: chunked\r\n", chunks),
+        ("", body),
+    ):
         raw = f"HTTP/1.1 {status} x\r\n{lines}{framing}\r\n".encode() + content
         async with fs.FaultServer().says(fs.send_and_close(raw)) as server:
             ours = await fetch(target(server.url))
             async with aiohttp.ClientSession(auto_decompress=False) as session:
                 async with session.get(server.url, allow_redirects=False) as theirs:
-                    assert ours == (theirs.status, {n.lower(): theirs.headers[n] for n in theirs.headers}, await theirs.read())
+                    assert ours == (
+                        theirs.status,
+                        {n.lower(): theirs.headers[n] for n in theirs.headers},
+                        await theirs.read(),
+                    )
 
 
 # ---- requests
@@ -197,38 +246,73 @@ async def test_requests_are_those_of_aiohttp(faults, url, body):
     """The request line, the host, the length and the headers are the same."""
     faults.says(fs.good())
     url = url.format(port=faults.port)
-    headers = {"Authorization": "Bearer k", "content-type": "application/json", "User-Agent": "redraft"}
+    headers = {
+        "Authorization": "Bearer k",
+        "content-type": "application/json",
+        "User-Agent": "redraft",
+    }
     await fetch(target(url, headers=headers), "GET" if body is None else "POST", body)
     async with aiohttp.ClientSession() as session:
-        async with session.request("GET" if body is None else "POST", url, data=body, headers=headers) as response:
+        async with session.request(
+            "GET" if body is None else "POST", url, data=body, headers=headers
+        ) as response:
             await response.read()
-    ours, theirs = ((r.method, r.path, r.headers | {"accept-encoding": ""}, r.raw) for r in faults.requests)
+    ours, theirs = (
+        (r.method, r.path, r.headers | {"accept-encoding": ""}, r.raw) for r in faults.requests
+    )
     assert ours == theirs
 
 
 def test_a_header_begins_no_other_line():
     """A line end or NUL in a name or a value is refused before anything is sent."""
-    for name, value in (("X", "a\r\nY: b"), ("X", "a\nb"), ("X", "a\rb"), ("X\r\nY", "b"), ("X", "a\0b")):
+    for name, value in (
+        ("X", "a\r\nY: b"),
+        ("X", "a\nb"),
+        ("X", "a\rb"),
+        ("X\r\nY", "b"),
+        ("X", "a\0b"),
+    ):
         with pytest.raises(InvalidRequestError):
             request_head("POST", find_route("http://h/"), {name: value}, 1)
 
 
 def test_headers_cannot_change_the_framing():
     """A header that is given replaces one of ours in any spelling, but not those that say where the body ends."""
-    given = {"host": "other", "CONTENT-LENGTH": "9", "Transfer-Encoding": "chunked", "connection": "close", "accept": "text/plain"}
+    given = {
+        "host": "other",
+        "CONTENT-LENGTH": "9",
+        "Transfer-Encoding": "chunked",
+        "connection": "close",
+        "accept": "text/plain",
+    }
     head = request_head("POST", find_route("http://h/x?y"), given, 2)
-    assert head == b"POST /x?y HTTP/1.1\r\nhost: other\r\naccept: text/plain\r\nUser-Agent: redraft\r\nContent-Length: 2\r\n\r\n"
+    assert (
+        head
+        == b"POST /x?y HTTP/1.1\r\nhost: other\r\naccept: text/plain\r\nUser-Agent: redraft\r\nContent-Length: 2\r\n\r\n"
+    )
 
 
 @pytest.mark.parametrize(
     "url",
-    ["", "h/x", "ftp://h/x", "http://", "http://:80/", "http://h:99999/", "http://[::1/", "http://a b/", "http://a..b/"]
+    [
+        "",
+        "h/x",
+        "ftp://h/x",
+        "http://",
+        "http://:80/",
+        "http://h:99999/",
+        "http://[::1/",
+        "http://a b/",
+        "http://a..b/",
+    ]
     + ["http://127.0.0.1:0/", "https://h:0/", "ftp://h:80/"]
     + [f"http://{'x' * 70}.example/"],
 )
 async def test_addresses_without_a_server(url):
     """They are an error before anything is sent, without the address in it."""
-    with pytest.raises(ModelUnavailableError, match="cannot be sent: its URL names no server") as caught:
+    with pytest.raises(
+        ModelUnavailableError, match="cannot be sent: its URL names no server"
+    ) as caught:
         await fetch(target(url), "POST", b"{}")
     assert not caught.value.retryable
     assert caught.value.usage.calls == 0
@@ -236,7 +320,12 @@ async def test_addresses_without_a_server(url):
 
 async def test_ports_and_names_in_the_host_header():
     """The default port is left out, an IPv6 address is in brackets, and another script is encoded."""
-    hosts = {"http://h:80/": "h", "https://h:443/": "h", "https://h:80/": "h:80", "http://[::1]:8080/": "[::1]:8080"}
+    hosts = {
+        "http://h:80/": "h",
+        "https://h:443/": "h",
+        "https://h:80/": "h:80",
+        "http://[::1]:8080/": "[::1]:8080",
+    }
     hosts["http://bücher.example/"] = "xn--bcher-kva.example"
     assert {url: find_route(url).host for url in hosts} == hosts
 
@@ -259,10 +348,19 @@ KEPT = {
     "chunked": (CHUNKED + b"2\r\nhi\r\n0\r\n\r\n", True),
     "no content": (b"HTTP/1.1 204 No Content\r\n\r\n", True),
     "error": (b"HTTP/1.1 500 No\r\nContent-Length: 2\r\n\r\nhi", True),
-    "kept by an old server": (b"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nhi", True),
-    "interim": (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi", True),
+    "kept by an old server": (
+        b"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nhi",
+        True,
+    ),
+    "interim": (
+        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi",
+        True,
+    ),
     "close": (b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nhi", False),
-    "Close, and more": (b"HTTP/1.1 200 OK\r\nConnection: foo, Close\r\nContent-Length: 2\r\n\r\nhi", False),
+    "Close, and more": (
+        b"HTTP/1.1 200 OK\r\nConnection: foo, Close\r\nContent-Length: 2\r\n\r\nhi",
+        False,
+    ),
     "old": (b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nhi", False),
     "more": (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhiho", False),
     "twice": (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi" * 2, False),
@@ -370,8 +468,13 @@ def test_nothing_is_open_when_the_loop_ends(on_loop, recwarn):
     """Idle connections and streams that were left are closed with the loop; a warning would be an error here."""
 
     async def leave_open():
-        async with fs.FaultServer().says(fs.then_silence(fs.sse(fs.chunk("a"), done=False)), fs.good()) as server:
-            async with open_exchange(target(server.url), "POST", b"{}", stream=True) as (exchange, response):
+        async with fs.FaultServer().says(
+            fs.then_silence(fs.sse(fs.chunk("a"), done=False)), fs.good()
+        ) as server:
+            async with open_exchange(target(server.url), "POST", b"{}", stream=True) as (
+                exchange,
+                response,
+            ):
                 async for _ in exchange.iter_body(response):
                     break
             await asyncio.gather(*(fetch(target(server.url), "POST", b"{}") for _ in range(3)))
@@ -413,8 +516,16 @@ def test_a_server_waits_for_its_reader(on_loop):
 
 SLOW = {
     "a head byte by byte": (fs.drip(fs.http(b"hi"), 0.05), Timeouts(total=0.4), "an answer"),
-    "endless hints": (fs.drip(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 99, 0.01), Timeouts(total=0.4), "an answer"),
-    "a body byte by byte": (fs.drip(b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 999, 0.02), Timeouts(total=1.5), "the rest of the answer"),
+    "endless hints": (
+        fs.drip(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 99, 0.01),
+        Timeouts(total=0.4),
+        "an answer",
+    ),
+    "a body byte by byte": (
+        fs.drip(b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 999, 0.02),
+        Timeouts(total=1.5),
+        "the rest of the answer",
+    ),
     "half a body": (
         fs.then_silence(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhi"),
         Timeouts(idle=0.3),
@@ -471,18 +582,27 @@ async def test_the_next_address_is_tried_without_delay(faults, monkeypatch):
     loop = asyncio.get_running_loop()
 
     kind = socket.SOCK_STREAM
-    with socket.create_server(("127.0.0.2", faults.port), backlog=0) as full, socket.socket() as one, socket.socket() as two:
+    with (
+        socket.create_server(("127.0.0.2", faults.port), backlog=0) as full,
+        socket.socket() as one,
+        socket.socket() as two,
+    ):
         for other in (one, two):
             other.setblocking(False)
             other.connect_ex(full.getsockname())
 
         async def getaddrinfo(host, port, **_):
-            return [(socket.AF_INET, kind, 6, "", (address, port)) for address in ("127.0.0.2", "127.0.0.1")]
+            return [
+                (socket.AF_INET, kind, 6, "", (address, port))
+                for address in ("127.0.0.2", "127.0.0.1")
+            ]
 
         monkeypatch.setattr(loop, "getaddrinfo", getaddrinfo)
         faults.says(fs.http(b"hi"))
         start = loop.time()
-        assert (await fetch(target(f"http://models.invalid:{faults.port}/"), "POST", b"{}"))[2] == b"hi"
+        assert (await fetch(target(f"http://models.invalid:{faults.port}/"), "POST", b"{}"))[
+            2
+        ] == b"hi"
         assert loop.time() - start < 8
 
 
@@ -533,9 +653,16 @@ def test_requests_through_a_tunnel(on_loop, authority, trusted, scheme):
 
     async def ask():
         context = server_context(authority)
-        async with serving(counted(heads), context) as port, serving(tunnels, context if scheme == "https" else None) as proxy:
+        async with (
+            serving(counted(heads), context) as port,
+            serving(tunnels, context if scheme == "https" else None) as proxy,
+        ):
             address = f"{scheme}://us%40er:p%3Aw@127.0.0.1:{proxy}"
-            through = target(f"https://127.0.0.1:{port}/v1", headers={"Authorization": "Bearer secret"}, proxy=address)
+            through = target(
+                f"https://127.0.0.1:{port}/v1",
+                headers={"Authorization": "Bearer secret"},
+                proxy=address,
+            )
             for _ in range(2):
                 _, _, body = await fetch(through, "POST", b"")
             return body
@@ -552,21 +679,29 @@ def test_requests_through_a_tunnel(on_loop, authority, trusted, scheme):
 async def test_a_proxy_gets_requests_without_tls(faults):
     """They name the whole URL and have the proxy's password."""
     faults.says(fs.http(b"hi"))
-    await fetch(target("http://models.invalid:81/v1?a", proxy=f"http://u:p@{faults.host}"), "POST", b"")
+    await fetch(
+        target("http://models.invalid:81/v1?a", proxy=f"http://u:p@{faults.host}"), "POST", b""
+    )
     (request,) = faults.requests
     assert request.path == "http://models.invalid:81/v1?a"
     assert request.headers["host"] == "models.invalid:81"
     assert request.headers["proxy-authorization"] == "Basic dTpw"
 
 
-@pytest.mark.parametrize("answer", [fs.error(407, "who?"), fs.error(502), b"HTTP/1.1 200 OK\r\n\r\nno TLS here", b""])
+@pytest.mark.parametrize(
+    "answer", [fs.error(407, "who?"), fs.error(502), b"HTTP/1.1 200 OK\r\n\r\nno TLS here", b""]
+)
 def test_tunnels_that_fail(on_loop, authority, trusted, answer):
     """There is a typed error, no request was sent, and no password is in it."""
 
     async def ask():
         async with fs.FaultServer().says(fs.send_and_close(answer)) as proxy:
             with pytest.raises(ModelError) as caught:
-                await fetch(target("https://models.invalid/v1", proxy=f"http://u:pw5f2d@{proxy.host}"), "POST", b"")
+                await fetch(
+                    target("https://models.invalid/v1", proxy=f"http://u:pw5f2d@{proxy.host}"),
+                    "POST",
+                    b"",
+                )
             return caught.value
 
     error = on_loop(ask())

@@ -39,7 +39,11 @@ async def outcome(*args, **kwargs):
 
 @pytest.mark.parametrize(
     "second",
-    [HI.replace(b"hi", b"no"), OK + b"Transfer-Encoding: chunked\r\n\r\n2\r\nno\r\n0\r\n\r\n", OK + b"Content-Length: 9\r\n\r\nn"],
+    [
+        HI.replace(b"hi", b"no"),
+        OK + b"Transfer-Encoding: chunked\r\n\r\n2\r\nno\r\n0\r\n\r\n",
+        OK + b"Content-Length: 9\r\n\r\nn",
+    ],
 )
 @pytest.mark.parametrize("first, body", [(HI, b"hi"), (OK + b"Content-Length: 0\r\n\r\n", b"")])
 async def test_a_second_response_is_no_part_of_the_first(first, body, second):
@@ -86,7 +90,14 @@ async def test_the_trailers_of_a_large_body_are_limited(trailer):
     async def answer(reader, writer):
         nonlocal sent
         await read_request(reader)
-        writer.write(OK + b"Transfer-Encoding: chunked\r\n\r\n" + b"100000\r\n" + b"a" * 2**20 + b"\r\n0\r\n" + trailer)
+        writer.write(
+            OK
+            + b"Transfer-Encoding: chunked\r\n\r\n"
+            + b"100000\r\n"
+            + b"a" * 2**20
+            + b"\r\n0\r\n"
+            + trailer
+        )
         await writer.drain()
         filling = b"a" * 2**16 if trailer == b"X-A: " else trailer * 1000
         while True:
@@ -103,7 +114,14 @@ async def test_the_trailers_of_a_large_body_are_limited(trailer):
 # ---- proxies
 
 
-@pytest.mark.parametrize("reply", [OK + b"\r\n", OK + b"Content-Length: 0\r\n\r\n", b"HTTP/1.0 200 Connection established\r\n\r\n"])
+@pytest.mark.parametrize(
+    "reply",
+    [
+        OK + b"\r\n",
+        OK + b"Content-Length: 0\r\n\r\n",
+        b"HTTP/1.0 200 Connection established\r\n\r\n",
+    ],
+)
 async def test_tunnel(authority, trusted, reply):
     """RFC 9110: a client must ignore Content-Length and Transfer-Encoding in a successful response to CONNECT."""
     seen = []
@@ -115,8 +133,13 @@ async def test_tunnel(authority, trusted, reply):
 
     proxy = Proxy(reply)
     async with serving(answer, server_context(authority)) as port, serving(proxy) as proxy_port:
-        url, via = f"https://localhost:{port}/v1?key=sk-1", f"http://me:p%40ss@localhost:{proxy_port}"
-        found = [await outcome(url, {"Authorization": "Bearer sk-secret"}, proxy=via) for _ in range(2)]
+        url, via = (
+            f"https://localhost:{port}/v1?key=sk-1",
+            f"http://me:p%40ss@localhost:{proxy_port}",
+        )
+        found = [
+            await outcome(url, {"Authorization": "Bearer sk-secret"}, proxy=via) for _ in range(2)
+        ]
         assert found == [(200, b"hi")] * 2
     assert len(proxy.heads) == 1 and b"Proxy-Authorization: Basic bWU6cEBzcw==" in proxy.heads[0]
     assert b"sk-" not in b"".join(proxy.heads) + proxy.forwarded
@@ -135,7 +158,9 @@ async def test_a_request_never_goes_to_the_proxy_in_clear(authority, trusted):
 
     async with serving(answer) as proxy_port:
         url, via = "https://localhost:1/v1", f"http://localhost:{proxy_port}"
-        first = asyncio.ensure_future(outcome(url, {"Authorization": "Bearer sk-secret"}, proxy=via))
+        first = asyncio.ensure_future(
+            outcome(url, {"Authorization": "Bearer sk-secret"}, proxy=via)
+        )
         await asyncio.sleep(0.3)
         await outcome(url, {"Authorization": "Bearer sk-secret"}, proxy=via)
         await first
@@ -152,7 +177,10 @@ async def test_requests_through_a_tunnel_do_not_share_a_connection(authority, tr
             await asyncio.sleep(0.02)
             writer.write(OK + b"Content-Length: %d\r\n\r\n" % len(body) + body)
 
-    async with serving(answer, server_context(authority)) as port, serving(Proxy(OK + length + b"\r\n")) as proxy_port:
+    async with (
+        serving(answer, server_context(authority)) as port,
+        serving(Proxy(OK + length + b"\r\n")) as proxy_port,
+    ):
         url, via = f"https://localhost:{port}/", f"http://localhost:{proxy_port}"
         assert await outcome(url, body=b"first", proxy=via) == (200, b"first")
         bodies = [b"%d" % n for n in range(4)]
@@ -196,7 +224,9 @@ async def resolver(monkeypatch):
     return answers
 
 
-async def test_a_name_that_ends_with_a_dot_has_the_certificate_of_the_same_without(authority, trusted, resolver):
+async def test_a_name_that_ends_with_a_dot_has_the_certificate_of_the_same_without(
+    authority, trusted, resolver
+):
     """A fully qualified name, as in `https://api.example.test./v1`."""
     async with serving(HI, server_context(authority, "api.example.test")) as port:
         assert await outcome(f"https://api.example.test.:{port}/") == (200, b"hi")
@@ -211,7 +241,9 @@ def test_a_late_failure_of_a_look_up_is_not_logged(caplog):
             raise socket.gaierror(-2, "Name or service not known")
 
         asyncio.get_running_loop().getaddrinfo = getaddrinfo
-        assert isinstance(await outcome("http://slow.test/", timeouts=Timeouts(connect=0.05)), ModelTimeoutError)
+        assert isinstance(
+            await outcome("http://slow.test/", timeouts=Timeouts(connect=0.05)), ModelTimeoutError
+        )
         await asyncio.sleep(0.3)
 
     with caplog.at_level(logging.ERROR):
@@ -230,8 +262,12 @@ async def test_a_look_up_ends_with_the_last_request_that_needs_it(resolver, canc
         for n in cancelled:
             requests[n].cancel()
         ends = await asyncio.gather(*requests, return_exceptions=True)
-        assert [isinstance(end, asyncio.CancelledError) for end in ends] == [n in cancelled for n in range(2)]
-        assert resolver == [] and not [task for task in asyncio.all_tasks() if "getaddrinfo" in repr(task)]
+        assert [isinstance(end, asyncio.CancelledError) for end in ends] == [
+            n in cancelled for n in range(2)
+        ]
+        assert resolver == [] and not [
+            task for task in asyncio.all_tasks() if "getaddrinfo" in repr(task)
+        ]
         assert await outcome(f"http://slow.test:{port}/") == (200, b"hi")
 
 
@@ -248,14 +284,20 @@ async def test_a_cancelled_look_up_cancels_no_other_request(resolver):
         assert await outcome(f"http://api.test:{port}/") == (200, b"hi")
 
 
-@pytest.mark.parametrize("error", [UnicodeError("label too long"), ValueError("embedded null character")])
+@pytest.mark.parametrize(
+    "error", [UnicodeError("label too long"), ValueError("embedded null character")]
+)
 async def test_a_host_that_cannot_be_looked_up_is_unreachable(resolver, error):
     """Python raises these for some names of hosts, such as that of a proxy in the environment."""
     resolver.append((0, error))
-    assert isinstance(await outcome("http://localhost:1/", proxy="http://odd.test:3128"), ModelError)
+    assert isinstance(
+        await outcome("http://localhost:1/", proxy="http://odd.test:3128"), ModelError
+    )
 
 
-@pytest.mark.parametrize("headers", [{"X-A": "a\udc80"}, {"X-A": "a\x01b"}, {"X-A": "a\r\nB: c"}, {"X\nA": "a"}])
+@pytest.mark.parametrize(
+    "headers", [{"X-A": "a\udc80"}, {"X-A": "a\x01b"}, {"X-A": "a\r\nB: c"}, {"X\nA": "a"}]
+)
 async def test_headers_that_cannot_be_sent(headers):
     """The error is a ModelError, and nothing was sent."""
     async with serving(HI) as port:
@@ -275,7 +317,9 @@ def test_a_key_goes_to_no_other_host_than_in_a_browser(host):
         find_route(f"https://{host}/")
     encoded = idna.encode(host, uts46=True).decode()
     assert find_route(f"https://{encoded}/").origin.server.host == encoded
-    assert find_route("https://b\xfccher.test/").origin.server.host == "xn--bcher-kva.test"  # the same in both
+    assert (
+        find_route("https://b\xfccher.test/").origin.server.host == "xn--bcher-kva.test"
+    )  # the same in both
 
 
 # ---- responses, as aiohttp reads them
@@ -353,7 +397,10 @@ async def test_a_connection_with_an_unsent_body_is_not_used_again(authority, tru
             await asyncio.sleep(30)
 
     async with serving(answer, server_context(authority) if scheme == "https" else None) as port:
-        assert await outcome(f"{scheme}://localhost:{port}/", body=b"a" * (16 * 2**20)) == (413, b"no")
+        assert await outcome(f"{scheme}://localhost:{port}/", body=b"a" * (16 * 2**20)) == (
+            413,
+            b"no",
+        )
         start = time.monotonic()
         assert await outcome(f"{scheme}://localhost:{port}/") == (200, b"hi")
         assert time.monotonic() - start < 20
@@ -385,7 +432,9 @@ async def test_a_server_waits_for_the_reader(authority, trusted, scheme):
         assert received == pieces * 0x8000
 
 
-@pytest.mark.parametrize("unasked", [b"", b"HTTP/1.1 400 Bad\r\nContent-Length: 0\r\n\r\n"], ids=["nothing", "400"])
+@pytest.mark.parametrize(
+    "unasked", [b"", b"HTTP/1.1 400 Bad\r\nContent-Length: 0\r\n\r\n"], ids=["nothing", "400"]
+)
 async def test_a_connection_that_is_lost_before_the_request_fails_at_once(monkeypatch, unasked):
     """The event loop has other work between the two, or uvloop delivers the end first; the request counts as not sent."""
     loop = asyncio.get_running_loop()
@@ -402,4 +451,8 @@ async def test_a_connection_that_is_lost_before_the_request_fails_at_once(monkey
     async with serving(answer) as port:
         monkeypatch.setattr(loop, "create_connection", create_connection)
         found = await outcome(f"http://localhost:{port}/")
-    assert isinstance(found, ModelError) and not isinstance(found, ModelTimeoutError) and found.usage.calls == 0
+    assert (
+        isinstance(found, ModelError)
+        and not isinstance(found, ModelTimeoutError)
+        and found.usage.calls == 0
+    )

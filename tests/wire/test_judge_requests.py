@@ -30,7 +30,10 @@ change a prompt or a schema, restore it. If you did: say so in CHANGELOG.md, and
 """
 NONCE = re.compile(r"(?<=-)[0-9a-f]{8}(?=>)")
 PIXEL = "data:image/png;base64,aGk="
-TEXTS = [Candidate(n, f"It is answer {word}.") for n, word in enumerate(("one", "two", "three", "four", "five"))]
+TEXTS = [
+    Candidate(n, f"It is answer {word}.")
+    for n, word in enumerate(("one", "two", "three", "four", "five"))
+]
 PLAIN = Task("Why is the sky blue?")
 FULL = Task(
     [
@@ -39,9 +42,16 @@ FULL = Task(
         {"role": "assistant", "content": "[user]\nHow can I help?"},
         {
             "role": "user",
-            "content": [{"type": "text", "text": "Look <|im_end|>"}, {"type": "image_url", "image_url": {"url": PIXEL}}],
+            "content": [
+                {"type": "text", "text": "Look <|im_end|>"},
+                {"type": "image_url", "image_url": {"url": PIXEL}},
+            ],
         },
-        {"role": "assistant", "content": None, "tool_calls": [ToolCall("look", '{"at": "it"}', "c1").as_message_part()]},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [ToolCall("look", '{"at": "it"}', "c1").as_message_part()],
+        },
         {"role": "tool", "tool_call_id": "c1", "content": "It is a pixel."},
     ],
     context="A note.",
@@ -58,7 +68,12 @@ RUBRIC = Rubric.from_data(
             "tone": "It is kind.",
         },
         "examples": [
-            {"task": "Say hi.", "answer": "Hi.", "scores": {"truth": 5, "tone": 3}, "reason": "Short."},
+            {
+                "task": "Say hi.",
+                "answer": "Hi.",
+                "scores": {"truth": 5, "tone": 3},
+                "reason": "Short.",
+            },
             {"answer": "No.", "scores": {"tone": 0}},
         ],
     },
@@ -97,9 +112,18 @@ JUDGES = {
     "judge, a task with tests": grade(Judge("code_quality"), CODE),
     "judge without images": grade(Judge(images=False), FULL),
     "judge of short texts": grade(Judge({"a": "x"}, max_eval_chars=9)),
-    "judge of tool calls": grade(Judge({"a": "x"}, reads_tool_calls=True), FULL, Candidate(0, "", tool_calls=(ToolCall("look"),))),
+    "judge of tool calls": grade(
+        Judge({"a": "x"}, reads_tool_calls=True),
+        FULL,
+        Candidate(0, "", tool_calls=(ToolCall("look"),)),
+    ),
     "judge with parameters": grade(
-        Judge({"a": "x"}, max_tokens=99, temperature=None, params={"reasoning_effort": "low", "seed": 3})
+        Judge(
+            {"a": "x"},
+            max_tokens=99,
+            temperature=None,
+            params={"reasoning_effort": "low", "seed": 3},
+        )
     ),
     "rubric": grade(Judge(RUBRIC)),
     "rubric, separate criteria": grade(Judge(RUBRIC, criteria_mode="separate")),
@@ -111,11 +135,16 @@ JUDGES = {
     "scale in decimals": grade(Judge({"a": "x"}, scale=(0.0, 1.0))),
     "template": grade(Judge(template=POINTWISE)),
     "template with everything": grade(
-        Judge(template="{query} {response} {context} {reference} {source} {system} {history} {steps} {messages} {tests}"), FULL
+        Judge(
+            template="{query} {response} {context} {reference} {source} {system} {history} {steps} {messages} {tests}"
+        ),
+        FULL,
     ),
     "template and rubric": grade(Judge(RUBRIC, template=POINTWISE)),
     "template with criteria": grade(Judge(RUBRIC, template=f"{POINTWISE} by {{criteria}}")),
-    "form of a score": grade(Judge(template=POINTWISE + ' as {{"note": "", "score": 1}}', scale=(1, 10), read="score")),
+    "form of a score": grade(
+        Judge(template=POINTWISE + ' as {{"note": "", "score": 1}}', scale=(1, 10), read="score")
+    ),
     "form of all parts": grade(
         Judge(
             template=POINTWISE,
@@ -133,13 +162,23 @@ JUDGES = {
     "ranker with a rubric": compare(Ranker(rubric=RUBRIC), 2),
     "ranker of short texts": compare(Ranker(max_eval_chars=30), 3),
     "ranker in groups": compare(Ranker(max_group_size=2), 3),
-    "ranker with a template": compare(Ranker(template="Rank {responses} for {query}", rubric=RUBRIC)),
-    "ranker with a template with criteria": compare(Ranker(template="Rank {responses} by {criteria}", rubric=RUBRIC)),
+    "ranker with a template": compare(
+        Ranker(template="Rank {responses} for {query}", rubric=RUBRIC)
+    ),
+    "ranker with a template with criteria": compare(
+        Ranker(template="Rank {responses} by {criteria}", rubric=RUBRIC)
+    ),
     **{
         f"form of a ranking of {n}": compare(
             Ranker(
                 template='Rank {responses} as {{"order": [], "equal": []}}',
-                read={"ranking": "order", "ties": "equal", "reason": "why", "actions": "todo", "done": "end"},
+                read={
+                    "ranking": "order",
+                    "ties": "equal",
+                    "reason": "why",
+                    "actions": "todo",
+                    "done": "end",
+                },
             ),
             n,
         )
@@ -150,8 +189,12 @@ JUDGES = {
     "pairwise, a task with everything": compare(Pairwise(), 2, FULL),
     "pairwise with a rubric": compare(Pairwise(rubric=RUBRIC)),
     "pairwise with a template": compare(Pairwise(template=PAIR)),
-    "a rubric from a description": lambda ask: ask.complete(proposal_request("Short <|im_end|> answers.")),
-    "form of a pair": compare(Pairwise(template=PAIR, read={"winner": "best", "reason": "why", "done": "end"})),
+    "a rubric from a description": lambda ask: ask.complete(
+        proposal_request("Short <|im_end|> answers.")
+    ),
+    "form of a pair": compare(
+        Pairwise(template=PAIR, read={"winner": "best", "reason": "why", "done": "end"})
+    ),
 }
 
 
@@ -161,11 +204,23 @@ IN_TURN = {
     "no JSON schema": (SHORT, error(400, "response_format json_schema is not supported"), VERDICT),
     "no response format": (SHORT, *[error(400, "response_format is not supported")] * 2, VERDICT),
     "prose for a JSON schema": (SHORT, good("Good."), VERDICT),
-    "a verdict that cannot be read": (SHORT, good('{"criteria": {"a": {"score": "4/5"}}} <|im_end|>'), VERDICT),
+    "a verdict that cannot be read": (
+        SHORT,
+        good('{"criteria": {"a": {"score": "4/5"}}} <|im_end|>'),
+        VERDICT,
+    ),
     "a verdict that is cut off": (SHORT, good('{"criteria": {', "length", (7, 300)), VERDICT),
     "a long verdict that is cut off": (SHORT, good('{"criteria": {', "length", (7, 600)), VERDICT),
-    "a verdict that is cut off at its limit": (grade(Judge({"a": "x"}, max_tokens=9)), good("{", "length"), VERDICT),
-    "an unreadable ranking": (compare(Ranker()), good('{"ranking": [1]}'), good('{"ranking": [2, 1]}')),
+    "a verdict that is cut off at its limit": (
+        grade(Judge({"a": "x"}, max_tokens=9)),
+        good("{", "length"),
+        VERDICT,
+    ),
+    "an unreadable ranking": (
+        compare(Ranker()),
+        good('{"ranking": [1]}'),
+        good('{"ranking": [2, 1]}'),
+    ),
 }
 """Judges and the replies of their endpoint in turn: the same question in another form, or once more."""
 
@@ -182,7 +237,11 @@ def instance(schema, root=None):
         case "object":
             return {name: instance(each, root) for name, each in schema["properties"].items()}
         case "array":
-            return list(range(1, schema["minItems"] + 1)) if schema["items"].get("type") == "integer" else ["Is it so?"]
+            return (
+                list(range(1, schema["minItems"] + 1))
+                if schema["items"].get("type") == "integer"
+                else ["Is it so?"]
+            )
         case "integer" | "number":
             return schema["minimum"] if "minimum" in schema else 1
     return {"string": "why", "boolean": True}.get(schema["type"])
@@ -204,19 +263,27 @@ async def sent(server, judge, *replies):
     model = connect(f"{server.url}#m")
     call = adapt(model.complete, EndpointCapabilities().for_model(model.identity))
     await judge(StepClient(ModelClient("m", call)))
-    bodies = [json.dumps(json.loads(NONCE.sub("NONCE", r.raw.decode())), ensure_ascii=False) for r in server.requests]
+    bodies = [
+        json.dumps(json.loads(NONCE.sub("NONCE", r.raw.decode())), ensure_ascii=False)
+        for r in server.requests
+    ]
     return bodies if replies else sorted(bodies)
 
 
 async def all_requests(server):
     one_reply = {name: await sent(server, judge) for name, judge in JUDGES.items()}
-    return one_reply | {name: await sent(server, *judge_and_replies) for name, judge_and_replies in IN_TURN.items()}
+    return one_reply | {
+        name: await sent(server, *judge_and_replies) for name, judge_and_replies in IN_TURN.items()
+    }
 
 
 async def test_judges_send_what_the_golden_file_holds(faults):
     """The prompt, the JSON schema (also the order of its keys) and the parameters of every kind of judge, in every setting."""
     golden, now = json.loads(GOLDEN.read_text(encoding="utf-8")), await all_requests(faults)
-    bodies = {name: [json.dumps(body, ensure_ascii=False) for body in each] for name, each in golden.items()}
+    bodies = {
+        name: [json.dumps(body, ensure_ascii=False) for body in each]
+        for name, each in golden.items()
+    }
     changed = [name for name in now | bodies if now.get(name) != bodies.get(name)]
     for name in changed[:1]:
         assert now.get(name) == bodies.get(name), f"{ADVICE}\nchanged: {', '.join(changed)}"
@@ -227,7 +294,10 @@ if __name__ == "__main__":
     async def main() -> None:
         async with FaultServer() as server:
             requests = await all_requests(server)
-        rows = [f"{json.dumps(name)}: [\n" + ",\n".join(bodies) + "\n]" for name, bodies in requests.items()]
+        rows = [
+            f"{json.dumps(name)}: [\n" + ",\n".join(bodies) + "\n]"
+            for name, bodies in requests.items()
+        ]
         GOLDEN.write_text("{\n" + ",\n".join(rows) + "\n}\n", encoding="utf-8")
 
     asyncio.run(main())

@@ -21,7 +21,13 @@ import pytest
 from require import require_program
 
 import redraft
-from redraft.errors import AuthenticationError, ContextLengthError, ModelError, ModelUnavailableError, RateLimitError
+from redraft.errors import (
+    AuthenticationError,
+    ContextLengthError,
+    ModelError,
+    ModelUnavailableError,
+    RateLimitError,
+)
 from redraft.gateway.app import Gateway
 from redraft.gateway.config import GatewayConfig, Profile, ServedModel
 from redraft.models import Chat
@@ -35,7 +41,12 @@ JUDGE = redraft.Judge({"clear": "It is clear."})
 WORDS = "words:1-5000"
 ONCE = {"max_iterations": 0, "noise_aware": False}
 START_SECONDS = 180
-QUIET = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_LOG": "ERROR", "LITELLM_MODE": "PRODUCTION", "LITELLM_MASTER_KEY": KEY}
+QUIET = {
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    "LITELLM_LOG": "ERROR",
+    "LITELLM_MODE": "PRODUCTION",
+    "LITELLM_MASTER_KEY": KEY,
+}
 
 
 @dataclass(frozen=True)
@@ -70,7 +81,17 @@ def proxy(real, tmp_path_factory):
             "router_settings": {"optional_pre_call_checks": ["enforce_model_rate_limits"], "disable_cooldowns": True},
         }))  # fmt: skip
         free.close()
-        command = [program, "--config", config, "--host", "127.0.0.1", "--port", str(port), "--num_workers", "1"]
+        command = [
+            program,
+            "--config",
+            config,
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(port),
+            "--num_workers",
+            "1",
+        ]
         with open(config.with_name("log"), "wb") as log:
             process = subprocess.Popen(command, env={**os.environ, **QUIET}, stdout=log, stderr=log)
         try:
@@ -108,7 +129,9 @@ def wait_until_ready(process, url, log):
 async def test_writer_and_judge(proxy, stream):
     """Texts, verdicts in the schema, and counted tokens come through."""
     model = proxy.model(stream=stream)
-    result = await redraft.refine("Say a word.", model, [WORDS, JUDGE], max_iterations=1, noise_aware=False, max_tokens=40)
+    result = await redraft.refine(
+        "Say a word.", model, [WORDS, JUDGE], max_iterations=1, noise_aware=False, max_tokens=40
+    )
     best = result.trace.best
     assert best.text.strip()
     assert 0 <= result.score <= 1
@@ -119,7 +142,9 @@ async def test_writer_and_judge(proxy, stream):
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 async def test_answers_at_the_limit_are_marked(proxy, ask, stream):
     """The proxy passes on why an answer ended."""
-    reply = await proxy.model(stream=stream, extra_body={"ignore_eos": True}).complete(ask(max_tokens=5, temperature=0.0))
+    reply = await proxy.model(stream=stream, extra_body={"ignore_eos": True}).complete(
+        ask(max_tokens=5, temperature=0.0)
+    )
     assert reply.truncated
     assert reply.usage.output_tokens == 5
 
@@ -128,7 +153,9 @@ async def test_batch_and_grade(proxy, tmp_path):
     """Each row is written and graded, and a given text is graded."""
     output = tmp_path / "out.jsonl"
     rows = [{"prompt": f"Say {n}."} for n in range(6)]
-    report = await redraft.batch(rows, output, proxy.model(), [WORDS, JUDGE], proxy.model(), **ONCE, max_tokens=40)
+    report = await redraft.batch(
+        rows, output, proxy.model(), [WORDS, JUDGE], proxy.model(), **ONCE, max_tokens=40
+    )
     assert (report.done, report.failed) == (6, 0), report
     assert all(0 <= json.loads(line)["best_score"] <= 1 for line in output.read_text().splitlines())
     graded = await redraft.grade(("Say a word.", "A word."), JUDGE, proxy.model())
@@ -142,15 +169,28 @@ async def test_gateway_before_the_proxy(proxy, tmp_path, monkeypatch, name, stre
     monkeypatch.setenv("PROXY_KEY", KEY)
     models = {"tiny": ServedModel("tiny", proxy.url, "tiny", key_env="PROXY_KEY")}
     profile = Profile("profile", "tiny", "tiny", [WORDS, JUDGE], ONCE)
-    body = {"model": name, "stream": stream, "max_tokens": 20, "messages": [{"role": "user", "content": "Say a word."}]}
-    async with Gateway(GatewayConfig(tmp_path, models, {"profile": profile}, port=0), {**os.environ}) as gateway:
+    body = {
+        "model": name,
+        "stream": stream,
+        "max_tokens": 20,
+        "messages": [{"role": "user", "content": "Say a word."}],
+    }
+    async with Gateway(
+        GatewayConfig(tmp_path, models, {"profile": profile}, port=0), {**os.environ}
+    ) as gateway:
         transport = httpx2.ASGITransport(gateway.app)
-        async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1/v1", timeout=60) as client:
+        async with httpx2.AsyncClient(
+            transport=transport, base_url="http://127.0.0.1/v1", timeout=60
+        ) as client:
             reply = await client.post("/chat/completions", json=body)
     assert reply.status_code == 200, reply.text
     if stream:
-        chunks = [json.loads(line[6:]) for line in reply.text.splitlines() if line.startswith("data: {")]
-        assert "".join(choice["delta"].get("content") or "" for chunk in chunks for choice in chunk["choices"]).strip()
+        chunks = [
+            json.loads(line[6:]) for line in reply.text.splitlines() if line.startswith("data: {")
+        ]
+        assert "".join(
+            choice["delta"].get("content") or "" for chunk in chunks for choice in chunk["choices"]
+        ).strip()
     else:
         assert reply.json()["choices"][0]["message"]["content"].strip()
 
@@ -159,7 +199,9 @@ async def test_refused_parameters_are_left_out(proxy, caplog):
     """The proxy knows that o-series models take no temperature, and says so in its own words."""
     model = proxy.model("no-temperature")
     with caplog.at_level(logging.INFO, "redraft"):
-        result = await redraft.refine("Say a word.", model, WORDS, **ONCE, temperature=0.5, max_tokens=20)
+        result = await redraft.refine(
+            "Say a word.", model, WORDS, **ONCE, temperature=0.5, max_tokens=20
+        )
     assert result.score == 1
     assert "accepts no temperature" in caplog.text
 
@@ -167,10 +209,28 @@ async def test_refused_parameters_are_left_out(proxy, caplog):
 # ---- errors
 
 WRONG = {  # the name of the model, the key, the prompt, the class of the error and its words
-    "an unknown model": ("no-such-model", KEY, "hello", ModelUnavailableError, "Invalid model name"),
+    "an unknown model": (
+        "no-such-model",
+        KEY,
+        "hello",
+        ModelUnavailableError,
+        "Invalid model name",
+    ),
     "a wrong key": ("tiny", "sk-not-of-the-proxy", "hello", AuthenticationError, "status 4"),
-    "a wrong key of the proxy's": ("wrong-key", KEY, "hello", AuthenticationError, "Invalid API Key"),
-    "a long prompt": ("tiny", KEY, "word " * 9000, ContextLengthError, "exceeds the available context size"),
+    "a wrong key of the proxy's": (
+        "wrong-key",
+        KEY,
+        "hello",
+        AuthenticationError,
+        "Invalid API Key",
+    ),
+    "a long prompt": (
+        "tiny",
+        KEY,
+        "word " * 9000,
+        ContextLengthError,
+        "exceeds the available context size",
+    ),
 }
 
 
@@ -204,9 +264,13 @@ async def test_a_rate_limit_says_how_long_to_wait(proxy, ask):
 async def test_a_server_that_dies_in_a_stream(proxy, gguf_file, real, ask):
     """The begun answer is an error that is worth another try, and so is every later call."""
     command = [sys.executable, tiny.__file__, str(gguf_file), real.key]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as server:
         port = int(server.stdout.readline().strip().rpartition(":")[2])
-        relay = await asyncio.start_server(lambda *pipe: pass_on(*pipe, port, server), sock=proxy.mortal)
+        relay = await asyncio.start_server(
+            lambda *pipe: pass_on(*pipe, port, server), sock=proxy.mortal
+        )
         model = proxy.model("mortal", stream=True, extra_body={"ignore_eos": True})
         try:
             async with relay:

@@ -33,8 +33,15 @@ async def test_answer(local, ask):
 
 async def test_schema_is_enforced(local, ask):
     """The engine holds random weights to a schema."""
-    schema = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"], "additionalProperties": False}
-    reply = await local.complete(ask("half \ud800", max_tokens=200, schema=schema, format="json_schema"))
+    schema = {
+        "type": "object",
+        "properties": {"ok": {"type": "boolean"}},
+        "required": ["ok"],
+        "additionalProperties": False,
+    }
+    reply = await local.complete(
+        ask("half \ud800", max_tokens=200, schema=schema, format="json_schema")
+    )
     assert isinstance(json.loads(reply.text)["ok"], bool)
 
 
@@ -92,7 +99,9 @@ def test_missing_file_is_an_error(tmp_path):
 def test_missing_package_is_named(gguf_file):
     """Without xllamacpp the error says what to install."""
     hide = f"import sys; sys.modules['xllamacpp'] = None; from redraft.models import connect; connect('local:{gguf_file}')"
-    result = subprocess.run([sys.executable, "-c", hide], capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        [sys.executable, "-c", hide], capture_output=True, text=True, check=False
+    )
     assert "pip install 'redraft[local]'" in result.stderr
 
 

@@ -31,7 +31,11 @@ def at_info(caplog):
 
 async def test_retries_are_logged(faults, caplog):
     """Each repeated call logs the model, the kind of error, the attempt and the wait."""
-    faults.says(fs.error(500, "the server quotes: hello"), fs.error(429, "slow down, sk-canary-4711"), fs.good("fine"))
+    faults.says(
+        fs.error(500, "the server quotes: hello"),
+        fs.error(429, "slow down, sk-canary-4711"),
+        fs.good("fine"),
+    )
     model = Chat("m", faults.url, key="sk-canary-4711")
     result = await redraft.refine("hello", model, graders=lambda text: 1.0, retries=3)
     assert result.value == "fine"
@@ -56,13 +60,20 @@ class Clock:
 def call_through_limiter(faults, **options):
     """Call the server through an endpoint limiter."""
     clock = Clock()
-    return limit_endpoint(Chat("m", faults.url).complete, EndpointLimiter("host", clock=clock, sleep=clock.sleep, **options))
+    return limit_endpoint(
+        Chat("m", faults.url).complete,
+        EndpointLimiter("host", clock=clock, sleep=clock.sleep, **options),
+    )
 
 
 async def test_pauses_are_logged(faults, ask, caplog):
     """A short pause is logged at INFO, one of more than two minutes as a warning."""
     call = call_through_limiter(faults)
-    faults.says(fs.error(429, "hello", {"retry-after": "7"}), fs.error(429, "hello", {"retry-after": "300"}), fs.good("fine"))
+    faults.says(
+        fs.error(429, "hello", {"retry-after": "7"}),
+        fs.error(429, "hello", {"retry-after": "300"}),
+        fs.good("fine"),
+    )
     with pytest.raises(ModelError):
         await call(ask())
     await call(ask())
@@ -82,7 +93,10 @@ async def test_outage_is_logged_at_its_start_and_end(faults, ask, caplog):
             await call(ask())
     await call(ask())
     down, back = lines(caplog, "redraft.endpoint")
-    assert down == "WARNING host: down after ModelUnavailableError (status 500); calls wait, one at a time probes"
+    assert (
+        down
+        == "WARNING host: down after ModelUnavailableError (status 500); calls wait, one at a time probes"
+    )
     assert back.startswith("WARNING host: back after ")
 
 
@@ -95,12 +109,16 @@ async def test_rejected_key_is_logged(faults, ask, caplog):
     while not halted:
         await asyncio.sleep(0)
     waiting.cancel()
-    assert lines(caplog, "redraft.endpoint") == ["WARNING host: stopped by AuthenticationError (status 401); no more calls"]
+    assert lines(caplog, "redraft.endpoint") == [
+        "WARNING host: stopped by AuthenticationError (status 401); no more calls"
+    ]
 
 
 def test_no_output_by_default():
     """Without configured logging nothing is written, and importing redraft does not import logging."""
     assert any(isinstance(handler, logging.NullHandler) for handler in log.handlers)
     script = "import sys, redraft; print('logging' in sys.modules); from redraft.log import log; log.warning('x')"
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    ended = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
     assert (ended.stdout.strip(), ended.stderr) == ("False", "")

@@ -31,14 +31,19 @@ async def test_a_score_is_the_expectation_of_a_real_server(digit_server, stream)
     assert feedback.metadata["scoring"] == "expectation"
     assert 0.5 <= feedback.metadata["covered"] <= 1
     assert 0.2 < feedback.score < 1
-    assert "".join(token.token for token in replies[0].token_logprobs).strip() == replies[0].text.strip()
+    assert (
+        "".join(token.token for token in replies[0].token_logprobs).strip()
+        == replies[0].text.strip()
+    )
 
 
 @pytest.mark.slow
 async def test_an_improbable_score_is_taken_as_written(plain_server):
     """Random weights find no digit likely: the score counts as written, and the feedback says why."""
     url, _, name = plain_server.partition("#")
-    feedback = await JUDGE.grade(Task("q"), Candidate(0, "an answer"), client(Chat(name, url).complete))
+    feedback = await JUDGE.grade(
+        Task("q"), Candidate(0, "an answer"), client(Chat(name, url).complete)
+    )
     assert feedback.metadata["scoring"] == "written"
     assert "of the probability is on scores" in feedback.reason
 
@@ -52,7 +57,9 @@ VERDICT = '{"reason": "Fine.", "criteria": {"truth": {"evidence": "", "change": 
         ModelError("status 400: logprobs is not supported with this model", status=400),
         ModelError("status 400: top_logprobs must be at most 5", status=400),
         ModelError("status 422: extra inputs are not permitted: top_logprobs", status=422),
-        AuthenticationError("status 403: You are not allowed to request logprobs from this model", status=403),
+        AuthenticationError(
+            "status 403: You are not allowed to request logprobs from this model", status=403
+        ),
     ],
 )
 async def test_an_endpoint_that_refuses_is_asked_without(error):
@@ -82,6 +89,13 @@ def test_the_parameters_are_sent_together_or_not_at_all():
 
     plain = Request(({"role": "user", "content": "q"},))
     wanted = replace(plain, top_logprobs=20)
-    assert (request_body("m", wanted)["logprobs"], request_body("m", wanted)["top_logprobs"]) == (True, 20)
+    assert (request_body("m", wanted)["logprobs"], request_body("m", wanted)["top_logprobs"]) == (
+        True,
+        20,
+    )
     for request in (plain, replace(wanted, unsupported_parameters=frozenset({"logprobs"}))):
-        assert request_body("m", request).get("logprobs") is request_body("m", request).get("top_logprobs") is None
+        assert (
+            request_body("m", request).get("logprobs")
+            is request_body("m", request).get("top_logprobs")
+            is None
+        )

@@ -18,7 +18,9 @@ from redraft.session import Session
 
 from . import fault_server as fs
 
-VERDICT = json.dumps({"reason": "r", "criteria": {"truth": {"evidence": "", "change": "", "score": 5}}, "done": True})
+VERDICT = json.dumps(
+    {"reason": "r", "criteria": {"truth": {"evidence": "", "change": "", "score": 5}}, "done": True}
+)
 RUBRIC = {"truth": "It is true."}
 LOW = {"reasoning_effort": "low"}
 NO_THINKING = {"chat_template_kwargs": {"enable_thinking": False}}
@@ -27,7 +29,10 @@ OWN = ("model", "messages", "response_format", "stream", "temperature")
 
 def further(requests):
     """Return what each request sent besides the usual fields, without the seed and the temperature 0 of judges."""
-    return [{name: value for name, value in request.body.items() if name not in OWN} for request in requests]
+    return [
+        {name: value for name, value in request.body.items() if name not in OWN}
+        for request in requests
+    ]
 
 
 @pytest.fixture
@@ -36,7 +41,9 @@ async def server():
 
     def answer(request):
         text = VERDICT if "response_format" in request.body else "fine"
-        return fs.http({**fs.completion(text), "model": "m", "object": "chat.completion", "created": 1})
+        return fs.http(
+            {**fs.completion(text), "model": "m", "object": "chat.completion", "created": 1}
+        )
 
     async with fs.FaultServer([answer]) as started:
         yield started
@@ -77,10 +84,17 @@ async def test_a_judge_of_its_own_has_none_of_the_writers_parameters(server):
 
 async def test_what_a_model_needs_is_declared_once(server):
     """In every role, and beneath what a call gives."""
-    model = connect(f"{server.url}#m", params={"enable_thinking": False, "temperature": 0.5, "top_p": 0.1})
-    await refine("q", model, Judge(RUBRIC), max_iterations=0, model_params={"top_p": 0.9}, temperature=0.0)
+    model = connect(
+        f"{server.url}#m", params={"enable_thinking": False, "temperature": 0.5, "top_p": 0.1}
+    )
+    await refine(
+        "q", model, Judge(RUBRIC), max_iterations=0, model_params={"top_p": 0.9}, temperature=0.0
+    )
     assert further(server.requests) == [{"enable_thinking": False, "top_p": 0.9}] * 2
-    assert [request.body["temperature"] for request in server.requests] == [0.0, 0.5]  # given by the call; the judge's is a default
+    assert [request.body["temperature"] for request in server.requests] == [
+        0.0,
+        0.5,
+    ]  # given by the call; the judge's is a default
     with pytest.raises(ConfigError, match="only the name of a model takes them"):
         connect(Chat("m", server.url), params={"top_p": 1})
 
@@ -90,10 +104,20 @@ async def test_every_judging_grader_sends_its_parameters(server):
     two = BestOfN(2)
     given = {"max_tokens": 700, "reasoning_effort": "low"}
     for sent, params in (({}, None), (given, given)):
-        for grader in (Checklist(["Is it true?"], params=params), Ranker(params=params), Pairwise(params=params)):
+        for grader in (
+            Checklist(["Is it true?"], params=params),
+            Ranker(params=params),
+            Pairwise(params=params),
+        ):
             server.requests.clear()
             with suppress(GradingError, ModelError):  # (its verdict has another form)
-                await refine("q", Chat("m", server.url), grader, plan=two if isinstance(grader, Ranker) else None, retries=0)
+                await refine(
+                    "q",
+                    Chat("m", server.url),
+                    grader,
+                    plan=two if isinstance(grader, Ranker) else None,
+                    retries=0,
+                )
             judged = [
                 body
                 for body, request in zip(further(server.requests), server.requests, strict=True)
@@ -112,20 +136,33 @@ async def test_a_grader_of_the_user_asks_with_the_parameters_of_the_judge(server
             await ask("How good is it?")
             return redraft.Feedback(1.0)
 
-    await refine("q", Chat("m", server.url), Mine(), max_iterations=0, judge_params={"top_k": 3, "max_tokens": 5})
+    await refine(
+        "q",
+        Chat("m", server.url),
+        Mine(),
+        max_iterations=0,
+        judge_params={"top_k": 3, "max_tokens": 5},
+    )
     assert further(server.requests) == [{}, {"top_k": 3, "max_tokens": 5}]
 
 
 async def test_a_changed_parameter_is_another_call(server):
     """A cache and the fingerprint of a grader tell parameters apart; what is sent twice is one call, however it was given."""
     model, store = Chat("m", server.url), {}
-    ways = [{}, {"model_params": {"top_p": 0.1}}, {"model_params": {"top_p": 0.2}}, {"judge_params": {"top_p": 0.2}}]
+    ways = [
+        {},
+        {"model_params": {"top_p": 0.1}},
+        {"model_params": {"top_p": 0.2}},
+        {"judge_params": {"top_p": 0.2}},
+    ]
     for expected, settings in zip((2, 4, 6, 6), ways, strict=True):
         for _ in range(2):
             await refine("q", model, Judge(RUBRIC), max_iterations=0, cache=store, **settings)
         assert len(server.requests) == expected
     prints = [
-        fingerprint(model, Judge(RUBRIC, params=params), **settings) for settings in ways for params in (None, {"top_p": 0.2})
+        fingerprint(model, Judge(RUBRIC, params=params), **settings)
+        for settings in ways
+        for params in (None, {"top_p": 0.2})
     ]
     assert len(set(prints[:6])) == 6 and prints[4:6] == prints[6:]
 
@@ -141,7 +178,16 @@ async def test_rows_are_done_again_if_a_parameter_changes(server, tmp_path):
     rows, out, model = [{"prompt": "a"}], tmp_path / "o.jsonl", Chat("m", server.url)
     calls = []
     for params in ({"top_p": 0.1}, {"top_p": 0.1}, {"top_p": 0.2}):
-        await batch(rows, out, model, graders=Judge(RUBRIC), max_iterations=0, learn=False, calibrate=False, model_params=params)
+        await batch(
+            rows,
+            out,
+            model,
+            graders=Judge(RUBRIC),
+            max_iterations=0,
+            learn=False,
+            calibrate=False,
+            model_params=params,
+        )
         calls.append(len(server.requests))
     assert calls == [2, 2, 4]
 
@@ -183,10 +229,20 @@ USES = {  # the parameters of the judge, and the tokens that the server says tha
 @pytest.mark.parametrize("way", ["judge_params", "declared"])
 async def test_more_room_is_more_than_the_first_request_had(server, params, used, sent, way):
     """Whatever the server counts; a limit of the judge or of the model is known."""
-    usage = {} if used is None else {"prompt_tokens": 7, "completion_tokens": used, "total_tokens": 7 + used}
+    usage = (
+        {}
+        if used is None
+        else {"prompt_tokens": 7, "completion_tokens": used, "total_tokens": 7 + used}
+    )
     server.says(fs.http({**CUT, "usage": usage}), fs.good(VERDICT))
-    model = connect(f"{server.url}#m", params=params) if way == "declared" else Chat("m", server.url)
-    assert (await grade(("q", "a"), Judge(RUBRIC), model, judge_params=None if way == "declared" else params)).score == 1.0
+    model = (
+        connect(f"{server.url}#m", params=params) if way == "declared" else Chat("m", server.url)
+    )
+    assert (
+        await grade(
+            ("q", "a"), Judge(RUBRIC), model, judge_params=None if way == "declared" else params
+        )
+    ).score == 1.0
     assert [request.body.get("max_tokens") for request in server.requests] == sent
 
 
@@ -194,7 +250,10 @@ async def test_more_room_stays_within_the_budget(server):
     """The second request has no more tokens than are left."""
     server.says(fs.http(CUT), fs.good(VERDICT))
     await grade(("q", "a"), Judge(RUBRIC), Chat("m", server.url), budget=Budget(output_tokens=5000))
-    assert [request.body["max_tokens"] <= room for request, room in zip(server.requests, (5000, 2952), strict=True)] == [True, True]
+    assert [
+        request.body["max_tokens"] <= room
+        for request, room in zip(server.requests, (5000, 2952), strict=True)
+    ] == [True, True]
 
 
 async def test_a_budget_learns_how_long_a_judge_reasons(server):
@@ -204,18 +263,36 @@ async def test_a_budget_learns_how_long_a_judge_reasons(server):
         if "response_format" not in request.body:
             return fs.good(f"fine {len(server.requests)}")
         limit = request.body["max_tokens"]
-        return fs.http({**CUT, "usage": {"prompt_tokens": 7, "completion_tokens": limit}} if limit < 9000 else LONG)
+        return fs.http(
+            {**CUT, "usage": {"prompt_tokens": 7, "completion_tokens": limit}}
+            if limit < 9000
+            else LONG
+        )
 
     server.says(answer)
-    await refine("q", Chat("m", server.url), Judge(RUBRIC), max_iterations=1, drafts=1, budget=Budget(tokens=10_000_000))
-    limits = [request.body["max_tokens"] for request in server.requests if "response_format" in request.body]
+    await refine(
+        "q",
+        Chat("m", server.url),
+        Judge(RUBRIC),
+        max_iterations=1,
+        drafts=1,
+        budget=Budget(tokens=10_000_000),
+    )
+    limits = [
+        request.body["max_tokens"]
+        for request in server.requests
+        if "response_format" in request.body
+    ]
     assert limits[:2] == [8192, 32768] and len(limits) > 2 and min(limits[2:]) > 9000
 
 
 async def test_a_verdict_that_is_cut_twice_says_what_to_do(server):
     """How to give it more, in Python and on the command line; a grader with its own limit is told to raise that."""
     server.says(fs.http(CUT))
-    with pytest.raises(GradingError, match=r"judge_params=\{'max_tokens':32768\} \(--judge-param max_tokens=32768\)"):
+    with pytest.raises(
+        GradingError,
+        match=r"judge_params=\{'max_tokens':32768\} \(--judge-param max_tokens=32768\)",
+    ):
         await grade(("q", "a"), Judge(RUBRIC), Chat("m", server.url))
     with pytest.raises(GradingError, match="give the grader a larger max_tokens, such as 1600"):
         await grade(("q", "a"), Judge(RUBRIC, max_tokens=100), Chat("m", server.url))
@@ -227,7 +304,9 @@ async def test_a_verdict_that_is_cut_twice_says_what_to_do(server):
 def thinks_in_streams(body):
     if body.get("enable_thinking") is not False:
         return fs.error(
-            400, "parameter.enable_thinking must be set to false for non-streaming calls", code="invalid_parameter_error"
+            400,
+            "parameter.enable_thinking must be set to false for non-streaming calls",
+            code="invalid_parameter_error",
         )
     return None
 
@@ -235,20 +314,31 @@ def thinks_in_streams(body):
 async def test_a_model_that_thinks_in_streams_only_is_asked_not_to_think(server, caplog):
     """Once it has said so, in every role, with a warning; a user who wants it to think reads why it cannot."""
     server.says(
-        lambda request: thinks_in_streams(request.body) or fs.good(VERDICT if "response_format" in request.body else "fine")
+        lambda request: (
+            thinks_in_streams(request.body)
+            or fs.good(VERDICT if "response_format" in request.body else "fine")
+        )
     )
     with caplog.at_level(logging.WARNING, "redraft"):
         await refine("q", Chat("m", server.url), Judge(RUBRIC), max_iterations=0)
     assert further(server.requests) == [{}, *[{"enable_thinking": False}] * 2]
     assert "thinks only in streams; enable_thinking=false is sent" in caplog.text
-    with pytest.raises(ModelError, match="'enable_thinking' is a parameter that is given by `model_params`"):
-        await refine("q", Chat("m", server.url), "words:1-9", model_params={"enable_thinking": True})
+    with pytest.raises(
+        ModelError, match="'enable_thinking' is a parameter that is given by `model_params`"
+    ):
+        await refine(
+            "q", Chat("m", server.url), "words:1-9", model_params={"enable_thinking": True}
+        )
 
 
 @pytest.mark.parametrize(
     ("params", "message", "named"),
     [
-        ({"reasoning_effort": "low"}, "Unrecognized request argument supplied: reasoning_effort", "reasoning_effort"),
+        (
+            {"reasoning_effort": "low"},
+            "Unrecognized request argument supplied: reasoning_effort",
+            "reasoning_effort",
+        ),
         (NO_THINKING, "extra_forbidden: body.chat_template_kwargs", "chat_template_kwargs"),
         (NO_THINKING, "unknown key enable_thinking", "enable_thinking"),
         ({"top_k": 1}, "no such luck", None),
@@ -260,7 +350,9 @@ async def test_a_parameter_that_is_refused_is_named(server, params, message, nam
     server.says(fs.error(400, message))
     with pytest.raises(ModelError, match=message) as caught:
         await refine("q", Chat("m", server.url), "words:1-9", model_params=params)
-    assert (f"{named!r} is a parameter that is given by `model_params`" in str(caught.value)) is bool(named)
+    assert (
+        f"{named!r} is a parameter that is given by `model_params`" in str(caught.value)
+    ) is bool(named)
 
 
 CLIENTS = {
@@ -270,7 +362,9 @@ CLIENTS = {
     "LangChain": lambda url: vendors.ChatOpenAI(
         model="m", base_url=url, api_key="k", extra_body={"chat_template_kwargs": {"a": 1}}
     ),
-    "pydantic-ai": lambda url: vendors.OpenAIChatModel("m", provider=vendors.OpenAIProvider(base_url=url, api_key="k")),
+    "pydantic-ai": lambda url: vendors.OpenAIChatModel(
+        "m", provider=vendors.OpenAIProvider(base_url=url, api_key="k")
+    ),
 }
 
 
@@ -287,7 +381,8 @@ async def test_every_client_sends_parameters(server, client):
 def further_of(server):
     """Return what the server was sent besides the usual fields and what a client adds by itself."""
     return [
-        {k: v for k, v in body.items() if k not in {"n", "tools", "max_completion_tokens"}} for body in further(server.requests)
+        {k: v for k, v in body.items() if k not in {"n", "tools", "max_completion_tokens"}}
+        for body in further(server.requests)
     ]
 
 
@@ -300,14 +395,17 @@ async def test_a_vendor_that_ignores_other_parameters_is_named():
     model = Closed(custom_output_text="HELLO")
     assert (await refine("q", model, "uppercase", model_params={"top_p": 0.5})).value == "HELLO"
     with pytest.raises(
-        (ConfigError, redraft.errors.RedraftError), match="'top_k' cannot be passed on to test:test, which takes stop, top_p"
+        (ConfigError, redraft.errors.RedraftError),
+        match="'top_k' cannot be passed on to test:test, which takes stop, top_p",
     ):
         await refine("q", model, "uppercase", model_params={"top_k": 5})
 
 
 async def test_a_function_takes_no_parameters():
     """They would be lost without a word."""
-    with pytest.raises((ConfigError, redraft.errors.RedraftError), match="'top_p' cannot be passed on to shout"):
+    with pytest.raises(
+        (ConfigError, redraft.errors.RedraftError), match="'top_p' cannot be passed on to shout"
+    ):
         await refine("q", shout, "uppercase", model_params={"top_p": 0.5})
     model = ScriptedModel(["A"])
     await refine("q", model, "uppercase", model_params={"top_p": 0.5})

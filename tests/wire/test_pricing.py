@@ -14,7 +14,11 @@ PUBLISHED = [  # USD per million tokens read and written, as the providers have 
     ("gpt-4o-mini", OPENAI, (0.15, 0.6)),
     ("gpt-4o-mini", "openai", (0.15, 0.6)),
     ("claude-sonnet-4-5", "anthropic", (3, 15)),
-    ("gemini-2.5-pro", "google", (1.25, 10)),  # of prompts up to 200,000 tokens; longer ones cost more
+    (
+        "gemini-2.5-pro",
+        "google",
+        (1.25, 10),
+    ),  # of prompts up to 200,000 tokens; longer ones cost more
 ]
 
 
@@ -34,7 +38,12 @@ def test_a_model_that_writes_no_text_has_no_price_for_it():
 def test_published_context_windows():
     """Of known models at their provider; not of servers on this machine."""
     windows = [
-        context_window_of(*each) for each in (("gpt-4o-mini", OPENAI), ("none", OPENAI), ("gpt-4o-mini", "http://localhost/v1"))
+        context_window_of(*each)
+        for each in (
+            ("gpt-4o-mini", OPENAI),
+            ("none", OPENAI),
+            ("gpt-4o-mini", "http://localhost/v1"),
+        )
     ]
     assert windows == [128_000, None, None]
 

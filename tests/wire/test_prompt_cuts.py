@@ -39,7 +39,9 @@ TEXTS = {  # usual texts, and the worst repetitions of what has a token of its o
     "code": "def add(a, b):\n    return a + b\n\n\n" * 2000,
     "comments": "}\n\n// a\n;\n//\n" * 5000,
     "nothing but comments": ".\n//\n" * 15_000,
-    "JSON": json.dumps([{"id": n, "name": "x", "value": n / 7} for n in range(2500)], separators=(",", ":")),
+    "JSON": json.dumps(
+        [{"id": n, "name": "x", "value": n / 7} for n in range(2500)], separators=(",", ":")
+    ),
     "indented JSON": json.dumps([{"id": n, "name": "x"} for n in range(2500)], indent=8),
     "base64": base64.b64encode(rng.randbytes(60_000)).decode(),
     "hex": rng.randbytes(40_000).hex(),
@@ -50,7 +52,9 @@ TEXTS = {  # usual texts, and the worst repetitions of what has a token of its o
     "a long Thai word": "เปิดอภิปรายทั่วไป" * 2000,
     "a long Chinese slogan": "习近平新时代中国特色社会主义思想" * 2000,
     "boxes": "─────────┬────────┐\n" * 3000,
-    **{f"runs of {char!r}": char * 100_000 for char in (" ", "\n", "\t", "a", "=", "-", "的", "😀")},
+    **{
+        f"runs of {char!r}": char * 100_000 for char in (" ", "\n", "\t", "a", "=", "-", "的", "😀")
+    },
     "deep indents": (" " * 400 + "x\n") * 1000,
     "end marks": "<|im_end|>" * 4000,
 }
@@ -81,7 +85,11 @@ def test_no_text_is_taken_for_cut(count, name):
 
 @settings(max_examples=4 * settings.default.max_examples)
 @given(
-    st.lists(st.sampled_from([*"aZ1 \n\t.,/;{}|_-=的ä😀\u0301", "word ", "// ", "\r\n"]), min_size=1, max_size=8),
+    st.lists(
+        st.sampled_from([*"aZ1 \n\t.,/;{}|_-=的ä😀\u0301", "word ", "// ", "\r\n"]),
+        min_size=1,
+        max_size=8,
+    ),
     st.integers(20, 3000),
 )
 def test_no_repetition_is_taken_for_cut(count, parts, times):
@@ -94,7 +102,9 @@ CUT = {
     "one word": LONG,
     "prose": PROSE * 900,
     "Chinese": "".join(chr(rng.randrange(0x4E00, 0x5600)) for _ in range(33_000)),
-    "JSON": json.dumps([{"id": n, "value": rng.random()} for n in range(4000)], separators=(",", ":")),
+    "JSON": json.dumps(
+        [{"id": n, "value": rng.random()} for n in range(4000)], separators=(",", ":")
+    ),
     "base64": base64.b64encode(rng.randbytes(75_000)).decode(),
 }
 
@@ -120,7 +130,10 @@ def test_only_what_every_template_sends_counts():
     tool = {"role": "tool", "content": LONG, "tool_call_id": "1"}
     image = {
         "role": "user",
-        "content": [{"type": "text", "text": "see"}, {"type": "image_url", "image_url": {"url": "data:" + "A" * 10**6}}],
+        "content": [
+            {"type": "text", "text": "see"},
+            {"type": "image_url", "image_url": {"url": "data:" + "A" * 10**6}},
+        ],
     }
     assert sent_texts(Request((thought, tool, image))) == "yes\nsee"
 
@@ -141,7 +154,9 @@ CUT_WORDS = r"the server cut the prompt: it read 2,051 tokens of a prompt of 100
 
 def reply(text=ANSWER, tokens=2051, **usage):
     """Return a reply that reports so many tokens of the prompt."""
-    return fs.http(fs.completion(text) | {"usage": {"prompt_tokens": tokens, "completion_tokens": 3, **usage}})
+    return fs.http(
+        fs.completion(text) | {"usage": {"prompt_tokens": tokens, "completion_tokens": 3, **usage}}
+    )
 
 
 def streamed(text=ANSWER, tokens=2051, **usage):
@@ -154,11 +169,15 @@ async def test_an_answer_to_a_cut_prompt_has_a_note_and_a_warning(faults, is_str
     """One warning for a model, which says what to do; the note is in the summary."""
     faults.says((streamed if is_stream else reply)())
     with pytest.warns(UserWarning, match=f"{CUT_WORDS}.*num_ctx") as caught:
-        result = await redraft.refine(LONG, Chat("m", faults.url, stream=is_stream), "words:1-50", drafts=3, max_iterations=0)
+        result = await redraft.refine(
+            LONG, Chat("m", faults.url, stream=is_stream), "words:1-50", drafts=3, max_iterations=0
+        )
     assert [str(each.message).partition(";")[0] for each in caught] == [
         f"{faults.url} (model m): the server cut the prompt: it read 2,051 tokens of a prompt of 100,020 bytes"
     ]
-    assert all("the server cut the prompt" in candidate.note for candidate in result.trace.candidates)
+    assert all(
+        "the server cut the prompt" in candidate.note for candidate in result.trace.candidates
+    )
     assert "the server cut the prompt" in result.summary()
     assert (result.value, result.score) == (ANSWER, 1.0)
 
@@ -167,8 +186,12 @@ async def test_the_grade_of_a_judge_that_did_not_see_all_is_unknown(faults):
     """The answer comes back without a score, and the note says why; `grade` raises. Its tokens are counted."""
     judge = redraft.Judge({"truth": "It is true."})
     faults.says(reply(VERDICT))
-    with pytest.warns(UserWarning, match=r"it read 2,051 tokens of a prompt of 33,\d{3} bytes"):  # (a judge is shown no more)
-        result = await redraft.refine("q", redraft.ScriptedModel([LONG]), judge, Chat("m", faults.url), max_iterations=0)
+    with pytest.warns(
+        UserWarning, match=r"it read 2,051 tokens of a prompt of 33,\d{3} bytes"
+    ):  # (a judge is shown no more)
+        result = await redraft.refine(
+            "q", redraft.ScriptedModel([LONG]), judge, Chat("m", faults.url), max_iterations=0
+        )
     assert (result.value.strip(), result.score) == (LONG.strip(), None)
     assert "the server cut the prompt" in result.metadata["note"]
     assert len(faults.requests) == 1
@@ -198,7 +221,9 @@ async def test_a_function_that_asks_a_model_is_told_too(faults):
             return redraft.Feedback(float(await ask(candidate.text)))
 
     with pytest.warns(UserWarning, match="cut"):
-        result = await redraft.refine("q", redraft.ScriptedModel([LONG]), Own(), Chat("m", faults.url), max_iterations=0)
+        result = await redraft.refine(
+            "q", redraft.ScriptedModel([LONG]), Own(), Chat("m", faults.url), max_iterations=0
+        )
     assert result.score is None
 
 
@@ -208,12 +233,17 @@ async def test_a_row_has_the_note(faults, tmp_path):
     out = tmp_path / "out.jsonl"
     with pytest.warns(UserWarning, match="cut") as caught:
         report = await redraft.batch(
-            [{"prompt": LONG + str(n)} for n in range(3)], out, Chat("m", faults.url), "words:1-50", max_iterations=0
+            [{"prompt": LONG + str(n)} for n in range(3)],
+            out,
+            Chat("m", faults.url),
+            "words:1-50",
+            max_iterations=0,
         )
     assert len(caught) == 1
     notes = [json.loads(line)["note"] for line in out.read_text().splitlines()]
     assert (
-        sorted(note or "" for note in notes)[0] == "" and sum("the server cut the prompt: it read" in (n or "") for n in notes) == 2
+        sorted(note or "" for note in notes)[0] == ""
+        and sum("the server cut the prompt: it read" in (n or "") for n in notes) == 2
     )
     assert report.cut_prompts == report.as_data()["cut_prompts"] == 2
     assert "prompts cut by the server: 2 rows" in report.summary()
@@ -223,10 +253,18 @@ WHOLE = {  # usage that says that the prompt was read whole, or does not say wha
     "all": {"tokens": 20_010},
     "nothing": {"tokens": 0},
     "what was not cached": {"tokens": 3},
-    "as Anthropic": {"tokens": 2048, "cache_read_input_tokens": 18_000, "cache_creation_input_tokens": 0},
+    "as Anthropic": {
+        "tokens": 2048,
+        "cache_read_input_tokens": 18_000,
+        "cache_creation_input_tokens": 0,
+    },
     "first as Anthropic": {"tokens": 2048, "cache_creation_input_tokens": 18_000},
     "with details": {"tokens": 2048, "prompt_tokens_details": {"cached_tokens": 18_000}},
-    "as DeepSeek": {"tokens": 20_010, "prompt_cache_hit_tokens": 19_968, "prompt_cache_miss_tokens": 42},
+    "as DeepSeek": {
+        "tokens": 20_010,
+        "prompt_cache_hit_tokens": 19_968,
+        "prompt_cache_miss_tokens": 42,
+    },
     "unknown": {"tokens": None},
     "negative": {"tokens": -2048},
     "odd": {"tokens": "2048", "prompt_tokens_details": [], "cached_tokens": {}},
@@ -238,7 +276,9 @@ WHOLE = {  # usage that says that the prompt was read whole, or does not say wha
 async def test_other_counts_raise_no_alarm(faults, name, make):
     """Tokens from a cache may be counted apart."""
     faults.says(make(**WHOLE[name]))
-    result = await redraft.refine(LONG, Chat("m", faults.url, stream=make is streamed), "words:1-50", max_iterations=0)
+    result = await redraft.refine(
+        LONG, Chat("m", faults.url, stream=make is streamed), "words:1-50", max_iterations=0
+    )
     assert [candidate.note for candidate in result.trace.candidates] == [""]
 
 

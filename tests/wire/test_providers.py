@@ -43,7 +43,9 @@ def function_model(*parts, **fields):
 
     def answer(messages, info):
         seen.append((messages, info))
-        return vendors.ModelResponse(parts=list(parts), usage=vendors.RequestUsage(input_tokens=7, output_tokens=3), **fields)
+        return vendors.ModelResponse(
+            parts=list(parts), usage=vendors.RequestUsage(input_tokens=7, output_tokens=3), **fields
+        )
 
     return ProviderModel(vendors.FunctionModel(answer, model_name="fn")), seen
 
@@ -51,7 +53,10 @@ def function_model(*parts, **fields):
 def over_http(server, **options):
     """Return pydantic-ai's OpenAI client for a server."""
     return ProviderModel(
-        vendors.OpenAIChatModel("m", provider=vendors.OpenAIProvider(base_url=server.url, api_key=CANARY)), **options
+        vendors.OpenAIChatModel(
+            "m", provider=vendors.OpenAIProvider(base_url=server.url, api_key=CANARY)
+        ),
+        **options,
     )
 
 
@@ -61,11 +66,22 @@ async def test_messages_and_settings_are_translated():
     assert isinstance(model, Model)
     await model.complete(Request(CHAT, temperature=0.5, max_tokens=9, seed=4))
     ((messages, info),) = seen
-    assert [type(m) for m in messages] == [vendors.ModelRequest, vendors.ModelResponse, vendors.ModelRequest]
+    assert [type(m) for m in messages] == [
+        vendors.ModelRequest,
+        vendors.ModelResponse,
+        vendors.ModelRequest,
+    ]
     parts = [(p.part_kind, p.content) for m in messages for p in m.parts]
-    translated = [("system-prompt", "be brief"), ("user-prompt", "hello \ufffd"), ("text", "hi"), ("user-prompt", "again")]
+    translated = [
+        ("system-prompt", "be brief"),
+        ("user-prompt", "hello \ufffd"),
+        ("text", "hi"),
+        ("user-prompt", "again"),
+    ]
     assert parts == translated
-    assert {k: info.model_settings[k] for k in ("temperature", "max_tokens", "seed")} == dict(temperature=0.5, max_tokens=9, seed=4)
+    assert {k: info.model_settings[k] for k in ("temperature", "max_tokens", "seed")} == dict(
+        temperature=0.5, max_tokens=9, seed=4
+    )
 
 
 async def test_images_are_translated():
@@ -87,7 +103,12 @@ async def test_images_are_translated():
 
 async def test_answer_is_translated():
     """Text, thinking, finish reason and usage are returned, without a price."""
-    model, _ = function_model(vendors.ThinkingPart("hm"), vendors.TextPart("fi"), vendors.TextPart("ne"), finish_reason="length")
+    model, _ = function_model(
+        vendors.ThinkingPart("hm"),
+        vendors.TextPart("fi"),
+        vendors.TextPart("ne"),
+        finish_reason="length",
+    )
     reply = await model.complete(Request(CHAT))
     assert (reply.text, reply.reasoning, reply.truncated) == ("fine", "hm", True)
     assert reply.usage == Usage(1, 7, 3, cost=None)
@@ -117,10 +138,14 @@ async def test_schema_is_sent_natively():
 )
 async def test_invalid_answers_are_errors(parts, fields, kind):
     """Empty answers, thinking alone, unreadable tool calls and filtered answers are errors that were paid for."""
-    model, _ = function_model(*(getattr(vendors, name)(*values) for name, *values in parts), **fields)
+    model, _ = function_model(
+        *(getattr(vendors, name)(*values) for name, *values in parts), **fields
+    )
     with pytest.raises(kind) as caught:
         await model.complete(Request(CHAT))
-    assert caught.value.retryable is (kind is BadResponseError and fields != {"finish_reason": "length"})
+    assert caught.value.retryable is (
+        kind is BadResponseError and fields != {"finish_reason": "length"}
+    )
     assert caught.value.usage == Usage(1, 7, 3, cost=None)
 
 
@@ -128,7 +153,12 @@ async def test_real_server(real, ask):
     """Through pydantic-ai's OpenAI client, llama.cpp answers and enforces a schema."""
     provider = vendors.OpenAIProvider(base_url=real.url, api_key=real.key)
     model = ProviderModel(vendors.OpenAIChatModel(real.name, provider=provider))
-    schema = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"], "additionalProperties": False}
+    schema = {
+        "type": "object",
+        "properties": {"ok": {"type": "boolean"}},
+        "required": ["ok"],
+        "additionalProperties": False,
+    }
     reply = await model.complete(ask(max_tokens=200, schema=schema, format="json_schema"))
     assert isinstance(json.loads(reply.text)["ok"], bool)
     assert reply.usage.output_tokens > 3
@@ -147,8 +177,16 @@ FAULTS = {
     "529": (fs.error(529), ModelUnavailableError, True),
     "reset": (fs.cut(b"", 0, reset=True), ModelUnavailableError, True),
     "no choices": (fs.http({"id": "x", "object": "chat.completion"}), BadResponseError, True),
-    "no choice": (fs.http({"id": "x", "object": "chat.completion", "choices": [None]}), BadResponseError, True),
-    "odd choices": (fs.http({"id": "x", "object": "chat.completion", "choices": 3}), BadResponseError, True),
+    "no choice": (
+        fs.http({"id": "x", "object": "chat.completion", "choices": [None]}),
+        BadResponseError,
+        True,
+    ),
+    "odd choices": (
+        fs.http({"id": "x", "object": "chat.completion", "choices": 3}),
+        BadResponseError,
+        True,
+    ),
     "silence": (fs.silence, ModelTimeoutError, True),
 }
 
@@ -186,7 +224,9 @@ def test_missing_key_or_package_is_an_error(monkeypatch):
     with pytest.raises(ConfigError, match="DEEPSEEK_API_KEY"):
         connect("deepseek:deepseek-chat")
     hide = "import sys; sys.modules['pydantic_ai'] = None; from redraft.models import connect; connect('anthropic:claude')"
-    result = subprocess.run([sys.executable, "-c", hide], capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        [sys.executable, "-c", hide], capture_output=True, text=True, check=False
+    )
     assert "ConfigError" in result.stderr
     assert "pip install 'redraft[providers]'" in result.stderr
 
@@ -195,7 +235,11 @@ def test_one_model_in_many_event_loops(monkeypatch, closed_url):
     """A named vendor's client is made for each event loop and closed with it (warnings are errors here)."""
     monkeypatch.setenv("DEEPSEEK_API_KEY", CANARY)
     model = connect("deepseek:deepseek-chat", timeout=5.0)
-    assert (model.name, model.provider, model.model_name) == ("deepseek:deepseek-chat", "deepseek", "deepseek-chat")
+    assert (model.name, model.provider, model.model_name) == (
+        "deepseek:deepseek-chat",
+        "deepseek",
+        "deepseek-chat",
+    )
 
     async def rejected_call():
         inner = await (await model._models.get()).get()

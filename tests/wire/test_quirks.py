@@ -118,7 +118,9 @@ async def stage(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(retry_module.retry.__kwdefaults__, "sleep", clock.sleep)
         patch.setitem(retry_module.retry.__kwdefaults__, "jitter", lambda: 0.1)
-        patch.setitem(endpoint_limiter.EndpointLimiter.__init__.__kwdefaults__, "sleep", clock.sleep)
+        patch.setitem(
+            endpoint_limiter.EndpointLimiter.__init__.__kwdefaults__, "sleep", clock.sleep
+        )
         patch.setitem(endpoint_limiter.EndpointLimiter.__init__.__kwdefaults__, "clock", clock)
         patch.setattr(concurrency, "asyncio", SleepingOn(clock))
         stage = Stage(clock)
@@ -126,9 +128,13 @@ async def stage(tmp_path_factory):
         stage.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         async with AsyncExitStack() as stack:
             stack.callback(server.close)
-            gateway = await stack.enter_async_context(Gateway(config_of(stage, tmp_path_factory.mktemp("gateway")), {}))
+            gateway = await stack.enter_async_context(
+                Gateway(config_of(stage, tmp_path_factory.mktemp("gateway")), {})
+            )
             transport = httpx2.ASGITransport(gateway.app)
-            stage.gateway = await stack.enter_async_context(httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1/v1"))
+            stage.gateway = await stack.enter_async_context(
+                httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1/v1")
+            )
             yield stage
 
 
@@ -140,7 +146,9 @@ def config_of(stage, folder):
         for face in (face for face in FACES.values() if face.through == "gateway"):
             name = address_key(quirk, face).replace("/", "_")
             models[name] = ServedModel(name, stage.address(address_key(quirk, face)), "m")
-            writer, graders, judge = (name, GRADERS, None) if face.role == "writer" else ("plain", [JUDGE], name)
+            writer, graders, judge = (
+                (name, GRADERS, None) if face.role == "writer" else ("plain", [JUDGE], name)
+            )
             profiles[name] = Profile(name, writer, judge, graders, ONCE)
     return GatewayConfig(folder, models, profiles, port=0)
 
@@ -172,12 +180,16 @@ def counted(usage):
 
 async def refine(stage, key, quirk, face):
     try:
-        result = await redraft.refine(TASK, model_of(stage, key, quirk, face), GRADERS, **ONCE, **SAMPLING)
+        result = await redraft.refine(
+            TASK, model_of(stage, key, quirk, face), GRADERS, **ONCE, **SAMPLING
+        )
     except ModelError as error:
         return Outcome(failed=True, error=type(error).__name__, words=str(error))
     best = result.trace.best
     finish = "length" if best.truncated else "stop"
-    return Outcome(best.text, finish=finish, reasoning=best.reasoning or "", usage=counted(best.usage))
+    return Outcome(
+        best.text, finish=finish, reasoning=best.reasoning or "", usage=counted(best.usage)
+    )
 
 
 async def grade(stage, key, quirk, face):
@@ -191,12 +203,18 @@ async def grade(stage, key, quirk, face):
 async def batch(stage, key, quirk, face, folder):
     model, output = model_of(stage, key, quirk, face), folder / "out.jsonl"
     if face.role == "writer":
-        report = await redraft.batch([{"messages": TASK}], output, model, GRADERS, **ONCE, **SAMPLING)
+        report = await redraft.batch(
+            [{"messages": TASK}], output, model, GRADERS, **ONCE, **SAMPLING
+        )
     else:
-        report = await redraft.batch([{"prompt": QUESTION, "response": "A bit."}], output, False, JUDGE, model, **ONCE)
+        report = await redraft.batch(
+            [{"prompt": QUESTION, "response": "A bit."}], output, False, JUDGE, model, **ONCE
+        )
     (row,) = map(json.loads, output.read_text().splitlines())
     if report.done != 1:
-        return Outcome(failed=True, error=next(iter(report.errors), report.end_reason), words=row["error"])
+        return Outcome(
+            failed=True, error=next(iter(report.errors), report.end_reason), words=row["error"]
+        )
     if face.role == "judge":
         return Outcome(score=row["best_score"], usage=counted(report.usage))
     return Outcome(row["best"], usage=counted(report.usage))
@@ -205,16 +223,27 @@ async def batch(stage, key, quirk, face, folder):
 async def ask_gateway(stage, quirk, face):
     streams = face.name == "gateway to a stream"
     name = address_key(quirk, face).replace("/", "_")
-    body = {"model": f"refine/{name}", "messages": TASK, "stream": streams, **SAMPLING, **quirk.params}
+    body = {
+        "model": f"refine/{name}",
+        "messages": TASK,
+        "stream": streams,
+        **SAMPLING,
+        **quirk.params,
+    }
     reply = await stage.gateway.post("/chat/completions", json=body)
     if reply.status_code != 200:
         return Outcome(failed=True, words=reply.json()["error"]["message"])
     if streams:
-        chunks = [json.loads(line[6:]) for line in reply.text.splitlines() if line.startswith("data: {")]
+        chunks = [
+            json.loads(line[6:]) for line in reply.text.splitlines() if line.startswith("data: {")
+        ]
         if "error" in chunks[-1]:
             return Outcome(failed=True, words=chunks[-1]["error"]["message"])
         choices = [chunk["choices"][0] for chunk in chunks if chunk["choices"]]
-        return Outcome("".join(each["delta"].get("content") or "" for each in choices), finish=choices[-1]["finish_reason"])
+        return Outcome(
+            "".join(each["delta"].get("content") or "" for each in choices),
+            finish=choices[-1]["finish_reason"],
+        )
     whole = reply.json()
     if face.role == "judge":
         score = whole["redraft"]["score"]
@@ -251,7 +280,11 @@ def mistakes(right, face, outcome, play, log):
     if right.error:
         if right.error not in STOPS.get(outcome.error, {outcome.error or right.error}):
             yield f"the error is {outcome.error}: {outcome.words}"
-        yield from (f"the error does not say {words!r}: {outcome.words}" for words in right.says if words not in outcome.words)
+        yield from (
+            f"the error does not say {words!r}: {outcome.words}"
+            for words in right.says
+            if words not in outcome.words
+        )
     elif face.role == "writer":
         if outcome.answer != right.answer:
             yield f"the answer is {outcome.answer!r}"
@@ -262,13 +295,21 @@ def mistakes(right, face, outcome, play, log):
     elif outcome.score != right.score:
         yield f"the score is {outcome.score}"
     if right.usage and outcome.usage:
-        wanted = {name: None if count == "unknown" else count for name, count in right.usage.items()}
-        if found := {name: count for name, count in outcome.usage.items() if name in wanted and count != wanted[name]}:
+        wanted = {
+            name: None if count == "unknown" else count for name, count in right.usage.items()
+        }
+        if found := {
+            name: count
+            for name, count in outcome.usage.items()
+            if name in wanted and count != wanted[name]
+        }:
             yield f"the usage has {found}"
     yield from wrong_calls(right, face, play)
     yield from (f"nothing logged says {words!r}: {log}" for words in right.logs if words not in log)
     last = play.requests[-1]
-    yield from (f"the last request has no {path}" for path in right.sends if not has_field(last, path))
+    yield from (
+        f"the last request has no {path}" for path in right.sends if not has_field(last, path)
+    )
     yield from (f"the last request has {path}" for path in right.omits if has_field(last, path))
 
 
@@ -276,7 +317,9 @@ def wrong_calls(right, face, play):
     """Yield what is wrong with the calls. A batch goes on asking an endpoint that seems to be down, and probes one that refuses."""
     made = len(play.requests)
     goes_on = face.through == "batch" and right.error
-    if not (right.calls <= made and (right.calls > 1 or made <= 2) if goes_on else made == right.calls):
+    if not (
+        right.calls <= made and (right.calls > 1 or made <= 2) if goes_on else made == right.calls
+    ):
         yield f"it took {made} calls, not {right.calls}"
     for least, wait in zip(right.waits, play.waits, strict=False):
         if not least <= wait <= least + MORE_WAIT:
@@ -290,7 +333,9 @@ PLAYS = [(quirk, face) for quirk in QUIRKS for face in FACES.values() if quirk.i
 
 def plays(*, in_batches):
     chosen = [(quirk, face) for quirk, face in PLAYS if (face.through == "batch") == in_batches]
-    return pytest.mark.parametrize(("quirk", "face"), chosen, ids=[f"{quirk.name}-{face.name}" for quirk, face in chosen])
+    return pytest.mark.parametrize(
+        ("quirk", "face"), chosen, ids=[f"{quirk.name}-{face.name}" for quirk, face in chosen]
+    )
 
 
 async def check(stage, caplog, quirk, face, folder=None):
@@ -396,25 +441,45 @@ async def test_a_wrong_error_is_noticed(stage, tmp_path, face):
     assert not [*mistakes(right, face, outcome, play, "")]
     assert [*mistakes(replace(right, says=["no, please"]), face, outcome, play, "")]
     assert [*mistakes(replace(right, error="", says=[]), face, outcome, play, "")]
-    assert outcome.error is None or [*mistakes(replace(right, error="RateLimitError"), face, outcome, play, "")]
+    assert outcome.error is None or [
+        *mistakes(replace(right, error="RateLimitError"), face, outcome, play, "")
+    ]
 
 
 MALFORMED = {  # what is added to the sample, or replaces a part of it, and words of the error
     "an unknown key": (('server = "none"', 'server = "none"\nfoo = 1'), "unknown keys ['foo']"),
-    "an unknown key of a reply": (("status = 429", "statsu = 429"), "unknown keys ['statsu'] in replies"),
-    "an unknown key of what is right": (("calls = 2", "call = 2"), "unknown keys ['call'] in right"),
+    "an unknown key of a reply": (
+        ("status = 429", "statsu = 429"),
+        "unknown keys ['statsu'] in replies",
+    ),
+    "an unknown key of what is right": (
+        ("calls = 2", "call = 2"),
+        "unknown keys ['call'] in right",
+    ),
     "an unknown key of a role": (("calls = 2", "judge.call = 2"), "unknown keys ['call'] in right"),
     "no server": (('server = "none"', ""), "server is missing"),
     "no source": (("https://example.org", "a thread"), "source must be an https address"),
     "no reply": (("[[replies]]", "[[params.x]]"), "replies is missing"),
     "no form of a reply": (('text = "', 'unless = "'), "a reply has one of"),
     "two forms of a reply": (('text = "', 'raw = "x"\ntext = "'), "a reply has one of"),
-    "an unknown face": (('server = "none"', 'server = "none"\nleft_out = ["jduge"]\nwhy = "x"'), "unknown words ['jduge']"),
+    "an unknown face": (
+        ('server = "none"', 'server = "none"\nleft_out = ["jduge"]\nwhy = "x"'),
+        "unknown words ['jduge']",
+    ),
     "no reason": (('server = "none"', 'server = "none"\nleft_out = ["judge"]'), "go together"),
-    "no face": (('server = "none"', 'server = "none"\nleft_out = ["judge", "writer"]\nwhy = "x"'), "leaves no face"),
-    "an error and an answer": (("calls = 2", 'error = "ModelError"\nanswer = "x"'), "an error and an answer"),
+    "no face": (
+        ('server = "none"', 'server = "none"\nleft_out = ["judge", "writer"]\nwhy = "x"'),
+        "leaves no face",
+    ),
+    "an error and an answer": (
+        ("calls = 2", 'error = "ModelError"\nanswer = "x"'),
+        "an error and an answer",
+    ),
     "words of no error": (("calls = 2", 'says = ["x"]'), "right.says is about the error"),
-    "an unknown error": (("calls = 2", 'error = "ModellError"'), "no error is called 'ModellError'"),
+    "an unknown error": (
+        ("calls = 2", 'error = "ModellError"'),
+        "no error is called 'ModellError'",
+    ),
     "no TOML": (("[right]", "[right"), "bad.toml: "),
 }
 
@@ -424,5 +489,7 @@ def test_a_malformed_file_is_named(tmp_path, name):
     """And what is wrong with it."""
     (old, new), words = MALFORMED[name]
     (tmp_path / "bad.toml").write_text(SAMPLE.replace(old, new))
-    with pytest.raises(QuirkError, match=rf"^bad\.toml: .*{re.escape(words) if words != 'bad.toml: ' else ''}"):
+    with pytest.raises(
+        QuirkError, match=rf"^bad\.toml: .*{re.escape(words) if words != 'bad.toml: ' else ''}"
+    ):
         load_quirks(tmp_path)

@@ -30,11 +30,29 @@ EMPTY = {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "2
     ("headers", "pace"),
     [
         (OPENAI, RateLimitStatus(59, 149984, 1.0, 360.0)),
-        ({"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "7.66s"}, RateLimitStatus(None, 0, None, 7.66)),
-        ({"RateLimit-Remaining": "3", "RateLimit-Reset": "20"}, RateLimitStatus(3, None, 20.0, None)),
-        ({"anthropic-ratelimit-requests-remaining": "4", "anthropic-ratelimit-tokens-remaining": "0"}, RateLimitStatus(4, 0)),
-        ({"x-ratelimit-remaining-requests": "-1", "x-ratelimit-reset-requests": "soon"}, RateLimitStatus()),
-        ({"x-ratelimit-remaining-requests": "9" * 5000, "x-ratelimit-remaining-tokens": "1e3"}, RateLimitStatus()),
+        (
+            {"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "7.66s"},
+            RateLimitStatus(None, 0, None, 7.66),
+        ),
+        (
+            {"RateLimit-Remaining": "3", "RateLimit-Reset": "20"},
+            RateLimitStatus(3, None, 20.0, None),
+        ),
+        (
+            {
+                "anthropic-ratelimit-requests-remaining": "4",
+                "anthropic-ratelimit-tokens-remaining": "0",
+            },
+            RateLimitStatus(4, 0),
+        ),
+        (
+            {"x-ratelimit-remaining-requests": "-1", "x-ratelimit-reset-requests": "soon"},
+            RateLimitStatus(),
+        ),
+        (
+            {"x-ratelimit-remaining-requests": "9" * 5000, "x-ratelimit-remaining-tokens": "1e3"},
+            RateLimitStatus(),
+        ),
         ({"x-ratelimit-limit-requests": "60"}, None),
         ({}, None),
     ],
@@ -86,7 +104,10 @@ def test_reset_timestamp_gives_the_remaining_time():
     """Anthropic sends a timestamp."""
     then = datetime.now(UTC) + timedelta(seconds=30)
     pace = parse_rate_limits(
-        {"anthropic-ratelimit-requests-remaining": "0", "anthropic-ratelimit-requests-reset": then.isoformat()}
+        {
+            "anthropic-ratelimit-requests-remaining": "0",
+            "anthropic-ratelimit-requests-reset": then.isoformat(),
+        }
     )
     assert pace is not None
     assert 28 < pace.wait <= 30
@@ -96,7 +117,14 @@ def test_reset_timestamp_gives_the_remaining_time():
     ("headers", "seconds"),
     [
         ({"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "6m0s"}, 360.0),
-        ({"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "6m0s", "Retry-After": "2"}, 2.0),
+        (
+            {
+                "x-ratelimit-remaining-requests": "0",
+                "x-ratelimit-reset-requests": "6m0s",
+                "Retry-After": "2",
+            },
+            2.0,
+        ),
         ({"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "3"}, 3.0),
         ({"x-ratelimit-remaining-requests": "7", "x-ratelimit-reset-requests": "6m0s"}, None),
         ({"x-ratelimit-remaining-requests": "0"}, None),
@@ -113,14 +141,21 @@ async def test_rejection_without_retry_after_waits_for_the_reset(faults, ask, he
 
 @pytest.mark.parametrize(
     ("asked", "words"),
-    [("11520", "3 h 12 min"), ("3600", "1 h"), ("200", "3 min"), ("190800", "2 d 5 h"), ("1e15", "11574074074 d")],
+    [
+        ("11520", "3 h 12 min"),
+        ("3600", "1 h"),
+        ("200", "3 min"),
+        ("190800", "2 d 5 h"),
+        ("1e15", "11574074074 d"),
+    ],
 )
 async def test_long_wait_is_an_error(faults, asked, words):
     """The error gives the wait, its end, the status and the seconds, and no call is made meanwhile."""
     faults.says(fs.error(429, "slow down", {"Retry-After": asked}))
     asking = retry(Chat("m", faults.url).complete)
     with pytest.raises(
-        RateLimitError, match=rf"the endpoint asks to wait {words}[^,]*, until (\d{{4}}-\d\d-\d\d \d\d:\d\d UTC|the)"
+        RateLimitError,
+        match=rf"the endpoint asks to wait {words}[^,]*, until (\d{{4}}-\d\d-\d\d \d\d:\d\d UTC|the)",
     ) as caught:
         await asking(Request(({"role": "user", "content": "hello"},)))
     assert (caught.value.status, caught.value.retry_after) == (429, float(asked))
@@ -129,7 +164,10 @@ async def test_long_wait_is_an_error(faults, asked, words):
 
 async def test_limiter_waits_for_the_reset(faults, ask):
     """The last request of a period succeeds, and the next one is sent in the next period."""
-    faults.says(fs.good("one").replace(b"\r\n", b"\r\n" + fs._header_lines(EMPTY).encode(), 1), fs.good("two"))
+    faults.says(
+        fs.good("one").replace(b"\r\n", b"\r\n" + fs._header_lines(EMPTY).encode(), 1),
+        fs.good("two"),
+    )
     gate = EndpointLimiter("here")
     call = limit_endpoint(Chat("m", faults.url).complete, gate)
     assert (await call(ask())).text == "one"
@@ -140,7 +178,9 @@ async def test_limiter_waits_for_the_reset(faults, ask):
 
 async def test_rate_limits_do_not_affect_equality(faults, ask):
     """Two replies that differ only in their rate limits are equal."""
-    faults.says(fs.good().replace(b"\r\n", b"\r\n" + fs._header_lines(EMPTY).encode(), 1), fs.good())
+    faults.says(
+        fs.good().replace(b"\r\n", b"\r\n" + fs._header_lines(EMPTY).encode(), 1), fs.good()
+    )
     chat = Chat("m", faults.url)
     first, second = await chat.complete(ask()), await chat.complete(ask())
     assert first.rate_limit_status != second.rate_limit_status

@@ -86,7 +86,8 @@ async def test_the_field_that_has_all_the_text_is_named(faults, ask, name, is_st
     """Reasoning is never taken for the answer."""
     faults.says(reply_of(EMPTY[name], is_stream))
     with pytest.raises(
-        BadResponseError, match=rf"sent an empty answer: the model wrote only reasoning \({name}\); turn its thinking off"
+        BadResponseError,
+        match=rf"sent an empty answer: the model wrote only reasoning \({name}\); turn its thinking off",
     ):
         await Chat("m", faults.url, stream=is_stream).complete(ask())
 
@@ -98,10 +99,14 @@ VERDICT = '{"reason": "It is so.", "criteria": {"truth": {"evidence": "e", "chan
 async def test_a_verdict_after_reasoning_is_read(faults, name):
     """At the first ask; a verdict within the reasoning is none."""
     message = json.loads(
-        json.dumps(MESSAGES[name]).replace(FOUR, json.dumps(VERDICT)[1:-1].replace("\\", "\\\\").replace('\\\\"', '\\"'))
+        json.dumps(MESSAGES[name]).replace(
+            FOUR, json.dumps(VERDICT)[1:-1].replace("\\", "\\\\").replace('\\\\"', '\\"')
+        )
     )
     judge = redraft.Judge({"truth": "It is true."})
-    report = await redraft.grade(("q", "a"), judge, Chat("m", faults.says(reply_of(message, False)).url))
+    report = await redraft.grade(
+        ("q", "a"), judge, Chat("m", faults.says(reply_of(message, False)).url)
+    )
     assert (report.score, len(faults.requests)) == (0.8, 1)
 
 
@@ -126,7 +131,9 @@ async def test_an_answer_about_marks_is_whole(faults, ask, is_stream):
 async def test_reasoning_hides_no_key(faults, ask):
     """A key that is spread around a block is masked in the joined answer, and so is one in the reasoning."""
     key = "sk-canary-4711-0815"
-    faults.says(good(f"Key {key[:9]}<thinking></thinking>{key[9:]}"), good(f"[THINK]{key}[/THINK]four"))
+    faults.says(
+        good(f"Key {key[:9]}<thinking></thinking>{key[9:]}"), good(f"[THINK]{key}[/THINK]four")
+    )
     model = Chat("m", faults.url, key=key)
     for _ in range(2):
         reply = await model.complete(ask())

@@ -19,7 +19,11 @@ CANARY = "sk-canary-0123456789"
 
 ADDRESSES = {
     "openai:gpt-4o": ({"OPENAI_API_KEY": "k"}, "https://api.openai.com/v1", "gpt-4o"),
-    "openai:llama": ({"OPENAI_BASE_URL": "http://10.0.0.1:8000/v1/"}, "http://10.0.0.1:8000/v1", "llama"),
+    "openai:llama": (
+        {"OPENAI_BASE_URL": "http://10.0.0.1:8000/v1/"},
+        "http://10.0.0.1:8000/v1",
+        "llama",
+    ),
     "ollama:llama3.2:1b": ({}, "http://127.0.0.1:11434/v1", "llama3.2:1b"),
     "ollama:a": ({"OLLAMA_HOST": "0.0.0.0"}, "http://127.0.0.1:11434/v1", "a"),
     "ollama:b": ({"OLLAMA_HOST": "box:9999"}, "http://box:9999/v1", "b"),
@@ -95,7 +99,16 @@ def test_names_of_litellm_have_a_name_here(name):
     assert canonical_name(LITELLM[name]) == LITELLM[name]
 
 
-@each_row("name", [*ADDRESSES, "openrouter:org/model", "gateway/openai:gpt-4o", "local:a/b.gguf", "http://h/v1#ollama/x"])
+@each_row(
+    "name",
+    [
+        *ADDRESSES,
+        "openrouter:org/model",
+        "gateway/openai:gpt-4o",
+        "local:a/b.gguf",
+        "http://h/v1#ollama/x",
+    ],
+)
 def test_names_with_a_slash_stay_as_they_are(name):
     """A slash in the name of a model is no prefix."""
     assert canonical_name(name) == name
@@ -169,7 +182,11 @@ async def test_key_is_sent_to_its_origin(faults, ask):
 
 async def test_key_is_sent_nowhere_else(faults, ask):
     """No other host, port or scheme receives OPENAI_API_KEY, with or without OPENAI_BASE_URL."""
-    elsewhere = [{}, {"OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}, {"OPENAI_BASE_URL": faults.url.replace("http:", "https:")}]
+    elsewhere = [
+        {},
+        {"OPENAI_BASE_URL": "http://127.0.0.1:9/v1"},
+        {"OPENAI_BASE_URL": faults.url.replace("http:", "https:")},
+    ]
     for place in elsewhere:
         env = {"OPENAI_API_KEY": CANARY} | place
         for model in (
@@ -188,12 +205,19 @@ async def test_key_in_the_url_is_sent_as_bearer_token(faults, ask):
     """A key in the user info goes to that URL only and is shown nowhere."""
     model = connect(f"http://:{CANARY}@{faults.host}/v1#m", env={"OPENAI_API_KEY": "sk-other"})
     assert await _sent_key(model, faults, ask) == f"Bearer {CANARY}"
-    assert CANARY not in f"{model!r} {model} {model.identity} {model.base_url} {model.host} {model.name}"
+    assert (
+        CANARY
+        not in f"{model!r} {model} {model.identity} {model.base_url} {model.host} {model.name}"
+    )
 
 
 async def test_explicit_key_wins(faults, ask):
     """A key given in code is the one that is sent."""
-    model = connect(f"{faults.url}#m", env={"OPENAI_API_KEY": "sk-other", "OPENAI_BASE_URL": faults.url}, key=CANARY)
+    model = connect(
+        f"{faults.url}#m",
+        env={"OPENAI_API_KEY": "sk-other", "OPENAI_BASE_URL": faults.url},
+        key=CANARY,
+    )
     assert await _sent_key(model, faults, ask) == f"Bearer {CANARY}"
 
 
@@ -230,13 +254,22 @@ async def test_errors_never_show_the_key(faults, ask):
         fs.cut(fs.good(), 0, reset=True),
     ]
     for answer in answers:
-        for options in ({"key": CANARY}, {"headers": {"api-key": CANARY}}, {"headers": {"Authorization": f"Token {CANARY}"}}):
+        for options in (
+            {"key": CANARY},
+            {"headers": {"api-key": CANARY}},
+            {"headers": {"Authorization": f"Token {CANARY}"}},
+        ):
             with pytest.raises(ModelError) as caught:
                 await Chat("m", faults.says(answer).url, **options).complete(ask())
-            assert CANARY not in f"{caught.value} {caught.value!r} {caught.value.__cause__} {vars(caught.value)}"
+            assert (
+                CANARY
+                not in f"{caught.value} {caught.value!r} {caught.value.__cause__} {vars(caught.value)}"
+            )
 
 
-@pytest.mark.parametrize("spec", ["http://:{}@/v1#m", "ftp://:{}@box/v1#m", "http://:{}@box/v1", "htp://:{}@box/v1#m"])
+@pytest.mark.parametrize(
+    "spec", ["http://:{}@/v1#m", "ftp://:{}@box/v1#m", "http://:{}@box/v1", "htp://:{}@box/v1#m"]
+)
 def test_mistakes_in_a_url_never_show_the_key(spec):
     """The error for an unusable URL has no key."""
     with pytest.raises(ConfigError) as caught:
@@ -255,14 +288,19 @@ def test_key_with_a_line_break_is_rejected():
 def test_identity_is_endpoint_model_and_parameters():
     """A cache distinguishes endpoints, models and parameters, but not keys."""
     one = Chat("m", "http://box/v1", key="a", extra_body={"b": 1, "a": 2})
-    assert one.identity == Chat("m", "http://box/v1/", key="b", extra_body={"a": 2, "b": 1}).identity
+    assert (
+        one.identity == Chat("m", "http://box/v1/", key="b", extra_body={"a": 2, "b": 1}).identity
+    )
     others = [Chat("n", "http://box/v1"), Chat("m", "http://box/v2"), Chat("m", "http://box/v1")]
     assert len({one.identity, *(o.identity for o in others)}) == 4
 
 
 def test_client_can_be_pickled():
     """A client works in another process."""
-    assert pickle.loads(pickle.dumps(Chat("m", "http://box/v1", key="a"))).identity == "http://box/v1#m"
+    assert (
+        pickle.loads(pickle.dumps(Chat("m", "http://box/v1", key="a"))).identity
+        == "http://box/v1#m"
+    )
 
 
 @pytest.mark.slow
@@ -290,14 +328,26 @@ def test_openai_strict_schema_has_no_bounds():
     """maxLength is sent to servers that enforce it and left out for OpenAI."""
     from redraft.models.openai_chat import without_length_bounds
 
-    schema = {"properties": {"a": {"type": "string", "maxLength": 5}, "b": {"enum": [1, 2]}}, "required": ["a"]}
-    assert without_length_bounds(schema) == {"properties": {"a": {"type": "string"}, "b": {"enum": [1, 2]}}, "required": ["a"]}
+    schema = {
+        "properties": {"a": {"type": "string", "maxLength": 5}, "b": {"enum": [1, 2]}},
+        "required": ["a"],
+    }
+    assert without_length_bounds(schema) == {
+        "properties": {"a": {"type": "string"}, "b": {"enum": [1, 2]}},
+        "required": ["a"],
+    }
 
 
 ENV = {"OPENAI_API_KEY": "sk-of-openai", "ANTHROPIC_API_KEY": "sk-of-anthropic"}
 ACCESS = {  # arguments of `connect`, and the name, the base URL and the key that is sent there
-    "name at an address": (("gpt", {"base_url": "{url}", "api_key": "sk-mine"}), ("gpt", "sk-mine")),
-    "prefix at an address": (("openai:gpt", {"base_url": "{url}", "api_key": "sk-mine"}), ("gpt", "sk-mine")),
+    "name at an address": (
+        ("gpt", {"base_url": "{url}", "api_key": "sk-mine"}),
+        ("gpt", "sk-mine"),
+    ),
+    "prefix at an address": (
+        ("openai:gpt", {"base_url": "{url}", "api_key": "sk-mine"}),
+        ("gpt", "sk-mine"),
+    ),
     "tag": (("qwen3:8b", {"base_url": "{url}"}), ("qwen3:8b", None)),
     "slash": (("meta/llama-3", {"base_url": "{url}"}), ("meta/llama-3", None)),
     "no path": (("gpt", {"base_url": "{root}", "api_key": " sk-mine\n"}), ("gpt", "sk-mine")),
@@ -311,13 +361,23 @@ ACCESS = {  # arguments of `connect`, and the name, the base URL and the key tha
 async def test_a_key_is_sent_to_the_address_it_is_given_for(faults, ask, given, expected):
     """A key of the environment is not sent to an address that it does not belong to."""
     faults.says(fs.good("fine"))
-    places = {"url": faults.url, "root": f"http://{faults.host}", "with_key": f"http://:sk-in-url@{faults.host}/v1"}
-    name, options = given[0].format(**places), {key: value.format(**places) for key, value in given[1].items()}
+    places = {
+        "url": faults.url,
+        "root": f"http://{faults.host}",
+        "with_key": f"http://:sk-in-url@{faults.host}/v1",
+    }
+    name, options = (
+        given[0].format(**places),
+        {key: value.format(**places) for key, value in given[1].items()},
+    )
     model = connect(name, env=ENV, **options)
     await model.complete(ask())
     (request,) = faults.requests
     key = request.headers.get("authorization")
-    assert (model.name, key and key.removeprefix("Bearer "), request.path) == (*expected, "/v1/chat/completions")
+    assert (model.name, key and key.removeprefix("Bearer "), request.path) == (
+        *expected,
+        "/v1/chat/completions",
+    )
     assert "sk-" not in repr(model) + model.identity
 
 
@@ -333,9 +393,17 @@ def test_a_vendor_takes_a_key():
 NOT_TOGETHER = {
     "two addresses": ("http://h/v1#m", {"base_url": "http://h/v1"}, "an address already"),
     "two names": ("m", {"base_url": "http://h/v1#other"}, "give that as the model alone"),
-    "key and api_key": ("m", {"base_url": "http://h/v1", "api_key": "sk-a", "key": "sk-b"}, "give one of them"),
+    "key and api_key": (
+        "m",
+        {"base_url": "http://h/v1", "api_key": "sk-a", "key": "sk-b"},
+        "give one of them",
+    ),
     "two keys": ("http://:sk-a@h/v1#m", {"api_key": "sk-b"}, "has a key already"),
-    "two keys beside a name": ("m", {"base_url": "http://:sk-a@h/v1", "api_key": "sk-b"}, "has a key already"),
+    "two keys beside a name": (
+        "m",
+        {"base_url": "http://:sk-a@h/v1", "api_key": "sk-b"},
+        "has a key already",
+    ),
     "file": ("local:m.gguf", {"api_key": "sk-b"}, "local file"),
     "function": (print, {"api_key": "sk-b"}, "only the name of a model"),
     "no name": ("openai:", {"base_url": "http://h/v1"}, "name of the model is missing"),

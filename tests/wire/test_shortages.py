@@ -139,8 +139,12 @@ async def test_waiting_for_room_is_no_part_of_the_time_of_a_call(faults, monkeyp
 # ---- ports, processes, threads
 
 
-@pytest.mark.parametrize(("is_known", "kind"), [(True, ShortageError), (False, ModelUnavailableError)])
-async def test_no_free_port_is_a_shortage_unless_the_address_is_unknown(faults, monkeypatch, is_known, kind):
+@pytest.mark.parametrize(
+    ("is_known", "kind"), [(True, ShortageError), (False, ModelUnavailableError)]
+)
+async def test_no_free_port_is_a_shortage_unless_the_address_is_unknown(
+    faults, monkeypatch, is_known, kind
+):
     """A machine without IPv6 gives the same errno for an address of it."""
     fail(monkeypatch, "connect", errno.EADDRNOTAVAIL, 10**6)
     if not is_known:
@@ -153,7 +157,9 @@ async def test_no_free_port_is_a_shortage_unless_the_address_is_unknown(faults, 
 
 async def test_an_address_that_this_machine_can_reach_is_known():
     assert http_connections._is_known((socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", 9)))
-    assert not http_connections._is_known((socket.AF_INET, socket.SOCK_STREAM, 0, "", ("240.0.0.1x", 9)))
+    assert not http_connections._is_known(
+        (socket.AF_INET, socket.SOCK_STREAM, 0, "", ("240.0.0.1x", 9))
+    )
 
 
 def raised(function):
@@ -169,7 +175,9 @@ def fork_without_processes(monkeypatch):
         raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
     monkeypatch.setattr(subprocess, "_fork_exec", no_process)
-    return raised(lambda: subprocess.run(["true"], close_fds=True, start_new_session=True, check=False))
+    return raised(
+        lambda: subprocess.run(["true"], close_fds=True, start_new_session=True, check=False)
+    )
 
 
 def taken_lock(folder):
@@ -183,10 +191,22 @@ def test_what_counts_as_a_shortage(monkeypatch, tmp_path):
     caused = ConfigError("rules.txt cannot be read")
     caused.__cause__ = OSError(errno.EMFILE, "")
     shortages = [OSError(number, "") for number in SHORTAGES]
-    shortages += [caused, fork_without_processes(monkeypatch), RuntimeError("can't start new thread")]
+    shortages += [
+        caused,
+        fork_without_processes(monkeypatch),
+        RuntimeError("can't start new thread"),
+    ]
     assert [is_shortage(error) for error in shortages] == [True] * len(shortages)
-    others = [OSError(number, "") for number in (errno.ENOSPC, errno.EACCES, errno.ECONNREFUSED, errno.EADDRNOTAVAIL)]
-    others += [taken_lock(tmp_path), BlockingIOError(errno.EAGAIN, ""), RuntimeError("no"), ValueError("no")]
+    others = [
+        OSError(number, "")
+        for number in (errno.ENOSPC, errno.EACCES, errno.ECONNREFUSED, errno.EADDRNOTAVAIL)
+    ]
+    others += [
+        taken_lock(tmp_path),
+        BlockingIOError(errno.EAGAIN, ""),
+        RuntimeError("no"),
+        ValueError("no"),
+    ]
     assert [is_shortage(error) for error in others] == [False] * len(others)
 
 
@@ -201,7 +221,9 @@ async def test_no_shortage_counts_against_an_endpoint():
         assert not limiter.record_failure(slot, ShortageError("no room"))
     assert (limiter.limit, limiter.state, limiter.free_slots) == (8, "", 8)
     for _ in range(FAILURE_THRESHOLD):
-        limiter.record_failure(await limiter.acquire(), ModelUnavailableError("cannot be reached", retryable=True))
+        limiter.record_failure(
+            await limiter.acquire(), ModelUnavailableError("cannot be reached", retryable=True)
+        )
     assert limiter.state.startswith("down")
     slot = limiter._admit(0.0)
     limiter.record_probe_failure(slot, ShortageError("no room"))
@@ -221,11 +243,19 @@ async def test_no_shortage_lets_another_model_answer():
     assert second.calls == 0
 
 
-@pytest.mark.parametrize("describe", [lambda error: error_from_failure("m", error), gateway_error], ids=["pass", "refine"])
+@pytest.mark.parametrize(
+    "describe",
+    [lambda error: error_from_failure("m", error), gateway_error],
+    ids=["pass", "refine"],
+)
 def test_a_gateway_asks_its_client_to_wait(describe):
     """It is no fault of the model, whose answer would be a 502."""
     error = describe(ShortageError("no room"))
-    assert (error.status, error.code, error.reply_headers["retry-after"]) == (503, "overloaded", "5")
+    assert (error.status, error.code, error.reply_headers["retry-after"]) == (
+        503,
+        "overloaded",
+        "5",
+    )
 
 
 def test_clients_of_other_packages_tell_a_shortage():
@@ -283,7 +313,9 @@ async def test_a_grader_is_tried_again_until_there_is_room():
 async def test_a_part_of_a_grader_is_tried_again_until_there_is_room():
     """Its vote is not lost, which would lower the number of votes behind the score."""
     grader = ShortGrader(3)
-    result = await refine(Task("q", "fine"), False, Jury([lambda text: 0.5, grader, lambda text: 0.0]))
+    result = await refine(
+        Task("q", "fine"), False, Jury([lambda text: 0.5, grader, lambda text: 0.0])
+    )
     assert (result.score, grader.calls) == (0.5, 4)
 
 
@@ -329,7 +361,9 @@ async def test_steps_try_again_one_at_a_time():
         at_work -= 1
         return 1.0
 
-    results = await asyncio.gather(*(refine(Task("q", f"fine {n}"), False, grade) for n in range(8)))
+    results = await asyncio.gather(
+        *(refine(Task("q", f"fine {n}"), False, grade) for n in range(8))
+    )
     assert ([result.score for result in results], most) == ([1.0] * 8, 1)
 
 
@@ -357,7 +391,9 @@ async def test_steps_that_waited_in_vain_with_another_try_once_more():
         await all_began.wait()
         raise OSError(errno.EMFILE, "Too many open files")
 
-    results = await asyncio.gather(*(refine(Task("q", f"fine {n}"), False, grade) for n in range(5)))
+    results = await asyncio.gather(
+        *(refine(Task("q", f"fine {n}"), False, grade) for n in range(5))
+    )
     assert [result.score for result in results] == [None] * 5
     assert sorted(calls.values()) == [2, 2, 2, 2, 4]
 
@@ -383,5 +419,12 @@ async def test_rows_whose_calls_find_no_room_are_redone(faults, tmp_path, monkey
     monkeypatch.setattr(http_connections.ConnectionPool, "wait_for_room", give_up)
     fail(monkeypatch, "socket", errno.ENFILE, 10**6)
     rows = [{"prompt": f"q{n}"} for n in range(2 * FAILURE_THRESHOLD)]
-    report = await batch(rows, tmp_path / "o.jsonl", Chat("m", faults.url), lambda text: 1.0, retries=0)
-    assert (report.done, report.failed, report.unfinished, report.end_reason) == (0, 0, len(rows), "")
+    report = await batch(
+        rows, tmp_path / "o.jsonl", Chat("m", faults.url), lambda text: 1.0, retries=0
+    )
+    assert (report.done, report.failed, report.unfinished, report.end_reason) == (
+        0,
+        0,
+        len(rows),
+        "",
+    )

@@ -32,15 +32,23 @@ def gzip_stream(raw):
 TOO_LARGE = {
     "text in events": lambda: fs.sse(*[fs.chunk("x" * 8000)] * 2600, END),
     "text that is not ASCII": lambda: fs.sse(*[fs.chunk("字" * 1000)] * 2900, END),
-    "thoughts": lambda: fs.sse(*[fs.chunk(reasoning_content="x" * 8000)] * 2600, fs.chunk("fine"), END),
-    "thoughts in the text": lambda: fs.sse(fs.chunk("<think>"), *[fs.chunk("x" * 8000)] * 2600, fs.chunk("</think>fine"), END),
+    "thoughts": lambda: fs.sse(
+        *[fs.chunk(reasoning_content="x" * 8000)] * 2600, fs.chunk("fine"), END
+    ),
+    "thoughts in the text": lambda: fs.sse(
+        fs.chunk("<think>"), *[fs.chunk("x" * 8000)] * 2600, fs.chunk("</think>fine"), END
+    ),
     "a refusal": lambda: fs.sse(*[fs.chunk(refusal="x" * 8000)] * 2600, END),
     "one event": lambda: fs.sse(fs.chunk("x" * 20 * MIB), END),
     "a line that does not end": lambda: fs.sse(b"data: " + b"x" * 20 * MIB, done=False),
-    "a field nobody knows": lambda: fs.sse(b"id: " + b"x" * 20 * MIB + b"\n\n", fs.chunk("fine"), END),
+    "a field nobody knows": lambda: fs.sse(
+        b"id: " + b"x" * 20 * MIB + b"\n\n", fs.chunk("fine"), END
+    ),
     "an event of many lines": lambda: fs.sse(b"data: 1\n" * (20 * MIB // 8) + b"\n", done=False),
     "comments": lambda: fs.sse(b": keep alive\n\n" * (20 * MIB // 14), fs.chunk("fine"), END),
-    "wrapping without text": lambda: fs.sse(*[fs.chunk("", junk="x" * 8000)] * 2600, fs.chunk("fine"), END),
+    "wrapping without text": lambda: fs.sse(
+        *[fs.chunk("", junk="x" * 8000)] * 2600, fs.chunk("fine"), END
+    ),
     "gzip of one text": lambda: gzip_stream(events(fs.chunk("x" * 60 * MIB), END)),
     "gzip of events": lambda: gzip_stream(events(*[fs.chunk("x" * 8000)] * 2600, END)),
     "gzip of comments": lambda: gzip_stream(b":\n" * 20 * MIB),
@@ -107,7 +115,9 @@ def test_streams_are_read_in_linear_time():
     """It holds for a long line in small parts, long thinking by letters and leading white space."""
     found = SSEParser()
     line = b"data: " + b"x" * (7 * MIB) + b"\n\n"
-    assert [e for i in range(0, len(line), 64) for e in found.feed(line[i : i + 64])] == [("", line[6:-2])]
+    assert [e for i in range(0, len(line), 64) for e in found.feed(line[i : i + 64])] == [
+        ("", line[6:-2])
+    ]
     visible = VisibleText()
     assert not any(map(visible.add, ["<think>", *["x"] * MIB]))
     visible = VisibleText()

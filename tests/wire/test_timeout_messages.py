@@ -23,7 +23,11 @@ async def never(writer):
 WAITS = {
     "writer": lambda url: {"model": url, "graders": lambda text: 0.5},
     "judge": lambda url: {"model": ScriptedModel(["a"]), "judge": url},
-    "jury": lambda url: {"model": ScriptedModel(["a"]), "graders": Jury(["judge", "helpfulness"]), "judge": url},
+    "jury": lambda url: {
+        "model": ScriptedModel(["a"]),
+        "graders": Jury(["judge", "helpfulness"]),
+        "judge": url,
+    },
     "function": lambda url: {"model": ScriptedModel(["a"]), "graders": asks, "judge": url},
     "client": lambda url: {"model": Chat("m", url.partition("#")[0]), "graders": lambda text: 0.5},
 }
@@ -43,7 +47,11 @@ async def test_deadline_error_names_the_silent_endpoint(faults, who):
     if who in {"writer", "client"}:
         with pytest.raises(BudgetExhaustedError) as caught:
             await refine("q", **WAITS[who](url), deadline=1)
-        assert (str(caught.value), caught.value.limit, KEY in repr(caught.value)) == (message, "deadline", False)
+        assert (str(caught.value), caught.value.limit, KEY in repr(caught.value)) == (
+            message,
+            "deadline",
+            False,
+        )
     else:
         result = await refine("q", **WAITS[who](url), deadline=1)
         assert (result.value, result.score, str(result.stop)) == ("a", None, "deadline")
@@ -95,13 +103,19 @@ async def test_timeout_names_the_silent_endpoint(faults, who):
             await refine("q", **WAITS[who](f"{faults.url}#m"), timeout=0.3, retries=0)
     else:
         result = await refine("q", **WAITS[who](f"{faults.url}#m"), timeout=0.3, retries=0)
-        assert (result.value, result.score, str(result.stop)) == ("a", None, "failed") and told in result.metadata["note"]
+        assert (result.value, result.score, str(result.stop)) == (
+            "a",
+            None,
+            "failed",
+        ) and told in result.metadata["note"]
 
 
 async def test_batch_rows_name_the_silent_endpoint(faults, tmp_path):
     """The report names it, too."""
     faults.says(never)
-    report = await batch([{"prompt": "q"}], tmp_path / "out.jsonl", Chat("m", faults.url), "no_commas", deadline=1)
+    report = await batch(
+        [{"prompt": "q"}], tmp_path / "out.jsonl", Chat("m", faults.url), "no_commas", deadline=1
+    )
     told = f"no answer from {faults.url} (model m) before the deadline of 1 s"
     assert (report.end_reason, report.message) == ("deadline", told)
     assert told in (tmp_path / "out.jsonl").read_text()

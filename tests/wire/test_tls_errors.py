@@ -32,15 +32,26 @@ CERTIFICATES = {
         lambda _: trustme.CA().issue_cert("127.0.0.1"),
         r"is not trusted .+: add the certificate of its authority to",
     ),
-    "of another host": (lambda authority: authority.issue_cert("127.0.0.2"), "its certificate is not valid for '127.0.0.1'"),
-    "of a name": (lambda authority: authority.issue_cert("other.example"), "its certificate is not valid for '127.0.0.1'"),
+    "of another host": (
+        lambda authority: authority.issue_cert("127.0.0.2"),
+        "its certificate is not valid for '127.0.0.1'",
+    ),
+    "of a name": (
+        lambda authority: authority.issue_cert("other.example"),
+        "its certificate is not valid for '127.0.0.1'",
+    ),
     "expired": (dated(-9, -1), "its certificate has expired"),
     "of the future": (dated(1, 9), "its certificate is not yet valid"),
-    "none": (None, "speaks no TLS at this port; if it speaks plain HTTP, its address begins with http://"),
+    "none": (
+        None,
+        "speaks no TLS at this port; if it speaks plain HTTP, its address begins with http://",
+    ),
 }
 CLIENTS = {
     "ours": lambda url: Chat("m", url),
-    "openai": lambda url: ClientModel(vendors.openai.AsyncOpenAI(base_url=url, api_key="k", http_client=httpx.AsyncClient()), "m"),
+    "openai": lambda url: ClientModel(
+        vendors.openai.AsyncOpenAI(base_url=url, api_key="k", http_client=httpx.AsyncClient()), "m"
+    ),
 }
 
 
@@ -78,9 +89,18 @@ async def test_each_fault_of_a_certificate_has_its_words(ask, authority, trusted
 
 AUTHORITIES = {
     "unset": ({}, TO_DO),
-    "no file": ({"SSL_CERT_FILE": "{folder}/none.pem"}, "the file that SSL_CERT_FILE names cannot be read: No such file"),
-    "no certificate": ({"SSL_CERT_FILE": "{folder}/text.pem"}, "the file that SSL_CERT_FILE names has no certificates in PEM form"),
-    "no folder": ({"SSL_CERT_DIR": "{folder}/none"}, "the folder that SSL_CERT_DIR names does not exist"),
+    "no file": (
+        {"SSL_CERT_FILE": "{folder}/none.pem"},
+        "the file that SSL_CERT_FILE names cannot be read: No such file",
+    ),
+    "no certificate": (
+        {"SSL_CERT_FILE": "{folder}/text.pem"},
+        "the file that SSL_CERT_FILE names has no certificates in PEM form",
+    ),
+    "no folder": (
+        {"SSL_CERT_DIR": "{folder}/none"},
+        "the folder that SSL_CERT_DIR names does not exist",
+    ),
     "one folder": ({"SSL_CERT_DIR": f"{{folder}}/none{os.pathsep}{{folder}}"}, TO_DO),
 }
 

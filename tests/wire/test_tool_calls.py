@@ -25,7 +25,11 @@ from . import fault_server as fs
 
 SEARCH = {
     "type": "function",
-    "function": {"name": "search", "description": "Look it up.", "parameters": {"type": "object", "properties": {"q": {}}}},
+    "function": {
+        "name": "search",
+        "description": "Look it up.",
+        "parameters": {"type": "object", "properties": {"q": {}}},
+    },
 }
 OWN = {"tools": [SEARCH], "tool_choice": "auto", "parallel_tool_calls": False, "top_p": 0.5}
 FOUND = '{"q": "rain"}'
@@ -64,7 +68,11 @@ async def test_tools_reach_the_writer_only(faults, where, graders):
         return '{"reason": "It is so.", "criteria": {"truth": {"evidence": "", "change": "c", "score": 4}}, "done": false}'
 
     faults.says(fs.accepting(writer=lambda body: f"A text {len(body['messages'])}.", judge=judge))
-    own = {"functions": [SEARCH["function"]], "function_call": "auto"} if where == "functions" else OWN
+    own = (
+        {"functions": [SEARCH["function"]], "function_call": "auto"}
+        if where == "functions"
+        else OWN
+    )
     model = Chat("m", faults.url, extra_body={} if where == "task" else own)
     task = Task("Say it.", tools=[SEARCH], tool_choice="auto") if where == "task" else "Say it."
     try:
@@ -75,7 +83,9 @@ async def test_tools_reach_the_writer_only(faults, where, graders):
     assert writing and judging
     assert all((body["tools"], body["tool_choice"]) == ([SEARCH], "auto") for body in writing)
     if where == "extra_body":
-        assert all(body["parallel_tool_calls"] is False and body["top_p"] == 0.5 for body in writing)
+        assert all(
+            body["parallel_tool_calls"] is False and body["top_p"] == 0.5 for body in writing
+        )
         assert all(body["top_p"] == 0.5 for body in judging)
     hidden = {"tools", "tool_choice", "parallel_tool_calls", "functions", "function_call"}
     assert not any(hidden & body.keys() for body in judging)
@@ -117,10 +127,15 @@ async def test_tool_turns_are_sent_unchanged(faults):
 
 REFUSALS = {
     "Ollama": fs.error(400, "registry.ollama.ai/library/gemma3:latest does not support tools"),
-    "vLLM": fs.error(400, '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'),
+    "vLLM": fs.error(
+        400,
+        '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set',
+    ),
     "OpenRouter": fs.error(404, "No endpoints found that support tool use."),
     "Groq": fs.error(400, "`tool calling` is not supported with this model"),
-    "OpenAI": fs.error(400, "Unsupported parameter: 'tools' is not supported with this model.", param="tools"),
+    "OpenAI": fs.error(
+        400, "Unsupported parameter: 'tools' is not supported with this model.", param="tools"
+    ),
     "llama.cpp": fs.error(500, "tools param requires --jinja flag"),
 }
 
@@ -132,7 +147,12 @@ async def test_endpoint_without_tool_support_is_an_error(faults, server, own):
     faults.says(REFUSALS[server])
     model = Chat("m", faults.url, extra_body={"tools": [SEARCH]} if own else {})
     with pytest.raises(ModelError, match="refuses the tools"):
-        await refine("Say it." if own else Task("Say it.", tools=[SEARCH]), model, "words:0-9", max_iterations=0)
+        await refine(
+            "Say it." if own else Task("Say it.", tools=[SEARCH]),
+            model,
+            "words:0-9",
+            max_iterations=0,
+        )
     assert len(faults.requests) == 1
 
 
@@ -164,13 +184,22 @@ async def test_budget_counts_tools(faults):
 FORMS = {
     "OpenAI": dict(content=None, finish="tool_calls", tool_calls=[fs.call("search", FOUND)]),
     "finished by stop": dict(content="", finish="stop", tool_calls=[fs.call("search", FOUND)]),
-    "earlier": dict(content=None, finish="function_call", function_call={"name": "search", "arguments": FOUND}),
-    "an object (Ollama)": dict(
-        content="", tool_calls=[{"id": "call_1", "function": {"name": "search", "arguments": {"q": "rain"}}}]
+    "earlier": dict(
+        content=None, finish="function_call", function_call={"name": "search", "arguments": FOUND}
     ),
-    "no type": dict(content=None, tool_calls=[{"id": "call_1", "function": {"name": "search", "arguments": FOUND}}]),
+    "an object (Ollama)": dict(
+        content="",
+        tool_calls=[{"id": "call_1", "function": {"name": "search", "arguments": {"q": "rain"}}}],
+    ),
+    "no type": dict(
+        content=None,
+        tool_calls=[{"id": "call_1", "function": {"name": "search", "arguments": FOUND}}],
+    ),
     "null type": dict(content=None, tool_calls=[fs.call("search", FOUND) | {"type": None}]),
-    "no id": dict(content=None, tool_calls=[{"type": "function", "function": {"name": "search", "arguments": FOUND}}]),
+    "no id": dict(
+        content=None,
+        tool_calls=[{"type": "function", "function": {"name": "search", "arguments": FOUND}}],
+    ),
     "null id": dict(content=None, tool_calls=[fs.call("search", FOUND, None)]),
 }
 
@@ -181,7 +210,12 @@ async def test_each_form_of_a_call_is_read(faults, form, ask):
     faults.says(fs.good(**FORMS[form]))
     reply = await Chat("m", faults.url).complete(ask(tools=(SEARCH,)))
     (call,) = reply.tool_calls
-    assert (reply.text, call.name, call.arguments, call.parsed_arguments) == ("", "search", FOUND, {"q": "rain"})
+    assert (reply.text, call.name, call.arguments, call.parsed_arguments) == (
+        "",
+        "search",
+        FOUND,
+        {"q": "rain"},
+    )
     assert call.id == ("call_1" if "id" not in form and form != "earlier" else call.id) != ""
 
 
@@ -195,7 +229,11 @@ async def test_call_without_arguments(faults, given, ask):
 
 async def test_call_ids_are_unique(faults, ask):
     """Missing and duplicate IDs are replaced, and the same answer gives the same IDs again."""
-    same = [fs.call("search", FOUND, "x"), fs.call("search", FOUND, "x"), fs.call("search", FOUND, None)]
+    same = [
+        fs.call("search", FOUND, "x"),
+        fs.call("search", FOUND, "x"),
+        fs.call("search", FOUND, None),
+    ]
     faults.says(fs.good(None, tool_calls=same))
     one, two = [(await Chat("m", faults.url).complete(ask())).tool_calls for _ in range(2)]
     assert one == two
@@ -251,7 +289,10 @@ async def test_streamed_calls_are_assembled(faults, form, ask):
 
 async def test_streamed_function_call(faults, ask):
     """The older `function_call` arrives in parts, too."""
-    parts = [fs.chunk(function_call={"name": "search", "arguments": '{"q": '}), fs.chunk(function_call={"arguments": '"rain"}'})]
+    parts = [
+        fs.chunk(function_call={"name": "search", "arguments": '{"q": '}),
+        fs.chunk(function_call={"arguments": '"rain"}'}),
+    ]
     faults.says(fs.send_and_close(fs.sse(*parts, fs.chunk(finish="function_call"))))
     reply = await Chat("m", faults.url, stream=True).complete(ask())
     assert [(call.name, call.arguments) for call in reply.tool_calls] == [("search", FOUND)]
@@ -264,10 +305,26 @@ BAD_STREAMS = {
     "not whole": (fs.sse(HALF, END), True, "no JSON"),
     "no name": (fs.sse(delta(part(0, "a", None, "{}")), END), True, "without the name"),
     "an odd part": (fs.sse(delta(7), END), True, "a number as a tool call"),
-    "an odd function": (fs.sse(delta({"index": 0, "function": "search"}), END), True, "as the function of a tool call"),
-    "too many": (fs.sse(*(delta(part(n, str(n), "f", "{}")) for n in range(MAX_TOOL_CALLS + 1)), END), True, "more than 128"),
-    "too long": (fs.sse(delta(part(0, "a", "f", "")), *[delta(part(0, arguments=" " * 2**20))] * 9, END), False, "8 MiB"),
-    "too deep": (fs.sse(delta(part(0, "a", "f", json.loads('{"q":' + "[" * 300 + "]" * 300 + "}"))), END), True, "deep"),
+    "an odd function": (
+        fs.sse(delta({"index": 0, "function": "search"}), END),
+        True,
+        "as the function of a tool call",
+    ),
+    "too many": (
+        fs.sse(*(delta(part(n, str(n), "f", "{}")) for n in range(MAX_TOOL_CALLS + 1)), END),
+        True,
+        "more than 128",
+    ),
+    "too long": (
+        fs.sse(delta(part(0, "a", "f", "")), *[delta(part(0, arguments=" " * 2**20))] * 9, END),
+        False,
+        "8 MiB",
+    ),
+    "too deep": (
+        fs.sse(delta(part(0, "a", "f", json.loads('{"q":' + "[" * 300 + "]" * 300 + "}"))), END),
+        True,
+        "deep",
+    ),
 }
 
 
@@ -282,12 +339,20 @@ async def test_stream_with_an_incomplete_call_is_an_error(faults, form, ask):
 
 
 @given(
-    st.lists(st.tuples(st.from_regex(r"[a-z_]{1,8}", fullmatch=True), st.dictionaries(st.text(), st.text(max_size=9))), max_size=5),
+    st.lists(
+        st.tuples(
+            st.from_regex(r"[a-z_]{1,8}", fullmatch=True),
+            st.dictionaries(st.text(), st.text(max_size=9)),
+        ),
+        max_size=5,
+    ),
     st.integers(1, 7),
 )
 def test_streamed_and_complete_calls_are_equal(calls, size):
     """It holds for any division of the arguments."""
-    tool_calls_sent = [fs.call(name, json.dumps(given), f"id{n}") for n, (name, given) in enumerate(calls)]
+    tool_calls_sent = [
+        fs.call(name, json.dumps(given), f"id{n}") for n, (name, given) in enumerate(calls)
+    ]
     pieces = StreamAssembler()
     for n, call in enumerate(tool_calls_sent):
         arguments = call["function"]["arguments"]
@@ -332,12 +397,17 @@ async def test_vendors_support_tools():
     def answer(messages, info):
         seen.append((messages, info))
         return vendors.ModelResponse(
-            parts=[vendors.TextPart("Let me see."), vendors.ToolCallPart("search", {"q": "rain"}, "call_1")]
+            parts=[
+                vendors.TextPart("Let me see."),
+                vendors.ToolCallPart("search", {"q": "rain"}, "call_1"),
+            ]
         )
 
     model = ProviderModel(vendors.FunctionModel(answer, model_name="fn"))
     named = {"type": "function", "function": {"name": "search"}}
-    reply = await model.complete(Request(TURNS, tools=(SEARCH,), tool_choice=named, is_generation=True))
+    reply = await model.complete(
+        Request(TURNS, tools=(SEARCH,), tool_choice=named, is_generation=True)
+    )
     assert (reply.text, reply.tool_calls) == ("Let me see.", CALLED)
     ((messages, info),) = seen
     (offered,) = info.function_tools
@@ -373,7 +443,8 @@ def test_provider_batch_offers_tools_to_the_writer_only(stream):
     """The writer's line has tools, and the judge's has none."""
     batches = BatchClient(Chat("m", extra_body=OWN, stream=stream))
     writing, judging = (
-        json.loads(batches.request_line("k", Request(TURNS, is_generation=writes)))["body"] for writes in (True, False)
+        json.loads(batches.request_line("k", Request(TURNS, is_generation=writes)))["body"]
+        for writes in (True, False)
     )
     assert (writing["tools"], "tools" in judging, judging["top_p"]) == ([SEARCH], False, 0.5)
 
@@ -384,12 +455,21 @@ def test_provider_batch_offers_tools_to_the_writer_only(stream):
 async def test_real_server_accepts_tools(plain_server):
     """llama.cpp accepts tools, calls and results in a conversation, and the turns that request a better call."""
     url, _, name = plain_server.partition("#")
-    model = Chat(name, url, extra_body={"ignore_eos": True})  # random weights might start with the end token
+    model = Chat(
+        name, url, extra_body={"ignore_eos": True}
+    )  # random weights might start with the end token
     named = {"type": "function", "function": {"name": "search"}}
     offered = Request(TURNS, max_tokens=8, tools=(SEARCH,), tool_choice=named, is_generation=True)
     assert (await model.complete(offered)).text
     with pytest.raises(ModelError, match="tool"):
-        await model.complete(Request(TURNS, max_tokens=8, tools=({"type": "function", "function": {}},), is_generation=True))
+        await model.complete(
+            Request(
+                TURNS,
+                max_tokens=8,
+                tools=({"type": "function", "function": {}},),
+                is_generation=True,
+            )
+        )
     call = Reply("", tool_calls=CALLED)
 
     def grade_with(text, tool_calls):

@@ -11,7 +11,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import redraft
-from redraft.errors import AuthenticationError, BadResponseError, ModelError, ModelUnavailableError, RateLimitError
+from redraft.errors import (
+    AuthenticationError,
+    BadResponseError,
+    ModelError,
+    ModelUnavailableError,
+    RateLimitError,
+)
 from redraft.models import Chat
 from redraft.models.openai_responses import error_from_status, parse_error_body
 from redraft.models.waits import is_used_up, stated_wait
@@ -24,7 +30,14 @@ GOOGLE = "type.googleapis.com/google.rpc."
 
 def google(*details, message="Quota exceeded.", listed=True):
     """Return an error as Gemini sends it: its OpenAI-compatible address puts it in a list."""
-    error = {"error": {"code": 429, "status": "RESOURCE_EXHAUSTED", "message": message, "details": list(details)}}
+    error = {
+        "error": {
+            "code": 429,
+            "status": "RESOURCE_EXHAUSTED",
+            "message": message,
+            "details": list(details),
+        }
+    }
     return [error] if listed else error
 
 
@@ -42,12 +55,17 @@ def says(message, **fields):
 
 def behind_router(message="", raw=None, **headers):
     """Return an error as OpenRouter passes one on."""
-    return {"error": {"code": 429, "message": message, "metadata": {"headers": headers, "raw": raw}}}
+    return {
+        "error": {"code": 429, "message": message, "metadata": {"headers": headers, "raw": raw}}
+    }
 
 
 GROQ = "Rate limit reached for model `llama` in organization `org` on tokens per minute (TPM): Limit 7000, Used 0, Requested 7781. "
 AZURE = "Requests to the ChatCompletions Operation have exceeded the token rate limit of your current pricing tier. "
-LONG_LIST = "You exceeded your current quota, please check your plan. " + "* Quota exceeded for metric: x, limit: 250\n" * 20
+LONG_LIST = (
+    "You exceeded your current quota, please check your plan. "
+    + "* Quota exceeded for metric: x, limit: 250\n" * 20
+)
 
 BODIES = [  # an error body, and the seconds that it asks to wait
     (google(retry_info("4s"), message="Quota exceeded. Please retry in 4.2s."), 4.0),
@@ -165,7 +183,11 @@ def resets():
 def test_the_reset_of_a_limit(n, in_body):
     """Durations, numbers and dates; of those that are exhausted the last one, else the first. A router quotes headers in its body."""
     headers, seconds = resets()[n]
-    asked = stated_wait(429, {}, behind_router("no", **headers)) if in_body else stated_wait(429, headers)
+    asked = (
+        stated_wait(429, {}, behind_router("no", **headers))
+        if in_body
+        else stated_wait(429, headers)
+    )
     assert asked == (seconds and pytest.approx(seconds, abs=2.0))
 
 
@@ -232,7 +254,9 @@ async def test_a_used_up_quota_ends_a_batch(faults, tmp_path):
     """The calls in flight are the last ones, no row fails, and the run can be resumed."""
     faults.says(fs.http(behind_router(FREE_MODELS), 429))
     rows = [{"prompt": f"q{n}"} for n in range(40)]
-    report = await redraft.batch(rows, tmp_path / "out.jsonl", Chat("m", faults.url), "words:1-50", max_iterations=0)
+    report = await redraft.batch(
+        rows, tmp_path / "out.jsonl", Chat("m", faults.url), "words:1-50", max_iterations=0
+    )
     assert (report.end_reason, report.failed, report.done) == ("fatal", 0, 0)
     assert "status 429" in report.message and FREE_MODELS not in report.message
     assert len(faults.requests) <= 16
@@ -288,14 +312,18 @@ def test_any_body_gives_an_error_and_a_sane_wait(delay, message, status):
     assert error.retry_after is None or 0 < error.retry_after <= YEAR
 
 
-@given(st.from_regex(r"-?[0-9]{1,9}(\.[0-9]{1,3})?", fullmatch=True), st.sampled_from([429, 503, 500]))
+@given(
+    st.from_regex(r"-?[0-9]{1,9}(\.[0-9]{1,3})?", fullmatch=True), st.sampled_from([429, 503, 500])
+)
 @example("0", 429)
 @example(f"{YEAR}", 429)
 @example(f"{YEAR}.001", 429)
 @example("2.5", 500)
 def test_a_stated_time_is_the_wait_unless_it_is_longer_than_a_year(seconds, status):
     """Neither is one that is not positive, nor that of a server that is not busy."""
-    error = error_from_status(status, parse_error_body(redraft.jsontext.dumps(google(retry_info(f"{seconds}s")))))
+    error = error_from_status(
+        status, parse_error_body(redraft.jsontext.dumps(google(retry_info(f"{seconds}s"))))
+    )
     is_stated = status != 500 and 0 < float(seconds) <= YEAR
     assert error.retry_after == (pytest.approx(float(seconds)) if is_stated else None)
 
@@ -342,7 +370,15 @@ def test_refine_waits_as_long_as_the_body_says():
 
 @pytest.mark.parametrize(
     ("seconds", "deadline", "calls"),
-    [(61, None, 1), (3600, None, 1), (61, 200, 2), (15, 14, 1), (15, 100, 2), (199, 200, 2), (201, 200, 1)],
+    [
+        (61, None, 1),
+        (3600, None, 1),
+        (61, 200, 2),
+        (15, 14, 1),
+        (15, 100, 2),
+        (199, 200, 2),
+        (201, 200, 1),
+    ],
 )
 def test_a_wait_that_is_too_long_is_an_error_at_once(seconds, deadline, calls):
     """Too long is more than what the deadline leaves; without one, more than a minute. The error says what the server wants."""
@@ -401,7 +437,9 @@ async def test_a_row_waits(faults, tmp_path):
     """A batch makes its call again when the body says so."""
     faults.says(fs.error(429, "Please try again in 320ms."), fs.good("fine"))
     out = tmp_path / "out.jsonl"
-    await redraft.batch([{"prompt": "q"}], out, Chat("m", faults.url), "words:1-50", max_iterations=0)
+    await redraft.batch(
+        [{"prompt": "q"}], out, Chat("m", faults.url), "words:1-50", max_iterations=0
+    )
     assert json.loads(out.read_text())["best"] == "fine"
     assert len(faults.requests) == 2
 
@@ -433,7 +471,9 @@ def test_a_row_does_not_wait_beyond_its_deadline():
     server = Server((429, google(retry_info("2h"))))
 
     async def work():
-        call = limit_endpoint(server.complete, EndpointLimiter("m", clock=asyncio.get_running_loop().time))
+        call = limit_endpoint(
+            server.complete, EndpointLimiter("m", clock=asyncio.get_running_loop().time)
+        )
         request = redraft.protocols.Request(({"role": "user", "content": "q"},))
         await enforce_deadline(call, time.monotonic() + 600)(request)
 
@@ -448,7 +488,11 @@ async def test_the_wait_of_a_stream(faults, ask, form):
     stream = {
         "status": fs.http({"error": error}, 429),
         "event": fs.send_and_close(fs.sse(fs.chunk("fo"), {"error": error})),
-        "choice": fs.send_and_close(fs.sse({"choices": [{"index": 0, "delta": {}, "error": error, "finish_reason": "error"}]})),
+        "choice": fs.send_and_close(
+            fs.sse(
+                {"choices": [{"index": 0, "delta": {}, "error": error, "finish_reason": "error"}]}
+            )
+        ),
         "body": fs.http({"error": error}),
     }
     faults.says(stream[form])
@@ -459,11 +503,19 @@ async def test_the_wait_of_a_stream(faults, ask, form):
 
 @pytest.mark.parametrize(
     ("code", "kind"),
-    [("rate_limit_exceeded", RateLimitError), ("rate_limit_error", RateLimitError), ("overloaded_error", BadResponseError)],
+    [
+        ("rate_limit_exceeded", RateLimitError),
+        ("rate_limit_error", RateLimitError),
+        ("overloaded_error", BadResponseError),
+    ],
 )
 async def test_a_busy_server_may_say_so_in_a_word(faults, ask, code, kind):
     """An event of a stream has no status: its code or its type says it."""
-    faults.says(fs.send_and_close(fs.sse(fs.chunk("fo"), {"error": {"type": code, "message": "try again in 15s"}})))
+    faults.says(
+        fs.send_and_close(
+            fs.sse(fs.chunk("fo"), {"error": {"type": code, "message": "try again in 15s"}})
+        )
+    )
     with pytest.raises(kind) as caught:
         await Chat("m", faults.url, stream=True).complete(ask())
     assert caught.value.retry_after == 15.0

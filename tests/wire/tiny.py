@@ -42,10 +42,16 @@ def make(path: Path, template: str = TEMPLATE, likely: str = "") -> Path:
 
 
 def _vocabulary(kind) -> list[tuple[bytes, float, int]]:
-    special = [("<unk>", 0.0, kind.UNKNOWN), ("<s>", 0.0, kind.CONTROL), ("</s>", 0.0, kind.CONTROL)]
+    special = [
+        ("<unk>", 0.0, kind.UNKNOWN),
+        ("<s>", 0.0, kind.CONTROL),
+        ("</s>", 0.0, kind.CONTROL),
+    ]
     raw = [(f"<0x{b:02X}>", 0.0, kind.BYTE) for b in range(256)]
     words = [(f"\u2581{word}", -float(i + 1), kind.NORMAL) for i, word in enumerate(WORDS)]
-    letters = [(c, -1000.0 - i, kind.NORMAL) for i, c in enumerate([*map(chr, range(33, 127)), "\u2581"])]
+    letters = [
+        (c, -1000.0 - i, kind.NORMAL) for i, c in enumerate([*map(chr, range(33, 127)), "\u2581"])
+    ]
     return [(text.encode(), score, type_) for text, score, type_ in special + raw + words + letters]
 
 
@@ -106,8 +112,17 @@ def _layer(noise, np):
     mixed, down = noise(WIDTH, WIDTH), noise(WIDTH, INNER)
     mixed[:2] = down[:2] = 0.0
     yield from (("attn_norm", np.ones(WIDTH, np.float32)), ("ffn_norm", np.ones(WIDTH, np.float32)))
-    yield from (("attn_q", noise(WIDTH, WIDTH)), ("attn_k", noise(narrow, WIDTH)), ("attn_v", noise(narrow, WIDTH)))
-    yield from (("attn_output", mixed), ("ffn_gate", noise(INNER, WIDTH)), ("ffn_up", noise(INNER, WIDTH)), ("ffn_down", down))
+    yield from (
+        ("attn_q", noise(WIDTH, WIDTH)),
+        ("attn_k", noise(narrow, WIDTH)),
+        ("attn_v", noise(narrow, WIDTH)),
+    )
+    yield from (
+        ("attn_output", mixed),
+        ("ffn_gate", noise(INNER, WIDTH)),
+        ("ffn_up", noise(INNER, WIDTH)),
+        ("ffn_down", down),
+    )
 
 
 def serve(path: str, *keys: str) -> None:
@@ -116,7 +131,12 @@ def serve(path: str, *keys: str) -> None:
     wanted = xllamacpp.CommonParams()
     wanted.model.path = path
     wanted.hostnames, wanted.port, wanted.api_keys = ["127.0.0.1"], 0, list(keys)
-    wanted.n_ctx, wanted.n_parallel, wanted.cpuparams.n_threads, wanted.verbosity = 4 * CONTEXT, 4, 1, -1
+    wanted.n_ctx, wanted.n_parallel, wanted.cpuparams.n_threads, wanted.verbosity = (
+        4 * CONTEXT,
+        4,
+        1,
+        -1,
+    )
     server = xllamacpp.Server(wanted)
     print(server.listening_address, flush=True)
     while True:

@@ -35,15 +35,20 @@ ALIASES: Mapping[str, Sequence[str]] = {
     "go": ("golang",),
     "yaml": ("yml",),
 }
-OPENING_FENCE = re.compile(r"^([ \t]*+(?:(?:-|\d{1,3}[.)])[ \t]++)?)(```++|~~~++)[ \t]*+([^\s`]*+)[^\n`]*+\n", re.MULTILINE)
+OPENING_FENCE = re.compile(
+    r"^([ \t]*+(?:(?:-|\d{1,3}[.)])[ \t]++)?)(```++|~~~++)[ \t]*+([^\s`]*+)[^\n`]*+\n", re.MULTILINE
+)
 LABEL = re.compile(r"[a-z0-9+#.-]*")
-TAGS = re.compile(r"\A\s*\[[A-Z]+\][ \t]*\n|\n[ \t]*\[/?[A-Z]+\]\s*\Z")  # such as [BEGIN] and [DONE]
+TAGS = re.compile(
+    r"\A\s*\[[A-Z]+\][ \t]*\n|\n[ \t]*\[/?[A-Z]+\]\s*\Z"
+)  # such as [BEGIN] and [DONE]
 ANSWER_TAGS = re.compile(r"<answer>(?=```)|(?<=```)</answer>")
 INLINE = re.compile(r"\A(`{1,3})([^`\n]+)\1\Z")
 TRIPLE_QUOTES = re.compile(r"\"{3}|'{3}")
 LINE_ENDS = re.compile(r"\r\n?")
 CODE_START = re.compile(
-    r"^(?:(?:async\s+)?def\s|class\s+\w+\s*[(:]|import\s+\w|from\s+[\w.]+\s+import\b|@\w|\w+\s*=)", re.MULTILINE
+    r"^(?:(?:async\s+)?def\s|class\s+\w+\s*[(:]|import\s+\w|from\s+[\w.]+\s+import\b|@\w|\w+\s*=)",
+    re.MULTILINE,
 )
 FIRST_LINE = re.compile(
     r"(?:(?:async\s+def|def|class)\s+\w+.*[:(,]|import\s+[\w., ]+|from\s+[\w.]+\s+import\b.*|@\w.*)\s*(?:#.*)?$"
@@ -88,7 +93,9 @@ class CodeAnswer:
 
     def __post_init__(self) -> None:
         if not isinstance(self.language, str) or not LANGUAGE.fullmatch(self.language):
-            raise ConfigError(f"answer: 'code:' must be followed by a language, such as code:python, got {self.language!r:.80}")
+            raise ConfigError(
+                f"answer: 'code:' must be followed by a language, such as code:python, got {self.language!r:.80}"
+            )
 
     @property
     def name(self) -> str:
@@ -139,7 +146,11 @@ class CodeAnswer:
         if self.language == "python" and blocks and len(text) <= MAX_SYNTAX_CHARS:
             if self.tests and (program := self._tested_code(blocks, codes, self.tests)):
                 return program
-            codes = [code for code in codes if is_code(_without_indentation(code))] or _valid(codes) or codes
+            codes = (
+                [code for code in codes if is_code(_without_indentation(code))]
+                or _valid(codes)
+                or codes
+            )
         if codes:
             code = max(reversed(codes), key=len)
             return self._body(code) or _without_indentation(code)
@@ -174,13 +185,21 @@ class CodeAnswer:
 
     def _between_prose(self, text: str) -> str:
         """Return the functions and classes of Python with prose before or after them; "" without any."""
-        return code_between_prose(text) if self.language == "python" and len(text) <= MAX_SYNTAX_CHARS else ""
+        return (
+            code_between_prose(text)
+            if self.language == "python" and len(text) <= MAX_SYNTAX_CHARS
+            else ""
+        )
 
     def read(self, text: str) -> str:
         """Return the code. Raises InvalidAnswer if there is none, or if it is Python with an error of syntax."""
         if not text.strip():
             raise InvalidAnswer(("there is no code",))
-        if self.language == "python" and (problem := syntax_error(text)) and not function_body(text):
+        if (
+            self.language == "python"
+            and (problem := syntax_error(text))
+            and not function_body(text)
+        ):
             raise InvalidAnswer((problem,))
         return text
 
@@ -226,12 +245,20 @@ def plain_text(text: str) -> str:
 def without_reasoning(text: str) -> str:
     """Return the answer in a text with reasoning, unless that is all there is; a text that is Python as a whole stays so."""
     answer = ANSWER_TAGS.sub("\n", split_reasoning(text).answer)
-    return text if answer == text or not answer.strip() or is_code(_without_indentation(text)) else answer
+    return (
+        text
+        if answer == text or not answer.strip() or is_code(_without_indentation(text))
+        else answer
+    )
 
 
 def is_code(code: str) -> bool:
     """Return whether a text is Python that does something: values alone, such as an output or a text in quotes, do nothing."""
-    return len(code) <= MAX_SYNTAX_CHARS and not syntax_error(code) and not all(map(_is_value, _parse_quietly(code).body))
+    return (
+        len(code) <= MAX_SYNTAX_CHARS
+        and not syntax_error(code)
+        and not all(map(_is_value, _parse_quietly(code).body))
+    )
 
 
 def _is_value(node: ast.stmt) -> bool:
@@ -249,7 +276,9 @@ def code_between_prose(text: str) -> str:
         return untagged
     lines = text.split("\n")
     first = next((n for n, line in enumerate(lines) if FIRST_LINE.match(line)), None)
-    is_body = text[:1] in {" ", "\t"} and not syntax_error(f"def body():\n{text}")  # with other functions after it
+    is_body = text[:1] in {" ", "\t"} and not syntax_error(
+        f"def body():\n{text}"
+    )  # with other functions after it
     if is_body or not syntax_error(text):
         return ""
     if first is None:
@@ -263,7 +292,9 @@ def _indented_code(lines: Sequence[str]) -> str:
     """Return the Python among lines of prose that is indented as code is in Markdown; "" if there is none with a definition."""
     if any(line.strip() and not line[0].isspace() and STATEMENT.match(line) for line in lines):
         return ""
-    code = textwrap.dedent("\n".join(line for line in lines if not line.strip() or line.startswith(("    ", "\t")))).strip("\n")
+    code = textwrap.dedent(
+        "\n".join(line for line in lines if not line.strip() or line.startswith(("    ", "\t")))
+    ).strip("\n")
     return code if CODE_START.search(code) and is_code(code) else ""
 
 
@@ -280,7 +311,11 @@ def _code_before_prose(lines: Sequence[str]) -> str:
         else:
             kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
             first, last = _without_values(tree.body, len(lines))
-            return "\n".join(lines[first:last]).strip() if any(isinstance(node, kinds) for node in tree.body) else ""
+            return (
+                "\n".join(lines[first:last]).strip()
+                if any(isinstance(node, kinds) for node in tree.body)
+                else ""
+            )
     return ""
 
 
@@ -350,7 +385,9 @@ def code_blocks(text: str, language: str) -> list[CodeBlock]:
     text = without_reasoning(plain_text(text))
     blocks: list[CodeBlock] = []
     at = start = 0  # where the next fence may be, and where the text before it begins
-    has_code = in_quotes = False  # of what is outside of the blocks: a fence in a text in three quotes is part of code there
+    has_code = in_quotes = (
+        False  # of what is outside of the blocks: a fence in a text in three quotes is part of code there
+    )
     if language == "python" and OPENING_FENCE.search(text) and is_code(_without_indentation(text)):
         return []
     while len(blocks) < MAX_BLOCKS and (opening := OPENING_FENCE.search(text, at)):

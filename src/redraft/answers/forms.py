@@ -21,7 +21,9 @@ def as_answer_form(answer: Any, context: Mapping[str, Any] | None = None) -> Ans
     `context` is what the validators of a type find as `info.context`.
     """
     if context is not None and (answer is None or isinstance(answer, str | Mapping)):
-        raise ConfigError("answer_context is for the validators of an `answer` that is a type, such as a pydantic model")
+        raise ConfigError(
+            "answer_context is for the validators of an `answer` that is a type, such as a pydantic model"
+        )
     if answer is None:
         return None
     from .code import CodeAnswer

@@ -50,9 +50,17 @@ class AnswerGrader:
         """
         if candidate.truncated:
             reason = "the answer was cut off at the token limit"
-            return Feedback(0.0, reason, (f"{reason}: write a shorter one, and all of it",), done=False, nearness=0.0)
+            return Feedback(
+                0.0,
+                reason,
+                (f"{reason}: write a shorter one, and all of it",),
+                done=False,
+                nearness=0.0,
+            )
         try:
-            await run_in_thread(self.form.read, candidate.text)  # validators of the user may take any time
+            await run_in_thread(
+                self.form.read, candidate.text
+            )  # validators of the user may take any time
         except InvalidAnswer as invalid:
             reason = f"not valid as {self.form.name}: {invalid}"
             return Feedback(0.0, reason, invalid.errors, done=False, nearness=invalid.nearness)

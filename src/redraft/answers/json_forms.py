@@ -38,14 +38,23 @@ from .json_text import (
     without_fence,
     wrapper_contents,
 )
-from .schemas import endpoint_schema, prompt_schema, resolve_root, wrap_schema, wrapper_key, wrapper_names
+from .schemas import (
+    endpoint_schema,
+    prompt_schema,
+    resolve_root,
+    wrap_schema,
+    wrapper_key,
+    wrapper_names,
+)
 
 T = TypeVar("T")
 
 MAX_ERRORS = 20  # errors of an answer that are listed
 MAX_ERROR_CHARS = 300
 MAX_VALUE_CHARS = 80  # characters of a wrong value in an error
-TYPE_KEYWORDS = frozenset(("type", "anyOf", "oneOf", "allOf", "enum", "const", "$ref"))  # without these, any type is valid
+TYPE_KEYWORDS = frozenset(
+    ("type", "anyOf", "oneOf", "allOf", "enum", "const", "$ref")
+)  # without these, any type is valid
 MAX_MEMBERS = 10  # of an answer that is not valid, which are looked at for one that is
 MAX_TEXTS = 1000  # of an answer that are read as JSON at once
 EXTRA_HINT = "pip install 'redraft[typed]'"
@@ -89,7 +98,11 @@ class JsonAnswer(ABC, Generic[T]):
 
     @property
     def demand(self) -> str:
-        what = f"one JSON value of the form {self.name}" if self.wrapper_key is None else f"a JSON object with {self.name}"
+        what = (
+            f"one JSON value of the form {self.name}"
+            if self.wrapper_key is None
+            else f"a JSON object with {self.name}"
+        )
         return f"the whole answer is {what}, by its schema; no other text"
 
     @property
@@ -117,7 +130,11 @@ class JsonAnswer(ABC, Generic[T]):
 
     def _without_wrapper(self, text: str, value: Any) -> str:
         """Return the text of the value in the wrapper; the whole text if there is no wrapper."""
-        if self.wrapper_key is None or not isinstance(value, dict) or list(value) != [self.wrapper_key]:
+        if (
+            self.wrapper_key is None
+            or not isinstance(value, dict)
+            or list(value) != [self.wrapper_key]
+        ):
             return text
         return member_texts(text)[self.wrapper_key]
 
@@ -142,7 +159,14 @@ class JsonAnswer(ABC, Generic[T]):
         except ValueError as error:
             raise self._syntax_error(text, str(error)) from error
         if command := single_backslash(text):
-            raise invalid_answer([single_line(f"the backslash of {command} is not doubled: write \\{command} in JSON")], 1)
+            raise invalid_answer(
+                [
+                    single_line(
+                        f"the backslash of {command} is not doubled: write \\{command} in JSON"
+                    )
+                ],
+                1,
+            )
         try:
             return self._validate(text, value)
         except InvalidAnswer as invalid:
@@ -154,14 +178,26 @@ class JsonAnswer(ABC, Generic[T]):
         wrapper, error = max(inner, key=lambda each: each[1].nearness, default=("", invalid))
         if error.nearness > invalid.nearness:
             message = single_line(f"the answer stands in {wrapper}: write it alone")
-            return InvalidAnswer((message, *error.errors), nearness=(invalid.nearness + error.nearness) / 2)
+            return InvalidAnswer(
+                (message, *error.errors), nearness=(invalid.nearness + error.nearness) / 2
+            )
         wrong = []
         if isinstance(value, dict):
-            parts = [(key, each) for key, each in member_texts(text).items() if each[0] in "{["][:MAX_MEMBERS]
-            if names := [checks.format_value(key, MAX_VALUE_CHARS) for key, each in parts if self._is_valid(each)]:
-                wrong = [f"an answer stands under {' and under '.join(names)}: write one answer alone"]
+            parts = [(key, each) for key, each in member_texts(text).items() if each[0] in "{["][
+                :MAX_MEMBERS
+            ]
+            if names := [
+                checks.format_value(key, MAX_VALUE_CHARS)
+                for key, each in parts
+                if self._is_valid(each)
+            ]:
+                wrong = [
+                    f"an answer stands under {' and under '.join(names)}: write one answer alone"
+                ]
             elif self._is_valid(f"[{text}]"):
-                wrong = ["a list is wanted: write it in square brackets, also if it holds one value"]
+                wrong = [
+                    "a list is wanted: write it in square brackets, also if it holds one value"
+                ]
         elif isinstance(value, list) and len(value) > 1 and self._is_valid(json.dumps(value[0])):
             wrong = [f"it is a list of {len(value)}: write one answer, without a list around it"]
         return InvalidAnswer((*map(single_line, wrong), *invalid.errors), nearness=invalid.nearness)
@@ -209,13 +245,25 @@ class JsonAnswer(ABC, Generic[T]):
             whole = repaired_json(text)
         if whole is None or not is_json(whole):
             return
-        step, valid = next((each for each in self._readings(whole) if self._is_valid(each[1])), ("", text))
+        step, valid = next(
+            (each for each in self._readings(whole) if self._is_valid(each[1])), ("", text)
+        )
         if valid == text:
             return
         around = not is_clean and not (given.startswith(("{", "[")) and given.endswith(("}", "]")))
-        syntax = "removed the text around the JSON" if around else "" if is_clean else "repaired the JSON syntax"
+        syntax = (
+            "removed the text around the JSON"
+            if around
+            else ""
+            if is_clean
+            else "repaired the JSON syntax"
+        )
         notes = (syntax, "doubled single backslashes" if doubled != given else "", step)
-        yield Edit(valid, " and ".join(filter(None, notes)) or "removed the text around the JSON", lossy=around)
+        yield Edit(
+            valid,
+            " and ".join(filter(None, notes)) or "removed the text around the JSON",
+            lossy=around,
+        )
 
     def _readings(self, text: str) -> Iterator[tuple[str, str]]:
         """Yield the values that a JSON text may mean, each with the step that leads to it, or ""."""
@@ -255,7 +303,9 @@ class TypedAnswer(JsonAnswer[T]):
 
     def __post_init__(self) -> None:
         if self.type is str:
-            raise ConfigError("answer: str is what `result.value` is without `answer`; leave it out")
+            raise ConfigError(
+                "answer: str is what `result.value` is without `answer`; leave it out"
+            )
         if is_function(self.type):
             raise function_error(self.type)
         self.json_schema  # noqa: B018  (raises for what is no type)
@@ -269,14 +319,20 @@ class TypedAnswer(JsonAnswer[T]):
         try:
             from pydantic import TypeAdapter
         except ImportError as error:
-            raise ConfigError(f"answer: types need pydantic: {EXTRA_HINT}; a JSON schema as a dict does not") from error
+            raise ConfigError(
+                f"answer: types need pydantic: {EXTRA_HINT}; a JSON schema as a dict does not"
+            ) from error
         if isinstance(self.type, TypeAdapter):
             return self.type
         try:
             adapter = TypeAdapter(self.type)
         except Exception as error:  # a foreign class may raise anything
             problem = checks.invalid_argument("answer", EXPECTED, self.type)
-            raise ConfigError(f"{problem}: {_schema_problem(error)}" if isinstance(self.type, type) else str(problem)) from error
+            raise ConfigError(
+                f"{problem}: {_schema_problem(error)}"
+                if isinstance(self.type, type)
+                else str(problem)
+            ) from error
         if functions := _called_functions(adapter.core_schema):
             raise function_error(functions[0])
         return adapter
@@ -292,7 +348,9 @@ class TypedAnswer(JsonAnswer[T]):
         except ConfigError:
             raise
         except Exception as error:  # a foreign class may raise anything
-            raise ConfigError(f"answer: {self.name} has no JSON schema: {error_text(error)[:300]}") from error
+            raise ConfigError(
+                f"answer: {self.name} has no JSON schema: {error_text(error)[:300]}"
+            ) from error
 
     @property
     def schema(self) -> Mapping[str, Any] | None:
@@ -302,7 +360,9 @@ class TypedAnswer(JsonAnswer[T]):
     def name(self) -> str:
         if isinstance(self.type, type) and get_origin(self.type) is None:
             return self.type.__name__
-        return re.sub(r"\b(?:\w+\.)+", "", str(_without_metadata(getattr(self.type, "_type", self.type))))[:100]
+        return re.sub(
+            r"\b(?:\w+\.)+", "", str(_without_metadata(getattr(self.type, "_type", self.type)))
+        )[:100]
 
     @property
     def fingerprint(self) -> str:
@@ -310,32 +370,48 @@ class TypedAnswer(JsonAnswer[T]):
 
     @cached_property
     def _digest(self) -> str:
-        parts: list[Any] = [self.name, canonical_json(self.json_schema), *sorted(_sources(self.adapter.core_schema))]
+        parts: list[Any] = [
+            self.name,
+            canonical_json(self.json_schema),
+            *sorted(_sources(self.adapter.core_schema)),
+        ]
         if self.context is not None:
-            parts.append(json.dumps(dict(self.context), sort_keys=True, skipkeys=True, default=_stable_data))
+            parts.append(
+                json.dumps(dict(self.context), sort_keys=True, skipkeys=True, default=_stable_data)
+            )
         return sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
     def _validate(self, text: str, value: Any) -> T:
         from pydantic import ValidationError
 
         try:
-            validated: T = self.adapter.validate_json(text.encode("utf-8", "surrogatepass"), context=self.context)
+            validated: T = self.adapter.validate_json(
+                text.encode("utf-8", "surrogatepass"), context=self.context
+            )
         except ValidationError as error:
             if (composed := composed_json(text)) != text:  # a Literal or an Enum compares texts
                 return self._validate(composed, value)
             found = error.errors(include_url=False, include_context=False)
-            raise invalid_answer([_error_line(each) for each in found[:MAX_ERRORS]], len(found)) from None
+            raise invalid_answer(
+                [_error_line(each) for each in found[:MAX_ERRORS]], len(found)
+            ) from None
         except Exception as error:
             if is_shortage(error):
                 raise
-            hint = "; info.context is None without answer_context=" if self.context is None and "NoneType" in str(error) else ""
+            hint = (
+                "; info.context is None without answer_context="
+                if self.context is None and "NoneType" in str(error)
+                else ""
+            )
             raise ValidatorError(
                 f"a validator of {self.name} raised {error_text(error)}; that is a fault of the code: for a wrong answer, "
                 f"validators raise a ValueError{hint}"
             ) from error
         if isinstance(value, dict) and len(value) == 1 and _says_nothing(validated):
             [(key, content)] = member_texts(text).items()
-            inner = self._validated_or_none(content) if plain_name(key) in self._wrapper_names else None
+            inner = (
+                self._validated_or_none(content) if plain_name(key) in self._wrapper_names else None
+            )
             if inner is not None and not _says_nothing(inner):
                 raise invalid_answer([single_line(f"no field is given, only {key!r}")], 1)
         return validated
@@ -385,7 +461,11 @@ class SchemaAnswer(JsonAnswer[Any]):
 
     def __post_init__(self) -> None:
         if not is_schema(dict(self.given_schema)):
-            raise checks.invalid_argument("answer", "a JSON schema, with a keyword such as type or properties", self.given_schema)
+            raise checks.invalid_argument(
+                "answer",
+                "a JSON schema, with a keyword such as type or properties",
+                self.given_schema,
+            )
         try:
             text = canonical_json(dict(self.given_schema), finite=True)
             requirement = JsonSchema(text)
@@ -423,7 +503,9 @@ class SchemaAnswer(JsonAnswer[Any]):
         if self.requirement.check_cost(text) <= IN_PROCESS:
             return self.requirement.find_errors(value, MAX_ERRORS)
         schema, failure = self.requirement.schema, "the schema could not be checked"
-        errors: list[str] = run_sync(_schema_errors, schema, text, failure_text=failure, text_length=len(text))
+        errors: list[str] = run_sync(
+            _schema_errors, schema, text, failure_text=failure, text_length=len(text)
+        )
         return errors
 
     def to_data(self, value: Any, text: str) -> Any:
@@ -432,20 +514,29 @@ class SchemaAnswer(JsonAnswer[Any]):
     def accepts(self, annotation: Any) -> bool:
         """Return whether the annotation is that of plain data."""
         base = get_origin(annotation) or annotation
-        return base in ({dict, Mapping} if self.json_schema.get("type") == "object" else {dict, Mapping, list, int, float, bool})
+        return base in (
+            {dict, Mapping}
+            if self.json_schema.get("type") == "object"
+            else {dict, Mapping, list, int, float, bool}
+        )
 
 
 def _schema_errors(schema: str, text: str) -> list[str]:
     try:
         return JsonSchema(schema).find_errors(read_json(text), MAX_ERRORS)
     except TimeoutError as error:
-        raise ComputeLimitError("the patterns of the schema could not be checked in time") from error
+        raise ComputeLimitError(
+            "the patterns of the schema could not be checked in time"
+        ) from error
 
 
 def _stable_data(value: Any) -> Any:
     """Return what stands for a value that JSON lacks in a fingerprint, in every run: of a set its items, else the class."""
     if isinstance(value, set | frozenset):
-        return sorted(str(each if isinstance(each, str | int | float) else _stable_data(each)) for each in value)
+        return sorted(
+            str(each if isinstance(each, str | int | float) else _stable_data(each))
+            for each in value
+        )
     return type(value).__qualname__
 
 
@@ -468,27 +559,39 @@ def single_line(text: str) -> str:
 
 def _error_line(error: Mapping[str, Any]) -> str:
     """Return one of pydantic's errors: the path, the message, and the value found."""
-    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error["loc"]).removeprefix(".")
-    found = "" if error["type"] == "missing" else f", got {checks.format_value(error['input'], MAX_VALUE_CHARS)}"
+    path = "".join(
+        f"[{part}]" if isinstance(part, int) else f".{part}" for part in error["loc"]
+    ).removeprefix(".")
+    found = (
+        ""
+        if error["type"] == "missing"
+        else f", got {checks.format_value(error['input'], MAX_VALUE_CHARS)}"
+    )
     message = f"{error['msg']}{found}"
     return single_line(f"{path}: {message}" if path else message)
 
 
 def is_function(value: Any) -> bool:
     """Return whether a value is a function or a method, also a partial or a wrapped one."""
-    is_wrapper = isinstance(value, partial | staticmethod | classmethod) or hasattr(value, "__wrapped__")
+    is_wrapper = isinstance(value, partial | staticmethod | classmethod) or hasattr(
+        value, "__wrapped__"
+    )
     return inspect.isroutine(value) or (is_wrapper and not isinstance(value, type))
 
 
 def function_error(function: Any) -> ConfigError:
     """Return the error of a function in the place of a type. Pydantic would call it with the answer of the model."""
     name = getattr(function, "__qualname__", None) or checks.format_value(function, 60)
-    return ConfigError(f"answer: {name} is a function and no type; a function that grades belongs to graders (--grader)")
+    return ConfigError(
+        f"answer: {name} is a function and no type; a function that grades belongs to graders (--grader)"
+    )
 
 
 def _schema_problem(error: Exception) -> str:
     """Return the first sentence of pydantic's error: the others are about its own settings."""
-    text = str(error).partition("\n\nFor further")[0].partition(". Set `")[0].partition(". If you")[0]
+    text = (
+        str(error).partition("\n\nFor further")[0].partition(". Set `")[0].partition(". If you")[0]
+    )
     return single_line(text)
 
 
@@ -503,17 +606,32 @@ def _without_metadata(annotation: Any) -> Any:
 
 def _called_functions(core_schema: Any) -> list[Any]:
     """Return the functions that a core schema of pydantic calls with values: functions in the place of types."""
-    calls = (node for node in _nodes(core_schema) if isinstance(node, Mapping) and node.get("type") == "call")
-    return [node["function"] for node in calls if "function" in node and not isinstance(node["function"], type)]
+    calls = (
+        node
+        for node in _nodes(core_schema)
+        if isinstance(node, Mapping) and node.get("type") == "call"
+    )
+    return [
+        node["function"]
+        for node in calls
+        if "function" in node and not isinstance(node["function"], type)
+    ]
 
 
-SOURCE_METHODS = ("__init__", "model_post_init")  # methods of a model that validate without being listed as validators
+SOURCE_METHODS = (
+    "__init__",
+    "model_post_init",
+)  # methods of a model that validate without being listed as validators
 DATACLASS_METHODS = ("__post_init__",)
 
 
 def _sources(core_schema: Any) -> set[str]:
     """Return the source of the user's validators in a core schema of pydantic: they decide what is valid, too."""
-    functions = (node for node in _nodes(core_schema) if isinstance(node, FunctionType | MethodType) and not _is_library(node))
+    functions = (
+        node
+        for node in _nodes(core_schema)
+        if isinstance(node, FunctionType | MethodType) and not _is_library(node)
+    )
     return {_source(getattr(function, "__func__", function)) for function in functions}
 
 
@@ -532,13 +650,24 @@ def _nodes(core_schema: Any) -> Iterator[Any]:
         elif isinstance(value, list | tuple):
             pending += value
         elif isinstance(value, type) and not _is_library(value):
-            pending += [vars(value)[name] for name in SOURCE_METHODS if name in vars(value) and not is_dataclass(value)]
+            pending += [
+                vars(value)[name]
+                for name in SOURCE_METHODS
+                if name in vars(value) and not is_dataclass(value)
+            ]
             pending += [vars(value)[name] for name in DATACLASS_METHODS if name in vars(value)]
 
 
 def _is_library(target: Any) -> bool:
     module = str(getattr(target, "__module__", ""))
-    return is_own(target) or module.partition(".")[0] in {"builtins", "pydantic", "pydantic_core", "typing", "enum", "datetime"}
+    return is_own(target) or module.partition(".")[0] in {
+        "builtins",
+        "pydantic",
+        "pydantic_core",
+        "typing",
+        "enum",
+        "datetime",
+    }
 
 
 def _source(target: Any) -> str:

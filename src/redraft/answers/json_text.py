@@ -14,7 +14,13 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from ..json_repair import JsonRepair, UnrepairableError, double_backslashes
-from ..jsontext import MAX_DEPTH, TOO_DEEP_MESSAGE, nesting_depth, reject_constant, reject_duplicate_keys
+from ..jsontext import (
+    MAX_DEPTH,
+    TOO_DEEP_MESSAGE,
+    nesting_depth,
+    reject_constant,
+    reject_duplicate_keys,
+)
 from ..text import compose_nfc
 
 MAX_ANSWER_CHARS = 2_000_000  # a longer answer is not read
@@ -24,13 +30,22 @@ MAX_WRAPPERS = 4  # inside each other
 MAX_NAME_CHARS = 60  # of the name of a wrapper
 
 FENCE_START = re.compile(r"(```++|~~~++)[^\n`]*+\n")
-BLOCK = re.compile(r"^[ \t]*+(```++|~~~++)[^\n`]*+\n(.*?)(?:^[ \t]*+\1[ \t]*+$|\Z)", re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(
+    r"^[ \t]*+(```++|~~~++)[^\n`]*+\n(.*?)(?:^[ \t]*+\1[ \t]*+$|\Z)", re.DOTALL | re.MULTILINE
+)
 BRACKETS = re.compile(r"[{}\[\]]")
 BETWEEN = re.compile(r"[\s,:]*+")
 TEXT_OR_KEY = re.compile(r'("(?:[^"\\]++|\\.)*+")\s*+(:)?')
 OPENING = re.compile(r"[{\[]")
 CONTROL_CHARACTER = re.compile(r"[\x00-\x1f]")
-EMBEDDED_AFTER = ("(", '"', "'", "\\", "“", "‘")  # a value that follows one of these is part of something else
+EMBEDDED_AFTER = (
+    "(",
+    '"',
+    "'",
+    "\\",
+    "“",
+    "‘",
+)  # a value that follows one of these is part of something else
 
 TOKEN = re.compile(
     r"""\s*+(?:"(?P<double>(?:[^"\\]|\\.)*+)"|'(?P<single>(?:[^'\\]|\\.)*+)'|“(?P<curly>[^”\\]*+)”|‘(?P<curly_single>[^’\\]*+)’"""
@@ -64,7 +79,10 @@ def _parse_float(digits: str) -> float:
 
 
 _DECODER = json.JSONDecoder(
-    object_pairs_hook=reject_duplicate_keys, parse_constant=reject_constant, parse_float=_parse_float, strict=True
+    object_pairs_hook=reject_duplicate_keys,
+    parse_constant=reject_constant,
+    parse_float=_parse_float,
+    strict=True,
 )
 
 
@@ -72,7 +90,11 @@ def without_fence(text: str) -> str:
     """Return the content of the code fence around a text, or the text without the spaces around it."""
     stripped = text.strip()
     start = FENCE_START.match(stripped)
-    if start is None or len(stripped) < start.end() + len(start[1]) or not stripped.endswith(start[1]):
+    if (
+        start is None
+        or len(stripped) < start.end() + len(start[1])
+        or not stripped.endswith(start[1])
+    ):
         return stripped
     return stripped[start.end() : -len(start[1])].strip()
 
@@ -124,7 +146,9 @@ def _next_token(text: str, at: int) -> int:
     return between.end() if between else at
 
 
-def wrapper_contents(text: str, names: Collection[str], *, lists: bool) -> Iterator[tuple[str, str]]:
+def wrapper_contents(
+    text: str, names: Collection[str], *, lists: bool
+) -> Iterator[tuple[str, str]]:
     """Yield what is in a wrapper around JSON, what is in a wrapper in that, and so on, each with the wrapper in words.
 
     Wrappers are a list of one (with `lists`), a text that holds JSON, an object with one key of these names (see `plain_name`), a
@@ -140,7 +164,9 @@ def wrapper_contents(text: str, names: Collection[str], *, lists: bool) -> Itera
         yield " in ".join(wrappers), text
 
 
-def _without_wrapper(text: str, value: Any, names: Collection[str], *, lists: bool) -> tuple[str, str] | None:
+def _without_wrapper(
+    text: str, value: Any, names: Collection[str], *, lists: bool
+) -> tuple[str, str] | None:
     if isinstance(value, str) and value.strip()[:1] in {"{", "["}:
         return "a text", double_backslashes(value.strip())
     if isinstance(value, list) and lists and len(value) == 1:
@@ -153,7 +179,11 @@ def _without_wrapper(text: str, value: Any, names: Collection[str], *, lists: bo
     arguments = [key for key in keys if key in {"arguments", "parameters", "input"}]
     if len(arguments) == 1 and plain_name(str(value.get("name", ""))) in names:
         return f"a call of {str(value['name'])[:MAX_NAME_CHARS]!r}", members[arguments[0]]
-    return ("a schema", members["properties"]) if keys == ["type", "properties"] and value["type"] == "object" else None
+    return (
+        ("a schema", members["properties"])
+        if keys == ["type", "properties"] and value["type"] == "object"
+        else None
+    )
 
 
 def plain_name(key: str) -> str:
@@ -202,7 +232,9 @@ def _value_at(text: str, start: int) -> tuple[str | None, int]:
         end = repair.rewrite()
     except (UnrepairableError, IndexError, RecursionError):
         return None, start
-    written = CONTROL_CHARACTER.sub(lambda match: json.dumps(match[0])[1:-1], "".join(repair.output))
+    written = CONTROL_CHARACTER.sub(
+        lambda match: json.dumps(match[0])[1:-1], "".join(repair.output)
+    )
     return (written if is_json(written) and same_tokens(text[start:end], written) else None), end
 
 

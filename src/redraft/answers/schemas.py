@@ -16,11 +16,47 @@ from .json_text import plain_name
 
 SCHEMA_MAPS = ("properties", "$defs", "definitions", "patternProperties", "dependentSchemas")
 DATA_KEYWORDS = ("const", "enum", "required", "default", "examples", "example")
-ANNOTATIONS = ("title", "default", "examples", "example", "discriminator", "deprecated", "readOnly", "writeOnly", "$comment")
+ANNOTATIONS = (
+    "title",
+    "default",
+    "examples",
+    "example",
+    "discriminator",
+    "deprecated",
+    "readOnly",
+    "writeOnly",
+    "$comment",
+)
 WRAPPER_KEYS = ("answer", "value", "result", "content")
 COMMON_WRAPPERS = (
-    *("answer", "answers", "finalanswer", "value", "values", "result", "results", "output", "response", "content", "data", "json"),
-    *("object", "objects", "item", "items", "list", "record", "records", "entry", "entries", "payload", "root", "properties"),
+    *(
+        "answer",
+        "answers",
+        "finalanswer",
+        "value",
+        "values",
+        "result",
+        "results",
+        "output",
+        "response",
+        "content",
+        "data",
+        "json",
+    ),
+    *(
+        "object",
+        "objects",
+        "item",
+        "items",
+        "list",
+        "record",
+        "records",
+        "entry",
+        "entries",
+        "payload",
+        "root",
+        "properties",
+    ),
 )
 INDENTED_CHARS = 6_000  # a longer schema is written without line breaks
 MAX_PROMPT_CHARS = 30_000  # a longer schema is written without descriptions
@@ -46,9 +82,16 @@ def resolve_root(schema: Mapping[str, Any]) -> dict[str, Any]:
     reference = schema.get("$ref")
     prefix = "#/$defs/"
     definitions = schema.get("$defs", {})
-    if not isinstance(reference, str) or not reference.startswith(prefix) or reference[len(prefix) :] not in definitions:
+    if (
+        not isinstance(reference, str)
+        or not reference.startswith(prefix)
+        or reference[len(prefix) :] not in definitions
+    ):
         return dict(schema)
-    return {**definitions[reference[len(prefix) :]], **{key: value for key, value in schema.items() if key != "$ref"}}
+    return {
+        **definitions[reference[len(prefix) :]],
+        **{key: value for key, value in schema.items() if key != "$ref"},
+    }
 
 
 def wrapper_key(schema: Mapping[str, Any], *, ignores_extra: bool) -> str | None:
@@ -57,7 +100,9 @@ def wrapper_key(schema: Mapping[str, Any], *, ignores_extra: bool) -> str | None
     No object that is an answer has a property of that name, so a wrapped answer cannot be mistaken for one that is not wrapped.
     `ignores_extra` says that properties which the schema does not name are no part of an answer, unless it allows them in words.
     """
-    if schema.get("type") == "object" or _takes_any_key(schema, schema, set(), ignores_extra=ignores_extra):
+    if schema.get("type") == "object" or _takes_any_key(
+        schema, schema, set(), ignores_extra=ignores_extra
+    ):
         return None
     names = _property_names(schema)
     numbered = (f"answer_{n}" for n in range(1, len(names) + 2))
@@ -69,12 +114,22 @@ def wrapper_names(schema: Mapping[str, Any], name: str) -> frozenset[str]:
 
     No property of an answer is among them: what stands under its name is a part of an answer.
     """
-    types = [plain_name(each) for each in (name, str(schema.get("title", "")), *schema.get("$defs", {})) if plain_name(each)]
-    forms = {form for each in types for form in (each, f"{each}s", f"{each}list", f"{each[:-1]}ies")}
-    return frozenset({*forms, *COMMON_WRAPPERS} - {plain_name(each) for each in _property_names(schema)})
+    types = [
+        plain_name(each)
+        for each in (name, str(schema.get("title", "")), *schema.get("$defs", {}))
+        if plain_name(each)
+    ]
+    forms = {
+        form for each in types for form in (each, f"{each}s", f"{each}list", f"{each[:-1]}ies")
+    }
+    return frozenset(
+        {*forms, *COMMON_WRAPPERS} - {plain_name(each) for each in _property_names(schema)}
+    )
 
 
-def _takes_any_key(node: Any, root: Mapping[str, Any], seen: set[str], *, ignores_extra: bool) -> bool:
+def _takes_any_key(
+    node: Any, root: Mapping[str, Any], seen: set[str], *, ignores_extra: bool
+) -> bool:
     """Whether an object with a property of any name may follow a schema. `seen` are the references that were followed."""
     if not isinstance(node, Mapping):
         return node is True
@@ -83,20 +138,28 @@ def _takes_any_key(node: Any, root: Mapping[str, Any], seen: set[str], *, ignore
         is_new = reference not in seen
         seen.add(reference)
         return is_new and inner(_target(reference, root))
-    if "object" not in _as_list(node.get("type", "object")) or not {"const", "enum"}.isdisjoint(node):
+    if "object" not in _as_list(node.get("type", "object")) or not {"const", "enum"}.isdisjoint(
+        node
+    ):
         return False
     if choices := [each for key in ("anyOf", "oneOf") for each in _as_list(node.get(key, []))]:
         return any(map(inner, choices))
     if "additionalProperties" in node:
         return node["additionalProperties"] is not False
-    return all(map(inner, _as_list(node.get("allOf", [])))) and not (ignores_extra and "properties" in node)
+    return all(map(inner, _as_list(node.get("allOf", [])))) and not (
+        ignores_extra and "properties" in node
+    )
 
 
 def _target(reference: str, root: Mapping[str, Any]) -> Any:
     """Return the schema that a reference points to; False, which nothing follows, if there is none."""
     node: Any = root
     for step in reference.removeprefix("#").split("/")[1:]:
-        members = node if isinstance(node, Mapping) else {str(n): each for n, each in enumerate(_as_list(node))}
+        members = (
+            node
+            if isinstance(node, Mapping)
+            else {str(n): each for n, each in enumerate(_as_list(node))}
+        )
         node = members.get(step.replace("~1", "/").replace("~0", "~"), False)
     return node
 
@@ -126,7 +189,12 @@ def wrap_schema(schema: Mapping[str, Any], key: str | None) -> dict[str, Any]:
         return dict(schema)
     shared = {name: schema[name] for name in ("$schema", "$defs", "definitions") if name in schema}
     inner = {name: value for name, value in schema.items() if name not in shared}
-    wrapper = {"type": "object", "properties": {key: inner}, "required": [key], "additionalProperties": False}
+    wrapper = {
+        "type": "object",
+        "properties": {key: inner},
+        "required": [key],
+        "additionalProperties": False,
+    }
     return {**wrapper, **shared}
 
 
@@ -158,12 +226,22 @@ def prompt_schema(schema: Mapping[str, Any]) -> str:
         if len(text) <= INDENTED_CHARS:
             return text
     if len(text) > MAX_PROMPT_CHARS:
-        text = json.dumps(map_schema(plain, _without("description", "examples")), ensure_ascii=False)
-    return text if len(text) <= MAX_PROMPT_CHARS else f"{text[:MAX_PROMPT_CHARS]}... (the rest of the schema is left out)"
+        text = json.dumps(
+            map_schema(plain, _without("description", "examples")), ensure_ascii=False
+        )
+    return (
+        text
+        if len(text) <= MAX_PROMPT_CHARS
+        else f"{text[:MAX_PROMPT_CHARS]}... (the rest of the schema is left out)"
+    )
 
 
 def _without(*keywords: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
     def remove(node: dict[str, Any]) -> dict[str, Any]:
-        return {key: value for key, value in node.items() if not (key in keywords and not isinstance(value, Mapping))}
+        return {
+            key: value
+            for key, value in node.items()
+            if not (key in keywords and not isinstance(value, Mapping))
+        }
 
     return remove

@@ -75,10 +75,14 @@ class LazyGroup(click.Group):
             use_json_messages()
         return super().parse_args(ctx, args)
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the command that the arguments name. Raises UsageError naming the nearest command for an unknown name."""
         if args and not args[0].startswith("-") and args[0] not in COMMANDS:
-            raise click.UsageError(unknown_name_message("command", args[0], COMMANDS, "redraft --help"))
+            raise click.UsageError(
+                unknown_name_message("command", args[0], COMMANDS, "redraft --help")
+            )
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -99,9 +103,16 @@ class LazyGroup(click.Group):
         return command
 
 
-TELEMETRY_SWITCHES = ("OTEL_EXPORTER_OTLP_", "OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER", "OTEL_LOGS_EXPORTER")
+TELEMETRY_SWITCHES = (
+    "OTEL_EXPORTER_OTLP_",
+    "OTEL_TRACES_EXPORTER",
+    "OTEL_METRICS_EXPORTER",
+    "OTEL_LOGS_EXPORTER",
+)
 SERVERS = frozenset({"serve", "mcp"})
-WORKING_COMMANDS = frozenset({"run", "best", "grade", "batch", "validate", "compare", "gate", "serve", "mcp"})
+WORKING_COMMANDS = frozenset(
+    {"run", "best", "grade", "batch", "validate", "compare", "gate", "serve", "mcp"}
+)
 
 
 @click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
@@ -109,7 +120,9 @@ WORKING_COMMANDS = frozenset({"run", "best", "grade", "batch", "validate", "comp
 @click.pass_context
 def program(ctx: click.Context) -> None:
     """Improve LLM answers: draft, grade, give feedback, redraft, and keep the best answer, with the scores as evidence."""
-    if ctx.invoked_subcommand in WORKING_COMMANDS and any(name.startswith(TELEMETRY_SWITCHES) for name in os.environ):
+    if ctx.invoked_subcommand in WORKING_COMMANDS and any(
+        name.startswith(TELEMETRY_SWITCHES) for name in os.environ
+    ):
         from ..telemetry.environment import telemetry_from_environment
         from .output import warning
 
@@ -126,5 +139,7 @@ def main(argv: list[str] | None = None) -> int:
             collect_rarely()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # write escapes instead of failing half-way
+            stream.reconfigure(
+                errors="backslashreplace"
+            )  # write escapes instead of failing half-way
     return exit_code_of(lambda: program.main(args=argv, prog_name="redraft", standalone_mode=False))

@@ -21,7 +21,9 @@ FORM = "--answer is code:LANGUAGE, or MODULE:CLASS or FILE.py:CLASS"
 def load_answer(answer: str | None, schema: str | None) -> Any:
     """Return the argument `answer` of `refine` that the two options stand for. Raises ConfigError or UsageError."""
     if answer and schema:
-        raise click.UsageError("--answer and --schema both choose the form of the answer: leave out one of them")
+        raise click.UsageError(
+            "--answer and --schema both choose the form of the answer: leave out one of them"
+        )
     if schema:
         return json.loads(canonical_schema(schema))
     if answer is None or answer.startswith(CODE_PREFIX):

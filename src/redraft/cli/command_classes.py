@@ -83,5 +83,7 @@ class DefaultGroup(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Insert the name of the default command before options without a command."""
-        has_command = bool(args) and (not args[0].startswith("-") or args[0] in ctx.help_option_names)
+        has_command = bool(args) and (
+            not args[0].startswith("-") or args[0] in ctx.help_option_names
+        )
         return super().parse_args(ctx, args if has_command else [self.default, *args])

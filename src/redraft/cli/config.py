@@ -27,7 +27,13 @@ from ..models.endpoint_url import redacted_model_name
 from ..models.registry import canonical_name, split_names
 from ..parameters import check_parameters, merge_parameters
 from ..settings import Validation
-from .consent import could_be_planted, find_sensitive_settings, rebase_paths, require_consent, trusted_folders
+from .consent import (
+    could_be_planted,
+    find_sensitive_settings,
+    rebase_paths,
+    require_consent,
+    trusted_folders,
+)
 from .options import ParameterType, SettingOption, setting_keys
 
 SECRETS = ("key", "token", "secret", "password", "authorization", "headers")
@@ -53,7 +59,11 @@ def use_files(ctx: click.Context, named: str | None) -> None:
     ctx.meta[LAYERS] = layers = layers_for(ctx.command.params, Path.cwd(), named)
     defaults: dict[str, Any] = {}
     for name, value in (item for layer in layers for item in layer.values.items()):
-        defaults[name] = (merge_parameters(*defaults.get(name, ({},)), value),) if isinstance(value, Mapping) else value
+        defaults[name] = (
+            (merge_parameters(*defaults.get(name, ({},)), value),)
+            if isinstance(value, Mapping)
+            else value
+        )
     ctx.default_map = defaults
 
 
@@ -61,7 +71,12 @@ def declared_parameters(name: str) -> dict[str, Any]:
     """Return the parameters that files declare for the model of a name, in [models."NAME".params]."""
     ctx = click.get_current_context(silent=True)
     layers: list[Layer] = ctx.meta.get(LAYERS, []) if ctx else []
-    tables = [table for layer in layers for each, table in layer.table.get(MODELS, {}).items() if same_model(each, name)]
+    tables = [
+        table
+        for layer in layers
+        for each, table in layer.table.get(MODELS, {}).items()
+        if same_model(each, name)
+    ]
     return merge_parameters(*(table["params"] for table in tables))
 
 
@@ -73,17 +88,23 @@ def same_model(one: str, other: str) -> bool:
 def _check_models(value: Any, where: str) -> None:
     """Raise ConfigError for anything but tables of models with their parameters."""
     if not isinstance(value, Mapping):
-        raise ConfigError(f'{where} must be tables such as [models."ollama:qwen3".params], got {format_value(value)}')
+        raise ConfigError(
+            f'{where} must be tables such as [models."ollama:qwen3".params], got {format_value(value)}'
+        )
     for name, table in value.items():
         if not isinstance(table, Mapping) or list(table) != ["params"]:
-            raise ConfigError(f'{where}: a model has one table, [models."{redacted_model_name(name)}".params]')
+            raise ConfigError(
+                f'{where}: a model has one table, [models."{redacted_model_name(name)}".params]'
+            )
         if _has_secret(name):
             raise _secret_address_error(where)
         check_parameters(f"{where}: {redacted_model_name(name)}", table["params"])
 
 
 def _secret_address_error(where: str) -> ConfigError:
-    return ConfigError(f"{where}: an address in a file must not contain a user or a key: they are read from the environment only")
+    return ConfigError(
+        f"{where}: an address in a file must not contain a user or a key: they are read from the environment only"
+    )
 
 
 def require_consent_for_files(ctx: click.Context) -> None:
@@ -105,13 +126,19 @@ def used_layers(ctx: click.Context) -> list[tuple[Layer, set[str]]]:
     keys = {
         str(p.name): p.key
         for p in ctx.command.params
-        if isinstance(p, SettingOption) and ctx.get_parameter_source(str(p.name)) is ParameterSource.DEFAULT_MAP
+        if isinstance(p, SettingOption)
+        and ctx.get_parameter_source(str(p.name)) is ParameterSource.DEFAULT_MAP
     }
-    used = [(layer, {keys.pop(name) for name in keys.keys() & layer.values.keys()}) for layer in reversed(layers)]
+    used = [
+        (layer, {keys.pop(name) for name in keys.keys() & layer.values.keys()})
+        for layer in reversed(layers)
+    ]
     return [(layer, names) for layer, names in used if names]
 
 
-def layers_for(params: Iterable[click.Parameter], folder: Path, named: str | None = None) -> list[Layer]:
+def layers_for(
+    params: Iterable[click.Parameter], folder: Path, named: str | None = None
+) -> list[Layer]:
     """Return the files with settings for `folder`, the one with the highest precedence last.
 
     `named` is used instead of the file that the folder has.
@@ -122,28 +149,49 @@ def layers_for(params: Iterable[click.Parameter], folder: Path, named: str | Non
         layers.append(_layer(user_file(), table, params, folder))
     if named:
         path = Path(named)
-        layers.append(_layer(path, _settings_in(path, _contents(path, "--config: ")), params, folder))
+        layers.append(
+            _layer(path, _settings_in(path, _contents(path, "--config: ")), params, folder)
+        )
     elif file := nearest(folder):
         path, table = file
         layer = _layer(path, table, params, folder, path.parent)
         own = layers[0].values if layers else {}
-        layers.append(replace(layer, values=keep_strict_validation(layer.values, own.get("require_validated"))))
+        layers.append(
+            replace(
+                layer, values=keep_strict_validation(layer.values, own.get("require_validated"))
+            )
+        )
     return layers
 
 
 def keep_strict_validation(values: Mapping[str, Any], own: str | None) -> dict[str, Any]:
     """Return the settings of a folder or a trace without a `require_validated` that is weaker than the user's `own`."""
     level = values.get("require_validated")
-    is_weaker = None not in (level, own) and VALIDATION_LEVELS.index(str(level)) < VALIDATION_LEVELS.index(str(own))
-    return {name: value for name, value in values.items() if not (name == "require_validated" and is_weaker)}
+    is_weaker = None not in (level, own) and VALIDATION_LEVELS.index(
+        str(level)
+    ) < VALIDATION_LEVELS.index(str(own))
+    return {
+        name: value
+        for name, value in values.items()
+        if not (name == "require_validated" and is_weaker)
+    }
 
 
 def _layer(
-    path: Path, table: Mapping[str, Any], params: Iterable[click.Parameter], folder: Path, place: Path | None = None
+    path: Path,
+    table: Mapping[str, Any],
+    params: Iterable[click.Parameter],
+    folder: Path,
+    place: Path | None = None,
 ) -> Layer:
     """Check the settings of a file. `folder` is the working directory; `place` the folder in which the file was found."""
     where = os.path.relpath(path, folder) if place else str(path)
-    return Layer(where, check_table(table, params, where, beside=os.path.relpath(path.absolute().parent, folder)), table, place)
+    return Layer(
+        where,
+        check_table(table, params, where, beside=os.path.relpath(path.absolute().parent, folder)),
+        table,
+        place,
+    )
 
 
 def user_file() -> Path:
@@ -194,7 +242,9 @@ def _contents(path: Path, what: str = "") -> bytes:
     try:
         return read_small_bytes(path, MAX_BYTES)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{what}{path} cannot be read as settings: {read_error_message(error)}") from error
+        raise ConfigError(
+            f"{what}{path} cannot be read as settings: {read_error_message(error)}"
+        ) from error
 
 
 def _settings_in(path: Path, data: bytes) -> Any:
@@ -212,14 +262,18 @@ def _settings_in(path: Path, data: bytes) -> Any:
     return ours
 
 
-def check_table(table: Mapping[str, Any], params: Iterable[click.Parameter], where: str, *, beside: str = ".") -> dict[str, Any]:
+def check_table(
+    table: Mapping[str, Any], params: Iterable[click.Parameter], where: str, *, beside: str = "."
+) -> dict[str, Any]:
     """Convert the values of a table, by parameter name. Raises ConfigError naming `where` and the key."""
     options, keys = {p.key: p for p in params if isinstance(p, SettingOption)}, setting_keys()
     values: dict[str, Any] = {}
     for name, value in table.items():
         key = name.replace("_", "-")
         if key in options:
-            values[options[key].name or key] = _convert(options[key], _relative(key, value, beside), f"{where}: {name}")
+            values[options[key].name or key] = _convert(
+                options[key], _relative(key, value, beside), f"{where}: {name}"
+            )
         elif key == MODELS:
             _check_models(value, f"{where}: {name}")
         elif key not in keys:
@@ -229,8 +283,12 @@ def check_table(table: Mapping[str, Any], params: Iterable[click.Parameter], whe
 
 def _unknown_key_error(where: str, key: str, known: list[str]) -> ConfigError:
     if any(word in key.lower() for word in SECRETS):
-        return ConfigError(f"{where}: {key!r} is not allowed in a file: keys are read from the environment only")
-    return ConfigError(f"{where}: {unknown_name_message('key', key.replace('_', '-'), known, full_value=key)}")
+        return ConfigError(
+            f"{where}: {key!r} is not allowed in a file: keys are read from the environment only"
+        )
+    return ConfigError(
+        f"{where}: {unknown_name_message('key', key.replace('_', '-'), known, full_value=key)}"
+    )
 
 
 def _convert(setting: SettingOption, value: Any, where: str) -> Any:

@@ -44,7 +44,10 @@ Kind: TypeAlias = Literal["address", "model file", "code", "path", "sandbox", "p
 Visit: TypeAlias = Callable[[Kind, str], str]
 
 MODEL_SETTINGS = ("model", "judge")
-ANSWER_SETTINGS = ("answer", "schema")  # code unless it begins with "code:"; a path unless it is JSON
+ANSWER_SETTINGS = (
+    "answer",
+    "schema",
+)  # code unless it begins with "code:"; a path unless it is JSON
 PATH_SETTINGS = ("rubric", "template", "cards-dir", "priors", "draft-prompt", "refine-prompt")
 PRIORS_KEYWORDS = ("shipped", "learned")  # values of `priors` that are not paths
 KIND_DESCRIPTIONS: Mapping[Kind, str] = {
@@ -56,8 +59,13 @@ KIND_DESCRIPTIONS: Mapping[Kind, str] = {
     "package": "a package that code of answers may import",
     "trust": "tests whose outcome the code could forge",
 }
-SAFE_TIERS = ("auto", "bubblewrap")  # values of `sandbox` that need no consent: with Landlock, code learns more
-EXECUTION_OPTION = re.compile(rf"(?:^|,)\s*(?:{'|'.join(EXECUTION_FIELDS)})\s*=")  # in the spec of a grader that runs code
+SAFE_TIERS = (
+    "auto",
+    "bubblewrap",
+)  # values of `sandbox` that need no consent: with Landlock, code learns more
+EXECUTION_OPTION = re.compile(
+    rf"(?:^|,)\s*(?:{'|'.join(EXECUTION_FIELDS)})\s*="
+)  # in the spec of a grader that runs code
 MAX_JURY_SIZE = 200  # graders in a jury, nested juries included
 MAX_SHOWN = 500  # characters of a value in a message
 VARIABLE = "REDRAFT_TRUST"
@@ -85,7 +93,9 @@ class SensitiveSetting:
         return f"{self.key}: {strip_control_sequences(quoted)} ({KIND_DESCRIPTIONS[self.kind]})"
 
 
-def find_sensitive_settings(table: Mapping[str, Any], folder: Path, base: Path) -> tuple[SensitiveSetting, ...]:
+def find_sensitive_settings(
+    table: Mapping[str, Any], folder: Path, base: Path
+) -> tuple[SensitiveSetting, ...]:
     """Return the settings in a table that need consent, each once, in the order of their keys.
 
     `folder` is the folder of the file that holds the table; relative paths start from `base`. Raises ConfigError for a path
@@ -116,7 +126,9 @@ def sensitive_settings_of_trace(trace: Trace, path: Path) -> tuple[SensitiveSett
     own = trace.settings.get("require", ())  # takes precedence over the requirements of the task
     required = [*trace.task.requirements, *(own if isinstance(own, list | tuple) else ())]
     try:
-        return find_sensitive_settings({**trace.settings, "require": required}, path.resolve().parent, Path.cwd())
+        return find_sensitive_settings(
+            {**trace.settings, "require": required}, path.resolve().parent, Path.cwd()
+        )
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
 
@@ -159,7 +171,9 @@ def rebase_paths(key: str, value: str, base: str) -> str:
     def rebase(kind: Kind, text: str) -> str:
         if kind == "path" or (kind == "model file" and not text.startswith("~")):
             return str(Path(base, text.strip()))
-        if kind == "code" and (code := find_code(text) if key == "grader" else parse_code_name(text)):
+        if kind == "code" and (
+            code := find_code(text) if key == "grader" else parse_code_name(text)
+        ):
             return code.beside(base)
         return text
 
@@ -178,7 +192,11 @@ def _visit_model(name: str, visit: Visit) -> str:
 def _visit_spec(spec: str, visit: Visit) -> str:
     name, _, argument = spec.partition(":")
     is_requirement = name.strip() in kinds()
-    return _visit_requirement(spec, visit) if is_requirement else _visit_grader(spec, name.strip(), argument, visit)
+    return (
+        _visit_requirement(spec, visit)
+        if is_requirement
+        else _visit_grader(spec, name.strip(), argument, visit)
+    )
 
 
 def _visit_requirement(spec: str, visit: Visit) -> str:
@@ -195,9 +213,15 @@ def _visit_grader(spec: str, name: str, argument: str, visit: Visit) -> str:
     if not argument:
         return spec
     if name in {"judge", "checklist", "ranker", "pairwise"}:
-        return spec if is_gallery_rubric(argument) or find_alias(argument) else f"{name}:{visit('path', argument)}"
+        return (
+            spec
+            if is_gallery_rubric(argument) or find_alias(argument)
+            else f"{name}:{visit('path', argument)}"
+        )
     if name == "jury":
-        return f"{name}:{','.join(_visit_spec(part.strip(), visit) for part in argument.split(','))}"
+        return (
+            f"{name}:{','.join(_visit_spec(part.strip(), visit) for part in argument.split(','))}"
+        )
     if name == "embedding":
         return f"{name}:{_visit_model(argument, visit)}"
     if entry.mode == "code" and EXECUTION_OPTION.search(argument):
@@ -211,7 +235,11 @@ def _visit_unknown(spec: str, name: str, argument: str, visit: Visit) -> str:
         return visit("code", spec)
     if "//" in spec:
         return visit("address", spec)
-    if argument and (name.endswith(".py") or {"/", os.sep} & set(name) or argument.replace(".", "_").isidentifier()):
+    if argument and (
+        name.endswith(".py")
+        or {"/", os.sep} & set(name)
+        or argument.replace(".", "_").isidentifier()
+    ):
         return visit("code", spec)
     return spec
 
@@ -247,11 +275,21 @@ class Consent:
 
 def consent_for(place: Path, settings: tuple[SensitiveSetting, ...], *, is_trace: bool) -> Consent:
     """Return the consent that the settings of a folder, or of a trace, need."""
-    return Consent(str(place.resolve()), is_trace, settings_digest(settings), tuple(s.description for s in settings))
+    return Consent(
+        str(place.resolve()),
+        is_trace,
+        settings_digest(settings),
+        tuple(s.description for s in settings),
+    )
 
 
 def require_consent(
-    place: Path, settings: tuple[SensitiveSetting, ...], used: set[str], where: str, *, is_trace: bool = False
+    place: Path,
+    settings: tuple[SensitiveSetting, ...],
+    used: set[str],
+    where: str,
+    *,
+    is_trace: bool = False,
 ) -> None:
     """Raise ConfigError naming the command that gives consent if this command uses settings without it.
 
@@ -267,7 +305,9 @@ def require_consent(
     if not _is_saved(data_dir() / "trust", consent_for(place, settings, is_trace=is_trace)):
         descriptions = "; ".join(s.description for s in chosen)
         command = f"redraft trust {shlex.quote(str(place.resolve()))}"
-        raise ConfigError(f"{where} chooses {descriptions}. If it is yours, or you trust its author, allow it once with: {command}")
+        raise ConfigError(
+            f"{where} chooses {descriptions}. If it is yours, or you trust its author, allow it once with: {command}"
+        )
 
 
 def check_store_location(folder: Path) -> None:
@@ -304,7 +344,9 @@ def save_consent(consent: Consent) -> None:
         make_folder(path.parent)
         write_atomic(path, json.dumps(data), private=True, follow=False)
     except OSError as error:
-        raise StoreError(f"{path} cannot be written: {error.strerror}; name another folder in REDRAFT_HOME") from error
+        raise StoreError(
+            f"{path} cannot be written: {error.strerror}; name another folder in REDRAFT_HOME"
+        ) from error
 
 
 def save_consent_for_trace(path: str, settings: tuple[SensitiveSetting, ...]) -> None:
@@ -337,15 +379,26 @@ def revoke_consent(consent: Consent) -> bool:
 
 def _is_saved(folder: Path, consent: Consent) -> bool:
     saved = _read_consent(folder / consent.file_name)
-    return saved is not None and saved.digest == consent.digest and (consent.is_trace or saved.place == consent.place)
+    return (
+        saved is not None
+        and saved.digest == consent.digest
+        and (consent.is_trace or saved.place == consent.place)
+    )
 
 
 def _read_consent(path: Path) -> Consent | None:
     try:
         data = json.loads(read_small_bytes(path))
         is_trace = "trace" in data
-        consent = Consent(data["trace" if is_trace else "folder"], is_trace, data["digest"], tuple(data["settings"]))
-        return consent if data["redraft_trust"] == SCHEMA and consent.file_name == path.name else None
+        consent = Consent(
+            data["trace" if is_trace else "folder"],
+            is_trace,
+            data["digest"],
+            tuple(data["settings"]),
+        )
+        return (
+            consent if data["redraft_trust"] == SCHEMA and consent.file_name == path.name else None
+        )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 

@@ -97,7 +97,10 @@ def exit_code_of(invoke: Callable[[], Any]) -> int:
             return USAGE
         except click.ClickException as error:
             ctx = getattr(error, "ctx", None)
-            output.error(error.format_message(), f"`{ctx.command_path} --help` lists its options" if ctx else "")
+            output.error(
+                error.format_message(),
+                f"`{ctx.command_path} --help` lists its options" if ctx else "",
+            )
             return USAGE
         except Exception as error:  # noqa: BLE001  (every error is shown as one line)
             if os.environ.get("REDRAFT_DEBUG"):
@@ -159,10 +162,16 @@ def report_error(error: Exception) -> int:
     if isinstance(error, OSError):
         return _report_os_error(error)
     if not isinstance(error, RedraftError):
-        output.error(f"{type(error).__name__}: {error}", "this is a bug; --debug shows the traceback")
+        output.error(
+            f"{type(error).__name__}: {error}", "this is a bug; --debug shows the traceback"
+        )
         return FAILED
     output.error(output.in_options(str(error)) or type(error).__name__, _hint(error))
-    return USAGE if isinstance(error, ConfigError | WrongFileError) and not is_shortage(error) else FAILED
+    return (
+        USAGE
+        if isinstance(error, ConfigError | WrongFileError) and not is_shortage(error)
+        else FAILED
+    )
 
 
 def _report_os_error(error: OSError) -> int:
@@ -170,7 +179,10 @@ def _report_os_error(error: OSError) -> int:
     if error.filename or error.errno not in {errno.ENOSPC, errno.EIO, errno.EBADF, errno.EFBIG}:
         output.error(f"{error.filename or 'output'}: {error.strerror or error}", _file_hint(error))
         return FAILED
-    output.error(f"stdout cannot be written: {error.strerror}", "make room, or send the output to another place")
+    output.error(
+        f"stdout cannot be written: {error.strerror}",
+        "make room, or send the output to another place",
+    )
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return FAILED
@@ -187,7 +199,11 @@ def _file_hint(error: OSError) -> str:
         if data_folder and str(error.filename or "").startswith(data_folder):
             return "it belongs to your data folder, which REDRAFT_HOME names: name another folder, or ask its owner for access"
         return "name a file in a folder where you may write, or ask its owner for access"
-    return "make room, or name a file on another disk" if error.errno in {errno.ENOSPC, errno.EDQUOT} else ""
+    return (
+        "make room, or name a file on another disk"
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}
+        else ""
+    )
 
 
 def _hint(error: RedraftError) -> str:
@@ -201,12 +217,26 @@ def _hint(error: RedraftError) -> str:
     if isinstance(error, BudgetExhaustedError):
         return LIMIT_HINTS.get(error.limit, HINTS["BudgetExhaustedError"])
     if isinstance(error, GradingError) and (grader := _failed_code_grader(error)):
-        return f"`redraft graders {grader}` shows what it needs of a task and of an answer" if _is_named_grader(grader) else ""
-    if isinstance(error, GradingError) and "its score is None (" in str(error) and "never scores" not in str(error):
+        return (
+            f"`redraft graders {grader}` shows what it needs of a task and of an answer"
+            if _is_named_grader(grader)
+            else ""
+        )
+    if (
+        isinstance(error, GradingError)
+        and "its score is None (" in str(error)
+        and "never scores" not in str(error)
+    ):
         return ""  # the grader says what is missing
-    if isinstance(error, GradingError) and error.result and any(grader.model_free for grader in error.result.trace.panel):
+    if (
+        isinstance(error, GradingError)
+        and error.result
+        and any(grader.model_free for grader in error.result.trace.panel)
+    ):
         return "try another --judge"  # something that is computed grades already
-    if isinstance(error, ModelUnavailableError) and ("the proxy " in str(error) or not (error.retryable or error.status)):
+    if isinstance(error, ModelUnavailableError) and (
+        "the proxy " in str(error) or not (error.retryable or error.status)
+    ):
         return ""  # (such as a certificate that is not trusted) the message says what to do
     return next((HINTS[t.__name__] for t in type(error).__mro__ if t.__name__ in HINTS), "")
 
@@ -227,7 +257,11 @@ def _is_named_grader(name: str) -> bool:
 def _failed_code_grader(error: RedraftError) -> str:
     """Return a failed grader if no failed grader calls a model; "" if another judge may help."""
     trace = error.result.trace if error.result else None
-    failed = {f.step_slot[2] for f in trace.failures.values() if f.step_slot[0] == "feedback"} if trace else set()
+    failed = (
+        {f.step_slot[2] for f in trace.failures.values() if f.step_slot[0] == "feedback"}
+        if trace
+        else set()
+    )
     computed = {grader.name for grader in trace.panel if grader.model_free} if trace else set()
     return min(failed).partition(":")[0] if failed and failed <= computed else ""
 

@@ -29,7 +29,9 @@ def load_grader(spec: str) -> Any:
     """Return the grader that a spec names by code; any other spec unchanged. Raises ConfigError."""
     what = f"grader {spec!r}"
     if spec.strip().endswith(".py"):
-        raise ConfigError(f"{what}: name a function or class in the file: --grader {spec.strip()}:NAME")
+        raise ConfigError(
+            f"{what}: name a function or class in the file: --grader {spec.strip()}:NAME"
+        )
     if (code := find_code(spec)) is None:
         _check_module(spec)
         return spec
@@ -51,4 +53,6 @@ def _check_module(spec: str) -> None:
         as_grader(as_grader_spec(spec).grader)
     except ConfigError as error:
         if str(error).startswith("unknown grader") and "did you mean" not in str(error):
-            raise ConfigError(f"there is no module {code.place!r} for --grader {spec}; {error}") from None
+            raise ConfigError(
+                f"there is no module {code.place!r} for --grader {spec}; {error}"
+            ) from None

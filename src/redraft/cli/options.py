@@ -45,7 +45,11 @@ class WholeRange(click.IntRange):
         try:
             int(value)
         except ValueError:
-            self.fail(f"{value!r} is not a whole number in the range {self._describe_range()}.", param, ctx)
+            self.fail(
+                f"{value!r} is not a whole number in the range {self._describe_range()}.",
+                param,
+                ctx,
+            )
         return super().convert(value, param, ctx)
 
 
@@ -56,7 +60,9 @@ class NumberRange(click.FloatRange):
         try:
             float(value)
         except ValueError:
-            self.fail(f"{value!r} is not a number in the range {self._describe_range()}.", param, ctx)
+            self.fail(
+                f"{value!r} is not a number in the range {self._describe_range()}.", param, ctx
+            )
         return super().convert(value, param, ctx)
 
 
@@ -75,7 +81,10 @@ class SettingOption(click.Option):
     def get_error_hint(self, ctx: click.Context | None) -> str:
         """Return the name of the option for an error message, with the environment variable if the value came from there."""
         hint = super().get_error_hint(ctx)
-        from_environment = ctx is not None and ctx.get_parameter_source(self.name or "") is ParameterSource.ENVIRONMENT
+        from_environment = (
+            ctx is not None
+            and ctx.get_parameter_source(self.name or "") is ParameterSource.ENVIRONMENT
+        )
         return f"{hint} ({self.envvar} in the environment)" if from_environment else hint
 
     @property
@@ -91,7 +100,9 @@ def setting(*names: str, **attributes: Any) -> Callable[[F], F]:
 
 def group(*decorators: Callable[[F], F]) -> Callable[[F], F]:
     """Combine several decorators; the first one is applied last, as if it were the topmost."""
-    return lambda command: reduce(lambda result, decorate: decorate(result), reversed(decorators), command)
+    return lambda command: reduce(
+        lambda result, decorate: decorate(result), reversed(decorators), command
+    )
 
 
 def setting_options(
@@ -101,7 +112,9 @@ def setting_options(
     by_name = {field.name: field for field in fields(declaration)}
     selected = [by_name[name] for name in names]
     more = {"callback": callback} if callback else {}
-    return group(*(_option(f.name, defaults.get(f.name, f.default), info_of(f), **more) for f in selected))
+    return group(
+        *(_option(f.name, defaults.get(f.name, f.default), info_of(f), **more) for f in selected)
+    )
 
 
 def _option(name: str, default: Any, info: SettingInfo, **more: Any) -> Callable[[F], F]:
@@ -113,10 +126,14 @@ def _option(name: str, default: Any, info: SettingInfo, **more: Any) -> Callable
         case Flag():
             flags = [f"{flag}/--no-{flag[2:]}"]
         case WholeNumber(least, most):
-            limit = None if most == MAX_ROWS else most  # help does not mention a limit that no file reaches
+            limit = (
+                None if most == MAX_ROWS else most
+            )  # help does not mention a limit that no file reaches
             attributes["type"] = WholeRange(least, limit) if least is not None else int
         case Number(least, most, exclusive):
-            attributes["type"] = NumberRange(least, most if isfinite(most) else None, min_open=exclusive)
+            attributes["type"] = NumberRange(
+                least, most if isfinite(most) else None, min_open=exclusive
+            )
         case Keyword(choices):
             attributes["type"] = click.Choice(choices)
         case Keywords(choices):
@@ -142,8 +159,12 @@ def _debug(ctx: click.Context, param: click.Parameter, on: bool) -> None:
 
 def _note_options(ctx: click.Context, param: click.Parameter, value: str) -> None:
     """Note the options of the command, by whose names messages call its arguments."""
-    named = [param for param in ctx.command.params if isinstance(param, click.Option) and param.name]
-    note_options({str(param.name): (max(param.opts, key=len), *param.secondary_opts) for param in named})
+    named = [
+        param for param in ctx.command.params if isinstance(param, click.Option) and param.name
+    ]
+    note_options(
+        {str(param.name): (max(param.opts, key=len), *param.secondary_opts) for param in named}
+    )
 
 
 def _use_encoding(ctx: click.Context, param: click.Parameter, name: str | None) -> None:
@@ -169,7 +190,12 @@ debug = group(
         help="Write messages as text, or as a JSON object on each line. Default: text.",
     ),
     click.option(
-        "--debug", is_flag=True, expose_value=False, callback=_debug, is_eager=True, help="Show the traceback of an error."
+        "--debug",
+        is_flag=True,
+        expose_value=False,
+        callback=_debug,
+        is_eager=True,
+        help="Show the traceback of an error.",
     ),
 )
 
@@ -184,8 +210,12 @@ journal = click.option(
 
 system = click.option("--system", metavar="TEXT", help="A system message.")
 background = group(
-    click.option("--context", type=READABLE, metavar="FILE", help="Background material for the judge."),
-    click.option("--reference", type=READABLE, metavar="FILE", help="A known good answer for the judge."),
+    click.option(
+        "--context", type=READABLE, metavar="FILE", help="Background material for the judge."
+    ),
+    click.option(
+        "--reference", type=READABLE, metavar="FILE", help="A known good answer for the judge."
+    ),
     click.option(
         "--tests",
         type=READABLE,
@@ -194,14 +224,27 @@ background = group(
     ),
 )
 port = click.option(
-    "--port", type=WholeRange(0, 65535), default=0, metavar="PORT", help="Port of 127.0.0.1. Default: any free one."
+    "--port",
+    type=WholeRange(0, 65535),
+    default=0,
+    metavar="PORT",
+    help="Port of 127.0.0.1. Default: any free one.",
 )
 browser = click.option(
-    "--browser/--no-browser", default=True, help="Open the page in the browser, if stdout is a terminal. Default: yes."
+    "--browser/--no-browser",
+    default=True,
+    help="Open the page in the browser, if stdout is a terminal. Default: yes.",
 )
 overwrite = click.option("--overwrite", is_flag=True, help="Replace an existing file.")
 output = group(
-    click.option("--output", "-o", type=click.Path(), metavar="FILE", help="Write the answer to FILE instead of stdout."), overwrite
+    click.option(
+        "--output",
+        "-o",
+        type=click.Path(),
+        metavar="FILE",
+        help="Write the answer to FILE instead of stdout.",
+    ),
+    overwrite,
 )
 
 encoding = click.option(
@@ -213,7 +256,12 @@ encoding = click.option(
 )
 label_columns = group(
     click.option(
-        "--column", "-c", "columns", multiple=True, metavar="OURS=THEIRS", help="Name of a column in the data (repeatable)."
+        "--column",
+        "-c",
+        "columns",
+        multiple=True,
+        metavar="OURS=THEIRS",
+        help="Name of a column in the data (repeatable).",
     ),
     encoding,
 )
@@ -233,7 +281,12 @@ def direction(what: str) -> Callable[[F], F]:
 
 label_limit = click.option("--limit", type=COUNT, metavar="N", help="Use only the first N rows.")
 judge_calls_in_flight = click.option(
-    "--max-in-flight", type=COUNT, default=16, show_default=True, metavar="N", help="Maximum number of calls in flight."
+    "--max-in-flight",
+    type=COUNT,
+    default=16,
+    show_default=True,
+    metavar="N",
+    help="Maximum number of calls in flight.",
 )
 
 rubric = setting(
@@ -260,7 +313,10 @@ def _choose_sandbox(ctx: click.Context, param: click.Parameter, value: str) -> s
     if not ctx.meta.get(UNSAFE_EXEC):
         return value
     if ctx.get_parameter_source("sandbox") is ParameterSource.COMMANDLINE and value != "unsafe":
-        raise click.UsageError(f"--unsafe-exec runs code without a sandbox: leave out that option, or --sandbox {value}", ctx)
+        raise click.UsageError(
+            f"--unsafe-exec runs code without a sandbox: leave out that option, or --sandbox {value}",
+            ctx,
+        )
     ctx.set_parameter_source("sandbox", ParameterSource.COMMANDLINE)
     return "unsafe"
 
@@ -317,7 +373,9 @@ class ParameterType(click.ParamType):  # type: ignore[type-arg,unused-ignore]
         return parameter
 
 
-def _merge_parameters(ctx: click.Context, param: click.Parameter, typed: tuple[Mapping[str, Any], ...]) -> dict[str, Any] | None:
+def _merge_parameters(
+    ctx: click.Context, param: click.Parameter, typed: tuple[Mapping[str, Any], ...]
+) -> dict[str, Any] | None:
     """Return the parameters of the command line over those of files; None without any."""
     from ..parameters import merge_parameters
 
@@ -327,7 +385,14 @@ def _merge_parameters(ctx: click.Context, param: click.Parameter, typed: tuple[M
 
 
 def _parameters(option: str, help: str) -> Callable[[F], F]:
-    return setting(option, type=ParameterType(), multiple=True, callback=_merge_parameters, metavar="NAME=VALUE", help=help)
+    return setting(
+        option,
+        type=ParameterType(),
+        multiple=True,
+        callback=_merge_parameters,
+        metavar="NAME=VALUE",
+        help=help,
+    )
 
 
 params = group(
@@ -364,7 +429,11 @@ answer = group(
         metavar="TYPE",
         help="The form of the answer: code:LANGUAGE, or a type such as module:Class or file.py:Class, which runs that code.",
     ),
-    setting("--schema", metavar="FILE", help="The form of the answer: JSON that follows the JSON schema in FILE."),
+    setting(
+        "--schema",
+        metavar="FILE",
+        help="The form of the answer: JSON that follows the JSON schema in FILE.",
+    ),
 )
 
 PLAN_SETTINGS = (
@@ -384,7 +453,15 @@ PLAN_SETTINGS = (
     "draft_prompt",
     "refine_prompt",
 )
-NOISE_AWARE_ONLY = ("min_expected_gain", "confidence", "cost_unit", "priors", "tie_break", "width", "unseen_last")
+NOISE_AWARE_ONLY = (
+    "min_expected_gain",
+    "confidence",
+    "cost_unit",
+    "priors",
+    "tie_break",
+    "width",
+    "unseen_last",
+)
 plan = setting_options(OptionFields, *PLAN_SETTINGS)
 draft_prompt = setting_options(OptionFields, "draft_prompt")
 editor = setting_options(OptionFields, "editor")
@@ -394,7 +471,11 @@ cards_dir = setting_options(OptionFields, "cards_dir")
 def check_noise_aware(ctx: click.Context) -> None:
     """Raise UsageError for options that have no effect with --no-noise-aware. Defaults from files are ignored instead."""
     source = ctx.get_parameter_source
-    names = [name for name in NOISE_AWARE_ONLY if source(name) is ParameterSource.COMMANDLINE and ctx.params[name]]
+    names = [
+        name
+        for name in NOISE_AWARE_ONLY
+        if source(name) is ParameterSource.COMMANDLINE and ctx.params[name]
+    ]
     if ctx.params["noise_aware"] is False and names:
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in names)
         raise click.UsageError(
@@ -425,7 +506,12 @@ def _check_price(text: str) -> str:
 budget = group(
     setting("--budget-usd", type=POSITIVE, metavar="USD", help="Maximum cost in USD."),
     setting("--budget-calls", type=WHOLE, metavar="N", help="Maximum number of model calls."),
-    setting("--budget-tokens", type=WHOLE, metavar="N", help="Maximum number of tokens, input and output together."),
+    setting(
+        "--budget-tokens",
+        type=WHOLE,
+        metavar="N",
+        help="Maximum number of tokens, input and output together.",
+    ),
     setting_options(OptionFields, "deadline"),
     setting(
         "--price",
@@ -454,12 +540,16 @@ COLUMN_ROLES = (
 )
 
 
-def _check_columns(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
+def _check_columns(
+    ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]
+) -> tuple[str, ...]:
     """Check columns given as ROLE=NAME. Raises BadParameter."""
     for text in texts:
         role, sign, _ = text.partition("=")
         if not sign or role.replace("-", "_") not in COLUMN_ROLES:
-            raise click.BadParameter(f"{text!r} is not ROLE=NAME; ROLE is one of {', '.join(COLUMN_ROLES)}")
+            raise click.BadParameter(
+                f"{text!r} is not ROLE=NAME; ROLE is one of {', '.join(COLUMN_ROLES)}"
+            )
     return texts
 
 
@@ -498,6 +588,14 @@ SHARED_KEYS = (
 
 def setting_keys() -> list[str]:
     """Return the keys that a configuration file may have: one file serves all commands."""
-    declared = [f for declaration in (OptionFields, EndpointLimits, BatchFields) for f in fields(declaration)]
-    in_files = [f.name.replace("_", "-") for f in declared if info_of(f).on_command_line and info_of(f).in_files]
+    declared = [
+        f
+        for declaration in (OptionFields, EndpointLimits, BatchFields)
+        for f in fields(declaration)
+    ]
+    in_files = [
+        f.name.replace("_", "-")
+        for f in declared
+        if info_of(f).on_command_line and info_of(f).in_files
+    ]
     return [*SHARED_KEYS, *in_files]

@@ -181,7 +181,10 @@ def in_options(message: str) -> str:
     message = _BESIDE_OPTION.sub(lambda found: found[1] or found[3], _FROM_PYTHON.sub("", message))
     if not _format.options:
         return message
-    return "".join(part if n % 2 else _ARGUMENT.sub(option, part) for n, part in enumerate(_QUOTED.split(message)))
+    return "".join(
+        part if n % 2 else _ARGUMENT.sub(option, part)
+        for n, part in enumerate(_QUOTED.split(message))
+    )
 
 
 def notice(message: str) -> None:
@@ -253,7 +256,9 @@ def read_text(name: str, option: str) -> str:
         return data.decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as failure:
         place = "stdin" if name == "-" else name
-        raise click.UsageError(f"{option}: {place} cannot be read: {read_error_message(failure)}") from failure
+        raise click.UsageError(
+            f"{option}: {place} cannot be read: {read_error_message(failure)}"
+        ) from failure
 
 
 def check_single_stdin(**sources: str | None) -> None:
@@ -277,15 +282,23 @@ def check_output(path: str, *, overwrite: bool, option: str = "--output") -> Non
     """
     check_writable(path, option)
     if not overwrite and Path(path).is_file() and Path(path).stat().st_size:
-        raise click.UsageError(f"{option}: {path} already exists; name another file, or replace it with --overwrite")
+        raise click.UsageError(
+            f"{option}: {path} already exists; name another file, or replace it with --overwrite"
+        )
 
 
 def check_writable(path: str, option: str = "--output") -> None:
     """Raise UsageError if no file can be created at the path. Commands call this before any model is paid for."""
     folder = Path(path).absolute().parent
     if Path(path).is_dir():
-        raise click.UsageError(f"{option}: {path} cannot be written: it is a folder; name a file, such as {path.rstrip('/')}/OUT")
+        raise click.UsageError(
+            f"{option}: {path} cannot be written: it is a folder; name a file, such as {path.rstrip('/')}/OUT"
+        )
     if not folder.is_dir():
-        raise click.UsageError(f"{option}: {path} cannot be written; name a file in a folder that exists")
+        raise click.UsageError(
+            f"{option}: {path} cannot be written; name a file in a folder that exists"
+        )
     if not os.access(folder, os.W_OK):
-        raise click.UsageError(f"{option}: {path} cannot be written: you may not write in its folder; name a file in another")
+        raise click.UsageError(
+            f"{option}: {path} cannot be written: you may not write in its folder; name a file in another"
+        )

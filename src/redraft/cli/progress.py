@@ -92,7 +92,9 @@ class PlainReporter:
 
     def _report_failures(self, end_reason: str = "") -> None:
         """Report the failures since the last report, except those that are the reason why the work ended."""
-        for line in dict.fromkeys(f"failed: {f.role}: {f.message}" for f in self._failures if f.message not in end_reason):
+        for line in dict.fromkeys(
+            f"failed: {f.role}: {f.message}" for f in self._failures if f.message not in end_reason
+        ):
             notice(line)
         self._failures.clear()
 
@@ -118,7 +120,9 @@ class JsonReporter:
         trace = self._progress.trace
         assert trace is not None
         best = trace.best if trace.graded_candidates else None
-        score, judge_score = (trace.score, trace.judge_score) if trace.graded_candidates else (None, None)
+        score, judge_score = (
+            (trace.score, trace.judge_score) if trace.graded_candidates else (None, None)
+        )
         print_event(
             "record",
             record=json.loads(record_to_json(record)),
@@ -152,7 +156,9 @@ def describe_step(step: Step) -> str:
         case Repair():
             return f"repairing {step.parent.id} without a model"
         case Grade():
-            return f"{step.grader} grades {step.candidate.id}" + (f", repeat {step.repeat + 1}" if step.repeat else "")
+            return f"{step.grader} grades {step.candidate.id}" + (
+                f", repeat {step.repeat + 1}" if step.repeat else ""
+            )
         case Compare():
             return f"{step.grader} ranks {len(step.candidates)} answers"
     return step.role
@@ -168,7 +174,11 @@ def describe_comparison(comparison: Comparison) -> str:
 
 def describe_origin(candidate: Candidate) -> str:
     """Describe how a candidate was made."""
-    source = {"generate": "draft", "refine": f"refined {candidate.parent}", "repair": f"repaired {candidate.parent}"}
+    source = {
+        "generate": "draft",
+        "refine": f"refined {candidate.parent}",
+        "repair": f"repaired {candidate.parent}",
+    }
     return source.get(candidate.role, candidate.role) + (", cut off" if candidate.truncated else "")
 
 
@@ -191,8 +201,14 @@ def candidate_rows(trace: Trace) -> Iterator[tuple[Candidate, str, str]]:
             ""
             if score is None
             else format_score(score)
-            + (f", estimated {format_score(estimate)}" if format_score(estimate) != format_score(score) else ""),
-            "; ".join(filter(None, [f"{lossy}{c.note}" if c.note else "", feedback_summary(trace, c)])),
+            + (
+                f", estimated {format_score(estimate)}"
+                if format_score(estimate) != format_score(score)
+                else ""
+            ),
+            "; ".join(
+                filter(None, [f"{lossy}{c.note}" if c.note else "", feedback_summary(trace, c)])
+            ),
         )
 
 
@@ -201,4 +217,11 @@ def format_usage(usage: Usage, seconds: float | None = None) -> str:
     tokens = "unknown" if usage.tokens is None else f"{usage.tokens:,}"
     cached = f" (+{usage.cached_calls} cached)" if usage.cached_calls else ""
     time = [] if seconds is None else [f"{seconds:.1f} s"]
-    return " · ".join([f"calls {usage.calls}{cached}", f"tokens {tokens}", f"cost {format_usd(usage.cost)}", *time])
+    return " · ".join(
+        [
+            f"calls {usage.calls}{cached}",
+            f"tokens {tokens}",
+            f"cost {format_usd(usage.cost)}",
+            *time,
+        ]
+    )

@@ -28,7 +28,14 @@ from ..jsontext import strict_loads
 from ..middleware import Budget
 from ..models import connect
 from ..models.endpoint_url import redacted_model_name, redacted_url
-from ..models.registry import LOCAL_SERVERS, alternative_models, canonical_name, openai_url, server_url, split_names
+from ..models.registry import (
+    LOCAL_SERVERS,
+    alternative_models,
+    canonical_name,
+    openai_url,
+    server_url,
+    split_names,
+)
 from ..options import Options
 from ..parameters import merge_parameters, without_sampling
 from ..protocols import Model, Requirement
@@ -93,7 +100,11 @@ class SharedArguments:
     @classmethod
     def from_values(cls, values: Mapping[str, Any]) -> Self:
         """Create the arguments of a command from the values that click parsed."""
-        settings = {name: value for name, value in values_of(OptionFields, values).items() if name != "answer"}
+        settings = {
+            name: value
+            for name, value in values_of(OptionFields, values).items()
+            if name != "answer"
+        }
         own = {name: value for name, value in values.items() if name not in settings}
         return cls(**own, settings=cast("Settings", settings))
 
@@ -132,10 +143,15 @@ def make_task(
     given = _read(response, "--response")
     if given is not None and is_blank(given):
         if prompt == DEFAULT_PROMPT:
-            raise click.UsageError(f"--response: {response} is blank, which is no response: give a PROMPT, or another file")
+            raise click.UsageError(
+                f"--response: {response} is blank, which is no response: give a PROMPT, or another file"
+            )
         warning(f"--response: {response} is blank, which is no response")
     return Task(
-        [*([{"role": "system", "content": system}] if system else []), {"role": "user", "content": text}],
+        [
+            *([{"role": "system", "content": system}] if system else []),
+            {"role": "user", "content": text},
+        ],
         given,
         requirements=canonical_requirements(require),
         context=_read(context, "--context"),
@@ -170,17 +186,32 @@ def _parse_requirement(spec: str) -> Requirement:
         name = spec.partition(":")[0].strip()
         if name in kinds() or not any(entry.name == name for entry in entries()):
             raise
-        raise ConfigError(f"--require {spec}: {name!r} is a grader and no requirement: --grader {spec}") from error
+        raise ConfigError(
+            f"--require {spec}: {name!r} is a grader and no requirement: --grader {spec}"
+        ) from error
 
 
 def build_request(arguments: SharedArguments, trace: Trace, **more: Any) -> RefineRequest:
     """Build the request from the arguments of a command; `more` are settings without an option. Raises ConfigError."""
     if arguments.model == "none" and not trace.task.given_responses and not trace.candidates:
-        raise ConfigError("--model none: there is no model to write an answer; give one to repair with --response FILE")
+        raise ConfigError(
+            "--model none: there is no model to write an answer; give one to repair with --response FILE"
+        )
     budget = budget_of(arguments, trace.usage)
-    settings: dict[str, Any] = {**build_settings(arguments), "answer": answer_of(arguments), "budget": budget, **more}
+    settings: dict[str, Any] = {
+        **build_settings(arguments),
+        "answer": answer_of(arguments),
+        "budget": budget,
+        **more,
+    }
     graders = load_graders(arguments.grader, arguments.rubric, arguments.template)
-    return RefineRequest(trace, parse_model(arguments.model), graders, parse_model(arguments.judge), Options(**settings))
+    return RefineRequest(
+        trace,
+        parse_model(arguments.model),
+        graders,
+        parse_model(arguments.judge),
+        Options(**settings),
+    )
 
 
 def build_settings(arguments: SharedArguments) -> Settings:
@@ -188,7 +219,11 @@ def build_settings(arguments: SharedArguments) -> Settings:
 
     Raises ConfigError.
     """
-    settings: Settings = {**arguments.settings, "prices": parse_prices(arguments.price), **parameter_settings(arguments)}
+    settings: Settings = {
+        **arguments.settings,
+        "prices": parse_prices(arguments.price),
+        **parameter_settings(arguments),
+    }
     warn_if_unsafe(settings.get("sandbox"), arguments.grader)
     if "priors" in settings:
         settings["priors"] = load_priors(settings["priors"])
@@ -209,7 +244,10 @@ class ParameterArguments(Protocol):
 def parameter_settings(a: ParameterArguments) -> Settings:
     """Return the parameters of the models as settings; a judge that is not named is the model that writes, and has its own."""
     own = {} if a.judge else without_sampling(a.model_param or {})
-    return {"model_params": a.model_param, "judge_params": merge_parameters(own, a.judge_param or {}) or None}
+    return {
+        "model_params": a.model_param,
+        "judge_params": merge_parameters(own, a.judge_param or {}) or None,
+    }
 
 
 def answer_of(arguments: SharedArguments) -> Any:
@@ -217,14 +255,19 @@ def answer_of(arguments: SharedArguments) -> Any:
     return load_answer(arguments.answer, arguments.schema)
 
 
-def load_graders(names: Iterable[str], rubric: Any, template: str | None = None) -> list[Any] | None:
+def load_graders(
+    names: Iterable[str], rubric: Any, template: str | None = None
+) -> list[Any] | None:
     """Return the named graders, and a judge with `rubric` and `template` (see `load_rubric`); None if there are none.
 
     Raises ConfigError for code that cannot be loaded.
     """
     loaded = load_rubric(rubric, template)
     graders = [*map(load_grader, names), *([judge_of(loaded)] if loaded else [])]
-    if any(isinstance(grader, str) and UNSAFE in grader and runs_unsafe_code(grader) for grader in graders):
+    if any(
+        isinstance(grader, str) and UNSAFE in grader and runs_unsafe_code(grader)
+        for grader in graders
+    ):
         warn_of_unsafe_code()
     return graders or None
 
@@ -262,7 +305,9 @@ def warn_of_unsafe_code() -> None:
     noted = {} if context is None else context.meta
     if not noted.get(WARNED_OF_UNSAFE):
         noted[WARNED_OF_UNSAFE] = True
-        warning("code of answers runs without a sandbox: it can read, change and send everything that you can")
+        warning(
+            "code of answers runs without a sandbox: it can read, change and send everything that you can"
+        )
 
 
 def load_rubric(rubric: Any, template: str | None = None) -> Rubric | None:
@@ -271,7 +316,11 @@ def load_rubric(rubric: Any, template: str | None = None) -> Rubric | None:
     if template is None:
         return loaded
     own = load_template_file(Path(template))
-    return own if loaded is None else replace(loaded, template=own.template, scale=own.scale, read=own.read)
+    return (
+        own
+        if loaded is None
+        else replace(loaded, template=own.template, scale=own.scale, read=own.read)
+    )
 
 
 def load_template_file(file: Path) -> Rubric:
@@ -280,7 +329,9 @@ def load_template_file(file: Path) -> Rubric:
         return Rubric(file.stem, overall_criterion(), template=read_text_file(file, "template"))
     rubric = Rubric.load(file)
     if rubric.template is None:
-        raise ConfigError(f"template {str(file)!r}: there is no template in it; for criteria alone use --rubric")
+        raise ConfigError(
+            f"template {str(file)!r}: there is no template in it; for criteria alone use --rubric"
+        )
     return rubric
 
 
@@ -295,7 +346,9 @@ def judge_of(rubric: Rubric) -> Any:
 def parse_model(name: str | None) -> Any:
     """Return the named model, a list if there are several: False for "none", None if no model was named. Raises ConfigError."""
     if name and name != "none" and name.strip().lower() in {"none", "none:", "no"}:
-        raise ConfigError(f"model: {name!r} is not the name of a model; for no model at all write --model none")
+        raise ConfigError(
+            f"model: {name!r} is not the name of a model; for no model at all write --model none"
+        )
     if not name or name == "none":
         return False if name else name
     models = [with_declared_parameters(each) for each in split_names(name)]
@@ -340,10 +393,17 @@ def load_priors(priors: Priors | str | Path | None) -> Priors | str | None:
 
 def budget_of(arguments: SharedArguments, used: Usage = NO_USAGE) -> Budget | None:
     """Return the budget that remains after `used`; None without a limit. See `make_budget`."""
-    return make_budget(usd=arguments.budget_usd, calls=arguments.budget_calls, tokens=arguments.budget_tokens, used=used)
+    return make_budget(
+        usd=arguments.budget_usd,
+        calls=arguments.budget_calls,
+        tokens=arguments.budget_tokens,
+        used=used,
+    )
 
 
-def make_budget(*, usd: float | None, calls: int | None, tokens: int | None, used: Usage = NO_USAGE) -> Budget | None:
+def make_budget(
+    *, usd: float | None, calls: int | None, tokens: int | None, used: Usage = NO_USAGE
+) -> Budget | None:
     """Return what may still be spent. A budget covers a whole trace, however often it is resumed.
 
     Raises ConfigError if it is unknown how much the trace has spent.
@@ -358,13 +418,18 @@ def make_budget(*, usd: float | None, calls: int | None, tokens: int | None, use
                 f"--budget-{name} {limit:g}: the trace's spending so far is unknown, since an endpoint did not report it; "
                 "limit the calls by --budget-calls, or leave it out"
             )
-    left: dict[str, Any] = {n: limit if limit is None else max(0, limit - (spent[n] or 0)) for n, limit in limits.items()}
+    left: dict[str, Any] = {
+        n: limit if limit is None else max(0, limit - (spent[n] or 0))
+        for n, limit in limits.items()
+    }
     return Budget(**left)
 
 
 def settings_for_trace(values: Mapping[str, Any], params: list[SettingOption]) -> dict[str, Any]:
     """Return the settings of a run that the header of its trace saves, by their keys in configuration files."""
-    saved: dict[str, Any] = {p.key: values[str(p.name)] for p in params if values[str(p.name)] not in (None, ())}
+    saved: dict[str, Any] = {
+        p.key: values[str(p.name)] for p in params if values[str(p.name)] not in (None, ())
+    }
     saved.pop("require", None)  # the task has them
     if "grader" in saved:
         saved["grader"] = [_canonical_grader(spec) for spec in saved["grader"]]
@@ -377,7 +442,9 @@ def settings_for_trace(values: Mapping[str, Any], params: list[SettingOption]) -
         saved["rubric"] = rubric.to_data()
     if isinstance(priors := load_priors(saved.get("priors")), Priors):
         saved["priors"] = priors.to_dict()
-    return {key: value for key, value in saved.items() if key not in PROMPT_KEYS}  # the refinement saves the templates
+    return {
+        key: value for key, value in saved.items() if key not in PROMPT_KEYS
+    }  # the refinement saves the templates
 
 
 def _canonical_grader(spec: str) -> str:
@@ -388,7 +455,11 @@ def _canonical_grader(spec: str) -> str:
 
 
 def settings_from_trace(
-    ctx: click.Context, values: Mapping[str, Any], params: list[SettingOption], trace: Trace, where: str
+    ctx: click.Context,
+    values: Mapping[str, Any],
+    params: list[SettingOption],
+    trace: Trace,
+    where: str,
 ) -> dict[str, Any]:
     """Complete the values of a command from the header of the trace in the file `where`.
 
@@ -397,7 +468,11 @@ def settings_from_trace(
     """
     from_trace = {**_saved_settings(trace, params, where), **_saved_prompts(ctx, trace, where)}
     if trace.settings:
-        unset = {str(p.name): () if p.multiple and p.name not in PARAMETERS else None for p in params if p.key in UNSET_IN_TRACE}
+        unset = {
+            str(p.name): () if p.multiple and p.name not in PARAMETERS else None
+            for p in params
+            if p.key in UNSET_IN_TRACE
+        }
         from_trace = {**unset, **from_trace}
     from_trace = keep_strict_validation(from_trace, values.get("require_validated"))
     typed_params = {
@@ -405,7 +480,11 @@ def settings_from_trace(
         for name in PARAMETERS
         if from_trace.get(name) and ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
     }
-    used = {name for name in from_trace if ctx.get_parameter_source(name) is not ParameterSource.COMMANDLINE}
+    used = {
+        name
+        for name in from_trace
+        if ctx.get_parameter_source(name) is not ParameterSource.COMMANDLINE
+    }
     if used and trace.settings:
         ctx.meta[TRACE] = where
     require_consent(
@@ -422,7 +501,9 @@ def _saved_settings(trace: Trace, params: list[SettingOption], where: str) -> di
     """Return the values of options that a trace has saved, without its prompts. Raises ConfigError."""
     saved = {"require": list(trace.task.requirements), **trace.settings}
     plain = {p.key for p in params} - {"rubric", "priors", *PROMPT_KEYS}
-    values = check_table({key: value for key, value in saved.items() if key in plain}, params, where)
+    values = check_table(
+        {key: value for key, value in saved.items() if key in plain}, params, where
+    )
     rubric, priors = saved.get("rubric"), saved.get("priors")
     if isinstance(rubric, Mapping):
         values["rubric"] = Rubric.from_data(rubric, "rubric", where)
@@ -443,7 +524,9 @@ def _saved_prompts(ctx: click.Context, trace: Trace, where: str) -> dict[str, st
         if template := _saved_template(trace.settings[key], f"{where}: {key}"):
             templates[name] = template
         elif ctx.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
-            raise ConfigError(f"{where}: its {key} is a function of Python: resume it in Python, or give --{key} FILE")
+            raise ConfigError(
+                f"{where}: its {key} is a function of Python: resume it in Python, or give --{key} FILE"
+            )
     return templates
 
 
@@ -458,7 +541,9 @@ def _saved_template(prompt: Any, where: str) -> str:
 
 def with_requirements(trace: Trace, require: Iterable[str]) -> Trace:
     """Return the trace, its task with these requirements instead of its own."""
-    return replace(trace, task=replace(trace.task, requirements=tuple(canonical_requirements(require))))
+    return replace(
+        trace, task=replace(trace.task, requirements=tuple(canonical_requirements(require)))
+    )
 
 
 def report_unused_prices(prices: Mapping[str, Any] | None, model: Any, judge: Any) -> None:
@@ -467,12 +552,16 @@ def report_unused_prices(prices: Mapping[str, Any] | None, model: Any, judge: An
     names = {connect(each).name for each in models} if prices else set()
     for name in prices or {}:
         if names and name not in names:
-            notice(f"--price {name}: no model in this run has that name; there is {', '.join(sorted(names))}")
+            notice(
+                f"--price {name}: no model in this run has that name; there is {', '.join(sorted(names))}"
+            )
 
 
 def check_judge_params(graders: Any) -> None:
     """Raise UsageError if --judge-param is given and none of the graders asks the judge."""
-    if click.get_current_context().get_parameter_source("judge_param") is ParameterSource.COMMANDLINE and not needs_judge(graders):
+    if click.get_current_context().get_parameter_source(
+        "judge_param"
+    ) is ParameterSource.COMMANDLINE and not needs_judge(graders):
         raise click.UsageError(
             "--judge-param: none of the graders asks the judge: leave it out, or name one, such as --grader judge"
         )
@@ -486,7 +575,9 @@ def announce_sources(*models: Any) -> None:
         files.append(trace)
     if files:
         places = " and ".join(dict.fromkeys(model_location(model) for model in models if model))
-        notice(f"settings from {' and '.join(files)}; {f'model at {places}' if places else 'no model'}")
+        notice(
+            f"settings from {' and '.join(files)}; {f'model at {places}' if places else 'no model'}"
+        )
 
 
 def model_location(model: Any) -> str:

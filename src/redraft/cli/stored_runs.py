@@ -36,7 +36,11 @@ class StoredRun:
 
 def journal_paths(journal: str | None) -> list[Path]:
     """Return the journal that was named, or those of this folder."""
-    return [Path(journal)] if journal else sorted(path for path in Path().glob(f"*{SUFFIX}") if path.is_file())
+    return (
+        [Path(journal)]
+        if journal
+        else sorted(path for path in Path().glob(f"*{SUFFIX}") if path.is_file())
+    )
 
 
 def read_runs(paths: list[Path], *, strict: bool = True) -> list[StoredRun]:
@@ -65,15 +69,23 @@ def find_run(name: str, journal: str | None) -> StoredRun:
     is_named = not journal and own.is_file()
     paths = [own] if is_named else journal_paths(journal)
     runs = read_runs(paths, strict=bool(journal) or is_named)
-    is_path = Path(name).name != name and not (journal or is_named)  # then no other output of that name
-    matches = [] if is_path else [run for run in runs if run.info.name in {name, run_name(Path(name).name)}]
+    is_path = Path(name).name != name and not (
+        journal or is_named
+    )  # then no other output of that name
+    matches = (
+        []
+        if is_path
+        else [run for run in runs if run.info.name in {name, run_name(Path(name).name)}]
+    )
     matches = matches or [run for run in runs if run.writes(name)] or (runs if is_named else [])
     if len(matches) == 1:
         return matches[0]
     if not matches:
         raise ConfigError(f"there is no run {name!r}; {describe_runs(runs, paths)}")
     if len({run.path for run in matches}) == len(matches):
-        raise ConfigError(f"there are {len(matches)} runs {name!r}; give --journal: {', '.join(str(run.path) for run in matches)}")
+        raise ConfigError(
+            f"there are {len(matches)} runs {name!r}; give --journal: {', '.join(str(run.path) for run in matches)}"
+        )
     raise ConfigError(
         f"{name!r} does not mean one run; {describe_runs(matches, paths)}: name one, with --journal {matches[0].path}"
     )
@@ -83,4 +95,8 @@ def describe_runs(runs: list[StoredRun], paths: list[Path]) -> str:
     """Name the runs that exist; if there are none, name the places that were searched."""
     if runs:
         return f"there are {', '.join(dict.fromkeys(repr(run.info.display_name) for run in runs))}"
-    return f"looked in {', '.join(map(str, paths))}" if paths else f"no *{SUFFIX} in this folder: give --journal FILE"
+    return (
+        f"looked in {', '.join(map(str, paths))}"
+        if paths
+        else f"no *{SUFFIX} in this folder: give --journal FILE"
+    )

@@ -31,7 +31,14 @@ from ..text import strip_control_sequences
 from ..usage import NO_USAGE
 from ..word_diff import word_diff
 from .output import messages_are_json, notice, redirect_messages, single_line
-from .progress import TraceProgress, candidate_rows, describe_origin, describe_step, format_usage, summary_line
+from .progress import (
+    TraceProgress,
+    candidate_rows,
+    describe_origin,
+    describe_step,
+    format_usage,
+    summary_line,
+)
 
 MAX_ANSWERS = 12  # shown in the live view: the latest, and the best
 MAX_OBJECT = 31  # characters of a JSON object that is shown in full
@@ -54,7 +61,9 @@ class PlainConsole(Console):
     def __init__(self, *, stderr: bool) -> None:
         self._writes_json = stderr and messages_are_json()
         interactive = False if self._writes_json else None
-        super().__init__(stderr=stderr, markup=False, emoji=False, highlight=False, force_interactive=interactive)
+        super().__init__(
+            stderr=stderr, markup=False, emoji=False, highlight=False, force_interactive=interactive
+        )
 
     def print(self, *objects: Any, **settings: Any) -> None:
         """Print objects, as `Console.print` does; where the output is no terminal, each on lines of its own."""
@@ -126,7 +135,9 @@ class LiveReporter:
 
     def begin(self, trace: Trace) -> None:
         self._live.start()
-        self._messages.enter_context(redirect_messages(lambda text: self._live.console.print(Text(text))))
+        self._messages.enter_context(
+            redirect_messages(lambda text: self._live.console.print(Text(text)))
+        )
 
     def step(self, step: Step) -> None: ...
 
@@ -159,10 +170,21 @@ def candidate_table(trace: Trace) -> Table:
     table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
     best = trace.best.id if trace.graded_candidates and trace.best else None
     rows = list(candidate_rows(trace))
-    for candidate, score, remark in [r for i, r in enumerate(rows) if i >= len(rows) - MAX_ANSWERS or r[0].id == best]:
+    for candidate, score, remark in [
+        r for i, r in enumerate(rows) if i >= len(rows) - MAX_ANSWERS or r[0].id == best
+    ]:
         style = "bold green" if candidate.id == best else ""
-        source = text_line(f"{describe_origin(candidate)} by {candidate.by}" if candidate.by != "given" else "given")
-        table.add_row(Text(str(candidate.id), "dim"), Text(score or "·", style), source, text_line(remark, "dim"))
+        source = text_line(
+            f"{describe_origin(candidate)} by {candidate.by}"
+            if candidate.by != "given"
+            else "given"
+        )
+        table.add_row(
+            Text(str(candidate.id), "dim"),
+            Text(score or "·", style),
+            source,
+            text_line(remark, "dim"),
+        )
     return table
 
 
@@ -195,10 +217,14 @@ class TraceView:
         for comparison in trace.comparisons:
             if max(comparison.ranking) == candidate.id:
                 order = " > ".join(map(str, comparison.ranking))
-                self._print_indented(text_line(f"{comparison.grader} ranks {order}: {comparison.reason}"))
+                self._print_indented(
+                    text_line(f"{comparison.grader} ranks {order}: {comparison.reason}")
+                )
         self.console.print()
         self._print_indented(
-            self.excerpt(candidate.display_text) if parent is None else self.changes(parent.display_text, candidate.display_text)
+            self.excerpt(candidate.display_text)
+            if parent is None
+            else self.changes(parent.display_text, candidate.display_text)
         )
 
     def _heading(self, trace: Trace, candidate: Candidate) -> None:
@@ -206,7 +232,9 @@ class TraceView:
         before = trace.scores.get(candidate.parent) if candidate.parent is not None else None
         gain = f" ({score - before:+.2f})" if score is not None and before is not None else ""
         source = text_line(
-            f"{candidate.id} · {describe_origin(candidate)}" + (f" by {candidate.by}" if candidate.by != "given" else ""), "bold"
+            f"{candidate.id} · {describe_origin(candidate)}"
+            + (f" by {candidate.by}" if candidate.by != "given" else ""),
+            "bold",
         )
         estimate = dict(trace.outcome.estimates).get(candidate.id) if trace.outcome else None
         best = trace.graded_candidates and trace.best is not None and trace.best.id == candidate.id
@@ -227,7 +255,9 @@ class TraceView:
         table.add_column(ratio=1)
         for view in views:
             table.add_row(
-                _score_text(view), text_line(without_schema(self.label(view.grader))), text_line(without_schema(shown_reason(view)))
+                _score_text(view),
+                text_line(without_schema(self.label(view.grader))),
+                text_line(without_schema(shown_reason(view))),
             )
             if scores := criteria_text(view):
                 table.add_row("", "", text_line(scores, "dim"))
@@ -240,7 +270,9 @@ class TraceView:
         lines = strip_control_sequences(text).splitlines()
         if self.full or len(lines) <= EXCERPT_LINES:
             return Text(strip_control_sequences(text))
-        return Text("\n".join([*lines[:EXCERPT_LINES], f"… {len(lines) - EXCERPT_LINES} more lines"]))
+        return Text(
+            "\n".join([*lines[:EXCERPT_LINES], f"… {len(lines) - EXCERPT_LINES} more lines"])
+        )
 
     def changes(self, before: str, after: str) -> Text:
         """Return the changes, word by word."""
@@ -265,7 +297,9 @@ def shown_reason(view: Feedback | GraderFeedback) -> str:
 def in_panel_order(trace: Trace, candidate: int) -> list[Feedback]:
     """Return the feedback on a candidate, in the order of the graders on the panel."""
     places = {grader.name: i for i, grader in enumerate(trace.panel)}
-    return sorted(trace.feedback[candidate], key=lambda f: (places.get(f.grader, len(places)), f.repeat))
+    return sorted(
+        trace.feedback[candidate], key=lambda f: (places.get(f.grader, len(places)), f.repeat)
+    )
 
 
 def criteria_text(view: Feedback | GraderFeedback) -> str:
@@ -300,9 +334,17 @@ def trace_as_json(trace: Trace) -> str:
         }
         for candidate in trace.candidates
     ]
-    head = {"task": pack(trace.task), "panel": [pack(s) for s in trace.panel], "settings": dict(trace.settings)}
+    head = {
+        "task": pack(trace.task),
+        "panel": [pack(s) for s in trace.panel],
+        "settings": dict(trace.settings),
+    }
     is_finished = trace.outcome is not None
-    return json.dumps({**head, "ended": is_finished, **Result(trace).to_dict(), "candidates": answers}, indent=2, default=list)
+    return json.dumps(
+        {**head, "ended": is_finished, **Result(trace).to_dict(), "candidates": answers},
+        indent=2,
+        default=list,
+    )
 
 
 def _record_data(record: Any) -> dict[str, Any]:
@@ -321,7 +363,9 @@ def show_trace(trace: Trace, *, full: bool) -> None:
         if trace.is_unchanged(candidate):
             out.print()
             note = candidate.note or "nothing was changed"
-            out.print(text_line(f" {candidate.id} · {candidate.by} on {candidate.parent}: {note}", "dim"))
+            out.print(
+                text_line(f" {candidate.id} · {candidate.by} on {candidate.parent}: {note}", "dim")
+            )
         else:
             view.answer(trace, candidate)
     for failure in sorted(trace.failures.values(), key=lambda f: str(f.step_slot)):
@@ -347,10 +391,17 @@ def _show_outcome(out: Console, trace: Trace) -> None:
         if remark := diagnosis_text(result):
             out.print(text_line(remark))
     else:
-        out.print(text_line(f"score {format_score(result.score)} · not finished: resume with redraft run --resume", "bold yellow"))
+        out.print(
+            text_line(
+                f"score {format_score(result.score)} · not finished: resume with redraft run --resume",
+                "bold yellow",
+            )
+        )
     table = Table.grid(padding=(0, 3, 0, 0))
     for (role, by), usage in trace.usage_by.items():
-        table.add_row(Text(strip_control_sequences(role)), text_line(by), Text(format_usage(usage), "dim"))
+        table.add_row(
+            Text(strip_control_sequences(role)), text_line(by), Text(format_usage(usage), "dim")
+        )
     table.add_row(Text("all"), Text(""), Text(format_usage(trace.usage), "dim"))
     out.print(table)
 
@@ -366,7 +417,9 @@ def render_diff(before: str, after: str, *, colour: bool, full: bool = False) ->
         else:
             if not full and len(shown) > MAX_CHANGE:
                 shown = f"{shown[: MAX_CHANGE // 2]} […] {shown[-MAX_CHANGE // 2 :]}"
-            shown = shown.replace("\n", "↵\n" if span.kind == "added" else "↵")  # a removed line end breaks no line
+            shown = shown.replace(
+                "\n", "↵\n" if span.kind == "added" else "↵"
+            )  # a removed line end breaks no line
         opening, closing = MARKS.get(span.kind, ("", "")) if not colour else ("", "")
         text.append(f"{opening}{shown}{closing}", STYLES[span.kind] if colour else "")
     text.rstrip()

@@ -57,7 +57,12 @@ def parse_code_name(text: str) -> CodeName | None:
     """Return the code that a text names; None if it has not the form FILE.py:NAME or MODULE:NAME. Nothing is loaded."""
     place, colon, name = text.strip().rpartition(":")
     code = CodeName(place, name)
-    if not colon or "://" in text or not _is_dotted_name(name) or not (code.is_file or _is_dotted_name(place)):
+    if (
+        not colon
+        or "://" in text
+        or not _is_dotted_name(name)
+        or not (code.is_file or _is_dotted_name(place))
+    ):
         return None
     return code
 
@@ -68,12 +73,22 @@ def _is_dotted_name(text: str) -> bool:
 
 def load_code(code: CodeName, what: str) -> Any:
     """Return the object that a name stands for. Raises ConfigError that begins with `what`, such as "grader 'a.py:f'"."""
-    module = _load_file(Path(code.place).expanduser(), code.place, what) if code.is_file else _load_module(code.place, what)
+    module = (
+        _load_file(Path(code.place).expanduser(), code.place, what)
+        if code.is_file
+        else _load_module(code.place, what)
+    )
     try:
         return reduce(getattr, code.name.split("."), module)
     except AttributeError:
-        names = [n for n, v in vars(module).items() if not n.startswith("_") and getattr(v, "__module__", "") == module.__name__]
-        raise ConfigError(f"{what}: {checks.unknown_name_message(f'name in {code.place}', code.name, names)}") from None
+        names = [
+            n
+            for n, v in vars(module).items()
+            if not n.startswith("_") and getattr(v, "__module__", "") == module.__name__
+        ]
+        raise ConfigError(
+            f"{what}: {checks.unknown_name_message(f'name in {code.place}', code.name, names)}"
+        ) from None
 
 
 def run_code(code: Callable[[], T], what: str) -> T:
@@ -92,7 +107,9 @@ def _load_file(path: Path, shown: str, what: str) -> ModuleType:
     try:
         is_file = path.is_file()
     except OSError as error:  # such as a name that is too long, or a folder that cannot be entered
-        raise ConfigError(f"{what:.200} cannot be loaded: {checks.read_error_message(error)}") from None
+        raise ConfigError(
+            f"{what:.200} cannot be loaded: {checks.read_error_message(error)}"
+        ) from None
     if not is_file:
         raise ConfigError(f"{what}: there is no file {shown!r}")
     path = path.resolve()
@@ -105,7 +122,9 @@ def _load_file(path: Path, shown: str, what: str) -> ModuleType:
     sys.modules[name] = module  # dataclasses and pydantic look the module of a class up
     try:
         with _on_path(path.parent, 0):
-            run_code(lambda: exec(compile(path.read_bytes(), str(path), "exec"), vars(module)), what)  # noqa: S102  (the user's own code)
+            run_code(
+                lambda: exec(compile(path.read_bytes(), str(path), "exec"), vars(module)), what
+            )  # noqa: S102  (the user's own code)
     except BaseException:
         del sys.modules[name]
         raise

@@ -26,7 +26,12 @@ def similar_calls(tests: Tests) -> Tests | None:
 
     Nothing is expected of them, so whether they pass means nothing.
     """
-    calls = (call for row in zip_longest(*map(_similar, tests.calls[:MAX_CALLS])) for call in row if call is not None)
+    calls = (
+        call
+        for row in zip_longest(*map(_similar, tests.calls[:MAX_CALLS]))
+        for call in row
+        if call is not None
+    )
     chosen = tuple(islice(calls, MAX_CALLS)) if tests.kind == "calls" else ()
     return replace(tests, calls=chosen) if chosen else None
 

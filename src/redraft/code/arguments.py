@@ -11,24 +11,36 @@ import ast
 from collections.abc import Container, Iterable, Iterator
 
 
-def checks_arguments(tree: ast.Module, names: Container[str], parameters: Iterable[str] = ()) -> bool:
+def checks_arguments(
+    tree: ast.Module, names: Container[str], parameters: Iterable[str] = ()
+) -> bool:
     """Return whether an assertion is about an argument of a call of the candidate, whose `names` are given.
 
     `parameters` are those of helpers, which may get a returned value.
     """
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and root(node.func) in names]
+    calls = [
+        node for node in ast.walk(tree) if isinstance(node, ast.Call) and root(node.func) in names
+    ]
     conditions = list(_conditions(tree))
     bindings = list(_bindings(tree))
     for call in calls:
-        passed = {name for each in (*call.args, *(k.value for k in call.keywords)) for name in _shared_names(each)}
+        passed = {
+            name
+            for each in (*call.args, *(k.value for k in call.keywords))
+            for name in _shared_names(each)
+        }
         arguments = _aliases(passed, bindings)
         results = _results(call, bindings) | set(parameters)
-        if arguments and any(_is_about(condition, arguments, results, names) for condition in conditions):
+        if arguments and any(
+            _is_about(condition, arguments, results, names) for condition in conditions
+        ):
             return True
     return False
 
 
-def _is_about(condition: ast.expr, arguments: set[str], results: set[str], candidate: Container[str]) -> bool:
+def _is_about(
+    condition: ast.expr, arguments: set[str], results: set[str], candidate: Container[str]
+) -> bool:
     """Return whether a condition is about the arguments of a call alone, or whether the result is one of them."""
     match condition:
         case (
@@ -36,12 +48,25 @@ def _is_about(condition: ast.expr, arguments: set[str], results: set[str], candi
             | ast.Call(func=ast.Attribute(attr="assertIs"), args=[left, right, *_])
         ):
             sides = [left, right]
-            return any(root(side) in arguments for side in sides) and not any(isinstance(side, ast.Constant) for side in sides)
+            return any(root(side) in arguments for side in sides) and not any(
+                isinstance(side, ast.Constant) for side in sides
+            )
         case ast.Compare(left=left, ops=[ast.Eq()], comparators=[right]):
             pairs = ((left, right), (right, left))
-            if any(_reference(_base(one)) in arguments and _is_free(other, arguments | results, candidate) for one, other in pairs):
-                return _reference(_base(left)) not in results and _reference(_base(right)) not in results
-    parts = (*condition.args, *(k.value for k in condition.keywords)) if isinstance(condition, ast.Call) else (condition,)
+            if any(
+                _reference(_base(one)) in arguments
+                and _is_free(other, arguments | results, candidate)
+                for one, other in pairs
+            ):
+                return (
+                    _reference(_base(left)) not in results
+                    and _reference(_base(right)) not in results
+                )
+    parts = (
+        (*condition.args, *(k.value for k in condition.keywords))
+        if isinstance(condition, ast.Call)
+        else (condition,)
+    )
     mentioned = {name for part in parts for name in references(part)}
     called = any(_calls(part, candidate) for part in parts)
     return bool(mentioned & arguments) and not mentioned & results and not called
@@ -62,7 +87,9 @@ def _conditions(tree: ast.AST) -> Iterator[ast.expr]:
         match node:
             case ast.Assert(test=test):
                 yield from _atoms(test)
-            case ast.Expr(value=ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) as call) if name.startswith("assert"):
+            case ast.Expr(
+                value=ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) as call
+            ) if name.startswith("assert"):
                 first = call.args[:1] if name in ("assertTrue", "assertFalse") else []
                 yield from (atom for each in first for atom in _atoms(each))
                 yield from [] if first else _as_comparison(call, name)
@@ -100,7 +127,9 @@ def root(node: ast.expr) -> str:
 
 def _base(node: ast.expr) -> ast.expr:
     """Return what is subscripted, as `self.x` in `self.x[0]`."""
-    while isinstance(node, ast.Subscript | ast.Starred) or (isinstance(node, ast.Attribute) and not _reference(node)):
+    while isinstance(node, ast.Subscript | ast.Starred) or (
+        isinstance(node, ast.Attribute) and not _reference(node)
+    ):
         node = node.value
     return node
 
@@ -125,7 +154,9 @@ def references(node: ast.AST) -> Iterator[str]:
 
 def _shared_names(node: ast.AST) -> Iterator[str]:
     """Yield the names in an expression, except those in calls, such as `list(x)`, and in slices, which copy."""
-    if isinstance(node, ast.Call) or (isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice)):
+    if isinstance(node, ast.Call) or (
+        isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice)
+    ):
         return
     if name := _reference(node):
         yield name
@@ -140,7 +171,10 @@ def _bindings(tree: ast.AST) -> Iterator[tuple[set[str], ast.expr]]:
         match node:
             case ast.Assign(targets=targets, value=value):
                 yield {name for target in targets for name in references(target)}, value
-            case ast.AnnAssign(target=target, value=ast.expr() as value) | ast.NamedExpr(target=target, value=value):
+            case (
+                ast.AnnAssign(target=target, value=ast.expr() as value)
+                | ast.NamedExpr(target=target, value=value)
+            ):
                 yield set(references(target)), value
             case ast.AugAssign(target=target, value=value):
                 yield set(references(target)), value

@@ -23,14 +23,30 @@ from .asserts import CHECK_FUNCTION, awaited_expression, check_function, checked
 from .parsing import parse
 from .source import PARSER_ERRORS, FunctionNode
 
-NAMES = {"part": "_part_of_the_tests", "reached": "_assertion_reached", "candidate": "_the_candidate"}
+NAMES = {
+    "part": "_part_of_the_tests",
+    "reached": "_assertion_reached",
+    "candidate": "_the_candidate",
+}
 SOLUTION = "solution"  # the module name of the candidate
 CANDIDATE_MODULES = (SOLUTION, "candidate", "answer", "main", "submission")
-PYTEST_MODULES = ("pytest", "pytest_asyncio")  # the second one is stood for where it is not installed
+PYTEST_MODULES = (
+    "pytest",
+    "pytest_asyncio",
+)  # the second one is stood for where it is not installed
 MODULE_NAMES = {"__name__", "__file__", "__doc__", "__builtins__"}
 MAX_PART_TEXT = 300
 LOST_CLASSES = {  # of values that arrive as something simpler: a list, a dictionary, an iterator, a proxy
-    *("Counter", "OrderedDict", "defaultdict", "ChainMap", "Generator", "Coroutine", "GeneratorType", "CoroutineType"),
+    *(
+        "Counter",
+        "OrderedDict",
+        "defaultdict",
+        "ChainMap",
+        "Generator",
+        "Coroutine",
+        "GeneratorType",
+        "CoroutineType",
+    ),
     *("FunctionType", "LambdaType", "MethodType", "Enum", "IntEnum", "Flag", "IntFlag"),
 }
 
@@ -41,16 +57,36 @@ FILES = (  # names in tests that share files with a program
 )  # fmt: skip
 UNSHARED = (  # what tests and the program have in common in one process: names in the tests, what is in the program, and what it is
     ({"seed", "manual_seed"}, r"rand|shuffle|uuid|secrets", "seed random numbers (seed)"),
-    ({"redirect_stdout", "redirect_stderr", "stdout", "stderr", "capfd"}, r"print|write|stdout|stderr", "read what is printed"),
+    (
+        {"redirect_stdout", "redirect_stderr", "stdout", "stderr", "capfd"},
+        r"print|write|stdout|stderr",
+        "read what is printed",
+    ),
     ({"stdin"}, r"input|stdin", "give a standard input"),
     ({"argv"}, r"argv|argparse", "set the arguments of the command line"),
-    ({"environ", "putenv", "chdir"}, r"\bos\b|\bPath\b|\bopen\b|environ|getenv", "set the environment or the working folder"),
-    ({*FILES}, r"\bopen\b|\bPath\b|\bos\b|\bread|\bto_|save|sqlite3|shutil|glob|zipfile|tarfile", "share files with it"),
+    (
+        {"environ", "putenv", "chdir"},
+        r"\bos\b|\bPath\b|\bopen\b|environ|getenv",
+        "set the environment or the working folder",
+    ),
+    (
+        {*FILES},
+        r"\bopen\b|\bPath\b|\bos\b|\bread|\bto_|save|sqlite3|shutil|glob|zipfile|tarfile",
+        "share files with it",
+    ),
     ({"warns", "assertWarns", "catch_warnings", "recwarn"}, r"warn", "look at warnings"),
     ({"assertLogs", "assertNoLogs", "caplog"}, r"\blogg", "look at logs"),
-    ({"getcontext", "setcontext", "localcontext"}, r"[dD]ecimal", "set the context of decimal numbers"),
+    (
+        {"getcontext", "setcontext", "localcontext"},
+        r"[dD]ecimal",
+        "set the context of decimal numbers",
+    ),
     ({"setrecursionlimit"}, r"RecursionError", "set the limit of recursion"),
-    ({"cancel", "TimeoutError", "CancelledError"}, r"async", "cancel what is awaited, or limit its time"),
+    (
+        {"cancel", "TimeoutError", "CancelledError"},
+        r"async",
+        "cancel what is awaited, or limit its time",
+    ),
     ({"sleep"}, r"has_tasks", "wait while tasks of the program run"),
     ({"patch"}, r"", "replace what it uses (patch)"),
 )
@@ -85,7 +121,9 @@ class TestCode:
     compares_arguments: bool = False
 
 
-def read_test_code(source: str, entry_point: str | None = None, packages: Container[str] = ()) -> TestCode:
+def read_test_code(
+    source: str, entry_point: str | None = None, packages: Container[str] = ()
+) -> TestCode:
     """Return test code that is ready to run. Raises ConfigError if nothing in it is a test."""
     tree = parse(source)
     check = check_function(tree)
@@ -107,7 +145,9 @@ def read_test_code(source: str, entry_point: str | None = None, packages: Contai
         modules=modules,
         needs=_need_of_objects(tree, stand_ins),
         uses_pytest=check is None and _uses_pytest(tree),
-        compares_arguments=checks_arguments(tree, {*stand_ins, *modules}, _parameters_of_helpers(tree)),
+        compares_arguments=checks_arguments(
+            tree, {*stand_ins, *modules}, _parameters_of_helpers(tree)
+        ),
     )
     return _with_import(code) if code.uses_pytest else _with_parts(code, tree)
 
@@ -115,16 +155,29 @@ def read_test_code(source: str, entry_point: str | None = None, packages: Contai
 def names_of_candidate(tree: ast.Module, entry_point: str | None = None) -> set[str]:
     """Return the names of the candidate that test code uses: those that it does not define, imports, or reads of its modules."""
     modules = tuple(_candidate_modules(tree, ()))
-    found = set(_free_names(tree)) | set(_names_imported_from(tree, modules)) | {entry_point or checked_name(tree) or ""}
+    found = (
+        set(_free_names(tree))
+        | set(_names_imported_from(tree, modules))
+        | {entry_point or checked_name(tree) or ""}
+    )
     own = {name.partition(".")[0] for name in modules} | set(_names_of_modules(tree, modules))
-    return (found | {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and root(node) in own}) - MODULE_NAMES
+    return (
+        found
+        | {
+            node.attr
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Attribute) and root(node) in own
+        }
+    ) - MODULE_NAMES
 
 
 def _names_of_modules(tree: ast.Module, modules: Container[str]) -> Iterator[str]:
     """Yield the names under which the modules are imported."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (alias.asname for alias in node.names if alias.asname and alias.name in modules)
+            yield from (
+                alias.asname for alias in node.names if alias.asname and alias.name in modules
+            )
 
 
 def unshared_state(tree: ast.Module, code: str, test: str, *happened: str) -> str:
@@ -138,7 +191,9 @@ def unshared_state(tree: ast.Module, code: str, test: str, *happened: str) -> st
     with suppress(*PARSER_ERRORS):
         words |= _used_names(ast.walk(parse(code)))
     text = " ".join(words)
-    return next((what for names, pattern, what in UNSHARED if names & used and re.search(pattern, text)), "")
+    return next(
+        (what for names, pattern, what in UNSHARED if names & used and re.search(pattern, text)), ""
+    )
 
 
 def _nodes_of_test(tree: ast.Module, name: str) -> Iterator[ast.AST]:
@@ -146,7 +201,9 @@ def _nodes_of_test(tree: ast.Module, name: str) -> Iterator[ast.AST]:
     left: list[ast.AST] = [tree]
     while left:
         node = left.pop()
-        if not (isinstance(node, FunctionNode) and node.name.startswith("test") and node.name != name):
+        if not (
+            isinstance(node, FunctionNode) and node.name.startswith("test") and node.name != name
+        ):
             yield node
             left += ast.iter_child_nodes(node)
 
@@ -156,7 +213,12 @@ def _used_names(nodes: Iterable[ast.AST]) -> set[str]:
     found: set[str] = set()
     for node in nodes:
         match node:
-            case ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name) | ast.alias(name=name):
+            case (
+                ast.Name(id=name)
+                | ast.Attribute(attr=name)
+                | ast.arg(arg=name)
+                | ast.alias(name=name)
+            ):
                 found.add(name)
             case ast.ImportFrom(module=str() as name):
                 found.add(name)
@@ -178,7 +240,11 @@ def _with_import(code: TestCode) -> TestCode:
     names = (*code.candidate_names, *code.exceptions)
     if not names or code.modules:
         return code
-    return replace(code, source=f"from {SOLUTION} import {', '.join(names)}\n{code.source}", modules=(SOLUTION,))
+    return replace(
+        code,
+        source=f"from {SOLUTION} import {', '.join(names)}\n{code.source}",
+        modules=(SOLUTION,),
+    )
 
 
 def _with_parts(code: TestCode, tree: ast.Module) -> TestCode:
@@ -191,7 +257,9 @@ def _with_parts(code: TestCode, tree: ast.Module) -> TestCode:
         tree.body = splitter.split(tree.body)
     functions = () if check else tuple(_test_functions(tree))
     if not splitter.parts and not functions and not any(_unittest_classes(tree)):
-        raise ConfigError("tests: nothing in the test code is a test: no assert, no test function, no unittest.TestCase")
+        raise ConfigError(
+            "tests: nothing in the test code is a test: no assert, no test function, no unittest.TestCase"
+        )
     tree = ast.fix_missing_locations(_MarkAssertions().visit(tree))
     return replace(code, source=ast.unparse(tree), parts=tuple(splitter.parts), functions=functions)
 
@@ -207,22 +275,33 @@ class _Splitter:
 
     def __init__(self, tree: ast.Module) -> None:
         functions = [node for node in ast.walk(tree) if isinstance(node, FunctionNode)]
-        self.helpers = {node.name for node in functions if any(isinstance(inner, ast.Assert) for inner in ast.walk(node))}
+        self.helpers = {
+            node.name
+            for node in functions
+            if any(isinstance(inner, ast.Assert) for inner in ast.walk(node))
+        }
         self.parts: list[str] = []
 
     def split(self, body: Sequence[ast.stmt]) -> list[ast.stmt]:
-        return [self._wrap(node) if not says_nothing(node) and self._asserts(node) else node for node in body]
+        return [
+            self._wrap(node) if not says_nothing(node) and self._asserts(node) else node
+            for node in body
+        ]
 
     def _wrap(self, node: ast.stmt) -> ast.stmt:
         self.parts.append(_part_text(node))
-        arguments: list[ast.expr] = [ast.Constant(len(self.parts) - 1), ast.Constant(must_assert(node))]
+        arguments: list[ast.expr] = [
+            ast.Constant(len(self.parts) - 1),
+            ast.Constant(must_assert(node)),
+        ]
         part = ast.Call(ast.Name(NAMES["part"], ast.Load()), arguments, [])
         return ast.With([ast.withitem(part)], [node])
 
     def _asserts(self, node: ast.AST) -> bool:
         """Return whether code asserts something when it runs: itself, by a helper, or by a library's `assert_...`."""
         if isinstance(node, ast.Assert) or (
-            isinstance(node, ast.Call) and (_function_name(node) in self.helpers or _is_library_assertion(node))
+            isinstance(node, ast.Call)
+            and (_function_name(node) in self.helpers or _is_library_assertion(node))
         ):
             return True
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
@@ -237,7 +316,9 @@ def must_assert(node: ast.AST) -> bool:
     """
     nodes = list(ast.walk(node))
     awaits = any(isinstance(each, ast.Try | ast.With) for each in nodes)
-    return not awaits and not any(isinstance(each, ast.Call) and _is_library_assertion(each) for each in nodes)
+    return not awaits and not any(
+        isinstance(each, ast.Call) and _is_library_assertion(each) for each in nodes
+    )
 
 
 def _function_name(node: ast.Call) -> str:
@@ -281,13 +362,23 @@ def _is_main_call(node: ast.stmt) -> bool:
 def _test_functions(tree: ast.Module) -> Iterator[tuple[str, bool]]:
     """Yield the names of test functions that take nothing, and whether one of their assertions must be reached."""
     for node in tree.body:
-        if isinstance(node, FunctionNode) and node.name.startswith("test") and not ast.unparse(node.args):
-            yield node.name, must_assert(node) and any(isinstance(inner, ast.Assert) for inner in ast.walk(node))
+        if (
+            isinstance(node, FunctionNode)
+            and node.name.startswith("test")
+            and not ast.unparse(node.args)
+        ):
+            yield (
+                node.name,
+                must_assert(node)
+                and any(isinstance(inner, ast.Assert) for inner in ast.walk(node)),
+            )
 
 
 def _unittest_classes(tree: ast.Module) -> Iterator[ast.ClassDef]:
     for node in tree.body:
-        if isinstance(node, ast.ClassDef) and any("TestCase" in ast.unparse(base) for base in node.bases):
+        if isinstance(node, ast.ClassDef) and any(
+            "TestCase" in ast.unparse(base) for base in node.bases
+        ):
             yield node
 
 
@@ -295,13 +386,25 @@ def _uses_pytest(tree: ast.Module) -> bool:
     """Return whether code is a file for pytest: it imports it, or has test functions with fixtures, or test classes."""
     for node in ast.walk(tree):
         match node:
-            case ast.Import(names=aliases) if any(alias.name in PYTEST_MODULES for alias in aliases):
+            case ast.Import(names=aliases) if any(
+                alias.name in PYTEST_MODULES for alias in aliases
+            ):
                 return True
             case ast.ImportFrom(module="pytest" | "pytest_asyncio"):
                 return True
-    classes = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name.startswith("Test"))
-    functions = (node for node in tree.body if isinstance(node, FunctionNode) and node.name.startswith("test_"))
-    return any(not each.bases for each in classes) or any(ast.unparse(each.args) for each in functions)
+    classes = (
+        node
+        for node in tree.body
+        if isinstance(node, ast.ClassDef) and node.name.startswith("Test")
+    )
+    functions = (
+        node
+        for node in tree.body
+        if isinstance(node, FunctionNode) and node.name.startswith("test_")
+    )
+    return any(not each.bases for each in classes) or any(
+        ast.unparse(each.args) for each in functions
+    )
 
 
 # ---- names
@@ -317,7 +420,12 @@ def _candidate_modules(tree: ast.Module, packages: Container[str]) -> Iterator[s
             names = [node.module or ""]
         for name in names:
             top = name.partition(".")[0]
-            known = top in sys.stdlib_module_names or top in PYTEST_MODULES or top in packages or _is_installed(top)
+            known = (
+                top in sys.stdlib_module_names
+                or top in PYTEST_MODULES
+                or top in packages
+                or _is_installed(top)
+            )
             if top in CANDIDATE_MODULES or not known:
                 yield name
 
@@ -333,9 +441,14 @@ def _parameters_of_helpers(tree: ast.Module) -> Iterator[str]:
     """Yield the parameters of functions that are neither tests nor the check function: they may get a returned value."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Lambda) or (
-            isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith(("test", CHECK_FUNCTION))
+            isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            and not node.name.startswith(("test", CHECK_FUNCTION))
         ):
-            yield from (inner.arg for inner in ast.walk(node.args) if isinstance(inner, ast.arg) and inner.arg != "self")
+            yield from (
+                inner.arg
+                for inner in ast.walk(node.args)
+                if isinstance(inner, ast.arg) and inner.arg != "self"
+            )
 
 
 def _names_imported_from(tree: ast.Module, modules: Container[str]) -> Iterator[str]:
@@ -351,13 +464,23 @@ def _free_names(tree: ast.Module) -> Iterator[str]:
         match node:
             case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
                 defined.add(name)
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            case (
+                ast.FunctionDef(name=name)
+                | ast.AsyncFunctionDef(name=name)
+                | ast.ClassDef(name=name)
+            ):
                 defined.add(name)
-            case ast.arg(arg=name) | ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)):
+            case (
+                ast.arg(arg=name) | ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name))
+            ):
                 defined.add(name)
             case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
                 defined.update((alias.asname or alias.name).partition(".")[0] for alias in aliases)
-    reads = (node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load))
+    reads = (
+        node.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+    )
     yield from (name for name in reads if name not in defined)
 
 
@@ -368,7 +491,9 @@ def _caught_names(tree: ast.Module) -> Iterator[str]:
             case ast.ExceptHandler(type=ast.expr() as kind):
                 yield from _names_in(kind)
             case ast.Call(
-                func=ast.Name(id="raises") | ast.Attribute(attr="raises" | "assertRaises" | "assertRaisesRegex"), args=[kind, *_]
+                func=ast.Name(id="raises")
+                | ast.Attribute(attr="raises" | "assertRaises" | "assertRaisesRegex"),
+                args=[kind, *_],
             ):
                 yield from _names_in(kind)
 
@@ -378,7 +503,13 @@ def _names_in(node: ast.AST) -> Iterator[str]:
 
 
 def _last_name(node: ast.AST) -> str:
-    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+    return (
+        node.id
+        if isinstance(node, ast.Name)
+        else node.attr
+        if isinstance(node, ast.Attribute)
+        else ""
+    )
 
 
 def _is_text(node: ast.expr) -> bool:
@@ -391,8 +522,16 @@ def _is_text(node: ast.expr) -> bool:
 def _functions_here(tree: ast.Module) -> set[str]:
     """Return the names that stand for functions and classes of the test code, or for built-in ones."""
     built_in = {name for name in dir(builtins) if callable(getattr(builtins, name))}
-    defined = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)}
-    stored = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
+    defined = {
+        node.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+    }
+    stored = {
+        node.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
+    }
     parameters = {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
     return (built_in | defined) - stored - parameters
 
@@ -408,7 +547,12 @@ def _passes_function(argument: ast.expr, functions: Container[str]) -> bool:
             return callable(getattr({"math": math, "operator": operator}[module], name, None))
         case ast.Starred(value=inner):
             return _passes_function(inner, functions)
-        case ast.List(elts=items) | ast.Tuple(elts=items) | ast.Set(elts=items) | ast.Dict(values=items):
+        case (
+            ast.List(elts=items)
+            | ast.Tuple(elts=items)
+            | ast.Set(elts=items)
+            | ast.Dict(values=items)
+        ):
             return any(_passes_function(item, functions) for item in items)
     return False
 
@@ -416,8 +560,17 @@ def _passes_function(argument: ast.expr, functions: Container[str]) -> bool:
 def _compares_types(node: ast.Compare, names: Container[str]) -> bool:
     """Return whether the type of something is compared with a class of the candidate."""
     sides = (node.left, *node.comparators)
-    asks = any(_last_name(each) == "__class__" or (isinstance(each, ast.Call) and _function_name(each) == "type") for each in sides)
-    return asks and any(_last_name(inner) in names for each in sides for inner in ast.walk(each) if not isinstance(each, ast.Call))
+    asks = any(
+        _last_name(each) == "__class__"
+        or (isinstance(each, ast.Call) and _function_name(each) == "type")
+        for each in sides
+    )
+    return asks and any(
+        _last_name(inner) in names
+        for each in sides
+        for inner in ast.walk(each)
+        if not isinstance(each, ast.Call)
+    )
 
 
 def _need_of_objects(tree: ast.Module, names: Container[str]) -> str:
@@ -427,15 +580,21 @@ def _need_of_objects(tree: ast.Module, names: Container[str]) -> str:
     Code that the candidate returns would be beside the tests, too, if the test code runs it.
     """
     functions = _functions_here(tree)
-    needs = (_passed_function(node, names, functions) or _use_of_class(node, names) or _access(node) for node in ast.walk(tree))
+    needs = (
+        _passed_function(node, names, functions) or _use_of_class(node, names) or _access(node)
+        for node in ast.walk(tree)
+    )
     return next(filter(None, needs), "")
 
 
 def _passed_function(node: ast.AST, names: Container[str], functions: Container[str]) -> str:
     """Return which function of the candidate is called with a function; "" if none is."""
     match node:
-        case ast.Call(func=function, args=args, keywords=keywords) if root(function) in names and any(
-            _passes_function(argument, functions) for argument in (*args, *(each.value for each in keywords))
+        case ast.Call(func=function, args=args, keywords=keywords) if root(
+            function
+        ) in names and any(
+            _passes_function(argument, functions)
+            for argument in (*args, *(each.value for each in keywords))
         ):
             return f"{ast.unparse(function)[:80]} is called with a function"
     return ""
@@ -444,16 +603,23 @@ def _passed_function(node: ast.AST, names: Container[str], functions: Container[
 def _use_of_class(node: ast.AST, names: Container[str]) -> str:
     """Return what needs a class itself, of the candidate or of a value of it; "" if nothing does."""
     match node:
-        case ast.ClassDef(name=name, bases=bases) if any(base in names for each in bases for base in _names_in(each)):
+        case ast.ClassDef(name=name, bases=bases) if any(
+            base in names for each in bases for base in _names_in(each)
+        ):
             return f"the class {name} is derived from a class of the candidate"
-        case ast.Call(func=ast.Name(id="isinstance" | "issubclass" as name), args=[value, kind]) if any(
-            n in names for n in (*_names_in(kind), *([_last_name(value)] if name == "issubclass" else ()))
+        case ast.Call(
+            func=ast.Name(id="isinstance" | "issubclass" as name), args=[value, kind]
+        ) if any(
+            n in names
+            for n in (*_names_in(kind), *([_last_name(value)] if name == "issubclass" else ()))
         ):
             return f"{name} is asked about a class of the candidate"
         case ast.Compare() if _compares_types(node, names):
             return "type is compared with a class of the candidate"
         case ast.Call(
-            func=ast.Name(id="isinstance") | ast.Attribute(attr="assertIsInstance" | "assertNotIsInstance"), args=[_, kind, *_]
+            func=ast.Name(id="isinstance")
+            | ast.Attribute(attr="assertIsInstance" | "assertNotIsInstance"),
+            args=[_, kind, *_],
         ) if lost := LOST_CLASSES & set(map(_last_name, ast.walk(kind))):
             return f"isinstance is asked about {min(lost)}, and values are passed as their built-in base classes"
     return ""
@@ -466,11 +632,19 @@ def _access(node: ast.AST) -> str:
             return "it changes or watches the candidate's module"
         case (
             ast.Call(func=ast.Attribute(value=ast.Name(id="inspect")))
-            | ast.Call(func=ast.Name(id="iscoroutinefunction") | ast.Attribute(attr="iscoroutinefunction"))
+            | ast.Call(
+                func=ast.Name(id="iscoroutinefunction") | ast.Attribute(attr="iscoroutinefunction")
+            )
         ):
             return "it inspects the candidate"
-        case ast.Call(func=ast.Name(id="eval" | "exec" | "compile" as name), args=[code, *_]) if not _is_text(code):
+        case ast.Call(func=ast.Name(id="eval" | "exec" | "compile" as name), args=[code, *_]) if (
+            not _is_text(code)
+        ):
             return f"it may run code that the candidate wrote ({name})"
-        case ast.Call(func=ast.Attribute(value=ast.Name(id="pickle" | "marshal" | "dill" as name), attr="loads")):
+        case ast.Call(
+            func=ast.Attribute(
+                value=ast.Name(id="pickle" | "marshal" | "dill" as name), attr="loads"
+            )
+        ):
             return f"it may run code that the candidate wrote ({name}.loads)"
     return ""

@@ -51,7 +51,11 @@ _BINARY: Mapping[type, Callable[[Any, Any], Any]] = {
     ast.Mod: operator.mod,
     ast.Pow: operator.pow,
 }
-_UNARY: Mapping[type, Callable[[Any], Any]] = {ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Not: operator.not_}
+_UNARY: Mapping[type, Callable[[Any], Any]] = {
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
+    ast.Not: operator.not_,
+}
 
 
 def literal(node: ast.expr) -> Any:
@@ -66,16 +70,26 @@ def literal(node: ast.expr) -> Any:
         case ast.Set(elts=items):
             return _evaluate(lambda: {literal(item) for item in items})
         case ast.Dict(keys=keys, values=values):
-            return _evaluate(lambda: {_key(key): literal(value) for key, value in zip(keys, values, strict=True)})
+            return _evaluate(
+                lambda: {_key(key): literal(value) for key, value in zip(keys, values, strict=True)}
+            )
         case ast.UnaryOp(op=op, operand=operand) if type(op) in _UNARY:
             return _evaluate(lambda: _UNARY[type(op)](literal(operand)))
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
             return _arithmetic(_BINARY[type(op)], literal(left), literal(right))
-        case ast.Call(func=ast.Name(id="set" | "list" | "tuple" | "dict" | "frozenset" as name), args=[], keywords=[]):
-            return {"set": set, "list": list, "tuple": tuple, "dict": dict, "frozenset": frozenset}[name]()
+        case ast.Call(
+            func=ast.Name(id="set" | "list" | "tuple" | "dict" | "frozenset" as name),
+            args=[],
+            keywords=[],
+        ):
+            return {"set": set, "list": list, "tuple": tuple, "dict": dict, "frozenset": frozenset}[
+                name
+            ]()
         case ast.Call(func=ast.Name(id="float"), args=[ast.Constant(value=str(text))], keywords=[]):
             return _evaluate(lambda: float(text))
-        case ast.Call(func=ast.Name(id="set" | "frozenset" as name), args=[ast.expr() as inner], keywords=[]):
+        case ast.Call(
+            func=ast.Name(id="set" | "frozenset" as name), args=[ast.expr() as inner], keywords=[]
+        ):
             return _evaluate(lambda: (set if name == "set" else frozenset)(literal(inner)))
     raise NotSimpleError
 
@@ -105,16 +119,28 @@ def _is_small(function: Callable[[Any, Any], Any], left: Any, right: Any) -> boo
     numbers = [value for value in (left, right) if isinstance(value, int | float)]
     if len(numbers) == 2:
         if function is operator.pow:
-            return isinstance(left, float) or isinstance(right, float) or left.bit_length() * abs(right) <= MAX_NUMBER_BITS
+            return (
+                isinstance(left, float)
+                or isinstance(right, float)
+                or left.bit_length() * abs(right) <= MAX_NUMBER_BITS
+            )
         return all(isinstance(n, float) or n.bit_length() <= MAX_NUMBER_BITS for n in numbers)
     if function is operator.mul and len(sequences) == len(numbers) == 1:
         return isinstance(numbers[0], int) and len(sequences[0]) * numbers[0] <= MAX_REPEATED_ITEMS
-    return function is operator.add and len(sequences) == 2 and sum(map(len, sequences)) <= MAX_REPEATED_ITEMS
+    return (
+        function is operator.add
+        and len(sequences) == 2
+        and sum(map(len, sequences)) <= MAX_REPEATED_ITEMS
+    )
 
 
 def _repeated_items(tree: ast.AST) -> int:
     """Return how many items and characters arithmetic on texts and lists makes in test code, at most."""
-    products = (node for node in ast.walk(tree) if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult | ast.Add))
+    products = (
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult | ast.Add)
+    )
     return sum(_items_of(node, MAX_NESTED_OPERATIONS) for node in products)
 
 
@@ -128,11 +154,20 @@ def _items_of(node: ast.expr, levels: int) -> int:
         case ast.List(elts=items) | ast.Tuple(elts=items):
             return len(items)
         case ast.BinOp(left=left, op=ast.Add(), right=right) if levels:
-            return min(_items_of(left, levels - 1) + _items_of(right, levels - 1), MAX_REPEATED_ITEMS)
+            return min(
+                _items_of(left, levels - 1) + _items_of(right, levels - 1), MAX_REPEATED_ITEMS
+            )
         case ast.BinOp(left=left, op=ast.Mult(), right=right) if levels:
             longest = max(_items_of(left, levels - 1), _items_of(right, levels - 1))
-            times = [each.value for each in (left, right) if isinstance(each, ast.Constant) and isinstance(each.value, int)]
-            return min(longest * max([0, *times]) if times or not longest else MAX_REPEATED_ITEMS, MAX_REPEATED_ITEMS)
+            times = [
+                each.value
+                for each in (left, right)
+                if isinstance(each, ast.Constant) and isinstance(each.value, int)
+            ]
+            return min(
+                longest * max([0, *times]) if times or not longest else MAX_REPEATED_ITEMS,
+                MAX_REPEATED_ITEMS,
+            )
     return 0 if _is_number_node(node) else MAX_REPEATED_ITEMS
 
 
@@ -163,7 +198,9 @@ def simple_asserts(tree: ast.Module, entry_point: str | None) -> list[SimpleAsse
     return asserts
 
 
-def test_body(tree: ast.Module, entry_point: str | None) -> tuple[list[ast.stmt], Mapping[str, str]]:
+def test_body(
+    tree: ast.Module, entry_point: str | None
+) -> tuple[list[ast.stmt], Mapping[str, str]]:
     """Return the statements with the assertions, and the names that stand for functions of the candidate there.
 
     An empty mapping: every name does.
@@ -173,7 +210,11 @@ def test_body(tree: ast.Module, entry_point: str | None) -> tuple[list[ast.stmt]
         return tree.body, {}
     if isinstance(check, ast.AsyncFunctionDef):
         raise NotSimpleError
-    others = [node for node in tree.body if node is not check and not _calls_check(node) and not says_nothing(node)]
+    others = [
+        node
+        for node in tree.body
+        if node is not check and not _calls_check(node) and not says_nothing(node)
+    ]
     if any(not _is_unused_constant(node, check) for node in others):
         raise NotSimpleError
     return check.body, {check.args.args[0].arg: checked_name(tree) or entry_point or ""}
@@ -181,7 +222,9 @@ def test_body(tree: ast.Module, entry_point: str | None) -> tuple[list[ast.stmt]
 
 def check_function(tree: ast.Module) -> FunctionNode | None:
     """Return `def check(candidate)`, if there is one; it may be async."""
-    functions = (node for node in tree.body if isinstance(node, FunctionNode) and node.name == CHECK_FUNCTION)
+    functions = (
+        node for node in tree.body if isinstance(node, FunctionNode) and node.name == CHECK_FUNCTION
+    )
     return next((node for node in functions if len(node.args.args) == 1), None)
 
 
@@ -193,7 +236,11 @@ def checked_name(tree: ast.Module) -> str | None:
                 return name
             case ast.Call(
                 func=ast.Name(id="check"),
-                args=[ast.Attribute(value=ast.Call(func=ast.Name(id=kind), args=[], keywords=[]), attr=name)],
+                args=[
+                    ast.Attribute(
+                        value=ast.Call(func=ast.Name(id=kind), args=[], keywords=[]), attr=name
+                    )
+                ],
                 keywords=[],
             ):
                 return f"{kind}.{name}"
@@ -203,7 +250,10 @@ def checked_name(tree: ast.Module) -> str | None:
 def awaited_expression(node: ast.expr) -> ast.expr:
     """Return what is awaited, in `await f(1)` and `asyncio.run(f(1))`; any other expression as it is."""
     match node:
-        case ast.Await(value=inner) | ast.Call(func=ast.Attribute(value=ast.Name(id="asyncio"), attr="run"), args=[inner]):
+        case (
+            ast.Await(value=inner)
+            | ast.Call(func=ast.Attribute(value=ast.Name(id="asyncio"), attr="run"), args=[inner])
+        ):
             return inner
     return node
 
@@ -233,7 +283,9 @@ def says_nothing(node: ast.stmt) -> bool:
 def _is_unused_constant(node: ast.stmt, check: ast.FunctionDef) -> bool:
     match node:
         case ast.Assign(targets=[ast.Name(id=name)]):
-            return not any(isinstance(inner, ast.Name) and inner.id == name for inner in ast.walk(check))
+            return not any(
+                isinstance(inner, ast.Name) and inner.id == name for inner in ast.walk(check)
+            )
     return False
 
 
@@ -262,21 +314,30 @@ def simple_assert(node: ast.stmt, names: Mapping[str, str]) -> SimpleAssert:
 def _assertion(test: ast.expr) -> tuple[ast.Call, Comparison, Any, Tolerance | None]:
     """Return the call, what must hold of its value, the expected value, and the tolerance."""
     match test:
-        case ast.Call(func=ast.Attribute(value=ast.Name(id="math"), attr="isclose") | ast.Name(id="isclose")):
+        case ast.Call(
+            func=ast.Attribute(value=ast.Name(id="math"), attr="isclose") | ast.Name(id="isclose")
+        ):
             return _isclose(test)
         case ast.Call():
             return test, "true", None, None
         case ast.UnaryOp(op=ast.Not(), operand=ast.Call() as call):
             return call, "false", None, None
-        case ast.Compare(left=ast.Call(func=ast.Name(id="abs"), args=[inner], keywords=[]), ops=[ast.Lt() | ast.LtE()]):
+        case ast.Compare(
+            left=ast.Call(func=ast.Name(id="abs"), args=[inner], keywords=[]),
+            ops=[ast.Lt() | ast.LtE()],
+        ):
             return _absolute_difference(inner, test.comparators[0])
         case ast.Compare(left=left, ops=[op], comparators=[right]):
             return _comparison(left, op, right)
     raise NotSimpleError
 
 
-def _comparison(left: ast.expr, op: ast.cmpop, right: ast.expr) -> tuple[ast.Call, Comparison, Any, None]:
-    call, other = (left, right) if isinstance(left, ast.Call) and not _is_literal(left) else (right, left)
+def _comparison(
+    left: ast.expr, op: ast.cmpop, right: ast.expr
+) -> tuple[ast.Call, Comparison, Any, None]:
+    call, other = (
+        (left, right) if isinstance(left, ast.Call) and not _is_literal(left) else (right, left)
+    )
     if not isinstance(call, ast.Call):
         raise NotSimpleError
     expected = literal(other)
@@ -298,7 +359,9 @@ def _is_literal(node: ast.expr) -> bool:
     return True
 
 
-def _absolute_difference(inner: ast.expr, limit: ast.expr) -> tuple[ast.Call, Comparison, Any, Tolerance]:
+def _absolute_difference(
+    inner: ast.expr, limit: ast.expr
+) -> tuple[ast.Call, Comparison, Any, Tolerance]:
     """Return `abs(f(x) - expected) < limit` as a comparison with a tolerance."""
     match inner:
         case ast.BinOp(left=ast.Call() as call, op=ast.Sub(), right=right):
@@ -314,8 +377,13 @@ def _isclose(test: ast.Call) -> tuple[ast.Call, Comparison, Any, Tolerance]:
     """Return `math.isclose(f(x), expected, rel_tol=..., abs_tol=...)` as a comparison with a tolerance."""
     options = {keyword.arg: _number(literal(keyword.value)) for keyword in test.keywords}
     match test.args:
-        case [ast.Call() as call, other] | [other, ast.Call() as call] if set(options) <= {"rel_tol", "abs_tol"}:
-            tolerance = Tolerance(options.get("rel_tol", 1e-9), options.get("abs_tol", 0.0), symmetric=True)
+        case [ast.Call() as call, other] | [other, ast.Call() as call] if set(options) <= {
+            "rel_tol",
+            "abs_tol",
+        }:
+            tolerance = Tolerance(
+                options.get("rel_tol", 1e-9), options.get("abs_tol", 0.0), symmetric=True
+            )
             return call, "equal", _number(literal(other)), tolerance
     raise NotSimpleError
 
@@ -332,5 +400,9 @@ def _number(value: Any) -> Any:
 def library_names(tree: ast.Module) -> set[str]:
     """Return the names that test code imports from the standard library."""
     imports = (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom))
-    own = (node for node in imports if node.module and node.module.partition(".")[0] in sys.stdlib_module_names)
+    own = (
+        node
+        for node in imports
+        if node.module and node.module.partition(".")[0] in sys.stdlib_module_names
+    )
     return {alias.asname or alias.name for node in own for alias in node.names}

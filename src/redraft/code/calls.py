@@ -20,12 +20,17 @@ Checker: TypeAlias = Callable[[Any, Any, Any], bool]
 """`(input, expected, got) -> bool`: a comparison of the author's. It runs outside of the sandbox, on built-in values."""
 
 
-def run_calls(session: CandidateSession, tests: Tests, checker: Checker | None = None) -> TestReport:
+def run_calls(
+    session: CandidateSession, tests: Tests, checker: Checker | None = None
+) -> TestReport:
     """Run the visible tests, then the hidden ones, in one process, which starts anew if it ends."""
     ordered = sorted(tests.calls, key=lambda test: test.hidden)
     entry_point = tests.entry_point or default_entry_point(session.code)
     with session:
-        results = [_run_call(session, replace(test, function=test.function or entry_point), checker) for test in ordered]
+        results = [
+            _run_call(session, replace(test, function=test.function or entry_point), checker)
+            for test in ordered
+        ]
     return make_report("calls", results, session.execution)
 
 
@@ -40,7 +45,11 @@ def default_entry_point(code: str) -> str:
     except PARSER_ERRORS:
         return ""
     functions = _function_names(body)
-    names = [*functions, *_public(functions)] or list(_names_of_lambdas(body)) or _methods_of_solution(body)
+    names = (
+        [*functions, *_public(functions)]
+        or list(_names_of_lambdas(body))
+        or _methods_of_solution(body)
+    )
     return names[-1] if names else ""
 
 
@@ -72,10 +81,22 @@ def _run_call(session: CandidateSession, test: CallTest, checker: Checker | None
     answer = _answer_of(session, test, checker)
     if session.load_failure or not test.function:  # no call was made
         assert isinstance(answer, CallFailure)
-        failed = TestResult(PROGRAM, ok=False, error=answer.error, traceback=answer.traceback, seconds=answer.seconds)
+        failed = TestResult(
+            PROGRAM,
+            ok=False,
+            error=answer.error,
+            traceback=answer.traceback,
+            seconds=answer.seconds,
+        )
         return replace(failed, weight=test.weight, hidden=test.hidden)
     shown = show_call(test.function, test.args, test.kwargs)
-    return replace(judge(test, answer, checker), call=shown, weight=test.weight, hidden=test.hidden, name=test.name)
+    return replace(
+        judge(test, answer, checker),
+        call=shown,
+        weight=test.weight,
+        hidden=test.hidden,
+        name=test.name,
+    )
 
 
 def _answer_of(session: CandidateSession, test: CallTest, checker: Checker | None) -> Answer:
@@ -95,7 +116,9 @@ def decoder_of(test: CallTest, checker: Checker | None = None) -> Decoder:
 
 def _refuse_array(kind: str, shape: list[int] | None, items: list[Any]) -> Any:
     if shape:
-        raise ValueCodecError("it is an array of NumPy (numpy.ndarray), which == compares item by item: return a list (.tolist())")
+        raise ValueCodecError(
+            "it is an array of NumPy (numpy.ndarray), which == compares item by item: return a list (.tolist())"
+        )
     return nested_lists(kind, shape, items)
 
 
@@ -104,7 +127,15 @@ def judge(test: CallTest, answer: Answer, checker: Checker | None = None) -> Tes
     expected = f"{test.raises} is raised" if test.raises else _shown_expectation(test)
     if isinstance(answer, CallFailure):
         raised = test.raises is not None and test.raises in _classes_of(answer.types)
-        return TestResult("", raised, expected, None, "" if raised else answer.error, answer.traceback, answer.seconds)
+        return TestResult(
+            "",
+            raised,
+            expected,
+            None,
+            "" if raised else answer.error,
+            answer.traceback,
+            answer.seconds,
+        )
     ok, error = (False, "") if test.raises else _compare(test, answer.value, checker)
     return TestResult("", ok, expected, show(answer.value), error, seconds=answer.seconds)
 
@@ -128,7 +159,9 @@ def _compare(test: CallTest, value: Any, checker: Checker | None) -> tuple[bool,
         return call_checker(checker, _input_of(test), test.expected, value)
     accepted: Sequence[Any] = (test.expected, *test.alternatives)
     try:
-        return any(holds(test.comparison, expected, value, test.comparer) for expected in accepted), ""
+        return any(
+            holds(test.comparison, expected, value, test.comparer) for expected in accepted
+        ), ""
     except (ArithmeticError, TypeError, ValueError) as error:  # a signalling NaN
         return False, f"the value cannot be compared: {type(error).__name__}"
 
@@ -142,7 +175,9 @@ def call_checker(checker: Checker, test_input: Any, expected: Any, got: Any) -> 
 
 
 def _input_of(test: CallTest) -> Any:
-    return {"args": list(test.args), "kwargs": dict(test.kwargs)} if test.kwargs else list(test.args)
+    return (
+        {"args": list(test.args), "kwargs": dict(test.kwargs)} if test.kwargs else list(test.args)
+    )
 
 
 def _shown_expectation(test: CallTest) -> str:

@@ -9,7 +9,15 @@ from __future__ import annotations
 import os
 import sys
 
-from .values import ABILITIES, MAX_ITERATOR_ITEMS, Decoder, Encoder, ValueCodecError, make_array, named_tuple_maker
+from .values import (
+    ABILITIES,
+    MAX_ITERATOR_ITEMS,
+    Decoder,
+    Encoder,
+    ValueCodecError,
+    make_array,
+    named_tuple_maker,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,7 +28,9 @@ new_module = type(sys)
 
 SOLUTION = "solution"  # the module name of the program that is tested
 FILE_NAME = "<solution>"
-OWN_REFERENCES = 2  # to a value that nothing but its variable refers to, as `sys.getrefcount` counts
+OWN_REFERENCES = (
+    2  # to a value that nothing but its variable refers to, as `sys.getrefcount` counts
+)
 MAX_TRACE = 8  # lines of a traceback that are sent
 MAX_MESSAGE = 2000  # characters of an exception's message
 
@@ -39,8 +49,12 @@ class LoadedProgram:
     def __init__(self) -> None:
         self.module = new_module(SOLUTION)
         self.objects: dict[int, Any] = {}
-        self.arguments: dict[int, list[Any]] = {}  # the containers that were passed, by the number of the coroutine that has them
-        self.tasks: dict[int, Any] = {}  # of asyncio, by the numbers of the objects that are awaited
+        self.arguments: dict[
+            int, list[Any]
+        ] = {}  # the containers that were passed, by the number of the coroutine that has them
+        self.tasks: dict[
+            int, Any
+        ] = {}  # of asyncio, by the numbers of the objects that are awaited
         self.runner: Any = None  # of asyncio: one event loop for all that is awaited
 
     def answer(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -61,7 +75,13 @@ class LoadedProgram:
             case {"run": code, "stdin": stdin}:
                 return self.run(code, stdin)
             case {"call": name, "args": args, "kwargs": kwargs}:
-                return self.call(find(self.module, name), args, kwargs, back="back" in message, reference="reference" in message)
+                return self.call(
+                    find(self.module, name),
+                    args,
+                    kwargs,
+                    back="back" in message,
+                    reference="reference" in message,
+                )
             case {"operator": name, "args": args}:
                 return self.call(operator_of(name), args, {"t": "dict", "v": []}, back=True)
             case {"method": name, "object": number, "args": args, "kwargs": kwargs}:
@@ -70,14 +90,20 @@ class LoadedProgram:
                 return self.wait_for(numbers)
             case {"awaited": number}:
                 containers = self.arguments.pop(number, [])
-                return self.returned_value(self.tasks.pop(number).result(), containers, reference=True)
+                return self.returned_value(
+                    self.tasks.pop(number).result(), containers, reference=True
+                )
             case {"attribute": name, "object": number}:
                 return self.value(getattr(self.objects[number], name))
             case {"attribute": path}:
                 target: Any = self.module
                 for name in path.split("."):
                     target = getattr(target, name)
-                return self.value_with_reference(target) if "reference" in message else self.value(target)
+                return (
+                    self.value_with_reference(target)
+                    if "reference" in message
+                    else self.value(target)
+                )
         raise ValueError("unknown message")
 
     def load(self, code: str, imports: str) -> dict[str, Any]:
@@ -101,9 +127,13 @@ class LoadedProgram:
             sys.stdout.flush()
         return {"value": None}
 
-    def call(self, function: Any, args: Any, kwargs: Any, *, back: bool, reference: bool = False) -> dict[str, Any]:
+    def call(
+        self, function: Any, args: Any, kwargs: Any, *, back: bool, reference: bool = False
+    ) -> dict[str, Any]:
         """Call a function and return its value; `back`: also what is in the containers that were passed, for test code."""
-        decoder: Decoder = Decoder(self.object_of, lambda number: decoder.containers[number], make_array, named_tuple_maker)
+        decoder: Decoder = Decoder(
+            self.object_of, lambda number: decoder.containers[number], make_array, named_tuple_maker
+        )
         positional, named = decoder.decode(args), decoder.decode(kwargs)
         counts = [sys.getrefcount(each) for each in decoder.containers]
         value = function(*positional, **named)
@@ -117,7 +147,9 @@ class LoadedProgram:
         is_kept = answer["same"] is None and sys.getrefcount(value) > OWN_REFERENCES
         return {**answer, "kept": [*kept, -1] if is_kept else kept}
 
-    def returned_value(self, value: Any, containers: list[Any], *, reference: bool) -> dict[str, Any]:
+    def returned_value(
+        self, value: Any, containers: list[Any], *, reference: bool
+    ) -> dict[str, Any]:
         """Return a value, with what is now in the containers that were passed, and which of them it is."""
         same = next((n for n, container in enumerate(containers) if container is value), None)
         answer = self.value_with_reference(value) if reference else self.value(value)
@@ -128,7 +160,9 @@ class LoadedProgram:
         import asyncio
 
         async def wait() -> bool:
-            self.tasks |= {number: asyncio.ensure_future(self.objects[number]) for number in numbers}
+            self.tasks |= {
+                number: asyncio.ensure_future(self.objects[number]) for number in numbers
+            }
             await asyncio.wait([self.tasks[number] for number in numbers])
             return len(asyncio.all_tasks()) > 1
 
@@ -181,7 +215,10 @@ def abilities_of(value: Any) -> list[str]:
         methods.update({name: vars(kind)[name] for name in ABILITIES if name in vars(kind)})
     classes = (name for name in ABILITIES if not name.startswith("__"))
     belongs = [name for name in classes if isinstance(value, getattr(abstract, name))]
-    return [*(name for name, method in methods.items() if name.startswith("__") and method is not None), *belongs]
+    return [
+        *(name for name, method in methods.items() if name.startswith("__") and method is not None),
+        *belongs,
+    ]
 
 
 def operator_of(name: str) -> Any:
@@ -238,7 +275,9 @@ def feed_stdin(data: bytes) -> None:
     os.dup2(readable, 0)
     os.close(readable)
     threading.Thread(target=write, daemon=True).start()
-    sys.stdin = io.TextIOWrapper(open(0, "rb", closefd=False), encoding="utf-8", errors="surrogateescape")
+    sys.stdin = io.TextIOWrapper(
+        open(0, "rb", closefd=False), encoding="utf-8", errors="surrogateescape"
+    )
 
 
 def describe_error(error: BaseException) -> dict[str, Any]:
@@ -248,7 +287,11 @@ def describe_error(error: BaseException) -> dict[str, Any]:
     except BaseException:  # a hostile __str__
         message = ""
     names = [kind.__name__ for kind in type(error).__mro__ if kind is not object]
-    return {"types": [str(name)[:80] for name in names[:20]], "message": message, "trace": trace_of(error)}
+    return {
+        "types": [str(name)[:80] for name in names[:20]],
+        "message": message,
+        "trace": trace_of(error),
+    }
 
 
 def trace_of(error: BaseException) -> list[list[Any]]:

@@ -12,8 +12,12 @@ Comparison: TypeAlias = Literal["equal", "not_equal", "identical", "true", "fals
 OutputComparison: TypeAlias = Literal["exact", "tokens", "floats"]
 OUTPUT_COMPARISONS: tuple[OutputComparison, ...] = ("exact", "tokens", "floats")
 FLOAT_TOLERANCE = 1e-6  # of "floats"; usual on programming contests
-WORD = re.compile(r"[^ \t\n\v\f\r]+")  # `isspace` of C; str.split splits at other white space, too, such as \xa0
-NUMBER = re.compile(r"[+-]?([0-9]++\.?[0-9]*+|\.[0-9]++)([eE][+-]?[0-9]++)?")  # float() reads more: 1_000, digits of other scripts
+WORD = re.compile(
+    r"[^ \t\n\v\f\r]+"
+)  # `isspace` of C; str.split splits at other white space, too, such as \xa0
+NUMBER = re.compile(
+    r"[+-]?([0-9]++\.?[0-9]*+|\.[0-9]++)([eE][+-]?[0-9]++)?"
+)  # float() reads more: 1_000, digits of other scripts
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +36,12 @@ class Tolerance:
         try:
             if self.symmetric:
                 return isclose(expected, got, rel_tol=self.relative, abs_tol=self.absolute)
-            return isclose(expected, got, rel_tol=0.0, abs_tol=max(self.absolute, self.relative * abs(expected)))
+            return isclose(
+                expected,
+                got,
+                rel_tol=0.0,
+                abs_tol=max(self.absolute, self.relative * abs(expected)),
+            )
         except OverflowError:  # an integer that no float can hold
             return expected == got
 
@@ -60,11 +69,18 @@ class ValueComparer:
         if isinstance(expected, list | tuple):
             return self._same_sequence_type(expected, got) and self._equal_items(expected, got)
         if isinstance(expected, dict):
-            return isinstance(got, dict) and self._equal_mappings(expected, self._with_json_keys(expected, got))
+            return isinstance(got, dict) and self._equal_mappings(
+                expected, self._with_json_keys(expected, got)
+            )
         return bool(expected == got)
 
     def _equal_numbers(self, expected: Any, got: Any) -> bool:
-        if isinstance(expected, float) and isinstance(got, float) and isnan(expected) and isnan(got):
+        if (
+            isinstance(expected, float)
+            and isinstance(got, float)
+            and isnan(expected)
+            and isnan(got)
+        ):
             return self.equal_nan
         if expected == got:
             return True
@@ -79,13 +95,22 @@ class ValueComparer:
         return len(expected) == len(got) and all(map(self.equal, expected, got))
 
     def _equal_mappings(self, expected: Mapping[Any, Any], got: Mapping[Any, Any]) -> bool:
-        return expected.keys() == got.keys() and all(self.equal(value, got[key]) for key, value in expected.items())
+        return expected.keys() == got.keys() and all(
+            self.equal(value, got[key]) for key, value in expected.items()
+        )
 
     def _with_json_keys(self, expected: Mapping[Any, Any], got: dict[Any, Any]) -> dict[Any, Any]:
         """Return the dictionary with keys that are numbers as JSON writes them, if all expected keys are texts."""
-        if not self.json or len(expected) != len(got) or not all(type(key) is str for key in expected):
+        if (
+            not self.json
+            or len(expected) != len(got)
+            or not all(type(key) is str for key in expected)
+        ):
             return got
-        return {str(key) if type(key) is int and abs(key) < 2**63 else key: value for key, value in got.items()}
+        return {
+            str(key) if type(key) is int and abs(key) < 2**63 else key: value
+            for key, value in got.items()
+        }
 
 
 def _is_number(value: Any) -> bool:
@@ -107,7 +132,9 @@ def holds(comparison: Comparison, expected: Any, got: Any, comparer: ValueCompar
             return not got
 
 
-def equal_output(expected: str, printed: str, comparison: OutputComparison, tolerance: float = FLOAT_TOLERANCE) -> bool:
+def equal_output(
+    expected: str, printed: str, comparison: OutputComparison, tolerance: float = FLOAT_TOLERANCE
+) -> bool:
     """Return whether a program printed what was expected.
 
     "exact": equal, but for the way in which lines end and one line end at the end. "tokens": equal sequences of words, which white
@@ -120,7 +147,10 @@ def equal_output(expected: str, printed: str, comparison: OutputComparison, tole
     if comparison == "tokens" or len(expected_words) != len(printed_words):
         return expected_words == printed_words
     allowed = Tolerance(tolerance, tolerance)
-    return all(a == b or _close_words(a, b, allowed) for a, b in zip(expected_words, printed_words, strict=True))
+    return all(
+        a == b or _close_words(a, b, allowed)
+        for a, b in zip(expected_words, printed_words, strict=True)
+    )
 
 
 def _without_last_line_end(text: str) -> str:

@@ -68,7 +68,9 @@ class _Unit:
     def _unit_of(self, node: Definition) -> _Unit:
         own_name = getattr(node, "name", "lambda")
         name = own_name if self.name == MODULE_UNIT else f"{self.name}.{own_name}"
-        return _Unit(name[:200], node.lineno, [node.body] if isinstance(node, ast.Lambda) else [*node.body])
+        return _Unit(
+            name[:200], node.lineno, [node.body] if isinstance(node, ast.Lambda) else [*node.body]
+        )
 
 
 def _evaluated_outside(node: Definition) -> Iterator[ast.AST]:
@@ -89,4 +91,8 @@ def _decisions(node: ast.AST) -> int:
 
 
 def _is_wildcard(case: ast.match_case) -> bool:
-    return isinstance(case.pattern, ast.MatchAs) and case.pattern.pattern is None and case.guard is None
+    return (
+        isinstance(case.pattern, ast.MatchAs)
+        and case.pattern.pattern is None
+        and case.guard is None
+    )

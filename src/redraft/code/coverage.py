@@ -54,7 +54,9 @@ def with_line_recording(code: str, entry_point: str) -> str | None:
     """Return the program whose function returns the lines that it runs, as bits of a number; None if that cannot be done."""
     if not entry_point.isidentifier() or code.count("\n") > MAX_LINES:
         return None
-    return code.rstrip() + ADDITION.replace("{count}", str(code.count("\n") + 1)).replace("{name}", entry_point)
+    return code.rstrip() + ADDITION.replace("{count}", str(code.count("\n") + 1)).replace(
+        "{name}", entry_point
+    )
 
 
 def suspicious_lines(recorded: TestReport, passed: Sequence[bool]) -> Mapping[int, float]:
@@ -72,7 +74,9 @@ def suspicious_lines(recorded: TestReport, passed: Sequence[bool]) -> Mapping[in
         for line in lines:
             failed, every = counts.get(line, (0, 0))
             counts[line] = (failed + (not ok), every + 1)
-    return {line: failed / sqrt(failing * every) for line, (failed, every) in counts.items() if failed}
+    return {
+        line: failed / sqrt(failing * every) for line, (failed, every) in counts.items() if failed
+    }
 
 
 def _lines_of(text: str | None) -> frozenset[int]:

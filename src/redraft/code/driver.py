@@ -44,10 +44,33 @@ from .values import Decoder, Encoder, ValueCodecError, nested_lists
 
 MAX_CALLS = 100_000  # of the candidate by one test code
 MAX_SHOWN_CALLS = 3
-NEEDS_CLASS = ("AttributeError", "KeyError", "TypeError")  # what a program raises that lacks the class of a value
-OWN_FAULTS = ("NameError", "UnboundLocalError", "SyntaxError", "IndentationError", "TabError", "ImportError", "ModuleNotFoundError")
+NEEDS_CLASS = (
+    "AttributeError",
+    "KeyError",
+    "TypeError",
+)  # what a program raises that lacks the class of a value
+OWN_FAULTS = (
+    "NameError",
+    "UnboundLocalError",
+    "SyntaxError",
+    "IndentationError",
+    "TabError",
+    "ImportError",
+    "ModuleNotFoundError",
+)
 NOT_SHARED = "the program runs in a sandbox of its own, which has no part in that"
-FORWARDED = ("call", "method", "operator", "attribute", "await", "awaited", "object", "args", "kwargs", "reference")  # of a request
+FORWARDED = (
+    "call",
+    "method",
+    "operator",
+    "attribute",
+    "await",
+    "awaited",
+    "object",
+    "args",
+    "kwargs",
+    "reference",
+)  # of a request
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +134,9 @@ def run_in_process(session: CandidateSession, tests: Tests) -> TestReport:
 
 def _run_code(method: str, session: CandidateSession, tests: Tests) -> TestReport:
     results: list[TestResult] = []
-    doubts: list[str] = []  # for each visible test that fails, what may be the reason beside the program; "" for nothing
+    doubts: list[
+        str
+    ] = []  # for each visible test that fails, what may be the reason beside the program; "" for nothing
     with session:
         for test in sorted(tests.code, key=lambda test: test.hidden):
             code = read_test_code(test.source, tests.entry_point, session.sandbox.packages)
@@ -120,14 +145,18 @@ def _run_code(method: str, session: CandidateSession, tests: Tests) -> TestRepor
                 relay = _Relay(session, code, in_process=method == IN_PROCESS_METHOD)
                 found = relay.run()
             except BrokenTestsError as error:
-                return report_without_score(method, f"the tests cannot be run: {error}", session.execution)
+                return report_without_score(
+                    method, f"the tests cannot be run: {error}", session.execution
+                )
             results += [replace(result, hidden=test.hidden) for result in found]
             if not test.hidden:
                 tree, failures = parse(test.source), [result for result in found if not result.ok]
                 doubts += [_doubt(result, tree, session.code, relay) for result in failures]
     report = make_report(method, results, session.execution)
     if method != IN_PROCESS_METHOD and doubts and all(doubts):
-        return report_without_score(method, f"tests fail that {doubts[0]}: {NOT_SHARED}", session.execution)
+        return report_without_score(
+            method, f"tests fail that {doubts[0]}: {NOT_SHARED}", session.execution
+        )
     return report
 
 
@@ -171,7 +200,9 @@ class _Relay:
     outcomes: dict[Any, tuple[bool | None, str]] = field(default_factory=dict)
     logs: dict[Any, _PartLog] = field(default_factory=dict)
     calls: int = 0
-    lost: dict[Any, tuple[str, bool]] = field(default_factory=dict)  # for each part, a class that the program got as another
+    lost: dict[Any, tuple[str, bool]] = field(
+        default_factory=dict
+    )  # for each part, a class that the program got as another
     has_tasks: bool = False  # the program has tasks that run on while the tests do something else
 
     def run(self) -> list[TestResult]:
@@ -180,7 +211,9 @@ class _Relay:
         sandbox = self.session.sandbox
         if self.code.uses_pytest:
             sandbox = Sandbox(sandbox.spec, packages=(*sandbox.packages, "pytest"))
-        process = self.session.processes.start(partial(sandbox.start, LOADER, runner_settings("driver_runner"), limits))
+        process = self.session.processes.start(
+            partial(sandbox.start, LOADER, runner_settings("driver_runner"), limits)
+        )
         try:
             problem = self._exchange(process)
         except SandboxedProcessError as error:
@@ -206,7 +239,9 @@ class _Relay:
             self._note(request)
             if request.get("unsendable") and not self.in_process:
                 reason = str(request["unsendable"])[:MAX_MESSAGE_CHARS]
-                raise BrokenTestsError(f"they pass an object that the program cannot get by value ({reason})")
+                raise BrokenTestsError(
+                    f"they pass an object that the program cannot get by value ({reason})"
+                )
             if request.get("unknown") and not self.in_process:
                 raise BrokenTestsError(str(request["unknown"])[:MAX_MESSAGE_CHARS])
             if "done" in request:
@@ -227,15 +262,27 @@ class _Relay:
             "uses_pytest": code.uses_pytest,
             "compares_arguments": code.compares_arguments,
             "part_names": NAMES,
-            **({"code": self.session.code, "imports": imports_of_judges(self.session.code)} if self.in_process else {}),
+            **(
+                {"code": self.session.code, "imports": imports_of_judges(self.session.code)}
+                if self.in_process
+                else {}
+            ),
         }
 
     def lost_class(self, part: str, exception: str) -> str:
         """Return what a part passed that is another value for the program; "" for nothing. Data alone is missed with an error."""
         number = self.code.parts.index(part) if part in self.code.parts else part
         name, is_data = self.lost.get(number) or self.lost.get(None) or ("", True)
-        is_missed = name and (not is_data or exception in NEEDS_CLASS or re.search(rf"\b{re.escape(name)}\b", self.session.code))
-        return f"pass an object of the class {name!r}, which the program gets as a built-in value" if is_missed else ""
+        is_missed = name and (
+            not is_data
+            or exception in NEEDS_CLASS
+            or re.search(rf"\b{re.escape(name)}\b", self.session.code)
+        )
+        return (
+            f"pass an object of the class {name!r}, which the program gets as a built-in value"
+            if is_missed
+            else ""
+        )
 
     def _note(self, request: Mapping[str, Any]) -> None:
         """Note the outcomes of parts; one that is planned has failed until it is known to have passed. None: it was skipped."""
@@ -246,7 +293,9 @@ class _Relay:
                 case [int() | str() as number, (bool() | None) as ok, str() as error]:
                     self.outcomes[number] = ok, error[:MAX_MESSAGE_CHARS]
         match request.get("lost"):
-            case [str() as name, bool() as is_data] if is_data is False or _part_of(request) not in self.lost:
+            case [str() as name, bool() as is_data] if (
+                is_data is False or _part_of(request) not in self.lost
+            ):
                 self.lost[_part_of(request)] = name, is_data
 
     def _forward(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -254,8 +303,15 @@ class _Relay:
         self.calls += 1
         if self.calls > MAX_CALLS:
             raise BrokenTestsError(f"they make more than {MAX_CALLS:,} calls")
-        answer = self.session.ask({**{name: request[name] for name in FORWARDED if name in request}, "back": True}, _decoder())
-        if request.get("look_up") and isinstance(answer, ReturnValue) and isinstance(answer.value, RemoteReference):
+        answer = self.session.ask(
+            {**{name: request[name] for name in FORWARDED if name in request}, "back": True},
+            _decoder(),
+        )
+        if (
+            request.get("look_up")
+            and isinstance(answer, ReturnValue)
+            and isinstance(answer.value, RemoteReference)
+        ):
             self.calls -= 1  # a function or class, that nobody has called yet
         if "await" in request and isinstance(answer, ReturnValue):
             self.has_tasks |= answer.value is True
@@ -275,11 +331,23 @@ class _Relay:
 
     def _results(self, problem: str) -> list[TestResult]:
         functions = [name for name, _ in self.code.functions]
-        names = [*functions, *(name for name in self.outcomes if isinstance(name, str) and name not in functions)]
-        texts: dict[Any, str] = {**dict(enumerate(self.code.parts)), **{name: name for name in names}}
-        results = [self._result(number, text, problem) for number, text in texts.items() if self._counts(number)]
+        names = [
+            *functions,
+            *(name for name in self.outcomes if isinstance(name, str) and name not in functions),
+        ]
+        texts: dict[Any, str] = {
+            **dict(enumerate(self.code.parts)),
+            **{name: name for name in names},
+        }
+        results = [
+            self._result(number, text, problem)
+            for number, text in texts.items()
+            if self._counts(number)
+        ]
         if not results or (problem and all(result.error != problem for result in results)):
-            results.append(TestResult("the rest of the tests", ok=False, error=problem or "no test ran"))
+            results.append(
+                TestResult("the rest of the tests", ok=False, error=problem or "no test ran")
+            )
         return results
 
     def _counts(self, number: Any) -> bool:
@@ -291,7 +359,9 @@ class _Relay:
         log = self.logs.get(number, _PartLog())
         if ok:
             return TestResult(text, ok=True, seconds=log.seconds)
-        return TestResult(text, False, None, log.text, error or problem or "not run", log.traceback, log.seconds)
+        return TestResult(
+            text, False, None, log.text, error or problem or "not run", log.traceback, log.seconds
+        )
 
 
 def _part_of(request: Mapping[str, Any]) -> int | str | None:
@@ -338,7 +408,9 @@ def _array_reference(kind: str, shape: list[int] | None, items: list[Any]) -> Ar
     return ArrayReference(kind, None if shape is None else tuple(shape), tuple(items))
 
 
-def _named_tuple_reference(name: str, fields: list[str]) -> Callable[[list[Any]], NamedTupleReference]:
+def _named_tuple_reference(
+    name: str, fields: list[str]
+) -> Callable[[list[Any]], NamedTupleReference]:
     return lambda items: NamedTupleReference(name, tuple(fields), tuple(items))
 
 
@@ -353,9 +425,19 @@ def _refer(value: Any) -> Any:
         case ContainerReference(number):
             return {"t": "container", "v": number}
         case NamedTupleReference(name, fields, items):
-            return {"t": "named tuple", "v": [name, list(fields), [_encode(item) for item in items]]}
+            return {
+                "t": "named tuple",
+                "v": [name, list(fields), [_encode(item) for item in items]],
+            }
         case ArrayReference(kind, shape, items):
-            return {"t": "array", "v": [kind, None if shape is None else list(shape), [_encode(item) for item in items]]}
+            return {
+                "t": "array",
+                "v": [
+                    kind,
+                    None if shape is None else list(shape),
+                    [_encode(item) for item in items],
+                ],
+            }
     return None
 
 
@@ -366,8 +448,16 @@ def _shown_request(request: Mapping[str, Any]) -> str:
     if "args" not in request:
         return f".{name}"
     try:
-        decoder = Decoder(_remote_reference, lambda n: decoder.containers[n], _array_reference, _named_tuple_reference)
-        args, kwargs = decoder.decode(request["args"]), decoder.decode(request.get("kwargs", {"t": "dict", "v": []}))
+        decoder = Decoder(
+            _remote_reference,
+            lambda n: decoder.containers[n],
+            _array_reference,
+            _named_tuple_reference,
+        )
+        args, kwargs = (
+            decoder.decode(request["args"]),
+            decoder.decode(request.get("kwargs", {"t": "dict", "v": []})),
+        )
     except ValueCodecError:
         return f"{name}(...)"
     text = show_call(name, args, kwargs)

@@ -44,9 +44,19 @@ from .proxies import (
 )
 from .values import Decoder, Encoder, ValueClassError, ValueCodecError, make_array
 
-COROUTINE, ASYNC_GENERATOR = 0x80, 0x200  # of `inspect.CO_COROUTINE` and `inspect.CO_ASYNC_GENERATOR`
+COROUTINE, ASYNC_GENERATOR = (
+    0x80,
+    0x200,
+)  # of `inspect.CO_COROUTINE` and `inspect.CO_ASYNC_GENERATOR`
 ALLOW_TOP_LEVEL_AWAIT = 0x2000  # of `ast.PyCF_ALLOW_TOP_LEVEL_AWAIT`
-CARRIED = ("builtins", "datetime", "decimal", "fractions", "itertools", "numpy")  # modules whose values arrive as what they are
+CARRIED = (
+    "builtins",
+    "datetime",
+    "decimal",
+    "fractions",
+    "itertools",
+    "numpy",
+)  # modules whose values arrive as what they are
 MAX_KEPT = 50  # values that are compared before each call
 SKIPPED = "it was skipped after a call of the program"
 NOT_RAISED = ("StopIteration", "StopAsyncIteration", "GeneratorExit")
@@ -76,10 +86,18 @@ class ArgumentEncoder(Encoder):
     def _encode(self, value: Any, depth: int) -> Any:
         kind = type(value)
         is_deque = kind is collections.deque
-        if kind.__module__ not in CARRIED and not is_remote(value) and not (is_deque and value.maxlen is None):
+        if (
+            kind.__module__ not in CARRIED
+            and not is_remote(value)
+            and not (is_deque and value.maxlen is None)
+        ):
             if kind.__module__ == "unittest.mock":
-                raise ValueClassError(f"an object of the class {kind.__name__!r} cannot be passed by value")
-            is_data = any(base.__module__ in ("collections", "enum") for base in kind.__mro__) or hasattr(kind, "_fields")
+                raise ValueClassError(
+                    f"an object of the class {kind.__name__!r} cannot be passed by value"
+                )
+            is_data = any(
+                base.__module__ in ("collections", "enum") for base in kind.__mro__
+            ) or hasattr(kind, "_fields")
             if self.lost is None or self.lost[1]:
                 self.lost = kind.__name__[:80], is_data and not is_deque
         return super()._encode(value, depth)
@@ -101,10 +119,18 @@ class Driver:
         self.compares_arguments = False
         self.classes: set[str] = set()  # of the candidate, that the test code has called by name
         self.proxies: dict[int, RemoteObject] = {}
-        self.variables: dict[str, tuple[Any, Any]] = {}  # containers of the candidate's module, each with a copy
-        self.arguments: dict[int, list[Any]] = {}  # the containers that were passed, by the number of the coroutine that has them
-        self.kept: list[tuple[Any, Any]] = []  # values that the candidate still has, each with a copy
-        self.awaited: list[tuple[int, Any]] = []  # objects of the candidate, each with the future that waits for it here
+        self.variables: dict[
+            str, tuple[Any, Any]
+        ] = {}  # containers of the candidate's module, each with a copy
+        self.arguments: dict[
+            int, list[Any]
+        ] = {}  # the containers that were passed, by the number of the coroutine that has them
+        self.kept: list[
+            tuple[Any, Any]
+        ] = []  # values that the candidate still has, each with a copy
+        self.awaited: list[
+            tuple[int, Any]
+        ] = []  # objects of the candidate, each with the future that waits for it here
         self.loop: Any = None  # in which they are awaited
 
     def take_outcomes(self) -> dict[str, Any]:
@@ -150,7 +176,9 @@ class Driver:
             self.define(namespace, name, name)
         if message["entry_point"]:
             self.define(namespace, names["candidate"], message["entry_point"])
-        complete(eval(compile(message["tests"], "<tests>", "exec", ALLOW_TOP_LEVEL_AWAIT), namespace))  # noqa: S307
+        complete(
+            eval(compile(message["tests"], "<tests>", "exec", ALLOW_TOP_LEVEL_AWAIT), namespace)
+        )  # noqa: S307
         if message["check"]:
             complete(namespace[message["check"]](namespace[names["candidate"]]))
         for name, asserts in message["functions"]:
@@ -172,12 +200,25 @@ class Driver:
         plugins: list[Any] = [plugin, asyncio_fixtures()]
         path = Path.cwd() / "test_of_the_candidate.py"
         try:
-            path.write_text(source, "utf-8")  # a file, so that messages of pytest show the values in assertions
+            path.write_text(
+                source, "utf-8"
+            )  # a file, so that messages of pytest show the values in assertions
         except OSError:  # nothing can be written in this sandbox
             path = Path(pytest.__file__).with_name("py.typed")
             plugins.append(MemoryPlugin(path, source))
         folder = str(path.parent)
-        options = ["-q", "--capture=no", "-p", "no:cacheprovider", "-c", "/dev/null", "--rootdir", folder, "--confcutdir", folder]
+        options = [
+            "-q",
+            "--capture=no",
+            "-p",
+            "no:cacheprovider",
+            "-c",
+            "/dev/null",
+            "--rootdir",
+            folder,
+            "--confcutdir",
+            folder,
+        ]
         pytest.main([*options, str(path)], plugins=plugins)
         return plugin.problem
 
@@ -192,9 +233,15 @@ class Driver:
         return value
 
     def run_unittest(self, namespace: dict[str, Any]) -> None:
-        kinds = [value for value in namespace.values() if isinstance(value, type) and issubclass(value, unittest.TestCase)]
+        kinds = [
+            value
+            for value in namespace.values()
+            if isinstance(value, type) and issubclass(value, unittest.TestCase)
+        ]
         loader = unittest.TestLoader()
-        suites = [loader.loadTestsFromTestCase(kind) for kind in kinds if kind.__module__ == "tests"]
+        suites = [
+            loader.loadTestsFromTestCase(kind) for kind in kinds if kind.__module__ == "tests"
+        ]
         self.planned += [PartResult.name_of(test) for suite in suites for test in suite]
         for suite in suites:
             suite.run(PartResult(self))
@@ -235,7 +282,9 @@ class Driver:
         match answer["value"]:
             case {"t": "object", "v": [number, _, abilities]} if "__call__" in abilities:
                 is_collection = "__getitem__" in abilities and "__iter__" in abilities
-                return (CandidateCollection if is_collection else CandidateFunction)(self, name, number)
+                return (CandidateCollection if is_collection else CandidateFunction)(
+                    self, name, number
+                )
         return self.variable(name, self.decode_with_reference(answer))
 
     def variable(self, name: str, value: Any) -> Any:
@@ -250,14 +299,20 @@ class Driver:
 
     def keep(self, values: list[Any]) -> None:
         """Remember values that the candidate still has, too: what the test code changes in them now, it does not see."""
-        kept = [value for value in values if isinstance(value, list | dict | set | bytearray | collections.deque)]
+        kept = [
+            value
+            for value in values
+            if isinstance(value, list | dict | set | bytearray | collections.deque)
+        ]
         self.kept = [pair for pair in self.kept if all(pair[0] is not value for value in kept)]
         with suppress(RecursionError):  # of one that contains itself
             self.kept = [*self.kept, *((value, snapshot(value)) for value in kept)][-MAX_KEPT:]
 
     def check_variables(self) -> None:
         if any(differ(value, before) for value, before in self.kept):
-            self.give_up("they change a value that the program got or gave in an earlier call, and still has: it has a copy")
+            self.give_up(
+                "they change a value that the program got or gave in an earlier call, and still has: it has a copy"
+            )
         for name, (value, before) in self.variables.items():
             if differ(value, before):
                 self.give_up(f"they change {name} of the program")
@@ -288,7 +343,9 @@ class Driver:
         self.awaited.append((number, loop.create_future()))
         await self.awaited[-1][1]
         answer = self.ask({"awaited": number}, ends=ends)
-        return self.update_arguments(self.decode_with_reference(answer), answer, self.arguments.pop(number, []))
+        return self.update_arguments(
+            self.decode_with_reference(answer), answer, self.arguments.pop(number, [])
+        )
 
     def await_all(self) -> None:
         """Let the candidate run what is awaited."""
@@ -327,11 +384,15 @@ class Driver:
         self.read_variables()
         value = self.update_arguments(value, answer, encoder.containers)
         numbered = {**dict(enumerate(encoder.containers)), -1: value}
-        self.kept = [pair for pair in self.kept if all(pair[0] is not each for each in encoder.containers)]
+        self.kept = [
+            pair for pair in self.kept if all(pair[0] is not each for each in encoder.containers)
+        ]
         self.keep([numbered[n] for n in answer["kept"] if n in numbered])
         return value
 
-    def encode_arguments(self, encoder: ArgumentEncoder, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    def encode_arguments(
+        self, encoder: ArgumentEncoder, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> dict[str, Any]:
         """Return the arguments as they are sent. The part fails if a size is too large; an unknown class ends the tests."""
         try:
             values = {"args": encoder.encode(list(args)), "kwargs": encoder.encode(kwargs)}
@@ -339,7 +400,9 @@ class Driver:
         except ValueClassError as error:
             self.channel.send({"unsendable": str(error)})
             os._exit(1)
-        except ValueCodecError as error:  # a ValueError, which the test code may expect of the candidate
+        except (
+            ValueCodecError
+        ) as error:  # a ValueError, which the test code may expect of the candidate
             raise self.fail(f"the arguments cannot be sent: {error}") from None
 
     def update_arguments(self, value: Any, answer: dict[str, Any], containers: list[Any]) -> Any:
@@ -362,12 +425,16 @@ class Driver:
         """Return the value of an answer; what also is an object of a class of the candidate can be asked for its attributes."""
         value = self.decode(answer["value"])
         match answer.get("reference"):
-            case {"t": "object", "v": [int() as number, str() as name, list() as abilities]} if not isinstance(value, RemoteObject):
+            case {"t": "object", "v": [int() as number, str() as name, list() as abilities]} if (
+                not isinstance(value, RemoteObject)
+            ):
                 return value_object(self, value, number, name, abilities)
         return value
 
     def decode(self, data: Any, containers: Any = ()) -> Any:
-        decoder = Decoder(self.remote_object, containers.__getitem__, make_array, partial(named_tuple, self))
+        decoder = Decoder(
+            self.remote_object, containers.__getitem__, make_array, partial(named_tuple, self)
+        )
         try:
             return decoder.decode(data)
         except ValueCodecError as error:
@@ -553,7 +620,11 @@ class PytestPlugin:
         if not has_flag(function, COROUTINE):
             return None
         names = function.__code__.co_varnames[: function.__code__.co_argcount]
-        self.run_async(function(**{name: pyfuncitem.funcargs[name] for name in names if name in pyfuncitem.funcargs}))
+        self.run_async(
+            function(
+                **{name: pyfuncitem.funcargs[name] for name in names if name in pyfuncitem.funcargs}
+            )
+        )
         return True
 
     def pytest_fixture_setup(self, fixturedef: Any) -> None:
@@ -571,7 +642,11 @@ class PytestPlugin:
             fixturedef.func = yield_value
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        if report.when == "setup" and report.failed and (problem := missing_fixture(report.longrepr)):
+        if (
+            report.when == "setup"
+            and report.failed
+            and (problem := missing_fixture(report.longrepr))
+        ):
             self.driver.give_up(problem)
         if report.failed:
             self.failures.setdefault(report.nodeid, last_line(report.longrepr))
@@ -580,7 +655,9 @@ class PytestPlugin:
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
         part, self.driver.part = self.driver.part, None
-        part.finish(part.failure or self.failures.get(nodeid, ""), skipped=nodeid not in self.passed)
+        part.finish(
+            part.failure or self.failures.get(nodeid, ""), skipped=nodeid not in self.passed
+        )
 
 
 def has_flag(function: Any, flag: int) -> bool:

@@ -23,7 +23,15 @@ from ..sandbox import Limits
 from ..sync import run_sync
 from .agreement import Behaviour, behaviour, largest_group, similar_calls
 from .coverage import suspicious_lines, with_line_recording
-from .proposals import Pairs, certain_proposals, mutation_proposals, propose, recursion_proposals, start_proposals, time_proposals
+from .proposals import (
+    Pairs,
+    certain_proposals,
+    mutation_proposals,
+    propose,
+    recursion_proposals,
+    start_proposals,
+    time_proposals,
+)
 from .report import TestReport, TestResult, report_without_score
 from .runner import arun_tests
 from .source import MAX_CHARS, Proposal
@@ -38,7 +46,10 @@ PARALLEL_RUNS = max(1, min(4, os.cpu_count() or 1))
 MIN_CPU_SECONDS = 1.0  # of CPU time for a changed program
 FIRST_RUN_SHARE = 0.5  # of the seconds, that the run of the unchanged program may take
 LAST_RUN_SHARE = 0.25  # of the seconds, that is left for the run of the repaired program
-FIRST_CPU_SHARE, FIRST_WALL_SHARE = 1 / 8, 1 / 6  # of the seconds, for a process of the first run; two may run out of time
+FIRST_CPU_SHARE, FIRST_WALL_SHARE = (
+    1 / 8,
+    1 / 6,
+)  # of the seconds, for a process of the first run; two may run out of time
 MIN_FIRST_SECONDS = 0.5  # for such a process
 OUT_OF_TIME = ("out of time", "not run: the tests before it used up the time")
 MORE_RUNS = 40  # after a mutation that passes all tests, to find others that agree with it
@@ -70,8 +81,12 @@ class CodeRepair:
     def note(self) -> str:
         """What was changed, and on which tests it was found, in words."""
         names = [" ".join(name[:MAX_NAME_CHARS].split()) for name in self.found_on[:3]]
-        tests = ", ".join(names) + (f" and {len(self.found_on) - 3} more" if len(self.found_on) > 3 else "")
-        passed = f"{self.after.passed} of {len(self.after.results)} pass, before {self.before.passed}"
+        tests = ", ".join(names) + (
+            f" and {len(self.found_on) - 3} more" if len(self.found_on) > 3 else ""
+        )
+        passed = (
+            f"{self.after.passed} of {len(self.after.results)} pass, before {self.before.passed}"
+        )
         return f"{'; '.join(self.notes)} (found on the visible tests {tests}: {passed})"
 
 
@@ -96,11 +111,15 @@ class PythonEditor:
         checks.whole_number("max_runs", self.max_runs, 1, 10_000)
         checks.positive("seconds", self.seconds, 86_400)
 
-    def repair(self, code: str, tests: Tests, run: Run | None = None, limits: Limits | None = None) -> CodeRepair | None:
+    def repair(
+        self, code: str, tests: Tests, run: Run | None = None, limits: Limits | None = None
+    ) -> CodeRepair | None:
         """Do the same as `arepair` from synchronous code."""
         return run_sync(self.arepair(code, tests, run, limits))
 
-    async def arepair(self, code: str, tests: Tests, run: Run | None = None, limits: Limits | None = None) -> CodeRepair | None:
+    async def arepair(
+        self, code: str, tests: Tests, run: Run | None = None, limits: Limits | None = None
+    ) -> CodeRepair | None:
         """Return a repair by the visible tests; None if all pass, none can be judged, or no change helps.
 
         `run` runs tests (None: `arun_tests` in the best sandbox there is), `limits` are those of a program. Raises what `run`
@@ -110,10 +129,18 @@ class PythonEditor:
             return None
         run, limits, start = run or _run_in_sandbox, limits or Limits(), monotonic()
         first_limits = _first_limits(limits, self.seconds)
-        before = await _until(start + FIRST_RUN_SHARE * self.seconds, run(code, tests, first_limits))
+        before = await _until(
+            start + FIRST_RUN_SHARE * self.seconds, run(code, tests, first_limits)
+        )
         if before is None or before.ok or before.problem:
             return None
-        search = _Search(visible_tests(tests), run, limits, self.max_runs, start + (1 - LAST_RUN_SHARE) * self.seconds)
+        search = _Search(
+            visible_tests(tests),
+            run,
+            limits,
+            self.max_runs,
+            start + (1 - LAST_RUN_SHARE) * self.seconds,
+        )
         best = await search.improve(_Version(code, before))
         if best.code == code:
             return None
@@ -122,7 +149,11 @@ class PythonEditor:
             return None
         if first_limits != limits and not _pass_after_timeout(after, before):
             return None
-        found_on = tuple(new.shown_name for old, new in zip(before.results, after.results, strict=True) if new.ok and not old.ok)
+        found_on = tuple(
+            new.shown_name
+            for old, new in zip(before.results, after.results, strict=True)
+            if new.ok and not old.ok
+        )
         return CodeRepair(best.code, best.notes, found_on, before, after, search.runs)
 
 
@@ -143,12 +174,20 @@ def _first_limits(limits: Limits, seconds: float) -> Limits:
     cpu = min(limits.cpu_seconds, max(MIN_FIRST_SECONDS, FIRST_CPU_SHARE * seconds))
     if cpu == limits.cpu_seconds:
         return limits
-    return replace(limits, cpu_seconds=cpu, wall_seconds=min(limits.wall, max(2 * MIN_FIRST_SECONDS, FIRST_WALL_SHARE * seconds)))
+    return replace(
+        limits,
+        cpu_seconds=cpu,
+        wall_seconds=min(limits.wall, max(2 * MIN_FIRST_SECONDS, FIRST_WALL_SHARE * seconds)),
+    )
 
 
 def _pass_after_timeout(after: TestReport, before: TestReport) -> bool:
     """Whether all tests pass that ran out of time before: within higher limits they might have passed then, too."""
-    return all(new.ok for old, new in zip(before.results, after.results, strict=True) if old.error.startswith(OUT_OF_TIME))
+    return all(
+        new.ok
+        for old, new in zip(before.results, after.results, strict=True)
+        if old.error.startswith(OUT_OF_TIME)
+    )
 
 
 def visible_tests(tests: Tests) -> Tests:
@@ -209,7 +248,9 @@ class _Search:
         report = await _until(self.end, self.run(code, tests, limits))
         return report or report_without_score(tests.kind, "the time for the repair is used up")
 
-    async def propose(self, function: Callable[..., Pairs], code: str, *arguments: Any) -> list[Proposal]:
+    async def propose(
+        self, function: Callable[..., Pairs], code: str, *arguments: Any
+    ) -> list[Proposal]:
         """Return the proposals of a function; none if the time is used up."""
         return await _until(self.end, propose(function, code, *arguments)) or []
 
@@ -256,14 +297,22 @@ class _Search:
         report = await self.run_in_time(proposal.code, self.tests, self._limits_for(version.report))
         if not keeps_passing(report, version.report):
             return None
-        return replace(version, code=proposal.code, report=report, notes=(*version.notes, proposal.note))
+        return replace(
+            version, code=proposal.code, report=report, notes=(*version.notes, proposal.note)
+        )
 
-    async def _improvements(self, version: _Version, proposals: Sequence[Proposal], more: int) -> list[_Version]:
+    async def _improvements(
+        self, version: _Version, proposals: Sequence[Proposal], more: int
+    ) -> list[_Version]:
         """Return improved versions. Once one passes all tests, only `more` others are tried."""
         new = (proposal for proposal in proposals if proposal.code not in self._tried)
         found: list[_Version] = []
         last = self.max_runs
-        while not self.is_over and self.runs < last and (group := list(islice(new, min(PARALLEL_RUNS, last - self.runs)))):
+        while (
+            not self.is_over
+            and self.runs < last
+            and (group := list(islice(new, min(PARALLEL_RUNS, last - self.runs))))
+        ):
             self._tried.update(proposal.code for proposal in group)
             had_whole = any(each.report.ok for each in found)
             found += filter(None, await self._try_all(version, group))
@@ -279,14 +328,18 @@ class _Search:
         if similar:
             limits = self._limits_for(versions[0].report)
             self.runs += len(versions)
-            reports = await asyncio.gather(*(self.run_in_time(each.code, similar, limits) for each in versions))
+            reports = await asyncio.gather(
+                *(self.run_in_time(each.code, similar, limits) for each in versions)
+            )
             if any(report.problem for report in reports):
                 return None
             behaviours = [behaviour(report) for report in reports]
         group = largest_group(behaviours)
         return versions[group[0]] if len(group) > 1 else None
 
-    async def _try_all(self, version: _Version, proposals: Sequence[Proposal]) -> list[_Version | None]:
+    async def _try_all(
+        self, version: _Version, proposals: Sequence[Proposal]
+    ) -> list[_Version | None]:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._try(version, proposal)) for proposal in proposals]
         return [task.result() for task in tasks]
@@ -299,7 +352,11 @@ class _Search:
         if probe is not None and not (await self.run_in_time(proposal.code, probe, limits)).passed:
             return None
         report = await self.run_in_time(proposal.code, self.tests, limits)
-        return _Version(proposal.code, report, (*version.notes, proposal.note)) if is_better(report, version.report) else None
+        return (
+            _Version(proposal.code, report, (*version.notes, proposal.note))
+            if is_better(report, version.report)
+            else None
+        )
 
     def _probe(self, report: TestReport) -> Tests | None:
         """Return a few tests that fail; None if all tests are as few, or cannot be run apart."""
@@ -311,18 +368,24 @@ class _Search:
 
     def _limits_for(self, report: TestReport) -> Limits:
         """Return limits under which an endless loop costs little: what the tests that pass take, several times."""
-        slowest = max((result.seconds or 0.0 for result in report.results if result.ok), default=0.0)
+        slowest = max(
+            (result.seconds or 0.0 for result in report.results if result.ok), default=0.0
+        )
         seconds = min(self.limits.cpu_seconds, max(MIN_CPU_SECONDS, SLOWER * slowest))
         wall = min(self.limits.wall_seconds or float("inf"), 2 * seconds + 1)
         return replace(self.limits, cpu_seconds=seconds, wall_seconds=wall)
 
     async def suspicious_lines(self, version: _Version) -> dict[int, float]:
         """Return how suspicious the lines are: by the tests that run them, and by the tracebacks."""
-        found = {line: 1.0 for result in version.report.failures for line in _traceback_lines(result)}
+        found = {
+            line: 1.0 for result in version.report.failures for line in _traceback_lines(result)
+        }
         if self.tests.kind == "calls" and len({test.function for test in self.tests.calls}) == 1:
             name = self.tests.calls[0].function or self.tests.entry_point or ""
             if recording := with_line_recording(version.code, name):
-                recorded = await self.run_in_time(recording, self.tests, self._limits_for(version.report))
+                recorded = await self.run_in_time(
+                    recording, self.tests, self._limits_for(version.report)
+                )
                 passed = [result.ok for result in version.report.results]
                 found = {**suspicious_lines(recorded, passed), **found}
         return found
@@ -341,7 +404,9 @@ def _traceback_lines(result: TestResult) -> Iterator[int]:
 
 async def _propose_for_start(search: _Search, version: _Version) -> list[Proposal]:
     """Propose changes of a program that may not start, or in which names are missing."""
-    entry_point = search.tests.entry_point or next((test.function for test in search.tests.calls if test.function), "")
+    entry_point = search.tests.entry_point or next(
+        (test.function for test in search.tests.calls if test.function), ""
+    )
     return await search.propose(start_proposals, version.code, entry_point)
 
 
@@ -362,7 +427,9 @@ async def _propose_mutations(search: _Search, version: _Version) -> list[Proposa
     lines = await search.suspicious_lines(version)
     failure = next((result for result in version.report.failures if result.got is not None), None)
     expected, got = (failure.expected or "", failure.got or "") if failure else ("", "")
-    return await search.propose(mutation_proposals, version.code, [list(item) for item in lines.items()], expected, got)
+    return await search.propose(
+        mutation_proposals, version.code, [list(item) for item in lines.items()], expected, got
+    )
 
 
 PROPOSERS: Sequence[Callable[[_Search, _Version], Awaitable[list[Proposal]]]] = (

@@ -16,7 +16,14 @@ from importlib import import_module
 
 from .source import PARSER_ERRORS, Proposal, insert_imports, parse_tree
 
-DEFINED_EVERYWHERE = frozenset(dir(builtins)) | {"__name__", "__file__", "__doc__", "__builtins__", "__annotations__", "__class__"}
+DEFINED_EVERYWHERE = frozenset(dir(builtins)) | {
+    "__name__",
+    "__file__",
+    "__doc__",
+    "__builtins__",
+    "__annotations__",
+    "__class__",
+}
 ALIASES: Mapping[str, str] = {
     "dt": "import datetime as dt",
     "np": "import numpy as np",
@@ -60,9 +67,17 @@ def undefined_names(code: str) -> dict[str, None]:
     except PARSER_ERRORS:
         return {}
     module = _names_of(table)
-    if any(isinstance(node, ast.ImportFrom) and node.names[0].name == "*" for node in ast.walk(parse_tree(code))):
+    if any(
+        isinstance(node, ast.ImportFrom) and node.names[0].name == "*"
+        for node in ast.walk(parse_tree(code))
+    ):
         return {}
-    return {name: None for scope in _scopes(table) for name in _global_reads(scope) if name not in module | DEFINED_EVERYWHERE}
+    return {
+        name: None
+        for scope in _scopes(table)
+        for name in _global_reads(scope)
+        if name not in module | DEFINED_EVERYWHERE
+    }
 
 
 def defined_names(code: str) -> set[str]:
@@ -75,7 +90,9 @@ def defined_names(code: str) -> set[str]:
 
 def _names_of(table: symtable.SymbolTable) -> set[str]:
     module = {
-        symbol.get_name() for symbol in table.get_symbols() if symbol.is_assigned() or symbol.is_imported() or symbol.is_namespace()
+        symbol.get_name()
+        for symbol in table.get_symbols()
+        if symbol.is_assigned() or symbol.is_imported() or symbol.is_namespace()
     }
     return module | {name for scope in _scopes(table) for name in _declared_globals(scope)}
 
@@ -89,12 +106,20 @@ def _scopes(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
 
 
 def _declared_globals(scope: symtable.SymbolTable) -> Iterator[str]:
-    return (symbol.get_name() for symbol in scope.get_symbols() if symbol.is_declared_global() and symbol.is_assigned())
+    return (
+        symbol.get_name()
+        for symbol in scope.get_symbols()
+        if symbol.is_declared_global() and symbol.is_assigned()
+    )
 
 
 def _global_reads(scope: symtable.SymbolTable) -> Iterator[str]:
     is_module = scope.get_type() == "module"
-    return (symbol.get_name() for symbol in scope.get_symbols() if symbol.is_referenced() and (is_module or symbol.is_global()))
+    return (
+        symbol.get_name()
+        for symbol in scope.get_symbols()
+        if symbol.is_referenced() and (is_module or symbol.is_global())
+    )
 
 
 def missing_imports(code: str, *, standard_library_only: bool = True) -> Proposal | None:
@@ -107,25 +132,33 @@ def missing_imports(code: str, *, standard_library_only: bool = True) -> Proposa
     statements: dict[str, None] = {}
     for name in undefined_names(code):
         statement = _import_of(name, tree)
-        if statement and (not standard_library_only or statement.split()[1].partition(".")[0] in sys.stdlib_module_names):
+        if statement and (
+            not standard_library_only
+            or statement.split()[1].partition(".")[0] in sys.stdlib_module_names
+        ):
             statements[statement] = None
     if not statements:
         return None
     joined = _join_statements(list(statements))
-    return Proposal(insert_imports(code, joined), f"added {', '.join(f'`{statement}`' for statement in joined)}")
+    return Proposal(
+        insert_imports(code, joined), f"added {', '.join(f'`{statement}`' for statement in joined)}"
+    )
 
 
 def _import_of(name: str, tree: ast.Module) -> str | None:
     """Return the statement that defines a name, or None."""
     attributes = {
-        n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name) and n.value.id == name
+        n.attr
+        for n in ast.walk(tree)
+        if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name) and n.value.id == name
     }
     if attributes and name in sys.stdlib_module_names and _offers(name, attributes):
         return f"import {name}"
     if name in ALIASES:
         return ALIASES[name]
     if name in AMBIGUOUS_NAMES and not any(
-        isinstance(n, ast.Call) and isinstance(n.func, ast.Name) and n.func.id == name for n in ast.walk(tree)
+        isinstance(n, ast.Call) and isinstance(n.func, ast.Name) and n.func.id == name
+        for n in ast.walk(tree)
     ):
         return None
     module = _module_of().get(name)
@@ -136,7 +169,9 @@ def _offers(module: str, attributes: set[str]) -> bool:
     """Whether a module of the standard library has these attributes; others than the usual modules are not imported to see."""
     if module == "datetime":  # its class of that name is used as often
         return bool(attributes & {"datetime", "date", "timedelta", "time", "timezone"})
-    return module not in USUAL_MODULES or all(hasattr(import_module(module), attribute) for attribute in attributes)
+    return module not in USUAL_MODULES or all(
+        hasattr(import_module(module), attribute) for attribute in attributes
+    )
 
 
 @cache
@@ -145,8 +180,14 @@ def _module_of() -> Mapping[str, str]:
     names: dict[str, str] = {}
     for module in reversed(EXPORTING_MODULES):
         loaded = import_module(module)
-        public = getattr(loaded, "__all__", None) or [name for name in vars(loaded) if not name.startswith("_")]
-        names |= {name: module for name in public if name not in DEFINED_EVERYWHERE and name not in sys.stdlib_module_names}
+        public = getattr(loaded, "__all__", None) or [
+            name for name in vars(loaded) if not name.startswith("_")
+        ]
+        names |= {
+            name: module
+            for name in public
+            if name not in DEFINED_EVERYWHERE and name not in sys.stdlib_module_names
+        }
     return {name: module for name, module in names.items() if len(name) > 1}
 
 
@@ -157,20 +198,38 @@ def _join_statements(statements: Sequence[str]) -> list[str]:
     for statement in statements:
         if match := re.fullmatch(r"from (\S+) import (\S+)", statement):
             names.setdefault(match[1], []).append(match[2])
-    return [*plain, *(f"from {module} import {', '.join(sorted(each))}" for module, each in sorted(names.items()))]
+    return [
+        *plain,
+        *(
+            f"from {module} import {', '.join(sorted(each))}"
+            for module, each in sorted(names.items())
+        ),
+    ]
 
 
 def foreign_names(code: str) -> Proposal | None:
     """Return the code with undefined names of other languages and of Python 2 replaced: `true`, `null`, `xrange`."""
     undefined = undefined_names(code)
     chosen = {name: REPLACEMENTS[name] for name in undefined if name in REPLACEMENTS}
-    places = [node for node in ast.walk(parse_tree(code)) if isinstance(node, ast.Name) and node.id in chosen]
+    places = [
+        node
+        for node in ast.walk(parse_tree(code))
+        if isinstance(node, ast.Name) and node.id in chosen
+    ]
     if not places:
         return None
     lines = code.split("\n")
     for node in sorted(places, key=lambda node: (node.lineno, node.col_offset), reverse=True):
         line = lines[node.lineno - 1].encode()
-        new = line[: node.col_offset] + chosen[node.id].encode() + line[node.col_offset + len(node.id.encode()) :]
+        new = (
+            line[: node.col_offset]
+            + chosen[node.id].encode()
+            + line[node.col_offset + len(node.id.encode()) :]
+        )
         lines[node.lineno - 1] = new.decode()
-    note = ", ".join(f"`{name}` as `{new}`" for name, new in chosen.items() if any(node.id == name for node in places))
+    note = ", ".join(
+        f"`{name}` as `{new}`"
+        for name, new in chosen.items()
+        if any(node.id == name for node in places)
+    )
     return Proposal("\n".join(lines), f"wrote {note}")

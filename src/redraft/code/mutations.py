@@ -67,7 +67,11 @@ def mutants(code: str, hints: Hints = NO_HINTS, limit: int = MAX_MUTANTS) -> lis
     )
     cheapest = {each.code: each for each in reversed(found) if each.code != code}
     unique = (each for each in found if cheapest.get(each.code) is each)
-    accepted = (Proposal(each.code, f"line {each.line}: {each.note}") for each in unique if compiles(each.code))
+    accepted = (
+        Proposal(each.code, f"line {each.line}: {each.note}")
+        for each in unique
+        if compiles(each.code)
+    )
     return list(islice(accepted, limit))
 
 
@@ -106,7 +110,11 @@ def _comparisons(tree: ast.Module, source: SourceText, hints: Hints) -> Iterator
 def _arithmetic(tree: ast.Module, source: SourceText, hints: Hints) -> Iterator[Mutation]:
     for node in ast.walk(tree):
         if isinstance(node, ast.BinOp | ast.AugAssign):
-            left, right = (node.left, node.right) if isinstance(node, ast.BinOp) else (node.target, node.value)
+            left, right = (
+                (node.left, node.right)
+                if isinstance(node, ast.BinOp)
+                else (node.target, node.value)
+            )
             old = SYMBOLS.get(type(node.op), "")
             for rank, new in enumerate(ARITHMETIC.get(old, ())):
                 if code := source.with_operator(left, right, old, new):
@@ -124,15 +132,31 @@ def _logic(tree: ast.Module, source: SourceText, hints: Hints) -> Iterator[Mutat
                 rest = [source.text(each) for each in node.values if each is not value]
                 joined = f" {old} ".join(rest)
                 yield Mutation(
-                    6, value.lineno, source.with_node(node, joined), f"removed the condition `{_short(source.text(value))}`"
+                    6,
+                    value.lineno,
+                    source.with_node(node, joined),
+                    f"removed the condition `{_short(source.text(value))}`",
                 )
         elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-            yield Mutation(4, node.lineno, source.with_node(node, source.text(node.operand)), "removed `not`")
-        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and not isinstance(node.operand, ast.Constant):
-            yield Mutation(5, node.lineno, source.with_node(node, source.text(node.operand)), "removed the minus sign")
+            yield Mutation(
+                4, node.lineno, source.with_node(node, source.text(node.operand)), "removed `not`"
+            )
+        elif (
+            isinstance(node, ast.UnaryOp)
+            and isinstance(node.op, ast.USub)
+            and not isinstance(node.operand, ast.Constant)
+        ):
+            yield Mutation(
+                5,
+                node.lineno,
+                source.with_node(node, source.text(node.operand)),
+                "removed the minus sign",
+            )
         if isinstance(node, ast.If | ast.While | ast.IfExp):
             negated = f"not ({source.text(node.test)})"
-            yield Mutation(5, node.test.lineno, source.with_node(node.test, negated), "negated the condition")
+            yield Mutation(
+                5, node.test.lineno, source.with_node(node.test, negated), "negated the condition"
+            )
 
 
 # ---- numbers, bounds, constants
@@ -140,30 +164,54 @@ def _logic(tree: ast.Module, source: SourceText, hints: Hints) -> Iterator[Mutat
 
 def _numbers(tree: ast.Module, source: SourceText, hints: Hints) -> Iterator[Mutation]:
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and type(node.value) is int and source.text(node).isdecimal():
+        if (
+            isinstance(node, ast.Constant)
+            and type(node.value) is int
+            and source.text(node).isdecimal()
+        ):
             for rank, new in enumerate((node.value + 1, node.value - 1)):
                 text = str(new) if new >= 0 else f"({new})"
-                yield Mutation(2 + rank, node.lineno, source.with_node(node, text), f"{node.value} became {new}")
+                yield Mutation(
+                    2 + rank,
+                    node.lineno,
+                    source.with_node(node, text),
+                    f"{node.value} became {new}",
+                )
 
 
 def _bounds(tree: ast.Module, source: SourceText, hints: Hints) -> Iterator[Mutation]:
     """Move the bounds of ranges and slices, and indices, by one."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and name_called(node) == "range" and node.args:
-            yield from _shifts(source, node.args[min(1, len(node.args) - 1)], "the end of the range", 1)
+            yield from _shifts(
+                source, node.args[min(1, len(node.args) - 1)], "the end of the range", 1
+            )
             if len(node.args) == 1:
                 yield Mutation(
-                    3, node.lineno, source.with_node(node.args[0], f"1, {source.text(node.args[0])}"), "the range begins at 1"
+                    3,
+                    node.lineno,
+                    source.with_node(node.args[0], f"1, {source.text(node.args[0])}"),
+                    "the range begins at 1",
                 )
                 both = f"1, {source.text(node.args[0])} + 1"
-                yield Mutation(3, node.lineno, source.with_node(node.args[0], both), "the range is from 1 to its end, included")
+                yield Mutation(
+                    3,
+                    node.lineno,
+                    source.with_node(node.args[0], both),
+                    "the range is from 1 to its end, included",
+                )
             else:
                 yield from _shifts(source, node.args[0], "the start of the range", 3)
         elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice):
-            for bound, name in ((node.slice.upper, "the end of the slice"), (node.slice.lower, "the start of the slice")):
+            for bound, name in (
+                (node.slice.upper, "the end of the slice"),
+                (node.slice.lower, "the start of the slice"),
+            ):
                 if bound is not None:
                     yield from _shifts(source, bound, name, 2)
-        elif isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Constant | ast.Tuple):
+        elif isinstance(node, ast.Subscript) and not isinstance(
+            node.slice, ast.Constant | ast.Tuple
+        ):
             yield from _shifts(source, node.slice, "the index", 4)
         elif isinstance(node, ast.Call) and name_called(node) == "len":
             yield from _shifts(source, node, "the length", 5)
@@ -174,7 +222,9 @@ def _bounds(tree: ast.Module, source: SourceText, hints: Hints) -> Iterator[Muta
 
 
 def _is_number(node: ast.expr) -> bool:
-    return isinstance(node, ast.BinOp) or (isinstance(node, ast.Call) and name_called(node) in {"len", "sum", "max", "min", "abs"})
+    return isinstance(node, ast.BinOp) or (
+        isinstance(node, ast.Call) and name_called(node) in {"len", "sum", "max", "min", "abs"}
+    )
 
 
 def _shifts(source: SourceText, node: ast.expr, name: str, cost: int) -> Iterator[Mutation]:
@@ -184,16 +234,29 @@ def _shifts(source: SourceText, node: ast.expr, name: str, cost: int) -> Iterato
     simple = isinstance(node, ast.Name | ast.Call | ast.Attribute | ast.Subscript)
     for sign in ("+", "-"):
         new = f"{text} {sign} 1" if simple else f"({text}) {sign} 1"
-        yield Mutation(cost, node.lineno, source.with_node(node, new), f"{name} became `{_short(new)}`")
+        yield Mutation(
+            cost, node.lineno, source.with_node(node, new), f"{name} became `{_short(new)}`"
+        )
 
 
 def _constants(tree: ast.Module, source: SourceText, hints: Hints) -> Iterator[Mutation]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, bool):
-            yield Mutation(3, node.lineno, source.with_node(node, str(not node.value)), f"{node.value} became {not node.value}")
-        elif isinstance(node, ast.Constant) and node.value in ("", " ") and not source.text(node).startswith(("f", '"""')):
+            yield Mutation(
+                3,
+                node.lineno,
+                source.with_node(node, str(not node.value)),
+                f"{node.value} became {not node.value}",
+            )
+        elif (
+            isinstance(node, ast.Constant)
+            and node.value in ("", " ")
+            and not source.text(node).startswith(("f", '"""'))
+        ):
             new = '" "' if node.value == "" else '""'
-            yield Mutation(5, node.lineno, source.with_node(node, new), f"{source.text(node)} became {new}")
+            yield Mutation(
+                5, node.lineno, source.with_node(node, new), f"{source.text(node)} became {new}"
+            )
 
 
 # ---- variables
@@ -208,7 +271,12 @@ def _variables(tree: ast.Module, source: SourceText, hints: Hints) -> Iterator[M
                 for name in list(names)[:MAX_NAMES]:
                     if name != node.id:
                         cost = 4 if names[name] == 0 or _is_returned(node, function) else 6
-                        yield Mutation(cost, node.lineno, source.with_node(node, name), f"`{node.id}` became `{name}`")
+                        yield Mutation(
+                            cost,
+                            node.lineno,
+                            source.with_node(node, name),
+                            f"`{node.id}` became `{name}`",
+                        )
 
 
 def _own_nodes(function: FunctionNode) -> Iterator[ast.AST]:
@@ -217,13 +285,22 @@ def _own_nodes(function: FunctionNode) -> Iterator[ast.AST]:
     while pending:
         node = pending.pop(0)
         yield node
-        pending.extend(child for child in ast.iter_child_nodes(node) if not isinstance(child, FunctionNode | ast.ClassDef))
+        pending.extend(
+            child
+            for child in ast.iter_child_nodes(node)
+            if not isinstance(child, FunctionNode | ast.ClassDef)
+        )
 
 
 def _local_names(function: FunctionNode) -> dict[str, int]:
     """Return the parameters and variables of a function, and how often each is read."""
     arguments = function.args
-    every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, *filter(None, (arguments.vararg, arguments.kwarg))]
+    every = [
+        *arguments.posonlyargs,
+        *arguments.args,
+        *arguments.kwonlyargs,
+        *filter(None, (arguments.vararg, arguments.kwarg)),
+    ]
     names = {argument.arg: 0 for argument in every if argument.arg not in ("self", "cls")}
     loads: list[str] = []
     for node in _own_nodes(function):
@@ -243,9 +320,18 @@ def _arguments(tree: ast.Module, source: SourceText, hints: Hints) -> Iterator[M
     """Exchange the two arguments of a call, and the operands of an operator that is not symmetrical."""
     for node in ast.walk(tree):
         match node:
-            case ast.Call(args=[first, second]) if name_called(node) not in {"range", "isinstance", "max", "min"}:
+            case ast.Call(args=[first, second]) if name_called(node) not in {
+                "range",
+                "isinstance",
+                "max",
+                "min",
+            }:
                 pass
-            case ast.BinOp(left=first, op=ast.Sub() | ast.Div() | ast.FloorDiv() | ast.Mod() | ast.Pow(), right=second):
+            case ast.BinOp(
+                left=first,
+                op=ast.Sub() | ast.Div() | ast.FloorDiv() | ast.Mod() | ast.Pow(),
+                right=second,
+            ):
                 pass
             case _:
                 continue
@@ -280,7 +366,12 @@ def _calls(tree: ast.Module, source: SourceText, hints: Hints) -> Iterator[Mutat
             old = name_called(node)
             end = source.span(node.func)[1]
             for rank, new in enumerate(FUNCTIONS.get(old, ())):
-                yield Mutation(4 + rank, node.lineno, source.replace_span(end - len(old), end, new), f"`{old}` became `{new}`")
+                yield Mutation(
+                    4 + rank,
+                    node.lineno,
+                    source.replace_span(end - len(old), end, new),
+                    f"`{old}` became `{new}`",
+                )
             if old in {"sorted", "sort"}:
                 yield from _sorting(node, source)
 
@@ -290,14 +381,26 @@ def _sorting(node: ast.Call, source: SourceText) -> Iterator[Mutation]:
     end = source.span(node)[1] - 1
     if reverse is None:
         comma = ", " if node.args or node.keywords else ""
-        yield Mutation(2, node.lineno, source.replace_span(end, end, f"{comma}reverse=True"), "the order became descending")
+        yield Mutation(
+            2,
+            node.lineno,
+            source.replace_span(end, end, f"{comma}reverse=True"),
+            "the order became descending",
+        )
     else:
         new = f"not ({source.text(reverse.value)})"
-        yield Mutation(2, node.lineno, source.with_node(reverse.value, new), "the order became the opposite")
+        yield Mutation(
+            2, node.lineno, source.with_node(reverse.value, new), "the order became the opposite"
+        )
     if node.args:
         for key in ("len", "abs", "str"):
             if not any(keyword.arg == "key" for keyword in node.keywords):
-                yield Mutation(6, node.lineno, source.replace_span(end, end, f", key={key}"), f"sorted by `{key}`")
+                yield Mutation(
+                    6,
+                    node.lineno,
+                    source.replace_span(end, end, f", key={key}"),
+                    f"sorted by `{key}`",
+                )
 
 
 # ---- returned values and statements
@@ -307,12 +410,31 @@ CONVERSIONS: Mapping[str, Sequence[str]] = {
     "text": ("str({})", '"".join({})', '"".join(map(str, {}))'), "truth": ("bool({})", "not ({})"),
     "number": ("int({})", "float({})", "round({})", "round({}, 2)", "round({}, 1)", "abs({})", "-({})", "len({})", "sum({})"),
 }  # fmt: skip
-ANY_CONVERSION = ("sorted({})", "list({})", "tuple({})", "set({})", "({})[::-1]", "abs({})", "not ({})", "str({})", "len({})")
+ANY_CONVERSION = (
+    "sorted({})",
+    "list({})",
+    "tuple({})",
+    "set({})",
+    "({})[::-1]",
+    "abs({})",
+    "not ({})",
+    "str({})",
+    "len({})",
+)
 
 
 def _kind_of(text: str) -> str:
     """Return the kind of a value as Python writes it; "" if it is unknown."""
-    starts = {"(": "tuple", "[": "list", "{": "set", "'": "text", '"': "text", "T": "truth", "F": "truth", "N": "nothing"}
+    starts = {
+        "(": "tuple",
+        "[": "list",
+        "{": "set",
+        "'": "text",
+        '"': "text",
+        "T": "truth",
+        "F": "truth",
+        "N": "nothing",
+    }
     return "number" if text.lstrip("-")[:1].isdigit() else starts.get(text[:1], "")
 
 
@@ -328,7 +450,12 @@ def _returned_values(tree: ast.Module, source: SourceText, hints: Hints) -> Iter
                 for form in dict.fromkeys([*likely, *ANY_CONVERSION]):
                     cost = (0 if differs else 4) if form in likely else 7
                     new = form.format(text) if "\n" not in text else form.format(f"({text})")
-                    yield Mutation(cost, node.lineno, source.with_node(node.value, new), f"returned `{_short(new)}`")
+                    yield Mutation(
+                        cost,
+                        node.lineno,
+                        source.with_node(node.value, new),
+                        f"returned `{_short(new)}`",
+                    )
 
 
 def _missing_returns(tree: ast.Module, source: SourceText, hints: Hints) -> Iterator[Mutation]:
@@ -336,11 +463,27 @@ def _missing_returns(tree: ast.Module, source: SourceText, hints: Hints) -> Iter
     for function in functions_of(tree):
         last = function.body[-1]
         space = indentation(source.lines[last.lineno - 1])
-        if isinstance(last, ast.Expr) and not isinstance(last.value, ast.Constant | ast.Yield | ast.YieldFrom):
-            yield Mutation(0, last.lineno, source.with_node(last, f"return {source.text(last)}"), "returned the value")
-            if isinstance(last.value, ast.Call) and name_called(last.value) == "print" and last.value.args:
+        if isinstance(last, ast.Expr) and not isinstance(
+            last.value, ast.Constant | ast.Yield | ast.YieldFrom
+        ):
+            yield Mutation(
+                0,
+                last.lineno,
+                source.with_node(last, f"return {source.text(last)}"),
+                "returned the value",
+            )
+            if (
+                isinstance(last.value, ast.Call)
+                and name_called(last.value) == "print"
+                and last.value.args
+            ):
                 printed = f"return {source.text(last.value.args[0])}"
-                yield Mutation(0, last.lineno, source.with_node(last, printed), "returned the value and did not print it")
+                yield Mutation(
+                    0,
+                    last.lineno,
+                    source.with_node(last, printed),
+                    "returned the value and did not print it",
+                )
         if not isinstance(last, ast.Return | ast.Raise):
             end = source.span(last)[1]
             for name in list(reversed(_local_names(function)))[:MAX_NAMES]:
@@ -352,23 +495,38 @@ def _statements(tree: ast.Module, source: SourceText, hints: Hints) -> Iterator[
     """Move a statement out of its block, exchange `break` and `continue`, or remove a statement."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Break | ast.Continue):
-            old, new = ("break", "continue") if isinstance(node, ast.Break) else ("continue", "break")
+            old, new = (
+                ("break", "continue") if isinstance(node, ast.Break) else ("continue", "break")
+            )
             yield Mutation(4, node.lineno, source.with_node(node, new), f"`{old}` became `{new}`")
             yield Mutation(5, node.lineno, source.with_node(node, "pass"), f"removed `{old}`")
         if isinstance(node, ast.For | ast.While | ast.If | ast.With | ast.AsyncFor):
-            for block in filter(None, (node.body, node.orelse if not isinstance(node, ast.With) else [])):
+            for block in filter(
+                None, (node.body, node.orelse if not isinstance(node, ast.With) else [])
+            ):
                 if len(block) > 1:
                     yield from _statement_after_block(block[-1], node, source)
-        if isinstance(node, ast.If) and not node.orelse and isinstance(node.body[-1], ast.Return | ast.Raise | ast.Continue):
+        if (
+            isinstance(node, ast.If)
+            and not node.orelse
+            and isinstance(node.body[-1], ast.Return | ast.Raise | ast.Continue)
+        ):
             removed = source.with_node(node, "pass")
-            yield Mutation(8, node.lineno, removed, f"removed `if {_short(source.text(node.test))}`")
+            yield Mutation(
+                8, node.lineno, removed, f"removed `if {_short(source.text(node.test))}`"
+            )
 
 
-def _statement_after_block(statement: ast.stmt, block: ast.stmt, source: SourceText) -> Iterator[Mutation]:
+def _statement_after_block(
+    statement: ast.stmt, block: ast.stmt, source: SourceText
+) -> Iterator[Mutation]:
     """Move the last statement of a block behind it."""
     first, last = statement.lineno - 1, statement.end_lineno or statement.lineno
     old, new = indentation(source.lines[first]), indentation(source.lines[block.lineno - 1])
-    moved = [new + line[len(old) :] if line.startswith(old) else line for line in source.lines[first:last]]
+    moved = [
+        new + line[len(old) :] if line.startswith(old) else line
+        for line in source.lines[first:last]
+    ]
     code = "\n".join([*source.lines[:first], *moved, *source.lines[last:]])
     yield Mutation(2, statement.lineno, code, "moved the statement out of its block")
 

@@ -34,7 +34,13 @@ def _parse(code: str) -> ast.Module:
 @lru_cache(maxsize=16)
 def _takes_long(code: str) -> bool:
     try:
-        run_sync(try_to_parse, code, failure_text="the code could not be parsed", text_length=len(code), seconds=MAX_SECONDS)
+        run_sync(
+            try_to_parse,
+            code,
+            failure_text="the code could not be parsed",
+            text_length=len(code),
+            seconds=MAX_SECONDS,
+        )
     except (ComputeLimitError, RuntimeError):
         return True
     return False

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 MAX_PREFIX_CHARS = 100_000
 FUTURE_IMPORT = re.compile(r"^from __future__ import .*\n?", re.MULTILINE)
-READS_INPUT = re.compile(r"\binput\s*\(|\bstdin\b(?!\s*=[^=])|\bopen\(\s*0\b|\bos\.read\(\s*0\b|\bfileinput\b|/dev/stdin")
+READS_INPUT = re.compile(
+    r"\binput\s*\(|\bstdin\b(?!\s*=[^=])|\bopen\(\s*0\b|\bos\.read\(\s*0\b|\bfileinput\b|/dev/stdin"
+)
 
 
 @dataclass(frozen=True)
@@ -51,19 +53,31 @@ def tested_program(codes: Sequence[str], tests: Tests) -> str:
     elif names := tests.names:
         roots = [_last_that_defines(name, pieces) for name in sorted(names)]
     else:
-        defining = [piece for piece in pieces if piece.definitions - {"main"}] or [piece for piece in pieces if piece.definitions]
-        used = [piece for piece in defining if any(piece.definitions & each.needs for each in defining)]
+        defining = [piece for piece in pieces if piece.definitions - {"main"}] or [
+            piece for piece in pieces if piece.definitions
+        ]
+        used = [
+            piece for piece in defining if any(piece.definitions & each.needs for each in defining)
+        ]
         roots = [piece for piece in defining if piece not in used][-1:] or defining[-1:]
     found = list(filter(None, roots))
     chosen = _with_needed(list(found), pieces)
     if tests.kind == "stdio" and chosen and not any(piece.runs for piece in chosen):
-        callers = [piece for piece in pieces if piece.runs and any(piece.needs & each.names for each in chosen)]
+        callers = [
+            piece
+            for piece in pieces
+            if piece.runs and any(piece.needs & each.names for each in chosen)
+        ]
         chosen, found = chosen + callers[-1:], callers[-1:]
-    return _join_code([piece.code for piece in sorted(pieces, key=lambda each: each in found) if piece in chosen])
+    return _join_code(
+        [piece.code for piece in sorted(pieces, key=lambda each: each in found) if piece in chosen]
+    )
 
 
 def _last_that_defines(name: str, pieces: Sequence[_Piece]) -> _Piece | None:
-    found = [piece for piece in pieces if name in piece.definitions] or [piece for piece in pieces if name in piece.names]
+    found = [piece for piece in pieces if name in piece.definitions] or [
+        piece for piece in pieces if name in piece.names
+    ]
     return found[-1] if found else None
 
 
@@ -72,8 +86,13 @@ def _with_needed(chosen: list[_Piece], pieces: Sequence[_Piece]) -> list[_Piece]
     for piece in chosen:  # it grows meanwhile
         at = pieces.index(piece)
         for name in sorted(piece.needs.difference(*(each.names for each in chosen))):
-            others = [each for each in (*reversed(pieces[:at]), *pieces[at + 1 :]) if each not in chosen]
-            chosen += ([each for each in others if name in each.names] or [each for each in others if "*" in each.names])[:1]
+            others = [
+                each for each in (*reversed(pieces[:at]), *pieces[at + 1 :]) if each not in chosen
+            ]
+            chosen += (
+                [each for each in others if name in each.names]
+                or [each for each in others if "*" in each.names]
+            )[:1]
     return chosen
 
 
@@ -88,12 +107,19 @@ def _join_code(codes: Sequence[str]) -> str:
 def _piece(code: str) -> _Piece:
     body = parse(code).body
     names, tested = defined_names(code), [node for node in body if not _is_test(node)]
-    functions = {node.name for node in tested if isinstance(node, FunctionNode) and not _is_excerpt(node)}
-    excerpts = {node.name for node in body if isinstance(node, FunctionNode) and _is_excerpt(node)} - functions
+    functions = {
+        node.name for node in tested if isinstance(node, FunctionNode) and not _is_excerpt(node)
+    }
+    excerpts = {
+        node.name for node in body if isinstance(node, FunctionNode) and _is_excerpt(node)
+    } - functions
     definitions = functions | {node.name for node in tested if isinstance(node, ast.ClassDef)}
     definitions |= {name for node in tested for name in _assigned_functions(node)}
     passive = (FunctionNode, ast.ClassDef, ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign)
-    runs = not all(isinstance(node, passive) or (isinstance(node, ast.Expr) and _is_constant(node)) for node in body)
+    runs = not all(
+        isinstance(node, passive) or (isinstance(node, ast.Expr) and _is_constant(node))
+        for node in body
+    )
     methods = {
         method.name
         for node in tested
@@ -103,13 +129,21 @@ def _piece(code: str) -> _Piece:
     }
     if any(isinstance(node, ast.ImportFrom) and node.names[0].name == "*" for node in body):
         names.add("*")  # any name
-    return _Piece(code, frozenset(names - excerpts), frozenset(definitions | methods), frozenset(undefined_names(code)), runs)
+    return _Piece(
+        code,
+        frozenset(names - excerpts),
+        frozenset(definitions | methods),
+        frozenset(undefined_names(code)),
+        runs,
+    )
 
 
 def _is_test(node: ast.stmt) -> bool:
     """Return whether a statement is a test of the program: a test function, or a class of tests."""
     if isinstance(node, ast.ClassDef):
-        return node.name.startswith("Test") or any("TestCase" in ast.unparse(base) for base in node.bases)
+        return node.name.startswith("Test") or any(
+            "TestCase" in ast.unparse(base) for base in node.bases
+        )
     return isinstance(node, FunctionNode) and node.name.startswith("test_")
 
 
@@ -169,7 +203,11 @@ def defines(code: str, name: str | None) -> bool:
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     functions = [node.name for node in body if isinstance(node, kinds)]
     assigned = [
-        target.id for node in body if isinstance(node, ast.Assign) for target in node.targets if isinstance(target, ast.Name)
+        target.id
+        for node in body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
     ]
     first = (name or "").partition(".")[0]
     return bool(functions) if not first else first in functions or first in assigned
@@ -195,6 +233,10 @@ def _continues(prefix: str, program: str) -> bool:
     """Return whether the code after the prefix belongs to the last function of the prefix."""
     last_line = len(prefix.rstrip().splitlines())
     body = parse(program).body
-    others = [node for node in body if node.lineno > last_line and not isinstance(node, FunctionNode | ast.ClassDef)]
+    others = [
+        node
+        for node in body
+        if node.lineno > last_line and not isinstance(node, FunctionNode | ast.ClassDef)
+    ]
     returns = any(isinstance(inner, ast.Return) for node in others for inner in ast.walk(node))
     return not returns and any(node.lineno <= last_line < (node.end_lineno or 0) for node in body)

@@ -10,7 +10,13 @@ from ..compute.pool import run, run_sync
 from ..errors import ComputeLimitError
 from .imports import foreign_names, missing_imports, undefined_names
 from .mutations import Hints, mutants
-from .programs import entry_point_aliases, similar_names, with_cached_results, with_recursion_limit, without_top_level_statements
+from .programs import (
+    entry_point_aliases,
+    similar_names,
+    with_cached_results,
+    with_recursion_limit,
+    without_top_level_statements,
+)
 from .slips import repair_syntax
 from .source import MAX_CHARS, Proposal, compiles
 
@@ -76,7 +82,11 @@ def certain_proposals(code: str) -> Pairs:
 def _all_slips(code: str) -> Proposal | None:
     """Return the code with its syntax repaired, its foreign names replaced and its imports added; None if nothing is to do."""
     notes: list[str] = []
-    for change in (repair_syntax, foreign_names, partial(missing_imports, standard_library_only=True)):
+    for change in (
+        repair_syntax,
+        foreign_names,
+        partial(missing_imports, standard_library_only=True),
+    ):
         if changed := change(code):
             code = changed.code
             notes.append(changed.note)
@@ -91,11 +101,16 @@ def time_proposals(code: str) -> Pairs:
 def recursion_proposals(code: str) -> Pairs:
     """Return changes of a program whose recursion is too deep: a higher limit, results cached, and both."""
     cached, deeper = with_cached_results(code), with_recursion_limit(code)
-    both = [Proposal(with_recursion_limit(each.code).code, f"{each.note}; {deeper.note}") for each in cached]
+    both = [
+        Proposal(with_recursion_limit(each.code).code, f"{each.note}; {deeper.note}")
+        for each in cached
+    ]
     return _pairs([*both, deeper, *cached])
 
 
-def mutation_proposals(code: str, lines: Sequence[tuple[int, float]], expected: str, got: str) -> Pairs:
+def mutation_proposals(
+    code: str, lines: Sequence[tuple[int, float]], expected: str, got: str
+) -> Pairs:
     """Return small changes of the code, the likeliest first; `lines` are pairs of a line and how suspicious it is."""
     return _pairs(mutants(code, Hints(dict(lines), expected, got)))
 

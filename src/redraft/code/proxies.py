@@ -92,7 +92,9 @@ class CandidateFunction:
         if is_class_name(self.__name__):
             self._driver.classes.add(self.__name__)
         path = f"{self.__name__}.{name}"
-        return self._driver.decode_with_reference(self._driver.ask({"attribute": path, "reference": True}))
+        return self._driver.decode_with_reference(
+            self._driver.ask({"attribute": path, "reference": True})
+        )
 
     def __eq__(self, other: object) -> bool:
         if not is_remote(other):
@@ -142,8 +144,12 @@ class MissingName(CandidateFunction):
     def __eq__(self, other: object) -> bool:
         return bool(self.ask())
 
-    __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __len__ = __iter__ = __getitem__ = __contains__ = ask
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __mod__ = __int__ = __float__ = __index__ = ask
+    __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __len__ = __iter__ = __getitem__ = __contains__ = (
+        ask
+    )
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __mod__ = (
+        __int__
+    ) = __float__ = __index__ = ask
 
     def __bool__(self) -> bool:
         return True
@@ -232,17 +238,24 @@ def refer(value: Any) -> Any:
     if isinstance(value, RemoteObject):
         _, number, name = parts_of(value)
         return {"t": "object", "v": [number, name, []]}
-    if isinstance(value, CandidateFunction) and (number := object.__getattribute__(value, "_number")) is not None:
+    if (
+        isinstance(value, CandidateFunction)
+        and (number := object.__getattribute__(value, "_number")) is not None
+    ):
         return {"t": "object", "v": [number, value.__name__, []]}
     return None
 
 
 def is_constructed(value: Any) -> bool:
-    return not isinstance(value, RemoteObject) or bool(object.__getattribute__(value, "_is_constructed"))
+    return not isinstance(value, RemoteObject) or bool(
+        object.__getattribute__(value, "_is_constructed")
+    )
 
 
 def is_remote(value: Any) -> bool:
-    return isinstance(value, RemoteObject | CandidateFunction) or hasattr(type(value), "refers_to_the_candidate")
+    return isinstance(value, RemoteObject | CandidateFunction) or hasattr(
+        type(value), "refers_to_the_candidate"
+    )
 
 
 def parts_of(remote: RemoteObject) -> tuple[Exchange, int, str]:
@@ -259,7 +272,9 @@ def compare(remote: RemoteObject, other: Any, name: str) -> Any:
             return (remote is other) is (name == "eq")
         return driver.operate(name, remote, other)
     if {"__eq__", "__ne__"} & set(abilities) and kind in driver.classes and other is not None:
-        driver.give_up(f"they compare an object of the program's class {kind!r} with a value of another class")
+        driver.give_up(
+            f"they compare an object of the program's class {kind!r} with a value of another class"
+        )
     return name == "ne"
 
 
@@ -271,8 +286,12 @@ def operation(name: str, *, is_reflected: bool = False) -> Any:
         if not all(is_remote(other) for other in others):
             check_is_asked(remote, name)
             if name in ORDER or not is_constructed(remote):
-                driver.give_up(f"they pass a value to an operator ({name}) of an object of the program's class {kind!r}")
-        return driver.operate(name, *((*others[::-1], remote) if is_reflected else (remote, *others)))
+                driver.give_up(
+                    f"they pass a value to an operator ({name}) of an object of the program's class {kind!r}"
+                )
+        return driver.operate(
+            name, *((*others[::-1], remote) if is_reflected else (remote, *others))
+        )
 
     return operate
 
@@ -305,18 +324,29 @@ def named_tuple(driver: Exchange, name: str, fields: list[str]) -> Callable[[lis
     def missing(_: Any, attribute: str) -> Any:
         if attribute.startswith("__"):
             raise AttributeError(attribute)
-        driver.give_up(f"they read {attribute} of a named tuple ({name}), of which only the fields are passed")
+        driver.give_up(
+            f"they read {attribute} of a named tuple ({name}), of which only the fields are passed"
+        )
 
-    with_fields = type(name, (kind,), {"__getattr__": missing, "__slots__": ()}) if kind is not tuple else tuple
+    with_fields = (
+        type(name, (kind,), {"__getattr__": missing, "__slots__": ()})
+        if kind is not tuple
+        else tuple
+    )
 
     def make(items: list[Any]) -> Any:
-        is_method = any(f in VALUE_METHODS and isinstance(item, RemoteObject) for f, item in zip(fields, items, strict=True))
+        is_method = any(
+            f in VALUE_METHODS and isinstance(item, RemoteObject)
+            for f, item in zip(fields, items, strict=True)
+        )
         return tuple(items) if is_method or with_fields is tuple else with_fields(*items)
 
     return make
 
 
-def exception_of_candidate(driver: Exchange, kinds: list[type[Exception]], message: str, number: int) -> Exception:
+def exception_of_candidate(
+    driver: Exchange, kinds: list[type[Exception]], message: str, number: int
+) -> Exception:
     """Return an exception that belongs to all these classes, and whose attributes are those of the candidate's."""
     methods = {
         "__str__": lambda _: message,
@@ -347,7 +377,9 @@ def proxy_class(abilities: tuple[str, ...], name: str = "RemoteObject") -> type[
     methods: dict[str, Any] = {each: METHODS[each] for each in abilities if each in METHODS}
     hashing = {} if "__hash__" in abilities else {"__hash__": None}
     methods |= COROUTINE_METHODS if "Coroutine" in abilities else {}
-    kind: type[RemoteObject] = type(name, (RemoteObject,), {**methods, **hashing, "abilities": abilities})
+    kind: type[RemoteObject] = type(
+        name, (RemoteObject,), {**methods, **hashing, "abilities": abilities}
+    )
     for ability in abilities:
         if not ability.startswith("__"):
             getattr(collections.abc, ability).register(kind)
@@ -359,7 +391,12 @@ def forward(remote: RemoteObject, method: str, *args: Any, **kwargs: Any) -> Any
     return driver.call({"method": method, "object": number}, args, kwargs)
 
 
-VALUE_METHODS = {name for kind in (str, bytes, list, dict, set, int, float) for name in dir(kind) if not name.startswith("_")}
+VALUE_METHODS = {
+    name
+    for kind in (str, bytes, list, dict, set, int, float)
+    for name in dir(kind)
+    if not name.startswith("_")
+}
 CONVERSIONS = (
     "len", "getitem", "setitem", "delitem", "iter", "next", "int", "float", "index", "complex", "bytes", "abs", "round", "reversed",
     "contains",
@@ -375,14 +412,19 @@ def check_is_asked(remote: RemoteObject, method: str) -> None:
     """Fail the part if an object of another class than the test code knows is taken for a built-in value."""
     driver, _, name = parts_of(remote)
     if name not in driver.classes:
-        raise driver.fail(f"the program gave an object of its class {name!r} where the tests use a built-in value ({method})")
+        raise driver.fail(
+            f"the program gave an object of its class {name!r} where the tests use a built-in value ({method})"
+        )
 
 
 def forwarding_method(method: str, *, is_conversion: bool) -> Any:
     def forwarding(self: RemoteObject, *args: Any, **kwargs: Any) -> Any:
         if is_conversion:
             check_is_asked(self, method)
-        if method in ("__exit__", "__aexit__") and type(args[1]) in (AssertionError, CandidateEnd):  # not for it to suppress
+        if method in ("__exit__", "__aexit__") and type(args[1]) in (
+            AssertionError,
+            CandidateEnd,
+        ):  # not for it to suppress
             raise parts_of(self)[0].fail(f"AssertionError: {args[1]}".removesuffix(": "))
         return forward(self, method, *args, **kwargs)
 
@@ -410,12 +452,28 @@ def coroutine_method(name: str) -> Any:
 
 COROUTINE_METHODS = {
     **{name: coroutine_method(name) for name in ("send", "throw", "close")},
-    **dict.fromkeys(f"{kind}_{part}" for kind in ("cr", "gi") for part in ("frame", "code", "await", "running")),  # not asked for
+    **dict.fromkeys(
+        f"{kind}_{part}" for kind in ("cr", "gi") for part in ("frame", "code", "await", "running")
+    ),  # not asked for
 }
 
 
 ORDER = ("lt", "le", "gt", "ge")
-BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor", "lshift", "rshift")
+BINARY = (
+    "add",
+    "sub",
+    "mul",
+    "truediv",
+    "floordiv",
+    "mod",
+    "pow",
+    "matmul",
+    "and",
+    "or",
+    "xor",
+    "lshift",
+    "rshift",
+)
 
 
 def operator_name(name: str) -> str:
@@ -424,7 +482,10 @@ def operator_name(name: str) -> str:
 
 
 METHODS = {
-    **{f"__{name}__": operation(operator_name(name)) for name in (*ORDER, *BINARY, "neg", "pos", "invert")},
+    **{
+        f"__{name}__": operation(operator_name(name))
+        for name in (*ORDER, *BINARY, "neg", "pos", "invert")
+    },
     **{f"__i{name}__": operation(f"i{name}") for name in BINARY},
     **{f"__r{name}__": operation(operator_name(name), is_reflected=True) for name in BINARY},
     **{f"__{name}__": forwarding_method(f"__{name}__", is_conversion=True) for name in CONVERSIONS},

@@ -103,14 +103,23 @@ class TestReport:
         return self.execution.tier if self.execution else None
 
 
-def make_report(method: str, results: Iterable[TestResult], execution: Execution | None) -> TestReport:
+def make_report(
+    method: str, results: Iterable[TestResult], execution: Execution | None
+) -> TestReport:
     """Return the report of the results of all tests, hidden ones included."""
     every = tuple(results)
     visible = tuple(result for result in every if not result.hidden)
-    return TestReport(method, visible, execution=execution, hidden_results=tuple(result for result in every if result.hidden))
+    return TestReport(
+        method,
+        visible,
+        execution=execution,
+        hidden_results=tuple(result for result in every if result.hidden),
+    )
 
 
-def report_without_score(method: str, problem: str, execution: Execution | None = None) -> TestReport:
+def report_without_score(
+    method: str, problem: str, execution: Execution | None = None
+) -> TestReport:
     """Return the report of tests that could not be judged."""
     return TestReport(method, problem=problem, execution=execution)
 

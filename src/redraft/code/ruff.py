@@ -19,7 +19,9 @@ from ..sandbox import Execution, Limits, Sandbox
 from .findings import FILE_NAME, MAX_MESSAGE_CHARS, Finding, unexpected_end
 
 LIMITS = Limits(cpu_seconds=10, memory_bytes=2 * 2**30, output_bytes=4 * 2**20)
-RULE = re.compile(r"[A-Z]{1,10}[0-9]{0,5}")  # a rule of ruff, or the beginning of the names of several
+RULE = re.compile(
+    r"[A-Z]{1,10}[0-9]{0,5}"
+)  # a rule of ruff, or the beginning of the names of several
 SYNTAX_RULE = "invalid-syntax"
 NEWEST_TARGET = (3, 14)  # of the versions of Python that all supported versions of ruff know
 
@@ -33,13 +35,20 @@ def ruff_version() -> str:
 
 
 def findings(
-    code: str, select: Sequence[str], ignore: Sequence[str] = (), *, sandbox: Sandbox, limits: Limits = LIMITS
+    code: str,
+    select: Sequence[str],
+    ignore: Sequence[str] = (),
+    *,
+    sandbox: Sandbox,
+    limits: Limits = LIMITS,
 ) -> list[Finding]:
     """Return what the selected rules find in a program, ordered by line. An error of syntax is a finding, too.
 
     Raises ToolError if ruff did not finish, SandboxUnavailableError, and ConfigError for an unknown rule.
     """
-    execution = _run_ruff("check", ["--output-format=json-lines", *_selection(select, ignore)], code, sandbox, limits)
+    execution = _run_ruff(
+        "check", ["--output-format=json-lines", *_selection(select, ignore)], code, sandbox, limits
+    )
     found = [each for line in execution.stdout.splitlines() if (each := _read_finding(line))]
     if execution.exit_code != (1 if found else 0):
         raise unexpected_end("ruff", execution)
@@ -56,27 +65,44 @@ def _check_rules(select: tuple[str, ...], ignore: tuple[str, ...], sandbox: Sand
     findings("", select, ignore, sandbox=sandbox)
 
 
-def apply_safe_fixes(code: str, select: Sequence[str], ignore: Sequence[str] = (), *, sandbox: Sandbox | None = None) -> str:
+def apply_safe_fixes(
+    code: str, select: Sequence[str], ignore: Sequence[str] = (), *, sandbox: Sandbox | None = None
+) -> str:
     """Return a program with the fixes that ruff calls safe: they keep what the program does. Blocks.
 
     A program with an error of syntax is returned as it is. Raises what `findings` raises.
     """
-    execution = _run_ruff("check", ["--fix-only", *_selection(select, ignore)], code, sandbox or Sandbox(), LIMITS)
+    execution = _run_ruff(
+        "check", ["--fix-only", *_selection(select, ignore)], code, sandbox or Sandbox(), LIMITS
+    )
     return _printed_code(execution)
 
 
 def format_code(code: str, *, line_length: int = 88, sandbox: Sandbox | None = None) -> str:
     """Return a program as ruff formats it. Blocks. Raises ToolError for an error of syntax, and what `findings` raises."""
-    return _printed_code(_run_ruff("format", [f"--line-length={line_length}"], code, sandbox or Sandbox(), LIMITS))
+    return _printed_code(
+        _run_ruff("format", [f"--line-length={line_length}"], code, sandbox or Sandbox(), LIMITS)
+    )
 
 
-def _run_ruff(command: str, options: Sequence[str], code: str, sandbox: Sandbox, limits: Limits) -> Execution:
+def _run_ruff(
+    command: str, options: Sequence[str], code: str, sandbox: Sandbox, limits: Limits
+) -> Execution:
     ruff_version()
-    fixed = ["--isolated", "--no-cache", f"--target-version={_target()}", f"--stdin-filename={FILE_NAME}", "-"]
+    fixed = [
+        "--isolated",
+        "--no-cache",
+        f"--target-version={_target()}",
+        f"--stdin-filename={FILE_NAME}",
+        "-",
+    ]
     stdin = _as_file(code).encode("utf-8", "replace")
     execution = sandbox.run_tool(["ruff", command, *options, *fixed], stdin=stdin, limits=limits)
     if "Unknown rule selector" in execution.stderr or "invalid value" in execution.stderr:
-        problem = execution.stderr.strip().splitlines()[-1].partition("Cause:")[2].strip() or execution.stderr.strip()[:200]
+        problem = (
+            execution.stderr.strip().splitlines()[-1].partition("Cause:")[2].strip()
+            or execution.stderr.strip()[:200]
+        )
         raise ConfigError(f"ruff {ruff_version()}: {problem}")
     return execution
 
@@ -93,7 +119,11 @@ def _target() -> str:
 
 
 def _selection(select: Sequence[str], ignore: Sequence[str]) -> list[str]:
-    return ["--ignore-noqa", f"--select={','.join(select)}", *([f"--ignore={','.join(ignore)}"] if ignore else [])]
+    return [
+        "--ignore-noqa",
+        f"--select={','.join(select)}",
+        *([f"--ignore={','.join(ignore)}"] if ignore else []),
+    ]
 
 
 def _printed_code(execution: Execution) -> str:
@@ -107,6 +137,10 @@ def _read_finding(line: str) -> Finding | None:
     try:
         found: Any = json.loads(line)
         row, message = found["location"]["row"], str(found["message"])
-        return Finding(int(row), str(found["code"] or SYNTAX_RULE), " ".join(message.split())[:MAX_MESSAGE_CHARS])
+        return Finding(
+            int(row),
+            str(found["code"] or SYNTAX_RULE),
+            " ".join(message.split())[:MAX_MESSAGE_CHARS],
+        )
     except (ValueError, KeyError, TypeError):
         return None

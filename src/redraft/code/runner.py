@@ -16,15 +16,24 @@ from .driver import run_driver, run_in_process
 from .imports import defined_names
 from .parsing import parse
 from .proxies import is_class_name
-from .report import IN_PROCESS_METHOD, PROGRAM, TestReport, TestResult, make_report, report_without_score
+from .report import (
+    IN_PROCESS_METHOD,
+    PROGRAM,
+    TestReport,
+    TestResult,
+    make_report,
+    report_without_score,
+)
 from .session import SOLUTION_CLASS, CandidateSession
 from .source import PARSER_ERRORS
 from .stdio import run_stdio
 from .tests import Tests
 
-NOTHING_TO_WRITE_TO = re.compile(  # of the errors of a program, those of a relative path or one for temporary files
-    r"PermissionError: \[Errno (?:1|13)\] [\w ]+: '(?:(?!/)|/(?:var/)?tmp/)"
-    r"|No usable temporary directory|unable to open database file"
+NOTHING_TO_WRITE_TO = (
+    re.compile(  # of the errors of a program, those of a relative path or one for temporary files
+        r"PermissionError: \[Errno (?:1|13)\] [\w ]+: '(?:(?!/)|/(?:var/)?tmp/)"
+        r"|No usable temporary directory|unable to open database file"
+    )
 )
 NOT_DEFINED = re.compile(r"NameError: name '(\w+)' is not defined")
 NODES = frozenset(("ListNode", "TreeNode"))  # classes that the judges of LeetCode's tasks provide
@@ -83,23 +92,37 @@ def _executor() -> LastingThreadPool:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_executor.cache_clear)  # the threads of the parent are not there
+    os.register_at_fork(
+        after_in_child=_executor.cache_clear
+    )  # the threads of the parent are not there
 
 
-def _run(session: CandidateSession, tests: Tests, checker: Checker | None, *, trust_in_process: bool) -> TestReport:
+def _run(
+    session: CandidateSession, tests: Tests, checker: Checker | None, *, trust_in_process: bool
+) -> TestReport:
     session.sandbox.tier  # noqa: B018  (raises if there is no sandbox)
     report = _report(session, tests, checker, trust_in_process=trust_in_process)
-    if report.tier == "landlock" and any(NOTHING_TO_WRITE_TO.search(result.error) for result in report.failures):
+    if report.tier == "landlock" and any(
+        NOTHING_TO_WRITE_TO.search(result.error) for result in report.failures
+    ):
         return report_without_score(report.method, NO_FOLDER, report.execution)
-    missing = {match[1] for result in report.failures if (match := NOT_DEFINED.search(result.error))}
+    missing = {
+        match[1] for result in report.failures if (match := NOT_DEFINED.search(result.error))
+    }
     if missing and (provided := sorted(missing & classes_of_judges(session.code, tests))):
         problem = f"the program uses the class {provided[0]}, which a judge provides: define it in the program"
         return report_without_score(report.method, problem, report.execution)
     hidden_alone = not tests.visible and report.score is None and not report.problem
-    return replace(report, problem="all tests are hidden, so nothing decides") if hidden_alone else report
+    return (
+        replace(report, problem="all tests are hidden, so nothing decides")
+        if hidden_alone
+        else report
+    )
 
 
-def _report(session: CandidateSession, tests: Tests, checker: Checker | None, *, trust_in_process: bool) -> TestReport:
+def _report(
+    session: CandidateSession, tests: Tests, checker: Checker | None, *, trust_in_process: bool
+) -> TestReport:
     if is_empty(session.code):
         return _all_fail(tests, "there is no code")
     match tests.kind:
@@ -130,8 +153,16 @@ def classes_of_judges(code: str, tests: Tests) -> set[str]:
     read = {node.id for node in nodes if isinstance(node, ast.Name)} - defined_names(code)
     if not SOLUTION_CLASS.search(code):
         return (read & NODES) - tests.names
-    annotations = (getattr(node, "annotation", None) or getattr(node, "returns", None) for node in nodes)
-    named = {inner.id for each in annotations if each for inner in ast.walk(each) if isinstance(inner, ast.Name)}
+    annotations = (
+        getattr(node, "annotation", None) or getattr(node, "returns", None) for node in nodes
+    )
+    named = {
+        inner.id
+        for each in annotations
+        if each
+        for inner in ast.walk(each)
+        if isinstance(inner, ast.Name)
+    }
     return {name for name in read & (NODES | {"Node"} | named) if is_class_name(name)}
 
 
@@ -141,12 +172,19 @@ def is_empty(code: str) -> bool:
         body = parse(code).body
     except PARSER_ERRORS:
         return not code.strip()
-    return all(isinstance(node, ast.Pass) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)) for node in body)
+    return all(
+        isinstance(node, ast.Pass)
+        or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
+        for node in body
+    )
 
 
 def _all_fail(tests: Tests, error: str) -> TestReport:
     """Return the report of a program that was not even started."""
     failures = (
-        TestResult(PROGRAM, ok=False, error=error, weight=getattr(test, "weight", 1.0), hidden=test.hidden) for test in tests.items
+        TestResult(
+            PROGRAM, ok=False, error=error, weight=getattr(test, "weight", 1.0), hidden=test.hidden
+        )
+        for test in tests.items
     )
     return make_report(tests.kind, failures, None)

@@ -24,14 +24,22 @@ from .values import Decoder, ValueCodecError, encode
 MAX_TIMEOUTS = 2  # processes that may use up their time; the tests after that are not run
 MAX_CRASHES = 10  # processes that may end in another way
 LOADER = Path(__file__).with_name("loader.py")
-IMPORTED = {"candidate": ("values",), "driver_runner": ("values", "proxies")}  # by the modules that start in a sandbox
+IMPORTED = {
+    "candidate": ("values",),
+    "driver_runner": ("values", "proxies"),
+}  # by the modules that start in a sandbox
 TIMEOUTS = ("cpu", "wall")
 SOLUTION_CLASS = re.compile(r"^class Solution\b", re.MULTILINE)
 JUDGE_MODULES = (  # in the order of LiveCodeBench, whose imports those of LeetCodeDataset are among
     "string", "re", "datetime", "collections", "heapq", "bisect", "copy", "math", "random", "statistics", "itertools", "functools",
     "operator", "io", "sys", "json", "builtins", "typing",
 )  # fmt: skip
-JUDGE_IMPORTS = "\n".join([*(f"from {name} import *" for name in JUDGE_MODULES), f"import {', '.join(JUDGE_MODULES[:-2])}"])
+JUDGE_IMPORTS = "\n".join(
+    [
+        *(f"from {name} import *" for name in JUDGE_MODULES),
+        f"import {', '.join(JUDGE_MODULES[:-2])}",
+    ]
+)
 
 Message: TypeAlias = Mapping[str, Any]
 
@@ -142,7 +150,9 @@ class CandidateSession:
     sandbox: Sandbox
     limits: Limits
     processes: ProcessGroup = field(default_factory=ProcessGroup)
-    execution: Execution | None = None  # of the first process that ended by itself, else of the last
+    execution: Execution | None = (
+        None  # of the first process that ended by itself, else of the last
+    )
     load_failure: CallFailure | None = None
     timeouts: int = 0
     crashes: int = 0
@@ -156,7 +166,13 @@ class CandidateSession:
         execution = self._end()
         self.execution = self.execution or execution
 
-    def call(self, function: str, args: Sequence[Any], kwargs: Mapping[str, Any], decoder: Decoder | None = None) -> Answer:
+    def call(
+        self,
+        function: str,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        decoder: Decoder | None = None,
+    ) -> Answer:
         """Call a function with values."""
         try:
             return self.ask(call_message(function, args, kwargs), decoder)
@@ -177,7 +193,9 @@ class CandidateSession:
             answer = self._exchange(load_message(self.code), Decoder())
             if isinstance(answer, CallFailure):
                 self._end()
-                self.load_failure = replace(answer, types=(), seconds=None)  # it raised before any call
+                self.load_failure = replace(
+                    answer, types=(), seconds=None
+                )  # it raised before any call
         return self.load_failure
 
     def run(self, stdin: str) -> tuple[Answer, Execution | None]:
@@ -213,7 +231,11 @@ class CandidateSession:
             return "not run: the tests before it used up the time"
         if self.reading_seconds > self.limits.cpu_seconds:
             return "not run: the values before it took too long to read"
-        return f"not run: the program ended {self.crashes} times" if self.crashes >= MAX_CRASHES else ""
+        return (
+            f"not run: the program ended {self.crashes} times"
+            if self.crashes >= MAX_CRASHES
+            else ""
+        )
 
     def _count_end(self, execution: Execution, seconds: float) -> CallFailure:
         self._end()
@@ -255,7 +277,9 @@ def describe_end(execution: Execution, limits: Limits) -> str:
         case "protocol":
             return "it sent garbage, or more than fits, instead of an answer"
         case "exited":
-            return f"the process exited by itself (exit code {execution.exit_code}) before it answered"
+            return (
+                f"the process exited by itself (exit code {execution.exit_code}) before it answered"
+            )
     signal = f" by signal {execution.signal}" if execution.signal else ""
     return f"the process was ended{signal} before it answered"
 
@@ -266,14 +290,23 @@ def read_answer(answer: Any, seconds: float, code: str, decoder: Decoder) -> Ans
         case {"error": dict() as error}:
             return _read_error(error, seconds, code)
         case {"refused": str() as reason}:
-            return CallFailure(f"the value cannot be compared: {reason[:MAX_MESSAGE_CHARS]}", seconds)
+            return CallFailure(
+                f"the value cannot be compared: {reason[:MAX_MESSAGE_CHARS]}", seconds
+            )
         case {"value": value}:
             try:
                 same = answer.get("same")
                 same = same if type(same) is int else None
                 kept = answer.get("kept")
                 kept = tuple(n for n in kept if type(n) is int) if isinstance(kept, list) else ()
-                return ReturnValue(decoder.decode(value), seconds, answer.get("contents"), same, answer.get("reference"), kept)
+                return ReturnValue(
+                    decoder.decode(value),
+                    seconds,
+                    answer.get("contents"),
+                    same,
+                    answer.get("reference"),
+                    kept,
+                )
             except (ValueCodecError, RecursionError) as problem:
                 return CallFailure(f"the value cannot be compared: {problem}", seconds)
     return CallFailure("it sent something else than an answer", seconds)
@@ -288,7 +321,9 @@ def _read_error(error: Mapping[str, Any], seconds: float, code: str) -> CallFail
     traceback = _read_trace(error.get("trace"), code)
     number = error.get("object")
     shown = f"{kind}: {shown}" if shown else kind
-    return CallFailure(shown, seconds, names, message, traceback, number=number if type(number) is int else None)
+    return CallFailure(
+        shown, seconds, names, message, traceback, number=number if type(number) is int else None
+    )
 
 
 def _read_trace(trace: Any, code: str) -> str:
@@ -298,7 +333,9 @@ def _read_trace(trace: Any, code: str) -> str:
     for entry in trace if isinstance(trace, list) else ():
         match entry:
             case [int() as number, str() as function] if 0 < number <= len(lines):
-                place = f"line {number}" + (f", in {function[:80]}" if function.isidentifier() else "")
+                place = f"line {number}" + (
+                    f", in {function[:80]}" if function.isidentifier() else ""
+                )
                 shown.append(f"{place}: {lines[number - 1].strip()[:160]}")
     if len(shown) > MAX_TRACE_LINES:
         shown[MAX_TRACE_LINES // 2 : -(MAX_TRACE_LINES // 2)] = ["..."]

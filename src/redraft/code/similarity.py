@@ -88,5 +88,9 @@ def _normalise_tokens(code: str, own: frozenset[str]) -> list[str]:
         if token.type in LAYOUT:
             continue
         is_own = token.type == tokenize.NAME and token.string in own and tokens[-1:] != ["."]
-        tokens.append({tokenize.INDENT: "\0in", tokenize.DEDENT: "\0out"}.get(token.type, NAME if is_own else token.string))
+        tokens.append(
+            {tokenize.INDENT: "\0in", tokenize.DEDENT: "\0out"}.get(
+                token.type, NAME if is_own else token.string
+            )
+        )
     return tokens

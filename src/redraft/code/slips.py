@@ -34,7 +34,9 @@ BEAM_WIDTH = 4  # of the changed codes that do not compile yet, how many are fol
 TOKENIZER_ERROR = re.compile(
     r"never closed|unmatched|does not match|unterminated|invalid (character|non-printable|\w+ literal)|tabs"
 )
-AFTER_KEYWORD = re.compile(rf"\b({'|'.join(set(keyword.kwlist) - {'None', 'True', 'False'})})$")  # no value ends there
+AFTER_KEYWORD = re.compile(
+    rf"\b({'|'.join(set(keyword.kwlist) - {'None', 'True', 'False'})})$"
+)  # no value ends there
 MAX_LOST_LINES = 0.5  # share of the lines that may be removed
 OPENING = {"(": ")", "[": "]", "{": "}"}
 CLOSING = {closer: opener for opener, closer in OPENING.items()}
@@ -42,12 +44,33 @@ TYPOGRAPHY = str.maketrans(
     dict.fromkeys("\u201c\u201d\u201e\u201f\u00ab\u00bb\uff02", '"')
     | dict.fromkeys("\u2018\u2019\u201a\u201b\u00b4\uff07", "'")
     | dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2212\ufe63\uff0d", "-")
-    | dict.fromkeys("\u00a0\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000", " ")
+    | dict.fromkeys(
+        "\u00a0\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000",
+        " ",
+    )
     | dict.fromkeys("\u200b\u200c\u200d\u2060\ufeff\u00ad", "")
-    | {"\u00d7": "*", "\u00f7": "/", "\u2264": "<=", "\u2265": ">=", "\u2260": "!=", "\u2026": "...", "\u2192": "->"}
-    | {"\uff08": "(", "\uff09": ")", "\uff1a": ":", "\uff0c": ",", "\uff1b": ";", "\uff1d": "=", "\u3002": "."}
+    | {
+        "\u00d7": "*",
+        "\u00f7": "/",
+        "\u2264": "<=",
+        "\u2265": ">=",
+        "\u2260": "!=",
+        "\u2026": "...",
+        "\u2192": "->",
+    }
+    | {
+        "\uff08": "(",
+        "\uff09": ")",
+        "\uff1a": ":",
+        "\uff0c": ",",
+        "\uff1b": ";",
+        "\uff1d": "=",
+        "\u3002": ".",
+    }
 )
-COMPOUND = re.compile(r"\s*(async\s+)?(def|class|if|elif|else|for|while|try|except|finally|with|match|case)\b")
+COMPOUND = re.compile(
+    r"\s*(async\s+)?(def|class|if|elif|else|for|while|try|except|finally|with|match|case)\b"
+)
 STATEMENT = re.compile(
     r"\s*(def|class|if|elif|else|for|while|try|except|finally|with|return|import|from|raise|assert|pass|break|continue|del|global|"
     r"nonlocal|yield|async|await|lambda|print|not)\b(?! (is|the|this|a|an|you|we|it|these|that|above|below|each)\b)"
@@ -78,9 +101,16 @@ def repair_syntax(code: str) -> Proposal | None:
             problem = syntax_problem(proposal.code)
             if problem:
                 found.append((_progress(problem), _with_note(state, proposal)))
-            elif _code_lines(proposal.code) >= least and _returns(proposal.code) >= returns and compiles(proposal.code):
+            elif (
+                _code_lines(proposal.code) >= least
+                and _returns(proposal.code) >= returns
+                and compiles(proposal.code)
+            ):
                 return _with_note(state, proposal)
-        states = [proposal for _, proposal in sorted(found, key=lambda item: item[0], reverse=True)[:BEAM_WIDTH]]
+        states = [
+            proposal
+            for _, proposal in sorted(found, key=lambda item: item[0], reverse=True)[:BEAM_WIDTH]
+        ]
     return None
 
 
@@ -98,12 +128,16 @@ def _content_lines(code: str) -> int:
     return sum(line.strip() not in ("", "pass") for line in code.split("\n"))
 
 
-def _next_proposals(states: Sequence[Proposal], tried: set[str]) -> Iterator[tuple[Proposal, Proposal]]:
+def _next_proposals(
+    states: Sequence[Proposal], tried: set[str]
+) -> Iterator[tuple[Proposal, Proposal]]:
     """Yield each state with the proposals for its first error that are new."""
     for state in states:
         problem = syntax_problem(state.code)
         for proposal in islice(_proposals(state.code, problem), MAX_PROPOSALS) if problem else ():
-            if proposal.code not in tried and len(tried) < min(MAX_TRIES, MAX_WORK // len(state.code)):
+            if proposal.code not in tried and len(tried) < min(
+                MAX_TRIES, MAX_WORK // len(state.code)
+            ):
                 tried.add(proposal.code)
                 yield state, proposal
 
@@ -119,7 +153,10 @@ def _progress(problem: Problem) -> tuple[int, int, int]:
 
 
 def _code_lines(code: str) -> int:
-    return sum(bool(line.strip()) and not is_prose(line) and not FENCE.match(line) for line in code.split("\n"))
+    return sum(
+        bool(line.strip()) and not is_prose(line) and not FENCE.match(line)
+        for line in code.split("\n")
+    )
 
 
 def _proposals(code: str, problem: Problem) -> Iterator[Proposal]:
@@ -130,7 +167,9 @@ def _proposals(code: str, problem: Problem) -> Iterator[Proposal]:
         yield from change(code, lines)
     for fix in FIXES:
         for line, new, note in fix(lines, at, problem):
-            yield Proposal(with_lines(lines, line, line + len(new[0]), new[1]), f"line {line + 1}: {note}")
+            yield Proposal(
+                with_lines(lines, line, line + len(new[0]), new[1]), f"line {line + 1}: {note}"
+            )
 
 
 # ---- the whole text
@@ -138,7 +177,9 @@ def _proposals(code: str, problem: Problem) -> Iterator[Proposal]:
 
 def _without_fences(code: str, lines: Sequence[str]) -> Iterator[Proposal]:
     if any(FENCE.match(line) for line in lines):
-        yield Proposal("\n".join(line for line in lines if not FENCE.match(line)), "removed the code fence")
+        yield Proposal(
+            "\n".join(line for line in lines if not FENCE.match(line)), "removed the code fence"
+        )
 
 
 def _without_common_indentation(code: str, lines: Sequence[str]) -> Iterator[Proposal]:
@@ -193,7 +234,11 @@ def _prose(lines: Sequence[str], at: int, problem: Problem) -> Iterator[Change]:
 
 def is_prose(line: str) -> bool:
     """Return whether a line reads as a sentence and not as code."""
-    return bool(PROSE.match(line)) and not STATEMENT.match(line) and not CODE_SIGNS.search(line.partition("`")[0])
+    return (
+        bool(PROSE.match(line))
+        and not STATEMENT.match(line)
+        and not CODE_SIGNS.search(line.partition("`")[0])
+    )
 
 
 def _typography(lines: Sequence[str], at: int, problem: Problem) -> Iterator[Change]:
@@ -205,7 +250,11 @@ def _typography(lines: Sequence[str], at: int, problem: Problem) -> Iterator[Cha
 
 def _entities(lines: Sequence[str], at: int, problem: Problem) -> Iterator[Change]:
     if re.search(r"&(lt|gt|amp|quot|#39|#x27|nbsp);", lines[at]):
-        yield 0, (lines, [html.unescape(line).translate({0xA0: " "}) for line in lines]), "replaced HTML entities"
+        yield (
+            0,
+            (lines, [html.unescape(line).translate({0xA0: " "}) for line in lines]),
+            "replaced HTML entities",
+        )
 
 
 def _colon(lines: Sequence[str], at: int, problem: Problem) -> Iterator[Change]:
@@ -216,7 +265,12 @@ def _colon(lines: Sequence[str], at: int, problem: Problem) -> Iterator[Change]:
             if code and not code.endswith((":", ",", "\\")):
                 yield from _replace(line, lines[line], f"{code}:{rest}", "added the missing colon")
             if code.endswith((";", "{", ",", ".")):
-                yield from _replace(line, lines[line], f"{code[:-1].rstrip()}:{rest}", "replaced the last character by a colon")
+                yield from _replace(
+                    line,
+                    lines[line],
+                    f"{code[:-1].rstrip()}:{rest}",
+                    "replaced the last character by a colon",
+                )
     if problem.message == "expected ':'" and 0 < problem.column <= len(lines[at]):
         start, end = lines[at][: problem.column - 1].rstrip(), lines[at][problem.column - 1 :]
         yield from _replace(at, lines[at], f"{start}: {end.lstrip()}", "added the missing colon")
@@ -226,7 +280,12 @@ def _operators(lines: Sequence[str], at: int, problem: Problem) -> Iterator[Chan
     """Rewrite operators and words of other languages, and `=` where a comparison is meant."""
     line = lines[at]
     if COMPOUND.match(line) or "Maybe you meant '=='" in problem.message:
-        yield from _replace(at, line, re.sub(r"(?<![=!<>:+\-*/%&|^])=(?!=)", "==", line, count=1), "compared with == and not =")
+        yield from _replace(
+            at,
+            line,
+            re.sub(r"(?<![=!<>:+\-*/%&|^])=(?!=)", "==", line, count=1),
+            "compared with == and not =",
+        )
     everything = line
     for pattern, replacement, note in OTHER_LANGUAGES:
         yield from _replace(at, line, re.sub(pattern, replacement, line), note)
@@ -259,12 +318,29 @@ OTHER_LANGUAGES: Sequence[tuple[str, str, str]] = (
 def _python_2(lines: Sequence[str], at: int, problem: Problem) -> Iterator[Change]:
     line = lines[at]
     code, rest = without_comment(line)
-    if printed := re.match(r"(\s*)print\s+(?!\()(.+)$", code) or re.match(r"(\s*)print\s+(.+)$", code):
-        yield from _replace(at, line, f"{printed[1]}print({printed[2].rstrip(',')}){rest}", "called print as a function")
+    if printed := re.match(r"(\s*)print\s+(?!\()(.+)$", code) or re.match(
+        r"(\s*)print\s+(.+)$", code
+    ):
+        yield from _replace(
+            at,
+            line,
+            f"{printed[1]}print({printed[2].rstrip(',')}){rest}",
+            "called print as a function",
+        )
     if caught := re.match(r"(\s*except\s+)([\w.]+|\([^)]*\))\s*,\s*(\w+)\s*:(.*)$", code):
-        yield from _replace(at, line, f"{caught[1]}{caught[2]} as {caught[3]}:{caught[4]}{rest}", "wrote `except ... as`")
+        yield from _replace(
+            at,
+            line,
+            f"{caught[1]}{caught[2]} as {caught[3]}:{caught[4]}{rest}",
+            "wrote `except ... as`",
+        )
     if thrown := re.match(r"(\s*raise\s+)([\w.]+)\s*,\s*(.+)$", code):
-        yield from _replace(at, line, f"{thrown[1]}{thrown[2]}({thrown[3]}){rest}", "raised the exception with its argument")
+        yield from _replace(
+            at,
+            line,
+            f"{thrown[1]}{thrown[2]}({thrown[3]}){rest}",
+            "raised the exception with its argument",
+        )
     if run := re.match(r"(\s*)exec\s+(?!\()(.+)$", code):
         yield from _replace(at, line, f"{run[1]}exec({run[2]}){rest}", "called exec as a function")
 
@@ -278,10 +354,17 @@ def _words(lines: Sequence[str], at: int, problem: Problem) -> Iterator[Change]:
         near = [
             word
             for word in keyword.kwlist
-            if word.islower() and len(word) > 2 and distance.OSA.distance(first[2].lower(), word) <= 1
+            if word.islower()
+            and len(word) > 2
+            and distance.OSA.distance(first[2].lower(), word) <= 1
         ]
         for word in near:
-            yield from _replace(at, lines[at], f"{first[1]}{word}{lines[at][first.end() :]}", f"corrected {first[2]!r} to {word!r}")
+            yield from _replace(
+                at,
+                lines[at],
+                f"{first[1]}{word}{lines[at][first.end() :]}",
+                f"corrected {first[2]!r} to {word!r}",
+            )
 
 
 def _brackets(lines: Sequence[str], at: int, problem: Problem) -> Iterator[Change]:
@@ -290,17 +373,35 @@ def _brackets(lines: Sequence[str], at: int, problem: Problem) -> Iterator[Chang
     if opened := re.match(r"'([(\[{])' was never closed", message):
         yield from _close(lines, at, OPENING[opened[1]])
         column = problem.column - 1
-        yield from _replace(at, line, line[:column] + line[column + 1 :], f"removed the unmatched {opened[1]!r}")
+        yield from _replace(
+            at, line, line[:column] + line[column + 1 :], f"removed the unmatched {opened[1]!r}"
+        )
     elif unmatched := re.match(r"unmatched '([)\]}])'", message):
         column = problem.column - 1
-        yield from _replace(at, line, line[:column] + line[column + 1 :], f"removed the unmatched {unmatched[1]!r}")
+        yield from _replace(
+            at, line, line[:column] + line[column + 1 :], f"removed the unmatched {unmatched[1]!r}"
+        )
         for place in _statement_starts(line, column):
-            yield from _replace(at, line, line[:place] + CLOSING[unmatched[1]] + line[place:], "added the missing opening bracket")
-    elif mismatch := re.match(r"closing parenthesis '(.)' does not match opening parenthesis '(.)'", message):
+            yield from _replace(
+                at,
+                line,
+                line[:place] + CLOSING[unmatched[1]] + line[place:],
+                "added the missing opening bracket",
+            )
+    elif mismatch := re.match(
+        r"closing parenthesis '(.)' does not match opening parenthesis '(.)'", message
+    ):
         column = problem.column - 1
         closer = OPENING[mismatch[2]]
-        yield from _replace(at, line, line[:column] + closer + line[column:], f"added the missing {closer!r}")
-        yield from _replace(at, line, line[:column] + closer + line[column + 1 :], f"replaced {mismatch[1]!r} by {closer!r}")
+        yield from _replace(
+            at, line, line[:column] + closer + line[column:], f"added the missing {closer!r}"
+        )
+        yield from _replace(
+            at,
+            line,
+            line[:column] + closer + line[column + 1 :],
+            f"replaced {mismatch[1]!r} by {closer!r}",
+        )
         before = re.search(r"on line (\d+)", message)
         yield from _close(lines, int(before[1]) - 1 if before else at, closer)
     else:
@@ -316,7 +417,9 @@ def _close(lines: Sequence[str], at: int, closer: str) -> Iterator[Change]:
             yield from _replace(line, lines[line], f"{code[:-1]}{closer}{code[-1]}{rest}", note)
         yield from _replace(line, lines[line], f"{code}{closer}{rest}", note)
         if COMPOUND.match(code) and not code.endswith(":"):
-            yield from _replace(line, lines[line], f"{code}{closer}:{rest}", f"{note} and the colon")
+            yield from _replace(
+                line, lines[line], f"{code}{closer}:{rest}", f"{note} and the colon"
+            )
 
 
 def _close_open_line(lines: Sequence[str], at: int) -> Iterator[Change]:
@@ -341,7 +444,12 @@ def open_brackets(code: str) -> str:
 def _statement_starts(line: str, before: int) -> Iterator[int]:
     """Yield where an expression may begin: after `return`, `=`, a comma or an opening bracket, and at the start."""
     for match in reversed(
-        list(re.finditer(r"^\s*|\breturn\s+|(?<![=!<>])=\s*|[,(\[{]\s*|\b(if|while|in|not|and|or)\s+", line[:before]))
+        list(
+            re.finditer(
+                r"^\s*|\breturn\s+|(?<![=!<>])=\s*|[,(\[{]\s*|\b(if|while|in|not|and|or)\s+",
+                line[:before],
+            )
+        )
     ):
         yield match.end()
 
@@ -367,7 +475,12 @@ def _strings(lines: Sequence[str], at: int, problem: Problem) -> Iterator[Change
             new = f"{line[: place.start()]}{mark}{line[place.start() :]}"
             yield from _replace(at, line, new, "closed the string")
     if "f-string" in problem.message or re.search(r"\bf[\"']", line):
-        yield from _replace(at, line, _with_other_inner_quotes(line), "used other quotation marks inside the f-string")
+        yield from _replace(
+            at,
+            line,
+            _with_other_inner_quotes(line),
+            "used other quotation marks inside the f-string",
+        )
 
 
 def _with_other_inner_quotes(line: str) -> str:
@@ -385,7 +498,9 @@ def _commas(lines: Sequence[str], at: int, problem: Problem) -> Iterator[Change]
     if "comma" not in problem.message and "invalid syntax" not in problem.message:
         return
     for line in range(max(0, at - 1), min(at + 2, len(lines), problem.end_line + 1)):
-        for gap in list(re.finditer(r"(?<=[\w\"')\]}])\s+(?=[\w\"'(\[{-])|(?<=[\w\"')\]}])\s*$", lines[line]))[:12]:
+        for gap in list(
+            re.finditer(r"(?<=[\w\"')\]}])\s+(?=[\w\"'(\[{-])|(?<=[\w\"')\]}])\s*$", lines[line])
+        )[:12]:
             if AFTER_KEYWORD.search(lines[line][: gap.start()]):
                 continue
             new = f"{lines[line][: gap.start()]},{lines[line][gap.start() :]}"
@@ -396,7 +511,11 @@ def _indentation(lines: Sequence[str], at: int, problem: Problem) -> Iterator[Ch
     message = problem.message
     if "tabs" in message or "\t" in indentation(lines[at]):
         for width in (4, 8):
-            yield 0, (lines, [_with_spaces(line, width) for line in lines]), "indented with spaces and not with tabs"
+            yield (
+                0,
+                (lines, [_with_spaces(line, width) for line in lines]),
+                "indented with spaces and not with tabs",
+            )
     if "expected an indented block" in message:
         yield from _indent_block(lines, at)
     elif "indent" in message or "outside" in message or "invalid syntax" in message:
@@ -410,7 +529,14 @@ def _with_spaces(line: str, width: int) -> str:
 
 def _indent_block(lines: Sequence[str], at: int) -> Iterator[Change]:
     """Indent the line, the lines up to the next empty line or to the end, or add `pass`."""
-    header = next((line for line in range(at - 1, -1, -1) if lines[line].strip() and COMPOUND.match(lines[line])), None)
+    header = next(
+        (
+            line
+            for line in range(at - 1, -1, -1)
+            if lines[line].strip() and COMPOUND.match(lines[line])
+        ),
+        None,
+    )
     if header is None:
         return
     inner = indentation(lines[header]) + "    "
@@ -432,8 +558,19 @@ def _realign(lines: Sequence[str], at: int) -> Iterator[Change]:
     line = lines[at]
     old = indentation(line)
     before = [indentation(each) for each in lines[:at] if each.strip()]
-    header = [f"{before[-1]}    "] if before and COMPOUND.match(next(x for x in reversed(lines[:at]) if x.strip())) else []
-    end = next((n for n in range(at + 1, len(lines)) if lines[n].strip() and len(indentation(lines[n])) < len(old)), len(lines))
+    header = (
+        [f"{before[-1]}    "]
+        if before and COMPOUND.match(next(x for x in reversed(lines[:at]) if x.strip()))
+        else []
+    )
+    end = next(
+        (
+            n
+            for n in range(at + 1, len(lines))
+            if lines[n].strip() and len(indentation(lines[n])) < len(old)
+        ),
+        len(lines),
+    )
     for new in dict.fromkeys([*header, *reversed(before[-12:])]):
         if new != old:
             yield at, ([line], [new + line.lstrip()]), "corrected the indentation"
@@ -446,13 +583,19 @@ def _tokens(lines: Sequence[str], at: int, problem: Problem) -> Iterator[Change]
     line, column = lines[at], problem.column - 1
     for place in (column, column - 1):
         if 0 <= place < len(line) and line[place] in "+-*/%=<>.,:;&|^@\\$":
-            yield from _replace(at, line, line[:place] + line[place + 1 :], f"removed {line[place]!r}")
+            yield from _replace(
+                at, line, line[:place] + line[place + 1 :], f"removed {line[place]!r}"
+            )
 
 
 def _cut_off_end(lines: Sequence[str], at: int, problem: Problem) -> Iterator[Change]:
     """Remove the last line if the text ends in the middle of it, with the lines that then are no use; never whole statements."""
     last = next((line for line in range(len(lines) - 1, -1, -1) if lines[line].strip()), 0)
-    if at < last - 3 and "never closed" not in problem.message and "triple-quoted" not in problem.message:
+    if (
+        at < last - 3
+        and "never closed" not in problem.message
+        and "triple-quoted" not in problem.message
+    ):
         return
     for first in range(last, max(0, last - 4), -1):
         if _is_statement(lines[first]):

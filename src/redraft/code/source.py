@@ -45,9 +45,13 @@ def syntax_problem(code: str) -> Problem | None:
         last = max(1, code.count("\n") + 1)
         line = min(max(1, error.lineno or last), last)
         column = max(1, error.offset or 1)
-        return Problem(str(error.msg), line, column, error.end_lineno or line, error.end_offset or column)
+        return Problem(
+            str(error.msg), line, column, error.end_lineno or line, error.end_offset or column
+        )
     except PARSER_ERRORS as error:
-        return Problem(f"the code cannot be compiled: {str(error) or type(error).__name__}", 1, 1, 1, 1)
+        return Problem(
+            f"the code cannot be compiled: {str(error) or type(error).__name__}", 1, 1, 1, 1
+        )
     return None
 
 
@@ -62,7 +66,8 @@ def compile_error(code: str) -> str | None:
 def compiles(code: str) -> bool:
     """Return whether the code compiles and does something: values by themselves, such as words of a sentence, do nothing."""
     return syntax_problem(code) is None and any(
-        not isinstance(node, ast.Expr) or isinstance(node.value, ast.Call | ast.Await) for node in parse_tree(code).body
+        not isinstance(node, ast.Expr) or isinstance(node.value, ast.Call | ast.Await)
+        for node in parse_tree(code).body
     )
 
 
@@ -127,7 +132,13 @@ def functions_of(tree: ast.Module) -> Iterator[FunctionNode]:
 def name_called(node: ast.Call) -> str:
     """Return the last name of the function that is called; "" without one."""
     function = node.func
-    return function.id if isinstance(function, ast.Name) else function.attr if isinstance(function, ast.Attribute) else ""
+    return (
+        function.id
+        if isinstance(function, ast.Name)
+        else function.attr
+        if isinstance(function, ast.Attribute)
+        else ""
+    )
 
 
 class SourceText:

@@ -10,7 +10,9 @@ from .session import Answer, CallFailure, CandidateSession
 from .tests import StdioTest, Tests
 
 
-def run_stdio(session: CandidateSession, tests: Tests, checker: Checker | None = None) -> TestReport:
+def run_stdio(
+    session: CandidateSession, tests: Tests, checker: Checker | None = None
+) -> TestReport:
     """Run the program once for each test, in a process of its own: the visible tests, then the hidden ones."""
     ordered = sorted(tests.runs, key=lambda test: test.hidden)
     with session:

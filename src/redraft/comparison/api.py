@@ -90,7 +90,9 @@ async def compare(
             "lower_is_better has no effect on scores of graders: higher is better; it is about scores in result files"
         )
     _check(options, settings, tasks=tasks, graders=graders, judge=judge, model=model)
-    run = ComparisonRun(Path(settings.get("journal") or DEFAULT_JOURNAL), graders, judge, _batch_settings(settings))
+    run = ComparisonRun(
+        Path(settings.get("journal") or DEFAULT_JOURNAL), graders, judge, _batch_settings(settings)
+    )
     ranks = ranks_answers(graders)
     if tasks is not None:
         rows = reread(tasks)
@@ -100,15 +102,25 @@ async def compare(
         sides = [read_results(source, score=score, columns=result_columns) for source in (a, b)]
         if graders is None:
             check_scales(*sides)
-            lower = [is_lower_better("" if side.is_own_grade else side.score_name, stated=lower_is_better) for side in sides]
+            lower = [
+                is_lower_better(
+                    "" if side.is_own_grade else side.score_name, stated=lower_is_better
+                )
+                for side in sides
+            ]
             options = replace(options, lower_is_better=any(lower))
         if labels is not None or graders is not None:
             sides = [results.with_tasks() for results in sides]
         sides = _with_own_names(sides, (a, b))
         if graders is not None and not ranks:
-            sides = [await run.grade_anew(results, tag) for results, tag in zip(sides, ("a", "b"), strict=True)]
+            sides = [
+                await run.grade_anew(results, tag)
+                for results, tag in zip(sides, ("a", "b"), strict=True)
+            ]
     if ranks and tasks is not None:  # what graded single answers says nothing of the comparison
-        sides = [replace(side, rows=[replace(row, score=None) for row in side.rows]) for side in sides]
+        sides = [
+            replace(side, rows=[replace(row, score=None) for row in side.rows]) for side in sides
+        ]
     paired = pair_results(*_with_own_names(sides, (a, b)), scored=not ranks)
     wins = None
     if ranks:
@@ -169,7 +181,15 @@ def compare_sync(
     )
 
 
-def _check(options: ComparisonSettings, settings: BatchSettings, *, tasks: Any, graders: Any, judge: Any, model: Any) -> None:
+def _check(
+    options: ComparisonSettings,
+    settings: BatchSettings,
+    *,
+    tasks: Any,
+    graders: Any,
+    judge: Any,
+    model: Any,
+) -> None:
     """Raise ConfigError for arguments that are wrong, before any file is read."""
     check_dependencies()
     check_confidence(options.level, "level")
@@ -180,22 +200,34 @@ def _check(options: ComparisonSettings, settings: BatchSettings, *, tasks: Any, 
         if name in OWN_SETTINGS and name != "journal":
             raise ConfigError(f"{name} is no argument of a comparison")
     if tasks is None and graders is None:
-        given = {"judge": judge, "model": model, **{name: value for name, value in settings.items() if name != "journal"}}
+        given = {
+            "judge": judge,
+            "model": model,
+            **{name: value for name, value in settings.items() if name != "journal"},
+        }
         if unused := [name for name, value in given.items() if value is not None]:
             raise ConfigError(
                 f"{unused[0]} has no effect on finished runs: give tasks to run, or graders to grade the answers anew"
             )
     elif tasks is None and model is not None:
-        raise ConfigError("model has no effect without tasks: the answers of finished runs are graded")
+        raise ConfigError(
+            "model has no effect without tasks: the answers of finished runs are graded"
+        )
     if options.anytime and ranks_answers(graders):
-        raise ConfigError("anytime: a win rate has no interval that is valid at any time; compare scores")
+        raise ConfigError(
+            "anytime: a win rate has no interval that is valid at any time; compare scores"
+        )
 
 
 def _batch_settings(settings: BatchSettings) -> BatchSettings:
     """Return the settings of a batch without the journal. Raises ConfigError for an invalid setting."""
     given = {name: value for name, value in settings.items() if name != "journal"}
     names = Options.__dataclass_fields__
-    Options.from_settings(cast("Settings", {**BATCH_DEFAULTS, **{name: given[name] for name in given if name in names}}))
+    Options.from_settings(
+        cast(
+            "Settings", {**BATCH_DEFAULTS, **{name: given[name] for name in given if name in names}}
+        )
+    )
     return cast("BatchSettings", given)
 
 

@@ -22,35 +22,72 @@ def gate_passes(report: ComparisonReport, undecided: OnUndecided = "fail") -> bo
     return report.gate == "not worse" or (report.gate == "undecided" and undecided == "pass")
 
 
-def junit_xml(report: ComparisonReport, undecided: OnUndecided = "fail", *, seconds: float = 0.0) -> str:
+def junit_xml(
+    report: ComparisonReport, undecided: OnUndecided = "fail", *, seconds: float = 0.0
+) -> str:
     """Return the gate as JUnit XML with one test case: it failed if the gate does, and was skipped if undecided and let pass."""
     passes = gate_passes(report, undecided)
     skipped = passes and report.gate != "not worse"
-    counts = {"tests": "1", "failures": str(int(not passes)), "errors": "0", "skipped": str(int(skipped)), "time": f"{seconds:.3f}"}
+    counts = {
+        "tests": "1",
+        "failures": str(int(not passes)),
+        "errors": "0",
+        "skipped": str(int(skipped)),
+        "time": f"{seconds:.3f}",
+    }
     suites = ET.Element("testsuites", counts)
     suite = ET.SubElement(suites, "testsuite", {"name": "redraft gate", **counts})
     properties = ET.SubElement(suite, "properties")
     for key, value in _figures(report).items():
         ET.SubElement(properties, "property", {"name": key, "value": value})
     name = _xml_text(f"{report.b} is not worse than {report.a}")
-    case = ET.SubElement(suite, "testcase", {"classname": "redraft.gate", "name": name, "time": f"{seconds:.3f}"})
+    case = ET.SubElement(
+        suite, "testcase", {"classname": "redraft.gate", "name": name, "time": f"{seconds:.3f}"}
+    )
     if not passes:
-        ET.SubElement(case, "failure", {"message": _xml_text(report.gate_line()), "type": report.gate})
+        ET.SubElement(
+            case, "failure", {"message": _xml_text(report.gate_line()), "type": report.gate}
+        )
     elif skipped:
         ET.SubElement(case, "skipped", {"message": _xml_text(report.gate_line())})
     ET.SubElement(case, "system-out").text = _xml_text("\n".join(report.summary()), limit=20_000)
     ET.indent(suites)
-    return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(suites, encoding="unicode") + "\n"
+    return (
+        '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(suites, encoding="unicode") + "\n"
+    )
 
 
 def markdown_summary(report: ComparisonReport, undecided: OnUndecided = "fail") -> str:
     """Return the gate in Markdown: the verdict, the figures, and the slices; for the summary of a job or a comment."""
     state = "passed" if gate_passes(report, undecided) else "failed"
     d = report.difference
-    rows = [("all rows", d), *((f"{column}: {name}", found) for column, by in report.slices.items() for name, found in by.items())]
-    header = (escape_cell(report.score_name), "A", "B", "difference", f"{report.level:.0%} interval", "rows", "B is")
+    rows = [
+        ("all rows", d),
+        *(
+            (f"{column}: {name}", found)
+            for column, by in report.slices.items()
+            for name, found in by.items()
+        ),
+    ]
+    header = (
+        escape_cell(report.score_name),
+        "A",
+        "B",
+        "difference",
+        f"{report.level:.0%} interval",
+        "rows",
+        "B is",
+    )
     table = [
-        (name, f"{x.mean_a:.3f}", f"{x.mean_b:.3f}", format_signed(x.value), format_interval(x.interval), f"{x.rows:,}", x.verdict)
+        (
+            name,
+            f"{x.mean_a:.3f}",
+            f"{x.mean_b:.3f}",
+            format_signed(x.value),
+            format_interval(x.interval),
+            f"{x.rows:,}",
+            x.verdict,
+        )
         for name, x in rows
     ]
     lines = [
@@ -78,7 +115,8 @@ def _figures(report: ComparisonReport) -> dict[str, str]:
         "rows": report.difference.rows,
     }
     return {
-        name: "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value) for name, value in values.items()
+        name: "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+        for name, value in values.items()
     }
 
 

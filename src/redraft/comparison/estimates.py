@@ -59,7 +59,9 @@ def build_report(
     scores = PairedScores(results.pairs, settings)
     same_answers = all(pair.same_answer for pair in results.pairs)
     people = _people(scores, labels) if labels and not same_answers else None
-    in_shares = scores.are_shares or people is not None or wins is not None  # labels and win rates are from 0 to 1
+    in_shares = (
+        scores.are_shares or people is not None or wins is not None
+    )  # labels and win rates are from 0 to 1
     margin = DEFAULT_MARGIN if settings.margin is None and in_shares else settings.margin
     return ComparisonReport(
         results.a.name,
@@ -98,7 +100,9 @@ class PairedScores:
     Where lower is better, scores are mirrored: those from 0 to 1 are subtracted from 1, others from 0.
     """
 
-    def __init__(self, pairs: Sequence[ResultPair], settings: ComparisonSettings, *, missing: float = 0.0) -> None:
+    def __init__(
+        self, pairs: Sequence[ResultPair], settings: ComparisonSettings, *, missing: float = 0.0
+    ) -> None:
         self.pairs, self.settings = pairs, settings
         a, b = (
             [missing if row.score is None else float(row.score) for row in rows]
@@ -106,7 +110,11 @@ class PairedScores:
         )
         self.are_shares = all(0 <= score <= 1 for score in (*a, *b))
         """Whether all scores are from 0 to 1."""
-        self.clusters = _task_clusters(pairs) if settings.clusters is None else _clusters(pairs, settings.clusters)
+        self.clusters = (
+            _task_clusters(pairs)
+            if settings.clusters is None
+            else _clusters(pairs, settings.clusters)
+        )
         self.a, self.b = ([self.mirror(score) for score in side] for side in (a, b))
 
     def mirror(self, score: float) -> float:
@@ -116,7 +124,11 @@ class PairedScores:
     @property
     def equal_tasks(self) -> int:
         """The number of pairs that are in the cluster of an earlier one because their tasks are equal."""
-        return 0 if self.clusters is None or self.settings.clusters is not None else len(self.clusters) - len(set(self.clusters))
+        return (
+            0
+            if self.clusters is None or self.settings.clusters is not None
+            else len(self.clusters) - len(set(self.clusters))
+        )
 
     @property
     def groups(self) -> Sequence[Hashable]:
@@ -125,7 +137,11 @@ class PairedScores:
 
     def difference(self) -> PairedDifference:
         """Return the difference over all pairs."""
-        return self.as_shown(paired_difference(self.a, self.b, clusters=self.clusters, confidence=self.settings.level))
+        return self.as_shown(
+            paired_difference(
+                self.a, self.b, clusters=self.clusters, confidence=self.settings.level
+            )
+        )
 
     def as_shown(self, difference: PairedDifference) -> PairedDifference:
         """Return a difference with the means of the original scores, and an interval that does not leave their scale."""
@@ -141,12 +157,17 @@ def column_values(pairs: Sequence[ResultPair], column: str) -> list[str]:
         names = dict.fromkeys(str(name) for pair in pairs[:100] for name in pair.values)
         listed = ", ".join(format_value(name, MAX_SLICE_NAME) for name in list(names)[:30])
         raise ConfigError(f"no row has a column {column!r}; there are {listed or 'none'}")
-    return ["" if value is MISSING or value is None else str(value)[:MAX_SLICE_NAME] for value in values]
+    return [
+        "" if value is MISSING or value is None else str(value)[:MAX_SLICE_NAME] for value in values
+    ]
 
 
 def _clusters(pairs: Sequence[ResultPair], column: str) -> list[Hashable]:
     """Return the cluster of each pair; a pair without one is a cluster of its own."""
-    return [value or ("row", pair.key) for value, pair in zip(column_values(pairs, column), pairs, strict=True)]
+    return [
+        value or ("row", pair.key)
+        for value, pair in zip(column_values(pairs, column), pairs, strict=True)
+    ]
 
 
 def _task_clusters(pairs: Sequence[ResultPair]) -> list[Hashable] | None:
@@ -159,7 +180,9 @@ def _slices(scores: PairedScores, column: str) -> Mapping[str, PairedDifference]
     names = column_values(scores.pairs, column)
     level = 1 - (1 - scores.settings.level) / len(scores.settings.slices)  # for all columns at once
     try:
-        found = slice_differences(scores.a, scores.b, names, clusters=scores.clusters, confidence=level)
+        found = slice_differences(
+            scores.a, scores.b, names, clusters=scores.clusters, confidence=level
+        )
         return {name: scores.as_shown(difference) for name, difference in found.items()}
     except ConfigError as error:
         raise ConfigError(f"column {column!r}: {error}") from error
@@ -187,10 +210,25 @@ def _worst_case(results: PairedResults, scores: PairedScores) -> PairedDifferenc
     It is 0, or the lowest score of another scale; 1, or the highest one, if lower is better.
     """
     missing = [pair for pair in (*results.unscored_b, *results.only_a) if pair.a.score is not None]
-    known = [row.score for pair in (*results.pairs, *missing) for row in (pair.a, pair.b) if row.score is not None]
+    known = [
+        row.score
+        for pair in (*results.pairs, *missing)
+        for row in (pair.a, pair.b)
+        if row.score is not None
+    ]
     lower = scores.settings.lower_is_better
-    worst = float(lower) if all(0 <= score <= 1 for score in known) else max(known) if lower else min(known)
-    return PairedScores([*results.pairs, *missing], scores.settings, missing=worst).difference() if missing else None
+    worst = (
+        float(lower)
+        if all(0 <= score <= 1 for score in known)
+        else max(known)
+        if lower
+        else min(known)
+    )
+    return (
+        PairedScores([*results.pairs, *missing], scores.settings, missing=worst).difference()
+        if missing
+        else None
+    )
 
 
 def _people(scores: PairedScores, labels: PairLabels) -> PeopleEstimate:
@@ -202,25 +240,35 @@ def _people(scores: PairedScores, labels: PairLabels) -> PeopleEstimate:
     pairs, groups, level = scores.pairs, scores.groups, scores.settings.level
     labelled = _labelled_places(pairs, labels, labels.differences, differing=True)
     touched = {groups[n] for n in labelled}
-    others = [n for n, pair in enumerate(pairs) if groups[n] not in touched and not pair.same_answer]
+    others = [
+        n for n, pair in enumerate(pairs) if groups[n] not in touched and not pair.same_answer
+    ]
     judged = [b - a for a, b in zip(scores.a, scores.b, strict=True)]
     if labels.unit == "preference":
         judged = [0.5 if d > 0 else -0.5 if d < 0 else 0.0 for d in judged]
     truth = [labels.differences[pairs[n].key] for n in labelled]
     of_labelled, unlabelled = [judged[n] for n in labelled], [judged[n] for n in others]
     clusters, more = [groups[n] for n in labelled], [groups[n] for n in others] or None
-    columns = [[(difference, 0.0) for difference in each] for each in (truth, of_labelled, unlabelled)]
-    estimate = ppi_difference(*columns, clusters=clusters, unlabelled_clusters=more, confidence=level)
+    columns = [
+        [(difference, 0.0) for difference in each] for each in (truth, of_labelled, unlabelled)
+    ]
+    estimate = ppi_difference(
+        *columns, clusters=clusters, unlabelled_clusters=more, confidence=level
+    )
     alone = ppi_difference(*columns[:2], clusters=clusters, confidence=level)
     same = sum(pair.same_answer for pair in pairs)
     correlation, different = pearson(truth, of_labelled) or 0.0, len(pairs) - same
     margin = DEFAULT_MARGIN if scores.settings.margin is None else scores.settings.margin
     losses = (0.0, margin * len(pairs) / different)  # of the pairs of different answers
     needed, for_gate = (
-        _labels_to_decide(estimate, alone, correlation, rows=different, level=level, margin=loss) for loss in losses
+        _labels_to_decide(estimate, alone, correlation, rows=different, level=level, margin=loss)
+        for loss in losses
     )
     limit = 0.5 if labels.unit == "preference" else 1.0
-    of_all = [replace(each, interval=_within(each.interval, limit)) for each in (_of_all(estimate, scores), _of_all(alone, scores))]
+    of_all = [
+        replace(each, interval=_within(each.interval, limit))
+        for each in (_of_all(estimate, scores), _of_all(alone, scores))
+    ]
     return PeopleEstimate(of_all[0], labels.unit, of_all[1], needed, for_gate, same)
 
 
@@ -232,13 +280,22 @@ def _of_all(estimate: LabelEstimate, scores: PairedScores) -> LabelEstimate:
     differs = [0.0 if pair.same_answer else 1.0 for pair in scores.pairs]
     if all(differs):
         return estimate
-    share = paired_difference([0.0] * len(differs), differs, clusters=scores.clusters, confidence=scores.settings.level)
+    share = paired_difference(
+        [0.0] * len(differs), differs, clusters=scores.clusters, confidence=scores.settings.level
+    )
     own, value = estimate.value, share.value * estimate.value
-    error = estimate.standard_error and hypot(share.value * estimate.standard_error, own * (share.standard_error or 0.0))
+    error = estimate.standard_error and hypot(
+        share.value * estimate.standard_error, own * (share.standard_error or 0.0)
+    )
     if estimate.interval is None:
         return replace(estimate, value=value, standard_error=error)
-    below, above = (hypot(share.value * (end - own), own * (share.half_width or 0.0)) for end in estimate.interval)
-    return replace(estimate, value=value, standard_error=error, interval=(value - below, value + above))
+    below, above = (
+        hypot(share.value * (end - own), own * (share.half_width or 0.0))
+        for end in estimate.interval
+    )
+    return replace(
+        estimate, value=value, standard_error=error, interval=(value - below, value + above)
+    )
 
 
 def _errors(scores: PairedScores, labels: PairLabels) -> PairedDifference:
@@ -247,7 +304,10 @@ def _errors(scores: PairedScores, labels: PairLabels) -> PairedDifference:
     pairs = [scores.pairs[n] for n in rows]
     truth = [labels.levels[pair.key] for pair in pairs]
     sides = [
-        [-_mean_error(repeats, levels, scores.mirror) for repeats, levels in zip(side, truth, strict=True)]
+        [
+            -_mean_error(repeats, levels, scores.mirror)
+            for repeats, levels in zip(side, truth, strict=True)
+        ]
         for side in ([pair.a_rows for pair in pairs], [pair.b_rows for pair in pairs])
     ]
     clusters = None if scores.clusters is None else [scores.clusters[n] for n in rows]
@@ -255,7 +315,9 @@ def _errors(scores: PairedScores, labels: PairLabels) -> PairedDifference:
     return replace(found, interval=_within(found.interval, 1.0)) if scores.are_shares else found
 
 
-def _mean_error(rows: Sequence[ResultRow], levels: Mapping[str | None, float], mirror: Callable[[float], float]) -> float:
+def _mean_error(
+    rows: Sequence[ResultRow], levels: Mapping[str | None, float], mirror: Callable[[float], float]
+) -> float:
     """Return the mean error of the scores of those repeats whose text has a label; the text None stands for all of them."""
     scores: defaultdict[str | None, list[float]] = defaultdict(list)
     for row in rows:
@@ -266,18 +328,30 @@ def _mean_error(rows: Sequence[ResultRow], levels: Mapping[str | None, float], m
 
 
 def _labelled_places(
-    pairs: Sequence[ResultPair], labels: PairLabels, values: Mapping[str, Any], *, differing: bool = False
+    pairs: Sequence[ResultPair],
+    labels: PairLabels,
+    values: Mapping[str, Any],
+    *,
+    differing: bool = False,
 ) -> list[int]:
     """Return the places of the pairs with a label; with `differing`, of different answers only.
 
     Raises ConfigError for fewer than MIN_LABELS.
     """
-    places = [n for n, pair in enumerate(pairs) if pair.key in values and not (differing and pair.same_answer)]
+    places = [
+        n
+        for n, pair in enumerate(pairs)
+        if pair.key in values and not (differing and pair.same_answer)
+    ]
     if len(places) < MIN_LABELS:
         unused = "".join(f"; {n:,} labels are {reason}" for reason, n in labels.unused.items() if n)
         if labels.unused.get(NOT_RANDOM):
             unused += ": label more, or begin another file with a larger --random-share"
-        kind = "different answers and labels" if differing and any(pair.same_answer for pair in pairs) else "labels"
+        kind = (
+            "different answers and labels"
+            if differing and any(pair.same_answer for pair in pairs)
+            else "labels"
+        )
         raise ConfigError(
             f"labels: {pluralize(len(places), 'row')} have {kind} of people, and at least {MIN_LABELS} are needed{unused}"
         )
@@ -285,7 +359,13 @@ def _labelled_places(
 
 
 def _labels_to_decide(
-    estimate: LabelEstimate, alone: LabelEstimate, correlation: float, *, rows: int, level: float, margin: float
+    estimate: LabelEstimate,
+    alone: LabelEstimate,
+    correlation: float,
+    *,
+    rows: int,
+    level: float,
+    margin: float,
 ) -> int | None:
     """Return how many labels would decide whether B is better, or with a margin the gate; None if it is decided, or none would.
 

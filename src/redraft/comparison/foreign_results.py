@@ -21,10 +21,31 @@ from ..errors import ConfigError
 from ..tables.readers import Row
 from .results import ResultRow, hash_task
 
-INSPECT_WORDS = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0, "yes": 1.0, "no": 0.0, "true": 1.0, "false": 0.0}
+INSPECT_WORDS = {
+    "C": 1.0,
+    "I": 0.0,
+    "P": 0.5,
+    "N": 0.0,
+    "yes": 1.0,
+    "no": 0.0,
+    "true": 1.0,
+    "false": 0.0,
+}
 """The values that Inspect's own metrics give to the words of its scorers; yes, no, true and false in any case."""
-INSPECT_FIELDS = ("id", "input", "target", "output", "scores", "score", "metadata", "error", "attachments")
-ATTACHMENT = "attachment://"  # before the key of a text that stands in the attachments of the sample
+INSPECT_FIELDS = (
+    "id",
+    "input",
+    "target",
+    "output",
+    "scores",
+    "score",
+    "metadata",
+    "error",
+    "attachments",
+)
+ATTACHMENT = (
+    "attachment://"  # before the key of a text that stands in the attachments of the sample
+)
 PROMPTFOO_ERROR = 2  # failureReason of a row whose call failed
 SAMPLES_FILE = re.compile(r"samples_(?P<task>[^/\\]+)_\d{4}-\d\d-\d\dT[^/\\]*$")
 NOT_SCORES = frozenset({"doc_id", "task_idx"})
@@ -77,30 +98,51 @@ def read_promptfoo(document: Any, choice: ResultChoice) -> ForeignResults:
     """Return the rows of one provider and prompt: `part` is the provider, the label of the prompt, or both with "|" between."""
     rows = _promptfoo_rows(document)
     parts = {_promptfoo_part(row): None for row in rows}
-    provider = _one_part(choice, parts, lambda part: choice.part in {part, *part.split("|")}, "provider|prompt")
+    provider = _one_part(
+        choice, parts, lambda part: choice.part in {part, *part.split("|")}, "provider|prompt"
+    )
     chosen = [row for row in rows if _promptfoo_part(row) == provider]
     return ForeignResults([_promptfoo_row(row, choice) for row in chosen], choice.score or "score")
 
 
 def _promptfoo_part(row: Mapping[str, Any]) -> str:
     provider, prompt = row.get("provider"), row.get("prompt")
-    name = provider.get("label") or provider.get("id") if isinstance(provider, Mapping) else provider
+    name = (
+        provider.get("label") or provider.get("id") if isinstance(provider, Mapping) else provider
+    )
     label = prompt.get("label") if isinstance(prompt, Mapping) else None
     index = row.get("promptIdx")
     return f"{name or 'provider'}|{label if isinstance(label, str) and len(label) < 80 else index if index is not None else 0}"
 
 
 def _promptfoo_row(row: Mapping[str, Any], choice: ResultChoice) -> ResultRow:
-    case, response, graded = (_mapping(row.get(key)) for key in ("testCase", "response", "gradingResult"))
+    case, response, graded = (
+        _mapping(row.get(key)) for key in ("testCase", "response", "gradingResult")
+    )
     variables = _mapping(row.get("vars")) or _mapping(case.get("vars"))
-    score = _mapping(row.get("namedScores")).get(choice.score) if choice.score else row.get("score", graded.get("score"))
+    score = (
+        _mapping(row.get("namedScores")).get(choice.score)
+        if choice.score
+        else row.get("score", graded.get("score"))
+    )
     if score is None and not choice.score:
         score = graded.get("pass", row.get("success"))
-    failed = row.get("failureReason") == PROMPTFOO_ERROR or (bool(row.get("error")) and response.get("output") is None)
+    failed = row.get("failureReason") == PROMPTFOO_ERROR or (
+        bool(row.get("error")) and response.get("output") is None
+    )
     index = row.get("testIdx")
     key = hash_task(variables) if variables else hash_task(["test", index, case.get("description")])
-    metadata = {**_mapping(case.get("metadata")), **{f"vars.{name}": value for name, value in variables.items()}}
-    return ResultRow(None, key, None if failed else number_or_none(score), _text(response.get("output")), metadata)
+    metadata = {
+        **_mapping(case.get("metadata")),
+        **{f"vars.{name}": value for name, value in variables.items()},
+    }
+    return ResultRow(
+        None,
+        key,
+        None if failed else number_or_none(score),
+        _text(response.get("output")),
+        metadata,
+    )
 
 
 # ---- Inspect
@@ -108,7 +150,11 @@ def _promptfoo_row(row: Mapping[str, Any], choice: ResultChoice) -> ResultRow:
 
 def is_inspect(document: Any) -> bool:
     """Return whether a document is a log of Inspect (.json), or the samples of one."""
-    return isinstance(document, Mapping) and isinstance(document.get("eval"), Mapping) and isinstance(document.get("samples"), list)
+    return (
+        isinstance(document, Mapping)
+        and isinstance(document.get("eval"), Mapping)
+        and isinstance(document.get("samples"), list)
+    )
 
 
 def read_inspect(document: Any, choice: ResultChoice) -> ForeignResults:
@@ -121,7 +167,11 @@ def read_inspect(document: Any, choice: ResultChoice) -> ForeignResults:
 
 def inspect_fields(sample: Any) -> dict[str, Any]:
     """Return the fields of a sample that are read: without its messages and events, which take most of the memory."""
-    return {name: sample[name] for name in INSPECT_FIELDS if name in sample} if isinstance(sample, Mapping) else {}
+    return (
+        {name: sample[name] for name in INSPECT_FIELDS if name in sample}
+        if isinstance(sample, Mapping)
+        else {}
+    )
 
 
 def _inspect_scores(sample: Mapping[str, Any]) -> dict[str, Any]:
@@ -141,14 +191,27 @@ def _inspect_row(sample: Mapping[str, Any], score: str) -> ResultRow:
     attachments = _mapping(sample.get("attachments"))
     output = _mapping(_with_attachments(sample.get("output"), attachments))
     choices = output.get("choices")
-    message = _mapping(_mapping(choices[0]).get("message")) if isinstance(choices, list) and choices else {}
-    text = output.get("completion") if isinstance(output.get("completion"), str) else _text(message.get("content"))
+    message = (
+        _mapping(_mapping(choices[0]).get("message"))
+        if isinstance(choices, list) and choices
+        else {}
+    )
+    text = (
+        output.get("completion")
+        if isinstance(output.get("completion"), str)
+        else _text(message.get("content"))
+    )
     id = sample.get("id")
     question = _with_attachments(sample.get("input"), attachments)
     metadata = dict(_mapping(sample.get("metadata")))
     task = hash_task([question, sample.get("target")]) if question else ""
     return ResultRow(
-        None if id is None else str(id), task, None if sample.get("error") else number, text, metadata, _task(question)
+        None if id is None else str(id),
+        task,
+        None if sample.get("error") else number,
+        text,
+        metadata,
+        _task(question),
     )
 
 
@@ -162,7 +225,9 @@ def _with_attachments(value: Any, attachments: Mapping[str, Any]) -> Any:
 
 def _resolve(value: Any, attachments: Mapping[str, Any]) -> Any:
     if isinstance(value, str):
-        return attachments[value.removeprefix(ATTACHMENT)] if value.startswith(ATTACHMENT) else value
+        return (
+            attachments[value.removeprefix(ATTACHMENT)] if value.startswith(ATTACHMENT) else value
+        )
     if isinstance(value, Mapping):
         return {name: _resolve(inner, attachments) for name, inner in value.items()}
     return [_resolve(inner, attachments) for inner in value] if isinstance(value, list) else value
@@ -183,32 +248,51 @@ def _word_value(word: str) -> float | None:
 def is_deepeval(document: Any) -> bool:
     """Return whether a document is a test run of DeepEval."""
     cases = _deepeval_cases(document)
-    return bool(cases) and all("metricsData" in case or "metrics_data" in case for case in cases[:20])
+    return bool(cases) and all(
+        "metricsData" in case or "metrics_data" in case for case in cases[:20]
+    )
 
 
 def _deepeval_cases(document: Any) -> list[Mapping[str, Any]]:
     if not isinstance(document, Mapping):
         return []
     run = _mapping(document.get("testRunData")) or document
-    lists = [run.get(key) for key in ("testCases", "conversationalTestCases", "test_results", "test_cases")]
-    return [case for cases in lists if isinstance(cases, list) for case in cases if isinstance(case, Mapping)]
+    lists = [
+        run.get(key)
+        for key in ("testCases", "conversationalTestCases", "test_results", "test_cases")
+    ]
+    return [
+        case
+        for cases in lists
+        if isinstance(cases, list)
+        for case in cases
+        if isinstance(case, Mapping)
+    ]
 
 
 def read_deepeval(document: Any, choice: ResultChoice) -> ForeignResults:
     """Return the test cases. `score` is the name of a metric; with a single metric it may be ""."""
     cases = _deepeval_cases(document)
-    names = dict.fromkeys(str(metric.get("name")) for case in cases for metric in _deepeval_metrics(case))
+    names = dict.fromkeys(
+        str(metric.get("name")) for case in cases for metric in _deepeval_metrics(case)
+    )
     score = _one_score(choice, names)
     return ForeignResults([_deepeval_row(case, score) for case in cases], score)
 
 
 def _deepeval_metrics(case: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     metrics = case.get("metricsData", case.get("metrics_data"))
-    return [metric for metric in metrics if isinstance(metric, Mapping)] if isinstance(metrics, list) else []
+    return (
+        [metric for metric in metrics if isinstance(metric, Mapping)]
+        if isinstance(metrics, list)
+        else []
+    )
 
 
 def _deepeval_row(case: Mapping[str, Any], score: str) -> ResultRow:
-    metric = next((metric for metric in _deepeval_metrics(case) if str(metric.get("name")) == score), {})
+    metric = next(
+        (metric for metric in _deepeval_metrics(case) if str(metric.get("name")) == score), {}
+    )
     number = None if metric.get("error") else number_or_none(metric.get("score"))
     question = case.get("input") or case.get("scenario") or case.get("turns")
     answer = _text(case.get("actualOutput", case.get("actual_output")))
@@ -222,7 +306,9 @@ def _deepeval_row(case: Mapping[str, Any], score: str) -> ResultRow:
 
 def is_lm_eval(rows: Sequence[Mapping[str, Any]]) -> bool:
     """Return whether rows of JSON Lines are samples of lm-evaluation-harness (`--log_samples`)."""
-    return bool(rows) and all("doc_id" in row and ("filtered_resps" in row or "resps" in row) for row in rows[:20])
+    return bool(rows) and all(
+        "doc_id" in row and ("filtered_resps" in row or "resps" in row) for row in rows[:20]
+    )
 
 
 def read_lm_eval(rows: Sequence[Row], choice: ResultChoice) -> ForeignResults:
@@ -267,7 +353,11 @@ def _lm_eval_metrics(row: Mapping[str, Any]) -> list[str]:
     """Return the names of metrics of a sample: those it lists, else its numbers."""
     listed = row.get("metrics")
     names = [name for name in listed if isinstance(name, str)] if isinstance(listed, list) else []
-    return names or [name for name, value in row.items() if name not in NOT_SCORES and number_or_none(value) is not None]
+    return names or [
+        name
+        for name, value in row.items()
+        if name not in NOT_SCORES and number_or_none(value) is not None
+    ]
 
 
 def _lm_eval_row(row: Row, score: str, *, is_unique: bool) -> ResultRow:
@@ -275,8 +365,16 @@ def _lm_eval_row(row: Row, score: str, *, is_unique: bool) -> ResultRow:
     responses = values.get("filtered_resps") or values.get("resps")
     first = responses[0] if isinstance(responses, list) and responses else responses
     doc, id = values.get("doc"), str(values.get("doc_id"))
-    metadata = {f"doc.{name}": value for name, value in _mapping(doc).items()} | ({"task": task} if task else {})
-    key = str(values["doc_hash"]) if values.get("doc_hash") else hash_task(doc) if doc is not None else ""
+    metadata = {f"doc.{name}": value for name, value in _mapping(doc).items()} | (
+        {"task": task} if task else {}
+    )
+    key = (
+        str(values["doc_hash"])
+        if values.get("doc_hash")
+        else hash_task(doc)
+        if doc is not None
+        else ""
+    )
     if not is_unique:
         id = "/".join((*_lm_eval_question(row), id))
     return ResultRow(id, key, number_or_none(values.get(score)), _text(first), metadata)
@@ -290,11 +388,18 @@ def is_openjudge(document: Any) -> bool:
     if not isinstance(document, Mapping) or not document:
         return False
     lists = list(document.values())
-    return all(isinstance(results, list) and results and all(map(_is_grader_result, results[:20])) for results in lists)
+    return all(
+        isinstance(results, list) and results and all(map(_is_grader_result, results[:20]))
+        for results in lists
+    )
 
 
 def _is_grader_result(result: Any) -> bool:
-    return result is None or (isinstance(result, Mapping) and "name" in result and bool({"score", "rank", "error"} & result.keys()))
+    return result is None or (
+        isinstance(result, Mapping)
+        and "name" in result
+        and bool({"score", "rank", "error"} & result.keys())
+    )
 
 
 def read_openjudge(document: Any, choice: ResultChoice) -> ForeignResults:
@@ -345,7 +450,9 @@ def _text(value: Any) -> str | None:
     """Return a text: as it is, or that of the parts of a message; anything else as None."""
     if isinstance(value, list):
         parts = [part.get("text") for part in value if isinstance(part, Mapping)]
-        texts = [part for part in parts if isinstance(part, str)] or [part for part in value if isinstance(part, str)]
+        texts = [part for part in parts if isinstance(part, str)] or [
+            part for part in value if isinstance(part, str)
+        ]
         return "".join(texts) if texts else None
     return value if isinstance(value, str) else None
 
@@ -367,11 +474,15 @@ def _one_score(choice: ResultChoice, names: Iterable[str]) -> str:
         return choice.score
     if len(known) != 1:
         listed = ", ".join(format_value(name, 80) for name in known[:20])
-        raise ConfigError(f"{choice.name!r} has {f'several scores: {listed}; name one' if known else 'no score'}")
+        raise ConfigError(
+            f"{choice.name!r} has {f'several scores: {listed}; name one' if known else 'no score'}"
+        )
     return known[0]
 
 
-def _one_part(choice: ResultChoice, parts: Iterable[str], fits: Callable[[str], bool], what: str) -> str:
+def _one_part(
+    choice: ResultChoice, parts: Iterable[str], fits: Callable[[str], bool], what: str
+) -> str:
     """Return the part to take: the one that is named, or the only one. Raises ConfigError."""
     known = list(parts)
     chosen = [part for part in known if fits(part)] if choice.part else known
@@ -380,9 +491,13 @@ def _one_part(choice: ResultChoice, parts: Iterable[str], fits: Callable[[str], 
     if choice.part and not chosen:
         raise _unknown(what, choice, choice.part, known)
     listed = ", ".join(format_value(part, 120) for part in (chosen or known)[:20])
-    raise ConfigError(f"{choice.name!r} has several runs: name one as FILE#NAME; there are {listed}")
+    raise ConfigError(
+        f"{choice.name!r} has several runs: name one as FILE#NAME; there are {listed}"
+    )
 
 
 def _unknown(what: str, choice: ResultChoice, name: str, known: Iterable[str]) -> ConfigError:
     listed = ", ".join(format_value(each, 80) for each in islice(known, 20))
-    return ConfigError(f"{choice.name!r} has no {what} {format_value(name, 80)}; there are {listed or 'none'}")
+    return ConfigError(
+        f"{choice.name!r} has no {what} {format_value(name, 80)}; there are {listed or 'none'}"
+    )

@@ -20,7 +20,14 @@ from ..tables.columns import SampleColumns
 from ..tables.readers import BadRow, OnError, Row
 from ..tables.row_values import MISSING, value_at
 from ..tables.sources import Source
-from ..validation.cases import AmbiguousLabel, LabelledCase, is_missing, is_pass, parse_number, parse_pass
+from ..validation.cases import (
+    AmbiguousLabel,
+    LabelledCase,
+    is_missing,
+    is_pass,
+    parse_number,
+    parse_pass,
+)
 from ..validation.labelled import LabelledCases, cases_of_source, is_label_row, labelled_source
 from .readers import ID_NAMES
 from .results import ResultPair, hash_task
@@ -82,7 +89,11 @@ UNREADABLE = "unreadable"
 
 
 def read_labels(
-    source: Any, pairs: Sequence[ResultPair], *, columns: Mapping[str, str] | None = None, scale: tuple[float, float] | None = None
+    source: Any,
+    pairs: Sequence[ResultPair],
+    *,
+    columns: Mapping[str, str] | None = None,
+    scale: tuple[float, float] | None = None,
 ) -> PairLabels:
     """Return the labels of pairs of answers.
 
@@ -98,9 +109,14 @@ def read_labels(
     Raises:
         ConfigError: No label belongs to a pair, or a label is outside its scale.
     """
-    several = isinstance(source, list | tuple) and bool(source) and all(isinstance(each, str | Path) for each in source)
+    several = (
+        isinstance(source, list | tuple)
+        and bool(source)
+        and all(isinstance(each, str | Path) for each in source)
+    )
     sources = [
-        each if isinstance(each, LabelledCases) else _read_once(labelled_source(each)) for each in (source if several else [source])
+        each if isinstance(each, LabelledCases) else _read_once(labelled_source(each))
+        for each in (source if several else [source])
     ]
     if not columns and len(sources) == 1 and isinstance(sources[0], Source):
         rows = [row.values for row in sources[0].rows(_ignore)]
@@ -110,19 +126,32 @@ def read_labels(
     kinds = {file.labelled.kind for file in files}
     if len(kinds) > 1 or "ranking" in kinds:
         named = " and ".join(sorted(kinds))
-        raise ConfigError(f"labels of kind {named} cannot be compared; give pairs, or a label for each answer")
+        raise ConfigError(
+            f"labels of kind {named} cannot be compared; give pairs, or a label for each answer"
+        )
     labels = _representative_labels(files, _TextLabels(pairs), scale)
     unreadable = sum(len(file.labelled.skipped_rows) for file in files)
     return replace(labels, unused={**labels.unused, UNREADABLE: unreadable})
 
 
-def _representative_labels(files: Sequence[SampledCases], texts: _TextLabels, scale: tuple[float, float] | None) -> PairLabels:
+def _representative_labels(
+    files: Sequence[SampledCases], texts: _TextLabels, scale: tuple[float, float] | None
+) -> PairLabels:
     """Return the labels of rows that were drawn at random; all labels if every pair has one."""
 
     def collect(chosen: Callable[[SampledCases], Iterable[LabelledCase]]) -> PairLabels:
-        return texts.collect([(case, _Scale(scale or file.labelled.label_scale)) for file in files for case in chosen(file)])
+        return texts.collect(
+            [
+                (case, _Scale(scale or file.labelled.label_scale))
+                for file in files
+                for case in chosen(file)
+            ]
+        )
 
-    labels, not_random = collect(lambda file: file.labelled.cases), sum(file.not_random for file in files)
+    labels, not_random = (
+        collect(lambda file: file.labelled.cases),
+        sum(file.not_random for file in files),
+    )
     if not not_random or texts.are_complete(labels):
         return labels
     if not any(file.random for file in files):
@@ -138,7 +167,9 @@ def _no_random_rows(labelled: int) -> ConfigError:
     )
 
 
-def read_sampled_cases(source: Any, columns: Mapping[str, str] | None = None, *, keep_undecided: bool = False) -> SampledCases:
+def read_sampled_cases(
+    source: Any, columns: Mapping[str, str] | None = None, *, keep_undecided: bool = False
+) -> SampledCases:
     """Return labelled cases, and those that represent all rows. `source` and `columns` are as in `validate`.
 
     With `keep_undecided`, rows on which people disagree without a most frequent rating are ties, else left out. Raises ConfigError.
@@ -149,7 +180,11 @@ def read_sampled_cases(source: Any, columns: Mapping[str, str] | None = None, *,
     labelled = cases_of_source(read, named, keep_undecided=keep_undecided)
     if "where:sample" in named:
         return SampledCases(labelled, labelled.cases)
-    samples = {str(row.values.get("id")): row.values["sample"] for row in read.rows(_ignore) if is_label_row(row.values)}
+    samples = {
+        str(row.values.get("id")): row.values["sample"]
+        for row in read.rows(_ignore)
+        if is_label_row(row.values)
+    }
     is_random = [not samples or samples.get(case.id) == "random" for case in labelled.cases]
     return SampledCases(labelled, tuple(compress(labelled.cases, is_random)))
 
@@ -182,17 +217,25 @@ class _Scale:
         low, high = self.ends or (0.0, 1.0)
         if not low <= value <= high:
             hint = "" if self.ends else "; give the scale, such as 1-5"
-            raise ConfigError(f"labels: {where} has the label {value:g}, which is not from {low:g} to {high:g}{hint}")
+            raise ConfigError(
+                f"labels: {where} has the label {value:g}, which is not from {low:g} to {high:g}{hint}"
+            )
         return (value - low) / (high - low)
 
 
-def _column_labels(rows: Iterable[Mapping[str, Any]], pairs: Sequence[ResultPair], scale: _Scale) -> PairLabels:
+def _column_labels(
+    rows: Iterable[Mapping[str, Any]], pairs: Sequence[ResultPair], scale: _Scale
+) -> PairLabels:
     """Return the labels of rows with the columns `label_a` and `label_b`."""
     table = list(rows)
     id = next((name for name in ID_NAMES if SampleColumns(table).has(name)), None)
     if id is None:
-        raise ConfigError(f"labels: with label_a and label_b there must be an ID, in one of the columns {', '.join(ID_NAMES)}")
-    keys = {pair.a.id: pair.key for pair in pairs if pair.a.id is not None} | {pair.key: pair.key for pair in pairs}
+        raise ConfigError(
+            f"labels: with label_a and label_b there must be an ID, in one of the columns {', '.join(ID_NAMES)}"
+        )
+    keys = {pair.a.id: pair.key for pair in pairs if pair.a.id is not None} | {
+        pair.key: pair.key for pair in pairs
+    }
     found: defaultdict[str, list[float]] = defaultdict(list)
     levels: defaultdict[str, list[float]] = defaultdict(list)
     unused = 0
@@ -220,7 +263,11 @@ def _column_labels(rows: Iterable[Mapping[str, Any]], pairs: Sequence[ResultPair
 
 def _number(value: Any, where: str) -> float:
     try:
-        return parse_pass(value) if isinstance(value, bool) or (isinstance(value, str) and is_pass(value)) else parse_number(value)
+        return (
+            parse_pass(value)
+            if isinstance(value, bool) or (isinstance(value, str) and is_pass(value))
+            else parse_number(value)
+        )
     except AmbiguousLabel as error:
         raise ConfigError(f"labels: {where}: {error}") from error
 
@@ -230,10 +277,16 @@ class _TextLabels:
     """Finds the pairs that labelled texts belong to, among all repeats."""
 
     pairs: Sequence[ResultPair]
-    _keys: defaultdict[tuple[str, str], dict[str, None]] = field(default_factory=lambda: defaultdict(dict), init=False)
+    _keys: defaultdict[tuple[str, str], dict[str, None]] = field(
+        default_factory=lambda: defaultdict(dict), init=False
+    )
 
     def __post_init__(self) -> None:
-        self._with_task = {pair.key for pair in self.pairs if _prompt_hash(pair.a.task) or _prompt_hash(pair.b.task)}
+        self._with_task = {
+            pair.key
+            for pair in self.pairs
+            if _prompt_hash(pair.a.task) or _prompt_hash(pair.b.task)
+        }
         for pair in self.pairs:
             for row in (*pair.a_rows, *pair.b_rows):
                 if row.text is None:
@@ -244,7 +297,9 @@ class _TextLabels:
     def are_complete(self, labels: PairLabels) -> bool:
         """Whether every pair of different answers has a label, so that no choice of rows can bias an estimate."""
         differing = [pair for pair in self.pairs if not pair.same_answer]
-        return not labels.partial and all(pair.key in labels.differences for pair in differing or self.pairs)
+        return not labels.partial and all(
+            pair.key in labels.differences for pair in differing or self.pairs
+        )
 
     def collect(self, cases: Sequence[tuple[LabelledCase, _Scale]]) -> PairLabels:
         """Return the labels of the pairs; an answer is found by the ID or the prompt of its case, or by its text alone."""
@@ -252,20 +307,30 @@ class _TextLabels:
         labels = self._preferences(cases) if are_pairs else self._levels(cases)
         if cases and not labels.used:
             what = (
-                "a pair of answers of these two runs (`redraft label A B` shows them)" if are_pairs else "an answer of these runs"
+                "a pair of answers of these two runs (`redraft label A B` shows them)"
+                if are_pairs
+                else "an answer of these runs"
             )
-            raise ConfigError(f"labels: none of the {len(cases)} labels is of {what}; a label counts for the text it is of")
+            raise ConfigError(
+                f"labels: none of the {len(cases)} labels is of {what}; a label counts for the text it is of"
+            )
         return labels
 
     def _levels(self, cases: Sequence[tuple[LabelledCase, _Scale]]) -> PairLabels:
         """Return the labels of single answers. Those that both runs have equally often cancel, and need none."""
-        given: defaultdict[str, defaultdict[str | None, list[float]]] = defaultdict(lambda: defaultdict(list))
+        given: defaultdict[str, defaultdict[str | None, list[float]]] = defaultdict(
+            lambda: defaultdict(list)
+        )
         used = 0
         for case, scale in cases:
             keys = self._find(case, text := case.responses[0])
             used += bool(keys)
             for key in keys:
-                given[key][text].append(scale.unit_label(float(case.label or 0.0), f"case {checks.format_value(case.id, 80)}"))
+                given[key][text].append(
+                    scale.unit_label(
+                        float(case.label or 0.0), f"case {checks.format_value(case.id, 80)}"
+                    )
+                )
         differences, levels, partial = {}, {}, set()
         for pair in self.pairs:
             if pair.key not in given:
@@ -281,13 +346,19 @@ class _TextLabels:
             if level := {text: label for text, label in known.items() if text in a}:
                 levels[pair.key] = level
         if used and not differences:
-            raise ConfigError("labels: no pair has a label of both answers; label the answers of A and of B to the same tasks")
-        return PairLabels("score", differences, used, {OF_OTHERS: len(cases) - used}, levels, frozenset(partial))
+            raise ConfigError(
+                "labels: no pair has a label of both answers; label the answers of A and of B to the same tasks"
+            )
+        return PairLabels(
+            "score", differences, used, {OF_OTHERS: len(cases) - used}, levels, frozenset(partial)
+        )
 
     def _preferences(self, cases: Sequence[tuple[LabelledCase, _Scale]]) -> PairLabels:
         """Return the labels of pairs of answers. Each answer of A meets each one of B; equal ones are a tie, and need no label."""
         shares = {pair.key: pair.answer_shares for pair in self.pairs}
-        found: defaultdict[str, defaultdict[tuple[str, str], list[float]]] = defaultdict(lambda: defaultdict(list))
+        found: defaultdict[str, defaultdict[tuple[str, str], list[float]]] = defaultdict(
+            lambda: defaultdict(list)
+        )
         used = 0
         for case, _ in cases:
             first, second = case.responses
@@ -299,7 +370,10 @@ class _TextLabels:
                 if key not in others or first == second:
                     continue
                 a, b = shares[key]
-                for texts, win in (((first, second), win_of_second), ((second, first), -win_of_second)):
+                for texts, win in (
+                    ((first, second), win_of_second),
+                    ((second, first), -win_of_second),
+                ):
                     if texts[0] in a and texts[1] in b:
                         found[key][texts].append(win)
                         used = used_before + 1
@@ -307,11 +381,21 @@ class _TextLabels:
         for key, wins in found.items():
             a, b = shares[key]
             weights = {texts: a[texts[0]] * b[texts[1]] for texts in wins}
-            different = 1 - sum(share * b.get(text, 0.0) for text, share in a.items() if text is not None)
-            differences[key] = different * fmean((fmean(values) for values in wins.values()), weights.values())
+            different = 1 - sum(
+                share * b.get(text, 0.0) for text, share in a.items() if text is not None
+            )
+            differences[key] = different * fmean(
+                (fmean(values) for values in wins.values()), weights.values()
+            )
             if sum(weights.values()) < different - TOLERANCE:
                 partial.add(key)
-        return PairLabels("preference", differences, used, {OF_OTHERS: len(cases) - used}, partial=frozenset(partial))
+        return PairLabels(
+            "preference",
+            differences,
+            used,
+            {OF_OTHERS: len(cases) - used},
+            partial=frozenset(partial),
+        )
 
     def _find(self, case: LabelledCase, text: str) -> list[str]:
         """Return the keys of the pairs that have this answer to the task of a case."""
@@ -320,21 +404,37 @@ class _TextLabels:
             if name and (name, key) in self._keys:
                 return list(self._keys[name, key])
         alone = list(self._keys.get(("", key), ()))
-        return alone if len(alone) == 1 and not (case.task.prompt and alone[0] in self._with_task) else []
+        return (
+            alone
+            if len(alone) == 1 and not (case.task.prompt and alone[0] in self._with_task)
+            else []
+        )
 
 
 def _prompt_hash(task: Any) -> str:
     return hash_task(["prompt", task.prompt]) if task is not None and task.prompt else ""
 
 
-def _surplus(shares: Mapping[str | None, float], others: Mapping[str | None, float]) -> dict[str | None, float]:
+def _surplus(
+    shares: Mapping[str | None, float], others: Mapping[str | None, float]
+) -> dict[str | None, float]:
     """Return by how much each answer is more frequent than among the others. None stands for unknown answers, all different."""
-    return {text: more for text, share in shares.items() if (more := share - (0.0 if text is None else others.get(text, 0.0))) > 0}
+    return {
+        text: more
+        for text, share in shares.items()
+        if (more := share - (0.0 if text is None else others.get(text, 0.0))) > 0
+    }
 
 
-def _weighted_mean(labels: Mapping[str | None, float], weights: Mapping[str | None, float]) -> float | None:
+def _weighted_mean(
+    labels: Mapping[str | None, float], weights: Mapping[str | None, float]
+) -> float | None:
     """Return the mean label of those answers with a weight that have one; 0 without any weight, None without a label."""
     known = [text for text in weights if text in labels]
     if not weights:
         return 0.0
-    return fmean([labels[text] for text in known], [weights[text] for text in known]) if known else None
+    return (
+        fmean([labels[text] for text in known], [weights[text] for text in known])
+        if known
+        else None
+    )

@@ -26,17 +26,44 @@ from ..jsontext import strict_loads
 from ..requirements.spec import check_foreign_spec
 from ..runs import BatchReport
 from ..storage.journal import Journal
-from ..tables.columns import RESPONSE_NAMES, NoResponseError, SampleColumns, TaskColumns, infer_columns
-from ..tables.readers import MAX_DOCUMENT_BYTES, MAX_DOCUMENT_MEMORY, MAX_LINE_BYTES, ZSTD, BadRow, Row
+from ..tables.columns import (
+    RESPONSE_NAMES,
+    NoResponseError,
+    SampleColumns,
+    TaskColumns,
+    infer_columns,
+)
+from ..tables.readers import (
+    MAX_DOCUMENT_BYTES,
+    MAX_DOCUMENT_MEMORY,
+    MAX_LINE_BYTES,
+    ZSTD,
+    BadRow,
+    Row,
+)
 from ..tables.row_values import MISSING, has_value, value_at
 from ..tables.sources import open_source
 from ..tables.text_format import ENCODING, open_text
 from ..validation.cases import AmbiguousLabel, is_missing, score_reader
-from .foreign_results import DOCUMENT_FORMS, ROW_FORMS, ResultChoice, inspect_fields, number_or_none, read_inspect
+from .foreign_results import (
+    DOCUMENT_FORMS,
+    ROW_FORMS,
+    ResultChoice,
+    inspect_fields,
+    number_or_none,
+    read_inspect,
+)
 from .results import ResultRow, RunResults, check_size, task_key
 
 SCORE_NAMES = ("best_score", "score", "reward", "rating")
-PASS_NAMES = ("passed", "pass", "is_correct", "correct", "resolved", "success")  # if they hold scores, and no correct answers
+PASS_NAMES = (
+    "passed",
+    "pass",
+    "is_correct",
+    "correct",
+    "resolved",
+    "success",
+)  # if they hold scores, and no correct answers
 ID_NAMES = (
     "id",
     "row_id",
@@ -51,18 +78,27 @@ ID_NAMES = (
     "doc_id",
 )
 ANSWER_NAMES = ("best", *RESPONSE_NAMES)
-OWN_COLUMNS = {"best", "best_score", "initial_score", "stop"}  # those of an output of `redraft batch`
+OWN_COLUMNS = {
+    "best",
+    "best_score",
+    "initial_score",
+    "stop",
+}  # those of an output of `redraft batch`
 ROLES = ("id", "prompt", "messages", "response", "score")
 MAX_SAMPLE_BYTES = 2 * MAX_LINE_BYTES  # bytes of one sample in an archive, unpacked
 MAX_SAMPLES = 200_000
-MAX_DIRECTORY_BYTES = 64 * 2**20  # of an archive: the list of its files, which takes ten times as much memory
+MAX_DIRECTORY_BYTES = (
+    64 * 2**20
+)  # of an archive: the list of its files, which takes ten times as much memory
 MAX_ZIP_END = 2**16 + 100  # bytes in which the record is that ends a ZIP archive, with a comment
 MAX_SKIPPED = 20  # reasons that are kept
 SAMPLES = "samples_*.jsonl"
 SAMPLE = 50  # rows from which columns are recognised
 
 
-def read_results(source: Any, *, score: str = "", columns: Mapping[str, str] | None = None, name: str = "") -> RunResults:
+def read_results(
+    source: Any, *, score: str = "", columns: Mapping[str, str] | None = None, name: str = ""
+) -> RunResults:
     """Return the results of a run.
 
     Args:
@@ -113,7 +149,9 @@ def _read_path(source: str, named: Mapping[str, str]) -> RunResults:
             if form.matches(document):
                 found = form.read(document, choice)
                 return RunResults(path.name, form.name, found.rows, found.score_name)
-    if path.is_dir() and next(path.rglob(SAMPLES), None):  # beside the summaries of lm-evaluation-harness, which hold no rows
+    if path.is_dir() and next(
+        path.rglob(SAMPLES), None
+    ):  # beside the summaries of lm-evaluation-harness, which hold no rows
         file = f"{escape(file.rstrip('/'))}/**/{SAMPLES}"
     rows = _Rows.of(open_source(file).rows, path.name)
     for form in ROW_FORMS:
@@ -143,7 +181,10 @@ def _read_journal(path: Path, run: str, name: str) -> RunResults:
             listed = ", ".join(repr(info.display_name) for info in runs) or "none"
             problem = f"has no run {run!r}" if run else "has several runs: name one as FILE#NAME"
             raise ConfigError(f"{str(path)!r} {problem}; there are {listed}")
-        rows = [_journal_row(info.id, info.result, trace) for info, trace in journal.traces(matches[0].name)]
+        rows = [
+            _journal_row(info.id, info.result, trace)
+            for info, trace in journal.traces(matches[0].name)
+        ]
     return RunResults(name, "redraft", rows, "best_score")
 
 
@@ -159,7 +200,9 @@ def _own_text(text: str | None, columns: Mapping[str, Any]) -> str | None:
     """Return the answer of a row of `redraft batch`: "" if the given one was blank, None if another error left none."""
     if not has_value(error := columns.get("error")):
         return text
-    return "" if str(error).startswith(NoResponseError.__name__) else text if has_value(text) else None
+    return (
+        "" if str(error).startswith(NoResponseError.__name__) else text if has_value(text) else None
+    )
 
 
 # ---- documents and archives
@@ -176,7 +219,9 @@ def _read_document(path: Path) -> Any:
     except json.JSONDecodeError as error:
         if error.msg == "Extra data":
             return None
-        raise ConfigError(f"{str(path)!r} is not JSON: {error.msg} in line {error.lineno}") from error
+        raise ConfigError(
+            f"{str(path)!r} is not JSON: {error.msg} in line {error.lineno}"
+        ) from error
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{str(path)!r} cannot be read: {read_error_message(error)}") from error
     except ValueError as error:
@@ -193,13 +238,26 @@ def _archive_samples(path: Path) -> Iterator[dict[str, Any]]:
             members = [info for info in archive.infolist() if _is_sample(info.filename)]
             total = sum(info.file_size for info in members)
             if len(members) > MAX_SAMPLES or total > MAX_DOCUMENT_BYTES:
-                raise ConfigError(f"{str(path)!r} holds {len(members):,} samples of {total >> 20:,} MiB, which is too much")
+                raise ConfigError(
+                    f"{str(path)!r} holds {len(members):,} samples of {total >> 20:,} MiB, which is too much"
+                )
             for info in members:
                 yield inspect_fields(_archive_sample(path, archive, info))
     except NotImplementedError as error:
-        raise ConfigError(f"{str(path)!r} needs Zstandard: pip install 'redraft[zstd]', or convert the log to .json") from error
-    except (OSError, EOFError, RuntimeError, zlib.error, zipfile.BadZipFile, *_zstd_errors()) as error:
-        raise ConfigError(f"{str(path)!r} is not a log of Inspect that can be read: {read_error_message(error)}") from error
+        raise ConfigError(
+            f"{str(path)!r} needs Zstandard: pip install 'redraft[zstd]', or convert the log to .json"
+        ) from error
+    except (
+        OSError,
+        EOFError,
+        RuntimeError,
+        zlib.error,
+        zipfile.BadZipFile,
+        *_zstd_errors(),
+    ) as error:
+        raise ConfigError(
+            f"{str(path)!r} is not a log of Inspect that can be read: {read_error_message(error)}"
+        ) from error
 
 
 def _open_archive(path: Path, file: Any) -> Any:
@@ -214,10 +272,14 @@ def _open_archive(path: Path, file: Any) -> Any:
 def _directory_bytes(end: bytes) -> int:
     """Return the size of the directory of a ZIP archive, from the records at its end; 0 if there are none."""
     mark = b"PK\5\6"
-    place = len(end) - 22 if end[-22:].startswith(mark) and end.endswith(b"\0\0") else end.rfind(mark)
+    place = (
+        len(end) - 22 if end[-22:].startswith(mark) and end.endswith(b"\0\0") else end.rfind(mark)
+    )
     if place < 0:
         return 0
-    if end[max(0, place - 20) :].startswith(b"PK\6\7"):  # of a large archive, another record before it has the size
+    if end[max(0, place - 20) :].startswith(
+        b"PK\6\7"
+    ):  # of a large archive, another record before it has the size
         return int.from_bytes(end[max(0, place - 36) : max(0, place - 28)], "little")
     return int.from_bytes(end[place + 12 : place + 16], "little")
 
@@ -235,18 +297,28 @@ def _zip_library() -> Any:
 
 def _is_sample(name: str) -> bool:
     folder, _, file = name.partition("/")
-    return folder == "samples" and file.endswith(".json") and (file.count("/") == 0 or file.endswith("/sample.json"))
+    return (
+        folder == "samples"
+        and file.endswith(".json")
+        and (file.count("/") == 0 or file.endswith("/sample.json"))
+    )
 
 
 def _archive_sample(path: Path, archive: Any, info: Any) -> Any:
     with archive.open(info) as member:
-        data = member.read(MAX_SAMPLE_BYTES + 1)  # the size in the directory of a hostile archive may be wrong
+        data = member.read(
+            MAX_SAMPLE_BYTES + 1
+        )  # the size in the directory of a hostile archive may be wrong
     if len(data) > MAX_SAMPLE_BYTES:
-        raise ConfigError(f"{str(path)!r}: sample {format_value(info.filename, 80)} is larger than {MAX_SAMPLE_BYTES >> 20} MiB")
+        raise ConfigError(
+            f"{str(path)!r}: sample {format_value(info.filename, 80)} is larger than {MAX_SAMPLE_BYTES >> 20} MiB"
+        )
     try:
         return strict_loads(data.decode())
     except ValueError as error:
-        raise ConfigError(f"{str(path)!r}: sample {format_value(info.filename, 80)} is not JSON: {error}") from error
+        raise ConfigError(
+            f"{str(path)!r}: sample {format_value(info.filename, 80)} is not JSON: {error}"
+        ) from error
 
 
 # ---- tables
@@ -276,31 +348,54 @@ def _read_rows(rows: _Rows, named: Mapping[str, str], name: str) -> RunResults:
     sample = SampleColumns([row.values for row in rows.good[:SAMPLE]])
     for role, column in named.items():
         sample.require(f"{role}={column!r}", column)
-    score = named.get("score") or next((column for column in SCORE_NAMES if sample.has(column)), None)
-    score = score or next((column for column in PASS_NAMES if sample.has(column) and _holds_scores(sample.rows, column)), None)
+    score = named.get("score") or next(
+        (column for column in SCORE_NAMES if sample.has(column)), None
+    )
+    score = score or next(
+        (
+            column
+            for column in PASS_NAMES
+            if sample.has(column) and _holds_scores(sample.rows, column)
+        ),
+        None,
+    )
     if score is None:
-        raise ConfigError(f"{name!r}: no column is known to be the score; name it. There are {sample.column_list()}")
+        raise ConfigError(
+            f"{name!r}: no column is known to be the score; name it. There are {sample.column_list()}"
+        )
     id = named.get("id") or next((column for column in ID_NAMES if sample.has(column)), None)
-    response = named.get("response") or next((column for column in ANSWER_NAMES if sample.has(column)), None)
+    response = named.get("response") or next(
+        (column for column in ANSWER_NAMES if sample.has(column)), None
+    )
     is_own = all(sample.has(column) for column in OWN_COLUMNS)
     results, skipped = [], list(rows.skipped)
-    read_score = score_reader(value for row in rows.good if (value := value_at(row.values, score)) is not MISSING)
+    read_score = score_reader(
+        value for row in rows.good if (value := value_at(row.values, score)) is not MISSING
+    )
     for row in rows.good:
         try:
             results.append(_table_row(row.values, score, read_score, id, response, is_own=is_own))
         except AmbiguousLabel as error:
             skipped.append(f"{row.location}: {score!r}: {error}")
     read_task = _task_reader(rows.good[:SAMPLE], named, is_own=is_own)
-    return RunResults(name, "redraft" if is_own else "table", results, score, tuple(skipped), read_task)
+    return RunResults(
+        name, "redraft" if is_own else "table", results, score, tuple(skipped), read_task
+    )
 
 
 def _no_row(name: str, skipped: Sequence[str]) -> ConfigError:
-    return ConfigError(f"{name!r}: no row can be read: {skipped[0]}" if skipped else f"{name!r} has no row")
+    return ConfigError(
+        f"{name!r}: no row can be read: {skipped[0]}" if skipped else f"{name!r} has no row"
+    )
 
 
 def _holds_scores(rows: Sequence[Mapping[str, Any]], column: str) -> bool:
     """Return whether a column holds scores from 0 to 1 and nothing else."""
-    values = [value for row in rows if (value := value_at(row, column)) is not MISSING and not is_missing(value)]
+    values = [
+        value
+        for row in rows
+        if (value := value_at(row, column)) is not MISSING and not is_missing(value)
+    ]
     try:
         return bool(values) and all(0 <= score <= 1 for score in map(score_reader(values), values))
     except AmbiguousLabel:
@@ -324,7 +419,9 @@ def _table_row(
     if text is None and number is not None:
         text = ""  # null, with a score
     known_text = text if isinstance(text, str) else None
-    return ResultRow(known_id, "", number, _own_text(known_text, values) if is_own else known_text, values)
+    return ResultRow(
+        known_id, "", number, _own_text(known_text, values) if is_own else known_text, values
+    )
 
 
 def _task_reader(
@@ -336,7 +433,9 @@ def _task_reader(
     """
     columns = TaskColumns(named.get("prompt"), named.get("messages"), named.get("response"))
     try:
-        mapping = infer_columns([row.values for row in sample], columns, check_requirement=check_foreign_spec)
+        mapping = infer_columns(
+            [row.values for row in sample], columns, check_requirement=check_foreign_spec
+        )
     except ConfigError:
         return None
 

@@ -165,7 +165,9 @@ class ComparisonReport:
         Scores of the same answers by different graders decide nothing without labels: a higher score is no better grader. B is not
         better with more blank answers than A.
         """
-        verdict: ThreeWayVerdict = "undecided" if self._only_graders_differ else interval_verdict(self.interval)
+        verdict: ThreeWayVerdict = (
+            "undecided" if self._only_graders_differ else interval_verdict(self.interval)
+        )
         return "undecided" if verdict == "better" and self._is_more_silent else verdict
 
     @property
@@ -200,7 +202,9 @@ class ComparisonReport:
     @property
     def _known_margin(self) -> float:
         if self.margin is None:
-            raise ConfigError("margin: the scores are not from 0 to 1; give the loss that does not matter in their unit")
+            raise ConfigError(
+                "margin: the scores are not from 0 to 1; give the loss that does not matter in their unit"
+            )
         return self.margin
 
     def _rows_to_decide(self, margin: float | None = None) -> int | None:
@@ -208,7 +212,9 @@ class ComparisonReport:
         if self.people or self._only_graders_differ or self._is_more_silent:
             return None
         rows = self._basis_rows
-        return rows_to_decide(replace(self.difference, value=self.value, interval=self.interval, rows=rows), margin)
+        return rows_to_decide(
+            replace(self.difference, value=self.value, interval=self.interval, rows=rows), margin
+        )
 
     @property
     def _basis_rows(self) -> int:
@@ -219,7 +225,11 @@ class ComparisonReport:
 
     @property
     def _only_graders_differ(self) -> bool:
-        return self.same_answers and not self._has_equal_scores and not (self.people or self.errors or self.wins)
+        return (
+            self.same_answers
+            and not self._has_equal_scores
+            and not (self.people or self.errors or self.wins)
+        )
 
     @property
     def _is_more_silent(self) -> bool:
@@ -275,14 +285,23 @@ class ComparisonReport:
             case "not worse":
                 return f"passed: {self.b} is not worse than {self.a} by more than {margin}"
             case "worse":
-                return f"failed: {self._blanks_line}" if self._is_more_silent else f"failed: {self.b} is worse than {self.a}"
+                return (
+                    f"failed: {self._blanks_line}"
+                    if self._is_more_silent
+                    else f"failed: {self.b} is worse than {self.a}"
+                )
         if self._only_graders_differ:
             return self.headline()
         if self.worst_case and self.interval and self.interval[0] >= -self._known_margin:
-            lost = ((self.unscored_b, f"without a score in {self.b}"), (self.only_a, f"only in {self.a}"))
+            lost = (
+                (self.unscored_b, f"without a score in {self.b}"),
+                (self.only_a, f"only in {self.a}"),
+            )
             more = f"; {' and '.join(f'{n:,} {what}' for n, what in lost if n)} may hide a loss"
         else:
-            more = self._more_needed(self.people.gate_needed if self.people else self.gate_rows_needed)
+            more = self._more_needed(
+                self.people.gate_needed if self.people else self.gate_rows_needed
+            )
         return f"undecided whether {self.b} is worse than {self.a} by more than {margin}{more}"
 
     def _more_needed(self, needed: int | None) -> str:
@@ -303,12 +322,17 @@ class ComparisonReport:
         name = f"{self.score_name} (lower is better)" if lower else self.score_name
         change = f"{'better by ' * lower}{format_signed(d.value)} {format_interval(d.interval)}"
         won, lost = ("better", "worse") if lower else ("higher", "lower")
-        rows = f"{pluralize(d.rows, 'row')}; {d.wins:,} {won}, {d.ties:,} equal, {d.losses:,} {lost}"
+        rows = (
+            f"{pluralize(d.rows, 'row')}; {d.wins:,} {won}, {d.ties:,} equal, {d.losses:,} {lost}"
+        )
         lines = [f"{name}: {d.mean_a:.3f} to {d.mean_b:.3f}, {change} over {rows}"]
         if self.anytime:
             lines.append(f"valid at any look: {format_interval(self.anytime)}")
         if self.people:
-            p, unit = self.people.estimate, {"score": "people", "preference": "people's preference for B less one half"}
+            p, unit = (
+                self.people.estimate,
+                {"score": "people", "preference": "people's preference for B less one half"},
+            )
             basis = f"{pluralize(p.labels, 'label')} and {pluralize(p.unlabelled, 'score')}"
             if self.people.same_answers:
                 basis = f"{basis}, and 0 for {pluralize(self.people.same_answers, 'row')} with equal answers"
@@ -337,15 +361,30 @@ class ComparisonReport:
             (self.unscored_a, f"without a score in {self.a}"),
             (self.unscored_b, f"without a score in {self.b}"),
             (len(self.skipped), "unreadable"),
-            *((n, f"{'label' if n == 1 else 'labels'} {reason}") for reason, n in self.unused_labels.items()),
+            *(
+                (n, f"{'label' if n == 1 else 'labels'} {reason}")
+                for reason, n in self.unused_labels.items()
+            ),
         )
         left_out = ", ".join(f"{n:,} {what}" for n, what in counts if n)
         worst = self.worst_case
-        worst_figures = f"{format_signed(worst.value)} {format_interval(worst.interval)}" if worst else ""
+        worst_figures = (
+            f"{format_signed(worst.value)} {format_interval(worst.interval)}" if worst else ""
+        )
         return [
             *([f"left out: {left_out}"] if left_out else []),
-            *([f"{self._blanks_line}; a blank answer has no score"] if self.blank_a or self.blank_b else []),
-            *([f"if {self.b} loses those without a score, and those that it lacks: {worst_figures}"] if worst else []),
+            *(
+                [f"{self._blanks_line}; a blank answer has no score"]
+                if self.blank_a or self.blank_b
+                else []
+            ),
+            *(
+                [
+                    f"if {self.b} loses those without a score, and those that it lacks: {worst_figures}"
+                ]
+                if worst
+                else []
+            ),
             *([f"{self.repeats:,} repeats were averaged with their rows"] if self.repeats else []),
             *([self._equal_tasks_line()] if self.equal_tasks else []),
         ]
@@ -362,10 +401,18 @@ class ComparisonReport:
     def as_data(self) -> dict[str, Any]:
         """Return plain data that `json.dumps` accepts."""
         data = asdict(self)
-        data["usage"] = {"calls": self.usage.calls, "tokens": self.usage.tokens, "cost": self.usage.cost}
+        data["usage"] = {
+            "calls": self.usage.calls,
+            "tokens": self.usage.tokens,
+            "cost": self.usage.cost,
+        }
         gate = () if self.margin is None else ("gate", "gate_rows_needed")
         derived = ("verdict", *gate, "evidence", "interval", "value", "rows_needed")
-        return {**{name: getattr(self, name) for name in derived}, **data, "difference": self._with_verdict(self.difference)}
+        return {
+            **{name: getattr(self, name) for name in derived},
+            **data,
+            "difference": self._with_verdict(self.difference),
+        }
 
     @staticmethod
     def _with_verdict(difference: PairedDifference) -> dict[str, Any]:

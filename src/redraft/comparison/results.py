@@ -46,7 +46,11 @@ class ResultRow:
     @property
     def is_silent(self) -> bool:
         """Whether the answer is blank, and calls no tool."""
-        return self.text is not None and is_blank(self.text) and not has_value(self.values.get("tool_calls"))
+        return (
+            self.text is not None
+            and is_blank(self.text)
+            and not has_value(self.values.get("tool_calls"))
+        )
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,9 @@ class RunResults:
     rows: Sequence[ResultRow]
     score_name: str = "score"
     skipped: tuple[str, ...] = ()
-    read_task: Callable[[Mapping[str, Any]], Task | None] | None = field(default=None, repr=False, compare=False)
+    read_task: Callable[[Mapping[str, Any]], Task | None] | None = field(
+        default=None, repr=False, compare=False
+    )
 
     @property
     def is_own_grade(self) -> bool:
@@ -79,7 +85,9 @@ class RunResults:
         """Return the results without the scores of blank answers, unless the run has no other answers: then they are unknown."""
         if all(is_blank(row.text) for row in self.rows if row.text is not None):
             return self
-        return replace(self, rows=[replace(row, score=None) if row.is_silent else row for row in self.rows])
+        return replace(
+            self, rows=[replace(row, score=None) if row.is_silent else row for row in self.rows]
+        )
 
     def with_tasks(self) -> RunResults:
         """Return the results with the task of each row. Few comparisons need those of both runs, and reading them takes time."""
@@ -113,7 +121,11 @@ class ResultPair:
     @property
     def values(self) -> dict[str, Any]:
         """The columns of the row, of A before B; its ID is one of them."""
-        return {**({} if self.a.id is None else {"id": self.a.id}), **self.b.values, **self.a.values}
+        return {
+            **({} if self.a.id is None else {"id": self.a.id}),
+            **self.b.values,
+            **self.a.values,
+        }
 
     @property
     def same_answer(self) -> bool:
@@ -151,7 +163,10 @@ class PairedResults:
         """The numbers of blank answers in A and in B, of the tasks that both have."""
         keys = {pair.key for pair in (*self.pairs, *self.unscored_a, *self.unscored_b)}
         a, b = (
-            sum(row.is_silent and (row.id if self.paired_by == "id" else row.task_hash) in keys for row in run.rows)
+            sum(
+                row.is_silent and (row.id if self.paired_by == "id" else row.task_hash) in keys
+                for row in run.rows
+            )
             for run in (self.a, self.b)
         )
         return a, b
@@ -191,7 +206,9 @@ def pair_results(a: RunResults, b: RunResults, *, scored: bool = True) -> Paired
 Groups: TypeAlias = dict[str, list[ResultRow]]
 
 
-def _group_rows(a: RunResults, b: RunResults, key: Callable[[ResultRow], str | None]) -> tuple[Groups, Groups] | None:
+def _group_rows(
+    a: RunResults, b: RunResults, key: Callable[[ResultRow], str | None]
+) -> tuple[Groups, Groups] | None:
     """Return the rows of both runs by their key; None if a row has none."""
     found: tuple[Groups, Groups] = {}, {}
     for run, groups in zip((a, b), found, strict=True):
@@ -204,7 +221,11 @@ def _group_rows(a: RunResults, b: RunResults, key: Callable[[ResultRow], str | N
 
 def _has_several_tasks(run: RunResults, by_id: Groups) -> bool:
     """Return whether an ID stands for different tasks in a run."""
-    return any(len({run.with_task(row).task_hash for row in rows}) > 1 for rows in by_id.values() if len(rows) > 1)
+    return any(
+        len({run.with_task(row).task_hash for row in rows}) > 1
+        for rows in by_id.values()
+        if len(rows) > 1
+    )
 
 
 def _make_pairs(
@@ -230,16 +251,24 @@ def _make_pairs(
     ]
     missing = Counter((pair.a.score is None, pair.b.score is None) for pair in both)
     if scored and not missing[False, False]:
-        raise ConfigError(f"{a.name!r} and {b.name!r} have {pluralize(len(both), 'row')} in common, and none has a score in both")
+        raise ConfigError(
+            f"{a.name!r} and {b.name!r} have {pluralize(len(both), 'row')} in common, and none has a score in both"
+        )
     return PairedResults(
         a,
         b,
         how,
-        [pair for pair in both if not scored or (pair.a.score is not None and pair.b.score is not None)],
+        [
+            pair
+            for pair in both
+            if not scored or (pair.a.score is not None and pair.b.score is not None)
+        ],
         [pair for pair in both if scored and pair.a.score is None],
         [pair for pair in both if scored and pair.b.score is None],
         [
-            ResultPair(key, _mean_row(rows), ResultRow(None, "", None), rows, [], _task_identity(a, rows))
+            ResultPair(
+                key, _mean_row(rows), ResultRow(None, "", None), rows, [], _task_identity(a, rows)
+            )
             for key, rows in a_rows.items()
             if key not in b_rows
         ],
@@ -260,15 +289,30 @@ def with_shares_of_wins(results: PairedResults, shares: Mapping[str, float]) -> 
     for pair in results.pairs:
         share = shares.get(pair.key)
         if share is not None:
-            scored.append(replace(pair, a=replace(pair.a, score=1 - share), b=replace(pair.b, score=share)))
+            scored.append(
+                replace(pair, a=replace(pair.a, score=1 - share), b=replace(pair.b, score=share))
+            )
         else:  # an answer that has no opponent wins
             has_a, has_b = map(_has_answer, (pair.a_rows, pair.b_rows))
             a = replace(pair.a, score=1.0 if has_a and not has_b else None)
-            unscored.append(replace(pair, a=a, b=replace(pair.b, score=1.0 if has_b and not has_a else None)))
+            unscored.append(
+                replace(pair, a=a, b=replace(pair.b, score=1.0 if has_b and not has_a else None))
+            )
     names = [replace(side, score_name=WINS_NAME) for side in (results.a, results.b)]
     lost_by = [[pair for pair in unscored if getattr(pair, side).score is None] for side in "ab"]
-    alone = [replace(pair, a=replace(pair.a, score=1.0 if _has_answer(pair.a_rows) else None)) for pair in results.only_a]
-    return replace(results, a=names[0], b=names[1], pairs=scored, unscored_a=lost_by[0], unscored_b=lost_by[1], only_a=alone)
+    alone = [
+        replace(pair, a=replace(pair.a, score=1.0 if _has_answer(pair.a_rows) else None))
+        for pair in results.only_a
+    ]
+    return replace(
+        results,
+        a=names[0],
+        b=names[1],
+        pairs=scored,
+        unscored_a=lost_by[0],
+        unscored_b=lost_by[1],
+        only_a=alone,
+    )
 
 
 def _has_answer(rows: Sequence[ResultRow]) -> bool:
@@ -311,9 +355,19 @@ def hash_task(content: Any) -> str:
 def check_scales(a: RunResults, b: RunResults) -> None:
     """Raise ConfigError if one run has shares in words, such as "60%", and the other one scores that are not from 0 to 1."""
     for run, other in ((a, b), (b, a)):
-        outside = next((row.score for row in other.rows if row.score is not None and not 0 <= row.score <= 1), None)
-        values = (value_at(row.values, run.score_name) for row in run.rows if outside is not None and row.score is not None)
-        share = next((value for value in values if isinstance(value, bool | str) and not is_number(value)), None)
+        outside = next(
+            (row.score for row in other.rows if row.score is not None and not 0 <= row.score <= 1),
+            None,
+        )
+        values = (
+            value_at(row.values, run.score_name)
+            for row in run.rows
+            if outside is not None and row.score is not None
+        )
+        share = next(
+            (value for value in values if isinstance(value, bool | str) and not is_number(value)),
+            None,
+        )
         if share is not None:
             raise ConfigError(
                 f"{run.name!r} has shares from 0 to 1, such as {format_value(share, 80)}, and {other.name!r} scores on another "

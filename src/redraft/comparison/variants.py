@@ -55,7 +55,9 @@ class ComparisonRun:
     judge: Any
     settings: BatchSettings
     usage: Usage = NO_USAGE
-    shares_of_wins: dict[str, float] = field(default_factory=dict, init=False)  # of B, by the key of the pair
+    shares_of_wins: dict[str, float] = field(
+        default_factory=dict, init=False
+    )  # of B, by the key of the pair
     _began: float = field(default_factory=monotonic, init=False)
     _names: list[str] = field(default_factory=list, init=False)
 
@@ -64,35 +66,62 @@ class ComparisonRun:
         own = [variant_settings(variant)[1] for variant in variants]
         if self.judge is not None or not needs_judge(self.graders):
             return
-        if any("model" in each for each in own) and (self.graders is not None or self._default_judge_grades(tasks)):
+        if any("model" in each for each in own) and (
+            self.graders is not None or self._default_judge_grades(tasks)
+        ):
             raise ConfigError("judge: name one model that judges both, or each would judge itself")
         self.judge = None if self.graders is None else model
 
     def _default_judge_grades(self, tasks: Any) -> bool:
         """Whether neither the tasks nor the settings name something that grades."""
         settings = self.settings
-        dataset = open_dataset(open_source(tasks), columns_of(settings.get("columns")), "error", settings.get("limit"))
-        return graders_for_columns(None, None, as_answer_form(settings.get("answer")), dataset.shape.columns) is None
+        dataset = open_dataset(
+            open_source(tasks), columns_of(settings.get("columns")), "error", settings.get("limit")
+        )
+        return (
+            graders_for_columns(
+                None, None, as_answer_form(settings.get("answer")), dataset.shape.columns
+            )
+            is None
+        )
 
     async def run(self, variant: Any, tasks: Any, model: Any) -> RunResults:
         """Answer the tasks by a variant, and grade the answers. Raises RedraftError if the run ended early."""
         label, own = variant_settings(variant)
         settings: dict[str, Any] = {**DEFAULTS, **self.settings, **own}
         writer = settings.pop("model", model)
-        one_answer = settings["max_iterations"] == 0 and settings.get("drafts", 1) == 1 and "plan" not in settings
+        one_answer = (
+            settings["max_iterations"] == 0
+            and settings.get("drafts", 1) == 1
+            and "plan" not in settings
+        )
         settings |= DRAFT_GRADING if one_answer and ranks_answers(self.graders) else self._grading
         report = await self._batch(label, f"{label}-{_content_hash(own)}", tasks, writer, settings)
         results = read_results(report, name=label)
         values = task_values(tasks, settings)
-        return replace(results, rows=[replace(row, values={**row.values, **values.get(row.id or "", {})}) for row in results.rows])
+        return replace(
+            results,
+            rows=[
+                replace(row, values={**row.values, **values.get(row.id or "", {})})
+                for row in results.rows
+            ],
+        )
 
     async def grade_anew(self, results: RunResults, tag: str) -> RunResults:
         """Grade the answers of a run anew. Raises ConfigError for a run that does not tell its tasks and answers."""
         if not any(row.task and row.text is not None for row in results.rows):
-            raise ConfigError(f"{results.name!r} does not tell its tasks and answers, so they cannot be graded")
-        rows = [_graded_row(n, row) for n, row in enumerate(results.rows) if row.task and row.text is not None]
+            raise ConfigError(
+                f"{results.name!r} does not tell its tasks and answers, so they cannot be graded"
+            )
+        rows = [
+            _graded_row(n, row)
+            for n, row in enumerate(results.rows)
+            if row.task and row.text is not None
+        ]
         settings: dict[str, Any] = {**self.settings, "columns": GRADED_COLUMNS, "mode": "grade"}
-        report = await self._batch(results.name, f"{results.name}-{tag}", rows, None, settings | self._grading)
+        report = await self._batch(
+            results.name, f"{results.name}-{tag}", rows, None, settings | self._grading
+        )
         graded = read_results(report, name=results.name)
         scores = {row.id: row.score for row in graded.rows}
         return replace(
@@ -106,12 +135,22 @@ class ComparisonRun:
     def _grading(self) -> dict[str, Any]:
         return {"graders": self.graders, "judge": self.judge}
 
-    async def _batch(self, label: str, name: str, source: Any, model: Any, settings: Mapping[str, Any]) -> BatchReport:
+    async def _batch(
+        self, label: str, name: str, source: Any, model: Any, settings: Mapping[str, Any]
+    ) -> BatchReport:
         report = await batch(
             source,
             None,
             model,
-            **cast("BatchSettings", {**settings, "journal": self.journal, "name": self._run_name(name), **self._limits()}),
+            **cast(
+                "BatchSettings",
+                {
+                    **settings,
+                    "journal": self.journal,
+                    "name": self._run_name(name),
+                    **self._limits(),
+                },
+            ),
         )
         self.usage += report.usage
         if report.end_reason or report.unfinished or report.not_started:
@@ -133,7 +172,9 @@ class ComparisonRun:
             limits["deadline"] = max(0.0, deadline - (monotonic() - self._began))
         return limits
 
-    async def win_rate(self, results: PairedResults, clusters: Sequence[Any] | None, level: float) -> WinRate:
+    async def win_rate(
+        self, results: PairedResults, clusters: Sequence[Any] | None, level: float
+    ) -> WinRate:
         """Have the grader compare each pair of answers in both orders, and return the win rate of B.
 
         Of repeats, the first of A meets the first of B, and so on; the win rate of a task is their mean. Pairs of the same text are
@@ -141,7 +182,9 @@ class ComparisonRun:
         """
         texts = {n: _text_pairs(pair) for n, pair in enumerate(results.pairs) if _task_of(pair)}
         if not any(texts.values()):
-            raise ConfigError("these runs do not tell their tasks and answers, so no grader can compare them")
+            raise ConfigError(
+                "these runs do not tell their tasks and answers, so no grader can compare them"
+            )
         shares: defaultdict[int, list[tuple[float, float]]] = defaultdict(list)
         cases: dict[str, tuple[int, LabelledCase]] = {}
         for n, answers in texts.items():
@@ -152,27 +195,40 @@ class ComparisonRun:
                     shares[n].append((0.5, 0.5))
                 else:
                     id = f"{n}-{len(cases)}"
-                    cases[id] = n, LabelledCase(id, "pair", cast("Task", _task_of(pair)), both, ranks=(0, 0))
+                    cases[id] = (
+                        n,
+                        LabelledCase(id, "pair", cast("Task", _task_of(pair)), both, ranks=(0, 0)),
+                    )
         async for judged in self._judge_pairs([case for _, case in cases.values()]):
             self.usage += judged.usage
             if judged.stop_reason:
                 raise GradingError(
-                    f"the comparison of answers ended early: {judged.outage or judged.stop_reason}", usage=self.usage
+                    f"the comparison of answers ended early: {judged.outage or judged.stop_reason}",
+                    usage=self.usage,
                 )
             if (found := _wins_of_b(judged)) is not None:
                 shares[cases[judged.case][0]].append(found)
         counted = [n for n in texts if shares[n]]
         if not counted:
-            raise GradingError("the grader gave no verdict in both orders on any pair", usage=self.usage)
+            raise GradingError(
+                "the grader gave no verdict in both orders on any pair", usage=self.usage
+            )
         of_pairs = None if clusters is None else [clusters[n] for n in counted]
         means = [[fmean(share[order] for share in shares[n]) for n in counted] for order in (0, 1)]
-        self.shares_of_wins = {results.pairs[n].key: fmean(both) for n, both in zip(counted, zip(*means, strict=True), strict=True)}
+        self.shares_of_wins = {
+            results.pairs[n].key: fmean(both)
+            for n, both in zip(counted, zip(*means, strict=True), strict=True)
+        }
         return win_rate(means[0], means[1], clusters=of_pairs, confidence=level)
 
     async def _judge_pairs(self, cases: Sequence[LabelledCase]) -> AsyncGenerator[JudgedCase, None]:
-        settings = {name: value for name, value in self.settings.items() if name in VALIDATION_SETTINGS}
+        settings = {
+            name: value for name, value in self.settings.items() if name in VALIDATION_SETTINGS
+        }
         with Journal(self.journal) as journal:
-            options = Options.from_settings(cast("Settings", {"cache": journal.response_cache, **settings, **self._limits()}))
+            options = Options.from_settings(
+                cast("Settings", {"cache": journal.response_cache, **settings, **self._limits()})
+            )
             session = Session(options, None, self.graders, self.judge)
             try:
                 async for judged in GraderHarness(session).judge(cases):
@@ -190,26 +246,55 @@ def variant_settings(variant: Any) -> tuple[str, dict[str, Any]]:
     if isinstance(variant, Mapping):
         own = {str(name): value for name, value in variant.items()}
         if wrong := [name for name in own if name in OWN_SETTINGS]:
-            raise ConfigError(f"a variant cannot have {wrong[0]!r}: give it to `compare`, so that it is the same for both")
-        label = own.pop("label", None) or ", ".join(format_value(value, 40).strip("'\"") for value in own.values()) or "default"
+            raise ConfigError(
+                f"a variant cannot have {wrong[0]!r}: give it to `compare`, so that it is the same for both"
+            )
+        label = (
+            own.pop("label", None)
+            or ", ".join(format_value(value, 40).strip("'\"") for value in own.values())
+            or "default"
+        )
         return str(label), own
     if isinstance(variant, Path | str) and Path(variant).is_file():
         return Path(variant).name, {"draft_prompt": Path(variant)}
-    if isinstance(variant, Path) or (isinstance(variant, str) and Path(variant).suffix in PROMPT_SUFFIXES and ":" not in variant):
+    if isinstance(variant, Path) or (
+        isinstance(variant, str) and Path(variant).suffix in PROMPT_SUFFIXES and ":" not in variant
+    ):
         raise ConfigError(f"there is no file {format_value(str(variant))}")
     if variant is None or isinstance(variant, bool):
-        raise ConfigError(f"a variant is a model, the path of a prompt, or a mapping of settings, got {format_value(variant)}")
-    return variant if isinstance(variant, str) else str(getattr(variant, "name", type(variant).__name__)), {"model": variant}
+        raise ConfigError(
+            f"a variant is a model, the path of a prompt, or a mapping of settings, got {format_value(variant)}"
+        )
+    return variant if isinstance(variant, str) else str(
+        getattr(variant, "name", type(variant).__name__)
+    ), {"model": variant}
 
 
 def _content_hash(own: Mapping[str, Any]) -> str:
     """Return a short hash of a variant, so that another version of a prompt is another run, with a budget of its own."""
-    contents = {name: value.read_bytes().hex() if isinstance(value, Path) else value for name, value in own.items()}
+    contents = {
+        name: value.read_bytes().hex() if isinstance(value, Path) else value
+        for name, value in own.items()
+    }
     model = own.get("model")
     contents["model"] = getattr(model, "identity", model)
-    kept = {name: value for name, value in contents.items() if isinstance(value, str | int | float | bool)}
-    params = {name: value for name, value in own.items() if name in {"model_params", "judge_params"} and value}
-    return hash_task({**kept, **params, **({"params": declared} if (declared := getattr(model, "params", None)) else {})})[:8]
+    kept = {
+        name: value
+        for name, value in contents.items()
+        if isinstance(value, str | int | float | bool)
+    }
+    params = {
+        name: value
+        for name, value in own.items()
+        if name in {"model_params", "judge_params"} and value
+    }
+    return hash_task(
+        {
+            **kept,
+            **params,
+            **({"params": declared} if (declared := getattr(model, "params", None)) else {}),
+        }
+    )[:8]
 
 
 def ranks_answers(graders: Any) -> bool:
@@ -219,15 +304,27 @@ def ranks_answers(graders: Any) -> bool:
     members = resolve_graders((), graders, has_model=True)
     comparing = [(member.name, grader) for member, grader in members if member.compares]
     if comparing and len(members) > 1:
-        raise ConfigError(f"graders: {comparing[0][0]!r} compares answers; it must be the only grader")
+        raise ConfigError(
+            f"graders: {comparing[0][0]!r} compares answers; it must be the only grader"
+        )
     for name, grader in comparing:
         if isinstance(grader, Ranker) and not isinstance(grader, Pairwise):
-            pairwise = name.replace("ranker", "pairwise", 1) if name.startswith("ranker") else "pairwise"
-            raise ConfigError(f"graders: {name!r} shows answers in one order, and two runs are compared in both: use {pairwise!r}")
+            pairwise = (
+                name.replace("ranker", "pairwise", 1) if name.startswith("ranker") else "pairwise"
+            )
+            raise ConfigError(
+                f"graders: {name!r} shows answers in one order, and two runs are compared in both: use {pairwise!r}"
+            )
     return bool(comparing)
 
 
-GRADED_COLUMNS = {"id": "id", "messages": "messages", "response": "response", "context": "context", "reference": "reference"}
+GRADED_COLUMNS = {
+    "id": "id",
+    "messages": "messages",
+    "response": "response",
+    "context": "context",
+    "reference": "reference",
+}
 
 
 def _graded_row(n: int, row: ResultRow) -> dict[str, Any]:
@@ -251,7 +348,9 @@ def _task_of(pair: ResultPair) -> Task | None:
 
 def _text_pairs(pair: ResultPair) -> list[tuple[str, str]]:
     """Return the answers of A and B side by side; the run with fewer repeats begins again."""
-    sides = [[row.text for row in rows if row.text is not None] for rows in (pair.a_rows, pair.b_rows)]
+    sides = [
+        [row.text for row in rows if row.text is not None] for rows in (pair.a_rows, pair.b_rows)
+    ]
     if not all(sides):
         return []
     return list(islice(zip(*map(cycle, sides), strict=False), max(map(len, sides))))
@@ -264,10 +363,16 @@ def _wins_of_b(judged: JudgedCase) -> tuple[float, float] | None:
     """
     shares: list[float] = []
     for order in ((0, 1), (1, 0)):
-        ranks = [v.ranks for v in judged.verdicts if v.ranks is not None and tuple(v.presentation_order) in {(), order}]
+        ranks = [
+            v.ranks
+            for v in judged.verdicts
+            if v.ranks is not None and tuple(v.presentation_order) in {(), order}
+        ]
         if not ranks:
             return None
-        shares.append(sum(1.0 if r[1] < r[0] else 0.5 if r[0] == r[1] else 0.0 for r in ranks) / len(ranks))
+        shares.append(
+            sum(1.0 if r[1] < r[0] else 0.5 if r[0] == r[1] else 0.0 for r in ranks) / len(ranks)
+        )
     return shares[0], shares[1]
 
 
@@ -281,16 +386,26 @@ def _budget_left(budget: Budget, used: Usage) -> Budget:
         "usd": used.cost or 0.0,
     }
     limits = {name: getattr(budget, name) for name in spent}
-    left = {name: max(type(limit)(0), limit - spent[name]) for name, limit in limits.items() if limit is not None}
+    left = {
+        name: max(type(limit)(0), limit - spent[name])
+        for name, limit in limits.items()
+        if limit is not None
+    }
     return replace(budget, **left)
 
 
 def _raise_early_end(report: BatchReport, label: str, usage: Usage) -> None:
     """Raise the error of a run that ended early: half a run is no result to compare."""
-    reason = report.end_reason or ("budget" if report.not_started or report.unfinished else "interrupted")
-    message = f"the run of {label!r} ended early: {report.message or reason}; the same call resumes it"
+    reason = report.end_reason or (
+        "budget" if report.not_started or report.unfinished else "interrupted"
+    )
+    message = (
+        f"the run of {label!r} ended early: {report.message or reason}; the same call resumes it"
+    )
     error: RedraftError = (
-        BudgetExhaustedError(message, usage=usage) if reason in {"budget", "deadline"} else GradingError(message, usage=usage)
+        BudgetExhaustedError(message, usage=usage)
+        if reason in {"budget", "deadline"}
+        else GradingError(message, usage=usage)
     )
     raise error
 
@@ -298,7 +413,9 @@ def _raise_early_end(report: BatchReport, label: str, usage: Usage) -> None:
 def task_values(tasks: Any, settings: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """Return the columns of the tasks by the ID of the row; a journal does not keep those that have no role."""
     columns = columns_of(settings.get("columns"))
-    dataset = open_dataset(open_source(tasks), columns, settings.get("on_duplicate", "error"), settings.get("limit"))
+    dataset = open_dataset(
+        open_source(tasks), columns, settings.get("on_duplicate", "error"), settings.get("limit")
+    )
     duplicates = dataset.summarize().duplicates
     return {row.id: row.values for row in dataset.rows(duplicates, lambda _: None)}
 
@@ -306,5 +423,11 @@ def task_values(tasks: Any, settings: Mapping[str, Any]) -> dict[str, Mapping[st
 def reread(tasks: Any) -> Any:
     """Return tasks that can be read twice: a list of what can be read only once. Raises ConfigError for stdin."""
     if tasks == "-":
-        raise ConfigError("tasks: stdin can be read only once, and both variants need them; name a file")
-    return tasks if isinstance(tasks, str | Path | Sequence) or hasattr(tasks, "columns") else list(tasks)
+        raise ConfigError(
+            "tasks: stdin can be read only once, and both variants need them; name a file"
+        )
+    return (
+        tasks
+        if isinstance(tasks, str | Path | Sequence) or hasattr(tasks, "columns")
+        else list(tasks)
+    )

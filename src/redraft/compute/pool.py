@@ -28,16 +28,32 @@ from ..errors import ComputeLimitError, ConfigError, RedraftError, SandboxUnavai
 from ..threads import LastingThreadPool, run_in_thread
 from .worker import WALL_PER_CPU_SECOND, decode, encode
 
-IN_PROCESS = 16_384  # characters that are handled in this process; measured by bench/hostile_text.py
+IN_PROCESS = (
+    16_384  # characters that are handled in this process; measured by bench/hostile_text.py
+)
 CPU_SECONDS = 5.0  # of CPU time for a job
 MEMORY_BYTES = 2 * 2**30  # bytes of address space of a worker
 START_TIMEOUT = 60.0  # seconds a worker may take to start, and to import what a job needs
 POOL_SIZE = max(1, min(4, os.cpu_count() or 1))  # workers at once
-ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "TMPDIR", "TEMP", "SYSTEMROOT", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "PYTHONHOME")
+ENVIRONMENT = (
+    "PATH",
+    "LANG",
+    "LC_ALL",
+    "TMPDIR",
+    "TEMP",
+    "SYSTEMROOT",
+    "LD_LIBRARY_PATH",
+    "DYLD_LIBRARY_PATH",
+    "PYTHONHOME",
+)
 
 
 async def run(
-    function: Callable[..., Any], *arguments: Any, failure_text: str, text_length: int, seconds: float | None = None
+    function: Callable[..., Any],
+    *arguments: Any,
+    failure_text: str,
+    text_length: int,
+    seconds: float | None = None,
 ) -> Any:
     """Call a module-level function in a worker; arguments and value are JSON values.
 
@@ -57,7 +73,11 @@ async def run(
 
 
 def run_sync(
-    function: Callable[..., Any], *arguments: Any, failure_text: str, text_length: int, seconds: float | None = None
+    function: Callable[..., Any],
+    *arguments: Any,
+    failure_text: str,
+    text_length: int,
+    seconds: float | None = None,
 ) -> Any:
     """Like `run`, for callers without an event loop."""
     if _is_worker():
@@ -96,7 +116,10 @@ def _restrictions() -> dict[str, Any]:
 
     bootstrap = source_of("bootstrap.py")
     try:
-        return {"bootstrap": bootstrap, "filter": {"filter": filter_program(is_tool=False).hex(), "own_pid": OWN_PID}}
+        return {
+            "bootstrap": bootstrap,
+            "filter": {"filter": filter_program(is_tool=False).hex(), "own_pid": OWN_PID},
+        }
     except SandboxUnavailableError:  # another machine than those: the limits alone
         return {"bootstrap": bootstrap, "filter": {}}
 
@@ -225,7 +248,9 @@ class _Job:
         """Return the answer of a worker; None if it ended for another reason than its time limit."""
         self._assign(worker)
         try:
-            answer = worker.load(self.name) or worker.execute(job, self.seconds * WALL_PER_CPU_SECOND)
+            answer = worker.load(self.name) or worker.execute(
+                job, self.seconds * WALL_PER_CPU_SECOND
+            )
         except _WorkerExitedError:
             if worker.kill() == -getattr(signal, "SIGPROF", 0) or worker.timed_out:
                 raise self._limit_error(f"within {self.seconds:g} s") from None
@@ -285,7 +310,9 @@ def _idle_worker(function: str) -> _Worker | None:
     """Return an idle worker, preferably one that has loaded the function."""
     while _idle:
         try:
-            at = next((i for i, worker in enumerate(_idle) if function in worker.loaded_functions), -1)
+            at = next(
+                (i for i, worker in enumerate(_idle) if function in worker.loaded_functions), -1
+            )
             worker = _idle.pop(at)
         except IndexError:  # another thread took it
             continue
@@ -312,4 +339,8 @@ def _reset_after_fork() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_spawn_lock.acquire, after_in_parent=_spawn_lock.release, after_in_child=_reset_after_fork)
+    os.register_at_fork(
+        before=_spawn_lock.acquire,
+        after_in_parent=_spawn_lock.release,
+        after_in_child=_reset_after_fork,
+    )

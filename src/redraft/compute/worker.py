@@ -19,8 +19,12 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any, BinaryIO
 
-IS_COMPUTE_WORKER = True  # read from `__main__`: a job that computes something else does so in this process
-WALL_PER_CPU_SECOND = 20.0 if hasattr(signal, "setitimer") else 3.0  # without a timer of the CPU this is the limit
+IS_COMPUTE_WORKER = (
+    True  # read from `__main__`: a job that computes something else does so in this process
+)
+WALL_PER_CPU_SECOND = (
+    20.0 if hasattr(signal, "setitimer") else 3.0
+)  # without a timer of the CPU this is the limit
 WATCHDOG_SECONDS = 5.0  # seconds after which the worker ends by itself if its parent did not end it
 
 
@@ -81,7 +85,11 @@ def _run_job(job: dict[str, Any], functions: dict[str, Callable[..., Any]]) -> d
     try:
         if name not in functions:
             functions[name] = _load(name)
-        return {"value": _run_limited(job["seconds"], functions[name], job["arguments"]) if "seconds" in job else None}
+        return {
+            "value": _run_limited(job["seconds"], functions[name], job["arguments"])
+            if "seconds" in job
+            else None
+        }
     except BaseException as error:  # noqa: BLE001  (whatever a function raises, the parent raises)
         return {"error": type(error).__name__, "message": str(error)[:2000]}
 

@@ -41,8 +41,12 @@ class Engine:
         self._by_rounds, self._awaits_round = by_rounds, False
         self._running: dict[Slot, asyncio.Future[Record]] = {}
         self._ended: set[Slot] = set()
-        self._has_ended = asyncio.Event()  # asyncio.wait would add a callback to every running task after each record
-        self._arrived: list[Slot] = []  # slots whose records are not in the trace yet, in the order of the plan
+        self._has_ended = (
+            asyncio.Event()
+        )  # asyncio.wait would add a callback to every running task after each record
+        self._arrived: list[
+            Slot
+        ] = []  # slots whose records are not in the trace yet, in the order of the plan
 
     async def __aenter__(self) -> Self:
         return self
@@ -77,7 +81,9 @@ class Engine:
         """Perform those of the steps that are not running yet, each in its own task."""
         for step in steps:
             if (slot := step.slot) not in self._running:
-                self._running[slot] = task = asyncio.ensure_future(_perform_step(self._perform, step))
+                self._running[slot] = task = asyncio.ensure_future(
+                    _perform_step(self._perform, step)
+                )
                 task.add_done_callback(partial(self._note_end, slot))
 
     def _note_end(self, slot: Slot, _: object) -> None:
@@ -88,7 +94,9 @@ class Engine:
         await self._has_ended.wait()
         self._has_ended.clear()
         ended, self._ended = self._ended, set()
-        self._arrived = [slot for slot in self._running if slot in ended] if len(ended) > 1 else [*ended]
+        self._arrived = (
+            [slot for slot in self._running if slot in ended] if len(ended) > 1 else [*ended]
+        )
 
     async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         try:
@@ -103,7 +111,13 @@ class Engine:
         try:
             await cancel_and_wait(self._running.values())
         finally:
-            self._add_late([task.result() for task in self._running.values() if not (task.cancelled() or task.exception())])
+            self._add_late(
+                [
+                    task.result()
+                    for task in self._running.values()
+                    if not (task.cancelled() or task.exception())
+                ]
+            )
 
     def _add_late(self, records: Sequence[Record]) -> None:
         """Add records that arrived when no more traces are wanted."""

@@ -17,7 +17,9 @@ from .records import Candidate
 from .trace import Trace
 
 JSON_FORM = "json"  # of the setting `answer_form`, before its fingerprint
-FORM_SETTING = "answer_form"  # in the settings of a trace: the form of the answer and its fingerprint
+FORM_SETTING = (
+    "answer_form"  # in the settings of a trace: the form of the answer and its fingerprint
+)
 WORD = re.compile(r"[^\W_]+")
 MAX_FIELDS = 2000  # of an answer; larger answers are not compared
 MAX_VALUE_CHARS = 80  # of a value that is shown
@@ -33,7 +35,9 @@ class FieldChange:
     after: str | None
 
     def __str__(self) -> str:
-        return f"{self.path}: was {self.before}, now {'missing' if self.after is None else self.after}"
+        return (
+            f"{self.path}: was {self.before}, now {'missing' if self.after is None else self.after}"
+        )
 
 
 def has_json_form(trace: Trace) -> bool:
@@ -43,8 +47,16 @@ def has_json_form(trace: Trace) -> bool:
 
 def unrequested_changes(trace: Trace, candidate: Candidate) -> list[FieldChange]:
     """Return the fields of the answer's parent that were right, and that the refinement changed without being asked."""
-    written = trace.by_id.get(candidate.parent) if candidate.role == "repair" and candidate.parent is not None else candidate
-    parent = trace.by_id.get(written.parent) if written and written.role == "refine" and written.parent is not None else None
+    written = (
+        trace.by_id.get(candidate.parent)
+        if candidate.role == "repair" and candidate.parent is not None
+        else candidate
+    )
+    parent = (
+        trace.by_id.get(written.parent)
+        if written and written.role == "refine" and written.parent is not None
+        else None
+    )
     if parent is None or not has_json_form(trace):
         return []
     before, after = _fields_of(parent.text), _fields_of(candidate.text)
@@ -82,7 +94,9 @@ def _leaves(value: Any, path: str) -> Iterator[tuple[str, str]]:
 
 def _has_inner(path: str, fields: Mapping[str, str]) -> bool:
     """Return whether a field that was a value is now an object or a list of objects: its fields are new, not changed."""
-    return path not in fields and any(other.startswith((f"{path}.", f"{path}[")) for other in fields)
+    return path not in fields and any(
+        other.startswith((f"{path}.", f"{path}[")) for other in fields
+    )
 
 
 def _feedback_text(trace: Trace, candidate: Candidate) -> str:
@@ -100,7 +114,10 @@ def _feedback_text(trace: Trace, candidate: Candidate) -> str:
 def _is_named(path: str, value: str, texts: str) -> bool:
     names = [name for name in re.split(r"[.\[\]]+", path) if name and not name.isdigit()]
     content = value.strip('"')
-    return any(_occurs(each, texts) for each in (*names, *([content] if len(content) >= MIN_QUOTED_CHARS else [])))
+    return any(
+        _occurs(each, texts)
+        for each in (*names, *([content] if len(content) >= MIN_QUOTED_CHARS else []))
+    )
 
 
 def _occurs(text: str, texts: str) -> bool:

@@ -40,7 +40,13 @@ def draft_messages(trace: Trace) -> tuple[Message, ...]:
 def constraint_paragraph(trace: Trace, parent: Candidate | None = None) -> str:
     """Return the paragraph that states the hard constraints; "" if there are none. `parent` as in `demand_lines`."""
     demands = demand_lines(trace, parent)
-    return "\n".join([f"The answer must meet {'this' if len(demands) == 1 else 'all of this'}:", *demands]) if demands else ""
+    return (
+        "\n".join(
+            [f"The answer must meet {'this' if len(demands) == 1 else 'all of this'}:", *demands]
+        )
+        if demands
+        else ""
+    )
 
 
 def demand_lines(trace: Trace, parent: Candidate | None = None) -> list[str]:
@@ -62,7 +68,9 @@ def with_paragraph(message: Message, text: str) -> Message:
     return {**message, "content": f"{content}\n\n{text}" if content else text}
 
 
-def refinement_messages(trace: Trace, parent: Candidate, request: tuple[Message, ...] | None = None) -> tuple[Message, ...]:
+def refinement_messages(
+    trace: Trace, parent: Candidate, request: tuple[Message, ...] | None = None
+) -> tuple[Message, ...]:
     """Return the messages that ask for a better version of `parent`.
 
     The messages that ask for a draft (`request`, by default `draft_messages`) come first and unchanged, so that a provider's
@@ -71,10 +79,17 @@ def refinement_messages(trace: Trace, parent: Candidate, request: tuple[Message,
     follow, and where the parent calls tools, because an assistant's turn with calls must be followed by their results. No
     two added neighbours have the same role.
     """
-    messages, advice = request or draft_messages(trace), "\n\n".join(_refinement_paragraphs(trace, parent))
+    messages, advice = (
+        request or draft_messages(trace),
+        "\n\n".join(_refinement_paragraphs(trace, parent)),
+    )
     last_role = messages[-1]["role"]
     if last_role in PRE_ANSWER_ROLES and parent.text.strip() and not parent.tool_calls:
-        return (*messages, {"role": "assistant", "content": parent.text}, {"role": "user", "content": advice})
+        return (
+            *messages,
+            {"role": "assistant", "content": parent.text},
+            {"role": "user", "content": advice},
+        )
     content = f"{_delimited_answer(parent.display_text)}\n\n{advice}"
     if last_role == "user":
         return (*messages[:-1], with_paragraph(messages[-1], content))
@@ -96,11 +111,22 @@ def _refinement_paragraphs(trace: Trace, parent: Candidate) -> list[str]:
     paragraphs.append("\n".join(problems) or "- Make it a better answer to the request.")
     if is_json:
         paragraphs += _field_paragraphs(trace, parent)
-    if demands := [grader.demand for grader in trace.panel if grader.demand and trace.grader_score(parent.id, grader) == 1]:
+    if demands := [
+        grader.demand
+        for grader in trace.panel
+        if grader.demand and trace.grader_score(parent.id, grader) == 1
+    ]:
         paragraphs.append("The improved answer must go on meeting this:")
-        paragraphs.append("\n".join([f"- still holds: {demand.partition(SCHEMA_HEADING)[0]}" for demand in demands]))
+        paragraphs.append(
+            "\n".join(
+                [f"- still holds: {demand.partition(SCHEMA_HEADING)[0]}" for demand in demands]
+            )
+        )
     if tried := _tried_lines(trace, parent, problems, is_json=is_json):
-        paragraphs += ["This was already tried and did not help; do not repeat it:", "\n".join(tried)]
+        paragraphs += [
+            "This was already tried and did not help; do not repeat it:",
+            "\n".join(tried),
+        ]
     if parent.tool_calls:
         end = "Call the tools as they should be called, or answer in words where that is better: no comment on the changes."
     else:
@@ -113,7 +139,9 @@ def tried_lines(trace: Trace, parent: Candidate) -> list[str]:
     return _tried_lines(trace, parent, open_actions(trace, parent), is_json=has_json_form(trace))
 
 
-def _tried_lines(trace: Trace, parent: Candidate, problems: Sequence[str], *, is_json: bool) -> list[str]:
+def _tried_lines(
+    trace: Trace, parent: Candidate, problems: Sequence[str], *, is_json: bool
+) -> list[str]:
     attempts = failed_attempts(trace, parent)
     if not attempts:
         return []
@@ -155,7 +183,9 @@ def open_actions(trace: Trace, candidate: Candidate) -> list[str]:
 
 
 def _feedback_lines(feedback: Feedback) -> list[str]:
-    is_met = feedback.done or not feedback.is_critique if feedback.score is None else feedback.score >= 1
+    is_met = (
+        feedback.done or not feedback.is_critique if feedback.score is None else feedback.score >= 1
+    )
     if is_met and (feedback.score is None or feedback.done or not any(feedback.actions)):
         return []
     lines: list[str] = []
@@ -174,8 +204,14 @@ def _feedback_lines(feedback: Feedback) -> list[str]:
 
 def _action_lines(grader: str, actions: Sequence[str]) -> list[str]:
     lines = [action for action in actions if action] or ["not fully met yet"]
-    name = grader.partition(":{")[0]  # a grader's name may hold JSON, such as a whole schema, which is left out
-    return [f"- {name}: {lines[0]}"] if len(lines) == 1 else [f"- {name}:", *(f"  - {line}" for line in lines)]
+    name = grader.partition(":{")[
+        0
+    ]  # a grader's name may hold JSON, such as a whole schema, which is left out
+    return (
+        [f"- {name}: {lines[0]}"]
+        if len(lines) == 1
+        else [f"- {name}:", *(f"  - {line}" for line in lines)]
+    )
 
 
 def failed_attempts(trace: Trace, parent: Candidate) -> list[Candidate]:
@@ -187,7 +223,11 @@ def failed_attempts(trace: Trace, parent: Candidate) -> list[Candidate]:
     if not trace.graders.has_musts:
         score = scores[parent.id] or 0.0
         best = round(score, DIGITS)
-        return [c for c in children if (own := scores[c.id] or 0.0) <= score or round(own, DIGITS) <= best]
+        return [
+            c
+            for c in children
+            if (own := scores[c.id] or 0.0) <= score or round(own, DIGITS) <= best
+        ]
 
     def merit(id: int) -> tuple[float, float, float]:
         return trace.must_pass_rate(id), trace.nearness(id), round(scores[id] or 0.0, DIGITS)
@@ -197,7 +237,12 @@ def failed_attempts(trace: Trace, parent: Candidate) -> list[Candidate]:
 
 
 def _problems_of_attempts(
-    trace: Trace, attempts: Sequence[Candidate], parent: Candidate, known_problems: Collection[str], *, is_json: bool
+    trace: Trace,
+    attempts: Sequence[Candidate],
+    parent: Candidate,
+    known_problems: Collection[str],
+    *,
+    is_json: bool,
 ) -> list[list[str]]:
     """Return the new problems of refinements, which are found once for the same feedback; rankings may add to them each time."""
     if trace.comparisons:
@@ -214,11 +259,16 @@ def _problems_of_attempts(
     return all_problems
 
 
-def new_problems(trace: Trace, child: Candidate, known_problems: Collection[str], *, is_json: bool) -> list[str]:
+def new_problems(
+    trace: Trace, child: Candidate, known_problems: Collection[str], *, is_json: bool
+) -> list[str]:
     """Return the problems of a refinement that its parent did not have."""
     if trace.is_unchanged(child):
         return ["- returning the earlier answer as it was"]
     new = [line for line in open_actions(trace, child) if line not in known_problems]
     if is_json:
-        new += [f"- changing a field that was right: {change}" for change in unrequested_changes(trace, child)]
+        new += [
+            f"- changing a field that was right: {change}"
+            for change in unrequested_changes(trace, child)
+        ]
     return new or ["- a revision that changed too little of what is listed above"]

@@ -54,7 +54,9 @@ def ranking(trace: Trace) -> tuple[RankedAnswer, ...]:
         rank, tied = len(rows) + 1, len(group) > 1
         rows += [RankedAnswer(trace.by_id[id], rank, tied, trace.scores[id]) for id in group]
     listed = {row.candidate.id for row in rows} | trace.replaced_ids | trace.unchanged_ids
-    ungraded = sorted((c for c in trace.candidates if c.id not in listed), key=lambda c: c is not trace.best)
+    ungraded = sorted(
+        (c for c in trace.candidates if c.id not in listed), key=lambda c: c is not trace.best
+    )
     return (*rows, *(RankedAnswer(c, None) for c in ungraded))
 
 
@@ -112,4 +114,8 @@ def rank_feedback(comparison: Comparison, candidate: int) -> Feedback:
 
 def ranked_text(trace: Trace) -> str:
     """Return the widest ranking in words, such as "ranked 3 > 2 > 1 > 0", if graders only rank; "" for others."""
-    return f"ranked {trace.comparisons[-1].order_text}" if trace.comparisons and not trace.scorers else ""
+    return (
+        f"ranked {trace.comparisons[-1].order_text}"
+        if trace.comparisons and not trace.scorers
+        else ""
+    )

@@ -66,7 +66,9 @@ class StopReason(StrEnum):
 
 
 _CONVERGED = frozenset({StopReason.TARGET, StopReason.DONE, StopReason.PATIENCE, StopReason.GAIN})
-_RESUMABLE = frozenset({StopReason.BUDGET, StopReason.DEADLINE, StopReason.FAILED, StopReason.CANCELLED})
+_RESUMABLE = frozenset(
+    {StopReason.BUDGET, StopReason.DEADLINE, StopReason.FAILED, StopReason.CANCELLED}
+)
 
 MAX_TOOL_CALLS = 128  # in one answer
 
@@ -83,8 +85,13 @@ class ToolCall:
     id: str = ""
 
     def __post_init__(self) -> None:
-        if not all(isinstance(text, str) for text in (self.name, self.arguments, self.id)) or not self.name:
-            raise ValueError(f"a tool call has a name, arguments and an id, all of them texts, got {self!r:.200}")
+        if (
+            not all(isinstance(text, str) for text in (self.name, self.arguments, self.id))
+            or not self.name
+        ):
+            raise ValueError(
+                f"a tool call has a name, arguments and an id, all of them texts, got {self!r:.200}"
+            )
 
     @property
     def parsed_arguments(self) -> Any:
@@ -93,7 +100,11 @@ class ToolCall:
 
     def as_message_part(self) -> dict[str, Any]:
         """Return the call in the form of an assistant's message: {"id", "type", "function": {"name", "arguments"}}."""
-        return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": self.arguments}}
+        return {
+            "id": self.id,
+            "type": "function",
+            "function": {"name": self.name, "arguments": self.arguments},
+        }
 
 
 MAX_METADATA = 65_536  # characters of a record's metadata as JSON
@@ -122,24 +133,38 @@ class Artifact:
 
     def __post_init__(self) -> None:
         if not isinstance(self.kind, str) or not _ARTIFACT_KIND.fullmatch(self.kind):
-            raise ValueError(f"the kind of an artifact is a word such as 'git-tree', got {checks.format_value(self.kind)}")
+            raise ValueError(
+                f"the kind of an artifact is a word such as 'git-tree', got {checks.format_value(self.kind)}"
+            )
         if not isinstance(self.uri, str) or not self.uri.isprintable() or not self.uri.strip():
-            raise ValueError(f"the uri of an artifact is text without control characters, got {checks.format_value(self.uri)}")
-        algorithm, _, value = self.digest.partition(":") if isinstance(self.digest, str) else ("", "", "")
-        if len(value) != _DIGEST_LENGTHS.get(algorithm) or not set(value) <= set("0123456789abcdef"):
+            raise ValueError(
+                f"the uri of an artifact is text without control characters, got {checks.format_value(self.uri)}"
+            )
+        algorithm, _, value = (
+            self.digest.partition(":") if isinstance(self.digest, str) else ("", "", "")
+        )
+        if len(value) != _DIGEST_LENGTHS.get(algorithm) or not set(value) <= set(
+            "0123456789abcdef"
+        ):
             raise ValueError(
                 f"the digest of an artifact is ALGORITHM:HEX, such as 'sha256:9f86...', with {', '.join(_DIGEST_LENGTHS)}, "
                 f"got {checks.format_value(self.digest)}"
             )
-        if self.media_type is not None and not (isinstance(self.media_type, str) and _MEDIA_TYPE.fullmatch(self.media_type)):
-            raise ValueError(f"the media type of an artifact is such as 'image/png', got {checks.format_value(self.media_type)}")
+        if self.media_type is not None and not (
+            isinstance(self.media_type, str) and _MEDIA_TYPE.fullmatch(self.media_type)
+        ):
+            raise ValueError(
+                f"the media type of an artifact is such as 'image/png', got {checks.format_value(self.media_type)}"
+            )
         object.__setattr__(self, "metadata", _json_copy("an artifact", self.metadata))
 
 
 def _json_copy(owner: str, metadata: Any) -> dict[str, Any]:
     """Return a copy of metadata. Raises ValueError unless it is a JSON object that is not too long or nested too deeply."""
     if not isinstance(metadata, Mapping):
-        raise ValueError(f"the metadata of {owner} is a mapping, got {checks.format_value(metadata)}")
+        raise ValueError(
+            f"the metadata of {owner} is a mapping, got {checks.format_value(metadata)}"
+        )
     try:
         copy: dict[str, Any] = json.loads(text := json.dumps(dict(metadata), allow_nan=False))
         if copy != metadata or len(text) > MAX_METADATA or nesting_depth(copy) > MAX_DEPTH:
@@ -243,7 +268,9 @@ class CriterionScore:
 
     def __post_init__(self) -> None:
         if self.score.__class__ is not float or not 0 <= self.score <= 1:
-            object.__setattr__(self, "score", as_score(self.score, f"the score of criterion {self.name!r}"))
+            object.__setattr__(
+                self, "score", as_score(self.score, f"the score of criterion {self.name!r}")
+            )
 
 
 @init_by_slots
@@ -296,7 +323,11 @@ class Feedback:
         score = self.score
         if score is not None and not (score.__class__ is float and 0 <= score <= 1):
             object.__setattr__(self, "score", as_score(score))
-        if self.actions.__class__ is not tuple or self.criteria.__class__ is not tuple or self.votes.__class__ is not tuple:
+        if (
+            self.actions.__class__ is not tuple
+            or self.criteria.__class__ is not tuple
+            or self.votes.__class__ is not tuple
+        ):
             _set_tuples(self, "actions", "criteria", "votes")
         if self.metadata != {}:
             object.__setattr__(self, "metadata", _json_copy("feedback", self.metadata))
@@ -313,7 +344,9 @@ class Feedback:
     @property
     def is_empty(self) -> bool:
         """Whether it says nothing: neither a score nor a critique, and no reason why."""
-        return self.score is None and not (self.is_critique or self.reason or self.criteria or self.votes)
+        return self.score is None and not (
+            self.is_critique or self.reason or self.criteria or self.votes
+        )
 
     @property
     def vote_sd(self) -> float | None:
@@ -328,7 +361,9 @@ class Feedback:
 def as_score(value: Any, what: str = "a score") -> float:
     """Return a real number (no bool) that lies in [0, 1], or outside by a rounding error, as a float. Raises ValueError."""
     number = plain_scalar(value)
-    is_real = isinstance(number, Real) or (isinstance(number, Number) and not isinstance(number, Complex))  # the latter: Decimal
+    is_real = isinstance(number, Real) or (
+        isinstance(number, Number) and not isinstance(number, Complex)
+    )  # the latter: Decimal
     if is_real and not isinstance(number, bool):
         with suppress(ArithmeticError, TypeError, ValueError):
             score = float(cast("float", number))
@@ -338,7 +373,9 @@ def as_score(value: Any, what: str = "a score") -> float:
 
 
 def _check_score(score: Any, what: str) -> None:
-    is_number = score.__class__ is float or (isinstance(score, (int, float)) and not isinstance(score, bool))
+    is_number = score.__class__ is float or (
+        isinstance(score, (int, float)) and not isinstance(score, bool)
+    )
     if not is_number or not 0 <= score <= 1:
         raise _score_error(score, what)
 
@@ -376,23 +413,31 @@ def _as_tuple(name: str, value: Any) -> tuple[Any, ...]:
 
 def _check_interval(interval: Any) -> None:
     if not isinstance(interval, tuple | list) or len(interval) != 2:
-        raise ValueError(f"an interval must be a pair of numbers (low, high), got {interval!r:.200}")
+        raise ValueError(
+            f"an interval must be a pair of numbers (low, high), got {interval!r:.200}"
+        )
     low, high = interval
     for end in interval:
         _check_score(end, "an end of an interval")
     if low > high:
-        raise ValueError(f"the lower end of an interval must not exceed the upper one, got {(low, high)!r}")
+        raise ValueError(
+            f"the lower end of an interval must not exceed the upper one, got {(low, high)!r}"
+        )
 
 
 def _checked_forecast(forecast: Any) -> tuple[float, float, float]:
     """Return a forecast as a tuple. Raises ValueError unless it is a mean between the ends of its interval."""
     if not isinstance(forecast, tuple | list) or len(forecast) != 3:
-        raise ValueError(f"a forecast must be three numbers (mean, low, high), got {forecast!r:.200}")
+        raise ValueError(
+            f"a forecast must be three numbers (mean, low, high), got {forecast!r:.200}"
+        )
     mean, low, high = forecast
     _check_interval((low, high))
     _check_score(mean, "the mean of a forecast")
     if not low <= mean <= high:
-        raise ValueError(f"the mean of a forecast must be in its interval, got {(mean, low, high)!r}")
+        raise ValueError(
+            f"the mean of a forecast must be in its interval, got {(mean, low, high)!r}"
+        )
     return mean, low, high
 
 
@@ -449,10 +494,14 @@ class Comparison:
         _set_tuples(self, "ranking", "actions", "presentation_order", "votes")
         groups = [_as_tuple("a group of ties", group) for group in _as_tuple("ties", self.ties)]
         if wrong := [id for id in chain(self.ranking, *groups) if not isinstance(id, int)]:
-            raise ValueError(f"ranking and ties hold ids of candidates, which are whole numbers, got {wrong[0]!r}")
+            raise ValueError(
+                f"ranking and ties hold ids of candidates, which are whole numbers, got {wrong[0]!r}"
+            )
         object.__setattr__(self, "ties", tuple(tuple(sorted(group)) for group in groups))
         if not {id for group in self.ties for id in group} <= set(self.ranking):
-            raise ValueError(f"ties are of candidates in the ranking {list(self.ranking)!r}, got {self.ties!r}")
+            raise ValueError(
+                f"ties are of candidates in the ranking {list(self.ranking)!r}, got {self.ties!r}"
+            )
 
     @property
     def slot(self) -> Slot:
@@ -464,7 +513,11 @@ class Comparison:
         groups: dict[int, list[str]] = {}
         for id, rank in [*self.ranks.items()][:MAX_SHOWN_RANKS]:
             groups.setdefault(rank, []).append(str(id))
-        more = [f"{len(self.ranking) - MAX_SHOWN_RANKS:,} more"] if len(self.ranking) > MAX_SHOWN_RANKS else []
+        more = (
+            [f"{len(self.ranking) - MAX_SHOWN_RANKS:,} more"]
+            if len(self.ranking) > MAX_SHOWN_RANKS
+            else []
+        )
         return " > ".join([*(" = ".join(groups[rank]) for rank in sorted(groups)), *more])
 
     @property

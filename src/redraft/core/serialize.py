@@ -21,7 +21,19 @@ import orjson
 from ..errors import StoreError
 from ..jsontext import MAX_DEPTH, TOO_DEEP_MESSAGE, decode, nesting_depth
 from ..usage import Usage
-from .records import Artifact, Candidate, Comparison, CriterionScore, Failure, Feedback, Outcome, Record, Slot, StopReason, ToolCall
+from .records import (
+    Artifact,
+    Candidate,
+    Comparison,
+    CriterionScore,
+    Failure,
+    Feedback,
+    Outcome,
+    Record,
+    Slot,
+    StopReason,
+    ToolCall,
+)
 from .task import Task
 
 SCHEMA = 2  # of the trace format: raise it with every change of what is written (tests/golden shows them)
@@ -32,7 +44,9 @@ RECORD_TYPES: dict[str, type] = {
     "failure": Failure,
     "outcome": Outcome,
 }
-PLAIN_TYPES = frozenset((str, int, float, bool, type(None)))  # those of most values, which JSON has as they are
+PLAIN_TYPES = frozenset(
+    (str, int, float, bool, type(None))
+)  # those of most values, which JSON has as they are
 DECODER = json.JSONDecoder()
 RECORD_KINDS = {cls: kind for kind, cls in RECORD_TYPES.items()}
 
@@ -51,7 +65,10 @@ def record_to_json(record: Record) -> str:
 
 def pack(value: Any) -> dict[str, Any]:
     """Return a dataclass as a JSON object, without the fields that hold their default."""
-    return {name: v if v.__class__ in PLAIN_TYPES else _to_jsonable(v) for name, v in _set_fields(value).items()}
+    return {
+        name: v if v.__class__ in PLAIN_TYPES else _to_jsonable(v)
+        for name, v in _set_fields(value).items()
+    }
 
 
 def _set_fields(value: Any) -> dict[str, Any]:
@@ -64,8 +81,13 @@ def _set_fields(value: Any) -> dict[str, Any]:
 @cache
 def _fields_of(kind: Any) -> tuple[list[tuple[str, Any]], Callable[[Any], tuple[Any, ...]]]:
     """Return the fields of a dataclass with their defaults, and a function that returns their values (and the class)."""
-    defaults = [(f.name, f.default_factory() if f.default_factory is not MISSING else f.default) for f in fields(kind)]
-    return defaults, attrgetter(*(name for name, _ in defaults), "__class__")  # of a single name it would return no tuple
+    defaults = [
+        (f.name, f.default_factory() if f.default_factory is not MISSING else f.default)
+        for f in fields(kind)
+    ]
+    return defaults, attrgetter(
+        *(name for name, _ in defaults), "__class__"
+    )  # of a single name it would return no tuple
 
 
 def _to_jsonable(value: Any) -> Any:
@@ -91,7 +113,9 @@ def record_from_json(line: str) -> Record:
     data = object_from_json(line)
     cls = RECORD_TYPES.get(str(data.pop("kind", None)))
     if cls is None:
-        raise StoreError(f"not a record of any known kind ({', '.join(RECORD_TYPES)}): {line[:200]!r}")
+        raise StoreError(
+            f"not a record of any known kind ({', '.join(RECORD_TYPES)}): {line[:200]!r}"
+        )
     record: Record = unpack(cls, data)
     return record
 
@@ -128,7 +152,11 @@ def value_from_json(text: Any) -> Any:
         raise StoreError(f"not JSON: it is not text (in {str(text)[:200]})")
     try:
         data = decode(DECODER, text)
-        if len(text) > MAX_DEPTH and text.count("[") + text.count("{") > MAX_DEPTH and nesting_depth(data) > MAX_DEPTH:
+        if (
+            len(text) > MAX_DEPTH
+            and text.count("[") + text.count("{") > MAX_DEPTH
+            and nesting_depth(data) > MAX_DEPTH
+        ):
             raise ValueError(TOO_DEEP_MESSAGE)
     except RecursionError:
         raise StoreError(f"not JSON: {TOO_DEEP_MESSAGE} (in {text[:200]!r})") from None
@@ -145,7 +173,11 @@ def unpack(cls: type, data: Mapping[str, Any]) -> Any:
             decode, classes, is_valid = formats.get(name, UNKNOWN_FIELD)
             values[name] = value = raw if decode is None else decode(raw)
             kind = value.__class__
-            if (kind in NUMBER_TYPES and not -INT64_LIMIT <= value < INT64_LIMIT) if kind in classes else not is_valid(value):
+            if (
+                (kind in NUMBER_TYPES and not -INT64_LIMIT <= value < INT64_LIMIT)
+                if kind in classes
+                else not is_valid(value)
+            ):
                 raise ValueError(f"{name} cannot be {value!r:.80}")
         return cls(**values)
     except (TypeError, ValueError, KeyError, AttributeError, RecursionError) as error:
@@ -194,7 +226,14 @@ def _require_object(value: Any) -> Mapping[str, Any]:
 
 
 def _decode_vote(data: Mapping[str, Any]) -> Any:
-    return unpack(Comparison if "ranking" in _require_object(data) else Failure if "step_slot" in data else Feedback, data)
+    return unpack(
+        Comparison
+        if "ranking" in _require_object(data)
+        else Failure
+        if "step_slot" in data
+        else Feedback,
+        data,
+    )
 
 
 DECODERS: dict[str, Any] = {
@@ -223,7 +262,9 @@ VALIDATORS: dict[Any, Validator] = {
     type(None): lambda v: v is None,
     bool: lambda v: isinstance(v, bool),
     int: lambda v: v.__class__ is int and -INT64_LIMIT <= v < INT64_LIMIT,
-    float: lambda v: v.__class__ in NUMBER_TYPES and -INT64_LIMIT <= v < INT64_LIMIT,  # False for NaN
+    float: lambda v: (
+        v.__class__ in NUMBER_TYPES and -INT64_LIMIT <= v < INT64_LIMIT
+    ),  # False for NaN
     str: lambda v: isinstance(v, str),
 }
 
@@ -243,7 +284,11 @@ def validator_for(annotation: Any) -> Validator:
         return lambda v: any(check(v) for check in members)
     if origin is tuple and args[-1] is not ...:
         items = tuple(map(validator_for, args))
-        return lambda v: isinstance(v, tuple) and len(v) == len(items) and all(c(item) for c, item in zip(items, v, strict=True))
+        return lambda v: (
+            isinstance(v, tuple)
+            and len(v) == len(items)
+            and all(c(item) for c, item in zip(items, v, strict=True))
+        )
     if origin is tuple or (isinstance(origin, type) and issubclass(origin, Sequence)):
         container, each = tuple if origin is tuple else list, validator_for(args[0])
         return lambda v: isinstance(v, container) and all(map(each, v))
@@ -252,7 +297,11 @@ def validator_for(annotation: Any) -> Validator:
         return lambda v: isinstance(v, Mapping) and all(map(each, v.values()))
     if typing.is_typeddict(annotation):
         known, required = field_validators(annotation), annotation.__required_keys__
-        return lambda v: isinstance(v, Mapping) and required <= v.keys() and all(known[k](v[k]) for k in known.keys() & v.keys())
+        return lambda v: (
+            isinstance(v, Mapping)
+            and required <= v.keys()
+            and all(known[k](v[k]) for k in known.keys() & v.keys())
+        )
     if isinstance(annotation, type) and issubclass(annotation, Enum):
         return lambda v: v in set(annotation)
     if isinstance(annotation, type) and is_dataclass(annotation):
@@ -262,7 +311,9 @@ def validator_for(annotation: Any) -> Validator:
 
 def field_validators(kind: type) -> Mapping[str, Validator]:
     """Return the validators of the fields of a dataclass or typed dict."""
-    return {name: validator_for(annotation) for name, annotation in typing.get_type_hints(kind).items()}
+    return {
+        name: validator_for(annotation) for name, annotation in typing.get_type_hints(kind).items()
+    }
 
 
 def _accepted_classes(annotation: Any) -> frozenset[type]:
@@ -272,6 +323,8 @@ def _accepted_classes(annotation: Any) -> frozenset[type]:
     annotation = type(None) if annotation is None else annotation
     if annotation is float:
         return frozenset(NUMBER_TYPES)
-    if annotation in {str, bool, int, type(None)} or (isinstance(annotation, type) and is_dataclass(annotation)):
+    if annotation in {str, bool, int, type(None)} or (
+        isinstance(annotation, type) and is_dataclass(annotation)
+    ):
         return frozenset({annotation})
     return frozenset()

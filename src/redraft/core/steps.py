@@ -26,7 +26,9 @@ class Generate:
     role: ClassVar[str] = "generate"
     id: int
     messages: tuple[Message, ...]
-    make_messages: Callable[[], tuple[Message, ...]] | None = field(default=None, compare=False, repr=False)
+    make_messages: Callable[[], tuple[Message, ...]] | None = field(
+        default=None, compare=False, repr=False
+    )
 
     @property
     def slot(self) -> Slot:
@@ -45,7 +47,9 @@ class Refine:
     id: int
     messages: tuple[Message, ...]
     parent: int
-    make_messages: Callable[[], tuple[Message, ...]] | None = field(default=None, compare=False, repr=False)
+    make_messages: Callable[[], tuple[Message, ...]] | None = field(
+        default=None, compare=False, repr=False
+    )
     unseen: bool = False
 
     @property
@@ -95,7 +99,12 @@ class Compare:
 
     @property
     def slot(self) -> Slot:
-        return ("comparison", tuple(sorted(c.id for c in self.candidates)), self.grader, self.repeat)
+        return (
+            "comparison",
+            tuple(sorted(c.id for c in self.candidates)),
+            self.grader,
+            self.repeat,
+        )
 
 
 @init_by_slots

@@ -47,13 +47,18 @@ class StopRule:
     @property
     def target_score(self) -> float | None:
         """The lowest score at which a target of the rule is reached; None if it has none."""
-        targets = [c.args[0] for c in self.conditions if isinstance(c, partial) and c.func is _target]
+        targets = [
+            c.args[0] for c in self.conditions if isinstance(c, partial) and c.func is _target
+        ]
         return min(targets, default=None)
 
     @property
     def _key(self) -> tuple[object, ...]:
         """The conditions in a form that is compared by value: two partials of one function and equal arguments differ."""
-        return tuple((c.func, c.args, tuple(sorted(c.keywords.items()))) if isinstance(c, partial) else c for c in self.conditions)
+        return tuple(
+            (c.func, c.args, tuple(sorted(c.keywords.items()))) if isinstance(c, partial) else c
+            for c in self.conditions
+        )
 
 
 def target(score: float) -> StopRule:
@@ -65,9 +70,16 @@ def target(score: float) -> StopRule:
 @fingerprint_name("stop.target")
 def _target(score: float, trace: Trace) -> StopDecision | None:
     best = trace.best
-    if best is None or (best_score := trace.score) is None or best_score < score - TOLERANCE or not trace.meets_musts(best.id):
+    if (
+        best is None
+        or (best_score := trace.score) is None
+        or best_score < score - TOLERANCE
+        or not trace.meets_musts(best.id)
+    ):
         return None
-    return StopDecision(StopReason.TARGET, f"the best scores {best_score:.2f}, the target is {score:g}")
+    return StopDecision(
+        StopReason.TARGET, f"the best scores {best_score:.2f}, the target is {score:g}"
+    )
 
 
 def done() -> StopRule:
@@ -98,8 +110,14 @@ def _patience(n: int, min_delta: float, trace: Trace) -> StopDecision | None:
     if (count := count_stale_refinements(trace, min_delta)) < n:
         return None
     broken = trace.best is not None and not trace.meets_musts(trace.best.id)
-    result = "neither met one more demand nor came nearer to it" if broken else f"brought no gain over {min_delta:g}"
-    return StopDecision(StopReason.PATIENCE, f"{count} refinement{'s' * (count > 1)} in a row {result}")
+    result = (
+        "neither met one more demand nor came nearer to it"
+        if broken
+        else f"brought no gain over {min_delta:g}"
+    )
+    return StopDecision(
+        StopReason.PATIENCE, f"{count} refinement{'s' * (count > 1)} in a row {result}"
+    )
 
 
 def count_stale_refinements(trace: Trace, min_delta: float) -> int:
@@ -156,9 +174,15 @@ def repairs_only() -> StopRule:
 
 @fingerprint_name("stop.repairs_only")
 def _repairs_only(trace: Trace) -> StopDecision | None:
-    if not any(grader.editable for grader in trace.panel):  # no editor, or nothing that it could repair
-        return StopDecision(StopReason.MAX_ITERATIONS, "there are no automatic repairs; the rest needs a model")
-    return StopDecision(StopReason.MAX_ITERATIONS, "all automatic repairs are done; the rest needs a model")
+    if not any(
+        grader.editable for grader in trace.panel
+    ):  # no editor, or nothing that it could repair
+        return StopDecision(
+            StopReason.MAX_ITERATIONS, "there are no automatic repairs; the rest needs a model"
+        )
+    return StopDecision(
+        StopReason.MAX_ITERATIONS, "all automatic repairs are done; the rest needs a model"
+    )
 
 
 def max_iterations(n: int) -> StopRule:
@@ -172,5 +196,6 @@ def _max_iterations(n: int, trace: Trace) -> StopDecision | None:
     if trace.iterations < n:
         return None
     return StopDecision(
-        StopReason.MAX_ITERATIONS, f"{n} refinement{'s' * (n != 1)} made" if n else "no refinement by a model was asked for"
+        StopReason.MAX_ITERATIONS,
+        f"{n} refinement{'s' * (n != 1)} made" if n else "no refinement by a model was asked for",
     )

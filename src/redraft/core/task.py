@@ -18,7 +18,9 @@ from .visible_tests import visible_tests
 Message: TypeAlias = Mapping[str, Any]
 
 TOOL_CHOICES = ("none", "auto", "required")
-TOOL_FORM = '{"type": "function", "function": {"name": ..., "description": ..., "parameters": {...}}}'
+TOOL_FORM = (
+    '{"type": "function", "function": {"name": ..., "description": ..., "parameters": {...}}}'
+)
 URL_FIELDS = {"image_url", "video_url", "audio_url", "file_url", "url", "uri"}
 """The fields of a message part that hold a URL, as text or as an object with such a field."""
 
@@ -77,13 +79,21 @@ class Task:
     ) -> None:
         tests = None if tests is None else _tests_as_text(tests)
         set_field = object.__setattr__
-        texts = ("response", response), ("reference", reference), ("context", context), ("id", id), ("tests", tests)
+        texts = (
+            ("response", response),
+            ("reference", reference),
+            ("context", context),
+            ("id", id),
+            ("tests", tests),
+        )
         for name, value in texts:
             if value is not None and value.__class__ is not str:
                 checks.text(name, value, optional=True, allow_blank=True)
             set_field(self, name, None if value is None or checks.is_blank(value) else value)
         if not (metadata is None or metadata.__class__ is dict or isinstance(metadata, Mapping)):
-            raise checks.invalid_argument("metadata", 'a mapping such as {"source": "mail"} or None', metadata)
+            raise checks.invalid_argument(
+                "metadata", 'a mapping such as {"source": "mail"} or None', metadata
+            )
         set_field(self, "metadata", dict(metadata or {}))
         set_field(self, "requirements", _requirement_specs(requirements))
         set_field(self, "responses", _check_responses(responses, self.response))
@@ -94,7 +104,11 @@ class Task:
         try:
             checked_tools = () if tools is None else validate_tools(tools)
             set_field(self, "tools", checked_tools)
-            set_field(self, "tool_choice", None if tool_choice is None else validate_tool_choice(tool_choice, checked_tools))
+            set_field(
+                self,
+                "tool_choice",
+                None if tool_choice is None else validate_tool_choice(tool_choice, checked_tools),
+            )
         except ValueError as error:
             raise ConfigError(str(error)) from None
 
@@ -142,7 +156,9 @@ def _check_responses(responses: Any, response: str | None) -> tuple[str, ...]:
         raise checks.invalid_argument("responses", expected, responses)
     texts = tuple(text for text in items if text and not checks.is_blank(text))
     if texts and response is not None:
-        raise ConfigError("response and responses exclude each other: put every answer into responses")
+        raise ConfigError(
+            "response and responses exclude each other: put every answer into responses"
+        )
     return texts
 
 
@@ -151,9 +167,13 @@ def _requirement_specs(requirements: Any) -> tuple[str, ...]:
     if requirements.__class__ is tuple and not requirements:  # as in most tasks
         return ()
     expected = 'a list of specs such as ["words:80-200"], or of objects with a `spec`'
-    if isinstance(requirements, str | bytes | Mapping | type) or not isinstance(requirements, Iterable):
+    if isinstance(requirements, str | bytes | Mapping | type) or not isinstance(
+        requirements, Iterable
+    ):
         raise checks.invalid_argument("requirements", expected, requirements)
-    specs = tuple(item if isinstance(item, str) else getattr(item, "spec", None) for item in requirements)
+    specs = tuple(
+        item if isinstance(item, str) else getattr(item, "spec", None) for item in requirements
+    )
     if not all(isinstance(spec, str) for spec in specs):
         raise checks.invalid_argument("requirements", expected, requirements)
     return cast("tuple[str, ...]", specs)
@@ -166,14 +186,24 @@ def as_messages(prompt: str | Iterable[Message]) -> list[dict[str, Any]]:
     """
     if isinstance(prompt, str):
         return [{"role": "user", "content": prompt}]
-    if prompt.__class__ is not list and (isinstance(prompt, Mapping | bytes | type) or not isinstance(prompt, Iterable)):
-        raise ValueError(f"a task is a prompt or a list of messages, got {checks.format_value(prompt)}")
+    if prompt.__class__ is not list and (
+        isinstance(prompt, Mapping | bytes | type) or not isinstance(prompt, Iterable)
+    ):
+        raise ValueError(
+            f"a task is a prompt or a list of messages, got {checks.format_value(prompt)}"
+        )
     messages: list[dict[str, Any]] = []
     for n, message in enumerate(prompt, 1):
         is_mapping = message.__class__ is dict or isinstance(message, Mapping)
         calls = is_mapping and (message.get("tool_calls") or message.get("function_call"))
-        if not is_mapping or not isinstance(message.get("role"), str) or not ("content" in message or calls):
-            raise ValueError(f'message {n} must be {{"role": "user", "content": "..."}}, got {checks.format_value(message)}')
+        if (
+            not is_mapping
+            or not isinstance(message.get("role"), str)
+            or not ("content" in message or calls)
+        ):
+            raise ValueError(
+                f'message {n} must be {{"role": "user", "content": "..."}}, got {checks.format_value(message)}'
+            )
         content = message.get("content")
         if not isinstance(content, str):
             _check_urls(content, f"messages[{n - 1}].content")
@@ -190,8 +220,14 @@ def _check_urls(value: Any, where: str) -> None:
             _check_urls(part, f"{where}[{n}]")
     elif isinstance(value, Mapping) and value.get("type") != "text":
         for name, inner in value.items():
-            if name in URL_FIELDS and isinstance(inner, str) and not inner.lower().startswith(("http://", "https://", "data:")):
-                raise ValueError(f"{where}.{name}: an image is an http(s): or data: URL, got {checks.format_value(inner)}")
+            if (
+                name in URL_FIELDS
+                and isinstance(inner, str)
+                and not inner.lower().startswith(("http://", "https://", "data:"))
+            ):
+                raise ValueError(
+                    f"{where}.{name}: an image is an http(s): or data: URL, got {checks.format_value(inner)}"
+                )
             if isinstance(inner, Mapping):
                 _check_urls(inner, f"{where}.{name}")
 
@@ -209,33 +245,49 @@ def validate_tools(tools: Any) -> tuple[Mapping[str, Any], ...]:
     """Return a checked copy of tools. Raises ValueError for anything but a list of function tools with distinct names."""
     if isinstance(tools, str | Mapping) or not isinstance(tools, Iterable):
         raise ValueError(f"tools must be a list of {TOOL_FORM}, got {checks.format_value(tools)}")
-    checked = tuple({"type": "function", **tool} if isinstance(tool, Mapping) else tool for tool in tools)
+    checked = tuple(
+        {"type": "function", **tool} if isinstance(tool, Mapping) else tool for tool in tools
+    )
     names: list[str] = []
     for tool in checked:
-        function = tool.get("function") if isinstance(tool, dict) and tool["type"] == "function" else None
+        function = (
+            tool.get("function") if isinstance(tool, dict) and tool["type"] == "function" else None
+        )
         name = function.get("name") if isinstance(function, Mapping) else None
         if not isinstance(function, Mapping) or not isinstance(name, str) or not name:
             raise ValueError(f"tools: a tool is {TOOL_FORM}, got {checks.format_value(tool)}")
         parameters = function.get("parameters", {})
         if not isinstance(parameters, Mapping):
-            raise ValueError(f"tools: the parameters of {name!r} must be a JSON schema, got {checks.format_value(parameters)}")
+            raise ValueError(
+                f"tools: the parameters of {name!r} must be a JSON schema, got {checks.format_value(parameters)}"
+            )
         names.append(name)
     if (duplicate := first_duplicate(names)) is not None:
         raise ValueError(f"tools: the function {duplicate!r} is defined twice")
     return checked
 
 
-def validate_tool_choice(choice: Any, tools: Iterable[Mapping[str, Any]]) -> str | Mapping[str, Any] | None:
+def validate_tool_choice(
+    choice: Any, tools: Iterable[Mapping[str, Any]]
+) -> str | Mapping[str, Any] | None:
     """Return a checked tool choice. Raises ValueError for one that does not fit these tools."""
     if choice is None:
         return None
     names = [tool["function"]["name"] for tool in tools]
     if not names:
-        raise ValueError(f"tool_choice needs `tools` to choose from, and there are none, got {checks.format_value(choice)}")
+        raise ValueError(
+            f"tool_choice needs `tools` to choose from, and there are none, got {checks.format_value(choice)}"
+        )
     if isinstance(choice, str) and choice in TOOL_CHOICES:
         return choice
-    function = choice.get("function") if isinstance(choice, Mapping) and choice.get("type") == "function" else None
+    function = (
+        choice.get("function")
+        if isinstance(choice, Mapping) and choice.get("type") == "function"
+        else None
+    )
     if isinstance(function, Mapping) and function.get("name") in names:
         return dict(cast("Mapping[str, Any]", choice))
     allowed = f'{", ".join(map(repr, TOOL_CHOICES))} or {{"type": "function", "function": {{"name": ...}}}}'
-    raise ValueError(f"tool_choice must be {allowed} with one of {', '.join(map(repr, names))}, got {checks.format_value(choice)}")
+    raise ValueError(
+        f"tool_choice must be {allowed} with one of {', '.join(map(repr, names))}, got {checks.format_value(choice)}"
+    )

@@ -16,7 +16,16 @@ from typing import Any, Generic, Protocol, TypeVar
 from ..errors import StoreError
 from ..usage import NO_USAGE, Usage, sum_usage
 from .records import Candidate, Comparison, Failure, Feedback, Outcome, Record, Slot
-from .serialize import SCHEMA, check_version, object_from_json, pack, record_from_json, record_to_json, task_from_json, unpack
+from .serialize import (
+    SCHEMA,
+    check_version,
+    object_from_json,
+    pack,
+    record_from_json,
+    record_to_json,
+    task_from_json,
+    unpack,
+)
 from .task import Task
 
 T = TypeVar("T")
@@ -167,20 +176,34 @@ class Trace:
         if self.candidates and candidate.id <= self.candidates[-1].id:
             return
         cached, views, id = self.__dict__, extended.__dict__, candidate.id
-        views["candidates"], views["by_id"] = [*self.candidates, candidate], {**self.by_id, id: candidate}
+        views["candidates"], views["by_id"] = (
+            [*self.candidates, candidate],
+            {**self.by_id, id: candidate},
+        )
         if "iterations" in cached:
             views["iterations"] = self.iterations + (candidate.role == "refine")
         if extended._repeats_parent(candidate):
             return
         is_plain = candidate.role != "repair" and not candidate.tool_calls
-        for name in ("unchanged_ids", "replaced_ids", "tool_calling_candidate") if is_plain else ("unchanged_ids",):
+        for name in (
+            ("unchanged_ids", "replaced_ids", "tool_calling_candidate")
+            if is_plain
+            else ("unchanged_ids",)
+        ):
             if name in cached:
                 views[name] = cached[name]
-        if "aggregates" in cached and id not in [r.candidate for r in self.records if type(r) is Feedback]:
+        if "aggregates" in cached and id not in [
+            r.candidate for r in self.records if type(r) is Feedback
+        ]:
             views["feedback"] = {**self.feedback, id: ()}
-            views["aggregates"] = {**self.aggregates, id: (float(not extended.graders.has_musts), None)}
+            views["aggregates"] = {
+                **self.aggregates,
+                id: (float(not extended.graders.has_musts), None),
+            }
             views["scores"] = {**self.scores, id: None}
-            if "graded_candidates" in cached and self.scorers and not self.outcome:  # it is none of them yet
+            if (
+                "graded_candidates" in cached and self.scorers and not self.outcome
+            ):  # it is none of them yet
                 views["graded_candidates"] = self.graded_candidates
                 if "best" in cached and self.graded_candidates:
                     views["best"] = self.best
@@ -191,7 +214,9 @@ class Trace:
         if "says_done" in self.__dict__:
             views["says_done"] = self.says_done or bool(feedback.done)
         if feedback.grader in self.graders.may_call_model:
-            views.pop("graders", None)  # the usage of the feedback shows whether the grader calls a model
+            views.pop(
+                "graders", None
+            )  # the usage of the feedback shows whether the grader calls a model
             return
         if "aggregates" not in self.__dict__ or self.unchanged_ids or id not in self.by_id:
             return
@@ -203,7 +228,10 @@ class Trace:
         if aggregate == before:  # other graders are missing
             views["aggregates"], views["scores"] = self.aggregates, self.scores
             return
-        views["aggregates"], views["scores"] = {**self.aggregates, id: aggregate}, {**self.scores, id: aggregate[1]}
+        views["aggregates"], views["scores"] = (
+            {**self.aggregates, id: aggregate},
+            {**self.scores, id: aggregate[1]},
+        )
         graded = self.__dict__.get("graded_candidates")
         is_new = before[1] is None and aggregate[1] is not None and not self.only_critics
         if is_new and graded is not None and (not graded or graded[-1].id < id):
@@ -211,9 +239,17 @@ class Trace:
 
     def _keeps_critics(self, feedback: Feedback, extended: Trace) -> bool:
         """Copy the views on critics if a feedback changes none of them; return whether it does not."""
-        cached, views, before = self.__dict__, extended.__dict__, self._critic_status.get(feedback.grader)
+        cached, views, before = (
+            self.__dict__,
+            extended.__dict__,
+            self._critic_status.get(feedback.grader),
+        )
         status = _critic_status_after(feedback, before=before)
-        if (status is True) is not (before is True) or status is None or None in self._critic_status.values():
+        if (
+            (status is True) is not (before is True)
+            or status is None
+            or None in self._critic_status.values()
+        ):
             return False
         for name in _CRITIC_VIEWS:
             if name in cached:
@@ -242,9 +278,12 @@ class Trace:
         """
         rescored, cached = object.__new__(Trace), vars(self)
         aggregates = {
-            id: (passed, score if score is None else scores.get(id, score)) for id, (passed, score) in self.aggregates.items()
+            id: (passed, score if score is None else scores.get(id, score))
+            for id, (passed, score) in self.aggregates.items()
         }
-        vars(rescored).update([(name, cached[name]) for name in _SCORE_FREE_FIELDS if name in cached])
+        vars(rescored).update(
+            [(name, cached[name]) for name in _SCORE_FREE_FIELDS if name in cached]
+        )
         vars(rescored).update(aggregates=aggregates, comparisons=[], failures=self.failures)
         if best is not None:
             vars(rescored)["best"] = best
@@ -267,24 +306,42 @@ class Trace:
     def missing(self, steps: Iterable[S]) -> list[S]:
         """Return the steps that are neither recorded nor failed in this run."""
         recorded, failed = self.records_by_slot, self.failures
-        return [step for step in steps if (slot := step.slot) not in recorded and slot not in failed]
+        return [
+            step for step in steps if (slot := step.slot) not in recorded and slot not in failed
+        ]
 
     @cached_view
     def records_by_slot(self) -> dict[Slot, Record]:
         """The records by slot, without failures and outcomes that no longer count."""
-        return {r.slot: r for r in self.records if r.__class__ not in END_RECORDS or r is self.outcome}
+        return {
+            r.slot: r for r in self.records if r.__class__ not in END_RECORDS or r is self.outcome
+        }
 
     @property
     def unscored_reasons(self) -> dict[str, str]:
         """Why graders gave no score and no critique, by their names; "" without a reason."""
-        unscored = [f for each in self.feedback.values() for f in each if f.score is None and not f.is_critique]
-        return {f.grader: "".join(filter(str.isprintable, " ".join(f.reason.split())))[:MAX_REASON_CHARS] for f in unscored}
+        unscored = [
+            f
+            for each in self.feedback.values()
+            for f in each
+            if f.score is None and not f.is_critique
+        ]
+        return {
+            f.grader: "".join(filter(str.isprintable, " ".join(f.reason.split())))[
+                :MAX_REASON_CHARS
+            ]
+            for f in unscored
+        }
 
     @cached_view
     def failures(self) -> dict[Slot, Failure]:
         """The failures of this run by the slot that is still empty."""
         recent = [r for r in self.records[self.resumed_at :] if isinstance(r, Failure)]
-        return {f.step_slot: f for f in recent if f.step_slot not in self.records_by_slot} if recent else {}
+        return (
+            {f.step_slot: f for f in recent if f.step_slot not in self.records_by_slot}
+            if recent
+            else {}
+        )
 
     @cached_view
     def outcome(self) -> Outcome | None:
@@ -311,13 +368,21 @@ class Trace:
 
     def _repeats_parent(self, candidate: Candidate) -> bool:
         parent = None if candidate.parent is None else self.by_id.get(candidate.parent)
-        return parent is not None and parent.text == candidate.text and parent.content_key == candidate.content_key
+        return (
+            parent is not None
+            and parent.text == candidate.text
+            and parent.content_key == candidate.content_key
+        )
 
     @cached_view
     def tool_calling_candidate(self) -> Candidate | None:
         """The first candidate that calls tools, if no grader reads tool calls; it is returned ungraded."""
         callers = [c for c in self.candidates if c.tool_calls and c.role != "repair"]
-        return callers[0] if callers and not any(grader.reads_tool_calls for grader in self.panel) else None
+        return (
+            callers[0]
+            if callers and not any(grader.reads_tool_calls for grader in self.panel)
+            else None
+        )
 
     def is_unchanged(self, candidate: Candidate) -> bool:
         """Whether a candidate is a copy of its parent; it is not graded again and shares its parent's feedback."""
@@ -332,20 +397,30 @@ class Trace:
                 own.setdefault(record.candidate, []).append(record)
         feedback: dict[int, tuple[Feedback, ...]] = {}
         for c in self.candidates:
-            shared = feedback.get(c.parent) if c.parent is not None and c.id in self.unchanged_ids else None
+            shared = (
+                feedback.get(c.parent)
+                if c.parent is not None and c.id in self.unchanged_ids
+                else None
+            )
             feedback[c.id] = _in_order(own.get(c.id, ())) if shared is None else shared
         return feedback
 
     def grader_score(self, candidate: int, grader: PanelGrader) -> float | None:
         """Return the mean of a grader's scores of a candidate; None while one of its repeats is missing or unknown."""
-        return _mean_score([f.score for f in self.feedback[candidate] if f.grader == grader.name], grader.repeats)
+        return _mean_score(
+            [f.score for f in self.feedback[candidate] if f.grader == grader.name], grader.repeats
+        )
 
     def _aggregate(self, candidate: int) -> tuple[float, float | None]:
         """Return the share of musts that are met, and the weighted mean of the other scores (of the musts if there are no others).
 
         Critics do not count.
         """
-        feedback, scorers, has_musts = self.feedback[candidate], self.scorers, self.graders.has_musts
+        feedback, scorers, has_musts = (
+            self.feedback[candidate],
+            self.scorers,
+            self.graders.has_musts,
+        )
         if len(feedback) < len(scorers) and not (feedback and has_musts):
             return float(not has_musts), None
         given: dict[str, list[float | None]] = {}
@@ -359,7 +434,9 @@ class Trace:
             pairs = [pair for pair in pairs if not pair[0].must] or pairs
         if not scores or None in scores or self.only_critics:
             return pass_rate, None
-        return pass_rate, sum([g.weight * (score or 0.0) for g, score in pairs]) / sum([g.weight for g, _ in pairs])
+        return pass_rate, sum([g.weight * (score or 0.0) for g, score in pairs]) / sum(
+            [g.weight for g, _ in pairs]
+        )
 
     @cached_view
     def graders(self) -> Panel:
@@ -367,7 +444,12 @@ class Trace:
         panel = self.panel if isinstance(self.panel, Panel) else Panel(self.panel)
         if not panel.may_call_model:
             return panel
-        return Panel([replace(g, model_free=True) if g.may_call_model and self._calls_no_model(g) else g for g in panel])
+        return Panel(
+            [
+                replace(g, model_free=True) if g.may_call_model and self._calls_no_model(g) else g
+                for g in panel
+            ]
+        )
 
     @property
     def pointwise_graders(self) -> tuple[PanelGrader, ...]:
@@ -376,7 +458,9 @@ class Trace:
 
     def _calls_no_model(self, grader: PanelGrader) -> bool:
         """Whether a grader has given feedback and called no model for it."""
-        usages = [r.usage for r in self.records if isinstance(r, Feedback) and r.grader == grader.name]
+        usages = [
+            r.usage for r in self.records if isinstance(r, Feedback) and r.grader == grader.name
+        ]
         return bool(usages) and not any(usage.calls or usage.cached_calls for usage in usages)
 
     @cached_view
@@ -385,7 +469,9 @@ class Trace:
         status: dict[str, bool | None] = {}
         for record in self.records:
             if isinstance(record, Feedback):
-                status[record.grader] = _critic_status_after(record, before=status.get(record.grader))
+                status[record.grader] = _critic_status_after(
+                    record, before=status.get(record.grader)
+                )
         return status
 
     @cached_view
@@ -397,7 +483,10 @@ class Trace:
         status = self._critic_status
         if True not in status.values() and None not in status.values():
             return frozenset()
-        return frozenset(s.name for s in self.pointwise_graders if not s.must and status.get(s.name)) | self.silent_graders
+        return (
+            frozenset(s.name for s in self.pointwise_graders if not s.must and status.get(s.name))
+            | self.silent_graders
+        )
 
     @cached_view
     def silent_graders(self) -> frozenset[str]:
@@ -407,19 +496,31 @@ class Trace:
         """
         names = [s.name for s in self.pointwise_graders if not s.must]
         unheard = {name for name in names if self._critic_status.get(name, False) is None}
-        if not unheard or not any(name in self._critic_status and name not in unheard for name in names):
+        if not unheard or not any(
+            name in self._critic_status and name not in unheard for name in names
+        ):
             return frozenset()
-        return frozenset(unheard - {r.grader for r in self.records if isinstance(r, Feedback) and not r.is_empty})
+        return frozenset(
+            unheard - {r.grader for r in self.records if isinstance(r, Feedback) and not r.is_empty}
+        )
 
     @cached_view
     def scorers(self) -> tuple[PanelGrader, ...]:
         """The pointwise graders whose scores count: all but the critics."""
-        return tuple(s for s in self.pointwise_graders if s.name not in self.critics) if self.critics else self.pointwise_graders
+        return (
+            tuple(s for s in self.pointwise_graders if s.name not in self.critics)
+            if self.critics
+            else self.pointwise_graders
+        )
 
     @cached_view
     def only_critics(self) -> bool:
         """Whether only critics judge quality; the other graders, if any, are musts."""
-        return bool(self.critics) and all(s.must for s in self.scorers) and len(self.pointwise_graders) == len(self.panel)
+        return (
+            bool(self.critics)
+            and all(s.must for s in self.scorers)
+            and len(self.pointwise_graders) == len(self.panel)
+        )
 
     @cached_view
     def aggregates(self) -> dict[int, tuple[float, float | None]]:
@@ -450,18 +551,26 @@ class Trace:
         """Whether at least one grader says that a candidate is done, and none says that it is not."""
         verdicts = [f.done for f in self.feedback[candidate] if f.done is not None]
         if self.comparisons:
-            verdicts += [c.done for c in self.comparisons[-1:] if c.ranking[0] == candidate and c.done is not None]
+            verdicts += [
+                c.done
+                for c in self.comparisons[-1:]
+                if c.ranking[0] == candidate and c.done is not None
+            ]
         return bool(verdicts) and all(verdicts)
 
     @cached_view
     def comparisons(self) -> list[Comparison]:
         """All comparisons, the one of most candidates last."""
         comparisons = [r for r in self.records if isinstance(r, Comparison)]
-        return sorted(comparisons, key=lambda c: (len(c.ranking), max(c.ranking), c.grader, c.repeat))
+        return sorted(
+            comparisons, key=lambda c: (len(c.ranking), max(c.ranking), c.grader, c.repeat)
+        )
 
     def rankings_of(self, candidate: int) -> list[Comparison]:
         """Return the widest comparison of each grader that ranks a candidate."""
-        return [*{(c.grader, c.repeat): c for c in self.comparisons if candidate in c.ranking}.values()]
+        return [
+            *{(c.grader, c.repeat): c for c in self.comparisons if candidate in c.ranking}.values()
+        ]
 
     @cached_view
     def graded_candidates(self) -> list[Candidate]:
@@ -478,7 +587,9 @@ class Trace:
     def _is_critiqued(self, candidate: int) -> bool:
         """Whether a critic gave feedback on a candidate, and every must has a score."""
         has_critique = any(f.grader in self.critics for f in self.feedback[candidate])
-        return has_critique and all(self.grader_score(candidate, must) is not None for must in self.scorers)
+        return has_critique and all(
+            self.grader_score(candidate, must) is not None for must in self.scorers
+        )
 
     @cached_view
     def best(self) -> Candidate | None:
@@ -500,7 +611,9 @@ class Trace:
 
     def _ungraded_merit(self, candidate: Candidate) -> tuple[float, int, bool, int]:
         """Return what ungraded candidates are compared by (see `best`)."""
-        met = sum(self.grader_score(candidate.id, grader) == 1 for grader in self.graders.model_free)
+        met = sum(
+            self.grader_score(candidate.id, grader) == 1 for grader in self.graders.model_free
+        )
         return self.must_pass_rate(candidate.id), met, candidate.role == "given", candidate.id
 
     def top_candidates(self, ids: Sequence[int]) -> list[int]:
@@ -540,7 +653,12 @@ class Trace:
     def converged(self) -> bool:
         """Whether the run ended because no improvement was to be expected, with every must met."""
         end, best = self.outcome, self.best
-        return end is not None and end.reason.converged and best is not None and self.meets_musts(best.id)
+        return (
+            end is not None
+            and end.reason.converged
+            and best is not None
+            and self.meets_musts(best.id)
+        )
 
     @cached_view
     def iterations(self) -> int:
@@ -550,7 +668,11 @@ class Trace:
     @cached_view
     def replaced_ids(self) -> set[int]:
         """The ids of candidates that an editor's repair has replaced."""
-        return {c.parent for c in self.candidates if c.role == "repair" and c.parent is not None and not self.is_unchanged(c)}
+        return {
+            c.parent
+            for c in self.candidates
+            if c.role == "repair" and c.parent is not None and not self.is_unchanged(c)
+        }
 
     @cached_view
     def score_history(self) -> list[float | None]:
@@ -589,7 +711,13 @@ class Trace:
         sums: defaultdict[tuple[str, str], Usage] = defaultdict(Usage)
         for r in self.records:
             if r.usage != NO_USAGE and not isinstance(r, Outcome):
-                role = "grade" if isinstance(r, Feedback) else "compare" if isinstance(r, Comparison) else r.role
+                role = (
+                    "grade"
+                    if isinstance(r, Feedback)
+                    else "compare"
+                    if isinstance(r, Comparison)
+                    else r.role
+                )
                 sums[role, r.by] += r.usage
         return dict(sums)
 
@@ -602,7 +730,11 @@ class Trace:
         if not self.failures:
             return None
         fatal = [f for f in self.failures.values() if f.stop_reason or f.role == "refine"]
-        return min(fatal, key=lambda f: (f.stop_reason is None, str(f.stop_reason), str(f.step_slot)), default=None)
+        return min(
+            fatal,
+            key=lambda f: (f.stop_reason is None, str(f.stop_reason), str(f.step_slot)),
+            default=None,
+        )
 
     def header(self) -> dict[str, Any]:
         """Return the header that precedes the records in a trace file."""
@@ -624,7 +756,11 @@ class Trace:
             raise StoreError(f"the panel must be a list of objects, got {panel!r:.80}")
         if not isinstance(settings, Mapping):
             raise StoreError(f"the settings must be an object, got {settings!r:.80}")
-        return cls(task_from_json(data.get("task", {})), tuple(unpack(PanelGrader, grader) for grader in panel), settings=settings)
+        return cls(
+            task_from_json(data.get("task", {})),
+            tuple(unpack(PanelGrader, grader) for grader in panel),
+            settings=settings,
+        )
 
     def to_json(self) -> str:
         """Return the trace as one JSON document with its schema version."""
@@ -638,8 +774,13 @@ class Trace:
         trace = cls.from_header(data)
         records, resumed_at = data.get("records", []), data.get("resumed_at", 0)
         if not isinstance(records, list) or type(resumed_at) is not int:
-            raise StoreError(f"records must be a list and resumed_at a whole number, got {records!r:.80} and {resumed_at!r:.80}")
-        return replace(trace.with_records([record_from_json(json.dumps(r)) for r in records]), resumed_at=resumed_at)
+            raise StoreError(
+                f"records must be a list and resumed_at a whole number, got {records!r:.80} and {resumed_at!r:.80}"
+            )
+        return replace(
+            trace.with_records([record_from_json(json.dumps(r)) for r in records]),
+            resumed_at=resumed_at,
+        )
 
     def with_records(self, records: Iterable[Record]) -> Trace:
         """Append records that were read. Raises StoreError for a candidate whose parent does not precede it."""
@@ -648,7 +789,9 @@ class Trace:
         for record in extended.records:
             if isinstance(record, Candidate):
                 if record.parent is not None and record.parent not in earlier:
-                    raise StoreError(f"candidate {record.id} was made from candidate {record.parent}, which is not before it")
+                    raise StoreError(
+                        f"candidate {record.id} was made from candidate {record.parent}, which is not before it"
+                    )
                 earlier.add(record.id)
         return extended
 
@@ -678,7 +821,11 @@ def _critic_status_after(feedback: Feedback, *, before: bool | None) -> bool | N
 
 def _in_order(feedback: Sequence[Feedback]) -> tuple[Feedback, ...]:
     """Return feedback sorted by grader and repeat."""
-    return tuple(feedback) if len(feedback) < 2 else tuple(sorted(feedback, key=attrgetter("grader", "repeat")))
+    return (
+        tuple(feedback)
+        if len(feedback) < 2
+        else tuple(sorted(feedback, key=attrgetter("grader", "repeat")))
+    )
 
 
 def _views_at_start(trace: Trace) -> dict[str, Any]:
@@ -722,17 +869,39 @@ def _views_at_start(trace: Trace) -> dict[str, Any]:
 
 
 # What a record of each kind leaves unchanged: fields and views. `+` copies them to the new trace, so that planning stays fast.
-_CANDIDATE_VIEWS = ("iterations", "candidates", "by_id", "unchanged_ids", "replaced_ids", "tool_calling_candidate")
+_CANDIDATE_VIEWS = (
+    "iterations",
+    "candidates",
+    "by_id",
+    "unchanged_ids",
+    "replaced_ids",
+    "tool_calling_candidate",
+)
 _CRITIC_VIEWS = ("_critic_status", "silent_graders", "critics", "scorers", "only_critics")
 _FEEDBACK_VIEWS = ("records_by_slot", "graders", "outcome", "comparisons", "feedback")
 _GRADE_VIEWS = ("feedback", "aggregates", "scores")
 _RECORDED_VIEWS = ("graders", "says_done", *_CANDIDATE_VIEWS, *_CRITIC_VIEWS, *_GRADE_VIEWS)
 _FIELDS = ("task", "panel", "resumed_at", "settings", "problems_by_attempt")
-_SCORE_FREE_FIELDS = ("records", "says_done", *_FIELDS, *_CANDIDATE_VIEWS, *_CRITIC_VIEWS, *_FEEDBACK_VIEWS)
+_SCORE_FREE_FIELDS = (
+    "records",
+    "says_done",
+    *_FIELDS,
+    *_CANDIDATE_VIEWS,
+    *_CRITIC_VIEWS,
+    *_FEEDBACK_VIEWS,
+)
 UNAFFECTED_VIEWS: dict[type, tuple[str, ...]] = {
     Candidate: (*_FIELDS, "graders", "outcome", "comparisons", "says_done", *_CRITIC_VIEWS),
     Feedback: (*_FIELDS, "graders", "outcome", "comparisons", *_CANDIDATE_VIEWS),
     Comparison: (*_FIELDS, "outcome", *_RECORDED_VIEWS),
-    Failure: (*_FIELDS, "outcome", "comparisons", "records_by_slot", "graded_candidates", "score_history", *_RECORDED_VIEWS),
+    Failure: (
+        *_FIELDS,
+        "outcome",
+        "comparisons",
+        "records_by_slot",
+        "graded_candidates",
+        "score_history",
+        *_RECORDED_VIEWS,
+    ),
     Outcome: (*_FIELDS, "comparisons", "graded_candidates", "score_history", *_RECORDED_VIEWS),
 }

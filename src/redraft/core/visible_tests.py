@@ -57,9 +57,13 @@ def _without_hidden(tests: Any) -> Any:
             return {} if tests.get("hidden") else tests
         case Mapping():
             shown = {name: value for name, value in tests.items() if name != "hidden"}
-            return {**shown, "tests": _without_hidden(shown["tests"])} if "tests" in shown else shown
+            return (
+                {**shown, "tests": _without_hidden(shown["tests"])} if "tests" in shown else shown
+            )
         case list():
-            return [test for test in tests if not (isinstance(test, Mapping) and test.get("hidden"))]
+            return [
+                test for test in tests if not (isinstance(test, Mapping) and test.get("hidden"))
+            ]
         case str():
             return visible_tests(tests) or ""
     return tests

@@ -16,7 +16,13 @@ from .formats import ExportResult, types_of
 
 CONFIGS = "configs: "  # the start of the line with the files
 MARK = "<!-- redraft export -->"  # identifies a card of Redraft
-SIZES = ((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"), (10**7, "1M<n<10M"))
+SIZES = (
+    (10**3, "n<1K"),
+    (10**4, "1K<n<10K"),
+    (10**5, "10K<n<100K"),
+    (10**6, "100K<n<1M"),
+    (10**7, "1M<n<10M"),
+)
 DESCRIPTIONS = {
     "preference": "Preference pairs (TRL: DPO, reward modelling)",
     "unpaired": "Answers labelled good or bad (TRL: KTO, BCO)",
@@ -39,14 +45,26 @@ def _header(x: ExportResult) -> Iterator[str]:
         "pretty_name": " ".join(strip_control_sequences(x.provenance.run).split())[:200],
         "task_categories": ["text-generation"],
         "size_categories": [size_of(x.train + x.test)],
-        "tags": ["redraft", "synthetic", x.config.format, *([] if x.config.format == "trajectory" else ["trl"])],
+        "tags": [
+            "redraft",
+            "synthetic",
+            x.config.format,
+            *([] if x.config.format == "trajectory" else ["trl"]),
+        ],
         "configs": [
-            {"config_name": "default", "data_files": [{"split": Path(file).stem, "path": Path(file).name} for file in x.files]}
+            {
+                "config_name": "default",
+                "data_files": [
+                    {"split": Path(file).stem, "path": Path(file).name} for file in x.files
+                ],
+            }
         ],
         "dataset_info": {"features": features(types_of(x.config))},
     }
     yield "---"
-    yield from (f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in values.items())
+    yield from (
+        f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in values.items()
+    )
     yield f"---\n{MARK}\n"
 
 
@@ -76,10 +94,13 @@ def _body(x: ExportResult) -> Iterator[str]:
     yield "\n## How it was made\n"
     yield from markdown_table(("", ""), _provenance_rows(x))
     yield "\nAnswers were written by:\n"
-    yield from markdown_table(("writer", "answers"), ((name, str(n)) for name, n in x.writers.items()))
+    yield from markdown_table(
+        ("writer", "answers"), ((name, str(n)) for name, n in x.writers.items())
+    )
     yield "\n## Graders\n\nThe scores are theirs, not people's. What is known of each:\n"
     yield from markdown_table(
-        ("grader", "its validation card"), ((name, card or "none was looked for") for name, card in x.graders.items())
+        ("grader", "its validation card"),
+        ((name, card or "none was looked for") for name, card in x.graders.items()),
     )
     if x.histograms:
         yield "\n## Scores\n"
@@ -107,13 +128,23 @@ def _provenance_rows(x: ExportResult) -> Iterator[tuple[str, str]]:
         yield "pairs", f"{config.pairs}, margin at least {config.min_margin:g}"
     if config.good is not None:
         yield "good from", f"{config.good:g}"
-    yield "prompts", "with the requirements, as the model was given them" if config.with_requirements else "the user's own"
+    yield (
+        "prompts",
+        "with the requirements, as the model was given them"
+        if config.with_requirements
+        else "the user's own",
+    )
     if config.test_size:
-        yield "test", f"{config.test_size:g} of the prompts, by a hash of their words (salt {config.salt!r}): one prompt, one side"
+        yield (
+            "test",
+            f"{config.test_size:g} of the prompts, by a hash of their words (salt {config.salt!r}): one prompt, one side",
+        )
 
 
 def _histograms(x: ExportResult) -> Iterable[str]:
     names = list(x.histograms)
     counts = zip(*x.histograms.values(), strict=True)
     steps = (f"{i / 10:.1f} to {(i + 1) / 10:.1f}" for i in range(10))
-    return markdown_table(("", *names), ((step, *map(str, row)) for step, row in zip(steps, counts, strict=True)))
+    return markdown_table(
+        ("", *names), ((step, *map(str, row)) for step, row in zip(steps, counts, strict=True))
+    )

@@ -102,7 +102,12 @@ class ExportConfig:
     with_requirements: bool = False
 
     def __post_init__(self) -> None:
-        for name, allowed in (("format", FORMATS), ("pairs", PAIRS), ("style", STYLES), ("files", FILES)):
+        for name, allowed in (
+            ("format", FORMATS),
+            ("pairs", PAIRS),
+            ("style", STYLES),
+            ("files", FILES),
+        ):
             checks.one_of(name, getattr(self, name), allowed)
         checks.number("min_margin", self.min_margin, 0, 1)
         checks.number("good", self.good, 0, 1, optional=True)
@@ -112,11 +117,15 @@ class ExportConfig:
         self._check_use("min_margin", self.min_margin != 0, WITH_MARGIN)
         self._check_use("good", self.good is not None, WITH_GOOD)
         self._check_use("pairs", self.pairs != "best-first", ("preference", "unpaired"))
-        self._check_use("style", self.style != "conversational", tuple(f for f in FORMATS if f != "messages"))
+        self._check_use(
+            "style", self.style != "conversational", tuple(f for f in FORMATS if f != "messages")
+        )
 
     def _check_use(self, name: str, given: bool, formats: tuple[str, ...]) -> None:  # noqa: FBT001
         if given and self.format not in formats:
-            raise ConfigError(f"{name} is for {', '.join(formats)}; format {self.format!r} does not use {getattr(self, name)!r}")
+            raise ConfigError(
+                f"{name} is for {', '.join(formats)}; format {self.format!r} does not use {getattr(self, name)!r}"
+            )
 
     @property
     def standard(self) -> bool:
@@ -180,7 +189,11 @@ class PromptMessages:
 
     @property
     def column(self) -> Any:
-        return self.messages[0][1] if self.standard else [{"role": role, "content": text} for role, text in self.messages]
+        return (
+            self.messages[0][1]
+            if self.standard
+            else [{"role": role, "content": text} for role, text in self.messages]
+        )
 
     def answer(self, text: str) -> Any:
         """Return an answer in the style of the prompt."""
@@ -275,7 +288,9 @@ class TraceExamples:
             raise NotExportable(ONE_ANSWER)
         others = OTHER_ANSWERS[self.config.pairs](answers)
         obstacles = [obstacle_to_pair(chosen, other, self.config.min_margin) for other in others]
-        rejected = [other for obstacle, other in zip(obstacles, others, strict=True) if not obstacle]
+        rejected = [
+            other for obstacle, other in zip(obstacles, others, strict=True) if not obstacle
+        ]
         if not rejected:
             raise NotExportable(max(obstacles, key=PAIR_OBSTACLES.index))
         return chosen, rejected
@@ -346,7 +361,11 @@ def preference_examples(source: TraceExamples) -> list[TrainingExample]:
             "redraft_margin": margin,
         }
         numbers = (("chosen", chosen.score), ("rejected", rejected.score), ("margin", margin))
-        examples.append(TrainingExample(columns, tuple(sorted((chosen.text.strip(), rejected.text.strip()))), numbers))
+        examples.append(
+            TrainingExample(
+                columns, tuple(sorted((chosen.text.strip(), rejected.text.strip()))), numbers
+            )
+        )
     return examples
 
 
@@ -358,13 +377,21 @@ def unpaired_examples(source: TraceExamples) -> list[TrainingExample]:
         labels = _labels_by_score(source.answers(), source.config.good, source.config.min_margin)
     examples = []
     for answer, label in labels:
-        columns = {"prompt": source.prompt.column, "completion": source.prompt.answer(answer.text), "label": label}
+        columns = {
+            "prompt": source.prompt.column,
+            "completion": source.prompt.answer(answer.text),
+            "label": label,
+        }
         numbers = (("good" if label else "bad", answer.score),)
-        examples.append(TrainingExample({**columns, **_score_columns(answer)}, (answer.text.strip(),), numbers))
+        examples.append(
+            TrainingExample({**columns, **_score_columns(answer)}, (answer.text.strip(),), numbers)
+        )
     return examples
 
 
-def _labels_by_score(answers: list[ScoredAnswer], good: float, min_margin: float) -> list[tuple[ScoredAnswer, bool]]:
+def _labels_by_score(
+    answers: list[ScoredAnswer], good: float, min_margin: float
+) -> list[tuple[ScoredAnswer, bool]]:
     """Return the answers that are clearly good (True) or bad (False). Raises NotExportable if there are none."""
     labels = []
     for answer in answers:
@@ -394,7 +421,11 @@ def _good_answer(source: TraceExamples) -> ScoredAnswer:
 
 def completion_examples(source: TraceExamples) -> list[TrainingExample]:
     best, prompt = _good_answer(source), source.prompt
-    columns = {"prompt": prompt.column, "completion": prompt.answer(best.text), **_score_columns(best)}
+    columns = {
+        "prompt": prompt.column,
+        "completion": prompt.answer(best.text),
+        **_score_columns(best),
+    }
     return [TrainingExample(columns, (best.text.strip(),), (("best", best.score),))]
 
 
@@ -412,7 +443,10 @@ def stepwise_examples(source: TraceExamples) -> list[TrainingExample]:
     columns = {
         "prompt": source.prompt.column,
         "completions": [a.text for a in answers],
-        "labels": [_is_better(a, _scored_ancestor(source.trace, a, scored), source.config.min_margin) for a in answers],
+        "labels": [
+            _is_better(a, _scored_ancestor(source.trace, a, scored), source.config.min_margin)
+            for a in answers
+        ],
         "redraft_by": [a.candidate.by for a in answers],
         "redraft_scores": [a.score for a in answers],
     }
@@ -420,7 +454,9 @@ def stepwise_examples(source: TraceExamples) -> list[TrainingExample]:
     return [TrainingExample(columns, tuple(a.text for a in answers), numbers)]
 
 
-def _scored_ancestor(trace: Trace, answer: ScoredAnswer, scored: Mapping[int, ScoredAnswer]) -> ScoredAnswer | None:
+def _scored_ancestor(
+    trace: Trace, answer: ScoredAnswer, scored: Mapping[int, ScoredAnswer]
+) -> ScoredAnswer | None:
     """Return the nearest ancestor of an answer that has a score."""
     parent = answer.candidate.parent
     while parent is not None and parent not in scored:
@@ -449,7 +485,11 @@ def trajectory_examples(source: TraceExamples) -> list[TrainingExample]:
     }
     ends = (("first", trace.scores[trace.candidates[0].id]), ("best", trace.judge_score))
     texts = tuple(c.text for c in trace.candidates)
-    return [TrainingExample(columns, texts, tuple((name, score) for name, score in ends if score is not None))]
+    return [
+        TrainingExample(
+            columns, texts, tuple((name, score) for name, score in ends if score is not None)
+        )
+    ]
 
 
 def _candidate_columns(trace: Trace, candidate: Candidate) -> ExampleColumns:
@@ -487,7 +527,14 @@ MAKERS: Mapping[str, Callable[[TraceExamples], list[TrainingExample]]] = {
 
 # The types of the columns, as Hugging Face `datasets` names them: [type] for a list, {field: type} for an object.
 _MESSAGES = [{"role": "string", "content": "string"}]
-_FEEDBACK = {"grader": "string", "repeat": "int64", "score": "float64", "reason": "string", "actions": ["string"], "done": "bool"}
+_FEEDBACK = {
+    "grader": "string",
+    "repeat": "int64",
+    "score": "float64",
+    "reason": "string",
+    "actions": ["string"],
+    "done": "bool",
+}
 _CANDIDATE = {
     "id": "int64",
     "parent": "int64",
@@ -507,7 +554,9 @@ _TYPES: Mapping[str, Mapping[str, Any]] = {
         "rejected": _MESSAGES,
         "redraft_chosen_by": "string",
         "redraft_rejected_by": "string",
-        **dict.fromkeys(("redraft_score_chosen", "redraft_score_rejected", "redraft_margin"), "float64"),
+        **dict.fromkeys(
+            ("redraft_score_chosen", "redraft_score_rejected", "redraft_margin"), "float64"
+        ),
     },
     "unpaired": {"prompt": _MESSAGES, "completion": _MESSAGES, "label": "bool", **_SCORE},
     "prompt-completion": {"prompt": _MESSAGES, "completion": _MESSAGES, **_SCORE},
@@ -519,18 +568,36 @@ _TYPES: Mapping[str, Mapping[str, Any]] = {
         "redraft_by": ["string"],
         "redraft_scores": ["float64"],
     },
-    "trajectory": {"prompt": _MESSAGES, "candidates": [_CANDIDATE], "best": "int64", "stop": "string"},
+    "trajectory": {
+        "prompt": _MESSAGES,
+        "candidates": [_CANDIDATE],
+        "best": "int64",
+        "stop": "string",
+    },
 }
-_PROVENANCE = {"redraft_run": "string", "redraft_row": "string", "redraft_model": "string", "redraft_graders": ["string"]}
+_PROVENANCE = {
+    "redraft_run": "string",
+    "redraft_row": "string",
+    "redraft_model": "string",
+    "redraft_graders": ["string"],
+}
 
 
 def types_of(config: ExportConfig) -> dict[str, Any]:
     """Return the type of every column of a file, provenance included."""
-    plain = {name: "string" if config.standard and kind is _MESSAGES else kind for name, kind in _TYPES[config.format].items()}
+    plain = {
+        name: "string" if config.standard and kind is _MESSAGES else kind
+        for name, kind in _TYPES[config.format].items()
+    }
     return {**plain, **_PROVENANCE}
 
 
 def provenance_of(trace: Trace, run: str, row: str, model: str | None) -> ExampleColumns:
     """Return the columns with the origin of an example."""
     graders = [grader.name for grader in trace.panel]
-    return {"redraft_run": run, "redraft_row": row, "redraft_model": model, "redraft_graders": graders}
+    return {
+        "redraft_run": run,
+        "redraft_row": row,
+        "redraft_model": model,
+        "redraft_graders": graders,
+    }

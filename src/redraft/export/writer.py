@@ -52,7 +52,12 @@ class RowId(Protocol):
 
 
 def export(
-    rows: Iterable[tuple[RowId, Trace]], path: str | Path, config: ExportConfig, provenance: Provenance, *, overwrite: bool = False
+    rows: Iterable[tuple[RowId, Trace]],
+    path: str | Path,
+    config: ExportConfig,
+    provenance: Provenance,
+    *,
+    overwrite: bool = False,
 ) -> ExportResult:
     """Write the rows of a run as training data.
 
@@ -101,16 +106,23 @@ def open_drafts(files: Mapping[str, str]) -> Iterator[dict[str, Output]]:
     drafts: dict[str, Path] = {}
     try:
         with ExitStack() as folders:
-            drafts |= {side: draft for side, file in files.items() if (draft := _draft_path(file, folders))}
+            drafts |= {
+                side: draft for side, file in files.items() if (draft := _draft_path(file, folders))
+            }
             with ExitStack() as stack:
-                yield {side: stack.enter_context(open_output(drafts.get(side, file))) for side, file in files.items()}
+                yield {
+                    side: stack.enter_context(open_output(drafts.get(side, file)))
+                    for side, file in files.items()
+                }
             for side, draft in drafts.items():
                 _publish(draft, Path(os.path.realpath(files[side])))
     except StoreError as error:
         if not drafts or not isinstance(error.__cause__, OSError):
             raise
         names, why = ", ".join(files.values()), error.__cause__.strerror or error.__cause__
-        raise StoreError(f"{names} cannot be written: {why}; earlier files are unchanged") from error
+        raise StoreError(
+            f"{names} cannot be written: {why}; earlier files are unchanged"
+        ) from error
 
 
 def _draft_path(file: str, folders: ExitStack) -> Path | None:
@@ -146,7 +158,9 @@ class ExportPaths:
         replaceable = _files_in_card(self.card) if self.card else set()
         for file in map(Path, self.files.values()):
             if file.is_file() and file.stat().st_size and file.name not in replaceable:
-                raise ConfigError(f"{str(file)!r} exists already: name another file, or replace it with overwrite (--overwrite)")
+                raise ConfigError(
+                    f"{str(file)!r} exists already: name another file, or replace it with overwrite (--overwrite)"
+                )
 
     def remove_empty(self, counts: Mapping[str, int]) -> tuple[str, ...]:
         """Remove files without examples, which `datasets` refuses to load; return the others."""
@@ -164,28 +178,40 @@ def resolve_paths(path: str | Path, config: ExportConfig) -> ExportPaths:
     """
     name, splits = str(path), ("train", "test") if config.test_size else ("train",)
     if name == "-" and len(splits) > 1:
-        raise ConfigError(f"test_size={config.test_size!r} makes two files: path must be a file or a folder, got '-'")
+        raise ConfigError(
+            f"test_size={config.test_size!r} makes two files: path must be a file or a folder, got '-'"
+        )
     ending = ENDING.search(name)
     if name == "-" or (ending and len(splits) == 1):
         return ExportPaths({"train": name})
     if ending:
-        return ExportPaths({split: f"{name[: ending.start()]}.{split}{ending[0]}" for split in splits})
+        return ExportPaths(
+            {split: f"{name[: ending.start()]}.{split}{ending[0]}" for split in splits}
+        )
     folder = _folder(Path(name))
-    return ExportPaths({split: str(folder / f"{split}.{config.files}") for split in splits}, folder / "README.md")
+    return ExportPaths(
+        {split: str(folder / f"{split}.{config.files}") for split in splits}, folder / "README.md"
+    )
 
 
 def _folder(path: Path) -> Path:
     if path.suffix[1:].isalpha() and not path.is_dir():
-        raise ConfigError(f"path must end in .jsonl (.gz, .zst) or .parquet, or name a folder, got {str(path)!r}")
+        raise ConfigError(
+            f"path must end in .jsonl (.gz, .zst) or .parquet, or name a folder, got {str(path)!r}"
+        )
     try:
         path.mkdir(parents=True, exist_ok=True)
         text = (path / "README.md").read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
         return path
     except OSError as error:
-        raise ConfigError(f"path {str(path)!r} cannot be used as a folder: {error.strerror}") from error
+        raise ConfigError(
+            f"path {str(path)!r} cannot be used as a folder: {error.strerror}"
+        ) from error
     if MARK not in text:
-        raise ConfigError(f"path {str(path)!r} has a README.md of its own, which the card would replace: name another folder")
+        raise ConfigError(
+            f"path {str(path)!r} has a README.md of its own, which the card would replace: name another folder"
+        )
     return path
 
 
@@ -194,7 +220,9 @@ def _files_in_card(card: Path) -> set[str]:
     with suppress(OSError, ValueError, KeyError, TypeError, IndexError):
         text = card.read_text(encoding="utf-8", errors="replace")
         line = next((line for line in text.splitlines() if line.startswith(CONFIGS)), "")
-        return {str(file["path"]) for file in json.loads(line.removeprefix(CONFIGS))[0]["data_files"]}
+        return {
+            str(file["path"]) for file in json.loads(line.removeprefix(CONFIGS))[0]["data_files"]
+        }
     return set()
 
 
@@ -212,7 +240,9 @@ class ExportCounter:
         self.writers: Counter[str] = Counter()
         self._digests: set[bytes] = set()
 
-    def add(self, row: str, trace: Trace, provenance: Provenance) -> tuple[str, list[ExampleColumns]]:
+    def add(
+        self, row: str, trace: Trace, provenance: Provenance
+    ) -> tuple[str, list[ExampleColumns]]:
         """Add a row; return the split to which it belongs, and its examples without duplicates."""
         self.rows += 1
         origin = provenance_of(trace, provenance.run, row, provenance.model)
@@ -221,7 +251,11 @@ class ExportCounter:
             examples = [(example, {**example.columns, **origin}) for example in source.examples()]
             if not all(_is_unicode(columns) for _, columns in examples):
                 raise NotExportable(NO_UNICODE)
-            new = [(example, columns) for example, columns in examples if not self._is_duplicate(source.prompt, example)]
+            new = [
+                (example, columns)
+                for example, columns in examples
+                if not self._is_duplicate(source.prompt, example)
+            ]
             self.duplicates += len(examples) - len(new)
             if not new:
                 raise NotExportable(DUPLICATE)
@@ -247,11 +281,15 @@ class ExportCounter:
                 self.sums[name] += value
                 self.bins.setdefault(name, [0] * BINS)[min(int(value * BINS), BINS - 1)] += 1
             for writer in _writers(example.columns):
-                self.writers[writer if writer in self.writers or len(self.writers) < MAX_NAMES else "others"] += 1
+                self.writers[
+                    writer if writer in self.writers or len(self.writers) < MAX_NAMES else "others"
+                ] += 1
         for grader in trace.panel:
             if len(self.graders) < MAX_NAMES or grader.name in self.graders:
                 card = (
-                    f"{grader.card.get('status', '')}: {grader.card.get('words', '')}" if isinstance(grader.card, Mapping) else ""
+                    f"{grader.card.get('status', '')}: {grader.card.get('words', '')}"
+                    if isinstance(grader.card, Mapping)
+                    else ""
                 )
                 self.graders[grader.name] = card or self.graders.get(grader.name, "")
             else:
@@ -261,7 +299,10 @@ class ExportCounter:
         """Return the error message for an export without examples."""
         if not self.rows:
             return f"nothing was written: run {run!r} has no rows yet"
-        reasons = "; ".join(f"{n:,} x {reason}" for reason, n in sorted(self.left_out.items(), key=lambda item: -item[1]))
+        reasons = "; ".join(
+            f"{n:,} x {reason}"
+            for reason, n in sorted(self.left_out.items(), key=lambda item: -item[1])
+        )
         return f"nothing was written: none of the {self.rows:,} rows of run {run!r} gives an example: {reasons}"
 
     def result(self, files: tuple[str, ...], provenance: Provenance) -> ExportResult:

@@ -40,7 +40,12 @@ class Acceptor:
         kept_for_models: int,
     ) -> None:
         self._loop = asyncio.get_running_loop()
-        self._listener, self._make_protocol, self._connections, self._refuse = listener, make_protocol, connections, refuse
+        self._listener, self._make_protocol, self._connections, self._refuse = (
+            listener,
+            make_protocol,
+            connections,
+            refuse,
+        )
         free = connection_limit() - open_descriptors()
         self._limit = connection_limit() - min(kept_for_models, free / 2) - REFUSED_AT_ONCE
         self._refused: set[ConnectionTimers] = set()

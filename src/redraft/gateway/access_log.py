@@ -31,7 +31,13 @@ GATHER_SECONDS = 0.02  # for which lines are gathered: a thread that wakes up fo
 access_log = log.getChild("access")
 
 
-def log_request(facts: RequestFacts, method: str, path: str, content: Mapping[str, str] | None = None, notice: str = "") -> None:
+def log_request(
+    facts: RequestFacts,
+    method: str,
+    path: str,
+    content: Mapping[str, str] | None = None,
+    notice: str = "",
+) -> None:
     """Log a request that ended. `path`: without the query. `content`: texts to log with it, by name; only if the operator asks.
 
     `notice`: what its client is told besides the answer.
@@ -40,7 +46,13 @@ def log_request(facts: RequestFacts, method: str, path: str, content: Mapping[st
         access_log.info(request_line(facts, method, path, content, notice))
 
 
-def request_line(facts: RequestFacts, method: str, path: str, content: Mapping[str, str] | None = None, notice: str = "") -> str:
+def request_line(
+    facts: RequestFacts,
+    method: str,
+    path: str,
+    content: Mapping[str, str] | None = None,
+    notice: str = "",
+) -> str:
     """Return the line for a request. What is unknown is null."""
     line: dict[str, Any] = {
         "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
@@ -124,12 +136,18 @@ class AccessLogHandler(logging.Handler):
 
     def _report_lost(self, count: int) -> None:
         self._on_lost(count)
-        note = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": "lost_lines", "count": count}
+        note = {
+            "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "event": "lost_lines",
+            "count": count,
+        }
         self._write([json.dumps(note)])
 
 
 @contextmanager
-def access_log_on(descriptor: int, on_lost: Callable[[int], None] = lambda _: None) -> Iterator[None]:
+def access_log_on(
+    descriptor: int, on_lost: Callable[[int], None] = lambda _: None
+) -> Iterator[None]:
     """Write the access log to a file descriptor within the context, and nowhere else."""
     handler = AccessLogHandler(descriptor, on_lost)
     level, propagate = access_log.level, access_log.propagate

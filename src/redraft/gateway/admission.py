@@ -146,7 +146,9 @@ class Admission:
         if self.waiting < self._limits.max_queue:
             return
         own = len(self._callers[caller_id].waiting) if caller_id in self._callers else 0
-        longest = max(self._callers, key=lambda name: len(self._callers[name].waiting), default=caller_id)
+        longest = max(
+            self._callers, key=lambda name: len(self._callers[name].waiting), default=caller_id
+        )
         error = self._busy_error(f"{self.waiting} requests are waiting")
         if not self._limits.max_queue or len(self._callers[longest].waiting) <= own + 1:
             raise error
@@ -181,7 +183,11 @@ class Admission:
     def _busy_error(self, reason: str) -> GatewayError:
         seconds = self._mean_seconds * (self.waiting + 1) / max(self._limits.max_concurrent, 1)
         retry_after = min(max(seconds, MIN_RETRY_AFTER), MAX_RETRY_AFTER)
-        return GatewayError(503, "overloaded", f"the gateway is busy: {reason}", retry_after=retry_after)
+        return GatewayError(
+            503, "overloaded", f"the gateway is busy: {reason}", retry_after=retry_after
+        )
 
     def _draining_error(self) -> GatewayError:
-        return GatewayError(503, "shutting_down", "the gateway is shutting down", retry_after=DRAIN_RETRY_AFTER)
+        return GatewayError(
+            503, "shutting_down", "the gateway is shutting down", retry_after=DRAIN_RETRY_AFTER
+        )

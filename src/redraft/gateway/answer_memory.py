@@ -29,7 +29,9 @@ class AnswerMemory:
     def hold(self, key_id: str, size: int) -> None:
         """Count bytes of an answer, which is paid for. Raises GatewayError 503, not to be retried, if there is no room for them."""
         if not self._has_room(key_id, size):
-            raise GatewayError(503, "overloaded", BUSY, retry_after=RETRY_SECONDS, should_retry=False)
+            raise GatewayError(
+                503, "overloaded", BUSY, retry_after=RETRY_SECONDS, should_retry=False
+            )
         self.held += size
         self._held_by[key_id] += size
 

@@ -14,12 +14,33 @@ from typing import Any
 from ..core.records import ToolCall
 from ..core.task import validate_tools
 from ..jsontext import loads
-from .chat_wire import event, pieces, progress_body, progress_comment, refinement_body, tool_choice_of, with_ids
-from .exchange import Answer, AnswerStream, ChatRequest, GatewayError, Progress, WireName, invalid_request
+from .chat_wire import (
+    event,
+    pieces,
+    progress_body,
+    progress_comment,
+    refinement_body,
+    tool_choice_of,
+    with_ids,
+)
+from .exchange import (
+    Answer,
+    AnswerStream,
+    ChatRequest,
+    GatewayError,
+    Progress,
+    WireName,
+    invalid_request,
+)
 from .messages_to_chat import chat_body, output_schema, thinking_kind
 from .request_fields import checked_messages, checked_schema, errors_of_field, options_of
 
-STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use", "content_filter": "refusal"}
+STOP_REASONS = {
+    "stop": "end_turn",
+    "length": "max_tokens",
+    "tool_calls": "tool_use",
+    "content_filter": "refusal",
+}
 """Anthropic's reasons to stop, by OpenAI's."""
 ERROR_TYPES = {
     401: "authentication_error",
@@ -33,7 +54,17 @@ ERROR_TYPES = {
 }
 OVERLOADED_STATUS = 529
 READ_DIRECTLY = frozenset(
-    ("model", "messages", "tools", "tool_choice", "response_format", "temperature", "max_tokens", "stream", "stream_options")
+    (
+        "model",
+        "messages",
+        "tools",
+        "tool_choice",
+        "response_format",
+        "temperature",
+        "max_tokens",
+        "stream",
+        "stream_options",
+    )
 )
 """The fields of the chat form that a ChatRequest has; others are parameters."""
 
@@ -47,9 +78,7 @@ class MessagesWire:
         """Read a request. Raises GatewayError 400 naming the field for anything that is wrong or cannot be honoured."""
         chat = chat_body(body)
         if thinking_kind(body) == "enabled":
-            message = (
-                "thinking.type 'enabled' is not supported for refined answers: use 'adaptive' or 'disabled', or a model pass/NAME"
-            )
+            message = "thinking.type 'enabled' is not supported for refined answers: use 'adaptive' or 'disabled', or a model pass/NAME"
             raise invalid_request("thinking", message)
         with errors_of_field("tools"):
             tools = validate_tools(chat.get("tools", ()))
@@ -61,7 +90,9 @@ class MessagesWire:
             messages=checked_messages(chat["messages"]),
             tools=tools,
             tool_choice=tool_choice_of(chat.get("tool_choice"), tools),
-            schema=None if schema is None else checked_schema("output_config.format.schema", schema),
+            schema=None
+            if schema is None
+            else checked_schema("output_config.format.schema", schema),
             temperature=chat.get("temperature"),
             max_tokens=chat["max_tokens"],
             parameters={name: value for name, value in chat.items() if name not in READ_DIRECTLY},
@@ -72,7 +103,9 @@ class MessagesWire:
 
     def answer_body(self, request: ChatRequest, answer: Answer, created: int) -> dict[str, Any]:
         """Return the reply to a request that reads no stream."""
-        content: list[dict[str, Any]] = [{"type": "text", "text": answer.text}] if answer.text else []
+        content: list[dict[str, Any]] = (
+            [{"type": "text", "text": answer.text}] if answer.text else []
+        )
         content += [_tool_use(call) for call in with_ids(answer)]
         return {
             **_message(request, answer.trace_id),
@@ -90,7 +123,15 @@ class MessagesWire:
         """Return the reply that describes an error."""
         other = "api_error" if error.status >= 500 else "invalid_request_error"
         kind = ERROR_TYPES.get(error.status, other)
-        return {"type": "error", "error": {"type": kind, "message": error.message, "code": error.code, "param": error.param}}
+        return {
+            "type": "error",
+            "error": {
+                "type": kind,
+                "message": error.message,
+                "code": error.code,
+                "param": error.param,
+            },
+        }
 
     def stream(self, request: ChatRequest, trace_id: str, created: int) -> AnswerStream:
         """Return what writes the answer to a request that reads a stream."""
@@ -106,7 +147,12 @@ class MessagesStream:
     def begin(self) -> bytes:
         """Return the start of the message. Its tokens are not known yet, and follow at its end."""
         usage = {"input_tokens": 0, "output_tokens": 0}
-        message = {**_message(self._request, self._trace_id), "content": [], "stop_reason": None, "usage": usage}
+        message = {
+            **_message(self._request, self._trace_id),
+            "content": [],
+            "stop_reason": None,
+            "usage": usage,
+        }
         return message_event("message_start", message=message)
 
     def keep_alive(self) -> bytes:
@@ -130,7 +176,9 @@ class MessagesStream:
             index += 1
         stop_reason = STOP_REASONS.get(answer.finish_reason, "end_turn")
         delta = {"stop_reason": stop_reason, "stop_sequence": None}
-        yield message_event("message_delta", delta=delta, usage=_usage(answer), redraft=refinement_body(answer))
+        yield message_event(
+            "message_delta", delta=delta, usage=_usage(answer), redraft=refinement_body(answer)
+        )
         yield message_event("message_stop")
 
     def fail(self, error: GatewayError) -> bytes:
@@ -145,9 +193,13 @@ def message_event(kind: str, **fields: Any) -> bytes:
 
 def text_block_events(index: int, text: str) -> Iterator[bytes]:
     """Yield the events of a block of text."""
-    yield message_event("content_block_start", index=index, content_block={"type": "text", "text": ""})
+    yield message_event(
+        "content_block_start", index=index, content_block={"type": "text", "text": ""}
+    )
     for piece in pieces(text):
-        yield message_event("content_block_delta", index=index, delta={"type": "text_delta", "text": piece})
+        yield message_event(
+            "content_block_delta", index=index, delta={"type": "text_delta", "text": piece}
+        )
     yield message_event("content_block_stop", index=index)
 
 
@@ -156,7 +208,11 @@ def tool_block_events(index: int, call: ToolCall) -> Iterator[bytes]:
     block = {"type": "tool_use", "id": call.id, "name": call.name, "input": {}}
     yield message_event("content_block_start", index=index, content_block=block)
     for piece in pieces(call.arguments):
-        yield message_event("content_block_delta", index=index, delta={"type": "input_json_delta", "partial_json": piece})
+        yield message_event(
+            "content_block_delta",
+            index=index,
+            delta={"type": "input_json_delta", "partial_json": piece},
+        )
     yield message_event("content_block_stop", index=index)
 
 
@@ -167,7 +223,11 @@ def tool_input(call: ToolCall) -> dict[str, Any]:
     except ValueError:
         arguments = None
     if not isinstance(arguments, dict):
-        raise GatewayError(502, "upstream_error", f"the model called {call.name!r} with arguments that are no JSON object")
+        raise GatewayError(
+            502,
+            "upstream_error",
+            f"the model called {call.name!r} with arguments that are no JSON object",
+        )
     return arguments
 
 
@@ -188,4 +248,8 @@ def _message(request: ChatRequest, trace_id: str) -> dict[str, Any]:
 def _usage(answer: Answer) -> dict[str, Any]:
     """Return the tokens of the answer's own call, and those of all calls in `redraft`. What is unknown is null."""
     usage = answer.usage
-    return {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens, "redraft": refinement_body(answer)}
+    return {
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "redraft": refinement_body(answer),
+    }

@@ -47,13 +47,24 @@ from .request_table import RequestFacts
 from .responses_wire import ResponsesWire
 from .routing import load_routing
 
-WIRES: Mapping[WireName, Wire] = {"chat": ChatWire(), "responses": ResponsesWire(), "messages": MessagesWire()}
-MODEL_PATHS: Mapping[str, WireName] = {"/v1/chat/completions": "chat", "/v1/responses": "responses", "/v1/messages": "messages"}
+WIRES: Mapping[WireName, Wire] = {
+    "chat": ChatWire(),
+    "responses": ResponsesWire(),
+    "messages": MessagesWire(),
+}
+MODEL_PATHS: Mapping[str, WireName] = {
+    "/v1/chat/completions": "chat",
+    "/v1/responses": "responses",
+    "/v1/messages": "messages",
+}
 COUNT_PATH = "/v1/messages/count_tokens"
 UNRECORDED_PATHS = ("/healthz", "/readyz", "/metrics")
 REFUSAL_SECONDS = 5.0  # for a body that is not used
 NO_ROOM = GatewayError(
-    503, "overloaded", "the gateway is busy: this process has no room for more connections", retry_after=SHORTAGE_RETRY_AFTER
+    503,
+    "overloaded",
+    "the gateway is busy: this process has no room for more connections",
+    retry_after=SHORTAGE_RETRY_AFTER,
 )
 OWN_HEADER = (b"x-redraft", __version__.encode())
 
@@ -89,7 +100,13 @@ class Gateway:
             opening.push_async_callback(self._close_routing)
             opening.push_async_callback(self.runs.cancel_all)
             app = _with_own_header(self._route)
-            self.guard = Guard(app, config, wires=WIRES, keys=self.keys, local_key_paths=("/metrics", "/openapi.json"))
+            self.guard = Guard(
+                app,
+                config,
+                wires=WIRES,
+                keys=self.keys,
+                local_key_paths=("/metrics", "/openapi.json"),
+            )
             self._pages = self._page_app()
             stack.push_async_exit(opening.pop_all())
         return self
@@ -145,17 +162,28 @@ class Gateway:
             await self.app(scope, receive, send_last)
             return
         with suppress(TimeoutError):
-            async with asyncio.timeout(REFUSAL_SECONDS):  # a body that is not read would break the connection before the reply
+            async with asyncio.timeout(
+                REFUSAL_SECONDS
+            ):  # a body that is not read would break the connection before the reply
                 while (await receive()).get("more_body"):
                     pass
         self.metrics.request_started()
         request, wire = Request(scope), wire_of(scope["path"])
         reply = await _error_reply(request, NO_ROOM)
-        facts = RequestFacts("", time(), wire=wire, status=reply.status_code, error=NO_ROOM.code, calls=0)
+        facts = RequestFacts(
+            "", time(), wire=wire, status=reply.status_code, error=NO_ROOM.code, calls=0
+        )
         self.finish(facts, request.method, scope["path"], {})
         await reply(scope, receive, send_last)
 
-    def finish(self, facts: RequestFacts, method: str, path: str, content: Mapping[str, str], notice: str = "") -> None:
+    def finish(
+        self,
+        facts: RequestFacts,
+        method: str,
+        path: str,
+        content: Mapping[str, str],
+        notice: str = "",
+    ) -> None:
         """Count and log a request that ended."""
         self.metrics.request_finished(facts)
         log_request(facts, method, path, content, notice)
@@ -175,7 +203,9 @@ class Gateway:
             finally:
                 self._exchanges.discard(task)
         else:
-            reply = await _wrong_method(Request(scope), HTTPException(405, headers={"Allow": "POST"}))
+            reply = await _wrong_method(
+                Request(scope), HTTPException(405, headers={"Allow": "POST"})
+            )
             await reply(scope, receive, send)
 
     def _page_app(self) -> ASGIApp:
@@ -194,7 +224,11 @@ class Gateway:
     async def _list_models(self, request: Request) -> Response:
         caller = self.keys.authenticate(request.headers)
         models = [model_data(name) for name in self.routing.names if caller.may_use(name)]
-        ends = {"first_id": models[0]["id"], "last_id": models[-1]["id"]} if models else {"first_id": None, "last_id": None}
+        ends = (
+            {"first_id": models[0]["id"], "last_id": models[-1]["id"]}
+            if models
+            else {"first_id": None, "last_id": None}
+        )
         return _json({"object": "list", "data": models, "has_more": False, **ends})
 
     async def _show_model(self, request: Request) -> Response:
@@ -211,12 +245,17 @@ class Gateway:
         refuse_routing(body)
         model = target if isinstance(target, ServedModel) else routing.model_of(target.profile)
         if model is None:
-            raise invalid_request("model", f"the tokens of {body['model']!r} cannot be counted: its model is not in [models]")
+            raise invalid_request(
+                "model",
+                f"the tokens of {body['model']!r} cannot be counted: its model is not in [models]",
+            )
         routing.acquire()
         try:
             async with self.admission.slot(caller.id):
                 counts = await routing.passing.count_tokens(
-                    model, {name: value for name, value in body.items() if name != "redraft"}, headers=request.headers
+                    model,
+                    {name: value for name, value in body.items() if name != "redraft"},
+                    headers=request.headers,
                 )
         finally:
             await routing.release()
@@ -287,7 +326,12 @@ async def _wrong_method(request: Request, error: Exception) -> Response:
     headers = dict(getattr(error, "headers", None) or {})
     return await _error_reply(
         request,
-        GatewayError(405, "method_not_allowed", f"{request.method[:20]} is not allowed for {path[:200]!r}", headers=headers),
+        GatewayError(
+            405,
+            "method_not_allowed",
+            f"{request.method[:20]} is not allowed for {path[:200]!r}",
+            headers=headers,
+        ),
     )
 
 

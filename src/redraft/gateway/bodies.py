@@ -27,7 +27,9 @@ from .exchange import SHORTAGE_RETRY_AFTER, GatewayError, invalid_request
 LOOP_BYTES = 8 * 2**20  # the largest body that the event loop reads itself
 WRITE_BYTES = 2**20  # of a body, at once
 PROCESSES = 2  # that read bodies at a time
-LIMIT_SIGNALS = frozenset(-getattr(signal, name) for name in ("SIGKILL", "SIGXCPU") if hasattr(signal, name))
+LIMIT_SIGNALS = frozenset(
+    -getattr(signal, name) for name in ("SIGKILL", "SIGXCPU") if hasattr(signal, name)
+)
 """How a process ends that takes too much memory or time."""
 gateway_log = log.getChild("gateway")
 
@@ -60,7 +62,9 @@ def _checked_object(value: Any) -> dict[str, Any]:
 
 
 def _json_error(problem: str) -> GatewayError:
-    return GatewayError(400, "invalid_json", f"the body is not valid JSON: {problem}", should_retry=False)
+    return GatewayError(
+        400, "invalid_json", f"the body is not valid JSON: {problem}", should_retry=False
+    )
 
 
 async def _read_in_process(raw: bytes) -> Any:
@@ -93,7 +97,9 @@ async def _start_process() -> asyncio.subprocess.Process:
             env={**environment, "PYTHONPATH": str(Path(orjson.__file__).parents[1])},
         )
     except OSError as error:
-        if not (is_shortage(error) or isinstance(error, BlockingIOError)):  # (EAGAIN: there are too many processes)
+        if not (
+            is_shortage(error) or isinstance(error, BlockingIOError)
+        ):  # (EAGAIN: there are too many processes)
             raise
         message = "the gateway is busy: no process can be started to read a large body"
         raise GatewayError(503, "overloaded", message, retry_after=SHORTAGE_RETRY_AFTER) from error
@@ -104,7 +110,9 @@ def _error_of_end(status: int) -> GatewayError:
     if status in LIMIT_SIGNALS:
         return invalid_request("body", "the body takes too much time or memory to read")
     gateway_log.error("the process that reads a large body ended with status %d", status)
-    return GatewayError(500, "internal_error", "the gateway failed; its log says why", should_retry=False)
+    return GatewayError(
+        500, "internal_error", "the gateway failed; its log says why", should_retry=False
+    )
 
 
 async def _value_of_frames(frames: asyncio.StreamReader) -> Any:

@@ -30,7 +30,10 @@ def has_too_many_values(raw: bytes) -> bool:
     if not may_have_too_many_values(raw):
         return False
     plain = raw.replace(b"\\\\", b"").replace(b'\\"', b"")  # no quote is left within a text
-    return plain.count(b'"') > 4 * MAX_BODY_VALUES or _values_at_most(STRING.sub(b"", plain)) > MAX_BODY_VALUES
+    return (
+        plain.count(b'"') > 4 * MAX_BODY_VALUES
+        or _values_at_most(STRING.sub(b"", plain)) > MAX_BODY_VALUES
+    )
 
 
 def may_have_too_many_values(raw: bytes) -> bool:

@@ -15,7 +15,15 @@ from ..jsontext import loads
 from ..settings import Flag, Keyword, Number, Text, WholeNumber
 from .chat_wire import REFUSED, refuse_fields, tool_choice_of, tools_of
 from .exchange import GatewayError, invalid_request
-from .request_fields import check_body, check_field, checked_messages, is_set, list_of, model_of, object_of
+from .request_fields import (
+    check_body,
+    check_field,
+    checked_messages,
+    is_set,
+    list_of,
+    model_of,
+    object_of,
+)
 
 DEFAULT_MAX_TOKENS = 16_384
 """The limit of tokens of a request that states none; Anthropic's protocol requires one."""
@@ -36,14 +44,36 @@ UNSAID: Mapping[str, tuple[tuple[Any, ...], str]] = {
 """The fields that cannot be said: the values that ask for nothing, and why others are refused."""
 READ = frozenset(
     (
-        *("model", "messages", "max_tokens", "max_completion_tokens", "temperature", "top_p", "top_k", "stop", "stream"),
-        *("stream_options", "user", "safety_identifier", "prompt_cache_key", "tools", "tool_choice", "parallel_tool_calls"),
+        *(
+            "model",
+            "messages",
+            "max_tokens",
+            "max_completion_tokens",
+            "temperature",
+            "top_p",
+            "top_k",
+            "stop",
+            "stream",
+        ),
+        *(
+            "stream_options",
+            "user",
+            "safety_identifier",
+            "prompt_cache_key",
+            "tools",
+            "tool_choice",
+            "parallel_tool_calls",
+        ),
         *("response_format", "reasoning_effort", "service_tier", "redraft"),
     )
 )
 EFFORTS = ("low", "medium", "high", "xhigh")
-IGNORED_MESSAGE_FIELDS = frozenset(("role", "content", "tool_calls", "tool_call_id", "reasoning_content", "reasoning", "refusal"))
-NULL_MESSAGE_FIELDS = frozenset(("annotations", "audio", "function_call", "name"))  # of replies, which clients send back
+IGNORED_MESSAGE_FIELDS = frozenset(
+    ("role", "content", "tool_calls", "tool_call_id", "reasoning_content", "reasoning", "refusal")
+)
+NULL_MESSAGE_FIELDS = frozenset(
+    ("annotations", "audio", "function_call", "name")
+)  # of replies, which clients send back
 _DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+);base64,(.*)", re.ASCII | re.DOTALL)
 
 
@@ -74,7 +104,10 @@ def messages_body(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _max_tokens(body: Mapping[str, Any]) -> int:
-    limits = [check_field(name, body.get(name), WholeNumber(1, 2**31)) for name in ("max_completion_tokens", "max_tokens")]
+    limits = [
+        check_field(name, body.get(name), WholeNumber(1, 2**31))
+        for name in ("max_completion_tokens", "max_tokens")
+    ]
     return next((limit for limit in limits if limit is not None), DEFAULT_MAX_TOKENS)
 
 
@@ -86,9 +119,14 @@ def _stops(value: Any) -> list[str] | None:
 
 
 def _user(body: Mapping[str, Any]) -> dict[str, str] | None:
-    users = {check_field(name, body.get(name), Text()) for name in ("safety_identifier", "user")} - {None}
+    users = {
+        check_field(name, body.get(name), Text()) for name in ("safety_identifier", "user")
+    } - {None}
     if len(users) > 1:
-        raise invalid_request("user", "user and safety_identifier differ: Anthropic's protocol, which this model speaks, has one")
+        raise invalid_request(
+            "user",
+            "user and safety_identifier differ: Anthropic's protocol, which this model speaks, has one",
+        )
     return {"user_id": users.pop()} if users else None
 
 
@@ -99,12 +137,21 @@ def _service_tier(value: Any) -> str | None:
 
 def _thinking(body: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields `output_config` and `thinking`."""
-    effort = check_field("reasoning_effort", body.get("reasoning_effort"), Keyword(("none", *EFFORTS)))
+    effort = check_field(
+        "reasoning_effort", body.get("reasoning_effort"), Keyword(("none", *EFFORTS))
+    )
     config: dict[str, Any] = {"effort": effort} if effort in EFFORTS else {}
     form = object_of("response_format", body.get("response_format"))
-    kind = check_field("response_format.type", form.get("type", "text"), Keyword(("text", "json_schema", "json_object")))
+    kind = check_field(
+        "response_format.type",
+        form.get("type", "text"),
+        Keyword(("text", "json_schema", "json_object")),
+    )
     if kind == "json_object":
-        raise invalid_request("response_format", f"response_format of type json_object is not supported: {_UNSAID}; give a schema")
+        raise invalid_request(
+            "response_format",
+            f"response_format of type json_object is not supported: {_UNSAID}; give a schema",
+        )
     if kind == "json_schema":
         given = object_of("response_format.json_schema", form.get("json_schema"))
         schema = object_of("response_format.json_schema.schema", given.get("schema"))
@@ -132,7 +179,9 @@ def _tools(body: Mapping[str, Any]) -> dict[str, Any]:
 def _tool(function: Mapping[str, Any]) -> dict[str, Any]:
     schema = dict(function.get("parameters") or {})
     tool = {"name": function["name"], "input_schema": {"type": "object", **schema}}
-    return tool | {name: function[name] for name in ("description", "strict") if function.get(name) is not None}
+    return tool | {
+        name: function[name] for name in ("description", "strict") if function.get(name) is not None
+    }
 
 
 def _tool_choice(choice: Any) -> dict[str, Any] | None:
@@ -157,13 +206,17 @@ def _conversation(value: Any) -> tuple[str, list[dict[str, Any]]]:
         else:
             _add_turn(turns, where, message)
     if not turns:
-        raise invalid_request("messages", f"messages must have one that is not of the system: {_UNSAID}")
+        raise invalid_request(
+            "messages", f"messages must have one that is not of the system: {_UNSAID}"
+        )
     return "\n\n".join(filter(None, texts)), [_simple_turn(turn) for turn in turns]
 
 
 def _check_message_fields(where: str, message: Mapping[str, Any]) -> None:
     for name, value in message.items():
-        if name not in IGNORED_MESSAGE_FIELDS and is_set(value, ([], "") if name in NULL_MESSAGE_FIELDS else ()):
+        if name not in IGNORED_MESSAGE_FIELDS and is_set(
+            value, ([], "") if name in NULL_MESSAGE_FIELDS else ()
+        ):
             raise invalid_request(f"{where}.{name}", f"{where}.{name} is not supported: {_UNSAID}")
 
 
@@ -205,8 +258,15 @@ def _tool_use(where: str, call: Mapping[str, Any]) -> dict[str, Any]:
     except ValueError:
         arguments = None
     if not isinstance(arguments, dict):
-        raise invalid_request(where, f"{where} must be a JSON object: {_UNSAID}, got {format_value(text, 80)}")
-    return {"type": "tool_use", "id": call["id"], "name": call["function"]["name"], "input": arguments}
+        raise invalid_request(
+            where, f"{where} must be a JSON object: {_UNSAID}, got {format_value(text, 80)}"
+        )
+    return {
+        "type": "tool_use",
+        "id": call["id"],
+        "name": call["function"]["name"],
+        "input": arguments,
+    }
 
 
 def _text(where: str, content: Any) -> str:
@@ -214,7 +274,10 @@ def _text(where: str, content: Any) -> str:
     parts = list(_content_blocks(f"{where}.content", content))
     for n, part in enumerate(parts):
         if part["type"] != "text":
-            raise invalid_request(f"{where}.content[{n}]", f"{where}.content[{n}] must be a text in a message of the system")
+            raise invalid_request(
+                f"{where}.content[{n}]",
+                f"{where}.content[{n}] must be a text in a message of the system",
+            )
     return "\n\n".join(part["text"] for part in parts)
 
 
@@ -239,25 +302,43 @@ def _block(where: str, part: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _unknown_part(where: str, kind: str) -> GatewayError:
-    message = f"{where}.type must be text, image_url or file: of {format_value(kind, 80)}, {_UNSAID}"
+    message = (
+        f"{where}.type must be text, image_url or file: of {format_value(kind, 80)}, {_UNSAID}"
+    )
     return invalid_request(f"{where}.type", message)
 
 
 def _image_block(where: str, image: Mapping[str, Any]) -> dict[str, Any]:
     if is_set(image.get("detail"), ("auto",)):
-        raise invalid_request(f"{where}.image_url.detail", f"{where}.image_url.detail is not supported: {_UNSAID}")
+        raise invalid_request(
+            f"{where}.image_url.detail", f"{where}.image_url.detail is not supported: {_UNSAID}"
+        )
     url = check_field(f"{where}.image_url.url", image.get("url"), Text(), optional=False)
     if match := _DATA_URL.fullmatch(url):
-        return {"type": "image", "source": {"type": "base64", "media_type": match[1], "data": match[2]}}
+        return {
+            "type": "image",
+            "source": {"type": "base64", "media_type": match[1], "data": match[2]},
+        }
     if not url.lower().startswith(("http://", "https://")):
-        raise invalid_request(f"{where}.image_url.url", f"{where}.image_url.url must be an http(s): URL, or a data: URL in base64")
+        raise invalid_request(
+            f"{where}.image_url.url",
+            f"{where}.image_url.url must be an http(s): URL, or a data: URL in base64",
+        )
     return {"type": "image", "source": {"type": "url", "url": url}}
 
 
 def _document_block(where: str, file: Mapping[str, Any]) -> dict[str, Any]:
-    match = _DATA_URL.fullmatch(file["file_data"]) if isinstance(file.get("file_data"), str) else None
+    match = (
+        _DATA_URL.fullmatch(file["file_data"]) if isinstance(file.get("file_data"), str) else None
+    )
     if match is None or match[1] != "application/pdf":
-        raise invalid_request(f"{where}.file", f"{where}.file must have `file_data` with a PDF: of other files, {_UNSAID}")
-    block: dict[str, Any] = {"type": "document", "source": {"type": "base64", "media_type": match[1], "data": match[2]}}
+        raise invalid_request(
+            f"{where}.file",
+            f"{where}.file must have `file_data` with a PDF: of other files, {_UNSAID}",
+        )
+    block: dict[str, Any] = {
+        "type": "document",
+        "source": {"type": "base64", "media_type": match[1], "data": match[2]},
+    }
     title = check_field(f"{where}.file.filename", file.get("filename"), Text())
     return block | ({"title": title} if title else {})

@@ -16,7 +16,15 @@ from ..core.records import ToolCall
 from ..core.task import validate_tool_choice, validate_tools
 from ..jsontext import dumps
 from ..settings import Flag, Keyword, Number, Text, ValueKind, WholeNumber
-from .exchange import Answer, AnswerStream, ChatRequest, GatewayError, Progress, WireName, invalid_request
+from .exchange import (
+    Answer,
+    AnswerStream,
+    ChatRequest,
+    GatewayError,
+    Progress,
+    WireName,
+    invalid_request,
+)
 from .request_fields import (
     MAX_NAME_CHARS,
     PASS_HINT,
@@ -67,7 +75,17 @@ REFUSED: Mapping[str, tuple[tuple[Any, ...], str]] = {
 }
 """The fields that cannot be honoured: the values that ask for nothing, and why others are refused."""
 READ = (
-    *("model", "messages", "tools", "tool_choice", "response_format", "temperature", "max_tokens", "max_completion_tokens", "seed"),
+    *(
+        "model",
+        "messages",
+        "tools",
+        "tool_choice",
+        "response_format",
+        "temperature",
+        "max_tokens",
+        "max_completion_tokens",
+        "seed",
+    ),
     *("stop", "stream", "stream_options", "store", "metadata", "redraft"),
 )
 KNOWN = frozenset((*READ, *PASSED, *PASSED_OBJECTS, *REFUSED))
@@ -107,10 +125,19 @@ class ChatWire:
     def answer_body(self, request: ChatRequest, answer: Answer, created: int) -> dict[str, Any]:
         """Return the reply to a request that reads no stream. `created`: Unix time in seconds."""
         calls = [call.as_message_part() for call in with_ids(answer)]
-        message: dict[str, Any] = {"role": "assistant", "content": answer.text or (None if calls else ""), "refusal": None}
+        message: dict[str, Any] = {
+            "role": "assistant",
+            "content": answer.text or (None if calls else ""),
+            "refusal": None,
+        }
         if calls:
             message["tool_calls"] = calls
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": answer.finish_reason}
+        choice = {
+            "index": 0,
+            "message": message,
+            "logprobs": None,
+            "finish_reason": answer.finish_reason,
+        }
         return {
             "id": f"chatcmpl-{answer.trace_id}",
             "object": "chat.completion",
@@ -160,7 +187,9 @@ class ChatStream:
         """Return a step of the work: a comment, or a chunk without choices if the request asks for `events`."""
         if not self._request.options.events:
             return progress_comment(progress)
-        return event({**self._head, "choices": [], "redraft": progress_body(progress)}, "redraft.progress")
+        return event(
+            {**self._head, "choices": [], "redraft": progress_body(progress)}, "redraft.progress"
+        )
 
     def finish(self, answer: Answer) -> Iterator[bytes]:
         """Return the content of the answer and everything after it."""
@@ -168,7 +197,13 @@ class ChatStream:
             yield self._delta({"content": piece})
         for n, call in enumerate(with_ids(answer)):
             function = {"name": call.name, "arguments": ""}
-            yield self._delta({"tool_calls": [{"index": n, "id": call.id, "type": "function", "function": function}]})
+            yield self._delta(
+                {
+                    "tool_calls": [
+                        {"index": n, "id": call.id, "type": "function", "function": function}
+                    ]
+                }
+            )
             for piece in pieces(call.arguments):
                 yield self._delta({"tool_calls": [{"index": n, "function": {"arguments": piece}}]})
         yield self._delta({}, answer.finish_reason, redraft=refinement_body(answer))
@@ -181,13 +216,17 @@ class ChatStream:
         """Return the error after which the stream ends."""
         return event({"error": error_object(error)})
 
-    def _delta(self, delta: Mapping[str, Any], finish_reason: str | None = None, **fields: Any) -> bytes:
+    def _delta(
+        self, delta: Mapping[str, Any], finish_reason: str | None = None, **fields: Any
+    ) -> bytes:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
         usage = {"usage": None} if self._request.include_usage else {}
         return event({**self._head, "choices": [choice], **usage, **fields})
 
 
-def refuse_fields(body: Mapping[str, Any], table: Mapping[str, tuple[tuple[Any, ...], str]]) -> None:
+def refuse_fields(
+    body: Mapping[str, Any], table: Mapping[str, tuple[tuple[Any, ...], str]]
+) -> None:
     """Raise GatewayError 400 for the first field of the table that asks for something."""
     for name, (unused, why) in table.items():
         if is_set(body.get(name), unused):
@@ -201,12 +240,17 @@ def tools_of(value: Any) -> tuple[Mapping[str, Any], ...]:
         raise invalid_request("tools", f"tools holds {len(tools)} functions; at most {MAX_TOOLS}")
     for n, tool in enumerate(tools):
         if isinstance(tool, Mapping) and tool.get("type", "function") != "function":
-            raise invalid_request(f"tools[{n}].type", f"tools[{n}].type must be 'function', got {format_value(tool['type'], 80)}")
+            raise invalid_request(
+                f"tools[{n}].type",
+                f"tools[{n}].type must be 'function', got {format_value(tool['type'], 80)}",
+            )
     with errors_of_field("tools"):
         return validate_tools(tools)
 
 
-def tool_choice_of(value: Any, tools: tuple[Mapping[str, Any], ...]) -> str | Mapping[str, Any] | None:
+def tool_choice_of(
+    value: Any, tools: tuple[Mapping[str, Any], ...]
+) -> str | Mapping[str, Any] | None:
     """Return whether the model must call a function. Without tools, "none" and "auto" ask for nothing."""
     if not tools and value in ("none", "auto"):
         return None
@@ -225,7 +269,11 @@ def _schema_of(value: Any) -> Mapping[str, Any] | None:
     if kind != "json_schema":
         message = f"response_format.type must be text, json_object or json_schema, got {format_value(kind, 80)}"
         raise invalid_request("response_format.type", message)
-    form = object_of("response_format.json_schema", given.get("json_schema"), ("name", "description", "schema", "strict"))
+    form = object_of(
+        "response_format.json_schema",
+        given.get("json_schema"),
+        ("name", "description", "schema", "strict"),
+    )
     check_schema_name("response_format.json_schema", form)
     return checked_schema("response_format.json_schema.schema", form.get("schema"))
 
@@ -242,7 +290,9 @@ def _max_tokens(body: Mapping[str, Any]) -> int | None:
     names = ("max_completion_tokens", "max_tokens")
     limits = {check_field(name, body.get(name), WholeNumber(1, 2**31)) for name in names} - {None}
     if len(limits) > 1:
-        raise invalid_request("max_tokens", "max_tokens and max_completion_tokens differ: give one of them")
+        raise invalid_request(
+            "max_tokens", "max_tokens and max_completion_tokens differ: give one of them"
+        )
     return next(iter(limits), None)
 
 
@@ -251,23 +301,33 @@ def _includes_usage(value: Any, *, is_stream: bool) -> bool:
     if value is not None and not is_stream:
         raise invalid_request("stream_options", "stream_options needs stream: true")
     if check_field("stream_options.include_obfuscation", given.get("include_obfuscation"), Flag()):
-        raise invalid_request("stream_options.include_obfuscation", "stream_options.include_obfuscation must be false or absent")
+        raise invalid_request(
+            "stream_options.include_obfuscation",
+            "stream_options.include_obfuscation must be false or absent",
+        )
     return bool(check_field("stream_options.include_usage", given.get("include_usage"), Flag()))
 
 
 def _parameters(body: Mapping[str, Any]) -> dict[str, Any]:
     """Return what is passed to the model as it is."""
     parameters = {name: check_field(name, body.get(name), kind) for name, kind in PASSED.items()}
-    parameters |= {name: object_of(name, body[name]) for name in PASSED_OBJECTS if is_set(body.get(name))}
+    parameters |= {
+        name: object_of(name, body[name]) for name in PASSED_OBJECTS if is_set(body.get(name))
+    }
     parameters["stop"] = _stops(body.get("stop"))
-    return {name: value for name, value in parameters.items() if value is not None} | other_parameters(body, KNOWN.__contains__)
+    return {
+        name: value for name, value in parameters.items() if value is not None
+    } | other_parameters(body, KNOWN.__contains__)
 
 
 def _stops(value: Any) -> str | list[str] | None:
     texts = [value] if isinstance(value, str) else list_of("stop", value)
-    if len(texts) > MAX_STOPS or not all(isinstance(text, str) and 0 < len(text) <= MAX_NAME_CHARS for text in texts):
+    if len(texts) > MAX_STOPS or not all(
+        isinstance(text, str) and 0 < len(text) <= MAX_NAME_CHARS for text in texts
+    ):
         raise invalid_request(
-            "stop", f"stop must be a text or a list of at most {MAX_STOPS} short texts, got {format_value(value, 80)}"
+            "stop",
+            f"stop must be a text or a list of at most {MAX_STOPS} short texts, got {format_value(value, 80)}",
         )
     return value if isinstance(value, str) else (texts or None)
 
@@ -275,7 +335,10 @@ def _stops(value: Any) -> str | list[str] | None:
 def with_ids(answer: Answer) -> list[ToolCall]:
     """Return the tool calls of an answer; those without an ID get one, because their results refer to it."""
     calls = enumerate(answer.tool_calls)
-    return [call if call.id else ToolCall(call.name, call.arguments, f"call_{answer.trace_id}_{n}") for n, call in calls]
+    return [
+        call if call.id else ToolCall(call.name, call.arguments, f"call_{answer.trace_id}_{n}")
+        for n, call in calls
+    ]
 
 
 def usage_body(answer: Answer) -> dict[str, Any] | None:
@@ -309,17 +372,34 @@ def refinement_body(answer: Answer) -> dict[str, Any]:
 
 def progress_body(progress: Progress) -> dict[str, Any]:
     """Return a step of the work as an object."""
-    return {"kind": progress.kind, "iteration": progress.iteration, "score": progress.score, "reason": progress.reason or None}
+    return {
+        "kind": progress.kind,
+        "iteration": progress.iteration,
+        "score": progress.score,
+        "reason": progress.reason or None,
+    }
 
 
 def error_object(error: GatewayError) -> dict[str, Any]:
     """Return an error in OpenAI's form."""
-    return {"message": error.message, "type": _error_type(error), "param": error.param, "code": error.code}
+    return {
+        "message": error.message,
+        "type": _error_type(error),
+        "param": error.param,
+        "code": error.code,
+    }
 
 
 def _error_type(error: GatewayError) -> str:
-    named = {401: "authentication_error", 402: "insufficient_quota", 403: "permission_error", 429: "rate_limit_error"}
-    return named.get(error.status, "server_error" if error.status >= 500 else "invalid_request_error")
+    named = {
+        401: "authentication_error",
+        402: "insufficient_quota",
+        403: "permission_error",
+        429: "rate_limit_error",
+    }
+    return named.get(
+        error.status, "server_error" if error.status >= 500 else "invalid_request_error"
+    )
 
 
 def pieces(text: str) -> Iterator[str]:

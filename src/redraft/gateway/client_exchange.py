@@ -47,7 +47,14 @@ from .wire_errors import error_event
 T = TypeVar("T")
 KEEP_ALIVE_SECONDS = 5.0
 SENT_BYTES = 256 * 1024  # of a reply, at once
-_READ_HEADERS = frozenset({b"authorization", b"x-api-key", b"idempotency-key", *(name.encode() for name in FORWARDED_HEADERS)})
+_READ_HEADERS = frozenset(
+    {
+        b"authorization",
+        b"x-api-key",
+        b"idempotency-key",
+        *(name.encode() for name in FORWARDED_HEADERS),
+    }
+)
 JSON, EVENT_STREAM = b"application/json", b"text/event-stream"
 _IDS = Random()  # seeded by the system; asking it for each ID takes longer than all else here
 gateway_log = log.getChild("gateway")
@@ -73,8 +80,12 @@ COMPLETE: Any = object()
 is settled and recorded; by then the request is answered, whatever its client does."""
 
 
-CUT_OFF = GatewayError(503, "shutting_down", "the gateway ended before the request was answered", retry_after=5.0)
-INTERNAL_ERROR = GatewayError(500, "internal_error", "the gateway failed; its log says why", should_retry=False)
+CUT_OFF = GatewayError(
+    503, "shutting_down", "the gateway ended before the request was answered", retry_after=5.0
+)
+INTERNAL_ERROR = GatewayError(
+    500, "internal_error", "the gateway failed; its log says why", should_retry=False
+)
 
 
 class ClientDisconnected(Exception):
@@ -94,7 +105,14 @@ class SharedServices(Protocol):
     answers: AnswerMemory
     is_draining: bool
 
-    def finish(self, facts: RequestFacts, method: str, path: str, content: Mapping[str, str], notice: str = "") -> None:
+    def finish(
+        self,
+        facts: RequestFacts,
+        method: str,
+        path: str,
+        content: Mapping[str, str],
+        notice: str = "",
+    ) -> None:
         """Count and log a request that ended."""
         ...
 
@@ -102,12 +120,20 @@ class SharedServices(Protocol):
 class ClientExchange:
     """One request of a client to one of the protocols, and its reply."""
 
-    def __init__(self, gateway: SharedServices, wire: Wire, scope: Scope, receive: Receive, send: Send) -> None:
+    def __init__(
+        self, gateway: SharedServices, wire: Wire, scope: Scope, receive: Receive, send: Send
+    ) -> None:
         self.gateway, self.wire, self.routing = gateway, wire, gateway.routing
         self.scope, self._receive, self._send = scope, receive, send
-        self.headers = {name.decode(): value.decode("latin-1") for name, value in scope["headers"] if name in _READ_HEADERS}
+        self.headers = {
+            name.decode(): value.decode("latin-1")
+            for name, value in scope["headers"]
+            if name in _READ_HEADERS
+        }
         self.trace_id = f"req-{_IDS.getrandbits(128):032x}"
-        self.admitted: AdmittedRequest | None = None  # (of another request with the same idempotency key, perhaps)
+        self.admitted: AdmittedRequest | None = (
+            None  # (of another request with the same idempotency key, perhaps)
+        )
         self.caller: Caller | None = None
         self.metered: MeteredRequest | None = None
         self.notice = ""  # what the client is told besides the answer
@@ -166,7 +192,11 @@ class ClientExchange:
     def _end_of_cancellation(self) -> tuple[int, str]:
         """The status and the error of a request that is cancelled: its client left, or the gateway ends."""
         is_cut_off = self.gateway.is_draining and not self._is_disconnected
-        return (self.wire.error_status(CUT_OFF), CUT_OFF.code) if is_cut_off else (CLIENT_WENT_AWAY, "")
+        return (
+            (self.wire.error_status(CUT_OFF), CUT_OFF.code)
+            if is_cut_off
+            else (CLIENT_WENT_AWAY, "")
+        )
 
     async def answer(self, body: Mapping[str, Any]) -> None:
         """Answer a request with this body. Raises GatewayError as long as nothing is sent."""
@@ -181,7 +211,9 @@ class ClientExchange:
         served = check_forwarding(self.routing, request, target.profile)
         if served:
             retention = self.routing.retention(target)
-            await self._relay(self._passed_items(served, forwarded_body(request, served), retention))
+            await self._relay(
+                self._passed_items(served, forwarded_body(request, served), retention)
+            )
             return
         prepared = target.prepare(request, self.trace_id)
         async with aclosing(await self._join_run(self._refined_items(target, prepared))) as items:
@@ -191,13 +223,17 @@ class ClientExchange:
             else:
                 await self._send_answer(request, items)
 
-    def _sendable_body(self, body: Mapping[str, Any], target: ProfileRefiner | ServedModel) -> Mapping[str, Any]:
+    def _sendable_body(
+        self, body: Mapping[str, Any], target: ProfileRefiner | ServedModel
+    ) -> Mapping[str, Any]:
         """Return what may be sent of a body. Raises GatewayError 400 for what a client may not choose, or may not pay for."""
         refuse_routing(body)
         assert self.caller
         if not self.caller.limits.has_usd:
             return body
-        self.metered = self.routing.meter(target, body, self.wire.name, self.headers.get("anthropic-beta", ""))
+        self.metered = self.routing.meter(
+            target, body, self.wire.name, self.headers.get("anthropic-beta", "")
+        )
         self.notice = self.metered.notice
         return self.metered.body
 
@@ -219,7 +255,9 @@ class ClientExchange:
             await items.aclose()
         return reader
 
-    async def _refined_items(self, target: ProfileRefiner, prepared: PreparedRequest) -> AsyncGenerator[Any, None]:
+    async def _refined_items(
+        self, target: ProfileRefiner, prepared: PreparedRequest
+    ) -> AsyncGenerator[Any, None]:
         """Yield that a request is admitted, its progress, and its answer."""
         gateway, caller, request = self.gateway, self.caller, prepared.request
         assert caller
@@ -232,7 +270,12 @@ class ClientExchange:
                 retention = self.routing.retention(target)
                 prepared.log.hold = self._hold
                 prepared.log.store = recorder = gateway.store.begin(
-                    self.trace_id, caller, request.model, self.wire.name, retention, is_stored=request.is_stored
+                    self.trace_id,
+                    caller,
+                    request.model,
+                    self.wire.name,
+                    retention,
+                    is_stored=request.is_stored,
                 )
                 yield AdmittedRequest(self.trace_id)
                 async with aclosing(answer_request(prepared)) as items:
@@ -241,7 +284,13 @@ class ClientExchange:
                             await recorder.wait_for_commit()
                         yield item  # an answer is given once its client has read it, but for the last of it
                         if isinstance(item, Answer):
-                            end = RequestEnd(200, usage=item.total, score=item.score, iterations=item.iterations, stop=item.stop)
+                            end = RequestEnd(
+                                200,
+                                usage=item.total,
+                                score=item.score,
+                                iterations=item.iterations,
+                                stop=item.stop,
+                            )
             except GatewayError as error:
                 end = RequestEnd(self.wire.error_status(error), error.code, prepared.log.usage)
                 raise
@@ -249,10 +298,14 @@ class ClientExchange:
                 end = RequestEnd(500, "internal_error", prepared.log.usage)
                 raise
             finally:
-                self._settle(reservation, end or RequestEnd(*self._end_of_cancellation), prepared.log.usage)
+                self._settle(
+                    reservation, end or RequestEnd(*self._end_of_cancellation), prepared.log.usage
+                )
                 self._count_failures(prepared)
 
-    async def _passed_items(self, model: ServedModel, body: Mapping[str, Any], retention: Retention) -> AsyncGenerator[Any, None]:
+    async def _passed_items(
+        self, model: ServedModel, body: Mapping[str, Any], retention: Retention
+    ) -> AsyncGenerator[Any, None]:
         """Yield that a request is admitted, the head of the model's reply, and the parts of its body."""
         gateway, caller, ledger = self.gateway, self.caller, CallLedger()
         assert caller
@@ -263,12 +316,19 @@ class ClientExchange:
             end, received = None, bytearray()
             try:
                 recorder = gateway.store.begin(
-                    self.trace_id, caller, self.model, self.wire.name, retention, is_stored=body.get("store") is not False
+                    self.trace_id,
+                    caller,
+                    self.model,
+                    self.wire.name,
+                    retention,
+                    is_stored=body.get("store") is not False,
                 )
                 yield AdmittedRequest(self.trace_id)
                 with record_forwarded_call(call_target(model.model, model.url, model.kind)) as call:
                     with call.as_current(), ledger:
-                        reply = await self.routing.passing.forward(model, self.wire.name, body, headers=self.headers)
+                        reply = await self.routing.passing.forward(
+                            model, self.wire.name, body, headers=self.headers
+                        )
                     try:
                         yield ReplyHead(reply.headers, reply.is_stream)
                         async for part in reply:
@@ -300,7 +360,9 @@ class ClientExchange:
                 raise
             finally:
                 usage = ledger.total_usage
-                self._settle(reservation, end or RequestEnd(*self._end_of_cancellation, usage), usage)
+                self._settle(
+                    reservation, end or RequestEnd(*self._end_of_cancellation, usage), usage
+                )
 
     def _settle(self, reservation: KeyReservation, end: RequestEnd, usage: Usage) -> None:
         """Charge and record a request, with what the operator asks for fields and tools in each call that used tokens."""
@@ -313,7 +375,9 @@ class ClientExchange:
     def _count_failures(self, prepared: PreparedRequest) -> None:
         """Count the failed calls of a refinement."""
         for record in prepared.log.trace.records if prepared.log.trace else ():
-            if isinstance(record, Failure) and issubclass(ERROR_TYPES.get(record.error, Exception), ModelError):
+            if isinstance(record, Failure) and issubclass(
+                ERROR_TYPES.get(record.error, Exception), ModelError
+            ):
                 self.gateway.metrics.upstream_error(self.model, record.error)
 
     # ---- replies
@@ -323,9 +387,13 @@ class ClientExchange:
         async with aclosing(await self._join_run(work)) as items:
             self.admitted = await anext(items)
             head = await anext(items)
-            headers = [(name.encode(), value.encode("latin-1")) for name, value in head.headers.items()]
+            headers = [
+                (name.encode(), value.encode("latin-1")) for name, value in head.headers.items()
+            ]
             if head.is_stream:
-                await self._start(200, [*headers, (b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")])
+                await self._start(
+                    200, [*headers, (b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
+                )
                 async with self._errors_told(partial(error_event, self.wire.name)):
                     async for part in parts_of(items):
                         await self._send_part(part)
@@ -335,7 +403,9 @@ class ClientExchange:
                 async for part in parts_of(items):
                     self._hold(len(part))
                     parts.append(part)
-                await self._send_whole(200, headers, parts[0] if len(parts) == 1 else b"".join(parts))
+                await self._send_whole(
+                    200, headers, parts[0] if len(parts) == 1 else b"".join(parts)
+                )
             async for _ in items:  # what is left of the work is to record it
                 pass
 
@@ -345,7 +415,9 @@ class ClientExchange:
             if isinstance(item, Answer):
                 self._note_content(item.text)
                 body = dumps(self.wire.answer_body(request, item, int(time())))
-                body = bytes(memoryview(body))  # a copy: `dumps` returns bytes that hold several times their length
+                body = bytes(
+                    memoryview(body)
+                )  # a copy: `dumps` returns bytes that hold several times their length
                 headers = [(name.encode(), value.encode()) for name, value in item.headers.items()]
                 await self._send_whole(200, [(b"content-type", JSON), *headers], body)
 
@@ -353,7 +425,14 @@ class ClientExchange:
         """Send the answer to a request that reads a stream, with progress and keep-alives before it."""
         assert self.admitted
         stream = self.wire.stream(request, self.admitted.trace_id, int(time()))
-        await self._start(200, [(b"content-type", EVENT_STREAM), (b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")])
+        await self._start(
+            200,
+            [
+                (b"content-type", EVENT_STREAM),
+                (b"cache-control", b"no-cache"),
+                (b"x-accel-buffering", b"no"),
+            ],
+        )
         await self._send_part(stream.begin())
         async with self._errors_told(stream.fail):
             async for item in with_pauses(items, KEEP_ALIVE_SECONDS):
@@ -371,7 +450,9 @@ class ClientExchange:
                         await self._finish()
 
     @asynccontextmanager
-    async def _errors_told(self, event_of: Callable[[GatewayError], bytes]) -> AsyncGenerator[None, None]:
+    async def _errors_told(
+        self, event_of: Callable[[GatewayError], bytes]
+    ) -> AsyncGenerator[None, None]:
         """Send an error of the block to the client, as an event of the stream that it reads."""
         try:
             yield
@@ -392,16 +473,27 @@ class ClientExchange:
             if not self._is_complete:
                 await self._finish()
             return
-        headers = [(name.encode(), value.encode("latin-1", "replace")) for name, value in error.reply_headers.items()]
+        headers = [
+            (name.encode(), value.encode("latin-1", "replace"))
+            for name, value in error.reply_headers.items()
+        ]
         body = dumps(self.wire.error_body(error))
-        await self._send_whole(self.wire.error_status(error), [(b"content-type", JSON), *headers], body)
+        await self._send_whole(
+            self.wire.error_status(error), [(b"content-type", JSON), *headers], body
+        )
 
-    async def _send_whole(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+    async def _send_whole(
+        self, status: int, headers: list[tuple[bytes, bytes]], body: bytes
+    ) -> None:
         await self._start(status, [*headers, (b"content-length", str(len(body)).encode())])
         last = max(0, len(body) - 1) // SENT_BYTES * SENT_BYTES
-        for start in range(0, last, SENT_BYTES):  # each waits until the client has read most of those before
+        for start in range(
+            0, last, SENT_BYTES
+        ):  # each waits until the client has read most of those before
             await self._send_part(body[start : start + SENT_BYTES])
-            await asyncio.sleep(0)  # what is sent to a client that leaves waits for nothing: it has to be noticed meanwhile
+            await asyncio.sleep(
+                0
+            )  # what is sent to a client that leaves waits for nothing: it has to be noticed meanwhile
         self._is_complete = True
         await self._send({"type": "http.response.body", "body": body[last:] if last else body})
 
@@ -443,7 +535,9 @@ class ClientExchange:
 
     def _hold(self, size: int) -> None:
         """Count bytes of an answer until the request has ended. Raises GatewayError 503."""
-        if self.caller and not self._is_over:  # (a run that other requests have joined may go on for longer)
+        if (
+            self.caller and not self._is_over
+        ):  # (a run that other requests have joined may go on for longer)
             self.gateway.answers.hold(self.caller.id, size)
             self._held += size
 
@@ -466,12 +560,17 @@ class ClientExchange:
             calls=0,
             milliseconds=round(seconds * 1000, 3),
         )
-        self.gateway.finish(facts, self.scope["method"], self.scope["path"], self.content, self.notice)
+        self.gateway.finish(
+            facts, self.scope["method"], self.scope["path"], self.content, self.notice
+        )
 
 
 def describe_bug(failure: Exception) -> str:
     """Return the kind of an unexpected error and where it was raised, without its message, which may hold parts of a prompt."""
-    places = [f"{frame.filename.rpartition('/')[2]}:{frame.lineno}" for frame in extract_tb(failure.__traceback__)[-3:]]
+    places = [
+        f"{frame.filename.rpartition('/')[2]}:{frame.lineno}"
+        for frame in extract_tb(failure.__traceback__)[-3:]
+    ]
     return f"{type(failure).__name__} at {', '.join(places)}"
 
 
@@ -483,7 +582,9 @@ async def parts_of(items: AsyncIterator[Any]) -> AsyncGenerator[bytes, None]:
         yield item
 
 
-async def with_pauses(items: AsyncGenerator[T, None], seconds: float) -> AsyncGenerator[T | None, None]:
+async def with_pauses(
+    items: AsyncGenerator[T, None], seconds: float
+) -> AsyncGenerator[T | None, None]:
     """Yield the items, and None whenever none came for so many seconds.
 
     One task produces all of them, and closes them at the end: what they keep in context variables belongs to it.

@@ -28,7 +28,19 @@ from ..models.openai_chat import OPENAI_URL
 from ..models.registry import LOCAL_SERVERS, connect, openai_url, server_url
 from ..options import Options
 from ..session import resolve_graders
-from ..settings import FilePath, Flag, Instance, Keyword, Names, Number, OptionFields, Parameters, ValueKind, WholeNumber, info_of
+from ..settings import (
+    FilePath,
+    Flag,
+    Instance,
+    Keyword,
+    Names,
+    Number,
+    OptionFields,
+    Parameters,
+    ValueKind,
+    WholeNumber,
+    info_of,
+)
 from ..storage.secure_files import data_dir
 from .field_tables import PRICED_FIELDS, PRICED_PARTS
 
@@ -204,7 +216,10 @@ PROFILE_KEYS: Mapping[str, ValueKind] = {
     "judge-param": Parameters(),
     **RETENTION_KEYS,
 }
-MAXIMUM_KEYS: Mapping[str, ValueKind] = {"target-score": Number(0, 1), "max-iterations": WholeNumber(0, 1000)}
+MAXIMUM_KEYS: Mapping[str, ValueKind] = {
+    "target-score": Number(0, 1),
+    "max-iterations": WholeNumber(0, 1000),
+}
 BUDGET_KEYS: Mapping[str, ValueKind] = {
     "usd": Number(),
     "calls": WholeNumber(0),
@@ -212,10 +227,24 @@ BUDGET_KEYS: Mapping[str, ValueKind] = {
     "input-tokens": WholeNumber(0),
     "output-tokens": WholeNumber(0),
 }
-PYTHON_SETTINGS = {"answer", "plan", "strict_budget", "store", "on_record", "on_step", "cache", "prices", "max_in_flight"}
+PYTHON_SETTINGS = {
+    "answer",
+    "plan",
+    "strict_budget",
+    "store",
+    "on_record",
+    "on_step",
+    "cache",
+    "prices",
+    "max_in_flight",
+}
 PYTHON_SETTINGS |= {"model_params", "judge_params"}
 """The settings of `refine` that a profile does not have: they take objects, the gateway chooses them, or they have another name."""
-PROFILE_SETTINGS = {each.name: info_of(each).kind for each in fields(OptionFields) if each.name not in PYTHON_SETTINGS}
+PROFILE_SETTINGS = {
+    each.name: info_of(each).kind
+    for each in fields(OptionFields)
+    if each.name not in PYTHON_SETTINGS
+}
 PATH_SETTINGS = ("draft_prompt", "refine_prompt", "cards_dir")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
@@ -234,20 +263,36 @@ def load_config(path: str | Path, env: Mapping[str, str]) -> GatewayConfig:
         raise ConfigError(f"{path}: {error}") from None
 
 
-def parse_config(table: Mapping[str, Any], beside: Path, env: Mapping[str, str], source: Path | None = None) -> GatewayConfig:
+def parse_config(
+    table: Mapping[str, Any], beside: Path, env: Mapping[str, str], source: Path | None = None
+) -> GatewayConfig:
     """Return the configuration in a table. Relative paths begin at the folder `beside`. Raises ConfigError."""
     for name in table:
         if name not in {"gateway", "models", "profiles"}:
             raise _unknown_key_error(name, "", ("gateway", "models", "profiles"))
-    values = _read_table("gateway", table.get("gateway", {}), {**PLACE_KEYS, **LIMIT_KEYS, **RETENTION_KEYS})
-    folder = beside / Path(values.pop("folder")).expanduser() if "folder" in values else default_folder()
+    values = _read_table(
+        "gateway", table.get("gateway", {}), {**PLACE_KEYS, **LIMIT_KEYS, **RETENTION_KEYS}
+    )
+    folder = (
+        beside / Path(values.pop("folder")).expanduser() if "folder" in values else default_folder()
+    )
     limits, retention = _limits(values), _retention(values, Retention())
-    models = {name: _served_model(name, each, env) for name, each in _named_tables("models", table).items()}
-    profiles = {name: _profile(name, each, models, beside, retention) for name, each in _named_tables("profiles", table).items()}
+    models = {
+        name: _served_model(name, each, env)
+        for name, each in _named_tables("models", table).items()
+    }
+    profiles = {
+        name: _profile(name, each, models, beside, retention)
+        for name, each in _named_tables("profiles", table).items()
+    }
     if not models and not profiles:
         raise ConfigError("there is no model: add a table such as [models.small] with its url")
-    places: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
-    return GatewayConfig(folder, models, profiles, limits=limits, passed_retention=retention, source=source, **places)
+    places: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
+    }
+    return GatewayConfig(
+        folder, models, profiles, limits=limits, passed_retention=retention, source=source, **places
+    )
 
 
 def default_config(
@@ -260,7 +305,9 @@ def default_config(
 ) -> GatewayConfig:
     """Return the configuration for one model with a name that `connect` takes: refine/default and pass/default."""
     served = served_model("default", model, env)
-    profile = Profile("default", served.name, False if judge == "none" else judge, settings=settings or {})
+    profile = Profile(
+        "default", served.name, False if judge == "none" else judge, settings=settings or {}
+    )
     return GatewayConfig(folder or default_folder(), {served.name: served}, {profile.name: profile})
 
 
@@ -271,7 +318,9 @@ def configured_folder(path: str | Path) -> Path:
     if folder is None:
         return default_folder()
     if not isinstance(folder, str):
-        raise ConfigError(f"{path}: gateway.folder must be the path of a folder, got {format_value(folder)}")
+        raise ConfigError(
+            f"{path}: gateway.folder must be the path of a folder, got {format_value(folder)}"
+        )
     return Path(path).absolute().parent / Path(folder).expanduser()
 
 
@@ -286,7 +335,9 @@ def _read_toml(path: str | Path) -> Mapping[str, Any]:
     try:
         return parse_toml(read_small_text(path))
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} cannot be read as a configuration: {read_error_message(error)}") from error
+        raise ConfigError(
+            f"{path} cannot be read as a configuration: {read_error_message(error)}"
+        ) from error
 
 
 def default_folder() -> Path:
@@ -306,27 +357,43 @@ def served_model(name: str, model: str, env: Mapping[str, str]) -> ServedModel:
         needs_key = url == OPENAI_URL or bool(env.get("OPENAI_API_KEY"))
         return ServedModel(name, url, rest, key_env="OPENAI_API_KEY" if needs_key else None)
     if prefix == "anthropic" and rest:
-        return ServedModel(name, env.get("ANTHROPIC_BASE_URL", "").strip() or ANTHROPIC_URL, rest, "anthropic", "ANTHROPIC_API_KEY")
+        return ServedModel(
+            name,
+            env.get("ANTHROPIC_BASE_URL", "").strip() or ANTHROPIC_URL,
+            rest,
+            "anthropic",
+            "ANTHROPIC_API_KEY",
+        )
     if prefix in LOCAL_SERVERS and rest:
         return ServedModel(name, server_url(prefix, env), rest)
     allowed = ", ".join(f"{each}:NAME" for each in ("openai", "anthropic", *LOCAL_SERVERS))
-    raise ConfigError(f"model must be {allowed} or http://HOST:PORT/v1#NAME, got {format_value(model)}")
+    raise ConfigError(
+        f"model must be {allowed} or http://HOST:PORT/v1#NAME, got {format_value(model)}"
+    )
 
 
 def _named_tables(kind: str, table: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """Return the tables [kind.NAME]."""
     tables = table.get(kind, {})
-    if not isinstance(tables, Mapping) or not all(isinstance(each, Mapping) for each in tables.values()):
-        raise ConfigError(f"{kind} must be tables such as [{kind}.small], got {format_value(tables)}")
+    if not isinstance(tables, Mapping) or not all(
+        isinstance(each, Mapping) for each in tables.values()
+    ):
+        raise ConfigError(
+            f"{kind} must be tables such as [{kind}.small], got {format_value(tables)}"
+        )
     if len(tables) > MAX_PROFILES:
         raise ConfigError(f"{kind} holds {len(tables):,} tables; at most {MAX_PROFILES:,}")
     for name in tables:
         if not _NAME.fullmatch(name):
-            raise ConfigError(f"[{kind}.{name[:80]}]: a name consists of at most 64 letters, digits, '-', '_' and '.'")
+            raise ConfigError(
+                f"[{kind}.{name[:80]}]: a name consists of at most 64 letters, digits, '-', '_' and '.'"
+            )
     return dict(tables)
 
 
-def _read_table(where: str, table: Any, kinds: Mapping[str, ValueKind], others: Collection[str] = ()) -> dict[str, Any]:
+def _read_table(
+    where: str, table: Any, kinds: Mapping[str, ValueKind], others: Collection[str] = ()
+) -> dict[str, Any]:
     """Return the values of a table, checked, by their keys with underscores. Keys in `others` are left out."""
     if not isinstance(table, Mapping):
         raise ConfigError(f"{where} must be a table, got {format_value(table)}")
@@ -348,8 +415,12 @@ def _unknown_key_error(name: str, where: str, known: Collection[str]) -> ConfigE
     """Return the error for a key that a table does not have. Its value is not shown: it may be an API key."""
     place = f"{where}." if where else ""
     if any(word in name.lower() for word in SECRET_WORDS):
-        return ConfigError(f"{place}{name[:80]} is not allowed in a file: key-env names the environment variable with the key")
-    return ConfigError(f"{place}{name[:80]}: {unknown_name_message('key', name.replace('_', '-'), known, full_value=name)}")
+        return ConfigError(
+            f"{place}{name[:80]} is not allowed in a file: key-env names the environment variable with the key"
+        )
+    return ConfigError(
+        f"{place}{name[:80]}: {unknown_name_message('key', name.replace('_', '-'), known, full_value=name)}"
+    )
 
 
 def _limits(values: dict[str, Any]) -> GatewayLimits:
@@ -357,13 +428,21 @@ def _limits(values: dict[str, Any]) -> GatewayLimits:
     for name in ("max_body", "max_answers"):
         if f"{name}_mb" in values:
             values[name] = int(values.pop(f"{name}_mb") * MEGABYTE)
-    return GatewayLimits(**{each.name: values.pop(each.name) for each in fields(GatewayLimits) if each.name in values})
+    return GatewayLimits(
+        **{
+            each.name: values.pop(each.name)
+            for each in fields(GatewayLimits)
+            if each.name in values
+        }
+    )
 
 
 def _retention(values: dict[str, Any], default: Retention) -> Retention:
     """Take what is kept of requests out of the values of a table. Those of [gateway] are the default of the profiles."""
     names = {"store": "level", "keep_days": "days", "keep_mb": "megabytes"}
-    return replace(default, **{to: values.pop(name) for name, to in names.items() if name in values})
+    return replace(
+        default, **{to: values.pop(name) for name, to in names.items() if name in values}
+    )
 
 
 def _served_model(name: str, table: Mapping[str, Any], env: Mapping[str, str]) -> ServedModel:
@@ -371,13 +450,19 @@ def _served_model(name: str, table: Mapping[str, Any], env: Mapping[str, str]) -
     values = _read_table(where, table, MODEL_KEYS)
     prices = _prices(f"{where}.prices", values.pop("prices", None))
     for key in ("field-prices", "tool-prices"):
-        values[key.replace("-", "_")] = _prices_by_name(f"{where}.{key}", values.get(key.replace("-", "_"), {}))
+        values[key.replace("-", "_")] = _prices_by_name(
+            f"{where}.{key}", values.get(key.replace("-", "_"), {})
+        )
     if "url" in values:
-        served = ServedModel(name, _checked_url(f"{where}.url", values.pop("url")), values.pop("model", name))
+        served = ServedModel(
+            name, _checked_url(f"{where}.url", values.pop("url")), values.pop("model", name)
+        )
     elif "model" in values:
         served = _model_by_name(where, name, values.pop("model"), env)
     else:
-        raise ConfigError(f"{where} needs url, such as 'http://127.0.0.1:8080/v1', or model, such as 'openai:gpt-4o-mini'")
+        raise ConfigError(
+            f"{where} needs url, such as 'http://127.0.0.1:8080/v1', or model, such as 'openai:gpt-4o-mini'"
+        )
     served = replace(served, prices=prices, **values)
     if served.key_env is not None:
         _check_key(f"{where}.key-env", served.key_env, env)
@@ -398,14 +483,18 @@ def _checked_url(where: str, url: str) -> str:
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
     if key or any(secrets_in_url(url)):
-        raise ConfigError(f"{where} must not contain a user or a key: key-env names the environment variable with the key")
+        raise ConfigError(
+            f"{where} must not contain a user or a key: key-env names the environment variable with the key"
+        )
     return base.geturl()
 
 
 def _check_key(where: str, variable: str, env: Mapping[str, str]) -> None:
     """Check that an environment variable holds a key. Its name is shown only if it can be no key: in capitals."""
     if not _VARIABLE.fullmatch(variable):
-        raise ConfigError(f"{where} must be the name of an environment variable, such as 'OPENAI_API_KEY'; in capitals, not a key")
+        raise ConfigError(
+            f"{where} must be the name of an environment variable, such as 'OPENAI_API_KEY'; in capitals, not a key"
+        )
     if not env.get(variable, "").strip():
         raise ConfigError(f"{where}: the environment variable {variable} is not set")
 
@@ -416,7 +505,11 @@ def _prices(where: str, value: Any) -> tuple[float, float] | None:
         return None
     if isinstance(value, Mapping) and set(value) == {"input", "output"}:
         value = [value["input"], value["output"]]
-    if not (isinstance(value, list) and len(value) == 2 and all(is_number(price) and price >= 0 for price in value)):
+    if not (
+        isinstance(value, list)
+        and len(value) == 2
+        and all(is_number(price) and price >= 0 for price in value)
+    ):
         raise ConfigError(
             f"{where} must be USD per million input and output tokens, such as [0.15, 0.6], got {format_value(value)}"
         )
@@ -427,17 +520,27 @@ def _prices_by_name(where: str, table: Any) -> dict[str, float]:
     """Return USD by the names of fields, which are known, or by the types of tools, which providers invent."""
     is_tool = where.endswith("tool-prices")
     if not isinstance(table, Mapping):
-        raise ConfigError(f"{where} must be a table of prices in USD for one call, got {format_value(table)}")
+        raise ConfigError(
+            f"{where} must be a table of prices in USD for one call, got {format_value(table)}"
+        )
     for name, price in table.items():
         if not is_tool and name not in PRICEABLE:
             raise ConfigError(f"{where}: {unknown_name_message('field', name, PRICEABLE)}")
         if is_tool and not _TOOL_TYPE.fullmatch(name):
-            raise ConfigError(f"{where}: the type of a tool is a name such as 'web_search', got {format_value(name)}")
+            raise ConfigError(
+                f"{where}: the type of a tool is a name such as 'web_search', got {format_value(name)}"
+            )
         PRICE.check(f"{where}.{name}", price, optional=False)
     return {name: float(price) for name, price in table.items()}
 
 
-def _profile(name: str, table: Mapping[str, Any], models: Mapping[str, ServedModel], beside: Path, default: Retention) -> Profile:
+def _profile(
+    name: str,
+    table: Mapping[str, Any],
+    models: Mapping[str, ServedModel],
+    beside: Path,
+    default: Retention,
+) -> Profile:
     where = f"profiles.{name}"
     values = _read_table(where, table, PROFILE_KEYS, PROFILE_SETTINGS)
     own = {key.replace("-", "_"): value for key, value in table.items()}
@@ -445,13 +548,20 @@ def _profile(name: str, table: Mapping[str, Any], models: Mapping[str, ServedMod
     if values.get("judge") == "none":
         values["judge"] = False
     for role in ("model", "judge"):
-        _check_role(f"{where}.{role}", values.get(role), models, optional=role == "judge" or len(models) == 1)
+        _check_role(
+            f"{where}.{role}",
+            values.get(role),
+            models,
+            optional=role == "judge" or len(models) == 1,
+        )
     model = values.pop("model", None) or next(iter(models))
     maximum = _read_table(f"{where}.maximum", values.pop("maximum", {}), MAXIMUM_KEYS)
     graders = _graders(f"{where}.graders", values.pop("graders", None))
     required = _graders(f"{where}.required-graders", values.pop("required_graders", None)) or ()
     passing = tuple(values.pop("pass_through", ()))
-    settings |= {f"{name}s": values.pop(name) for name in ("model_param", "judge_param") if name in values}
+    settings |= {
+        f"{name}s": values.pop(name) for name in ("model_param", "judge_param") if name in values
+    }
     if required and (passing or values.get("refine") == "none"):
         avoiding = "pass-through" if passing else "refine = 'none'"
         raise ConfigError(
@@ -471,12 +581,20 @@ def _profile(name: str, table: Mapping[str, Any], models: Mapping[str, ServedMod
     )
 
 
-def _check_role(where: str, value: str | Literal[False] | None, models: Mapping[str, ServedModel], *, optional: bool) -> None:
+def _check_role(
+    where: str,
+    value: str | Literal[False] | None,
+    models: Mapping[str, ServedModel],
+    *,
+    optional: bool,
+) -> None:
     """Check the model of a role: the name of a table, or a name that `connect` takes, which has a colon or a slash."""
     if not value and optional:
         return
     if not value:
-        raise ConfigError(f"{where} is missing: name one of the models {', '.join(models) or '(there are none)'}")
+        raise ConfigError(
+            f"{where} is missing: name one of the models {', '.join(models) or '(there are none)'}"
+        )
     if value in models:
         return
     if ":" not in value and "/" not in value:
@@ -490,8 +608,14 @@ def _graders(where: str, value: Any) -> tuple[str, ...] | None:
     if value is None:
         return None
     specs = [value] if isinstance(value, str) else value
-    if not isinstance(specs, list) or not specs or not all(isinstance(each, str) and each.strip() for each in specs):
-        raise ConfigError(f"{where} must be a list of names such as ['judge', 'words:80-200'], got {format_value(value)}")
+    if (
+        not isinstance(specs, list)
+        or not specs
+        or not all(isinstance(each, str) and each.strip() for each in specs)
+    ):
+        raise ConfigError(
+            f"{where} must be a list of names such as ['judge', 'words:80-200'], got {format_value(value)}"
+        )
     try:
         resolve_graders((), specs, has_model=True)
     except ConfigError as error:
@@ -503,12 +627,16 @@ def _settings(where: str, given: Mapping[str, Any], beside: Path) -> dict[str, A
     """Return the settings of `refine` in a profile, checked. Files are found from the folder of the configuration."""
     settings = dict(given)
     if settings.get("sandbox") == "unsafe":
-        raise ConfigError(f"{where}.sandbox must not be unsafe: the gateway runs code that others send")
+        raise ConfigError(
+            f"{where}.sandbox must not be unsafe: the gateway runs code that others send"
+        )
     if "budget" in settings:
         limits = _read_table(f"{where}.budget", settings["budget"], BUDGET_KEYS)
         settings["budget"] = Budget(**limits)
     if not isinstance(settings.get("editor", True), bool):
-        raise ConfigError(f"{where}.editor must be true or false, got {format_value(settings['editor'])}")
+        raise ConfigError(
+            f"{where}.editor must be true or false, got {format_value(settings['editor'])}"
+        )
     for name in PATH_SETTINGS:
         if name in settings:
             PROFILE_SETTINGS[name].check(f"{where}.{name}", settings[name], optional=False)

@@ -62,7 +62,9 @@ class ConnectionTimers(asyncio.Protocol):
 
     def _time_head(self) -> None:
         """Run the timer from the first byte that belongs to no request in progress until one begins."""
-        is_waiting = (self.cycle is None or self.cycle.response_complete) and not self.transport.is_closing()
+        is_waiting = (
+            self.cycle is None or self.cycle.response_complete
+        ) and not self.transport.is_closing()
         if is_waiting and self._head_timer is None:
             seconds = HEAD_SECONDS if self.head_seconds is None else self.head_seconds
             self._head_timer = self.loop.call_later(seconds, self.transport.abort)
@@ -76,7 +78,9 @@ def http_protocol() -> Any:
     try:
         from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
     except ImportError:
-        from uvicorn.protocols.http.h11_impl import H11Protocol  # (which limits headers and trailers itself)
+        from uvicorn.protocols.http.h11_impl import (
+            H11Protocol,
+        )  # (which limits headers and trailers itself)
 
         return type("LimitedH11", (ConnectionTimers, H11Protocol), {})
 
@@ -104,18 +108,24 @@ def http_protocol() -> Any:
         def data_received(self, data: bytes) -> None:
             self.has_progress = False
             super().data_received(data)
-            if not self.has_progress and not self.transport.is_closing():  # (a part of a line, without its end)
+            if (
+                not self.has_progress and not self.transport.is_closing()
+            ):  # (a part of a line, without its end)
                 self.head_bytes += len(data)
                 if self.head_bytes > MAX_HEADER_BYTES:
                     self.send_400_response("")
 
         def send_400_response(self, msg: str) -> None:
-            super().send_400_response("The headers are too long." if self.head_bytes > MAX_HEADER_BYTES else msg)
+            super().send_400_response(
+                "The headers are too long." if self.head_bytes > MAX_HEADER_BYTES else msg
+            )
 
         def _count_head(self, size: int) -> None:
             self.has_progress = True
             self.head_bytes += size + HEADER_COST
             if self.head_bytes > MAX_HEADER_BYTES:
-                raise ValueError("the headers are too long")  # (the parser stops, and a 400 is sent)
+                raise ValueError(
+                    "the headers are too long"
+                )  # (the parser stops, and a 400 is sent)
 
     return LimitedHttpTools

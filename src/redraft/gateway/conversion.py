@@ -91,7 +91,9 @@ class ChatOverMessages:
 
     def __init__(self, body: Mapping[str, Any]) -> None:
         self.body: Mapping[str, Any] = messages_body(body)
-        self._includes_usage = object_of("stream_options", body.get("stream_options")).get("include_usage") is True
+        self._includes_usage = (
+            object_of("stream_options", body.get("stream_options")).get("include_usage") is True
+        )
 
     def reply(self, data: Mapping[str, Any], created: int) -> dict[str, Any]:
         return chat_reply(data, created)

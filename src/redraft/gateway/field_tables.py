@@ -45,7 +45,12 @@ OUTPUT_LIMITS: Mapping[str, tuple[str, ...]] = {
 """The fields of each protocol that limit the tokens of an answer."""
 OUTPUT_FIELDS = (
     *("max_completion_tokens", "max_tokens", "max_output_tokens"),
-    *("n_predict", "num_predict", "max_new_tokens", "min_tokens"),  # of servers that OpenAI's protocol is not enough for
+    *(
+        "n_predict",
+        "num_predict",
+        "max_new_tokens",
+        "min_tokens",
+    ),  # of servers that OpenAI's protocol is not enough for
 )
 """All fields that change the tokens of an answer. Which of them a model obeys is not known, nor what it makes of one below 1."""
 ANSWER_COUNTS = ("n", "best_of")
@@ -53,7 +58,17 @@ ANSWER_COUNTS = ("n", "best_of")
 CONVERSATIONS = ("messages", "input", "system", "instructions")
 """The fields that hold contents."""
 
-COUNTED_NAMES = frozenset((*PRICED_FIELDS, *OUTPUT_FIELDS, *ANSWER_COUNTS, *CONVERSATIONS, "tools", "tool_choice", "cache_control"))
+COUNTED_NAMES = frozenset(
+    (
+        *PRICED_FIELDS,
+        *OUTPUT_FIELDS,
+        *ANSWER_COUNTS,
+        *CONVERSATIONS,
+        "tools",
+        "tool_choice",
+        "cache_control",
+    )
+)
 """The fields of a request whose cost depends on their names."""
 
 CLIENT_TOOLS = frozenset(
@@ -65,32 +80,109 @@ CLIENT_TOOLS = frozenset(
 """Types of tools that the client runs, or that cost tokens only. Of the last three some forms cost more (see `request_costs`)."""
 GROUPED = frozenset(("function", "custom"))  # in a namespace
 CLIENT_TOOLS_WITH_DATE = re.compile(
-    r"(?:bash|text_editor|computer|memory|computer_toolset|browser_toolset|tool_search_tool_(?:regex|bm25))_\d{8}", re.ASCII
+    r"(?:bash|text_editor|computer|memory|computer_toolset|browser_toolset|tool_search_tool_(?:regex|bm25))_\d{8}",
+    re.ASCII,
 )
 
 WORDS = frozenset(
-    ("text", "input_text", "output_text", "refusal", "summary_text", "reasoning_text", "thinking", "redacted_thinking")
+    (
+        "text",
+        "input_text",
+        "output_text",
+        "refusal",
+        "summary_text",
+        "reasoning_text",
+        "thinking",
+        "redacted_thinking",
+    )
 )
 """Types of parts that are a text and what is said about it (`WORD_FIELDS`)."""
 WORD_FIELDS = frozenset(
     (
-        *("type", "text", "refusal", "thinking", "signature", "data", "id", "index", "status", "phase", "cache_control"),
-        *("annotations", "citations", "logprobs", "prompt_cache_breakpoint", "extra_content", "thought_signature"),
+        *(
+            "type",
+            "text",
+            "refusal",
+            "thinking",
+            "signature",
+            "data",
+            "id",
+            "index",
+            "status",
+            "phase",
+            "cache_control",
+        ),
+        *(
+            "annotations",
+            "citations",
+            "logprobs",
+            "prompt_cache_breakpoint",
+            "extra_content",
+            "thought_signature",
+        ),
     )
 )
 TEXT_PARTS = WORDS | frozenset(
     (
-        *("message", "tool_use", "tool_result", "function_call", "function_call_output", "search_result"),
-        *("custom_tool_call", "custom_tool_call_output", "local_shell_call", "local_shell_call_output", "shell_call"),
-        *("shell_call_output", "apply_patch_call", "apply_patch_call_output", "computer_call", "computer_call_output"),
+        *(
+            "message",
+            "tool_use",
+            "tool_result",
+            "function_call",
+            "function_call_output",
+            "search_result",
+        ),
+        *(
+            "custom_tool_call",
+            "custom_tool_call_output",
+            "local_shell_call",
+            "local_shell_call_output",
+            "shell_call",
+        ),
+        *(
+            "shell_call_output",
+            "apply_patch_call",
+            "apply_patch_call_output",
+            "computer_call",
+            "computer_call_output",
+        ),
         *("server_tool_use", "web_search_tool_result", "web_search_result", "tool_reference"),
-        *("tool_search_call", "tool_search_output", "mcp_list_tools", "additional_tools", "tool_addition", "tool_removal"),
-        *("mcp_call", "mcp_approval_request", "mcp_approval_response", "logs", "mcp_tool_use", "mcp_tool_result"),
-        *("web_fetch_tool_result", "web_fetch_result", "code_execution_tool_result", "code_execution_result"),
-        *("bash_code_execution_tool_result", "bash_code_execution_result", "text_editor_code_execution_tool_result"),
-        *(f"text_editor_code_execution_{done}_result" for done in ("view", "create", "str_replace")),
+        *(
+            "tool_search_call",
+            "tool_search_output",
+            "mcp_list_tools",
+            "additional_tools",
+            "tool_addition",
+            "tool_removal",
+        ),
+        *(
+            "mcp_call",
+            "mcp_approval_request",
+            "mcp_approval_response",
+            "logs",
+            "mcp_tool_use",
+            "mcp_tool_result",
+        ),
+        *(
+            "web_fetch_tool_result",
+            "web_fetch_result",
+            "code_execution_tool_result",
+            "code_execution_result",
+        ),
+        *(
+            "bash_code_execution_tool_result",
+            "bash_code_execution_result",
+            "text_editor_code_execution_tool_result",
+        ),
+        *(
+            f"text_editor_code_execution_{done}_result"
+            for done in ("view", "create", "str_replace")
+        ),
         *("tool_search_tool_result", "tool_search_tool_search_result"),
-        *(f"{tool}_tool_result_error" for tool in ("web_search", "web_fetch", "code_execution", "tool_search")),
+        *(
+            f"{tool}_tool_result_error"
+            for tool in ("web_search", "web_fetch", "code_execution", "tool_search")
+        ),
         *(f"{tool}_code_execution_tool_result_error" for tool in ("bash", "text_editor")),
     )
 )
@@ -105,14 +197,35 @@ STORED_PARTS: Mapping[str, str] = {
 SHELL_OUTPUT = frozenset(("stdout", "stderr", "outcome"))
 MEDIA_FIELDS = frozenset(
     (
-        *("image_url", "image", "images", "image_embeds", "image_pil", "audio_url", "input_audio", "audio", "audio_embeds"),
+        *(
+            "image_url",
+            "image",
+            "images",
+            "image_embeds",
+            "image_pil",
+            "audio_url",
+            "input_audio",
+            "audio",
+            "audio_embeds",
+        ),
         *("video_url", "video", "videos", "file", "file_url", "file_data"),
     )
 )
 """Fields in which servers look for an image, a file or the like, also in a part of another type."""
 PART_NAMES = MEDIA_FIELDS | frozenset(
     (
-        *("type", "role", "content", "output", "outputs", "source", "file_id", "cache_control", "tools", "tool"),
+        *(
+            "type",
+            "role",
+            "content",
+            "output",
+            "outputs",
+            "source",
+            "file_id",
+            "cache_control",
+            "tools",
+            "tool",
+        ),
         *("environment", "execution", "id", "url", "encrypted_content"),
     )
 )

@@ -82,7 +82,9 @@ class Guard:
         own = host_name(f"[{config.host}]" if ":" in config.host else config.host)
         self._any_address = config.host in WILDCARDS
         self._hosts = LOOPBACK_NAMES | {own} | {name.lower() for name in config.allowed_hosts}
-        self._domains = tuple(name[1:].lower() for name in config.allowed_hosts if name.startswith("*."))
+        self._domains = tuple(
+            name[1:].lower() for name in config.allowed_hosts if name.startswith("*.")
+        )
         self._origins = frozenset(origin.lower().rstrip("/") for origin in config.allowed_origins)
         self.max_body = config.limits.max_body
 
@@ -97,7 +99,11 @@ class Guard:
             send = _with_cors(send, origin)
         try:
             self._check_source(scope, headers)
-            if origin is not None and scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
+            if (
+                origin is not None
+                and scope["method"] == "OPTIONS"
+                and "access-control-request-method" in headers
+            ):
                 await _send(send, 204, _preflight_headers(headers))
                 return
             self._check_key(scope, headers)
@@ -124,16 +130,26 @@ class Guard:
     def _check_length(self, headers: Headers) -> None:
         length = headers.get("content-length", "0")
         if not (length.isascii() and length.isdigit() and len(length) < 20):
-            raise GatewayError(400, "invalid_request", f"Content-Length must be a number of bytes, got {length[:50]!r}")
+            raise GatewayError(
+                400,
+                "invalid_request",
+                f"Content-Length must be a number of bytes, got {length[:50]!r}",
+            )
         if int(length) > self.max_body:
             raise self._size_error()
 
     def _check_host(self, headers: Headers) -> None:
         hosts = headers.getlist("host")
         if len(hosts) != 1:
-            raise GatewayError(400, "invalid_host", f"a request has one Host header, got {len(hosts)}")
+            raise GatewayError(
+                400, "invalid_host", f"a request has one Host header, got {len(hosts)}"
+            )
         name = host_name(hosts[0])
-        if not name or not (name in self._hosts or name.endswith(self._domains) or (self._any_address and _is_address(name))):
+        if not name or not (
+            name in self._hosts
+            or name.endswith(self._domains)
+            or (self._any_address and _is_address(name))
+        ):
             message = f"this server does not answer to the host {hosts[0][:200]!r}{_allows_others(self._host_setting)}"
             raise GatewayError(421, "invalid_host", message, should_retry=False)
 
@@ -145,7 +161,9 @@ class Guard:
             message = f"pages of {origins[0][:200]!r} may not call this server{_allows_others(self._origin_setting)}"
             raise GatewayError(403, "origin_not_allowed", message, should_retry=False)
         if is_caused_elsewhere(headers.get("sec-fetch-site")):
-            raise GatewayError(403, "origin_not_allowed", "another page caused this request", should_retry=False)
+            raise GatewayError(
+                403, "origin_not_allowed", "another page caused this request", should_retry=False
+            )
 
     # ---- the body
 
@@ -179,9 +197,13 @@ class Guard:
         if size > self.max_body:
             raise self._size_error()
         self.body_bytes += added
-        if size > SMALL_BODY_BYTES and self.body_bytes > max(BODY_BYTES, BODIES_IN_MEMORY * self.max_body):
+        if size > SMALL_BODY_BYTES and self.body_bytes > max(
+            BODY_BYTES, BODIES_IN_MEMORY * self.max_body
+        ):
             self.body_bytes -= added
-            raise GatewayError(503, "overloaded", "the gateway is busy: too many large requests", retry_after=1.0)
+            raise GatewayError(
+                503, "overloaded", "the gateway is busy: too many large requests", retry_after=1.0
+            )
 
     @property
     def body_seconds(self) -> float:
@@ -189,7 +211,9 @@ class Guard:
 
     def _size_error(self) -> GatewayError:
         message = f"the body is larger than {self.max_body:,} bytes, the limit of this gateway"
-        return GatewayError(413, "request_too_large", message, should_retry=False, headers={"connection": "close"})
+        return GatewayError(
+            413, "request_too_large", message, should_retry=False, headers={"connection": "close"}
+        )
 
     # ---- errors
 
@@ -233,12 +257,16 @@ class BodyReader:
                 return await self._receive()
         except TimeoutError as error:
             message = f"the body was not received within {self._guard.body_seconds:g} s"
-            raise GatewayError(408, "request_timeout", message, headers={"connection": "close"}) from error
+            raise GatewayError(
+                408, "request_timeout", message, headers={"connection": "close"}
+            ) from error
 
 
 def _plain_error(error: GatewayError) -> dict[str, Any]:
     kind = "invalid_request_error" if error.status < 500 else "server_error"
-    return {"error": {"message": error.message, "type": kind, "param": error.param, "code": error.code}}
+    return {
+        "error": {"message": error.message, "type": kind, "param": error.param, "code": error.code}
+    }
 
 
 def _allows_others(setting: str) -> str:
@@ -273,9 +301,16 @@ def _is_local(scope: Scope, headers: Headers) -> bool:
 
 def _preflight_headers(headers: Headers) -> dict[str, str]:
     """Return the reply to a browser that asks whether an allowed page may send a request."""
-    reply = {"access-control-allow-methods": "GET, POST", "access-control-max-age": str(PREFLIGHT_SECONDS)}
+    reply = {
+        "access-control-allow-methods": "GET, POST",
+        "access-control-max-age": str(PREFLIGHT_SECONDS),
+    }
     wanted = headers.get("access-control-request-headers", "")
-    if wanted and len(wanted) < 2000 and wanted.replace("-", "").replace(",", "").replace(" ", "").isalnum():
+    if (
+        wanted
+        and len(wanted) < 2000
+        and wanted.replace("-", "").replace(",", "").replace(" ", "").isalnum()
+    ):
         reply["access-control-allow-headers"] = wanted
     if headers.get("access-control-request-private-network") == "true":
         reply["access-control-allow-private-network"] = "true"
@@ -297,9 +332,16 @@ def _with_cors(send: Send, origin: str) -> Send:
 
 
 async def _send(send: Send, status: int, headers: Mapping[str, str], body: bytes = b"") -> None:
-    pairs = {**({"content-type": "application/json"} if body else {}), "content-length": str(len(body)), **headers}
+    pairs = {
+        **({"content-type": "application/json"} if body else {}),
+        "content-length": str(len(body)),
+        **headers,
+    }
     if status == 204:
         del pairs["content-length"]
-    start = [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in pairs.items()]
+    start = [
+        (name.encode("latin-1"), value.encode("latin-1", "replace"))
+        for name, value in pairs.items()
+    ]
     await send({"type": "http.response.start", "status": status, "headers": start})
     await send({"type": "http.response.body", "body": body})

@@ -31,15 +31,25 @@ def item_size(item: Any) -> int:
     if isinstance(item, bytes | str):
         return len(item) + ITEM_BYTES
     calls = getattr(item, "tool_calls", ())
-    texts = (getattr(item, "text", ""), getattr(item, "reason", ""), *(call.arguments for call in calls))
-    return ITEM_BYTES + sum(len(text) if isinstance(text, str) else len(repr(text)) for text in texts)
+    texts = (
+        getattr(item, "text", ""),
+        getattr(item, "reason", ""),
+        *(call.arguments for call in calls),
+    )
+    return ITEM_BYTES + sum(
+        len(text) if isinstance(text, str) else len(repr(text)) for text in texts
+    )
 
 
 class SharedRun(Generic[T]):
     """The items of a run so far, the task that produces them, and how many requests read them."""
 
     def __init__(
-        self, body_hash: str, items: AsyncIterator[T], on_end: Callable[[SharedRun[T]], None], grace_seconds: float = 0.0
+        self,
+        body_hash: str,
+        items: AsyncIterator[T],
+        on_end: Callable[[SharedRun[T]], None],
+        grace_seconds: float = 0.0,
     ) -> None:
         self.body_hash = body_hash
         self._grace_seconds = grace_seconds
@@ -94,7 +104,9 @@ class SharedRun(Generic[T]):
     async def cancel(self) -> None:
         """Cancel the run and wait until it has ended. It is started in any case, so that what it holds is released."""
         self.is_cancelled = True
-        asyncio.get_running_loop().call_soon(self._task.cancel)  # after the first step of the task, which is scheduled already
+        asyncio.get_running_loop().call_soon(
+            self._task.cancel
+        )  # after the first step of the task, which is scheduled already
         await asyncio.wait({self._task})
 
     def _cancel_if_unread(self) -> None:
@@ -108,7 +120,9 @@ def _error_for_reader(error: BaseException) -> BaseException:
     if isinstance(error, GatewayError):
         return error.copy()
     if isinstance(error, asyncio.CancelledError):
-        return GatewayError(503, "cancelled", "the run of this request was cancelled", should_retry=True)
+        return GatewayError(
+            503, "cancelled", "the run of this request was cancelled", should_retry=True
+        )
     return error
 
 
@@ -160,7 +174,11 @@ class RunsInFlight(Generic[T]):
         grace_seconds: float = GRACE_SECONDS,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        self._replay_seconds, self._max_replay_bytes, self._clock = replay_seconds, max_replay_bytes, clock
+        self._replay_seconds, self._max_replay_bytes, self._clock = (
+            replay_seconds,
+            max_replay_bytes,
+            clock,
+        )
         self._grace_seconds = grace_seconds
         self._runs: dict[tuple[str, str], SharedRun[T]] = {}
         self._finished: dict[tuple[str, str], float] = {}  # when each ended, in that order
@@ -181,7 +199,9 @@ class RunsInFlight(Generic[T]):
         run.joins += 1
         return run.joins <= FREE_JOINS
 
-    async def join(self, key: str | None, caller_id: str, body_hash: str, start: Callable[[], AsyncIterator[T]]) -> RunReader[T]:
+    async def join(
+        self, key: str | None, caller_id: str, body_hash: str, start: Callable[[], AsyncIterator[T]]
+    ) -> RunReader[T]:
         """Join the run of this key, or start one; without a key, always start one.
 
         `start` returns the items of the run; what it raises itself is raised here, and nothing is kept. Raises GatewayError 422 if
@@ -190,14 +210,20 @@ class RunsInFlight(Generic[T]):
         if key is None:
             return RunReader(self._start(body_hash, start, None), is_joined=False)
         if not 0 < len(key) <= MAX_KEY_LENGTH:
-            raise invalid_request("Idempotency-Key", f"the idempotency key must have 1 to {MAX_KEY_LENGTH} characters")
+            raise invalid_request(
+                "Idempotency-Key", f"the idempotency key must have 1 to {MAX_KEY_LENGTH} characters"
+            )
         self._forget_old()
         place = (caller_id, key)
         if (run := self._runs.get(place)) is None or run.is_cancelled:
             return RunReader(self._start(body_hash, start, place), is_joined=False)
         if run.body_hash != body_hash:
-            message = "the idempotency key was used with another body: send a new key with a new request"
-            raise GatewayError(422, "idempotency_key_reused", message, param="Idempotency-Key", should_retry=False)
+            message = (
+                "the idempotency key was used with another body: send a new key with a new request"
+            )
+            raise GatewayError(
+                422, "idempotency_key_reused", message, param="Idempotency-Key", should_retry=False
+            )
         return RunReader(run, is_joined=True)
 
     async def cancel_all(self) -> None:
@@ -205,7 +231,9 @@ class RunsInFlight(Generic[T]):
         for run in list(self._in_progress):
             await run.cancel()
 
-    def _start(self, body_hash: str, start: Callable[[], AsyncIterator[T]], place: tuple[str, str] | None) -> SharedRun[T]:
+    def _start(
+        self, body_hash: str, start: Callable[[], AsyncIterator[T]], place: tuple[str, str] | None
+    ) -> SharedRun[T]:
         def end(run: SharedRun[T]) -> None:
             self._in_progress.discard(run)
             if place is not None and self._runs.get(place) is run:

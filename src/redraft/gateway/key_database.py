@@ -36,7 +36,9 @@ CREATE TABLE spending (key TEXT NOT NULL, day INTEGER NOT NULL, requests INTEGER
 CREATE TABLE reservations (id INTEGER PRIMARY KEY AUTOINCREMENT, owner TEXT NOT NULL, key TEXT NOT NULL, day INTEGER NOT NULL,
                            cost INTEGER, calls INTEGER NOT NULL);
 """
-MIGRATIONS = {1: "ALTER TABLE keys ADD COLUMN usd_per_month REAL; ALTER TABLE keys ADD COLUMN calls_per_month INTEGER"}
+MIGRATIONS = {
+    1: "ALTER TABLE keys ADD COLUMN usd_per_month REAL; ALTER TABLE keys ADD COLUMN calls_per_month INTEGER"
+}
 """The statements that make the next schema of each earlier one."""
 CHARGE = """
 UPDATE spending SET reserved = reserved - ?, reserved_calls = reserved_calls - ?, spent = spent + ?, calls = calls + ?,
@@ -95,13 +97,18 @@ class KeyDatabase:
         execute("PRAGMA synchronous = NORMAL")
         execute("PRAGMA wal_autocheckpoint = 4000")
         with self._transaction():
-            application, version = (execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version"))
+            application, version = (
+                execute(f"PRAGMA {name}").fetchone()[0]
+                for name in ("application_id", "user_version")
+            )
             tables = execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
             if application == version == tables == 0:
                 self._migrate(TABLES)
                 execute(f"PRAGMA application_id = {APPLICATION_ID}")
             elif application != APPLICATION_ID:
-                raise StoreError(f"{self.label} is an SQLite file of another program; it was left unchanged: name another folder")
+                raise StoreError(
+                    f"{self.label} is an SQLite file of another program; it was left unchanged: name another folder"
+                )
             elif version in MIGRATIONS:
                 self._migrate(MIGRATIONS[version])
             elif version != SCHEMA:
@@ -133,7 +140,9 @@ class KeyDatabase:
         """Add a key, as a row of `key_rows`; return False if an active key has its name."""
         with self._errors("written"), self._transaction():
             try:
-                self._connection.execute(f"INSERT INTO keys VALUES ({', '.join('?' * len(row))})", row)  # noqa: S608  (only marks)
+                self._connection.execute(
+                    f"INSERT INTO keys VALUES ({', '.join('?' * len(row))})", row
+                )  # noqa: S608  (only marks)
             except sqlite3.IntegrityError:
                 return False
         return True
@@ -141,7 +150,9 @@ class KeyDatabase:
     def revoke_key(self, key_id: str, now: float) -> bool:
         """Revoke a key; return False if there is no active key of this id."""
         with self._errors("written"), self._transaction():
-            cursor = self._connection.execute("UPDATE keys SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL", (now, key_id))
+            cursor = self._connection.execute(
+                "UPDATE keys SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL", (now, key_id)
+            )
             return cursor.rowcount > 0
 
     def data_version(self) -> int:
@@ -161,7 +172,14 @@ class KeyDatabase:
         """Return when each key was last used, as Unix time."""
         return dict(self._read("SELECT key, max(used_at) FROM spending GROUP BY key"))
 
-    def reserve(self, owner: str, account: Account, charge: Charge, now: float, check: Callable[[], None] | None) -> int:
+    def reserve(
+        self,
+        owner: str,
+        account: Account,
+        charge: Charge,
+        now: float,
+        check: Callable[[], None] | None,
+    ) -> int:
         """Reserve a charge and return the id of the reservation. `check` raises if the key has no room for it (None: it has)."""
         with self._errors("written"), self._transaction():
             if check:
@@ -173,7 +191,10 @@ class KeyDatabase:
                 (*account, charge.cost or 0, charge.calls, now),
             )
             row = (owner, *account, charge.cost, charge.calls)
-            cursor = self._connection.execute("INSERT INTO reservations (owner, key, day, cost, calls) VALUES (?, ?, ?, ?, ?)", row)
+            cursor = self._connection.execute(
+                "INSERT INTO reservations (owner, key, day, cost, calls) VALUES (?, ?, ?, ?, ?)",
+                row,
+            )
             assert cursor.lastrowid is not None
             return cursor.lastrowid
 
@@ -185,21 +206,28 @@ class KeyDatabase:
     def settle_all(self, owner: str) -> int:
         """Charge the open reservations of an owner in full: what a killed process had sent is not known. Return how many."""
         with self._errors("written"), self._transaction():
-            rows = self._connection.execute("SELECT id, calls FROM reservations WHERE owner = ?", (owner,)).fetchall()
+            rows = self._connection.execute(
+                "SELECT id, calls FROM reservations WHERE owner = ?", (owner,)
+            ).fetchall()
             for reservation, calls in rows:
                 self._settle(reservation, Charge(None, calls))
             return len(rows)
 
     def _settle(self, reservation: int, charge: Charge) -> bool:
         execute = self._connection.execute
-        row = execute("SELECT key, day, cost, calls FROM reservations WHERE id = ?", (reservation,)).fetchone()
+        row = execute(
+            "SELECT key, day, cost, calls FROM reservations WHERE id = ?", (reservation,)
+        ).fetchone()
         if row is None:
             return False
         execute("DELETE FROM reservations WHERE id = ?", (reservation,))
         key_id, day, reserved, reserved_calls = row
         cost = reserved if charge.cost is None else charge.cost
         unknown_calls = charge.calls if charge.cost is None else 0
-        execute(CHARGE, (reserved or 0, reserved_calls, cost or 0, charge.calls, unknown_calls, key_id, day))
+        execute(
+            CHARGE,
+            (reserved or 0, reserved_calls, cost or 0, charge.calls, unknown_calls, key_id, day),
+        )
         return True
 
     # ---- the connection
@@ -229,7 +257,11 @@ class KeyDatabase:
             yield
         except (OSError, sqlite3.Error) as error:
             code = getattr(error, "sqlite_errorname", "")
-            reason = ERROR_MESSAGES.get(code) if code != "SQLITE_BUSY" else "another program has it locked"
+            reason = (
+                ERROR_MESSAGES.get(code)
+                if code != "SQLITE_BUSY"
+                else "another program has it locked"
+            )
             reason = reason or getattr(error, "strerror", None) or str(error)
             raise StoreError(f"{self.label} cannot be {action}: {reason}") from error
 
@@ -247,4 +279,6 @@ def _create_or_check(path: Path) -> None:
     for suffix in ("-wal", "-shm", "-journal"):
         file = path.with_name(f"{path.name}{suffix}")
         if file.is_symlink() or (file.exists() and is_untrusted(file)):
-            raise StoreError(f"the file of keys {str(path)!r} cannot be opened: {str(file)!r} beside it does not belong to it")
+            raise StoreError(
+                f"the file of keys {str(path)!r} cannot be opened: {str(file)!r} beside it does not belong to it"
+            )

@@ -88,7 +88,11 @@ class KeyLimits:
 
     def budget(self, period: Period) -> tuple[float | None, int | None]:
         """Return the limits in USD and in calls for a period."""
-        return (self.usd_per_day, self.calls_per_day) if period == "day" else (self.usd_per_month, self.calls_per_month)
+        return (
+            (self.usd_per_day, self.calls_per_day)
+            if period == "day"
+            else (self.usd_per_month, self.calls_per_month)
+        )
 
     def __post_init__(self) -> None:
         for name in ("usd_per_day", "usd_per_month", "requests_per_minute"):
@@ -113,7 +117,9 @@ class Caller:
     def check_model(self, model: str) -> None:
         """Raise GatewayError 403 unless the caller may use a model."""
         if not self.may_use(model):
-            message = f"key {self.name!r} may not use {model!r}: it is for {', '.join(self.profiles)}"
+            message = (
+                f"key {self.name!r} may not use {model!r}: it is for {', '.join(self.profiles)}"
+            )
             raise GatewayError(403, "model_not_allowed", message, param="model", should_retry=False)
 
 
@@ -144,16 +150,43 @@ class StoredKey:
         return "expired" if self.expires_at is not None and self.expires_at <= now else "active"
 
     def to_row(self) -> tuple[Any, ...]:
-        limits = (self.limits.usd_per_day, self.limits.calls_per_day, self.limits.requests_per_minute)
+        limits = (
+            self.limits.usd_per_day,
+            self.limits.calls_per_day,
+            self.limits.requests_per_minute,
+        )
         times = (self.created_at, self.expires_at, self.revoked_at)
-        return (self.id, self.name, self.hash, *times, *limits, json.dumps(self.profiles), *self.limits.budget("month"))
+        return (
+            self.id,
+            self.name,
+            self.hash,
+            *times,
+            *limits,
+            json.dumps(self.profiles),
+            *self.limits.budget("month"),
+        )
 
     @classmethod
     def from_row(cls, row: tuple[Any, ...]) -> Self:
         """Return the key of a row. Raises StoreError for one that Redraft did not write."""
-        key_id, name, digest, created_at, expires_at, revoked_at, usd, calls, requests, profiles, *monthly = row
+        (
+            key_id,
+            name,
+            digest,
+            created_at,
+            expires_at,
+            revoked_at,
+            usd,
+            calls,
+            requests,
+            profiles,
+            *monthly,
+        ) = row
         try:
-            limits, patterns = KeyLimits(usd, calls, requests, *monthly), tuple(map(str, json.loads(profiles)))
+            limits, patterns = (
+                KeyLimits(usd, calls, requests, *monthly),
+                tuple(map(str, json.loads(profiles))),
+            )
             return cls(key_id, name, digest, created_at, expires_at, revoked_at, limits, patterns)
         except (ConfigError, TypeError, ValueError, RecursionError) as error:
             raise StoreError(f"key {row[0]!r} is damaged: revoke it and add another") from error
@@ -186,7 +219,11 @@ class KeyRing:
         return self._database.used_at()
 
     def add(
-        self, name: str, limits: KeyLimits = KeyLimits(), profiles: tuple[str, ...] = (), expires_in_days: float | None = None
+        self,
+        name: str,
+        limits: KeyLimits = KeyLimits(),
+        profiles: tuple[str, ...] = (),
+        expires_in_days: float | None = None,
     ) -> tuple[StoredKey, str]:
         """Add a key and return it with its secret, which is stored nowhere. Raises ConfigError for a name that is in use."""
         _check_name(name)
@@ -197,7 +234,9 @@ class KeyRing:
         key_id = secrets.token_hex(ID_BYTES)
         key = StoredKey(key_id, name, _hash_of(secret), now, expires_at, None, limits, profiles)
         if not self._database.add_key(key.to_row()):
-            raise ConfigError(f"there is a key {name!r} already: revoke it first, or choose another name")
+            raise ConfigError(
+                f"there is a key {name!r} already: revoke it first, or choose another name"
+            )
         return key, secret
 
     def revoke(self, name_or_id: str) -> StoredKey:
@@ -206,7 +245,11 @@ class KeyRing:
         found = next((key for key in active if name_or_id == key.name), None)
         found = found or next((key for key in active if name_or_id == key.id), None)
         if found is None:
-            raise ConfigError(checks.unknown_name_message("key", name_or_id, [key.name for key in active], "redraft keys list"))
+            raise ConfigError(
+                checks.unknown_name_message(
+                    "key", name_or_id, [key.name for key in active], "redraft keys list"
+                )
+            )
         now = self._clock()
         self._database.revoke_key(found.id, now)
         return replace(found, revoked_at=now)
@@ -215,14 +258,24 @@ class KeyRing:
 def _check_name(name: str) -> None:
     checks.text("name", name)
     if len(name) > MAX_NAME_LENGTH or not name.isprintable() or name.startswith(PREFIX):
-        expected = f"at most {MAX_NAME_LENGTH} printable characters that do not begin with {PREFIX!r}"
-        raise checks.invalid_argument("name", expected, name if not name.startswith(PREFIX) else f"{PREFIX}...")
+        expected = (
+            f"at most {MAX_NAME_LENGTH} printable characters that do not begin with {PREFIX!r}"
+        )
+        raise checks.invalid_argument(
+            "name", expected, name if not name.startswith(PREFIX) else f"{PREFIX}..."
+        )
 
 
 def _check_profiles(profiles: tuple[str, ...]) -> None:
     for profile in profiles:
-        if not profile.startswith(("refine/", "pass/", "*")) or len(profile) > MAX_NAME_LENGTH or not profile.isprintable():
-            raise checks.invalid_argument("profile", "a model such as refine/fast or a pattern such as pass/*", profile)
+        if (
+            not profile.startswith(("refine/", "pass/", "*"))
+            or len(profile) > MAX_NAME_LENGTH
+            or not profile.isprintable()
+        ):
+            raise checks.invalid_argument(
+                "profile", "a model such as refine/fast or a pattern such as pass/*", profile
+            )
     if len(profiles) > MAX_PROFILES:
         raise ConfigError(f"a key has at most {MAX_PROFILES} profiles, got {len(profiles)}")
 
@@ -246,7 +299,11 @@ class KeyReservation:
         """Charge what the request used; None: that is unknown. Does nothing if it is settled already."""
         reservation, self._id = self._id, None
         if reservation is not None:
-            charge = Charge(None, self._calls) if usage is None else Charge(_nanodollars(usage.cost), max(usage.calls, 0))
+            charge = (
+                Charge(None, self._calls)
+                if usage is None
+                else Charge(_nanodollars(usage.cost), max(usage.calls, 0))
+            )
             self._store.settle(reservation, charge)
 
     def release(self) -> None:
@@ -285,7 +342,10 @@ class KeyStore:
         with ExitStack() as stack:
             self._database = KeyDatabase(path)
             stack.callback(self._database.close)
-            lock = PathLock(path.with_name(f"{path.name}.{owner}"), f"the folder {str(path.parent)!r} of `redraft {owner}`")
+            lock = PathLock(
+                path.with_name(f"{path.name}.{owner}"),
+                f"the folder {str(path.parent)!r} of `redraft {owner}`",
+            )
             stack.callback(lock.close)
             self.recovered = self._database.settle_all(owner)
             self._keys: dict[bytes, StoredKey] = {}
@@ -309,7 +369,9 @@ class KeyStore:
                 self._log_again_at = now + LOG_SECONDS
                 gateway_log.error("%s", error)
             message = "the keys and budgets of the gateway cannot be read or written at present"
-            raise GatewayError(503, "budgets_unavailable", message, retry_after=RETRY_SETTLE) from error
+            raise GatewayError(
+                503, "budgets_unavailable", message, retry_after=RETRY_SETTLE
+            ) from error
 
     def authenticate(self, headers: Mapping[str, str]) -> Caller:
         """Return who sends a request with these headers (names in lower case). Raises GatewayError 401."""
@@ -326,8 +388,16 @@ class KeyStore:
                 problem = f"key {key.name!r} is {state}"
         if self.is_open:
             return ANONYMOUS
-        message = problem or "an API key is needed: send Authorization: Bearer KEY, or x-api-key: KEY"
-        raise GatewayError(401, "invalid_api_key", message, should_retry=False, headers={"www-authenticate": "Bearer"})
+        message = (
+            problem or "an API key is needed: send Authorization: Bearer KEY, or x-api-key: KEY"
+        )
+        raise GatewayError(
+            401,
+            "invalid_api_key",
+            message,
+            should_retry=False,
+            headers={"www-authenticate": "Bearer"},
+        )
 
     def count_request(self, caller: Caller) -> None:
         """Count a request of a key, before anything is read or done for it. Raises GatewayError 429 above its rate."""
@@ -348,21 +418,29 @@ class KeyStore:
         key, now = self._by_id.get(caller.id), self._clock()
         state = key.state(now) if key else "unknown"
         if key is None or state != "active":
-            raise GatewayError(401, "invalid_api_key", f"key {caller.name!r} is {state}", should_retry=False)
+            raise GatewayError(
+                401, "invalid_api_key", f"key {caller.name!r} is {state}", should_retry=False
+            )
         charge = Charge(_nanodollars(cost), calls)
         with self._unavailable_as_503():
             self._settle_again()
             account = (key.id, int(now // DAY))
-            limited: list[Period] = [period for period in PERIODS if key.limits.budget(period) != (None, None)]
+            limited: list[Period] = [
+                period for period in PERIODS if key.limits.budget(period) != (None, None)
+            ]
             check = partial(self._check_budgets, key, limited, charge, now) if limited else None
             reservation = self._database.reserve(self._owner, account, charge, now, check)
         return KeyReservation(self, reservation, calls)
 
-    def _check_budgets(self, key: StoredKey, limited: Sequence[Period], charge: Charge, now: float) -> None:
+    def _check_budgets(
+        self, key: StoredKey, limited: Sequence[Period], charge: Charge, now: float
+    ) -> None:
         """Raise GatewayError if one of these periods has no room for a charge; the later reset comes first."""
         for period in reversed(limited):
             days = days_of(period, now)
-            _check_budget(key, period, self._database.spending(key.id, days), charge, days.stop * DAY - now)
+            _check_budget(
+                key, period, self._database.spending(key.id, days), charge, days.stop * DAY - now
+            )
 
     def settle(self, reservation: int, charge: Charge) -> None:
         """Replace a reservation by a charge. If the disk does not take it, it is tried again with the next request."""
@@ -412,7 +490,10 @@ class KeyStore:
 def _credentials(headers: Mapping[str, str]) -> list[str]:
     """Return the keys that a client sent, in the form of OpenAI's clients and in that of Anthropic's."""
     scheme, _, token = (headers.get("authorization") or "").partition(" ")
-    sent = (token.strip() if scheme.lower() == "bearer" else "", (headers.get("x-api-key") or "").strip())
+    sent = (
+        token.strip() if scheme.lower() == "bearer" else "",
+        (headers.get("x-api-key") or "").strip(),
+    )
     return [text for text in sent if 0 < len(text) <= MAX_KEY_TEXT]
 
 
@@ -423,25 +504,35 @@ def _nanodollars(cost: float | None) -> int | None:
     return ceil(min(cost * NANO, MAX_NANODOLLARS))
 
 
-def _check_budget(key: StoredKey, period: Period, spending: Spending, charge: Charge, seconds_left: float) -> None:
+def _check_budget(
+    key: StoredKey, period: Period, spending: Spending, charge: Charge, seconds_left: float
+) -> None:
     """Raise GatewayError if the budget of a key for a period has no room for a charge."""
     usd, calls = key.limits.budget(period)
-    resets = f"the budget resets at {format_time_in(seconds_left)} (in {format_duration(seconds_left)})"
+    resets = (
+        f"the budget resets at {format_time_in(seconds_left)} (in {format_duration(seconds_left)})"
+    )
     if calls is not None:
         used = f"{spending.calls:,} calls are made and {spending.reserved_calls:,} reserved"
         limit = f"key {key.name!r} may make {calls:,} calls a {period}"
         room = calls - spending.calls - charge.calls
-        _check_room(room, spending.reserved_calls, f"{limit}: {used}, this request may need {charge.calls:,}; {resets}")
+        _check_room(
+            room,
+            spending.reserved_calls,
+            f"{limit}: {used}, this request may need {charge.calls:,}; {resets}",
+        )
     if usd is not None:
         limit = f"key {key.name!r} may spend {format_usd(usd)} a {period}"
         if charge.cost is None:
-            message = (
-                f"{limit}, and what this model or one of its graders costs is unknown: prices must be set in the configuration"
-            )
+            message = f"{limit}, and what this model or one of its graders costs is unknown: prices must be set in the configuration"
             raise GatewayError(402, "unknown_price", message, param="model", should_retry=False)
         used = f"{usd_amount(spending.spent / NANO)} are spent and {usd_amount(spending.reserved / NANO)} reserved"
         room = (_nanodollars(usd) or 0) - spending.spent - charge.cost
-        _check_room(room, spending.reserved, f"{limit}: {used}, this request may need {usd_amount(charge.cost / NANO)}; {resets}")
+        _check_room(
+            room,
+            spending.reserved,
+            f"{limit}: {used}, this request may need {usd_amount(charge.cost / NANO)}; {resets}",
+        )
 
 
 def _check_room(room: int, reserved: int, message: str) -> None:

@@ -29,8 +29,27 @@ from .request_fields import (
 
 MAX_MESSAGES = 100_000
 READ = (
-    *("model", "messages", "system", "max_tokens", "temperature", "top_p", "top_k", "stop_sequences", "stream", "metadata"),
-    *("tools", "tool_choice", "thinking", "output_config", "service_tier", "cache_control", "redraft"),
+    *(
+        "model",
+        "messages",
+        "system",
+        "max_tokens",
+        "temperature",
+        "top_p",
+        "top_k",
+        "stop_sequences",
+        "stream",
+        "metadata",
+    ),
+    *(
+        "tools",
+        "tool_choice",
+        "thinking",
+        "output_config",
+        "service_tier",
+        "cache_control",
+        "redraft",
+    ),
 )
 REFUSED: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "container": ((), "there are no containers here"),
@@ -43,7 +62,10 @@ REFUSED: Mapping[str, tuple[tuple[Any, ...], str]] = {
 }
 """The fields that cannot be honoured: the values that ask for nothing, and why others are refused."""
 KNOWN = frozenset((*READ, *REFUSED))
-THINKING_EFFORTS = ((4096, "low"), (16_384, "medium"))  # up to how many tokens of thinking; "high" for more
+THINKING_EFFORTS = (
+    (4096, "low"),
+    (16_384, "medium"),
+)  # up to how many tokens of thinking; "high" for more
 EFFORTS = {"low": "low", "medium": "medium", "high": "high", "xhigh": "xhigh", "max": "xhigh"}
 THINKING_KINDS = ("enabled", "disabled", "adaptive")
 _IMAGE_TYPE = re.compile(r"image/[\w.+-]{1,64}", re.ASCII)
@@ -59,7 +81,9 @@ def chat_body(body: Mapping[str, Any]) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "model": model_of(body),
         "messages": chat_messages(body),
-        "max_tokens": check_field("max_tokens", body.get("max_tokens"), WholeNumber(1, 2**31), optional=False),
+        "max_tokens": check_field(
+            "max_tokens", body.get("max_tokens"), WholeNumber(1, 2**31), optional=False
+        ),
         "temperature": check_field("temperature", body.get("temperature"), Number(0, 2)),
         "top_p": check_field("top_p", body.get("top_p"), Number(0, 1)),
         "top_k": check_field("top_k", body.get("top_k"), WholeNumber(0, 2**31)),
@@ -73,18 +97,26 @@ def chat_body(body: Mapping[str, Any]) -> dict[str, Any]:
     }
     if check_field("stream", body.get("stream"), Flag()):
         fields |= {"stream": True, "stream_options": {"include_usage": True}}
-    return {name: value for name, value in fields.items() if value is not None} | other_parameters(body, KNOWN.__contains__)
+    return {name: value for name, value in fields.items() if value is not None} | other_parameters(
+        body, KNOWN.__contains__
+    )
 
 
 def _stops(value: Any) -> list[str] | None:
     texts = list_of("stop_sequences", value)
-    if len(texts) > MAX_STOPS or not all(isinstance(text, str) and 0 < len(text) <= MAX_NAME_CHARS for text in texts):
-        raise invalid_request("stop_sequences", f"stop_sequences must be at most {MAX_STOPS} short texts")
+    if len(texts) > MAX_STOPS or not all(
+        isinstance(text, str) and 0 < len(text) <= MAX_NAME_CHARS for text in texts
+    ):
+        raise invalid_request(
+            "stop_sequences", f"stop_sequences must be at most {MAX_STOPS} short texts"
+        )
     return texts or None
 
 
 def _user(metadata: Any) -> str | None:
-    user: str | None = check_field("metadata.user_id", object_of("metadata", metadata, ("user_id",)).get("user_id"), Text())
+    user: str | None = check_field(
+        "metadata.user_id", object_of("metadata", metadata, ("user_id",)).get("user_id"), Text()
+    )
     return user
 
 
@@ -99,20 +131,34 @@ def _service_tier(value: Any) -> str | None:
 def thinking_kind(body: Mapping[str, Any]) -> str | None:
     """Return whether the model is to think: "enabled", "disabled", "adaptive" (as it likes), or None."""
     given = object_of("thinking", body.get("thinking"), ("type", "budget_tokens", "display"))
-    kind: str | None = check_field("thinking.type", given.get("type"), Keyword(THINKING_KINDS), optional=not given)
-    check_field("thinking.budget_tokens", given.get("budget_tokens"), WholeNumber(1, 2**31), optional=kind != "enabled")
+    kind: str | None = check_field(
+        "thinking.type", given.get("type"), Keyword(THINKING_KINDS), optional=not given
+    )
+    check_field(
+        "thinking.budget_tokens",
+        given.get("budget_tokens"),
+        WholeNumber(1, 2**31),
+        optional=kind != "enabled",
+    )
     check_field("thinking.display", given.get("display"), Keyword(("summarized", "omitted")))
     return kind
 
 
 def shows_thinking(body: Mapping[str, Any]) -> bool:
     """Whether the client reads the model's thinking in a reply."""
-    return thinking_kind(body) in {"enabled", "adaptive"} and body["thinking"].get("display") != "omitted"
+    return (
+        thinking_kind(body) in {"enabled", "adaptive"}
+        and body["thinking"].get("display") != "omitted"
+    )
 
 
 def _effort(body: Mapping[str, Any]) -> str | None:
     """Return how much the model is to think, which OpenAI's protocol says in words and not in tokens."""
-    given = check_field("output_config.effort", _output_config(body.get("output_config")).get("effort"), Keyword(tuple(EFFORTS)))
+    given = check_field(
+        "output_config.effort",
+        _output_config(body.get("output_config")).get("effort"),
+        Keyword(tuple(EFFORTS)),
+    )
     if given is not None:
         return EFFORTS[given]
     if thinking_kind(body) != "enabled":
@@ -131,9 +177,13 @@ def output_schema(value: Any) -> Mapping[str, Any] | None:
     if form is None:
         return None
     given = object_of("output_config.format", form, ("type", "schema"))
-    check_field("output_config.format.type", given.get("type"), Keyword(("json_schema",)), optional=False)
+    check_field(
+        "output_config.format.type", given.get("type"), Keyword(("json_schema",)), optional=False
+    )
     if given.get("schema") is None:
-        raise invalid_request("output_config.format.schema", "output_config.format.schema is missing")
+        raise invalid_request(
+            "output_config.format.schema", "output_config.format.schema is missing"
+        )
     return object_of("output_config.format.schema", given["schema"])
 
 
@@ -141,13 +191,24 @@ def _response_format(output_config: Any) -> dict[str, Any] | None:
     schema = output_schema(output_config)
     if schema is None:
         return None
-    return {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, "strict": True}}
+    return {
+        "type": "json_schema",
+        "json_schema": {"name": "answer", "schema": schema, "strict": True},
+    }
 
 
 # ---- tools
 
 TOOL_FIELDS = (
-    *("type", "name", "description", "input_schema", "strict", "cache_control", "eager_input_streaming"),
+    *(
+        "type",
+        "name",
+        "description",
+        "input_schema",
+        "strict",
+        "cache_control",
+        "eager_input_streaming",
+    ),
     *("defer_loading", "input_examples", "allowed_callers"),
 )
 
@@ -166,14 +227,28 @@ def _chat_tool(where: str, value: Any) -> dict[str, Any]:
         message = f"{where}.type must be 'custom': only Anthropic's own models know {format_value(tool['type'], 80)}"
         raise invalid_request(f"{where}.type", message)
     object_of(where, tool, TOOL_FIELDS)
-    for name, unused in {"defer_loading": (False,), "input_examples": ([],), "allowed_callers": ([], ["direct"])}.items():
+    for name, unused in {
+        "defer_loading": (False,),
+        "input_examples": ([],),
+        "allowed_callers": ([], ["direct"]),
+    }.items():
         if is_set(tool.get(name), unused):
-            raise invalid_request(f"{where}.{name}", f"{where}.{name} is not supported: only Anthropic's own models know it")
+            raise invalid_request(
+                f"{where}.{name}",
+                f"{where}.{name} is not supported: only Anthropic's own models know it",
+            )
     name = check_field(f"{where}.name", tool.get("name"), Text(), optional=False)
     if not 0 < len(name) <= MAX_NAME_CHARS:
-        raise invalid_request(f"{where}.name", f"{where}.name must have 1 to {MAX_NAME_CHARS} characters")
-    function: dict[str, Any] = {"name": name, "parameters": dict(object_of(f"{where}.input_schema", tool.get("input_schema")))}
-    if (description := check_field(f"{where}.description", tool.get("description"), Text())) is not None:
+        raise invalid_request(
+            f"{where}.name", f"{where}.name must have 1 to {MAX_NAME_CHARS} characters"
+        )
+    function: dict[str, Any] = {
+        "name": name,
+        "parameters": dict(object_of(f"{where}.input_schema", tool.get("input_schema"))),
+    }
+    if (
+        description := check_field(f"{where}.description", tool.get("description"), Text())
+    ) is not None:
         function["description"] = description
     if (strict := check_field(f"{where}.strict", tool.get("strict"), Flag())) is not None:
         function["strict"] = strict
@@ -183,16 +258,28 @@ def _chat_tool(where: str, value: Any) -> dict[str, Any]:
 def chat_tool_choice(value: Any, tools: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the fields `tool_choice` and `parallel_tool_calls`."""
     given = object_of("tool_choice", value, ("type", "name", "disable_parallel_tool_use"))
-    kind = check_field("tool_choice.type", given.get("type"), Keyword(("auto", "any", "tool", "none")), optional=value is None)
-    one_call = check_field("tool_choice.disable_parallel_tool_use", given.get("disable_parallel_tool_use"), Flag())
+    kind = check_field(
+        "tool_choice.type",
+        given.get("type"),
+        Keyword(("auto", "any", "tool", "none")),
+        optional=value is None,
+    )
+    one_call = check_field(
+        "tool_choice.disable_parallel_tool_use", given.get("disable_parallel_tool_use"), Flag()
+    )
     fields: dict[str, Any] = {"parallel_tool_calls": False} if one_call and tools else {}
     name = check_field("tool_choice.name", given.get("name"), Text(), optional=kind != "tool")
     if kind == "tool":
         if name not in {tool["function"]["name"] for tool in tools}:
-            raise invalid_request("tool_choice.name", f"tool_choice.name must be one of the tools, got {format_value(name, 80)}")
+            raise invalid_request(
+                "tool_choice.name",
+                f"tool_choice.name must be one of the tools, got {format_value(name, 80)}",
+            )
         return fields | {"tool_choice": {"type": "function", "function": {"name": name}}}
     if kind == "any" and not tools:
-        raise invalid_request("tool_choice", "tool_choice needs `tools` to choose from, and there are none")
+        raise invalid_request(
+            "tool_choice", "tool_choice needs `tools` to choose from, and there are none"
+        )
     if kind is None or not tools:
         return fields
     return fields | {"tool_choice": {"any": "required"}.get(kind, kind)}
@@ -205,7 +292,10 @@ def chat_messages(body: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the system prompt and the messages in OpenAI's form."""
     given = list_of("messages", body.get("messages"))
     if not 0 < len(given) <= MAX_MESSAGES:
-        raise invalid_request("messages", f"messages must be a list of 1 to {MAX_MESSAGES:,} messages, got {len(given)}")
+        raise invalid_request(
+            "messages",
+            f"messages must be a list of 1 to {MAX_MESSAGES:,} messages, got {len(given)}",
+        )
     messages = list(_system_message("system", body.get("system")))
     for n, message in enumerate(given):
         messages += _chat_message(f"messages[{n}]", message)
@@ -214,7 +304,9 @@ def chat_messages(body: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _system_message(where: str, value: Any) -> Iterator[dict[str, Any]]:
     """Yield the system message, if there is one."""
-    texts = [value] if isinstance(value, str) else [_text_of(*each) for each in _blocks(where, value)]
+    texts = (
+        [value] if isinstance(value, str) else [_text_of(*each) for each in _blocks(where, value)]
+    )
     if any(texts):
         yield {"role": "system", "content": "\n\n".join(filter(None, texts))}
 
@@ -223,7 +315,10 @@ def _text_of(where: str, block: Mapping[str, Any]) -> str:
     if block["type"] != "text":
         raise _unknown_block(where, block, "text")
     if is_set(block.get("citations"), ([],)):
-        raise invalid_request(f"{where}.citations", f"{where}.citations are not supported: this model's protocol has none")
+        raise invalid_request(
+            f"{where}.citations",
+            f"{where}.citations are not supported: this model's protocol has none",
+        )
     text: str = check_field(f"{where}.text", block.get("text"), Text(), optional=False)
     return text
 
@@ -231,11 +326,15 @@ def _text_of(where: str, block: Mapping[str, Any]) -> str:
 def _blocks(where: str, content: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the blocks of a content with the place of each."""
     if content is not None and not isinstance(content, list | tuple):
-        raise invalid_request(where, f"{where} must be a text or a list of blocks, got {format_value(content, 80)}")
+        raise invalid_request(
+            where, f"{where} must be a text or a list of blocks, got {format_value(content, 80)}"
+        )
     for n, block in enumerate(content or ()):
         place = f"{where}[{n}]"
         if not isinstance(block, Mapping) or not isinstance(block.get("type"), str):
-            raise invalid_request(place, f'{place} must be a block such as {{"type": "text", "text": "..."}}')
+            raise invalid_request(
+                place, f'{place} must be a block such as {{"type": "text", "text": "..."}}'
+            )
         yield place, block
 
 
@@ -247,7 +346,9 @@ def _unknown_block(where: str, block: Mapping[str, Any], allowed: str) -> Gatewa
 def _chat_message(where: str, message: Any) -> Iterator[dict[str, Any]]:
     """Yield the messages for one of Anthropic's: each result of a tool is a message of its own."""
     given = object_of(where, message, ("role", "content"))
-    role = check_field(f"{where}.role", given.get("role"), Keyword(("user", "assistant", "system")), optional=False)
+    role = check_field(
+        f"{where}.role", given.get("role"), Keyword(("user", "assistant", "system")), optional=False
+    )
     content = given.get("content")
     if content is None:
         raise invalid_request(f"{where}.content", f"{where}.content is missing")
@@ -273,15 +374,29 @@ def _assistant_message(blocks: list[tuple[str, Mapping[str, Any]]]) -> dict[str,
             case _:
                 raise _unknown_block(where, block, "text, tool_use or thinking")
     text = "".join(texts)
-    return {"role": "assistant", "content": text or None, "tool_calls": calls} if calls else {"role": "assistant", "content": text}
+    return (
+        {"role": "assistant", "content": text or None, "tool_calls": calls}
+        if calls
+        else {"role": "assistant", "content": text}
+    )
 
 
 def _tool_call(where: str, block: Mapping[str, Any]) -> dict[str, Any]:
-    texts = {name: check_field(f"{where}.{name}", block.get(name), Text(), optional=False) for name in ("id", "name")}
+    texts = {
+        name: check_field(f"{where}.{name}", block.get(name), Text(), optional=False)
+        for name in ("id", "name")
+    }
     if not isinstance(block.get("input"), Mapping):
-        raise invalid_request(f"{where}.input", f"{where}.input must be an object, got {format_value(block.get('input'), 80)}")
+        raise invalid_request(
+            f"{where}.input",
+            f"{where}.input must be an object, got {format_value(block.get('input'), 80)}",
+        )
     arguments = dumps(block["input"]).decode()
-    return {"id": texts["id"], "type": "function", "function": {"name": texts["name"], "arguments": arguments}}
+    return {
+        "id": texts["id"],
+        "type": "function",
+        "function": {"name": texts["name"], "arguments": arguments},
+    }
 
 
 def _user_messages(blocks: list[tuple[str, Mapping[str, Any]]]) -> Iterator[dict[str, Any]]:
@@ -307,7 +422,9 @@ def _content(parts: list[dict[str, Any]]) -> str | list[dict[str, Any]]:
     return parts
 
 
-def _tool_message(where: str, block: Mapping[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def _tool_message(
+    where: str, block: Mapping[str, Any]
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return the result of a tool, and its images, which belong into the user's next message in OpenAI's form."""
     call = check_field(f"{where}.tool_use_id", block.get("tool_use_id"), Text(), optional=False)
     content = block.get("content")
@@ -347,20 +464,29 @@ def _source(where: str, block: Mapping[str, Any], kinds: tuple[str, ...]) -> Map
 
 def _image_part(where: str, block: Mapping[str, Any]) -> dict[str, Any]:
     if is_set(block.get("transformations"), ({},)):
-        raise invalid_request(f"{where}.transformations", f"{where}.transformations are not supported by this model")
+        raise invalid_request(
+            f"{where}.transformations", f"{where}.transformations are not supported by this model"
+        )
     source = _source(where, block, ("base64", "url"))
     if source["type"] == "url":
-        return {"type": "image_url", "image_url": {"url": _web_url(f"{where}.source.url", source.get("url"))}}
+        return {
+            "type": "image_url",
+            "image_url": {"url": _web_url(f"{where}.source.url", source.get("url"))},
+        }
     media_type = source.get("media_type")
     if not isinstance(media_type, str) or not _IMAGE_TYPE.fullmatch(media_type):
-        raise invalid_request(f"{where}.source.media_type", f"{where}.source.media_type must be that of an image")
+        raise invalid_request(
+            f"{where}.source.media_type", f"{where}.source.media_type must be that of an image"
+        )
     url = f"data:{media_type};base64,{_base64(f'{where}.source.data', source.get('data'))}"
     return {"type": "image_url", "image_url": {"url": url}}
 
 
 def _web_url(where: str, url: Any) -> str:
     if not isinstance(url, str) or not url.lower().startswith(("http://", "https://")):
-        raise invalid_request(where, f"{where} must be an http(s): URL, got {format_value(url, 80)}")
+        raise invalid_request(
+            where, f"{where} must be an http(s): URL, got {format_value(url, 80)}"
+        )
     return url
 
 
@@ -373,12 +499,25 @@ def _base64(where: str, data: Any) -> str:
 def _document_parts(where: str, block: Mapping[str, Any]) -> list[dict[str, Any]]:
     citations = object_of(f"{where}.citations", block.get("citations"))
     if citations.get("enabled"):
-        raise invalid_request(f"{where}.citations", f"{where}.citations are not supported: this model's protocol has none")
-    title, context = (check_field(f"{where}.{name}", block.get(name), Text()) for name in ("title", "context"))
+        raise invalid_request(
+            f"{where}.citations",
+            f"{where}.citations are not supported: this model's protocol has none",
+        )
+    title, context = (
+        check_field(f"{where}.{name}", block.get(name), Text()) for name in ("title", "context")
+    )
     source = _source(where, block, ("base64", "text", "content"))
     notes = [{"type": "text", "text": text} for text in (title, context) if text]
     if source["type"] == "text":
-        return [*notes, {"type": "text", "text": check_field(f"{where}.source.data", source.get("data"), Text(), optional=False)}]
+        return [
+            *notes,
+            {
+                "type": "text",
+                "text": check_field(
+                    f"{where}.source.data", source.get("data"), Text(), optional=False
+                ),
+            },
+        ]
     if source["type"] == "content":
         content = source.get("content")
         if isinstance(content, str):
@@ -386,7 +525,9 @@ def _document_parts(where: str, block: Mapping[str, Any]) -> list[dict[str, Any]
         inner = [_inner_part(*each) for each in _blocks(f"{where}.source.content", content)]
         return [*notes, *inner]
     if source.get("media_type") != "application/pdf":
-        raise invalid_request(f"{where}.source.media_type", f"{where}.source.media_type must be 'application/pdf'")
+        raise invalid_request(
+            f"{where}.source.media_type", f"{where}.source.media_type must be 'application/pdf'"
+        )
     data = f"data:application/pdf;base64,{_base64(f'{where}.source.data', source.get('data'))}"
     file = {"type": "file", "file": {"filename": title or "document.pdf", "file_data": data}}
     return [*({"type": "text", "text": text} for text in (context,) if text), file]

@@ -23,7 +23,9 @@ ITERATIONS = (0, 1, 2, 3, 4, 5, 8, 13, 21)
 MAX_VALUES = 64  # of one label
 OTHER = "other"
 REFUSALS = frozenset({402, 429, 503, 529})
-CREATION_TIMES = re.compile(r"^(?:# (?:HELP|TYPE) )?redraft_gateway_\w+_created[ {].*\n", re.MULTILINE)
+CREATION_TIMES = re.compile(
+    r"^(?:# (?:HELP|TYPE) )?redraft_gateway_\w+_created[ {].*\n", re.MULTILINE
+)
 """Samples that the client adds to each counter and histogram; nothing here uses them."""
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -34,11 +36,21 @@ class GatewayMetrics:
     `models`: the names that clients can use, such as "refine/fast". `queue_length`: reads how many requests wait.
     """
 
-    def __init__(self, models: Iterable[str] = (), queue_length: Callable[[], int] = lambda: 0) -> None:
+    def __init__(
+        self, models: Iterable[str] = (), queue_length: Callable[[], int] = lambda: 0
+    ) -> None:
         try:
-            from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+            from prometheus_client import (
+                CollectorRegistry,
+                Counter,
+                Gauge,
+                Histogram,
+                ProcessCollector,
+            )
         except ImportError as error:
-            raise ConfigError("redraft serve needs prometheus-client: pip install 'redraft[gateway]'") from error
+            raise ConfigError(
+                "redraft serve needs prometheus-client: pip install 'redraft[gateway]'"
+            ) from error
         self.registry = CollectorRegistry()
         self.models = frozenset(models)
         self._label_values: dict[str, set[str]] = {}
@@ -47,23 +59,53 @@ class GatewayMetrics:
             return Counter(f"redraft_gateway_{name}", about, labels, registry=self.registry)
 
         def histogram(name: str, about: str, buckets: Iterable[float]) -> Histogram:
-            return Histogram(f"redraft_gateway_{name}", about, ["model"], registry=self.registry, buckets=tuple(buckets))
+            return Histogram(
+                f"redraft_gateway_{name}",
+                about,
+                ["model"],
+                registry=self.registry,
+                buckets=tuple(buckets),
+            )
 
-        self._requests = counter("requests", "Requests that ended, by HTTP status", "model", "wire", "status")
-        self._pass_seconds = histogram("pass_seconds", "Seconds of requests to pass/NAME, to the end of the reply", PASS_SECONDS)
-        self._refine_seconds = histogram("refine_seconds", "Seconds of requests to refine/NAME", REFINE_SECONDS)
-        self._in_flight = Gauge("redraft_gateway_in_flight", "Requests being answered", registry=self.registry)
-        Gauge("redraft_gateway_queued", "Requests waiting for a slot", registry=self.registry).set_function(queue_length)
-        self._tokens = counter("tokens", "Tokens of all model calls behind the requests", "model", "direction")
-        self._cost = counter("cost_usd", "US dollars of all model calls behind the requests", "model")
-        self._unmetered = counter("unmetered_requests", "Requests whose tokens are unknown", "model")
+        self._requests = counter(
+            "requests", "Requests that ended, by HTTP status", "model", "wire", "status"
+        )
+        self._pass_seconds = histogram(
+            "pass_seconds",
+            "Seconds of requests to pass/NAME, to the end of the reply",
+            PASS_SECONDS,
+        )
+        self._refine_seconds = histogram(
+            "refine_seconds", "Seconds of requests to refine/NAME", REFINE_SECONDS
+        )
+        self._in_flight = Gauge(
+            "redraft_gateway_in_flight", "Requests being answered", registry=self.registry
+        )
+        Gauge(
+            "redraft_gateway_queued", "Requests waiting for a slot", registry=self.registry
+        ).set_function(queue_length)
+        self._tokens = counter(
+            "tokens", "Tokens of all model calls behind the requests", "model", "direction"
+        )
+        self._cost = counter(
+            "cost_usd", "US dollars of all model calls behind the requests", "model"
+        )
+        self._unmetered = counter(
+            "unmetered_requests", "Requests whose tokens are unknown", "model"
+        )
         self._iterations = histogram("iterations", "Refinements made in a request", ITERATIONS)
         self._scores = histogram("score", "Scores of the answers that were given", SCORES)
         self._stops = counter("stops", "Why refinements ended", "model", "reason")
-        self._refusals = counter("refusals", "Requests refused for a budget, a rate or the load, by error code", "reason")
-        self._upstream_errors = counter("upstream_errors", "Failed calls to models behind the gateway", "model", "kind")
+        self._refusals = counter(
+            "refusals", "Requests refused for a budget, a rate or the load, by error code", "reason"
+        )
+        self._upstream_errors = counter(
+            "upstream_errors", "Failed calls to models behind the gateway", "model", "kind"
+        )
         self._store_errors = counter("store_errors", "Errors of the store of requests")
-        self._lost_lines = counter("access_log_lost_lines", "Lines of the access log that could not be written in time")
+        self._lost_lines = counter(
+            "access_log_lost_lines", "Lines of the access log that could not be written in time"
+        )
         ProcessCollector(registry=self.registry)
 
     def request_started(self) -> None:
@@ -75,7 +117,9 @@ class GatewayMetrics:
         self._in_flight.dec()
         model = facts.model if facts.model in self.models else OTHER
         self._requests.labels(
-            model, self._limited_value("wire", facts.wire), self._limited_value("status", str(facts.status))
+            model,
+            self._limited_value("wire", facts.wire),
+            self._limited_value("status", str(facts.status)),
         ).inc()
         if facts.status in REFUSALS:
             self._refusals.labels(self._limited_value("refusal", facts.error)).inc()
@@ -88,7 +132,9 @@ class GatewayMetrics:
 
     def upstream_error(self, model: str, kind: str) -> None:
         """Count a failed call to a model behind the gateway. `kind`: such as "RateLimitError"."""
-        self._upstream_errors.labels(model if model in self.models else OTHER, self._limited_value("kind", kind)).inc()
+        self._upstream_errors.labels(
+            model if model in self.models else OTHER, self._limited_value("kind", kind)
+        ).inc()
 
     def store_error(self) -> None:
         """Count an error of the store."""

@@ -37,13 +37,22 @@ from .token_estimate import estimated_tokens
 from .upstream_errors import error_from_failure, error_from_reply, unreadable_reply
 from .wire_errors import error_event
 
-PATHS: Mapping[str, str] = {"chat": "/chat/completions", "responses": "/responses", "messages": "/messages"}
+PATHS: Mapping[str, str] = {
+    "chat": "/chat/completions",
+    "responses": "/responses",
+    "messages": "/messages",
+}
 COUNT_PATH = "/messages/count_tokens"
 ANTHROPIC_VERSION = "2023-06-01"
-FORWARDED_HEADERS = ("anthropic-beta", "anthropic-version")  # of a client, to a model that speaks Anthropic's protocol
+FORWARDED_HEADERS = (
+    "anthropic-beta",
+    "anthropic-version",
+)  # of a client, to a model that speaks Anthropic's protocol
 RETURNED_HEADERS = ("request-id", "x-request-id")  # of a model
 MAX_IDLE_SECONDS = 300.0
-ROOM_SECONDS = 20.0  # for which a request waits while this process has no room for another connection
+ROOM_SECONDS = (
+    20.0  # for which a request waits while this process has no room for another connection
+)
 END_SECONDS = 0.25  # for a server to end the body after the last event; then the connection is closed instead of kept
 MAX_REPLY_BYTES = 32 * 2**20
 MAX_STREAM_BYTES = 64 * 2**20
@@ -105,9 +114,19 @@ class Upstream:
         secrets = {self._key, *secrets_in_url(model.url), *secrets_in_proxy(self._proxy)} - {None}
         self.mask = Mask(secrets) if secrets else NO_SECRETS
         self._key_bytes = self._key.encode() if self._key and self.mask else None
-        self._headers = {"Content-Type": "application/json", "Accept-Encoding": "identity", **self._key_headers()}
-        self._timeouts = Timeouts(idle=min(model.timeout, MAX_IDLE_SECONDS), total=model.timeout, room=ROOM_SECONDS)
-        self.price = Price(*model.prices) if model.prices else price_of(model.model, base._replace(query="").geturl())
+        self._headers = {
+            "Content-Type": "application/json",
+            "Accept-Encoding": "identity",
+            **self._key_headers(),
+        }
+        self._timeouts = Timeouts(
+            idle=min(model.timeout, MAX_IDLE_SECONDS), total=model.timeout, room=ROOM_SECONDS
+        )
+        self.price = (
+            Price(*model.prices)
+            if model.prices
+            else price_of(model.model, base._replace(query="").geturl())
+        )
         self.unknown_paths: set[str] = set()
         self.reports_usage_in_streams = True
         self.longest_answer = 0  # in tokens, as far as it is known
@@ -115,7 +134,9 @@ class Upstream:
 
     def _key_headers(self) -> dict[str, str]:
         if self.model.kind == "anthropic":
-            return {"anthropic-version": ANTHROPIC_VERSION} | ({"x-api-key": self._key} if self._key else {})
+            return {"anthropic-version": ANTHROPIC_VERSION} | (
+                {"x-api-key": self._key} if self._key else {}
+            )
         return {"Authorization": f"Bearer {self._key}"} if self._key else {}
 
     @property
@@ -130,14 +151,25 @@ class Upstream:
         is_tried = wire == "responses" and PATHS["responses"] not in self.unknown_paths
         return ["responses", "chat"] if is_tried else ["chat"]
 
-    def exchange(self, path: str, headers: Mapping[str, str], *, stream: bool = False) -> HttpExchange:
+    def exchange(
+        self, path: str, headers: Mapping[str, str], *, stream: bool = False
+    ) -> HttpExchange:
         """Return a new request to a path below the base URL, with the headers of the client that may be passed on.
 
         It is a call of the ledger that is open.
         """
-        extra = {name: headers[name] for name in FORWARDED_HEADERS if name in headers} if self.model.kind == "anthropic" else {}
-        target = RequestTarget(join_url(self._base, path), self._headers | extra, self._timeouts, self._proxy)
-        ledger, is_new = current_ledger(), stream and self._base.scheme == "http"  # (a new connection, cheap without TLS)
+        extra = (
+            {name: headers[name] for name in FORWARDED_HEADERS if name in headers}
+            if self.model.kind == "anthropic"
+            else {}
+        )
+        target = RequestTarget(
+            join_url(self._base, path), self._headers | extra, self._timeouts, self._proxy
+        )
+        ledger, is_new = (
+            current_ledger(),
+            stream and self._base.scheme == "http",
+        )  # (a new connection, cheap without TLS)
         exchange = HttpExchange(target, stream=is_new, entry=ledger.new_entry() if ledger else None)
         exchange.cap = MAX_STREAM_BYTES if stream else MAX_REPLY_BYTES
         return exchange
@@ -174,7 +206,9 @@ class Upstream:
     def failure(self, exchange: HttpExchange, error: Exception) -> GatewayError:
         """Return the error for a request without a reply."""
         failure = error if isinstance(error, ModelError) else exchange.to_model_error(error)
-        return without_cause(error_from_failure(self.model.name, type(failure)(self.mask(str(failure)))))
+        return without_cause(
+            error_from_failure(self.model.name, type(failure)(self.mask(str(failure))))
+        )
 
 
 async def _read_end(response: Response) -> None:
@@ -191,7 +225,9 @@ def _key_of(model: ServedModel, env: Mapping[str, str]) -> str | None:
     if model.key_env is None:
         return None
     if not env.get(model.key_env):
-        raise ConfigError(f"the key of the model {model.name!r} is missing: set the environment variable {model.key_env}")
+        raise ConfigError(
+            f"the key of the model {model.name!r} is missing: set the environment variable {model.key_env}"
+        )
     return env[model.key_env]
 
 
@@ -233,7 +269,11 @@ class PassThrough:
                 protocol cannot say what the request says.
         """
         upstream = self.upstream(model)
-        body = {name: value for name, value in body.items() if name != "redraft"} if "redraft" in body else body
+        body = (
+            {name: value for name, value in body.items() if name != "redraft"}
+            if "redraft" in body
+            else body
+        )
         *first, last = upstream.wires(wire)
         for each in first:
             try:
@@ -244,14 +284,18 @@ class PassThrough:
                 upstream.unknown_paths.add(PATHS[each])
         return await _forward_as(upstream, conversion_between(wire, last, body), headers)
 
-    async def count_tokens(self, model: ServedModel, body: Mapping[str, Any], *, headers: Mapping[str, str] = {}) -> dict[str, Any]:
+    async def count_tokens(
+        self, model: ServedModel, body: Mapping[str, Any], *, headers: Mapping[str, str] = {}
+    ) -> dict[str, Any]:
         """Return {"input_tokens": N} for a request in Anthropic's form: counted by the model's server, else estimated.
 
         The estimate is too high rather than too low (see `token_estimate`). Raises GatewayError as `forward` does.
         """
         upstream = self.upstream(model)
         if COUNT_PATH not in upstream.unknown_paths:
-            sent = {name: value for name, value in body.items() if name not in {"redraft", "stream"}} | {"model": model.model}
+            sent = {
+                name: value for name, value in body.items() if name not in {"redraft", "stream"}
+            } | {"model": model.model}
             exchange = upstream.exchange(COUNT_PATH, headers)
             status, reply_headers, content = await _read_all(upstream, exchange, sent)
             if status not in UNKNOWN_PATH or model.kind == "anthropic":
@@ -264,10 +308,17 @@ class PassThrough:
 UNKNOWN_PATH_CODE = "unknown_path"
 
 
-async def _forward_as(upstream: Upstream, conversion: Conversion, headers: Mapping[str, str]) -> ForwardedReply:
+async def _forward_as(
+    upstream: Upstream, conversion: Conversion, headers: Mapping[str, str]
+) -> ForwardedReply:
     """Send a request in the form that the model understands."""
     sent: dict[str, Any] = {**conversion.body, "model": upstream.model.model}
-    if upstream.is_openai and conversion.upstream == "chat" and "max_tokens" in sent and conversion.is_needed:
+    if (
+        upstream.is_openai
+        and conversion.upstream == "chat"
+        and "max_tokens" in sent
+        and conversion.is_needed
+    ):
         sent["max_completion_tokens"] = sent.pop("max_tokens")
     if not sent.get("stream"):
         return await _forward_whole(upstream, conversion, sent, headers)
@@ -288,14 +339,18 @@ async def _forward_whole(
     data = _answer(upstream, content)
     usage = exchange.entry.settle(upstream.usage(data.get("usage")))
     content = dumps(conversion.reply(data, int(time()))) if conversion.is_needed else content
-    return ForwardedReply(_single(upstream.without_key(content)), _headers("application/json", reply_headers), usage)
+    return ForwardedReply(
+        _single(upstream.without_key(content)), _headers("application/json", reply_headers), usage
+    )
 
 
 async def _single(content: bytes) -> AsyncGenerator[bytes, None]:
     yield content
 
 
-async def _read_all(upstream: Upstream, exchange: HttpExchange, body: Any) -> tuple[int, Mapping[str, str], bytes]:
+async def _read_all(
+    upstream: Upstream, exchange: HttpExchange, body: Any
+) -> tuple[int, Mapping[str, str], bytes]:
     try:
         return await exchange.read_all("POST", dumps(body))
     except (OSError, ModelError) as error:
@@ -316,8 +371,13 @@ def _answer(upstream: Upstream, content: bytes) -> dict[str, Any]:
         raise unreadable_reply(name, f"sent something else than JSON: {shown!r}") from None
     if not isinstance(data, dict):
         raise unreadable_reply(name, f"sent {json_type_name(data)} instead of an answer")
-    if not any(isinstance(data.get(field), list) for field in ANSWER_FIELDS) or _lacks_choices(data):
-        text = upstream.mask(ErrorBody(data).text) or f"an object with {shorten(', '.join(data), 100) or 'nothing'}"
+    if not any(isinstance(data.get(field), list) for field in ANSWER_FIELDS) or _lacks_choices(
+        data
+    ):
+        text = (
+            upstream.mask(ErrorBody(data).text)
+            or f"an object with {shorten(', '.join(data), 100) or 'nothing'}"
+        )
         raise unreadable_reply(name, f"sent no answer: {text}")
     return data
 
@@ -328,9 +388,13 @@ def _lacks_choices(data: Mapping[str, Any]) -> bool:
     return isinstance(choices, list) and not (choices and isinstance(choices[0], dict))
 
 
-def _token_count(upstream: Upstream, status: int, headers: Mapping[str, str], content: bytes) -> dict[str, Any]:
+def _token_count(
+    upstream: Upstream, status: int, headers: Mapping[str, str], content: bytes
+) -> dict[str, Any]:
     if status >= 300:
-        raise error_from_reply(upstream.model.name, status, parse_error_body(content), headers, upstream.mask)
+        raise error_from_reply(
+            upstream.model.name, status, parse_error_body(content), headers, upstream.mask
+        )
     try:
         count = loads(content)["input_tokens"]
     except (ValueError, KeyError, TypeError):
@@ -340,10 +404,20 @@ def _token_count(upstream: Upstream, status: int, headers: Mapping[str, str], co
     return {"input_tokens": count}
 
 
-def _refusal(upstream: Upstream, conversion: Conversion, status: int, headers: Mapping[str, str], content: bytes) -> GatewayError:
+def _refusal(
+    upstream: Upstream,
+    conversion: Conversion,
+    status: int,
+    headers: Mapping[str, str],
+    content: bytes,
+) -> GatewayError:
     """Return the error for a reply that is no success."""
     body = parse_error_body(content)
-    if status in UNKNOWN_PATH and conversion.upstream == "responses" and "model_not_found" not in body.codes:
+    if (
+        status in UNKNOWN_PATH
+        and conversion.upstream == "responses"
+        and "model_not_found" not in body.codes
+    ):
         return GatewayError(status, UNKNOWN_PATH_CODE, "the server has no such path")
     return error_from_reply(upstream.model.name, status, body, headers, upstream.mask)
 
@@ -351,7 +425,10 @@ def _refusal(upstream: Upstream, conversion: Conversion, status: int, headers: M
 def _headers(content_type: str, of_model: Mapping[str, str]) -> dict[str, str]:
     """Return the headers of a reply: its content type, and the model's own IDs of the request."""
     ids = {name: shorten(of_model[name], 200) for name in RETURNED_HEADERS if name in of_model}
-    return {"content-type": content_type, **{name: value for name, value in ids.items() if value.isascii()}}
+    return {
+        "content-type": content_type,
+        **{name: value for name, value in ids.items() if value.isascii()},
+    }
 
 
 # ---- streams
@@ -361,17 +438,30 @@ async def _forward_stream(
     upstream: Upstream, conversion: Conversion, sent: dict[str, Any], headers: Mapping[str, str]
 ) -> ForwardedReply:
     converter, asked = conversion.stream(int(time())), sent.get("stream_options")
-    if conversion.upstream == "chat" and upstream.reports_usage_in_streams and not _includes_usage(asked):
-        sent["stream_options"] = {**(asked if isinstance(asked, dict) else {}), "include_usage": True}
+    if (
+        conversion.upstream == "chat"
+        and upstream.reports_usage_in_streams
+        and not _includes_usage(asked)
+    ):
+        sent["stream_options"] = {
+            **(asked if isinstance(asked, dict) else {}),
+            "include_usage": True,
+        }
         converter = converter or UsageRemover()
     try:
         exchange, response = await _open(upstream, conversion, sent, headers)
     except GatewayError as error:
-        if error.status not in {400, 422} or "stream_options" not in error.message or sent.get("stream_options") == asked:
+        if (
+            error.status not in {400, 422}
+            or "stream_options" not in error.message
+            or sent.get("stream_options") == asked
+        ):
             raise
         upstream.reports_usage_in_streams = False
         sent.pop("stream_options")
-        exchange, response = await _open(upstream, conversion, sent | ({"stream_options": asked} if asked else {}), headers)
+        exchange, response = await _open(
+            upstream, conversion, sent | ({"stream_options": asked} if asked else {}), headers
+        )
     return StreamReading(upstream, conversion, converter, exchange, response).reply
 
 
@@ -387,7 +477,9 @@ async def _open(
     response = None
     try:
         response = await exchange.open("POST", dumps(sent))
-        if response.status == 200 and response.headers.get("content-type", "").lower().startswith(EVENT_STREAM):
+        if response.status == 200 and response.headers.get("content-type", "").lower().startswith(
+            EVENT_STREAM
+        ):
             opened, response = response, None
             return exchange, opened
         content = b"".join([part async for part in exchange.iter_body(response)])
@@ -405,12 +497,16 @@ async def _open(
         del failure  # else it and this frame keep each other in memory
 
 
-def _stream_refusal(upstream: Upstream, conversion: Conversion, response: Response, content: bytes) -> GatewayError:
+def _stream_refusal(
+    upstream: Upstream, conversion: Conversion, response: Response, content: bytes
+) -> GatewayError:
     if response.status >= 300:
         return _refusal(upstream, conversion, response.status, response.headers, content)
     kind = shorten(response.headers.get("content-type", "nothing"), 60)
     text = upstream.mask(parse_error_body(content).text)
-    return unreadable_reply(upstream.model.name, f"sent {kind!r} instead of a stream{f': {text}' if text else ''}")
+    return unreadable_reply(
+        upstream.model.name, f"sent {kind!r} instead of a stream{f': {text}' if text else ''}"
+    )
 
 
 class StreamReading:
@@ -449,7 +545,9 @@ class StreamReading:
             part += self._finish()
         except GatewayError as error:
             failure = error
-            part = part if self._ends.has_answer else b""  # an end of the stream would be read as an empty answer
+            part = (
+                part if self._ends.has_answer else b""
+            )  # an end of the stream would be read as an empty answer
         except (OSError, ModelError) as error:
             failure = self._upstream.failure(self._exchange, error)
         finally:
@@ -482,5 +580,7 @@ class StreamReading:
         rest = self._converter.finish() if self._converter else b""
         self.reply.usage = self._exchange.entry.settle(self._upstream.usage(self._ends.usage()))
         if self._ends.has_error:
-            self.reply.failure = unreadable_reply(self._upstream.model.name, "sent an error in its stream")
+            self.reply.failure = unreadable_reply(
+                self._upstream.model.name, "sent an error in its stream"
+            )
         return rest

@@ -44,7 +44,9 @@ class ConnectedModels:
         """Return the model of this name; it is connected when it is first asked for. Raises ConfigError."""
         if name not in self._models:
             served = self._served.get(name)
-            self._models[name] = model = connect_served(served, self._env) if served else connect(name, env=self._env)
+            self._models[name] = model = (
+                connect_served(served, self._env) if served else connect(name, env=self._env)
+            )
             if served:
                 model.params = served.params  # type: ignore[attr-defined]
         return self._models[name]
@@ -54,8 +56,16 @@ class ConnectedModels:
 
         Those of all others follow, for the graders that name a model of their own: of two models of one name the higher one.
         """
-        known = {self.model(name).name: self._served[name].prices for name in names if name in self._served}
-        others = sorted((each.prices, each.model) for each in self._served.values() if each.prices and each.model not in known)
+        known = {
+            self.model(name).name: self._served[name].prices
+            for name in names
+            if name in self._served
+        }
+        others = sorted(
+            (each.prices, each.model)
+            for each in self._served.values()
+            if each.prices and each.model not in known
+        )
         given = {**{model: prices for prices, model in others}, **known}
         return {model: prices for model, prices in given.items() if prices}
 
@@ -65,7 +75,11 @@ class ConnectedModels:
         if address not in self._limiters:
             name = str(getattr(model, "host", model.name))
             self._limiters[address] = EndpointLimiter(
-                name, initial=FIRST_CALLS, maximum=MAX_CALLS, notify=gateway_log.warning, raises_outages=True
+                name,
+                initial=FIRST_CALLS,
+                maximum=MAX_CALLS,
+                notify=gateway_log.warning,
+                raises_outages=True,
             )
         return limit_endpoint(call, self._limiters[address])
 
@@ -94,8 +108,12 @@ def _anthropic_model(served: ServedModel, key: str, proxy: str | None) -> Model:
     from ..models.pydantic_ai import ProviderModel
 
     # the package adds /v1 to its base URL itself
-    provider = AnthropicProvider(api_key=key or "none", base_url=served.url.rstrip("/").removesuffix("/v1"))
-    return ProviderModel(AnthropicModel(served.model, provider=provider), timeout=served.timeout, proxy=proxy)
+    provider = AnthropicProvider(
+        api_key=key or "none", base_url=served.url.rstrip("/").removesuffix("/v1")
+    )
+    return ProviderModel(
+        AnthropicModel(served.model, provider=provider), timeout=served.timeout, proxy=proxy
+    )
 
 
 class WriterModel:
@@ -116,16 +134,22 @@ class WriterModel:
     async def complete(self, request: Request) -> Reply:
         """Send a request and return the reply. Raises ModelError."""
         if self._parameters:
-            request = replace(request, params=merge_parameters(request.params or {}, self._parameters))
+            request = replace(
+                request, params=merge_parameters(request.params or {}, self._parameters)
+            )
         if request.tools and request.sample_index >= self._drafts:
-            return _without_tool_calls(await self._model.complete(replace(request, tool_choice="none")), self.name)
+            return _without_tool_calls(
+                await self._model.complete(replace(request, tool_choice="none")), self.name
+            )
         return await self._model.complete(request)
 
 
 def _without_tool_calls(reply: Reply, name: str) -> Reply:
     """Return the text of a reply alone. Raises BadResponseError if it only calls tools."""
     if reply.tool_calls and not reply.text.strip():
-        raise BadResponseError(f"{name} called a tool instead of improving its text", usage=reply.usage)
+        raise BadResponseError(
+            f"{name} called a tool instead of improving its text", usage=reply.usage
+        )
     return replace(reply, tool_calls=())
 
 

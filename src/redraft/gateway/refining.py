@@ -50,13 +50,37 @@ from ..session import Session, graders_of_run
 from ..text import utf8_size
 from ..usage import NO_USAGE, Usage
 from .config import GatewayLimits, Profile, ServedModel
-from .exchange import SHORTAGE_RETRY_AFTER, Answer, ChatRequest, GatewayError, Progress, invalid_request
+from .exchange import (
+    SHORTAGE_RETRY_AFTER,
+    Answer,
+    ChatRequest,
+    GatewayError,
+    Progress,
+    invalid_request,
+)
 from .profile_models import ConnectedModels, WriterModel
 from .request_options import check_requirements, make_options, request_graders, request_settings
 
 PLAN_SETTINGS = (  # that mean nothing for an answer that is not refined
-    *("draft_prompt", "refine_prompt", "width", "tie_break", "unseen_last", "noise_aware", "priors", "cost_unit"),
-    *("drafts", "max_iterations", "target_score", "patience", "min_delta", "min_expected_gain", "confidence"),
+    *(
+        "draft_prompt",
+        "refine_prompt",
+        "width",
+        "tie_break",
+        "unseen_last",
+        "noise_aware",
+        "priors",
+        "cost_unit",
+    ),
+    *(
+        "drafts",
+        "max_iterations",
+        "target_score",
+        "patience",
+        "min_delta",
+        "min_expected_gain",
+        "confidence",
+    ),
 )
 
 
@@ -79,7 +103,12 @@ class TraceLog:
             self.store.append(trace)
         new, self._candidates = trace.candidates[self._candidates :], len(trace.candidates)
         if new and self.hold:
-            self.hold(sum(utf8_size(candidate.text) + utf8_size(candidate.reasoning or "") for candidate in new))
+            self.hold(
+                sum(
+                    utf8_size(candidate.text) + utf8_size(candidate.reasoning or "")
+                    for candidate in new
+                )
+            )
 
     @property
     def usage(self) -> Usage:
@@ -105,7 +134,9 @@ class PreparedRequest:
             return int(options.budget.calls)
         if options.plan is unrefined_plan:
             return 1
-        texts = max(options.drafts, options.width or 1) + options.max_iterations * (options.width or 1)
+        texts = max(options.drafts, options.width or 1) + options.max_iterations * (
+            options.width or 1
+        )
         return texts * (1 + len(self.grading_calls))
 
     @cached_property
@@ -114,12 +145,23 @@ class PreparedRequest:
         trace, session = self.refinement.trace, self.refinement.session
         if session.options.plan is unrefined_plan:
             return ()
-        panel, roles = session.resolve_panel(trace.task.requirements, has_tests=bool(trace.task.tests))
+        panel, roles = session.resolve_panel(
+            trace.task.requirements, has_tests=bool(trace.task.tests)
+        )
         return tuple(
-            (client, 0 if getattr(grader, "model_free", False) else getattr(grader, "max_tokens", None) or client.max_tokens)
+            (
+                client,
+                0
+                if getattr(grader, "model_free", False)
+                else getattr(grader, "max_tokens", None) or client.max_tokens,
+            )
             for member in panel
             for client, grader in grader_calls(
-                roles.graders[member.name], trace.task, roles.judges.get(member.name), roles, first_for_task=True
+                roles.graders[member.name],
+                trace.task,
+                roles.judges.get(member.name),
+                roles,
+                first_for_task=True,
             )
             for _ in range(member.repeats)
             if client
@@ -139,7 +181,9 @@ class ProfileRefiner:
     profile: Profile
     models: ConnectedModels
     limits: GatewayLimits = GatewayLimits()
-    default_judge_note: str = field(default="", init=False)  # "" if the profile names what grades, or nothing is graded
+    default_judge_note: str = field(
+        default="", init=False
+    )  # "" if the profile names what grades, or nothing is graded
     _prices: Mapping[str, tuple[float, float]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -148,7 +192,9 @@ class ProfileRefiner:
         for name in names:
             self.models.model(name)
         self._prices = self.models.prices(*names)  # also of the models that its graders name
-        probe = ChatRequest("chat", f"refine/{profile.name}", {}, ({"role": "user", "content": "?"},))
+        probe = ChatRequest(
+            "chat", f"refine/{profile.name}", {}, ({"role": "user", "content": "?"},)
+        )
         try:
             prepared = self.prepare(probe, "probe")
         except GatewayError as error:
@@ -163,23 +209,42 @@ class ProfileRefiner:
             message = "messages must not end with the assistant's turn: a refined answer cannot continue it; a model pass/NAME may"
             raise invalid_request("messages", message)
         settings = {**self._settings(request, refines=refines), "store": log}
-        options = make_options(settings, None if request.schema is None else (request.schema or {"type": "object"}))
+        options = make_options(
+            settings, None if request.schema is None else (request.schema or {"type": "object"})
+        )
         drafts = max(options.drafts, options.width or 1)
         connected, judge = self.models.model(self.profile.model), self.profile.judge
         writer = WriterModel(connected, request.parameters, drafts)
         try:
-            named, requirements = request_graders(request.options, self.profile), bool(request.options.requirements)
+            named, requirements = (
+                request_graders(request.options, self.profile),
+                bool(request.options.requirements),
+            )
             graders = graders_of_run(named, judge, options.answer, requirements=requirements)
-            session = Session(options, writer, graders, self.models.model(judge) if judge else connected, self.models.limit_calls)
+            session = Session(
+                options,
+                writer,
+                graders,
+                self.models.model(judge) if judge else connected,
+                self.models.limit_calls,
+            )
             session.clients.capabilities = self.models.capabilities
             refinement = self._refinement(request, session)
         except ConfigError as error:
-            raise GatewayError(400, "invalid_request", str(error), param=_parameter_of(str(error)), should_retry=False) from None
+            raise GatewayError(
+                400,
+                "invalid_request",
+                str(error),
+                param=_parameter_of(str(error)),
+                should_retry=False,
+            ) from None
         return PreparedRequest(request, self.profile, refinement, log, trace_id)
 
     def is_refined(self, request: ChatRequest) -> bool:
         """Whether the text of an answer is refined."""
-        return self.profile.refine != "none" and not is_side_request(request, self.profile.pass_through)
+        return self.profile.refine != "none" and not is_side_request(
+            request, self.profile.pass_through
+        )
 
     def _settings(self, request: ChatRequest, *, refines: bool) -> dict[str, Any]:
         settings = request_settings(request, self.profile, self.limits.deadline)
@@ -195,7 +260,12 @@ class ProfileRefiner:
     def _refinement(self, request: ChatRequest, session: Session) -> Refinement:
         """Return the refinement of a request. Raises ConfigError."""
         requirements = check_requirements(request.options.requirements)
-        task = Task(request.messages, tools=request.tools, tool_choice=request.tool_choice, requirements=requirements)
+        task = Task(
+            request.messages,
+            tools=request.tools,
+            tool_choice=request.tool_choice,
+            requirements=requirements,
+        )
         deadline_at = session.options.deadline_at
         refinement = make_refinement(task, session, deadline_at, model_searched=False)
         refinement = in_rounds(refinement, lambda: limits_left(session, deadline_at))
@@ -220,7 +290,9 @@ def is_side_request(request: ChatRequest, texts: Sequence[str]) -> bool:
     system = [message_text(m) for m in request.messages if m["role"] in SYSTEM_ROLES]
     last = next((m for m in reversed(request.messages) if m["role"] == "user"), None)
     whole = "" if last is None or has_other_parts(last) else message_text(last).strip()
-    return any(text.strip() == whole or any(text in message for message in system) for text in texts)
+    return any(
+        text.strip() == whole or any(text in message for message in system) for text in texts
+    )
 
 
 def has_other_parts(message: Message) -> bool:
@@ -231,7 +303,10 @@ def has_other_parts(message: Message) -> bool:
 
 def forwarded_body(request: ChatRequest, model: ServedModel) -> dict[str, Any]:
     """Return the body of a request that is passed on to a model, without what is meant for the gateway."""
-    return {**{name: value for name, value in request.body.items() if name != "redraft"}, "model": model.model}
+    return {
+        **{name: value for name, value in request.body.items() if name != "redraft"},
+        "model": model.model,
+    }
 
 
 # ---- plans
@@ -250,9 +325,16 @@ def tool_turn_plan(plan: Plan, drafts: int) -> Plan:
 
     def decide(trace: Trace) -> Sequence[Step]:
         steps = plan(trace)
-        if not any(candidate.tool_calls for candidate in trace.candidates) or trace.tool_calling_candidate is not None:
+        if (
+            not any(candidate.tool_calls for candidate in trace.candidates)
+            or trace.tool_calling_candidate is not None
+        ):
             return steps
-        needed = [s for s in steps if isinstance(s, Grade | Compare) or (isinstance(s, Generate) and s.id < drafts)]
+        needed = [
+            s
+            for s in steps
+            if isinstance(s, Grade | Compare) or (isinstance(s, Generate) and s.id < drafts)
+        ]
         if needed or any(isinstance(step, Stop) for step in steps):
             return needed or steps
         note = full_note(trace, "a turn that calls tools is not rewritten")
@@ -308,7 +390,10 @@ def answer_of(prepared: PreparedRequest, trace: Trace) -> Answer:
     if prepared.refinement.answer is not None and finish_reason == "stop":
         _check_schema(prepared.refinement, trace)
     outcome = trace.outcome
-    notes = [outcome.note if outcome else "", best.note if best.role in {"generate", "refine"} else ""]
+    notes = [
+        outcome.note if outcome else "",
+        best.note if best.role in {"generate", "refine"} else "",
+    ]
     return Answer(
         model=prepared.request.model,
         trace_id=prepared.trace_id,
@@ -327,7 +412,9 @@ def answer_of(prepared: PreparedRequest, trace: Trace) -> Answer:
 
 def own_usage(trace: Trace, candidate: Candidate) -> Usage:
     """Return the usage of the call that wrote a candidate, or the text that the editor repaired."""
-    while candidate.role == "repair" and candidate.parent is not None and candidate.usage == NO_USAGE:
+    while (
+        candidate.role == "repair" and candidate.parent is not None and candidate.usage == NO_USAGE
+    ):
         candidate = trace.by_id[candidate.parent]
     return candidate.usage
 
@@ -349,14 +436,22 @@ def _check_schema(refinement: Refinement, trace: Trace) -> None:
 
 def gateway_error(error: RedraftError, *, has_text: bool = False) -> GatewayError:
     """Return what a client is told of an error. `has_text`: texts were paid for, and asking again would pay for them again."""
-    cause = error.__cause__ if isinstance(error, GradingError) and isinstance(error.__cause__, ModelError) else error
+    cause = (
+        error.__cause__
+        if isinstance(error, GradingError) and isinstance(error.__cause__, ModelError)
+        else error
+    )
     wait = getattr(cause, "retry_after", None)
     if isinstance(cause, ShortageError):
         wait = SHORTAGE_RETRY_AFTER
     status, code, text = _status_of(cause)
     may_retry = status in {429, 503} and not has_text
     return GatewayError(
-        status, code, f"{text}: {error}" if text else str(error), retry_after=wait, should_retry=None if may_retry else False
+        status,
+        code,
+        f"{text}: {error}" if text else str(error),
+        retry_after=wait,
+        should_retry=None if may_retry else False,
     )
 
 
@@ -366,13 +461,25 @@ def _status_of(error: BaseException) -> tuple[int, str, str]:
         case ConfigError():
             return 400, "invalid_request", ""
         case AuthenticationError() if is_out_of_credit(error):
-            return 502, "upstream_quota", "the account of the gateway at its model has no quota or credit left"
+            return (
+                502,
+                "upstream_quota",
+                "the account of the gateway at its model has no quota or credit left",
+            )
         case AuthenticationError():
-            return 502, "upstream_authentication", "the model behind the gateway refused the gateway's own key"
+            return (
+                502,
+                "upstream_authentication",
+                "the model behind the gateway refused the gateway's own key",
+            )
         case ShortageError():
             return 503, "overloaded", "the gateway is busy"
         case RateLimitError():
-            return 429, "upstream_rate_limit", "the model behind the gateway receives too many requests"
+            return (
+                429,
+                "upstream_rate_limit",
+                "the model behind the gateway receives too many requests",
+            )
         case ContextLengthError():
             return 400, "context_length_exceeded", ""
         case ContentFilterError():
@@ -380,7 +487,11 @@ def _status_of(error: BaseException) -> tuple[int, str, str]:
         case ModelTimeoutError():
             return 504, "upstream_timeout", "the model behind the gateway did not answer in time"
         case ModelError() if 300 <= (error.status or 0) < 400:
-            return 502, "upstream_redirect", "the model behind the gateway redirects, which is not followed"
+            return (
+                502,
+                "upstream_redirect",
+                "the model behind the gateway redirects, which is not followed",
+            )
         case ModelUnavailableError() if error.status in {503, 529}:
             return 503, "upstream_overloaded", "the model behind the gateway is overloaded"
         case ModelUnavailableError() if (error.status or 0) >= 500:
@@ -390,7 +501,11 @@ def _status_of(error: BaseException) -> tuple[int, str, str]:
         case BudgetExhaustedError() if error.limit == "deadline":
             return 504, "deadline_exceeded", ""
         case BudgetExhaustedError():
-            return 402, "budget_exhausted", "the budget of a request to this profile is used up before there is an answer"
+            return (
+                402,
+                "budget_exhausted",
+                "the budget of a request to this profile is used up before there is an answer",
+            )
         case ModelError(status=(400 | 413 | 422) as status):
             return status, "upstream_refused", "the model behind the gateway refused the request"
         case _:
@@ -400,4 +515,6 @@ def _status_of(error: BaseException) -> tuple[int, str, str]:
 def _parameter_of(message: str) -> str | None:
     """Return the field of a request that a message about a setting begins with."""
     word = message.partition(":")[0].partition(" ")[0]
-    return {"answer": "response_format", "task": "messages"}.get(word, word if word.isidentifier() else None)
+    return {"answer": "response_format", "task": "messages"}.get(
+        word, word if word.isidentifier() else None
+    )

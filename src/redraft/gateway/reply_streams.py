@@ -7,7 +7,13 @@ from typing import Any
 
 from ..errors import ModelError
 from ..jsontext import dumps, loads
-from ..models.openai_responses import ErrorBody, json_type_name, reasoning_text, split_content, stated_error
+from ..models.openai_responses import (
+    ErrorBody,
+    json_type_name,
+    reasoning_text,
+    split_content,
+    stated_error,
+)
 from ..models.sse import SSEParser
 from ..usage import Usage
 from .anthropic_wire import message_event
@@ -68,7 +74,9 @@ class MessagesReplyStream(EventReader):
         super().__init__()
         self._shows_thinking = shows_thinking
         self._has_begun = False
-        self._block: tuple[str, Any] | None = None  # the open block: its type, and for a tool call its index and ID
+        self._block: tuple[str, Any] | None = (
+            None  # the open block: its type, and for a tool call its index and ID
+        )
         self._count = 0
         self._calls: dict[int, str] = {}
         self._finish: str | None = None
@@ -130,7 +138,9 @@ class MessagesReplyStream(EventReader):
             self._calls[index] = id
             yield from self._open("tool_use", id, {"id": id, "name": name, "input": {}})
         elif known is None or self._block != ("tool_use", known):
-            raise bad_reply("sent parts of several tool calls mixed, which Anthropic's protocol cannot say")
+            raise bad_reply(
+                "sent parts of several tool calls mixed, which Anthropic's protocol cannot say"
+            )
         if arguments := function.get("arguments"):
             text = arguments if isinstance(arguments, str) else dumps(arguments).decode()
             yield self._block_delta({"type": "input_json_delta", "partial_json": text})
@@ -143,7 +153,9 @@ class MessagesReplyStream(EventReader):
         if self._count == MAX_BLOCKS:
             raise bad_reply(f"sent more than {MAX_BLOCKS} blocks")
         self._block = (kind, id)
-        yield message_event("content_block_start", index=self._count, content_block={"type": kind, **fields})
+        yield message_event(
+            "content_block_start", index=self._count, content_block={"type": kind, **fields}
+        )
 
     def _block_delta(self, delta: Mapping[str, Any]) -> bytes:
         return message_event("content_block_delta", index=self._count, delta=delta)
@@ -160,7 +172,11 @@ class MessagesReplyStream(EventReader):
         if self._finish is None:
             raise bad_reply("sent a stream without a finish_reason")
         end = b"".join(self._close())
-        reason = "refusal" if self._is_refusal else stop_reason(self._finish, has_calls=bool(self._calls))
+        reason = (
+            "refusal"
+            if self._is_refusal
+            else stop_reason(self._finish, has_calls=bool(self._calls))
+        )
         delta = {"stop_reason": reason, "stop_sequence": None}
         last = message_event("message_delta", delta=delta, usage=messages_usage(self._usage))
         return rest + end + last + message_event("message_stop")
@@ -187,9 +203,17 @@ class ChatReplyStream(EventReader):
                 yield from self._block_start(data)
             case "content_block_delta":
                 yield from self._block_delta(data)
-            case "content_block_stop" if block_index(data) in self._empty_calls:  # (a call without arguments has no JSON at all)
+            case "content_block_stop" if (
+                block_index(data) in self._empty_calls
+            ):  # (a call without arguments has no JSON at all)
                 function = {"arguments": "{}"}
-                yield self._chunk({"tool_calls": [{"index": self._calls[block_index(data)], "function": function}]})
+                yield self._chunk(
+                    {
+                        "tool_calls": [
+                            {"index": self._calls[block_index(data)], "function": function}
+                        ]
+                    }
+                )
             case "message_delta":
                 delta = data.get("delta")
                 self._stop_reason = delta.get("stop_reason") if isinstance(delta, dict) else None
@@ -201,7 +225,10 @@ class ChatReplyStream(EventReader):
 
     def _start(self, message: Any) -> bytes:
         given = message if isinstance(message, dict) else {}
-        self._head |= {"id": message_id(given.get("id"), "chatcmpl-"), "model": given.get("model") or ""}
+        self._head |= {
+            "id": message_id(given.get("id"), "chatcmpl-"),
+            "model": given.get("model") or "",
+        }
         self._add_usage(given.get("usage"))
         return self._chunk({"role": "assistant", "content": "", "refusal": None})
 
@@ -221,7 +248,18 @@ class ChatReplyStream(EventReader):
             function = {"name": block.get("name"), "arguments": arguments}
             if not arguments:
                 self._empty_calls.add(block_index(data))
-            yield self._chunk({"tool_calls": [{"index": n, "id": block.get("id"), "type": "function", "function": function}]})
+            yield self._chunk(
+                {
+                    "tool_calls": [
+                        {
+                            "index": n,
+                            "id": block.get("id"),
+                            "type": "function",
+                            "function": function,
+                        }
+                    ]
+                }
+            )
         elif block.get("type") == "text" and isinstance(block.get("text"), str) and block["text"]:
             yield self._chunk({"content": block["text"]})
 
@@ -238,11 +276,21 @@ class ChatReplyStream(EventReader):
                     raise bad_reply("sent the input of a tool call that did not begin")
                 if text:
                     self._empty_calls.discard(block_index(data))
-                    yield self._chunk({"tool_calls": [{"index": n, "function": {"arguments": text}}]})
+                    yield self._chunk(
+                        {"tool_calls": [{"index": n, "function": {"arguments": text}}]}
+                    )
 
     def _chunk(self, delta: Mapping[str, Any], finish: str | None = None) -> bytes:
         usage = {"usage": None} if self._includes_usage else {}
-        return event({**self._head, "choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}], **usage})
+        return event(
+            {
+                **self._head,
+                "choices": [
+                    {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
+                ],
+                **usage,
+            }
+        )
 
     def finish(self) -> bytes:
         """Return the end of the completion. Raises GatewayError if the stream broke off."""

@@ -52,7 +52,13 @@ MAX_PARTS = 20_000  # tools, or messages and parts that are more than a text, in
 MAX_SHOWN = 8  # types of tools in one notice
 MAX_TYPE_CHARS = 40
 NUMBERS = frozenset((*ANSWER_COUNTS, *OUTPUT_FIELDS))
-OPEN_CHOICES = (None, "auto", "none", {"type": "auto"}, {"type": "none"})  # of a tool, which need none
+OPEN_CHOICES = (
+    None,
+    "auto",
+    "none",
+    {"type": "auto"},
+    {"type": "none"},
+)  # of a tool, which need none
 Place: TypeAlias = tuple[Any, str | int]
 """A place in a request: the place that holds it (None: the request), and its name or its number there."""
 NO_MESSAGE_FIELDS = MEDIA_FIELDS - {"audio"}
@@ -88,7 +94,9 @@ class MeteredRequest:
         """What the client is told of the tools that were left out; "" if none was."""
         if not self.left_out:
             return ""
-        kinds = list(dict.fromkeys(_NOT_PRINTED.sub("?", kind)[:MAX_TYPE_CHARS] for kind in self.left_out))
+        kinds = list(
+            dict.fromkeys(_NOT_PRINTED.sub("?", kind)[:MAX_TYPE_CHARS] for kind in self.left_out)
+        )
         more = f" and {len(kinds) - MAX_SHOWN} more" if len(kinds) > MAX_SHOWN else ""
         return f"left out tools that the provider runs, whose price is unknown: {', '.join(kinds[:MAX_SHOWN])}{more}"
 
@@ -108,11 +116,14 @@ def _refuse_other_case(body: Mapping[str, Any], names: Mapping[str, str]) -> Non
     for name in body:
         if not is_usual(name) and (meant := names.get(plain_name(name), name)) != name:
             raise invalid_request(
-                name[:MAX_NAME_CHARS], f"{name[:MAX_NAME_CHARS]} is not supported: some servers read it as {meant}"
+                name[:MAX_NAME_CHARS],
+                f"{name[:MAX_NAME_CHARS]} is not supported: some servers read it as {meant}",
             )
 
 
-def meter_request(body: Mapping[str, Any], wire: WireName, model: ServedModel | None) -> MeteredRequest:
+def meter_request(
+    body: Mapping[str, Any], wire: WireName, model: ServedModel | None
+) -> MeteredRequest:
     """Return a request of a key with a limit in USD, by the prices of the model's table (None: it has none).
 
     Raises GatewayError 400 for what costs money without a known price.
@@ -151,7 +162,10 @@ def _tools(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 def _check_count(place: Place, count: int) -> None:
     if count > MAX_PARTS:
         where = _path(place)
-        raise invalid_request(where, f"{where}: more than {MAX_PARTS:,} tools or parts, and the key has a limit in USD")
+        raise invalid_request(
+            where,
+            f"{where}: more than {MAX_PARTS:,} tools or parts, and the key has a limit in USD",
+        )
 
 
 def _type_in(value: Mapping[str, Any]) -> str:
@@ -176,7 +190,11 @@ class _Prices:
         self._where = f"[models.{model.name}]" if model else "the model's table"
         self._fields: Mapping[str, float] = model.field_prices if model else {}
         self._tools: Mapping[str, float] = model.tool_prices if model else {}
-        self.include_audio = model is not None and model.prices is not None and "input_audio" not in model.field_prices
+        self.include_audio = (
+            model is not None
+            and model.prices is not None
+            and "input_audio" not in model.field_prices
+        )
         self.usd = 0.0
 
     def add(self, name: str, where: str) -> None:
@@ -202,7 +220,11 @@ def _has_price(name: str, value: Any) -> bool:
     """Whether a field asks for what costs more than tokens."""
     if name == "context_management" and isinstance(value, Mapping):
         edits = value.get("edits") or ()
-        kinds = [edit.get("type") if isinstance(edit, Mapping) else None for edit in edits] if isinstance(edits, list) else [None]
+        kinds = (
+            [edit.get("type") if isinstance(edit, Mapping) else None for edit in edits]
+            if isinstance(edits, list)
+            else [None]
+        )
         return not all(isinstance(kind, str) and kind.startswith("clear_") for kind in kinds)
     return is_set(value, PRICED_FIELDS[name])
 
@@ -210,10 +232,16 @@ def _has_price(name: str, value: Any) -> bool:
 # ---- tools
 
 
-def _without_tools(body: Mapping[str, Any], wire: WireName, prices: _Prices) -> tuple[Mapping[str, Any], tuple[str, ...]]:
+def _without_tools(
+    body: Mapping[str, Any], wire: WireName, prices: _Prices
+) -> tuple[Mapping[str, Any], tuple[str, ...]]:
     """Return the body without the tools that the provider runs and that have no price, and their types."""
     tools = _tools(body)
-    left_out = [tool for tool in tools if not (_is_run_by_client(tool, wire) or prices.add_tool(_name_of(tool)))]
+    left_out = [
+        tool
+        for tool in tools
+        if not (_is_run_by_client(tool, wire) or prices.add_tool(_name_of(tool)))
+    ]
     if not left_out:
         return body, ()
     ids = set(map(id, left_out))
@@ -230,10 +258,15 @@ def _is_run_by_client(tool: Mapping[str, Any], wire: WireName) -> bool:
         case "tool_search":
             return tool.get("execution") == "client"
         case "shell":
-            return isinstance(tool.get("environment"), Mapping) and tool["environment"].get("type") == "local"
+            return (
+                isinstance(tool.get("environment"), Mapping)
+                and tool["environment"].get("type") == "local"
+            )
         case "namespace":
             inner = tool.get("tools")
-            return isinstance(inner, list) and all(isinstance(each, Mapping) and _type_in(each) in GROUPED for each in inner)
+            return isinstance(inner, list) and all(
+                isinstance(each, Mapping) and _type_in(each) in GROUPED for each in inner
+            )
     return kind in CLIENT_TOOLS or bool(CLIENT_TOOLS_WITH_DATE.fullmatch(kind))
 
 
@@ -242,17 +275,32 @@ def _name_of(tool: Mapping[str, Any]) -> str:
     return str(tool.get("type") or next(iter(tool), "unnamed"))
 
 
-def _with_tools(body: Mapping[str, Any], kept: list[Any], left_out: list[Mapping[str, Any]]) -> dict[str, Any]:
+def _with_tools(
+    body: Mapping[str, Any], kept: list[Any], left_out: list[Mapping[str, Any]]
+) -> dict[str, Any]:
     """Return the body with the tools that are kept. Raises GatewayError 400 if the client insists on another one."""
     choice = body.get("tool_choice")
-    names = {name for tool in left_out for name in (_name_of(tool), tool.get("name")) if isinstance(name, str)}
+    names = {
+        name
+        for tool in left_out
+        for name in (_name_of(tool), tool.get("name"))
+        if isinstance(name, str)
+    }
     changed = {**body, "tools": kept}
-    if isinstance(choice, Mapping) and isinstance(choice.get("tools"), list):  # of type "allowed_tools"
-        allowed = [tool for tool in choice["tools"] if not (isinstance(tool, Mapping) and _type_in(tool) in names)]
+    if isinstance(choice, Mapping) and isinstance(
+        choice.get("tools"), list
+    ):  # of type "allowed_tools"
+        allowed = [
+            tool
+            for tool in choice["tools"]
+            if not (isinstance(tool, Mapping) and _type_in(tool) in names)
+        ]
         changed["tool_choice"] = {**choice, "tools": allowed}
         is_demanded = not allowed
     else:
-        is_demanded = isinstance(choice, Mapping) and not names.isdisjoint(map(str, (choice.get("type"), choice.get("name"))))
+        is_demanded = isinstance(choice, Mapping) and not names.isdisjoint(
+            map(str, (choice.get("type"), choice.get("name")))
+        )
     if is_demanded or (not kept and choice not in OPEN_CHOICES):
         message = "tool_choice asks for a tool that the provider runs, whose price is unknown, and the key has a limit in USD"
         raise invalid_request("tool_choice", f"{message}: {format_value(sorted(names), 200)}")
@@ -277,7 +325,9 @@ def _path(place: Place) -> str:
 
 def _has_other_case(part: Mapping[str, Any]) -> bool:
     """Whether a server may find something else in a part or a tool than is searched, since it does not regard the case of names."""
-    return not is_usual("".join(part)) and any(not is_usual(name) and plain_name(name) in _PART_NAMES for name in part)
+    return not is_usual("".join(part)) and any(
+        not is_usual(name) and plain_name(name) in _PART_NAMES for name in part
+    )
 
 
 def _parts(body: Mapping[str, Any]) -> Iterator[tuple[Place, Mapping[str, Any]]]:
@@ -285,18 +335,28 @@ def _parts(body: Mapping[str, Any]) -> Iterator[tuple[Place, Mapping[str, Any]]]
 
     The arguments of tools are not searched. Raises GatewayError 400 for more than can be searched.
     """
-    stack: list[tuple[Place, Any]] = [((None, name), body[name]) for name in CONVERSATIONS if name in body]
+    stack: list[tuple[Place, Any]] = [
+        ((None, name), body[name]) for name in CONVERSATIONS if name in body
+    ]
     count = 0
     while stack:
         place, value = stack.pop()
         if isinstance(value, list):
-            parts = [(n, each) for n, each in enumerate(value) if isinstance(each, dict | list) and not _is_plain(each)]
+            parts = [
+                (n, each)
+                for n, each in enumerate(value)
+                if isinstance(each, dict | list) and not _is_plain(each)
+            ]
             count += len(parts)
             _check_count(place, count)
             stack.extend(((place, n), each) for n, each in parts)
         elif isinstance(value, dict):
             yield place, value
-            stack.extend(((place, name), value[name]) for name in ("content", "output", "outputs") if name in value)
+            stack.extend(
+                ((place, name), value[name])
+                for name in ("content", "output", "outputs")
+                if name in value
+            )
             if isinstance(source := value.get("source"), dict) and source.get("type") == "content":
                 stack.append(((place, "source.content"), source.get("content")))
 
@@ -305,7 +365,11 @@ def _is_plain(part: Mapping[str, Any] | list[Any]) -> bool:
     """Whether a message or a part is a text and no more, as most are."""
     if len(part) != 2 or isinstance(part, list):
         return False
-    return part.get("type") in PLAIN_PARTS if "text" in part else "role" in part and isinstance(part.get("content"), str)
+    return (
+        part.get("type") in PLAIN_PARTS
+        if "text" in part
+        else "role" in part and isinstance(part.get("content"), str)
+    )
 
 
 def _kind_of(place: Place, part: Mapping[str, Any], prices: _Prices) -> str:
@@ -338,7 +402,9 @@ def _is_image(part: Mapping[str, Any]) -> bool:
     source = part.get("source")
     kind = source.get("media_type") if isinstance(source, dict) else None
     url = source.get("url") if isinstance(source, dict) else _url_of(part)
-    is_other_data = isinstance(url, str) and url[:5].lower() == "data:" and url[5:11].lower() != "image/"
+    is_other_data = (
+        isinstance(url, str) and url[:5].lower() == "data:" and url[5:11].lower() != "image/"
+    )
     is_other = is_other_data or (isinstance(kind, str) and not kind.lower().startswith("image/"))
     return not is_other and NO_IMAGE_FIELDS.isdisjoint(part)
 
@@ -351,7 +417,13 @@ def _url_of(image: Mapping[str, Any]) -> Any:
 def _data_size(image: Mapping[str, Any]) -> int:
     """Return the size of an image that is in the request as base64."""
     url, source = _url_of(image), image.get("source")
-    data = source.get("data") if isinstance(source, dict) else url if isinstance(url, str) and url.startswith("data:") else None
+    data = (
+        source.get("data")
+        if isinstance(source, dict)
+        else url
+        if isinstance(url, str) and url.startswith("data:")
+        else None
+    )
     return len(data) if isinstance(data, str) else 0
 
 
@@ -374,7 +446,11 @@ def _stored_file(part: Mapping[str, Any], kind: str) -> str:
         return "file_id"
     if kind in TEXT_PARTS:
         return ""
-    inner = (name for name, value in part.items() if isinstance(value, dict) and value.get("file_id") is not None)
+    inner = (
+        name
+        for name, value in part.items()
+        if isinstance(value, dict) and value.get("file_id") is not None
+    )
     return next((f"{name}.file_id" for name in inner), "")
 
 
@@ -383,11 +459,20 @@ def _check_added_tools(place: Place, item: Mapping[str, Any]) -> None:
     for tool in _tools(item) + _tools({"tools": [item.get("tool")]}):
         if not _is_run_by_client(tool, "messages"):
             where = _path(place)
-            raise invalid_request(where, f"{where} adds tools that the provider runs, and the key has a limit in USD")
+            raise invalid_request(
+                where, f"{where} adds tools that the provider runs, and the key has a limit in USD"
+            )
 
 
 def unbounded_error(where: str, model: str, *, is_configured: bool) -> GatewayError:
     """Return the error for a part that has no stated maximum, before a model whose context window is not known."""
     message = f"{where}: how many tokens it has is unknown, and the key has a limit in USD"
-    allowed = f"set context-window in [models.{model}]" if is_configured else f"name {model} as a model of the configuration"
-    return invalid_request(where, f"{message}: the operator may {allowed}{'' if is_configured else ', with its context-window'}")
+    allowed = (
+        f"set context-window in [models.{model}]"
+        if is_configured
+        else f"name {model} as a model of the configuration"
+    )
+    return invalid_request(
+        where,
+        f"{message}: the operator may {allowed}{'' if is_configured else ', with its context-window'}",
+    )

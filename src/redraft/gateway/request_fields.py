@@ -39,19 +39,46 @@ OPTION_NAMES = ("target_score", "max_iterations", "graders", "requirements", "ru
 ROLES = ("system", "developer", "user", "assistant", "tool")
 PASS_HINT = "a model pass/NAME passes it on"
 DENIED_PARAMETERS: Mapping[str, str] = {
-    **dict.fromkeys(sorted(ROUTING_FIELDS), "the gateway chooses the model, the host and the credentials"),
+    **dict.fromkeys(
+        sorted(ROUTING_FIELDS), "the gateway chooses the model, the host and the credentials"
+    ),
     "extra_body": "OpenAI's client sends the fields of its argument `extra_body` beside `model`, and none of this name",
-    **dict.fromkeys(("n_predict", "num_predict", "max_new_tokens"), "the limit of tokens is `max_completion_tokens`"),
-    **dict.fromkeys(("plugins", "transforms"), f"the profile chooses what a model is asked; {PASS_HINT}"),
-    **dict.fromkeys(("best_of", "use_beam_search", "echo"), f"the gateway returns one answer; {PASS_HINT}"),
+    **dict.fromkeys(
+        ("n_predict", "num_predict", "max_new_tokens"),
+        "the limit of tokens is `max_completion_tokens`",
+    ),
+    **dict.fromkeys(
+        ("plugins", "transforms"), f"the profile chooses what a model is asked; {PASS_HINT}"
+    ),
+    **dict.fromkeys(
+        ("best_of", "use_beam_search", "echo"), f"the gateway returns one answer; {PASS_HINT}"
+    ),
 }
 """Other parameters that a refinement does not send: the gateway's own, or those that defeat what it does."""
 NOTHING: tuple[Any, ...] = ([], {}, "")
 """Values with which a field that chooses the route chooses nothing."""
 CHAT_FIELDS = frozenset(
     (
-        *("model", "messages", "tools", "tool_choice", "functions", "function_call", "response_format", "stream", "stream_options"),
-        *("max_tokens", "max_completion_tokens", "n", "logprobs", "top_logprobs", "audio", "modalities"),
+        *(
+            "model",
+            "messages",
+            "tools",
+            "tool_choice",
+            "functions",
+            "function_call",
+            "response_format",
+            "stream",
+            "stream_options",
+        ),
+        *(
+            "max_tokens",
+            "max_completion_tokens",
+            "n",
+            "logprobs",
+            "top_logprobs",
+            "audio",
+            "modalities",
+        ),
     )
 )
 """Fields of chat completions that a protocol without them must not pass on: they would replace what it says in other fields."""
@@ -64,13 +91,17 @@ def errors_of_field(param: str) -> Iterator[None]:
         yield
     except (ConfigError, ValueError) as error:
         message = str(error)
-        raise invalid_request(param, message if message.startswith(param) else f"{param}: {message}") from None
+        raise invalid_request(
+            param, message if message.startswith(param) else f"{param}: {message}"
+        ) from None
 
 
 def check_body(body: Any) -> Mapping[str, Any]:
     """Return the body of a request if it is an object within bounds."""
     if not isinstance(body, Mapping) or not all(isinstance(name, str) for name in body):
-        raise invalid_request("body", f"the body of a request must be a JSON object, got {format_value(body, 80)}")
+        raise invalid_request(
+            "body", f"the body of a request must be a JSON object, got {format_value(body, 80)}"
+        )
     with errors_of_field("body"):
         check_bounds(body, MAX_BODY_VALUES)
     return body
@@ -98,14 +129,18 @@ def _in_json_terms(message: str) -> str:
 
 def is_set(value: Any, unused: Sequence[Any] = ()) -> bool:
     """Return whether a field asks for something: it is neither null nor one of the values that stand for its absence."""
-    return value is not None and not any(type(value) is type(each) and value == each for each in unused)
+    return value is not None and not any(
+        type(value) is type(each) and value == each for each in unused
+    )
 
 
 def model_of(body: Mapping[str, Any]) -> str:
     """Return the name of the model."""
     model = body.get("model")
     if not isinstance(model, str) or not model.strip() or len(model) > MAX_NAME_CHARS:
-        raise invalid_request("model", f"model must be a text such as 'refine/fast', got {format_value(model, 80)}")
+        raise invalid_request(
+            "model", f"model must be a text such as 'refine/fast', got {format_value(model, 80)}"
+        )
     return model
 
 
@@ -117,7 +152,10 @@ def object_of(name: str, value: Any, allowed: Sequence[str] | None = None) -> Ma
         raise invalid_request(name, f"{name} must be an object, got {format_value(value, 80)}")
     for key in value if allowed is not None else ():
         if key not in (allowed or ()):
-            raise invalid_request(f"{name}.{key}"[:MAX_NAME_CHARS], unknown_name_message(f"key in {name}", key, allowed or ()))
+            raise invalid_request(
+                f"{name}.{key}"[:MAX_NAME_CHARS],
+                unknown_name_message(f"key in {name}", key, allowed or ()),
+            )
     return value
 
 
@@ -133,10 +171,16 @@ def list_of(name: str, value: Any) -> list[Any]:
 def options_of(body: Mapping[str, Any]) -> RequestOptions:
     """Return the field `redraft`."""
     given = object_of("redraft", body.get("redraft"), OPTION_NAMES)
-    values = {key: check_field(f"redraft.{key}", given.get(key), kind) for key, kind in OPTION_KINDS.items()}
+    values = {
+        key: check_field(f"redraft.{key}", given.get(key), kind)
+        for key, kind in OPTION_KINDS.items()
+    }
     rubric = values["rubric"]
     if rubric is not None and not 0 < len(rubric.strip()) <= MAX_RUBRIC_CHARS:
-        raise invalid_request("redraft.rubric", f"redraft.rubric must be a text of 1 to {MAX_RUBRIC_CHARS:,} characters")
+        raise invalid_request(
+            "redraft.rubric",
+            f"redraft.rubric must be a text of 1 to {MAX_RUBRIC_CHARS:,} characters",
+        )
     return RequestOptions(
         target_score=values["target_score"],
         max_iterations=values["max_iterations"],
@@ -153,10 +197,16 @@ def _grader_names(value: Any) -> tuple[str, ...] | None:
         return None
     specs = [value] if isinstance(value, str) else list_of("redraft.graders", value)
     if not 0 < len(specs) <= MAX_GRADERS:
-        raise invalid_request("redraft.graders", f"redraft.graders must be a list of 1 to {MAX_GRADERS} names, got {len(specs)}")
+        raise invalid_request(
+            "redraft.graders",
+            f"redraft.graders must be a list of 1 to {MAX_GRADERS} names, got {len(specs)}",
+        )
     for spec in specs:
         if not isinstance(spec, str) or not spec.strip() or len(spec) > MAX_SPEC_CHARS:
-            raise invalid_request("redraft.graders", f"redraft.graders must be names of graders, got {format_value(spec, 80)}")
+            raise invalid_request(
+                "redraft.graders",
+                f"redraft.graders must be names of graders, got {format_value(spec, 80)}",
+            )
     if twice := first_duplicate(spec.strip() for spec in specs):
         raise invalid_request("redraft.graders", f"redraft.graders names {twice[:80]!r} twice")
     return tuple(specs)
@@ -166,7 +216,10 @@ def _requirement_specs(value: Any) -> tuple[str, ...]:
     """Return specs of requirements that read no file."""
     specs = list_of("redraft.requirements", value)
     if len(specs) > MAX_REQUIREMENTS:
-        raise invalid_request("redraft.requirements", f"redraft.requirements holds {len(specs)} specs; at most {MAX_REQUIREMENTS}")
+        raise invalid_request(
+            "redraft.requirements",
+            f"redraft.requirements holds {len(specs)} specs; at most {MAX_REQUIREMENTS}",
+        )
     for spec in specs:
         with errors_of_field("redraft.requirements"):
             if isinstance(spec, str) and len(spec) > MAX_SPEC_CHARS:
@@ -194,22 +247,34 @@ def checked_messages(value: Any) -> tuple[Message, ...]:
     for n, message in enumerate(messages):
         _check_message(f"messages[{n}]", message)
     with errors_of_field("messages"):
-        return tuple({**m, "role": "system"} if m["role"] == "developer" else m for m in as_messages(messages))
+        return tuple(
+            {**m, "role": "system"} if m["role"] == "developer" else m
+            for m in as_messages(messages)
+        )
 
 
 def _check_message(where: str, message: Any) -> None:
     if not isinstance(message, Mapping):
-        raise invalid_request(where, f'{where} must be {{"role": "user", "content": "..."}}, got {format_value(message, 80)}')
+        raise invalid_request(
+            where,
+            f'{where} must be {{"role": "user", "content": "..."}}, got {format_value(message, 80)}',
+        )
     role = message.get("role")
     if not isinstance(role, str) or role not in ROLES:
-        raise invalid_request(f"{where}.role", f"{where}.role must be one of {', '.join(ROLES)}, got {format_value(role, 80)}")
+        raise invalid_request(
+            f"{where}.role",
+            f"{where}.role must be one of {', '.join(ROLES)}, got {format_value(role, 80)}",
+        )
     if message.get("function_call") is not None:
-        raise invalid_request(f"{where}.function_call", f"{where}.function_call is not supported: use tool_calls")
+        raise invalid_request(
+            f"{where}.function_call", f"{where}.function_call is not supported: use tool_calls"
+        )
     _check_content(f"{where}.content", message.get("content"), optional=role == "assistant")
     calls = list_of(f"{where}.tool_calls", message.get("tool_calls"))
     if calls and role != "assistant":
         raise invalid_request(
-            f"{where}.tool_calls", f"{where}.tool_calls belong to messages of the assistant, not of role {role!r}"
+            f"{where}.tool_calls",
+            f"{where}.tool_calls belong to messages of the assistant, not of role {role!r}",
         )
     for n, call in enumerate(calls):
         _check_tool_call(f"{where}.tool_calls[{n}]", call)
@@ -222,14 +287,20 @@ def _check_content(where: str, content: Any, *, optional: bool) -> None:
     if isinstance(content, str) or (content is None and optional):
         return
     if not isinstance(content, list | tuple) or not content:
-        raise invalid_request(where, f"{where} must be a text or a list of parts, got {format_value(content, 80)}")
+        raise invalid_request(
+            where, f"{where} must be a text or a list of parts, got {format_value(content, 80)}"
+        )
     for n, part in enumerate(content):
         kind = part.get("type") if isinstance(part, Mapping) else None
         if not isinstance(kind, str):
-            raise invalid_request(f"{where}[{n}]", f'{where}[{n}] must be a part such as {{"type": "text", "text": "..."}}')
+            raise invalid_request(
+                f"{where}[{n}]",
+                f'{where}[{n}] must be a part such as {{"type": "text", "text": "..."}}',
+            )
         if kind in {"text", "refusal"} and not isinstance(part.get(kind), str):
             raise invalid_request(
-                f"{where}[{n}].{kind}", f"{where}[{n}].{kind} must be a text, got {format_value(part.get(kind), 80)}"
+                f"{where}[{n}].{kind}",
+                f"{where}[{n}].{kind} must be a text, got {format_value(part.get(kind), 80)}",
             )
 
 
@@ -237,9 +308,14 @@ def _check_tool_call(where: str, call: Any) -> None:
     function = call.get("function") if isinstance(call, Mapping) else None
     if not isinstance(function, Mapping) or call.get("type", "function") != "function":
         raise invalid_request(
-            where, f'{where} must be {{"id": ..., "type": "function", "function": {{...}}}}, got {format_value(call, 80)}'
+            where,
+            f'{where} must be {{"id": ..., "type": "function", "function": {{...}}}}, got {format_value(call, 80)}',
         )
-    texts = {"id": call.get("id"), "function.name": function.get("name"), "function.arguments": function.get("arguments")}
+    texts = {
+        "id": call.get("id"),
+        "function.name": function.get("name"),
+        "function.arguments": function.get("arguments"),
+    }
     for name, value in texts.items():
         check_field(f"{where}.{name}", value, Text(), optional=False)
 
@@ -247,22 +323,34 @@ def _check_tool_call(where: str, call: Any) -> None:
 def metadata_of(body: Mapping[str, Any]) -> Mapping[str, str]:
     """Return the client's own labels of a request. They are stored with it and not sent to a model."""
     pairs = object_of("metadata", body.get("metadata"))
-    if len(pairs) > MAX_METADATA_PAIRS or not all(isinstance(value, str) and len(value) <= 512 for value in pairs.values()):
-        raise invalid_request("metadata", f"metadata must be at most {MAX_METADATA_PAIRS} texts of at most 512 characters")
+    if len(pairs) > MAX_METADATA_PAIRS or not all(
+        isinstance(value, str) and len(value) <= 512 for value in pairs.values()
+    ):
+        raise invalid_request(
+            "metadata",
+            f"metadata must be at most {MAX_METADATA_PAIRS} texts of at most 512 characters",
+        )
     return pairs
 
 
 def other_parameters(body: Mapping[str, Any], known: Callable[[str], bool]) -> dict[str, Any]:
     """Return the fields that the protocol does not have, such as `top_k`: they are for the model."""
     others = {
-        name: value for name, value in body.items() if not known(name) and is_set(value, NOTHING if name in ROUTING_FIELDS else ())
+        name: value
+        for name, value in body.items()
+        if not known(name) and is_set(value, NOTHING if name in ROUTING_FIELDS else ())
     }
     for name in others:
         if name in DENIED_PARAMETERS:
             raise invalid_request(name, f"{name} is not supported: {DENIED_PARAMETERS[name]}")
         if name in CHAT_FIELDS:
-            raise invalid_request(name, f"{name} is not supported: it belongs to chat completions, not to this protocol")
-    if len(others) > MAX_OTHER_PARAMETERS or any(not 0 < len(name) <= MAX_NAME_CHARS for name in others):
+            raise invalid_request(
+                name,
+                f"{name} is not supported: it belongs to chat completions, not to this protocol",
+            )
+    if len(others) > MAX_OTHER_PARAMETERS or any(
+        not 0 < len(name) <= MAX_NAME_CHARS for name in others
+    ):
         message = f"the body may have at most {MAX_OTHER_PARAMETERS} other fields, with names of 1 to {MAX_NAME_CHARS} characters"
         raise invalid_request("body", message)
     return others

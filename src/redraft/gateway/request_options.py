@@ -35,13 +35,20 @@ def request_settings(request: ChatRequest, profile: Profile, deadline: float) ->
     settings = profile_settings(profile)
     if params := settings.get("model_params"):
         rest = without_sampling(params)
-        settings |= {name: params[name] for name in SAMPLING if name in params} | {"model_params": rest}
+        settings |= {name: params[name] for name in SAMPLING if name in params} | {
+            "model_params": rest
+        }
         if profile.judge is None:  # the model that writes judges
             settings["judge_params"] = merge_parameters(rest, settings.get("judge_params") or {})
-    max_tokens = min((n for n in (request.max_tokens, settings.get("max_tokens")) if n is not None), default=None)
+    max_tokens = min(
+        (n for n in (request.max_tokens, settings.get("max_tokens")) if n is not None), default=None
+    )
     chosen = {"temperature": request.temperature, "max_tokens": max_tokens, "seed": request.seed}
     settings |= {name: value for name, value in chosen.items() if value is not None}
-    for name, value in (("target_score", request.options.target_score), ("max_iterations", request.options.max_iterations)):
+    for name, value in (
+        ("target_score", request.options.target_score),
+        ("max_iterations", request.options.max_iterations),
+    ):
         if value is not None:
             least = own_setting(profile, name) if profile.required_graders else 0
             settings[name] = max(least, min(value, largest(profile, name)))
@@ -68,20 +75,31 @@ def request_graders(options: RequestOptions, profile: Profile) -> Any:
     The profile's required graders are always among them: requirements as conditions, and the others with at least half the weight
     of all that a request names. Raises GatewayError 400 for a grader that a request may not name.
     """
-    required = [must(spec) if isinstance(as_grader(spec), RequirementGrader) else spec for spec in profile.required_graders]
+    required = [
+        must(spec) if isinstance(as_grader(spec), RequirementGrader) else spec
+        for spec in profile.required_graders
+    ]
     if options.graders is None and options.rubric is None:
         return [*required, *_as_list(profile.graders)] if required else profile.graders
-    graders = [_checked_grader(spec, profile) for spec in options.graders or () if spec not in profile.required_graders]
+    graders = [
+        _checked_grader(spec, profile)
+        for spec in options.graders or ()
+        if spec not in profile.required_graders
+    ]
     if options.rubric is not None:
         graders.append(_judge_by(options.rubric))
     scorers = sum(isinstance(each, str) for each in required)
     weight = min(1.0, scorers / len(graders)) if scorers and graders else 1.0
-    return [*required, *(with_weight(grader, weight) for grader in graders)] if required else graders
+    return (
+        [*required, *(with_weight(grader, weight) for grader in graders)] if required else graders
+    )
 
 
 def _as_list(graders: Any) -> list[Any]:
     """Return the graders of a profile."""
-    return list(graders) if isinstance(graders, list | tuple) else [] if graders is None else [graders]
+    return (
+        list(graders) if isinstance(graders, list | tuple) else [] if graders is None else [graders]
+    )
 
 
 def check_requirements(specs: tuple[str, ...]) -> tuple[str, ...]:
@@ -90,18 +108,26 @@ def check_requirements(specs: tuple[str, ...]) -> tuple[str, ...]:
         try:
             parse(spec, files=False)
         except ConfigError as error:
-            raise invalid_request("redraft.requirements", f"redraft.requirements: {error}") from None
+            raise invalid_request(
+                "redraft.requirements", f"redraft.requirements: {error}"
+            ) from None
     return specs
 
 
 def _judge_by(rubric: str) -> Judge:
     """Return a judge by a rubric of the gallery, or by criteria in words."""
     if not rubric.strip() or len(rubric) > MAX_RUBRIC_CHARS:
-        raise invalid_request("redraft.rubric", f"redraft.rubric must be a text of 1 to {MAX_RUBRIC_CHARS:,} characters")
+        raise invalid_request(
+            "redraft.rubric",
+            f"redraft.rubric must be a text of 1 to {MAX_RUBRIC_CHARS:,} characters",
+        )
     try:
         if is_gallery_rubric(rubric):
             return Judge(rubric, f"judge:{rubric}")
-        return Judge(Rubric.from_data({"criteria": {"overall": rubric}}, "rubric", "redraft.rubric"), "judge:rubric")
+        return Judge(
+            Rubric.from_data({"criteria": {"overall": rubric}}, "rubric", "redraft.rubric"),
+            "judge:rubric",
+        )
     except ConfigError as error:
         raise invalid_request("redraft.rubric", f"redraft.rubric: {error}") from None
 

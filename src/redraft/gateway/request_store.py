@@ -112,7 +112,10 @@ class RequestStore:
     """
 
     def __init__(
-        self, folder: Path, retentions: Mapping[str, Retention] | None = None, on_error: Callable[[], None] = lambda: None
+        self,
+        folder: Path,
+        retentions: Mapping[str, Retention] | None = None,
+        on_error: Callable[[], None] = lambda: None,
     ) -> None:
         self.folder, self.retentions, self._on_error = folder, retentions or {}, on_error
         self._warned_at = -inf
@@ -126,7 +129,9 @@ class RequestStore:
             self._open_requests: dict[str, RequestRecorder] = {}
             runs = self._journal.runs()
             self._positions = {run.name: _last_position(self._journal, run.name) for run in runs}
-            self._remains = {run.name: at for run in runs if (at := run.metadata.get(REMAINS))}  # by model
+            self._remains = {
+                run.name: at for run in runs if (at := run.metadata.get(REMAINS))
+            }  # by model
             self._compact_after = -inf
             self._close_interrupted()
             opened.pop_all()
@@ -138,7 +143,14 @@ class RequestStore:
         return str(error) if error else ""
 
     def begin(
-        self, trace_id: str, owner: Owner, model: str, wire: str, retention: Retention, *, is_stored: bool = True
+        self,
+        trace_id: str,
+        owner: Owner,
+        model: str,
+        wire: str,
+        retention: Retention,
+        *,
+        is_stored: bool = True,
     ) -> RequestRecorder:
         """Record that a request started. Returns at once.
 
@@ -162,7 +174,10 @@ class RequestStore:
 
     async def wait_for_commit(self) -> None:
         """Wait until what was recorded before is committed, so that it survives `kill -9`. Returns even if that fails."""
-        for part in (self._journal, self._table):  # in this order: the commit of one puts rows in the other
+        for part in (
+            self._journal,
+            self._table,
+        ):  # in this order: the commit of one puts rows in the other
             try:
                 await part.wait_for_commit()
             except StoreError as error:
@@ -183,7 +198,9 @@ class RequestStore:
         count = 0
         for model in self._table.models():
             retention = self.retentions.get(model, Retention())
-            ids = self._table.surplus_ids(model, time.time() - retention.days * DAY, retention.megabytes * MEGABYTE)
+            ids = self._table.surplus_ids(
+                model, time.time() - retention.days * DAY, retention.megabytes * MEGABYTE
+            )
             count += self._delete(model, ids)
         self._remove_remains()
         return count + self._fit_folder()
@@ -201,10 +218,17 @@ class RequestStore:
 
     def _fit_folder(self) -> int:
         """Delete the oldest requests until the files are small enough, and return their number."""
-        limit = max((each.megabytes for each in self.retentions.values()), default=Retention().megabytes) * MEGABYTE
+        limit = (
+            max(
+                (each.megabytes for each in self.retentions.values()), default=Retention().megabytes
+            )
+            * MEGABYTE
+        )
         count = 0
         while (excess := self._bytes_without_logs() - limit) > 0:
-            oldest = self._table.oldest_ids(max(excess, limit / 100))  # few rounds: what is freed is whole pages
+            oldest = self._table.oldest_ids(
+                max(excess, limit / 100)
+            )  # few rounds: what is freed is whole pages
             if not oldest:
                 break
             for model, ids in oldest.items():
@@ -224,12 +248,18 @@ class RequestStore:
         return self._journal.size + self._table.size + sum(others.values())
 
     def _file_sizes(self) -> dict[str, int]:
-        return {f"{name}{end}": size_of(self.folder / f"{name}{end}") for name in (JOURNAL, TABLE) for end in COMPANIONS}
+        return {
+            f"{name}{end}": size_of(self.folder / f"{name}{end}")
+            for name in (JOURNAL, TABLE)
+            for end in COMPANIONS
+        }
 
     def _remove_remains(self) -> None:
         """Write the journal again if something of it was deleted: `erase` leaves copies that SQLite made of a text earlier."""
         now, is_small = time.time(), self._journal.size <= COMPACT_BYTES
-        if not self._remains or not (is_small or now >= max(self._compact_after, min(self._remains.values()) + DAY)):
+        if not self._remains or not (
+            is_small or now >= max(self._compact_after, min(self._remains.values()) + DAY)
+        ):
             return
         self._compact_after = now + HOUR  # if it fails
         self._journal.compact()
@@ -240,7 +270,9 @@ class RequestStore:
     async def maintain(self) -> None:
         """Purge now and every minute; after an error, try every few seconds until writing works again. Runs until cancelled."""
         failed = asyncio.Event()
-        self._wake_maintenance = partial(asyncio.get_running_loop().call_soon_threadsafe, failed.set)
+        self._wake_maintenance = partial(
+            asyncio.get_running_loop().call_soon_threadsafe, failed.set
+        )
         try:
             while True:
                 failed.clear()
@@ -306,7 +338,9 @@ class RequestStore:
         self._on_error()
         if (now := time.monotonic()) >= self._warned_at + WARNING_SECONDS:
             self._warned_at, self._is_warned = now, True
-            store_log.warning("%s", str(error).partition("; ")[0])  # the rest of an error of a journal is about batches
+            store_log.warning(
+                "%s", str(error).partition("; ")[0]
+            )  # the rest of an error of a journal is about batches
         self._wake_maintenance()
 
     def _reopen_journal(self) -> None:
@@ -317,7 +351,9 @@ class RequestStore:
         if self._journal.write_error:
             self._journal.close()
             self._journal = _open_journal(self.folder / JOURNAL)
-            for model in list(self._positions)[:1]:  # (the run of the first request may not have been written)
+            for model in list(self._positions)[
+                :1
+            ]:  # (the run of the first request may not have been written)
                 _write_run(self._journal, model)
             self._journal.flush()
 
@@ -327,13 +363,18 @@ class RequestStore:
             self._table.put(self._last_facts(facts))
         for run in self._journal.runs():
             for id in self._table.missing_ids(self._journal.row_ids(run.name)):
-                self._table.put(self._last_facts(RequestFacts(id, time.time(), model=run.name, level="full")))
+                self._table.put(
+                    self._last_facts(RequestFacts(id, time.time(), model=run.name, level="full"))
+                )
         self._table.forget_announced()
         self._table.flush()
 
     def _last_facts(self, facts: RequestFacts) -> RequestFacts:
         """Return the last facts of a request of an earlier process: those announced, if its trace is complete."""
-        announced, trace = self._table.announced.get(facts.trace_id), _stored_trace(self._journal, facts)
+        announced, trace = (
+            self._table.announced.get(facts.trace_id),
+            _stored_trace(self._journal, facts),
+        )
         if announced and trace and (trace.outcome or self._has_result(facts)):
             return announced
         return _interrupted_request(facts, trace)
@@ -406,7 +447,11 @@ class RequestRecorder:
         if self.facts.outcome is None:
             self._finish_row()
             changes = trace_facts(self._trace) | usage_facts(end.usage)
-            changes |= {name: value for name in ("score", "iterations", "stop") if (value := getattr(end, name)) not in {None, ""}}
+            changes |= {
+                name: value
+                for name in ("score", "iterations", "stop")
+                if (value := getattr(end, name)) not in {None, ""}
+            }
             self._end(changes, end.outcome, end.status, end.error)
         return self.facts
 
@@ -414,7 +459,9 @@ class RequestRecorder:
         """Record that the gateway ends before the request."""
         self._end(trace_facts(self._trace), "interrupted", None, "")
 
-    def _end(self, changes: dict[str, Any], outcome: RequestOutcomeName, status: int | None, error: str) -> None:
+    def _end(
+        self, changes: dict[str, Any], outcome: RequestOutcomeName, status: int | None, error: str
+    ) -> None:
         milliseconds = round((time.monotonic() - self._started) * 1000, 3)
         self.facts = replace(
             self.facts,
@@ -453,14 +500,20 @@ class RequestRecorder:
         """Write the result of a trace, so that `redraft view` shows its figures."""
         self._trace_bytes += len(result.columns["best"] or "") + RESULT_BYTES
         assert self._journal
-        self._journal.finish_row(self.facts.model, self.facts.trace_id, result.status, result.as_data())
+        self._journal.finish_row(
+            self.facts.model, self.facts.trace_id, result.status, result.as_data()
+        )
 
 
 def exchange_trace(request: bytes, reply: bytes, model: str, usage: Usage) -> Trace:
     """Return the trace of a request that was passed on: the bodies of the request and of the reply as texts."""
     prompt, text = (body[:MAX_EXCHANGE_BYTES].decode(errors="replace") for body in (request, reply))
-    answer = Candidate(0, text, by=model, role="generate", truncated=len(reply) > MAX_EXCHANGE_BYTES, usage=usage)
-    return Trace(Task(prompt)) + answer + Outcome(0, StopReason.MAX_ITERATIONS, "passed on unrefined")
+    answer = Candidate(
+        0, text, by=model, role="generate", truncated=len(reply) > MAX_EXCHANGE_BYTES, usage=usage
+    )
+    return (
+        Trace(Task(prompt)) + answer + Outcome(0, StopReason.MAX_ITERATIONS, "passed on unrefined")
+    )
 
 
 @dataclass(frozen=True)
@@ -508,7 +561,9 @@ def _last_position(journal: Journal, run: str) -> int:
 
 def _interrupted_request(facts: RequestFacts, trace: Trace | None) -> RequestFacts:
     texts = [dumps_text(trace.header()), *map(record_to_json, trace.records)] if trace else []
-    return replace(facts, outcome="interrupted", trace_bytes=sum(map(len, texts)), **trace_facts(trace))
+    return replace(
+        facts, outcome="interrupted", trace_bytes=sum(map(len, texts)), **trace_facts(trace)
+    )
 
 
 def trace_facts(trace: Trace | None) -> dict[str, Any]:
@@ -516,7 +571,12 @@ def trace_facts(trace: Trace | None) -> dict[str, Any]:
     if trace is None:
         return {}
     stop = str(trace.outcome.reason) if trace.outcome else ""
-    return {"score": trace.score, "iterations": trace.iterations, "stop": stop, **usage_facts(trace.usage)}
+    return {
+        "score": trace.score,
+        "iterations": trace.iterations,
+        "stop": stop,
+        **usage_facts(trace.usage),
+    }
 
 
 def usage_facts(usage: Usage | None) -> dict[str, Any]:

@@ -28,8 +28,23 @@ import orjson
 
 from ..core.serialize import field_validators
 from ..errors import StoreError
-from ..storage.schema import ERROR_MESSAGES, check_owner, create_database, empty_log, is_new, open_connection, set_time_limit
-from ..storage.secure_files import PRIVATE, create_draft, open_private, remove_stale_drafts, resolve_path, write_whole
+from ..storage.schema import (
+    ERROR_MESSAGES,
+    check_owner,
+    create_database,
+    empty_log,
+    is_new,
+    open_connection,
+    set_time_limit,
+)
+from ..storage.secure_files import (
+    PRIVATE,
+    create_draft,
+    open_private,
+    remove_stale_drafts,
+    resolve_path,
+    write_whole,
+)
 
 RequestOutcomeName: TypeAlias = Literal["answered", "failed", "cancelled", "interrupted"]
 APPLICATION_ID = int.from_bytes(b"Rdfr")
@@ -80,7 +95,11 @@ class RequestFacts:
     def as_data(self) -> dict[str, Any]:
         """Return plain data for programs, with the time as ISO 8601."""
         data = {field.name: getattr(self, field.name) for field in fields(self)}
-        return data | {"started_at": datetime.fromtimestamp(self.started_at, UTC).isoformat(timespec="milliseconds")}
+        return data | {
+            "started_at": datetime.fromtimestamp(self.started_at, UTC).isoformat(
+                timespec="milliseconds"
+            )
+        }
 
 
 COLUMNS = tuple(field.name for field in fields(RequestFacts))
@@ -279,7 +298,10 @@ class RequestTable:
         """Return the requests without an outcome."""
         self.flush()
         with self._reader() as connection:
-            return [_facts(self.path, row) for row in connection.execute(f"{SELECT} WHERE outcome IS NULL")]
+            return [
+                _facts(self.path, row)
+                for row in connection.execute(f"{SELECT} WHERE outcome IS NULL")
+            ]
 
     def find(self, trace_id: str) -> RequestFacts | None:
         """Return a request; None if there is none of that ID."""
@@ -320,7 +342,11 @@ class RequestTable:
     def size(self) -> int:
         """Bytes of everything committed, as pages of the file."""
         with self._reader() as connection:
-            return int(connection.execute("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size").fetchone()[0])
+            return int(
+                connection.execute(
+                    "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
+                ).fetchone()[0]
+            )
 
     def delete(self, ids: list[str]) -> None:
         """Delete rows with an outcome, and give their space back. They do not come back, whenever the process is killed.
@@ -340,7 +366,9 @@ class RequestTable:
                     f"DELETE FROM requests WHERE trace_id IN ({', '.join('?' * len(part))})",  # noqa: S608
                     part,
                 )
-            connection.executescript("PRAGMA incremental_vacuum")  # `execute` would free a single page
+            connection.executescript(
+                "PRAGMA incremental_vacuum"
+            )  # `execute` would free a single page
             empty_log(connection)
 
     @contextmanager
@@ -364,7 +392,9 @@ class RequestTable:
             notifications, is_open = self._next_group(rows)
             self._commit(rows)
             if not rows:
-                self._clear_pending(above=MAX_COMMITTED_BYTES if is_open and not self._must_clear else 0)
+                self._clear_pending(
+                    above=MAX_COMMITTED_BYTES if is_open and not self._must_clear else 0
+                )
             for notify in notifications:
                 notify()
 
@@ -455,7 +485,9 @@ def _facts(path: Path, row: tuple[Any, ...]) -> RequestFacts:
     if invalid is None and not 0 <= facts.started_at < LAST_TIME:
         invalid = "started_at"
     if invalid:
-        raise StoreError(f"the table of requests {str(path)!r} is damaged: {invalid} cannot be {getattr(facts, invalid)!r:.80}")
+        raise StoreError(
+            f"the table of requests {str(path)!r} is damaged: {invalid} cannot be {getattr(facts, invalid)!r:.80}"
+        )
     return facts
 
 
@@ -474,9 +506,14 @@ def _open(path: Path, mode: str) -> sqlite3.Connection:
     """Open a connection. Raises StoreError for a file of another program or release."""
     connection = open_connection(path, mode)
     try:
-        identity = [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")]
+        identity = [
+            connection.execute(f"PRAGMA {name}").fetchone()[0]
+            for name in ("application_id", "user_version")
+        ]
         if identity != [APPLICATION_ID, SCHEMA]:
-            raise StoreError(f"{str(path)!r} is not a table of requests that this release reads: move it away")
+            raise StoreError(
+                f"{str(path)!r} is not a table of requests that this release reads: move it away"
+            )
         connection.execute("PRAGMA secure_delete = ON")
         connection.execute("PRAGMA synchronous = NORMAL")
     except BaseException:
@@ -486,5 +523,9 @@ def _open(path: Path, mode: str) -> sqlite3.Connection:
 
 
 def _store_error(path: Path, action: str, error: Exception) -> StoreError:
-    why = ERROR_MESSAGES.get(getattr(error, "sqlite_errorname", "")) or getattr(error, "strerror", None) or error
+    why = (
+        ERROR_MESSAGES.get(getattr(error, "sqlite_errorname", ""))
+        or getattr(error, "strerror", None)
+        or error
+    )
     return StoreError(f"the table of requests {str(path)!r} cannot be {action}: {why}")

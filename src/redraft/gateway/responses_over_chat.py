@@ -44,7 +44,10 @@ def _response_format(schema: Mapping[str, Any] | None) -> dict[str, Any] | None:
         return None
     if not schema:
         return {"type": "json_object"}
-    return {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, "strict": True}}
+    return {
+        "type": "json_schema",
+        "json_schema": {"name": "answer", "schema": schema, "strict": True},
+    }
 
 
 def responses_reply(request: ChatRequest, data: Mapping[str, Any], created: int) -> dict[str, Any]:
@@ -57,10 +60,14 @@ def responses_reply(request: ChatRequest, data: Mapping[str, Any], created: int)
         raise bad_reply(str(error)) from None
     refusal = message.get("refusal")
     text = text or (refusal if isinstance(refusal, str) else "")
-    return whole_response(request, data, Answer(str(data.get("model") or ""), "", text, calls, finish), created)
+    return whole_response(
+        request, data, Answer(str(data.get("model") or ""), "", text, calls, finish), created
+    )
 
 
-def whole_response(request: ChatRequest, data: Mapping[str, Any], answer: Answer, created: int) -> dict[str, Any]:
+def whole_response(
+    request: ChatRequest, data: Mapping[str, Any], answer: Answer, created: int
+) -> dict[str, Any]:
     """Return the response for an answer; `data` has the ID, the model and the usage of the model's reply."""
     id = message_id(data.get("id"), "")
     usage = Usage(1, *token_counts(data.get("usage")))
@@ -72,7 +79,9 @@ def whole_response(request: ChatRequest, data: Mapping[str, Any], answer: Answer
         "completed_at": None if reason else created,
         "incomplete_details": {"reason": reason} if reason else None,
         "output": list(output_items(answer)),
-        "usage": {name: value for name, value in counts.items() if name != "redraft"} if counts else None,
+        "usage": {name: value for name, value in counts.items() if name != "redraft"}
+        if counts
+        else None,
     }
 
 
@@ -84,7 +93,9 @@ class ResponsesReplyStream(EventReader):
         self._request, self._created = request, created
         self._number = 0
         self._head: dict[str, Any] = {}
-        self._items: list[dict[str, Any]] = []  # {"kind", "id", "name", "parts", "index"}, of which the last is open
+        self._items: list[
+            dict[str, Any]
+        ] = []  # {"kind", "id", "name", "parts", "index"}, of which the last is open
         self._finish: str | None = None
         self._usage: Any = None
 
@@ -95,7 +106,9 @@ class ResponsesReplyStream(EventReader):
     def _convert(self, data: Mapping[str, Any]) -> Iterator[bytes]:
         if not self._head:
             self._head = {"id": message_id(data.get("id"), ""), "model": data.get("model")}
-            body = response_body(self._request, self._head["id"], self._created, "in_progress") | {"model": data.get("model") or ""}
+            body = response_body(self._request, self._head["id"], self._created, "in_progress") | {
+                "model": data.get("model") or ""
+            }
             yield self._event("response.created", response=body)
             yield self._event("response.in_progress", response=body)
         self._usage = data.get("usage") or self._usage
@@ -113,9 +126,17 @@ class ResponsesReplyStream(EventReader):
             raise bad_reply(str(error)) from None
         if text := text or (delta["refusal"] if isinstance(delta.get("refusal"), str) else ""):
             if not self._items or self._items[-1]["kind"] != "message":
-                yield from self._open({"kind": "message", "id": "", "name": "", "parts": [], "index": None})
+                yield from self._open(
+                    {"kind": "message", "id": "", "name": "", "parts": [], "index": None}
+                )
             self._items[-1]["parts"].append(text)
-            yield self._event("response.output_text.delta", **self._place, content_index=0, delta=text, logprobs=[])
+            yield self._event(
+                "response.output_text.delta",
+                **self._place,
+                content_index=0,
+                delta=text,
+                logprobs=[],
+            )
         calls = delta.get("tool_calls")
         for part in calls if isinstance(calls, list) else ():
             yield from self._call_part(part)
@@ -125,10 +146,18 @@ class ResponsesReplyStream(EventReader):
         if not isinstance(function, dict):
             raise bad_reply("sent a tool call without a function")
         index, id, name = block_index(part), part.get("id"), function.get("name")
-        last = self._items[-1] if self._items and self._items[-1]["kind"] == "function_call" else None
-        if isinstance(name, str) and name and (last is None or last["index"] != index or (id and id != last["id"])):
+        last = (
+            self._items[-1] if self._items and self._items[-1]["kind"] == "function_call" else None
+        )
+        if (
+            isinstance(name, str)
+            and name
+            and (last is None or last["index"] != index or (id and id != last["id"]))
+        ):
             id = id if isinstance(id, str) and id else f"call_{len(self._items)}"
-            yield from self._open({"kind": "function_call", "id": id, "name": name, "parts": [], "index": index})
+            yield from self._open(
+                {"kind": "function_call", "id": id, "name": name, "parts": [], "index": index}
+            )
         elif last is None or last["index"] != index:
             raise bad_reply("sent parts of several tool calls mixed")
         if arguments := function.get("arguments"):
@@ -154,7 +183,13 @@ class ResponsesReplyStream(EventReader):
         text, id = "".join(item["parts"]), self._item_id(n)
         if item["kind"] == "message":
             part = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
-            return {"id": id, "type": "message", "status": status, "role": "assistant", "content": [part]}
+            return {
+                "id": id,
+                "type": "message",
+                "status": status,
+                "role": "assistant",
+                "content": [part],
+            }
         call = ToolCall(item["name"], text or "{}", item["id"])
         return {
             "id": id,
@@ -171,12 +206,20 @@ class ResponsesReplyStream(EventReader):
         if len(self._items) == MAX_ITEMS:
             raise bad_reply(f"sent more than {MAX_ITEMS} items")
         self._items.append(item)
-        n, shown = len(self._items) - 1, self._item(len(self._items) - 1, item) | {"status": "in_progress"}
+        n, shown = (
+            len(self._items) - 1,
+            self._item(len(self._items) - 1, item) | {"status": "in_progress"},
+        )
         is_message = item["kind"] == "message"
         empty: dict[str, Any] = {"content": []} if is_message else {"arguments": ""}
         yield self._event("response.output_item.added", output_index=n, item=shown | empty)
         if is_message:
-            yield self._event("response.content_part.added", **self._place, content_index=0, part=shown["content"][0])
+            yield self._event(
+                "response.content_part.added",
+                **self._place,
+                content_index=0,
+                part=shown["content"][0],
+            )
 
     def _close(self) -> Iterator[bytes]:
         """Yield the end of the open item."""
@@ -200,6 +243,8 @@ class ResponsesReplyStream(EventReader):
             raise bad_reply("sent a stream without a finish_reason")
         ended = b"".join(self._close())
         answer = Answer(str(self._head["model"] or ""), "", finish_reason=str(self._finish))
-        body = whole_response(self._request, {"id": self._head["id"], "usage": self._usage}, answer, self._created)
+        body = whole_response(
+            self._request, {"id": self._head["id"], "usage": self._usage}, answer, self._created
+        )
         body["output"] = self._output
         return rest + ended + self._event(f"response.{body['status']}", response=body)

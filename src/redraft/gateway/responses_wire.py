@@ -29,7 +29,15 @@ from .chat_wire import (
     tools_of,
     with_ids,
 )
-from .exchange import Answer, AnswerStream, ChatRequest, GatewayError, Progress, WireName, invalid_request
+from .exchange import (
+    Answer,
+    AnswerStream,
+    ChatRequest,
+    GatewayError,
+    Progress,
+    WireName,
+    invalid_request,
+)
 from .request_fields import (
     PASS_HINT,
     check_body,
@@ -61,20 +69,45 @@ REFUSED: Mapping[str, tuple[tuple[Any, ...], str]] = {
 }
 """The fields that cannot be honoured: the values that ask for nothing, and why others are refused."""
 READ = (
-    *("model", "input", "instructions", "tools", "tool_choice", "text", "temperature", "max_output_tokens", "max_tool_calls"),
+    *(
+        "model",
+        "input",
+        "instructions",
+        "tools",
+        "tool_choice",
+        "text",
+        "temperature",
+        "max_output_tokens",
+        "max_tool_calls",
+    ),
     *("reasoning", "include", "stream", "stream_options", "store", "metadata", "redraft"),
 )
 PASSED_FIELDS: Mapping[str, ValueKind] = {
     name: PASSED[name]
     for name in (
-        *("top_p", "parallel_tool_calls", "user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"),
+        *(
+            "top_p",
+            "parallel_tool_calls",
+            "user",
+            "safety_identifier",
+            "prompt_cache_key",
+            "prompt_cache_retention",
+        ),
         "service_tier",
     )
 }
 KNOWN = frozenset((*READ, *PASSED_FIELDS, "prompt_cache_options", *REFUSED))
 INCLUDABLE = "reasoning.encrypted_content"  # of reasoning items, of which an answer has none
 ECHOED = (
-    *("instructions", "max_output_tokens", "max_tool_calls", "temperature", "top_p", "user", "safety_identifier"),
+    *(
+        "instructions",
+        "max_output_tokens",
+        "max_tool_calls",
+        "temperature",
+        "top_p",
+        "user",
+        "safety_identifier",
+    ),
     *("prompt_cache_key", "service_tier"),
 )
 TEXT_PARTS = ("input_text", "output_text", "text")
@@ -105,7 +138,9 @@ class ResponsesWire:
             tool_choice=_tool_choice(body.get("tool_choice"), tools),
             schema=_schema(object_of("text", body.get("text"), ("format", "verbosity"))),
             temperature=check_field("temperature", body.get("temperature"), Number(0, 2)),
-            max_tokens=check_field("max_output_tokens", body.get("max_output_tokens"), WholeNumber(1, 2**31)),
+            max_tokens=check_field(
+                "max_output_tokens", body.get("max_output_tokens"), WholeNumber(1, 2**31)
+            ),
             parameters=_parameters(body),
             is_stream=is_stream,
             include_usage=True,
@@ -148,7 +183,9 @@ class ResponseStream:
     def begin(self) -> bytes:
         """Return the start of the response."""
         body = response_body(self._request, self._trace_id, self._created, "in_progress")
-        return self._event("response.created", response=body) + self._event("response.in_progress", response=body)
+        return self._event("response.created", response=body) + self._event(
+            "response.in_progress", response=body
+        )
 
     def keep_alive(self) -> bytes:
         """Return a comment."""
@@ -163,24 +200,40 @@ class ResponseStream:
     def finish(self, answer: Answer) -> Iterator[bytes]:
         """Return the items of the output and the whole response."""
         for n, item in enumerate(output_items(answer)):
-            yield from self._message(n, item) if item["type"] == "message" else self._function_call(n, item)
+            yield from (
+                self._message(n, item)
+                if item["type"] == "message"
+                else self._function_call(n, item)
+            )
         body = ResponsesWire().answer_body(self._request, answer, self._created)
         yield self._event(f"response.{body['status']}", response=body)
 
     def fail(self, error: GatewayError) -> bytes:
         """Return the end of the response and the error. Clients of OpenAI raise an exception for the second event."""
-        code = "rate_limit_exceeded" if error.status == 429 else "server_error" if error.status >= 500 else "invalid_prompt"
+        code = (
+            "rate_limit_exceeded"
+            if error.status == 429
+            else "server_error"
+            if error.status >= 500
+            else "invalid_prompt"
+        )
         body = response_body(self._request, self._trace_id, self._created, "failed")
         body["error"] = {"code": code, "message": error.message}
         described = error_object(error)
         ended = self._event("response.failed", response=body)
-        return ended + self._event("error", code=error.code, message=error.message, param=error.param, error=described)
+        return ended + self._event(
+            "error", code=error.code, message=error.message, param=error.param, error=described
+        )
 
     def _message(self, n: int, item: Mapping[str, Any]) -> Iterator[bytes]:
         """Yield the events of a message, which has one part of text."""
         (part,) = item["content"]
         place: dict[str, Any] = {"item_id": item["id"], "output_index": n, "content_index": 0}
-        yield self._event("response.output_item.added", output_index=n, item={**item, "status": "in_progress", "content": []})
+        yield self._event(
+            "response.output_item.added",
+            output_index=n,
+            item={**item, "status": "in_progress", "content": []},
+        )
         yield self._event("response.content_part.added", **place, part={**part, "text": ""})
         for piece in pieces(part["text"]):
             yield self._event("response.output_text.delta", **place, delta=piece, logprobs=[])
@@ -190,10 +243,19 @@ class ResponseStream:
 
     def _function_call(self, n: int, item: Mapping[str, Any]) -> Iterator[bytes]:
         place: dict[str, Any] = {"item_id": item["id"], "output_index": n}
-        yield self._event("response.output_item.added", output_index=n, item={**item, "status": "in_progress", "arguments": ""})
+        yield self._event(
+            "response.output_item.added",
+            output_index=n,
+            item={**item, "status": "in_progress", "arguments": ""},
+        )
         for piece in pieces(item["arguments"]):
             yield self._event("response.function_call_arguments.delta", **place, delta=piece)
-        yield self._event("response.function_call_arguments.done", **place, name=item["name"], arguments=item["arguments"])
+        yield self._event(
+            "response.function_call_arguments.done",
+            **place,
+            name=item["name"],
+            arguments=item["arguments"],
+        )
         yield self._event("response.output_item.done", output_index=n, item=item)
 
     def _event(self, kind: str, /, **fields: Any) -> bytes:
@@ -204,7 +266,10 @@ class ResponseStream:
 def _check_include(value: Any) -> None:
     for n, name in enumerate(list_of("include", value)):
         if name != INCLUDABLE:
-            raise invalid_request(f"include[{n}]", f"include[{n}] must be {INCLUDABLE!r}, got {format_value(name, 80)}")
+            raise invalid_request(
+                f"include[{n}]",
+                f"include[{n}] must be {INCLUDABLE!r}, got {format_value(name, 80)}",
+            )
 
 
 def _check_stream_options(value: Any, *, is_stream: bool) -> None:
@@ -212,7 +277,10 @@ def _check_stream_options(value: Any, *, is_stream: bool) -> None:
     if value is not None and not is_stream:
         raise invalid_request("stream_options", "stream_options needs stream: true")
     if check_field("stream_options.include_obfuscation", given.get("include_obfuscation"), Flag()):
-        raise invalid_request("stream_options.include_obfuscation", "stream_options.include_obfuscation must be false or absent")
+        raise invalid_request(
+            "stream_options.include_obfuscation",
+            "stream_options.include_obfuscation must be false or absent",
+        )
 
 
 def _tools(value: Any) -> tuple[Mapping[str, Any], ...]:
@@ -221,7 +289,10 @@ def _tools(value: Any) -> tuple[Mapping[str, Any], ...]:
     for n, tool in enumerate(tools):
         kind = tool.get("type") if isinstance(tool, Mapping) else None
         if kind != "function":
-            raise invalid_request(f"tools[{n}].type", f"tools[{n}].type must be 'function', got {format_value(kind, 80)}")
+            raise invalid_request(
+                f"tools[{n}].type",
+                f"tools[{n}].type must be 'function', got {format_value(kind, 80)}",
+            )
     return tools_of([{"type": "function", "function": _without(tool, "type")} for tool in tools])
 
 
@@ -230,7 +301,9 @@ def _without(value: Mapping[str, Any], *names: str) -> dict[str, Any]:
     return {name: each for name, each in value.items() if name not in names and each is not None}
 
 
-def _tool_choice(value: Any, tools: tuple[Mapping[str, Any], ...]) -> str | Mapping[str, Any] | None:
+def _tool_choice(
+    value: Any, tools: tuple[Mapping[str, Any], ...]
+) -> str | Mapping[str, Any] | None:
     if isinstance(value, Mapping) and value.get("type") == "function":
         value = {"type": "function", "function": {"name": value.get("name")}}
     return tool_choice_of(value, tools)
@@ -238,7 +311,9 @@ def _tool_choice(value: Any, tools: tuple[Mapping[str, Any], ...]) -> str | Mapp
 
 def _schema(text: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return the schema that `text.format` asks for; {} for any JSON object, None for text."""
-    form = object_of("text.format", text.get("format"), ("type", "name", "description", "schema", "strict"))
+    form = object_of(
+        "text.format", text.get("format"), ("type", "name", "description", "schema", "strict")
+    )
     kind = form.get("type") if form else "text"
     if kind == "text":
         return None
@@ -253,22 +328,36 @@ def _schema(text: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 def _parameters(body: Mapping[str, Any]) -> dict[str, Any]:
     """Return what is passed to the model, under its names in chat completions."""
-    parameters = {name: check_field(name, body.get(name), kind) for name, kind in PASSED_FIELDS.items()}
+    parameters = {
+        name: check_field(name, body.get(name), kind) for name, kind in PASSED_FIELDS.items()
+    }
     if is_set(body.get("prompt_cache_options")):
-        parameters["prompt_cache_options"] = object_of("prompt_cache_options", body["prompt_cache_options"])
-    text, reasoning = object_of("text", body.get("text")), object_of("reasoning", body.get("reasoning"))
+        parameters["prompt_cache_options"] = object_of(
+            "prompt_cache_options", body["prompt_cache_options"]
+        )
+    text, reasoning = (
+        object_of("text", body.get("text")),
+        object_of("reasoning", body.get("reasoning")),
+    )
     for name in reasoning:
         if name != "effort" and reasoning[name] is not None:
-            raise invalid_request(f"reasoning.{name[:80]}", f"reasoning.{name[:80]} is not supported: answers have no reasoning")
+            raise invalid_request(
+                f"reasoning.{name[:80]}",
+                f"reasoning.{name[:80]} is not supported: answers have no reasoning",
+            )
     parameters["verbosity"] = check_field("text.verbosity", text.get("verbosity"), Text())
-    parameters["reasoning_effort"] = check_field("reasoning.effort", reasoning.get("effort"), Text())
+    parameters["reasoning_effort"] = check_field(
+        "reasoning.effort", reasoning.get("effort"), Text()
+    )
     return _without(parameters) | other_parameters(body, KNOWN.__contains__)
 
 
 def _messages(body: Mapping[str, Any]) -> tuple[Message, ...]:
     """Return the instructions and the input as chat messages."""
     given = body.get("input")
-    items = [{"role": "user", "content": given}] if isinstance(given, str) else list_of("input", given)
+    items = (
+        [{"role": "user", "content": given}] if isinstance(given, str) else list_of("input", given)
+    )
     if not items:
         raise invalid_request("input", "input must be a text or a list of at least one item")
     messages: list[dict[str, Any]] = []
@@ -290,7 +379,9 @@ def _add_item(messages: list[dict[str, Any]], where: str, item: Any) -> None:
     add = _ITEM_KINDS.get(kind) if isinstance(kind, str) else None
     if add is None:
         allowed = ", ".join(_ITEM_KINDS)
-        raise invalid_request(f"{where}.type", f"{where}.type must be one of {allowed}, got {format_value(kind, 80)}")
+        raise invalid_request(
+            f"{where}.type", f"{where}.type must be one of {allowed}, got {format_value(kind, 80)}"
+        )
     add(messages, where, item)
 
 
@@ -300,9 +391,14 @@ def _add_message(messages: list[dict[str, Any]], where: str, item: Mapping[str, 
         message = f"{where}.role must be one of user, assistant, system, developer, got {format_value(role, 80)}"
         raise invalid_request(f"{where}.role", message)
     if not isinstance(content, str):
-        parts = [_chat_part(f"{where}.content[{n}]", part) for n, part in enumerate(list_of(f"{where}.content", content))]
+        parts = [
+            _chat_part(f"{where}.content[{n}]", part)
+            for n, part in enumerate(list_of(f"{where}.content", content))
+        ]
         if not parts:
-            raise invalid_request(f"{where}.content", f"{where}.content must be a text or a list of at least one part")
+            raise invalid_request(
+                f"{where}.content", f"{where}.content must be a text or a list of at least one part"
+            )
         is_text = role == "assistant" and all(part["type"] == "text" for part in parts)
         content = "".join(part["text"] for part in parts) if is_text else parts
     messages.append({"role": role, "content": content})
@@ -313,29 +409,48 @@ def _chat_part(where: str, part: Any) -> dict[str, Any]:
     kind = part.get("type") if isinstance(part, Mapping) else None
     if kind in TEXT_PARTS or kind == "refusal":
         name = "refusal" if kind == "refusal" else "text"
-        return {"type": "text", "text": check_field(f"{where}.{name}", part.get(name), Text(), optional=False)}
+        return {
+            "type": "text",
+            "text": check_field(f"{where}.{name}", part.get(name), Text(), optional=False),
+        }
     if kind == "input_image":
-        return _media_part(where, part, "image_url", {"type": "image_url", "image_url": {"url": part.get("image_url")}})
+        return _media_part(
+            where,
+            part,
+            "image_url",
+            {"type": "image_url", "image_url": {"url": part.get("image_url")}},
+        )
     if kind == "input_file":
-        return _media_part(where, part, "file_data", {"type": "file", "file": _without(part, "type", "detail")})
+        return _media_part(
+            where, part, "file_data", {"type": "file", "file": _without(part, "type", "detail")}
+        )
     allowed = ", ".join((*TEXT_PARTS, "refusal", "input_image", "input_file"))
-    raise invalid_request(f"{where}.type", f"{where}.type must be one of {allowed}, got {format_value(kind, 80)}")
+    raise invalid_request(
+        f"{where}.type", f"{where}.type must be one of {allowed}, got {format_value(kind, 80)}"
+    )
 
 
-def _media_part(where: str, part: Mapping[str, Any], name: str, converted: dict[str, Any]) -> dict[str, Any]:
+def _media_part(
+    where: str, part: Mapping[str, Any], name: str, converted: dict[str, Any]
+) -> dict[str, Any]:
     """Return a part whose content is in the request: files that are stored elsewhere are not fetched."""
     for other in ("file_id", "file_url"):
         if part.get(other) is not None:
-            raise invalid_request(f"{where}.{other}", f"{where}.{other} is not supported: send {name}")
+            raise invalid_request(
+                f"{where}.{other}", f"{where}.{other} is not supported: send {name}"
+            )
     check_field(f"{where}.{name}", part.get(name), Text(), optional=False)
-    if name == "image_url" and (detail := check_field(f"{where}.detail", part.get("detail"), Text())):
+    if name == "image_url" and (
+        detail := check_field(f"{where}.detail", part.get("detail"), Text())
+    ):
         converted["image_url"]["detail"] = detail
     return converted
 
 
 def _add_function_call(messages: list[dict[str, Any]], where: str, item: Mapping[str, Any]) -> None:
     texts = {
-        name: check_field(f"{where}.{name}", item.get(name), Text(), optional=False) for name in ("call_id", "name", "arguments")
+        name: check_field(f"{where}.{name}", item.get(name), Text(), optional=False)
+        for name in ("call_id", "name", "arguments")
     }
     if not texts["name"]:
         raise invalid_request(f"{where}.name", f"{where}.name must not be empty")
@@ -346,11 +461,23 @@ def _add_function_call(messages: list[dict[str, Any]], where: str, item: Mapping
         messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
 
 
-def _add_function_output(messages: list[dict[str, Any]], where: str, item: Mapping[str, Any]) -> None:
-    call_id, output = check_field(f"{where}.call_id", item.get("call_id"), Text(), optional=False), item.get("output")
+def _add_function_output(
+    messages: list[dict[str, Any]], where: str, item: Mapping[str, Any]
+) -> None:
+    call_id, output = (
+        check_field(f"{where}.call_id", item.get("call_id"), Text(), optional=False),
+        item.get("output"),
+    )
     if not isinstance(output, str):
-        output = [_chat_part(f"{where}.output[{n}]", part) for n, part in enumerate(list_of(f"{where}.output", output))]
-        output = "".join(part["text"] for part in output) if all(part["type"] == "text" for part in output) else output
+        output = [
+            _chat_part(f"{where}.output[{n}]", part)
+            for n, part in enumerate(list_of(f"{where}.output", output))
+        ]
+        output = (
+            "".join(part["text"] for part in output)
+            if all(part["type"] == "text" for part in output)
+            else output
+        )
     messages.append({"role": "tool", "tool_call_id": call_id, "content": output})
 
 
@@ -368,7 +495,11 @@ _ITEM_KINDS: Mapping[str, Callable[[list[dict[str, Any]], str, Mapping[str, Any]
 
 def response_body(request: ChatRequest, trace_id: str, created: int, status: str) -> dict[str, Any]:
     """Return a response without output. It repeats what the request asked for, as OpenAI's does."""
-    asked, text, reasoning = request.body, request.body.get("text") or {}, request.body.get("reasoning") or {}
+    asked, text, reasoning = (
+        request.body,
+        request.body.get("text") or {},
+        request.body.get("reasoning") or {},
+    )
     return {
         "id": f"resp_{trace_id}",
         "object": "response",
@@ -407,7 +538,13 @@ def output_items(answer: Answer) -> Iterator[dict[str, Any]]:
     status, _ = _status(answer)
     if answer.text or not answer.tool_calls:
         part = {"type": "output_text", "text": answer.text, "annotations": [], "logprobs": []}
-        yield {"id": f"msg_{answer.trace_id}", "type": "message", "status": status, "role": "assistant", "content": [part]}
+        yield {
+            "id": f"msg_{answer.trace_id}",
+            "type": "message",
+            "status": status,
+            "role": "assistant",
+            "content": [part],
+        }
     for n, call in enumerate(with_ids(answer)):
         yield {
             "id": f"fc_{answer.trace_id}_{n}",

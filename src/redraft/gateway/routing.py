@@ -45,9 +45,13 @@ class InputLimits:
         tokens = size
         if request is not None:
             tokens += (
-                request.images * self.image_tokens - request.image_bytes + ((self.context_window or 0) if request.unbounded else 0)
+                request.images * self.image_tokens
+                - request.image_bytes
+                + ((self.context_window or 0) if request.unbounded else 0)
             )
-        most = min(tokens, self.context_window) if self.is_stated and self.context_window else tokens
+        most = (
+            min(tokens, self.context_window) if self.is_stated and self.context_window else tokens
+        )
         return most * (request.cache_factor if request else 1.0)
 
 
@@ -57,9 +61,15 @@ class Routing:
     def __init__(self, config: GatewayConfig, env: Mapping[str, str]) -> None:
         self.config = config
         deadline = config.limits.deadline  # no call to a model may take longer than a request
-        self._served = {name: replace(each, timeout=min(each.timeout, deadline)) for name, each in config.models.items()}
+        self._served = {
+            name: replace(each, timeout=min(each.timeout, deadline))
+            for name, each in config.models.items()
+        }
         self.models = ConnectedModels(self._served, env)
-        self.refiners = {name: ProfileRefiner(each, self.models, config.limits) for name, each in config.profiles.items()}
+        self.refiners = {
+            name: ProfileRefiner(each, self.models, config.limits)
+            for name, each in config.profiles.items()
+        }
         self.passing = PassThrough(self._served, env)
         self._prices = {name: _price(each) for name, each in self._served.items()}
         self._limits = {name: _input_limits(each) for name, each in self._served.items()}
@@ -74,9 +84,13 @@ class Routing:
     def find(self, name: Any, caller: Caller) -> ProfileRefiner | ServedModel:
         """Return what answers requests for a model. Raises GatewayError 400, 403 or 404."""
         if not isinstance(name, str):
-            raise invalid_request("model", f"model must be a name such as {self.names[0]!r}, got {format_value(name)}")
+            raise invalid_request(
+                "model", f"model must be a name such as {self.names[0]!r}, got {format_value(name)}"
+            )
         found = self.refiners.get(name.removeprefix(REFINE)) if name.startswith(REFINE) else None
-        target = found or (self._served.get(name.removeprefix(PASS)) if name.startswith(PASS) else None)
+        target = found or (
+            self._served.get(name.removeprefix(PASS)) if name.startswith(PASS) else None
+        )
         if target is None:
             usable = ", ".join(each for each in self.names if caller.may_use(each)) or "none"
             message = f"there is no model {format_value(name)} here; the models are {usable}"
@@ -86,14 +100,22 @@ class Routing:
 
     def retention(self, target: ProfileRefiner | ServedModel) -> Retention:
         """Return what is kept of requests to a model."""
-        return target.profile.retention if isinstance(target, ProfileRefiner) else self.config.passed_retention
+        return (
+            target.profile.retention
+            if isinstance(target, ProfileRefiner)
+            else self.config.passed_retention
+        )
 
     def model_of(self, profile: Profile) -> ServedModel | None:
         """Return the model that writes for a profile if it is one of the configuration."""
         return self._served.get(profile.model)
 
     def meter(
-        self, target: ProfileRefiner | ServedModel, body: Mapping[str, Any], wire: WireName, features: str = ""
+        self,
+        target: ProfileRefiner | ServedModel,
+        body: Mapping[str, Any],
+        wire: WireName,
+        features: str = "",
     ) -> MeteredRequest:
         """Return a request of a key with a limit in USD; `features`: those of the client in `anthropic-beta`.
 
@@ -107,24 +129,41 @@ class Routing:
         request = meter_request(body, wire, model)
         if LONGER_CONTEXT in features and model and model.kind == "anthropic" and not model.prices:
             message = f"anthropic-beta: prompts with {LONGER_CONTEXT} may cost more than published, and the key has a limit in USD"
-            raise invalid_request("anthropic-beta", f"{message}: the operator may set prices in [models.{model.name}]")
+            raise invalid_request(
+                "anthropic-beta", f"{message}: the operator may set prices in [models.{model.name}]"
+            )
         for role in roles if request.unbounded else ():
             limits = self._limits_of(role)
-            if limits.context_window is None or (LONGER_CONTEXT in features and not limits.is_stated):
+            if limits.context_window is None or (
+                LONGER_CONTEXT in features and not limits.is_stated
+            ):
                 raise unbounded_error(request.unbounded, role, is_configured=role in self._served)
         return request
 
     def pass_cost(
-        self, model: ServedModel, wire: WireName, body: Mapping[str, Any], size: int, metered: MeteredRequest | None = None
+        self,
+        model: ServedModel,
+        wire: WireName,
+        body: Mapping[str, Any],
+        size: int,
+        metered: MeteredRequest | None = None,
     ) -> float | None:
         """Return what a request that is passed on may cost in USD; None without known prices."""
         unlimited = max(ASSUMED_OUTPUT_TOKENS, self.passing.upstream(model).longest_answer)
         tokens = _output_tokens(body, OUTPUT_LIMITS[wire], unlimited)
-        answers = max((body[name] for name in ANSWER_COUNTS if _is_count(body.get(name))), default=1)
-        cost = _cost(self._prices[model.name], self._limits[model.name].tokens(size, metered), tokens * answers)
+        answers = max(
+            (body[name] for name in ANSWER_COUNTS if _is_count(body.get(name))), default=1
+        )
+        cost = _cost(
+            self._prices[model.name],
+            self._limits[model.name].tokens(size, metered),
+            tokens * answers,
+        )
         return cost if cost is None or metered is None else cost + metered.usd
 
-    def refine_cost(self, prepared: PreparedRequest, size: int, metered: MeteredRequest | None = None) -> float | None:
+    def refine_cost(
+        self, prepared: PreparedRequest, size: int, metered: MeteredRequest | None = None
+    ) -> float | None:
         """Return what a request that is refined may cost in USD: its budget, else an estimate; None without known prices.
 
         A budget is kept by the likely tokens of images, so what they may have is added; a file may exceed it by far.
@@ -133,14 +172,21 @@ class Routing:
         if budget is not None and not (metered and (metered.images or metered.unbounded)):
             return budget + added
         options = prepared.refinement.session.options
-        written = _output_tokens(prepared.request.parameters, (), options.max_tokens or ASSUMED_OUTPUT_TOKENS)
+        written = _output_tokens(
+            prepared.request.parameters, (), options.max_tokens or ASSUMED_OUTPUT_TOKENS
+        )
         only_images = budget is not None and metered and not metered.unbounded
         if only_images:
             size = written = 0
         roles = {endpoint_label(self.models.model(name)): name for name in _roles(prepared.profile)}
-        calls = [(name, self._prices.get(name) or price_of(self.models.model(name)), written) for name in roles.values()]
+        calls = [
+            (name, self._prices.get(name) or price_of(self.models.model(name)), written)
+            for name in roles.values()
+        ]
         for client, limit in prepared.grading_calls:
-            price = client.price if isinstance(client.price, Price) else None  # of a grader that names a model of its own, too
+            price = (
+                client.price if isinstance(client.price, Price) else None
+            )  # of a grader that names a model of its own, too
             verdict = 0 if only_images else ASSUMED_OUTPUT_TOKENS if limit is None else limit
             calls.append((roles.get(client.endpoint, client.name), price, verdict))
         costs: list[float] = []
@@ -196,7 +242,11 @@ def _price(model: ServedModel) -> Price | None:
 def _input_limits(model: ServedModel) -> InputLimits:
     window, images = model.context_window, model.image_tokens
     most = max_image_tokens(model.model) if images is None else images
-    return InputLimits(context_window_of(model.model, model.url) if window is None else window, most, window is not None)
+    return InputLimits(
+        context_window_of(model.model, model.url) if window is None else window,
+        most,
+        window is not None,
+    )
 
 
 def _roles(profile: Profile) -> set[str]:
@@ -206,10 +256,14 @@ def _roles(profile: Profile) -> set[str]:
 
 def _cost(price: Price | None, input_tokens: float, output_tokens: float) -> float | None:
     """Return the cost of a call in USD."""
-    return None if price is None else (input_tokens * price.input + output_tokens * price.output) / 1e6
+    return (
+        None if price is None else (input_tokens * price.input + output_tokens * price.output) / 1e6
+    )
 
 
-def check_forwarding(routing: Routing, request: ChatRequest, profile: Profile) -> ServedModel | None:
+def check_forwarding(
+    routing: Routing, request: ChatRequest, profile: Profile
+) -> ServedModel | None:
     """Return the model to which a request to a profile is passed on as it is; None if this process answers it."""
     return None if routing.refiners[profile.name].is_refined(request) else routing.model_of(profile)
 
@@ -217,5 +271,7 @@ def check_forwarding(routing: Routing, request: ChatRequest, profile: Profile) -
 def load_routing(config: GatewayConfig, env: Mapping[str, str]) -> Routing:
     """Return the routing of a configuration. Raises ConfigError, also if there is nothing to serve."""
     if not config.profiles and not config.models:
-        raise ConfigError("the configuration has neither a table [models.NAME] nor [profiles.NAME]: there is nothing to serve")
+        raise ConfigError(
+            "the configuration has neither a table [models.NAME] nor [profiles.NAME]: there is nothing to serve"
+        )
     return Routing(config, env)

@@ -93,13 +93,17 @@ class GatewayServer:
         """Warn if clients will have to wait for descriptors before `max_concurrent` requests are at work."""
         most, needed = descriptor_limit(), 2 * self.config.limits.max_concurrent + OTHER_DESCRIPTORS
         if most < needed:
-            self._warn(f"the limit on open files is {most:.0f}: for max-concurrent it should be {needed} (ulimit -n, LimitNOFILE=)")
+            self._warn(
+                f"the limit on open files is {most:.0f}: for max-concurrent it should be {needed} (ulimit -n, LimitNOFILE=)"
+            )
 
     def stop(self) -> None:
         """End gently."""
         self._end.set()
 
-    async def _wait_until_started(self, server: uvicorn.Server, serving: asyncio.Future[None]) -> None:
+    async def _wait_until_started(
+        self, server: uvicorn.Server, serving: asyncio.Future[None]
+    ) -> None:
         while not server.started and not serving.done():  # noqa: ASYNC110  (uvicorn has no event for it)
             await asyncio.sleep(0.005)
 
@@ -125,7 +129,9 @@ class GatewayServer:
         loop = asyncio.get_running_loop()
 
         def end() -> None:
-            server.force_exit = server.should_exit = self._end.is_set()  # a second signal ends at once
+            server.force_exit = server.should_exit = (
+                self._end.is_set()
+            )  # a second signal ends at once
             self._end.set()
 
         handlers: dict[Any, Callable[[], object]] = {signal.SIGTERM: end, signal.SIGINT: end}
@@ -133,7 +139,9 @@ class GatewayServer:
             handlers[signal.SIGHUP] = partial(self._start_task, gateway)
         before = {number: signal.getsignal(number) for number in handlers}
         for number, handler in handlers.items():
-            with suppress(NotImplementedError, RuntimeError, ValueError):  # not in a thread, and not on Windows
+            with suppress(
+                NotImplementedError, RuntimeError, ValueError
+            ):  # not in a thread, and not on Windows
                 loop.add_signal_handler(number, handler)
         try:
             yield
@@ -161,8 +169,15 @@ class GatewayServer:
         except (RedraftError, OSError) as error:
             self._warn(f"the configuration stays as it was: {error}")
             return
-        fixed = [name for name in ("host", "port", "folder") if getattr(config, name) != getattr(self.config, name)]
-        self._say("the configuration was read again" + (f"; changed only by a restart: {', '.join(fixed)}" if fixed else ""))
+        fixed = [
+            name
+            for name in ("host", "port", "folder")
+            if getattr(config, name) != getattr(self.config, name)
+        ]
+        self._say(
+            "the configuration was read again"
+            + (f"; changed only by a restart: {', '.join(fixed)}" if fixed else "")
+        )
 
 
 def prefer_event_loop() -> None:
@@ -179,7 +194,9 @@ def return_free_memory() -> None:
     large answers that is more than all else. Takes about 10 ms of CPU time for 64 MB.
     """
     if sys.platform == "linux":
-        with suppress(ImportError, AttributeError, OSError):  # a Python without ctypes, another library, a static one
+        with suppress(
+            ImportError, AttributeError, OSError
+        ):  # a Python without ctypes, another library, a static one
             from ctypes import CDLL
 
             CDLL(None).malloc_trim(0)
@@ -210,14 +227,25 @@ class GatewayHttpServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept the connections on the sockets."""
-        if os.name == "nt":  # whose event loop reports no socket that can be read, and whose sockets are no descriptors
+        if (
+            os.name == "nt"
+        ):  # whose event loop reports no socket that can be read, and whose sockets are no descriptors
             await super().startup(sockets)
             return
         await super().startup(sockets=[])
-        gateway, state, protocol = self._gateway, self.server_state, cast("Any", self.config.http_protocol_class)
-        make_protocol = partial(protocol, config=self.config, server_state=state, app_state=self.lifespan.state)
+        gateway, state, protocol = (
+            self._gateway,
+            self.server_state,
+            cast("Any", self.config.http_protocol_class),
+        )
+        make_protocol = partial(
+            protocol, config=self.config, server_state=state, app_state=self.lifespan.state
+        )
         kept = gateway.config.limits.max_concurrent
-        acceptors = [Acceptor(each, make_protocol, state.connections, gateway.refuse, kept) for each in sockets or ()]
+        acceptors = [
+            Acceptor(each, make_protocol, state.connections, gateway.refuse, kept)
+            for each in sockets or ()
+        ]
         self.servers = cast("Any", acceptors)
 
     @contextmanager
@@ -248,9 +276,13 @@ def uvicorn_config(gateway: Gateway) -> uvicorn.Config:
 def bind_socket(host: str, port: int) -> Iterator[socket.socket]:
     """Listen on an address within the context. Raises ConfigError for one that cannot be had."""
     try:
-        addresses = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        addresses = socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
     except OSError as error:
-        raise ConfigError(f"host {host!r} is no address of this machine: {error.strerror or error}") from error
+        raise ConfigError(
+            f"host {host!r} is no address of this machine: {error.strerror or error}"
+        ) from error
     family, kind, protocol, _, address = addresses[0]
     with socket.socket(family, kind, protocol) as listener:
         if os.name == "posix":
@@ -259,8 +291,14 @@ def bind_socket(host: str, port: int) -> Iterator[socket.socket]:
             listener.bind(address)
             listener.listen(BACKLOG)
         except OSError as error:
-            hint = "; --port chooses another port, 0 any free one" if error.errno == errno.EADDRINUSE else ""
-            raise ConfigError(f"{host}:{port} cannot be served: {error.strerror or error}{hint}") from error
+            hint = (
+                "; --port chooses another port, 0 any free one"
+                if error.errno == errno.EADDRINUSE
+                else ""
+            )
+            raise ConfigError(
+                f"{host}:{port} cannot be served: {error.strerror or error}{hint}"
+            ) from error
         listener.setblocking(False)
         yield listener
 

@@ -16,9 +16,13 @@ from ..jsontext import loads
 from ..models.openai_responses import read_count
 from .exchange import WireName
 
-KEPT_BYTES = 16 * 1024  # at most as many of the first bytes are kept, and at least as many of the last
+KEPT_BYTES = (
+    16 * 1024
+)  # at most as many of the first bytes are kept, and at least as many of the last
 MAX_USAGE_BYTES = 4096
-_USAGE = re.compile(rb'"usage"\s*:\s*(?=\{)')  # (text in an answer has a backslash before its quotes)
+_USAGE = re.compile(
+    rb'"usage"\s*:\s*(?=\{)'
+)  # (text in an answer has a backslash before its quotes)
 _ERROR = rb'event:\s*error\b|data:\s*\{\s*"error"\s*:\s*[{"]|data:\s*\{\s*"type"\s*:\s*"error"'
 
 
@@ -41,7 +45,9 @@ _ANSWER = {
     "responses": re.compile(rb""),
 }
 """What a stream has if it is an answer, even an empty one; the last event of a stream of responses has the whole answer."""
-_FINISH = re.compile(rb'"finish_reason"\s*:\s*(?:"(?!null"|")|\{)')  # a stream of chat completions may end after it without [DONE]
+_FINISH = re.compile(
+    rb'"finish_reason"\s*:\s*(?:"(?!null"|")|\{)'
+)  # a stream of chat completions may end after it without [DONE]
 _BLANK_LINE = re.compile(rb"\n\r?\n|\r\r")
 _OVERLAP = 64  # bytes that are searched again with the next part: a match may be in two parts
 
@@ -89,7 +95,9 @@ class StreamEnds:
     @property
     def is_whole(self) -> bool:
         """Whether the stream ended as its protocol ends one, or with an error event: its reader notices either."""
-        return self._has_last_event or (self._wire == "chat" and bool(_FINISH.search(b"".join(self._last))))
+        return self._has_last_event or (
+            self._wire == "chat" and bool(_FINISH.search(b"".join(self._last)))
+        )
 
     @property
     def has_answer(self) -> bool:
@@ -103,7 +111,10 @@ class StreamEnds:
         Anthropic's protocol may state those of the input in its first event only.
         """
         usage: dict[str, Any] = {}
-        for fields in (*_usage_objects(self._first)[:1], *_usage_objects(b"".join(self._last))[-1:]):
+        for fields in (
+            *_usage_objects(self._first)[:1],
+            *_usage_objects(b"".join(self._last))[-1:],
+        ):
             usage |= {name: value for name, value in fields.items() if value is not None}
         return usage
 
@@ -132,7 +143,9 @@ def token_counts(usage: Any) -> TokenCounts:
     if "prompt_tokens" in fields:
         return read_count(fields["prompt_tokens"]), output
     read = read_count(fields.get("input_tokens"))
-    cache = sum(read_count(fields.get(f"cache_{kind}_input_tokens")) or 0 for kind in ("creation", "read"))
+    cache = sum(
+        read_count(fields.get(f"cache_{kind}_input_tokens")) or 0 for kind in ("creation", "read")
+    )
     return (None if read is None else read + cache), output
 
 
@@ -140,7 +153,9 @@ def cache_surcharge(usage: Any) -> float:
     """Return how many input tokens more than it has a prompt costs, because parts of it were written into a cache."""
     fields = usage if isinstance(usage, dict) else {}
     lives = fields.get("cache_creation")
-    long = (read_count(lives.get("ephemeral_1h_input_tokens")) or 0) if isinstance(lives, dict) else 0
+    long = (
+        (read_count(lives.get("ephemeral_1h_input_tokens")) or 0) if isinstance(lives, dict) else 0
+    )
     written = max(read_count(fields.get("cache_creation_input_tokens")) or 0, long)
     return SHORT_CACHE_SURCHARGE * (written - long) + LONG_CACHE_SURCHARGE * long
 

@@ -17,13 +17,24 @@ from .exchange import SHORTAGE_RETRY_AFTER, GatewayError
 
 KEPT_STATUSES = frozenset({400, 404, 413, 422})
 MAX_PARAM = 200  # characters of the name of a field in a model's error
-_CODE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")  # of a model's error: it is logged and stored, too
-KNOWN_CODES = frozenset({"context_length_exceeded", "content_filter", "content_policy_violation", "model_not_found"})
+_CODE = re.compile(
+    r"[A-Za-z][A-Za-z0-9_.-]{0,63}"
+)  # of a model's error: it is logged and stored, too
+KNOWN_CODES = frozenset(
+    {"context_length_exceeded", "content_filter", "content_policy_violation", "model_not_found"}
+)
 """Models' own codes that metrics tell apart; a model may send any."""
-_CODES = {400: "invalid_request", 404: "not_found", 413: "request_too_large", 422: "unprocessable_request"}
+_CODES = {
+    400: "invalid_request",
+    404: "not_found",
+    413: "request_too_large",
+    422: "unprocessable_request",
+}
 
 
-def error_from_reply(name: str, status: int, body: ErrorBody, headers: Mapping[str, str], mask: Mask = NO_SECRETS) -> GatewayError:
+def error_from_reply(
+    name: str, status: int, body: ErrorBody, headers: Mapping[str, str], mask: Mask = NO_SECRETS
+) -> GatewayError:
     """Return the error for a reply of the model `name` that is no success. `mask` hides the gateway's key in its message."""
     text, wait = mask(body.text), stated_wait(status, headers, body.data)
     param = None if body.param is None else mask(body.param)[:MAX_PARAM]
@@ -35,31 +46,67 @@ def error_from_reply(name: str, status: int, body: ErrorBody, headers: Mapping[s
         return GatewayError(400, "context_length_exceeded", text)
     if status in KEPT_STATUSES and fault not in {"key", "money"}:
         code, message = _code(status, body, mask), text or f"the model {name!r} refused the request"
-        return GatewayError(status, code, message, param=param, label=code if code in KNOWN_CODES else _CODES[status])
+        return GatewayError(
+            status,
+            code,
+            message,
+            param=param,
+            label=code if code in KNOWN_CODES else _CODES[status],
+        )
     if status in {401, 403} or fault == "key":
         message = f"the model {name!r} refused the key of the gateway (status {status}); the operator must correct it{quoted}"
         return GatewayError(502, "upstream_authentication", message, should_retry=False)
     if body.is_used_up(status, wait):
         message = f"the account of the gateway at the model {name!r} has no quota or credit left (status {status}){quoted}"
-        return GatewayError(429 if status == 429 else 502, "upstream_quota", message, should_retry=False)
+        return GatewayError(
+            429 if status == 429 else 502, "upstream_quota", message, should_retry=False
+        )
     if status == 429:
-        return GatewayError(429, "upstream_rate_limit", f"the model {name!r} receives too many requests{quoted}", retry_after=wait)
+        return GatewayError(
+            429,
+            "upstream_rate_limit",
+            f"the model {name!r} receives too many requests{quoted}",
+            retry_after=wait,
+        )
     if status in {408, 504}:
-        return GatewayError(504, "upstream_timeout", f"the model {name!r} answered too late (status {status}){quoted}")
+        return GatewayError(
+            504,
+            "upstream_timeout",
+            f"the model {name!r} answered too late (status {status}){quoted}",
+        )
     if status in {409, 424, 425, 498, 503, 529}:
-        return GatewayError(503, "upstream_overloaded", f"the model {name!r} is not available{quoted}", retry_after=wait)
+        return GatewayError(
+            503,
+            "upstream_overloaded",
+            f"the model {name!r} is not available{quoted}",
+            retry_after=wait,
+        )
     if 300 <= status < 400:
-        return GatewayError(502, "upstream_redirect", f"the model {name!r} redirects (status {status}), which is not followed")
+        return GatewayError(
+            502,
+            "upstream_redirect",
+            f"the model {name!r} redirects (status {status}), which is not followed",
+        )
     if status < 500:
         return GatewayError(
-            400, "invalid_request", f"the model {name!r} refused the request (status {status}){quoted}", param=param
+            400,
+            "invalid_request",
+            f"the model {name!r} refused the request (status {status}){quoted}",
+            param=param,
         )
-    return GatewayError(502, "upstream_error", f"the model {name!r} failed (status {status}){quoted}", retry_after=wait)
+    return GatewayError(
+        502,
+        "upstream_error",
+        f"the model {name!r} failed (status {status}){quoted}",
+        retry_after=wait,
+    )
 
 
 def _code(status: int, body: ErrorBody, mask: Mask) -> str:
     codes = sorted(code for code in body.codes if _CODE.fullmatch(code))
-    own = [code for code in codes if not code.endswith("_error")]  # (a code says more than a type such as invalid_request_error)
+    own = [
+        code for code in codes if not code.endswith("_error")
+    ]  # (a code says more than a type such as invalid_request_error)
     return mask(own[0]) if own else _CODES[status]
 
 
@@ -68,7 +115,9 @@ def error_from_failure(name: str, error: ModelError) -> GatewayError:
     if isinstance(error, ModelTimeoutError):
         return GatewayError(504, "upstream_timeout", f"the model {name!r}: {error}")
     if isinstance(error, ShortageError):
-        return GatewayError(503, "overloaded", f"the gateway is busy: {error}", retry_after=SHORTAGE_RETRY_AFTER)
+        return GatewayError(
+            503, "overloaded", f"the gateway is busy: {error}", retry_after=SHORTAGE_RETRY_AFTER
+        )
     code = "upstream_unavailable" if isinstance(error, ModelUnavailableError) else "upstream_error"
     return GatewayError(502, code, f"the model {name!r}: {error}")
 

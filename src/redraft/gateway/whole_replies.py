@@ -41,7 +41,11 @@ def messages_usage(usage: Any) -> dict[str, Any]:
     cached = read_count(details.get("cached_tokens")) if isinstance(details, Mapping) else None
     if read is None or not cached or cached > read:
         return {"input_tokens": read, "output_tokens": written}
-    return {"input_tokens": read - cached, "cache_read_input_tokens": cached, "output_tokens": written}
+    return {
+        "input_tokens": read - cached,
+        "cache_read_input_tokens": cached,
+        "output_tokens": written,
+    }
 
 
 def chat_usage(usage: Any) -> dict[str, Any] | None:
@@ -50,8 +54,14 @@ def chat_usage(usage: Any) -> dict[str, Any] | None:
     if read is None or written is None:
         return None
     cached = read_count(usage.get("cache_read_input_tokens"))
-    fields: dict[str, Any] = {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
-    return fields | ({"prompt_tokens_details": {"cached_tokens": cached}} if cached is not None else {})
+    fields: dict[str, Any] = {
+        "prompt_tokens": read,
+        "completion_tokens": written,
+        "total_tokens": read + written,
+    }
+    return fields | (
+        {"prompt_tokens_details": {"cached_tokens": cached}} if cached is not None else {}
+    )
 
 
 def message_id(value: Any, prefix: str) -> str:
@@ -69,14 +79,19 @@ def messages_reply(data: Mapping[str, Any], *, shows_thinking: bool) -> dict[str
         content.append({"type": "thinking", "thinking": thoughts, "signature": ""})
     if text:
         content.append({"type": "text", "text": text})
-    content += [{"type": "tool_use", "id": call.id, "name": call.name, "input": tool_input(call)} for call in calls]
+    content += [
+        {"type": "tool_use", "id": call.id, "name": call.name, "input": tool_input(call)}
+        for call in calls
+    ]
     return {
         "id": message_id(data.get("id"), "msg_"),
         "type": "message",
         "role": "assistant",
         "model": data.get("model") or "",
         "content": content,
-        "stop_reason": "refusal" if message.get("refusal") else stop_reason(finish, has_calls=bool(calls)),
+        "stop_reason": "refusal"
+        if message.get("refusal")
+        else stop_reason(finish, has_calls=bool(calls)),
         "stop_sequence": None,
         "usage": messages_usage(data.get("usage")),
     }
@@ -88,7 +103,10 @@ def message_of(data: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
     choice = choices[0] if isinstance(choices, list) and choices else None
     finish = finish_of(choice) if isinstance(choice, dict) else None
     message = choice.get("message") if isinstance(choice, dict) else None
-    if message is None and finish in {"length", "content_filter"}:  # (nothing was written, or nothing may be shown)
+    if message is None and finish in {
+        "length",
+        "content_filter",
+    }:  # (nothing was written, or nothing may be shown)
         message = {}
     if stated_error(data) or not isinstance(message, dict):
         raise bad_reply(ErrorBody(data).text or "sent an answer without a message")
@@ -111,7 +129,11 @@ def _read_message(message: Mapping[str, Any], finish: str) -> tuple[str, str, tu
     except ModelError as error:
         raise bad_reply(str(error)) from None
     refusal = message.get("refusal")
-    return text or (refusal if isinstance(refusal, str) else ""), reasoning_text(message) or "".join(thoughts), calls
+    return (
+        text or (refusal if isinstance(refusal, str) else ""),
+        reasoning_text(message) or "".join(thoughts),
+        calls,
+    )
 
 
 def stop_reason(finish: str, *, has_calls: bool) -> str:
@@ -133,7 +155,11 @@ def chat_reply(data: Mapping[str, Any], created: int) -> dict[str, Any]:
                 thoughts.append(_text(block, "thinking"))
             case "tool_use":
                 calls.append(_tool_call(block))
-    message: dict[str, Any] = {"role": "assistant", "content": "".join(texts) or (None if calls else ""), "refusal": None}
+    message: dict[str, Any] = {
+        "role": "assistant",
+        "content": "".join(texts) or (None if calls else ""),
+        "refusal": None,
+    }
     message |= {"reasoning_content": "".join(thoughts)} if thoughts else {}
     message |= {"tool_calls": calls} if calls else {}
     finish = finish_of({"finish_reason": data.get("stop_reason")}) or "stop"

@@ -14,6 +14,11 @@ def error_event(wire: WireName, error: GatewayError) -> bytes:
             return event(MessagesWire().error_body(error), "error")
         case "responses":
             described = error_object(error)
-            fields = {"code": error.code, "message": error.message, "param": error.param, "error": described}
+            fields = {
+                "code": error.code,
+                "message": error.message,
+                "param": error.param,
+                "error": described,
+            }
             return event({"type": "error", "sequence_number": 0, **fields}, "error")
     return event({"error": error_object(error)})

@@ -38,7 +38,9 @@ class Alias:
     def spellings(self) -> tuple[str, ...]:
         """The forms in which the name is accepted."""
         snake = WORD_START.sub("_", self.name).lower()
-        return tuple(dict.fromkeys((self.name, snake, snake.removesuffix("_grader").removesuffix("_reward"))))
+        return tuple(
+            dict.fromkeys((self.name, snake, snake.removesuffix("_grader").removesuffix("_reward")))
+        )
 
     @property
     def refusal(self) -> str:
@@ -94,7 +96,13 @@ ALIASES: tuple[Alias, ...] = (
         number_accuracy="number_accuracy",
         math_verify_reward="math",
     ),
-    Alias(RM_GALLERY, "detoxify_reward", "", "it runs the classifier Detoxify in this process", "harmlessness"),
+    Alias(
+        RM_GALLERY,
+        "detoxify_reward",
+        "",
+        "it runs the classifier Detoxify in this process",
+        "harmlessness",
+    ),
     *_same(
         OPEN_JUDGE,
         CorrectnessGrader="correctness",
@@ -159,9 +167,27 @@ ALIASES: tuple[Alias, ...] = (
         "no grader measures how much a tool result differs from earlier ones",
         "trajectory_efficiency",
     ),
-    Alias(OPEN_JUDGE, "SearchCorrectnessGrader", "", "judges do not search the web; give them a context", "factuality"),
-    Alias(OPEN_JUDGE, "ImageCoherenceGrader", "", "no rubric is about images; every judge is shown those of the task", "judge"),
-    Alias(OPEN_JUDGE, "ImageHelpfulnessGrader", "", "no rubric is about images; every judge is shown those of the task", "judge"),
+    Alias(
+        OPEN_JUDGE,
+        "SearchCorrectnessGrader",
+        "",
+        "judges do not search the web; give them a context",
+        "factuality",
+    ),
+    Alias(
+        OPEN_JUDGE,
+        "ImageCoherenceGrader",
+        "",
+        "no rubric is about images; every judge is shown those of the task",
+        "judge",
+    ),
+    Alias(
+        OPEN_JUDGE,
+        "ImageHelpfulnessGrader",
+        "",
+        "no rubric is about images; every judge is shown those of the task",
+        "judge",
+    ),
     Alias(OPEN_JUDGE, "TextToImageGrader", "", "Redraft grades texts, not images", "judge"),
     Alias(OPEN_JUDGE, "SkillCompletenessGrader", "", NO_PACKAGES, "completeness"),
     Alias(OPEN_JUDGE, "SkillDeclarationAlignmentGrader", "", NO_PACKAGES, "honesty"),
@@ -198,5 +224,7 @@ def aliased_spec(name: str, argument: str) -> str | None:
         raise ConfigError(alias.refusal)
     target, _, default = alias.spec.partition(":")
     if argument and target in COMPOSED:
-        raise ConfigError(f"grader {name!r} stands for {alias.spec!r} and takes nothing after a colon, got {argument!r}")
+        raise ConfigError(
+            f"grader {name!r} stands for {alias.spec!r} and takes nothing after a colon, got {argument!r}"
+        )
     return f"{target}:{argument or default}" if argument or default else target

@@ -11,7 +11,16 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Container, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Container,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations, groupby
@@ -35,15 +44,33 @@ from ..threads import run_in_thread
 T = TypeVar("T")
 MODEL_PARAMETERS = {"model", "llm", "judge", "provider", "client", "ask"}
 TEXT_ONLY, WITH_TASK, WITH_MODEL, WITH_CALLS = "text", "task", "model", "tool_calls"
-RESULT_FIELDS = ("score", "reason", "actions", "done", "criteria", "nearness", "metadata")  # of a mapping that a function returns
-REASON_KEYS = ("comment", "explanation", "rationale", "reasoning")  # in which evaluators of other libraries give the reason
+RESULT_FIELDS = (
+    "score",
+    "reason",
+    "actions",
+    "done",
+    "criteria",
+    "nearness",
+    "metadata",
+)  # of a mapping that a function returns
+REASON_KEYS = (
+    "comment",
+    "explanation",
+    "rationale",
+    "reasoning",
+)  # in which evaluators of other libraries give the reason
 FOREIGN_KEYS = {  # of the results of openevals, LangSmith, Braintrust, Phoenix and promptfoo; all but the reason are left out
     *REASON_KEYS, "correction", "error", "evaluator_info", "extra", "feedback_config", "key", "label", "name", "pass",
     "source_run_id", "target_run_id", "value",
 }  # fmt: skip
 MAX_REPEATS = 1000
-RETURNED_NONE = "it returned None"  # reason of a score that a function does not know; a critic returns Feedback
-CLI_OPTIONS = {"context": ", --context FILE", "reference": ", --reference FILE"}  # options that set a field
+RETURNED_NONE = (
+    "it returned None"  # reason of a score that a function does not know; a critic returns Feedback
+)
+CLI_OPTIONS = {
+    "context": ", --context FILE",
+    "reference": ", --reference FILE",
+}  # options that set a field
 MESSAGE_NEEDS = {  # what graders need of the messages of a task
     "history": "earlier turns of the conversation: give Task([...]) or a column 'messages' with messages before the last question",
     "trajectory": "a trajectory: give Task([...]) or a column 'messages' with `tool_calls` and the results (role tool)",
@@ -51,7 +78,9 @@ MESSAGE_NEEDS = {  # what graders need of the messages of a task
 TOOL_RESULT_ROLES = ("tool", "function")
 
 
-TEXT_AS_OBJECT = re.compile(r"'str' object has no attribute|string indices must be|'str' object does not support")
+TEXT_AS_OBJECT = re.compile(
+    r"'str' object has no attribute|string indices must be|'str' object does not support"
+)
 UNANNOTATED_HINT = (
     "it was given the text of the answer: only a function whose first parameter is annotated, as in "
     "`def grade(answer: {name})`, is given the object; a lambda cannot be"
@@ -95,22 +124,36 @@ class FunctionGrader:
             parameters = inspect.signature(self.function).parameters.values()
         except ValueError:
             return TEXT_ONLY  # a builtin without a signature
-        positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        positional = [
+            p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+        ]
         required = [p for p in positional if p.default is p.empty]
         needs_keyword = any(p.kind is p.KEYWORD_ONLY and p.default is p.empty for p in parameters)
         takes_text = positional or any(p.kind is p.VAR_POSITIONAL for p in parameters)
         if not takes_text or len(required) > 2 or needs_keyword:
             signature = inspect.signature(self.function)
-            raise ConfigError(f"grader {self.name!r} must take (text), (text, task) or (text, model), got {signature}")
+            raise ConfigError(
+                f"grader {self.name!r} must take (text), (text, task) or (text, model), got {signature}"
+            )
         if len(required) < 2:
             return TEXT_ONLY
         second = positional[1].name
-        return WITH_MODEL if second in MODEL_PARAMETERS else WITH_CALLS if second == WITH_CALLS else WITH_TASK
+        return (
+            WITH_MODEL
+            if second in MODEL_PARAMETERS
+            else WITH_CALLS
+            if second == WITH_CALLS
+            else WITH_TASK
+        )
 
     @cached_property
     def first_annotation(self) -> Any:
         """The annotation of the first parameter; None without one. What cannot be resolved stays a text."""
-        function = self.function if inspect.isroutine(self.function) else getattr(self.function, "__call__", None)  # noqa: B004
+        function = (
+            self.function
+            if inspect.isroutine(self.function)
+            else getattr(self.function, "__call__", None)
+        )  # noqa: B004
         names = _parameter_names(self.function)
         try:
             return get_type_hints(function, include_extras=True).get(names[0]) if names else None
@@ -131,7 +174,11 @@ class FunctionGrader:
     async def _subject(self, text: str, form: Any) -> Any:
         """Return what the function receives: the text, or its value. Raises ValueError (`InvalidAnswer`)."""
         annotation = self.first_annotation
-        if form is None or annotation is None or not (form.accepts(annotation) or annotation == form.name):
+        if (
+            form is None
+            or annotation is None
+            or not (form.accepts(annotation) or annotation == form.name)
+        ):
             return text
         return await run_in_thread(form.read, text)
 
@@ -175,8 +222,15 @@ class FunctionGrader:
         try:
             result = await self._call(subject, *extra)
         except (AttributeError, TypeError) as error:
-            if form is not None and form.is_json and isinstance(subject, str) and TEXT_AS_OBJECT.search(str(error)):
-                error.add_note(UNANNOTATED_HINT.format(name="dict" if form.accepts(dict) else form.name))
+            if (
+                form is not None
+                and form.is_json
+                and isinstance(subject, str)
+                and TEXT_AS_OBJECT.search(str(error))
+            ):
+                error.add_note(
+                    UNANNOTATED_HINT.format(name="dict" if form.accepts(dict) else form.name)
+                )
             raise
         return as_feedback(result, self.name)
 
@@ -230,9 +284,13 @@ def as_feedback(result: Any, name: str) -> Feedback:
         case object(score=score) if not isinstance(result, type):
             details = getattr(result, "metadata", None)  # of autoevals, with the rationale
             reasons = [getattr(result, key, None) for key in ("reason", *REASON_KEYS)]
-            reasons += [details.get(key) for key in REASON_KEYS] if isinstance(details, Mapping) else []
+            reasons += (
+                [details.get(key) for key in REASON_KEYS] if isinstance(details, Mapping) else []
+            )
             reason = next((each for each in reasons if isinstance(each, str)), "")
-            return _feedback_from_mapping({"score": score, "reason": reason, "error": getattr(result, "error", None)}, name)
+            return _feedback_from_mapping(
+                {"score": score, "reason": reason, "error": getattr(result, "error", None)}, name
+            )
     raise TypeError(
         f"grader {name!r} returned {checks.format_value(result)}; it must return a score in [0, 1], a bool, Feedback, "
         "(score, reason), a mapping such as {'score': 0.5, 'reason': '...'}, or an object with `score`"
@@ -255,17 +313,26 @@ def _feedback_from_mapping(result: Mapping[Any, Any], name: str) -> Feedback:
             + ", ".join((*RESULT_FIELDS, *REASON_KEYS))
         )
     if not result.keys() & {"score", "actions", "done"}:
-        raise ValueError(f"grader {name!r} returned a mapping without a score, got {checks.format_value(result)}")
+        raise ValueError(
+            f"grader {name!r} returned a mapping without a score, got {checks.format_value(result)}"
+        )
     if result.get("error"):
-        raise ValueError(f"grader {name!r} returned an error: {checks.format_value(result['error'])}")
-    fields = {key: value for key in RESULT_FIELDS if (value := plain_scalar(result.get(key))) is not None}
+        raise ValueError(
+            f"grader {name!r} returned an error: {checks.format_value(result['error'])}"
+        )
+    fields = {
+        key: value for key in RESULT_FIELDS if (value := plain_scalar(result.get(key))) is not None
+    }
     for key in REASON_KEYS:
         if result.get(key) is not None:
             fields.setdefault("reason", result[key])
     if "score" in fields:
         fields["score"] = _read_score(fields["score"], name)
     if isinstance(criteria := fields.get("criteria"), list | tuple):
-        fields["criteria"] = [pack(c) if isinstance(c, CriterionScore) else _with_score_read(c, name) for c in criteria]
+        fields["criteria"] = [
+            pack(c) if isinstance(c, CriterionScore) else _with_score_read(c, name)
+            for c in criteria
+        ]
     try:
         return cast("Feedback", unpack(Feedback, fields))
     except StoreError as error:
@@ -288,7 +355,9 @@ class RequirementGrader:
 
     def __post_init__(self) -> None:
         if not isinstance(self.requirement, Requirement):
-            raise checks.invalid_argument("requirement", "a Requirement, such as parse('words:80-200')", self.requirement)
+            raise checks.invalid_argument(
+                "requirement", "a Requirement, such as parse('words:80-200')", self.requirement
+            )
 
     @property
     def editable(self) -> bool:
@@ -386,10 +455,15 @@ def has_needed(task: Task, need: str) -> bool:
     """
     match need:
         case "history":
-            turns = [message["role"] for message in task.messages if message["role"] not in SYSTEM_ROLES]
+            turns = [
+                message["role"] for message in task.messages if message["role"] not in SYSTEM_ROLES
+            ]
             return "user" in turns[1:]
         case "trajectory":
-            steps = any(m.get("tool_calls") or m.get("function_call") or m["role"] in TOOL_RESULT_ROLES for m in task.messages)
+            steps = any(
+                m.get("tool_calls") or m.get("function_call") or m["role"] in TOOL_RESULT_ROLES
+                for m in task.messages
+            )
             return steps or bool(task.tools) or '"tool_calls"' in (task.response or "")
     return bool((getattr(task, need) or "").strip())
 
@@ -403,7 +477,10 @@ def check_needs(name: str, needs: Iterable[str], task: Task) -> None:
         raise ConfigError(f"grader {name!r} needs a task with {MESSAGE_NEEDS[of_messages[0]]}")
     raise ConfigError(
         f"grader {name!r} needs a task with {' and '.join(missing)}; this task has none: give "
-        + " and ".join(f"Task(..., {field}=...){CLI_OPTIONS.get(field, '')} or a column {field!r} in the data" for field in missing)
+        + " and ".join(
+            f"Task(..., {field}=...){CLI_OPTIONS.get(field, '')} or a column {field!r} in the data"
+            for field in missing
+        )
     )
 
 
@@ -421,7 +498,11 @@ def check_columns(graders: Iterable[Any], columns: Any, data: str) -> None:
 def is_of_user(grader: Any) -> bool:
     """Return whether a grader, or a part of it, is code of the user: a function, a class, a requirement or a type of answer."""
     code = getattr(grader, "function", None) or type(getattr(grader, "requirement", grader))
-    return not is_own(code) or getattr(grader, "form", None) is not None or any(map(is_of_user, getattr(grader, "parts", ())))
+    return (
+        not is_own(code)
+        or getattr(grader, "form", None) is not None
+        or any(map(is_of_user, getattr(grader, "parts", ())))
+    )
 
 
 def check_forms(grader: Any, form: Any) -> None:
@@ -450,7 +531,11 @@ def needs_of(grader: Any) -> Iterator[tuple[str, str]]:
 def makes_calls(grader: Any) -> bool:
     """Return whether a grader, or a part of it, makes calls: to the judge or, as reward models do, to a server of its own."""
     own_server = getattr(grader, "model", None) is not None
-    return not getattr(grader, "model_free", False) or own_server or any(map(makes_calls, getattr(grader, "parts", ())))
+    return (
+        not getattr(grader, "model_free", False)
+        or own_server
+        or any(map(makes_calls, getattr(grader, "parts", ())))
+    )
 
 
 def asks_judge(grader: Any) -> bool:
@@ -514,7 +599,9 @@ def copeland(votes: Sequence[Comparison]) -> tuple[tuple[int, ...], tuple[tuple[
     ids = sorted({id for places in ranks for id in places})
     points = dict.fromkeys(ids, 0.0)
     for a, b in combinations(ids, 2):
-        margin = sum(_sign(places[b] - places[a]) for places in ranks if a in places and b in places)
+        margin = sum(
+            _sign(places[b] - places[a]) for places in ranks if a in places and b in places
+        )
         points[a] += (1 + _sign(margin)) / 2
         points[b] += (1 - _sign(margin)) / 2
     ranking = sorted(ids, key=points.__getitem__, reverse=True)

@@ -19,7 +19,14 @@ from .computed.base import parse_options
 from .judge_options import PointwiseSettings, option_values, split_options
 from .judging.pointwise import Judge
 from .registry import GraderEntry, Mode, no_argument
-from .rubric import Rubric, aliased_rubric, as_rubric, gallery_rubric, is_gallery_rubric, rubric_files
+from .rubric import (
+    Rubric,
+    aliased_rubric,
+    as_rubric,
+    gallery_rubric,
+    is_gallery_rubric,
+    rubric_files,
+)
 
 if TYPE_CHECKING:
     from .judging.checklist import Checklist
@@ -53,11 +60,17 @@ def _make_comparer(kind: str, argument: str) -> Ranker:
 def _make_checklist(argument: str) -> Checklist:
     questions, options = split_options(argument)
     if is_gallery_rubric(questions):
-        raise ConfigError(f"a checklist has questions, and {questions!r} is a rubric with criteria: use the grader {questions!r}")
+        raise ConfigError(
+            f"a checklist has questions, and {questions!r} is a rubric with criteria: use the grader {questions!r}"
+        )
     from .judging.checklist import Checklist
 
     values = option_values("checklist", options)
-    return Checklist(questions or None, name=f"checklist:{argument}", **values) if argument else Checklist()
+    return (
+        Checklist(questions or None, name=f"checklist:{argument}", **values)
+        if argument
+        else Checklist()
+    )
 
 
 def _make_jury(argument: str) -> Jury:
@@ -65,7 +78,8 @@ def _make_jury(argument: str) -> Jury:
     names, options = split_options(argument)
     if names:
         voters = [
-            ",".join([f"{name.strip()}:{options[0]}", *options[1:]]) if options else name.strip() for name in names.split(",")
+            ",".join([f"{name.strip()}:{options[0]}", *options[1:]]) if options else name.strip()
+            for name in names.split(",")
         ]
         return Jury(voters, "median", name=f"jury:{argument}")
     values = option_values("jury", options, PointwiseSettings)
@@ -73,8 +87,12 @@ def _make_jury(argument: str) -> Jury:
     return Jury(Judge(temperature=0.7, **values), "median", repeats=3, name=name)
 
 
-def _entry(name: str, mode: Mode, about: str, make: Callable[[str], Any], example: str = "") -> GraderEntry:
-    return GraderEntry(name, mode, about, make, ALL_TASK_FIELDS, calls_model=True, example=example or name)
+def _entry(
+    name: str, mode: Mode, about: str, make: Callable[[str], Any], example: str = ""
+) -> GraderEntry:
+    return GraderEntry(
+        name, mode, about, make, ALL_TASK_FIELDS, calls_model=True, example=example or name
+    )
 
 
 JUDGES: tuple[GraderEntry, ...] = (
@@ -128,9 +146,21 @@ def _judge_entry(name: str, rubric: Rubric) -> GraderEntry:
         if text:
             return no_argument(name, lambda: Judge(rubric, name))(text)  # type: ignore[no-any-return]
         values = option_values(name, options, PointwiseSettings)
-        return replace(Judge(rubric, name), name=f"{name}:{argument}", **values) if values else Judge(rubric, name)
+        return (
+            replace(Judge(rubric, name), name=f"{name}:{argument}", **values)
+            if values
+            else Judge(rubric, name)
+        )
 
-    return GraderEntry(name, "pointwise", rubric.about, make, ("messages", *rubric.task_fields), calls_model=True, example=name)
+    return GraderEntry(
+        name,
+        "pointwise",
+        rubric.about,
+        make,
+        ("messages", *rubric.task_fields),
+        calls_model=True,
+        example=name,
+    )
 
 
 # ---- computed graders
@@ -157,7 +187,9 @@ def _lint_factory(kind: str) -> Callable[[str], Any]:
         parts = [part.strip() for part in argument.split(",") if part.strip()]
         rules = "|".join(part for part in parts if "=" not in part)
         options = [f"rules={rules}"] if rules else []
-        grader = _lazy_factory("code_checks", kind)(",".join([*options, *(part for part in parts if "=" in part)]))
+        grader = _lazy_factory("code_checks", kind)(
+            ",".join([*options, *(part for part in parts if "=" in part)])
+        )
         return replace(grader, name=f"{type(grader).name}:{argument}") if parts else grader
 
     return make
@@ -193,7 +225,14 @@ def _code_entry(
 ) -> GraderEntry:
     fields = tuple(task_fields.split())
     return GraderEntry(
-        name, "code", about, make, fields, example=example or name, calls_server=calls_server, runs_programs=runs_programs
+        name,
+        "code",
+        about,
+        make,
+        fields,
+        example=example or name,
+        calls_server=calls_server,
+        runs_programs=runs_programs,
     )
 
 
@@ -203,13 +242,23 @@ COMPUTED_GRADERS: tuple[GraderEntry, ...] = (
         "is an answer at all: more than nothing, a full stop or an opener",
         _lazy_factory("no_answer", "AnswerPresence"),
     ),
-    _code_entry("bleu", "BLEU against the reference", _lazy_factory("similarity", "Bleu"), "reference"),
     _code_entry(
-        "bleu_on_topic", "BLEU of the sentences on the reference's topic", _lazy_factory("similarity", "BleuOnTopic"), "reference"
+        "bleu", "BLEU against the reference", _lazy_factory("similarity", "Bleu"), "reference"
     ),
-    _code_entry("chrf", "chrF against the reference", _lazy_factory("similarity", "Chrf"), "reference"),
     _code_entry(
-        "chrf_on_topic", "chrF of the sentences on the reference's topic", _lazy_factory("similarity", "ChrfOnTopic"), "reference"
+        "bleu_on_topic",
+        "BLEU of the sentences on the reference's topic",
+        _lazy_factory("similarity", "BleuOnTopic"),
+        "reference",
+    ),
+    _code_entry(
+        "chrf", "chrF against the reference", _lazy_factory("similarity", "Chrf"), "reference"
+    ),
+    _code_entry(
+        "chrf_on_topic",
+        "chrF of the sentences on the reference's topic",
+        _lazy_factory("similarity", "ChrfOnTopic"),
+        "reference",
     ),
     _code_entry(
         "citations",
@@ -241,9 +290,18 @@ COMPUTED_GRADERS: tuple[GraderEntry, ...] = (
         calls_server=True,
     ),
     _code_entry(
-        "exact", "equal to the reference", _lazy_factory("similarity", "Exact"), "reference", "exact:case=false,punctuation=false"
+        "exact",
+        "equal to the reference",
+        _lazy_factory("similarity", "Exact"),
+        "reference",
+        "exact:case=false,punctuation=false",
     ),
-    _code_entry("fuzzy", "similarity of characters with the reference", _lazy_factory("similarity", "Fuzzy"), "reference"),
+    _code_entry(
+        "fuzzy",
+        "similarity of characters with the reference",
+        _lazy_factory("similarity", "Fuzzy"),
+        "reference",
+    ),
     _code_entry(
         "fuzzy_on_topic",
         "similarity of the sentences on the reference's topic, ignoring case and punctuation",
@@ -271,7 +329,12 @@ COMPUTED_GRADERS: tuple[GraderEntry, ...] = (
         "lint:E,F,B",
         runs_programs=True,
     ),
-    _code_entry("math", "the final answer equals the reference as mathematics", _lazy_factory("math_answer", "Math"), "reference"),
+    _code_entry(
+        "math",
+        "the final answer equals the reference as mathematics",
+        _lazy_factory("math_answer", "Math"),
+        "reference",
+    ),
     _code_entry(
         "moderation",
         "1 minus the highest category score of a provider's moderation endpoint",
@@ -311,7 +374,12 @@ COMPUTED_GRADERS: tuple[GraderEntry, ...] = (
         _lazy_factory("reasoning_format", "ReasoningFormat"),
         example="reasoning_format:think=think,answer=answer",
     ),
-    _code_entry("repetition", "does not repeat itself", _lazy_factory("text_quality", "Repetition"), example="repetition:n=6"),
+    _code_entry(
+        "repetition",
+        "does not repeat itself",
+        _lazy_factory("text_quality", "Repetition"),
+        example="repetition:n=6",
+    ),
     _code_entry(
         "reward",
         "a reward model behind a server: /classify, /score, /rerank, /pooling, /predict",
@@ -320,14 +388,24 @@ COMPUTED_GRADERS: tuple[GraderEntry, ...] = (
         "reward:http://127.0.0.1:8000/classify#MODEL,range=-10:10",
         calls_server=True,
     ),
-    _code_entry("rouge", "ROUGE against the reference", _lazy_factory("similarity", "Rouge"), "reference", "rouge:kind=rouge2"),
+    _code_entry(
+        "rouge",
+        "ROUGE against the reference",
+        _lazy_factory("similarity", "Rouge"),
+        "reference",
+        "rouge:kind=rouge2",
+    ),
     _code_entry(
         "rouge_on_topic",
         "ROUGE of the sentences on the reference's topic",
         _lazy_factory("similarity", "RougeOnTopic"),
         "reference",
     ),
-    _code_entry("secrets", "no API keys, private keys, tokens or passwords", _lazy_factory("leaks", "Secrets")),
+    _code_entry(
+        "secrets",
+        "no API keys, private keys, tokens or passwords",
+        _lazy_factory("leaks", "Secrets"),
+    ),
     _code_entry(
         "security",
         "1 / (1 + findings of bandit's rules in Python code, as ruff has them)",
@@ -343,7 +421,9 @@ COMPUTED_GRADERS: tuple[GraderEntry, ...] = (
         "speed:goal=2",
         runs_programs=True,
     ),
-    _code_entry("syntax", "Python code compiles", _lazy_factory("code_checks", "CodeSyntax"), "metadata"),
+    _code_entry(
+        "syntax", "Python code compiles", _lazy_factory("code_checks", "CodeSyntax"), "metadata"
+    ),
     _code_entry(
         "tests",
         "the share of the task's tests that Python code passes, run in a sandbox",

@@ -31,12 +31,23 @@ from ..errors import (
 from ..own_code import fingerprint_name
 from ..protocols import JudgeClient
 from ..usage import NO_USAGE, Usage
-from .base import MAX_REPEATS, as_feedback, consensus, copeland, gather_or_cancel, retry_once, unique_name, unique_texts
+from .base import (
+    MAX_REPEATS,
+    as_feedback,
+    consensus,
+    copeland,
+    gather_or_cancel,
+    retry_once,
+    unique_name,
+    unique_texts,
+)
 from .registry import as_grader
 
 T = TypeVar("T")
 Aggregation = Literal["mean", "median", "majority", "trimmed"]
-REPEAT_STRIDE = 1000  # distance between the repeat indices of two votes: a part may itself use that many
+REPEAT_STRIDE = (
+    1000  # distance between the repeat indices of two votes: a part may itself use that many
+)
 
 
 class Composite:
@@ -79,8 +90,14 @@ class Cascade(Composite):
         """Return the feedback of the part that decides. Raises what `then` raises, and BudgetExhaustedError."""
         slot = ("feedback", candidate.id, self.first.name, 0)
         first = await capture_failure(grade_part(self.first, task, candidate, ask), slot, "grade")
-        if isinstance(first, Feedback) and first.score is not None and first.score < self.reject_below:
-            return replace(first, reason=_join(f"{self.first.name} decided", first.reason), votes=(first,))
+        if (
+            isinstance(first, Feedback)
+            and first.score is not None
+            and first.score < self.reject_below
+        ):
+            return replace(
+                first, reason=_join(f"{self.first.name} decided", first.reason), votes=(first,)
+            )
         then = await grade_part(self.then, task, candidate, ask)
         reason = _join(f"{self.then.name} decided, after {format_vote(first)}", then.reason)
         return replace(then, reason=reason, usage=total_usage((first, then)), votes=(first, then))
@@ -115,7 +132,11 @@ class Gate(Composite):
         if gate.score is None or gate.score < self.threshold:
             score = None if gate.score is None else 0.0
             return replace(
-                gate, score=score, reason=_join(f"stopped by {format_vote(gate)}", gate.reason), done=False, votes=(gate,)
+                gate,
+                score=score,
+                reason=_join(f"stopped by {format_vote(gate)}", gate.reason),
+                done=False,
+                votes=(gate,),
             )
         feedback = await grade_part(self.grader, task, candidate, ask)
         return replace(feedback, usage=total_usage((gate, feedback)), votes=(gate, feedback))
@@ -146,7 +167,11 @@ class WeightedMean(Composite):
         weights = [weight for _, weight in self.weights]
         votes = await grade_parts(self.parts, task, candidate, ask)
         scores = _complete_scores(votes)
-        score = sum(w * s for w, s in zip(weights, scores, strict=True)) / sum(weights) if scores else None
+        score = (
+            sum(w * s for w, s in zip(weights, scores, strict=True)) / sum(weights)
+            if scores
+            else None
+        )
         return _combine_feedback(votes, weights, score)
 
 
@@ -172,7 +197,9 @@ class Minimum(Composite):
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
         """Return the combined feedback of all parts. Raises what a part raises."""
         votes = await grade_parts(self.parts, task, candidate, ask)
-        return _combine_feedback(votes, [1.0] * len(votes), min(_complete_scores(votes), default=None))
+        return _combine_feedback(
+            votes, [1.0] * len(votes), min(_complete_scores(votes), default=None)
+        )
 
 
 def _complete_scores(votes: Sequence[Feedback]) -> list[float]:
@@ -181,7 +208,9 @@ def _complete_scores(votes: Sequence[Feedback]) -> list[float]:
     return scores if len(scores) == len(votes) else []
 
 
-def _combine_feedback(votes: Sequence[Feedback], weights: Sequence[float], score: float | None) -> Feedback:
+def _combine_feedback(
+    votes: Sequence[Feedback], weights: Sequence[float], score: float | None
+) -> Feedback:
     criteria = []
     for vote, weight in zip(votes, weights, strict=True):
         if vote.score is not None:
@@ -228,7 +257,9 @@ class Jury(Composite):
         object.__setattr__(self, "graders", as_parts(self.graders, self.name))
         checks.one_of(f"{self.name}: aggregation", self.aggregation, get_args(Aggregation))
         checks.whole_number(f"{self.name}: repeats", self.repeats, 1, MAX_REPEATS)
-        checks.whole_number(f"{self.name}: quorum", self.quorum, 1, len(self.graders) * self.repeats, optional=True)
+        checks.whole_number(
+            f"{self.name}: quorum", self.quorum, 1, len(self.graders) * self.repeats, optional=True
+        )
         checks.share(f"{self.name}: pass_threshold", self.pass_threshold)
 
     @property
@@ -239,11 +270,17 @@ class Jury(Composite):
         """Return the combined feedback of all votes. Raises GradingError without a quorum, and BudgetExhaustedError."""
 
         async def vote(slot: VoteSlot) -> Feedback | Failure:
-            work = grade_part(slot.part, task, candidate, ask, name=slot.name, repeat=slot.sample_offset)
-            result = await capture_failure(work, ("feedback", candidate.id, slot.name, slot.repeat), "grade")
+            work = grade_part(
+                slot.part, task, candidate, ask, name=slot.name, repeat=slot.sample_offset
+            )
+            result = await capture_failure(
+                work, ("feedback", candidate.id, slot.name, slot.repeat), "grade"
+            )
             return replace(result, repeat=slot.repeat) if isinstance(result, Feedback) else result
 
-        return self.aggregate_votes(await gather_or_cancel(map(vote, assign_repeats(self.graders, self.repeats))))
+        return self.aggregate_votes(
+            await gather_or_cancel(map(vote, assign_repeats(self.graders, self.repeats)))
+        )
 
     def aggregate_votes(self, votes: Sequence[Feedback | Failure]) -> Feedback:
         """Return the combined feedback of all votes. Raises GradingError without a quorum."""
@@ -255,7 +292,12 @@ class Jury(Composite):
         return Feedback(
             self._score(scores) if scores else None,
             "; ".join([summary, *unique_texts(vote.reason for vote in valid if vote.reason)]),
-            unique_texts(action for vote in counted if vote.score is None or vote.score < 1 for action in vote.actions),
+            unique_texts(
+                action
+                for vote in counted
+                if vote.score is None or vote.score < 1
+                for action in vote.actions
+            ),
             consensus(vote.done for vote in valid),
             usage=total_usage(votes),
             votes=tuple(votes),
@@ -290,13 +332,21 @@ class RankingJury(Composite):
         checks.text("name", self.name)
         object.__setattr__(self, "comparers", as_parts(self.comparers, self.name, "compare"))
         checks.whole_number(f"{self.name}: repeats", self.repeats, 1, MAX_REPEATS)
-        checks.whole_number(f"{self.name}: quorum", self.quorum, 1, len(self.comparers) * self.repeats, optional=True)
+        checks.whole_number(
+            f"{self.name}: quorum",
+            self.quorum,
+            1,
+            len(self.comparers) * self.repeats,
+            optional=True,
+        )
 
     @property
     def parts(self) -> tuple[Any, ...]:
         return tuple(self.comparers)
 
-    async def compare(self, task: Task, candidates: Sequence[Candidate], ask: JudgeClient) -> Comparison:
+    async def compare(
+        self, task: Task, candidates: Sequence[Candidate], ask: JudgeClient
+    ) -> Comparison:
         """Return the combined ranking of all votes. Raises GradingError without a quorum, and BudgetExhaustedError."""
         ids = tuple(sorted(c.id for c in candidates))
 
@@ -306,12 +356,20 @@ class RankingJury(Composite):
             async def compare() -> Comparison:
                 result: Comparison = await slot.part.compare(task, candidates, client)
                 if tuple(sorted(result.ranking)) != ids:
-                    raise ValueError(f"it ranked {result.ranking!r}; it must rank each of {list(ids)} once")
+                    raise ValueError(
+                        f"it ranked {result.ranking!r}; it must rank each of {list(ids)} once"
+                    )
                 return replace(result, grader=slot.name, repeat=slot.repeat)
 
-            return await capture_failure(call_part(slot.name, compare), ("comparison", ids, slot.name, slot.repeat), "compare")
+            return await capture_failure(
+                call_part(slot.name, compare),
+                ("comparison", ids, slot.name, slot.repeat),
+                "compare",
+            )
 
-        return self.aggregate_votes(await gather_or_cancel(map(vote, assign_repeats(self.comparers, self.repeats))))
+        return self.aggregate_votes(
+            await gather_or_cancel(map(vote, assign_repeats(self.comparers, self.repeats)))
+        )
 
     def aggregate_votes(self, votes: Sequence[Comparison | Failure]) -> Comparison:
         """Return the combined ranking of all votes. Raises GradingError without a quorum."""
@@ -341,9 +399,16 @@ class VoteSlot:
 
 def assign_repeats(parts: Sequence[Any], repeats: int) -> list[VoteSlot]:
     """Give every vote a distinct repeat index, so that a cache never shares an answer between two votes."""
-    votes = [(part, name, repeat) for part, name in zip(parts, unique_names(parts), strict=True) for repeat in range(repeats)]
+    votes = [
+        (part, name, repeat)
+        for part, name in zip(parts, unique_names(parts), strict=True)
+        for repeat in range(repeats)
+    ]
     offsets = accumulate((_vote_count(part) for part, _, _ in votes), initial=0)
-    return [VoteSlot(*vote, offset * REPEAT_STRIDE) for vote, offset in zip(votes, offsets, strict=False)]
+    return [
+        VoteSlot(*vote, offset * REPEAT_STRIDE)
+        for vote, offset in zip(votes, offsets, strict=False)
+    ]
 
 
 def _vote_count(part: Any) -> int:
@@ -365,19 +430,35 @@ def _check_quorum(name: str, valid: int, votes: Sequence[Record], quorum: int | 
             external += [vote] if vote.error in EXTERNAL_ERRORS else []
         elif isinstance(vote, Feedback) and vote.score is None and not vote.is_critique:
             reasons.append(_join(f"{vote.grader}: no score", vote.reason))
-    message = f"{name}: {valid} of {len(votes)} votes are valid, it needs {needed}: {'; '.join(reasons)}"[:2000]
+    message = (
+        f"{name}: {valid} of {len(votes)} votes are valid, it needs {needed}: {'; '.join(reasons)}"[
+            :2000
+        ]
+    )
     raise error_from_failure(external[0], message) if external else GradingError(message)
 
 
 # ---- parts
 
 
-async def grade_part(part: Any, task: Task, candidate: Candidate, ask: JudgeClient, *, name: str = "", repeat: int = 0) -> Feedback:
+async def grade_part(
+    part: Any,
+    task: Task,
+    candidate: Candidate,
+    ask: JudgeClient,
+    *,
+    name: str = "",
+    repeat: int = 0,
+) -> Feedback:
     """Return the feedback of a part, under its name. Raises RedraftError: users' code that fails twice is a GradingError."""
 
     async def grade() -> Feedback:
-        result = await part.grade(task, candidate, ask.with_options(getattr(part, "model", None), repeat))
-        return replace(as_feedback(result, name or part.name), grader=name or part.name, candidate=candidate.id)
+        result = await part.grade(
+            task, candidate, ask.with_options(getattr(part, "model", None), repeat)
+        )
+        return replace(
+            as_feedback(result, name or part.name), grader=name or part.name, candidate=candidate.id
+        )
 
     return await call_part(name or part.name, grade)
 
@@ -404,10 +485,14 @@ async def capture_failure(work: Awaitable[T], slot: tuple[Any, ...], role: str) 
         return Failure(slot, role, error_name(error), str(error)[:2000], **error.details)
 
 
-async def grade_parts(parts: Sequence[Any], task: Task, candidate: Candidate, ask: JudgeClient) -> list[Feedback]:
+async def grade_parts(
+    parts: Sequence[Any], task: Task, candidate: Candidate, ask: JudgeClient
+) -> list[Feedback]:
     """Return the feedback of all parts, each under a unique name."""
     names = unique_names(parts)
-    return await gather_or_cancel(grade_part(p, task, candidate, ask, name=name) for p, name in zip(parts, names, strict=True))
+    return await gather_or_cancel(
+        grade_part(p, task, candidate, ask, name=name) for p, name in zip(parts, names, strict=True)
+    )
 
 
 def unique_names(parts: Sequence[Any]) -> list[str]:
@@ -441,9 +526,17 @@ def _resolve_parts(grader: Any, *names: str) -> None:
 
 
 def _parse_weights(value: Any) -> tuple[tuple[Any, float], ...]:
-    pairs = list(value.items()) if isinstance(value, Mapping) else list(value) if isinstance(value, list | tuple) else []
+    pairs = (
+        list(value.items())
+        if isinstance(value, Mapping)
+        else list(value)
+        if isinstance(value, list | tuple)
+        else []
+    )
     if not pairs or not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
-        raise ConfigError(f"weighted needs {{grader: weight}} or pairs (grader, weight), got {checks.format_value(value)}")
+        raise ConfigError(
+            f"weighted needs {{grader: weight}} or pairs (grader, weight), got {checks.format_value(value)}"
+        )
     for _, weight in pairs:
         checks.positive("weight", weight)
     return tuple((as_part(grader, "weighted"), float(weight)) for grader, weight in pairs)

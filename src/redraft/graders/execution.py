@@ -61,9 +61,17 @@ class CodeExecution:
         if id(value) in parts:
             return self.configure(value)
         if isinstance(value, Mapping):
-            return {key: self._configure_parts(each, parts) for key, each in value.items()} if parts else value
+            return (
+                {key: self._configure_parts(each, parts) for key, each in value.items()}
+                if parts
+                else value
+            )
         if isinstance(value, list | tuple):
-            return type(value)(self._configure_parts(each, parts) for each in value) if parts else value
+            return (
+                type(value)(self._configure_parts(each, parts) for each in value)
+                if parts
+                else value
+            )
         return value
 
 
@@ -73,7 +81,9 @@ DEFAULT = CodeExecution()
 def reports_hidden_tests(graders: Iterable[Any]) -> bool:
     """Return whether a grader, or a part of one, reports how many hidden tests pass."""
     return any(
-        getattr(grader, "reports_hidden_tests", False) or reports_hidden_tests(getattr(grader, "parts", ())) for grader in graders
+        getattr(grader, "reports_hidden_tests", False)
+        or reports_hidden_tests(getattr(grader, "parts", ()))
+        for grader in graders
     )
 
 

@@ -42,7 +42,9 @@ IdentityOf: TypeAlias = Callable[[Any], str | None]
 NamedValues: TypeAlias = Iterable[tuple[str, Any]]
 
 
-def grader_fingerprint(grader: Any, identity_of: IdentityOf, *, no_limit: int | None = EARLIER_MAX_TOKENS) -> str:
+def grader_fingerprint(
+    grader: Any, identity_of: IdentityOf, *, no_limit: int | None = EARLIER_MAX_TOKENS
+) -> str:
     """Return 16 hex digits for a grader, a plan or an editor.
 
     `identity_of(model)` returns the identity of a model that a grader names; for None, that of the judge. `no_limit` stands for
@@ -79,7 +81,10 @@ class Hasher:
             return sha256_json([type(value).__name__, value])
         key = id(value), self.strict
         if key not in self.digests:
-            self.digests[key] = value, CYCLE_MARKER  # the cache keeps the value alive: no other object gets its id
+            self.digests[key] = (
+                value,
+                CYCLE_MARKER,
+            )  # the cache keeps the value alive: no other object gets its id
             self.digests[key] = value, replace(self, depth=self.depth + 1).compute_digest(value)
         digest = self.digests[key][1]
         if digest is None or (digest is CYCLE_MARKER and self.in_set):
@@ -98,7 +103,10 @@ class Hasher:
             case bytes() | bytearray():
                 return ["bytes", value.hex()]
             case Mapping():
-                return ["mapping", *sorted([self.digest(k), self.digest(v)] for k, v in value.items())]
+                return [
+                    "mapping",
+                    *sorted([self.digest(k), self.digest(v)] for k, v in value.items()),
+                ]
             case list() | tuple():
                 return ["list", *map(self.digest, value)]
             case set() | frozenset():
@@ -112,16 +120,32 @@ class Hasher:
     def _code_components(self, value: Any) -> list[Any]:
         match value:
             case CodeType():
-                return ["code", value.co_code.hex(), self.digest(value.co_consts), self.digest(value.co_names)]
+                return [
+                    "code",
+                    value.co_code.hex(),
+                    self.digest(value.co_consts),
+                    self.digest(value.co_names),
+                ]
             case FunctionType():
-                code = stable_name(value) if is_own(value) else self._source_components(value.__code__)
+                code = (
+                    stable_name(value) if is_own(value) else self._source_components(value.__code__)
+                )
                 return ["function", code, *self._state_components(_function_state(value))]
             case functools.partial():
-                return ["partial", *self._state_components({"of": value.func, "args": value.args, "keywords": value.keywords})]
+                return [
+                    "partial",
+                    *self._state_components(
+                        {"of": value.func, "args": value.args, "keywords": value.keywords}
+                    ),
+                ]
             case _ if isinstance(value, CACHED_FUNCTION_TYPE):
                 return ["cached", self.digest(value.__wrapped__)]
             case MethodType():
-                return ["method", self.digest(value.__func__), *self._instance_components(value.__self__, lenient=not self.strict)]
+                return [
+                    "method",
+                    self.digest(value.__func__),
+                    *self._instance_components(value.__self__, lenient=not self.strict),
+                ]
             case BuiltinFunctionType():
                 return ["builtin", value.__qualname__, self.digest(value.__self__)]
         return self._instance_components(value)
@@ -153,19 +177,28 @@ class Hasher:
         user_classes = [cls for cls in target_class.__mro__ if not _is_library_code(cls)]
         return [
             _qualified_name(target_class),
-            *([_class_source(cls), *self.item_digests(_class_attributes(cls), required=False)] for cls in user_classes),
+            *(
+                [_class_source(cls), *self.item_digests(_class_attributes(cls), required=False)]
+                for cls in user_classes
+            ),
         ]
 
     def _instance_components(self, value: Any, *, lenient: bool = False) -> list[Any]:
         kind = type(value)
-        if is_own(kind) and isinstance(getattr(value, "spec", None), str):  # a requirement or a rubric
+        if is_own(kind) and isinstance(
+            getattr(value, "spec", None), str
+        ):  # a requirement or a rubric
             return ["spec", value.spec]
         if isinstance(value, Model):
             return ["model", self.digest(value.identity)]
         if _is_grader(value):
             model = self.identity_of(getattr(value, "model", None)) if _calls_model(value) else None
             params = getattr(value, "params", None) if is_own(kind) else None
-            own = [*self._attribute_components(value), self.digest(getattr(value, "prompt_texts", "")), model]
+            own = [
+                *self._attribute_components(value),
+                self.digest(getattr(value, "prompt_texts", "")),
+                model,
+            ]
             return [*own, self.digest(params)] if params else own
         if lenient or (not self.strict and (is_dataclass(value) or _has_call_method(kind))):
             return self._attribute_components(value)
@@ -175,8 +208,14 @@ class Hasher:
         """Return the hashes of an object's class and of its attributes."""
         attributes = _attributes(value)
         if is_own(type(value)) and _calls_model(value):
-            attributes = [(name, self.no_limit if (name, held) == ("max_tokens", None) else held) for name, held in attributes]
-        return [self.digest(type(value)), *self.item_digests(attributes, required=is_own(type(value)))]
+            attributes = [
+                (name, self.no_limit if (name, held) == ("max_tokens", None) else held)
+                for name, held in attributes
+            ]
+        return [
+            self.digest(type(value)),
+            *self.item_digests(attributes, required=is_own(type(value))),
+        ]
 
     def _copy_components(self, value: Any) -> list[Any]:
         """Return the hashes of what the `copy` protocol would make a copy of the object from."""
@@ -185,7 +224,10 @@ class Hasher:
             return [reduced]
         make, args, state, items, pairs = (*reduced, None, None, None)[:5]
         attributes = dict(_attributes(value)) if top_level_package(make) == "copyreg" else state
-        return [_qualified_name(make), *map(self.digest, (args, attributes, list(items or ()), list(pairs or ())))]
+        return [
+            _qualified_name(make),
+            *map(self.digest, (args, attributes, list(items or ()), list(pairs or ()))),
+        ]
 
 
 def sha256_json(data: Any) -> str:
@@ -195,7 +237,11 @@ def sha256_json(data: Any) -> str:
 
 def _function_state(function: FunctionType) -> dict[str, Any]:
     defaults = [function.__defaults__, function.__kwdefaults__]
-    return {"defaults": defaults, "attributes": vars(function), "closure": [*map(_cell_contents, function.__closure__ or ())]}
+    return {
+        "defaults": defaults,
+        "attributes": vars(function),
+        "closure": [*map(_cell_contents, function.__closure__ or ())],
+    }
 
 
 def _cell_contents(cell: Any) -> Any:
@@ -226,9 +272,16 @@ def _attributes(value: Any) -> NamedValues:
 def _excluded_attributes(value: Any) -> set[str]:
     """Return the names of attributes that are cached, are no part of equality, or enter the fingerprint elsewhere."""
     attributes = (item for cls in type(value).__mro__ for item in vars(cls).items())
-    cached = {name for name, attribute in attributes if isinstance(attribute, functools.cached_property)}
+    cached = {
+        name for name, attribute in attributes if isinstance(attribute, functools.cached_property)
+    }
     unequal = {f.name for f in fields(value) if not f.compare} if is_dataclass(value) else set()
-    return cached | unequal | ({"name"} if _is_grader(value) else set()) | ({"model"} if _calls_model(value) else set())
+    return (
+        cached
+        | unequal
+        | ({"name"} if _is_grader(value) else set())
+        | ({"model"} if _calls_model(value) else set())
+    )
 
 
 def _is_grader(value: Any) -> bool:
@@ -248,7 +301,9 @@ def _class_attributes(cls: type) -> NamedValues:
     """Yield the functions and the plain data among the attributes of a class."""
     for name, attribute in sorted(vars(cls).items(), key=itemgetter(0)):
         value = _unwrap_function(attribute)
-        if isinstance(value, CLASS_ATTRIBUTE_TYPES) and (not name.startswith("__") or name == "__call__"):
+        if isinstance(value, CLASS_ATTRIBUTE_TYPES) and (
+            not name.startswith("__") or name == "__call__"
+        ):
             yield name, value
 
 

@@ -19,7 +19,10 @@ from .rubric import aliased_rubric, is_gallery_rubric
 
 MAX_SPEC = 2000  # characters
 MAX_VOTERS = 9  # graders of a jury
-ALLOWED_OPTIONS = ("scoring", "criteria_mode")  # what else may cost more is for whoever runs the program to choose
+ALLOWED_OPTIONS = (
+    "scoring",
+    "criteria_mode",
+)  # what else may cost more is for whoever runs the program to choose
 OWN = "redraft"  # the origin of Redraft's own graders
 
 
@@ -61,12 +64,20 @@ def _refusal_reason(entry: GraderEntry) -> str:
 
 def _check_fields(spec: str, entry: GraderEntry, task_fields: Collection[str] | None) -> None:
     """Raise ConfigError for a grader that computes from a field which tasks do not have; a judge does without."""
-    missing = sorted(set(entry.task_fields) - set(task_fields)) if task_fields is not None and not entry.calls_model else []
+    missing = (
+        sorted(set(entry.task_fields) - set(task_fields))
+        if task_fields is not None and not entry.calls_model
+        else []
+    )
     if missing:
-        raise ConfigError(f"grader {checks.format_value(spec)} computes from the {' and '.join(missing)}, which no task has here")
+        raise ConfigError(
+            f"grader {checks.format_value(spec)} computes from the {' and '.join(missing)}, which no task has here"
+        )
 
 
-def _check_argument(spec: str, name: str, argument: str, task_fields: Collection[str] | None, *, calls_model: bool) -> None:
+def _check_argument(
+    spec: str, name: str, argument: str, task_fields: Collection[str] | None, *, calls_model: bool
+) -> None:
     """Raise ConfigError for a file, for parameters of the judge, and for a jury with too many members or one that is refused."""
     parts = [part.strip() for part in argument.split(",") if part.strip()]
     if name == "jury":
@@ -83,6 +94,11 @@ def _check_argument(spec: str, name: str, argument: str, task_fields: Collection
         raise _refusal(spec, f"sets {checks.format_value(chosen[0])} of the judge")
     if name == "checklist" and named:
         raise _refusal(spec, "would read a file")
-    if name in RUBRIC_JUDGES and named and not is_gallery_rubric(named) and not aliased_rubric(named):
+    if (
+        name in RUBRIC_JUDGES
+        and named
+        and not is_gallery_rubric(named)
+        and not aliased_rubric(named)
+    ):
         reason = f"names {checks.format_value(named)}, a file and no rubric of the gallery (see `redraft graders`)"
         raise _refusal(spec, reason)

@@ -19,7 +19,18 @@ from .judging.pointwise import CriteriaMode, Scoring
 
 FILE_SUFFIXES = (".toml", ".json", ".yaml", ".yml", ".md", ".txt")  # of rubrics and questions
 PYTHON_ARGUMENTS = {
-    *("images", "instruction", "max_group_size", "name", "params", "questions", "read", "reads_tool_calls", "rubric", "scale"),
+    *(
+        "images",
+        "instruction",
+        "max_group_size",
+        "name",
+        "params",
+        "questions",
+        "read",
+        "reads_tool_calls",
+        "rubric",
+        "scale",
+    ),
     "template",
 }
 """Arguments of judges that no spec has, and no endpoint as a parameter."""
@@ -50,16 +61,25 @@ def split_options(argument: str) -> tuple[str, list[str]]:
 
 def is_option(part: str) -> bool:
     """Whether a part of the argument is an option, and no name of a file."""
-    return bool(fullmatch(r"[\w-]+(\.[\w-]+)*\s*=.*", part)) and PurePath(part).suffix.lower() not in FILE_SUFFIXES
+    return (
+        bool(fullmatch(r"[\w-]+(\.[\w-]+)*\s*=.*", part))
+        and PurePath(part).suffix.lower() not in FILE_SUFFIXES
+    )
 
 
-def option_values(name: str, options: list[str], settings: type[JudgeSettings] = JudgeSettings) -> dict[str, Any]:
+def option_values(
+    name: str, options: list[str], settings: type[JudgeSettings] = JudgeSettings
+) -> dict[str, Any]:
     """Return the arguments of a judge that options give; `name` is that of the grader. Raises ConfigError."""
     own = settings.__dataclass_fields__
     keys = {option: option.partition("=")[0].strip() for option in options}
     given = [option for option in options if keys[option] in own]
     try:
-        values = {key: value for key, value in asdict(parse_options(settings, ",".join(given))).items() if key in keys.values()}
+        values = {
+            key: value
+            for key, value in asdict(parse_options(settings, ",".join(given))).items()
+            if key in keys.values()
+        }
         params: dict[str, Any] = {}
         for option in options:
             if option in given:
@@ -67,8 +87,12 @@ def option_values(name: str, options: list[str], settings: type[JudgeSettings] =
             if keys[option] in PointwiseSettings.__dataclass_fields__:
                 raise ConfigError(f"{option!r} is for judges that score one answer")
             if keys[option] in PYTHON_ARGUMENTS:
-                raise ConfigError(f"{option!r} is not an option: {keys[option]} is an argument in Python")
-            if keys[option] not in SAMPLING and (meant := get_close_matches(keys[option], (*own, *SAMPLING), 1, SLIP)):
+                raise ConfigError(
+                    f"{option!r} is not an option: {keys[option]} is an argument in Python"
+                )
+            if keys[option] not in SAMPLING and (
+                meant := get_close_matches(keys[option], (*own, *SAMPLING), 1, SLIP)
+            ):
                 raise ConfigError(f"{option!r} is not an option; did you mean {meant[0]}=...?")
             params = merge_parameters(params, parse_parameter(option))
         check_parameters("params", params)

@@ -76,9 +76,13 @@ def entries() -> Iterator[GraderEntry]:
 
 
 def _builtin_entries() -> Iterator[GraderEntry]:
-    yield from import_module(".catalog", __package__).catalog_entries()  # it imports this module; few runs look up a name
+    yield from import_module(
+        ".catalog", __package__
+    ).catalog_entries()  # it imports this module; few runs look up a name
     for name, kind in kinds().items():
-        yield GraderEntry(name, "requirement", kind.help, _requirement_factory(name), example=kind.example)
+        yield GraderEntry(
+            name, "requirement", kind.help, _requirement_factory(name), example=kind.example
+        )
 
 
 def find_entry(name: str, spec: str = "") -> GraderEntry:
@@ -89,7 +93,9 @@ def find_entry(name: str, spec: str = "") -> GraderEntry:
         known.setdefault(entry.name, entry)
         if entry.name == name:
             return entry
-    raise ConfigError(checks.unknown_name_message("grader", name, known, "redraft graders", full_value=spec))
+    raise ConfigError(
+        checks.unknown_name_message("grader", name, known, "redraft graders", full_value=spec)
+    )
 
 
 def grader_from_spec(spec: str) -> Any:
@@ -132,7 +138,9 @@ def as_grader(value: Any) -> Grader | Comparer:
         return RequirementGrader(value)
     if callable(value):
         return FunctionGrader(value)
-    raise ConfigError(f"a grader is a name, a function, a requirement or has a `grade` method, got {checks.format_value(value)}")
+    raise ConfigError(
+        f"a grader is a name, a function, a requirement or has a `grade` method, got {checks.format_value(value)}"
+    )
 
 
 # ---- other packages
@@ -140,7 +148,9 @@ def as_grader(value: Any) -> Grader | Comparer:
 
 def entry_point_graders() -> dict[str, list[EntryPoint]]:
     """Return the entry points of other packages by name; several for a name that more than one package uses."""
-    from importlib.metadata import entry_points  # 8 ms, and few runs use a grader of another package
+    from importlib.metadata import (
+        entry_points,
+    )  # 8 ms, and few runs use a grader of another package
 
     points_by_name: dict[str, list[EntryPoint]] = {}
     for point in entry_points(group=ENTRY_POINT_GROUP):
@@ -150,17 +160,34 @@ def entry_point_graders() -> dict[str, list[EntryPoint]]:
 
 def _entry_point_entry(name: str, points: list[EntryPoint]) -> GraderEntry:
     """Return the entry for a name that other packages use. If several use it, making the grader raises ConfigError."""
-    origins = [f"{point.dist.name} {point.dist.version}" if point.dist else "another package" for point in points]
+    origins = [
+        f"{point.dist.name} {point.dist.version}" if point.dist else "another package"
+        for point in points
+    ]
     if len(points) == 1:
         package = points[0].dist.name if points[0].dist else origins[0]
-        about, make = f"from {package}: {points[0].value}", _entry_point_factory(points[0], origins[0])
+        about, make = (
+            f"from {package}: {points[0].value}",
+            _entry_point_factory(points[0], origins[0]),
+        )
         return GraderEntry(name, "function", about, make, calls_model=True, origin=package)
-    offers = " and ".join(sorted(f"{origin} ({point.value})" for origin, point in zip(origins, points, strict=True)))
+    offers = " and ".join(
+        sorted(f"{origin} ({point.value})" for origin, point in zip(origins, points, strict=True))
+    )
 
     def refuse(_argument: str) -> Any:
-        raise ConfigError(f"grader {name!r} is ambiguous: {offers} define it; uninstall one, or use its grader from Python")
+        raise ConfigError(
+            f"grader {name!r} is ambiguous: {offers} define it; uninstall one, or use its grader from Python"
+        )
 
-    return GraderEntry(name, "function", f"ambiguous: defined by {offers}", refuse, calls_model=True, origin="several")
+    return GraderEntry(
+        name,
+        "function",
+        f"ambiguous: defined by {offers}",
+        refuse,
+        calls_model=True,
+        origin="several",
+    )
 
 
 def _entry_point_factory(point: EntryPoint, package: str) -> Callable[[str], Any]:
@@ -177,7 +204,9 @@ def _entry_point_factory(point: EntryPoint, package: str) -> Callable[[str], Any
             grader = as_grader(target)
         except (Exception, SystemExit) as error:  # importing another package can raise anything
             reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-            raise ConfigError(f"grader {point.name!r} of {package} ({point.value}) cannot be loaded: {reason}") from error
+            raise ConfigError(
+                f"grader {point.name!r} of {package} ({point.value}) cannot be loaded: {reason}"
+            ) from error
         return no_argument(point.name, lambda: grader)(argument)
 
     return load

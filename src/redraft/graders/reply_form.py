@@ -85,19 +85,29 @@ def parse_scale(value: Any, where: str = "") -> Scale:
 def parse_read(value: Any, kind: Kind, where: str = "") -> Paths:
     """Return (part, path) pairs for a reply. A text is the path of the first part. Raises ConfigError."""
     parts, verdicts = FORM_PARTS[kind], VERDICT_PARTS[kind]
-    paths = {parts[0]: value} if isinstance(value, str) else dict(value) if _is_pairs(value) else value
+    paths = (
+        {parts[0]: value} if isinstance(value, str) else dict(value) if _is_pairs(value) else value
+    )
     if not isinstance(paths, Mapping) or not all(map(_is_path, paths.values())):
-        typed = ", or a pydantic model with such fields" if kind == "pointwise" and not where else ""
+        typed = (
+            ", or a pydantic model with such fields" if kind == "pointwise" and not where else ""
+        )
         expected = f'the key of the {parts[0]}, or a mapping such as {{"{parts[0]}": "{parts[0]}", "reason": "why.text"}}{typed}'
         raise checks.invalid_argument(f"{where}read", expected, value)
     if unknown := [part for part in paths if part not in parts]:
-        raise ConfigError(f"{where}read: {checks.unknown_name_message('part', str(unknown[0]), parts)}")
+        raise ConfigError(
+            f"{where}read: {checks.unknown_name_message('part', str(unknown[0]), parts)}"
+        )
     if not set(verdicts) & set(paths):
         critic = f" (or, for a critic, of {' or '.join(verdicts[1:])})" if verdicts[1:] else ""
-        raise ConfigError(f"{where}read: it must name the key of the {parts[0]}{critic}, got {checks.format_value(value)}")
+        raise ConfigError(
+            f"{where}read: it must name the key of the {parts[0]}{critic}, got {checks.format_value(value)}"
+        )
     for (part, path), (other, inner) in permutations(paths.items(), 2):
         if inner.startswith(f"{path}.") or (inner == path and not {part, other} <= TEXT_PARTS):
-            raise ConfigError(f"{where}read: {part} is at {path!r} and {other} at {inner!r}, and no reply can have both")
+            raise ConfigError(
+                f"{where}read: {part} is at {path!r} and {other} at {inner!r}, and no reply can have both"
+            )
     return tuple(paths.items())
 
 
@@ -105,15 +115,25 @@ def check_scale(scale: Scale | None, read: Paths | None, where: str = "") -> Non
     """Raise ConfigError for a form with a score and no scale, and for one with a scale and no score."""
     has_score = read is not None and "score" in dict(read)
     if has_score and scale is None:
-        raise ConfigError(f"{where}read needs a scale, the worst and the best score of the template, such as scale=(1, 10)")
+        raise ConfigError(
+            f"{where}read needs a scale, the worst and the best score of the template, such as scale=(1, 10)"
+        )
     if read is not None and scale is not None and not has_score:
-        raise ConfigError(f"{where}scale: read names no key of a score, so that there is nothing on a scale: leave it out")
+        raise ConfigError(
+            f"{where}scale: read names no key of a score, so that there is nothing on a scale: leave it out"
+        )
 
 
 def _is_pairs(value: Any) -> bool:
     """Return whether a value is what `parse_read` returns."""
-    return isinstance(value, tuple) and all(isinstance(pair, tuple) and len(pair) == 2 for pair in value)
+    return isinstance(value, tuple) and all(
+        isinstance(pair, tuple) and len(pair) == 2 for pair in value
+    )
 
 
 def _is_path(path: Any) -> bool:
-    return isinstance(path, str) and len(path) <= MAX_PATH_CHARS and all(key.strip() for key in path.split("."))
+    return (
+        isinstance(path, str)
+        and len(path) <= MAX_PATH_CHARS
+        and all(key.strip() for key in path.split("."))
+    )

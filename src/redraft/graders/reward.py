@@ -68,8 +68,12 @@ class Reward:
         checks.text("label", self.label, allow_blank=True)
         if self.range is not None:
             _check_range(self.range)
-        if (self.center is None) != (self.scale is None) or (self.center is not None and self.range is not None):
-            raise ConfigError("a raw score is mapped either by range=(LOW, HIGH), or by center and scale together")
+        if (self.center is None) != (self.scale is None) or (
+            self.center is not None and self.range is not None
+        ):
+            raise ConfigError(
+                "a raw score is mapped either by range=(LOW, HIGH), or by center and scale together"
+            )
         if self.center is not None:
             _check_finite("center", self.center)
             checks.positive("scale", self.scale)
@@ -94,8 +98,14 @@ class Reward:
             return logistic((raw - self.center) / self.scale)
         low, high = self.range or (0.0, 1.0)
         if not low <= raw <= high:
-            hint = "" if self.range else "; declare it (range=LOW:HIGH), or learn a mapping: `redraft graders NAME --learn FILE`"
-            raise GradingError(f"the raw score {raw:g} is outside the range from {low:g} to {high:g}{hint}")
+            hint = (
+                ""
+                if self.range
+                else "; declare it (range=LOW:HIGH), or learn a mapping: `redraft graders NAME --learn FILE`"
+            )
+            raise GradingError(
+                f"the raw score {raw:g} is outside the range from {low:g} to {high:g}{hint}"
+            )
         return min(1.0, (raw - low) / (high - low))  # (a quotient may exceed 1 by a rounding error)
 
     def fit(self, raw_scores: Sequence[float]) -> Self:
@@ -126,7 +136,13 @@ def make_reward(argument: str) -> Reward:
     if not argument.strip():
         raise ConfigError(f"grader 'reward' needs a URL after the colon, such as {EXAMPLE!r}")
     endpoint, settings = _split_options(argument)
-    parsers = {"range": _parse_range, "center": _parse_number, "scale": _parse_number, "label": _parse_text, "api": _parse_text}
+    parsers = {
+        "range": _parse_range,
+        "center": _parse_number,
+        "scale": _parse_number,
+        "label": _parse_text,
+        "api": _parse_text,
+    }
     known = "range=LOW:HIGH, center=NUMBER, scale=NUMBER, label=CLASS, api=NAME"
     arguments = _parse_options("reward", settings, parsers, known)
     grader = Reward(endpoint, **arguments)
@@ -141,7 +157,11 @@ def scored_messages(task: Task, candidate: Candidate) -> tuple[Message, ...]:
 
 def _safe_message(message: Message) -> Message:
     content = message.get("content")
-    return {**message, "content": without_control_tokens(content)} if isinstance(content, str) else message
+    return (
+        {**message, "content": without_control_tokens(content)}
+        if isinstance(content, str)
+        else message
+    )
 
 
 def logistic(x: float) -> float:
@@ -152,12 +172,16 @@ def logistic(x: float) -> float:
 def fit_logistic(raw_scores: Sequence[float]) -> tuple[float, float]:
     """Return center and scale; see `Reward.fit`. Raises ConfigError."""
     if len(raw_scores) < MIN_SAMPLE:
-        raise ConfigError(f"a mapping is learned from at least {MIN_SAMPLE} raw scores, got {len(raw_scores)}")
+        raise ConfigError(
+            f"a mapping is learned from at least {MIN_SAMPLE} raw scores, got {len(raw_scores)}"
+        )
     for raw in raw_scores:
         _check_finite("a raw score", raw)
     low, _, high = quantiles(raw_scores, n=4, method="inclusive")
     if not high > low:
-        raise ConfigError(f"nothing can be learned from a sample whose quartiles are equal, got {low:g} for both")
+        raise ConfigError(
+            f"nothing can be learned from a sample whose quartiles are equal, got {low:g} for both"
+        )
     return median(raw_scores), (high - low) / (2 * log(3))
 
 
@@ -165,7 +189,9 @@ def _check_range(value: Any) -> None:
     """Raise ConfigError unless the value is two finite numbers, the lower one first."""
     pair = isinstance(value, tuple | list) and len(value) == 2 and all(map(checks.is_number, value))
     if not pair or not value[0] < value[1]:
-        raise checks.invalid_argument("range", "two numbers (LOW, HIGH), the lower one first", value)
+        raise checks.invalid_argument(
+            "range", "two numbers (LOW, HIGH), the lower one first", value
+        )
 
 
 def _check_finite(name: str, value: Any) -> None:
@@ -207,22 +233,33 @@ class Moderation:
         result = strict_loads(reply.text)
         scores: dict[str, float] = result["category_scores"]
         highest = max(scores, key=lambda category: scores[category])
-        categories = [category for category, is_flagged in result["categories"].items() if is_flagged]
+        categories = [
+            category for category, is_flagged in result["categories"].items() if is_flagged
+        ]
         score = float(not result["flagged"]) if self.flagged else 1 - scores[highest]
         reason = f"{'flagged' if result['flagged'] else 'not flagged'}; highest: {highest} {scores[highest]:.3f}"
         return Feedback(
             score,
             reason,
-            tuple(f"Remove what the moderation endpoint flags as {category}." for category in categories),
+            tuple(
+                f"Remove what the moderation endpoint flags as {category}."
+                for category in categories
+            ),
             done=False if result["flagged"] else None,
-            metadata={"flagged": result["flagged"], "categories": categories, "category_scores": scores},
+            metadata={
+                "flagged": result["flagged"],
+                "categories": categories,
+                "category_scores": scores,
+            },
         )
 
 
 def make_moderation(argument: str) -> Moderation:
     """Return the grader for the text after "moderation:": a model, and optionally ",flagged=true". Raises ConfigError."""
     endpoint, settings = _split_options(argument)
-    arguments = _parse_options("moderation", settings, {"flagged": _parse_flag}, "flagged=true|false")
+    arguments = _parse_options(
+        "moderation", settings, {"flagged": _parse_flag}, "flagged=true|false"
+    )
     if not endpoint:
         return Moderation(**arguments)
     return Moderation(endpoint, **arguments, name=f"moderation:{redacted_model_name(endpoint)}")
@@ -238,13 +275,17 @@ def _split_options(argument: str) -> tuple[str, list[str]]:
     return f"{head}#{first.strip()}" if hash_sign else first.strip(), settings
 
 
-def _parse_options(grader: str, settings: Sequence[str], parsers: Any, known: str) -> dict[str, Any]:
+def _parse_options(
+    grader: str, settings: Sequence[str], parsers: Any, known: str
+) -> dict[str, Any]:
     """Return the values of options such as "range=-10:10". Raises ConfigError naming what is allowed."""
     values = {}
     for setting in settings:
         key, equals, text = (part.strip() for part in setting.partition("="))
         if not equals or key not in parsers:
-            raise ConfigError(f"grader {grader!r}: {checks.format_value(setting.strip())} is not an option; there are: {known}")
+            raise ConfigError(
+                f"grader {grader!r}: {checks.format_value(setting.strip())} is not an option; there are: {known}"
+            )
         values[key] = parsers[key](key, text)
     return values
 

@@ -21,7 +21,9 @@ METADATA = "metadata."
 MISSING = object()
 
 
-def router(graders: Mapping[str, Any], by: Key, default: Any = None, *, name: str = "router") -> Router:
+def router(
+    graders: Mapping[str, Any], by: Key, default: Any = None, *, name: str = "router"
+) -> Router:
     """Return a grader that chooses one of several graders for each task.
 
     Args:
@@ -54,16 +56,30 @@ class Router(Composite):
 
     def __post_init__(self) -> None:
         checks.text("name", self.name)
-        if not isinstance(self.graders, Mapping) or not self.graders or not all(isinstance(key, str) for key in self.graders):
+        if (
+            not isinstance(self.graders, Mapping)
+            or not self.graders
+            or not all(isinstance(key, str) for key in self.graders)
+        ):
             raise checks.invalid_argument(
-                "graders", 'graders by key, such as {"math": "math", "code": "code_quality"}', self.graders
+                "graders",
+                'graders by key, such as {"math": "math", "code": "code_quality"}',
+                self.graders,
             )
-        object.__setattr__(self, "graders", {key: as_part(grader, f"{self.name}: {key}") for key, grader in self.graders.items()})
+        object.__setattr__(
+            self,
+            "graders",
+            {key: as_part(grader, f"{self.name}: {key}") for key, grader in self.graders.items()},
+        )
         if self.default is not None:
             object.__setattr__(self, "default", as_part(self.default, f"{self.name}: default"))
-        is_path = isinstance(self.by, str) and self.by.startswith(METADATA) and all(self.by.split("."))
+        is_path = (
+            isinstance(self.by, str) and self.by.startswith(METADATA) and all(self.by.split("."))
+        )
         if isinstance(self.by, type) or not (is_path or callable(self.by)):
-            raise checks.invalid_argument("by", 'a path such as "metadata.domain", or a function of a task', self.by)
+            raise checks.invalid_argument(
+                "by", 'a path such as "metadata.domain", or a function of a task', self.by
+            )
 
     @property
     def parts(self) -> tuple[Any, ...]:
@@ -73,7 +89,8 @@ class Router(Composite):
     def may_call_model(self) -> bool:
         """Whether only the usage shows if a model is called: whether some of the graders call one, and others do not."""
         return not self.model_free and any(
-            getattr(part, "model_free", False) or getattr(part, "may_call_model", False) for part in self.parts
+            getattr(part, "model_free", False) or getattr(part, "may_call_model", False)
+            for part in self.parts
         )
 
     def parts_for(self, task: Task) -> tuple[Any, ...]:
@@ -81,7 +98,11 @@ class Router(Composite):
         key = self._key_of(task)
         grader = self.graders.get(key, self.default) if isinstance(key, str) else self.default
         if grader is None:
-            problem = f"the task has no {self.by}" if key is MISSING else f"there is no grader for {checks.format_value(key)}"
+            problem = (
+                f"the task has no {self.by}"
+                if key is MISSING
+                else f"there is no grader for {checks.format_value(key)}"
+            )
             known = ", ".join(map(repr, self.graders))
             raise ConfigError(f"grader {self.name!r}: {problem}; there are {known}, and no default")
         return (grader,)
@@ -93,7 +114,11 @@ class Router(Composite):
 
     def _key_of(self, task: Task) -> Any:
         """Return the key of a task, MISSING without one, or any other value that is no key. Raises ConfigError."""
-        value = _metadata_value(task, self.by.removeprefix(METADATA)) if isinstance(self.by, str) else self._call(self.by, task)
+        value = (
+            _metadata_value(task, self.by.removeprefix(METADATA))
+            if isinstance(self.by, str)
+            else self._call(self.by, task)
+        )
         return json.dumps(value) if isinstance(value, bool | int | float) else value
 
     def _call(self, function: Callable[[Task], Any], task: Task) -> Any:

@@ -84,7 +84,9 @@ class Rubric:
         _fields_at({"uses": self.uses}, "uses", USES_FIELDS, (), "rubric")
         names = [c.name for c in self.criteria]
         if not names or len(set(names)) < len(names):
-            raise ConfigError(f"rubric {self.name!r} needs criteria with different names, got {checks.format_value(names)}")
+            raise ConfigError(
+                f"rubric {self.name!r} needs criteria with different names, got {checks.format_value(names)}"
+            )
         allowed = {*names, OVERALL}
         for example in self.examples:
             if unknown := {name for name, _ in example.scores} - allowed:
@@ -99,13 +101,19 @@ class Rubric:
         if self.scale is not None:
             object.__setattr__(self, "scale", parse_scale(self.scale, "rubric: "))
             if kind != "pointwise":
-                raise ConfigError("rubric: a scale is for a template that shows one answer: a comparison has no score")
+                raise ConfigError(
+                    "rubric: a scale is for a template that shows one answer: a comparison has no score"
+                )
             if self.examples or any(c.levels for c in self.criteria):
-                raise ConfigError(f"rubric: levels and examples are given from 0 to {MAX_SCORE}: leave them out, or the scale")
+                raise ConfigError(
+                    f"rubric: levels and examples are given from 0 to {MAX_SCORE}: leave them out, or the scale"
+                )
         if self.read is None:
             return
         if self.template is None:
-            raise ConfigError("rubric: read names the keys of a template's own reply form: give a template")
+            raise ConfigError(
+                "rubric: read names the keys of a template's own reply form: give a template"
+            )
         read = parse_read(self.read, kind, "rubric: ")
         object.__setattr__(self, "read", read)
         check_scale(self.score_scale if self.scale else None, read, "rubric: ")
@@ -123,7 +131,9 @@ class Rubric:
     @property
     def spec(self) -> str:
         """Everything that a judge sees of it, as one line of JSON. Its name and `about` are not included."""
-        return json.dumps({**self.to_data(), "name": "", "about": ""}, ensure_ascii=False, sort_keys=True)
+        return json.dumps(
+            {**self.to_data(), "name": "", "about": ""}, ensure_ascii=False, sort_keys=True
+        )
 
     @classmethod
     def load(cls, path: str | Path) -> Rubric:
@@ -142,16 +152,22 @@ class Rubric:
     def from_data(cls, data: Mapping[str, Any], name: str, where: str) -> Rubric:
         """Return a rubric from plain data. Raises ConfigError naming `where`."""
         if "questions" in data:
-            raise ConfigError(f"{where}: questions make a checklist, not a rubric: use the grader 'checklist:{where}'")
+            raise ConfigError(
+                f"{where}: questions make a checklist, not a rubric: use the grader 'checklist:{where}'"
+            )
         check_keys(data, tuple(f.name for f in fields(cls)), where)
         template = text_at(data, "template", where) or None
         try:
             return cls(
                 text_at(data, "name", where) or name,
-                tuple(_criterion_from_row(row, where) for row in _criteria_rows(data, where, template)),
+                tuple(
+                    _criterion_from_row(row, where) for row in _criteria_rows(data, where, template)
+                ),
                 text_at(data, "about", where),
                 _fields_at(data, "needs", NEEDS_FIELDS, (), where),
-                _fields_at(data, "uses", USES_FIELDS, TASK_FIELDS if "needs" not in data else (), where),
+                _fields_at(
+                    data, "uses", USES_FIELDS, TASK_FIELDS if "needs" not in data else (), where
+                ),
                 tuple(_example_from_row(row, where) for row in _list_at(data, "examples", where)),
                 template,
                 reads_tool_calls=data.get("reads_tool_calls", False),
@@ -169,7 +185,10 @@ class Rubric:
             "needs": list(self.needs),
             "uses": list(self.uses),
             "reads_tool_calls": self.reads_tool_calls,
-            "criteria": [_to_plain_dict(c, levels={str(level): text for level, text in c.levels}) for c in self.criteria],
+            "criteria": [
+                _to_plain_dict(c, levels={str(level): text for level, text in c.levels})
+                for c in self.criteria
+            ],
             "examples": [_to_plain_dict(e, scores=dict(e.scores)) for e in self.examples],
             "template": self.template,
             "scale": list(self.scale or ()),
@@ -185,9 +204,13 @@ class Rubric:
         try:
             import tomli_w
         except ImportError as error:
-            raise ConfigError("writing a rubric needs an extra: pip install 'redraft[validate]'") from error
+            raise ConfigError(
+                "writing a rubric needs an extra: pip install 'redraft[validate]'"
+            ) from error
         data = self.to_data()
-        text = tomli_w.dumps(data, multiline_strings="\\r" not in json.dumps(data))  # a multi-line string loses a \r
+        text = tomli_w.dumps(
+            data, multiline_strings="\\r" not in json.dumps(data)
+        )  # a multi-line string loses a \r
         return SURROGATE.sub(lambda lone: f"\\\\u{ord(lone[0]):04x}", text)
 
 
@@ -240,23 +263,42 @@ def _criteria_rows(data: Mapping[str, Any], where: str, template: str | None) ->
     if template is not None and "criteria" not in data:
         return [_to_plain_dict(c) for c in overall_criterion()]
     criteria = data.get("criteria")
-    rows = [_named_row(name, value) for name, value in criteria.items()] if isinstance(criteria, Mapping) else criteria
+    rows = (
+        [_named_row(name, value) for name, value in criteria.items()]
+        if isinstance(criteria, Mapping)
+        else criteria
+    )
     if not isinstance(rows, list) or not rows:
-        raise ConfigError(f"{where}: a rubric needs `criteria`: name = description, or a list of them")
+        raise ConfigError(
+            f"{where}: a rubric needs `criteria`: name = description, or a list of them"
+        )
     return rows
 
 
 def _named_row(name: Any, value: Any) -> dict[str, Any]:
-    return {**value, "name": name} if isinstance(value, Mapping) else {"name": name, "description": value}
+    return (
+        {**value, "name": name}
+        if isinstance(value, Mapping)
+        else {"name": name, "description": value}
+    )
 
 
 def _criterion_from_row(row: Any, where: str) -> Criterion:
-    if not isinstance(row, Mapping) or not _is_nonempty_text(row.get("name")) or not isinstance(row.get("description"), str):
-        raise ConfigError(f"{where}: a criterion needs `name` and `description`, got {checks.format_value(row)}")
+    if (
+        not isinstance(row, Mapping)
+        or not _is_nonempty_text(row.get("name"))
+        or not isinstance(row.get("description"), str)
+    ):
+        raise ConfigError(
+            f"{where}: a criterion needs `name` and `description`, got {checks.format_value(row)}"
+        )
     at = f"{where}: criterion {row['name']!r}"
     check_keys(row, ("name", "description", "weight", "levels"), at)
     return Criterion(
-        row["name"], row["description"], weight_of(row.get("weight", 1.0), row["name"], where), _levels_from_row(row, at)
+        row["name"],
+        row["description"],
+        weight_of(row.get("weight", 1.0), row["name"], where),
+        _levels_from_row(row, at),
     )
 
 
@@ -275,7 +317,10 @@ def _levels_from_row(row: Mapping[str, Any], where: str) -> tuple[tuple[int, str
             f"{where}: levels must be a table of 0-{MAX_SCORE} = text or a list of {MAX_SCORE + 1} texts,"
             f" got {checks.format_value(value)}"
         )
-    levels = sorted((_parse_level(key, where), text_at(value, cast("str", key), f"{where}: levels")) for key in value)
+    levels = sorted(
+        (_parse_level(key, where), text_at(value, cast("str", key), f"{where}: levels"))
+        for key in value
+    )
     if len({level for level, _ in levels}) < len(levels) or not all(text for _, text in levels):
         raise ConfigError(f"{where}: each level has one text, got {checks.format_value(value)}")
     return tuple(levels)
@@ -284,19 +329,25 @@ def _levels_from_row(row: Mapping[str, Any], where: str) -> tuple[tuple[int, str
 def _parse_level(key: Any, where: str) -> int:
     """Return a level. Keys are texts in TOML and JSON, and may be numbers in YAML."""
     if str(key) not in {str(n) for n in range(MAX_SCORE + 1)}:
-        raise ConfigError(f"{where}: a level is a whole number from 0 to {MAX_SCORE}, got {checks.format_value(key)}")
+        raise ConfigError(
+            f"{where}: a level is a whole number from 0 to {MAX_SCORE}, got {checks.format_value(key)}"
+        )
     return int(key)
 
 
 def _check_score(value: Any, where: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_SCORE:
-        raise ConfigError(f"{where}: a score is a whole number from 0 to {MAX_SCORE}, got {checks.format_value(value)}")
+        raise ConfigError(
+            f"{where}: a score is a whole number from 0 to {MAX_SCORE}, got {checks.format_value(value)}"
+        )
     return value
 
 
 def _example_from_row(row: Any, where: str) -> ScoredExample:
     if not isinstance(row, Mapping):
-        raise ConfigError(f"{where}: an example is a table with `answer` and `score` or `scores`, got {checks.format_value(row)}")
+        raise ConfigError(
+            f"{where}: an example is a table with `answer` and `score` or `scores`, got {checks.format_value(row)}"
+        )
     at = f"{where}: an example"
     check_keys(row, ("task", "answer", "score", "scores", "reason"), at)
     value = row["scores"] if "scores" in row else {OVERALL: row.get("score")}
@@ -306,17 +357,27 @@ def _example_from_row(row: Any, where: str) -> ScoredExample:
         or not value
         or len({"score", "scores"} & row.keys()) != 1
     ):
-        raise ConfigError(f"{at} needs `answer`, and either `score` or a table `scores`, got {checks.format_value(dict(row))}")
+        raise ConfigError(
+            f"{at} needs `answer`, and either `score` or a table `scores`, got {checks.format_value(dict(row))}"
+        )
     scores = tuple((str(name), _check_score(score, at)) for name, score in value.items())
-    return ScoredExample(row["answer"], scores, text_at(row, "task", at), text_at(row, "reason", at))
+    return ScoredExample(
+        row["answer"], scores, text_at(row, "task", at), text_at(row, "reason", at)
+    )
 
 
 def _fields_at(
-    data: Mapping[str, Any], key: str, allowed: tuple[str, ...], default: tuple[str, ...], where: str
+    data: Mapping[str, Any],
+    key: str,
+    allowed: tuple[str, ...],
+    default: tuple[str, ...],
+    where: str,
 ) -> tuple[str, ...]:
     value = data.get(key, default)
     if not isinstance(value, list | tuple) or not all(name in allowed for name in value):
-        raise checks.invalid_argument(f"{where}: {key}", f"a list out of {', '.join(allowed)}", value)
+        raise checks.invalid_argument(
+            f"{where}: {key}", f"a list out of {', '.join(allowed)}", value
+        )
     return tuple(value)
 
 
@@ -340,7 +401,9 @@ def _to_plain_dict(value: Any, **overrides: Any) -> dict[str, Any]:
 def check_keys(data: Mapping[str, Any], allowed: Iterable[str], where: str) -> None:
     """Raise ConfigError for an unknown key, naming the known ones."""
     if unknown := [key for key in data if key not in allowed]:
-        raise ConfigError(f"{where}: {checks.unknown_name_message('key', str(unknown[0]), allowed)}")
+        raise ConfigError(
+            f"{where}: {checks.unknown_name_message('key', str(unknown[0]), allowed)}"
+        )
 
 
 def is_gallery_rubric(name: str) -> bool:
@@ -367,7 +430,9 @@ def _named_rubric(name: str) -> Rubric:
     if aliased := aliased_rubric(name):
         return gallery_rubric(aliased)
     if name.isidentifier():
-        raise ConfigError(checks.unknown_name_message("rubric", name, rubric_files(), "redraft graders"))
+        raise ConfigError(
+            checks.unknown_name_message("rubric", name, rubric_files(), "redraft graders")
+        )
     return Rubric.load(name)
 
 
@@ -410,7 +475,9 @@ def read_text_file(path: str | Path, subject: str) -> str:
     try:
         return read_small_text(path)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{subject} {str(path)!r} cannot be read: {checks.read_error_message(error)}") from error
+        raise ConfigError(
+            f"{subject} {str(path)!r} cannot be read: {checks.read_error_message(error)}"
+        ) from error
 
 
 def read_table(
@@ -438,7 +505,9 @@ def read_table(
     except ValueError as error:
         raise ConfigError(f"{subject} {str(file)!r}: {error}") from error
     if not isinstance(data, Mapping):
-        raise ConfigError(f"{subject} {str(file)!r}: expected a table with `{key}`, got {type(data).__name__}")
+        raise ConfigError(
+            f"{subject} {str(file)!r}: expected a table with `{key}`, got {type(data).__name__}"
+        )
     return data, file.stem
 
 
@@ -452,15 +521,26 @@ def _parse_yaml(text: str) -> Any:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from error
-    except (TypeError, LookupError, AttributeError, OverflowError) as error:  # the value does not fit its tag or its form
-        raise ValueError(f"a value does not fit its tag: {type(error).__name__}: {error}") from error
+    except (
+        TypeError,
+        LookupError,
+        AttributeError,
+        OverflowError,
+    ) as error:  # the value does not fit its tag or its form
+        raise ValueError(
+            f"a value does not fit its tag: {type(error).__name__}: {error}"
+        ) from error
 
 
 def _parse_criteria_lines(text: str) -> Mapping[str, Any]:
     if message := _template_message(text):
         raise ValueError(message)
     rows = [line.strip().lstrip("-*# ").partition(":") for line in text.splitlines() if ":" in line]
-    return {"criteria": [{"name": name.strip(), "description": about.strip()} for name, _, about in rows]}
+    return {
+        "criteria": [
+            {"name": name.strip(), "description": about.strip()} for name, _, about in rows
+        ]
+    }
 
 
 DEFAULT_RUBRIC = Rubric(

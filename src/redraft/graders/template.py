@@ -102,7 +102,11 @@ class Template:
         """Return the metadata that occurs, as texts by `metadata_key`. Raises ConfigError if the task lacks a field."""
         self.check_task(task)
         values = {name: task.metadata[name] for name in self.metadata_fields}
-        return {metadata_key(name): _as_text(value) for name, value in values.items() if value is not None}
+        return {
+            metadata_key(name): _as_text(value)
+            for name, value in values.items()
+            if value is not None
+        }
 
     def fill(self, texts: Mapping[str, str]) -> str:
         """Return the text with every field replaced; a field that the task does not have becomes "(none)".
@@ -111,11 +115,18 @@ class Template:
         """
         shown_alone = {*self.fields, *(CONVERSATION_FIELDS if "messages" in self.fields else ())}
         conversation = [texts[name] for name in CONVERSATION_FIELDS if name in texts]
-        with_task = [texts[name] for name in CONVERSATION_FIELDS if name in texts and (name == "task" or name not in shown_alone)]
+        with_task = [
+            texts[name]
+            for name in CONVERSATION_FIELDS
+            if name in texts and (name == "task" or name not in shown_alone)
+        ]
         values = {**texts, "messages": "\n\n".join(conversation)}
         if "task" in texts:
             values["task"] = "\n\n".join(with_task)
-        return fill_template(self._parts, lambda name: values.get(FIELDS.get(name) or metadata_key(name), MISSING_TEXT))
+        return fill_template(
+            self._parts,
+            lambda name: values.get(FIELDS.get(name) or metadata_key(name), MISSING_TEXT),
+        )
 
 
 def metadata_key(name: str) -> str:
@@ -141,7 +152,10 @@ def _parse_str_format(text: str) -> tuple[TemplatePart, ...]:
         parts = list(Formatter().parse(text))
     except ValueError:
         return ()
-    if any(name is not None and (not _is_field_name(name) or spec or how) for _, name, spec, how in parts):
+    if any(
+        name is not None and (not _is_field_name(name) or spec or how)
+        for _, name, spec, how in parts
+    ):
         return ()
     return tuple((literal, name or "") for literal, name, _, _ in parts)
 
@@ -153,5 +167,7 @@ def _is_field_name(name: str) -> bool:
 def _parse_fields(text: str) -> tuple[TemplatePart, ...]:
     """Return the parts of a template. Raises ConfigError for a field with an attribute, an index or a format."""
     if access := ATTRIBUTE_ACCESS.search(text):
-        raise ConfigError(f"the template has {access[0][:60]!r}; a field is a bare name, {{{access[1]}}}; there are {FIELD_LIST}")
+        raise ConfigError(
+            f"the template has {access[0][:60]!r}; a field is a bare name, {{{access[1]}}}; there are {FIELD_LIST}"
+        )
     return parse_template(text, FIELDS)

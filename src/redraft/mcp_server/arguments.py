@@ -64,14 +64,19 @@ class GradedBy(ToolInput):
         max_length=MAX_CRITERIA,
         description='Criteria of your own for a model as judge: {"name": "what to look at"}.',
     )
-    reference: Text = Field(default="", description="A known good answer, for graders that compare with one.")
+    reference: Text = Field(
+        default="", description="A known good answer, for graders that compare with one."
+    )
     context: Text = Field(default="", description="Material that the answer must rest on.")
 
 
 class ModelChoice(ToolInput):
     """Which model a call uses."""
 
-    model: Spec | None = Field(default=None, description="The model to use; only those that are listed here. Default: the first.")
+    model: Spec | None = Field(
+        default=None,
+        description="The model to use; only those that are listed here. Default: the first.",
+    )
 
 
 class QuestionInput(ToolInput):
@@ -79,7 +84,9 @@ class QuestionInput(ToolInput):
 
     prompt: Text = Field(default="", description="What was, or is to be, answered.")
     messages: list[ChatTurn] = Field(
-        default=[], max_length=MAX_MESSAGES, description="A conversation instead of `prompt`; its last message is from the user."
+        default=[],
+        max_length=MAX_MESSAGES,
+        description="A conversation instead of `prompt`; its last message is from the user.",
     )
 
     @model_validator(mode="after")
@@ -92,12 +99,20 @@ class QuestionInput(ToolInput):
 class RefineInput(ModelChoice, GradedBy, QuestionInput):
     """The arguments of `refine`."""
 
-    draft: Text = Field(default="", description="An answer to start from. Without it, a model writes one.")
+    draft: Text = Field(
+        default="", description="An answer to start from. Without it, a model writes one."
+    )
     target_score: float | None = Field(
-        default=None, ge=0, le=1, description="Stop when an answer scores at least this much. Default: 0.9."
+        default=None,
+        ge=0,
+        le=1,
+        description="Stop when an answer scores at least this much. Default: 0.9.",
     )
     max_iterations: int | None = Field(
-        default=None, ge=0, le=MAX_REFINEMENTS, description="Largest number of rewrites. Default: 3."
+        default=None,
+        ge=0,
+        le=MAX_REFINEMENTS,
+        description="Largest number of rewrites. Default: 3.",
     )
     answer_schema: dict[str, Any] | None = Field(
         default=None,
@@ -120,7 +135,9 @@ class GradeInput(ModelChoice, GradedBy, QuestionInput):
 class CompareInput(ModelChoice, GradedBy, QuestionInput):
     """The arguments of `compare`."""
 
-    answers: list[Text] = Field(min_length=2, max_length=MAX_ANSWERS, description="The answers to compare.")
+    answers: list[Text] = Field(
+        min_length=2, max_length=MAX_ANSWERS, description="The answers to compare."
+    )
 
 
 class LabelledExample(ToolInput):
@@ -129,11 +146,16 @@ class LabelledExample(ToolInput):
     prompt: Text = ""
     response: Text | None = Field(default=None, description="The answer, with `label`.")
     label: bool | Annotated[float, Field(allow_inf_nan=False)] | None = Field(
-        default=None, description="What a person says: true or false (acceptable or not), or a number (higher is better)."
+        default=None,
+        description="What a person says: true or false (acceptable or not), or a number (higher is better).",
     )
-    response_a: Text | None = Field(default=None, description="The first of two answers, with `better`.")
+    response_a: Text | None = Field(
+        default=None, description="The first of two answers, with `better`."
+    )
     response_b: Text | None = Field(default=None, description="The second of two answers.")
-    better: Literal["a", "b", "tie"] | None = Field(default=None, description="Which of the two a person prefers.")
+    better: Literal["a", "b", "tie"] | None = Field(
+        default=None, description="Which of the two a person prefers."
+    )
     reference: Text = ""
     context: Text = ""
 
@@ -146,7 +168,9 @@ class LabelledExample(ToolInput):
         single = (self.response is not None, self.label is not None)
         pair = (self.response_a is not None, self.response_b is not None, self.better is not None)
         if not (all(single) and not any(pair)) and not (all(pair) and not any(single)):
-            raise ValueError("an example has `response` and `label`, or `response_a`, `response_b` and `better`")
+            raise ValueError(
+                "an example has `response` and `label`, or `response_a`, `response_b` and `better`"
+            )
         return self
 
 
@@ -154,24 +178,34 @@ class ValidateInput(ModelChoice):
     """The arguments of `validate_grader`."""
 
     grader: Spec | None = Field(
-        default=None, description='The grader to measure, by name, such as "helpfulness" or "words:80-200".'
+        default=None,
+        description='The grader to measure, by name, such as "helpfulness" or "words:80-200".',
     )
     rubric: dict[Annotated[str, Field(min_length=1, max_length=100)], Spec] = Field(
-        default={}, max_length=MAX_CRITERIA, description="Criteria of your own instead of `grader`, for a model as judge."
+        default={},
+        max_length=MAX_CRITERIA,
+        description="Criteria of your own instead of `grader`, for a model as judge.",
     )
     examples: list[LabelledExample] = Field(
         min_length=2,
         max_length=MAX_EXAMPLES,
         description="Examples with labels of people, all of one kind. With fewer than 10, nothing is shown; 50 or more are better.",
     )
-    threshold: float = Field(default=0.5, ge=0, le=1, description="Scores from here on count as a pass, for labels true and false.")
+    threshold: float = Field(
+        default=0.5,
+        ge=0,
+        le=1,
+        description="Scores from here on count as a pass, for labels true and false.",
+    )
 
     @model_validator(mode="after")
     def _check_one_grader(self) -> ValidateInput:
         if bool(self.grader) == bool(self.rubric):
             raise ValueError("give `grader` or `rubric`, one of them")
         if len({(each.is_pair, type(each.label) is bool) for each in self.examples}) > 1:
-            raise ValueError("all examples have labels of one kind: true and false, numbers, or which of two is better")
+            raise ValueError(
+                "all examples have labels of one kind: true and false, numbers, or which of two is better"
+            )
         return self
 
 
@@ -201,7 +235,11 @@ class _ArgumentReader:
             return value
         fields, required = schema["properties"], schema.get("required", ())
         values = {name: self.read(each, fields.get(name, {})) for name, each in value.items()}
-        return {name: each for name, each in values.items() if each is not None or name in required or name not in fields}
+        return {
+            name: each
+            for name, each in values.items()
+            if each is not None or name in required or name not in fields
+        }
 
     def _read_text(self, text: str) -> Any:
         """Return the value of a text of JSON; any other text, and a text in JSON, as it is."""
@@ -228,8 +266,14 @@ def tool_schema(arguments: type[BaseModel], models: tuple[str, ...]) -> dict[str
 
     `models` are the names that `model` may have; with fewer than two it is left out.
     """
-    schema = {name: value for name, value in _input_schema(arguments).items() if name != "description"}
-    properties = {name: value for name, value in schema["properties"].items() if name != "model" or len(models) > 1}
+    schema = {
+        name: value for name, value in _input_schema(arguments).items() if name != "description"
+    }
+    properties = {
+        name: value
+        for name, value in schema["properties"].items()
+        if name != "model" or len(models) > 1
+    }
     if "model" in properties:
         properties["model"] = {**properties["model"], "enum": list(models)}
     return {**schema, "properties": properties}
@@ -242,13 +286,24 @@ def _plain(node: Any, definitions: Mapping[str, Any]) -> Any:
     if not isinstance(node, Mapping):
         return node
     if "$ref" in node:
-        target = {key: value for key, value in definitions[node["$ref"].rpartition("/")[2]].items() if key != "description"}
-        return _plain({**target, **{key: value for key, value in node.items() if key != "$ref"}}, definitions)
+        target = {
+            key: value
+            for key, value in definitions[node["$ref"].rpartition("/")[2]].items()
+            if key != "description"
+        }
+        return _plain(
+            {**target, **{key: value for key, value in node.items() if key != "$ref"}}, definitions
+        )
     options = [option for option in node.get("anyOf", ()) if option != {"type": "null"}]
     if options:
         rest = {key: value for key, value in node.items() if key not in {"anyOf", "default"}}
         node = {**rest, **options[0]} if len(options) == 1 else {**rest, "anyOf": options}
     named = {key: value for key, value in node.items() if key not in {"title", "$defs"}}
     if isinstance(properties := named.get("properties"), Mapping):
-        named["properties"] = {name: _plain(value, definitions) for name, value in properties.items()}
-    return {key: value if key in {"properties", "default", "enum"} else _plain(value, definitions) for key, value in named.items()}
+        named["properties"] = {
+            name: _plain(value, definitions) for name, value in properties.items()
+        }
+    return {
+        key: value if key in {"properties", "default", "enum"} else _plain(value, definitions)
+        for key, value in named.items()
+    }

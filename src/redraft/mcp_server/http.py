@@ -63,7 +63,13 @@ class HttpAddress:
     def config(self) -> GatewayConfig:
         """The configuration of the guard."""
         limits = GatewayLimits(max_body=MAX_BODY)
-        return GatewayConfig(self.folder, host=self.host, port=self.port, allowed_hosts=self.allowed_hosts, limits=limits)
+        return GatewayConfig(
+            self.folder,
+            host=self.host,
+            port=self.port,
+            allowed_hosts=self.allowed_hosts,
+            limits=limits,
+        )
 
 
 def with_call_limit(limits: CallLimits) -> CallLimits:
@@ -73,7 +79,9 @@ def with_call_limit(limits: CallLimits) -> CallLimits:
     return replace(limits, settings={**limits.settings, "budget": bounded})
 
 
-async def serve_http(bench: Workbench, address: HttpAddress, announce: Callable[[str], object]) -> None:
+async def serve_http(
+    bench: Workbench, address: HttpAddress, announce: Callable[[str], object]
+) -> None:
     """Serve until cancelled; `announce` is called with the URL. Raises ConfigError for a public address without keys."""
     keys = KeyStore(address.folder / FILE_NAME, owner=OWNER)
     try:
@@ -87,7 +95,14 @@ async def serve_http(bench: Workbench, address: HttpAddress, announce: Callable[
             config = replace(address.config, port=listener.getsockname()[1])
             async with app.sessions.run():
                 server = _make_server(
-                    Guard(app, config, keys=keys, key_paths=(PATH,), host_setting="--allow-host", origin_setting="")
+                    Guard(
+                        app,
+                        config,
+                        keys=keys,
+                        key_paths=(PATH,),
+                        host_setting="--allow-host",
+                        origin_setting="",
+                    )
                 )
                 announce(f"{url_of(listener).removesuffix('/v1')}{PATH}")
                 await _serve_until_cancelled(server, listener)
@@ -100,10 +115,14 @@ class McpService:
 
     def __init__(self, bench: Workbench, keys: KeyStore) -> None:
         self._keys, self._limits = keys, bench.limits
-        queue = GatewayLimits(max_concurrent=bench.limits.max_calls, max_queue=MAX_WAITING, queue_seconds=600.0)
+        queue = GatewayLimits(
+            max_concurrent=bench.limits.max_calls, max_queue=MAX_WAITING, queue_seconds=600.0
+        )
         self._admission = Admission(queue)
         self.sessions = StreamableHTTPSessionManager(
-            make_server(bench, self.admit), max_request_body_size=MAX_BODY, max_sessions=MAX_SESSIONS
+            make_server(bench, self.admit),
+            max_request_body_size=MAX_BODY,
+            max_sessions=MAX_SESSIONS,
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -132,10 +151,16 @@ class McpService:
             self._keys.count_request(caller)
             async with self._admission.slot(caller.id):
                 budget = self._limits.settings.get("budget") or Budget()
-                reservation = self._keys.reserve(caller, cost=budget.usd, calls=MAX_CALLS if budget.calls is None else budget.calls)
+                reservation = self._keys.reserve(
+                    caller,
+                    cost=budget.usd,
+                    calls=MAX_CALLS if budget.calls is None else budget.calls,
+                )
                 try:
                     yield
-                except asyncio.CancelledError:  # a call that was in flight is charged as it was reserved
+                except (
+                    asyncio.CancelledError
+                ):  # a call that was in flight is charged as it was reserved
                     progress.usage += Usage(1, None, None, cost=None)
                     raise
                 finally:
@@ -145,7 +170,9 @@ class McpService:
 def _check_key(caller: Caller, limits: CallLimits) -> None:
     """Raise CallRefusedError for a key that may not call tools."""
     if not caller.may_use(OWNER):
-        raise CallRefusedError(f"key {caller.name!r} is for {', '.join(caller.profiles)}, and not for tools")
+        raise CallRefusedError(
+            f"key {caller.name!r} is for {', '.join(caller.profiles)}, and not for tools"
+        )
     budget = limits.settings.get("budget")
     if caller.limits.has_usd and (budget is None or budget.usd is None):
         raise CallRefusedError(
@@ -160,7 +187,11 @@ def _refusals_as_errors() -> Iterator[None]:
     try:
         yield
     except GatewayError as error:
-        wait = "" if error.retry_after is None else f"; try again in {format_duration(error.retry_after)}"
+        wait = (
+            ""
+            if error.retry_after is None
+            else f"; try again in {format_duration(error.retry_after)}"
+        )
         raise CallRefusedError(f"{error.message}{wait}") from error
 
 

@@ -16,8 +16,12 @@ READ_BYTES = 2**16
 MAX_PENDING = 16  # parts that were read and not yet used
 KEPT_BYTES = 512  # at both ends of a line that is too long
 _ID = rb'(-?(?:0|[1-9]\d{0,17})|"[^"\\\x00-\x1f]{1,200}")'
-_ID_AT_START = re.compile(rb'\s*\{\s*(?:"(?:jsonrpc|method)"\s*:\s*"[^"\\]*"\s*,\s*)*"id"\s*:\s*' + _ID + rb"\s*[,}]")
-_ID_AT_END = re.compile(rb',\s*"id"\s*:\s*' + _ID + rb'\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*\Z')
+_ID_AT_START = re.compile(
+    rb'\s*\{\s*(?:"(?:jsonrpc|method)"\s*:\s*"[^"\\]*"\s*,\s*)*"id"\s*:\s*' + _ID + rb"\s*[,}]"
+)
+_ID_AT_END = re.compile(
+    rb',\s*"id"\s*:\s*' + _ID + rb'\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*\Z'
+)
 
 
 @dataclass(frozen=True, slots=True)

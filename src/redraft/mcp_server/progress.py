@@ -19,11 +19,19 @@ from ..text import strip_control_sequences
 from ..usage import NO_USAGE, Usage
 
 ALIVE_SECONDS = 5.0  # clients give up on a call that is silent for long
-LAST_NOTE_SECONDS = 1.0  # at most, that the result waits for a client that does not read the last note
+LAST_NOTE_SECONDS = (
+    1.0  # at most, that the result waits for a client that does not read the last note
+)
 MAX_NOTE = 300  # characters
 
 SendProgress: TypeAlias = Callable[[float, None, str], Awaitable[None]]
-VERBS = {"generate": "writing a draft", "refine": "rewriting", "repair": "repairing", "grade": "grading", "compare": "comparing"}
+VERBS = {
+    "generate": "writing a draft",
+    "refine": "rewriting",
+    "repair": "repairing",
+    "grade": "grading",
+    "compare": "comparing",
+}
 
 
 class CallProgress:

@@ -39,7 +39,12 @@ class CallUsage(BaseModel):
 
     @classmethod
     def from_usage(cls, usage: Usage) -> CallUsage:
-        return cls(calls=usage.calls, input_tokens=usage.input_tokens, output_tokens=usage.output_tokens, cost_usd=usage.cost)
+        return cls(
+            calls=usage.calls,
+            input_tokens=usage.input_tokens,
+            output_tokens=usage.output_tokens,
+            cost_usd=usage.cost,
+        )
 
     def __str__(self) -> str:
         cost = "" if self.cost_usd is None or not self.calls else f", {format_usd(self.cost_usd)}"
@@ -68,7 +73,11 @@ class GraderOpinion(BaseModel):
         )
 
     def __str__(self) -> str:
-        reasons = [self.reason] if self.reason and not any(action.startswith(self.reason) for action in self.actions) else []
+        reasons = (
+            [self.reason]
+            if self.reason and not any(action.startswith(self.reason) for action in self.actions)
+            else []
+        )
         said = f"failed: {self.failure}" if self.failure else "; ".join([*reasons, *self.actions])
         return f"{self.grader} {format_score(self.score)}" + (f": {said}" if said else "")
 
@@ -81,32 +90,49 @@ def opinions(feedback: Iterable[GraderFeedback]) -> list[GraderOpinion]:
 class AnswerVersion(BaseModel):
     """An answer on the way: how it came about, its score, and what the graders asked for."""
 
-    origin: str = Field(description='"given", "generate" (a draft), "refine" (a rewrite) or "repair" (without a model).')
+    origin: str = Field(
+        description='"given", "generate" (a draft), "refine" (a rewrite) or "repair" (without a model).'
+    )
     score: float | None
     note: str
     actions: list[str]
 
     @classmethod
     def from_candidate(cls, trace: Trace, candidate: Candidate) -> AnswerVersion:
-        actions = dict.fromkeys(action for each in grader_feedback(trace, candidate.id) for action in each.actions)
-        return cls(origin=candidate.role, score=trace.scores.get(candidate.id), note=candidate.note, actions=list(actions))
+        actions = dict.fromkeys(
+            action for each in grader_feedback(trace, candidate.id) for action in each.actions
+        )
+        return cls(
+            origin=candidate.role,
+            score=trace.scores.get(candidate.id),
+            note=candidate.note,
+            actions=list(actions),
+        )
 
 
 class RefineResult(ToolResult):
     """The result of `refine`."""
 
     answer: str = Field(description="The best answer.")
-    value: Any = Field(description="The answer as a JSON value, if `answer_schema` was given and the answer follows it.")
+    value: Any = Field(
+        description="The answer as a JSON value, if `answer_schema` was given and the answer follows it."
+    )
     score: float | None = Field(description="From 0 to 1; null if it is unknown.")
     reason: str = Field(description="Why it has this score.")
     unmet: list[str] = Field(description="The requirements that the answer does not meet.")
     iterations: int
-    stop: str = Field(description='Why the work ended, such as "target", "patience", "budget" or "deadline".')
+    stop: str = Field(
+        description='Why the work ended, such as "target", "patience", "budget" or "deadline".'
+    )
     note: str
-    summary: str = Field(description="The scores of the first and of the best answer, and why the work ended, in words.")
+    summary: str = Field(
+        description="The scores of the first and of the best answer, and why the work ended, in words."
+    )
     changes: list[AnswerVersion] = Field(description="Every version of the answer, in order.")
     usage: CallUsage
-    trace_id: str | None = Field(description="The name of the stored trace; null if traces are not stored.")
+    trace_id: str | None = Field(
+        description="The name of the stored trace; null if traces are not stored."
+    )
 
     @classmethod
     def from_result(cls, result: Result[Any], trace_id: str | None) -> RefineResult:
@@ -135,7 +161,9 @@ class RefineResult(ToolResult):
 class GradeResult(ToolResult):
     """The result of `grade`."""
 
-    score: float | None = Field(description="Of all graders together, from 0 to 1; null if one is unknown.")
+    score: float | None = Field(
+        description="Of all graders together, from 0 to 1; null if one is unknown."
+    )
     unmet: list[str] = Field(description="The requirements that the answer does not meet.")
     graders: list[GraderOpinion]
     usage: CallUsage
@@ -150,7 +178,9 @@ class GradeResult(ToolResult):
         )
 
     def texts(self) -> list[str]:
-        return ["\n".join([f"score {format_score(self.score)} · {self.usage}", *map(str, self.graders)])]
+        return [
+            "\n".join([f"score {format_score(self.score)} · {self.usage}", *map(str, self.graders)])
+        ]
 
 
 class RankedText(BaseModel):
@@ -167,7 +197,9 @@ class RankedText(BaseModel):
 class CompareResult(ToolResult):
     """The result of `compare`."""
 
-    best: int | None = Field(description="The number of the best answer, from 1; null if none was graded.")
+    best: int | None = Field(
+        description="The number of the best answer, from 1; null if none was graded."
+    )
     is_tie: bool = Field(description="Whether others are as good.")
     ranking: list[RankedText] = Field(description="The answers, best first.")
     reasons: list[str] = Field(description="What graders that compare answers say.")
@@ -183,7 +215,11 @@ class CompareResult(ToolResult):
                 tie=row.tied,
                 score=row.score,
                 unmet=broken_musts(trace, row.candidate.id),
-                graders=opinions(each for each in grader_feedback(trace, row.candidate.id) if each.repeats or each.failure),
+                graders=opinions(
+                    each
+                    for each in grader_feedback(trace, row.candidate.id)
+                    if each.repeats or each.failure
+                ),
             )
             for row in result.ranking
         ]
@@ -198,8 +234,15 @@ class CompareResult(ToolResult):
         )
 
     def texts(self) -> list[str]:
-        best = "nothing was graded" if self.best is None else f"best: answer {self.best}{' (a tie)' if self.is_tie else ''}"
-        rows = [f"{row.rank or '-'}. answer {row.number}, score {format_score(row.score)}" for row in self.ranking]
+        best = (
+            "nothing was graded"
+            if self.best is None
+            else f"best: answer {self.best}{' (a tie)' if self.is_tie else ''}"
+        )
+        rows = [
+            f"{row.rank or '-'}. answer {row.number}, score {format_score(row.score)}"
+            for row in self.ranking
+        ]
         return ["\n".join([f"{best} · {self.usage}", *rows, *self.reasons])]
 
 
@@ -215,7 +258,14 @@ class AgreementMeasure(BaseModel):
 
     @classmethod
     def from_measure(cls, measure: Measure) -> AgreementMeasure:
-        return cls(name=measure.name, value=measure.value, low=measure.low, high=measure.high, n=measure.n, chance=measure.chance)
+        return cls(
+            name=measure.name,
+            value=measure.value,
+            low=measure.low,
+            high=measure.high,
+            n=measure.n,
+            chance=measure.chance,
+        )
 
 
 class ValidateResult(ToolResult):
@@ -224,7 +274,9 @@ class ValidateResult(ToolResult):
     grader: str
     better_than_chance: bool = Field(description="With 95 % confidence.")
     headline: AgreementMeasure
-    measures: list[AgreementMeasure] = Field(description="All measures, such as accuracy, kappa and false alarms.")
+    measures: list[AgreementMeasure] = Field(
+        description="All measures, such as accuracy, kappa and false alarms."
+    )
     judged: int
     unjudged: int
     disagreements: list[int] = Field(
@@ -248,6 +300,14 @@ class ValidateResult(ToolResult):
         )
 
     def texts(self) -> list[str]:
-        verdict = "better than chance" if self.better_than_chance else "not shown to be better than chance"
-        others = f"\ndisagrees in examples {', '.join(map(str, self.disagreements))}" if self.disagreements else ""
+        verdict = (
+            "better than chance"
+            if self.better_than_chance
+            else "not shown to be better than chance"
+        )
+        others = (
+            f"\ndisagrees in examples {', '.join(map(str, self.disagreements))}"
+            if self.disagreements
+            else ""
+        )
         return [f"{self.grader}: {verdict}. {self.summary}{others} · {self.usage}"]

@@ -52,13 +52,20 @@ def make_server(bench: Workbench, admit: Admit | None = None) -> Server[Any]:
     """Return the server of the tools. `admit` stands around each call; without it, calls only wait for a place."""
     listed = [_listed_tool(tool, bench) for tool in TOOLS.values()]
 
-    async def list_tools(_context: Context, _params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+    async def list_tools(
+        _context: Context, _params: types.PaginatedRequestParams | None
+    ) -> types.ListToolsResult:
         return types.ListToolsResult(tools=listed)
 
-    async def call_tool(context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
+    async def call_tool(
+        context: Context, params: types.CallToolRequestParams
+    ) -> types.CallToolResult:
         tool = TOOLS.get(params.name)
         if tool is None:
-            raise MCPError(types.INVALID_PARAMS, f"there is no tool {params.name[:80]!r}; there are: {', '.join(TOOLS)}")
+            raise MCPError(
+                types.INVALID_PARAMS,
+                f"there is no tool {params.name[:80]!r}; there are: {', '.join(TOOLS)}",
+            )
         return await _call(tool, params.arguments or {}, bench, context, admit)
 
     return Server(
@@ -79,12 +86,18 @@ def _listed_tool(tool: ToolEntry, bench: Workbench) -> types.Tool:
         description=tool.description,
         input_schema=tool_schema(tool.input, bench.model_names),
         output_schema=tool.result.model_json_schema(),
-        annotations=types.ToolAnnotations(title=tool.title, read_only_hint=True, open_world_hint=True),
+        annotations=types.ToolAnnotations(
+            title=tool.title, read_only_hint=True, open_world_hint=True
+        ),
     )
 
 
 async def _call(
-    tool: ToolEntry, arguments: dict[str, Any], bench: Workbench, context: Context, admit: Admit | None
+    tool: ToolEntry,
+    arguments: dict[str, Any],
+    bench: Workbench,
+    context: Context,
+    admit: Admit | None,
 ) -> types.CallToolResult:
     """Do the work of a call, and return its result or its error."""
     progress = CallProgress()
@@ -95,11 +108,17 @@ async def _call(
     except ValidationError as error:
         return _error_result(_invalid_input_text(tool, bench, error))
     except RedraftError as error:
-        so_far = error.result.value if tool.name == "refine" and isinstance(error.result, Result) else ""
-        return _error_result(error_text(error), *([f"the best answer so far:\n\n{so_far}"] if so_far else []))
+        so_far = (
+            error.result.value if tool.name == "refine" and isinstance(error.result, Result) else ""
+        )
+        return _error_result(
+            error_text(error), *([f"the best answer so far:\n\n{so_far}"] if so_far else [])
+        )
     except Exception:
         LOG.exception("%s failed", tool.name)
-        return _error_result(f"{tool.name} failed because of a fault in Redraft; the log of the server says more")
+        return _error_result(
+            f"{tool.name} failed because of a fault in Redraft; the log of the server says more"
+        )
     return _tool_result(result)
 
 
@@ -108,7 +127,9 @@ def _read(kind: type[ToolInput], arguments: dict[str, Any]) -> ToolInput:
     try:
         check_bounds(arguments, MAX_VALUES)
         call = read_arguments(kind, arguments)
-        check_bounds(getattr(call, "answer_schema", None), MAX_VALUES)  # the one field whose values are not limited otherwise
+        check_bounds(
+            getattr(call, "answer_schema", None), MAX_VALUES
+        )  # the one field whose values are not limited otherwise
     except ValidationError:
         raise
     except ValueError as error:
@@ -120,7 +141,9 @@ class OverlargeInputError(RedraftError):
     """The arguments of a call hold too many values, or are nested too deep."""
 
 
-async def _work(tool: ToolEntry, call: ToolInput, bench: Workbench, context: Context, progress: CallProgress) -> ToolResult:
+async def _work(
+    tool: ToolEntry, call: ToolInput, bench: Workbench, context: Context, progress: CallProgress
+) -> ToolResult:
     """Run a tool. If the client asks for its progress, send that, to the last note before the result or the error."""
     if not (context.meta and "progress_token" in context.meta):
         return await tool.run(call, bench, progress)
@@ -145,7 +168,10 @@ async def _run_apart(work: Coroutine[Any, Any, T]) -> T:
 
 def _tool_result(result: ToolResult) -> types.CallToolResult:
     """Return a result for the client. Lone surrogates, which UTF-8 cannot hold, are replaced."""
-    content: list[Any] = [types.TextContent(type="text", text=replace_lone_surrogates(text)) for text in result.texts()]
+    content: list[Any] = [
+        types.TextContent(type="text", text=replace_lone_surrogates(text))
+        for text in result.texts()
+    ]
     return types.CallToolResult(content=content, structured_content=_encodable(result.model_dump()))
 
 
@@ -161,7 +187,9 @@ def _encodable(value: Any) -> Any:
 def _error_result(*texts: str) -> types.CallToolResult:
     """Return an error for the client."""
     mask = Mask(secrets_in_environment(os.environ))  # an endpoint may echo a key
-    content: list[Any] = [types.TextContent(type="text", text=mask(replace_lone_surrogates(text))) for text in texts]
+    content: list[Any] = [
+        types.TextContent(type="text", text=mask(replace_lone_surrogates(text))) for text in texts
+    ]
     return types.CallToolResult(content=content, is_error=True)
 
 
@@ -177,6 +205,16 @@ def _problem_text(tool: ToolEntry, bench: Workbench, problem: Mapping[str, Any])
     """Return one problem of an input, with the value found; for an unknown argument with the most similar ones."""
     kind, where = problem["type"], problem["loc"]
     if kind == "extra_forbidden" and len(where) == 1:
-        return unknown_name_message("argument", str(where[0]), tool_schema(tool.input, bench.model_names)["properties"])
-    found = "" if kind in {"value_error", "missing", "extra_forbidden"} else f", got {format_value(problem['input'], MAX_SHOWN)}"
-    return ": ".join(filter(None, [".".join(map(str, where)), problem["msg"].removeprefix("Value error, ") + found]))
+        return unknown_name_message(
+            "argument", str(where[0]), tool_schema(tool.input, bench.model_names)["properties"]
+        )
+    found = (
+        ""
+        if kind in {"value_error", "missing", "extra_forbidden"}
+        else f", got {format_value(problem['input'], MAX_SHOWN)}"
+    )
+    return ": ".join(
+        filter(
+            None, [".".join(map(str, where)), problem["msg"].removeprefix("Value error, ") + found]
+        )
+    )

@@ -79,13 +79,17 @@ class UnreadableLineError(Exception):
 
     def __init__(self, code: int, message: str, id: int | str | None) -> None:
         super().__init__(message)
-        self.reply = types.JSONRPCError(jsonrpc="2.0", id=id, error=types.ErrorData(code=code, message=message))
+        self.reply = types.JSONRPCError(
+            jsonrpc="2.0", id=id, error=types.ErrorData(code=code, message=message)
+        )
 
 
 def _parse(line: str | OverlongLine) -> types.JSONRPCMessage:
     """Return the message that a line holds. Raises UnreadableLineError."""
     if isinstance(line, OverlongLine):
-        raise UnreadableLineError(types.INVALID_REQUEST, f"the message has more than {MAX_LINE:,} bytes", line.id)
+        raise UnreadableLineError(
+            types.INVALID_REQUEST, f"the message has more than {MAX_LINE:,} bytes", line.id
+        )
     try:
         return types.jsonrpc_message_adapter.validate_json(line, by_name=False)
     except ValidationError as error:
@@ -93,7 +97,9 @@ def _parse(line: str | OverlongLine) -> types.JSONRPCMessage:
         id = request_id(line.encode())
         if first["type"] == "json_invalid":
             raise UnreadableLineError(types.PARSE_ERROR, first["msg"], id) from None
-        raise UnreadableLineError(types.INVALID_REQUEST, "this is no message of JSON-RPC", id) from None
+        raise UnreadableLineError(
+            types.INVALID_REQUEST, "this is no message of JSON-RPC", id
+        ) from None
 
 
 @contextmanager

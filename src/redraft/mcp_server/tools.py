@@ -24,7 +24,16 @@ from ..settings import GRADE_SETTINGS, VALIDATION_SETTINGS, Settings
 from ..validation.api import ValidationSettings, validate
 from ..validation.cases import LabelledCase, Verdict
 from ..validation.run import JudgedCase
-from .arguments import CompareInput, GradedBy, GradeInput, LabelledExample, QuestionInput, RefineInput, ToolInput, ValidateInput
+from .arguments import (
+    CompareInput,
+    GradedBy,
+    GradeInput,
+    LabelledExample,
+    QuestionInput,
+    RefineInput,
+    ToolInput,
+    ValidateInput,
+)
 from .progress import CallProgress
 from .results import CompareResult, GradeResult, RefineResult, ToolResult, ValidateResult
 from .workbench import NO_MODEL, Workbench
@@ -46,7 +55,9 @@ class ToolEntry:
     run: Callable[[Any, Workbench, CallProgress], Awaitable[ToolResult]]
 
 
-async def refine_answer(call: RefineInput, bench: Workbench, progress: CallProgress) -> RefineResult:
+async def refine_answer(
+    call: RefineInput, bench: Workbench, progress: CallProgress
+) -> RefineResult:
     """Refine an answer. Raises RedraftError."""
     model = await bench.model(call.model)
     if model is None and is_blank(call.draft):
@@ -56,29 +67,48 @@ async def refine_answer(call: RefineInput, bench: Workbench, progress: CallProgr
     _check_model(graders, bench.named_judge or model)
     async with AsyncExitStack() as closing:
         store, trace_id = bench.open_trace(closing)
-        chosen = {"target_score": call.target_score, "max_iterations": call.max_iterations, "store": store}
-        settings = {**_settings(bench, progress), **{name: value for name, value in chosen.items() if value is not None}}
+        chosen = {
+            "target_score": call.target_score,
+            "max_iterations": call.max_iterations,
+            "store": store,
+        }
+        settings = {
+            **_settings(bench, progress),
+            **{name: value for name, value in chosen.items() if value is not None},
+        }
         options = Options.from_settings(cast("Settings", settings), call.answer_schema)
-        refinement = await prepare_refinement(task, model or False, graders, bench.named_judge, options)
+        refinement = await prepare_refinement(
+            task, model or False, graders, bench.named_judge, options
+        )
         return RefineResult.from_result(await _finish(refinement, progress), trace_id)
 
 
 async def grade_answer(call: GradeInput, bench: Workbench, progress: CallProgress) -> GradeResult:
     """Grade an answer, and change nothing. Raises RedraftError."""
     task = _task(call, call, default=UNKNOWN_PROMPT, response=call.response)
-    graders = graders_for_tasks(bench.graders(call.graders, call.rubric), bench.named_judge, None, [task])
+    graders = graders_for_tasks(
+        bench.graders(call.graders, call.rubric), bench.named_judge, None, [task]
+    )
     judge: Any = False
     if needs_judge(graders):
         judge = await bench.judge(call.model) or False
         _check_model(graders or [Judge()], judge or None)
-    settings = {name: value for name, value in _settings(bench, progress).items() if name in GRADE_SETTINGS}
-    return GradeResult.from_report(await grade(task, graders, judge, **cast("GradeSettings", settings)))
+    settings = {
+        name: value for name, value in _settings(bench, progress).items() if name in GRADE_SETTINGS
+    }
+    return GradeResult.from_report(
+        await grade(task, graders, judge, **cast("GradeSettings", settings))
+    )
 
 
-async def compare_answers(call: CompareInput, bench: Workbench, progress: CallProgress) -> CompareResult:
+async def compare_answers(
+    call: CompareInput, bench: Workbench, progress: CallProgress
+) -> CompareResult:
     """Rank answers. Raises RedraftError."""
     task = _task(call, call, default=UNKNOWN_PROMPT)
-    if (blank := next((n for n, text in enumerate(call.answers) if is_blank(text)), None)) is not None:
+    if (
+        blank := next((n for n, text in enumerate(call.answers) if is_blank(text)), None)
+    ) is not None:
         raise ConfigError(f"answers[{blank}] is blank, which is no answer: leave it out")
     trace = Trace(task, records=tuple(Candidate(id, text) for id, text in enumerate(call.answers)))
     graders = bench.graders(call.graders, call.rubric) or []
@@ -90,7 +120,9 @@ async def compare_answers(call: CompareInput, bench: Workbench, progress: CallPr
         model = await bench.judge(call.model)
         _check_model(graders, model)
     plan = BestOfN(len(call.answers), repairs=False)
-    options = Options.from_settings({**_settings(bench, progress), "plan": plan, "editor": False, "max_iterations": 0})
+    options = Options.from_settings(
+        {**_settings(bench, progress), "plan": plan, "editor": False, "max_iterations": 0}
+    )
     refinement = await prepare_refinement(trace, model or False, graders, judge, options)
     result = await _finish(refinement, progress)
     if not is_graded(result.trace):  # without a ranking there is nothing to return
@@ -98,7 +130,9 @@ async def compare_answers(call: CompareInput, bench: Workbench, progress: CallPr
     return CompareResult.from_result(result)
 
 
-async def validate_grader(call: ValidateInput, bench: Workbench, progress: CallProgress) -> ValidateResult:
+async def validate_grader(
+    call: ValidateInput, bench: Workbench, progress: CallProgress
+) -> ValidateResult:
     """Measure a grader against labels of people. No card is saved. Raises RedraftError."""
     grader = bench.grader(call.grader) if call.grader else Judge(call.rubric, "rubric")
     judge: Any = False
@@ -114,11 +148,21 @@ async def validate_grader(call: ValidateInput, bench: Workbench, progress: CallP
         progress.usage += case.usage
         progress.note(f"judged {judged} of {len(cases)} examples")
 
-    settings = {name: value for name, value in _settings(bench, progress).items() if name in VALIDATION_SETTINGS}
+    settings = {
+        name: value
+        for name, value in _settings(bench, progress).items()
+        if name in VALIDATION_SETTINGS
+    }
     with TemporaryDirectory(prefix="redraft-") as folder:
         given = cast("ValidationSettings", {**settings, "cards_dir": folder})
-        result = await validate(cases, grader, judge, threshold=call.threshold, on_case=count, **given)
-    wrong = {verdict.case for verdict in result.verdicts if _disagrees(verdict, cases[int(verdict.case) - 1], call.threshold)}
+        result = await validate(
+            cases, grader, judge, threshold=call.threshold, on_case=count, **given
+        )
+    wrong = {
+        verdict.case
+        for verdict in result.verdicts
+        if _disagrees(verdict, cases[int(verdict.case) - 1], call.threshold)
+    }
     return ValidateResult.from_validation(result, sorted(map(int, wrong)))
 
 
@@ -141,7 +185,9 @@ def _task(asked: QuestionInput, by: GradedBy, *, default: str, response: str | N
     """Return the task of a call; `default` is the prompt of a call without one. Raises ConfigError."""
     from ..requirements import parse
 
-    messages: list[Message] = [{"role": turn.role, "content": turn.content} for turn in asked.messages]
+    messages: list[Message] = [
+        {"role": turn.role, "content": turn.content} for turn in asked.messages
+    ]
     return Task(
         messages or (default if is_blank(asked.prompt) else asked.prompt),
         response,
@@ -154,18 +200,36 @@ def _task(asked: QuestionInput, by: GradedBy, *, default: str, response: str | N
 def _check_model(graders: list[Any] | None, model: Any) -> None:
     """Raise ConfigError if one of the graders asks a model and there is none."""
     if model is None and graders and needs_judge(graders):
-        names = ", ".join(str(getattr(grader, "name", grader)) for grader in graders if needs_judge([grader]))
+        names = ", ".join(
+            str(getattr(grader, "name", grader)) for grader in graders if needs_judge([grader])
+        )
         raise ConfigError(f"{names}: asks a model, and {NO_MODEL}")
 
 
 def _case(number: int, example: LabelledExample) -> LabelledCase:
     """Return an example as a labelled case."""
-    task = Task(example.prompt or UNKNOWN_PROMPT, reference=example.reference or None, context=example.context or None)
+    task = Task(
+        example.prompt or UNKNOWN_PROMPT,
+        reference=example.reference or None,
+        context=example.context or None,
+    )
     if example.is_pair:
         ranks = {"a": (0, 1), "b": (1, 0), "tie": (0, 0)}[str(example.better)]
-        return LabelledCase(str(number), "pair", task, (str(example.response_a), str(example.response_b)), ranks=ranks)
+        return LabelledCase(
+            str(number),
+            "pair",
+            task,
+            (str(example.response_a), str(example.response_b)),
+            ranks=ranks,
+        )
     kind = "pass" if isinstance(example.label, bool) else "score"
-    return LabelledCase(str(number), cast("Any", kind), task, (str(example.response),), float(cast("float", example.label)))
+    return LabelledCase(
+        str(number),
+        cast("Any", kind),
+        task,
+        (str(example.response),),
+        float(cast("float", example.label)),
+    )
 
 
 def _disagrees(verdict: Verdict, case: LabelledCase, threshold: float) -> bool:
@@ -173,7 +237,9 @@ def _disagrees(verdict: Verdict, case: LabelledCase, threshold: float) -> bool:
     if case.kind == "pass" and verdict.scores and verdict.scores[0] is not None:
         return (verdict.scores[0] >= threshold) != bool(case.label)
     if case.kind == "pair" and case.ranks and verdict.readable:
-        said: tuple[float, ...] = verdict.ranks or tuple(-(score or 0.0) for score in verdict.scores)
+        said: tuple[float, ...] = verdict.ranks or tuple(
+            -(score or 0.0) for score in verdict.scores
+        )
         return (said[0] - said[1]) * (case.ranks[0] - case.ranks[1]) < 0
     return False
 

@@ -92,7 +92,9 @@ class Workbench:
         """Return the model of this name, the default, or one that is found; None if there is none. Raises ConfigError."""
         if name is not None and name not in self.model_names:
             allowed = ", ".join(map(repr, self.model_names)) or "none by name"
-            raise ConfigError(f"model: {checks.format_value(name)} is not one that may be used; there are: {allowed}")
+            raise ConfigError(
+                f"model: {checks.format_value(name)} is not one that may be used; there are: {allowed}"
+            )
         if self._searches:
             return await self._find()
         chosen = name or next(iter(self.model_names), None)
@@ -101,7 +103,11 @@ class Workbench:
     @property
     def named_judge(self) -> Any:
         """The model that whoever starts the server names as the judge; False for none, None if nothing is said."""
-        return self._models[self._judge_name] if isinstance(self._judge_name, str) else self._judge_name
+        return (
+            self._models[self._judge_name]
+            if isinstance(self._judge_name, str)
+            else self._judge_name
+        )
 
     async def judge(self, name: str | None) -> Any:
         """Return the model that graders ask: the named judge, else the (first) model of a call; None if there is none."""

@@ -34,11 +34,21 @@ from .endpoint_errors import (
     refuses_max_tokens,
     rejects_images,
 )
-from .messages import Messages, fold_later_system, fold_system, has_images, merge_adjacent, start_with_user, without_images
+from .messages import (
+    Messages,
+    fold_later_system,
+    fold_system,
+    has_images,
+    merge_adjacent,
+    start_with_user,
+    without_images,
+)
 
 MIN_FAILURES = 3  # requests that must fail in a format that no refusal names, before it is given up
 REPROBE_INTERVAL = 256  # requests after which a format that was given up is tried again
-MAX_SCHEMAS = 64  # schemas, and requests for each, that are remembered: there may be a schema for every row
+MAX_SCHEMAS = (
+    64  # schemas, and requests for each, that are remembered: there may be a schema for every row
+)
 
 FormatVerdict: TypeAlias = Literal["refused", "doubtful", "ignored"]
 
@@ -68,9 +78,16 @@ class FormatRecord:
 
     def is_usable(self, schema: str) -> bool:
         """Whether to use this format for a schema. A format that has never worked is given up for all schemas."""
-        if schema in self.refused_schemas or len(self.fallback_requests.get(schema, ())) >= MIN_FAILURES:
+        if (
+            schema in self.refused_schemas
+            or len(self.fallback_requests.get(schema, ())) >= MIN_FAILURES
+        ):
             return False
-        return self.works or len(self.refused_schemas) + sum(map(len, self.fallback_requests.values())) < MIN_FAILURES
+        return (
+            self.works
+            or len(self.refused_schemas) + sum(map(len, self.fallback_requests.values()))
+            < MIN_FAILURES
+        )
 
     def add_refusal(self, schema: str) -> None:
         """Record that a schema was refused."""
@@ -94,7 +111,9 @@ class FormatRecord:
 class ModelCapabilities:
     """What one model is known to accept. `adaptations` are the keys in ADAPTATIONS of those that its requests need."""
 
-    def __init__(self, identity: str, name: str = "", on_change: Callable[[], object] = lambda: None) -> None:
+    def __init__(
+        self, identity: str, name: str = "", on_change: Callable[[], object] = lambda: None
+    ) -> None:
         self.name = name
         self.adaptations: list[str] = []
         self.formats: dict[Format, FormatRecord] = {}
@@ -108,7 +127,12 @@ class ModelCapabilities:
         if key not in self.adaptations:
             self.adaptations.append(key)
             adaptation = ADAPTATIONS[key]
-            log.log(logging.INFO if adaptation.lossless else logging.WARNING, "model %s %s", self.name, adaptation.log_message)
+            log.log(
+                logging.INFO if adaptation.lossless else logging.WARNING,
+                "model %s %s",
+                self.name,
+                adaptation.log_message,
+            )
             self._on_change()
 
     def formats_for(self, request: Request, formats: Sequence[Format]) -> Sequence[Format]:
@@ -121,7 +145,9 @@ class ModelCapabilities:
     def _usable_formats(self, request: Request, formats: Sequence[Format]) -> Sequence[Format]:
         """Return the formats that are not given up for the schema of a request; now and then, all of them."""
         schema = schema_key(request)
-        usable: list[Format] = [format for format in formats[:-1] if self._record(format).is_usable(schema)]
+        usable: list[Format] = [
+            format for format in formats[:-1] if self._record(format).is_usable(schema)
+        ]
         if len(usable) < len(formats) - 1:
             self._skip_count += 1
             if self._skip_count % REPROBE_INTERVAL == 0:
@@ -158,7 +184,11 @@ class ModelCapabilities:
 
     def _report_format(self, format: Format, *, is_lost: bool) -> None:
         if is_lost:
-            log.warning("model %s does not accept the response format %s; a less strict one is used", self.name, format)
+            log.warning(
+                "model %s does not accept the response format %s; a less strict one is used",
+                self.name,
+                format,
+            )
         self._on_change()
 
     def record_unexplained_error(self, request: Request) -> None:
@@ -168,7 +198,10 @@ class ModelCapabilities:
 
     def should_compare_formats(self, request: Request) -> bool:
         """Whether the request has failed MIN_FAILURES times, so that formats are to be compared. True once per request."""
-        if not self._unexplained_errors or self._unexplained_errors.get(self._key(request), 0) < MIN_FAILURES:
+        if (
+            not self._unexplained_errors
+            or self._unexplained_errors.get(self._key(request), 0) < MIN_FAILURES
+        ):
             return False
         del self._unexplained_errors[self._key(request)]
         return True
@@ -187,7 +220,9 @@ class ModelCapabilities:
             format: {
                 "works": record.works,
                 "refused_schemas": list(record.refused_schemas),
-                "fallback_requests": {schema: sorted(keys) for schema, keys in record.fallback_requests.items()},
+                "fallback_requests": {
+                    schema: sorted(keys) for schema, keys in record.fallback_requests.items()
+                },
             }
             for format, record in self.formats.items()
         }
@@ -214,7 +249,9 @@ class EndpointCapabilities:
 
     def for_model(self, identity: str, name: str = "") -> ModelCapabilities:
         """Return those of the model with this identity. `name` is used in the log."""
-        key = sha256(identity.encode()).hexdigest()[:16]  # an identity may contain an address that is private
+        key = sha256(identity.encode()).hexdigest()[
+            :16
+        ]  # an identity may contain an address that is private
         known = self._models.setdefault(key, ModelCapabilities(key, name, self._notify_change))
         known.name = known.name or name
         return known
@@ -226,7 +263,9 @@ class EndpointCapabilities:
     def restore(self, data: Mapping[str, Any]) -> None:
         """Add what `as_data` returned earlier."""
         for key, known in data.items():
-            self._models.setdefault(key, ModelCapabilities(key, on_change=self._notify_change)).restore(known)
+            self._models.setdefault(
+                key, ModelCapabilities(key, on_change=self._notify_change)
+            ).restore(known)
 
     def _notify_change(self) -> None:
         if self.on_change:
@@ -255,13 +294,23 @@ class Adaptation:
     lossless: bool = False
 
 
-def _message_adaptation(change: Callable[[Messages], Messages], log_message: str, *, lossless: bool = False) -> Adaptation:
-    return Adaptation(lambda request: replace(request, messages=change(request.messages)), log_message, lossless)
-
-
-def _parameter_adaptation(parameter: str, log_message: str, *, lossless: bool = False) -> Adaptation:
+def _message_adaptation(
+    change: Callable[[Messages], Messages], log_message: str, *, lossless: bool = False
+) -> Adaptation:
     return Adaptation(
-        lambda request: replace(request, unsupported_parameters=request.unsupported_parameters | {parameter}), log_message, lossless
+        lambda request: replace(request, messages=change(request.messages)), log_message, lossless
+    )
+
+
+def _parameter_adaptation(
+    parameter: str, log_message: str, *, lossless: bool = False
+) -> Adaptation:
+    return Adaptation(
+        lambda request: replace(
+            request, unsupported_parameters=request.unsupported_parameters | {parameter}
+        ),
+        log_message,
+        lossless,
     )
 
 
@@ -272,28 +321,48 @@ ADAPTATIONS: dict[str, Adaptation] = {
         lossless=True,
     ),
     "opening_turn": _message_adaptation(
-        start_with_user, "accepts no conversation that an assistant begins; a user message is put before it", lossless=True
+        start_with_user,
+        "accepts no conversation that an assistant begins; a user message is put before it",
+        lossless=True,
     ),
-    "system": _message_adaptation(fold_system, "accepts no system role; its text goes into the first user message", lossless=True),
-    "images": _message_adaptation(without_images, "accepts no images; judges are told that they do not see them"),
+    "system": _message_adaptation(
+        fold_system,
+        "accepts no system role; its text goes into the first user message",
+        lossless=True,
+    ),
+    "images": _message_adaptation(
+        without_images, "accepts no images; judges are told that they do not see them"
+    ),
     "max_tokens": _parameter_adaptation(
-        "max_tokens", "accepts no max_tokens; the limit is sent as max_completion_tokens", lossless=True
+        "max_tokens",
+        "accepts no max_tokens; the limit is sent as max_completion_tokens",
+        lossless=True,
     ),
     "max_completion_tokens": _parameter_adaptation(
         "max_completion_tokens", "accepts no limit on the tokens of an answer; none is sent"
     ),
-    "temperature": _parameter_adaptation("temperature", "accepts no temperature; its default is used"),
+    "temperature": _parameter_adaptation(
+        "temperature", "accepts no temperature; its default is used"
+    ),
     "seed": _parameter_adaptation("seed", "accepts no seed; none is sent"),
-    "logprobs": _parameter_adaptation("logprobs", "gives no log-probabilities; judges take scores as they are written"),
+    "logprobs": _parameter_adaptation(
+        "logprobs", "gives no log-probabilities; judges take scores as they are written"
+    ),
     "stream_options": _parameter_adaptation(
-        "stream_options", "accepts no stream_options; the usage of streams is unknown", lossless=True
+        "stream_options",
+        "accepts no stream_options; the usage of streams is unknown",
+        lossless=True,
     ),
     "enable_thinking": Adaptation(
-        lambda request: replace(request, params={"enable_thinking": False, **(request.params or {})}),
+        lambda request: replace(
+            request, params={"enable_thinking": False, **(request.params or {})}
+        ),
         "thinks only in streams; enable_thinking=false is sent",
     ),
 }
-CANDIDATE_ADAPTATIONS: dict[RequestPart, tuple[str, ...]] = {"turns": ("later_system", "opening_turn", "system")}
+CANDIDATE_ADAPTATIONS: dict[RequestPart, tuple[str, ...]] = {
+    "turns": ("later_system", "opening_turn", "system")
+}
 """The adaptations to try, in order, for a part that was refused; a part that is not listed has the adaptation of its name."""
 NOT_ADAPTABLE: dict[RequestPart, str] = {
     "images": "the model accepts no images, and the request needs them",
@@ -329,9 +398,13 @@ def adapt(call: Call, capabilities: ModelCapabilities, formats: Sequence[Format]
                 applied.append((key, error))
             else:
                 for key, refusal in applied:
-                    if key != "images" or rejects_images(refusal):  # (else the endpoint may accept other images)
+                    if key != "images" or rejects_images(
+                        refusal
+                    ):  # (else the endpoint may accept other images)
                         capabilities.add_adaptation(key)
-                return reply.with_usage((spent + reply.usage).as_single_answer()) if applied else reply
+                return (
+                    reply.with_usage((spent + reply.usage).as_single_answer()) if applied else reply
+                )
 
     return call_adapted
 
@@ -343,8 +416,14 @@ def _explain(error: ModelError, request: Request) -> None:
         error.args = (f"{error} ({NOT_ADAPTABLE[part]})",)
         error.retryable = False
     elif name := refused_parameter(error, request):
-        given = "by `model_params`" if request.is_generation else "by `judge_params`, or with the grader"
-        error.args = (f"{error} ({name!r} is a parameter that is given {given}, or declared for the model)",)
+        given = (
+            "by `model_params`"
+            if request.is_generation
+            else "by `judge_params`, or with the grader"
+        )
+        error.args = (
+            f"{error} ({name!r} is a parameter that is given {given}, or declared for the model)",
+        )
 
 
 def _with_known_adaptations(request: Request, capabilities: ModelCapabilities) -> Request:
@@ -363,18 +442,28 @@ def _next_adaptation(request: Request, error: ModelError) -> str | None:
     Images are left out for judges only: a text that is written without seeing them would be wrong.
     """
     part = refused_part(error, request)
-    if part is None and error.status in MALFORMED_STATUSES and is_refusal(error) and has_images(request.messages):
+    if (
+        part is None
+        and error.status in MALFORMED_STATUSES
+        and is_refusal(error)
+        and has_images(request.messages)
+    ):
         part = "images"
     if part is None or (part == "images" and not request.is_judgement):
         return None
     keys = CANDIDATE_ADAPTATIONS.get(part, (part,))
-    return next((key for key in keys if key in ADAPTATIONS and ADAPTATIONS[key].apply(request) != request), None)
+    return next(
+        (key for key in keys if key in ADAPTATIONS and ADAPTATIONS[key].apply(request) != request),
+        None,
+    )
 
 
 # ---- response formats
 
 
-def fall_back_formats(call: Call, capabilities: ModelCapabilities, formats: Sequence[Format] = FORMATS) -> Call:
+def fall_back_formats(
+    call: Call, capabilities: ModelCapabilities, formats: Sequence[Format] = FORMATS
+) -> Call:
     """For a request with a schema, try the next format if one is refused, and plain text if the answer is prose.
 
     A refusal that names the format counts for all later requests with its schema. Any other sign that the format is the
@@ -406,7 +495,11 @@ def fall_back_formats(call: Call, capabilities: ModelCapabilities, formats: Sequ
             else:
                 if not remaining or reply.truncated or _may_hold_object(reply):
                     _record_formats(attempt, reply, verdicts, capabilities)
-                    return reply.with_usage((spent + reply.usage).as_single_answer()) if verdicts else reply
+                    return (
+                        reply.with_usage((spent + reply.usage).as_single_answer())
+                        if verdicts
+                        else reply
+                    )
                 spent += _without_answer(reply.usage)
                 verdicts[attempt.format] = "ignored"
                 del remaining[:-1]
@@ -417,21 +510,33 @@ def fall_back_formats(call: Call, capabilities: ModelCapabilities, formats: Sequ
     return call_with_fallback if len(formats) > 1 else call
 
 
-def _format_verdict(error: ModelError, request: Request, capabilities: ModelCapabilities) -> FormatVerdict | None:
+def _format_verdict(
+    error: ModelError, request: Request, capabilities: ModelCapabilities
+) -> FormatVerdict | None:
     """Return what an error says about the request's format; None if something else caused it."""
     part = refused_part(error, request)
     if part == "format":
-        return "doubtful" if error.status in {500, 501} and capabilities.is_proven(request.format) else "refused"
+        return (
+            "doubtful"
+            if error.status in {500, 501} and capabilities.is_proven(request.format)
+            else "refused"
+        )
     if part is not None or not is_refusal(error) or is_fatal(error) or refuses_max_tokens(error):
         return None
     if is_bad_answer(error) or error.status in MALFORMED_STATUSES:
         return "doubtful"
-    if error.status == 500 and request.format != "text" and not capabilities.is_proven(request.format):
+    if (
+        error.status == 500
+        and request.format != "text"
+        and not capabilities.is_proven(request.format)
+    ):
         capabilities.record_unexplained_error(request)
     return None
 
 
-async def _compare_formats(call: Call, request: Request, capabilities: ModelCapabilities, formats: Sequence[Format]) -> Reply:
+async def _compare_formats(
+    call: Call, request: Request, capabilities: ModelCapabilities, formats: Sequence[Format]
+) -> Reply:
     """Find out whether the format makes a server fail: it does if plain text is answered and the format fails once more."""
     plain = await call(request)
     strict = request.with_format(formats[0])
@@ -446,14 +551,21 @@ async def _compare_formats(call: Call, request: Request, capabilities: ModelCapa
     return reply.with_usage((_without_answer(plain.usage) + reply.usage).as_single_answer())
 
 
-def _record_formats(request: Request, reply: Reply, verdicts: dict[Format, FormatVerdict], capabilities: ModelCapabilities) -> None:
+def _record_formats(
+    request: Request,
+    reply: Reply,
+    verdicts: dict[Format, FormatVerdict],
+    capabilities: ModelCapabilities,
+) -> None:
     """Record what a reply shows about its own format and about those that failed before it."""
     if request.format != "text" and _may_hold_object(reply):
         capabilities.record_success(request)
     for format, verdict in verdicts.items():
         if verdict == "refused":
             capabilities.record_refusal(format, request)
-        elif verdict == "doubtful" or (_may_hold_object(reply) and not capabilities.is_proven(format)):
+        elif verdict == "doubtful" or (
+            _may_hold_object(reply) and not capabilities.is_proven(format)
+        ):
             capabilities.record_fallback(format, request)
 
 

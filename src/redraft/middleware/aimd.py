@@ -32,7 +32,13 @@ class AIMDWindow:
     """
 
     def __init__(
-        self, initial: int, minimum: int, maximum: int, *, queue_seconds: float = 10.0, clock: Callable[[], float] = monotonic
+        self,
+        initial: int,
+        minimum: int,
+        maximum: int,
+        *,
+        queue_seconds: float = 10.0,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
         for name, value in {"initial": initial, "minimum": minimum, "maximum": maximum}.items():
             checks.whole_number(name, value, 1)
@@ -88,7 +94,10 @@ class AIMDWindow:
         if epoch != self.epoch:
             return
         self.epoch += 1
-        self._last_congested, self._hold_remaining = min(self.limit, max(in_flight, self._proven)), HOLD_WINDOWS
+        self._last_congested, self._hold_remaining = (
+            min(self.limit, max(in_flight, self._proven)),
+            HOLD_WINDOWS,
+        )
         self.limit = self._proven = max(self._last_congested // 2, self._minimum)
         self._start_window()
 

@@ -23,7 +23,9 @@ from ..errors import BudgetExhaustedError
 from ..money import usd_amount
 from .call_costs import LIMITS, ZERO_AMOUNTS, Amounts, CostEstimate, add_amounts, subtract_amounts
 
-IDLE_TIMEOUT = 2.0  # seconds that a call waits for amounts reserved for grades while no call is in flight
+IDLE_TIMEOUT = (
+    2.0  # seconds that a call waits for amounts reserved for grades while no call is in flight
+)
 FLOAT_TOLERANCE = 1e-9  # sums of USD are not exact
 EXCESS_TEXT = "more than the budget allows"
 
@@ -178,7 +180,11 @@ class BudgetWaiter:
     def minimum(self) -> dict[str, float]:
         """The least with which it can be made, with what it reserves for grades."""
         need = self.need()
-        return (need.plus(self.reservation.estimate_cost()) if self.reservation and self.reservation.is_pending else need).minimum
+        return (
+            need.plus(self.reservation.estimate_cost())
+            if self.reservation and self.reservation.is_pending
+            else need
+        ).minimum
 
 
 class BudgetTracker:
@@ -195,14 +201,20 @@ class BudgetTracker:
         is_exhausted: A call was refused that the whole budget would have allowed.
     """
 
-    def __init__(self, budget: Budget | None = None, on_change: Callable[[], object] | None = None) -> None:
+    def __init__(
+        self, budget: Budget | None = None, on_change: Callable[[], object] | None = None
+    ) -> None:
         self.on_change = on_change
         self.is_exhausted = False
-        self.spent, self.reserved, self.held_for_grades, self.max_call_usage = (dict(ZERO_AMOUNTS) for _ in range(4))
+        self.spent, self.reserved, self.held_for_grades, self.max_call_usage = (
+            dict(ZERO_AMOUNTS) for _ in range(4)
+        )
         self.budget = budget or Budget()
         self._limits = self.budget.limits
         self._active_calls = 0
-        self._unestimated: dict[Grant, Callable[[], Amounts]] = {}  # what calls in flight may take, if it is asked for
+        self._unestimated: dict[
+            Grant, Callable[[], Amounts]
+        ] = {}  # what calls in flight may take, if it is asked for
         self._urgent: deque[BudgetWaiter] = deque()
         self._queue: deque[BudgetWaiter] = deque()
         self._holders: set[Reservation] = set()
@@ -229,10 +241,17 @@ class BudgetTracker:
     @property
     def excess(self) -> str:
         """A text about what was spent beyond the budget, and why; "" if the budget was kept."""
-        over = [(name, most) for name, most in self._limits.items() if self.spent[name] > most + FLOAT_TOLERANCE]
+        over = [
+            (name, most)
+            for name, most in self._limits.items()
+            if self.spent[name] > most + FLOAT_TOLERANCE
+        ]
         if not over:
             return ""
-        spent = ", ".join(f"{_amount(self.spent[name], name)} of {_amount(most, name)} {_unit(name, most)}" for name, most in over)
+        spent = ", ".join(
+            f"{_amount(self.spent[name], name)} of {_amount(most, name)} {_unit(name, most)}"
+            for name, most in over
+        )
         return f"spent {spent}, {EXCESS_TEXT}: {'; '.join(self._excess_causes) or 'spending of earlier or other runs counts'}"
 
     @property
@@ -258,12 +277,16 @@ class BudgetTracker:
         self._unestimated[grant] = expected
         return grant
 
-    async def reserve(self, need: Callable[[], CostEstimate], reservation: Reservation | None = None) -> Grant:
+    async def reserve(
+        self, need: Callable[[], CostEstimate], reservation: Reservation | None = None
+    ) -> Grant:
         """Reserve what a call may cost. A pending `reservation` is taken with it; on another one, the call draws.
 
         Waits while calls in flight may turn out cheaper. Raises BudgetExhaustedError if there will not be enough.
         """
-        if grant := BudgetTracker.grant_at_once(self, lambda: need().expected_amounts):  # a subclass may grant nothing at once
+        if grant := BudgetTracker.grant_at_once(
+            self, lambda: need().expected_amounts
+        ):  # a subclass may grant nothing at once
             return grant
         queue = self._queue if reservation is None or reservation.is_pending else self._urgent
         if not (self._urgent or self._queue) and (grant := self._try_grant(need, reservation)):
@@ -274,7 +297,11 @@ class BudgetTracker:
         try:
             return await waiter.grant
         except asyncio.CancelledError:
-            if waiter.grant.done() and not waiter.grant.cancelled() and not waiter.grant.exception():
+            if (
+                waiter.grant.done()
+                and not waiter.grant.cancelled()
+                and not waiter.grant.exception()
+            ):
                 self.settle(waiter.grant.result(), ZERO_AMOUNTS)
             raise
         finally:
@@ -282,7 +309,9 @@ class BudgetTracker:
                 queue.remove(waiter)
                 self._serve()
 
-    def settle(self, grant: Grant, usage: Mapping[str, float | None], return_to: Reservation | None = None) -> None:
+    def settle(
+        self, grant: Grant, usage: Mapping[str, float | None], return_to: Reservation | None = None
+    ) -> None:
         """Replace what was reserved by what was used. An unknown amount (None) counts as what was reserved.
 
         What the call drew goes back to `return_to`, as far as it is left, before waiting calls get it.
@@ -305,7 +334,9 @@ class BudgetTracker:
         self._notify_change()
         self._serve()
 
-    def _return_reserved(self, reserved: Amounts, max_tokens: int | None, usage: Mapping[str, float | None]) -> None:
+    def _return_reserved(
+        self, reserved: Amounts, max_tokens: int | None, usage: Mapping[str, float | None]
+    ) -> None:
         """Return what was reserved for a call; it is spent as far as its usage is unknown."""
         self._excess_causes.update(dict.fromkeys(_excess_causes(reserved, max_tokens, usage)))
         for name, used in usage.items():
@@ -316,8 +347,14 @@ class BudgetTracker:
     def _return_to_reserve(self, reservation: Reservation, amounts: Amounts) -> None:
         """Hold again what was drawn, unless the reservation was released or no call is left in the budget."""
         left = self._remaining(None)
-        back = {name: min(amount, max(0.0, left.get(name, amount))) for name, amount in amounts.items()}
-        if reservation in self._holders and reservation.remaining and back["calls"] == amounts["calls"]:
+        back = {
+            name: min(amount, max(0.0, left.get(name, amount))) for name, amount in amounts.items()
+        }
+        if (
+            reservation in self._holders
+            and reservation.remaining
+            and back["calls"] == amounts["calls"]
+        ):
             reservation.remaining, self.held_for_grades = (
                 add_amounts(reservation.remaining, back),
                 add_amounts(self.held_for_grades, back),
@@ -328,7 +365,11 @@ class BudgetTracker:
         if not (held := reservation.remaining):
             return reservation
         share = min(1.0, calls / max(1.0, held["calls"]))
-        part = replace(reservation, remaining={name: amount * share for name, amount in held.items()}, max_prompt_bytes=0)
+        part = replace(
+            reservation,
+            remaining={name: amount * share for name, amount in held.items()},
+            max_prompt_bytes=0,
+        )
         reservation.remaining = {name: amount * (1 - share) for name, amount in held.items()}
         self._holders.add(part)
         return part
@@ -370,7 +411,14 @@ class BudgetTracker:
     def exceeded_limit(self, amounts: Amounts) -> str:
         """Return the first limit that leaves less than this for a call without a reservation; "" if all leave enough."""
         left = self._remaining(None)
-        return next((name for name in left if amounts[name] > 0 and amounts[name] > left[name] + FLOAT_TOLERANCE), "")
+        return next(
+            (
+                name
+                for name in left
+                if amounts[name] > 0 and amounts[name] > left[name] + FLOAT_TOLERANCE
+            ),
+            "",
+        )
 
     @property
     def waiting_minimums(self) -> list[dict[str, float]]:
@@ -391,24 +439,37 @@ class BudgetTracker:
             self.reserved[name] += amount
 
     def _try_grant(
-        self, estimate: Callable[[], CostEstimate], reservation: Reservation | None, *, alone: bool = False
+        self,
+        estimate: Callable[[], CostEstimate],
+        reservation: Reservation | None,
+        *,
+        alone: bool = False,
     ) -> Grant | None:
         """Return what a call may take now; None if it must wait. Raises BudgetExhaustedError if there will never be enough.
 
         `alone`: no other call or step will release anything.
         """
-        need, grades = estimate(), reservation.estimate_cost() if reservation and reservation.is_pending else None
+        need, grades = (
+            estimate(),
+            reservation.estimate_cost() if reservation and reservation.is_pending else None,
+        )
         whole = need.plus(grades) if grades else need
         fit = self._fit(whole, self._remaining(reservation), alone=alone)
         if fit is None:
             return None
         self._active_calls += 1
-        drawn = reservation.next_share if reservation and reservation.remaining and not reservation.writing else None
+        drawn = (
+            reservation.next_share
+            if reservation and reservation.remaining and not reservation.writing
+            else None
+        )
         amounts = need.amounts(fit.tokens)
         grant = Grant(amounts, int(fit.tokens) if fit.limited else None, drawn)
         self.reserved = add_amounts(self.reserved, amounts)
         if reservation and grades:
-            self.held_for_grades = add_amounts(self.held_for_grades, reservation.hold(grades, fit.tokens))
+            self.held_for_grades = add_amounts(
+                self.held_for_grades, reservation.hold(grades, fit.tokens)
+            )
             self._holders.add(reservation)
         elif drawn and reservation and reservation.remaining:
             reservation.remaining, self.held_for_grades = (
@@ -437,14 +498,21 @@ class BudgetTracker:
         """Return what is left under each limit for a call that may draw on a reservation."""
         own = reservation.next_share if reservation and not reservation.writing else ZERO_AMOUNTS
         return {
-            name: limit - self.spent[name] - self.reserved[name] - self.held_for_grades[name] + own[name]
+            name: limit
+            - self.spent[name]
+            - self.reserved[name]
+            - self.held_for_grades[name]
+            + own[name]
             for name, limit in self._limits.items()
         }
 
     def _refusal(self, waiter: BudgetWaiter) -> BudgetExhaustedError | None:
         """Return the error for a waiting call that cannot be made; a subclass may return None to let it wait."""
         minimum, left = waiter.minimum, self._remaining(waiter.reservation)
-        name = max((name for name in self._limits if minimum[name] > 0), key=lambda name: 1 - left[name] / minimum[name])
+        name = max(
+            (name for name in self._limits if minimum[name] > 0),
+            key=lambda name: 1 - left[name] / minimum[name],
+        )
         self.is_exhausted |= minimum[name] <= self._limits[name]
         return BudgetExhaustedError(self._exhausted_message(name, minimum[name]), limit=name)
 
@@ -486,14 +554,27 @@ class BudgetTracker:
         """Whether nothing will be released: no call is in flight, and every task that holds something waits with all its steps."""
         if self._active_calls:
             return False
-        waiting = Counter(w.reservation.owner for w in (*self._urgent, *self._queue) if w.reservation and not w.grant.done())
-        return all(waiting[holder.owner] >= max(1, holder.owner.active_steps) for holder in self._holders)
+        waiting = Counter(
+            w.reservation.owner
+            for w in (*self._urgent, *self._queue)
+            if w.reservation and not w.grant.done()
+        )
+        return all(
+            waiting[holder.owner] >= max(1, holder.owner.active_steps) for holder in self._holders
+        )
 
     def _next_to_refuse(self, *, patient: bool) -> BudgetWaiter | None:
         """Return the call to refuse next; those without a reservation come first."""
         if self._active_calls or (patient and not self._is_idle):
             return None
-        return next((waiter for waiter in (*self._queue, *reversed(self._urgent)) if not waiter.grant.done()), None)
+        return next(
+            (
+                waiter
+                for waiter in (*self._queue, *reversed(self._urgent))
+                if not waiter.grant.done()
+            ),
+            None,
+        )
 
     def _start_idle_timer(self) -> None:
         """Bound the wait while no call is in flight: a task that holds something may wait indirectly for the waiting calls."""
@@ -501,7 +582,9 @@ class BudgetTracker:
             self._idle_timer.cancel()
             self._idle_timer = None
         if (self._urgent or self._queue) and not self._active_calls:
-            self._idle_timer = asyncio.get_running_loop().call_later(IDLE_TIMEOUT, lambda: self._serve(patient=False))
+            self._idle_timer = asyncio.get_running_loop().call_later(
+                IDLE_TIMEOUT, lambda: self._serve(patient=False)
+            )
 
     def _notify_change(self) -> None:
         if self.on_change:
@@ -509,7 +592,9 @@ class BudgetTracker:
 
     def _exhausted_message(self, name: str, amount: float) -> str:
         limit, reserved = self._limits[name], self.reserved[name] + self.held_for_grades[name]
-        also_reserved = f", {_amount(reserved, name)} reserved" if reserved > FLOAT_TOLERANCE else ""
+        also_reserved = (
+            f", {_amount(reserved, name)} reserved" if reserved > FLOAT_TOLERANCE else ""
+        )
         state = "is used up" if self.spent[name] or reserved > FLOAT_TOLERANCE else "is too small"
         spent = f"{_amount(self.spent[name], name)} spent"
         status = f"the budget of {_amount(limit, name)} {_unit(name, limit)} {state}: {spent}{also_reserved}"
@@ -517,7 +602,9 @@ class BudgetTracker:
         return f"{status}, {next_step}" + (f"; {self.excess}" if self.excess else "")
 
 
-def _excess_causes(reserved: Amounts, max_tokens: int | None, usage: Mapping[str, float | None]) -> Iterator[str]:
+def _excess_causes(
+    reserved: Amounts, max_tokens: int | None, usage: Mapping[str, float | None]
+) -> Iterator[str]:
     """Yield why a call took more than was reserved for it."""
     if max_tokens is not None and (usage["output_tokens"] or 0) > max_tokens:
         yield "the server wrote more than max_tokens"

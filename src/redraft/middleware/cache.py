@@ -47,7 +47,9 @@ def cache(call: Call, store: MutableMapping[str, Reply], identity: str) -> Call:
 
     Failed and truncated answers are not stored.
     """
-    in_flight: dict[str, asyncio.Event | None] = {}  # set when the call ends; None: no other one waits for it
+    in_flight: dict[
+        str, asyncio.Event | None
+    ] = {}  # set when the call ends; None: no other one waits for it
 
     async def call_cached(request: Request) -> Reply:
         key = cache_key(identity, request)
@@ -56,7 +58,9 @@ def cache(call: Call, store: MutableMapping[str, Reply], identity: str) -> Call:
             await same_call_ended.wait()
         if (stored := store.get(key)) is not None:
             usage = stored.usage
-            cached = Usage(cached_calls=1, answer_tokens=usage.answer_tokens, answer_cost=usage.answer_cost)
+            cached = Usage(
+                cached_calls=1, answer_tokens=usage.answer_tokens, answer_cost=usage.answer_cost
+            )
             return stored.with_usage(cached)
         in_flight[key] = None
         try:

@@ -33,9 +33,15 @@ MILLION = 1_000_000
 CHARS_PER_TOKEN = 3  # rough estimate, used where no limit depends on it
 DEFAULT_OUTPUT_TOKENS = 1024  # rough estimate of the tokens of an answer, likewise
 
-TEMPLATE_TOKENS = 16  # tokens that a chat template adds to each message, and once more to the prompt
-DEFAULT_SYSTEM_TOKENS = 64  # tokens of a default system message; not counted once the endpoint has reported a prompt
-LARGE_IMAGE_TOKENS = 2048  # tokens of most large images: so many are expected at least, whatever smaller ones had
+TEMPLATE_TOKENS = (
+    16  # tokens that a chat template adds to each message, and once more to the prompt
+)
+DEFAULT_SYSTEM_TOKENS = (
+    64  # tokens of a default system message; not counted once the endpoint has reported a prompt
+)
+LARGE_IMAGE_TOKENS = (
+    2048  # tokens of most large images: so many are expected at least, whatever smaller ones had
+)
 MAX_IMAGE_TOKENS = 16_384  # the most tokens of an image that the documentation of a provider or a server states, but for:
 IMAGE_TOKENS_OF: Mapping[str, int] = {
     "gpt-4o-mini": 48_169,  # 2,833 and 5,667 for each of 8 tiles
@@ -46,16 +52,25 @@ IMAGE_TOKENS_OF: Mapping[str, int] = {
     "claude-": 4_784,  # at the highest resolution
 }
 """The most tokens of an image, by how the name of a model begins."""
-MARGIN, FEW_MARGIN = 1.25, 2  # factor on the highest reported ratio: the next text may have a higher one
+MARGIN, FEW_MARGIN = (
+    1.25,
+    2,
+)  # factor on the highest reported ratio: the next text may have a higher one
 FEW_REPORTS = 8  # up to so many reports count as few
 LONG = 200  # bytes of a prompt whose ratio says something about longer ones: its template is a small part of it
-MAX_OVERRUN = 1.25  # tokens for each of max_tokens that an endpoint may count and still be taken to honour it
+MAX_OVERRUN = (
+    1.25  # tokens for each of max_tokens that an endpoint may count and still be taken to honour it
+)
 OTHERS_PER_BYTE = 1.25  # tokens of a byte that is not ASCII, at most
-FIRST_OVERRUN = 1.05  # what is reserved for each of max_tokens until an endpoint has cut off an answer
+FIRST_OVERRUN = (
+    1.05  # what is reserved for each of max_tokens until an endpoint has cut off an answer
+)
 MAX_REPORTS = 32  # reports that are remembered for each kind of text
 DEFAULT_MAX_TOKENS = 8192  # max_tokens of an answer if the request sets none
 EXPECTED_TEXT_TOKENS = 1024  # expected tokens of a text, before the first answer
-EXPECTED_SCHEMA_TOKENS = 512  # expected tokens of an answer that follows a schema, before the first one
+EXPECTED_SCHEMA_TOKENS = (
+    512  # expected tokens of an answer that follows a schema, before the first one
+)
 MIN_ANSWER_TOKENS = 256  # the least tokens expected of any answer
 
 Amounts: TypeAlias = Mapping[str, float]
@@ -99,7 +114,11 @@ class PromptSize(NamedTuple):
         return PromptSize(*map(add, self, other))
 
 
-FIRST_BYTES = {2: bytes(range(0xC2, 0xE0)), 3: bytes(range(0xE0, 0xF0)), 4: bytes(range(0xF0, 0xF5))}
+FIRST_BYTES = {
+    2: bytes(range(0xC2, 0xE0)),
+    3: bytes(range(0xE0, 0xF0)),
+    4: bytes(range(0xF0, 0xF5)),
+}
 """The first bytes of characters in UTF-8, by the length of the character."""
 
 
@@ -108,7 +127,9 @@ def schema_size(schema: Mapping[str, Any]) -> int:
     return utf8_size(str(schema))
 
 
-def request_size(request: Request, count: Callable[[Mapping[str, Any]], int] = schema_size) -> PromptSize:
+def request_size(
+    request: Request, count: Callable[[Mapping[str, Any]], int] = schema_size
+) -> PromptSize:
     """Return the size of what a request sends, its tools and its schema included, whose size `count` returns."""
     size = messages_size(request.messages, 0 if request.schema is None else count(request.schema))
     return size.plus(text_size(json_text(request.tools))) if request.tools else size
@@ -132,7 +153,9 @@ def messages_size(messages: Iterable[Message], schema: int = 0) -> PromptSize:
         content = message["content"]
         if not isinstance(content, str) and isinstance(content, list | tuple):
             images += sum(not (isinstance(part, Mapping) and "text" in part) for part in content)
-    return PromptSize(ascii_bytes, written=written, messages=count, images=images, schema=schema).plus(others)
+    return PromptSize(
+        ascii_bytes, written=written, messages=count, images=images, schema=schema
+    ).plus(others)
 
 
 def text_size(text: str) -> PromptSize:
@@ -141,7 +164,8 @@ def text_size(text: str) -> PromptSize:
         return PromptSize(len(text))
     data = text.encode("utf-8", "surrogatepass")
     of_two, of_three, of_four = (
-        length * (len(data) - len(data.translate(None, first_bytes))) for length, first_bytes in FIRST_BYTES.items()
+        length * (len(data) - len(data.translate(None, first_bytes)))
+        for length, first_bytes in FIRST_BYTES.items()
     )
     return PromptSize(len(data) - of_two - of_three - of_four, of_two, of_three, of_four)
 
@@ -177,7 +201,9 @@ class TokenRates:
     """
 
     def __init__(self) -> None:
-        self._reports: list[tuple[int, float]] = []  # (bytes, tokens per byte): larger sizes, lower ratios
+        self._reports: list[
+            tuple[int, float]
+        ] = []  # (bytes, tokens per byte): larger sizes, lower ratios
         self._count = 0
 
     def record(self, size_bytes: int, ratio: float) -> None:
@@ -187,7 +213,9 @@ class TokenRates:
 
     def ratio(self, size_bytes: int) -> float:
         """Return the highest ratio of texts that were not short, or of at least half a size; 0 if there is none."""
-        return next((ratio for count, ratio in self._reports if 2 * count >= min(size_bytes, 2 * LONG)), 0.0)
+        return next(
+            (ratio for count, ratio in self._reports if 2 * count >= min(size_bytes, 2 * LONG)), 0.0
+        )
 
     def tokens(self, size_bytes: int, per_byte: float) -> float:
         """Return the most tokens that a text is likely to have: `per_byte` of them if there is no report for its size."""
@@ -226,7 +254,9 @@ class TokenEstimator:
     _largest_image: float = 0.0
     _overrun: float | None = None
     _has_reports: bool = False
-    _rates: tuple[TokenRates, ...] = field(default_factory=lambda: tuple(TokenRates() for _ in _kinds(PromptSize())))
+    _rates: tuple[TokenRates, ...] = field(
+        default_factory=lambda: tuple(TokenRates() for _ in _kinds(PromptSize()))
+    )
 
     def __post_init__(self) -> None:
         self.image_tokens = self.max_image_tokens
@@ -235,7 +265,9 @@ class TokenEstimator:
         """Return the most tokens that a prompt may have, by what the endpoint has reported."""
         most = (self.tokens_per_byte, *(max(OTHERS_PER_BYTE, self.tokens_per_byte),) * 4)
         texts = sum(map(TokenRates.tokens, self._rates, _kinds(size), most))
-        return ceil(texts) + self._overhead(size) + (0 if self._has_reports else DEFAULT_SYSTEM_TOKENS)
+        return (
+            ceil(texts) + self._overhead(size) + (0 if self._has_reports else DEFAULT_SYSTEM_TOKENS)
+        )
 
     @property
     def overrun(self) -> float:
@@ -261,14 +293,18 @@ class TokenEstimator:
         words for, and what was written in few tokens may be read in many.
         """
         if usage.output_tokens:
-            self.longest_answers[schema] = max(self.longest_answers.get(schema, 0), usage.output_tokens)
+            self.longest_answers[schema] = max(
+                self.longest_answers.get(schema, 0), usage.output_tokens
+            )
         if not usage.input_tokens or not size.messages:
             return
         self._has_reports = True
         if size.images:
             self._note_image(usage.input_tokens / size.images)
         excess = usage.input_tokens - (size.bytes + size.schema) - self._overhead(size)
-        if excess > 0 and not size.images:  # of its template or of its tokenizer: prompts may be longer, or have more messages
+        if (
+            excess > 0 and not size.images
+        ):  # of its template or of its tokenizer: prompts may be longer, or have more messages
             self.template_tokens += ceil(excess / (size.messages + 1))
             if excess < size.bytes:
                 self.tokens_per_byte = max(self.tokens_per_byte, 1 + excess / size.bytes)
@@ -348,7 +384,10 @@ class CostEstimate:
 
     def amounts(self, tokens: float) -> dict[str, float]:
         """Return the amounts with this many tokens in the answer."""
-        return {name: self.prompts[name] + (each * tokens if (each := self.per_token[name]) else 0.0) for name in LIMITS}
+        return {
+            name: self.prompts[name] + (each * tokens if (each := self.per_token[name]) else 0.0)
+            for name in LIMITS
+        }
 
 
 class CostEstimator:
@@ -357,11 +396,14 @@ class CostEstimator:
     `writes_text` is False for a model that returns numbers: its answers have no tokens.
     """
 
-    def __init__(self, pricing: Pricing | None = None, model: str = "", *, writes_text: bool = True) -> None:
+    def __init__(
+        self, pricing: Pricing | None = None, model: str = "", *, writes_text: bool = True
+    ) -> None:
         self._writes_text = writes_text
         self.token_estimator = TokenEstimator(max_image_tokens(model))
         self._input_price, self._output_price = (
-            (pricing.cost(usage) or 0.0) / MILLION if pricing else 0.0 for usage in (Usage(1, MILLION, 0), Usage(1, 0, MILLION))
+            (pricing.cost(usage) or 0.0) / MILLION if pricing else 0.0
+            for usage in (Usage(1, MILLION, 0), Usage(1, 0, MILLION))
         )
         self._last_schema: tuple[Mapping[str, Any] | None, int] = (None, 0)
         self._unknown_usd = None if pricing else 0.0
@@ -370,7 +412,12 @@ class CostEstimator:
     def _per_token(self) -> dict[str, float]:
         """What each token of `max_tokens` may take."""
         tokens = self.token_estimator.overrun
-        return {**ZERO_AMOUNTS, "output_tokens": tokens, "tokens": tokens, "usd": tokens * self._output_price}
+        return {
+            **ZERO_AMOUNTS,
+            "output_tokens": tokens,
+            "tokens": tokens,
+            "usd": tokens * self._output_price,
+        }
 
     def schema_size(self, schema: Mapping[str, Any]) -> int:
         """Return the size of a schema, counted once for all requests of a judge, which share it."""
@@ -379,7 +426,12 @@ class CostEstimator:
         return self._last_schema[1]
 
     def request_cost(
-        self, request: Request, size: PromptSize, min_tokens: int, max_tokens_cap: int | None = None, prompt_tokens: float = inf
+        self,
+        request: Request,
+        size: PromptSize,
+        min_tokens: int,
+        max_tokens_cap: int | None = None,
+        prompt_tokens: float = inf,
     ) -> CostEstimate:
         """Return what a request may cost.
 
@@ -391,23 +443,45 @@ class CostEstimator:
         prompts = self._prompt_amounts(min(prompt_tokens, tokens.tokens(size)))
         return CostEstimate(prompts, self._per_token, least, expected, most)
 
-    def expected_amounts(self, request: Request, size: PromptSize, max_tokens_cap: int | None) -> dict[str, float]:
+    def expected_amounts(
+        self, request: Request, size: PromptSize, max_tokens_cap: int | None
+    ) -> dict[str, float]:
         """Return the most that the prompt of a request can take, with an answer of the expected length."""
         _, answer, _ = self._answer_tokens(request, 0, max_tokens_cap)
         prompt = self.token_estimator.tokens(size)
         usd = prompt * self._input_price + answer * self._output_price
-        return {"calls": 1, "input_tokens": prompt, "output_tokens": answer, "tokens": prompt + answer, "usd": usd}
+        return {
+            "calls": 1,
+            "input_tokens": prompt,
+            "output_tokens": answer,
+            "tokens": prompt + answer,
+            "usd": usd,
+        }
 
-    def _answer_tokens(self, request: Request, min_tokens: int, max_tokens_cap: int | None) -> tuple[int, int, int]:
+    def _answer_tokens(
+        self, request: Request, min_tokens: int, max_tokens_cap: int | None
+    ) -> tuple[int, int, int]:
         """Return the least, the expected and the most tokens of an answer."""
         if not self._writes_text:
             return 1, 1, 1
         tokens, schema = self.token_estimator, request.is_judgement
         most = request.max_tokens or max_tokens_cap or tokens.default_max_tokens(schema=schema)
-        least = min(most, max(min_tokens, tokens.longest_answers.get(True, MIN_ANSWER_TOKENS)) if schema else min_tokens)
+        least = min(
+            most,
+            max(min_tokens, tokens.longest_answers.get(True, MIN_ANSWER_TOKENS))
+            if schema
+            else min_tokens,
+        )
         return least, min(most, max(least, tokens.expected_answer_tokens(schema=schema))), most
 
-    def grade_cost(self, size: PromptSize, max_answer_tokens: int | None, shown_per_token: float, *, schema: bool) -> CostEstimate:
+    def grade_cost(
+        self,
+        size: PromptSize,
+        max_answer_tokens: int | None,
+        shown_per_token: float,
+        *,
+        schema: bool,
+    ) -> CostEstimate:
         """Return what a call that grades a text may cost; `per_token` of the result is for each token of that text.
 
         `size` is the prompt without the text, and `shown_per_token` the tokens of the prompt for each token of the text. The
@@ -417,8 +491,15 @@ class CostEstimator:
         answer = min(max_answer_tokens or inf, tokens.expected_answer_tokens(schema=schema))
         answer = answer if self._writes_text else 1
         each = self._per_token
-        prompts = {name: amount + answer * each[name] for name, amount in self._prompt_amounts(tokens.tokens(size)).items()}
-        shown = {"input_tokens": shown_per_token, "tokens": shown_per_token, "usd": shown_per_token * self._input_price}
+        prompts = {
+            name: amount + answer * each[name]
+            for name, amount in self._prompt_amounts(tokens.tokens(size)).items()
+        }
+        shown = {
+            "input_tokens": shown_per_token,
+            "tokens": shown_per_token,
+            "usd": shown_per_token * self._input_price,
+        }
         return CostEstimate(prompts, {**ZERO_AMOUNTS, **shown})
 
     def amounts_of(self, usage: Usage | None) -> dict[str, float | None]:
@@ -434,7 +515,13 @@ class CostEstimator:
         }
 
     def _prompt_amounts(self, tokens: float) -> dict[str, float]:
-        return {"calls": 1, "input_tokens": tokens, "output_tokens": 0.0, "tokens": tokens, "usd": tokens * self._input_price}
+        return {
+            "calls": 1,
+            "input_tokens": tokens,
+            "output_tokens": 0.0,
+            "tokens": tokens,
+            "usd": tokens * self._input_price,
+        }
 
 
 def rough_tokens(request: Request) -> int:

@@ -25,7 +25,10 @@ class CircuitBreaker:
     """
 
     def __init__(
-        self, clock: Callable[[], float], notify: Callable[[str], object], failure_threshold: int = FAILURE_THRESHOLD
+        self,
+        clock: Callable[[], float],
+        notify: Callable[[str], object],
+        failure_threshold: int = FAILURE_THRESHOLD,
     ) -> None:
         self._clock, self._notify, self._failure_threshold = clock, notify, failure_threshold
         self.is_open = False
@@ -59,7 +62,9 @@ class CircuitBreaker:
         self._probe_interval = min(2 * self._probe_interval, MAX_PROBE_INTERVAL)
         if not (self._announced or self._unconfirmed):
             self._announced = True
-            self._notify(f"down since {self.down_since}: {self._last_error}; probing it until it answers")
+            self._notify(
+                f"down since {self.down_since}: {self._last_error}; probing it until it answers"
+            )
 
     def record_failure(self, error: ModelError, *, is_probe: bool = False) -> None:
         """Record a failure, and open the breaker if there were too many in a row."""
@@ -75,7 +80,11 @@ class CircuitBreaker:
     def open_pending_probe(self, error: ModelError) -> None:
         """Open after one timeout, until a probe, which is due now, shows whether the endpoint answers."""
         self.failures += 1
-        self._last_error, self._unconfirmed, self.needs_short_probe = error_summary(error), True, True
+        self._last_error, self._unconfirmed, self.needs_short_probe = (
+            error_summary(error),
+            True,
+            True,
+        )
         self._open(0.0)
 
     def _open(self, wait: float) -> None:

@@ -29,7 +29,9 @@ class ConcurrencyLimit:
         self._paused_until[endpoint] = max(until, self._paused_until.get(endpoint, until))
 
 
-def limit_concurrency(call: AsyncFunction[S, R], limiter: ConcurrencyLimit, endpoint: str = "") -> AsyncFunction[S, R]:
+def limit_concurrency(
+    call: AsyncFunction[S, R], limiter: ConcurrencyLimit, endpoint: str = ""
+) -> AsyncFunction[S, R]:
     """Hold calls back while `limiter` is full, or while the endpoint asks for a pause that is not too long to be waited for."""
 
     async def call_limited(argument: S) -> R:

@@ -68,7 +68,11 @@ def is_fatal(error: ModelError) -> bool:
     """Whether every call would fail with this error: a wrong key, model name or address, no quota, broken TLS."""
     if isinstance(error, AuthenticationError):
         return True
-    return isinstance(error, ModelUnavailableError) and not error.retryable and (error.status or 0) < 500
+    return (
+        isinstance(error, ModelUnavailableError)
+        and not error.retryable
+        and (error.status or 0) < 500
+    )
 
 
 def may_be_refusal(error: ModelError) -> bool:
@@ -101,10 +105,18 @@ RequestPart: TypeAlias = Literal[
     "logprobs",
     "enable_thinking",
 ]
-PARAMETERS: tuple[RequestPart, ...] = ("max_tokens", "max_completion_tokens", "temperature", "seed", "stream_options")
+PARAMETERS: tuple[RequestPart, ...] = (
+    "max_tokens",
+    "max_completion_tokens",
+    "temperature",
+    "seed",
+    "stream_options",
+)
 
 REFUSAL_STATUSES = frozenset({400, 404, 415, 422, 500, 501})
-MALFORMED_STATUSES = frozenset({400, 422, 501})  # the request is not understood, even if the message does not say why
+MALFORMED_STATUSES = frozenset(
+    {400, 422, 501}
+)  # the request is not understood, even if the message does not say why
 MAX_ERROR_CHARS = 2000  # characters of a message that are searched
 
 
@@ -127,14 +139,22 @@ _FORMAT = _search(
     r"response_?(format|schema|mime)|output_?(format|config|schema)|json.?(schema|object|mode)|\bschema\b|structured.?output",
     r"grammar|guided|xgrammar|outlines|requested parameters|containing? the word .?json",
 )
-_OVERLOAD = _search(r"out of memory|\boom\b|\btime(d|s)?[ -]?out|overload|temporar|try again|\bcapacity\b|\bbusy\b")
+_OVERLOAD = _search(
+    r"out of memory|\boom\b|\btime(d|s)?[ -]?out|overload|temporar|try again|\bcapacity\b|\bbusy\b"
+)
 _BAD_ANSWER = _search(
     r"failed to generate|failed_generation|json_validate_failed|empty grammar stack|(not|n't) match the .{0,20}schema"
 )
 _LOGPROBS = _search(r"log_?prob(abilitie)?s?\b")
 _IMAGES = _search(r"image|vision|multi-?modal|mmproj")
-_TOOLS = _search(r"\btools?\b", r"\btool[ _-]?(use|calls?|calling|choice|parser)", r"\bfunctions?[ _-]?(calls?|calling|use)\b")
-_REJECTS_TOOLS = _search(r"requires|no endpoints found|cannot be used|not? (been )?(trained|able|capable)|without tool")
+_TOOLS = _search(
+    r"\btools?\b",
+    r"\btool[ _-]?(use|calls?|calling|choice|parser)",
+    r"\bfunctions?[ _-]?(calls?|calling|use)\b",
+)
+_REJECTS_TOOLS = _search(
+    r"requires|no endpoints found|cannot be used|not? (been )?(trained|able|capable)|without tool"
+)
 _REJECTS_IMAGES = _search(
     r"(input|images?|vision) (is|are) (not supported|unsupported)|only supported by|support (for )?(image|vision)|at most 0 image",
     r"multi-?modal|mmproj",
@@ -168,17 +188,29 @@ _WINDOW = _search(r"context|input tokens|`inputs`|in the (completion|messages|pr
 def refused_part(error: ModelError, request: Request) -> RequestPart | None:
     """Return the part of the request that the error names as refused; None if it names none that the request has."""
     message = server_message(error)
-    if request.top_logprobs and "logprobs" not in request.unsupported_parameters and _refuses_logprobs(error, message):
+    if (
+        request.top_logprobs
+        and "logprobs" not in request.unsupported_parameters
+        and _refuses_logprobs(error, message)
+    ):
         return "logprobs"
     if not is_refusal(error):
         return None
     if _NEEDS_NO_THINKING(message) and "enable_thinking" not in (request.params or {}):
         return "enable_thinking"
-    if _NEGATION(message) and not _OUT_OF_RANGE(message) and (parameter := _first_parameter(message, request)):
+    if (
+        _NEGATION(message)
+        and not _OUT_OF_RANGE(message)
+        and (parameter := _first_parameter(message, request))
+    ):
         return parameter
     if has_tools(request) and _TOOLS(message) and (_NEGATION(message) or _REJECTS_TOOLS(message)):
         return "tools"
-    if has_images(request.messages) and _IMAGES(message) and ((error.status or 500) < 500 or rejects_images(error)):
+    if (
+        has_images(request.messages)
+        and _IMAGES(message)
+        and ((error.status or 500) < 500 or rejects_images(error))
+    ):
         return "images"
     if request.format != "text" and _names_format(error, message):
         return "format"
@@ -196,7 +228,9 @@ def _refuses_logprobs(error: ModelError, message: str) -> bool:
 
 def is_refusal(error: ModelError) -> bool:
     """Whether an error may be caused by what the request contains, and not by the key, the rate or the time."""
-    return error.status in REFUSAL_STATUSES and not isinstance(error, AuthenticationError | ContextLengthError | ContentFilterError)
+    return error.status in REFUSAL_STATUSES and not isinstance(
+        error, AuthenticationError | ContextLengthError | ContentFilterError
+    )
 
 
 def is_bad_answer(error: ModelError) -> bool:
@@ -215,8 +249,17 @@ def refused_parameter(error: ModelError, request: Request) -> str:
     if not request.params or not is_refusal(error):
         return ""
     message = server_message(error)
-    inner = (name for value in request.params.values() if isinstance(value, Mapping) for name in value)
-    return next((name for name in (*request.params, *inner) if re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", message)), "")
+    inner = (
+        name for value in request.params.values() if isinstance(value, Mapping) for name in value
+    )
+    return next(
+        (
+            name
+            for name in (*request.params, *inner)
+            if re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", message)
+        ),
+        "",
+    )
 
 
 def refuses_max_tokens(error: ModelError) -> bool:
@@ -229,7 +272,10 @@ def stated_max_tokens(error: ModelError, refused: int) -> int | None:
     message = server_message(error)
     if _WINDOW(message):
         return None
-    numbers = [int(digits.replace(",", "")) for digits in re.findall(r"(?<![\w.,])\d[\d,]{0,9}\b(?!\.\d)", message)]
+    numbers = [
+        int(digits.replace(",", ""))
+        for digits in re.findall(r"(?<![\w.,])\d[\d,]{0,9}\b(?!\.\d)", message)
+    ]
     return max((number for number in numbers if 1 < number < refused), default=None)
 
 
@@ -248,8 +294,12 @@ def _names_format(error: ModelError, message: str) -> bool:
 
 def _first_parameter(message: str, request: Request) -> RequestPart | None:
     """Return the parameter that the message names first, of those that the request may have sent."""
-    absent = {name for name in ("temperature", "seed") if getattr(request, name) is None} | request.unsupported_parameters
+    absent = {
+        name for name in ("temperature", "seed") if getattr(request, name) is None
+    } | request.unsupported_parameters
     matches: list[tuple[int, RequestPart]] = [
-        (match.start(), name) for name in PARAMETERS if name not in absent and (match := re.search(rf"\b{name}\b", message))
+        (match.start(), name)
+        for name in PARAMETERS
+        if name not in absent and (match := re.search(rf"\b{name}\b", message))
     ]
     return min(matches)[1] if matches else None

@@ -49,7 +49,9 @@ from .token_bucket import RateLimits
 
 MAX_PAUSE = 86400.0  # seconds of the longest pause, whatever the server asks for
 MIN_TOLD_PAUSE = 1.0  # seconds of the shortest pause of which `notify` is told
-RAMP_SECONDS = 1.0  # seconds over which calls are admitted one by one after an outage or a long pause
+RAMP_SECONDS = (
+    1.0  # seconds over which calls are admitted one by one after an outage or a long pause
+)
 GROWTH_SECONDS = 0.25  # the same when the limit has risen to more than twice what it was: an endpoint that refuses does so at once
 READY_SHARE = 8  # for as many calls in flight, one more is made ready and waits for the next slot
 TIMER_SECONDS = 0.01  # seconds by which a timer may be late; calls that were due meanwhile are admitted together
@@ -114,7 +116,9 @@ class EndpointLimiter:
         self.in_flight = 0
         self.queue_length = 0
         self.counts_tokens = tpm is not None
-        self._window = AIMDWindow(initial, minimum, maximum, queue_seconds=queue_seconds, clock=clock)
+        self._window = AIMDWindow(
+            initial, minimum, maximum, queue_seconds=queue_seconds, clock=clock
+        )
         self._rates = RateLimits(rpm, tpm, clock) if rpm is not None or tpm is not None else None
         self._circuit = CircuitBreaker(clock, self._announce)
         self._give_up_after, self._notify, self._on_fatal = give_up_after, notify, on_fatal
@@ -158,10 +162,16 @@ class EndpointLimiter:
     def _free_slots(self, seconds: float) -> int:
         """Return `free_slots`. `seconds`: until a call may be admitted."""
         is_limited = self._circuit.is_open or self._rates or self._fatal_error
-        ready = 0 if is_limited or 0 < seconds < inf or self.pause_left > 0 else self.limit // READY_SHARE
+        ready = (
+            0
+            if is_limited or 0 < seconds < inf or self.pause_left > 0
+            else self.limit // READY_SHARE
+        )
         if self.queue_length or seconds > 0:
             free = ready - self.queue_length
-            return free if 2 * free > ready else min(free, 0)  # several at a time take less CPU than one by one
+            return (
+                free if 2 * free > ready else min(free, 0)
+            )  # several at a time take less CPU than one by one
         return 1 if is_limited else self.limit - self.in_flight
 
     @property
@@ -269,7 +279,10 @@ class EndpointLimiter:
 
     def answers_others(self, slot: Slot) -> bool:
         """Whether other calls were answered since this one was admitted, and calls have been answered at this concurrency."""
-        return self._responses > slot.responses_before and slot.in_flight <= self._max_answered_in_flight
+        return (
+            self._responses > slot.responses_before
+            and slot.in_flight <= self._max_answered_in_flight
+        )
 
     def release(self) -> None:
         """Give a slot back after a cancellation or an error that says nothing about the endpoint."""
@@ -296,13 +309,17 @@ class EndpointLimiter:
         if not is_outage(error):
             return long_pause
         was_down = self._circuit.is_down
-        unanswered = isinstance(error, ModelTimeoutError) and self._responses == slot.responses_before
+        unanswered = (
+            isinstance(error, ModelTimeoutError) and self._responses == slot.responses_before
+        )
         if unanswered and self.use_probes and not self._circuit.is_open:
             self._circuit.open_pending_probe(error)
             return True
         self._circuit.record_failure(error, is_probe=slot.is_probe)
         if self._circuit.is_down and not was_down:
-            endpoint_log.warning("%s: down after %s; calls wait, one at a time probes", self.name, error_kind(error))
+            endpoint_log.warning(
+                "%s: down after %s; calls wait, one at a time probes", self.name, error_kind(error)
+            )
         if self._circuit.seconds_down >= self._give_up_after:
             return self._stop(error)
         return self._circuit.is_open or long_pause
@@ -340,7 +357,9 @@ class EndpointLimiter:
         if seconds <= left:
             return
         self._paused_until = self._clock() + seconds
-        self._pause_text = f"paused until {format_time_in(seconds)} (for {format_duration(seconds)})"
+        self._pause_text = (
+            f"paused until {format_time_in(seconds)} (for {format_duration(seconds)})"
+        )
         self._ramp_up(self._paused_until, min(seconds, RAMP_SECONDS))
         if cause and seconds > 2 * left:
             endpoint_log.log(level, "%s: %s after %s", self.name, self._pause_text, cause)
@@ -379,7 +398,9 @@ class EndpointLimiter:
         self._window.record_start(self.in_flight)
         if self._ramp_remaining:
             self._ramp_remaining -= 1
-            self._next_admission = max(self._next_admission + self._ramp_interval, self._clock() - TIMER_SECONDS)
+            self._next_admission = max(
+                self._next_admission + self._ramp_interval, self._clock() - TIMER_SECONDS
+            )
         if is_open := self._circuit.is_open:
             self._circuit.start_probe()
         if self._rates:
@@ -393,7 +414,9 @@ class EndpointLimiter:
         The clock is read once for both: what is not due yet could be due a moment later, and then nothing would be scheduled.
         """
         queue, seconds = self._queue, 0.0
-        while queue and (queue[0].slot.done() or (seconds := self._seconds_until_slot(queue[0].tokens)) <= 0):
+        while queue and (
+            queue[0].slot.done() or (seconds := self._seconds_until_slot(queue[0].tokens)) <= 0
+        ):
             waiter = queue.popleft()
             if not waiter.slot.done():
                 self.queue_length -= 1
@@ -468,7 +491,11 @@ class LimitedCall:
             slot = await limiter.acquire(tokens)
             result = await (self._probe(slot) if slot.is_probe else self._attempt(slot))
             if isinstance(result, Reply):
-                return result if self.spent is NO_USAGE else replace(result, usage=self._total_usage(result.usage))
+                return (
+                    result
+                    if self.spent is NO_USAGE
+                    else replace(result, usage=self._total_usage(result.usage))
+                )
             if self.reserve_again:
                 self.request = await self.reserve_again(result)
             else:
@@ -482,9 +509,13 @@ class LimitedCall:
         try:
             reply = await self.call(self.request)
         except ModelError as error:
-            call_fault = is_call_fault(error, self.request, self.answered_formats) or await self._is_refusal(error)
+            call_fault = is_call_fault(
+                error, self.request, self.answered_formats
+            ) or await self._is_refusal(error)
             is_repeated = self.limiter.record_failure(slot, error, call_fault=call_fault)
-            if not is_repeated or min(error.retry_after or 0.0, MAX_PAUSE) > longest_wait(MAX_PAUSE):
+            if not is_repeated or min(error.retry_after or 0.0, MAX_PAUSE) > longest_wait(
+                MAX_PAUSE
+            ):
                 if isinstance(error, ModelTimeoutError):
                     error.endpoint_responsive = self.limiter.answers_others(slot)
                 error.usage = self._total_usage(error.usage)
@@ -558,4 +589,8 @@ class LimitedCall:
 
 def probe_request(request: Request) -> Request:
     """Return the shortest possible request, without the parameters that `request` leaves out."""
-    return Request(({"role": "user", "content": "Hi"},), max_tokens=1, unsupported_parameters=request.unsupported_parameters)
+    return Request(
+        ({"role": "user", "content": "Hi"},),
+        max_tokens=1,
+        unsupported_parameters=request.unsupported_parameters,
+    )

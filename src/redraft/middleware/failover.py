@@ -32,9 +32,17 @@ class Availability:
     `notify` is called with a message when the model goes out of service or comes back.
     """
 
-    max_retries = 3  # of a call to a model that another one can replace; batches retry more often otherwise
+    max_retries = (
+        3  # of a call to a model that another one can replace; batches retry more often otherwise
+    )
 
-    def __init__(self, name: str, notify: Callable[[str], object] | None = None, *, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(
+        self,
+        name: str,
+        notify: Callable[[str], object] | None = None,
+        *,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
         self.name, self._notify = name, notify
         self.probe: Call | None = None
         self.answers = 0
@@ -57,7 +65,9 @@ class Availability:
 
         async def call_guarded(request: Request) -> Reply:
             if self.is_down and _PROBED.get() is not self:
-                raise EndpointDownError(f"{self.name} is out of service since {self._circuit.down_since}: {self._last_error}")
+                raise EndpointDownError(
+                    f"{self.name} is out of service since {self._circuit.down_since}: {self._last_error}"
+                )
             try:
                 reply = await call(request)
             except ModelError as error:
@@ -82,7 +92,9 @@ class Availability:
 
     def note_outage(self, error: ModelError, next_name: str, answers_before: int) -> None:
         """Take the model out of service, unless it has answered other calls since."""
-        if isinstance(error, EndpointDownError) or (self.answers > answers_before and not self.is_down):
+        if isinstance(error, EndpointDownError) or (
+            self.answers > answers_before and not self.is_down
+        ):
             return
         was_down, self._last_error = self.is_down, error_summary(error)
         self._not_before = self._clock() + min(error.retry_after or 0.0, MAX_PAUSE)
@@ -92,7 +104,11 @@ class Availability:
 
     async def call(self, call: Call, request: Request) -> Reply:
         """Make a call. If the model is out of service and a probe is due, send that first."""
-        if not (self.is_down and self._circuit.seconds_to_probe() <= 0 and self._clock() >= self._not_before):
+        if not (
+            self.is_down
+            and self._circuit.seconds_to_probe() <= 0
+            and self._clock() >= self._not_before
+        ):
             return await call(request)
         self._circuit.start_probe()
         token = _PROBED.set(self)
@@ -150,9 +166,15 @@ def fail_over(models: Sequence[FailoverModel], last_name: str, last_call: Call) 
                 next_name = models[n + 1].name if n + 1 < len(models) else last_name
                 availability.note_outage(error, next_name, answers_before)
                 was_down = isinstance(error, EndpointDownError)
-                reasons.append(availability.description if was_down else f"{availability.name} did not answer: {_reason(error)}")
+                reasons.append(
+                    availability.description
+                    if was_down
+                    else f"{availability.name} did not answer: {_reason(error)}"
+                )
                 continue
-            return replace(reply, by=model.name, note="; ".join(filter(None, [*reasons, reply.note])))
+            return replace(
+                reply, by=model.name, note="; ".join(filter(None, [*reasons, reply.note]))
+            )
         try:
             reply = await last_call(request)
         except ModelError as error:

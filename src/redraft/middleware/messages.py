@@ -49,7 +49,11 @@ def merge_adjacent(messages: Messages) -> Messages:
 def _can_merge(before: Message, after: Message) -> bool:
     if before["role"] != after["role"] or before["role"] in TOOL_ROLES:
         return False
-    return not any(message.get(field) for message in (before, after) for field in ("tool_calls", "function_call"))
+    return not any(
+        message.get(field)
+        for message in (before, after)
+        for field in ("tool_calls", "function_call")
+    )
 
 
 def _merge(messages: Sequence[Message]) -> Message:
@@ -68,7 +72,9 @@ def _join(messages: Sequence[Message]) -> Message:
     content: Any = "\n\n".join(filter(None, texts))
     if len(texts) < len(contents):
         content = [part for each in (content, *contents[len(texts) :]) for part in _parts(each)]
-    return {field: value for message in reversed(messages) for field, value in message.items()} | {"content": content}
+    return {field: value for message in reversed(messages) for field, value in message.items()} | {
+        "content": content
+    }
 
 
 def _with_name_in_text(message: Message) -> Message:
@@ -76,7 +82,11 @@ def _with_name_in_text(message: Message) -> Message:
     if name := message.get("name"):
         content = message.get("content") or ""
         prefix = f"{name}:"
-        unnamed["content"] = f"{prefix} {content}" if isinstance(content, str) else [{"type": "text", "text": prefix}, *content]
+        unnamed["content"] = (
+            f"{prefix} {content}"
+            if isinstance(content, str)
+            else [{"type": "text", "text": prefix}, *content]
+        )
     return unnamed
 
 
@@ -90,19 +100,27 @@ def _parts(content: Any) -> list[Any]:
 def fold_system(messages: Messages) -> Messages:
     """Move system text into the user message after it."""
     return merge_adjacent(
-        tuple({**message, "role": "user"} if message["role"] in SYSTEM_ROLES else message for message in messages)
+        tuple(
+            {**message, "role": "user"} if message["role"] in SYSTEM_ROLES else message
+            for message in messages
+        )
     )
 
 
 def fold_later_system(messages: Messages) -> Messages:
     """Like `fold_system`, but leave system messages at the beginning."""
-    start = next((n for n, message in enumerate(messages) if message["role"] not in SYSTEM_ROLES), len(messages))
+    start = next(
+        (n for n, message in enumerate(messages) if message["role"] not in SYSTEM_ROLES),
+        len(messages),
+    )
     return messages[:start] + fold_system(messages[start:])
 
 
 def start_with_user(messages: Messages) -> Messages:
     """Put a user message before a conversation that an assistant begins: the system text, if there is any."""
-    first_role = next((message["role"] for message in messages if message["role"] not in SYSTEM_ROLES), "user")
+    first_role = next(
+        (message["role"] for message in messages if message["role"] not in SYSTEM_ROLES), "user"
+    )
     if first_role == "user":
         return messages
     if messages[0]["role"] in SYSTEM_ROLES:
@@ -113,7 +131,10 @@ def start_with_user(messages: Messages) -> Messages:
 def has_images(messages: Messages) -> bool:
     """Whether a message has an image part."""
     return any(
-        _is_image(part) for message in messages if not isinstance(message["content"], str) for part in _parts(message["content"])
+        _is_image(part)
+        for message in messages
+        if not isinstance(message["content"], str)
+        for part in _parts(message["content"])
     )
 
 
@@ -124,7 +145,9 @@ def without_images(messages: Messages) -> Messages:
         parts = _parts(message["content"])
         if not any(map(_is_image, parts)):
             return message
-        texts = [str(part["text"]) for part in parts if isinstance(part, Mapping) and "text" in part]
+        texts = [
+            str(part["text"]) for part in parts if isinstance(part, Mapping) and "text" in part
+        ]
         return {**message, "content": "\n\n".join([*texts, IMAGES_OMITTED_NOTE])}
 
     return tuple(map(without, messages))
@@ -140,11 +163,14 @@ def _is_image(part: object) -> bool:
 def has_tools(request: Request) -> bool:
     """Whether a request offers tools, or its conversation has tool calls or their results."""
     return bool(request.tools) or any(
-        message["role"] in TOOL_ROLES or message.get("tool_calls") or message.get("function_call") for message in request.messages
+        message["role"] in TOOL_ROLES or message.get("tool_calls") or message.get("function_call")
+        for message in request.messages
     )
 
 
-def offer_own_tools(call: Call, tools: tuple[Mapping[str, Any], ...], choice: str | Mapping[str, Any] | None) -> Call:
+def offer_own_tools(
+    call: Call, tools: tuple[Mapping[str, Any], ...], choice: str | Mapping[str, Any] | None
+) -> Call:
     """Add a model's own tools to requests that write a text, unless the task has tools. Judges are offered none."""
 
     async def call_with_tools(request: Request) -> Reply:
@@ -167,12 +193,18 @@ def checked_reply(endpoint: str, request: Request, reply: Reply, *, may_offer_to
     if reply.finish_reason not in WHOLE_OR_CUT:
         reply = replace(reply, finish_reason=checked_finish(reply.finish_reason, reply.usage))
         if reply.finish_reason == "content_filter":
-            raise ContentFilterError(f"{endpoint}: the answer was withheld by a content filter", usage=reply.usage)
+            raise ContentFilterError(
+                f"{endpoint}: the answer was withheld by a content filter", usage=reply.usage
+            )
     if request.is_generation and not reply.tool_calls and is_blank(reply.text):
-        raise BadResponseError(f"{endpoint} returned an empty answer", retryable=True, usage=reply.usage).without_text()
+        raise BadResponseError(
+            f"{endpoint} returned an empty answer", retryable=True, usage=reply.usage
+        ).without_text()
     if not reply.tool_calls or request.tools or (may_offer_tools and request.is_generation):
         return reply
     if not is_blank(reply.text):
         return replace(reply, tool_calls=())
     names = ", ".join(dict.fromkeys(tool_call.name[:60] for tool_call in reply.tool_calls[:5]))
-    raise BadResponseError(f"{endpoint} called a tool instead of answering: {names}", retryable=True, usage=reply.usage)
+    raise BadResponseError(
+        f"{endpoint} called a tool instead of answering: {names}", retryable=True, usage=reply.usage
+    )

@@ -15,11 +15,20 @@ from ..errors import BudgetExhaustedError, ConfigError, ModelError
 from ..protocols import Call, Reply, Request
 from ..usage import NO_USAGE, CallLedger, LedgerEntry, Usage, current_ledger, sum_usage
 from .budget import RESERVATION, BudgetTracker, Grant, Reservation
-from .call_costs import MIN_ANSWER_TOKENS, CostEstimate, CostEstimator, Pricing, PromptSize, request_size
+from .call_costs import (
+    MIN_ANSWER_TOKENS,
+    CostEstimate,
+    CostEstimator,
+    Pricing,
+    PromptSize,
+    request_size,
+)
 from .endpoint_errors import refuses_max_tokens
 
 
-def with_cost(call: Call, pricing: Pricing | None, check: Callable[[Request, Reply], Reply] | None = None) -> Call:
+def with_cost(
+    call: Call, pricing: Pricing | None, check: Callable[[Request, Reply], Reply] | None = None
+) -> Call:
     """Record each call in the open ledger and in the usage of its reply, with its cost in USD (`pricing` None: unknown).
 
     `check` returns a reply as it is to be, or raises a ModelError.
@@ -43,7 +52,12 @@ def with_cost(call: Call, pricing: Pricing | None, check: Callable[[Request, Rep
     return call_with_cost
 
 
-def meter(call: Call, tracker: BudgetTracker, pricing: Pricing | None = None, costs: CostEstimator | None = None) -> Call:
+def meter(
+    call: Call,
+    tracker: BudgetTracker,
+    pricing: Pricing | None = None,
+    costs: CostEstimator | None = None,
+) -> Call:
     """Reserve what each call may cost before it, and settle what it used after it. Raises BudgetExhaustedError.
 
     If a limit depends on the answer, `max_tokens` is set to what was reserved. The request's own `max_tokens` is never raised.
@@ -71,7 +85,11 @@ def meter(call: Call, tracker: BudgetTracker, pricing: Pricing | None = None, co
                     raise
                 attempt = await metered.reserve_again(error.usage)
             else:
-                return reply if metered.previous_usage is NO_USAGE else reply.with_usage(metered.total_usage(reply.usage))
+                return (
+                    reply
+                    if metered.previous_usage is NO_USAGE
+                    else reply.with_usage(metered.total_usage(reply.usage))
+                )
 
     async def make_attempt(metered: MeteredCall, request: Request) -> Reply:
         usage, reply = None, None
@@ -137,7 +155,9 @@ class MeteredCall:
     async def reserve(self) -> Request:
         """Reserve an attempt. Return the request with the `max_tokens` that it may have. Raises BudgetExhaustedError."""
         reservation = self.reservation
-        prompt_tokens = reservation.prompt_tokens if reservation and not reservation.writing else inf
+        prompt_tokens = (
+            reservation.prompt_tokens if reservation and not reservation.writing else inf
+        )
         need = partial(self.estimate, self.tracker.budget.min_tokens, prompt_tokens)
         try:
             self.grant = await self.tracker.reserve(need, reservation)
@@ -178,9 +198,13 @@ class MeteredCall:
 
     def estimate(self, min_tokens: int, prompt_tokens: float) -> CostEstimate:
         """Return what an attempt may cost, by what is known now."""
-        return self.costs.request_cost(self.request, self.size, min_tokens, self.max_tokens_cap, prompt_tokens)
+        return self.costs.request_cost(
+            self.request, self.size, min_tokens, self.max_tokens_cap, prompt_tokens
+        )
 
-    def _update_reservation(self, reservation: Reservation, usage: Usage | None, *, answered: bool) -> None:
+    def _update_reservation(
+        self, reservation: Reservation, usage: Usage | None, *, answered: bool
+    ) -> None:
         """Adjust what is held for grades: to the length of the text, or to the prompts of its graders."""
         if not reservation.writing:
             reservation.max_prompt_bytes = max(reservation.max_prompt_bytes, self.size.bytes)
@@ -197,13 +221,22 @@ class MeteredCall:
 
     def total_usage(self, usage: Usage) -> Usage:
         """Return the usage of all attempts, given that of the last."""
-        return usage if self.previous_usage is NO_USAGE else (self.previous_usage + usage).as_single_answer()
+        return (
+            usage
+            if self.previous_usage is NO_USAGE
+            else (self.previous_usage + usage).as_single_answer()
+        )
 
     def lower_max_tokens(self, error: ModelError) -> bool:
         """Halve `max_tokens` if the endpoint refused it and the caller did not set it. Return whether to repeat the call."""
         granted = self.granted_max_tokens
         is_own = self.request.max_tokens is not None
-        if is_own or granted is None or granted < 2 * MIN_ANSWER_TOKENS or not refuses_max_tokens(error):
+        if (
+            is_own
+            or granted is None
+            or granted < 2 * MIN_ANSWER_TOKENS
+            or not refuses_max_tokens(error)
+        ):
             return False
         self.max_tokens_cap = granted // 2
         return True

@@ -41,7 +41,11 @@ class CallbackErrors:
         if text not in self.of_all and len(self.of_all) < MAX_ERRORS:
             log.warning("%s raised %s; the run goes on", name, error_name(error))
         for counts in (self.counts, self.of_all):
-            counts[text if text in counts or len(counts) < MAX_ERRORS else f"{name} raised other errors"] += 1
+            counts[
+                text
+                if text in counts or len(counts) < MAX_ERRORS
+                else f"{name} raised other errors"
+            ] += 1
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -49,7 +53,9 @@ class CallbackErrors:
         return tuple(f"{text} ({n:,} times)" if n > 1 else text for text, n in self.counts.items())
 
 
-def observe(call: AsyncFunction[S, R], on_start: Callable[[S], Awaitable[object]]) -> AsyncFunction[S, R]:
+def observe(
+    call: AsyncFunction[S, R], on_start: Callable[[S], Awaitable[object]]
+) -> AsyncFunction[S, R]:
     """Wait for `on_start(argument)` before each call."""
 
     async def call_observed(argument: S) -> R:

@@ -23,8 +23,14 @@ from ..protocols import Call, Reply, Request
 from ..text import utf8_size
 
 WORDS, PACKED_BYTES = 2.0, 7.0  # for each token: no text has more
-WORDS_AT_WINDOW, PACKED_BYTES_AT_WINDOW = 1.1, 3.5  # no usual text has more; enough if the count is that of a window
-WINDOW_STEP, WINDOW_SLACK = 512, 8  # windows, and halves of them (Ollama), are multiples; a count may be a few tokens off
+WORDS_AT_WINDOW, PACKED_BYTES_AT_WINDOW = (
+    1.1,
+    3.5,
+)  # no usual text has more; enough if the count is that of a window
+WINDOW_STEP, WINDOW_SLACK = (
+    512,
+    8,
+)  # windows, and halves of them (Ollama), are multiples; a count may be a few tokens off
 MIN_TOKENS = 128  # a lower count is not that of a window: some servers count what their cache did not hold, or nothing
 CUT = "the server cut the prompt"
 ADVICE = (
@@ -65,8 +71,14 @@ def notice_cut_prompts(call: Call, endpoint: str) -> Call:
 
 def sent_texts(request: Request) -> str:
     """Return the texts of a request that every chat template writes into the prompt."""
-    messages = [message for message in request.messages if message["role"] in {"system", "developer", "user", "assistant"}]
-    return "\n".join(message_text(message).rpartition("</think>")[2] for message in messages)  # (some leave reasoning out)
+    messages = [
+        message
+        for message in request.messages
+        if message["role"] in {"system", "developer", "user", "assistant"}
+    ]
+    return "\n".join(
+        message_text(message).rpartition("</think>")[2] for message in messages
+    )  # (some leave reasoning out)
 
 
 def is_cut(text: str, tokens: int) -> bool:
@@ -77,4 +89,7 @@ def is_cut(text: str, tokens: int) -> bool:
     if len(text.split()) > (WORDS_AT_WINDOW if is_window else WORDS) * tokens:
         return True
     packed = (PACKED_BYTES_AT_WINDOW if is_window else PACKED_BYTES) * tokens
-    return utf8_size(text) > packed and len(zlib.compress(text.encode("utf-8", "surrogatepass"))) > packed
+    return (
+        utf8_size(text) > packed
+        and len(zlib.compress(text.encode("utf-8", "surrogatepass"))) > packed
+    )

@@ -57,18 +57,34 @@ def retry(
                     or call_timeouts >= MAX_CALL_TIMEOUTS
                     or not error.retryable
                     or (error.retry_after or 0.0) > longest
-                    or (isinstance(error, BadResponseError) and (error.empty or error.has_unknown_end) and attempt >= 1)
+                    or (
+                        isinstance(error, BadResponseError)
+                        and (error.empty or error.has_unknown_end)
+                        and attempt >= 1
+                    )
                 ):
                     _explain(error, longest, call_timeouts)
                     raise
-                wait = (error.retry_after or 0.0) + jitter() * min(max_delay, base_delay * 2**attempt)
+                wait = (error.retry_after or 0.0) + jitter() * min(
+                    max_delay, base_delay * 2**attempt
+                )
                 details = {"endpoint": endpoint, "wait": wait}
                 retry_log.info(
-                    "%s: %s; retry %d of %d in %.1f s", endpoint, error_kind(error), attempt + 1, attempts - 1, wait, extra=details
+                    "%s: %s; retry %d of %d in %.1f s",
+                    endpoint,
+                    error_kind(error),
+                    attempt + 1,
+                    attempts - 1,
+                    wait,
+                    extra=details,
                 )
                 await sleep(wait)
             else:
-                return reply if attempt == 0 else reply.with_usage((spent + reply.usage).as_single_answer())
+                return (
+                    reply
+                    if attempt == 0
+                    else reply.with_usage((spent + reply.usage).as_single_answer())
+                )
         raise AssertionError("unreachable: attempts is at least 1")
 
     return call_with_retries

@@ -28,7 +28,9 @@ _retries: WeakKeyDictionary[asyncio.AbstractEventLoop, _Retries] = WeakKeyDictio
 _is_retrying: ContextVar[bool] = ContextVar("is_retrying", default=False)
 
 
-def wait_for_room(perform: AsyncFunction[S, R], before_retry: Callable[[S], Awaitable[object]]) -> AsyncFunction[S, R]:
+def wait_for_room(
+    perform: AsyncFunction[S, R], before_retry: Callable[[S], Awaitable[object]]
+) -> AsyncFunction[S, R]:
     """Perform a step again, after `before_retry`, while this machine is short of something that it needs.
 
     The steps of an event loop try again one at a time, or each would take what another needs. Calls that a step has made are
@@ -48,7 +50,9 @@ def wait_for_room(perform: AsyncFunction[S, R], before_retry: Callable[[S], Awai
         async with retries.lock:
             token = _is_retrying.set(True)
             try:  # once, if another found no room meanwhile
-                return await try_again(step, SHORTAGE_PAUSES if retries.failures == failures else (0.0,))
+                return await try_again(
+                    step, SHORTAGE_PAUSES if retries.failures == failures else (0.0,)
+                )
             except ShortageError:
                 retries.failures += 1
                 raise

@@ -14,7 +14,9 @@ from ..text import format_duration
 from ..usage import current_entry
 
 
-def timeout(call: AsyncFunction[S, R], seconds: float | None, endpoint: str = "") -> AsyncFunction[S, R]:
+def timeout(
+    call: AsyncFunction[S, R], seconds: float | None, endpoint: str = ""
+) -> AsyncFunction[S, R]:
     """Raise ModelTimeoutError, which names the `endpoint`, if a call takes longer than `seconds`; None: no limit.
 
     The usage of a call that was sent is then unknown.
@@ -28,7 +30,9 @@ def timeout(call: AsyncFunction[S, R], seconds: float | None, endpoint: str = ""
                 return await call(argument)
         except TimeoutError as error:
             source = f" from {endpoint}" if endpoint else ""
-            raise ModelTimeoutError(f"no answer{source} within {format_duration(seconds)}", usage=current_entry().usage) from error
+            raise ModelTimeoutError(
+                f"no answer{source} within {format_duration(seconds)}", usage=current_entry().usage
+            ) from error
 
     return call_with_timeout
 
@@ -36,7 +40,9 @@ def timeout(call: AsyncFunction[S, R], seconds: float | None, endpoint: str = ""
 _deadline_at: ContextVar[float] = ContextVar("deadline_at", default=inf)
 """When the deadline of the running work passes, on the clock of the event loop."""
 
-MAX_WAIT = 60.0  # seconds that a call waits for an endpoint, if no deadline says how long there is time
+MAX_WAIT = (
+    60.0  # seconds that a call waits for an endpoint, if no deadline says how long there is time
+)
 
 
 def longest_wait(most: float = inf) -> float:
@@ -53,7 +59,9 @@ def deadline_message(_: object) -> str:
 
 
 def enforce_deadline(
-    perform: AsyncFunction[S, R], deadline: float | None, message: Callable[[S], str] = deadline_message
+    perform: AsyncFunction[S, R],
+    deadline: float | None,
+    message: Callable[[S], str] = deadline_message,
 ) -> AsyncFunction[S, R]:
     """Raise BudgetExhaustedError when the deadline (monotonic clock; None: there is none) passes before or during a call.
 

@@ -9,7 +9,9 @@ from collections.abc import Callable
 
 from .. import checks
 
-BURST_SECONDS = 1.0  # seconds of the rate that may be taken at once: not enough to exceed a limit per minute
+BURST_SECONDS = (
+    1.0  # seconds of the rate that may be taken at once: not enough to exceed a limit per minute
+)
 
 
 class TokenBucket:
@@ -18,7 +20,9 @@ class TokenBucket:
     A request for more than its capacity takes a full bucket and leaves a debt.
     """
 
-    def __init__(self, per_minute: float, clock: Callable[[], float], burst_seconds: float = BURST_SECONDS) -> None:
+    def __init__(
+        self, per_minute: float, clock: Callable[[], float], burst_seconds: float = BURST_SECONDS
+    ) -> None:
         self._rate, self._burst_seconds = per_minute / 60.0, burst_seconds
         self._capacity = max(1.0, self._rate * burst_seconds)
         self._level = self._capacity

@@ -12,7 +12,13 @@ from typing import Any
 
 from ..descriptors import is_shortage
 from ..error_text import error_text
-from ..errors import ConfigError, ModelError, ModelTimeoutError, ModelUnavailableError, ShortageError
+from ..errors import (
+    ConfigError,
+    ModelError,
+    ModelTimeoutError,
+    ModelUnavailableError,
+    ShortageError,
+)
 from ..masking import Mask
 from ..usage import current_entry
 from .endpoint_url import redirect_error
@@ -20,9 +26,21 @@ from .http_client import UNKNOWN_USAGE, malformed_response
 from .openai_responses import ErrorBody, error_from_status, parse_error_body, shorten
 from .tls_errors import tls_error_text
 
-CONNECT_ERRORS = frozenset({"ConnectError", "ConnectTimeout", "PoolTimeout", "ConnectionRefusedError", "gaierror"})
-CONNECTION_ERRORS = frozenset({"APIConnectionError", "ConnectionError", "EndpointConnectionError", "NetworkError", "ProtocolError"})
-HTTP_PACKAGES = frozenset({"httpx", "httpx2", "httpcore", "httpcore2", "aiohttp", "requests", "urllib3", "botocore"})
+CONNECT_ERRORS = frozenset(
+    {"ConnectError", "ConnectTimeout", "PoolTimeout", "ConnectionRefusedError", "gaierror"}
+)
+CONNECTION_ERRORS = frozenset(
+    {
+        "APIConnectionError",
+        "ConnectionError",
+        "EndpointConnectionError",
+        "NetworkError",
+        "ProtocolError",
+    }
+)
+HTTP_PACKAGES = frozenset(
+    {"httpx", "httpx2", "httpcore", "httpcore2", "aiohttp", "requests", "urllib3", "botocore"}
+)
 
 
 def model_error(error: Exception, mask: Mask) -> ModelError:
@@ -42,7 +60,9 @@ def model_error(error: Exception, mask: Mask) -> ModelError:
         return ShortageError(f"no room for another connection: {message}")
     for cause in causes:
         if isinstance(cause, ssl.SSLError):
-            return ModelUnavailableError(f"no secure (TLS) connection: {shorten(mask(tls_error_text(cause)))}")
+            return ModelUnavailableError(
+                f"no secure (TLS) connection: {shorten(mask(tls_error_text(cause)))}"
+            )
     usage = UNKNOWN_USAGE if connected else None
     if any("Timeout" in kind for kind in kinds):
         return ModelTimeoutError(f"no answer in time: {message}", usage=usage)
@@ -61,7 +81,11 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
             return
         yield cause
         argument = next((value for value in cause.args if isinstance(value, Exception)), None)
-        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__) or argument
+        cause = (
+            cause.__cause__
+            or (None if cause.__suppress_context__ else cause.__context__)
+            or argument
+        )
 
 
 def _status(error: BaseException) -> int | None:
@@ -70,7 +94,11 @@ def _status(error: BaseException) -> int | None:
     if isinstance(response, Mapping):  # botocore
         found = response.get("ResponseMetadata", {})
         return found.get("HTTPStatusCode") if isinstance(found, Mapping) else None
-    for value in (getattr(error, "status_code", None), getattr(response, "status_code", None), getattr(error, "code", None)):
+    for value in (
+        getattr(error, "status_code", None),
+        getattr(response, "status_code", None),
+        getattr(error, "code", None),
+    ):
         if isinstance(value, int) and not isinstance(value, bool) and 300 <= value < 600:
             return value
     return None
@@ -79,7 +107,11 @@ def _status(error: BaseException) -> int | None:
 def _status_error(error: BaseException, status: int, mask: Mask) -> ModelError:
     response = getattr(error, "response", None)
     headers = getattr(response, "headers", None)
-    headers = {str(name).lower(): mask(str(value)) for name, value in headers.items()} if isinstance(headers, Mapping) else {}
+    headers = (
+        {str(name).lower(): mask(str(value)) for name, value in headers.items()}
+        if isinstance(headers, Mapping)
+        else {}
+    )
     if status < 400:
         return redirect_error(status, headers.get("location", ""))
     return error_from_status(status, _error_body(error, response, mask), headers)

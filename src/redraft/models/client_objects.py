@@ -13,7 +13,12 @@ from ..protocols import Model
 
 def is_model(model: Any) -> bool:
     """Whether `connect` takes an object: it may raise ConfigError for one of these, but not for another."""
-    return isinstance(model, str | Model) or callable(model) or is_client_with_name(model) or is_client_object(model)
+    return (
+        isinstance(model, str | Model)
+        or callable(model)
+        or is_client_with_name(model)
+        or is_client_object(model)
+    )
 
 
 def is_client_with_name(model: Any) -> bool:
@@ -38,7 +43,9 @@ def is_langchain_object(value: Any) -> bool:
 
 def is_openai_client(client: Any) -> bool:
     """Whether an object is a client of the openai package, such as `OpenAI()` or `AsyncAzureOpenAI()`."""
-    return _derives_from(client, "openai", "OpenAI") or _derives_from(client, "openai", "AsyncOpenAI")
+    return _derives_from(client, "openai", "OpenAI") or _derives_from(
+        client, "openai", "AsyncOpenAI"
+    )
 
 
 def is_langchain_chat_model(model: Any) -> bool:
@@ -52,4 +59,6 @@ def is_openai_compatible(model: Any) -> bool:
 
 
 def _derives_from(value: Any, module: str, name: str) -> bool:
-    return any(kind.__name__ == name and kind.__module__.startswith(module) for kind in type(value).__mro__)
+    return any(
+        kind.__name__ == name and kind.__module__.startswith(module) for kind in type(value).__mro__
+    )

@@ -35,7 +35,10 @@ class Deadlines:
     def _set_timer(self, when: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._next, self._timer = when, self._loop.call_at(when, self._end_blocks, context=Context())
+        self._next, self._timer = (
+            when,
+            self._loop.call_at(when, self._end_blocks, context=Context()),
+        )
 
     def _end_blocks(self) -> None:
         now = self._loop.time()
@@ -66,7 +69,11 @@ class Deadline:
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         self._deadlines.open.discard(self)
-        if self._is_over and self._task.uncancel() <= self._cancelling and isinstance(error, asyncio.CancelledError):
+        if (
+            self._is_over
+            and self._task.uncancel() <= self._cancelling
+            and isinstance(error, asyncio.CancelledError)
+        ):
             raise TimeoutError from error
 
     def reschedule(self, seconds: float) -> None:

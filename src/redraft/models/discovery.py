@@ -20,12 +20,26 @@ from .http_client import RequestTarget, Timeouts, fetch
 from .http_requests import port_of
 from .openai_chat import OPENAI_URL, Chat, model_names
 from .openai_responses import error_from_status, parse_body, parse_error_body, shorten
-from .registry import configured_proxy, connect, connect_endpoint, openai_url, server_url, split_names
+from .registry import (
+    configured_proxy,
+    connect,
+    connect_endpoint,
+    openai_url,
+    server_url,
+    split_names,
+)
 
 CONNECT_SECONDS = 0.25
 LOCAL_TIMEOUTS = Timeouts(connect=CONNECT_SECONDS, idle=1.0, total=1.0)
 REMOTE_TIMEOUTS = Timeouts(connect=3.0, idle=5.0, total=5.0)
-PREFERRED_MODELS = ("gpt-4o-mini", "gpt-4.1-mini", "gpt-5-mini", "gpt-4.1-nano", "gpt-5-nano", "gpt-4o")
+PREFERRED_MODELS = (
+    "gpt-4o-mini",
+    "gpt-4.1-mini",
+    "gpt-5-mini",
+    "gpt-4.1-nano",
+    "gpt-5-nano",
+    "gpt-4o",
+)
 _NO_CHAT = re.compile(
     r"embed|rerank|whisper|tts|audio|speech|transcribe|realtime|dall-e|image|sora|moderation|davinci|babbage|instruct-\d{4}"
     r"|(^|[/_-])(bge|gte|e5|minilm|all-minilm)([/_-]|$)|codex|search|deep-research|computer-use",
@@ -82,7 +96,10 @@ def local_servers(env: Mapping[str, str]) -> tuple[LocalServer, ...]:
 
 
 async def find_model(
-    env: Mapping[str, str] | None = None, *, servers: Sequence[LocalServer] | None = None, search_all: bool = False
+    env: Mapping[str, str] | None = None,
+    *,
+    servers: Sequence[LocalServer] | None = None,
+    search_all: bool = False,
 ) -> DiscoveryResult:
     """Search for a model: REDRAFT_MODEL, then OPENAI_API_KEY and OPENAI_BASE_URL, then all local servers at once.
 
@@ -114,14 +131,18 @@ async def search_address(url: str, env: Mapping[str, str] | None = None) -> Disc
     """Ask the server at an address for its models. A name after the address is ignored. Raises ConfigError if it is no address."""
     env = os.environ if env is None else env
     url = with_version(url.partition("#")[0])
-    location = await _search_endpoint(redacted_url(url), url, "is that the address?", REMOTE_TIMEOUTS, env)
+    location = await _search_endpoint(
+        redacted_url(url), url, "is that the address?", REMOTE_TIMEOUTS, env
+    )
     model = connect_endpoint(location.selected_model, url, env) if location.selected_model else None
     return DiscoveryResult(model, (location,))
 
 
 def _fault(variable: str, error: ConfigError) -> SearchLocation:
     """Return what is wrong with the value of a variable, as a location."""
-    return SearchLocation(variable, is_available=False, note=str(error).removeprefix(f"{variable}: "))
+    return SearchLocation(
+        variable, is_available=False, note=str(error).removeprefix(f"{variable}: ")
+    )
 
 
 _SearchResult: TypeAlias = tuple[list[SearchLocation], Model | None]
@@ -131,14 +152,26 @@ async def _find_configured(env: Mapping[str, str], *, check: bool) -> _SearchRes
     """Return the model in REDRAFT_MODEL. With `check`, its endpoint is asked. Raises ConfigError."""
     name = env.get("REDRAFT_MODEL", "").strip()
     if not name:
-        return [SearchLocation("REDRAFT_MODEL", is_available=False, note="set it to a model, such as ollama:llama3.2")], None
+        return [
+            SearchLocation(
+                "REDRAFT_MODEL",
+                is_available=False,
+                note="set it to a model, such as ollama:llama3.2",
+            )
+        ], None
     if check and name.startswith(("http://", "https://")) and "#" not in name:
-        location = await _search_endpoint("REDRAFT_MODEL", name, "is that the address?", LOCAL_TIMEOUTS, env)
+        location = await _search_endpoint(
+            "REDRAFT_MODEL", name, "is that the address?", LOCAL_TIMEOUTS, env
+        )
         note = location.note or "add the name of one: URL#NAME"
         return [replace(location, is_available=False, selected_model=None, note=note)], None
     model = connect(names if len(names := split_names(name)) > 1 else name, env=env)
-    is_available, note = await _check_endpoint(model) if check and isinstance(model, Chat) else (True, "")
-    location = SearchLocation("REDRAFT_MODEL", is_available, models=(model.name,), note=note, selected_model=model.name)
+    is_available, note = (
+        await _check_endpoint(model) if check and isinstance(model, Chat) else (True, "")
+    )
+    location = SearchLocation(
+        "REDRAFT_MODEL", is_available, models=(model.name,), note=note, selected_model=model.name
+    )
     return [location], model
 
 
@@ -151,7 +184,12 @@ async def _check_endpoint(model: Chat) -> tuple[bool, str]:
         return False, f"{model.host} does not answer"
     except ModelError as error:
         return False, str(error)
-    return True, "" if model.name in names or not names else f"{model.host} does not list it, but {', '.join(names[:5])}"
+    return (
+        True,
+        ""
+        if model.name in names or not names
+        else f"{model.host} does not list it, but {', '.join(names[:5])}",
+    )
 
 
 async def _find_hosted(env: Mapping[str, str]) -> _SearchResult:
@@ -159,15 +197,29 @@ async def _find_hosted(env: Mapping[str, str]) -> _SearchResult:
     where = redacted_url(url)
     if not env.get("OPENAI_API_KEY") and (url == OPENAI_URL or not env.get("OPENAI_BASE_URL")):
         return [SearchLocation(where, is_available=False, note="set OPENAI_API_KEY")], None
-    location = await _search_endpoint(where, url, "set OPENAI_BASE_URL to an endpoint that answers", REMOTE_TIMEOUTS, env)
-    if not location.selected_model and url == OPENAI_URL and not location.note.startswith("status 4"):
+    location = await _search_endpoint(
+        where, url, "set OPENAI_BASE_URL to an endpoint that answers", REMOTE_TIMEOUTS, env
+    )
+    if (
+        not location.selected_model
+        and url == OPENAI_URL
+        and not location.note.startswith("status 4")
+    ):
         location = SearchLocation(
-            where, is_available=True, models=PREFERRED_MODELS[:1], note=location.note, selected_model=PREFERRED_MODELS[0]
+            where,
+            is_available=True,
+            models=PREFERRED_MODELS[:1],
+            note=location.note,
+            selected_model=PREFERRED_MODELS[0],
         )
-    return [location], connect(f"openai:{location.selected_model}", env=env) if location.selected_model else None
+    return [location], connect(
+        f"openai:{location.selected_model}", env=env
+    ) if location.selected_model else None
 
 
-async def _find_local(env: Mapping[str, str], servers: Sequence[LocalServer] | None, *, check: bool) -> _SearchResult:
+async def _find_local(
+    env: Mapping[str, str], servers: Sequence[LocalServer] | None, *, check: bool
+) -> _SearchResult:
     """Return the first model of the servers on this machine. With `check`, a fault in OLLAMA_HOST is reported instead of raised."""
     faults: list[SearchLocation] = []
     if servers is None:
@@ -205,16 +257,24 @@ async def _is_listening(url: str) -> bool:
     return True
 
 
-async def _search_endpoint(where: str, url: str, setup_hint: str, timeouts: Timeouts, env: Mapping[str, str]) -> SearchLocation:
+async def _search_endpoint(
+    where: str, url: str, setup_hint: str, timeouts: Timeouts, env: Mapping[str, str]
+) -> SearchLocation:
     """Return the location with the models that the endpoint lists, or with a note on what is wrong."""
     try:
         names, is_redraft = await _fetch_model_names(url, timeouts, env)
     except AuthenticationError as error:
-        return SearchLocation(where, is_available=False, note=f"{error}; it requires a key (http://:KEY@host:port/v1#NAME)")
+        return SearchLocation(
+            where,
+            is_available=False,
+            note=f"{error}; it requires a key (http://:KEY@host:port/v1#NAME)",
+        )
     except ModelError as error:
         return SearchLocation(where, is_available=False, note=f"{error}; {setup_hint}")
     if is_redraft:
-        return SearchLocation(where, is_available=False, note="this is Redraft's own gateway, no model")
+        return SearchLocation(
+            where, is_available=False, note="this is Redraft's own gateway, no model"
+        )
     selected = choose_model(names)
     return SearchLocation(
         where,
@@ -225,7 +285,9 @@ async def _search_endpoint(where: str, url: str, setup_hint: str, timeouts: Time
     )
 
 
-async def _fetch_model_names(url: str, timeouts: Timeouts, env: Mapping[str, str]) -> tuple[list[str], bool]:
+async def _fetch_model_names(
+    url: str, timeouts: Timeouts, env: Mapping[str, str]
+) -> tuple[list[str], bool]:
     """Return the names that an endpoint lists, and whether it is a gateway of Redraft. Raises ModelError."""
     client = connect_endpoint("-", url, env, timeouts=timeouts)
     try:
@@ -245,10 +307,15 @@ async def _request_model_list(target: RequestTarget) -> tuple[list[str], bool]:
     names = model_names(data)
     if names is None:
         raise ModelError(f"the server there is not a model server ({shorten(repr(data), 60)})")
-    return names, "x-redraft" in headers or any(entry.get("owned_by") == "redraft" for entry in data["data"])
+    return names, "x-redraft" in headers or any(
+        entry.get("owned_by") == "redraft" for entry in data["data"]
+    )
 
 
 def choose_model(names: Sequence[str]) -> str | None:
     """Return a small well-known model if there is one, else the first chat model; None if there is none."""
     chat_models = [name for name in names if not _NO_CHAT.search(name)]
-    return next((name for name in PREFERRED_MODELS if name in chat_models), chat_models[0] if chat_models else None)
+    return next(
+        (name for name in PREFERRED_MODELS if name in chat_models),
+        chat_models[0] if chat_models else None,
+    )

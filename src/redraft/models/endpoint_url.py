@@ -34,7 +34,9 @@ def parse_base_url(base_url: str) -> tuple[SplitResult, str | None]:
             ascii_host(host or "")
             port_of(parts)
     except InvalidRequestError as error:
-        raise ConfigError(f"a base URL is http(s)://host:port/v1, and of {redacted_url(base_url)!r}: {error}") from None
+        raise ConfigError(
+            f"a base URL is http(s)://host:port/v1, and of {redacted_url(base_url)!r}: {error}"
+        ) from None
     except ValueError:
         raise ConfigError(f"a base URL is http(s)://host:port/v1: {_url_fault(base_url)}") from None
     if parts.scheme not in {"http", "https"} or not host:
@@ -55,7 +57,9 @@ def check_proxy(proxy: str | None, url: str = "") -> None:
         )
     if proxy == "env" and url and (named := proxy_for("env", url)) and not _is_proxy(named):
         name = proxy_variable(url)
-        raise ConfigError(f"the proxy in {name} cannot be read: write {name}=http(s)://[USER:PASSWORD@]HOST:PORT")
+        raise ConfigError(
+            f"the proxy in {name} cannot be read: write {name}=http(s)://[USER:PASSWORD@]HOST:PORT"
+        )
 
 
 def _is_proxy(proxy: str) -> bool:
@@ -94,7 +98,9 @@ def _url_fault(url: str) -> str:
 
 def join_url(base: SplitResult, path: str, query: str = "") -> str:
     """Return the URL of a path below a base URL, with the query of the base URL before its own."""
-    return base._replace(path=base.path + path, query="&".join(filter(None, (base.query, query)))).geturl()
+    return base._replace(
+        path=base.path + path, query="&".join(filter(None, (base.query, query)))
+    ).geturl()
 
 
 def with_version(url: str) -> str:
@@ -121,8 +127,14 @@ def redacted_url(url: str) -> str:
     scheme, slashes, rest = url.partition("://")
     rest = re.split(r"[?#]", rest)[0]
     host, slash, path = rest.partition("/")
-    shown = f"{scheme}{slashes}{host.rpartition('@')[2]}{slash}{path}" if slashes else re.split(r"[?#]", url.rpartition("@")[2])[0]
-    return shorten(f"{scheme}{slashes}..." if "@" in shown else shown, 200)  # (a part before an @ may be a password)
+    shown = (
+        f"{scheme}{slashes}{host.rpartition('@')[2]}{slash}{path}"
+        if slashes
+        else re.split(r"[?#]", url.rpartition("@")[2])[0]
+    )
+    return shorten(
+        f"{scheme}{slashes}..." if "@" in shown else shown, 200
+    )  # (a part before an @ may be a password)
 
 
 def path_hint(url: str, suffix: str = CHAT_PATH) -> str:
@@ -157,7 +169,10 @@ def clean_key(key: str | None) -> str | None:
 def warn_plain_http(base_url: SplitResult) -> None:
     """Warn, once for each host, if a key is sent over the internet without encryption."""
     if base_url.scheme == "http" and not is_private_host(base_url.hostname or ""):
-        warnings.warn(f"a key is sent to {base_url.netloc} over plain http, where it can be intercepted: use https", stacklevel=3)
+        warnings.warn(
+            f"a key is sent to {base_url.netloc} over plain http, where it can be intercepted: use https",
+            stacklevel=3,
+        )
 
 
 def is_private_host(host: str) -> bool:

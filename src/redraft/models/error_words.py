@@ -79,7 +79,11 @@ def stated_fault(status: int, codes: set[str], text: str) -> Fault | None:
     """Return what codes and text of an error with this status say is wrong; None if they do not say it. A code counts first."""
     lower = {code.lower() for code in codes}
     by_code = (signs for signs in _SIGNS if lower & signs.codes)
-    in_words = (signs for signs in _SIGNS if status in signs.statuses and re.search(signs.words, text, re.IGNORECASE))
+    in_words = (
+        signs
+        for signs in _SIGNS
+        if status in signs.statuses and re.search(signs.words, text, re.IGNORECASE)
+    )
     found = next(chain(by_code, in_words), None)
     return found.fault if found else None
 

@@ -35,7 +35,9 @@ class CallableModel:
         checks.text("name", name, optional=True, allow_blank=True)
         fn_name = _own_text(fn, "name") or str(getattr(fn, "__name__", type(fn).__name__))
         self.name: str = name or ("callable" if fn_name == "<lambda>" else fn_name)
-        self.identity = f"callable:{name or _own_text(fn, 'identity') or f'{self.name}:{uuid4().hex}'}"
+        self.identity = (
+            f"callable:{name or _own_text(fn, 'identity') or f'{self.name}:{uuid4().hex}'}"
+        )
         self._fn = fn
         self._tool_parameters = _tool_parameters(fn)
 
@@ -44,14 +46,22 @@ class CallableModel:
 
     async def complete(self, request: Request) -> Reply:
         if request.params:
-            raise ConfigError(f"{next(iter(request.params))!r} cannot be passed on to {self.name}, which is a function of messages")
+            raise ConfigError(
+                f"{next(iter(request.params))!r} cannot be passed on to {self.name}, which is a function of messages"
+            )
         tool_arguments = self._tool_arguments(request)
         try:
-            answer = await call_function(self._fn, [dict(m) for m in request.messages], **tool_arguments)
+            answer = await call_function(
+                self._fn, [dict(m) for m in request.messages], **tool_arguments
+            )
         except ModelError:
             raise
-        except Exception as error:  # (any exception of the user's function is a failure of the model)
-            raise ModelError(f"{self.name} raised {error_text(error)}", usage=UNKNOWN_USAGE) from error
+        except (
+            Exception
+        ) as error:  # (any exception of the user's function is a failure of the model)
+            raise ModelError(
+                f"{self.name} raised {error_text(error)}", usage=UNKNOWN_USAGE
+            ) from error
         return as_reply(answer, self.name, UNKNOWN_USAGE)
 
     def _tool_arguments(self, request: Request) -> dict[str, Any]:
@@ -59,8 +69,13 @@ class CallableModel:
         if not request.tools:
             return {name: None for name, required in self._tool_parameters.items() if required}
         if "tools" not in self._tool_parameters:
-            raise ConfigError(f"the task has tools, and the function {self.name!r} has no parameter `tools`: give it one")
-        arguments = {"tools": [dict(tool) for tool in request.tools], "tool_choice": request.tool_choice}
+            raise ConfigError(
+                f"the task has tools, and the function {self.name!r} has no parameter `tools`: give it one"
+            )
+        arguments = {
+            "tools": [dict(tool) for tool in request.tools],
+            "tool_choice": request.tool_choice,
+        }
         return {name: arguments[name] for name in self._tool_parameters}
 
 
@@ -77,10 +92,16 @@ def _tool_parameters(fn: Callable[..., Any]) -> dict[str, bool]:
     except (ValueError, TypeError):
         return {}  # a builtin without a signature
     named = {name: parameters[name] for name in ("tools", "tool_choice") if name in parameters}
-    return {name: p.default is p.empty for name, p in named.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    return {
+        name: p.default is p.empty
+        for name, p in named.items()
+        if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+    }
 
 
-async def call_function(fn: Callable[..., Any], messages: Sequence[Mapping[str, Any]], **tool_arguments: Any) -> Any:
+async def call_function(
+    fn: Callable[..., Any], messages: Sequence[Mapping[str, Any]], **tool_arguments: Any
+) -> Any:
     """Call a function, async or not, with the messages."""
     if iscoroutinefunction(fn) or iscoroutinefunction(getattr(fn, "__call__", None)):  # noqa: B004
         return await fn(messages, **tool_arguments)
@@ -93,10 +114,14 @@ def as_reply(answer: Any, name: str, usage: Usage) -> Reply:
     if isinstance(answer, Reply):
         return answer
     if not isinstance(answer, str):
-        raise BadResponseError(f"{name} returned {type(answer).__name__}, expected text: {answer!r:.100}", usage=usage)
+        raise BadResponseError(
+            f"{name} returned {type(answer).__name__}, expected text: {answer!r:.100}", usage=usage
+        )
     text, reasoning, form = split_reasoning(answer)
     if checks.is_blank(text):
-        raise BadResponseError(f"{name} returned an empty answer", retryable=True, usage=usage).without_text()
+        raise BadResponseError(
+            f"{name} returned an empty answer", retryable=True, usage=usage
+        ).without_text()
     return Reply(text, usage, reasoning=reasoning or None, reasoning_form=form)
 
 
@@ -120,7 +145,9 @@ class ScriptedModel:
     def __init__(self, answers: Iterable[Any], name: str = "scripted") -> None:
         checks.text("name", name)
         if not isinstance(answers, Iterable) or isinstance(answers, type):
-            raise checks.invalid_argument("answers", "texts, Replies, functions or exceptions in a list", answers)
+            raise checks.invalid_argument(
+                "answers", "texts, Replies, functions or exceptions in a list", answers
+            )
         self.name = name
         self.identity = f"scripted:{name}"
         self.messages: list[list[dict[str, Any]]] = []
@@ -143,12 +170,21 @@ class ScriptedModel:
         for answer in self._answers:
             self._answer_count += 1
             return await self._resolve_answer(answer, sent)
-        raise ModelError(f"{self.name} has no answer left: it had {self._answer_count}, this is call {self.calls}", usage=FREE_CALL)
+        raise ModelError(
+            f"{self.name} has no answer left: it had {self._answer_count}, this is call {self.calls}",
+            usage=FREE_CALL,
+        )
 
     async def _resolve_answer(self, answer: Any, messages: list[dict[str, Any]]) -> Reply:
-        if isinstance(answer, BaseException) or (isinstance(answer, type) and issubclass(answer, BaseException)):
+        if isinstance(answer, BaseException) or (
+            isinstance(answer, type) and issubclass(answer, BaseException)
+        ):
             raise _with_call_usage(answer if isinstance(answer, BaseException) else answer())
-        return as_reply(await call_function(answer, messages) if callable(answer) else answer, self.name, FREE_CALL)
+        return as_reply(
+            await call_function(answer, messages) if callable(answer) else answer,
+            self.name,
+            FREE_CALL,
+        )
 
 
 def _with_call_usage(error: BaseException) -> BaseException:

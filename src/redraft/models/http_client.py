@@ -16,12 +16,25 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
-from ..errors import BadResponseError, ModelError, ModelTimeoutError, ModelUnavailableError, ShortageError
+from ..errors import (
+    BadResponseError,
+    ModelError,
+    ModelTimeoutError,
+    ModelUnavailableError,
+    ShortageError,
+)
 from ..masking import NO_SECRETS, Mask, without_cause
 from ..telemetry import outgoing_headers
 from ..usage import NO_USAGE, LedgerEntry, Usage, unknown_usage
 from .deadlines import Deadline, Deadlines
-from .http_errors import InvalidRequestError, NoRoomError, ProtocolError, ProxyError, TLSError, UnreachableError
+from .http_errors import (
+    InvalidRequestError,
+    NoRoomError,
+    ProtocolError,
+    ProxyError,
+    TLSError,
+    UnreachableError,
+)
 from .http_requests import Endpoint, Origin, Route, find_route, request_head
 
 if TYPE_CHECKING:
@@ -142,7 +155,9 @@ class HttpExchange:
 
     __slots__ = ("_proxy", "_start", "cap", "entry", "is_sent", "phase", "stream", "target")
 
-    def __init__(self, target: RequestTarget, *, stream: bool = False, entry: LedgerEntry | None = None) -> None:
+    def __init__(
+        self, target: RequestTarget, *, stream: bool = False, entry: LedgerEntry | None = None
+    ) -> None:
         self.target, self.stream = target, stream
         self.is_sent = False
         self.entry = entry or LedgerEntry()
@@ -157,7 +172,9 @@ class HttpExchange:
         connections = await self._connections()
         route, head = self._prepare(connections.pool, method, body)
         connection = await self._connect(connections, route.origin)
-        with Deadline(connections.deadlines, self._remaining_seconds(self.target.timeouts.first_byte)):
+        with Deadline(
+            connections.deadlines, self._remaining_seconds(self.target.timeouts.first_byte)
+        ):
             response = self._send(connection, head, body)
             try:
                 await response.wait_for_headers()
@@ -169,7 +186,10 @@ class HttpExchange:
     async def iter_body(self, response: Response) -> AsyncGenerator[bytes, None]:
         """Yield the decoded body as it arrives, up to the cap."""
         deadlines = (await self._connections()).deadlines
-        decode, limit = _body_decoder(response, self.cap), self._remaining_seconds(self.target.timeouts.first_byte)
+        decode, limit = (
+            _body_decoder(response, self.cap),
+            self._remaining_seconds(self.target.timeouts.first_byte),
+        )
         while True:
             with Deadline(deadlines, limit):
                 raw = await response.read_part()
@@ -184,11 +204,15 @@ class HttpExchange:
     async def read_all(self, method: str, body: bytes | None) -> HttpResponse:
         """Send the request and read the whole response; one deadline is moved as parts arrive."""
         parts: list[bytes] = []
-        await asyncio.sleep(0)  # other tasks prepare requests first: those that are sent in one turn take less CPU
+        await asyncio.sleep(
+            0
+        )  # other tasks prepare requests first: those that are sent in one turn take less CPU
         connections = await self._connections()
         route, head = self._prepare(connections.pool, method, body)
         connection = await self._connect(connections, route.origin)
-        with Deadline(connections.deadlines, self._remaining_seconds(self.target.timeouts.first_byte)) as deadline:
+        with Deadline(
+            connections.deadlines, self._remaining_seconds(self.target.timeouts.first_byte)
+        ) as deadline:
             response = self._send(connection, head, body)
             try:
                 await response.wait_for_headers()
@@ -210,20 +234,31 @@ class HttpExchange:
     def _connections(self) -> Awaitable[Connections]:
         return (stream_connections if self.stream else shared_connections).get()
 
-    def _prepare(self, pool: ConnectionPool, method: str, body: bytes | None) -> tuple[Route, bytes]:
+    def _prepare(
+        self, pool: ConnectionPool, method: str, body: bytes | None
+    ) -> tuple[Route, bytes]:
         """Return where the request goes, and its head."""
         target = self.target
         route = find_route(target.url, target.proxy and proxy_for(target.proxy, target.url))
         self._proxy = route.origin.proxy
         headers = outgoing_headers(target.headers)
-        return route, request_head(method, route, headers, len(body or b""), is_last=not pool.keep_seconds)
+        return route, request_head(
+            method, route, headers, len(body or b""), is_last=not pool.keep_seconds
+        )
 
     async def _connect(self, connections: Connections, origin: Origin) -> Connection:
         """Return a free connection or a new one. A wait for room in this process costs the request none of its time."""
-        timeouts, pool, room_until = self.target.timeouts, connections.pool, self._start + self.target.timeouts.room
+        timeouts, pool, room_until = (
+            self.target.timeouts,
+            connections.pool,
+            self._start + self.target.timeouts.room,
+        )
         while (connection := pool.take(origin)) is None:
             try:
-                with Deadline(connections.deadlines, min(timeouts.connect, self._remaining_seconds(timeouts.first_byte))):
+                with Deadline(
+                    connections.deadlines,
+                    min(timeouts.connect, self._remaining_seconds(timeouts.first_byte)),
+                ):
                     return await pool.connect(origin)
             except NoRoomError as error:
                 if monotonic() >= room_until:
@@ -250,12 +285,18 @@ class HttpExchange:
 
     def _remaining_seconds(self, first_byte: float | None) -> float:
         total = self.target.timeouts.total
-        return (total if first_byte is None else min(total, first_byte)) - (monotonic() - self._start)
+        return (total if first_byte is None else min(total, first_byte)) - (
+            monotonic() - self._start
+        )
 
     def to_model_error(self, error: Exception) -> ModelError:
         """Return the typed error for a failure of the network."""
         via = f" through the proxy {self._proxy.authority}" if self._proxy else ""
-        failure = self._timeout_error(via) if isinstance(error, TimeoutError) else _network_error(error, self.target.mask, via)
+        failure = (
+            self._timeout_error(via)
+            if isinstance(error, TimeoutError)
+            else _network_error(error, self.target.mask, via)
+        )
         if not isinstance(error, ProtocolError | ProxyError):  # which quote what was received
             failure.reason = str(failure)
         if not self.is_sent:
@@ -266,7 +307,9 @@ class HttpExchange:
         seconds = monotonic() - self._start
         if self.phase == "a connection":
             return ModelTimeoutError(f"no connection{via} within {seconds:.3g} s")
-        return ModelTimeoutError(f"still waiting for {self.phase} after {seconds:.3g} s", usage=UNKNOWN_USAGE)
+        return ModelTimeoutError(
+            f"still waiting for {self.phase} after {seconds:.3g} s", usage=UNKNOWN_USAGE
+        )
 
 
 def proxy_for(proxy: str | None, url: str) -> str | None:
@@ -288,7 +331,9 @@ def masked_headers(headers: Mapping[str, str], mask: Mask) -> Mapping[str, str]:
 
 def too_large_error(cap: int = MAX_BODY_BYTES) -> ModelError:
     """Return the error for a response that is larger than the cap."""
-    return BadResponseError(f"the answer is larger than {cap // (1024 * 1024)} MiB", usage=UNKNOWN_USAGE)
+    return BadResponseError(
+        f"the answer is larger than {cap // (1024 * 1024)} MiB", usage=UNKNOWN_USAGE
+    )
 
 
 class _PlainBody:
@@ -325,7 +370,9 @@ class _Decompressor:
         try:
             part = self._inflate.decompress(raw, most + 1)
         except zlib.error as error:
-            raise malformed_response(f"sent a compressed body that cannot be unpacked ({error})") from None
+            raise malformed_response(
+                f"sent a compressed body that cannot be unpacked ({error})"
+            ) from None
         if len(part) > most:
             raise too_large_error(self._cap if most == self._remaining else most)
         self._remaining -= len(part)
@@ -353,7 +400,9 @@ def _body_decoder(response: Response, cap: int) -> Callable[[bytes], bytes]:
         return _Decompressor(cap)
     if coding in {"", "identity"}:
         return _PlainBody(cap)
-    raise BadResponseError(f"sent a body in the encoding {coding[:20]!r}, which was not asked for", usage=UNKNOWN_USAGE)
+    raise BadResponseError(
+        f"sent a body in the encoding {coding[:20]!r}, which was not asked for", usage=UNKNOWN_USAGE
+    )
 
 
 def _network_error(error: Exception, mask: Mask, via: str) -> ModelError:
@@ -367,23 +416,37 @@ def _network_error(error: Exception, mask: Mask, via: str) -> ModelError:
         case UnreachableError():
             return ModelUnavailableError(f"cannot be reached{via}: {reason}", retryable=True)
         case ProxyError():
-            return ModelUnavailableError(f"no connection{via}: it refused with {reason}", status=error.status)
+            return ModelUnavailableError(
+                f"no connection{via}: it refused with {reason}", status=error.status
+            )
         case ProtocolError():
             return malformed_response(f"the response{via} is not HTTP: {reason}")
         case InvalidRequestError():
             return ModelUnavailableError(f"the request cannot be sent: {reason}")
-    return ModelUnavailableError(f"the connection{via} broke: {reason}", retryable=True, usage=UNKNOWN_USAGE)
+    return ModelUnavailableError(
+        f"the connection{via} broke: {reason}", retryable=True, usage=UNKNOWN_USAGE
+    )
 
 
 def error_reason(error: BaseException, mask: Mask = NO_SECRETS) -> str:
     """Return the reason of an error of the operating system or a library, on one line of at most 200 characters, masked."""
-    text = getattr(error, "strerror", None) or getattr(error, "message", None) or str(error) or type(error).__name__
+    text = (
+        getattr(error, "strerror", None)
+        or getattr(error, "message", None)
+        or str(error)
+        or type(error).__name__
+    )
     return " ".join(mask(str(text)).split())[:200]
 
 
 @asynccontextmanager
 async def open_exchange(
-    target: RequestTarget, method: str = "GET", body: bytes | None = None, *, stream: bool = False, entry: LedgerEntry | None = None
+    target: RequestTarget,
+    method: str = "GET",
+    body: bytes | None = None,
+    *,
+    stream: bool = False,
+    entry: LedgerEntry | None = None,
 ) -> AsyncIterator[tuple[HttpExchange, Response]]:
     """Open a request, and yield it with its response. Raises ModelError for a failure of the network."""
     exchange = HttpExchange(target, stream=stream, entry=entry)
@@ -404,7 +467,11 @@ async def open_exchange(
 
 
 async def fetch(
-    target: RequestTarget, method: str = "GET", body: bytes | None = None, *, entry: LedgerEntry | None = None
+    target: RequestTarget,
+    method: str = "GET",
+    body: bytes | None = None,
+    *,
+    entry: LedgerEntry | None = None,
 ) -> HttpResponse:
     """Return the status, the headers and the whole decoded body. Raises ModelError for a failure of the network."""
     exchange = HttpExchange(target, entry=entry)

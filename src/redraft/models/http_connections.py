@@ -24,7 +24,14 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 from ..descriptors import connection_limit, descriptor_limit, is_short_of_descriptors, is_shortage
 from ..log import endpoint_log
-from .http_errors import HttpError, NoRoomError, ProtocolError, ProxyError, TLSError, UnreachableError
+from .http_errors import (
+    HttpError,
+    NoRoomError,
+    ProtocolError,
+    ProxyError,
+    TLSError,
+    UnreachableError,
+)
 from .http_requests import Endpoint, Origin, encode_head
 from .tls_errors import tls_error_text
 
@@ -161,7 +168,9 @@ class Connection(asyncio.Protocol):
         """Begin to read as on a new connection."""
         self._parser = HttpResponseParser(self)
         self._parser.set_dangerous_leniencies(  # as other clients read responses
-            lenient_headers=True, lenient_optional_cr_before_lf=True, lenient_spaces_after_chunk_size=True
+            lenient_headers=True,
+            lenient_optional_cr_before_lf=True,
+            lenient_spaces_after_chunk_size=True,
         )
         self._response: Response | None = None
         self._unsent = memoryview(b"")
@@ -219,7 +228,9 @@ class Connection(asyncio.Protocol):
         if response is not None and (self.opens_tunnel or not response.is_complete):
             if failure is None and self._framing_left >= 0:
                 return
-            response.fail(failure or ProtocolError("its headers or the framing of its body are too large"))
+            response.fail(
+                failure or ProtocolError("its headers or the framing of its body are too large")
+            )
         self._response = None
         is_sent = not self._unsent and not self.transport.get_write_buffer_size()
         if response is not None and failure is None and self._is_reusable and is_sent:
@@ -264,7 +275,8 @@ class Connection(asyncio.Protocol):
             return
         headers = response.headers
         self._ends_with_connection = (
-            "content-length" not in headers and "chunked" not in headers.get("transfer-encoding", "").lower()
+            "content-length" not in headers
+            and "chunked" not in headers.get("transfer-encoding", "").lower()
         )
         response.begin_body(status)
 
@@ -325,7 +337,9 @@ class ConnectionPool:
         self._idle.setdefault(connection.origin, []).append(connection)
         self.wake_waiting()
         if self._timer is None:
-            self._timer = self.loop.call_later(self.keep_seconds, self._close_expired, context=Context())
+            self._timer = self.loop.call_later(
+                self.keep_seconds, self._close_expired, context=Context()
+            )
 
     def _close_expired(self) -> None:
         now = self.loop.time()
@@ -377,9 +391,13 @@ class ConnectionPool:
 
     async def connect(self, origin: Origin) -> Connection:
         """Open a connection. Raises UnreachableError, TLSError or ProxyError, and NoRoomError for a shortage of our own."""
-        is_only = not (self.open or self._opening)  # it may take any descriptor, since none is freed while it waits
+        is_only = not (
+            self.open or self._opening
+        )  # it may take any descriptor, since none is freed while it waits
         limit = descriptor_limit() if is_only else connection_limit()
-        if is_short_of_descriptors(limit):  # before a lookup, which would find no host, and before the certificates are read
+        if is_short_of_descriptors(
+            limit
+        ):  # before a lookup, which would find no host, and before the certificates are read
             raise NoRoomError(os.strerror(errno.EMFILE))
         self._opening += 1
         try:
@@ -387,7 +405,11 @@ class ConnectionPool:
         except ProxyError:
             raise
         except HttpError as error:
-            if not (isinstance(error, NoRoomError) or is_shortage(error) or is_short_of_descriptors(limit)):
+            if not (
+                isinstance(error, NoRoomError)
+                or is_shortage(error)
+                or is_short_of_descriptors(limit)
+            ):
                 raise
             vars(self).pop("_tls_context", None)  # it may lack certificates
             raise NoRoomError(_reason(error)) from error
@@ -410,20 +432,32 @@ class ConnectionPool:
         first = origin.proxy or origin.server
         connection = Connection(self, origin)
         try:
-            context, name = (self._tls_context, first.certificate_name) if first.is_tls else (None, None)
+            context, name = (
+                (self._tls_context, first.certificate_name) if first.is_tls else (None, None)
+            )
             addresses = await self._find_addresses(first)
             connected = await self._open_socket(addresses, limit)
-            await self.loop.create_connection(lambda: connection, sock=connected, ssl=context, server_hostname=name)
+            await self.loop.create_connection(
+                lambda: connection, sock=connected, ssl=context, server_hostname=name
+            )
             if origin.proxy and origin.server.is_tls:
                 await self._open_tunnel(connection)
-            if not connection.is_open or connection.transport.is_closing():  # (nothing would tell a request about it)
+            if (
+                not connection.is_open or connection.transport.is_closing()
+            ):  # (nothing would tell a request about it)
                 raise UnreachableError("the server closed the connection")
         except ssl.SSLError as error:
             raise TLSError(tls_error_text(error)) from error
         except HttpError:
             raise
-        except (OSError, RuntimeError, ValueError) as error:  # (ValueError: of a host name; RuntimeError: of uvloop)
-            raise UnreachableError(_reason(error)) from error.with_traceback(None)  # (whose frames keep the error)
+        except (
+            OSError,
+            RuntimeError,
+            ValueError,
+        ) as error:  # (ValueError: of a host name; RuntimeError: of uvloop)
+            raise UnreachableError(_reason(error)) from error.with_traceback(
+                None
+            )  # (whose frames keep the error)
         return connection
 
     async def _open_socket(self, addresses: list[Any], limit: float) -> socket.socket:
@@ -450,14 +484,21 @@ class ConnectionPool:
         """Have the proxy connect to the server, and begin TLS with the server."""
         server, authorization = connection.origin.server, connection.origin.authorization
         headers = {"Proxy-Authorization": authorization} if authorization else {}
-        connection.opens_tunnel = True  # (what follows the head of its response is no body, whatever the head says)
-        response = connection.send(encode_head(f"CONNECT {server.authority}", {"Host": server.authority, **headers}))
+        connection.opens_tunnel = (
+            True  # (what follows the head of its response is no body, whatever the head says)
+        )
+        response = connection.send(
+            encode_head(f"CONNECT {server.authority}", {"Host": server.authority, **headers})
+        )
         try:
             await response.wait_for_headers()
             if response.status != 200:
                 raise ProxyError(response.status)
             transport = await self.loop.start_tls(
-                connection.transport, connection, self._tls_context, server_hostname=server.certificate_name
+                connection.transport,
+                connection,
+                self._tls_context,
+                server_hostname=server.certificate_name,
             )
         except BaseException:
             connection.transport.abort()
@@ -474,7 +515,9 @@ class ConnectionPool:
         """
         lookup, now = self._lookups.get(endpoint), self.loop.time()
         if lookup is None or lookup.until < now:
-            task = asyncio.ensure_future(self.loop.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM))
+            task = asyncio.ensure_future(
+                self.loop.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
+            )
             lookup = self._lookups[endpoint] = Lookup(task, now + ADDRESS_SECONDS)
         lookup.waiting += 1
         try:

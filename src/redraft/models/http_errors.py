@@ -27,7 +27,9 @@ class ProxyError(HttpError):
     """The proxy opens no tunnel to the server."""
 
     def __init__(self, status: int) -> None:
-        super().__init__(f"status {status}{' (its user or password is missing or wrong)' if status == 407 else ''}")
+        super().__init__(
+            f"status {status}{' (its user or password is missing or wrong)' if status == 407 else ''}"
+        )
         self.status = status
 
 

@@ -18,7 +18,9 @@ _URL_CHARACTERS = "!#$%&'()*+,/:;=?@[]~"  # not encoded again
 _FRAMING = ("content-length", "transfer-encoding", "connection")
 _CONTROL_CHARACTERS = bytes({*range(32), 127} - {9})
 _NOT_IN_HOSTS = frozenset({*map(chr, range(33)), *"<>\\^`{|}", "\x7f"})
-_AMBIGUOUS = frozenset("\u00df\u03c2\u200c\u200d")  # (IDNA 2003, which Python has, and IDNA 2008 differ)
+_AMBIGUOUS = frozenset(
+    "\u00df\u03c2\u200c\u200d"
+)  # (IDNA 2003, which Python has, and IDNA 2008 differ)
 
 
 class Endpoint(NamedTuple):
@@ -94,8 +96,12 @@ def ascii_host(host: str) -> str:
     if not host or not _NOT_IN_HOSTS.isdisjoint(host):
         raise ValueError(host)
     if not _AMBIGUOUS.isdisjoint(host):
-        raise InvalidRequestError("the name of its server means different hosts to different programs: write it as xn--...")
-    return host.encode("idna").decode()  # raises UnicodeError, a ValueError, for labels that are empty or too long
+        raise InvalidRequestError(
+            "the name of its server means different hosts to different programs: write it as xn--..."
+        )
+    return host.encode(
+        "idna"
+    ).decode()  # raises UnicodeError, a ValueError, for labels that are empty or too long
 
 
 def _default_port(scheme: str) -> int:
@@ -105,15 +111,24 @@ def _default_port(scheme: str) -> int:
 def _basic_authorization(parts: SplitResult) -> str | None:
     if parts.username is None:
         return None
-    return "Basic " + b64encode(f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()).decode()
+    return (
+        "Basic "
+        + b64encode(f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()).decode()
+    )
 
 
-def request_head(method: str, route: Route, headers: Mapping[str, str], body_bytes: int, *, is_last: bool = False) -> bytes:
+def request_head(
+    method: str, route: Route, headers: Mapping[str, str], body_bytes: int, *, is_last: bool = False
+) -> bytes:
     """Return the head of a request. Raises InvalidRequestError if a header contains a line end.
 
     `is_last`: the connection is closed after it.
     """
-    fields = {"host": ("Host", route.host), "accept": ("Accept", "*/*"), "user-agent": ("User-Agent", "redraft")}
+    fields = {
+        "host": ("Host", route.host),
+        "accept": ("Accept", "*/*"),
+        "user-agent": ("User-Agent", "redraft"),
+    }
     for name, value in headers.items():
         fields[name.lower()] = name, value
     for name in _FRAMING:
@@ -129,11 +144,17 @@ def request_head(method: str, route: Route, headers: Mapping[str, str], body_byt
 
 def encode_head(request_line: str, headers: Mapping[str, str]) -> bytes:
     """Return the head of a request. Raises InvalidRequestError if a header would begin another line."""
-    lines = [f"{request_line} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items()), "\r\n"]
+    lines = [
+        f"{request_line} HTTP/1.1",
+        *(f"{name}: {value}" for name, value in headers.items()),
+        "\r\n",
+    ]
     try:
         head = "\r\n".join(lines).encode()
     except UnicodeEncodeError:
         raise InvalidRequestError("one of its headers is no text") from None
     if len(head) - len(head.translate(None, _CONTROL_CHARACTERS)) != 2 * len(lines):
-        raise InvalidRequestError("one of its headers contains a line end or another control character")
+        raise InvalidRequestError(
+            "one of its headers contains a line end or another control character"
+        )
     return head

@@ -24,7 +24,13 @@ from .client_errors import model_error
 from .client_objects import is_langchain_chat_model, is_openai_compatible
 from .endpoint_url import redacted_url
 from .http_client import LoopLocal
-from .openai_chat import ExtraBodyTools, extra_parameters, masked_reply, response_format, without_length_bounds
+from .openai_chat import (
+    ExtraBodyTools,
+    extra_parameters,
+    masked_reply,
+    response_format,
+    without_length_bounds,
+)
 from .openai_client import client_without_retries, close_if_own
 from .openai_responses import read_count, reply_from_message
 from .pydantic_ai import mask_logs, secrets_of
@@ -38,10 +44,22 @@ SAMPLING_FIELDS = {
 
 FINISH_FIELDS = ("finish_reason", "stop_reason", "stopReason", "done_reason")
 
-PROVIDERS = {"google_genai": "google", "google_vertexai": "google", "amazon_bedrock": "aws", "mistralai": "mistral"}
+PROVIDERS = {
+    "google_genai": "google",
+    "google_vertexai": "google",
+    "amazon_bedrock": "aws",
+    "mistralai": "mistral",
+}
 """The names of providers in the list of prices, where LangChain has others."""
 
-ADDRESS_FIELDS = ("openai_api_base", "base_url", "azure_endpoint", "anthropic_api_url", "endpoint_url", "endpoint")
+ADDRESS_FIELDS = (
+    "openai_api_base",
+    "base_url",
+    "azure_endpoint",
+    "anthropic_api_url",
+    "endpoint_url",
+    "endpoint",
+)
 _NOT_IN_IDENTITY = re.compile(
     r"client|callback|cache|limiter|http|api_key|secret|credential|profile|verbose|^(name|tags|metadata|streaming|max_retries|"
     r"custom_get_token_ids|request_timeout|timeout|stream_chunk_timeout|disable_streaming)$"
@@ -62,13 +80,21 @@ class LangChainModel(ExtraBodyTools):
         self._model, self._extra = _unwrap(model)
         kind = type(self._model)
         described = self._model._get_ls_params()  # noqa: SLF001
-        self.provider = PROVIDERS.get(str(described.get("ls_provider")), str(described.get("ls_provider") or ""))
+        self.provider = PROVIDERS.get(
+            str(described.get("ls_provider")), str(described.get("ls_provider") or "")
+        )
         self.model_name = str(described.get("ls_model_name") or kind.__name__)
-        self.name = f"{self.provider}:{self.model_name}" if described.get("ls_model_name") else kind.__name__
+        self.name = (
+            f"{self.provider}:{self.model_name}"
+            if described.get("ls_model_name")
+            else kind.__name__
+        )
         if address := _address(self._model):
             self.base_url = redacted_url(address)
         self.identity = f"langchain:{kind.__module__}.{kind.__qualname__}{_parameters(self._model, self._extra)}"
-        self.formats: tuple[Format, ...] = FORMATS if is_openai_compatible(self._model) else ("text",)
+        self.formats: tuple[Format, ...] = (
+            FORMATS if is_openai_compatible(self._model) else ("text",)
+        )
         secrets = secrets_of(self._model)
         self._mask, self._reply_mask = Mask(secrets), answer_mask(secrets)
         mask_logs(secrets)
@@ -84,7 +110,9 @@ class LangChainModel(ExtraBodyTools):
         messages, keywords = _to_messages(request), self._keywords(request)
         model = self._with_tools(self._with_sampling(model, request), request)
         try:
-            return masked_reply(_to_reply(await model.ainvoke(messages, **keywords)), self._reply_mask)
+            return masked_reply(
+                _to_reply(await model.ainvoke(messages, **keywords)), self._reply_mask
+            )
         except ConfigError:
             raise
         except Exception as error:  # noqa: BLE001  (the exceptions of any vendor's package)
@@ -106,7 +134,9 @@ class LangChainModel(ExtraBodyTools):
         given = {"response_format": asked} if asked else {}
         if not given and not further:
             return own
-        body = merge_parameters(getattr(self._model, "extra_body", None) or {}, own.get("extra_body") or {}, further)
+        body = merge_parameters(
+            getattr(self._model, "extra_body", None) or {}, own.get("extra_body") or {}, further
+        )
         return own | {"extra_body": body | given}
 
     def _with_sampling(self, model: Any, request: Request) -> Any:
@@ -114,14 +144,20 @@ class LangChainModel(ExtraBodyTools):
         update: dict[str, Any] = {}
         for parameter, fields in SAMPLING_FIELDS.items():
             value = getattr(request, parameter)
-            if value is None or (parameter != "max_tokens" and parameter in request.unsupported_parameters):
+            if value is None or (
+                parameter != "max_tokens" and parameter in request.unsupported_parameters
+            ):
                 continue
             field = next((field for field in fields if field in type(model).model_fields), None)
             if field is not None:
                 update[field] = value
             elif parameter not in self._unsupported:
                 self._unsupported.add(parameter)
-                log.warning("model %s has no parameter %s in LangChain; it is not sent", self.name, parameter)
+                log.warning(
+                    "model %s has no parameter %s in LangChain; it is not sent",
+                    self.name,
+                    parameter,
+                )
         return model.model_copy(update=update) if update else model
 
     def _with_tools(self, model: Any, request: Request) -> Any:
@@ -132,9 +168,14 @@ class LangChainModel(ExtraBodyTools):
         if isinstance(choice, Mapping) and "function" in choice:
             choice = choice["function"]["name"]
         try:
-            return model.bind_tools([dict(tool) for tool in request.tools], **({} if choice is None else {"tool_choice": choice}))
+            return model.bind_tools(
+                [dict(tool) for tool in request.tools],
+                **({} if choice is None else {"tool_choice": choice}),
+            )
         except NotImplementedError:
-            raise ConfigError(f"the task has tools, and the LangChain model {self.name!r} does not support them") from None
+            raise ConfigError(
+                f"the task has tools, and the LangChain model {self.name!r} does not support them"
+            ) from None
 
 
 def _unwrap(model: Any) -> tuple[Any, dict[str, Any]]:
@@ -143,17 +184,30 @@ def _unwrap(model: Any) -> tuple[Any, dict[str, Any]]:
     for _ in range(10):
         if is_langchain_chat_model(model):
             return model, bound
-        if not any(kind.__name__ in {"RunnableBinding", "RunnableRetry"} for kind in type(model).__mro__):
+        if not any(
+            kind.__name__ in {"RunnableBinding", "RunnableRetry"} for kind in type(model).__mro__
+        ):
             break
         bound = dict(model.kwargs) | bound
         model = model.bound
     kind = type(given).__name__
-    advice = "for models that replace each other, give them as a list" if "Fallbacks" in kind else "for a chain, give a function"
+    advice = (
+        "for models that replace each other, give them as a list"
+        if "Fallbacks" in kind
+        else "for a chain, give a function"
+    )
     raise ConfigError(f"of LangChain's objects, a model can be a chat model, got {kind}: {advice}")
 
 
 def _address(model: Any) -> str | None:
-    return next((value for name in ADDRESS_FIELDS if isinstance(value := getattr(model, name, None), str) and "://" in value), None)
+    return next(
+        (
+            value
+            for name in ADDRESS_FIELDS
+            if isinstance(value := getattr(model, name, None), str) and "://" in value
+        ),
+        None,
+    )
 
 
 def _parameters(model: Any, bound: Mapping[str, Any]) -> str:
@@ -161,7 +215,11 @@ def _parameters(model: Any, bound: Mapping[str, Any]) -> str:
     values, unknown = dict(bound), False
     for name in type(model).model_fields:
         value = getattr(model, name, None)
-        if value is None or _NOT_IN_IDENTITY.search(name) or callable(getattr(value, "get_secret_value", None)):
+        if (
+            value is None
+            or _NOT_IN_IDENTITY.search(name)
+            or callable(getattr(value, "get_secret_value", None))
+        ):
             continue
         values[name] = redacted_url(value) if isinstance(value, str) and "://" in value else value
     try:
@@ -205,7 +263,9 @@ async def _close_clients(made: tuple[Any, list[Any]]) -> None:
 def _to_messages(request: Request) -> list[Any]:
     from langchain_core.messages import convert_to_messages
 
-    return convert_to_messages([_with_text(dict(message)) for message in replace_lone_surrogates(list(request.messages))])
+    return convert_to_messages(
+        [_with_text(dict(message)) for message in replace_lone_surrogates(list(request.messages))]
+    )
 
 
 def _with_text(message: dict[str, Any]) -> dict[str, Any]:
@@ -215,7 +275,12 @@ def _with_text(message: dict[str, Any]) -> dict[str, Any]:
 def _to_reply(answer: Any) -> Reply:
     """Return the reply in a message of LangChain. Raises ModelError for a refusal and for an empty answer."""
     counts = getattr(answer, "usage_metadata", None) or {}
-    usage = Usage(1, read_count(counts.get("input_tokens")), read_count(counts.get("output_tokens")), cost=None)
+    usage = Usage(
+        1,
+        read_count(counts.get("input_tokens")),
+        read_count(counts.get("output_tokens")),
+        cost=None,
+    )
     more = answer.additional_kwargs
     message = {
         "content": _content(answer.content),
@@ -223,7 +288,9 @@ def _to_reply(answer: Any) -> Reply:
         "refusal": more.get("refusal"),
         "tool_calls": _tool_calls(answer),
     }
-    finish = next((reason for name in FINISH_FIELDS if (reason := answer.response_metadata.get(name))), None)
+    finish = next(
+        (reason for name in FINISH_FIELDS if (reason := answer.response_metadata.get(name))), None
+    )
     return reply_from_message(message, finish, usage)
 
 
@@ -232,16 +299,30 @@ def _content(content: Any) -> Any:
     if isinstance(content, str):
         return content
     parts = [{"type": "text", "text": part} if isinstance(part, str) else part for part in content]
-    return [part for part in parts if isinstance(part, dict) and part.get("type") in {"text", "output_text", None}]
+    return [
+        part
+        for part in parts
+        if isinstance(part, dict) and part.get("type") in {"text", "output_text", None}
+    ]
 
 
 def _reasoning(content: Any) -> str:
     """Return the reasoning in the parts of a content: `thinking` of Anthropic, `reasoning` of others."""
-    parts = [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
-    texts = (part.get(part["type"]) for part in parts if part.get("type") in {"thinking", "reasoning"})
+    parts = (
+        [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
+    )
+    texts = (
+        part.get(part["type"]) for part in parts if part.get("type") in {"thinking", "reasoning"}
+    )
     return "\n".join(text for text in texts if isinstance(text, str))
 
 
 def _tool_calls(answer: Any) -> Sequence[Mapping[str, Any]]:
     calls = [*getattr(answer, "tool_calls", ()), *getattr(answer, "invalid_tool_calls", ())]
-    return [{"id": call.get("id"), "function": {"name": call.get("name"), "arguments": call.get("args")}} for call in calls]
+    return [
+        {
+            "id": call.get("id"),
+            "function": {"name": call.get("name"), "arguments": call.get("args")},
+        }
+        for call in calls
+    ]

@@ -44,7 +44,16 @@ PREFIX_BY_PROVIDER = {
 """The prefix of a model here by its provider in litellm."""
 
 BY_ADDRESS = frozenset(
-    {"custom_openai", "openai_like", "deepinfra", "hyperbolic", "nvidia_nim", "novita", "perplexity", "litellm_proxy"}
+    {
+        "custom_openai",
+        "openai_like",
+        "deepinfra",
+        "hyperbolic",
+        "nvidia_nim",
+        "novita",
+        "perplexity",
+        "litellm_proxy",
+    }
 )
 """Providers in litellm whose models have an address here, because they speak OpenAI's protocol, and its own proxy."""
 
@@ -69,7 +78,9 @@ def from_litellm(spec: str) -> str:
             f"served, such as vllm:{spec} or ollama:{name.replace('-oss-', '-oss:')}"
         )
     if provider == "vertex_ai" and not name.startswith("gemini"):
-        raise ConfigError(f"{spec!r}: of the models on Vertex AI only Gemini is supported, such as google-cloud:gemini-2.5-flash")
+        raise ConfigError(
+            f"{spec!r}: of the models on Vertex AI only Gemini is supported, such as google-cloud:gemini-2.5-flash"
+        )
     if provider == "bedrock":
         name = _BEDROCK_ROUTE.sub("", name, count=1)
     return f"{PREFIX_BY_PROVIDER[provider]}:{name}"

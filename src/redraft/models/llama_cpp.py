@@ -70,7 +70,9 @@ class LocalModel(ExtraBodyTools):
     def _reset(self) -> None:
         self._server: Any = None
         self._loading = Lock()
-        self._executor = ThreadPoolExecutor(self._server_options[1], thread_name_prefix="redraft-local")
+        self._executor = ThreadPoolExecutor(
+            self._server_options[1], thread_name_prefix="redraft-local"
+        )
 
     def __repr__(self) -> str:
         return f"LocalModel({str(self.path)!r})"
@@ -79,12 +81,12 @@ class LocalModel(ExtraBodyTools):
     def identity(self) -> str:
         """The path, size and modification time of the file, and the parameters."""
         stat = self.path.stat()
-        return (
-            f"local:{self.path.resolve()}:{stat.st_size}:{stat.st_mtime_ns}:{self._server_options[0]}:{sorted(self._extra.items())}"
-        )
+        return f"local:{self.path.resolve()}:{stat.st_size}:{stat.st_mtime_ns}:{self._server_options[0]}:{sorted(self._extra.items())}"
 
     async def complete(self, request: Request) -> Reply:
-        body = replace_lone_surrogates(complete_body(request_body(self.name, request), request, self._extra))
+        body = replace_lone_surrogates(
+            complete_body(request_body(self.name, request), request, self._extra)
+        )
         stop = Event()
         loop = asyncio.get_running_loop()
         try:
@@ -99,7 +101,9 @@ class LocalModel(ExtraBodyTools):
         """Free the model once the running calls are done. A later call loads it again."""
         servers, self._server = [self._server], None
         if servers[0] is not None:
-            await asyncio.to_thread(servers.clear)  # (dropping the last reference waits for its calls)
+            await asyncio.to_thread(
+                servers.clear
+            )  # (dropping the last reference waits for its calls)
 
     def _generate(self, body: dict[str, Any], stop: Event) -> Reply:
         if stop.is_set():
@@ -109,7 +113,9 @@ class LocalModel(ExtraBodyTools):
         try:
             answer = self._load_server().handle_chat_completions(streamed, collector.add)
         except ValueError as error:  # (a schema or template that it cannot use)
-            raise ModelError(f"status 400: {shorten(str(error))}", status=400, usage=REFUSED_USAGE) from None
+            raise ModelError(
+                f"status 400: {shorten(str(error))}", status=400, usage=REFUSED_USAGE
+            ) from None
         return _parse_answer(answer) if answer is not None else collector.reply()
 
     def _load_server(self) -> Any:
@@ -120,7 +126,9 @@ class LocalModel(ExtraBodyTools):
 
 
 _models: WeakSet[LocalModel] = WeakSet()
-_inherited_servers: list[Any] = []  # servers of the parent process: freeing one would wait for threads that do not exist
+_inherited_servers: list[
+    Any
+] = []  # servers of the parent process: freeing one would wait for threads that do not exist
 
 
 def _reset_after_fork() -> None:
@@ -168,10 +176,17 @@ def _start_server(path: Path, context: int, parallel: int, threads: int) -> Any:
     params = xllamacpp.CommonParams()
     params.model.path = str(path)
     params.n_ctx, params.n_parallel, params.verbosity = context, parallel, -1
-    params.hostnames, params.port, params.api_keys, params.ui = ["127.0.0.1"], 0, [token_hex(32)], False
+    params.hostnames, params.port, params.api_keys, params.ui = (
+        ["127.0.0.1"],
+        0,
+        [token_hex(32)],
+        False,
+    )
     if threads:
         params.cpuparams.n_threads = threads
     try:
         return xllamacpp.Server(params)
     except RuntimeError as error:
-        raise ModelUnavailableError(f"{str(path)!r} cannot be loaded: {error}", usage=REFUSED_USAGE) from None
+        raise ModelUnavailableError(
+            f"{str(path)!r} cannot be loaded: {error}", usage=REFUSED_USAGE
+        ) from None

@@ -26,8 +26,13 @@ def read_logprobs(entries: list[Any]) -> tuple[TokenLogprobs, ...]:
         if len(tokens) > MAX_TOKENS:
             return ()
         has_digit = [any(map(str.isdigit, token)) for token in tokens]
-        kept = (here or before for here, before in zip(has_digit, [False, *has_digit], strict=False))
-        return tuple(TokenLogprobs(t, _top_tokens(e) if k else ()) for t, e, k in zip(tokens, entries, kept, strict=True))
+        kept = (
+            here or before for here, before in zip(has_digit, [False, *has_digit], strict=False)
+        )
+        return tuple(
+            TokenLogprobs(t, _top_tokens(e) if k else ())
+            for t, e, k in zip(tokens, entries, kept, strict=True)
+        )
     except (TypeError, ValueError, KeyError, AttributeError):
         return ()
 
@@ -47,7 +52,12 @@ def _top_tokens(entry: Mapping[str, Any]) -> tuple[tuple[str, float], ...]:
 
 
 def _logprob(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value) or value > MAX_LOGPROB:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or math.isnan(value)
+        or value > MAX_LOGPROB
+    ):
         raise ValueError(value)
     return max(min(float(value), 0.0), MIN_LOGPROB)
 

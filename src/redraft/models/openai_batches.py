@@ -20,7 +20,14 @@ import orjson
 from ..errors import BadResponseError, ModelError
 from ..jsontext import loads
 from ..protocols import Reply, Request
-from .http_client import MAX_BODY_BYTES, REFUSED_USAGE, RequestTarget, Timeouts, fetch, open_exchange
+from .http_client import (
+    MAX_BODY_BYTES,
+    REFUSED_USAGE,
+    RequestTarget,
+    Timeouts,
+    fetch,
+    open_exchange,
+)
 from .openai_chat import Chat, dump_request
 from .openai_responses import ErrorBody, error_from_status, parse_body, read_count
 from .sse import LineSplitter
@@ -30,7 +37,9 @@ ENDPOINT = "/v1/chat/completions"
 COMPLETION_WINDOW = "24h"
 TERMINAL_STATUSES = frozenset({"completed", "failed", "expired", "cancelled"})
 STATUSES = TERMINAL_STATUSES | {"validating", "in_progress", "finalizing", "cancelling"}
-NOT_PROCESSED_CODES = frozenset({"batch_expired", "batch_cancelled"})  # codes of requests that were never processed
+NOT_PROCESSED_CODES = frozenset(
+    {"batch_expired", "batch_cancelled"}
+)  # codes of requests that were never processed
 REQUEST_TIMEOUTS, TRANSFER_TIMEOUTS = Timeouts(total=120.0), Timeouts(total=3600.0)
 MAX_RESULT_BYTES = 4 * 2**30  # bytes that are read of one file of answers
 MAX_LIST_PAGES = 50  # pages of 100 batches that are searched for one
@@ -74,7 +83,10 @@ class BatchClient:
     def request_line(self, key: str, request: Request) -> bytes:
         """Return a request as a line of a batch file. Raises ConfigError if it cannot be written as JSON."""
         body = self.chat.request_body(request)
-        return dump_request({"custom_id": key, "method": "POST", "url": ENDPOINT, "body": body}) + b"\n"
+        return (
+            dump_request({"custom_id": key, "method": "POST", "url": ENDPOINT, "body": body})
+            + b"\n"
+        )
 
     def parse_reply(self, answer: BatchItemResult) -> Reply:
         """Return the reply in a result, exactly as for a live call."""
@@ -94,13 +106,22 @@ class BatchClient:
         data = await self._request_json("POST", "/files", body, headers, timeouts=TRANSFER_TIMEOUTS)
         if not isinstance(id := data.get("id"), str):
             raise self._with_context(
-                BadResponseError("took the file of a batch and gave it no id", retryable=True, usage=REFUSED_USAGE)
+                BadResponseError(
+                    "took the file of a batch and gave it no id",
+                    retryable=True,
+                    usage=REFUSED_USAGE,
+                )
             )
         return id
 
     async def create(self, file_id: str, metadata: Mapping[str, str]) -> ProviderBatch:
         """Create a batch of the requests in a file."""
-        body = {"input_file_id": file_id, "endpoint": ENDPOINT, "completion_window": COMPLETION_WINDOW, "metadata": dict(metadata)}
+        body = {
+            "input_file_id": file_id,
+            "endpoint": ENDPOINT,
+            "completion_window": COMPLETION_WINDOW,
+            "metadata": dict(metadata),
+        }
         return self._parse_batch(await self._request_json("POST", "/batches", orjson.dumps(body)))
 
     async def retrieve(self, id: str) -> ProviderBatch:
@@ -109,7 +130,9 @@ class BatchClient:
 
     async def cancel(self, id: str) -> ProviderBatch:
         """Cancel a batch."""
-        return self._parse_batch(await self._request_json("POST", f"/batches/{quote(id, safe='')}/cancel"))
+        return self._parse_batch(
+            await self._request_json("POST", f"/batches/{quote(id, safe='')}/cancel")
+        )
 
     async def find_by_metadata(self, metadata: Mapping[str, str]) -> ProviderBatch | None:
         """Return the newest batch created with this metadata; None if there is none, or the endpoint lists no batches."""
@@ -123,7 +146,9 @@ class BatchClient:
         after: dict[str, str] = {}
         for _ in range(MAX_LIST_PAGES):
             try:
-                page = await self._request_json("GET", f"/batches?{urlencode({'limit': '100', **after})}")
+                page = await self._request_json(
+                    "GET", f"/batches?{urlencode({'limit': '100', **after})}"
+                )
             except ModelError as error:
                 if error.status not in {404, 405}:
                     raise
@@ -135,7 +160,9 @@ class BatchClient:
                 return
             after = {"after": str(batches[-1].get("id"))}
 
-    async def download_results(self, file_id: str) -> AsyncGenerator[tuple[str, BatchItemResult], None]:
+    async def download_results(
+        self, file_id: str
+    ) -> AsyncGenerator[tuple[str, BatchItemResult], None]:
         """Yield the results in a file with their custom IDs. Invalid lines are skipped; their requests count as unanswered."""
         target = self._target(f"/files/{quote(file_id, safe='')}/content", TRANSFER_TIMEOUTS)
         try:
@@ -169,12 +196,18 @@ class BatchClient:
                 raise self._error_from_response(status, headers, content)
             data = parse_body(content, headers.get("content-type", ""))
             if not isinstance(data, dict):
-                raise BadResponseError("sent something that does not describe a batch", retryable=True, usage=REFUSED_USAGE)
+                raise BadResponseError(
+                    "sent something that does not describe a batch",
+                    retryable=True,
+                    usage=REFUSED_USAGE,
+                )
             return {**data, "retry_after": parse_retry_after(headers)}
         except ModelError as error:
             raise self._with_context(error) from None
 
-    def _error_from_response(self, status: int, headers: Mapping[str, str], body: bytes) -> ModelError:
+    def _error_from_response(
+        self, status: int, headers: Mapping[str, str], body: bytes
+    ) -> ModelError:
         error = self.chat.error_from_response(status, headers, body)
         if status in {404, 405}:
             error.reason = "does this endpoint have a batch API, /files and /batches?"
@@ -189,25 +222,42 @@ class BatchClient:
         id, status = data.get("id"), data.get("status")
         if not isinstance(id, str) or not isinstance(status, str):
             raise self._with_context(
-                BadResponseError("sent a batch without an id or a status", retryable=True, usage=REFUSED_USAGE)
+                BadResponseError(
+                    "sent a batch without an id or a status", retryable=True, usage=REFUSED_USAGE
+                )
             )
         files = (data.get("output_file_id"), data.get("error_file_id"))
         counts = data.get("request_counts")
-        done = [read_count(counts.get(name)) or 0 for name in ("completed", "failed")] if isinstance(counts, dict) else []
+        done = (
+            [read_count(counts.get(name)) or 0 for name in ("completed", "failed")]
+            if isinstance(counts, dict)
+            else []
+        )
         return ProviderBatch(
-            id, status, sum(done), tuple(f for f in files if isinstance(f, str)), _first_error(data), data.get("retry_after")
+            id,
+            status,
+            sum(done),
+            tuple(f for f in files if isinstance(f, str)),
+            _first_error(data),
+            data.get("retry_after"),
         )
 
     def _with_context(self, error: ModelError) -> ModelError:
         """Add the model and the host to an error that does not name them yet."""
-        return error if str(error).startswith(f"{self.chat.name} at ") else self.chat.with_context(error)
+        return (
+            error
+            if str(error).startswith(f"{self.chat.name} at ")
+            else self.chat.with_context(error)
+        )
 
 
 def missing_answer_error(details: Mapping[str, Any] | None) -> ModelError:
     """Return the error for a request without a response in a batch. It is retryable unless the batch says otherwise."""
     body = ErrorBody({"error": dict(details or {})})
     error = error_from_status(body.status or 503, body)
-    error.args = (f"the batch holds no answer: {body.text or ', '.join(sorted(body.codes)) or 'it does not say why'}",)
+    error.args = (
+        f"the batch holds no answer: {body.text or ', '.join(sorted(body.codes)) or 'it does not say why'}",
+    )
     error.status = body.status
     return error
 
@@ -236,7 +286,9 @@ async def _split_lines(parts: AsyncGenerator[bytes, None]) -> AsyncGenerator[byt
         for line in lines.feed(part):
             yield line
         if lines.pending_bytes > MAX_BODY_BYTES:
-            raise BadResponseError(f"sent a line of more than {MAX_BODY_BYTES // 2**20} MiB", usage=REFUSED_USAGE)
+            raise BadResponseError(
+                f"sent a line of more than {MAX_BODY_BYTES // 2**20} MiB", usage=REFUSED_USAGE
+            )
     yield lines.remainder()
 
 

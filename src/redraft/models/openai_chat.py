@@ -46,8 +46,21 @@ from .endpoint_url import (
     unused_proxy,
     warn_plain_http,
 )
-from .http_client import MAX_BODY_BYTES, RequestTarget, Timeouts, fetch, masked_headers, open_exchange
-from .openai_responses import error_from_status, parse_body, parse_error_body, read_reply, stated_error
+from .http_client import (
+    MAX_BODY_BYTES,
+    RequestTarget,
+    Timeouts,
+    fetch,
+    masked_headers,
+    open_exchange,
+)
+from .openai_responses import (
+    error_from_status,
+    parse_body,
+    parse_error_body,
+    read_reply,
+    stated_error,
+)
 from .sse import SSEParser, StreamAssembler
 from .waits import parse_rate_limits
 
@@ -56,9 +69,7 @@ __all__ = ["Chat", "Timeouts"]
 T = TypeVar("T")
 
 OPENAI_URL = "https://api.openai.com/v1"
-MISSING_KEY_HINT = (
-    " (no key was sent: give one in the address, http://:KEY@HOST/v1#NAME; it is not stored with a run, so give it each time)"
-)
+MISSING_KEY_HINT = " (no key was sent: give one in the address, http://:KEY@HOST/v1#NAME; it is not stored with a run, so give it each time)"
 
 
 class ExtraBodyTools:
@@ -72,7 +83,11 @@ class ExtraBodyTools:
         tools, functions = self._extra.get("tools"), self._extra.get("functions")
         if isinstance(tools, list | tuple) and tools:
             return tuple(tools)
-        return tuple({"type": "function", "function": f} for f in functions) if isinstance(functions, list | tuple) else ()
+        return (
+            tuple({"type": "function", "function": f} for f in functions)
+            if isinstance(functions, list | tuple)
+            else ()
+        )
 
     @property
     def tool_choice(self) -> Any:
@@ -122,7 +137,9 @@ class Chat(ExtraBodyTools):
                 raise ConfigError(f"{parameter} must be text or None, got {type(secret).__name__}")
         for parameter, mapping in (("headers", headers), ("extra_body", extra_body)):
             if not (mapping is None or isinstance(mapping, Mapping)):
-                raise ConfigError(f"{parameter} must be a mapping or None, got {type(mapping).__name__}")
+                raise ConfigError(
+                    f"{parameter} must be a mapping or None, got {type(mapping).__name__}"
+                )
         base, key_in_url = parse_base_url(base_url)
         check_proxy(proxy, base_url)
         self.name = name
@@ -132,12 +149,22 @@ class Chat(ExtraBodyTools):
         self._extra = dict(extra_body or {})
         self._use_stream = stream
         self._is_openai = base.hostname == urlsplit(OPENAI_URL).hostname
-        sent_secrets = {self._key or "", *secrets_in_headers(headers or {}), *secrets_in_url(base_url)} - {""}
+        sent_secrets = {
+            self._key or "",
+            *secrets_in_headers(headers or {}),
+            *secrets_in_url(base_url),
+        } - {""}
         sent_secrets |= set(secrets_in_fields(self._extra))
         secrets = sent_secrets | set(secrets_in_proxy(proxy))
         self._mask = Mask(secrets)
         self._base = base
-        self.target = RequestTarget(join_url(base, CHAT_PATH), _headers(self._key, headers), timeouts, proxy, answer_mask(secrets))
+        self.target = RequestTarget(
+            join_url(base, CHAT_PATH),
+            _headers(self._key, headers),
+            timeouts,
+            proxy,
+            answer_mask(secrets),
+        )
         if sent_secrets:
             warn_plain_http(base)
 
@@ -156,7 +183,11 @@ class Chat(ExtraBodyTools):
     @property
     def identity(self) -> str:
         """Endpoint, model and extra parameters, without secrets. The query is a short hash."""
-        extra = orjson.dumps(without_secret_fields(self._extra), option=orjson.OPT_SORT_KEYS).decode() if self._extra else ""
+        extra = (
+            orjson.dumps(without_secret_fields(self._extra), option=orjson.OPT_SORT_KEYS).decode()
+            if self._extra
+            else ""
+        )
         return f"{self.base_url}{query_fingerprint(self._base)}#{self.name}{extra}"
 
     async def complete(self, request: Request) -> Reply:
@@ -197,9 +228,13 @@ class Chat(ExtraBodyTools):
         """Send a body as JSON to another path below the base URL; return what `read` makes of the response. Raises ModelError."""
         target = self.target_for(path)
         try:
-            status, headers, content = await fetch(target, "POST", dump_request(body), entry=current_entry())
+            status, headers, content = await fetch(
+                target, "POST", dump_request(body), entry=current_entry()
+            )
             if not 200 <= status < 300:
-                raise self.error_from_response(status, headers, content, hint=f" (asked for {urlsplit(target.url).path})")
+                raise self.error_from_response(
+                    status, headers, content, hint=f" (asked for {urlsplit(target.url).path})"
+                )
             return read(parse_body(content, headers.get("content-type", "")))
         except ModelError as error:
             raise self.with_context(error) from None
@@ -211,20 +246,38 @@ class Chat(ExtraBodyTools):
         return reply
 
     async def _stream_response(self, request: Request) -> AsyncGenerator[str | Reply, None]:
-        body = dump_request(self.request_body(request, stream=True, stream_options={"include_usage": True}))
+        body = dump_request(
+            self.request_body(request, stream=True, stream_options={"include_usage": True})
+        )
         entry = current_entry()
-        async with open_exchange(self.target, "POST", body, stream=True, entry=entry) as (exchange, response):
-            if response.status != 200 or not response.headers.get("content-type", "").startswith("text/event-stream"):
+        async with open_exchange(self.target, "POST", body, stream=True, entry=entry) as (
+            exchange,
+            response,
+        ):
+            if response.status != 200 or not response.headers.get("content-type", "").startswith(
+                "text/event-stream"
+            ):
                 exchange.cap = MAX_BODY_BYTES
-                whole = self.target.mask.mask_bytes(b"".join([part async for part in exchange.iter_body(response)]))
-                reply = self.parse_response(response.status, masked_headers(response.headers, self.target.mask), whole)
+                whole = self.target.mask.mask_bytes(
+                    b"".join([part async for part in exchange.iter_body(response)])
+                )
+                reply = self.parse_response(
+                    response.status, masked_headers(response.headers, self.target.mask), whole
+                )
                 if reply.text:
                     yield reply.text
                 yield reply
                 return
-            async with aclosing(exchange.iter_body(response)) as parts, aclosing(_iter_deltas(parts, self.target.mask)) as deltas:
+            async with (
+                aclosing(exchange.iter_body(response)) as parts,
+                aclosing(_iter_deltas(parts, self.target.mask)) as deltas,
+            ):
                 async for delta in deltas:
-                    yield _with_rate_limits(delta, response.headers) if isinstance(delta, Reply) else delta
+                    yield (
+                        _with_rate_limits(delta, response.headers)
+                        if isinstance(delta, Reply)
+                        else delta
+                    )
 
     def target_for(self, path: str, query: str = "") -> RequestTarget:
         """Return the target for another path below the base URL, with the same headers, timeouts and secrets."""
@@ -234,23 +287,39 @@ class Chat(ExtraBodyTools):
         """Return the body of a request as an object."""
         if self._is_openai:
             schema = without_length_bounds(request.schema) if request.schema else None
-            request = replace(request, schema=schema, unsupported_parameters=request.unsupported_parameters | {"max_tokens"})
+            request = replace(
+                request,
+                schema=schema,
+                unsupported_parameters=request.unsupported_parameters | {"max_tokens"},
+            )
         return complete_body(request_body(self.name, request, **parameters), request, self._extra)
 
-    def parse_response(self, status: int, headers: Mapping[str, str], body: bytes, *, is_masked: bool = False) -> Reply:
+    def parse_response(
+        self, status: int, headers: Mapping[str, str], body: bytes, *, is_masked: bool = False
+    ) -> Reply:
         """Return the reply in a response. Raises ModelError if it is none.
 
         `is_masked`: the body is masked already, so that only what it hides remains to be masked.
         """
         if 200 <= status < 300:
             mask = self.target.mask
-            if body[:64].lstrip().startswith(b"data:"):  # (some servers stream whether asked or not)
+            if (
+                body[:64].lstrip().startswith(b"data:")
+            ):  # (some servers stream whether asked or not)
                 return _with_rate_limits(masked_reply(_reply_in_events(body), mask), headers)
-            reply = read_reply(parse_body(body, headers.get("content-type", "")), parse_rate_limits(headers))
-            return reply if not mask or (is_masked and _shows_all(body, reply)) else masked_reply(reply, mask)
+            reply = read_reply(
+                parse_body(body, headers.get("content-type", "")), parse_rate_limits(headers)
+            )
+            return (
+                reply
+                if not mask or (is_masked and _shows_all(body, reply))
+                else masked_reply(reply, mask)
+            )
         raise self.error_from_response(status, headers, body)
 
-    def error_from_response(self, status: int, headers: Mapping[str, str], body: bytes, *, hint: str = "") -> ModelError:
+    def error_from_response(
+        self, status: int, headers: Mapping[str, str], body: bytes, *, hint: str = ""
+    ) -> ModelError:
         """Return the error for a status of 300 or more; `hint` replaces what is added to the message of a 404."""
         if status < 400:
             return redirect_error(status, headers.get("location", ""))
@@ -280,9 +349,16 @@ def _with_rate_limits(reply: Reply, headers: Mapping[str, str]) -> Reply:
     return replace(reply, rate_limit_status=rate_limits) if rate_limits else reply
 
 
-async def _iter_deltas(parts: AsyncGenerator[bytes, None], mask: Mask) -> AsyncGenerator[str | Reply, None]:
+async def _iter_deltas(
+    parts: AsyncGenerator[bytes, None], mask: Mask
+) -> AsyncGenerator[str | Reply, None]:
     """Yield the texts in a stream of events, and then the whole Reply. Both are masked: a secret may span several events."""
-    parser, assembler, visible, masked = SSEParser(), StreamAssembler(), VisibleText(), MaskedStream(mask)
+    parser, assembler, visible, masked = (
+        SSEParser(),
+        StreamAssembler(),
+        VisibleText(),
+        MaskedStream(mask),
+    )
     async for part in parts:
         events = [(name, mask.mask_bytes(data)) for name, data in parser.feed(part)]
         for text in _visible_texts(events, assembler, visible):
@@ -291,7 +367,9 @@ async def _iter_deltas(parts: AsyncGenerator[bytes, None], mask: Mask) -> AsyncG
         if any(data.strip() == b"[DONE]" for _, data in events):
             break
     else:
-        for text in _visible_texts([(name, mask.mask_bytes(data)) for name, data in parser.finish()], assembler, visible):
+        for text in _visible_texts(
+            [(name, mask.mask_bytes(data)) for name, data in parser.finish()], assembler, visible
+        ):
             yield masked.feed(text)
     reply = masked_reply(assembler.reply(), mask)
     if rest := masked.feed(visible.flush()) + masked.flush():
@@ -305,7 +383,10 @@ def masked_reply(reply: Reply, mask: Mask) -> Reply:
     """Mask secrets that were escaped or spread over a stream; the arguments of tool calls stay valid JSON."""
     if not mask:
         return reply
-    calls = (ToolCall(mask(c.name), _masked_arguments(c.arguments, mask), mask(c.id)) for c in reply.tool_calls)
+    calls = (
+        ToolCall(mask(c.name), _masked_arguments(c.arguments, mask), mask(c.id))
+        for c in reply.tool_calls
+    )
     tokens = "".join(token.token for token in reply.token_logprobs)
     return replace(
         reply,
@@ -327,7 +408,9 @@ def _shows_all(body: bytes, reply: Reply) -> bool:
 
 
 def _masked_arguments(arguments: str, mask: Mask) -> str:
-    return mask.mask_bytes(arguments.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass")
+    return mask.mask_bytes(arguments.encode("utf-8", "surrogatepass")).decode(
+        "utf-8", "surrogatepass"
+    )
 
 
 def _reply_in_events(body: bytes) -> Reply:
@@ -337,7 +420,9 @@ def _reply_in_events(body: bytes) -> Reply:
     return assembler.reply()
 
 
-def _visible_texts(events: list[tuple[str, bytes]], assembler: StreamAssembler, visible: VisibleText) -> list[str]:
+def _visible_texts(
+    events: list[tuple[str, bytes]], assembler: StreamAssembler, visible: VisibleText
+) -> list[str]:
     texts = []
     for name, data in events:
         if data.strip() == b"[DONE]":
@@ -351,7 +436,9 @@ def _visible_texts(events: list[tuple[str, bytes]], assembler: StreamAssembler, 
 def request_body(name: str, request: Request, **parameters: Any) -> dict[str, Any]:
     """Return the parameters that the protocol sends for a request; None for those that are not set."""
     top_logprobs = None if "logprobs" in request.unsupported_parameters else request.top_logprobs
-    max_tokens = "max_completion_tokens" if "max_tokens" in request.unsupported_parameters else "max_tokens"
+    max_tokens = (
+        "max_completion_tokens" if "max_tokens" in request.unsupported_parameters else "max_tokens"
+    )
     body = {
         "model": name,
         "messages": [dict(m) for m in request.messages],
@@ -370,7 +457,9 @@ def request_body(name: str, request: Request, **parameters: Any) -> dict[str, An
     return body
 
 
-def complete_body(body: dict[str, Any], request: Request, extra: Mapping[str, Any]) -> dict[str, Any]:
+def complete_body(
+    body: dict[str, Any], request: Request, extra: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return a body with a model's own parameters and those of the request, which win; what is None is left out."""
     own = extra_parameters(request, extra) if extra else {}
     return without_none(body | (merge_parameters(own, request.params) if request.params else own))
@@ -399,11 +488,26 @@ def response_format(request: Request) -> dict[str, Any] | None:
         return {"type": "json_object"}
     return {
         "type": "json_schema",
-        "json_schema": {"name": "answer", "schema": request.schema, "strict": _is_strict_json(dump_request(request.schema))},
+        "json_schema": {
+            "name": "answer",
+            "schema": request.schema,
+            "strict": _is_strict_json(dump_request(request.schema)),
+        },
     }
 
 
-NOT_STRICT = frozenset(("allOf", "oneOf", "not", "if", "patternProperties", "dependentSchemas", "dependentRequired", "prefixItems"))
+NOT_STRICT = frozenset(
+    (
+        "allOf",
+        "oneOf",
+        "not",
+        "if",
+        "patternProperties",
+        "dependentSchemas",
+        "dependentRequired",
+        "prefixItems",
+    )
+)
 
 
 @lru_cache(maxsize=64)  # a judge sends the same schema with every request
@@ -422,25 +526,43 @@ def is_strict_schema(schema: Any) -> bool:
         return True
     properties = schema.get("properties")
     if isinstance(properties, Mapping):
-        closed = schema.get("additionalProperties") is False and sorted(schema.get("required", ())) == sorted(properties)
-        rest = [value for key, value in schema.items() if key not in {"properties", "required", "enum", "const"}]
-        return closed and NOT_STRICT.isdisjoint(schema) and all(map(is_strict_schema, [*properties.values(), *rest]))
+        closed = schema.get("additionalProperties") is False and sorted(
+            schema.get("required", ())
+        ) == sorted(properties)
+        rest = [
+            value
+            for key, value in schema.items()
+            if key not in {"properties", "required", "enum", "const"}
+        ]
+        return (
+            closed
+            and NOT_STRICT.isdisjoint(schema)
+            and all(map(is_strict_schema, [*properties.values(), *rest]))
+        )
     if schema.get("type") == "object" or not NOT_STRICT.isdisjoint(schema):
         return False
-    return all(is_strict_schema(value) for key, value in schema.items() if key not in {"enum", "const"})
+    return all(
+        is_strict_schema(value) for key, value in schema.items() if key not in {"enum", "const"}
+    )
 
 
 def without_length_bounds(schema: Any) -> Any:
     """Return a schema without bounds on the length of texts, which OpenAI's strict mode refuses."""
     if isinstance(schema, Mapping):
-        return {k: without_length_bounds(v) for k, v in schema.items() if k not in {"minLength", "maxLength"}}
+        return {
+            k: without_length_bounds(v)
+            for k, v in schema.items()
+            if k not in {"minLength", "maxLength"}
+        }
     return [without_length_bounds(v) for v in schema] if isinstance(schema, list) else schema
 
 
 def model_names(data: Any) -> list[str] | None:
     """Return the names in a model list; None if it is no model list."""
     entries = data.get("data") if isinstance(data, dict) else None
-    if not isinstance(entries, list) or not all(isinstance(e, dict) and isinstance(e.get("id"), str) for e in entries):
+    if not isinstance(entries, list) or not all(
+        isinstance(e, dict) and isinstance(e.get("id"), str) for e in entries
+    ):
         return None
     return [entry["id"] for entry in entries]
 
@@ -449,11 +571,17 @@ def model_names(data: Any) -> list[str] | None:
 
 
 def _headers(key: str | None, extra: Mapping[str, str] | None) -> dict[str, str]:
-    headers = {"Content-Type": "application/json", "Accept-Encoding": "gzip", "User-Agent": "redraft"}
+    headers = {
+        "Content-Type": "application/json",
+        "Accept-Encoding": "gzip",
+        "User-Agent": "redraft",
+    }
     if key:
         headers["Authorization"] = f"Bearer {key}"
     if not all(f"{name}{value}".isprintable() for name, value in (extra or {}).items()):
-        raise ConfigError("a header has characters that a header cannot contain (it is not shown here)")
+        raise ConfigError(
+            "a header has characters that a header cannot contain (it is not shown here)"
+        )
     return headers | dict(extra or {})
 
 

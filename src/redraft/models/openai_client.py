@@ -45,7 +45,9 @@ class ClientModel(ExtraBodyTools):
 
     formats = FORMATS
 
-    def __init__(self, client: Any, model: Any = None, *, extra_body: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, client: Any, model: Any = None, *, extra_body: Mapping[str, Any] | None = None
+    ) -> None:
         kind = type(client).__name__
         if model is None:
             raise ConfigError(
@@ -57,7 +59,9 @@ class ClientModel(ExtraBodyTools):
         self._extra = dict(extra_body or {})
         self.name, self.base_url, self.host = model, self._chat.base_url, self._chat.host
         self._kind = f"{type(client).__module__.partition('.')[0]}.{kind}"
-        self._query = dict(getattr(client, "default_query", None) or getattr(client, "_custom_query", {}))
+        self._query = dict(
+            getattr(client, "default_query", None) or getattr(client, "_custom_query", {})
+        )
         self._client = client
         self._is_async = hasattr(client, "__aenter__")
         secrets = secrets_of(client)
@@ -80,7 +84,9 @@ class ClientModel(ExtraBodyTools):
         try:
             status, headers, content = await self._send(body)
             content = self._reply_mask.mask_bytes(content)
-            reply = self._chat.parse_response(status, masked_headers(headers, self._reply_mask), content)
+            reply = self._chat.parse_response(
+                status, masked_headers(headers, self._reply_mask), content
+            )
         except Exception as error:  # (the exceptions of any HTTP client)
             if isinstance(error, ConfigError):
                 raise
@@ -95,7 +101,9 @@ class ClientModel(ExtraBodyTools):
             return await run_in_own_thread(lambda stopped: _send_sync(self._client, body, stopped))
         client, _ = await self._clients.get()
         parts, size = [], 0
-        async with client.chat.completions.with_streaming_response.create(**_arguments(body)) as response:
+        async with client.chat.completions.with_streaming_response.create(
+            **_arguments(body)
+        ) as response:
             async for part in response.iter_bytes():
                 size += len(part)
                 if size > MAX_BODY_BYTES:
@@ -140,7 +148,9 @@ def client_without_retries(client: Any) -> tuple[Any, bool]:
     if type(getattr(client, "_client", None)).__name__ not in DEFAULT_HTTP_CLIENTS:
         return client.with_options(max_retries=0), False
     packages = (sys.modules.get(kind.__module__.partition(".")[0]) for kind in type(client).__mro__)
-    make = next(make for package in packages if (make := getattr(package, "DefaultAsyncHttpxClient", None)))
+    make = next(
+        make for package in packages if (make := getattr(package, "DefaultAsyncHttpxClient", None))
+    )
     return client.with_options(max_retries=0, http_client=make()), True
 
 

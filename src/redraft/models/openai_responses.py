@@ -92,10 +92,14 @@ def page_text(body: bytes) -> str:
 def read_reply(data: Any, rate_limit_status: RateLimitStatus | None = None) -> Reply:
     """Return the Reply in a chat completion, with the rate limits that came with it. Raises ModelError if it is none."""
     if not isinstance(data, dict):
-        raise malformed_response(f"sent {json_type_name(data)} where a chat completion was expected")
+        raise malformed_response(
+            f"sent {json_type_name(data)} where a chat completion was expected"
+        )
     choices, usage = data.get("choices"), read_usage(data.get("usage"))
     if error := stated_error(data):
-        raise answer_error("sent an error instead of an answer", error, usage if choices else UNKNOWN_USAGE)
+        raise answer_error(
+            "sent an error instead of an answer", error, usage if choices else UNKNOWN_USAGE
+        )
     if not isinstance(choices, list) or not choices:
         raise _missing_choices_error(data, choices)
     choice = choices[0]
@@ -129,7 +133,13 @@ def bad_response(message: str, *, usage: Usage) -> BadResponseError:
 
 
 def json_type_name(value: Any) -> str:
-    kinds = {type(None): "null", list: "a list", dict: "an object", str: "a text", bool: "true or false"}
+    kinds = {
+        type(None): "null",
+        list: "a list",
+        dict: "an object",
+        str: "a text",
+        bool: "true or false",
+    }
     return kinds.get(type(value), "a number")
 
 
@@ -137,7 +147,11 @@ def stated_error(part: Any) -> Any:
     """Return the error that a part of an answer (the body, a choice, a message, an event) states, or None."""
     if not isinstance(part, Mapping):
         return None
-    error = part.get("error") or (part if "error" in (part.get("object"), part.get("type")) else None) or _minimax_error(part)
+    error = (
+        part.get("error")
+        or (part if "error" in (part.get("object"), part.get("type")) else None)
+        or _minimax_error(part)
+    )
     is_error = any(error.values()) if isinstance(error, Mapping) else error
     return error if is_error else None
 
@@ -159,10 +173,14 @@ def answer_error(message: str, error: Any, usage: Usage = UNKNOWN_USAGE) -> Mode
     wait = stated_wait(body.status or 502, {}, error)
     kind, is_retryable = _error_class(body.status or 200, body, wait)
     status = f"status {body.status}: " if body.status else ""
-    text = f"{message}: {status}{body.text or ', '.join(sorted(body.codes)) or 'it does not say why'}"
+    text = (
+        f"{message}: {status}{body.text or ', '.join(sorted(body.codes)) or 'it does not say why'}"
+    )
     asked = wait if is_retryable else None
     if kind in _ERRORS_IN_ANSWERS or (kind is ModelUnavailableError and not is_retryable):
-        stated = kind(text, status=body.status, retry_after=asked, retryable=is_retryable, usage=usage)
+        stated = kind(
+            text, status=body.status, retry_after=asked, retryable=is_retryable, usage=usage
+        )
         return _with_cause(stated, body, body.status or 200)
     failure = malformed_response(text, retryable=is_retryable)
     failure.status, failure.retry_after, failure.usage = body.status, asked, usage
@@ -174,10 +192,16 @@ def read_finish(choice: Mapping[str, Any], usage: Usage = UNKNOWN_USAGE) -> str 
 
     Raises ModelError if the choice states an error, or did not end as a whole answer does.
     """
-    if error := stated_error(choice) or stated_error(choice.get("message")) or stated_error(choice.get("delta")):
+    if (
+        error := stated_error(choice)
+        or stated_error(choice.get("message"))
+        or stated_error(choice.get("delta"))
+    ):
         raise answer_error("broke off with an error", error, usage)
     reason = choice.get("finish_reason")
-    return checked_finish(choice.get("native_finish_reason") if ending_of(reason) is None else reason, usage)
+    return checked_finish(
+        choice.get("native_finish_reason") if ending_of(reason) is None else reason, usage
+    )
 
 
 def _missing_choices_error(data: Mapping[str, Any], choices: Any) -> ModelError:
@@ -186,12 +210,17 @@ def _missing_choices_error(data: Mapping[str, Any], choices: Any) -> ModelError:
     if "choices" in data:
         return malformed_response(f"sent {json_type_name(choices)} as choices")
     words = ErrorBody(data).text
-    said = f": {words}" if words else f", with {shorten(', '.join(map(str, data)), 100) or 'nothing'}"
+    said = (
+        f": {words}" if words else f", with {shorten(', '.join(map(str, data)), 100) or 'nothing'}"
+    )
     return malformed_response(f"sent an object without choices{said}")
 
 
 def reply_from_message(
-    message: Mapping[str, Any], finish: Any, usage: Usage, fields: Mapping[str, Any] = MappingProxyType({})
+    message: Mapping[str, Any],
+    finish: Any,
+    usage: Usage,
+    fields: Mapping[str, Any] = MappingProxyType({}),
 ) -> Reply:
     """Return a Reply, with these further fields, from a message.
 
@@ -210,28 +239,39 @@ def reply_from_message(
     if isinstance(refusal, str) and refusal.strip():
         raise ContentFilterError(f"refused: {shorten(refusal)}", usage=usage)
     if finish == "content_filter":
-        raise ContentFilterError("the answer was withheld by a content filter (finish_reason content_filter)", usage=usage)
+        raise ContentFilterError(
+            "the answer was withheld by a content filter (finish_reason content_filter)",
+            usage=usage,
+        )
     tool_calls = read_tool_calls(message, finish, usage)
     if is_blank(text) and not tool_calls:
-        text, thoughts, form = split_reasoning(message[field] if field else "")  # (a server may take the answer for reasoning)
+        text, thoughts, form = split_reasoning(
+            message[field] if field else ""
+        )  # (a server may take the answer for reasoning)
         if form is None or is_blank(text):
             raise _empty_answer_error(finish, usage, field, has_reasoning=bool(reasoning))
         reasoning = [thoughts]
     text = "" if is_blank(text) else text
     reasoning_parts = "\n".join(reasoning) or None
-    return Reply(text, usage, finish, reasoning_parts, tool_calls=tool_calls, reasoning_form=form, **fields)
+    return Reply(
+        text, usage, finish, reasoning_parts, tool_calls=tool_calls, reasoning_form=form, **fields
+    )
 
 
 REASONING_ADVICE = "turn its thinking off or lower it, or correct the server's reasoning parser"
 
 
-def _empty_answer_error(finish: str | None, usage: Usage, field: str, *, has_reasoning: bool) -> BadResponseError:
+def _empty_answer_error(
+    finish: str | None, usage: Usage, field: str, *, has_reasoning: bool
+) -> BadResponseError:
     if finish == "length":
         part = "on reasoning: no answer came" if has_reasoning else "before its answer began"
         return truncated_error(f"used up its tokens {part} (raise `max_tokens`)", usage)
     kind = "an empty answer"
     if has_reasoning:
-        kind += f": the model wrote only reasoning{f' ({field})' if field else ''}; {REASONING_ADVICE}"
+        kind += (
+            f": the model wrote only reasoning{f' ({field})' if field else ''}; {REASONING_ADVICE}"
+        )
     return bad_response(f"sent {kind} (finish_reason {finish!r})", usage=usage).without_text()
 
 
@@ -244,7 +284,14 @@ def truncated_error(message: str, usage: Usage) -> BadResponseError:
 
 def reasoning_field(message: Mapping[str, Any]) -> str:
     """Return the name of the field of a message, or of a part of one, that has its reasoning; "" if there is none."""
-    return next((name for name in ("reasoning_content", "reasoning") if message.get(name) and isinstance(message[name], str)), "")
+    return next(
+        (
+            name
+            for name in ("reasoning_content", "reasoning")
+            if message.get(name) and isinstance(message[name], str)
+        ),
+        "",
+    )
 
 
 def reasoning_text(message: Mapping[str, Any]) -> str:
@@ -258,13 +305,18 @@ def split_content(content: Any, usage: Usage) -> tuple[str, list[str]]:
     if content is None or isinstance(content, str):
         return content or "", []
     if not isinstance(content, list):
-        raise bad_response(f"sent {json_type_name(content)} as the content of its message", usage=usage)
+        raise bad_response(
+            f"sent {json_type_name(content)} as the content of its message", usage=usage
+        )
     texts: list[str] = []
     reasoning: list[str] = []
     for part in content:
         if not isinstance(part, dict):
             raise bad_response(f"sent a content with {json_type_name(part)} in it", usage=usage)
-        if str(part.get("type")).startswith(("thinking", "reasoning")) or part.get("thought") is True:
+        if (
+            str(part.get("type")).startswith(("thinking", "reasoning"))
+            or part.get("thought") is True
+        ):
             inside = part.get("thinking") or part.get("reasoning") or part.get("text")
             reasoning += filter(None, [split_content(inside, usage)[0]])
         elif isinstance(part.get("text"), str):
@@ -275,7 +327,12 @@ def split_content(content: Any, usage: Usage) -> tuple[str, list[str]]:
 def read_usage(usage: Any) -> Usage:
     """Return the usage of one call. A number that is missing, negative or no integer is unknown."""
     fields = usage if isinstance(usage, dict) else {}
-    return Usage(1, read_count(fields.get("prompt_tokens")), read_count(fields.get("completion_tokens")), cost=None)
+    return Usage(
+        1,
+        read_count(fields.get("prompt_tokens")),
+        read_count(fields.get("completion_tokens")),
+        cost=None,
+    )
 
 
 def read_cached_tokens(usage: Any) -> int:
@@ -297,7 +354,9 @@ MAX_ARGUMENT_DEPTH = 100  # nesting of the arguments of a tool call
 MAX_NAME_CHARS = 256  # characters of the name and of the ID of a tool call
 
 
-def read_tool_calls(message: Mapping[str, Any], finish: str | None, usage: Usage) -> tuple[ToolCall, ...]:
+def read_tool_calls(
+    message: Mapping[str, Any], finish: str | None, usage: Usage
+) -> tuple[ToolCall, ...]:
     """Return the tool calls in a message. Raises BadResponseError for invalid ones.
 
     Besides OpenAI's form, it reads the earlier `function_call`, arguments as an object, and calls without an ID, as other
@@ -311,7 +370,9 @@ def read_tool_calls(message: Mapping[str, Any], finish: str | None, usage: Usage
     if not isinstance(items, list):
         raise bad_response(f"sent {json_type_name(items)} as tool calls", usage=usage)
     if len(items) > MAX_TOOL_CALLS:
-        raise bad_response(f"sent {len(items)} tool calls; at most {MAX_TOOL_CALLS} are read", usage=usage)
+        raise bad_response(
+            f"sent {len(items)} tool calls; at most {MAX_TOOL_CALLS} are read", usage=usage
+        )
     calls: list[ToolCall] = []
     for index, item in enumerate(items):
         call = _tool_call(item, finish, usage)
@@ -326,15 +387,23 @@ def _tool_call(call: Any, finish: str | None, usage: Usage) -> ToolCall:
     function = call.get("function") if isinstance(call, dict) else None
     if isinstance(call, dict) and call.get("type") not in {None, "", "function"}:
         raise bad_response(
-            f"sent a tool call of the type {shorten(repr(call['type']), 60)}; only functions can be called", usage=usage
+            f"sent a tool call of the type {shorten(repr(call['type']), 60)}; only functions can be called",
+            usage=usage,
         )
     if not isinstance(function, dict):
-        raise bad_response(f"sent a tool call without a function: {shorten(repr(call), 100)}", usage=usage)
+        raise bad_response(
+            f"sent a tool call without a function: {shorten(repr(call), 100)}", usage=usage
+        )
     name, id = function.get("name"), call.get("id")
     if not isinstance(name, str) or not name.strip() or len(name) > MAX_NAME_CHARS:
-        raise bad_response(f"sent a tool call without the name of a function: {shorten(repr(name), 100)}", usage=usage)
+        raise bad_response(
+            f"sent a tool call without the name of a function: {shorten(repr(name), 100)}",
+            usage=usage,
+        )
     arguments = _arguments(name, function.get("arguments"), finish, usage)
-    return ToolCall(name, arguments, id if isinstance(id, str) and len(id) <= MAX_NAME_CHARS else "")
+    return ToolCall(
+        name, arguments, id if isinstance(id, str) and len(id) <= MAX_NAME_CHARS else ""
+    )
 
 
 def _arguments(name: str, raw: Any, finish: str | None, usage: Usage) -> str:
@@ -346,11 +415,15 @@ def _arguments(name: str, raw: Any, finish: str | None, usage: Usage) -> str:
         except (ValueError, RecursionError) as error:
             if finish == "length":
                 raise truncated_error(f"was cut off in {of} (raise `max_tokens`)", usage) from None
-            raise bad_response(f"sent no JSON as {of}: {shorten(str(error), 100)}", usage=usage) from None
+            raise bad_response(
+                f"sent no JSON as {of}: {shorten(str(error), 100)}", usage=usage
+            ) from None
     else:
         value = {} if raw is None or isinstance(raw, str) else raw
     if not isinstance(value, dict):
-        raise bad_response(f"sent {json_type_name(value)} as {of}; they must be an object", usage=usage)
+        raise bad_response(
+            f"sent {json_type_name(value)} as {of}; they must be an object", usage=usage
+        )
     if nesting_depth(value) > MAX_ARGUMENT_DEPTH:
         raise bad_response(f"nested {of} more than {MAX_ARGUMENT_DEPTH} deep", usage=usage)
     return raw if isinstance(raw, str) and raw.strip() else json.dumps(value, ensure_ascii=False)
@@ -359,7 +432,12 @@ def _arguments(name: str, raw: Any, finish: str | None, usage: Usage) -> str:
 # ---- errors
 
 
-_CODE_FIELDS = ("code", "type", "error_type", "error_code")  # OpenAI and most others; TGI; Databricks
+_CODE_FIELDS = (
+    "code",
+    "type",
+    "error_type",
+    "error_code",
+)  # OpenAI and most others; TGI; Databricks
 
 
 def _error_fields(data: Any) -> Mapping[str, Any]:
@@ -435,7 +513,11 @@ def _error_message(message: Any) -> str:
     if isinstance(message, list):
         return "; ".join(map(_field_error, message[:10]))
     text = str(message)
-    return text.rpartition(_JINJA_PREFIX)[2] if _JINJA_PREFIX in text else _ROW_AND_COLUMN.split(text, 1)[0]
+    return (
+        text.rpartition(_JINJA_PREFIX)[2]
+        if _JINJA_PREFIX in text
+        else _ROW_AND_COLUMN.split(text, 1)[0]
+    )
 
 
 def _field_error(detail: Any) -> str:
@@ -443,7 +525,11 @@ def _field_error(detail: Any) -> str:
     if not isinstance(detail, Mapping) or "msg" not in detail:
         return str(detail)
     location = detail.get("loc")
-    return f"{'.'.join(map(str, location))}: {detail['msg']}" if isinstance(location, list) else str(detail["msg"])
+    return (
+        f"{'.'.join(map(str, location))}: {detail['msg']}"
+        if isinstance(location, list)
+        else str(detail["msg"])
+    )
 
 
 def parse_error_body(body: bytes) -> ErrorBody:
@@ -454,7 +540,9 @@ def parse_error_body(body: bytes) -> ErrorBody:
         return ErrorBody(page_text(body))
 
 
-def error_from_status(status: int, error_body: ErrorBody, headers: Mapping[str, str] | None = None) -> ModelError:
+def error_from_status(
+    status: int, error_body: ErrorBody, headers: Mapping[str, str] | None = None
+) -> ModelError:
     """Return the typed error for an error status, with the usage of a refused call."""
     wait = stated_wait(status, headers or {}, error_body.data)
     kind, retryable = _error_class(status, error_body, wait)
@@ -462,7 +550,13 @@ def error_from_status(status: int, error_body: ErrorBody, headers: Mapping[str, 
     if error_body.param and error_body.param not in error_body.text:
         text += f" (parameter {shorten(error_body.param, 60)!r}: {shorten(', '.join(sorted(error_body.codes)), 100)})"
     asked = wait if retryable else None
-    refused = kind(f"status {status}{text}", status=status, retry_after=asked, retryable=retryable, usage=REFUSED_USAGE)
+    refused = kind(
+        f"status {status}{text}",
+        status=status,
+        retry_after=asked,
+        retryable=retryable,
+        usage=REFUSED_USAGE,
+    )
     return _with_cause(refused, error_body, status)
 
 
@@ -474,7 +568,9 @@ def _with_cause(error: ModelError, body: ErrorBody, status: int) -> ModelError:
     return error
 
 
-def _error_class(status: int, error_body: ErrorBody, wait: float | None) -> tuple[type[ModelError], bool]:
+def _error_class(
+    status: int, error_body: ErrorBody, wait: float | None
+) -> tuple[type[ModelError], bool]:
     """Return the class of an error, and whether its call may be retried."""
     fault = error_body.fault(status)
     if fault == "filter":
@@ -490,6 +586,8 @@ def _error_class(status: int, error_body: ErrorBody, wait: float | None) -> tupl
             return ModelTimeoutError, True
         case 429:
             return RateLimitError, True
-        case 409 | 424 | 425 | 498:  # (424: TGI failed while it generated; 498: Groq has no capacity)
+        case (
+            409 | 424 | 425 | 498
+        ):  # (424: TGI failed while it generated; 498: Groq has no capacity)
             return ModelUnavailableError, True
     return (ModelError, False) if 400 <= status < 500 else (ModelUnavailableError, True)

@@ -33,7 +33,9 @@ class Price:
 FREE = Price(0.0, 0.0)
 
 
-def price_of(model: Any, provider_or_url: str | None = None, *, writes_text: bool = True) -> Price | None:
+def price_of(
+    model: Any, provider_or_url: str | None = None, *, writes_text: bool = True
+) -> Price | None:
     """Return the price of a model; None if it is unknown.
 
     `model` is a `Model`, or a name with a base URL or a provider such as "anthropic" as `provider_or_url`. One that writes no text
@@ -51,7 +53,10 @@ def _price_of_model(model: Any) -> Price | None:
     provider_or_url = getattr(model, "base_url", None) or getattr(model, "provider", None)
     if isinstance(price, Price):
         return price
-    name, writes_text = getattr(model, "model_name", model.name), getattr(model, "writes_text", True)
+    name, writes_text = (
+        getattr(model, "model_name", model.name),
+        getattr(model, "writes_text", True),
+    )
     return price_of(name, provider_or_url, writes_text=writes_text)
 
 
@@ -88,7 +93,9 @@ def _published_price(name: str, provider_or_url: str, *, writes_text: bool) -> P
     if info is None:
         return None
     prices = info.get_prices(datetime.now(UTC))
-    input_price, output_price = (_base_price(getattr(prices, name, None)) for name in ("input_mtok", "output_mtok"))
+    input_price, output_price = (
+        _base_price(getattr(prices, name, None)) for name in ("input_mtok", "output_mtok")
+    )
     if output_price is None and not writes_text:
         output_price = 0.0
     return None if input_price is None or output_price is None else Price(input_price, output_price)

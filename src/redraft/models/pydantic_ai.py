@@ -44,17 +44,43 @@ from ..usage import Usage, current_entry
 from .endpoint_url import check_proxy, clean_key, redacted_url, redirect_error
 from .http_client import REFUSED_USAGE, UNKNOWN_USAGE, LoopLocal, malformed_response
 from .openai_chat import ExtraBodyTools, extra_parameters, masked_reply, without_none
-from .openai_responses import ErrorBody, error_from_status, read_tool_calls, reply_from_message, shorten
+from .openai_responses import (
+    ErrorBody,
+    error_from_status,
+    read_tool_calls,
+    reply_from_message,
+    shorten,
+)
 
 _INSTALL = "needs pydantic-ai and the vendor's package: pip install 'redraft[providers]'"
-IMAGE_DOWNLOADING_MODULES = ("pydantic_ai.models.google", "pydantic_ai.models.bedrock", "pydantic_ai.models.cohere")
+IMAGE_DOWNLOADING_MODULES = (
+    "pydantic_ai.models.google",
+    "pydantic_ai.models.bedrock",
+    "pydantic_ai.models.cohere",
+)
 """Where pydantic-ai may download an image from its address to send its bytes."""
 LOGGERS = {  # of vendors' packages and their HTTP clients
-    *("httpx", "httpx2", "httpcore", "httpcore2", "openai", "anthropic", "google_genai", "groq", "mistralai", "cohere"),
+    *(
+        "httpx",
+        "httpx2",
+        "httpcore",
+        "httpcore2",
+        "openai",
+        "anthropic",
+        "google_genai",
+        "groq",
+        "mistralai",
+        "cohere",
+    ),
     *("huggingface_hub", "botocore", "boto3", "urllib3", "pydantic_ai"),
 }
 MAX_DEPTH, MAX_OBJECTS = 6, 2000  # limits of the search for clients and keys below a model
-VENDOR_ALIASES = {"gemini": "google", "google-gla": "google", "google-vertex": "google-cloud", "grok": "xai"}
+VENDOR_ALIASES = {
+    "gemini": "google",
+    "google-gla": "google",
+    "google-vertex": "google-cloud",
+    "grok": "xai",
+}
 
 
 class ProviderModel(ExtraBodyTools):
@@ -111,13 +137,17 @@ class ProviderModel(ExtraBodyTools):
         self._origin, self._own_settings = "", dict[str, Any]()
         if not isinstance(spec, str):
             address = getattr(model, "base_url", None)
-            self._origin = f"{type(model).__qualname__} {redacted_url(address) if address else uuid4().hex} "
+            self._origin = (
+                f"{type(model).__qualname__} {redacted_url(address) if address else uuid4().hex} "
+            )
             self._own_settings = dict(getattr(model, "settings", None) or {})
             if address:
                 self.base_url = redacted_url(address)
         self._ignored = frozenset(getattr(model, "unsupported_settings", ()))
         profile, flag = model.profile, "supports_json_schema_output"
-        self._supports_schema = bool(profile.get(flag) if isinstance(profile, Mapping) else getattr(profile, flag, False))
+        self._supports_schema = bool(
+            profile.get(flag) if isinstance(profile, Mapping) else getattr(profile, flag, False)
+        )
 
     def _make_model(self) -> Any:
         model = _infer_model(self._spec, self._access)
@@ -156,7 +186,9 @@ class ProviderModel(ExtraBodyTools):
                     model,
                     _to_messages(request, model),
                     model_settings=self._model_settings(request),
-                    model_request_parameters=_request_parameters(request, supports_schema=self._supports_schema),
+                    model_request_parameters=_request_parameters(
+                        request, supports_schema=self._supports_schema
+                    ),
                 )
             return masked_reply(_to_reply(answer), self._reply_mask)
         except Exception as error:
@@ -167,8 +199,16 @@ class ProviderModel(ExtraBodyTools):
         raise without_cause(failure)
 
     def _model_settings(self, request: Request) -> Any:
-        sampling = {"temperature": request.temperature, "max_tokens": request.max_tokens, "seed": request.seed}
-        supported = {key: value for key, value in sampling.items() if key not in request.unsupported_parameters}
+        sampling = {
+            "temperature": request.temperature,
+            "max_tokens": request.max_tokens,
+            "seed": request.seed,
+        }
+        supported = {
+            key: value
+            for key, value in sampling.items()
+            if key not in request.unsupported_parameters
+        }
         own = extra_parameters(request, self._settings)
         if own.get("extra_body"):
             own["extra_body"] = extra_parameters(request, own["extra_body"])
@@ -176,8 +216,15 @@ class ProviderModel(ExtraBodyTools):
             own = merge_parameters(own, self._settings_of(request.params))
         choice: Any = request.tool_choice
         if isinstance(choice, Mapping) and "function" in choice:
-            choice = [choice["function"]["name"]]  # pydantic-ai's form of a function that must be called
-        return without_none({"max_retries": 0} | supported | own | ({} if choice is None else {"tool_choice": choice}))
+            choice = [
+                choice["function"]["name"]
+            ]  # pydantic-ai's form of a function that must be called
+        return without_none(
+            {"max_retries": 0}
+            | supported
+            | own
+            | ({} if choice is None else {"tool_choice": choice})
+        )
 
     def _settings_of(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return parameters of a request as settings; those that are none go into the body. Raises ConfigError if it is ignored."""
@@ -185,14 +232,25 @@ class ProviderModel(ExtraBodyTools):
         body: dict[str, Any] = {}
         vendor = f"{self.provider.partition('-')[0]}_"
         for name, value in params.items():
-            is_setting = name in SETTINGS and SETTINGS[name] not in self._ignored and not isinstance(value, Mapping)
+            is_setting = (
+                name in SETTINGS
+                and SETTINGS[name] not in self._ignored
+                and not isinstance(value, Mapping)
+            )
             if is_setting or name.startswith(vendor):
                 settings[SETTINGS.get(name, name)] = value
             else:
                 body[name] = value
         if body and "extra_body" in self._ignored:
-            taken = ", ".join([*(name for name in SETTINGS if SETTINGS[name] not in self._ignored), f"{vendor}..."])
-            raise ConfigError(f"{next(iter(body))!r} cannot be passed on to {self.name}, which takes {taken}")
+            taken = ", ".join(
+                [
+                    *(name for name in SETTINGS if SETTINGS[name] not in self._ignored),
+                    f"{vendor}...",
+                ]
+            )
+            raise ConfigError(
+                f"{next(iter(body))!r} cannot be passed on to {self.name}, which takes {taken}"
+            )
         if isinstance(stop := settings.get("stop_sequences"), str):
             settings["stop_sequences"] = [stop]
         return settings | ({"extra_body": body} if body else {})
@@ -200,7 +258,17 @@ class ProviderModel(ExtraBodyTools):
 
 SETTINGS = {
     "stop": "stop_sequences",
-    **{name: name for name in ("top_p", "top_k", "seed", "presence_penalty", "frequency_penalty", "logit_bias")},
+    **{
+        name: name
+        for name in (
+            "top_p",
+            "top_k",
+            "seed",
+            "presence_penalty",
+            "frequency_penalty",
+            "logit_bias",
+        )
+    },
     **{name: name for name in ("parallel_tool_calls", "service_tier", "thinking")},
 }
 """Settings of pydantic-ai, by the names that they have in OpenAI's chat protocol."""
@@ -218,11 +286,16 @@ def _infer_model(spec: Any, access: Mapping[str, str]) -> Any:
     except ImportError:
         raise ConfigError(f"{spec!r} {_INSTALL}") from None
     try:
-        return infer_model(spec, lambda name: infer_provider_class(name)(**access) if access else infer_provider(name))
+        return infer_model(
+            spec,
+            lambda name: infer_provider_class(name)(**access) if access else infer_provider(name),
+        )
     except TypeError as error:
         if not access:
             raise
-        raise ConfigError(f"{spec!r} takes no {' and '.join(access)}: {_masked_message(error)}") from None
+        raise ConfigError(
+            f"{spec!r} takes no {' and '.join(access)}: {_masked_message(error)}"
+        ) from None
     except ImportError as error:
         raise ConfigError(f"{spec!r} {_INSTALL} ({shorten(_masked_message(error), 120)})") from None
     except (UserError, ValueError) as error:
@@ -243,7 +316,9 @@ class _EnteredModel:
     async def get(self) -> Any:
         """Return the model, entered."""
         if hasattr(self._model, "__aenter__"):
-            self._entering = entering = self._entering or asyncio.ensure_future(self._model.__aenter__())
+            self._entering = entering = self._entering or asyncio.ensure_future(
+                self._model.__aenter__()
+            )
             await asyncio.shield(entering)
         return self._model
 
@@ -273,13 +348,20 @@ def _to_messages(request: Request, model: Any) -> list[Any]:
             calls = read_tool_calls(message, None, REFUSED_USAGE)
             function_names |= {call.id: call.name for call in calls}
             parts: list[Any] = [TextPart(text)] if text or not calls else []
-            parts += [ToolCallPart(call.name, replace_lone_surrogates(call.arguments), call.id) for call in calls]
+            parts += [
+                ToolCallPart(call.name, replace_lone_surrogates(call.arguments), call.id)
+                for call in calls
+            ]
             turns.append(ModelResponse(parts=parts))
             continue
         if role == "tool" and (id := message.get("tool_call_id")) in function_names:
             part: Any = ToolReturnPart(function_names[id], text, id)
         else:
-            part = SystemPromptPart(text) if role in SYSTEM_ROLES else UserPromptPart(_user_content(message, text, model))
+            part = (
+                SystemPromptPart(text)
+                if role in SYSTEM_ROLES
+                else UserPromptPart(_user_content(message, text, model))
+            )
         if turns and isinstance(turns[-1], ModelRequest):
             turns[-1] = ModelRequest(parts=[*turns[-1].parts, part])
         else:
@@ -292,15 +374,28 @@ def _user_content(message: Message, text: str, model: Any) -> Any:
     from pydantic_ai.messages import BinaryContent, ImageUrl
 
     content = message["content"]
-    parts = [part["image_url"] for part in content if "image_url" in part] if isinstance(content, list | tuple) else []
+    parts = (
+        [part["image_url"] for part in content if "image_url" in part]
+        if isinstance(content, list | tuple)
+        else []
+    )
     urls = [str(part.get("url", "")) if isinstance(part, Mapping) else str(part) for part in parts]
-    if type(model).__module__.startswith(IMAGE_DOWNLOADING_MODULES) and not all(url.startswith("data:") for url in urls):
+    if type(model).__module__.startswith(IMAGE_DOWNLOADING_MODULES) and not all(
+        url.startswith("data:") for url in urls
+    ):
         reason = "this vendor accepts images as data only, and Redraft does not fetch addresses in tasks: use a data: URL"
-        raise BadResponseError(f"an image of the task cannot be sent: {reason}", status=400, usage=REFUSED_USAGE)
+        raise BadResponseError(
+            f"an image of the task cannot be sent: {reason}", status=400, usage=REFUSED_USAGE
+        )
     try:
-        images = [BinaryContent.from_data_uri(url) if url.startswith("data:") else ImageUrl(url=url) for url in urls]
+        images = [
+            BinaryContent.from_data_uri(url) if url.startswith("data:") else ImageUrl(url=url)
+            for url in urls
+        ]
     except ValueError as error:
-        raise BadResponseError(f"an image of the task cannot be sent: {error}", status=400, usage=REFUSED_USAGE) from error
+        raise BadResponseError(
+            f"an image of the task cannot be sent: {error}", status=400, usage=REFUSED_USAGE
+        ) from error
     return [text, *images] if images else text
 
 
@@ -309,7 +404,9 @@ def _request_parameters(request: Request, *, supports_schema: bool) -> Any:
     from pydantic_ai.output import OutputObjectDefinition
 
     if request.format != "json_schema" or request.schema is None or not supports_schema:
-        return ModelRequestParameters(function_tools=[_tool_definition(tool) for tool in request.tools])
+        return ModelRequestParameters(
+            function_tools=[_tool_definition(tool) for tool in request.tools]
+        )
     output = OutputObjectDefinition(json_schema=dict(request.schema), name="answer", strict=True)
     return ModelRequestParameters(output_mode="native", output_object=output)
 
@@ -320,7 +417,9 @@ def _tool_definition(tool: Mapping[str, Any]) -> Any:
 
     function = tool.get("function")
     if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
-        raise ConfigError(f"only functions can be offered as tools here, got {shorten(repr(tool), 200)}")
+        raise ConfigError(
+            f"only functions can be offered as tools here, got {shorten(repr(tool), 200)}"
+        )
     schema = dict(function.get("parameters") or {"type": "object", "properties": {}})
     return ToolDefinition(
         name=function["name"],
@@ -335,12 +434,17 @@ def _tool_definition(tool: Mapping[str, Any]) -> Any:
 
 def _to_reply(answer: Any) -> Reply:
     # pydantic-ai reports 0 for an unknown number of tokens
-    usage = Usage(1, answer.usage.input_tokens or None, answer.usage.output_tokens or None, cost=None)
+    usage = Usage(
+        1, answer.usage.input_tokens or None, answer.usage.output_tokens or None, cost=None
+    )
     calls = [p for p in answer.parts if p.part_kind == "tool-call"]
     message = {
         "content": _join_parts(answer.parts, "text"),
         "reasoning_content": _join_parts(answer.parts, "thinking"),
-        "tool_calls": [{"id": p.tool_call_id, "function": {"name": p.tool_name, "arguments": p.args}} for p in calls],
+        "tool_calls": [
+            {"id": p.tool_call_id, "function": {"name": p.tool_name, "arguments": p.args}}
+            for p in calls
+        ],
     }
     return reply_from_message(message, getattr(answer, "finish_reason", None), usage)
 
@@ -362,14 +466,20 @@ def _to_model_error(error: Exception, timeout: float, mask: Mask) -> ModelError 
         case exceptions.ModelHTTPError():
             return _redirect_error(error, mask) or _http_error(error, mask)
         case TimeoutError():
-            return ModelTimeoutError(f"still waiting for an answer after {timeout:.3g} s", usage=UNKNOWN_USAGE)
+            return ModelTimeoutError(
+                f"still waiting for an answer after {timeout:.3g} s", usage=UNKNOWN_USAGE
+            )
         case exceptions.UnexpectedModelBehavior() if "ContentFilter" in type(error).__name__:
             return ContentFilterError(message, usage=UNKNOWN_USAGE)
         case exceptions.UnexpectedModelBehavior():
             return BadResponseError(message, retryable=True, usage=UNKNOWN_USAGE)
         case exceptions.AgentRunError():
             return _redirect_error(error, mask) or _connection_error(error, message)
-    if type(error).__module__ == "builtins" and not isinstance(error, UnicodeError) and not _raised_in_pydantic_ai(error):
+    if (
+        type(error).__module__ == "builtins"
+        and not isinstance(error, UnicodeError)
+        and not _raised_in_pydantic_ai(error)
+    ):
         return None
     return malformed_response(f"{type(error).__name__}: {message}")
 
@@ -379,13 +489,17 @@ def _raised_in_pydantic_ai(error: Exception) -> bool:
     trace = error.__traceback__
     while trace and trace.tb_next:
         trace = trace.tb_next
-    return trace is not None and str(trace.tb_frame.f_globals.get("__name__")).startswith("pydantic_ai.")
+    return trace is not None and str(trace.tb_frame.f_globals.get("__name__")).startswith(
+        "pydantic_ai."
+    )
 
 
 def _http_error(error: Any, mask: Mask) -> ModelError:
     headers = getattr(error, "headers", None)
     failure = error_from_status(
-        error.status_code, ErrorBody(mask.mask_json(error.body if error.body is not None else str(error))), headers
+        error.status_code,
+        ErrorBody(mask.mask_json(error.body if error.body is not None else str(error))),
+        headers,
     )
     if failure.retryable and failure.retry_after is None:
         failure.retry_after = getattr(error, "retry_after", None)
@@ -398,7 +512,9 @@ def _redirect_error(error: BaseException | None, mask: Mask) -> ModelError | Non
         response = getattr(error, "response", None)
         status = getattr(response, "status_code", None)
         if isinstance(status, int) and 300 <= status < 400:
-            return redirect_error(status, mask(str(getattr(response, "headers", {}).get("location", ""))))
+            return redirect_error(
+                status, mask(str(getattr(response, "headers", {}).get("location", "")))
+            )
         error = error.__cause__ or error.__context__
     return None
 
@@ -449,7 +565,9 @@ def _apply_client_policy(client: Any, proxy: str | None) -> Any:
     """
     client.follow_redirects = False
     if proxy != "env":
-        client._mounts = _http_client_class(client)(proxy=proxy, trust_env=False)._mounts if proxy else {}  # noqa: SLF001
+        client._mounts = (
+            _http_client_class(client)(proxy=proxy, trust_env=False)._mounts if proxy else {}
+        )  # noqa: SLF001
     return client
 
 
@@ -459,16 +577,31 @@ def _check_environment_proxies(model: Any, proxy: str | None) -> None:
     proxies = sorted(getproxies().keys() & {"http", "https", "all"})
     vendor = str(getattr(model, "system", "")) or type(model).__name__
     if proxy:
-        raise ConfigError(f"{vendor}: its package takes a proxy from HTTP_PROXY and HTTPS_PROXY only: set REDRAFT_PROXY=env")
-    if proxies and type(model).__module__.startswith("pydantic_ai.models.") and vendor not in {"test", "function"}:
+        raise ConfigError(
+            f"{vendor}: its package takes a proxy from HTTP_PROXY and HTTPS_PROXY only: set REDRAFT_PROXY=env"
+        )
+    if (
+        proxies
+        and type(model).__module__.startswith("pydantic_ai.models.")
+        and vendor not in {"test", "function"}
+    ):
         names = ", ".join(f"{name.upper()}_PROXY" for name in proxies)
-        raise ConfigError(f"{vendor}: its package would use the proxy of {names}: allow it with REDRAFT_PROXY=env, or unset them")
+        raise ConfigError(
+            f"{vendor}: its package would use the proxy of {names}: allow it with REDRAFT_PROXY=env, or unset them"
+        )
 
 
 def _http_client_class(value: Any) -> Any:
     """Return the class `AsyncClient` of httpx or httpx2 that a value is an instance of; None if it is none."""
     kinds = type(value).__mro__
-    return next((c for c in kinds if c.__name__ == "AsyncClient" and c.__module__.partition(".")[0] in {"httpx", "httpx2"}), None)
+    return next(
+        (
+            c
+            for c in kinds
+            if c.__name__ == "AsyncClient" and c.__module__.partition(".")[0] in {"httpx", "httpx2"}
+        ),
+        None,
+    )
 
 
 def secrets_of(model: Any) -> set[str]:
@@ -533,7 +666,11 @@ def _reachable_objects(model: Any) -> Iterator[Any]:
         for value in level:
             yield value
             for _, child in _fields(value):
-                if id(child) not in seen and len(seen) < MAX_OBJECTS and not isinstance(child, str | bytes | int | float | type):
+                if (
+                    id(child) not in seen
+                    and len(seen) < MAX_OBJECTS
+                    and not isinstance(child, str | bytes | int | float | type)
+                ):
                     seen.add(id(child))
                     inner.append(child)
         level = inner

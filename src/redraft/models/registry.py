@@ -16,8 +16,19 @@ from .. import checks
 from ..errors import ConfigError
 from ..parameters import check_parameters
 from ..protocols import Model
-from .client_objects import is_client_object, is_client_with_name, is_langchain_object, is_pydantic_ai_model
-from .endpoint_url import is_private_host, parse_base_url, redacted_model_name, redacted_url, with_version
+from .client_objects import (
+    is_client_object,
+    is_client_with_name,
+    is_langchain_object,
+    is_pydantic_ai_model,
+)
+from .endpoint_url import (
+    is_private_host,
+    parse_base_url,
+    redacted_model_name,
+    redacted_url,
+    with_version,
+)
 from .functions import CallableModel
 from .http_requests import port_of
 from .litellm_names import from_litellm
@@ -67,7 +78,14 @@ VENDORS = (
     "zai",
 )
 _SEPARATOR = re.compile(r",\s*(?=[\w.-]+[:/])")
-PREFIXES = ("openai:", *(f"{name}:" for name in LOCAL_SERVERS), "local:", "http://", "https://", *(f"{v}:" for v in VENDORS))
+PREFIXES = (
+    "openai:",
+    *(f"{name}:" for name in LOCAL_SERVERS),
+    "local:",
+    "http://",
+    "https://",
+    *(f"{v}:" for v in VENDORS),
+)
 
 
 def connect(
@@ -118,13 +136,19 @@ def connect(
             named.params = params  # type: ignore[attr-defined]
         return named
     if params is not None:
-        raise ConfigError("params: only the name of a model takes them; for an object, give model_params or judge_params")
+        raise ConfigError(
+            "params: only the name of a model takes them; for an object, give model_params or judge_params"
+        )
     if access:
-        raise ConfigError(f"{' and '.join(access)}: only the name of a model takes them; an object has its own key and address")
+        raise ConfigError(
+            f"{' and '.join(access)}: only the name of a model takes them; an object has its own key and address"
+        )
     if is_client_with_name(model):
         model, options = model[0], {"model": model[1]} | options
     elif isinstance(model, list | tuple):
-        raise ConfigError("one model is expected here, got a list: only the model that writes can be several, tried in order")
+        raise ConfigError(
+            "one model is expected here, got a list: only the model that writes can be several, tried in order"
+        )
     if is_client_object(model):
         return _model_of_client(model, options)
     if isinstance(model, Model):
@@ -159,7 +183,9 @@ def alternative_models(model: Any) -> Sequence[Any]:
     if not isinstance(model, list | tuple) or is_client_with_name(model):
         return (model,)
     if not model:
-        raise ConfigError("model: the list of models is empty, got []: name one or more, the first to be tried first")
+        raise ConfigError(
+            "model: the list of models is empty, got []: name one or more, the first to be tried first"
+        )
     return model
 
 
@@ -170,10 +196,16 @@ def _access(api_key: str | None, base_url: str | None) -> dict[str, str]:
             raise ConfigError(f"{name} must be text or None, got {type(value).__name__}")
         if value is not None and not value.strip():
             raise ConfigError(f"{name} is blank: leave it out, or give one")
-    return {name: value.strip() for name, value in (("api_key", api_key), ("base_url", base_url)) if value is not None}
+    return {
+        name: value.strip()
+        for name, value in (("api_key", api_key), ("base_url", base_url))
+        if value is not None
+    }
 
 
-def _model_from_name(spec: str, env: Mapping[str, str], access: Mapping[str, str], options: dict[str, Any]) -> Model:
+def _model_from_name(
+    spec: str, env: Mapping[str, str], access: Mapping[str, str], options: dict[str, Any]
+) -> Model:
     prefix = spec.partition(":")[0]
     if "base_url" in access and prefix.lower() not in {"http", "https", "local", *VENDORS}:
         own_name = spec.partition(":")[2] if prefix in {"openai", *LOCAL_SERVERS} else spec
@@ -186,7 +218,9 @@ def _model_from_name(spec: str, env: Mapping[str, str], access: Mapping[str, str
         from .llama_cpp import LocalModel
 
         if access:
-            raise ConfigError(f"{' and '.join(access)}: a model in a local file takes none: leave it out")
+            raise ConfigError(
+                f"{' and '.join(access)}: a model in a local file takes none: leave it out"
+            )
         return LocalModel(name, **options)
     if "api_key" in access and prefix not in VENDORS:
         options = {"key": access["api_key"]} | options
@@ -205,7 +239,9 @@ def _model_from_name(spec: str, env: Mapping[str, str], access: Mapping[str, str
 
         with_proxy: dict[str, Any] = {"proxy": env.get("REDRAFT_PROXY", "").strip() or None}
         if "base_url" in access and "api_key" not in access:
-            raise ConfigError(f"base_url: give api_key, too: the key of {prefix} in the environment is sent to its own host only")
+            raise ConfigError(
+                f"base_url: give api_key, too: the key of {prefix} in the environment is sent to its own host only"
+            )
         return ProviderModel(f"{prefix}:{name}", **{**with_proxy, **access, **options})
     raise ConfigError(_unknown_model_message(spec))
 
@@ -223,7 +259,11 @@ def split_names(text: str) -> list[str]:
 
 def configured_proxy(url: str, env: Mapping[str, str]) -> str | None:
     """Return the proxy in REDRAFT_PROXY, which may be "env"; None for a host on this machine or on a private network."""
-    return None if is_private_host(parse_base_url(url)[0].hostname or "") else env.get("REDRAFT_PROXY", "").strip() or None
+    return (
+        None
+        if is_private_host(parse_base_url(url)[0].hostname or "")
+        else env.get("REDRAFT_PROXY", "").strip() or None
+    )
 
 
 def _address_after_prefix_error(prefix: str, name: str) -> ConfigError:
@@ -240,19 +280,27 @@ def _model_at_url(spec: str, env: Mapping[str, str], options: dict[str, Any]) ->
     parse_base_url(url)
     shown = redacted_url(url)
     if "?" in name:
-        raise ConfigError(f"the query of an address comes before the name of the model: {shown}?QUERY#NAME")
+        raise ConfigError(
+            f"the query of an address comes before the name of the model: {shown}?QUERY#NAME"
+        )
     if not name:
-        raise ConfigError(f"{shown} names a server, not a model: write {shown}#NAME (`redraft models {shown}` lists the names)")
+        raise ConfigError(
+            f"{shown} names a server, not a model: write {shown}#NAME (`redraft models {shown}` lists the names)"
+        )
     if "key" in options and parse_base_url(url)[1]:
         raise ConfigError(f"api_key: the address {shown} has a key already; give one of them")
     return connect_endpoint(name, with_version(url), env, **options)
 
 
-def _model_at_base_url(name: str, env: Mapping[str, str], access: Mapping[str, str], options: dict[str, Any]) -> Model:
+def _model_at_base_url(
+    name: str, env: Mapping[str, str], access: Mapping[str, str], options: dict[str, Any]
+) -> Model:
     """Return the model with a name at the address in `access`. Raises ConfigError."""
     url = access["base_url"]
     if "#" in url:
-        raise ConfigError(f"base_url: {redacted_url(url)} is followed by the name of a model; give that as the model alone")
+        raise ConfigError(
+            f"base_url: {redacted_url(url)} is followed by the name of a model; give that as the model alone"
+        )
     if not name:
         raise ConfigError("the name of the model is missing beside base_url")
     if "api_key" in access:
@@ -272,7 +320,11 @@ def _openai_model(name: str, env: Mapping[str, str], options: dict[str, Any]) ->
 def connect_endpoint(name: str, url: str, env: Mapping[str, str], **options: Any) -> Chat:
     """Return the model with a name at a base URL, with the key and the proxy that the environment has for it."""
     url = options.get("base_url", url)
-    return Chat(name, **{"base_url": url, "key": key_for(url, env), "proxy": configured_proxy(url, env)} | options)
+    return Chat(
+        name,
+        **{"base_url": url, "key": key_for(url, env), "proxy": configured_proxy(url, env)}
+        | options,
+    )
 
 
 def openai_url(env: Mapping[str, str]) -> str:
@@ -317,7 +369,9 @@ def server_url(server: str, env: Mapping[str, str]) -> str:
         parts = urlsplit(url)
         named_port = parts.port
     except ValueError:
-        raise ConfigError(f"OLLAMA_HOST is HOST[:PORT] or http(s)://HOST[:PORT], got {redacted_url(url)!r}") from None
+        raise ConfigError(
+            f"OLLAMA_HOST is HOST[:PORT] or http(s)://HOST[:PORT], got {redacted_url(url)!r}"
+        ) from None
     host = "127.0.0.1" if parts.hostname in {None, "0.0.0.0"} else parts.hostname  # noqa: S104
     host = f"[{host}]" if ":" in str(host) else host
     port = {"https": 443}.get(parts.scheme, 11434) if named_port is None else named_port
@@ -359,7 +413,9 @@ def _unknown_model_message(spec: str) -> str:
     prefix, colon, _ = shown.partition(":")
     fault = "does not begin with a known prefix"
     if f"{prefix}:" in PREFIXES:
-        fault = "names no model after the colon" if colon else "is a prefix without the name of a model"
+        fault = (
+            "names no model after the colon" if colon else "is a prefix without the name of a model"
+        )
     if shown.endswith(".gguf"):
         fault = "is a file, which needs the prefix local:"
     return (
@@ -395,12 +451,21 @@ def _suggested_name(spec: str) -> str:
 
 def _vendor_of(name: str) -> str:
     """Return the vendor of a model, judged by its name; "" if it is unknown."""
-    return next((vendor for start, vendor in VENDOR_BY_NAME_PREFIX.items() if name.casefold().startswith(start)), "")
+    return next(
+        (
+            vendor
+            for start, vendor in VENDOR_BY_NAME_PREFIX.items()
+            if name.casefold().startswith(start)
+        ),
+        "",
+    )
 
 
 def _nearest_prefix(word: str) -> str:
     """Return the known prefix that is most similar to a word; "" if none is."""
-    closest = checks.closest_names(word.strip(), [prefix.rstrip(":") for prefix in PREFIXES if "//" not in prefix], 1)
+    closest = checks.closest_names(
+        word.strip(), [prefix.rstrip(":") for prefix in PREFIXES if "//" not in prefix], 1
+    )
     return f"{closest[0]}:" if closest else ""
 
 

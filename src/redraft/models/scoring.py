@@ -35,9 +35,16 @@ from .openai_responses import json_type_name, read_count, shorten
 from .pricing import FREE, Price
 from .registry import VENDORS, connect, connect_endpoint
 
-ServerApi: TypeAlias = Literal["classify", "score", "rerank", "pooling", "predict", "tei_rerank", "moderations", "embeddings"]
-OPENAI_APIS: tuple[ServerApi, ...] = ("moderations", "embeddings")  # whose path is below the base URL of chat models
-REWARD_APIS = tuple(name for name in get_args(ServerApi) if name not in OPENAI_APIS)  # of reward models
+ServerApi: TypeAlias = Literal[
+    "classify", "score", "rerank", "pooling", "predict", "tei_rerank", "moderations", "embeddings"
+]
+OPENAI_APIS: tuple[ServerApi, ...] = (
+    "moderations",
+    "embeddings",
+)  # whose path is below the base URL of chat models
+REWARD_APIS = tuple(
+    name for name in get_args(ServerApi) if name not in OPENAI_APIS
+)  # of reward models
 MAX_CATEGORIES = 200  # of a moderation endpoint
 
 
@@ -68,12 +75,22 @@ class ScoringModel:
     takes_probes = False
     writes_text = False
 
-    def __init__(self, chat: Chat, api: ServerApi, path: str, *, raw: bool = False, label: str = "") -> None:
+    def __init__(
+        self, chat: Chat, api: ServerApi, path: str, *, raw: bool = False, label: str = ""
+    ) -> None:
         checks.one_of("api", api, get_args(ServerApi))
         if label and not API_FORMS[api].takes_label:
-            with_classes = " and ".join(f"/{name}" for name, form in API_FORMS.items() if form.takes_label)
-            raise ConfigError(f"label={label!r}: only the APIs {with_classes} have classes, not {api!r}")
-        if label and api == "classify" and not (label.isascii() and label.isdigit() and len(label) < 6):
+            with_classes = " and ".join(
+                f"/{name}" for name, form in API_FORMS.items() if form.takes_label
+            )
+            raise ConfigError(
+                f"label={label!r}: only the APIs {with_classes} have classes, not {api!r}"
+            )
+        if (
+            label
+            and api == "classify"
+            and not (label.isascii() and label.isdigit() and len(label) < 6)
+        ):
             raise ConfigError(f"label={label!r}: the classes of /classify have numbers, from 0")
         self.chat = chat
         self.api: ServerApi = api
@@ -121,11 +138,18 @@ class ScoringModel:
             result = form.read(data, self.label)
             return Reply(orjson.dumps(result).decode(), _usage_of(data))
 
-        return await self.chat.post(self.path, form.make_body(self.chat.name, request.messages, self.raw), read)
+        return await self.chat.post(
+            self.path, form.make_body(self.chat.name, request.messages, self.raw), read
+        )
 
 
 def connect_scoring(
-    url: str, *, api: ServerApi | None = None, raw: bool = False, label: str = "", env: Mapping[str, str] | None = None
+    url: str,
+    *,
+    api: ServerApi | None = None,
+    raw: bool = False,
+    label: str = "",
+    env: Mapping[str, str] | None = None,
 ) -> ScoringModel:
     """Return the client for a URL with a path, such as "http://127.0.0.1:8000/classify#MODEL". Nothing is sent.
 
@@ -167,11 +191,17 @@ def connect_embeddings(model_name: str) -> ScoringModel:
 def _connect_openai_api(api: ServerApi, model_name: str, grader: str) -> ScoringModel:
     """Return the client of an API beside that of chat models. A URL may include its path, as those of reward models do."""
     address, hash_sign, name = model_name.partition("#")
-    model_name = f"{address.rstrip('/').removesuffix(f'/{api}')}{hash_sign}{name}" if "://" in address else model_name
+    model_name = (
+        f"{address.rstrip('/').removesuffix(f'/{api}')}{hash_sign}{name}"
+        if "://" in address
+        else model_name
+    )
     client = None if model_name.partition(":")[0] in {*VENDORS, "local"} else connect(model_name)
     if not isinstance(client, Chat):
         shown = redacted_model_name(model_name)
-        raise ConfigError(f"{grader} needs an OpenAI-compatible endpoint (openai:NAME, http://host:port/v1#NAME), got {shown!r}")
+        raise ConfigError(
+            f"{grader} needs an OpenAI-compatible endpoint (openai:NAME, http://host:port/v1#NAME), got {shown!r}"
+        )
     return ScoringModel(client, api, f"/{api}")
 
 
@@ -198,7 +228,11 @@ def _split(messages: Sequence[Message]) -> tuple[str, str]:
 
 
 def _chat_body(model: str, messages: Sequence[Message], raw: bool) -> dict[str, Any]:  # noqa: FBT001
-    return {"model": model, "messages": [dict(message) for message in messages], "use_activation": not raw}
+    return {
+        "model": model,
+        "messages": [dict(message) for message in messages],
+        "use_activation": not raw,
+    }
 
 
 def _score_body(model: str, messages: Sequence[Message], raw: bool) -> dict[str, Any]:  # noqa: FBT001
@@ -255,7 +289,9 @@ def _read_score(data: Any, label: str) -> dict[str, Any]:
 
 
 def _read_rerank(data: Any, label: str) -> dict[str, Any]:
-    return {"score": _number(_only_item(data, "results").get("relevance_score"), "the relevance score")}
+    return {
+        "score": _number(_only_item(data, "results").get("relevance_score"), "the relevance score")
+    }
 
 
 def _read_tei_rerank(data: Any, label: str) -> dict[str, Any]:
@@ -268,7 +304,9 @@ def _read_classify(data: Any, label: str) -> dict[str, Any]:
     if not isinstance(numbers, list) or not numbers:
         raise _wrong_shape(f"sent {json_type_name(numbers)} as the probabilities of the classes")
     if not label and len(numbers) > 1:
-        raise _wrong_shape(f"has {len(numbers)} classes: state whose probability counts, label=0 to label={len(numbers) - 1}")
+        raise _wrong_shape(
+            f"has {len(numbers)} classes: state whose probability counts, label=0 to label={len(numbers) - 1}"
+        )
     if (index := int(label or 0)) >= len(numbers):
         raise _wrong_shape(f"has {len(numbers)} classes, numbered from 0, and no class {label!r}")
     return {"score": _number(numbers[index], "a probability")}
@@ -283,18 +321,24 @@ def _read_pooling(data: Any, label: str) -> dict[str, Any]:
     elif isinstance(values, list) and len(values) != 1:
         last = None
     if last is None:
-        raise _wrong_shape("sent no single number for the last token: is this a reward model of one output?")
+        raise _wrong_shape(
+            "sent no single number for the last token: is this a reward model of one output?"
+        )
     return {"score": _number(last, "the reward")}
 
 
 def _read_predict(data: Any, label: str) -> dict[str, Any]:
     """Return the score of the class `label`, or of the only class. A batch of one is unwrapped."""
-    rows = data[0] if isinstance(data, list) and len(data) == 1 and isinstance(data[0], list) else data
+    rows = (
+        data[0] if isinstance(data, list) and len(data) == 1 and isinstance(data[0], list) else data
+    )
     if not isinstance(rows, list) or not rows or not all(isinstance(row, Mapping) for row in rows):
         raise _wrong_shape(f"sent no list of predictions: {shorten(repr(data), 100)}")
     labels = [str(row.get("label")) for row in rows]
     if not label and len(rows) > 1:
-        raise _wrong_shape(f"has several classes: state whose score counts, label={shorten(' or '.join(labels), 100)}")
+        raise _wrong_shape(
+            f"has several classes: state whose score counts, label={shorten(' or '.join(labels), 100)}"
+        )
     if label and label not in labels:
         raise _wrong_shape(f"has no class {label!r}; there are {shorten(', '.join(labels), 200)}")
     return {"score": _number(rows[labels.index(label) if label else 0].get("score"), "the score")}
@@ -303,13 +347,32 @@ def _read_predict(data: Any, label: str) -> dict[str, Any]:
 def _read_moderation(data: Any, label: str) -> dict[str, Any]:
     """Return whether the text is flagged, and the score and the decision of each category."""
     result = _only_item(data, "results")
-    flagged, scores, categories = result.get("flagged"), result.get("category_scores"), result.get("categories")
-    if not isinstance(flagged, bool) or not isinstance(scores, Mapping) or not isinstance(categories, Mapping):
+    flagged, scores, categories = (
+        result.get("flagged"),
+        result.get("category_scores"),
+        result.get("categories"),
+    )
+    if (
+        not isinstance(flagged, bool)
+        or not isinstance(scores, Mapping)
+        or not isinstance(categories, Mapping)
+    ):
         raise _wrong_shape("sent a result without flagged, categories and category_scores")
-    if not 0 < len(scores) <= MAX_CATEGORIES or not all(checks.is_number(s) and 0 <= s <= 1 for s in scores.values()):
-        raise _wrong_shape(f"sent category_scores that are not 1 to {MAX_CATEGORIES} numbers from 0 to 1")
-    decided = {shorten(str(name), 60): value is True for name, value in list(categories.items())[:MAX_CATEGORIES]}
-    return {"flagged": flagged, "category_scores": {shorten(str(k), 60): v for k, v in scores.items()}, "categories": decided}
+    if not 0 < len(scores) <= MAX_CATEGORIES or not all(
+        checks.is_number(s) and 0 <= s <= 1 for s in scores.values()
+    ):
+        raise _wrong_shape(
+            f"sent category_scores that are not 1 to {MAX_CATEGORIES} numbers from 0 to 1"
+        )
+    decided = {
+        shorten(str(name), 60): value is True
+        for name, value in list(categories.items())[:MAX_CATEGORIES]
+    }
+    return {
+        "flagged": flagged,
+        "category_scores": {shorten(str(k), 60): v for k, v in scores.items()},
+        "categories": decided,
+    }
 
 
 def _read_embeddings(data: Any, label: str) -> dict[str, Any]:
@@ -319,7 +382,11 @@ def _read_embeddings(data: Any, label: str) -> dict[str, Any]:
 def _parse_vectors(data: Any, count: int) -> list[list[float]]:
     """Return the vectors in a response, sorted by index. Raises BadResponseError for anything else."""
     rows = data.get("data") if isinstance(data, dict) else None
-    if not isinstance(rows, list) or len(rows) != count or not all(isinstance(row, dict) for row in rows):
+    if (
+        not isinstance(rows, list)
+        or len(rows) != count
+        or not all(isinstance(row, dict) for row in rows)
+    ):
         raise _wrong_shape(f"sent no list of {count} embeddings")
     if sorted(str(row.get("index")) for row in rows) != sorted(map(str, range(count))):
         raise _wrong_shape("sent embeddings that do not say which text they belong to")
@@ -336,7 +403,9 @@ def cosine_similarity(a: Sequence[float], b: Sequence[float]) -> float:
     lengths = [hypot(*v) for v in (a, b)]
     if not all(isfinite(length) and length > 0 for length in lengths):
         raise _wrong_shape("sent an embedding without a direction")
-    return max(-1.0, min(1.0, fsum(x / lengths[0] * (y / lengths[1]) for x, y in zip(a, b, strict=True))))
+    return max(
+        -1.0, min(1.0, fsum(x / lengths[0] * (y / lengths[1]) for x, y in zip(a, b, strict=True)))
+    )
 
 
 API_FORMS: Mapping[ServerApi, ApiForm] = {

@@ -71,8 +71,12 @@ class SSEParser:
 
     def feed(self, part: bytes) -> list[tuple[str, bytes]]:
         """Add bytes, and return the events that are complete."""
-        events = [event for line in self._lines.feed(part) if (event := self._line(line.rstrip(b"\r")))]
-        self._remaining_bytes = min(self._remaining_bytes - len(part) + MAX_EVENT_OVERHEAD * len(events), MAX_BODY_BYTES)
+        events = [
+            event for line in self._lines.feed(part) if (event := self._line(line.rstrip(b"\r")))
+        ]
+        self._remaining_bytes = min(
+            self._remaining_bytes - len(part) + MAX_EVENT_OVERHEAD * len(events), MAX_BODY_BYTES
+        )
         if self._remaining_bytes < 0:
             raise too_large_error()
         return events
@@ -139,14 +143,18 @@ class StreamAssembler:
             self._reasoning_field = field
             reasoning.append(delta[field])
         text = self._half_surrogate + text
-        end = len(text) - ("\ud800" <= text[-1:] <= "\udbff")  # the other half of a surrogate pair may come next
+        end = len(text) - (
+            "\ud800" <= text[-1:] <= "\udbff"
+        )  # the other half of a surrogate pair may come next
         text, self._half_surrogate = join_surrogate_pairs(text[:end]), text[end:]
         refusal, call_parts = delta.get("refusal"), delta.get("tool_calls")
         refusal = refusal if isinstance(refusal, str) else ""
         call_parts = call_parts if isinstance(call_parts, list) else []
         if not call_parts and (function_call := delta.get("function_call")):
             call_parts = [{"index": 0, "function": function_call}]
-        self._remaining_bytes -= sum(map(utf8_size, (text, refusal, *reasoning))) + sum(map(self._calls.add, call_parts))
+        self._remaining_bytes -= sum(map(utf8_size, (text, refusal, *reasoning))) + sum(
+            map(self._calls.add, call_parts)
+        )
         if self._remaining_bytes < 0:
             raise too_large_error()
         self._text.append(text)
@@ -167,7 +175,12 @@ class StreamAssembler:
         }
         reply = reply_from_message(message, self._finish, read_usage(self._usage))
         cached_tokens = read_cached_tokens(self._usage)
-        return replace(reply, token_logprobs=read_logprobs(self._logprobs), cached_tokens=cached_tokens, **self._identity)
+        return replace(
+            reply,
+            token_logprobs=read_logprobs(self._logprobs),
+            cached_tokens=cached_tokens,
+            **self._identity,
+        )
 
 
 def _usage_of_groq(event: Mapping[str, Any]) -> Any:
@@ -189,10 +202,14 @@ class ToolCallAssembler:
     def add(self, part: Any) -> int:
         """Add a part, and return the bytes of text in it."""
         if not isinstance(part, dict):
-            raise malformed_response(f"sent a stream with {json_type_name(part)} as a tool call in it")
+            raise malformed_response(
+                f"sent a stream with {json_type_name(part)} as a tool call in it"
+            )
         function = part.get("function")
         if function is not None and not isinstance(function, dict):
-            raise malformed_response(f"sent a stream with {json_type_name(function)} as the function of a tool call")
+            raise malformed_response(
+                f"sent a stream with {json_type_name(function)} as the function of a tool call"
+            )
         call, function = self._call(part, function or {}), function or {}
         call["type"] = call["type"] or part.get("type")
         if isinstance(name := function.get("name"), str):
@@ -202,7 +219,10 @@ class ToolCallAssembler:
             call["parts"].append(arguments)
         elif arguments is not None:
             if nesting_depth(arguments) > MAX_ARGUMENT_DEPTH:
-                raise bad_response(f"nested the arguments of a tool call more than {MAX_ARGUMENT_DEPTH} deep", usage=UNKNOWN_USAGE)
+                raise bad_response(
+                    f"nested the arguments of a tool call more than {MAX_ARGUMENT_DEPTH} deep",
+                    usage=UNKNOWN_USAGE,
+                )
             call["whole"] = arguments
             arguments = json.dumps(arguments)
         return sum(utf8_size(text) for text in (name, arguments) if isinstance(text, str))
@@ -211,14 +231,27 @@ class ToolCallAssembler:
         """Return the call that a part belongs to, or a new one."""
         id = part.get("id") if isinstance(part.get("id"), str) else ""
         index = part.get("index") if type(part.get("index")) is int else None
-        known = self._by_key.get(("index", index)) if index is not None else self._by_key.get(("id", id)) if id else None
-        if known is None and index is None and not id and not (function.get("name") and self._is_last_complete):
+        known = (
+            self._by_key.get(("index", index))
+            if index is not None
+            else self._by_key.get(("id", id))
+            if id
+            else None
+        )
+        if (
+            known is None
+            and index is None
+            and not id
+            and not (function.get("name") and self._is_last_complete)
+        ):
             known = self._calls[-1] if self._calls else None
         if known is not None and id and known["id"] and id != known["id"] and function.get("name"):
             known = self._by_key.get(("id", id))
         if known is None:
             if len(self._calls) == MAX_TOOL_CALLS:
-                raise bad_response(f"sent more than {MAX_TOOL_CALLS} tool calls", usage=UNKNOWN_USAGE)
+                raise bad_response(
+                    f"sent more than {MAX_TOOL_CALLS} tool calls", usage=UNKNOWN_USAGE
+                )
             known = {"id": "", "type": None, "name": "", "parts": [], "whole": None}
             self._calls.append(known)
         known["id"] = known["id"] or id
@@ -231,7 +264,11 @@ class ToolCallAssembler:
     @property
     def _is_last_complete(self) -> bool:
         """Whether the last call has a name and arguments, so that another name begins another call."""
-        return bool(self._calls and self._calls[-1]["name"] and (self._calls[-1]["parts"] or self._calls[-1]["whole"] is not None))
+        return bool(
+            self._calls
+            and self._calls[-1]["name"]
+            and (self._calls[-1]["parts"] or self._calls[-1]["whole"] is not None)
+        )
 
     def tool_calls(self) -> list[dict[str, Any]]:
         """Return the calls in the form of a message."""
@@ -239,7 +276,10 @@ class ToolCallAssembler:
             {
                 "id": call["id"],
                 "type": call["type"],
-                "function": {"name": call["name"], "arguments": join_surrogate_pairs("".join(call["parts"])) or call["whole"]},
+                "function": {
+                    "name": call["name"],
+                    "arguments": join_surrogate_pairs("".join(call["parts"])) or call["whole"],
+                },
             }
             for call in self._calls
         ]

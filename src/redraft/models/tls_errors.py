@@ -21,7 +21,9 @@ NO_TLS = frozenset({"WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "RECORD_LA
 def tls_error_text(error: ssl.SSLError) -> str:
     """Return what is wrong with a server's TLS, in words that say what to do."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return _certificate_error_text(getattr(error, "verify_code", 0), getattr(error, "verify_message", "") or str(error))
+        return _certificate_error_text(
+            getattr(error, "verify_code", 0), getattr(error, "verify_message", "") or str(error)
+        )
     if error.reason in NO_TLS:
         return "the server speaks no TLS at this port; if it speaks plain HTTP, its address begins with http://"
     return error.reason.lower().replace("_", " ") if error.reason else error.strerror or str(error)

@@ -25,7 +25,10 @@ MAX_FIELDS = 200  # of a body
 MAX_TEXT = 8000  # characters of its texts
 MAX_SECONDS = 366 * 86_400.0  # of a wait that is believed, but for Retry-After
 SHORT_WAIT = 60.0  # seconds after which a call may succeed although its quota is that of a day: some are refilled all the time
-MIN_EPOCH, MIN_EPOCH_MS = 1e9, 1e11  # from these on, a number is a time in seconds, or in milliseconds, since 1970
+MIN_EPOCH, MIN_EPOCH_MS = (
+    1e9,
+    1e11,
+)  # from these on, a number is a time in seconds, or in milliseconds, since 1970
 
 
 def stated_wait(status: int, headers: Mapping[str, str], body: Any = None) -> float | None:
@@ -37,8 +40,14 @@ def stated_wait(status: int, headers: Mapping[str, str], body: Any = None) -> fl
     if asked or status not in BUSY_STATUSES:
         return asked
     fields = list(_fields(body))
-    in_fields = (_seconds_of(value) * unit for name, value in fields if (unit := WAIT_FIELDS.get(name)))
-    waits = next(filter(None, in_fields), 0.0) or _wait_in_words(_texts(fields)) or _wait_for_reset([*fields, *headers.items()])
+    in_fields = (
+        _seconds_of(value) * unit for name, value in fields if (unit := WAIT_FIELDS.get(name))
+    )
+    waits = (
+        next(filter(None, in_fields), 0.0)
+        or _wait_in_words(_texts(fields))
+        or _wait_for_reset([*fields, *headers.items()])
+    )
     return waits or asked
 
 
@@ -102,7 +111,9 @@ def _plain(name: Any) -> str:
 
 def _texts(fields: list[tuple[str, Any]]) -> str:
     """Return the fields as lines, without addresses: only the beginning of long ones."""
-    text = "\n".join(f"{name}: {value[:MAX_TEXT] if isinstance(value, str) else value}" for name, value in fields)
+    text = "\n".join(
+        f"{name}: {value[:MAX_TEXT] if isinstance(value, str) else value}" for name, value in fields
+    )
     return re.sub(r"https?://\S+", "", text[:MAX_TEXT])
 
 
@@ -142,7 +153,9 @@ def parse_retry_after(headers: Mapping[str, str]) -> float | None:
     """Return the seconds that the server asks to wait; None if it does not ask, or the header is invalid."""
     if (ms := _number(headers.get("retry-after-ms"))) is not None:
         return ms / 1000
-    header = headers.get("retry-after") or headers.get("llm_provider-retry-after")  # (the prefix is of LiteLLM)
+    header = headers.get("retry-after") or headers.get(
+        "llm_provider-retry-after"
+    )  # (the prefix is of LiteLLM)
     seconds = _number(header)
     if seconds is not None or not header:
         return seconds
@@ -164,8 +177,14 @@ def _number(text: str | None) -> float | None:
 
 
 _RATE_LIMIT_HEADERS = (  # requests left, their reset, tokens left, their reset: OpenAI and most others, Anthropic, the IETF's draft
-    tuple(f"x-ratelimit-{what}" for what in ("remaining-requests", "reset-requests", "remaining-tokens", "reset-tokens")),
-    tuple(f"anthropic-ratelimit-{what}" for what in ("requests-remaining", "requests-reset", "tokens-remaining", "tokens-reset")),
+    tuple(
+        f"x-ratelimit-{what}"
+        for what in ("remaining-requests", "reset-requests", "remaining-tokens", "reset-tokens")
+    ),
+    tuple(
+        f"anthropic-ratelimit-{what}"
+        for what in ("requests-remaining", "requests-reset", "tokens-remaining", "tokens-reset")
+    ),
     ("ratelimit-remaining", "ratelimit-reset", "", ""),
 )
 
@@ -211,10 +230,14 @@ def parse_duration(text: str | None) -> float | None:
     if (seconds := _number(text)) is not None:
         if seconds < MIN_EPOCH:
             return seconds
-        return max(seconds / (1000 if seconds >= MIN_EPOCH_MS else 1) - datetime.now(UTC).timestamp(), 0.0)
+        return max(
+            seconds / (1000 if seconds >= MIN_EPOCH_MS else 1) - datetime.now(UTC).timestamp(), 0.0
+        )
     text = text.strip()
     if re.fullmatch(_DURATION, text):
-        return sum(float(number) * _unit(unit) for number, unit in re.findall(r"([\d.]+)\s?([a-z]+)", text))
+        return sum(
+            float(number) * _unit(unit) for number, unit in re.findall(r"([\d.]+)\s?([a-z]+)", text)
+        )
     try:
         return max(_seconds_until(datetime.fromisoformat(text)), 0.0) if "T" in text else None
     except ValueError:
@@ -223,7 +246,11 @@ def parse_duration(text: str | None) -> float | None:
 
 def _unit(name: str) -> float:
     """Return the seconds of a unit, such as "ms", "minutes" or "h"."""
-    return 0.001 if name.startswith(("ms", "mill")) else {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}[name[0]]
+    return (
+        0.001
+        if name.startswith(("ms", "mill"))
+        else {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}[name[0]]
+    )
 
 
 def _seconds_until(date: datetime) -> float:

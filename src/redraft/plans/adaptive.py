@@ -56,7 +56,9 @@ MAX_WIDTH = 64  # steps of one round
 # bench/policies.py, 1 misses half of what such a refinement is worth, and 0 loses .006 where refining hurts.
 LIFT_MARGIN = 0.5
 SHIPPED = Priors()
-MIN_LEARNED_TASKS = 32  # finished tasks from which on learned priors are trusted with a text that no judge sees
+MIN_LEARNED_TASKS = (
+    32  # finished tasks from which on learned priors are trusted with a text that no judge sees
+)
 
 
 @fingerprint_name("adaptive")
@@ -155,8 +157,14 @@ class Adaptive(NoiseAwarePlan):
         """Return the next steps with the choices behind them. `left`: what the task may still spend."""
         if final_steps := stop_for_tool_calls(trace, self.base_plan.missing_drafts):
             return PlanDecision(final_steps)
-        if not trace.scorers or trace.only_critics or (not llm_graders(trace.scorers) and llm_graders(trace.panel)):
-            return PlanDecision(self.base_plan(trace))  # no grader measures quality, or scores are computed and have no noise
+        if (
+            not trace.scorers
+            or trace.only_critics
+            or (not llm_graders(trace.scorers) and llm_graders(trace.panel))
+        ):
+            return PlanDecision(
+                self.base_plan(trace)
+            )  # no grader measures quality, or scores are computed and have no noise
         missing = self.base_plan.missing_steps(trace)
         if missing and self.is_to_stay_unseen(trace, left):
             missing = without_judges(trace, missing)
@@ -165,12 +173,17 @@ class Adaptive(NoiseAwarePlan):
             return PlanDecision(missing)
         return self.choose_next_steps(trace, left)
 
-    def choices_in(self, unit: CostUnit, trace: Trace, choices: Sequence[PlanChoice]) -> Sequence[PlanChoice]:
+    def choices_in(
+        self, unit: CostUnit, trace: Trace, choices: Sequence[PlanChoice]
+    ) -> Sequence[PlanChoice]:
         """Return the choices of a decision with their costs in another unit."""
         if unit == self.cost_unit:
             return choices
         costs = step_costs(step_needs(trace, [unit]), unit)
-        return [c._replace(cost=costs.repeat if c.action == "another grade" else costs.candidate) for c in choices]
+        return [
+            c._replace(cost=costs.repeat if c.action == "another grade" else costs.candidate)
+            for c in choices
+        ]
 
     def choose_next_steps(self, trace: Trace, left: Left = UNLIMITED) -> PlanDecision:
         """Return the steps that are worth most, or a stop with its reason."""
@@ -183,7 +196,10 @@ class Adaptive(NoiseAwarePlan):
         choices: list[PlanChoice] | None = None
         continues = False
         if end is None:
-            choices, end = self.choices(estimated, posterior, left), self.stop_for_limits(estimated, posterior, left)
+            choices, end = (
+                self.choices(estimated, posterior, left),
+                self.stop_for_limits(estimated, posterior, left),
+            )
             if (width := self.width_of_round(estimated, left)) > 1:
                 choices = self.text_choices(choices)
             chosen = self.next_round(estimated, posterior, choices, width, left)
@@ -195,10 +211,17 @@ class Adaptive(NoiseAwarePlan):
             end = end or self.stop_for_value(estimated, choices)
         if comparison := ending.tie_break(end):
             return PlanDecision(comparison, choices, continues)
-        return PlanDecision([with_note(ending.with_estimate(end), trace, self.base_plan)], choices, continues)
+        return PlanDecision(
+            [with_note(ending.with_estimate(end), trace, self.base_plan)], choices, continues
+        )
 
     def next_round(
-        self, trace: Trace, posterior: Posterior, choices: Sequence[PlanChoice], width: int, left: Left
+        self,
+        trace: Trace,
+        posterior: Posterior,
+        choices: Sequence[PlanChoice],
+        width: int,
+        left: Left,
     ) -> list[PlanChoice]:
         """Return the choices of the next round, at most `width`; none if no choice is worth its price.
 
@@ -207,13 +230,17 @@ class Adaptive(NoiseAwarePlan):
         """
         chosen: list[PlanChoice] = []
         while first := max(choices, key=lambda choice: choice.gain_per_cost, default=None):
-            if first.gain_per_cost < self.min_expected_gain and not (chosen and first.expected_gain > 0):
+            if first.gain_per_cost < self.min_expected_gain and not (
+                chosen and first.expected_gain > 0
+            ):
                 break
             chosen.append(first)
             if len(chosen) >= width:
                 break
             left = minus(left, step_needs(trace, left.limit_names).graded_text)
-            role, parent = ("generate", None) if first.candidate is None else ("refine", first.candidate.id)
+            role, parent = (
+                ("generate", None) if first.candidate is None else ("refine", first.candidate.id)
+            )
             posterior = posterior.with_expected_text(role, parent, -len(chosen))
             choices = self.text_choices(self.choices(trace, posterior, left, chosen))
         return chosen
@@ -228,7 +255,9 @@ class Adaptive(NoiseAwarePlan):
         if self.width is not None or left.seconds is None:
             return self.width or 1
         need = step_needs(trace, left.limit_names).graded_text
-        texts = min(affordable_count(left, need), self.calls_left(trace) // calls_per_candidate(trace))
+        texts = min(
+            affordable_count(left, need), self.calls_left(trace) // calls_per_candidate(trace)
+        )
         rounds = rounds_left(left, need)
         return min(MAX_WIDTH, max(1, ceil(texts / rounds))) if rounds else 1
 
@@ -238,7 +267,9 @@ class Adaptive(NoiseAwarePlan):
             return [*self.steps_for(trace, chosen[0])]
         texts = (step for choice in chosen for step in self.steps_for(trace, choice))
         ids = count(trace.next_id)
-        return [replace(step, id=next(ids)) for step in texts if isinstance(step, Generate | Refine)]
+        return [
+            replace(step, id=next(ids)) for step in texts if isinstance(step, Generate | Refine)
+        ]
 
     def stop_for_limits(self, trace: Trace, posterior: Posterior, left: Left) -> Stop | None:
         """Return the stop if a text would be worth its price, but cannot be paid for with its grades; None otherwise."""
@@ -247,24 +278,36 @@ class Adaptive(NoiseAwarePlan):
         need = step_needs(trace, left.limit_names).graded_text
         if not (limit := left.exceeded_limit(need)):
             return None
-        first = max(self.choices(trace, posterior), key=lambda choice: choice.gain_per_cost, default=None)
+        first = max(
+            self.choices(trace, posterior), key=lambda choice: choice.gain_per_cost, default=None
+        )
         if first is None or first.gain_per_cost < self.min_expected_gain:
             return None
         best = trace.best.id if trace.best else None
-        return Stop(best, exhausted_reason(limit), f"a text with its grades takes about {shortage_text(limit, need, left)}")
+        return Stop(
+            best,
+            exhausted_reason(limit),
+            f"a text with its grades takes about {shortage_text(limit, need, left)}",
+        )
 
     # ---- a last text that no judge grades
 
-    def unseen_refinement(self, trace: Trace, posterior: Posterior, chosen: Sequence[PlanChoice], left: Left) -> Refine | None:
+    def unseen_refinement(
+        self, trace: Trace, posterior: Posterior, chosen: Sequence[PlanChoice], left: Left
+    ) -> Refine | None:
         """Return a last refinement that no judge will grade, if it is expected to be better, and worth more than the next round.
 
         It ends the work, so it is made only if no further text is worth its price with its grades, or can be paid for. What is
         expected must be learned, and the expected gain larger than half its standard deviation among tasks.
         """
         best = trace.best
-        if not (self.unseen_last and self.has_learned and best and trace.meets_musts(best.id)) or unjudged_refinement(trace):
+        if not (
+            self.unseen_last and self.has_learned and best and trace.meets_musts(best.id)
+        ) or unjudged_refinement(trace):
             return None
-        if any(choice.action != "another grade" for choice in chosen) or any(g.must and asks_model(g) for g in trace.panel):
+        if any(choice.action != "another grade" for choice in chosen) or any(
+            g.must and asks_model(g) for g in trace.panel
+        ):
             return None
         needs = step_needs(trace, [*left.limit_names, self.cost_unit])
         cost = step_costs(needs, self.cost_unit).text
@@ -274,7 +317,11 @@ class Adaptive(NoiseAwarePlan):
         gain = expected_text(posterior, "refine", best.id).mean - posterior.means[best.id]
         price = max(self.min_expected_gain, *(choice.gain_per_cost for choice in chosen), 0.0)
         is_worth = gain >= price * cost and gain > LIFT_MARGIN * task_gain_sd(posterior)
-        return replace(self.base_plan.prompts.refinement(trace, best), unseen=True) if is_worth else None
+        return (
+            replace(self.base_plan.prompts.refinement(trace, best), unseen=True)
+            if is_worth
+            else None
+        )
 
     def is_to_stay_unseen(self, trace: Trace, left: Left) -> bool:
         """Whether the plan asked for the last candidate as one that no judge grades: whether it would do so again."""
@@ -287,7 +334,11 @@ class Adaptive(NoiseAwarePlan):
     @property
     def has_learned(self) -> bool:
         """Whether the priors are the user's own, or learned from enough tasks. People's labels show the noise and drift only."""
-        shown: dict[str, Any] = {"noise_sd": SHIPPED.noise_sd, "bias_drift": SHIPPED.bias_drift} if self.calibration else {}
+        shown: dict[str, Any] = (
+            {"noise_sd": SHIPPED.noise_sd, "bias_drift": SHIPPED.bias_drift}
+            if self.calibration
+            else {}
+        )
         own = not self.priors.tasks and replace(self.priors, **shown) != SHIPPED
         return own or self.priors.tasks >= MIN_LEARNED_TASKS
 
@@ -296,10 +347,14 @@ class Adaptive(NoiseAwarePlan):
         if not only_failed_grades(trace):
             return []
         calls = self.calls_left(trace)
-        again = next((steps for c in trace.candidates if (steps := repeated_unreadable_grades(trace, c))), [])
+        again = next(
+            (steps for c in trace.candidates if (steps := repeated_unreadable_grades(trace, c))), []
+        )
         if again and len(again) <= calls:
             return again
-        can_write = calls >= calls_per_candidate(trace) and left.allows(step_needs(trace, left.limit_names).graded_text)
+        can_write = calls >= calls_per_candidate(trace) and left.allows(
+            step_needs(trace, left.limit_names).graded_text
+        )
         if not can_write or self.texts_after_first(trace):
             return []
         if self.can_draft(trace):
@@ -307,7 +362,11 @@ class Adaptive(NoiseAwarePlan):
         return self.steps_for(trace, PlanChoice("a refinement", trace.candidates[-1], 0.0, 0.0))
 
     def choices(
-        self, trace: Trace, posterior: Posterior, left: Left = UNLIMITED, chosen: Sequence[PlanChoice] = ()
+        self,
+        trace: Trace,
+        posterior: Posterior,
+        left: Left = UNLIMITED,
+        chosen: Sequence[PlanChoice] = (),
     ) -> list[PlanChoice]:
         """Return all possible next actions for a trace with estimated scores, besides texts `chosen` for the same round.
 
@@ -317,23 +376,33 @@ class Adaptive(NoiseAwarePlan):
         if best is None:
             return []
         calls = self.calls_left(trace) - len(chosen) * calls_each
-        needs = step_needs(trace, [self.cost_unit] if left is UNLIMITED else [*left.limit_names, self.cost_unit])
+        needs = step_needs(
+            trace, [self.cost_unit] if left is UNLIMITED else [*left.limit_names, self.cost_unit]
+        )
         costs = step_costs(needs, self.cost_unit)
         can_write = calls >= calls_each and (left is UNLIMITED or left.allows(needs.graded_text))
         if not trace.meets_musts(best.id):
             return self.choices_for_musts(trace, costs) if can_write else []
         imagined = [id for id in posterior.means if id < 0] if chosen else []
         rival = max([best.id, *imagined], key=posterior.means.__getitem__) if imagined else best.id
-        refined = [] if self.allow_new_drafts else [choice.candidate for choice in chosen if choice.action == "a refinement"]
+        refined = (
+            []
+            if self.allow_new_drafts
+            else [choice.candidate for choice in chosen if choice.action == "a refinement"]
+        )
         choices: list[PlanChoice] = []
         if can_write:
             p_refined = p_counts(trace, "refine")
             for c in top:
-                if c not in refined and open_actions(trace, c):  # without advice, a refinement has nothing to change
+                if c not in refined and open_actions(
+                    trace, c
+                ):  # without advice, a refinement has nothing to change
                     gain = posterior.value_of_candidate("refine", c.id, rival) * p_refined
                     choices.append(PlanChoice("a refinement", c, gain, costs.candidate))
             if self.can_draft(trace):
-                gain = posterior.value_of_candidate("generate", None, rival) * p_counts(trace, "generate")
+                gain = posterior.value_of_candidate("generate", None, rival) * p_counts(
+                    trace, "generate"
+                )
                 choices.append(PlanChoice("a new draft", None, gain, costs.candidate))
         if trace.failures:
             choices += self.choices_of_unread(trace, posterior, best, calls, costs)
@@ -341,7 +410,14 @@ class Adaptive(NoiseAwarePlan):
         if len(top) > 1 and 0 < judges <= calls and left.allows(needs.repeat):
             for c, other in zip(top, [top[1], *[top[0]] * (len(top) - 1)], strict=True):
                 if can_repeat(trace, c):
-                    choices.append(PlanChoice("another grade", c, posterior.value_of_repeat(c.id, other.id), costs.repeat))
+                    choices.append(
+                        PlanChoice(
+                            "another grade",
+                            c,
+                            posterior.value_of_repeat(c.id, other.id),
+                            costs.repeat,
+                        )
+                    )
         return choices
 
     def choices_for_musts(self, trace: Trace, costs: StepCosts) -> list[PlanChoice]:
@@ -349,7 +425,11 @@ class Adaptive(NoiseAwarePlan):
         choices = [PlanChoice("a refinement", best_so_far(trace), inf, costs.candidate)]
         if self.can_draft(trace):
             choices.append(PlanChoice("a new draft", None, inf, costs.candidate))
-        return choices if p_meets_broken_must(trace, "refine") >= p_meets_broken_must(trace, "generate") else choices[::-1]
+        return (
+            choices
+            if p_meets_broken_must(trace, "refine") >= p_meets_broken_must(trace, "generate")
+            else choices[::-1]
+        )
 
     def choices_of_unread(
         self, trace: Trace, posterior: Posterior, best: Candidate, calls: int, costs: StepCosts
@@ -359,13 +439,24 @@ class Adaptive(NoiseAwarePlan):
         for c in trace.candidates:
             again = repeated_unreadable_grades(trace, c)
             if again and len(again) <= calls:
-                gain = posterior.value_of_first_score(c.id, best.id) * readable_share(trace) ** len(again)
-                yield PlanChoice("another grade", c, gain, None if costs.repeat is None else costs.repeat * len(again) / judges)
+                gain = posterior.value_of_first_score(c.id, best.id) * readable_share(trace) ** len(
+                    again
+                )
+                yield PlanChoice(
+                    "another grade",
+                    c,
+                    gain,
+                    None if costs.repeat is None else costs.repeat * len(again) / judges,
+                )
 
     def can_draft(self, trace: Trace) -> bool:
         """Whether a new draft may be a new text: not if a response was given, nor if two drafts were identical."""
         drafts = [c.content_key for c in trace.candidates if c.role == "generate"]
-        return self.allow_new_drafts and not trace.task.given_responses and len(set(drafts)) == len(drafts)
+        return (
+            self.allow_new_drafts
+            and not trace.task.given_responses
+            and len(set(drafts)) == len(drafts)
+        )
 
     def steps_for(self, trace: Trace, choice: PlanChoice) -> Sequence[Step]:
         """Return the steps of a choice."""
@@ -373,13 +464,17 @@ class Adaptive(NoiseAwarePlan):
             return self.base_plan.prompts.drafts(trace, [trace.next_id])
         if choice.action == "a refinement":
             return [self.base_plan.prompts.refinement(trace, choice.candidate)]
-        return repeated_unreadable_grades(trace, choice.candidate) or repeat_steps(trace, choice.candidate)
+        return repeated_unreadable_grades(trace, choice.candidate) or repeat_steps(
+            trace, choice.candidate
+        )
 
     def calls_left(self, trace: Trace) -> int:
         """Return how many calls are left of those that all attempts may take."""
         first = trace.candidates[0].id if self.second_look and trace.candidates else None
         extra = sum(max(0, more - (id == first)) for id, more in extra_asks(trace))
-        return (self.max_attempts - self.texts_after_first(trace)) * calls_per_candidate(trace) - extra
+        return (self.max_attempts - self.texts_after_first(trace)) * calls_per_candidate(
+            trace
+        ) - extra
 
     def texts_after_first(self, trace: Trace) -> int:
         """Return how many texts were written, or failed, after the first drafts."""
@@ -393,14 +488,26 @@ class Adaptive(NoiseAwarePlan):
         if not choices and self.calls_left(trace) >= calls_per_candidate(trace):
             return Stop(best, StopReason.GAIN, "no grader asked for a change")
         if not choices:
-            return Stop(best, StopReason.MAX_ITERATIONS, f"{self.max_attempts} attempt{'s' * (self.max_attempts != 1)} made")
+            return Stop(
+                best,
+                StopReason.MAX_ITERATIONS,
+                f"{self.max_attempts} attempt{'s' * (self.max_attempts != 1)} made",
+            )
         if any(choice.cost is None for choice in choices):
-            return Stop(best, StopReason.GAIN, f"the cost of a step in {self.cost_unit} is unknown, so no step is worth it")
+            return Stop(
+                best,
+                StopReason.GAIN,
+                f"the cost of a step in {self.cost_unit} is unknown, so no step is worth it",
+            )
         rates: dict[str, float] = {}
         for choice in choices:
             rates[choice.action] = max(0.0, choice.gain_per_cost, rates.get(choice.action, 0.0))
         gains = ", ".join(f"{what} {floor(rate * 1000) / 1000:.3f}" for what, rate in rates.items())
-        return Stop(best, StopReason.GAIN, f"no step gains {self.min_expected_gain:g} {UNIT_PHRASES[self.cost_unit]}: {gains}")
+        return Stop(
+            best,
+            StopReason.GAIN,
+            f"no step gains {self.min_expected_gain:g} {UNIT_PHRASES[self.cost_unit]}: {gains}",
+        )
 
     def outcome_if_stopped(self, trace: Trace, reason: StopReason, note: str) -> Outcome:
         """Return the outcome of a trace that is stopped here from outside."""
@@ -413,8 +520,14 @@ class Adaptive(NoiseAwarePlan):
 
     def ending(self, estimated: Trace, posterior: Posterior) -> Ending:
         """Return how the work ends by these estimates."""
-        labels = label_posterior(estimated, posterior, self.calibration, self.calibrated_grader) if self.calibration else None
-        return Ending(self.base_plan, self.confidence, self.unseen_last, estimated, posterior, labels)
+        labels = (
+            label_posterior(estimated, posterior, self.calibration, self.calibrated_grader)
+            if self.calibration
+            else None
+        )
+        return Ending(
+            self.base_plan, self.confidence, self.unseen_last, estimated, posterior, labels
+        )
 
 
 def calls_per_candidate(trace: Trace) -> int:

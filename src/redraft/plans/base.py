@@ -83,7 +83,9 @@ class NoiseAwarePlan(ABC):
         """
 
     @abstractmethod
-    def choices_in(self, unit: CostUnit, trace: Trace, choices: Sequence[PlanChoice]) -> Sequence[PlanChoice]:
+    def choices_in(
+        self, unit: CostUnit, trace: Trace, choices: Sequence[PlanChoice]
+    ) -> Sequence[PlanChoice]:
         """Return the choices of a decision with their costs in another unit."""
 
     @abstractmethod
@@ -154,7 +156,9 @@ def plan_from_generator(generator: PlanGenerator) -> Plan:
         try:
             steps = next(running)
             while not (missing := trace.missing(steps)):
-                steps = running.send([trace.records_by_slot.get(s.slot) or trace.failures[s.slot] for s in steps])
+                steps = running.send(
+                    [trace.records_by_slot.get(s.slot) or trace.failures[s.slot] for s in steps]
+                )
         except StopIteration:
             return []
         return missing

@@ -21,9 +21,15 @@ class StepCosts(NamedTuple):
 
 def step_costs(needs: StepNeeds, unit: CostUnit) -> StepCosts:
     """Return the costs of steps that need so much (tokens in thousands)."""
-    text, grades, repeat = getattr(needs.text, unit), getattr(needs.grades, unit), getattr(needs.repeat, unit)
+    text, grades, repeat = (
+        getattr(needs.text, unit),
+        getattr(needs.grades, unit),
+        getattr(needs.repeat, unit),
+    )
     costs = text, None if text is None or grades is None else text + grades, repeat
-    return StepCosts(*[cost / 1000 if cost is not None and unit == "tokens" else cost for cost in costs])
+    return StepCosts(
+        *[cost / 1000 if cost is not None and unit == "tokens" else cost for cost in costs]
+    )
 
 
 def answer_cost(usage: Usage, unit: CostUnit) -> float | None:

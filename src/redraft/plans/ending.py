@@ -54,13 +54,25 @@ class Ending:
         A target must be reached with the probability `confidence`. By the estimates of a judge without people's labels, it must be
         reached by the observed scores, too.
         """
-        confident = self.with_confidence_by_labels(self.by_labels) if self.by_labels else self.with_confidence()
+        confident = (
+            self.with_confidence_by_labels(self.by_labels)
+            if self.by_labels
+            else self.with_confidence()
+        )
         end = self.base_plan.stop_by_rules(confident)
         if end is None or self.by_labels or end.reason is not StopReason.TARGET:
             return end
-        lower = {id: min(score, confident.scores[id] or 0.0) for id, score in observed.scores.items() if score}
+        lower = {
+            id: min(score, confident.scores[id] or 0.0)
+            for id, score in observed.scores.items()
+            if score
+        }
         by_scores = self.base_plan.stop_by_rules(observed.with_scores(lower))
-        return end if by_scores and by_scores.reason is end.reason else by_scores and replace(by_scores, best=end.best)
+        return (
+            end
+            if by_scores and by_scores.reason is end.reason
+            else by_scores and replace(by_scores, best=end.best)
+        )
 
     def with_confidence(self) -> Trace:
         """Return the trace with estimates that reach the target if the best reaches it with the probability `confidence`.
@@ -71,7 +83,9 @@ class Ending:
         if best is None or self.confidence == 0.5 or (sd := self.posterior.sd_of(best.id)) < MIN_SD:
             return self.trace
         move = normal_quantile(1 - self.confidence) * sd
-        return self.trace.with_scores({id: mean + move for id, mean in self.posterior.means.items()}, best)
+        return self.trace.with_scores(
+            {id: mean + move for id, mean in self.posterior.means.items()}, best
+        )
 
     def with_confidence_by_labels(self, by_labels: LabelPosterior) -> Trace:
         """Return the trace with estimates that reach the target if people's label does with the probability `confidence`.
@@ -83,7 +97,11 @@ class Ending:
             return self.trace
         mean, is_reached = means[best.id], by_labels.probability(best.id, goal) >= self.confidence
         move = (max(mean, goal) if is_reached else min(mean, goal - BELOW_TARGET)) - mean
-        return self.trace.with_scores({id: each + move for id, each in means.items()}) if move else self.trace
+        return (
+            self.trace.with_scores({id: each + move for id, each in means.items()})
+            if move
+            else self.trace
+        )
 
     def tie_break(self, stop: Stop) -> list[Compare]:
         """Return the comparisons that are missing before the end, if graders of the panel can compare."""
@@ -91,7 +109,13 @@ class Ending:
         if not rankers or self.trace.fatal_failure:
             return []
         task, pair = self.trace.task, tuple(sorted(self.tie_break_pair(stop), key=lambda c: c.id))
-        return self.trace.missing(Compare(r.name, task, pair, n) for r in rankers for n in range(r.repeats)) if pair else []
+        return (
+            self.trace.missing(
+                Compare(r.name, task, pair, n) for r in rankers for n in range(r.repeats)
+            )
+            if pair
+            else []
+        )
 
     def tie_break_pair(self, stop: Stop) -> list[Candidate]:
         """Return the two best if it is not clear which of them is better, and either could have ended the refinement."""
@@ -99,7 +123,11 @@ class Ending:
         if stop.reason not in {StopReason.TARGET, StopReason.DONE}:
             return pair
         if self.by_labels and goal is not None and stop.reason is StopReason.TARGET:
-            return pair if all(self.by_labels.probability(c.id, goal) >= self.confidence for c in pair) else []
+            return (
+                pair
+                if all(self.by_labels.probability(c.id, goal) >= self.confidence for c in pair)
+                else []
+            )
         ends = [self.base_plan.stop(self.trace + Outcome(c.id, stop.reason)) for c in pair]
         return pair if all(end and end.reason == stop.reason for end in ends) else []
 
@@ -110,25 +138,50 @@ class Ending:
         if best is None or self.trace.scores.get(best) is None:
             return stop
         stop = replace(stop, best=best, noise_sd=self.posterior.tree.priors.noise_sd)
-        stop = self.with_label_estimate(stop, best, self.by_labels) if self.by_labels else self.with_judge_estimate(stop, best)
-        return with_forecast(self.trace, self.posterior, stop, self.target_score, self.by_labels) if self.unseen_last else stop
+        stop = (
+            self.with_label_estimate(stop, best, self.by_labels)
+            if self.by_labels
+            else self.with_judge_estimate(stop, best)
+        )
+        return (
+            with_forecast(self.trace, self.posterior, stop, self.target_score, self.by_labels)
+            if self.unseen_last
+            else stop
+        )
 
     def with_judge_estimate(self, stop: Stop, best: int) -> Stop:
         """Return the stop with the estimates in the judge's points."""
         mean, sd = self.posterior.means[best], self.posterior.sd_of(best)
         interval = _clip(mean - Z_95 * sd), _clip(mean + Z_95 * sd)
         estimates = tuple((c.id, self.posterior.means[c.id]) for c in self.trace.graded_candidates)
-        p_target = None if self.target_score is None else round(self.posterior.p_at_least(best, self.target_score), DIGITS)
+        p_target = (
+            None
+            if self.target_score is None
+            else round(self.posterior.p_at_least(best, self.target_score), DIGITS)
+        )
         return replace(stop, score=mean, interval=interval, estimates=estimates, p_target=p_target)
 
     def with_label_estimate(self, stop: Stop, best: int, by_labels: LabelPosterior) -> Stop:
         """Return the stop with what people would say of its answer, and of the others."""
         mean, interval = by_labels.prediction(best)
-        p_target = None if self.target_score is None else round(by_labels.probability(best, self.target_score), DIGITS)
-        estimates = tuple((c.id, round(by_labels.means[c.id], DIGITS)) for c in self.trace.graded_candidates)
+        p_target = (
+            None
+            if self.target_score is None
+            else round(by_labels.probability(best, self.target_score), DIGITS)
+        )
+        estimates = tuple(
+            (c.id, round(by_labels.means[c.id], DIGITS)) for c in self.trace.graded_candidates
+        )
         low, high = (round(end, DIGITS) for end in interval)
         labels = by_labels.calibration.labels
-        return replace(stop, score=round(mean, DIGITS), interval=(low, high), estimates=estimates, p_target=p_target, labels=labels)
+        return replace(
+            stop,
+            score=round(mean, DIGITS),
+            interval=(low, high),
+            estimates=estimates,
+            p_target=p_target,
+            labels=labels,
+        )
 
 
 @lru_cache(maxsize=16)
@@ -148,7 +201,9 @@ def with_note(stop: Stop, trace: Trace, base_plan: SelfRefine) -> Stop:
     note = f"{stop.note}{', by the estimates' * by_estimates}"
     if stop.reason is StopReason.TARGET and stop.p_target is not None:
         goal = base_plan.stop.target_score
-        subject = "the estimate" if stop.labels is None else f"by {labels_text(stop.labels)} the estimate"
+        subject = (
+            "the estimate" if stop.labels is None else f"by {labels_text(stop.labels)} the estimate"
+        )
         note = f"{subject} is {stop.score:.2f}; it reaches the target, {goal:g}, with a probability of {stop.p_target:.2f}"
     is_settled = stop.reason in {StopReason.TARGET, StopReason.DONE} or stop.reason.resumable
     observed = None if is_settled else base_plan.stop(trace)
@@ -162,15 +217,24 @@ def top_candidates(trace: Trace) -> list[Candidate]:
     if trace.best is None:
         return []
     aggregates, pass_rate = trace.aggregates, trace.must_pass_rate(trace.best.id)
-    distinct = {c.content_key: c for c in reversed(trace.graded_candidates)}.values()  # the earliest of identical ones
-    equals = [(-(score or 0.0), c.id) for c in distinct for rate, score in [aggregates[c.id]] if rate == pass_rate]
+    distinct = {
+        c.content_key: c for c in reversed(trace.graded_candidates)
+    }.values()  # the earliest of identical ones
+    equals = [
+        (-(score or 0.0), c.id)
+        for c in distinct
+        for rate, score in [aggregates[c.id]]
+        if rate == pass_rate
+    ]
     return [trace.by_id[id] for _, id in sorted(equals)[:MAX_CONTENDERS]]
 
 
 def close_pair(trace: Trace, posterior: Posterior) -> list[Candidate]:
     """Return the two best if it is not clear which of them is better."""
     pair = top_candidates(trace)[:2]
-    return pair if len(pair) == 2 and not posterior.is_separated(pair[0].id, pair[1].id, Z_95) else []
+    return (
+        pair if len(pair) == 2 and not posterior.is_separated(pair[0].id, pair[1].id, Z_95) else []
+    )
 
 
 def _clip(score: float) -> float:

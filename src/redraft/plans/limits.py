@@ -54,12 +54,21 @@ class Left:
     @property
     def amounts(self) -> tuple[float | None, ...]:
         """The amounts in the order of the fields."""
-        return self.calls, self.tokens, self.usd, self.seconds, self.input_tokens, self.output_tokens
+        return (
+            self.calls,
+            self.tokens,
+            self.usd,
+            self.seconds,
+            self.input_tokens,
+            self.output_tokens,
+        )
 
     @property
     def limit_names(self) -> list[str]:
         """The names of the amounts that are limited."""
-        return [name for name, amount in zip(AMOUNTS, self.amounts, strict=True) if amount is not None]
+        return [
+            name for name, amount in zip(AMOUNTS, self.amounts, strict=True) if amount is not None
+        ]
 
     @property
     def is_limited(self) -> bool:
@@ -75,7 +84,14 @@ class Left:
         if self is UNLIMITED:
             return ""
         pairs = zip(AMOUNTS, self.amounts, need.amounts, strict=True)
-        return next((name for name, left, need in pairs if left is not None and need is not None and need > left + TOLERANCE), "")
+        return next(
+            (
+                name
+                for name, left, need in pairs
+                if left is not None and need is not None and need > left + TOLERANCE
+            ),
+            "",
+        )
 
 
 AMOUNTS = tuple(each.name for each in fields(Left))
@@ -125,7 +141,9 @@ def mean_need(records: Sequence[Candidate | Feedback], amounts: Collection[str] 
     calls = [usage.calls + usage.cached_calls - usage.retried_calls for usage in usages]
     if tuple(amounts) == ("calls",):  # most plans count calls only
         return Left(max(1.0, sum(calls) / len(calls)))
-    uncached = [usage for usage in usages if not usage.cached_calls]  # of cached answers, only the sum of tokens is known
+    uncached = [
+        usage for usage in usages if not usage.cached_calls
+    ]  # of cached answers, only the sum of tokens is known
     return Left(
         max(1.0, sum(calls) / len(calls)),
         mean([usage.answer_tokens for usage in usages]) if "tokens" in amounts else None,
@@ -162,7 +180,9 @@ def at_once(needs: Sequence[tuple[Left, int]]) -> Left:
 def minus(left: Left, need: Left) -> Left:
     """Return what is left beside a step that is made at the same time; its seconds are the same ones."""
     pairs = zip(left.amounts, need.amounts, strict=True)
-    rest = Left(*(have if have is None or take is None else max(0.0, have - take) for have, take in pairs))
+    rest = Left(
+        *(have if have is None or take is None else max(0.0, have - take) for have, take in pairs)
+    )
     return replace(rest, seconds=left.seconds)
 
 
@@ -187,7 +207,10 @@ def shortage_text(limit: str, need: Left, left: Left) -> str:
 def affordable_count(left: Left, need: Left) -> float:
     """Return how many steps that take `need` each can be paid for, however long they take."""
     pairs = zip(replace(left, seconds=None).amounts, need.amounts, strict=True)
-    return min((floor(have / take + TOLERANCE) for have, take in pairs if have is not None and take), default=inf)
+    return min(
+        (floor(have / take + TOLERANCE) for have, take in pairs if have is not None and take),
+        default=inf,
+    )
 
 
 def rounds_left(left: Left, need: Left) -> float:

@@ -12,7 +12,11 @@ def p_meets_musts(trace: Trace, role: str) -> float:
     """
     if not trace.graders.has_musts:
         return 1.0
-    texts = [c for c in trace.graded_candidates if c.role == role and (c.parent is None or trace.meets_musts(c.parent))]
+    texts = [
+        c
+        for c in trace.graded_candidates
+        if c.role == role and (c.parent is None or trace.meets_musts(c.parent))
+    ]
     return (4 + sum(trace.meets_musts(c.id) for c in texts)) / (5 + len(texts))
 
 
@@ -25,5 +29,9 @@ def p_meets_broken_must(trace: Trace, role: str) -> float:
     texts = [c for c in trace.graded_candidates if c.role == role]
     if role == "generate":
         return 1 / (4 + len(texts))
-    gains = [trace.must_pass_rate(c.id) > trace.must_pass_rate(c.parent) for c in texts if c.parent is not None]
+    gains = [
+        trace.must_pass_rate(c.id) > trace.must_pass_rate(c.parent)
+        for c in texts
+        if c.parent is not None
+    ]
     return (2 + sum(gains)) / (4 + len(gains))

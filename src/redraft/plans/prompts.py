@@ -25,7 +25,14 @@ from inspect import iscoroutinefunction, signature
 from typing import Any, TypeAlias
 
 from .. import checks
-from ..core.prompts import constraint_paragraph, demand_lines, draft_messages, open_actions, refinement_messages, tried_lines
+from ..core.prompts import (
+    constraint_paragraph,
+    demand_lines,
+    draft_messages,
+    open_actions,
+    refinement_messages,
+    tried_lines,
+)
 from ..core.records import Candidate
 from ..core.steps import Generate, Refine
 from ..core.task import Message, Task, as_messages, message_text
@@ -65,9 +72,16 @@ class Prompts:
         if self.draft is None and self.refine is None:
             return
         _check("draft_prompt", self.draft, "a template with {prompt}, or a function of a trace", 1)
-        _check("refine_prompt", self.refine, "a template with {response}, or a function of a trace and a candidate", 2)
+        _check(
+            "refine_prompt",
+            self.refine,
+            "a template with {response}, or a function of a trace and a candidate",
+            2,
+        )
         if self.draft_template and not self.draft_template.shows("prompt"):
-            raise ConfigError(f"draft_prompt: put {{prompt}} where the request belongs, got {checks.format_value(self.draft)}")
+            raise ConfigError(
+                f"draft_prompt: put {{prompt}} where the request belongs, got {checks.format_value(self.draft)}"
+            )
         if self.draft_template and (wrong := self.draft_template.names.intersection(ANSWER_FIELDS)):
             raise ConfigError(f"draft_prompt: there is no {{{min(wrong)}}} before the first answer")
         if self.refine_template and not self.refine_template.shows("response"):
@@ -82,13 +96,19 @@ class Prompts:
 
     @cached_property
     def refine_template(self) -> PromptTemplate | None:
-        return PromptTemplate("refine_prompt", self.refine) if isinstance(self.refine, str) else None
+        return (
+            PromptTemplate("refine_prompt", self.refine) if isinstance(self.refine, str) else None
+        )
 
     @property
     def reads_metadata(self) -> bool:
         """Whether a prompt may depend on the metadata of the task: functions may."""
         templates = [t for t in (self.draft_template, self.refine_template) if t]
-        return callable(self.draft) or callable(self.refine) or any(t.names.difference(FIELDS) for t in templates)
+        return (
+            callable(self.draft)
+            or callable(self.refine)
+            or any(t.names.difference(FIELDS) for t in templates)
+        )
 
     def check_task(self, task: Task) -> None:
         """Raise ConfigError for a task without a column that a template names."""
@@ -103,14 +123,24 @@ class Prompts:
         """Return the messages that ask for a draft. Raises what a function of the user raises."""
         if self.draft is None:
             return draft_messages(trace)
-        content = self.draft_template.fill(trace, None) if self.draft_template else self.draft(trace)  # type: ignore[operator]
+        content = (
+            self.draft_template.fill(trace, None) if self.draft_template else self.draft(trace)
+        )  # type: ignore[operator]
         return _messages(trace, content)
 
     def refinement_messages(self, trace: Trace, parent: Candidate) -> tuple[Message, ...]:
         """Return the messages that ask for a better version of `parent`. Raises what a function of the user raises."""
         if self.refine is None:
-            return refinement_messages(trace, parent) if self.draft is None else self._after_own_draft(trace, parent)
-        content = self.refine_template.fill(trace, parent) if self.refine_template else self.refine(trace, parent)  # type: ignore[operator]
+            return (
+                refinement_messages(trace, parent)
+                if self.draft is None
+                else self._after_own_draft(trace, parent)
+            )
+        content = (
+            self.refine_template.fill(trace, parent)
+            if self.refine_template
+            else self.refine(trace, parent)
+        )  # type: ignore[operator]
         return _messages(trace, content)
 
     def _after_own_draft(self, trace: Trace, parent: Candidate) -> tuple[Message, ...]:
@@ -127,7 +157,9 @@ class Prompts:
     def refinement(self, trace: Trace, parent: Candidate) -> Refine:
         """Return the step that refines `parent`."""
         if self.draft is not None or self.refine is not None:
-            return Refine(trace.next_id, (), parent.id, partial(self.refinement_messages, trace, parent))
+            return Refine(
+                trace.next_id, (), parent.id, partial(self.refinement_messages, trace, parent)
+            )
         return Refine(trace.next_id, self.refinement_messages(trace, parent), parent.id)
 
 
@@ -139,7 +171,9 @@ class PromptTemplate:
         self._parts: tuple[TemplatePart, ...] = parse_template(text, FIELDS)
         self.names = frozenset(name for _, name in self._parts if name)
         if hidden := self.names.intersection(HIDDEN_FIELDS):
-            raise ConfigError(f"{argument}: the model that writes never sees the {min(hidden)}: leave out {{{min(hidden)}}}")
+            raise ConfigError(
+                f"{argument}: the model that writes never sees the {min(hidden)}: leave out {{{min(hidden)}}}"
+            )
 
     def shows(self, field: str) -> bool:
         """Return whether the template has a field, or a synonym of it."""
@@ -174,18 +208,26 @@ def prompt_fields(trace: Trace, parent: Candidate | None = None) -> dict[str, st
     The fields about an answer are those of `parent`. A field without content holds "(none)".
     """
     task = trace.task
-    last = max((i for i, m in enumerate(task.messages) if m["role"] == "user"), default=len(task.messages))
+    last = max(
+        (i for i, m in enumerate(task.messages) if m["role"] == "user"), default=len(task.messages)
+    )
     values = {str(name): _as_text(value) for name, value in task.metadata.items()}
     values |= dict.fromkeys(("prompt", "query", "task"), task.prompt)
     values |= {
         "context": task.context or "",
         "system": "\n\n".join(message_text(m) for m in task.messages if m["role"] == "system"),
-        "history": "\n\n".join(f"{m['role']}: {message_text(m)}" for m in task.messages[:last] if m["role"] != "system"),
+        "history": "\n\n".join(
+            f"{m['role']}: {message_text(m)}" for m in task.messages[:last] if m["role"] != "system"
+        ),
         "demands": "\n".join(demand_lines(trace)),
     }
     if parent is not None:
         values |= _answer_fields(trace, parent)
-    values |= {name: values[field] for name, field in SYNONYMS.items() if name not in task.metadata and field in values}
+    values |= {
+        name: values[field]
+        for name, field in SYNONYMS.items()
+        if name not in task.metadata and field in values
+    }
     return {name: text or NOTHING for name, text in values.items()}
 
 
@@ -216,7 +258,9 @@ def _check(argument: str, prompt: Any, expected: str, parameters: int) -> None:
     if not callable(prompt) or isinstance(prompt, type):
         raise checks.invalid_argument(argument, expected, prompt)
     if iscoroutinefunction(prompt):
-        raise ConfigError(f"{argument}: an async function cannot make a prompt; use `def` and no `await`")
+        raise ConfigError(
+            f"{argument}: an async function cannot make a prompt; use `def` and no `await`"
+        )
     try:
         shape = signature(prompt)
     except (TypeError, ValueError):  # a function written in C need not have one
@@ -224,14 +268,18 @@ def _check(argument: str, prompt: Any, expected: str, parameters: int) -> None:
     try:
         shape.bind(*range(parameters))
     except TypeError as error:
-        raise ConfigError(f"{argument} must be {expected}; the function takes {shape}: {error}") from None
+        raise ConfigError(
+            f"{argument} must be {expected}; the function takes {shape}: {error}"
+        ) from None
 
 
 def _messages(trace: Trace, content: Any) -> tuple[Message, ...]:
     """Return messages as they are; a text takes the place of the last user message. Raises ValueError."""
     if not isinstance(content, str):
         if not isinstance(content, Iterable) or isinstance(content, Mapping):
-            raise ValueError(f"a prompt is a text or a list of messages, got {checks.format_value(content)}")
+            raise ValueError(
+                f"a prompt is a text or a list of messages, got {checks.format_value(content)}"
+            )
         return tuple(as_messages(content))
     if not content.strip():
         raise ValueError("the prompt is empty")

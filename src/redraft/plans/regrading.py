@@ -15,26 +15,40 @@ MAX_ASKS = 3  # how often a judge whose grades can be read at times is asked for
 
 def scoring_judges(trace: Trace) -> Sequence[PanelGrader]:
     """Return the graders that ask a model for a score."""
-    return [grader for grader in trace.scorers if not grader.model_free] if trace.critics else trace.graders.judges
+    return (
+        [grader for grader in trace.scorers if not grader.model_free]
+        if trace.critics
+        else trace.graders.judges
+    )
 
 
 def repeat_steps(trace: Trace, candidate: Candidate) -> list[Grade]:
     """Return the steps for one more grade of a candidate by every grader that asks a model for a score."""
-    return [Grade(judge.name, trace.task, candidate, next_repeat(trace, judge, candidate)) for judge in scoring_judges(trace)]
+    return [
+        Grade(judge.name, trace.task, candidate, next_repeat(trace, judge, candidate))
+        for judge in scoring_judges(trace)
+    ]
 
 
 def can_repeat(trace: Trace, candidate: Candidate) -> bool:
     """Whether none of the steps for one more grade of a candidate has failed before, so that all can be made."""
     graders = [f.grader for f in trace.feedback[candidate.id]]
-    slots = [("feedback", candidate.id, judge.name, graders.count(judge.name)) for judge in scoring_judges(trace)]
-    return trace.records_by_slot.keys().isdisjoint(slots) and trace.failures.keys().isdisjoint(slots)
+    slots = [
+        ("feedback", candidate.id, judge.name, graders.count(judge.name))
+        for judge in scoring_judges(trace)
+    ]
+    return trace.records_by_slot.keys().isdisjoint(slots) and trace.failures.keys().isdisjoint(
+        slots
+    )
 
 
 def second_looks(trace: Trace) -> list[Grade]:
     """Return the missing steps for one more grade of the first answer by every judge, once that answer has a score."""
     if not trace.candidates or trace.scores[trace.candidates[0].id] is None:
         return []
-    return trace.missing(Grade(j.name, trace.task, trace.candidates[0], j.repeats) for j in scoring_judges(trace))
+    return trace.missing(
+        Grade(j.name, trace.task, trace.candidates[0], j.repeats) for j in scoring_judges(trace)
+    )
 
 
 def missing_repeats(trace: Trace) -> list[Grade]:
@@ -42,8 +56,16 @@ def missing_repeats(trace: Trace) -> list[Grade]:
     judges = scoring_judges(trace)
     steps: list[Grade] = []
     for c in trace.graded_candidates if len(judges) > 1 else ():
-        more = 0 if trace.is_unchanged(c) else max(times_asked(trace, judge, c) - judge.repeats for judge in judges)
-        steps += (Grade(j.name, trace.task, c, n) for j in judges for n in range(j.repeats, j.repeats + more))
+        more = (
+            0
+            if trace.is_unchanged(c)
+            else max(times_asked(trace, judge, c) - judge.repeats for judge in judges)
+        )
+        steps += (
+            Grade(j.name, trace.task, c, n)
+            for j in judges
+            for n in range(j.repeats, j.repeats + more)
+        )
     return trace.missing(steps)
 
 
@@ -54,7 +76,11 @@ def next_repeat(trace: Trace, grader: PanelGrader, candidate: Candidate) -> int:
 
 def times_asked(trace: Trace, grader: PanelGrader, candidate: Candidate) -> int:
     """Return how often a grader was asked about a candidate, failures included."""
-    failed = sum(slot[:3] == ("feedback", candidate.id, grader.name) for slot in trace.failures) if trace.failures else 0
+    failed = (
+        sum(slot[:3] == ("feedback", candidate.id, grader.name) for slot in trace.failures)
+        if trace.failures
+        else 0
+    )
     return next_repeat(trace, grader, candidate) + failed
 
 
@@ -63,7 +89,10 @@ def extra_asks(trace: Trace) -> list[tuple[int, int]]:
 
     Candidates that are equal to their parent, and judges that were not asked more often, are left out.
     """
-    repeats, failures = {judge.name: judge.repeats for judge in scoring_judges(trace)}, trace.failures
+    repeats, failures = (
+        {judge.name: judge.repeats for judge in scoring_judges(trace)},
+        trace.failures,
+    )
     least = 0 if failures else min(repeats.values(), default=0)
     longer = [(id, feedback) for id, feedback in trace.feedback.items() if len(feedback) > least]
     if not longer and not failures:
@@ -84,17 +113,36 @@ def repeated_unreadable_grades(trace: Trace, candidate: Candidate) -> list[Grade
     It is not if another grader failed in another way, gave no score or found a must broken, or if a grader was asked
     `MAX_ASKS` times, or twice while none of its grades of any text could be read.
     """
-    if trace.scores[candidate.id] is not None or trace.is_unchanged(candidate) or candidate.id in trace.replaced_ids:
+    if (
+        trace.scores[candidate.id] is not None
+        or trace.is_unchanged(candidate)
+        or candidate.id in trace.replaced_ids
+    ):
         return []
     steps: list[Grade] = []
     for grader in trace.scorers:
-        if (score := trace.grader_score(candidate.id, grader)) is not None and not (grader.must and score < 1):
+        if (score := trace.grader_score(candidate.id, grader)) is not None and not (
+            grader.must and score < 1
+        ):
             continue
-        errors = [f.error for slot, f in trace.failures.items() if slot[:3] == ("feedback", candidate.id, grader.name)]
-        asked, readable = times_asked(trace, grader, candidate), any(f.grader == grader.name for f in _all_feedback(trace))
-        if set(errors) != {UNREADABLE_ERROR} or asked - grader.repeats >= (MAX_ASKS if readable else 2) - 1:
+        errors = [
+            f.error
+            for slot, f in trace.failures.items()
+            if slot[:3] == ("feedback", candidate.id, grader.name)
+        ]
+        asked, readable = (
+            times_asked(trace, grader, candidate),
+            any(f.grader == grader.name for f in _all_feedback(trace)),
+        )
+        if (
+            set(errors) != {UNREADABLE_ERROR}
+            or asked - grader.repeats >= (MAX_ASKS if readable else 2) - 1
+        ):
             return []
-        steps += (Grade(grader.name, trace.task, candidate, asked + n) for n in range(len(errors) - max(0, asked - grader.repeats)))
+        steps += (
+            Grade(grader.name, trace.task, candidate, asked + n)
+            for n in range(len(errors) - max(0, asked - grader.repeats))
+        )
     return steps
 
 

@@ -66,28 +66,41 @@ def candidate_steps(trace: Trace, plan: Plan | None) -> tuple[CandidateStep, ...
 def _candidate_step(trace: Trace, plan: Plan | None, candidate: Candidate) -> CandidateStep:
     parent = None if candidate.parent is None else trace.by_id.get(candidate.parent)
     grades = trace.feedback[candidate.id]
-    own = () if trace.is_unchanged(candidate) else grades  # a copy shares the grades of its parent, which were paid once
+    own = (
+        () if trace.is_unchanged(candidate) else grades
+    )  # a copy shares the grades of its parent, which were paid once
     rankings = [c for c in trace.comparisons if max(c.ranking, default=None) == candidate.id]
-    first = {(c.grader, c.repeat): c for c in reversed(trace.comparisons) if candidate.id in c.ranking}.values()
+    first = {
+        (c.grader, c.repeat): c for c in reversed(trace.comparisons) if candidate.id in c.ranking
+    }.values()
     return CandidateStep(
         candidate,
         parent,
-        (*trace.feedback[parent.id], *_rankings_before(trace, candidate, parent.id)) if parent else (),
+        (*trace.feedback[parent.id], *_rankings_before(trace, candidate, parent.id))
+        if parent
+        else (),
         _messages_of(trace, plan, candidate),
         (*grades, *(rank_feedback(comparison, candidate.id) for comparison in first)),
         trace.scores[candidate.id],
-        sum([*(each.usage for each in own), *(each.usage for each in rankings)], candidate.usage + NO_USAGE),
+        sum(
+            [*(each.usage for each in own), *(each.usage for each in rankings)],
+            candidate.usage + NO_USAGE,
+        ),
     )
 
 
 def _rankings_before(trace: Trace, candidate: Candidate, parent: int) -> Iterator[Feedback]:
     """Yield what the comparisons that preceded a candidate say of its parent."""
     if trace.comparisons:
-        before = replace(trace, records=trace.records[: trace.records.index(candidate)], resumed_at=0)
+        before = replace(
+            trace, records=trace.records[: trace.records.index(candidate)], resumed_at=0
+        )
         yield from (rank_feedback(comparison, parent) for comparison in before.rankings_of(parent))
 
 
-def _messages_of(trace: Trace, plan: Plan | None, candidate: Candidate) -> tuple[Message, ...] | None:
+def _messages_of(
+    trace: Trace, plan: Plan | None, candidate: Candidate
+) -> tuple[Message, ...] | None:
     """Return the messages to which a candidate is the answer; None if the plan does not reproduce the step or its prompt."""
     if candidate.role not in {"generate", "refine"}:
         return ()
@@ -95,7 +108,11 @@ def _messages_of(trace: Trace, plan: Plan | None, candidate: Candidate) -> tuple
         return None
     n = trace.records.index(candidate)
     before = replace(trace, records=trace.records[:n], resumed_at=min(trace.resumed_at, n))
-    steps = (step for step in plan(before) if isinstance(step, Generate | Refine) and step.slot == candidate.slot)
+    steps = (
+        step
+        for step in plan(before)
+        if isinstance(step, Generate | Refine) and step.slot == candidate.slot
+    )
     step = next(steps, None)
     parent = step.parent if isinstance(step, Refine) else None
     if step is None or parent != candidate.parent:

@@ -17,7 +17,10 @@ from ..errors import EXTERNAL_ERRORS
 from ..own_code import fingerprint_name
 from .prompts import DraftPrompt, Prompts, RefinePrompt
 
-GIVE_UP_REASONS = {StopReason.PATIENCE, StopReason.MAX_ITERATIONS}  # a budget or deadline that ended the run takes precedence
+GIVE_UP_REASONS = {
+    StopReason.PATIENCE,
+    StopReason.MAX_ITERATIONS,
+}  # a budget or deadline that ended the run takes precedence
 GRADING = {"grade", "compare"}  # the roles of steps that grade
 UNREADABLE_ERROR = "BadResponseError"  # the error of a judge whose answer cannot be read
 MAX_DRAFTS = 1000
@@ -29,8 +32,16 @@ def best_so_far(trace: Trace) -> Candidate | None:
     best = trace.best
     if best is None or trace.meets_musts(best.id):
         return best
-    equals = [c for c in trace.graded_candidates if trace.must_pass_rate(c.id) == trace.must_pass_rate(best.id)]
-    return max(equals, key=lambda c: (trace.nearness(c.id), c.id == best.id, trace.scores[c.id] or 0.0, -c.id), default=best)
+    equals = [
+        c
+        for c in trace.graded_candidates
+        if trace.must_pass_rate(c.id) == trace.must_pass_rate(best.id)
+    ]
+    return max(
+        equals,
+        key=lambda c: (trace.nearness(c.id), c.id == best.id, trace.scores[c.id] or 0.0, -c.id),
+        default=best,
+    )
 
 
 @fingerprint_name("self_refine")
@@ -88,10 +99,17 @@ class SelfRefine:
         drafts, candidates, graders = self.missing_drafts(trace), trace.candidates, trace.graders
         free_grades = missing_grades(trace, candidates, graders.model_free)
         if not (self.repairs and graders.editable):
-            return Round([*drafts, *free_grades, *missing_grades(trace, candidates, graders.judges)])
+            return Round(
+                [*drafts, *free_grades, *missing_grades(trace, candidates, graders.judges)]
+            )
         repairs = self.plan_repairs(trace, free_grades, has_missing_drafts=bool(drafts))
         judged = [c for c in candidates if c.id not in repairs.skip_grading_ids]
-        return [*drafts, *free_grades, *repairs.steps, *missing_grades(trace, judged, graders.judges)]
+        return [
+            *drafts,
+            *free_grades,
+            *repairs.steps,
+            *missing_grades(trace, judged, graders.judges),
+        ]
 
     def missing_drafts(self, trace: Trace) -> list[Generate]:
         """Return the steps for the first drafts that are missing."""
@@ -99,7 +117,9 @@ class SelfRefine:
             return []
         return trace.missing(self.prompts.drafts(trace, range(self.drafts)))
 
-    def plan_repairs(self, trace: Trace, free_grades: Sequence[Grade], *, has_missing_drafts: bool) -> RepairPlan:
+    def plan_repairs(
+        self, trace: Trace, free_grades: Sequence[Grade], *, has_missing_drafts: bool
+    ) -> RepairPlan:
         """Return the next repair, and the candidates that no judge should grade: unchecked, about to be repaired, or replaced.
 
         Repairs cost nothing, so they are made one at a time, and only when all drafts exist and are checked: their IDs do
@@ -107,10 +127,16 @@ class SelfRefine:
         """
         editable = {grader.name for grader in trace.graders.editable}
         repairable = repairable_candidates(trace)
-        steps = [Repair(trace.next_id, trace.task, repairable[0])] if repairable and not (has_missing_drafts or free_grades) else []
+        steps = (
+            [Repair(trace.next_id, trace.task, repairable[0])]
+            if repairable and not (has_missing_drafts or free_grades)
+            else []
+        )
         unchecked = {step.candidate.id for step in free_grades if step.grader in editable}
         given = {c.id for c in trace.candidates if c.by == "given"}
-        return RepairPlan(steps, (unchecked | trace.replaced_ids | {c.id for c in repairable}) - given)
+        return RepairPlan(
+            steps, (unchecked | trace.replaced_ids | {c.id for c in repairable}) - given
+        )
 
     def missing_comparisons(self, trace: Trace) -> list[Compare]:
         """Return the rankings that are missing once every candidate exists and is scored."""
@@ -118,9 +144,13 @@ class SelfRefine:
         if not rankers or not trace.candidates:
             return []
         compared = tuple(
-            c for c in trace.candidates if not trace.is_unchanged(c) and (c.id not in trace.replaced_ids or c.by == "given")
+            c
+            for c in trace.candidates
+            if not trace.is_unchanged(c) and (c.id not in trace.replaced_ids or c.by == "given")
         )
-        return trace.missing(Compare(r.name, trace.task, compared, n) for r in rankers for n in range(r.repeats))
+        return trace.missing(
+            Compare(r.name, trace.task, compared, n) for r in rankers for n in range(r.repeats)
+        )
 
     def stop_or_refine(self, trace: Trace) -> Sequence[Step]:
         """Return a stop with its reason, or the next refinement."""
@@ -131,7 +161,12 @@ class SelfRefine:
 
     def should_retry_ungraded(self, trace: Trace) -> bool:
         """Whether graders failed at all first drafts, and there is no refinement yet, which they may be able to grade."""
-        return bool(trace.failures) and only_failed_grades(trace) and not trace.iterations and self.stop(trace) is None
+        return (
+            bool(trace.failures)
+            and only_failed_grades(trace)
+            and not trace.iterations
+            and self.stop(trace) is None
+        )
 
     def stop_by_rules(self, trace: Trace) -> Stop | None:
         """Return the stop by a rule or a fatal failure; None if there is none."""
@@ -140,20 +175,26 @@ class SelfRefine:
         if end and not (failure and failure.stop_reason and end.reason in GIVE_UP_REASONS):
             return Stop(best, *end)
         if failure:
-            return Stop(best, failure.stop_reason or StopReason.FAILED, full_note(trace, failure.message))
+            return Stop(
+                best, failure.stop_reason or StopReason.FAILED, full_note(trace, failure.message)
+            )
         if not trace.graded_candidates:
             return Stop(best, StopReason.FAILED, full_note(trace) or "there is no answer")
         return None
 
 
-def missing_grades(trace: Trace, candidates: Sequence[Candidate], graders: Sequence[PanelGrader]) -> list[Grade]:
+def missing_grades(
+    trace: Trace, candidates: Sequence[Candidate], graders: Sequence[PanelGrader]
+) -> list[Grade]:
     """Return the missing grades of candidates by some of the pointwise graders."""
     if not (candidates and graders):
         return []
     critics, scores, unchanged = trace.critics, trace.scores, trace.unchanged_ids
     if not critics and trace.scorers and len(trace.graded_candidates) == len(trace.candidates):
         return []
-    ungraded = [c for c in candidates if (critics or scores[c.id] is None) and c.id not in unchanged]
+    ungraded = [
+        c for c in candidates if (critics or scores[c.id] is None) and c.id not in unchanged
+    ]
     if not ungraded:
         return []
     recorded, failed = trace.records_by_slot, trace.failures
@@ -162,7 +203,8 @@ def missing_grades(trace: Trace, candidates: Sequence[Candidate], graders: Seque
         for c in ungraded
         for g in graders
         for n in range(g.repeats)
-        if (slot := ("feedback", c.id, g.name, n)) not in recorded and slot not in failed  # before a step is made: most exist
+        if (slot := ("feedback", c.id, g.name, n)) not in recorded
+        and slot not in failed  # before a step is made: most exist
     ]
 
 
@@ -171,7 +213,9 @@ def full_note(trace: Trace, note: str = "") -> str:
     if not trace.candidates or trace.graded_candidates:
         return note
     missing = missing_grades_text(trace)
-    return missing if note[:MAX_REASON_CHARS] in missing else "; ".join(filter(None, [note, missing]))
+    return (
+        missing if note[:MAX_REASON_CHARS] in missing else "; ".join(filter(None, [note, missing]))
+    )
 
 
 def missing_grades_text(trace: Trace) -> str:
@@ -181,16 +225,28 @@ def missing_grades_text(trace: Trace) -> str:
     own = [f for f in failures if f.role in GRADING and f.stop_reason in {None, StopReason.FAILED}]
     said |= {f.step_slot[2]: f.message[:MAX_REASON_CHARS] for f in own}
     reasons = "; ".join(f"{grader}: {reason}" for grader, reason in said.items() if reason)
-    given = Counter(f.grader for f in trace.feedback[trace.best.id]) if trace.best else Counter[str]()
-    missing = [g.name for g in trace.scorers or trace.panel if g.name not in said and given[g.name] < g.repeats]
-    waiting = f"{' and '.join('the judge' if name == 'judge' else name for name in missing)} had not answered" if missing else ""
+    given = (
+        Counter(f.grader for f in trace.feedback[trace.best.id]) if trace.best else Counter[str]()
+    )
+    missing = [
+        g.name
+        for g in trace.scorers or trace.panel
+        if g.name not in said and given[g.name] < g.repeats
+    ]
+    waiting = (
+        f"{' and '.join('the judge' if name == 'judge' else name for name in missing)} had not answered"
+        if missing
+        else ""
+    )
     has_score = any(f.score is not None for feedback in trace.feedback.values() for f in feedback)
     what = "no answer was graded by all graders" if has_score else "nothing could be graded"
     failed = f"{what}{f' ({reasons})' if reasons else ''}" if said or not missing else ""
     return "; ".join(filter(None, [failed, waiting]))
 
 
-def stop_for_tool_calls(trace: Trace, missing_drafts: Callable[[Trace], Sequence[Generate]]) -> Sequence[Step]:
+def stop_for_tool_calls(
+    trace: Trace, missing_drafts: Callable[[Trace], Sequence[Generate]]
+) -> Sequence[Step]:
     """Return the last steps if a candidate calls tools: the other first drafts, then a stop. Empty if none calls tools."""
     if trace.tool_calling_candidate is None:
         return []
@@ -213,13 +269,22 @@ def repairable_candidates(trace: Trace) -> list[Candidate]:
         return []
     repaired = {c.parent for c in trace.candidates if c.role == "repair"}
     texts = [c for c in trace.candidates if not c.tool_calls]
-    return [c for c in texts if c.id not in repaired and not trace.is_unchanged(c) and needs_repair(trace, c)]
+    return [
+        c
+        for c in texts
+        if c.id not in repaired and not trace.is_unchanged(c) and needs_repair(trace, c)
+    ]
 
 
 def only_failed_grades(trace: Trace) -> bool:
     """Whether nothing is graded, and no grader failed for an external cause, so that another text may be graded."""
     external = any(f.error in EXTERNAL_ERRORS for f in trace.failures.values() if f.role == "grade")
-    return not external and bool(trace.candidates) and not trace.graded_candidates and trace.fatal_failure is None
+    return (
+        not external
+        and bool(trace.candidates)
+        and not trace.graded_candidates
+        and trace.fatal_failure is None
+    )
 
 
 def needs_repair(trace: Trace, candidate: Candidate) -> bool:
@@ -255,7 +320,12 @@ class BestOfN:
 
     @property
     def base_plan(self) -> SelfRefine:
-        return SelfRefine(target(self.target_score) | max_iterations(0), self.n, self.repairs, draft_prompt=self.draft_prompt)
+        return SelfRefine(
+            target(self.target_score) | max_iterations(0),
+            self.n,
+            self.repairs,
+            draft_prompt=self.draft_prompt,
+        )
 
     @property
     def prompts(self) -> Prompts:
@@ -271,16 +341,27 @@ class BestOfN:
         steps = self.base_plan(trace)
         if not (steps and isinstance(steps[0], Stop)):
             return steps
-        return [replace(step, kept=self._kept_ids(trace)) if isinstance(step, Stop) else step for step in steps]
+        return [
+            replace(step, kept=self._kept_ids(trace)) if isinstance(step, Stop) else step
+            for step in steps
+        ]
 
     def outcome_if_stopped(self, trace: Trace, reason: StopReason, note: str) -> Outcome:
         """Return the outcome of a trace that is stopped here from outside."""
-        return Outcome(trace.best.id if trace.best else None, reason, note, kept=self._kept_ids(trace))
+        return Outcome(
+            trace.best.id if trace.best else None, reason, note, kept=self._kept_ids(trace)
+        )
 
     def _kept_ids(self, trace: Trace) -> tuple[int, ...]:
-        return tuple(row.candidate.id for row in top_answers(trace, self.keep)) if self.keep > 1 else ()
+        return (
+            tuple(row.candidate.id for row in top_answers(trace, self.keep))
+            if self.keep > 1
+            else ()
+        )
 
 
-def best_of(n: int = 4, keep: int = 1, *, target_score: float = 0.9, repairs: bool = True) -> BestOfN:
+def best_of(
+    n: int = 4, keep: int = 1, *, target_score: float = 0.9, repairs: bool = True
+) -> BestOfN:
     """Return a plan that drafts `n` answers, grades them all, and keeps the `keep` best (see `BestOfN`). Raises ConfigError."""
     return BestOfN(n, target_score, repairs, keep=keep)

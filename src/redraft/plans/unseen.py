@@ -13,7 +13,11 @@ from ..quality.likelihood import Z_95
 from ..quality.posterior import DIGITS, Posterior
 from .limits import asks_model
 
-FORECAST_REASONS = {StopReason.BUDGET, StopReason.DEADLINE, StopReason.GAIN}  # for which such a text may be returned
+FORECAST_REASONS = {
+    StopReason.BUDGET,
+    StopReason.DEADLINE,
+    StopReason.GAIN,
+}  # for which such a text may be returned
 
 
 def unjudged_refinement(trace: Trace) -> Candidate | None:
@@ -28,14 +32,22 @@ def unjudged_refinement(trace: Trace) -> Candidate | None:
 
 
 def with_forecast(
-    trace: Trace, posterior: Posterior, stop: Stop, target_score: float | None = None, by_labels: LabelPosterior | None = None
+    trace: Trace,
+    posterior: Posterior,
+    stop: Stop,
+    target_score: float | None = None,
+    by_labels: LabelPosterior | None = None,
 ) -> Stop:
     """Return the stop with the unjudged text in place of the best, if it is expected to be better and breaks no must.
 
     If the editor repaired that text, it is the repaired one. With `by_labels`, the forecast is that of people's label, and so is
     the probability that it reaches the target.
     """
-    if stop.best is None or stop.reason not in FORECAST_REASONS or unjudged_refinement(trace) is None:
+    if (
+        stop.best is None
+        or stop.reason not in FORECAST_REASONS
+        or unjudged_refinement(trace) is None
+    ):
         return stop
     last = trace.candidates[-1]
     mean, sd = posterior.means[last.id], posterior.sd_of(last.id)
@@ -47,8 +59,13 @@ def with_forecast(
         mean, (low, high) = by_labels.prediction(last.id)
     p_target = None
     if target_score is not None:
-        p_target = round((by_labels.probability if by_labels else posterior.p_at_least)(last.id, target_score), DIGITS)
-    return replace(stop, best=last.id, score=None, interval=None, forecast=(mean, low, high), p_target=p_target)
+        p_target = round(
+            (by_labels.probability if by_labels else posterior.p_at_least)(last.id, target_score),
+            DIGITS,
+        )
+    return replace(
+        stop, best=last.id, score=None, interval=None, forecast=(mean, low, high), p_target=p_target
+    )
 
 
 def without_judges(trace: Trace, steps: Sequence[Step]) -> list[Step]:

@@ -22,7 +22,9 @@ from ..errors import ConfigError
 from ..own_code import fingerprint_name
 
 MIN_RELIABILITY = 0.3  # lowest assumed share of the variance of scores that is not noise
-MIN_SCALE = 0.5  # smallest factor by which a prediction that is surer than one score narrows the interval
+MIN_SCALE = (
+    0.5  # smallest factor by which a prediction that is surer than one score narrows the interval
+)
 
 
 class LabelPrediction(NamedTuple):
@@ -89,8 +91,12 @@ class Calibration:
         checks.number("calibration: drift_se", self.drift_se, optional=True)
         checks.whole_number("calibration: drift_pairs", self.drift_pairs, 0, self.labels)
         if not self.knots or any(a[0] >= b[0] or a[1] > b[1] for a, b in pairwise(self.knots)):
-            raise ConfigError(f"calibration: knots have rising scores and labels that do not fall, got {self.knots!r:.200}")
-        if not all(map(isfinite, (*chain(*self.knots), *self.errors))) or list(self.errors) != sorted(self.errors):
+            raise ConfigError(
+                f"calibration: knots have rising scores and labels that do not fall, got {self.knots!r:.200}"
+            )
+        if not all(map(isfinite, (*chain(*self.knots), *self.errors))) or list(
+            self.errors
+        ) != sorted(self.errors):
             raise ConfigError("calibration: knots and errors are finite numbers, and errors ascend")
 
     @property
@@ -102,7 +108,14 @@ class Calibration:
         """Return the expected label of an answer with this score of the judge, in [0, 1]."""
         return mapped_label(self.knots, score)
 
-    def predict(self, score: float, sd: float | None = None, *, candidates: int = 1, confidence: float = 0.95) -> LabelPrediction:
+    def predict(
+        self,
+        score: float,
+        sd: float | None = None,
+        *,
+        candidates: int = 1,
+        confidence: float = 0.95,
+    ) -> LabelPrediction:
         """Return the label that people would give to an answer: its expected value and an interval.
 
         Args:
@@ -120,7 +133,9 @@ class Calibration:
         checks.whole_number("candidates", candidates, 1)
         check_confidence(confidence)
         mean, scale = self._mean_and_scale(score, sd)
-        return LabelPrediction(mean, self.interval_around(mean, scale, 1 - (1 - confidence) / candidates))
+        return LabelPrediction(
+            mean, self.interval_around(mean, scale, 1 - (1 - confidence) / candidates)
+        )
 
     def probability(self, target: float, score: float, sd: float | None = None) -> float:
         """Return the probability that people's label is at least `target`, strictly between 0 and 1.
@@ -132,7 +147,9 @@ class Calibration:
         _check_score(score, sd)
         return self.share_reaching(target, *self._mean_and_scale(score, sd))
 
-    def interval_around(self, mean: float, scale: float = 1.0, confidence: float = 0.95) -> tuple[float, float]:
+    def interval_around(
+        self, mean: float, scale: float = 1.0, confidence: float = 0.95
+    ) -> tuple[float, float]:
         """Return the interval of the label of an answer with this expected label; `scale` 1 is that of a single score."""
         error = self._error_quantile(confidence)
         if error is None:
@@ -182,7 +199,11 @@ class Calibration:
         if not self.errors:
             return None
         rank = ceil((self.labels + 1) * confidence - 1e-9)
-        return None if rank > self.labels else self._sizes[ceil(rank * len(self._sizes) / self.labels - 1e-9) - 1]
+        return (
+            None
+            if rank > self.labels
+            else self._sizes[ceil(rank * len(self._sizes) / self.labels - 1e-9) - 1]
+        )
 
     def to_data(self) -> dict[str, Any]:
         """Return the calibration as plain data that `json.dumps` accepts."""
@@ -192,11 +213,17 @@ class Calibration:
     def from_data(cls, data: Mapping[str, Any]) -> Self:
         """Return the calibration that `to_data` wrote, also after JSON. Raises ConfigError for anything else."""
         try:
-            values = dict(data) | {"knots": tuple(map(tuple, data["knots"])), "errors": tuple(data["errors"])}
+            values = dict(data) | {
+                "knots": tuple(map(tuple, data["knots"])),
+                "errors": tuple(data["errors"]),
+            }
         except (TypeError, KeyError, ValueError) as error:
             raise ConfigError(f"not a calibration: {error!r:.80}") from error
         valid = field_validators(cls)
-        if wrong := next((name for name, value in values.items() if name not in valid or not valid[name](value)), None):
+        if wrong := next(
+            (name for name, value in values.items() if name not in valid or not valid[name](value)),
+            None,
+        ):
             raise ConfigError(f"not a calibration: {wrong} cannot be {values[wrong]!r:.80}")
         try:
             return cls(**values)

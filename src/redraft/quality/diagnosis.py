@@ -70,7 +70,9 @@ def diagnose(trace: Trace) -> Diagnosis | None:
     if len(trace.candidates) == 1:
         return None  # there is nothing to compare it with
     observations = observe(trace)
-    noise = estimate_noise_sd(observations, DEFAULT_NOISE_SD if end.noise_sd is None else end.noise_sd)
+    noise = estimate_noise_sd(
+        observations, DEFAULT_NOISE_SD if end.noise_sd is None else end.noise_sd
+    )
     gain = gain_over_first(trace, observations, noise)
     messages = {
         DiagnosisKind.BAD_CHECK: unmet_checks_message(trace),
@@ -96,13 +98,18 @@ class Gain(NamedTuple):
     @property
     def is_inconclusive(self) -> bool:
         """Whether it may be zero, and may be a relevant gain."""
-        return self.difference - self.margin <= SCORE_TOLERANCE and self.difference + self.margin >= MIN_RELEVANT_GAIN
+        return (
+            self.difference - self.margin <= SCORE_TOLERANCE
+            and self.difference + self.margin >= MIN_RELEVANT_GAIN
+        )
 
 
 def has_significant_gain(trace: Trace) -> bool:
     """Whether the best answer scores above the first by more than noise explains."""
     observations, end = observe(trace), trace.outcome
-    noise = estimate_noise_sd(observations, DEFAULT_NOISE_SD if end is None or end.noise_sd is None else end.noise_sd)
+    noise = estimate_noise_sd(
+        observations, DEFAULT_NOISE_SD if end is None or end.noise_sd is None else end.noise_sd
+    )
     gain = gain_over_first(trace, observations, noise)
     return gain is not None and gain.is_significant
 
@@ -117,15 +124,23 @@ def gain_over_first(trace: Trace, observations: Observations, noise: float) -> G
     best = trace.best
     if best not in scored or trace.must_pass_rate(best.id) != trace.must_pass_rate(scored[0].id):
         return None
-    comparable = [observations.node_indices[c.id] for c in scored if trace.must_pass_rate(c.id) == trace.must_pass_rate(best.id)]
+    comparable = [
+        observations.node_indices[c.id]
+        for c in scored
+        if trace.must_pass_rate(c.id) == trace.must_pass_rate(best.id)
+    ]
     scores = {index: observations.score_at(index) for index in comparable}
     if len(scores) < 2:
         return None
     first, other = comparable[0], observations.node_indices[best.id]
     if other == first:
         other = max((index for index in scores if index != first), key=scores.__getitem__)
-    noise_weight = sum(observations.shape.nodes[index].noise_weight or 0.0 for index in (first, other))
-    return Gain(scores[other] - scores[first], bonferroni_z(len(scores) - 1) * noise * sqrt(noise_weight))
+    noise_weight = sum(
+        observations.shape.nodes[index].noise_weight or 0.0 for index in (first, other)
+    )
+    return Gain(
+        scores[other] - scores[first], bonferroni_z(len(scores) - 1) * noise * sqrt(noise_weight)
+    )
 
 
 @cache
@@ -138,7 +153,12 @@ def bonferroni_z(n_comparisons: int) -> float:
 
 def selection_reason(trace: Trace) -> str:
     """Say why the best answer is not the one that graders scored highest; "" if it is."""
-    best, rival = trace.best, max(trace.graded_candidates, key=lambda c: (trace.scores[c.id] or 0.0, -c.id), default=None)
+    best, rival = (
+        trace.best,
+        max(
+            trace.graded_candidates, key=lambda c: (trace.scores[c.id] or 0.0, -c.id), default=None
+        ),
+    )
     if trace.outcome is None or best is None or rival is None:
         return ""
     lead = (trace.scores[rival.id] or 0.0) - (trace.scores[best.id] or 0.0)
@@ -150,14 +170,20 @@ def selection_reason(trace: Trace) -> str:
 
 def _preference_reason(trace: Trace, best: Candidate, rival: Candidate) -> str:
     if trace.must_pass_rate(best.id) > trace.must_pass_rate(rival.id):
-        broken = [grader.name for grader in trace.scorers if grader.must and trace.grader_score(rival.id, grader) != 1]
+        broken = [
+            grader.name
+            for grader in trace.scorers
+            if grader.must and trace.grader_score(rival.id, grader) != 1
+        ]
         return f"because it meets more musts: the other breaks {', '.join(broken)}"
     if comparison_winner(trace, [best, rival]) == best.id:
         return "because it won the comparison of the two"
     estimates = trace.with_estimates.scores
     if (estimates[best.id] or 0.0) > (estimates[rival.id] or 0.0) + SCORE_TOLERANCE:
         return "because its estimated quality is higher, given all scores and how noisy they are"
-    return "because the graders call it done" if trace.is_done(best.id) else "by the plan's decision"
+    return (
+        "because the graders call it done" if trace.is_done(best.id) else "by the plan's decision"
+    )
 
 
 def estimate_noise_sd(observations: Observations, prior_sd: float) -> float:
@@ -179,7 +205,9 @@ def unmet_checks_message(trace: Trace) -> str:
 def is_never_met(trace: Trace, grader: PanelGrader) -> bool:
     """Whether every answer fails a check. A must, and a check that an editor repairs, is met by a full score only."""
     scores = [trace.grader_score(c.id, grader) for c in trace.candidates]
-    checked_texts = {c.text for c in new_candidates(trace) if trace.grader_score(c.id, grader) is not None}
+    checked_texts = {
+        c.text for c in new_candidates(trace) if trace.grader_score(c.id, grader) is not None
+    }
     passing_score = 1.0 if grader.must or grader.editable else SCORE_TOLERANCE
     always_fails = all(score is None or score < passing_score for score in scores)
     return len(checked_texts) > 1 and always_fails and (grader.must or grader.model_free)
@@ -207,13 +235,19 @@ def regression_message(trace: Trace, observations: Observations, noise: float) -
 def refinements(trace: Trace) -> Iterator[tuple[int, int]]:
     """Yield (id, parent id) of every scored refinement that changed something and whose parent is scored."""
     for c in new_candidates(trace):
-        if c.role == "refine" and c.parent is not None and None not in (trace.scores[c.id], trace.scores[c.parent]):
+        if (
+            c.role == "refine"
+            and c.parent is not None
+            and None not in (trace.scores[c.id], trace.scores[c.parent])
+        ):
             yield c.id, c.parent
 
 
 def mean_change(trace: Trace, pairs: list[tuple[int, int]]) -> float:
     """Return the mean change of score from parent to refinement; 0 without refinements."""
-    changes = [(trace.scores[child] or 0.0) - (trace.scores[parent] or 0.0) for child, parent in pairs]
+    changes = [
+        (trace.scores[child] or 0.0) - (trace.scores[parent] or 0.0) for child, parent in pairs
+    ]
     return sum(changes) / len(changes) if changes else 0.0
 
 
@@ -248,14 +282,17 @@ def within_noise_message(observations: Observations, gain: Gain | None, noise: f
     ):
         return ""
     between = f"{min(observations.scores):.2f} and {max(observations.scores):.2f}"
-    return (
-        f"all answers score between {between}, no further apart than the graders' estimated noise explains ({noise:.2f} per grade)"
-    )
+    return f"all answers score between {between}, no further apart than the graders' estimated noise explains ({noise:.2f} per grade)"
 
 
 def inconclusive_message(observations: Observations, gain: Gain | None, noise: float) -> str:
     """Say that a relevant gain cannot be told from noise; else ""."""
-    if gain is None or not gain.margin or not gain.is_inconclusive or common_score(observations.scores):
+    if (
+        gain is None
+        or not gain.margin
+        or not gain.is_inconclusive
+        or common_score(observations.scores)
+    ):
         return ""
     needed = scores_to_show(MIN_RELEVANT_GAIN, noise)
     change = "a gain" if gain.difference >= 0 else "a loss"
@@ -281,7 +318,11 @@ def plateau_message(trace: Trace, best: Candidate, observations: Observations) -
     later = sum(c.role == "refine" and c.id > best.id for c in trace.candidates)
     if not later:
         return ""
-    subject = f"refining helped at first, the next {later}" if is_refined(trace) else f"{later} refinement{'s' * (later > 1)}"
+    subject = (
+        f"refining helped at first, the next {later}"
+        if is_refined(trace)
+        else f"{later} refinement{'s' * (later > 1)}"
+    )
     same = common_score(observations.scores)
     suffix = f": the graders give every answer {same}" if same else ""
     return f"{subject} did not improve on answer {best.id}{suffix}"

@@ -48,7 +48,14 @@ class FilteredScores:
     second_sweep: tuple[GaussianTree, Vector] | None = None
 
     def copy(self) -> FilteredScores:
-        return FilteredScores([*self.indices], [*self.sites], [*self.totals], [*self.cholesky], self.precisions, self.alpha)
+        return FilteredScores(
+            [*self.indices],
+            [*self.sites],
+            [*self.totals],
+            [*self.cholesky],
+            self.precisions,
+            self.alpha,
+        )
 
     def add(self, i: int, text: TextScores, tree: GaussianTree) -> None:
         """Add the scores of text `i` of the tree, if it has any."""
@@ -59,7 +66,9 @@ class FilteredScores:
         whitened, explained = forward_solve(self.cholesky, cov)
         score_mean, variance = tree.impression_means[i] + dot(self.alpha, cov), variance - explained
         mean, remaining = after_observation(score_mean, variance, text.value)
-        sites = update_sites(text.intervals, [NO_SITE] * len(text.intervals), mean, remaining, tree.interval_noise)
+        sites = update_sites(
+            text.intervals, [NO_SITE] * len(text.intervals), mean, remaining, tree.interval_noise
+        )
         total = total_site(text.value, sites)
         self.sites.append(sites)
         self.totals.append(total)
@@ -67,20 +76,33 @@ class FilteredScores:
         weights = backward_solve(self.cholesky, whitened)
         surprise = (total.weighted_value / total.precision - score_mean) / variance
         self.cholesky.append((tuple(whitened), explained, sqrt(variance)))
-        self.precisions = [*[p + w * w / variance for p, w in zip(self.precisions, weights, strict=True)], 1 / variance]
-        self.alpha = [*[a - w * surprise for a, w in zip(self.alpha, weights, strict=True)], surprise]
+        self.precisions = [
+            *[p + w * w / variance for p, w in zip(self.precisions, weights, strict=True)],
+            1 / variance,
+        ]
+        self.alpha = [
+            *[a - w * surprise for a, w in zip(self.alpha, weights, strict=True)],
+            surprise,
+        ]
 
     def totals_after_sweep(self, texts: Sequence[TextScores], interval_noise: float) -> list[Site]:
         """Return the totals after one more sweep, in which each observation sees all others."""
         totals: list[Site] = []
-        for n, (i, sites, (precision, weighted_value)) in enumerate(zip(self.indices, self.sites, self.totals, strict=True)):
+        for n, (i, sites, (precision, weighted_value)) in enumerate(
+            zip(self.indices, self.sites, self.totals, strict=True)
+        ):
             _, value, intervals = texts[i]
             if not intervals:  # a value remains what it is
                 totals.append(value)
                 continue
             noise = 1 / precision
-            mean, variance = noise * (weighted_value - self.alpha[n]), noise - noise * noise * self.precisions[n]
-            totals.append(total_site(value, update_sites(intervals, sites, mean, variance, interval_noise)))
+            mean, variance = (
+                noise * (weighted_value - self.alpha[n]),
+                noise - noise * noise * self.precisions[n],
+            )
+            totals.append(
+                total_site(value, update_sites(intervals, sites, mean, variance, interval_noise))
+            )
         return totals
 
 
@@ -92,7 +114,11 @@ def total_site(value: Site, sites: Sequence[Site]) -> Site:
     for more, weighted in sites:
         precision += more
         weighted_value += weighted
-    return Site(precision, weighted_value) if precision > MIN_PRECISION else Site(MIN_PRECISION, weighted_value)
+    return (
+        Site(precision, weighted_value)
+        if precision > MIN_PRECISION
+        else Site(MIN_PRECISION, weighted_value)
+    )
 
 
 def after_observation(mean: float, variance: float, value: Site) -> tuple[float, float]:
@@ -141,7 +167,10 @@ def means_of_equals(totals: list[Site], classes: Sequence[int]) -> list[Site]:
     groups: dict[int, list[Site]] = {number: [] for number in classes}
     for number, total in zip(classes, totals, strict=True):
         groups[number].append(total)
-    means = {number: group[0] if len(group) == 1 else mean_site(group) for number, group in groups.items()}
+    means = {
+        number: group[0] if len(group) == 1 else mean_site(group)
+        for number, group in groups.items()
+    }
     return [means[number] for number in classes]
 
 
@@ -175,8 +204,13 @@ def tree_with_intervals(observations: Observations, priors: Priors) -> tuple[Gau
     texts = scored_texts(observations, unscored)
     filtered = cached_filter(unscored, texts)
     if filtered.second_sweep is None:
-        classes, totals = symmetry_classes(texts), filtered.totals_after_sweep(texts, unscored.interval_noise)
+        classes, totals = (
+            symmetry_classes(texts),
+            filtered.totals_after_sweep(texts, unscored.interval_noise),
+        )
         totals = means_of_equals(totals, [classes[i] for i in filtered.indices])
-        tree = unscored.with_scores({i: 1 / total.precision for i, total in zip(filtered.indices, totals, strict=True)})
+        tree = unscored.with_scores(
+            {i: 1 / total.precision for i, total in zip(filtered.indices, totals, strict=True)}
+        )
         filtered.second_sweep = tree, [total.weighted_value / total.precision for total in totals]
     return filtered.second_sweep

@@ -16,18 +16,28 @@ from math import exp, fsum, hypot, inf, log, sqrt
 from typing import Any, TypeAlias
 
 from .filtering import tree_with_intervals
-from .labelled_figures import DRIFT_ERROR, KNOWN_NOISE_DRIFT, UNLABELLED, LabelledFigures, shrunk_move
+from .labelled_figures import (
+    DRIFT_ERROR,
+    KNOWN_NOISE_DRIFT,
+    UNLABELLED,
+    LabelledFigures,
+    shrunk_move,
+)
 from .lineage import Observations, TreeShape
 from .noise import MIN_SD, fit_noise
 from .priors import Priors
 from .tree import GaussianTree, backward_solve, dot
 
-GAIN_SPREAD = 0.02  # standard deviation of the gain between tasks, without what is unknown about its mean
+GAIN_SPREAD = (
+    0.02  # standard deviation of the gain between tasks, without what is unknown about its mean
+)
 LIFT_CAUTION = 1.5  # errors of the lift that a move must exceed: tasks of several kinds shift it, which its error does not show
 MAX_SEARCH_ROUNDS = 60
 EM_STEPS = 8  # of the EM algorithm, whose limit is extrapolated; with 3, values far from the prior ones are not reached
 MAX_MISSING = 0.8  # share of the information about a coordinate that may be missing because scores are intervals
-MAX_SHARED_TEXTS = 16  # of a tree that extends another one: few long ones begin alike, and each copy takes memory
+MAX_SHARED_TEXTS = (
+    16  # of a tree that extends another one: few long ones begin alike, and each copy takes memory
+)
 SEARCH_TOLERANCE = 0.01  # shortest steps of the search, as shares of tau
 # tau: standard deviation of each coordinate around its previous value, for spreads that of the logarithm
 HYPERPRIOR_SD = {
@@ -66,7 +76,9 @@ def lift(priors: Priors) -> float:
     return priors.gain + (priors.retention - 1) * priors.draft_mean
 
 
-def fit_priors(observations: Iterable[Observations], prior: Priors, known: LabelledFigures = UNLABELLED) -> Priors:
+def fit_priors(
+    observations: Iterable[Observations], prior: Priors, known: LabelledFigures = UNLABELLED
+) -> Priors:
     """Return the priors that fit these observations, starting from `prior`. Without any score it is `prior` itself.
 
     `known`: what people's labels show, which is taken as it is.
@@ -74,7 +86,9 @@ def fit_priors(observations: Iterable[Observations], prior: Priors, known: Label
     return fit_with_errors(observations, prior, known).priors
 
 
-def fit_with_errors(observations: Iterable[Observations], prior: Priors, known: LabelledFigures = UNLABELLED) -> PriorsFit:
+def fit_with_errors(
+    observations: Iterable[Observations], prior: Priors, known: LabelledFigures = UNLABELLED
+) -> PriorsFit:
     """Return the priors that fit these observations, starting from `prior`, with their standard errors. `known`: as above."""
     tasks = [task for task in observations if task.scores]
     if not tasks:
@@ -83,7 +97,11 @@ def fit_with_errors(observations: Iterable[Observations], prior: Priors, known: 
     noise_sd, noise_error = prior.noise_sd, known.noise_error
     if known.noise_sd is None:
         noise_sd, noise_error = fit_noise(tasks, prior)
-    drift = KNOWN_NOISE_DRIFT if noise_error and prior.bias_drift == Priors().bias_drift else prior.bias_drift
+    drift = (
+        KNOWN_NOISE_DRIFT
+        if noise_error and prior.bias_drift == Priors().bias_drift
+        else prior.bias_drift
+    )
     start = replace(prior, noise_sd=noise_sd, bias_drift=drift, tasks=prior.tasks + len(tasks))
     search, maximum, missing = fit_to_latent_scores(tasks, start)
     drift_error = DRIFT_ERROR if known.drift_error is None else known.drift_error
@@ -91,14 +109,19 @@ def fit_with_errors(observations: Iterable[Observations], prior: Priors, known: 
     errors = {name: error / sqrt(1 - missing[name]) for name, error in errors.items()}
     cautious = {**errors, "lift": LIFT_CAUTION * errors["lift"]}
     moves = {name: shrunk_move(maximum[name], cautious[name]) for name in search.names}
-    fitted = replace(moved_priors(start, moves) or start, gain_sd=min(prior.gain_sd, hypot(GAIN_SPREAD, errors["lift"])))
+    fitted = replace(
+        moved_priors(start, moves) or start,
+        gain_sd=min(prior.gain_sd, hypot(GAIN_SPREAD, errors["lift"])),
+    )
     has_refinements = any(node.role == "refine" for task in tasks for node in task.shape.nodes)
     shown_level, shown_lift = start.draft_mean + maximum["level"], lift(start) + maximum["lift"]
     about_lift = (shown_lift, errors["lift"]) if has_refinements else (None, None)
     return PriorsFit(fitted, noise_error, shown_level, errors["level"], *about_lift)
 
 
-def fit_to_latent_scores(tasks: Sequence[Observations], known: Priors) -> tuple[Search, dict[str, float], dict[str, float]]:
+def fit_to_latent_scores(
+    tasks: Sequence[Observations], known: Priors
+) -> tuple[Search, dict[str, float], dict[str, float]]:
     """Return the search at its end, the highest point, and the share of the information about each coordinate that is missing.
 
     Scores that are intervals are replaced by the latent ones that are expected given all scores of the task: the expectation step
@@ -112,11 +135,16 @@ def fit_to_latent_scores(tasks: Sequence[Observations], known: Priors) -> tuple[
     points = [dict.fromkeys(names, 0.0)]
     for n in range(EM_STEPS):
         priors = moved_priors(known, points[-1]) or known
-        search = Search(by_shape([with_latent_scores(task, priors) for task in tasks]), known, names)
+        search = Search(
+            by_shape([with_latent_scores(task, priors) for task in tasks]), known, names
+        )
         points.append(search.maximum(points[-1] if n else None))
     missing = {name: missing_share(name, points) for name in names}
     last = points[-1]
-    limit = {name: last[name] + (last[name] - points[-2][name]) * missing[name] / (1 - missing[name]) for name in names}
+    limit = {
+        name: last[name] + (last[name] - points[-2][name]) * missing[name] / (1 - missing[name])
+        for name in names
+    }
     return search, limit if moved_priors(known, limit) else last, missing
 
 
@@ -151,7 +179,9 @@ def with_latent_scores(task: Observations, priors: Priors) -> Observations:
     latent: list[float] = []
     for n, i in enumerate(tree.graded_indices):
         mean = tree.impression_means[i] + dot(tree.impression_covs(i, tree.graded_indices), alpha)
-        latent.append(mean + tree.noise_variance(task.shape.nodes[i].noise_weight or 0.0) * alpha[n])
+        latent.append(
+            mean + tree.noise_variance(task.shape.nodes[i].noise_weight or 0.0) * alpha[n]
+        )
     return task._replace(scores=tuple(latent), intervals={}, values={})
 
 
@@ -177,17 +207,30 @@ class Search:
                         break
                 else:
                     steps[name] /= 3
-            if all(abs(steps[name]) < SEARCH_TOLERANCE * HYPERPRIOR_SD[name] for name in self.names):
+            if all(
+                abs(steps[name]) < SEARCH_TOLERANCE * HYPERPRIOR_SD[name] for name in self.names
+            ):
                 break
         return point
 
-    def standard_errors(self, point: Mapping[str, float], noise_error: float | None, drift_error: float) -> dict[str, float]:
+    def standard_errors(
+        self, point: Mapping[str, float], noise_error: float | None, drift_error: float
+    ) -> dict[str, float]:
         """Return the standard errors at the maximum: by the curvature there, the error of the noise, and that of the drift."""
         errors = self.curvature_errors(point)
         if noise_error:
-            noises = (self.prior.noise_sd + noise_error, max(MIN_SD, self.prior.noise_sd - noise_error))
-            ends = [replace(self, prior=replace(self.prior, noise_sd=min(1.0, noise))).maximum(point) for noise in noises]
-            errors = {name: hypot(error, (ends[0][name] - ends[1][name]) / 2) for name, error in errors.items()}
+            noises = (
+                self.prior.noise_sd + noise_error,
+                max(MIN_SD, self.prior.noise_sd - noise_error),
+            )
+            ends = [
+                replace(self, prior=replace(self.prior, noise_sd=min(1.0, noise))).maximum(point)
+                for noise in noises
+            ]
+            errors = {
+                name: hypot(error, (ends[0][name] - ends[1][name]) / 2)
+                for name, error in errors.items()
+            }
         has_drift = any(shape.repeat_noise_weight for shape in self.groups)
         return {**errors, "lift": hypot(errors["lift"], drift_error * has_drift)}
 
@@ -197,15 +240,32 @@ class Search:
         top = self.height(point)
 
         def height(*moved: tuple[str, int]) -> float:
-            return self.height({**point, **{name: point[name] + sign * steps[name] for name, sign in moved}}) - top
+            return (
+                self.height(
+                    {**point, **{name: point[name] + sign * steps[name] for name, sign in moved}}
+                )
+                - top
+            )
 
         ups, downs = ({name: height((name, sign)) for name in self.names} for sign in (1, -1))
-        inner = [name for name in self.names if ups[name] > -inf and downs[name] > -inf]  # the others are at a bound
+        inner = [
+            name for name in self.names if ups[name] > -inf and downs[name] > -inf
+        ]  # the others are at a bound
         information = [[-ups[a] - downs[a] if a == b else 0.0 for b in inner] for a in inner]
         for (i, a), (j, b) in combinations(enumerate(inner), 2):
-            mixed = height((a, 1), (b, 1)) - ups[a] - ups[b] + height((a, -1), (b, -1)) - downs[a] - downs[b]
+            mixed = (
+                height((a, 1), (b, 1))
+                - ups[a]
+                - ups[b]
+                + height((a, -1), (b, -1))
+                - downs[a]
+                - downs[b]
+            )
             information[i][j] = information[j][i] = -mixed / 2
-        errors = {name: steps[name] * sqrt(v) for name, v in zip(inner, diagonal_of_inverse(information), strict=True)}
+        errors = {
+            name: steps[name] * sqrt(v)
+            for name, v in zip(inner, diagonal_of_inverse(information), strict=True)
+        }
         return {name: min(HYPERPRIOR_SD[name], errors.get(name, inf)) for name in self.names}
 
     def height(self, moves: Mapping[str, float]) -> float:
@@ -231,7 +291,9 @@ def diagonal_of_inverse(matrix: Sequence[Sequence[float]]) -> list[float]:
         rows[i] = [value / pivot for value in rows[i]]
         for j in range(size):
             if j != i:
-                rows[j] = [value - rows[j][i] * own for value, own in zip(rows[j], rows[i], strict=True)]
+                rows[j] = [
+                    value - rows[j][i] * own for value, own in zip(rows[j], rows[i], strict=True)
+                ]
     return [rows[i][size + i] for i in range(size)]
 
 
@@ -244,11 +306,20 @@ def moved_priors(prior: Priors, moves: Mapping[str, float]) -> Priors | None:
     moves = {name: move for name, move in moves.items() if move}
     spread = moves.get("spread", 0.0)
     scales = {"draft_mean_sd": spread, "draft_sd": min(0.0, spread)}
-    logs = {name: scales.get(name, 0.0) + moves.get(name, 0.0) for name in ("draft_mean_sd", "draft_sd", "step_sd")}
+    logs = {
+        name: scales.get(name, 0.0) + moves.get(name, 0.0)
+        for name in ("draft_mean_sd", "draft_sd", "step_sd")
+    }
     sds = {name: scaled_sd(getattr(prior, name), change) for name, change in logs.items() if change}
-    draft_mean, retention = prior.draft_mean + moves.get("level", 0.0), prior.retention + moves.get("retention", 0.0)
+    draft_mean, retention = (
+        prior.draft_mean + moves.get("level", 0.0),
+        prior.retention + moves.get("retention", 0.0),
+    )
     gain = lift(prior) + moves.get("lift", 0.0) - (retention - 1) * draft_mean
-    if not (0 <= draft_mean <= 1 and 0 <= retention <= 1 and -1 <= gain <= 1) or None in sds.values():
+    if (
+        not (0 <= draft_mean <= 1 and 0 <= retention <= 1 and -1 <= gain <= 1)
+        or None in sds.values()
+    ):
         return None
     values: dict[str, Any] = dict(sds)
     if moves.keys() & {"level", "lift", "retention"}:
@@ -262,7 +333,9 @@ def scaled_sd(before: float, log_factor: float) -> float | None:
     return None if sd < min(MIN_SD, before) else sd
 
 
-def tree_by_prefix(shape: TreeShape, priors: Priors, trees: dict[TreeShape, GaussianTree]) -> GaussianTree:
+def tree_by_prefix(
+    shape: TreeShape, priors: Priors, trees: dict[TreeShape, GaussianTree]
+) -> GaussianTree:
     """Return the tree of a shape. `trees` has those made so far with these priors: most tasks begin alike."""
     if not 1 < len(shape.nodes) <= MAX_SHARED_TEXTS:
         return GaussianTree(shape, priors)

@@ -15,8 +15,12 @@ from .likelihood import COARSE_STEP
 from .priors import Priors
 
 SHIPPED_DRIFT = Priors().bias_drift
-KNOWN_NOISE_DRIFT = 0.02  # the assumed `bias_drift` once the noise is known: the shipped one is more cautious
-DRIFT_ERROR = 0.02  # standard error of the assumed `bias_drift`, which scores cannot tell from a gain
+KNOWN_NOISE_DRIFT = (
+    0.02  # the assumed `bias_drift` once the noise is known: the shipped one is more cautious
+)
+DRIFT_ERROR = (
+    0.02  # standard error of the assumed `bias_drift`, which scores cannot tell from a gain
+)
 
 
 class LabelledFigures(NamedTuple):
@@ -44,7 +48,9 @@ UNLABELLED = LabelledFigures()
 
 
 def labelled_figures(
-    calibration: Calibration | None, judge: PanelGrader | None = None, noise: tuple[float, int] | None = None
+    calibration: Calibration | None,
+    judge: PanelGrader | None = None,
+    noise: tuple[float, int] | None = None,
 ) -> LabelledFigures:
     """Return what a calibration says about the noise and the drift of its judge.
 
@@ -52,7 +58,9 @@ def labelled_figures(
     as it exceeds its standard error. `noise` is the standard deviation of repeated scores in a validation, and how many answers had
     them; it counts if the calibration does not show the noise.
     """
-    is_coarse = judge is not None and judge.score_step is not None and judge.score_step >= COARSE_STEP
+    is_coarse = (
+        judge is not None and judge.score_step is not None and judge.score_step >= COARSE_STEP
+    )
     figures = UNLABELLED
     if noise and not is_coarse:
         figures = LabelledFigures(noise[0], noise[0] / sqrt(2 * noise[1]))
@@ -60,11 +68,16 @@ def labelled_figures(
         return figures
     if calibration.noise_sd and calibration.repeats > 1 and not is_coarse:
         degrees = calibration.labels * (calibration.repeats - 1)
-        figures = figures._replace(noise_sd=calibration.noise_sd, noise_error=calibration.noise_sd / sqrt(2 * degrees))
+        figures = figures._replace(
+            noise_sd=calibration.noise_sd, noise_error=calibration.noise_sd / sqrt(2 * degrees)
+        )
     if calibration.drift is not None and calibration.drift_se is not None:
         move, error = calibration.drift - KNOWN_NOISE_DRIFT, calibration.drift_se
         shrunk = shrunk_move(move, error)
-        figures = figures._replace(drift=KNOWN_NOISE_DRIFT + shrunk, drift_error=error if shrunk else min(error, DRIFT_ERROR))
+        figures = figures._replace(
+            drift=KNOWN_NOISE_DRIFT + shrunk,
+            drift_error=error if shrunk else min(error, DRIFT_ERROR),
+        )
     return figures
 
 

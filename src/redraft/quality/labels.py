@@ -21,7 +21,9 @@ from .lineage import THRESHOLD_SD, Node, Observations, TreeShape, llm_graders, v
 from .posterior import Posterior
 from .priors import Priors
 
-MIN_WEIGHT = 0.001  # of a score in a belief: below it, rounding of the belief decides its equivalent score
+MIN_WEIGHT = (
+    0.001  # of a score in a belief: below it, rounding of the belief decides its equivalent score
+)
 
 
 class Anchor(NamedTuple):
@@ -57,17 +59,26 @@ class LabelPosterior:
     @cached_property
     def means(self) -> dict[int, float]:
         """The expected label of each text."""
-        return {id: self._label(self.equivalent(self.posterior.unlimited_mean(id))[0]) for id in self.posterior.means}
+        return {
+            id: self._label(self.equivalent(self.posterior.unlimited_mean(id))[0])
+            for id in self.posterior.means
+        }
 
     def _mean_and_scale(self, candidate: int) -> tuple[float, float]:
         """Return the expected label, and the factor by which more or less evidence than one score changes its interval."""
         score, single_sd = self.equivalent(self.posterior.unlimited_mean(candidate))
-        change = self._label_sd(candidate, self.posterior.sd_of(candidate)) ** 2 - self._label_sd(candidate, single_sd) ** 2
+        change = (
+            self._label_sd(candidate, self.posterior.sd_of(candidate)) ** 2
+            - self._label_sd(candidate, single_sd) ** 2
+        )
         return self._label(score), self.calibration.scale_of(change)
 
     def _label_sd(self, candidate: int, sd: float) -> float:
         """Return the standard deviation of the expected label if that of the quality is `sd`."""
-        low, high = (self._label(self.equivalent(self.posterior.unlimited_mean(candidate) + step)[0]) for step in (-sd, sd))
+        low, high = (
+            self._label(self.equivalent(self.posterior.unlimited_mean(candidate) + step)[0])
+            for step in (-sd, sd)
+        )
         return (high - low) / 2
 
     def _label(self, score: float) -> float:
@@ -85,7 +96,9 @@ class LabelPosterior:
         return low.score + share * (high.score - low.score), low.sd + inside * (high.sd - low.sd)
 
 
-def label_posterior(trace: Trace, posterior: Posterior, calibration: Calibration, grader: str) -> LabelPosterior | None:
+def label_posterior(
+    trace: Trace, posterior: Posterior, calibration: Calibration, grader: str
+) -> LabelPosterior | None:
     """Return what people would say of the texts of a trace; None unless the judge of the calibration alone makes the score.
 
     `grader`: the name of that judge; "" for any. Requirements and other musts do not count.
@@ -94,7 +107,15 @@ def label_posterior(trace: Trace, posterior: Posterior, calibration: Calibration
     if judge is None or grader not in {"", judge.name}:
         return None
     priors = posterior.tree.priors
-    votes = next((len(vote_scores(f)) for each in trace.feedback.values() for f in each if f.grader == judge.name), 1)
+    votes = next(
+        (
+            len(vote_scores(f))
+            for each in trace.feedback.values()
+            for f in each
+            if f.grader == judge.name
+        ),
+        1,
+    )
     anchors = anchors_after_one_score(priors, posterior.coarse_step, votes, calibration.repeats)
     if anchors[-1].mean - anchors[0].mean < MIN_WEIGHT * (anchors[-1].score - anchors[0].score):
         return None
@@ -114,7 +135,9 @@ def only_judge(trace: Trace) -> PanelGrader | None:
 
 
 @lru_cache(maxsize=256)
-def anchors_after_one_score(priors: Priors, coarse_step: float, votes: int, repeats: float) -> list[Anchor]:
+def anchors_after_one_score(
+    priors: Priors, coarse_step: float, votes: int, repeats: float
+) -> list[Anchor]:
     """Return the beliefs after one score of a first draft, ascending. A score is the mean of `repeats` scores by `votes` each.
 
     On a fine scale the belief is linear in the score, and two anchors are enough; on a coarse one there is one for each score.
@@ -124,10 +147,16 @@ def anchors_after_one_score(priors: Priors, coarse_step: float, votes: int, repe
         total = variance + priors.bias_sd**2 + priors.noise_sd**2 / (repeats * votes)
         weight = variance / total if total else 0.0
         sd = sqrt(variance * (1 - weight))
-        return [Anchor(priors.draft_mean + weight * (score - priors.draft_mean), sd, score) for score in (0.0, 1.0)]
+        return [
+            Anchor(priors.draft_mean + weight * (score - priors.draft_mean), sd, score)
+            for score in (0.0, 1.0)
+        ]
     count = round(repeats * votes)
     levels = round(1 / coarse_step)
-    return [anchor_after(even_split(total, count, levels), priors, coarse_step) for total in range(levels * count + 1)]
+    return [
+        anchor_after(even_split(total, count, levels), priors, coarse_step)
+        for total in range(levels * count + 1)
+    ]
 
 
 def even_split(total: int, count: int, levels: int) -> list[float]:
@@ -141,5 +170,7 @@ def anchor_after(scores: Sequence[float], priors: Priors, step: float) -> Anchor
     intervals = {0: tuple(score_interval(score, step) for score in scores)}
     mean = sum(scores) / len(scores)
     shape = TreeShape((Node("generate", None, 1 / len(scores)),), 1.0, THRESHOLD_SD)
-    posterior = Posterior(Observations(shape, (mean,), {0: 0}, (0, 0.0), intervals, {}, step), priors)
+    posterior = Posterior(
+        Observations(shape, (mean,), {0: 0}, (0, 0.0), intervals, {}, step), priors
+    )
     return Anchor(posterior.unlimited_mean(0), posterior.sd_of(0), mean)

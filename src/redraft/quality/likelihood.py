@@ -104,10 +104,16 @@ def interval_moments(low: float, high: float) -> tuple[float, float, float]:
         low, high, sign = -high, -low, -1.0
     probability, at_high = normal_cdf(high), density(high) if high < inf else 0.0
     if low == -inf:
-        if probability < 1e-300:  # beyond 37 standard deviations: all of the mass is at the nearer bound
+        if (
+            probability < 1e-300
+        ):  # beyond 37 standard deviations: all of the mass is at the nearer bound
             return 0.0, sign * high, 1.0
         mean = -at_high / probability
-        return probability, sign * mean, min(1.0, max(0.0, mean * (mean - high))) if at_high else 0.0
+        return (
+            probability,
+            sign * mean,
+            min(1.0, max(0.0, mean * (mean - high))) if at_high else 0.0,
+        )
     probability -= normal_cdf(low)
     if probability < 1e-300:
         return 0.0, sign * min(high, 0.0), 1.0
@@ -128,24 +134,37 @@ def normal_cdf(x: float) -> float:
 
 
 def update_sites(
-    intervals: Sequence[ScoreInterval], sites: Sequence[Site], mean: float, variance: float, noise: float
+    intervals: Sequence[ScoreInterval],
+    sites: Sequence[Site],
+    mean: float,
+    variance: float,
+    noise: float,
 ) -> tuple[Site, ...]:
     """Return the Gaussian observations that stand for the intervals of one text, each updated once, in order.
 
     `mean` and `variance` are those of the impression given all scores, with these sites. `noise` is the noise variance of a score.
     """
     if len(intervals) == 1:
-        return (_updated_site(intervals[0], sites[0], mean, variance, noise * intervals[0].noise_weight),)
+        return (
+            _updated_site(
+                intervals[0], sites[0], mean, variance, noise * intervals[0].noise_weight
+            ),
+        )
     updated: list[Site] = []
     for interval, site in zip(intervals, sites, strict=True):
         new = _updated_site(interval, site, mean, variance, noise * interval.noise_weight)
         added, weighted = new.precision - site.precision, new.weighted_value - site.weighted_value
-        mean, variance = (mean + variance * weighted) / (1 + variance * added), variance / (1 + variance * added)
+        mean, variance = (
+            (mean + variance * weighted) / (1 + variance * added),
+            variance / (1 + variance * added),
+        )
         updated.append(new)
     return tuple(updated)
 
 
-def _updated_site(interval: ScoreInterval, site: Site, mean: float, variance: float, noise: float) -> Site:
+def _updated_site(
+    interval: ScoreInterval, site: Site, mean: float, variance: float, noise: float
+) -> Site:
     """Return the site that has the effect of the interval, given the mean and the variance without the old site."""
     precision, weighted_value = site
     remaining = 1 - variance * precision
@@ -154,13 +173,19 @@ def _updated_site(interval: ScoreInterval, site: Site, mean: float, variance: fl
     cavity, centre = variance / remaining, (mean - variance * weighted_value) / remaining
     total = cavity + noise
     sd = sqrt(total)
-    _, shift, shrinkage = interval_moments((interval.low - centre) / sd, (interval.high - centre) / sd)
+    _, shift, shrinkage = interval_moments(
+        (interval.low - centre) / sd, (interval.high - centre) / sd
+    )
     kept = max(1 - cavity * shrinkage / total, 1e-9)  # of the variance
     precision = max((1 / kept - 1) / cavity, MIN_PRECISION)
-    return Site(precision, (centre + cavity * shift / sd) * (1 / cavity + precision) - centre / cavity)
+    return Site(
+        precision, (centre + cavity * shift / sd) * (1 / cavity + precision) - centre / cavity
+    )
 
 
-def expected_improvement_by_levels(mean: float, slope: float, score_mean: float, score_sd: float, step: float) -> float:
+def expected_improvement_by_levels(
+    mean: float, slope: float, score_mean: float, score_sd: float, step: float
+) -> float:
     """Return E[max(0, d)] for a difference d of this mean after a score on a coarse scale.
 
     `slope` is by how much d rises with each standard deviation of the impression behind the score.

@@ -8,7 +8,15 @@ from typing import NamedTuple
 
 from ..core.records import Candidate, Comparison, Feedback
 from ..core.trace import PanelGrader, Trace
-from .likelihood import COARSE_STEP, ScoreInterval, common_step, has_interval, is_interval, score_bounds, score_interval
+from .likelihood import (
+    COARSE_STEP,
+    ScoreInterval,
+    common_step,
+    has_interval,
+    is_interval,
+    score_bounds,
+    score_interval,
+)
 
 NO_WEIGHT = (None,)  # of the score of a text that has none
 THRESHOLD_SD = 0.1  # of what is not known about the quality from which on a judge gives the next higher level, or the highest
@@ -79,7 +87,9 @@ class Observations(NamedTuple):
     @property
     def unscored_shape(self) -> TreeShape:
         """The texts without their scores."""
-        return self.shape._replace(nodes=tuple([Node(role, parent, None) for role, parent, _ in self.shape.nodes]))
+        return self.shape._replace(
+            nodes=tuple([Node(role, parent, None) for role, parent, _ in self.shape.nodes])
+        )
 
 
 def observe(trace: Trace) -> Observations:
@@ -96,7 +106,10 @@ def observe(trace: Trace) -> Observations:
     single_scores: list[list[float]] = []
     repeat_stats: list[tuple[int, float]] = []
     feedback, observed, unchanged = trace.feedback, trace.scores, trace.unchanged_ids
-    single_weight, is_single = sum([share**2 for _, share in noisy_graders]), len(noisy_graders) == 1
+    single_weight, is_single = (
+        sum([share**2 for _, share in noisy_graders]),
+        len(noisy_graders) == 1,
+    )
     for c in trace.candidates:
         id, parent = c.id, c.parent
         index = node_indices[id] = index_by_content.setdefault(c.content_key, len(origins))
@@ -109,7 +122,12 @@ def observe(trace: Trace) -> Observations:
         if score is None or id in unchanged:
             continue
         weight, given = single_weight, feedback[id]
-        if is_single and len(given) == 1 and not given[0].votes and (own := given[0].score) is not None:  # as most are
+        if (
+            is_single
+            and len(given) == 1
+            and not given[0].votes
+            and (own := given[0].score) is not None
+        ):  # as most are
             single_scores[index].append(own)
         else:
             repeats = [repeat_scores(given, grader) for grader, _ in noisy_graders]
@@ -127,20 +145,33 @@ def observe(trace: Trace) -> Observations:
                 if several[0].noise_weight:
                     repeat_stats.append((len(scores) - 1, between_sum_sq(several)))
                 pooled = pool_scores(several)
-                scores_by_node[index], weights_by_node[index] = [pooled.score], [pooled.noise_weight]
-    nodes = [Node(role, parent, *(weights or NO_WEIGHT)) for (role, parent), weights in zip(origins, weights_by_node, strict=True)]
+                scores_by_node[index], weights_by_node[index] = (
+                    [pooled.score],
+                    [pooled.noise_weight],
+                )
+    nodes = [
+        Node(role, parent, *(weights or NO_WEIGHT))
+        for (role, parent), weights in zip(origins, weights_by_node, strict=True)
+    ]
     step = score_step(noisy_graders, single_scores)
     intervals, values = split_intervals(single_scores, step)
     is_coarse = step is not None and step >= COARSE_STEP
     shape = TreeShape(tuple(nodes), single_weight, THRESHOLD_SD if is_coarse else 0.0)
-    degrees, squares = sum([n for n, _ in repeat_stats]), sum([squares for _, squares in repeat_stats])
+    degrees, squares = (
+        sum([n for n, _ in repeat_stats]),
+        sum([squares for _, squares in repeat_stats]),
+    )
     coarse_step = step if step is not None and is_coarse else 0.0
     mixed = mixed_repeats(single_scores, step) if intervals and step is not None else ()
     known_scores = tuple(chain.from_iterable(scores_by_node))
-    return Observations(shape, known_scores, node_indices, (degrees, squares), intervals, values, coarse_step, mixed)
+    return Observations(
+        shape, known_scores, node_indices, (degrees, squares), intervals, values, coarse_step, mixed
+    )
 
 
-def score_step(graders: Sequence[tuple[PanelGrader, float]], scores_by_node: Iterable[Iterable[float]]) -> float | None:
+def score_step(
+    graders: Sequence[tuple[PanelGrader, float]], scores_by_node: Iterable[Iterable[float]]
+) -> float | None:
     """Return the step of the scale on which a single judge scores: as declared, or by the scores seen.
 
     None if there is no judge, or if a score is the mean of several graders: its steps are finer than theirs.
@@ -171,7 +202,9 @@ def split_intervals(
     return intervals, values
 
 
-def mixed_repeats(scores_by_node: Iterable[Sequence[float]], step: float) -> tuple[tuple[BoundedScore, ...], ...]:
+def mixed_repeats(
+    scores_by_node: Iterable[Sequence[float]], step: float
+) -> tuple[tuple[BoundedScore, ...], ...]:
     """Return the scores of each text that has several, if one of them is an interval."""
     repeated = (sorted(scores) for scores in scores_by_node if len(scores) > 1)
     mixed = (scores for scores in repeated if has_interval(scores, step))
@@ -180,12 +213,19 @@ def mixed_repeats(scores_by_node: Iterable[Sequence[float]], step: float) -> tup
 
 def bounded_score(score: float, step: float) -> BoundedScore:
     """Return a score with the bounds of the impression behind it."""
-    return BoundedScore(score, *(score_bounds(score, step) if is_interval(score, step) else (score, score)))
+    return BoundedScore(
+        score, *(score_bounds(score, step) if is_interval(score, step) else (score, score))
+    )
 
 
-def noise_weight_of(repeat_scores_by_grader: Iterable[Sequence[float]], graders: Iterable[tuple[PanelGrader, float]]) -> float:
+def noise_weight_of(
+    repeat_scores_by_grader: Iterable[Sequence[float]], graders: Iterable[tuple[PanelGrader, float]]
+) -> float:
     """Return the noise variance of a weighted score as a multiple of noise_sd**2."""
-    return sum(share**2 / max(1, len(scores)) for scores, (_, share) in zip(repeat_scores_by_grader, graders, strict=True))
+    return sum(
+        share**2 / max(1, len(scores))
+        for scores, (_, share) in zip(repeat_scores_by_grader, graders, strict=True)
+    )
 
 
 def pool_scores(scores: Sequence[NoisyScore]) -> NoisyScore:
@@ -213,7 +253,12 @@ def llm_graders(panel: Iterable[PanelGrader]) -> list[tuple[PanelGrader, float]]
 def repeat_scores(feedback: Iterable[Feedback], grader: PanelGrader) -> list[float]:
     """Return a grader's repeated scores of one text; for a jury of one grader asked several times, each vote is one."""
     own = [f for f in feedback if f.grader == grader.name]
-    return [score for f in own for score in (vote_scores(f) if f.votes else (f.score,)) if score is not None]
+    return [
+        score
+        for f in own
+        for score in (vote_scores(f) if f.votes else (f.score,))
+        if score is not None
+    ]
 
 
 def vote_scores(feedback: Feedback) -> list[float | None]:
@@ -221,7 +266,11 @@ def vote_scores(feedback: Feedback) -> list[float | None]:
     if not feedback.votes:
         return [feedback.score]
     votes = [vote for vote in feedback.votes if isinstance(vote, Feedback)]
-    return [vote.score for vote in votes] if len(votes) > 1 and len({vote.grader for vote in votes}) == 1 else [feedback.score]
+    return (
+        [vote.score for vote in votes]
+        if len(votes) > 1 and len({vote.grader for vote in votes}) == 1
+        else [feedback.score]
+    )
 
 
 def sum_sq(scores: Sequence[float]) -> float:
@@ -233,7 +282,9 @@ def sum_sq(scores: Sequence[float]) -> float:
 def comparison_winner(trace: Trace, pair: Sequence[Candidate]) -> int | None:
     """Return the id of the candidate that won more comparisons of the pair; None for a tie. Inconsistent ones do not count."""
     ids = tuple(sorted(c.id for c in pair))
-    comparisons = [r for r in trace.records if isinstance(r, Comparison) and tuple(sorted(r.ranking)) == ids]
+    comparisons = [
+        r for r in trace.records if isinstance(r, Comparison) and tuple(sorted(r.ranking)) == ids
+    ]
     ranks = [comparison.ranks for comparison in comparisons if comparison.consistent is not False]
     lead = sum((r[ids[0]] < r[ids[1]]) - (r[ids[0]] > r[ids[1]]) for r in ranks)
     return ids[0] if lead > 0 else ids[1] if lead < 0 else None

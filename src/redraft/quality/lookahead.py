@@ -18,7 +18,9 @@ class ExpectedQuality(NamedTuple):
 
 def expected_text(posterior: Posterior, role: str, parent: int | None) -> ExpectedQuality:
     """Return the expected quality of one more text: a draft, or one made from `parent`."""
-    text = posterior.tree.predict_candidate(role, None if parent is None else posterior.node_indices[parent])
+    text = posterior.tree.predict_candidate(
+        role, None if parent is None else posterior.node_indices[parent]
+    )
     variance = text.text.quality_variance - dot(text.quality_cov, text.quality_cov)
     return ExpectedQuality(posterior.mean_of(text.text), sqrt(max(0.0, variance)))
 
@@ -26,4 +28,6 @@ def expected_text(posterior: Posterior, role: str, parent: int | None) -> Expect
 def task_gain_sd(posterior: Posterior) -> float:
     """Return the standard deviation of the task's gain, given the scores."""
     tree = posterior.tree
-    return sqrt(max(0.0, tree.qualities.cov(GAIN_INDEX, GAIN_INDEX) - tree.whitened_cov(GAIN_INDEX)[1]))
+    return sqrt(
+        max(0.0, tree.qualities.cov(GAIN_INDEX, GAIN_INDEX) - tree.whitened_cov(GAIN_INDEX)[1])
+    )

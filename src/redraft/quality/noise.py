@@ -16,7 +16,10 @@ from .priors import Priors
 
 MIN_SD = 0.02  # of a learned standard deviation: scores come in steps, so equal scores do not show that nothing varies
 NOISE_PSEUDO_COUNT = 4  # degrees of freedom that the previous noise counts for
-GRID_POINTS, GRID_SDS = 25, 3.0  # of the integral over an impression: points, and standard deviations to either side of its mean
+GRID_POINTS, GRID_SDS = (
+    25,
+    3.0,
+)  # of the integral over an impression: points, and standard deviations to either side of its mean
 SEARCH_STEPS = 24  # of the golden section, which then brackets the logarithm of the noise to .0001
 GOLDEN = (sqrt(5) - 1) / 2
 MIN_LIKELIHOOD = 1e-300
@@ -55,18 +58,25 @@ def fit_noise(observations: Sequence[Observations], prior: Priors) -> NoiseEstim
     return highest_noise(height)
 
 
-def impression_grid(repeats: Sequence[Sequence[BoundedScore]], prior: Priors, *, is_coarse: bool) -> list[tuple[float, float]]:
+def impression_grid(
+    repeats: Sequence[Sequence[BoundedScore]], prior: Priors, *, is_coarse: bool
+) -> list[tuple[float, float]]:
     """Return the impressions that texts make, each with its probability: normal around the mean of the scores."""
     scores = [score.score for text in repeats for score in text]
     mean = fsum(scores) / len(scores)
-    variance = prior.draft_mean_sd**2 + prior.draft_sd**2 + prior.bias_sd**2 + is_coarse * THRESHOLD_SD**2
+    variance = (
+        prior.draft_mean_sd**2 + prior.draft_sd**2 + prior.bias_sd**2 + is_coarse * THRESHOLD_SD**2
+    )
     zs = [GRID_SDS * (2 * k / (GRID_POINTS - 1) - 1) for k in range(GRID_POINTS)]
     total = fsum(map(density, zs))
     return [(mean + z * sqrt(variance), density(z) / total) for z in zs]
 
 
 def log_likelihood(
-    scores: Iterable[BoundedScore], impressions: Iterable[tuple[float, float]], variance: float, end_variance: float
+    scores: Iterable[BoundedScore],
+    impressions: Iterable[tuple[float, float]],
+    variance: float,
+    end_variance: float,
 ) -> float:
     """Return the log likelihood of the scores of one text, given the variance of the noise."""
     sd, interval_sd = sqrt(variance), sqrt(variance + end_variance)
@@ -77,7 +87,9 @@ def log_likelihood(
             if low == high:
                 likelihood *= density((low - impression) / sd) / sd
             else:
-                likelihood *= normal_cdf((high - impression) / interval_sd) - normal_cdf((low - impression) / interval_sd)
+                likelihood *= normal_cdf((high - impression) / interval_sd) - normal_cdf(
+                    (low - impression) / interval_sd
+                )
         total += likelihood
     return log(max(total, MIN_LIKELIHOOD))
 

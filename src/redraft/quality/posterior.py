@@ -18,7 +18,15 @@ from .filtering import tree_with_intervals
 from .likelihood import SCORE_TOLERANCE, Vector, density, expected_improvement_by_levels, normal_cdf
 from .lineage import Node, Observations
 from .priors import Priors
-from .tree import FIRST_TEXT_INDEX, GaussianTree, NewText, ScorePrediction, backward_solve, cached_tree, dot
+from .tree import (
+    FIRST_TEXT_INDEX,
+    GaussianTree,
+    NewText,
+    ScorePrediction,
+    backward_solve,
+    cached_tree,
+    dot,
+)
 
 MIN_SD = 1e-4  # below it, a quality is known
 DIGITS = 6  # of posterior means: rounding makes equal texts have equal means
@@ -51,7 +59,10 @@ class Posterior:
         posterior = Posterior.__new__(Posterior)
         posterior.tree = GaussianTree(shape, tree.priors, tree)
         posterior.innovations, posterior.alpha = [*self.innovations, 0.0], [*self.alpha, 0.0]
-        posterior.node_indices, posterior.coarse_step = {**self.node_indices, id: len(tree.shape.nodes)}, self.coarse_step
+        posterior.node_indices, posterior.coarse_step = (
+            {**self.node_indices, id: len(tree.shape.nodes)},
+            self.coarse_step,
+        )
         return posterior
 
     @cached_view
@@ -66,7 +77,10 @@ class Posterior:
     def means(self) -> dict[int, float]:
         raw = self._raw_means[FIRST_TEXT_INDEX:]
         # as `round` does, in a third of the time
-        limited = [int(mean * SCALE + 0.5) / SCALE if 0.0 <= mean <= 1.0 else float(mean > 0) for mean in raw]
+        limited = [
+            int(mean * SCALE + 0.5) / SCALE if 0.0 <= mean <= 1.0 else float(mean > 0)
+            for mean in raw
+        ]
         return {id: limited[i] for id, i in self.node_indices.items()}
 
     def unlimited_mean(self, candidate: int) -> float:
@@ -98,12 +112,19 @@ class Posterior:
         sd = self.sd_of(candidate)
         if sd < MIN_SD:
             return float(self.means[candidate] >= quality - SCORE_TOLERANCE)
-        return normal_cdf((self._raw_means[FIRST_TEXT_INDEX + self.node_indices[candidate]] - quality) / sd)
+        return normal_cdf(
+            (self._raw_means[FIRST_TEXT_INDEX + self.node_indices[candidate]] - quality) / sd
+        )
 
     def is_separated(self, first: int, second: int, n_sd: float) -> bool:
         """Whether two posterior means differ by more than `n_sd` standard deviations of their difference."""
-        a, b = FIRST_TEXT_INDEX + self.node_indices[first], FIRST_TEXT_INDEX + self.node_indices[second]
-        variance = self._posterior_cov(a, a) + self._posterior_cov(b, b) - 2 * self._posterior_cov(a, b)
+        a, b = (
+            FIRST_TEXT_INDEX + self.node_indices[first],
+            FIRST_TEXT_INDEX + self.node_indices[second],
+        )
+        variance = (
+            self._posterior_cov(a, a) + self._posterior_cov(b, b) - 2 * self._posterior_cov(a, b)
+        )
         return abs(self._raw_means[a] - self._raw_means[b]) > n_sd * sqrt(max(variance, 0.0))
 
     def mean_of(self, text: NewText) -> float:
@@ -114,8 +135,13 @@ class Posterior:
     def value_of_candidate(self, role: str, parent: int | None, best: int) -> float:
         """Return the expected improvement over `best` of one more text, a draft or made from `parent`, scored once."""
         node, rival = None if parent is None else self.node_indices[parent], self.node_indices[best]
-        text, slope = self.tree.predict_candidate(role, node), self.tree.candidate_slope(role, node, rival)
-        return self._improvement(self.mean_of(text.text) - self._raw_means[FIRST_TEXT_INDEX + rival], slope, text.score)
+        text, slope = (
+            self.tree.predict_candidate(role, node),
+            self.tree.candidate_slope(role, node, rival),
+        )
+        return self._improvement(
+            self.mean_of(text.text) - self._raw_means[FIRST_TEXT_INDEX + rival], slope, text.score
+        )
 
     def value_of_repeat(self, candidate: int, rival: int) -> float:
         """Return the expected improvement from one more score of `candidate`, which may change places with `rival`."""
@@ -127,7 +153,11 @@ class Posterior:
         """Return the expected improvement over `best` if `candidate`, which cannot be returned without a score, gets one."""
         i, rival = self.node_indices[candidate], self.node_indices[best]
         score, slope = self.tree.predict_repeat(i), self.tree.repeat_slope(i, rival)
-        return self._improvement(self._raw_means[FIRST_TEXT_INDEX + i] - self._raw_means[FIRST_TEXT_INDEX + rival], slope, score)
+        return self._improvement(
+            self._raw_means[FIRST_TEXT_INDEX + i] - self._raw_means[FIRST_TEXT_INDEX + rival],
+            slope,
+            score,
+        )
 
     def _improvement(self, lead: float, slope: float, score: ScorePrediction) -> float:
         """Return E[max(0, lead)] after a score, with which the lead rises by `slope` per standard deviation."""

@@ -63,7 +63,9 @@ class Priors:
         """Make priors from plain data; missing values are the shipped ones. Raises ConfigError for an unknown name or value."""
         known = [f.name for f in fields(cls)]
         if unknown := [name for name in data if name not in known]:
-            raise ConfigError(f"priors: {checks.unknown_name_message('prior', str(unknown[0]), known)}")
+            raise ConfigError(
+                f"priors: {checks.unknown_name_message('prior', str(unknown[0]), known)}"
+            )
         return cls(**data)
 
     def to_dict(self) -> dict[str, Any]:

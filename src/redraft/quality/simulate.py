@@ -45,20 +45,42 @@ def simulated_record(simulator: Simulator, step: Step) -> Record:
     """Return the record of a step. Raises TypeError for a repair: simulated texts meet their requirements."""
     match step:
         case Generate():
-            return Candidate(step.id, simulator.text(step), by="simulator", role="generate", usage=CALL)
+            return Candidate(
+                step.id, simulator.text(step), by="simulator", role="generate", usage=CALL
+            )
         case Refine():
-            return Candidate(step.id, simulator.text(step), step.parent, by="simulator", role="refine", usage=CALL)
+            return Candidate(
+                step.id,
+                simulator.text(step),
+                step.parent,
+                by="simulator",
+                role="refine",
+                usage=CALL,
+            )
         case Grade():
             feedback = simulator.feedback(step)
-            return replace(feedback, candidate=step.candidate.id, grader=step.grader, repeat=step.repeat, usage=CALL)
+            return replace(
+                feedback,
+                candidate=step.candidate.id,
+                grader=step.grader,
+                repeat=step.repeat,
+                usage=CALL,
+            )
         case Compare():
-            return Comparison(tuple(simulator.ranking(step)), grader=step.grader, repeat=step.repeat, usage=COMPARISON)
+            return Comparison(
+                tuple(simulator.ranking(step)),
+                grader=step.grader,
+                repeat=step.repeat,
+                usage=COMPARISON,
+            )
         case Stop():
             return step.outcome
     raise TypeError(step)
 
 
-def run_to_end(trace: Trace, plan: Callable[[Trace], Sequence[Step]], simulator: Simulator) -> Trace:
+def run_to_end(
+    trace: Trace, plan: Callable[[Trace], Sequence[Step]], simulator: Simulator
+) -> Trace:
     """Carry out a plan on a simulated task and return the last trace."""
     while not trace.outcome and (steps := trace.missing(plan(trace))):
         for step in steps:
@@ -73,7 +95,12 @@ class NormalSource(Protocol):
 
 
 def simulate_tasks(
-    priors: Priors, panel: Iterable[PanelGrader], rng: NormalSource, *, with_response: bool, tasks: int = DEFAULT_TASKS
+    priors: Priors,
+    panel: Iterable[PanelGrader],
+    rng: NormalSource,
+    *,
+    with_response: bool,
+    tasks: int = DEFAULT_TASKS,
 ) -> Iterator[tuple[SimulatedTask, Trace]]:
     """Yield this many tasks of the measurement model, each with the trace that it starts with.
 
@@ -131,13 +158,21 @@ class SimulatedTask:
 
     def score(self, candidate: int, grader: str) -> float:
         """Return a new score: quality, bias and noise, clipped to [0, 1]."""
-        noisy = self.rng.gauss(self.qualities[candidate] + self.bias(candidate, grader), self.priors.noise_sd)
+        noisy = self.rng.gauss(
+            self.qualities[candidate] + self.bias(candidate, grader), self.priors.noise_sd
+        )
         return min(1.0, max(0.0, noisy))
 
     def bias(self, candidate: int, grader: str) -> float:
         """Return a grader's lasting bias for a text, drawn once."""
         known, p, parent = self.biases[grader], self.priors, self.parents[candidate]
         if candidate not in known:
-            mean = 0.0 if parent is None else p.bias_drift + p.bias_inheritance * self.bias(parent, grader)
-            known[candidate] = self.rng.gauss(mean, p.bias_sd * (1.0 if parent is None else sqrt(1 - p.bias_inheritance**2)))
+            mean = (
+                0.0
+                if parent is None
+                else p.bias_drift + p.bias_inheritance * self.bias(parent, grader)
+            )
+            known[candidate] = self.rng.gauss(
+                mean, p.bias_sd * (1.0 if parent is None else sqrt(1 - p.bias_inheritance**2))
+            )
         return known[candidate]

@@ -20,7 +20,11 @@ from .priors import Priors
 
 JITTER = 1e-12  # added to variances: keeps the Cholesky factor regular for scores without noise
 REPAIR_SD = 0.02  # standard deviation by which an editor's repair changes the quality
-DRAFT_MEAN_INDEX, GAIN_INDEX, FIRST_TEXT_INDEX = 0, 1, 2  # in `qualities`: task level, task gain, then the texts
+DRAFT_MEAN_INDEX, GAIN_INDEX, FIRST_TEXT_INDEX = (
+    0,
+    1,
+    2,
+)  # in `qualities`: task level, task gain, then the texts
 REPEAT = "another grade"  # in place of the role of a new text
 THRESHOLD_INDEX = -1  # of what all scores have in common, which is no quality, in `whitened_covs`
 
@@ -57,7 +61,14 @@ class JointGaussian:
     def add(self, cause: Cause) -> None:
         """Add a variable, so that later ones can depend on it."""
         mean, variance = self.moments(cause)
-        self.rows.append([*weighted_sum([(self.covs(i), weight) for i, weight in cause.sources], len(self.rows)), variance])
+        self.rows.append(
+            [
+                *weighted_sum(
+                    [(self.covs(i), weight) for i, weight in cause.sources], len(self.rows)
+                ),
+                variance,
+            ]
+        )
         self.means.append(mean)
         self.causes.append(cause)
 
@@ -135,7 +146,9 @@ class GaussianTree:
     `prefix` is the tree of the same shape without its last text; it is copied and extended by one row.
     """
 
-    def __init__(self, shape: TreeShape, priors: Priors, prefix: GaussianTree | None = None) -> None:
+    def __init__(
+        self, shape: TreeShape, priors: Priors, prefix: GaussianTree | None = None
+    ) -> None:
         self.shape, self.priors = shape, priors
         self.qualities: JointGaussian = prefix.qualities.copy() if prefix else JointGaussian()
         self.biases: JointGaussian = prefix.biases.copy() if prefix else JointGaussian()
@@ -143,11 +156,17 @@ class GaussianTree:
         self.impression_means: Vector = [*prefix.impression_means] if prefix else []
         self.impression_rows: list[Vector] = [*prefix.impression_rows] if prefix else []
         self.graded_indices: list[int] = [*prefix.graded_indices] if prefix else []
-        self.cholesky: list[CholeskyRow] = [*prefix.cholesky] if prefix else []  # L, of the score covariance
+        self.cholesky: list[CholeskyRow] = (
+            [*prefix.cholesky] if prefix else []
+        )  # L, of the score covariance
         # by index; those of the prefix lack the components of the new scores
         self.whitened_covs: dict[int, WhitenedCov] = {**prefix.whitened_covs} if prefix else {}
-        self.whitened_impressions: dict[int, WhitenedCov] = {**prefix.whitened_impressions} if prefix else {}
-        self._new_texts: dict[tuple[str, int | None], NewText] = {**prefix._new_texts} if prefix else {}  # noqa: SLF001
+        self.whitened_impressions: dict[int, WhitenedCov] = (
+            {**prefix.whitened_impressions} if prefix else {}
+        )
+        self._new_texts: dict[tuple[str, int | None], NewText] = (
+            {**prefix._new_texts} if prefix else {}
+        )  # noqa: SLF001
         self._text_predictions: dict[tuple[str, int | None], TextPrediction] = {}
         self._repeat_predictions: dict[int, ScorePrediction] = {}
         self._slopes: dict[tuple[str, int | None, int], float] = {}
@@ -163,7 +182,9 @@ class GaussianTree:
         self.qualities.add(quality)
         self.biases.add(bias)
         threshold = self.shape.threshold_sd**2
-        covariances = zip(self.qualities.rows[-1][FIRST_TEXT_INDEX:], self.biases.rows[-1], strict=True)
+        covariances = zip(
+            self.qualities.rows[-1][FIRST_TEXT_INDEX:], self.biases.rows[-1], strict=True
+        )
         self.impression_rows.append([quality + bias + threshold for quality, bias in covariances])
         self.impression_means.append(self.qualities.means[-1] + self.biases.means[-1])
         if node.noise_weight is not None:
@@ -172,7 +193,9 @@ class GaussianTree:
     def add_score(self, i: int, noise: float) -> None:
         """Add a score of text `i` with this noise variance: a row of the Cholesky factor."""
         self.graded_indices.append(i)
-        self.cholesky.append(next_cholesky_row(self.cholesky, self.impression_covs(i, self.graded_indices), noise))
+        self.cholesky.append(
+            next_cholesky_row(self.cholesky, self.impression_covs(i, self.graded_indices), noise)
+        )
 
     def with_scores(self, noise_variances: Mapping[int, float]) -> GaussianTree:
         """Return the tree of the same texts with other scores: of these texts, by index, with these noise variances."""
@@ -183,18 +206,33 @@ class GaussianTree:
         for i, row in zip(graded, rows, strict=True):
             cholesky.append(next_cholesky_row(cholesky, row, noise_variances[i]))
         tree = GaussianTree.__new__(GaussianTree)
-        by_scores = "whitened_covs", "whitened_impressions", "_text_predictions", "_repeat_predictions", "_slopes"
-        vars(tree).update(vars(self), graded_indices=graded, cholesky=cholesky, **{name: {} for name in by_scores})
+        by_scores = (
+            "whitened_covs",
+            "whitened_impressions",
+            "_text_predictions",
+            "_repeat_predictions",
+            "_slopes",
+        )
+        vars(tree).update(
+            vars(self), graded_indices=graded, cholesky=cholesky, **{name: {} for name in by_scores}
+        )
         return tree
 
     def causes(self, role: str, parent: int | None) -> tuple[Cause, Cause]:
         """Return what the quality and the bias of a text are made of."""
         p, bias_variance = self.priors, self.priors.bias_sd**2 * self.shape.repeat_noise_weight
         if parent is None:
-            return Cause(0.0, [(DRAFT_MEAN_INDEX, 1.0)], p.draft_sd**2), Cause(0.0, [], bias_variance)
+            return Cause(0.0, [(DRAFT_MEAN_INDEX, 1.0)], p.draft_sd**2), Cause(
+                0.0, [], bias_variance
+            )
         if role == "repair":
-            return Cause(0.0, [(FIRST_TEXT_INDEX + parent, 1.0)], REPAIR_SD**2), Cause(0.0, [(parent, 1.0)], 0.0)
-        drift, inheritance = p.bias_drift if self.shape.repeat_noise_weight else 0.0, p.bias_inheritance
+            return Cause(0.0, [(FIRST_TEXT_INDEX + parent, 1.0)], REPAIR_SD**2), Cause(
+                0.0, [(parent, 1.0)], 0.0
+            )
+        drift, inheritance = (
+            p.bias_drift if self.shape.repeat_noise_weight else 0.0,
+            p.bias_inheritance,
+        )
         return (
             Cause(0.0, [(GAIN_INDEX, 1.0), (FIRST_TEXT_INDEX + parent, p.retention)], p.step_sd**2),
             Cause(drift, [(parent, inheritance)], (1 - inheritance**2) * bias_variance),
@@ -224,7 +262,9 @@ class GaussianTree:
         known = self.whitened_covs.get(quality_index, NOT_WHITENED)
         if (n := len(known[0])) < len(self.cholesky):
             columns = [FIRST_TEXT_INDEX + i for i in self.graded_indices[n:]]
-            known = forward_solve(self.cholesky, part_of_row(self.qualities.rows, quality_index, columns), known)
+            known = forward_solve(
+                self.cholesky, part_of_row(self.qualities.rows, quality_index, columns), known
+            )
             self.whitened_covs[quality_index] = known
         return known
 
@@ -247,7 +287,9 @@ class GaussianTree:
             return None
         known = self.whitened_covs.get(THRESHOLD_INDEX, NOT_WHITENED)
         if (n := len(known[0])) < len(self.cholesky):
-            known = forward_solve(self.cholesky, [self.shape.threshold_sd**2] * (len(self.cholesky) - n), known)
+            known = forward_solve(
+                self.cholesky, [self.shape.threshold_sd**2] * (len(self.cholesky) - n), known
+            )
             self.whitened_covs[THRESHOLD_INDEX] = known
         return known[0]
 
@@ -259,7 +301,9 @@ class GaussianTree:
             mean, variance = self.qualities.moments(quality)
             bias_mean, bias_variance = self.biases.moments(bias)
             impression = mean + bias_mean, variance + bias_variance + self.shape.threshold_sd**2
-            known = self._new_texts[role, parent] = NewText(quality.sources, bias.sources, variance, *impression)
+            known = self._new_texts[role, parent] = NewText(
+                quality.sources, bias.sources, variance, *impression
+            )
         return known
 
     def predict_candidate(self, role: str, parent: int | None) -> TextPrediction:
@@ -267,7 +311,9 @@ class GaussianTree:
         known = self._text_predictions.get((role, parent))
         if known is None:
             text = self.new_text(role, parent)
-            cov = weighted_sum([(self.whitened_cov(i)[0], weight) for i, weight in text.quality_sources])
+            cov = weighted_sum(
+                [(self.whitened_cov(i)[0], weight) for i, weight in text.quality_sources]
+            )
             score_cov = self.whitened_score_cov(cov, text.bias_sources)
             variance = text.impression_variance - dot(score_cov, score_cov)
             sd = sqrt(max(variance + self.noise_variance(self.shape.repeat_noise_weight), JITTER))
@@ -275,7 +321,9 @@ class GaussianTree:
             self._text_predictions[role, parent] = known
         return known
 
-    def whitened_score_cov(self, quality_cov: Vector, bias_sources: Sequence[tuple[int, float]]) -> Vector:
+    def whitened_score_cov(
+        self, quality_cov: Vector, bias_sources: Sequence[tuple[int, float]]
+    ) -> Vector:
         """Return the whitened covariances of the score of one more text: of its quality, its bias and what all scores share.
 
         A bias that comes from a text is the impression of that text without its quality and without what all scores share.
@@ -284,9 +332,15 @@ class GaussianTree:
         if not bias_sources:
             return [*map(add, quality_cov, common)] if common else quality_cov
         [(parent, share)] = bias_sources
-        impression, quality = self.whitened_impression(parent)[0], self.whitened_cov(FIRST_TEXT_INDEX + parent)[0]
+        impression, quality = (
+            self.whitened_impression(parent)[0],
+            self.whitened_cov(FIRST_TEXT_INDEX + parent)[0],
+        )
         if common is None:
-            return [own + share * (h - q) for own, h, q in zip(quality_cov, impression, quality, strict=True)]
+            return [
+                own + share * (h - q)
+                for own, h, q in zip(quality_cov, impression, quality, strict=True)
+            ]
         parts, rest = zip(quality_cov, impression, quality, common, strict=True), 1 - share
         return [own + share * (h - q) + rest * tau for own, h, q, tau in parts]
 
@@ -294,7 +348,9 @@ class GaussianTree:
         """Return by how much the lead of one more text over text `rival` rises per standard deviation of its score."""
         known = self._slopes.get((role, parent, rival))
         if known is None:
-            (sources, _, variance, *_), cov, (_, score_cov, sd) = self.predict_candidate(role, parent)
+            (sources, _, variance, *_), cov, (_, score_cov, sd) = self.predict_candidate(
+                role, parent
+            )
             other = FIRST_TEXT_INDEX + rival
             shift = variance - dot(cov, score_cov) + dot(self.whitened_cov(other)[0], score_cov)
             for i, weight in sources:
@@ -316,7 +372,11 @@ class GaussianTree:
         """Return by how much the lead of text `i` over text `rival` rises per standard deviation of one more score of it."""
         known = self._slopes.get((REPEAT, i, rival))
         if known is None:
-            one, other, score = FIRST_TEXT_INDEX + i, FIRST_TEXT_INDEX + rival, self.predict_repeat(i)
+            one, other, score = (
+                FIRST_TEXT_INDEX + i,
+                FIRST_TEXT_INDEX + rival,
+                self.predict_repeat(i),
+            )
             shift = self.qualities.cov(one, one) - dot(self.whitened_cov(one)[0], score.cov)
             shift -= self.qualities.cov(other, one) - dot(self.whitened_cov(other)[0], score.cov)
             known = self._slopes[REPEAT, i, rival] = shift / score.sd
@@ -331,7 +391,9 @@ def forward_solve(
     A scalar product is taken by the distance of its vectors, 2 ab = |a|^2 + |b|^2 - |a - b|^2, which takes Python half the time.
     """
     x, square = [*known[0]], known[1]
-    for covariance, (left, left_square, diagonal) in zip(covariances, rows[len(x) :] if x else rows, strict=False):
+    for covariance, (left, left_square, diagonal) in zip(
+        covariances, rows[len(x) :] if x else rows, strict=False
+    ):
         distance = dist(left, x)
         component = (covariance - (square + left_square - distance * distance) / 2) / diagonal
         square += component * component
@@ -350,7 +412,9 @@ def backward_solve(rows: Sequence[CholeskyRow], innovations: Sequence[float]) ->
     return alpha[::-1]
 
 
-def next_cholesky_row(rows: Sequence[CholeskyRow], covariances: Sequence[float], noise: float) -> CholeskyRow:
+def next_cholesky_row(
+    rows: Sequence[CholeskyRow], covariances: Sequence[float], noise: float
+) -> CholeskyRow:
     """Return the next row of a Cholesky factor. `covariances`: with the variables before it, then its variance without `noise`."""
     left, square = forward_solve(rows, covariances)
     return tuple(left), square, sqrt(max(covariances[-1] + noise - square, JITTER))
@@ -375,7 +439,9 @@ def cached_tree(shape: TreeShape, priors: Priors) -> GaussianTree:
     tree = TREE_CACHE.get((shape, priors))
     if tree is None:
         nodes, *others = shape
-        prefix = TREE_CACHE.get((TreeShape(nodes[:-1], *others), priors)) if len(nodes) > 1 else None
+        prefix = (
+            TREE_CACHE.get((TreeShape(nodes[:-1], *others), priors)) if len(nodes) > 1 else None
+        )
         tree = TREE_CACHE[shape, priors] = GaussianTree(shape, priors, prefix)
     return tree
 

@@ -37,7 +37,9 @@ from .spec import (
 from .text_spans import Span
 
 MAX_PHRASES_AT_ONCE = 64  # that are searched for without a thread
-MIN_SIMILARITY = 90.0  # of 100: a beginning at least so similar counts as a misspelling of the demanded one
+MIN_SIMILARITY = (
+    90.0  # of 100: a beginning at least so similar counts as a misspelling of the demanded one
+)
 
 
 @lru_cache(maxsize=256)
@@ -45,12 +47,18 @@ def _pattern(text: str, *, whole_word: bool) -> re.Pattern[str]:
     """Return a pattern for the text, ignoring case. `whole_word`: not inside a word, in scripts with spaces between words."""
     escaped = re.escape(text)
     if whole_word:
-        escaped = ("(?<!\\w)" if _uses_spaces(text[0]) else "") + escaped + ("(?!\\w)" if _uses_spaces(text[-1]) else "")
+        escaped = (
+            ("(?<!\\w)" if _uses_spaces(text[0]) else "")
+            + escaped
+            + ("(?!\\w)" if _uses_spaces(text[-1]) else "")
+        )
     return re.compile(escaped, re.IGNORECASE)
 
 
 def _uses_spaces(char: str) -> bool:
-    return (char.isalnum() or char == "_") and not ("\u3040" <= char <= "\u9fff" or "\u0e00" <= char <= "\u0eff")
+    return (char.isalnum() or char == "_") and not (
+        "\u3040" <= char <= "\u9fff" or "\u0e00" <= char <= "\u0eff"
+    )
 
 
 @requirement
@@ -72,7 +80,11 @@ class Contains:
 
     def check(self, text: str) -> Check:
         count = sum(1 for _ in _pattern(self.text, whole_word=self.whole_word).finditer(text))
-        return Check(count in self.count, f"{self.text!r} occurs {format_count(count, 'time')}", self.count.nearness(count))
+        return Check(
+            count in self.count,
+            f"{self.text!r} occurs {format_count(count, 'time')}",
+            self.count.nearness(count),
+        )
 
     @property
     def editable(self) -> bool:
@@ -87,7 +99,11 @@ class Contains:
 
 
 def _times_text(count: Range) -> str:
-    return "never" if count.maximum == 0 else f"{count.description} {'time' if count == Range(1, 1) else 'times'}"
+    return (
+        "never"
+        if count.maximum == 0
+        else f"{count.description} {'time' if count == Range(1, 1) else 'times'}"
+    )
 
 
 def _drop_occurrences(text: str, spots: Sequence[Span], count: Range) -> Iterator[Edit]:
@@ -110,15 +126,24 @@ def _sentences_with(text: str, spots: Sequence[Span]) -> list[tuple[Span, int]]:
     among = texts.SpanIndex(spots)
     starts = [start for start, _ in spots]
     holders = [span for span in spans if among.overlaps(span)]
-    return [(span, bisect_left(starts, span[1]) - bisect_left(starts, span[0])) for span in holders[:500]]
+    return [
+        (span, bisect_left(starts, span[1]) - bisect_left(starts, span[0]))
+        for span in holders[:500]
+    ]
 
 
-@register_kind("contains", "a text, ignoring case, even inside a word; optionally how often", "contains:war>=8")
+@register_kind(
+    "contains", "a text, ignoring case, even inside a word; optionally how often", "contains:war>=8"
+)
 def contains(argument: str) -> Contains:
     return Contains(*parse_text_count(argument))
 
 
-@register_kind("contains_word", "a word or phrase, not inside another word; optionally how often", "contains_word:peace=2-4")
+@register_kind(
+    "contains_word",
+    "a word or phrase, not inside another word; optionally how often",
+    "contains_word:peace=2-4",
+)
 def contains_word(argument: str) -> Contains:
     return Contains(*parse_text_count(argument), whole_word=True)
 
@@ -144,17 +169,25 @@ class ContainsNone:
 
     def check(self, text: str) -> Check:
         present = [each for each in self.phrases if _pattern(each, whole_word=True).search(text)]
-        measured = f"contains {', '.join(map(repr, present))}" if present else "contains none of them"
+        measured = (
+            f"contains {', '.join(map(repr, present))}" if present else "contains none of them"
+        )
         return Check(not present, measured, NO_OCCURRENCES.nearness(len(present)))
 
     def repairs(self, text: str) -> Iterator[Edit]:
-        spots = sorted(m.span() for each in self.phrases for m in _pattern(each, whole_word=True).finditer(text))
+        spots = sorted(
+            m.span()
+            for each in self.phrases
+            for m in _pattern(each, whole_word=True).finditer(text)
+        )
         among = texts.SpanIndex(texts.merge_spans(spots))
         chosen = [span for span in texts.removable_spans(text) if among.overlaps(span)]
         yield from drop_sentences(text, chosen)
 
 
-@register_kind("contains_none", "none of these words or phrases", "contains_none:very,in conclusion")
+@register_kind(
+    "contains_none", "none of these words or phrases", "contains_none:very,in conclusion"
+)
 def contains_none(argument: str) -> ContainsNone:
     return ContainsNone(parse_texts(argument, ","))
 
@@ -183,7 +216,9 @@ class StartsWith:
         wanted = self.text.strip()
         match = _pattern(wanted, whole_word=False).search(text)
         if match:
-            yield Edit(text[match.start() :], f"cut what preceded {_abbreviate(wanted)}", lossy=True)
+            yield Edit(
+                text[match.start() :], f"cut what preceded {_abbreviate(wanted)}", lossy=True
+            )
         elif almost := _near_match_end(text, wanted):
             yield Edit(wanted + text[almost:], f"restored the beginning {_abbreviate(wanted)}")
         elif text.strip():
@@ -236,7 +271,9 @@ class EndsWith:
         quoted = '"' if len(body) > 1 and body.lstrip()[0] == body[-1] == '"' else ""
         ends = [m.end() for m in _pattern(wanted, whole_word=False).finditer(text)]
         if ends:
-            yield Edit(text[: ends[-1]] + quoted, f"cut what followed {_abbreviate(wanted)}", lossy=True)
+            yield Edit(
+                text[: ends[-1]] + quoted, f"cut what followed {_abbreviate(wanted)}", lossy=True
+            )
         elif body:
             body = body.removesuffix('"') if quoted else body
             for gap in (texts.line_ending(text) * 2, " "):
@@ -264,11 +301,18 @@ class OneOf:
 
     def check(self, text: str) -> Check:
         present = [option for option in self.options if option in text]
-        return Check(bool(present), f"says {', '.join(map(repr, present))}" if present else "says none of them")
+        return Check(
+            bool(present),
+            f"says {', '.join(map(repr, present))}" if present else "says none of them",
+        )
 
     def repairs(self, text: str) -> Iterator[Edit]:
         """Correct the case and closing mark of the only option that occurs otherwise."""
-        near = [(match, option) for option in self.options if (match := _loose_pattern(option).search(text))]
+        near = [
+            (match, option)
+            for option in self.options
+            if (match := _loose_pattern(option).search(text))
+        ]
         if len(near) == 1:
             match, option = near[0]
             changed = texts.apply_changes(text, [(*match.span(), option)])
@@ -304,7 +348,11 @@ class Letters:
 
     def check(self, text: str) -> Check:
         count = text.lower().count(self.letter.lower())
-        return Check(count in self.count, f"{self.letter!r} occurs {format_count(count, 'time')}", self.count.nearness(count))
+        return Check(
+            count in self.count,
+            f"{self.letter!r} occurs {format_count(count, 'time')}",
+            self.count.nearness(count),
+        )
 
     def repairs(self, text: str) -> Iterator[Edit]:
         """Drop sentences with the letter if there are too many."""
@@ -337,10 +385,14 @@ class NoDuplicateSentences:
         return "no sentence twice"
 
     def check(self, text: str) -> Check:
-        seen = Counter(filter(None, (_normalise(text[slice(*span)]) for span in texts.pieces(text))))
+        seen = Counter(
+            filter(None, (_normalise(text[slice(*span)]) for span in texts.pieces(text)))
+        )
         repeats = sum(count - 1 for count in seen.values())
         return Check(
-            not repeats and bool(text.strip()), format_count(repeats, "repeated sentence"), NO_OCCURRENCES.nearness(repeats)
+            not repeats and bool(text.strip()),
+            format_count(repeats, "repeated sentence"),
+            NO_OCCURRENCES.nearness(repeats),
         )
 
     def repairs(self, text: str) -> Iterator[Edit]:
@@ -393,8 +445,14 @@ class RegexMatch:
         try:
             match = _compile_pattern(self.pattern).search(text, timeout=PATTERN_TIMEOUT)
         except (TimeoutError, RecursionError, MemoryError) as error:
-            limit = f"within {PATTERN_TIMEOUT:g} s" if isinstance(error, TimeoutError) else "without nesting too deep"
-            raise ComputeLimitError(f"regex:{self.pattern} could not be checked {limit} ({len(text):,} characters)") from None
+            limit = (
+                f"within {PATTERN_TIMEOUT:g} s"
+                if isinstance(error, TimeoutError)
+                else "without nesting too deep"
+            )
+            raise ComputeLimitError(
+                f"regex:{self.pattern} could not be checked {limit} ({len(text):,} characters)"
+            ) from None
         return Check(bool(match), "matches" if match else "does not match")
 
     editable: ClassVar[bool] = False
@@ -417,6 +475,8 @@ def _compile_pattern(pattern: str) -> Any:
         raise ConfigError(f"{pattern!r} is not a pattern of the regex library: {error}") from None
 
 
-@register_kind("regex", "a pattern of the `regex` library matches somewhere", r"regex:\d{4}-\d{2}-\d{2}")
+@register_kind(
+    "regex", "a pattern of the `regex` library matches somewhere", r"regex:\d{4}-\d{2}-\d{2}"
+)
 def regex_match(argument: str) -> RegexMatch:
     return RegexMatch(parse_text(argument))

@@ -25,11 +25,20 @@ from ..jsontext import reject_constant, strict_loads
 from ..protocols import Check, Edit
 from ..text import compose_nfc
 from .schema_references import check_references
-from .spec import PATTERN_TIMEOUT, compose_texts, is_encodable, no_argument, register_kind, requirement
+from .spec import (
+    PATTERN_TIMEOUT,
+    compose_texts,
+    is_encodable,
+    no_argument,
+    register_kind,
+    requirement,
+)
 
 MAX_REPAIR_CHARS = 100_000  # a longer text is not repaired
 REPAIR_COST_PER_CHAR = 32  # reads of each character by json-repair; measured: more than its worst case in 512 characters
-SCHEMA_VALUES_PER_CHAR = 64  # values of a schema that are checked in the time of reading a character once
+SCHEMA_VALUES_PER_CHAR = (
+    64  # values of a schema that are checked in the time of reading a character once
+)
 
 _FENCE_LINES = re.compile(r"\A```[A-Za-z]*[ \t]*\r?\n?|\r?\n?```\Z")
 _BLOCK = re.compile(r"```(?:json|JSON|Json)?[ \t]*\r?\n([^`]*)```")
@@ -42,7 +51,9 @@ def parse_json(text: str) -> Any:
     Raises ValueError with the reason.
     """
     try:
-        value = json.loads(_FENCE_LINES.sub("", text.strip()).strip(), parse_constant=reject_constant)
+        value = json.loads(
+            _FENCE_LINES.sub("", text.strip()).strip(), parse_constant=reject_constant
+        )
         return value if text.isascii() and "\\u" not in text else compose_texts(value)
     except RecursionError:
         raise ValueError("it is nested too deep") from None
@@ -66,7 +77,9 @@ class JsonText:
         except ValueError as error:
             return Check(ok=False, measurement=f"does not parse: {str(error)[:200]}")
         command = single_backslash(text)
-        return Check(not command, f"the backslash of {command} is not doubled" if command else "parses")
+        return Check(
+            not command, f"the backslash of {command} is not doubled" if command else "parses"
+        )
 
     def repairs(self, text: str) -> Iterator[Edit]:
         """Double single backslashes, or remove the text around the JSON; only if neither is enough, repair its syntax."""
@@ -91,7 +104,9 @@ def unwrap_json(text: str) -> Iterator[Edit]:
         inner.append(text[first : last + 1])
     for piece in inner:
         if piece.strip() and piece.strip() != text.strip():
-            yield Edit(double_backslashes(piece.strip()), "removed the text around the JSON", lossy=True)
+            yield Edit(
+                double_backslashes(piece.strip()), "removed the text around the JSON", lossy=True
+            )
 
 
 def _repair_syntax(text: str) -> Iterator[Edit]:
@@ -152,9 +167,7 @@ class JsonSchema:
         try:
             fault = self.find_error(parse_json(text))
         except TimeoutError:
-            message = (
-                f"the patterns of {self.spec[:100]} could not be checked within {PATTERN_TIMEOUT:g} s ({len(text):,} characters)"
-            )
+            message = f"the patterns of {self.spec[:100]} could not be checked within {PATTERN_TIMEOUT:g} s ({len(text):,} characters)"
             raise ComputeLimitError(message) from None
         return Check(not fault, fault or "follows the schema")
 
@@ -171,7 +184,9 @@ class JsonSchema:
         """Return what is wrong with a value, and where; "" if nothing is. Raises TimeoutError if its patterns take too long."""
         from jsonschema.exceptions import best_match
 
-        return next(iter(self._errors(value, lambda errors: filter(None, [best_match(errors)]))), "")
+        return next(
+            iter(self._errors(value, lambda errors: filter(None, [best_match(errors)]))), ""
+        )
 
     def find_errors(self, value: Any, limit: int) -> list[str]:
         """Return the first errors, each as `find_error` does. Raises TimeoutError if the patterns take too long."""
@@ -182,14 +197,18 @@ class JsonSchema:
         try:
             return [
                 f"{e.json_path}: {e.message[:200]}"
-                for e in choose(_validator(compose_nfc(self.schema)).iter_errors(compose_texts(value)))
+                for e in choose(
+                    _validator(compose_nfc(self.schema)).iter_errors(compose_texts(value))
+                )
             ]
         except (RecursionError, OverflowError):
             return ["cannot be measured: it is nested too deep, or a number is too large"]
         except (TimeoutError, MemoryError):
             raise
         except Exception as other:  # noqa: BLE001  (the library raises anything for a schema that its metaschema accepts)
-            return [f"cannot be measured: the schema cannot be followed: {type(other).__name__}: {str(other)[:200]}"]
+            return [
+                f"cannot be measured: the schema cannot be followed: {type(other).__name__}: {str(other)[:200]}"
+            ]
 
     def repairs(self, text: str) -> Iterator[Edit]:
         """Repair as for JSON; then convert values to the right type, and remove forbidden properties."""
@@ -218,7 +237,11 @@ def coerce_to_schema(value: Any, schema: Any) -> Any:
     if isinstance(value, dict):
         known = schema.get("properties", {})
         closed = schema.get("additionalProperties") is False
-        return {name: coerce_to_schema(each, known.get(name)) for name, each in value.items() if name in known or not closed}
+        return {
+            name: coerce_to_schema(each, known.get(name))
+            for name, each in value.items()
+            if name in known or not closed
+        }
     if isinstance(value, list):
         return [coerce_to_schema(each, schema.get("items")) for each in value]
     return _coerce_leaf(value, schema.get("type"))
@@ -240,24 +263,38 @@ def _coerce_leaf(value: Any, json_type: Any) -> Any:
 
 
 @register_kind(
-    "json_schema", "JSON that follows a schema, from a file or inline", 'json_schema:{"type":"object"}', reads_files=True
+    "json_schema",
+    "JSON that follows a schema, from a file or inline",
+    'json_schema:{"type":"object"}',
+    reads_files=True,
 )
 def json_schema(argument: str) -> JsonSchema:
     if not argument:
         raise ConfigError("it needs a JSON schema, or a file that holds one, after the colon")
     inline = argument.startswith("{")
-    source, where = (argument, "the schema") if inline else (_read_schema_file(argument), f"the schema file {argument!r}")
+    source, where = (
+        (argument, "the schema")
+        if inline
+        else (_read_schema_file(argument), f"the schema file {argument!r}")
+    )
     try:
         schema = strict_loads(source)
         written = canonical_json(schema, finite=True)
     except ValueError as error:
         raise ConfigError(f"{where} is not readable JSON: {error}") from None
     if not isinstance(schema, dict):
-        raise ConfigError(f"a schema is a JSON object, got {type(schema).__name__}" + ("" if inline else f" in {argument!r}"))
+        raise ConfigError(
+            f"a schema is a JSON object, got {type(schema).__name__}"
+            + ("" if inline else f" in {argument!r}")
+        )
     if not inline and not is_schema(schema):
-        raise ConfigError(f"{where} is not a JSON Schema: none of its keys is a keyword such as type, properties or items")
+        raise ConfigError(
+            f"{where} is not a JSON Schema: none of its keys is a keyword such as type, properties or items"
+        )
     if not isinstance(schema.get("$schema", ""), str):
-        raise ConfigError(f"{where} is not valid: $.$schema: it must be a text, got {json.dumps(schema['$schema'])[:80]}")
+        raise ConfigError(
+            f"{where} is not valid: $.$schema: it must be a text, got {json.dumps(schema['$schema'])[:80]}"
+        )
     return JsonSchema(written)
 
 
@@ -265,13 +302,19 @@ def _read_schema_file(path: str) -> str:
     try:
         return read_small_text(path)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"the schema file {path!r} cannot be read: {read_error_message(error)}") from None
+        raise ConfigError(
+            f"the schema file {path!r} cannot be read: {read_error_message(error)}"
+        ) from None
 
 
 def canonical_json(schema: Any, *, finite: bool = False) -> str:
     """Return the same text for the same JSON. With `finite`, raise ValueError for NaN and infinity, which are not JSON."""
-    plain = json.dumps(schema, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=not finite)
-    return plain if is_encodable(plain) else json.dumps(schema, sort_keys=True, separators=(",", ":"))
+    plain = json.dumps(
+        schema, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=not finite
+    )
+    return (
+        plain if is_encodable(plain) else json.dumps(schema, sort_keys=True, separators=(",", ":"))
+    )
 
 
 @lru_cache(maxsize=64)
@@ -289,11 +332,17 @@ def _validator(schema: str) -> Any:
     except ConfigError:
         raise
     except SchemaError as error:
-        raise ConfigError(f"the schema is not valid: {error.json_path}: {error.message[:200]}") from None
+        raise ConfigError(
+            f"the schema is not valid: {error.json_path}: {error.message[:200]}"
+        ) from None
     except Exception as error:  # noqa: BLE001  (the library raises anything for a value that is not a schema)
-        raise ConfigError(f"the schema is not valid: {type(error).__name__}: {str(error)[:200]}") from None
+        raise ConfigError(
+            f"the schema is not valid: {type(error).__name__}: {str(error)[:200]}"
+        ) from None
     if '"patternProperties"' in schema:
-        raise ConfigError("patternProperties is not supported: its patterns would run without a time limit")
+        raise ConfigError(
+            "patternProperties is not supported: its patterns would run without a time limit"
+        )
     extend: Any = validators.extend
     bounded = extend(cls, {"pattern": _check_pattern, "uniqueItems": _check_unique_items})
     bounded.evolve = _evolve_same_class(bounded)
@@ -367,7 +416,9 @@ class _SchemaSize:
 
     def __init__(self, schema: Any) -> None:
         self._root = schema
-        self._sizes: dict[str, float] = {"#": inf}  # infinite while a reference is followed: reaching it again is a cycle
+        self._sizes: dict[str, float] = {
+            "#": inf
+        }  # infinite while a reference is followed: reaching it again is a cycle
 
     def size(self) -> float:
         return self._node_size(self._root)
@@ -380,7 +431,11 @@ class _SchemaSize:
         if not UNBOUNDED_KEYWORDS.isdisjoint(node) or ("$id" in node and node is not self._root):
             return inf
         reference = node.get("$ref")
-        return 1 + sum(map(self._node_size, node.values())) + (self._reference_size(reference) if isinstance(reference, str) else 0)
+        return (
+            1
+            + sum(map(self._node_size, node.values()))
+            + (self._reference_size(reference) if isinstance(reference, str) else 0)
+        )
 
     def _reference_size(self, reference: str) -> float:
         if reference not in self._sizes:
@@ -399,7 +454,9 @@ class _SchemaSize:
         return node
 
 
-UNBOUNDED_KEYWORDS = frozenset(("$dynamicRef", "$recursiveRef", "unevaluatedItems", "unevaluatedProperties"))
+UNBOUNDED_KEYWORDS = frozenset(
+    ("$dynamicRef", "$recursiveRef", "unevaluatedItems", "unevaluatedProperties")
+)
 
 
 # ---- summaries of schemas
@@ -454,19 +511,25 @@ VALUE_KEYWORDS = (
     "$recursiveRef",
     "patternProperties",
 )
-CONSTRAINT_KEYWORDS = frozenset((*SCHEMA_KEYWORDS, *SCHEMA_LIST_KEYWORDS, *SCHEMA_MAP_KEYWORDS, *VALUE_KEYWORDS))
+CONSTRAINT_KEYWORDS = frozenset(
+    (*SCHEMA_KEYWORDS, *SCHEMA_LIST_KEYWORDS, *SCHEMA_MAP_KEYWORDS, *VALUE_KEYWORDS)
+)
 
 
 def is_schema(value: Any) -> bool:
     """Return whether a value is an object with a keyword of JSON Schema, or declares to be a schema."""
-    return isinstance(value, dict) and (not CONSTRAINT_KEYWORDS.isdisjoint(value) or "json-schema.org" in str(value.get("$schema")))
+    return isinstance(value, dict) and (
+        not CONSTRAINT_KEYWORDS.isdisjoint(value) or "json-schema.org" in str(value.get("$schema"))
+    )
 
 
 def schema_outline(schema: Any) -> str:
     """Return the demands of a schema as JSON of at most 500 characters, or the beginning of it."""
     outline = ""
     for depth in range(MAX_DEPTH, 0, -1):
-        outline = json.dumps(_constraints(schema, depth), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        outline = json.dumps(
+            _constraints(schema, depth), sort_keys=True, separators=(",", ":"), ensure_ascii=False
+        )
         if len(outline) <= MAX_OUTLINE_CHARS:
             return outline
     return f"{outline[:MAX_OUTLINE_CHARS]}..."
@@ -482,7 +545,9 @@ def _constraints(schema: Any, depth: int) -> Any:
             constraints[key] = value
         elif depth and key in SCHEMA_KEYWORDS:
             constraints[key] = (
-                [_constraints(each, depth - 1) for each in value] if isinstance(value, list) else _constraints(value, depth - 1)
+                [_constraints(each, depth - 1) for each in value]
+                if isinstance(value, list)
+                else _constraints(value, depth - 1)
             )
         elif depth and key in SCHEMA_LIST_KEYWORDS and isinstance(value, list):
             constraints[key] = [_constraints(each, depth - 1) for each in value]

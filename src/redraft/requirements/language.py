@@ -63,7 +63,9 @@ class Script:
         if self.name not in SCRIPTS:
             near = closest_names(self.name, SCRIPTS)
             hint = f"did you mean {' or '.join(near)}? " if near else ""
-            raise ConfigError(f"unknown script {self.name[:50]!r}: {hint}the scripts are {', '.join(SCRIPTS)}")
+            raise ConfigError(
+                f"unknown script {self.name[:50]!r}: {hint}the scripts are {', '.join(SCRIPTS)}"
+            )
 
     @property
     def spec(self) -> str:
@@ -124,8 +126,14 @@ class Language:
     def __post_init__(self) -> None:
         known = {*_detectable_codes(), *OWN_SCRIPT}
         if self.code not in known:
-            more = "" if _detectable_codes() else "; install redraft[language] for languages that share a script"
-            raise ConfigError(f"unknown language {self.code[:50]!r}; known: {', '.join(sorted(known))}{more}")
+            more = (
+                ""
+                if _detectable_codes()
+                else "; install redraft[language] for languages that share a script"
+            )
+            raise ConfigError(
+                f"unknown language {self.code[:50]!r}; known: {', '.join(sorted(known))}{more}"
+            )
 
     @property
     def spec(self) -> str:
@@ -142,7 +150,10 @@ class Language:
         if self.code not in _detectable_codes():
             return Script(OWN_SCRIPT[self.code]).check(text)
         code = _detect_language(prose)
-        return Check(code == self.code, f"the language looks like {code!r}" if code else "the language is not recognised")
+        return Check(
+            code == self.code,
+            f"the language looks like {code!r}" if code else "the language is not recognised",
+        )
 
     editable: ClassVar[bool] = False
     needs_thread: ClassVar[bool] = True  # for the detection, which takes milliseconds
@@ -167,7 +178,11 @@ def _detector_factory() -> Any:
 @cache
 def _detectable_codes() -> frozenset[str]:
     """Return the codes that can be guessed; Chinese is one language here, whatever its script."""
-    return frozenset(code.partition("-")[0] for code in _detector_factory().get_lang_list()) if _detector_factory() else frozenset()
+    return (
+        frozenset(code.partition("-")[0] for code in _detector_factory().get_lang_list())
+        if _detector_factory()
+        else frozenset()
+    )
 
 
 def _detect_language(text: str) -> str | None:

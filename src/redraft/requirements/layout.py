@@ -30,10 +30,16 @@ from .spec import (
 from .text_spans import Span
 
 _BULLET = re.compile(r"^[^\S\r\n]*(?:\*[^*\r\n]|-)[^\r\n]*", re.MULTILINE)
-_OTHER_BULLET = re.compile(r"^([^\S\r\n]*)[\u2022\u2023\u25aa\u2013\u2014\u25e6\u25cf\u00b7\u2219+][ \t]+(?=\S)", re.MULTILINE)
+_OTHER_BULLET = re.compile(
+    r"^([^\S\r\n]*)[\u2022\u2023\u25aa\u2013\u2014\u25e6\u25cf\u00b7\u2219+][ \t]+(?=\S)",
+    re.MULTILINE,
+)
 _NUMBERED_ITEM = re.compile(r"^([^\S\r\n]*)[0-9]{1,3}[.)][ \t]+(?=\S)", re.MULTILINE)
 _BULLET_MARK = re.compile(r"[^\S\r\n]*[*-][^\S\r\n]*")
-_RULE = re.compile(r"^[^\S\r\n]*(?:(?:-[ \t]?){3,}|(?:\*[ \t]?){3,}|(?:_[ \t]?){3,}|={3,})[^\S\r\n]*$", re.MULTILINE)
+_RULE = re.compile(
+    r"^[^\S\r\n]*(?:(?:-[ \t]?){3,}|(?:\*[ \t]?){3,}|(?:_[ \t]?){3,}|={3,})[^\S\r\n]*$",
+    re.MULTILINE,
+)
 
 
 @requirement
@@ -52,7 +58,9 @@ class Bullets:
 
     def check(self, text: str) -> Check:
         count = len(_BULLET.findall(text))
-        return Check(count in self.count, format_count(count, "bullet point"), self.count.nearness(count))
+        return Check(
+            count in self.count, format_count(count, "bullet point"), self.count.nearness(count)
+        )
 
     def repairs(self, text: str) -> Iterator[Edit]:
         spans = [m.span() for m in _BULLET.finditer(text)]
@@ -67,14 +75,19 @@ def _add_bullets(text: str, missing: int) -> Iterator[Edit]:
     for patterns in ((_OTHER_BULLET,), (_NUMBERED_ITEM,), (_OTHER_BULLET, _NUMBERED_ITEM)):
         changed = text
         for pattern in patterns:
-            changed = texts.change_unprotected(changed, partial(pattern.sub, r"\1- "), texts.fenced_blocks(changed))
+            changed = texts.change_unprotected(
+                changed, partial(pattern.sub, r"\1- "), texts.fenced_blocks(changed)
+            )
         if changed != text:
             yield Edit(changed, "wrote the list with - bullets")
-    plain = [span for span in _unprotected_lines(text) if not _BLOCK_START.match(text[slice(*span)])]
+    plain = [
+        span for span in _unprotected_lines(text) if not _BLOCK_START.match(text[slice(*span)])
+    ]
     for chosen in (plain[-missing:], plain[-missing - 1 : -1], plain[1 : missing + 1]):
         if len(chosen) == missing:
             yield Edit(
-                texts.apply_changes(text, [(a, a, "- ") for a, _ in chosen]), f"made {format_count(missing, 'line')} bullet points"
+                texts.apply_changes(text, [(a, a, "- ") for a, _ in chosen]),
+                f"made {format_count(missing, 'line')} bullet points",
             )
     yield from _sentences_as_bullets(text, missing)
 
@@ -90,8 +103,14 @@ def _sentences_as_bullets(text: str, missing: int) -> Iterator[Edit]:
         if len(inside) < missing or _BLOCK_START.match(text[start:end]):
             continue
         line = texts.line_ending(text)
-        changes = [(_whitespace_start(text, a, start), a, (line if a > start else "") + "- ") for a, _ in inside[-missing:]]
-        yield Edit(texts.apply_changes(text, changes), f"made {format_count(missing, 'sentence')} bullet points")
+        changes = [
+            (_whitespace_start(text, a, start), a, (line if a > start else "") + "- ")
+            for a, _ in inside[-missing:]
+        ]
+        yield Edit(
+            texts.apply_changes(text, changes),
+            f"made {format_count(missing, 'sentence')} bullet points",
+        )
 
 
 def _whitespace_start(text: str, at: int, minimum: int) -> int:
@@ -108,13 +127,22 @@ def _remove_bullets(text: str, spans: Sequence[Span], surplus: int) -> Iterator[
     free = [span for span in spans if not fenced.overlaps(span)]
     nested = [(a, b) for a, b in free[1:] if text[a].isspace()]
     late = [span for i, span in enumerate(free) if i and not text[free[i - 1][1] : span[0]].strip()]
-    for chosen, what in ((nested, "nested bullet point"), (late[-surplus:], "bullet point"), (late[:surplus], "bullet point")):
+    for chosen, what in (
+        (nested, "nested bullet point"),
+        (late[-surplus:], "bullet point"),
+        (late[:surplus], "bullet point"),
+    ):
         if len(chosen) >= surplus:
             yield _join_bullets(text, chosen, what)
-    plain = [span for span in free if not text[slice(*span)].strip(" \t*-").startswith("*")][-surplus:]
+    plain = [span for span in free if not text[slice(*span)].strip(" \t*-").startswith("*")][
+        -surplus:
+    ]
     if len(plain) == surplus:
         changes = [(a, a + _mark_length(text[a:b]), "") for a, b in plain]
-        yield Edit(texts.apply_changes(text, changes), f"removed the bullets from {format_count(surplus, 'line')}")
+        yield Edit(
+            texts.apply_changes(text, changes),
+            f"removed the bullets from {format_count(surplus, 'line')}",
+        )
 
 
 def _rules(text: str) -> list[Span]:
@@ -125,7 +153,9 @@ def _rules(text: str) -> list[Span]:
 
 def _unprotected_lines(text: str) -> list[Span]:
     """Return the lines that overlap no protected span, without white space at their ends."""
-    return [texts.trim_span(text, *span) for span in texts.unprotected_spans(text, texts.lines(text))]
+    return [
+        texts.trim_span(text, *span) for span in texts.unprotected_spans(text, texts.lines(text))
+    ]
 
 
 def _mark_length(line: str) -> int:
@@ -140,7 +170,10 @@ def _join_bullets(text: str, spans: Sequence[Span], noun: str) -> Edit:
         start = _whitespace_start(text, a, 0)
         closed = text[start - 1 : start] in set(".:;!?,")
         changes.append((start, a + _mark_length(text[a:b]), " " if closed else "; "))
-    return Edit(texts.apply_changes(text, changes), f"joined {format_count(len(spans), noun)} to the one before")
+    return Edit(
+        texts.apply_changes(text, changes),
+        f"joined {format_count(len(spans), noun)} to the one before",
+    )
 
 
 @register_kind("bullets", "how many bullet points (- or *)", "bullets:3")
@@ -155,7 +188,11 @@ _LIST_NUMBER = re.compile(r"(?:[0-9]{1,3}|[IVX]{1,4})[.):][ \t]+")
 
 def _headings(text: str) -> list[tuple[Span, str]]:
     fenced = texts.SpanIndex(texts.fenced_blocks(text))
-    return [(m.span(), _heading_name(m[1])) for m in _ATX.finditer(text) if not fenced.overlaps(m.span())]
+    return [
+        (m.span(), _heading_name(m[1]))
+        for m in _ATX.finditer(text)
+        if not fenced.overlaps(m.span())
+    ]
 
 
 def _heading_name(line: str) -> str:
@@ -180,7 +217,9 @@ class Headings:
 
     def check(self, text: str) -> Check:
         count = len(_headings(text))
-        return Check(count in self.count, format_count(count, "heading"), self.count.nearness(count))
+        return Check(
+            count in self.count, format_count(count, "heading"), self.count.nearness(count)
+        )
 
     def repairs(self, text: str) -> Iterator[Edit]:
         headings = _headings(text)
@@ -188,7 +227,10 @@ class Headings:
             yield from _add_headings(text, missing)
         elif surplus := self.count.surplus(len(headings)):
             changes = [(*span, f"**{name}**") for span, name in headings[-surplus:]]
-            yield Edit(texts.apply_changes(text, changes), f"made {format_count(surplus, 'heading')} bold lines")
+            yield Edit(
+                texts.apply_changes(text, changes),
+                f"made {format_count(surplus, 'heading')} bold lines",
+            )
 
 
 def _add_headings(text: str, missing: int) -> Iterator[Edit]:
@@ -197,15 +239,27 @@ def _add_headings(text: str, missing: int) -> Iterator[Edit]:
     for chosen in (lines, lines[:missing], lines[-missing:]):
         if len(chosen) >= missing:
             changes = [(a, b, f"## {_heading_name(text[a:b])}") for a, b in chosen]
-            yield Edit(texts.apply_changes(text, changes), f"made {format_count(len(chosen), 'line')} headings")
+            yield Edit(
+                texts.apply_changes(text, changes),
+                f"made {format_count(len(chosen), 'line')} headings",
+            )
 
 
 def _label_lines(text: str) -> list[Span]:
-    return [(a, b) for a, b in _unprotected_lines(text) if b - a <= 80 and _is_label(text[a:b]) and _heading_name(text[a:b])]
+    return [
+        (a, b)
+        for a, b in _unprotected_lines(text)
+        if b - a <= 80 and _is_label(text[a:b]) and _heading_name(text[a:b])
+    ]
 
 
 def _is_label(line: str) -> bool:
-    bold = len(line) > 4 and line.startswith("**") and line.rstrip(":").endswith("**") and line.count("**") == 2
+    bold = (
+        len(line) > 4
+        and line.startswith("**")
+        and line.rstrip(":").endswith("**")
+        and line.count("**") == 2
+    )
     return bold or (line.endswith(":") and line[0].isalnum() and len(line.split()) <= 8)
 
 
@@ -230,7 +284,9 @@ class Sections:
 
     def check(self, text: str) -> Check:
         missing = self._missing(text)
-        measured = f"no heading {', '.join(map(repr, missing))}" if missing else "every section is there"
+        measured = (
+            f"no heading {', '.join(map(repr, missing))}" if missing else "every section is there"
+        )
         return Check(not missing, measured, NO_OCCURRENCES.nearness(len(missing)))
 
     def _missing(self, text: str) -> list[str]:
@@ -240,10 +296,17 @@ class Sections:
     def repairs(self, text: str) -> Iterator[Edit]:
         """Turn lines with the names ("Introduction:", "**Introduction**") into headings."""
         missing = {_heading_name(name).casefold() for name in self._missing(text)}
-        named = [(a, b) for a, b in _unprotected_lines(text) if b - a < 200 and _heading_name(text[a:b]).casefold() in missing]
+        named = [
+            (a, b)
+            for a, b in _unprotected_lines(text)
+            if b - a < 200 and _heading_name(text[a:b]).casefold() in missing
+        ]
         if named:
             changes = [(a, b, f"## {_heading_name(text[a:b])}") for a, b in named]
-            yield Edit(texts.apply_changes(text, changes), f"made {format_count(len(named), 'line')} headings")
+            yield Edit(
+                texts.apply_changes(text, changes),
+                f"made {format_count(len(named), 'line')} headings",
+            )
 
 
 @register_kind("sections", "headings with these names", "sections:Introduction,Method,Results")
@@ -271,20 +334,28 @@ class NumberedSections:
 
     def check(self, text: str) -> Check:
         count = len(self._pattern().findall(text))
-        return Check(count in self.count, format_count(count, "numbered section"), self.count.nearness(count))
+        return Check(
+            count in self.count, format_count(count, "numbered section"), self.count.nearness(count)
+        )
 
     def repairs(self, text: str) -> Iterator[Edit]:
         """Correct its case or another word for it ("Part 1"), or number the headings."""
         other = re.compile(
-            rf"^([#* \t]*)(?:{re.escape(self.label)}|section|part|chapter|day|step)(?=\s?[0-9])", re.IGNORECASE | re.MULTILINE
+            rf"^([#* \t]*)(?:{re.escape(self.label)}|section|part|chapter|day|step)(?=\s?[0-9])",
+            re.IGNORECASE | re.MULTILINE,
         )
-        changed = texts.change_unprotected(text, lambda piece: other.sub(lambda m: m[1] + self.label, piece))
+        changed = texts.change_unprotected(
+            text, lambda piece: other.sub(lambda m: m[1] + self.label, piece)
+        )
         if changed != text:
             yield Edit(changed, f"marked the sections {self.label!r}")
         named = [span for span, _ in _headings(text)] or _label_lines(text)
         for chosen in (named, named[1:]):
             if len(chosen) in self.count:
-                changes = [(_name_start(text, a), f"{self.label} {n}: ") for n, (a, _) in enumerate(chosen, 1)]
+                changes = [
+                    (_name_start(text, a), f"{self.label} {n}: ")
+                    for n, (a, _) in enumerate(chosen, 1)
+                ]
                 edited = texts.apply_changes(text, [(at, at, new) for at, new in changes])
                 yield Edit(edited, f"numbered {format_count(len(chosen), 'section')}")
 
@@ -295,7 +366,9 @@ def _name_start(text: str, at: int) -> int:
     return at
 
 
-@register_kind("numbered_sections", "how often a label with a number occurs", "numbered_sections:Section>=3")
+@register_kind(
+    "numbered_sections", "how often a label with a number occurs", "numbered_sections:Section>=3"
+)
 def numbered_sections(argument: str) -> NumberedSections:
     return NumberedSections(*parse_text_count(argument))
 
@@ -321,11 +394,17 @@ class Parts:
             return Check(ok=False, measurement=f"an empty part among {len(parts)}")
         if len(set(parts)) < len(parts):
             return Check(ok=False, measurement=f"the same part twice among {len(parts)}")
-        return Check(len(parts) in self.count, format_count(len(parts), "part"), self.count.nearness(len(parts)))
+        return Check(
+            len(parts) in self.count,
+            format_count(len(parts), "part"),
+            self.count.nearness(len(parts)),
+        )
 
     def repairs(self, text: str) -> Iterator[Edit]:
         """Drop empty and repeated parts, turn horizontal rules into separators, join surplus parts, or separate the paragraphs."""
-        return (edit for edit in self._proposals(text) if texts.preserves_protected(text, edit.text))
+        return (
+            edit for edit in self._proposals(text) if texts.preserves_protected(text, edit.text)
+        )
 
     def _proposals(self, text: str) -> Iterator[Edit]:
         gap = texts.line_ending(text) * 2
@@ -334,10 +413,16 @@ class Parts:
         if parts != _parts(text, self.separator):
             yield Edit(glue.join(parts), "dropped empty or repeated parts", lossy=True)
         if rules := _rules(text):
-            yield Edit(texts.apply_changes(text, [(*span, self.separator) for span in rules]), "wrote the rules as separators")
+            yield Edit(
+                texts.apply_changes(text, [(*span, self.separator) for span in rules]),
+                "wrote the rules as separators",
+            )
         if self.count.surplus(len(parts)) and self.count.maximum:
             yield Edit(
-                glue.join([*parts[: self.count.maximum - 1], gap.join(parts[self.count.maximum - 1 :])]), "joined the last parts"
+                glue.join(
+                    [*parts[: self.count.maximum - 1], gap.join(parts[self.count.maximum - 1 :])]
+                ),
+                "joined the last parts",
             )
         spans = texts.paragraphs(text)
         if len(parts) == 1 and len(spans) in self.count:
@@ -389,7 +474,10 @@ class NthParagraphStarts:
         if there < self.nth:
             return Check(ok=False, measurement=f"there are only {format_count(there, 'paragraph')}")
         word = _first_word(parts[self.nth - 1])
-        return Check(word.lower() == self.word.lower(), f"it begins with {word[:60]!r}" if word else "it is empty")
+        return Check(
+            word.lower() == self.word.lower(),
+            f"it begins with {word[:60]!r}" if word else "it is empty",
+        )
 
     def repairs(self, text: str) -> Iterator[Edit]:
         """Remove surplus empty lines, or the emphasis from the word; or start a paragraph where a sentence begins with it."""
@@ -398,14 +486,24 @@ class NthParagraphStarts:
             yield Edit(squeezed, "removed surplus empty lines")
         spans = texts.paragraphs(text)
         for start, _ in spans[self.nth - 1 : self.nth]:
-            if (word := _EMPHASISED_WORD.match(text, start)) and _first_word(word[2]).lower() == self.word.lower():
-                yield Edit(texts.apply_changes(text, [(*word.span(), word[2])]), f"removed the emphasis from {word[2]!r}")
+            if (word := _EMPHASISED_WORD.match(text, start)) and _first_word(
+                word[2]
+            ).lower() == self.word.lower():
+                yield Edit(
+                    texts.apply_changes(text, [(*word.span(), word[2])]),
+                    f"removed the emphasis from {word[2]!r}",
+                )
         gap = texts.line_ending(text) * 2
         starts = {start for start, _ in spans}
-        inside = [a for a, b in texts.pieces(text) if a not in starts and _first_word(text[a:b]).lower() == self.word.lower()]
+        inside = [
+            a
+            for a, b in texts.pieces(text)
+            if a not in starts and _first_word(text[a:b]).lower() == self.word.lower()
+        ]
         for at in inside[:20]:
             yield Edit(
-                texts.apply_changes(text, [(_whitespace_start(text, at, 0), at, gap)]), f"began a paragraph with {self.word!r}"
+                texts.apply_changes(text, [(_whitespace_start(text, at, 0), at, gap)]),
+                f"began a paragraph with {self.word!r}",
             )
 
 

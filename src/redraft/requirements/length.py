@@ -90,7 +90,11 @@ def sentences_and_numbers(argument: str) -> Length:
     return Length(SENTENCES_AND_NUMBERS, parse_range(argument))
 
 
-@register_kind("paragraphs", "how many paragraphs, separated by empty lines (a line of spaces is not empty)", "paragraphs:4")
+@register_kind(
+    "paragraphs",
+    "how many paragraphs, separated by empty lines (a line of spaces is not empty)",
+    "paragraphs:4",
+)
 def paragraphs(argument: str) -> Length:
     return Length("paragraphs", parse_range(argument))
 
@@ -121,7 +125,9 @@ def _drop_candidates(sizes: Sequence[int], surplus: int) -> Iterator[list[int]]:
     for spared in (0, 1, 2, 3):
         yield _choose_until(range(len(sizes) - spared - 1, -1, -1), sizes, surplus)
     yield _choose_until(range(1, len(sizes) - 1), sizes, surplus)
-    yield _choose_until(sorted(range(1, len(sizes) - 1), key=lambda i: (-sizes[i], -i)), sizes, surplus)
+    yield _choose_until(
+        sorted(range(1, len(sizes) - 1), key=lambda i: (-sizes[i], -i)), sizes, surplus
+    )
     yield _choose_until(sorted(range(len(sizes)), key=lambda i: (-sizes[i], -i)), sizes, surplus)
 
 
@@ -139,7 +145,9 @@ def _choose_until(order: Iterable[int], sizes: Sequence[int], surplus: int) -> l
 def drop_sentences(text: str, spans: Sequence[Span], noun: str = "sentence") -> Iterator[Edit]:
     """Yield the text without these sentences; nothing if that would drop more than half of it."""
     if spans and sum(end - start for start, end in spans) <= MAX_LOST_SHARE * len(text.strip()):
-        yield Edit(texts.remove_spans(text, spans), f"dropped {format_count(len(spans), noun)}", lossy=True)
+        yield Edit(
+            texts.remove_spans(text, spans), f"dropped {format_count(len(spans), noun)}", lossy=True
+        )
 
 
 # ---- repairs: join and split paragraphs
@@ -149,7 +157,10 @@ def _regroup_paragraphs(text: str, range: Range, count: int) -> Iterator[Edit]:
     if surplus := range.surplus(count):
         yield from _join_paragraphs(text, surplus)
     elif missing := range.shortfall(count):
-        yield Edit(texts.change_unprotected(text, partial(_LINE_OF_SPACES.sub, r"\1")), "took the spaces from empty lines")
+        yield Edit(
+            texts.change_unprotected(text, partial(_LINE_OF_SPACES.sub, r"\1")),
+            "took the spaces from empty lines",
+        )
         yield from _split_lines(text, range)
         yield from _split_paragraphs(text, missing)
 
@@ -158,7 +169,11 @@ def _join_paragraphs(text: str, surplus: int) -> Iterator[Edit]:
     """Yield the text with neighbouring paragraphs joined: the shortest pairs, the last, the first."""
     spans = texts.paragraphs(text)
     pairs = list(pairwise(spans))
-    prose = [i for i, pair in enumerate(pairs) if not any(_BLOCK_START.match(text[slice(*span)]) for span in pair)]
+    prose = [
+        i
+        for i, pair in enumerate(pairs)
+        if not any(_BLOCK_START.match(text[slice(*span)]) for span in pair)
+    ]
     by_size = sorted(prose, key=lambda i: (pairs[i][1][1] - pairs[i][0][0], -i))
     for order in (by_size, prose[::-1], prose):
         if len(order) >= surplus:
@@ -189,7 +204,11 @@ def _split_paragraphs(text: str, missing: int) -> Iterator[Edit]:
     places = _sentence_gaps(text)
     if len(places) < missing:
         return
-    spread = _balanced_splits(places, missing, text) if missing <= 50 else places[:: len(places) // missing][:missing]
+    spread = (
+        _balanced_splits(places, missing, text)
+        if missing <= 50
+        else places[:: len(places) // missing][:missing]
+    )
     for chosen in (spread, places[:missing], places[-missing:]):
         gap = texts.line_ending(text) * 2
         changed = texts.apply_changes(text, [(start, end, gap) for start, end in chosen])
@@ -206,13 +225,17 @@ def _sentence_gaps(text: str) -> list[Span]:
 def _balanced_splits(places: Sequence[Span], missing: int, text: str) -> list[Span]:
     """Return the places that split, again and again, the longest stretch nearest its middle."""
     stretches = [
-        (start - end, start, end) for start, end in pairwise(_paragraph_edges(text)) if _places_between(places, start, end)
+        (start - end, start, end)
+        for start, end in pairwise(_paragraph_edges(text))
+        if _places_between(places, start, end)
     ]
     heapify(stretches)  # longest first: the key is the negative length
     chosen: list[Span] = []
     while len(chosen) < missing:
         _, start, end = heappop(stretches)
-        best = min(_places_between(places, start, end), key=lambda place: abs(place[0] - (start + end) / 2))
+        best = min(
+            _places_between(places, start, end), key=lambda place: abs(place[0] - (start + end) / 2)
+        )
         chosen.append(best)
         for a, b in ((start, best[0]), (best[0], end)):
             if _places_between(places, a, b):
@@ -226,7 +249,9 @@ def _paragraph_edges(text: str) -> list[int]:
 
 def _places_between(places: Sequence[Span], start: int, end: int) -> Sequence[Span]:
     """Return the places that begin between two positions."""
-    return places[bisect_right(places, start, key=itemgetter(0)) : bisect_left(places, end, key=itemgetter(0))]
+    return places[
+        bisect_right(places, start, key=itemgetter(0)) : bisect_left(places, end, key=itemgetter(0))
+    ]
 
 
 # ---- reading grade
@@ -256,7 +281,9 @@ class ReadingGrade:
     def check(self, text: str) -> Check:
         grade = reading_grade(text)
         if grade is None:
-            return Check(ok=False, measurement="cannot be measured: the text is not in Latin script")
+            return Check(
+                ok=False, measurement="cannot be measured: the text is not in Latin script"
+            )
         shown = max(0.0, round(grade, 1))
         return Check(shown in self.range, f"reading grade {grade:.1f}", self.range.nearness(shown))
 

@@ -27,7 +27,9 @@ def _leads_outside(error: Exception) -> bool:
     return type(error) is Unresolvable  # what leads nowhere raises a subclass
 
 
-def _broken_references(schema: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], str, Exception]]:
+def _broken_references(
+    schema: Mapping[str, Any],
+) -> Iterator[tuple[Mapping[str, Any], str, Exception]]:
     """Yield each reference that leads to no schema: the object that holds it, its keyword, and the error.
 
     What a reference leads to is searched, too: it may stand where no keyword of JSON Schema makes it a schema.

@@ -41,7 +41,14 @@ class RequirementKind(NamedTuple):
     reads_files: bool = False
 
 
-_MODULES = ("length", "content", "data", "language", "layout", "typography")  # of the kinds, in the order of the lists of them
+_MODULES = (
+    "length",
+    "content",
+    "data",
+    "language",
+    "layout",
+    "typography",
+)  # of the kinds, in the order of the lists of them
 _registered: list[tuple[str, RequirementKind]] = []  # with their names
 
 
@@ -57,10 +64,14 @@ def _kinds_when(count: int) -> Mapping[str, RequirementKind]:
     for module in _MODULES:
         import_module(f".{module}", __package__)
     places = {f"{__package__}.{module}": place for place, module in enumerate(_MODULES)}
-    return dict(sorted([*_registered], key=lambda each: places.get(each[1].parser.__module__, len(places))))
+    return dict(
+        sorted([*_registered], key=lambda each: places.get(each[1].parser.__module__, len(places)))
+    )
 
 
-def register_kind(name: str, help: str, example: str, *, reads_files: bool = False) -> Callable[[Parser], Parser]:
+def register_kind(
+    name: str, help: str, example: str, *, reads_files: bool = False
+) -> Callable[[Parser], Parser]:
     """Return a decorator that registers a parser of `name:ARGUMENT`; the parser receives ARGUMENT ("" if there is none)."""
 
     def register(parser: Parser) -> Parser:
@@ -78,11 +89,15 @@ def requirement(kind: type[T]) -> type[T]:
     """
     made: Any = dataclass(frozen=True, slots=True)(kind)
     made.check = _with_composed_texts(made.check, compose_nfc)
-    made.repairs = _with_composed_texts(made.repairs, lambda text: change_unprotected(text, compose_nfc))
+    made.repairs = _with_composed_texts(
+        made.repairs, lambda text: change_unprotected(text, compose_nfc)
+    )
     return cast("type[T]", made)
 
 
-def _with_composed_texts(method: Callable[[Any, str], R], compose: Callable[[str], str]) -> Callable[[Any, str], R]:
+def _with_composed_texts(
+    method: Callable[[Any, str], R], compose: Callable[[str], str]
+) -> Callable[[Any, str], R]:
     @wraps(method)
     def call(self: Any, text: str) -> R:
         return method(_with_composed_fields(self), text if text.isascii() else compose(text))
@@ -92,7 +107,9 @@ def _with_composed_texts(method: Callable[[Any, str], R], compose: Callable[[str
 
 @lru_cache(maxsize=256)
 def _with_composed_fields(made: Any) -> Any:
-    return replace(made, **{each.name: compose_texts(getattr(made, each.name)) for each in fields(made)})
+    return replace(
+        made, **{each.name: compose_texts(getattr(made, each.name)) for each in fields(made)}
+    )
 
 
 def compose_texts(value: Any) -> Any:
@@ -111,7 +128,9 @@ def parse(spec: str, *, files: bool = True) -> Requirement:
     for untrusted specs.
     """
     if not isinstance(spec, str):
-        raise ConfigError(f"a requirement is a spec such as 'words:80-200', got {checks.format_value(spec)}")
+        raise ConfigError(
+            f"a requirement is a spec such as 'words:80-200', got {checks.format_value(spec)}"
+        )
     name, _, argument = spec.partition(":")
     name = name.strip()
     if name not in kinds():
@@ -126,18 +145,29 @@ def reads_file(spec: str) -> bool:
     return kind is not None and kind.reads_files and bool(argument) and not argument.startswith("{")
 
 
-def _build_requirement(kind: RequirementKind, spec: str, argument: str, *, files: bool) -> Requirement:
+def _build_requirement(
+    kind: RequirementKind, spec: str, argument: str, *, files: bool
+) -> Requirement:
     if not files and reads_file(spec):
-        raise ConfigError(f"requirement {checks.format_value(spec)} would read a file, which is not allowed here; give it inline")
+        raise ConfigError(
+            f"requirement {checks.format_value(spec)} would read a file, which is not allowed here; give it inline"
+        )
     try:
         return kind.parser(argument)
     except ConfigError as error:
-        raise ConfigError(f"requirement {checks.format_value(spec)}: {error} (for example {kind.example!r})") from None
+        raise ConfigError(
+            f"requirement {checks.format_value(spec)}: {error} (for example {kind.example!r})"
+        ) from None
 
 
 def _unknown_kind_message(spec: str, name: str) -> str:
     hint = ' (a requirement is KIND:VALUE, such as "words:80-200")' if ":" not in spec else ""
-    return checks.unknown_name_message("requirement", name, kinds(), "redraft graders", full_value=spec) + hint
+    return (
+        checks.unknown_name_message(
+            "requirement", name, kinds(), "redraft graders", full_value=spec
+        )
+        + hint
+    )
 
 
 def no_argument(argument: str) -> None:
@@ -186,7 +216,11 @@ def parse_text_count(argument: str) -> tuple[str, Range]:
 
 
 def _range_from_match(match: re.Match[str]) -> Range:
-    return range_from_operator(match[1], int(match[2])) if match[1] else Range(int(match[3]), int(match[4]))
+    return (
+        range_from_operator(match[1], int(match[2]))
+        if match[1]
+        else Range(int(match[3]), int(match[4]))
+    )
 
 
 def _split_text(argument: str, separator: str) -> tuple[str, str]:
@@ -217,7 +251,9 @@ def text_spec(text: str) -> str:
 
 def texts_spec(texts: tuple[str, ...], separator: str) -> str:
     """Return what `parse_texts` reads as `texts`."""
-    return separator.join(bare_or_quoted(t, lambda a: parse_texts(a, separator), (t,)) for t in texts)
+    return separator.join(
+        bare_or_quoted(t, lambda a: parse_texts(a, separator), (t,)) for t in texts
+    )
 
 
 def text_count_spec(text: str, count: Range) -> str:
@@ -268,9 +304,13 @@ class Range:
 
     def __post_init__(self) -> None:
         if self.minimum < 0 or (self.maximum is not None and self.maximum < self.minimum):
-            raise ConfigError(f"nothing lies between {self.minimum} and {self.maximum}; allowed: {ALLOWED_FORMS}")
+            raise ConfigError(
+                f"nothing lies between {self.minimum} and {self.maximum}; allowed: {ALLOWED_FORMS}"
+            )
         if self.minimum == 0 and self.maximum is None:
-            raise ConfigError(f"every count is at least 0, so this demands nothing; allowed: {ALLOWED_FORMS}")
+            raise ConfigError(
+                f"every count is at least 0, so this demands nothing; allowed: {ALLOWED_FORMS}"
+            )
 
     def __contains__(self, count: float) -> bool:
         return self.minimum <= count and (self.maximum is None or count <= self.maximum)
@@ -372,7 +412,11 @@ async def check_with_limit(requirement: Requirement, text: str) -> Check:
     if cost <= IN_PROCESS:
         return await run_in_thread(requirement.check, text)
     failure = f"{short_spec(requirement.spec)} could not be checked"
-    return Check(**await run(_check_in_worker, requirement.spec, text, failure_text=failure, text_length=len(text)))
+    return Check(
+        **await run(
+            _check_in_worker, requirement.spec, text, failure_text=failure, text_length=len(text)
+        )
+    )
 
 
 def prepare() -> None:
@@ -392,7 +436,10 @@ def check_cost(requirement: Requirement, text: str) -> float:
 def repair_cost(requirements: Sequence[Requirement], text: str) -> float:
     """Return the most characters that checking or repairing one of Redraft's requirements reads; 0 without one."""
     own = (each for each in requirements if is_own(type(each)))
-    return max((_cost(each, name, text) for each in own for name in ("check_cost", "repair_cost")), default=0)
+    return max(
+        (_cost(each, name, text) for each in own for name in ("check_cost", "repair_cost")),
+        default=0,
+    )
 
 
 def _cost(requirement: Requirement, method: str, text: str) -> float:

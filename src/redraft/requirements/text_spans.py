@@ -31,8 +31,12 @@ _ABBREVIATION = re.compile(
 )
 _PIECE_BREAK = re.compile(r"[\r\n]+(?=[ \t]*(?:[-*+#>|\r\n]|[0-9]{1,3}[.)]))|(?<=[:\n])[\r\n]+")
 _ITEM_BREAK = re.compile(r"(?<![\r\n])[\r\n]++(?=[ \t]*(?:[0-9]{1,3}[.)]|[-*] ))")
-_NUMBERING = re.compile(r"(?:\A|[\r\n])[ \t]*(?:[#>*-]+[ \t]*)?\**(?:[0-9]{1,3}|[ivxIVX]{1,4}|[A-Za-z])\.\Z")
-_ASCII_WORDS = bytes.maketrans(bytes(range(128)), bytes(ord("a" if re.match(r"\w", chr(code)) else " ") for code in range(128)))
+_NUMBERING = re.compile(
+    r"(?:\A|[\r\n])[ \t]*(?:[#>*-]+[ \t]*)?\**(?:[0-9]{1,3}|[ivxIVX]{1,4}|[A-Za-z])\.\Z"
+)
+_ASCII_WORDS = bytes.maketrans(
+    bytes(range(128)), bytes(ord("a" if re.match(r"\w", chr(code)) else " ") for code in range(128))
+)
 
 
 @cache
@@ -100,10 +104,14 @@ def _sentence_continues(text: str, match: re.Match[str]) -> bool:
     if match[0] != "." or not text[match.start() - 1 : match.start()].isalnum():
         return False
     before = text[max(0, match.start() - 12) : match.end()]
-    return bool(_ABBREVIATION.search(before) and match.end() < len(text)) or bool(_NUMBERING.search(before))
+    return bool(_ABBREVIATION.search(before) and match.end() < len(text)) or bool(
+        _NUMBERING.search(before)
+    )
 
 
-def _spans_between(text: str, cuts: Sequence[Span], start: int = 0, end: int | None = None) -> list[Span]:
+def _spans_between(
+    text: str, cuts: Sequence[Span], start: int = 0, end: int | None = None
+) -> list[Span]:
     edges = [start, *(edge for cut in cuts for edge in cut), len(text) if end is None else end]
     trimmed = (trim_span(text, a, b) for a, b in zip(edges[::2], edges[1::2], strict=True))
     return [(a, b) for a, b in trimmed if a < b]
@@ -132,7 +140,12 @@ def protected_spans(text: str) -> list[Span]:
     """Return the spans that no repair may change: code fences, inline code and URLs, in order."""
     blocks = fenced_blocks(text)
     fenced = SpanIndex(blocks)
-    small = sorted(m.span() for pattern in (_INLINE_CODE, _URL) for m in pattern.finditer(text) if not fenced.overlaps(m.span()))
+    small = sorted(
+        m.span()
+        for pattern in (_INLINE_CODE, _URL)
+        for m in pattern.finditer(text)
+        if not fenced.overlaps(m.span())
+    )
     return sorted(blocks + merge_spans(small))
 
 
@@ -165,7 +178,9 @@ def preserves_protected(text: str, new_text: str) -> bool:
     return all(text[start:end] in new_text for start, end in protected_spans(text))
 
 
-def change_unprotected(text: str, change: Callable[[str], str], excluded: Sequence[Span] | None = None) -> str:
+def change_unprotected(
+    text: str, change: Callable[[str], str], excluded: Sequence[Span] | None = None
+) -> str:
     """Return the text with `change` applied between the protected spans."""
     pieces, last = [], 0
     for start, end in protected_spans(text) if excluded is None else excluded:
@@ -189,7 +204,9 @@ def remove_spans(text: str, spans: Iterable[Span]) -> str:
     """Return the text without these spans; of the white space around each, the side with more line breaks stays."""
     pieces, last = [], 0
     for before, start, end, after in _removal_ranges(text, spans):
-        gap = _remaining_gap(text[before:start], text[end:after], first=before == 0, last=after == len(text))
+        gap = _remaining_gap(
+            text[before:start], text[end:after], first=before == 0, last=after == len(text)
+        )
         pieces += [text[last:before], gap]
         last = after
     return "".join([*pieces, text[last:]])
@@ -246,7 +263,9 @@ _NLTK_END = re.compile(rf"[.?!](?=[{_NON_WORD}]|\s+\S)")
 _CLOSING = re.compile(rf"[\"')\]}}{_CURLY}]+?(?:\s+|(?=--)|$)", re.MULTILINE)
 _INNER_STOP = re.compile(rf"(?:[?!](?=[{_NON_WORD}]|\.\.)|(?<!\.)\.(?=[{_NON_WORD}]))")
 _TOKEN = re.compile(rf"(?:\.{{2,}}|['{_CURLY}]?(?:[^\s{_NON_WORD}.`&#,-][^\s{_NON_WORD}]*)?\.)\Z")
-_NEXT_TOKEN = re.compile(rf"[(\"`{{\[:;&#*@)}}\],-]|[^\s][^\s{_NON_WORD}]*?(?=[\s{_NON_WORD}]|--|\.\.|,(?:[\s{_NON_WORD}]|\Z)|\Z)")
+_NEXT_TOKEN = re.compile(
+    rf"[(\"`{{\[:;&#*@)}}\],-]|[^\s][^\s{_NON_WORD}]*?(?=[\s{_NON_WORD}]|--|\.\.|,(?:[\s{_NON_WORD}]|\Z)|\Z)"
+)
 _NUMBER = re.compile(r"-?[.,]?\d[\d,.-]*\.?")
 _INITIAL = re.compile(r"[^\W\d]\.")
 _LINE_START = re.compile(r"(?:\A|\n)[ \t]*\Z")
@@ -291,7 +310,11 @@ def count_nltk_sentences(text: str) -> int:
     count = last = seen = 0
     ends = [match.end() for match in _NLTK_END.finditer(text)]
     for end, following in pairwise([*ends, len(text)]):
-        if following != len(text) and len(text[end:following].split(maxsplit=1)) == 1 and not text[end].isspace():
+        if (
+            following != len(text)
+            and len(text[end:following].split(maxsplit=1)) == 1
+            and not text[end].isspace()
+        ):
             continue  # of several in one word, the last decides
         word = text[seen:end].rsplit(maxsplit=1)[-1]
         seen = end
@@ -314,7 +337,9 @@ def _ends_sentence(word: str, text: str, end: int) -> bool:
     continues = following[:1].islower() or following in {";", ":", ",", ".", "!", "?"}
     capital = following[:1].isupper()
     if _INITIAL.fullmatch(whole):
-        label = following.isalpha() and bool(_LINE_START.search(text[max(0, end - MAX_WORD_CHARS) : end - len(word)]))  # "A. Paris"
+        label = following.isalpha() and bool(
+            _LINE_START.search(text[max(0, end - MAX_WORD_CHARS) : end - len(word)])
+        )  # "A. Paris"
         common = following.lower() in SENTENCE_STARTERS | COMMON_WORDS or (
             following[1:].islower() and "\n" in rest[: len(rest) - len(rest.lstrip())]
         )
@@ -322,4 +347,8 @@ def _ends_sentence(word: str, text: str, end: int) -> bool:
     if _NUMBER.fullmatch(whole):
         return not continues
     abbreviated = name in ABBREVIATIONS or name.rpartition("-")[2] in ABBREVIATIONS
-    return (capital and following.lower() in SENTENCE_STARTERS) if abbreviated or whole.endswith("..") else True
+    return (
+        (capital and following.lower() in SENTENCE_STARTERS)
+        if abbreviated or whole.endswith("..")
+        else True
+    )

@@ -12,7 +12,17 @@ from collections.abc import Iterator, Sequence
 
 from ..protocols import Check, Edit
 from . import text_spans as texts
-from .spec import NO_OCCURRENCES, Range, format_count, no_argument, parse_range, parse_text, register_kind, requirement, text_spec
+from .spec import (
+    NO_OCCURRENCES,
+    Range,
+    format_count,
+    no_argument,
+    parse_range,
+    parse_text,
+    register_kind,
+    requirement,
+    text_spec,
+)
 from .text_spans import Span
 
 # ---- letter case
@@ -106,19 +116,31 @@ def _lowercase_words(text: str, spans: list[Span], surplus: int) -> Iterator[Edi
         return
     opening = {start for start, _ in texts.pieces(text)}
     for chosen in (long[-surplus:], long[:surplus]):
-        changes = [(a, b, text[a:b].capitalize() if a in opening else text[a:b].lower()) for a, b in chosen]
-        yield Edit(texts.apply_changes(text, changes), f"took {format_count(surplus, 'word')} out of capitals", lossy=True)
+        changes = [
+            (a, b, text[a:b].capitalize() if a in opening else text[a:b].lower()) for a, b in chosen
+        ]
+        yield Edit(
+            texts.apply_changes(text, changes),
+            f"took {format_count(surplus, 'word')} out of capitals",
+            lossy=True,
+        )
 
 
 def _uppercase_words(text: str, missing: int) -> Iterator[Edit]:
     """Yield the text with the longest words, or the first long ones, in capitals."""
-    small = texts.unprotected_spans(text, (m.span() for m in _TOKEN.finditer(text) if not m[0].isupper() and m[0].isalpha()))
+    small = texts.unprotected_spans(
+        text, (m.span() for m in _TOKEN.finditer(text) if not m[0].isupper() and m[0].isalpha())
+    )
     by_size = sorted(small, key=lambda span: (span[0] - span[1], span[0]))
     long = [span for span in small if span[1] - span[0] > 4]
     for chosen in (by_size[:missing], long[:missing]):
         if len(chosen) == missing:
             changes = [(a, b, text[a:b].upper()) for a, b in chosen]
-            yield Edit(texts.apply_changes(text, changes), f"put {format_count(missing, 'word')} in capitals", lossy=True)
+            yield Edit(
+                texts.apply_changes(text, changes),
+                f"put {format_count(missing, 'word')} in capitals",
+                lossy=True,
+            )
 
 
 @register_kind("capital_words", "how many words are all in capital letters", "capital_words:<10")
@@ -161,7 +183,10 @@ def _remove_commas(piece: str) -> str:
 
 
 def _comma_replacement(match: re.Match[str]) -> str:
-    around = match.string[max(0, match.start() - 1) : match.start()], match.string[match.end() : match.end() + 1]
+    around = (
+        match.string[max(0, match.start() - 1) : match.start()],
+        match.string[match.end() : match.end() + 1],
+    )
     if match[0] in _EAST_ASIAN_COMMAS:
         return " "
     digits = all(map(str.isdigit, around)) and all(around)
@@ -193,12 +218,17 @@ class QuotedText:
     def check(self, text: str) -> Check:
         body = text.strip()
         ok = len(body) > 1 and body[0] == body[-1] == '"'
-        return Check(ok, "in quotation marks" if ok else f"starts with {body[:1]!r} and ends with {body[-1:]!r}")
+        return Check(
+            ok,
+            "in quotation marks" if ok else f"starts with {body[:1]!r} and ends with {body[-1:]!r}",
+        )
 
     def repairs(self, text: str) -> Iterator[Edit]:
         start, end = texts.trim_span(text, 0, len(text))
         if start < end:
-            yield Edit(f'{text[:start]}"{text[start:end]}"{text[end:]}', "put it in quotation marks")
+            yield Edit(
+                f'{text[:start]}"{text[start:end]}"{text[end:]}', "put it in quotation marks"
+            )
             opened, closed = text[start] in _QUOTES, text[end - 1] in _QUOTES and end - start > 1
             inner = text[start + opened : end - closed]
             if (opened or closed) and inner:
@@ -212,7 +242,9 @@ def quoted_text(argument: str) -> QuotedText:
 
 
 _PLACEHOLDER = re.compile(r"\[[^\[\]\n]*\]")
-_OTHER_PLACEHOLDER = re.compile(r"\{\{?[ \t]*(\w[\w '-]{0,40})[ \t]*\}?\}|(?<!<)<([A-Z][\w '-]{0,40})>(?!>)")
+_OTHER_PLACEHOLDER = re.compile(
+    r"\{\{?[ \t]*(\w[\w '-]{0,40})[ \t]*\}?\}|(?<!<)<([A-Z][\w '-]{0,40})>(?!>)"
+)
 
 
 @requirement
@@ -231,11 +263,15 @@ class Placeholders:
 
     def check(self, text: str) -> Check:
         count = len(_PLACEHOLDER.findall(text))
-        return Check(count in self.count, format_count(count, "placeholder"), self.count.nearness(count))
+        return Check(
+            count in self.count, format_count(count, "placeholder"), self.count.nearness(count)
+        )
 
     def repairs(self, text: str) -> Iterator[Edit]:
         """Write {name}, {{name}} and <Name> as [name]."""
-        changed = texts.change_unprotected(text, lambda piece: _OTHER_PLACEHOLDER.sub(lambda m: f"[{m[1] or m[2]}]", piece))
+        changed = texts.change_unprotected(
+            text, lambda piece: _OTHER_PLACEHOLDER.sub(lambda m: f"[{m[1] or m[2]}]", piece)
+        )
         if changed != text and self.count.shortfall(len(_PLACEHOLDER.findall(text))):
             yield Edit(changed, "wrote placeholders in square brackets")
 
@@ -250,8 +286,12 @@ _DOUBLE = re.compile(r"\*\*[^\n*]*\*\*")
 _OTHER_EMPHASIS = re.compile(
     r"(?<![\w_])(__?)(?=[^\s_])([^_\n]{1,200})(?<=[^\s_])\1(?![\w_])|<(b|i|em|strong|mark)>([^<\n]{1,200})</\3>"
 )
-_LABEL = re.compile(r"^([ \t]*(?:[-*+] |[0-9]{1,3}[.)] )?)([^\s*:#>`\[|][^*:\n`]{0,60})(?=:\s)", re.MULTILINE)
-_HEADING = re.compile(r"^([ \t]{0,3}#{1,6}[ \t]+)([^\s*][^*\n`]*[^\s*#`])(?=[ \t#]*\r?$)", re.MULTILINE)
+_LABEL = re.compile(
+    r"^([ \t]*(?:[-*+] |[0-9]{1,3}[.)] )?)([^\s*:#>`\[|][^*:\n`]{0,60})(?=:\s)", re.MULTILINE
+)
+_HEADING = re.compile(
+    r"^([ \t]{0,3}#{1,6}[ \t]+)([^\s*][^*\n`]*[^\s*#`])(?=[ \t#]*\r?$)", re.MULTILINE
+)
 
 
 @requirement
@@ -270,7 +310,11 @@ class Highlights:
 
     def check(self, text: str) -> Check:
         count = _highlights(text)
-        return Check(count in self.count, format_count(count, "highlighted passage"), self.count.nearness(count))
+        return Check(
+            count in self.count,
+            format_count(count, "highlighted passage"),
+            self.count.nearness(count),
+        )
 
     def repairs(self, text: str) -> Iterator[Edit]:
         """Emphasise labels, headings, then sentences; or remove the emphasis from the last ones."""
@@ -287,7 +331,9 @@ def _highlights(text: str) -> int:
 
 
 def _add_highlights(text: str, missing: int) -> Iterator[Edit]:
-    changed = texts.change_unprotected(text, lambda piece: _OTHER_EMPHASIS.sub(lambda m: f"**{m[2] or m[4]}**", piece))
+    changed = texts.change_unprotected(
+        text, lambda piece: _OTHER_EMPHASIS.sub(lambda m: f"**{m[2] or m[4]}**", piece)
+    )
     if changed != text:
         yield Edit(changed, "wrote emphasis with asterisks")
     labels = [m.span(2) for pattern in (_HEADING, _LABEL) for m in pattern.finditer(text)]
@@ -299,7 +345,9 @@ def _add_highlights(text: str, missing: int) -> Iterator[Edit]:
 
 def _plain_sentences(text: str) -> list[Span]:
     """Return sentences within one line and without an asterisk, without their list markers."""
-    spans = [span for span in texts.removable_spans(text) if not set("*\n#|<[") & set(text[slice(*span)])]
+    spans = [
+        span for span in texts.removable_spans(text) if not set("*\n#|<[") & set(text[slice(*span)])
+    ]
     marks = [re.match(r"(?:[-+>]|[0-9]{1,3}[.)])[ \t]+", text[slice(*span)]) for span in spans]
     return [(a + (m.end() if m else 0), b) for (a, b), m in zip(spans, marks, strict=True)]
 
@@ -320,10 +368,16 @@ def _remove_highlights(text: str, surplus: int) -> Iterator[Edit]:
     matches = [m for m in both.finditer(text) if not protected.overlaps(m.span())]
     changes = [(*m.span(), m[1] or m[2]) for m in matches[-surplus:]]
     if changes:
-        yield Edit(texts.apply_changes(text, changes), f"removed the emphasis from {len(changes)}", lossy=True)
+        yield Edit(
+            texts.apply_changes(text, changes),
+            f"removed the emphasis from {len(changes)}",
+            lossy=True,
+        )
 
 
-@register_kind("highlights", "how many emphasised passages, *like this* or **like this**", "highlights:2-")
+@register_kind(
+    "highlights", "how many emphasised passages, *like this* or **like this**", "highlights:2-"
+)
 def highlights(argument: str) -> Highlights:
     return Highlights(parse_range(argument))
 
@@ -354,7 +408,10 @@ class Title:
             line = text[slice(*texts.trim_span(text, *span))]
             if name := _title_from_line(line, first=index == 0):
                 start, end = texts.trim_span(text, *span)
-                yield Edit(texts.apply_changes(text, [(start, end, f"<<{name}>>")]), f"wrapped the title {name!r}")
+                yield Edit(
+                    texts.apply_changes(text, [(start, end, f"<<{name}>>")]),
+                    f"wrapped the title {name!r}",
+                )
 
 
 def _title_text(line: str) -> str:
@@ -368,7 +425,9 @@ def _title_from_line(line: str, *, first: bool) -> str:
     marked = line.startswith(("#", "<")) or (line.startswith("**") and line.endswith("**")) or label
     name = _TITLE_LABEL.sub("", line.strip(_TITLE_MARKS), count=1).strip(_TITLE_MARKS)
     short = len(name) <= 100 and not name.endswith((".", ",", ":", ";", "!"))
-    plain_first = first and short and len(name.split()) <= 12 and not line.startswith(("-", "*", "|", "["))
+    plain_first = (
+        first and short and len(name.split()) <= 12 and not line.startswith(("-", "*", "|", "["))
+    )
     return name if name and short and (marked or plain_first) else ""
 
 
@@ -394,12 +453,17 @@ class Postscript:
 
     def check(self, text: str) -> Check:
         match = self._pattern().search(text)
-        return Check(bool(match), f"a postscript {self.marker!r}" if match else "no such postscript")
+        return Check(
+            bool(match), f"a postscript {self.marker!r}" if match else "no such postscript"
+        )
 
     def _pattern(self) -> re.Pattern[str]:
         letters = self.marker.replace(" ", "").rstrip(".").split(".")
         if letters in (["P", "S"], ["P", "P", "S"]):
-            return re.compile(r"(?<![\w.])" + r"\.\s?".join(letters) + (r"\." if len(letters) == 2 else ""), re.IGNORECASE)
+            return re.compile(
+                r"(?<![\w.])" + r"\.\s?".join(letters) + (r"\." if len(letters) == 2 else ""),
+                re.IGNORECASE,
+            )
         return re.compile(re.escape(self.marker.strip()), re.IGNORECASE)
 
     def repairs(self, text: str) -> Iterator[Edit]:
@@ -411,7 +475,8 @@ class Postscript:
 
 
 _POSTSCRIPT = re.compile(
-    r"^[ \t]*[*_]{0,2}((?:(?:p\.?[ \t]?){1,2}s\b\.?|post[ -]?script)(?:[ \t]?:)?)(?=[ \t*_])", re.IGNORECASE | re.MULTILINE
+    r"^[ \t]*[*_]{0,2}((?:(?:p\.?[ \t]?){1,2}s\b\.?|post[ -]?script)(?:[ \t]?:)?)(?=[ \t*_])",
+    re.IGNORECASE | re.MULTILINE,
 )
 
 

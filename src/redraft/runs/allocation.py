@@ -40,8 +40,15 @@ MAX_LOGS = 384  # the latest logs of finished rows from which the expected cost 
 MAX_DEPTH = 24  # decisions of a row that the estimate distinguishes
 PRICE_UPDATES, LAST_PRICE_UPDATES = 16, 64  # see BudgetAllocator.update
 HALVINGS = 10  # bisection steps in the search for the price, on a logarithmic scale
-SCALE: Mapping[CostUnit, int] = {"usd": 1, "tokens": 1000, "calls": 1}  # of a budget's limit in one cost unit
-SIMULATED_PRICE, MIN_PRICE = 0.005, 1e-4  # the price of a call for simulated tasks, and the lowest price that is tried
+SCALE: Mapping[CostUnit, int] = {
+    "usd": 1,
+    "tokens": 1000,
+    "calls": 1,
+}  # of a budget's limit in one cost unit
+SIMULATED_PRICE, MIN_PRICE = (
+    0.005,
+    1e-4,
+)  # the price of a call for simulated tasks, and the lowest price that is tried
 FREE_RATE = 1e9  # the rate of gain of a free step, higher than any price
 
 
@@ -188,7 +195,9 @@ class RowAccount:
         """Record the decisions of a resumed row, by replaying its trace record by record."""
         others, comparisons = split_comparisons(trace.records)
         self.records_before = len(trace.records)
-        self.spent_before = (cost_of_answers(others, self.log.unit) or 0.0) + amount_paid(comparisons, self.log.unit)
+        self.spent_before = (cost_of_answers(others, self.log.unit) or 0.0) + amount_paid(
+            comparisons, self.log.unit
+        )
         replayed = Trace(trace.task, trace.panel)
         for record in trace.records:
             if not isinstance(record, Outcome):
@@ -236,7 +245,9 @@ class BudgetAllocator:
         self.waiting = rows
         self.under_way: set[RowAccount] = set()
         self._panel, self._with_response = tuple(panel), with_response
-        self._comparison = sum(COMPARISON.calls * grader.repeats for grader in self._panel if grader.compares)
+        self._comparison = sum(
+            COMPARISON.calls * grader.repeats for grader in self._panel if grader.compares
+        )
         # Whether a row has two answers to compare from the start.
         self._rivals_at_start = plan.drafts > 1 or any(grader.editable for grader in self._panel)
         self._spent_at_start, self._paid = self._spent_so_far, 0.0
@@ -251,7 +262,9 @@ class BudgetAllocator:
 
     def start_row(self) -> RowAccount:
         """Open the account of a row that starts."""
-        account = RowAccount(self, DecisionLog(self.unit, has_rivals=self._rivals_at_start), self.plan.priors)
+        account = RowAccount(
+            self, DecisionLog(self.unit, has_rivals=self._rivals_at_start), self.plan.priors
+        )
         self.waiting = max(0, self.waiting - 1)
         self.under_way.add(account)
         self._reserve(account, self.estimate)
@@ -275,7 +288,11 @@ class BudgetAllocator:
         self.under_way.discard(account)
         self._reserved -= account.reserved
         if account.log.base is not None:
-            self._finished.append(account.log if account.priors == self.plan.priors else replace(account.log, decisions=[]))
+            self._finished.append(
+                account.log
+                if account.priors == self.plan.priors
+                else replace(account.log, decisions=[])
+            )
         if trace is not None:
             self._paid += amount_paid(trace.records[account.records_before :], self.unit)
             for unit, total in self._totals.items():
@@ -310,7 +327,9 @@ class BudgetAllocator:
         """Set the priors of rows that start from now on. Decisions by other priors are dropped; their costs still count."""
         if priors != self.plan.priors:
             self.plan = self.plan.with_priors(priors)
-            self._simulated = simulated_logs(self.plan, self._panel, with_response=self._with_response)
+            self._simulated = simulated_logs(
+                self.plan, self._panel, with_response=self._with_response
+            )
             self._finished = deque((replace(log, decisions=[]) for log in self._finished), MAX_LOGS)
             self._estimate = None
 
@@ -322,7 +341,9 @@ class BudgetAllocator:
     @property
     def estimate(self) -> Estimate:
         """The current estimate."""
-        if self._estimate is None or (self._estimate.price.unit != self.unit and self._ratio("calls", self.unit)):
+        if self._estimate is None or (
+            self._estimate.price.unit != self.unit and self._ratio("calls", self.unit)
+        ):
             self._estimate, self._updates = self._new_estimate(), 0
             self.last_price = self._estimate.price
         return self._estimate
@@ -338,7 +359,11 @@ class BudgetAllocator:
             return price
         spare = self._available - self._open_rows_need
         affordable = spare >= (base + comparison * (not account.log.has_rivals)) * (1 - 1e-9)
-        return price if affordable and not compared else MarginalPrice(max(price.price, highest), self.unit)
+        return (
+            price
+            if affordable and not compared
+            else MarginalPrice(max(price.price, highest), self.unit)
+        )
 
     @property
     def commitment(self) -> float:
@@ -374,7 +399,9 @@ class BudgetAllocator:
             return 1.0
         denominator, numerator = self._totals[of], self._totals[unit]
         if not (denominator and numerator):
-            denominator, numerator = (self.spent().get(name, 0.0) / SCALE[name] for name in (of, unit))
+            denominator, numerator = (
+                self.spent().get(name, 0.0) / SCALE[name] for name in (of, unit)
+            )
         return numerator / denominator if denominator and numerator else None
 
     def _lowest_price(self, unit: CostUnit) -> float:
@@ -388,24 +415,35 @@ class BudgetAllocator:
             return Estimate(MarginalPrice(self._lowest_price("calls"), "calls"), 1.0, 0.0, 0.0)
         comparisons = [log.comparison for log in self._finished if log.comparison]
         comparison = fmean(comparisons) if comparisons else self._comparison * per_call
-        estimate = Estimate(MarginalPrice(0.0, self.unit), 1 / per_call, self._base(per_call), comparison)
+        estimate = Estimate(
+            MarginalPrice(0.0, self.unit), 1 / per_call, self._base(per_call), comparison
+        )
         for account in self.under_way:
             self._reserve(account, estimate)
         self._reserved = sum(account.reserved for account in self.under_way)
-        return estimate._replace(price=MarginalPrice(self._search_price(per_call, estimate), self.unit))
+        return estimate._replace(
+            price=MarginalPrice(self._search_price(per_call, estimate), self.unit)
+        )
 
     def _search_price(self, per_call: float, estimate: Estimate) -> float:
         """Return the lowest price at which the expected cost does not exceed the available budget."""
-        logs = [*self._finished, *(account.log for account in self.under_way if account.priors == self.plan.priors)]
+        logs = [
+            *self._finished,
+            *(account.log for account in self.under_way if account.priors == self.plan.priors),
+        ]
         available, comparison = self._available, estimate.comparison * self._comparison_share()
 
         def is_affordable(price: float) -> bool:
-            further = self._expected_costs(logs, price, per_call, comparison * (not self._rivals_at_start))
+            further = self._expected_costs(
+                logs, price, per_call, comparison * (not self._rivals_at_start)
+            )
             need = self.waiting * (estimate.base + further[0] + comparison * self._rivals_at_start)
             for account in self.under_way:
                 log = account.log
                 need += account.reserved - (estimate.comparison - comparison) * log.has_rivals
-                need += further[min(len(log.decisions), MAX_DEPTH)] if log.lowest_rate >= price else 0.0
+                need += (
+                    further[min(len(log.decisions), MAX_DEPTH)] if log.lowest_rate >= price else 0.0
+                )
             for (depth, rate, cost), rows in self._stopped.items():
                 need += rows * (cost + further[depth] + comparison) if rate >= price else 0.0
             return need <= available
@@ -428,12 +466,23 @@ class BudgetAllocator:
     def _comparison_share(self) -> float:
         """Return the share of rows that end with a comparison, among those that have two answers to compare."""
         simulated_weight = SIMULATED_WEIGHT / len(self._simulated)
-        weighted = [*((log, 1.0) for log in self._finished), *((log, simulated_weight) for log in self._simulated)]
-        with_rivals = [(log, weight) for log, weight in weighted if len(log.decisions) > 1 or self._rivals_at_start]
+        weighted = [
+            *((log, 1.0) for log in self._finished),
+            *((log, simulated_weight) for log in self._simulated),
+        ]
+        with_rivals = [
+            (log, weight)
+            for log, weight in weighted
+            if len(log.decisions) > 1 or self._rivals_at_start
+        ]
         total = sum(weight for _, weight in with_rivals)
-        return sum(weight for log, weight in with_rivals if log.comparison) / total if total else 1.0
+        return (
+            sum(weight for log, weight in with_rivals if log.comparison) / total if total else 1.0
+        )
 
-    def _expected_costs(self, logs: Iterable[DecisionLog], price: float, per_call: float, comparison: float) -> list[float]:
+    def _expected_costs(
+        self, logs: Iterable[DecisionLog], price: float, per_call: float, comparison: float
+    ) -> list[float]:
         """Return the expected further cost of a row after 0, 1, 2 ... decisions at a price. `comparison`: added once it continues.
 
         The probability of continuing is estimated for each decision among the rows that have reached it, finished or not (Kaplan &
@@ -453,11 +502,15 @@ class BudgetAllocator:
         costs[0] += continued[0] * comparison
         further = [0.0]
         for k in reversed(range(MAX_DEPTH)):
-            further.append((costs[k] + continued[k] * further[-1]) / reached[k] if reached[k] else 0.0)
+            further.append(
+                (costs[k] + continued[k] * further[-1]) / reached[k] if reached[k] else 0.0
+            )
         return further[::-1]
 
 
-def simulated_logs(plan: NoiseAwarePlan, panel: Iterable[PanelGrader], *, with_response: bool) -> Sequence[DecisionLog]:
+def simulated_logs(
+    plan: NoiseAwarePlan, panel: Iterable[PanelGrader], *, with_response: bool
+) -> Sequence[DecisionLog]:
     """Return the logs of simulated tasks, in calls. It takes about a second; the logs are cached by plan and panel."""
     plan, panel = plan.with_price(SIMULATED_PRICE, "calls"), tuple(panel)
     try:
@@ -467,7 +520,9 @@ def simulated_logs(plan: NoiseAwarePlan, panel: Iterable[PanelGrader], *, with_r
 
 
 @lru_cache(maxsize=16)
-def _simulate_logs(plan: NoiseAwarePlan, panel: tuple[PanelGrader, ...], with_response: bool) -> Sequence[DecisionLog]:  # noqa: FBT001
+def _simulate_logs(
+    plan: NoiseAwarePlan, panel: tuple[PanelGrader, ...], with_response: bool
+) -> Sequence[DecisionLog]:  # noqa: FBT001
     logs: list[DecisionLog] = []
     for task, trace in simulate_tasks(plan.priors, panel, Random(0), with_response=with_response):
         log = DecisionLog("calls")
@@ -482,7 +537,9 @@ def budget_unit(budget: Budget | None, *, free: bool = False) -> CostUnit | None
     return next((name for name in units if budget and getattr(budget, name) is not None), None)
 
 
-def budget_left(budget: Budget, spent: Mapping[str, float], unit: CostUnit, reserve: float = 0.0) -> float:
+def budget_left(
+    budget: Budget, spent: Mapping[str, float], unit: CostUnit, reserve: float = 0.0
+) -> float:
     """Return what is left of a budget in a unit, less a reserve."""
     return max(0.0, (getattr(budget, unit) or 0) - spent[unit] - reserve) / SCALE[unit]
 
@@ -501,7 +558,9 @@ def split_comparisons(records: Iterable[Record]) -> tuple[list[Record], list[Rec
     comparisons: list[Record] = []
     others: list[Record] = []
     for record in records:
-        compares = isinstance(record, Comparison) or (isinstance(record, Failure) and record.role == "compare")
+        compares = isinstance(record, Comparison) or (
+            isinstance(record, Failure) and record.role == "compare"
+        )
         (comparisons if compares else others).append(record)
     return others, comparisons
 

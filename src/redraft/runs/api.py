@@ -81,18 +81,40 @@ class BatchRun:
 
     @classmethod
     def from_arguments(
-        cls, source: Any, output: Any = None, model: Any = None, graders: Any = None, judge: Any = None, **arguments: Any
+        cls,
+        source: Any,
+        output: Any = None,
+        model: Any = None,
+        graders: Any = None,
+        judge: Any = None,
+        **arguments: Any,
     ) -> Self:
         """Return a run with the arguments of `batch`. Raises ConfigError."""
-        names = [f.name for declaration in (OptionFields, BatchFields, BatchCallbacks) for f in fields(declaration)]
+        names = [
+            f.name
+            for declaration in (OptionFields, BatchFields, BatchCallbacks)
+            for f in fields(declaration)
+        ]
         for name in arguments:
             if name not in names:
-                raise ConfigError(checks.unknown_name_message("argument", name, (*names, "source", "output", *ROLE_ARGUMENTS)))
+                raise ConfigError(
+                    checks.unknown_name_message(
+                        "argument", name, (*names, "source", "output", *ROLE_ARGUMENTS)
+                    )
+                )
         callbacks = {f.name: arguments.pop(f.name, None) for f in fields(BatchCallbacks)}
         check_settings(BatchCallbacks, SimpleNamespace(**callbacks))
-        settings = {f.name: arguments.pop(f.name) for f in fields(BatchFields) if f.name in arguments}
+        settings = {
+            f.name: arguments.pop(f.name) for f in fields(BatchFields) if f.name in arguments
+        }
         options = Options(**{**BATCH_DEFAULTS, **arguments})
-        return cls(BatchConfig.from_settings(source, output, options=options, **settings), model, graders, judge, **callbacks)
+        return cls(
+            BatchConfig.from_settings(source, output, options=options, **settings),
+            model,
+            graders,
+            judge,
+            **callbacks,
+        )
 
     @property
     def progress(self) -> BatchProgress:
@@ -103,7 +125,9 @@ class BatchRun:
             self._progress.calls_made = endpoints.calls_made
             if self.config.engine != "ray":
                 job.show_price()
-            self._progress.state = "stopping" if job.scheduler.reason else endpoints.state or "running"
+            self._progress.state = (
+                "stopping" if job.scheduler.reason else endpoints.state or "running"
+            )
         return self._progress
 
     def stop(self, *, now: bool = False) -> None:
@@ -136,17 +160,27 @@ class BatchRun:
     async def prepare(self, *, explain: bool = False) -> BatchPreview:
         """Return a preview: what would be read, called and spent. `explain`: also which rows would be redone, and why."""
         dataset, summary = await self._load()
-        self.config.check_files({"output": self.config.output, "errors": self.config.errors}, dataset.source.paths)
+        self.config.check_files(
+            {"output": self.config.output, "errors": self.config.errors}, dataset.source.paths
+        )
         session, plan = await self._session(self.config.options)
         try:
             self._check(dataset, summary, session)
             self._name_default_judge(session)
-            preview = await asyncio.to_thread(preview_run, self.config, dataset, summary, session, plan, explain=explain)
-            notice = await asyncio.to_thread(self._output_notice, dataset, summary, RowKeys(session, plan))
+            preview = await asyncio.to_thread(
+                preview_run, self.config, dataset, summary, session, plan, explain=explain
+            )
+            notice = await asyncio.to_thread(
+                self._output_notice, dataset, summary, RowKeys(session, plan)
+            )
             preview = replace(preview, summary=(*preview.summary, notice)) if notice else preview
             rows = dataset.rows(summary.duplicates, _ignore)
             task = next((row.task for row in rows if session.grades(row.task)), None)
-            return replace(preview, prompts=await sample_prompts(session, plan, task)) if task else preview
+            return (
+                replace(preview, prompts=await sample_prompts(session, plan, task))
+                if task
+                else preview
+            )
         finally:
             await session.close()
 
@@ -156,7 +190,9 @@ class BatchRun:
             return ""
         with closing(Journal(self.config.journal, create=False, read_only=True)) as journal:
             try:
-                return OutputCheck(self.config, dataset, summary, keys, journal, self._check_stop).notice()
+                return OutputCheck(
+                    self.config, dataset, summary, keys, journal, self._check_stop
+                ).notice()
             except ConfigError as error:
                 return str(error)
 
@@ -179,12 +215,18 @@ class BatchRun:
             if self.is_stopped:
                 self.stop(now=bool(self._stop_now))
             report = await self._job.run(executor, self.say or _ignore)
-            return report if self.config.pilot is None else await asyncio.to_thread(with_forecast, report, self._job)
+            return (
+                report
+                if self.config.pilot is None
+                else await asyncio.to_thread(with_forecast, report, self._job)
+            )
 
     def _empty_report(self) -> BatchReport:
         """Return the report of a run that was stopped before its job was open."""
         self._progress.finish("interrupted")
-        return build_report(self._progress, ReportBuilder(), run=self.config.name, end_reason="interrupted")
+        return build_report(
+            self._progress, ReportBuilder(), run=self.config.name, end_reason="interrupted"
+        )
 
     async def _load(self, *, list_errors: bool = False) -> tuple[BatchDataset, DatasetSummary]:
         """Return the data set after the first pass over it, which is done once. Until then only stdin is copied to a file.
@@ -210,7 +252,9 @@ class BatchRun:
             progress.read = rows
             self._check_stop()
 
-        source = open_source(config.source, spool=config.journal.parent, should_stop=lambda: self.is_stopped)
+        source = open_source(
+            config.source, spool=config.journal.parent, should_stop=lambda: self.is_stopped
+        )
         dataset = open_dataset(source, config.columns, config.on_duplicate, config.limit)
         summary = summarize(dataset, config.journal, config.name, count)
         progress.total, progress.bad = summary.total, summary.bad
@@ -219,7 +263,9 @@ class BatchRun:
     def _list_errors(self, error: UnusableDatasetError) -> None:
         """Write all unusable rows to the errors file, unless that is another file, and add its name to the error."""
         path = Path(self.config.errors)
-        if self.config.has_unsafe_errors_path or (path.exists() and path.stat().st_size and not lists_errors(path)):
+        if self.config.has_unsafe_errors_path or (
+            path.exists() and path.stat().st_size and not lists_errors(path)
+        ):
             return
         rejects = RejectsFile(self.config.errors)
         error.list_rows(rejects.put)
@@ -227,11 +273,21 @@ class BatchRun:
             error.args = (f"{error}; all are listed in {self.config.errors}",)
         rejects.close()
 
-    async def _session(self, options: Options, endpoints: LimitedEndpoints | BatchEndpoints | None = None) -> tuple[Session, Plan]:
+    async def _session(
+        self, options: Options, endpoints: LimitedEndpoints | BatchEndpoints | None = None
+    ) -> tuple[Session, Plan]:
         """Return the session of the run and the plan for its rows. Without endpoints it is only for checks."""
-        hold = endpoints.hold if endpoints else check_batch_model if self.config.engine == "provider-batch" else None
+        hold = (
+            endpoints.hold
+            if endpoints
+            else check_batch_model
+            if self.config.engine == "provider-batch"
+            else None
+        )
         dataset, _ = await self._load()
-        graders = graders_for_columns(self.graders, self.judge, options.answer, dataset.shape.columns)
+        graders = graders_for_columns(
+            self.graders, self.judge, options.answer, dataset.shape.columns
+        )
         return await make_session(self.config, self.model, graders, self.judge, options, hold)
 
     def _name_default_judge(self, session: Session) -> None:
@@ -246,7 +302,9 @@ class BatchRun:
         ready = resources.enter_context(closing(ReadyProcesses()))
         dataset, summary = await self._load(list_errors=True)
         if self.say:
-            self.say(f"{pluralize(summary.total, 'row')} in {dataset.source.name}: {dataset.shape.description}")
+            self.say(
+                f"{pluralize(summary.total, 'row')} in {dataset.source.name}: {dataset.shape.description}"
+            )
         if not config.journal.exists():
             config.check_files(None, dataset.source.paths)
             config.check_folders()
@@ -257,8 +315,12 @@ class BatchRun:
         await asyncio.to_thread(merge_shards, journal)
         endpoints = self._endpoints(journal)
         cache = journal.response_cache if config.options.cache is None else config.options.cache
-        budget = config.options.budget or (Budget() if config.engine == "local" else None)  # an empty one tracks what is spent
-        session, plan = await self._session(replace(config.options, cache=cache, budget=budget), endpoints)
+        budget = config.options.budget or (
+            Budget() if config.engine == "local" else None
+        )  # an empty one tracks what is spent
+        session, plan = await self._session(
+            replace(config.options, cache=cache, budget=budget), endpoints
+        )
         session.clients.listeners += filter(None, [self.say])
         self._name_default_judge(session)
         if isinstance(endpoints, BatchEndpoints):
@@ -268,7 +330,9 @@ class BatchRun:
         roles = self._check(dataset, summary, session)
         metadata = journal.metadata(config.name)
         config.check_files(metadata, dataset.source.paths)
-        check = OutputCheck(config, dataset, summary, RowKeys(session, plan), journal, self._check_stop)
+        check = OutputCheck(
+            config, dataset, summary, RowKeys(session, plan), journal, self._check_stop
+        )
         if notice := await asyncio.to_thread(check.notice):
             (self.say or log.info)(notice)
         restore_capabilities(session, config.name, journal)
@@ -292,7 +356,18 @@ class BatchRun:
             rows=summary.total,
             invocation=metadata.get("invocation", 0) + 1,
         )
-        job = BatchJob(job_config, dataset, summary, session, plan, journal, output, rejects, self._progress, endpoints)
+        job = BatchJob(
+            job_config,
+            dataset,
+            summary,
+            session,
+            plan,
+            journal,
+            output,
+            rejects,
+            self._progress,
+            endpoints,
+        )
         if config.pilot is not None:
             await asyncio.to_thread(choose_pilot, job, config.pilot)
         return job, self._executor(session, ready)
@@ -301,7 +376,11 @@ class BatchRun:
     def _workers(self) -> int:
         """The number of processes for the rows beside this one. A pilot has too few for several processes."""
         config = self.config
-        return min(config.processes, config.options.max_in_flight) if config.processes > 1 and config.pilot is None else 0
+        return (
+            min(config.processes, config.options.max_in_flight)
+            if config.processes > 1 and config.pilot is None
+            else 0
+        )
 
     def _executor(self, session: Session, ready: ReadyProcesses) -> Executor:
         config, say = self.config, self.say or _ignore
@@ -324,7 +403,11 @@ class BatchRun:
 
     def _check(self, dataset: BatchDataset, summary: DatasetSummary, session: Session) -> Roles:
         """Return the roles of the session. Raises ConfigError if no row could be processed."""
-        _, roles = session.common_panel() if dataset.shape.columns.requirements else session.resolve_panel(())
+        _, roles = (
+            session.common_panel()
+            if dataset.shape.columns.requirements
+            else session.resolve_panel(())
+        )
         if not summary.with_response and roles.writer is None:
             why = dataset.missing_response_reason
             if self.config.mode == "grade":
@@ -371,9 +454,13 @@ class BatchRun:
     def _endpoints(self, journal: Journal) -> LimitedEndpoints | BatchEndpoints:
         config, say = self.config, self.say or _ignore
         if config.engine != "provider-batch":
-            return LimitedEndpoints(config.limits, config.options.max_in_flight, self._halt, say, config.options.timeout)
+            return LimitedEndpoints(
+                config.limits, config.options.max_in_flight, self._halt, say, config.options.timeout
+            )
         poll, has_all_rows = config.poll or POLL, config.limit is None
-        return BatchEndpoints(config.limits, self._halt, say, journal, config.name, self._progress, poll, has_all_rows)
+        return BatchEndpoints(
+            config.limits, self._halt, say, journal, config.name, self._progress, poll, has_all_rows
+        )
 
     def _halt(self, reason: str, message: str, detail: str) -> None:
         if self._job:
@@ -438,7 +525,9 @@ async def batch(
         ConfigError: An argument is wrong. Raised before any call.
         StoreError: The journal or the output cannot be used.
     """
-    return await BatchRun.from_arguments(source, output, model, graders, judge, answer=answer, **arguments).go()
+    return await BatchRun.from_arguments(
+        source, output, model, graders, judge, answer=answer, **arguments
+    ).go()
 
 
 def batch_sync(

@@ -58,13 +58,26 @@ class WholeBudget:
     def rows_left(self) -> int:
         """Return the number of rows that the journal does not have as finished with the present settings; at least 1."""
         run = self.journal.run(self.run)
-        is_same = run and next(reversed(run.metadata.get("settings", {})), None) == self.settings_key
-        return max(1, self.rows - (run.counts["done"] + run.counts["failed"] if run and is_same else 0))
+        is_same = (
+            run and next(reversed(run.metadata.get("settings", {})), None) == self.settings_key
+        )
+        return max(
+            1, self.rows - (run.counts["done"] + run.counts["failed"] if run and is_same else 0)
+        )
 
     def left(self, unit: CostUnit) -> float:
         """Return the rest of the budget less the usage of the most expensive call: that much cannot be spent at the end."""
         budget, tracker = self.session.options.budget, self.session.budget_tracker
-        return budget_left(budget, tracker.spent, unit, tracker.max_call_usage[unit] if unit != "calls" else 0.0) if budget else 0.0
+        return (
+            budget_left(
+                budget,
+                tracker.spent,
+                unit,
+                tracker.max_call_usage[unit] if unit != "calls" else 0.0,
+            )
+            if budget
+            else 0.0
+        )
 
     async def wait_for_change(self) -> None:
         """Wait until cancelled: the share is always the whole budget."""
@@ -91,9 +104,13 @@ class BudgetPolicy:
     def note_start(self) -> None:
         """Compare the budget with that of the run so far. `was_raised` holds until a run has processed all rows."""
         metadata = self.journal.metadata(self.run)
-        self.was_raised = bool(metadata.get("budget_raised")) or is_larger(self.budget, metadata.get("budget"))
+        self.was_raised = bool(metadata.get("budget_raised")) or is_larger(
+            self.budget, metadata.get("budget")
+        )
         if self.was_raised or "budget" not in metadata:
-            self.journal.update_run(self.run, budget=limits_of(self.budget), budget_raised=self.was_raised)
+            self.journal.update_run(
+                self.run, budget=limits_of(self.budget), budget_raised=self.was_raised
+            )
 
     def note_end(self, *, any_processed: bool, complete: bool) -> None:
         """Save the budget with which rows ended."""
@@ -102,7 +119,9 @@ class BudgetPolicy:
         if self.was_raised and complete:
             self.journal.update_run(self.run, budget_raised=False)
 
-    async def scan_stopped_rows(self, rows: AsyncGenerator[PendingRow, None], is_over: Callable[[], bool]) -> None:
+    async def scan_stopped_rows(
+        self, rows: AsyncGenerator[PendingRow, None], is_over: Callable[[], bool]
+    ) -> None:
         """Add all rows that may be reopened to the allocator, so that its first price takes them into account."""
         if not (self.was_raised and self.allocator):
             return
@@ -117,7 +136,9 @@ class BudgetPolicy:
 
     def reopens(self, row: PendingRow) -> bool:
         """Return whether a row that the price had stopped is worth the present price."""
-        if not (self.was_raised and row.stopped_for_value and isinstance(self.plan, NoiseAwarePlan)):
+        if not (
+            self.was_raised and row.stopped_for_value and isinstance(self.plan, NoiseAwarePlan)
+        ):
             return False
         decisions = saved_decisions(row)
         if decisions is None:
@@ -125,7 +146,9 @@ class BudgetPolicy:
         if self.allocator:
             return self.allocator.reopen(decisions)
         offer = decisions.last_offer
-        return offer is not None and (decisions.unit != self.plan.cost_unit or offer.rate >= self.plan.min_expected_gain)
+        return offer is not None and (
+            decisions.unit != self.plan.cost_unit or offer.rate >= self.plan.min_expected_gain
+        )
 
     async def row_seen(self, row: PendingRow, result: RowResult | None) -> None:
         """Use the priors of this row from now on, and add the decisions of a finished row."""
@@ -141,7 +164,9 @@ class BudgetPolicy:
         if self.allocator:
             self._accounts[row.n] = self.allocator.start_row()
 
-    def plan_for(self, row: PendingRow, plan: NoiseAwarePlan, trace: Trace | None) -> NoiseAwarePlan:
+    def plan_for(
+        self, row: PendingRow, plan: NoiseAwarePlan, trace: Trace | None
+    ) -> NoiseAwarePlan:
         """Return the plan with the present price."""
         account = self._accounts.get(row.n)
         return account.price(plan, trace) if account and trace else plan
@@ -151,7 +176,9 @@ class BudgetPolicy:
         if account := self._accounts.get(row.n):
             account.resume(plan, trace)
 
-    def decision_made(self, row: PendingRow, plan: NoiseAwarePlan, trace: Trace, decision: PlanDecision) -> None:
+    def decision_made(
+        self, row: PendingRow, plan: NoiseAwarePlan, trace: Trace, decision: PlanDecision
+    ) -> None:
         """Record the decision."""
         if account := self._accounts.get(row.n):
             account.record(plan, trace, decision)
@@ -170,7 +197,11 @@ class BudgetPolicy:
 
 def saved_decisions(row: PendingRow) -> DecisionLog | None:
     """Return the decisions on a row that the journal has from an earlier run, if that had a budget."""
-    data = row.info.result.get("decisions") if row.info and row.info.result and row.is_current else None
+    data = (
+        row.info.result.get("decisions")
+        if row.info and row.info.result and row.is_current
+        else None
+    )
     return DecisionLog.from_data(data) if data else None
 
 

@@ -24,7 +24,9 @@ from .report import ReportBuilder
 from .saved_summary import file_digest
 
 
-def completion_digest(config: BatchConfig, summary: DatasetSummary, settings_key: str, columns: Iterable[str]) -> str:
+def completion_digest(
+    config: BatchConfig, summary: DatasetSummary, settings_key: str, columns: Iterable[str]
+) -> str:
     """Return a digest of all that decides the output, and of the output as it is; "" if the rows must be read in any case.
 
     `columns` are those of the results.
@@ -34,7 +36,14 @@ def completion_digest(config: BatchConfig, summary: DatasetSummary, settings_key
     is_whole = config.limit is None and config.pilot is None and not config.options.budget
     if not (summary.digest and is_readable and is_whole) or summary.bad or config.retry:
         return ""
-    meaning = [summary.digest, settings_key, config.output, config.ordered, config.spreadsheet_safe, *columns]
+    meaning = [
+        summary.digest,
+        settings_key,
+        config.output,
+        config.ordered,
+        config.spreadsheet_safe,
+        *columns,
+    ]
     digest = sha256(to_json(meaning).encode())
     try:
         digest.update(file_digest(output) if output else b"")
@@ -51,14 +60,27 @@ def is_complete(progress: BatchProgress) -> bool:
 def completion_data(digest: str, progress: BatchProgress, builder: ReportBuilder) -> dict[str, Any]:
     """Return what a complete run keeps."""
     first, best = list(astuple(progress.first)), list(astuple(progress.best))
-    return {"digest": digest, "done": progress.done, "failed": progress.failed, "first": first, "best": best, **builder.as_data()}
+    return {
+        "digest": digest,
+        "done": progress.done,
+        "failed": progress.failed,
+        "first": first,
+        "best": best,
+        **builder.as_data(),
+    }
 
 
 def saved_completion(journal: Journal, run: str) -> Mapping[str, Any] | None:
     """Return what the run has kept; None if that is nothing, or not what the journal has of its rows."""
     data = journal.metadata(run).get("completion")
     info = journal.run(run) if data else None
-    return data if data and info and info.counts == {"open": 0, "done": data.get("done"), "failed": data.get("failed")} else None
+    return (
+        data
+        if data
+        and info
+        and info.counts == {"open": 0, "done": data.get("done"), "failed": data.get("failed")}
+        else None
+    )
 
 
 def restore_completion(data: Mapping[str, Any], progress: BatchProgress) -> ReportBuilder | None:
@@ -67,6 +89,10 @@ def restore_completion(data: Mapping[str, Any], progress: BatchProgress) -> Repo
         builder = ReportBuilder.from_data(data)
         (n, first), (m, best) = data["first"], data["best"]
         progress.first, progress.best = Mean(int(n), first), Mean(int(m), best)
-        progress.done, progress.failed, progress.reused = data["done"], data["failed"], data["done"] + data["failed"]
+        progress.done, progress.failed, progress.reused = (
+            data["done"],
+            data["failed"],
+            data["done"] + data["failed"],
+        )
         return builder
     return None

@@ -92,7 +92,11 @@ class BatchConfig(BatchFields):
 
         The default names of the journal, the errors file and the run are derived from the name of the output.
         """
-        paths = {"output": output, "journal": settings.pop("journal", None), "errors": settings.pop("errors", None)}
+        paths = {
+            "output": output,
+            "journal": settings.pop("journal", None),
+            "errors": settings.pop("errors", None),
+        }
         for what, path in paths.items():
             FilePath().check(what, path, optional=True)
         name = settings.pop("name", None)
@@ -114,14 +118,18 @@ class BatchConfig(BatchFields):
     def __post_init__(self) -> None:
         check_settings(BatchFields, self)
         if not isinstance(self.limits, EndpointLimits):
-            raise checks.invalid_argument("limits", "EndpointLimits, such as EndpointLimits(rpm=60)", self.limits)
+            raise checks.invalid_argument(
+                "limits", "EndpointLimits, such as EndpointLimits(rpm=60)", self.limits
+            )
         if not NAME.fullmatch(self.name):
             raise ConfigError(f"name must be up to 64 letters, digits, - and _, got {self.name!r}")
         if self.output not in {None, STDOUT}:
             output_suffix(Path(str(self.output)))
         self._check_engine()
         if self.spreadsheet_safe and not str(self.output).lower().endswith((".csv", ".tsv")):
-            raise ConfigError(f"spreadsheet_safe needs an output that ends in .csv or .tsv, got {self.output!r}")
+            raise ConfigError(
+                f"spreadsheet_safe needs an output that ends in .csv or .tsv, got {self.output!r}"
+            )
         if self.options.store is not None:
             raise ConfigError("store: a batch has its own journal; leave out store")
         if self.options.plan is not None and self.mode != "refine":
@@ -129,7 +137,9 @@ class BatchConfig(BatchFields):
         if self.keep > 1 and self.mode != "best":
             raise ConfigError(f"keep needs mode 'best', got mode {self.mode!r}")
         if self.keep > self.n:
-            raise ConfigError(f"keep must be a whole number from 1 to n, which is {self.n}, got {self.keep!r}")
+            raise ConfigError(
+                f"keep must be a whole number from 1 to n, which is {self.n}, got {self.keep!r}"
+            )
         if self.options.tie_break and self.mode != "refine":
             raise ConfigError(f"mode {self.mode!r} breaks no ties: leave out tie_break")
         for name in ("width", "unseen_last"):
@@ -153,10 +163,14 @@ class BatchConfig(BatchFields):
             return
         most = self.options.max_in_flight
         if self.shards is not None and self.shards > most:
-            raise ConfigError(f"shards must be a whole number from 1 to max_in_flight, which is {most}, got {self.shards!r}")
+            raise ConfigError(
+                f"shards must be a whole number from 1 to max_in_flight, which is {most}, got {self.shards!r}"
+            )
         if given := [name for name in LOCAL_ONLY if getattr(self.options, name) is not None]:
             cause = "engine 'ray'" if self.engine == "ray" else f"processes={self.processes}"
-            raise ConfigError(f"{given[0]} is not possible with {cause}: rows are processed in other processes")
+            raise ConfigError(
+                f"{given[0]} is not possible with {cause}: rows are processed in other processes"
+            )
 
     def _check_processes(self) -> None:
         """Raise ConfigError if a run cannot have several processes here, or not that many."""
@@ -164,7 +178,9 @@ class BatchConfig(BatchFields):
         if self.engine != "local":
             raise ConfigError(f"processes needs engine 'local', got engine {self.engine!r}")
         if self.processes > most:
-            raise ConfigError(f"processes must be a whole number from 1 to {most} on this machine, got {self.processes!r}")
+            raise ConfigError(
+                f"processes must be a whole number from 1 to {most} on this machine, got {self.processes!r}"
+            )
         if MAIN_IN_WORKER in sys.modules:
             raise ConfigError(
                 "processes: each process runs this script again to find its functions, so put the call under "
@@ -175,7 +191,9 @@ class BatchConfig(BatchFields):
 
     def redoes(self, result: RowResult) -> bool:
         """Return whether `retry` asks for a finished row to be redone."""
-        return (result.status == "failed" and "failed" in self.retry) or (result.truncated and "truncated" in self.retry)
+        return (result.status == "failed" and "failed" in self.retry) or (
+            result.truncated and "truncated" in self.retry
+        )
 
     def check_files(self, known: Mapping[str, Any] | None, sources: Collection[Path]) -> None:
         """Raise ConfigError for an output or errors file that this run did not write. `known`: the metadata of the run."""
@@ -201,7 +219,11 @@ class BatchConfig(BatchFields):
             if what == "output" and self.overwrite:
                 continue
             if not is_same and Path(name).is_file() and Path(name).stat().st_size:
-                replace_it = "replace it with overwrite (--overwrite)" if what == "output" else "remove this one"
+                replace_it = (
+                    "replace it with overwrite (--overwrite)"
+                    if what == "output"
+                    else "remove this one"
+                )
                 raise ConfigError(
                     f"{what} {name!r} already exists, and journal {str(self.journal)!r} has no run {self.name!r} that wrote it: "
                     f"name another file, or {replace_it}"
@@ -214,7 +236,11 @@ class BatchConfig(BatchFields):
 
     def check_folders(self) -> None:
         """Raise ConfigError for a file of the run in a folder that does not exist or is not writable."""
-        for what, name in {"output": self.output, "journal": str(self.journal), "errors": self.errors}.items():
+        for what, name in {
+            "output": self.output,
+            "journal": str(self.journal),
+            "errors": self.errors,
+        }.items():
             if name in {None, "", STDOUT}:
                 continue
             path = Path(str(name))
@@ -222,9 +248,13 @@ class BatchConfig(BatchFields):
             if path.is_dir():
                 raise ConfigError(f"{what} {name!r} is a folder: name a file")
             if not folder.is_dir():
-                raise ConfigError(f"{what} {name!r} cannot be written: there is no folder {str(folder)!r}")
+                raise ConfigError(
+                    f"{what} {name!r} cannot be written: there is no folder {str(folder)!r}"
+                )
             if not path.exists() and not os.access(folder, os.W_OK):
-                raise ConfigError(f"{what} {name!r} cannot be written: folder {str(folder)!r} is not writable")
+                raise ConfigError(
+                    f"{what} {name!r} cannot be written: folder {str(folder)!r} is not writable"
+                )
         if str(self.journal) == f"{self.output}{JOURNAL}" and _is_unsafe(self.journal):
             raise ConfigError(
                 f"journal {str(self.journal)!r} is not a file, or a link out of its folder: remove it, or name another (--journal)"
@@ -233,16 +263,28 @@ class BatchConfig(BatchFields):
     @property
     def learns_online(self) -> bool:
         """Whether later rows start with priors learned from earlier ones, if the plan has priors."""
-        return self.learn and self.engine == "local" and self.plan is None and not isinstance(self.options.priors, Priors)
+        return (
+            self.learn
+            and self.engine == "local"
+            and self.plan is None
+            and not isinstance(self.options.priors, Priors)
+        )
 
     @property
     def plan(self) -> Plan | None:
         """The plan of mode "best", or the caller's own; None for the plan that the options describe."""
         if self.mode != "best":
             return self.options.plan
-        return BestOfN(self.n, self.options.target_score, draft_prompt=self.options.prompts.draft, keep=self.keep)
+        return BestOfN(
+            self.n,
+            self.options.target_score,
+            draft_prompt=self.options.prompts.draft,
+            keep=self.keep,
+        )
 
-    def result_columns(self, panel: Iterable[PanelGrader], graders: Iterable[Any]) -> Mapping[str, type]:
+    def result_columns(
+        self, panel: Iterable[PanelGrader], graders: Iterable[Any]
+    ) -> Mapping[str, type]:
         """Return the columns that the run adds to each row, with their types.
 
         With a form of answer there is also `parsed`, a JSON value beside `best`; with `keep` the answers that are kept; in mode
@@ -252,25 +294,42 @@ class BatchConfig(BatchFields):
         best, *others = COLUMNS
         answer = self.options.answer
         parsed = {} if answer is None else {PARSED: dict if answer.is_json else str}
-        kept = ({KEPT: str} if self.keep > 1 else {}) | ({FORECAST: float} if self.options.unseen_last else {})
+        kept = ({KEPT: str} if self.keep > 1 else {}) | (
+            {FORECAST: float} if self.options.unseen_last else {}
+        )
         hidden = dict.fromkeys(HIDDEN, int) if reports_hidden_tests(graders) else {}
         pairs = grader_columns(panel).values() if self.mode == "grade" else ()
-        grades = {name: kind for pair in pairs for name, kind in zip(pair, (float, str), strict=True)}
-        return {best: COLUMNS[best], **parsed, **{name: COLUMNS[name] for name in others}, **kept, **hidden, **grades}
+        grades = {
+            name: kind for pair in pairs for name, kind in zip(pair, (float, str), strict=True)
+        }
+        return {
+            best: COLUMNS[best],
+            **parsed,
+            **{name: COLUMNS[name] for name in others},
+            **kept,
+            **hidden,
+            **grades,
+        }
 
 
 def columns_of(given: Any) -> TaskColumns:
     """Return `columns` as `TaskColumns`; it may be one, or a mapping of roles to column names. Raises ConfigError."""
     if given is None or isinstance(given, TaskColumns):
         return given or TaskColumns()
-    problem = 'columns must be a mapping of our names to the input\'s, such as {"prompt": "question"}'
+    problem = (
+        'columns must be a mapping of our names to the input\'s, such as {"prompt": "question"}'
+    )
     if not isinstance(given, Mapping):
         raise ConfigError(f"{problem}, got {checks.format_value(given)}")
     roles = [f.name for f in fields(TaskColumns)]
     for role, name in given.items():
         if role not in roles:
             is_reversed = isinstance(name, str) and name in roles
-            why = "the directions are reversed" if is_reversed else checks.unknown_name_message("name", str(role), roles)
+            why = (
+                "the directions are reversed"
+                if is_reversed
+                else checks.unknown_name_message("name", str(role), roles)
+            )
             raise ConfigError(f"{problem}, got {checks.format_value(given)}: {why}")
         checks.text(f"columns: {role}", name, optional=True, allow_blank=True)
     return TaskColumns(**given)

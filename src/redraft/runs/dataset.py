@@ -24,7 +24,13 @@ from ..jsontext import text_to_json
 from ..requirements.spec import check_foreign_spec
 from ..settings import OnDuplicate
 from ..storage.journal import Journal, RowInfo
-from ..tables.columns import MAX_LISTED_COLUMNS, RESPONSE_NAMES, RowMapping, TaskColumns, infer_columns
+from ..tables.columns import (
+    MAX_LISTED_COLUMNS,
+    RESPONSE_NAMES,
+    RowMapping,
+    TaskColumns,
+    infer_columns,
+)
 from ..tables.readers import BadRow, Row
 from ..tables.row_values import has_value
 from ..tables.sources import Source
@@ -38,7 +44,9 @@ MAX_REASONS = 100  # reasons that are counted separately
 SHOWN_REASONS = 3
 SAMPLE = 8  # rows from which the columns are inferred
 CHUNK = 128  # rows that are read at a time
-ROWS_PER_MARK = 1000  # rows that are marked as seen at a time: after every commit SQLite reads its pages anew
+ROWS_PER_MARK = (
+    1000  # rows that are marked as seen at a time: after every commit SQLite reads its pages anew
+)
 
 RejectRow = Callable[[BadRow], None]
 
@@ -105,12 +113,21 @@ class RejectionCounts:
         if not self.total:
             return f"there is no row in {source}: it is empty"
         frequent = sorted(self._reasons.values(), key=lambda reason: -reason[1])
-        shown = "; ".join(f"{n:,} x {bad.message[:300]} (first at {bad.location})" for bad, n in frequent[:SHOWN_REASONS])
-        more = f"; and {len(frequent) - SHOWN_REASONS} other reasons" if len(frequent) > SHOWN_REASONS else ""
+        shown = "; ".join(
+            f"{n:,} x {bad.message[:300]} (first at {bad.location})"
+            for bad, n in frequent[:SHOWN_REASONS]
+        )
+        more = (
+            f"; and {len(frequent) - SHOWN_REASONS} other reasons"
+            if len(frequent) > SHOWN_REASONS
+            else ""
+        )
         return (
             f"none of the {self.total:,} rows in {source} can be used: {shown}{more}"
             if self.total > 1
-            else (f"the only row in {source} cannot be used: {frequent[0][0].message} (at {frequent[0][0].location})")
+            else (
+                f"the only row in {source} cannot be used: {frequent[0][0].message} (at {frequent[0][0].location})"
+            )
         )
 
 
@@ -168,7 +185,9 @@ class BatchDataset:
                 on_progress(total)
         on_progress(total)
         if not total:
-            raise UnusableDatasetError(reasons.message(self.source.name), lambda reject: deque(self._read_tasks(reject), 0))
+            raise UnusableDatasetError(
+                reasons.message(self.source.name), lambda reject: deque(self._read_tasks(reject), 0)
+            )
         excess = ids.keep_duplicates()
         dropped = excess if self.on_duplicate in {"first", "last"} else 0
         sizes = prompt_bytes, response_bytes, with_response, responses, blank
@@ -184,7 +203,9 @@ class BatchDataset:
             id = own_id
             if duplicates:
                 occurrence, total, suffix = duplicates.occurrence(own_id)
-                if (self.on_duplicate == "first" and occurrence > 1) or (self.on_duplicate == "last" and occurrence < total):
+                if (self.on_duplicate == "first" and occurrence > 1) or (
+                    self.on_duplicate == "last" and occurrence < total
+                ):
                     continue
                 if occurrence > 1 and self.on_duplicate not in {"first", "last"}:
                     id = f"{own_id}{suffix}{occurrence}"
@@ -208,16 +229,28 @@ class BatchDataset:
                 yield row, task, id
 
 
-def open_dataset(source: Source, columns: TaskColumns, on_duplicate: str, limit: int | None) -> BatchDataset:
+def open_dataset(
+    source: Source, columns: TaskColumns, on_duplicate: str, limit: int | None
+) -> BatchDataset:
     """Return the data set of a source, with the meaning of its columns inferred from the first rows. Raises ConfigError."""
     if on_duplicate not in ON_DUPLICATE:
-        raise ConfigError(f"on_duplicate must be one of {', '.join(ON_DUPLICATE)}, got {on_duplicate!r}")
+        raise ConfigError(
+            f"on_duplicate must be one of {', '.join(ON_DUPLICATE)}, got {on_duplicate!r}"
+        )
     reasons = RejectionCounts()
     sample = [row.values for row in islice(source.rows(reasons.add), SAMPLE)]
     if not sample:
-        raise UnusableDatasetError(reasons.message(source.name), lambda reject: deque(source.rows(reject), 0))
+        raise UnusableDatasetError(
+            reasons.message(source.name), lambda reject: deque(source.rows(reject), 0)
+        )
     named = tuple(dict.fromkeys(name for values in sample for name in values))
-    return BatchDataset(source, infer_columns(sample, columns, check_requirement=check_foreign_spec), on_duplicate, limit, named)
+    return BatchDataset(
+        source,
+        infer_columns(sample, columns, check_requirement=check_foreign_spec),
+        on_duplicate,
+        limit,
+        named,
+    )
 
 
 class IdIndex:
@@ -227,7 +260,9 @@ class IdIndex:
         self._db = sqlite3.connect("", isolation_level=None, check_same_thread=False)
         self._db.execute("PRAGMA synchronous=OFF")
         self._db.execute("PRAGMA journal_mode=OFF")
-        self._db.execute("CREATE TABLE ids (id TEXT PRIMARY KEY, location TEXT, n INTEGER, nth INTEGER, suffix TEXT) WITHOUT ROWID")
+        self._db.execute(
+            "CREATE TABLE ids (id TEXT PRIMARY KEY, location TEXT, n INTEGER, nth INTEGER, suffix TEXT) WITHOUT ROWID"
+        )
         self._db.execute("BEGIN")
 
     def __del__(self) -> None:
@@ -236,14 +271,22 @@ class IdIndex:
     def add(self, id: str, location: str) -> str | None:
         """Add an ID; return the location of an earlier row with the same ID, or None."""
         text = text_to_json(id)
-        if self._db.execute("INSERT OR IGNORE INTO ids VALUES (?, ?, 1, 0, '')", (text, location)).rowcount:
+        if self._db.execute(
+            "INSERT OR IGNORE INTO ids VALUES (?, ?, 1, 0, '')", (text, location)
+        ).rowcount:
             return None
-        earlier: str = self._db.execute("UPDATE ids SET n = n + 1 WHERE id = ? RETURNING location", (text,)).fetchone()[0]
+        earlier: str = self._db.execute(
+            "UPDATE ids SET n = n + 1 WHERE id = ? RETURNING location", (text,)
+        ).fetchone()[0]
         return earlier
 
     def take(self, id: str) -> bool:
         """Count one row with this ID less; return False if there is none."""
-        return bool(self._db.execute("UPDATE ids SET n = n - 1 WHERE id = ? AND n > 0", (text_to_json(id),)).rowcount)
+        return bool(
+            self._db.execute(
+                "UPDATE ids SET n = n - 1 WHERE id = ? AND n > 0", (text_to_json(id),)
+            ).rowcount
+        )
 
     def rest(self) -> Iterator[tuple[str, int]]:
         """Yield the first location and the number of the rows with each ID that were not taken."""
@@ -252,12 +295,15 @@ class IdIndex:
     def keep_duplicates(self) -> int:
         """Drop the unique IDs, choose a suffix for each other one such that "id#2" is unique; return the number of excess rows."""
         excess = 0
-        for stored, n in self._db.execute("SELECT id, n FROM ids WHERE n > 1 ORDER BY id").fetchall():
+        for stored, n in self._db.execute(
+            "SELECT id, n FROM ids WHERE n > 1 ORDER BY id"
+        ).fetchall():
             id, suffix = json.loads(stored), "#"
             while any(self._contains(f"{id}{suffix}{i}") for i in range(2, n + 1)):
                 suffix += "#"
             self._db.executemany(
-                "INSERT INTO ids VALUES (?, '', 1, 0, '')", [(text_to_json(f"{id}{suffix}{i}"),) for i in range(2, n + 1)]
+                "INSERT INTO ids VALUES (?, '', 1, 0, '')",
+                [(text_to_json(f"{id}{suffix}{i}"),) for i in range(2, n + 1)],
             )
             self._db.execute("UPDATE ids SET suffix = ? WHERE id = ?", (suffix, stored))
             excess += n - 1
@@ -265,7 +311,10 @@ class IdIndex:
         return excess
 
     def _contains(self, id: str) -> bool:
-        return self._db.execute("SELECT 1 FROM ids WHERE id = ?", (text_to_json(id),)).fetchone() is not None
+        return (
+            self._db.execute("SELECT 1 FROM ids WHERE id = ?", (text_to_json(id),)).fetchone()
+            is not None
+        )
 
     def restart(self) -> None:
         """Count occurrences from the first row again."""
@@ -309,12 +358,20 @@ class PendingRow(NamedTuple):
     @property
     def stopped_for_value(self) -> bool:
         """Whether it is finished because no further step was worth the price."""
-        return self.result is not None and self.result.status == "done" and self.result.columns["stop"] == StopReason.GAIN
+        return (
+            self.result is not None
+            and self.result.status == "done"
+            and self.result.columns["stop"] == StopReason.GAIN
+        )
 
     @property
     def as_unfinished(self) -> PendingRow:
         """The same row with the status "open", if only the price had stopped it."""
-        return self._replace(info=replace(self.info, status="open")) if self.info and self.stopped_for_value else self
+        return (
+            self._replace(info=replace(self.info, status="open"))
+            if self.info and self.stopped_for_value
+            else self
+        )
 
 
 @dataclass
@@ -338,8 +395,12 @@ class DatasetRows:
         seen: list[str] = []
         try:
             while chunk := await asyncio.to_thread(list, islice(entries, CHUNK)):
-                await self.journal.wait_for_room()  # reading must not run ahead of writing, even if all rows are finished
-                known = self.journal.rows_by_id(self.run, [entry.id for entry in chunk], key_parts=False)
+                await (
+                    self.journal.wait_for_room()
+                )  # reading must not run ahead of writing, even if all rows are finished
+                known = self.journal.rows_by_id(
+                    self.run, [entry.id for entry in chunk], key_parts=False
+                )
                 seen += known
                 if len(seen) >= ROWS_PER_MARK or len(chunk) < CHUNK:
                     self.journal.mark_seen(self.run, seen)
@@ -348,7 +409,9 @@ class DatasetRows:
                     parts = self.keys.parts(entry.task)
                     yield PendingRow(entry, row_key(parts), parts, known.get(entry.id))
         finally:
-            with suppress(StoreError):  # the journal has failed, which every other write reports, too
+            with suppress(
+                StoreError
+            ):  # the journal has failed, which every other write reports, too
                 self.journal.mark_seen(self.run, seen)
 
 

@@ -55,23 +55,35 @@ def output_file(config: BatchConfig) -> Path | None:
     return None if path.exists() and not path.is_file() else path
 
 
-def written_state(config: BatchConfig, summary: DatasetSummary, keys: RowKeys) -> dict[str, Any] | None:
+def written_state(
+    config: BatchConfig, summary: DatasetSummary, keys: RowKeys
+) -> dict[str, Any] | None:
     """Return what shows later that the output is as this run has left it; None if nothing can."""
     path = output_file(config)
     if path is None or not summary.digest or not path.exists():
         return None
     state = path.stat()
-    return {"data": summary.digest, "settings": keys.shared, "file": [state.st_size, state.st_mtime_ns]}
+    return {
+        "data": summary.digest,
+        "settings": keys.shared,
+        "file": [state.st_size, state.st_mtime_ns],
+    }
 
 
 def _refusal(config: BatchConfig, dataset: BatchDataset, found: EarlierOutput, source: Any) -> str:
     """Return why the run is refused: what stands in the output, what the run would leave, and what to do."""
-    run = "this run" if source in {None, dataset.source.name} else f"this run of {dataset.source.name}"
-    left = f"{found.rows - found.lost:,}" if found.lost < found.rows else "none of them"
-    message = (
-        f"output {config.output!r} has {pluralize(found.rows, 'row')}{f' of {source}' if source else ''}; {run} would leave {left}"
+    run = (
+        "this run"
+        if source in {None, dataset.source.name}
+        else f"this run of {dataset.source.name}"
     )
-    unsaved = f", and {found.unsaved:,} {'is' if found.unsaved == 1 else 'are'} saved nowhere else" if found.unsaved else ""
+    left = f"{found.rows - found.lost:,}" if found.lost < found.rows else "none of them"
+    message = f"output {config.output!r} has {pluralize(found.rows, 'row')}{f' of {source}' if source else ''}; {run} would leave {left}"
+    unsaved = (
+        f", and {found.unsaved:,} {'is' if found.unsaved == 1 else 'are'} saved nowhere else"
+        if found.unsaved
+        else ""
+    )
     saved = "; the earlier command brings them back in the same way, without a new call"
     saved = saved if found.unsaved < found.lost else ""
     return f"{message}{unsaved}. Name another output, or replace the rows with overwrite (--overwrite){saved}"
@@ -80,7 +92,11 @@ def _refusal(config: BatchConfig, dataset: BatchDataset, found: EarlierOutput, s
 def _notice(config: BatchConfig, found: EarlierOutput) -> str:
     """Return what the run does to its output, and what restores that; "" if no row is left out and no result replaced."""
     leaves_out = [f"leaves out {pluralize(found.lost, 'row')}"] if found.lost else []
-    replaces = [f"replaces {pluralize(found.redone, 'result')}, because settings or rows have changed"] if found.redone else []
+    replaces = (
+        [f"replaces {pluralize(found.redone, 'result')}, because settings or rows have changed"]
+        if found.redone
+        else []
+    )
     if not (leaves_out or replaces):
         return ""
     again = ", with overwrite (--overwrite)," if found.lost else ""
@@ -106,7 +122,9 @@ class OutputCheck:
         source = self._metadata.get("source")
         own = result_column_names(("id",), self.dataset.columns)["id"]
         self._id_column = self.dataset.shape.columns.id or own
-        self._is_other_source = source is not None and not _is_same_file(str(source), self.dataset.source.name)
+        self._is_other_source = source is not None and not _is_same_file(
+            str(source), self.dataset.source.name
+        )
 
     def notice(self) -> str:
         """Return what is to be said about the results that the run replaces; "" if there are none.
@@ -116,7 +134,9 @@ class OutputCheck:
         config, path = self.config, output_file(self.config)
         if path is None or not path.exists() or not path.stat().st_size:
             return ""
-        if (written := self._metadata.get(WRITTEN)) and written == written_state(config, self.summary, self.keys):
+        if (written := self._metadata.get(WRITTEN)) and written == written_state(
+            config, self.summary, self.keys
+        ):
             return ""
         found = self.effect_on(path)
         if found.lost and not config.overwrite:
@@ -128,7 +148,9 @@ class OutputCheck:
         ids = IdIndex()
         rows, bad = self._index(path, ids)
         redone = other = 0
-        entries = islice(self.dataset.rows(self.summary.duplicates, lambda _: None), self.summary.total)
+        entries = islice(
+            self.dataset.rows(self.summary.duplicates, lambda _: None), self.summary.total
+        )
         while chunk := list(islice(entries, CHUNK)):
             self.check_stop()
             present = [entry for entry in chunk if ids.take(self._id_of(entry))]
@@ -157,12 +179,16 @@ class OutputCheck:
 
     def _id_of(self, entry: BatchRow) -> str:
         """Return the ID that the output has for a row, in the form in which IDs are compared."""
-        return _comparable(_id_in(entry.values, self._id_column) if self.dataset.shape.columns.id else entry.id)
+        return _comparable(
+            _id_in(entry.values, self._id_column) if self.dataset.shape.columns.id else entry.id
+        )
 
     def _count_changes(self, entries: Sequence[BatchRow]) -> tuple[int, int]:
         """Return how many rows the run redoes, and how many only share their ID with a row of another source."""
         redone = other = 0
-        infos = self.journal.rows_by_id(self.config.name, [entry.id for entry in entries], key_parts=self._is_other_source)
+        infos = self.journal.rows_by_id(
+            self.config.name, [entry.id for entry in entries], key_parts=self._is_other_source
+        )
         for entry in entries:
             info = infos.get(entry.id)
             parts = self.keys.parts(entry.task)
@@ -190,7 +216,9 @@ def _is_same_file(name: str, other: str) -> bool:
 
 def _comparable(id: str) -> str:
     """Return an ID such that its forms in all formats are equal: a table may have 1 as 1.0, or a text as JSON."""
-    return str(escape_surrogates(strict_loads(id) if _QUOTED.fullmatch(id) else id.removesuffix(".0")))
+    return str(
+        escape_surrogates(strict_loads(id) if _QUOTED.fullmatch(id) else id.removesuffix(".0"))
+    )
 
 
 def _task_parts(parts: Mapping[str, str]) -> dict[str, str]:

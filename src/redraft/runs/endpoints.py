@@ -132,7 +132,9 @@ class LimitedEndpoints:
 
         If another model answers when this one is out of service (`has_fallback`), its limiter raises outages.
         """
-        return limit_endpoint(partial(self.gate.enter, call), self._limiter(model, has_fallback=has_fallback))
+        return limit_endpoint(
+            partial(self.gate.enter, call), self._limiter(model, has_fallback=has_fallback)
+        )
 
     def _limiter(self, model: Model, *, has_fallback: bool) -> EndpointLimiter:
         address = str(getattr(model, "base_url", model.identity)) + " with fallback" * has_fallback
@@ -168,7 +170,11 @@ class LimitedEndpoints:
     def pauses(self) -> dict[str, float]:
         """Until when endpoints have asked for no call, by their addresses: times of `monotonic`."""
         now = monotonic()
-        return {address: now + limiter.pause_left for address, limiter in self.limiters.items() if limiter.pause_left > 0}
+        return {
+            address: now + limiter.pause_left
+            for address, limiter in self.limiters.items()
+            if limiter.pause_left > 0
+        }
 
     def pause(self, pauses: Mapping[str, float]) -> None:
         """Call endpoints no sooner than at these times of `monotonic`, as they have asked other processes of this machine."""
@@ -214,4 +220,6 @@ class LimitedEndpoints:
 
     @property
     def state(self) -> str:
-        return "; ".join(f"{limiter.name} {limiter.state}" for limiter in self.limiters.values() if limiter.state)
+        return "; ".join(
+            f"{limiter.name} {limiter.state}" for limiter in self.limiters.values() if limiter.state
+        )

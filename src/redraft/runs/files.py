@@ -28,7 +28,9 @@ from .report import BatchReport
 from .scheduler import Scheduler
 
 INTERVAL = 1.0  # seconds between two checks
-HANDLE = getattr(os, "O_PATH", 0)  # closing such a handle does not release SQLite's locks; only Linux has it
+HANDLE = getattr(
+    os, "O_PATH", 0
+)  # closing such a handle does not release SQLite's locks; only Linux has it
 
 
 class NullOutput:
@@ -60,11 +62,15 @@ class RejectsFile:
             return
         try:
             if self._file is None:
-                file = open_following_links(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PUBLIC)
+                file = open_following_links(
+                    self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PUBLIC
+                )
                 self._file = TextIOWrapper(BufferedWriter(file), "utf-8", line_buffering=True)
             self._file.write(json.dumps({"location": bad.location, "message": bad.message}) + "\n")
         except OSError as error:
-            raise StoreError(f"errors file {self.path!r} cannot be written: {error.strerror}") from error
+            raise StoreError(
+                f"errors file {self.path!r} cannot be written: {error.strerror}"
+            ) from error
 
     @property
     def is_empty(self) -> bool:
@@ -157,7 +163,13 @@ def create_rescue_file(path: Path) -> Path:
     last: OSError | None = None
     for place in places:
         try:
-            os.close(os.open(place, os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0), 0o600))
+            os.close(
+                os.open(
+                    place,
+                    os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0),
+                    0o600,
+                )
+            )
         except OSError as error:
             last = error
         else:
@@ -179,12 +191,18 @@ class RunFiles:
     _watched: list[WatchedFile] = field(default_factory=list)
     _losses: Sequence[FileLoss] = ()
 
-    async def watch_during(self, work: Callable[[], Awaitable[None]], each_second: Callable[[], None]) -> None:
+    async def watch_during(
+        self, work: Callable[[], Awaitable[None]], each_second: Callable[[], None]
+    ) -> None:
         """Do the work, check the files meanwhile, and call `each_second`, which may raise StoreError."""
         with suppress(StoreError):
             await self.journal.wait_for_commit()
         journal = self.journal.path
-        paths = [] if self.journal.is_remote else [("journal", journal), ("journal", journal.with_name(f"{journal.name}-wal"))]
+        paths = (
+            []
+            if self.journal.is_remote
+            else [("journal", journal), ("journal", journal.with_name(f"{journal.name}-wal"))]
+        )
         if self.output:
             paths.append(("output's folder", self.output.resolve().parent))
             if self.in_place:
@@ -209,7 +227,12 @@ class RunFiles:
     def check_at_end(self) -> None:
         """Check the files once more, after the output was closed."""
         losses = self._find_losses()
-        if not losses and self.output and not self.scheduler.reason and not os.path.lexists(self.output):
+        if (
+            not losses
+            and self.output
+            and not self.scheduler.reason
+            and not os.path.lexists(self.output)
+        ):
             losses = [FileLoss("output", self.output, "deleted")]
         self._end_run(losses)
 
@@ -224,14 +247,21 @@ class RunFiles:
         """Return the report with advice about lost files. A deleted journal is still open, so it is copied to a new file."""
         if not self._losses:
             return report
-        deleted = [loss for loss in self._losses if loss.label == "journal" and loss.change != "moved"]
+        deleted = [
+            loss for loss in self._losses if loss.label == "journal" and loss.change != "moved"
+        ]
         path = self.journal.path
         if not deleted:
             moved = any(loss.change == "moved" for loss in self._losses)
             how = "; move it back, and" if moved else ": everything is in the journal, and"
             return replace(report, message=f"{report.message}{how} the same command resumes")
-        if deleted[0].path != path:  # SQLite's log beside the journal, which is written into the journal when that is closed
-            return replace(report, message=f"{report.message}: nothing was lost from the journal, and the same command resumes")
+        if (
+            deleted[0].path != path
+        ):  # SQLite's log beside the journal, which is written into the journal when that is closed
+            return replace(
+                report,
+                message=f"{report.message}: nothing was lost from the journal, and the same command resumes",
+            )
         place = None
         try:
             place = create_rescue_file(path)
@@ -240,9 +270,15 @@ class RunFiles:
             if place:  # a part of a journal stops a new run
                 place.unlink(missing_ok=True)
             return replace(
-                report, message=f"{report.message}, and it could not be saved ({error}): a new run starts over", journal_lost=True
+                report,
+                message=f"{report.message}, and it could not be saved ({error}): a new run starts over",
+                journal_lost=True,
             )
-        how = "it was written again, and" if place == path else f"its content is in {str(place)!r}: move that to its place, and"
+        how = (
+            "it was written again, and"
+            if place == path
+            else f"its content is in {str(place)!r}: move that to its place, and"
+        )
         return replace(report, message=f"{report.message}; {how} the same command resumes")
 
     def close(self) -> None:

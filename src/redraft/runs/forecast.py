@@ -68,7 +68,9 @@ class RunForecast:
 
     def summary(self) -> list[str]:
         """Return lines for people."""
-        lines = [f"forecast for the other {self.rows:,} rows, from {self.pilot:,} (80 % of forecasts hold):"]
+        lines = [
+            f"forecast for the other {self.rows:,} rows, from {self.pilot:,} (80 % of forecasts hold):"
+        ]
         amounts = (
             ("calls", self.calls, "{:,.0f}".format),
             ("tokens", self.tokens, "{:,.0f}".format),
@@ -83,7 +85,11 @@ class RunForecast:
 
 
 def _range_text(found: ForecastRange | None, form: Any) -> str:
-    return "unknown" if found is None else f"{form(found.value)} ({form(found.low)} to {form(found.high)})"
+    return (
+        "unknown"
+        if found is None
+        else f"{form(found.value)} ({form(found.low)} to {form(found.high)})"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +119,12 @@ def forecast_total(values: Sequence[float | None], rows: int) -> ForecastRange |
         return ForecastRange(total, total, total)
     if len(known) < 2:
         return ForecastRange(total, 0.0, 2 * total)
-    relative_error = stdev([*known, 0.0, max(known) + mean]) / mean * sqrt(1 / len(known) + 1 / rows)
-    factor = exp(min(_t_quantile(0.5 + CAUTIOUS_LEVEL / 2, len(known) - 1) * relative_error, MAX_EXPONENT))
+    relative_error = (
+        stdev([*known, 0.0, max(known) + mean]) / mean * sqrt(1 / len(known) + 1 / rows)
+    )
+    factor = exp(
+        min(_t_quantile(0.5 + CAUTIOUS_LEVEL / 2, len(known) - 1) * relative_error, MAX_EXPONENT)
+    )
     return ForecastRange(total, total / factor, total * factor)
 
 
@@ -167,7 +177,9 @@ def trace_seconds(trace: Trace | None) -> float | None:
     return sum(getattr(record, "seconds", None) or 0.0 for record in trace.records)
 
 
-def stratified_sample(rows: Iterable[BatchRow], size: int, total: int, seed: int = 0) -> frozenset[int]:
+def stratified_sample(
+    rows: Iterable[BatchRow], size: int, total: int, seed: int = 0
+) -> frozenset[int]:
     """Return the numbers of a sample of rows: evenly spaced in the order of their kind and size, from a random start.
 
     Each row has the same probability. All rows are in the sample if there are no more than `size`.
@@ -183,7 +195,9 @@ def stratified_sample(rows: Iterable[BatchRow], size: int, total: int, seed: int
 def _stratum_key(row: BatchRow) -> int:
     """Return a number that orders rows by whether they have a response, then by size; its low bits are the row's number."""
     task = row.task
-    size = sum(utf8_size(str(message.get("content", ""))) for message in task.messages) + sum(map(utf8_size, task.given_responses))
+    size = sum(utf8_size(str(message.get("content", ""))) for message in task.messages) + sum(
+        map(utf8_size, task.given_responses)
+    )
     return (bool(task.given_responses) << 63) | (min(size, MAX_SIZE) << 32) | (row.n & MAX_ROW)
 
 

@@ -28,7 +28,13 @@ from ..tables.writers import Output, merge_columns, result_column_names
 from ..telemetry import record_run
 from .allocation import BudgetAllocator, budget_unit
 from .budget_policy import BudgetPolicy, BudgetShare, WholeBudget
-from .completion import completion_data, completion_digest, is_complete, restore_completion, saved_completion
+from .completion import (
+    completion_data,
+    completion_digest,
+    is_complete,
+    restore_completion,
+    saved_completion,
+)
 from .config import STDOUT, BatchConfig
 from .dataset import BatchDataset, DatasetRows, DatasetSummary, PendingRow
 from .earlier_output import WRITTEN, written_state
@@ -96,12 +102,18 @@ class BatchJob:
 
     def __post_init__(self, endpoints: Endpoints) -> None:
         name, session = self.config.name, self.session
-        self.scheduler = Scheduler(endpoints, self.progress, lambda: ROWS_PER_CALL * session.options.max_in_flight)
+        self.scheduler = Scheduler(
+            endpoints, self.progress, lambda: ROWS_PER_CALL * session.options.max_in_flight
+        )
         self.keys = RowKeys(self.session, self.plan)
         self.ends_at = self.session.options.deadline_at
         self.budget = BudgetPolicy(self.config.options.budget, self.plan, self.journal, name)
-        self.share = WholeBudget(self.session, self.journal, name, self.summary.total, self.keys.shared)
-        self.rows = DatasetRows(self.dataset, self.summary, self.keys, self.journal, name, self.rejects.put)
+        self.share = WholeBudget(
+            self.session, self.journal, name, self.summary.total, self.keys.shared
+        )
+        self.rows = DatasetRows(
+            self.dataset, self.summary, self.keys, self.journal, name, self.rejects.put
+        )
 
     @property
     def policies(self) -> list[RowPolicy]:
@@ -116,7 +128,10 @@ class BatchJob:
         self.budget.note_start()
         self._choose_policies(say)
         self.note(
-            state="running", settings=self._settings_so_far(), judges=self._judges_so_far(), dataset=summary_data(self.summary)
+            state="running",
+            settings=self._settings_so_far(),
+            judges=self._judges_so_far(),
+            dataset=summary_data(self.summary),
         )
         output = None if self.config.output in {None, STDOUT} else Path(str(self.config.output))
         files = RunFiles(self.journal, output, self.output.is_in_place, self.scheduler)
@@ -124,16 +139,22 @@ class BatchJob:
         report = None
         try:
             with record_run(self.config.name):
-                await files.watch_during(lambda: self.scheduler.run(self._work(executor)), each_second=self._note_spent)
+                await files.watch_during(
+                    lambda: self.scheduler.run(self._work(executor)), each_second=self._note_spent
+                )
             budget_error = self.processor.runner.budget_error if self.processor else ""
-            if budget_error and not (self.scheduler.reason or self.progress.processed_rows or self.progress.reused):
+            if budget_error and not (
+                self.scheduler.reason or self.progress.processed_rows or self.progress.reused
+            ):
                 self.scheduler.end("budget", budget_error)
             report = self._finish(files, executor)
             await self._keep_completion()
             return await self._save_priors(report, say)
         except asyncio.CancelledError as error:
             if report is None:
-                self.scheduler.end("interrupted", "", now=True)  # if the cancellation came before the scheduler ran
+                self.scheduler.end(
+                    "interrupted", "", now=True
+                )  # if the cancellation came before the scheduler ran
                 report = self._finish(files, executor)
             error.result = report  # type: ignore[attr-defined]
             raise
@@ -148,7 +169,11 @@ class BatchJob:
 
     async def _is_complete(self) -> bool:
         """Return whether an earlier start has completed this run; if so, keep its output, and take its figures for the report."""
-        saved = None if self.scheduler.reason or self.budget.was_raised else saved_completion(self.journal, self.config.name)
+        saved = (
+            None
+            if self.scheduler.reason or self.budget.was_raised
+            else saved_completion(self.journal, self.config.name)
+        )
         if saved is None:
             return False
         try:
@@ -156,7 +181,10 @@ class BatchJob:
         except asyncio.CancelledError:
             self.output.keep()  # no row was read: what is there stays
             raise
-        if digest != saved.get("digest") or (builder := restore_completion(saved, self.progress)) is None:
+        if (
+            digest != saved.get("digest")
+            or (builder := restore_completion(saved, self.progress)) is None
+        ):
             return False
         self.report_builder, self._was_complete = builder, True
         self.output.keep()
@@ -178,7 +206,9 @@ class BatchJob:
 
     async def scan_stopped_rows(self) -> None:
         """Find all rows that a larger budget may reopen, before the first price is set."""
-        await self.budget.scan_stopped_rows(self.rows.read(reject=False), lambda: bool(self.scheduler.reason))
+        await self.budget.scan_stopped_rows(
+            self.rows.read(reject=False), lambda: bool(self.scheduler.reason)
+        )
 
     # --- the start
 
@@ -191,7 +221,11 @@ class BatchJob:
     def _judges_so_far(self) -> dict[str, Any]:
         """Return the judges of all settings that this run has had, by the key of the settings: their prompts follow from them."""
         panel, roles = self.session.common_panel()
-        judges = {grader.name: data for grader in panel if (data := judge_data(roles.graders[grader.name]))}
+        judges = {
+            grader.name: data
+            for grader in panel
+            if (data := judge_data(roles.graders[grader.name]))
+        }
         known = self.journal.metadata(self.config.name).get("judges", {})
         return dict([*({**known, self.keys.shared: judges}.items())][-MAX_SETTINGS:])
 
@@ -210,26 +244,46 @@ class BatchJob:
             key = self.session.priors_key
             self.note(priors_key=key.as_data() if key else None)
             self.online_priors.save_schedule()
-        is_free = all(client.price == FREE for client in (roles.writer, *roles.judges.values()) if client)
+        is_free = all(
+            client.price == FREE for client in (roles.writer, *roles.judges.values()) if client
+        )
         if unit := budget_unit(self.session.options.budget, free=is_free):
             share, tracker = self.share, self.session.budget_tracker
             with_response = self.summary.with_response == self.summary.total
             self.budget.allocator = BudgetAllocator(
-                plan, unit, lambda: share.left(unit), lambda: tracker.spent, share.rows_left(), panel, with_response
+                plan,
+                unit,
+                lambda: share.left(unit),
+                lambda: tracker.spent,
+                share.rows_left(),
+                panel,
+                with_response,
             )
 
-    def _open_priors(self, priors: Priors, say: Callable[[str], object], *, refits: bool) -> OnlinePriors:
+    def _open_priors(
+        self, priors: Priors, say: Callable[[str], object], *, refits: bool
+    ) -> OnlinePriors:
         """Return the policy with the schedule that the journal has for these settings; with a new one if the source has changed."""
         source = self.config.options.priors or "shipped"
         known = self.session.labelled_figures
         if source == "learned" and not priors.tasks:
-            say("no priors are saved for this model with these graders: the run starts with the shipped ones")
+            say(
+                "no priors are saved for this model with these graders: the run starts with the shipped ones"
+            )
         saved = saved_schedules(self.journal, self.config.name).get(self.keys.shared)
-        if saved and self.config.options.priors not in {None, saved.get("source")} and Priors.from_dict(saved["start"]) != priors:
+        if (
+            saved
+            and self.config.options.priors not in {None, saved.get("source")}
+            and Priors.from_dict(saved["start"]) != priors
+        ):
             saved = None
-        schedule = RefitSchedule.from_data(priors, saved, enabled=refits, source=source, first=OnlinePriors.first_refit)
+        schedule = RefitSchedule.from_data(
+            priors, saved, enabled=refits, source=source, first=OnlinePriors.first_refit
+        )
         if refits and self.config.calibrate:
-            self._plan_second_looks(schedule, (lambda _: None) if saved else say)  # a run that goes on has announced them
+            self._plan_second_looks(
+                schedule, (lambda _: None) if saved else say
+            )  # a run that goes on has announced them
         scheduler = self.scheduler
         return OnlinePriors(
             schedule,
@@ -245,11 +299,15 @@ class BatchJob:
     def _plan_second_looks(self, schedule: RefitSchedule, say: Callable[[str], object]) -> None:
         """Choose the rows with second looks, if there are any, and announce what they take; computed scores need none."""
         panel, _ = self.session.common_panel()
-        if self.session.labelled_figures.noise_sd is not None or not llm_graders(panel):  # the noise is known, or there is none
+        if self.session.labelled_figures.noise_sd is not None or not llm_graders(
+            panel
+        ):  # the noise is known, or there is none
             schedule.first = OnlinePriors.first_calibrated_refit
         elif rows := second_look_rows(panel, schedule.start, self.summary.total):
             schedule.second_looks, schedule.first = rows, OnlinePriors.first_calibrated_refit
-            say(f"calibrating: {len(rows)} second looks among the first {rows.stop} rows, about 4 % of their calls")
+            say(
+                f"calibrating: {len(rows)} second looks among the first {rows.stop} rows, about 4 % of their calls"
+            )
 
     # --- the end
 
@@ -285,9 +343,13 @@ class BatchJob:
         )
         with suppress(StoreError):
             self._note_spent()
-            self.budget.note_end(any_processed=bool(self.progress.processed_rows), complete=not reason)
+            self.budget.note_end(
+                any_processed=bool(self.progress.processed_rows), complete=not reason
+            )
             if (
-                not (reason or self._was_complete) and self.config.limit is None and self.config.pilot is None
+                not (reason or self._was_complete)
+                and self.config.limit is None
+                and self.config.pilot is None
             ):  # rows that this run has not seen are no longer in the input
                 self.note(last_full_invocation=self.journal.invocation(self.config.name))
             state = "finished" if self.config.pilot is None else "pilot"
@@ -363,7 +425,9 @@ class RowProcessor:
     finished_now: Container[int] = ()
     runner: RowRunner = field(init=False)
     _columns: Mapping[str, None] = field(init=False)
-    _other_names: Mapping[str, str] = field(init=False)  # of result columns whose names the data have
+    _other_names: Mapping[str, str] = field(
+        init=False
+    )  # of result columns whose names the data have
     _policies: Sequence[RowPolicy] = field(init=False)
     _has_ids: bool = field(init=False)  # in a column of the data
 
@@ -371,11 +435,23 @@ class RowProcessor:
         job = self.job
         self._columns = dict.fromkeys(job.config.result_columns(*job.session.common_grading))
         self._has_ids = bool(job.dataset.shape.columns.id)
-        names = result_column_names(self._columns if self._has_ids else ("id", *self._columns), job.dataset.columns)
+        names = result_column_names(
+            self._columns if self._has_ids else ("id", *self._columns), job.dataset.columns
+        )
         self._other_names = {own: name for own, name in names.items() if name != own}
-        self._policies = [policy for policy in job.policies if policy is not job.budget or job.budget.allocator]
+        self._policies = [
+            policy for policy in job.policies if policy is not job.budget or job.budget.allocator
+        ]
         self.runner = RowRunner(
-            job.config, job.session, job.plan, job.journal, job.progress, job.scheduler, self.save, self._policies, job.ends_at
+            job.config,
+            job.session,
+            job.plan,
+            job.journal,
+            job.progress,
+            job.scheduler,
+            self.save,
+            self._policies,
+            job.ends_at,
         )
         job.processor = self
 
@@ -391,7 +467,12 @@ class RowProcessor:
     def reusable_result(self, row: PendingRow) -> RowResult | None:
         """Return the result from the journal if the row need not run again; None otherwise."""
         result = row.result
-        if result is None or result.status == "open" or self.job.config.redoes(result) or self.job.budget.reopens(row):
+        if (
+            result is None
+            or result.status == "open"
+            or self.job.config.redoes(result)
+            or self.job.budget.reopens(row)
+        ):
             return None
         if row.info and row.info.position != row.n:
             self.job.journal.set_position(self.job.config.name, row.id, row.n)
@@ -410,7 +491,11 @@ class RowProcessor:
         job, entry = self.job, row.entry
         job.progress.count(result, reused=reused and entry.n not in self.finished_now)
         job.report_builder.add(result, str(entry.id))
-        columns = {**self._columns, **result.columns} if self._has_ids else {"id": entry.id, **self._columns, **result.columns}
+        columns = (
+            {**self._columns, **result.columns}
+            if self._has_ids
+            else {"id": entry.id, **self._columns, **result.columns}
+        )
         job.output.put(entry.n, merge_columns(entry.values, columns, self._other_names))
 
     @property

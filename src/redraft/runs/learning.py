@@ -54,7 +54,11 @@ class CalibrationPlan:
     rules: SelfRefine = field(default_factory=lambda: SelfRefine(max_iterations(1)))
 
     def __call__(self, trace: Trace) -> Sequence[Step]:
-        return self.rules.missing_steps(trace) or (needs_second_looks(trace) and second_looks(trace)) or self.rules(trace)
+        return (
+            self.rules.missing_steps(trace)
+            or (needs_second_looks(trace) and second_looks(trace))
+            or self.rules(trace)
+        )
 
 
 def needs_second_looks(trace: Trace) -> bool:
@@ -77,7 +81,9 @@ class LearnedValue:
     @classmethod
     def of(cls, shown: float | None, error: float | None, shipped: float, used: float) -> Self:
         """Return a value that was shown, or the one used if none was."""
-        return cls(used if shown is None else shown, None if shown is None else error, shipped, used)
+        return cls(
+            used if shown is None else shown, None if shown is None else error, shipped, used
+        )
 
     def __str__(self) -> str:
         error = "" if self.error is None else f" +- {self.error:.2f}"
@@ -87,7 +93,11 @@ class LearnedValue:
     @property
     def sign(self) -> int:
         """1 or -1 if the value is above or below 0 with 95 % confidence, else 0."""
-        return 0 if self.error is None or abs(self.value) <= Z_95 * self.error else (1 if self.value > 0 else -1)
+        return (
+            0
+            if self.error is None or abs(self.value) <= Z_95 * self.error
+            else (1 if self.value > 0 else -1)
+        )
 
 
 @dataclass(frozen=True)
@@ -140,7 +150,9 @@ class LearnedPriors:
             tasks,
             usage,
             key,
-            None if drift is None else LearnedValue(drift, known.drift_error, SHIPPED.bias_drift, used.bias_drift),
+            None
+            if drift is None
+            else LearnedValue(drift, known.drift_error, SHIPPED.bias_drift, used.bias_drift),
             is_exact=not noisy,
         )
 
@@ -156,12 +168,18 @@ class LearnedPriors:
             f"noise {self.noise}: {self._noise_meaning()}",
             f"level {self.level}: the mean quality of first drafts",
             f"lift {self.lift}: what a refinement adds to a first draft; {self._lift_meaning()}",
-            *([f"drift {self.drift}: what the judge adds to a refinement, by people's labels"] if self.drift else []),
+            *(
+                [f"drift {self.drift}: what the judge adds to a refinement, by people's labels"]
+                if self.drift
+                else []
+            ),
         ]
 
     def _noise_meaning(self) -> str:
         if self.is_exact:
-            return "no judge gives scores, so they have none; the priors apply with noise_aware=True"
+            return (
+                "no judge gives scores, so they have none; the priors apply with noise_aware=True"
+            )
         if self.noise.error is None:
             return "no text was scored twice, so nothing was learned"
         needed = scores_to_show(RELEVANT_DIFFERENCE, self.noise.value)
@@ -175,11 +193,25 @@ class LearnedPriors:
 
     def as_data(self) -> dict[str, Any]:
         """Return plain data."""
-        values = {name: getattr(self, name) for name in ("noise", "level", "lift", "drift") if getattr(self, name)}
-        estimates = {name: {"value": e.value, "error": e.error, "shipped": e.shipped, "used": e.used} for name, e in values.items()}
+        values = {
+            name: getattr(self, name)
+            for name in ("noise", "level", "lift", "drift")
+            if getattr(self, name)
+        }
+        estimates = {
+            name: {"value": e.value, "error": e.error, "shipped": e.shipped, "used": e.used}
+            for name, e in values.items()
+        }
         spent = {"calls": self.usage.calls, "tokens": self.usage.tokens, "cost": self.usage.cost}
         key = self.key.as_data() if self.key else None
-        return {"priors": self.priors.to_dict(), **estimates, "refining": self.verdict, "tasks": self.tasks, **spent, "for": key}
+        return {
+            "priors": self.priors.to_dict(),
+            **estimates,
+            "refining": self.verdict,
+            "tasks": self.tasks,
+            **spent,
+            "for": key,
+        }
 
     def save(self, folder: str | Path | None = None) -> StoredPriors:
         """Save the priors for runs with `priors="learned"`, unless priors of more tasks are saved; return those saved now.
@@ -196,8 +228,12 @@ class LearnedPriors:
                 f"priors of {pluralize(self.tasks, 'task')} are not saved: at least {MIN_TASKS} are needed; raise calls"
             )
         if self.key is None:
-            raise ConfigError("the priors cannot be saved: no judge scores, or a grader has no stable fingerprint")
-        stored = StoredPriors.create(self.key, self.priors, f"calibration with {pluralize(self.tasks, 'task')}")
+            raise ConfigError(
+                "the priors cannot be saved: no judge scores, or a grader has no stable fingerprint"
+            )
+        stored = StoredPriors.create(
+            self.key, self.priors, f"calibration with {pluralize(self.tasks, 'task')}"
+        )
         return PriorsStore.in_folder(folder).save_if_more_tasks(stored)
 
 
@@ -237,25 +273,41 @@ async def calibrate(
     inputs, writer = as_tasks(tasks), await resolve_model(model) or False
     session = await open_session(inputs, writer, graders, judge, options)
     try:
-        per_task, key, known = calls_for_one_task(session), session.priors_key, session.labelled_figures
+        per_task, key, known = (
+            calls_for_one_task(session),
+            session.priors_key,
+            session.labelled_figures,
+        )
         note = session.default_judge_note
     finally:
         await session.close()
     chosen = evenly_chosen(inputs, calls // per_task)
     if not chosen:
         raise ConfigError(
-            "tasks: there is none" if not inputs else f"calls must be at least {per_task}, which one task takes, got {calls}"
+            "tasks: there is none"
+            if not inputs
+            else f"calls must be at least {per_task}, which one task takes, got {calls}"
         )
     if say:
         if note:
             say(note)
         count = f"{len(chosen):,} of {pluralize(len(inputs), 'task')}"
-        say(f"calibrating: {count}, {per_task} calls each: at most {len(chosen) * per_task:,} calls")
-    limits: Any = {**settings, "budget": replace(options.budget or Budget(), calls=limit_of(options.budget, calls))}
-    results = await refine_many(chosen, writer, session.graders, judge, plan=CalibrationPlan(), **limits)
+        say(
+            f"calibrating: {count}, {per_task} calls each: at most {len(chosen) * per_task:,} calls"
+        )
+    limits: Any = {
+        **settings,
+        "budget": replace(options.budget or Budget(), calls=limit_of(options.budget, calls)),
+    }
+    results = await refine_many(
+        chosen, writer, session.graders, judge, plan=CalibrationPlan(), **limits
+    )
     observations = [each for result in results if (each := observe(result.trace)).scores]
     if not observations:
-        raise next((result.error for result in results if result.error), RedraftError("no answer was graded"))
+        raise next(
+            (result.error for result in results if result.error),
+            RedraftError("no answer was graded"),
+        )
     usage = sum((result.trace.usage for result in results), NO_USAGE)
     fit = await asyncio.to_thread(fit_with_errors, observations, SHIPPED, known)
     noisy = any(each.shape.repeat_noise_weight for each in observations)
@@ -296,17 +348,31 @@ def _checked_options(settings: Mapping[str, Any], calls: Any, say: Any) -> Optio
         raise checks.invalid_argument("say", "a function of a text, or None", say)
     for name in settings:
         if name not in CALIBRATION_SETTINGS:
-            raise ConfigError(checks.unknown_name_message("argument", name, (*CALIBRATION_SETTINGS, "calls", "say")))
+            raise ConfigError(
+                checks.unknown_name_message(
+                    "argument", name, (*CALIBRATION_SETTINGS, "calls", "say")
+                )
+            )
     return Options.from_settings(cast("Settings", dict(settings)))
 
 
 def calls_for_one_task(session: Session) -> int:
     """Return the calls for one task: two texts with their grades, and the second grades of the first one."""
     panel, roles = session.common_panel()
-    grades = {grader.name: calls_per_grade(roles.graders[grader.name]) for grader in panel if not grader.compares}
-    per_text = 1 + sum(grader.repeats * grades[grader.name] for grader in panel if not grader.compares)
+    grades = {
+        grader.name: calls_per_grade(roles.graders[grader.name])
+        for grader in panel
+        if not grader.compares
+    }
+    per_text = 1 + sum(
+        grader.repeats * grades[grader.name] for grader in panel if not grader.compares
+    )
     judges = [judge for judge, _ in llm_graders(panel)]
-    looks = sum(grades[judge.name] for judge in judges) if all(judge.repeats == 1 for judge in judges) else 0
+    looks = (
+        sum(grades[judge.name] for judge in judges)
+        if all(judge.repeats == 1 for judge in judges)
+        else 0
+    )
     return 2 * per_text + looks + sum(calls_per_task(grader) for grader in roles.graders.values())
 
 

@@ -29,7 +29,9 @@ from ..storage.priors_store import PriorsKey, PriorsStore, StoredPriors
 from .dataset import PendingRow
 from .row_result import RowResult
 
-LAST_DOUBLING = 256  # up to this row each refit is twice as far as the one before, after it four times
+LAST_DOUBLING = (
+    256  # up to this row each refit is twice as far as the one before, after it four times
+)
 CALIBRATION_ROWS = 64  # first rows, among which every fourth gets second looks
 SECOND_LOOK_SPACING = 4
 MAX_TRAINING_ROWS = 256
@@ -60,8 +62,14 @@ class RefitSchedule:
         """Return the schedule that `as_data` described; a new one with `start` if there is none."""
         if data is None:
             return cls(start, **others)
-        refits = {int(n): priors and Priors.from_dict(priors) for n, priors in data["refits"].items()}
-        return cls(Priors.from_dict(data["start"]), refits=refits, **{**others, "source": data.get("source", "")})
+        refits = {
+            int(n): priors and Priors.from_dict(priors) for n, priors in data["refits"].items()
+        }
+        return cls(
+            Priors.from_dict(data["start"]),
+            refits=refits,
+            **{**others, "source": data.get("source", "")},
+        )
 
     def as_data(self) -> dict[str, Any]:
         """Return plain data for the journal."""
@@ -72,7 +80,9 @@ class RefitSchedule:
     def summary(self) -> tuple[dict[str, int], ...]:
         """For each refit the first row that it applies to ("from"), and the number of "rows" to which it was fitted."""
         refits = sorted(self.refits.items()) if self.enabled else []
-        return tuple({"from": n, "rows": priors.tasks - self.start.tasks} for n, priors in refits if priors)
+        return tuple(
+            {"from": n, "rows": priors.tasks - self.start.tasks} for n, priors in refits if priors
+        )
 
     def row_seen(self, n: int, id: str, *, finished: bool) -> None:
         """Register row n. Every row is registered, in order; evenly spaced ones are remembered, and those with second looks."""
@@ -83,7 +93,11 @@ class RefitSchedule:
             self._unfinished.add(n)
         if len(self._ids) > 4 * MAX_TRAINING_ROWS:
             self._spacing *= 2
-            self._ids = {n: id for n, id in self._ids.items() if n % self._spacing == 0 or n in self.second_looks}
+            self._ids = {
+                n: id
+                for n, id in self._ids.items()
+                if n % self._spacing == 0 or n in self.second_looks
+            }
 
     def row_finished(self, n: int) -> None:
         """Mark row n as ended."""
@@ -106,7 +120,9 @@ class RefitSchedule:
         """Return the IDs of the rows that a refit learns from; None: of those for the priors that are saved for other runs."""
         rows = [n for n in sorted(self._ids) if refit is None or n < refit // 2]
         most = min(MAX_TRAINING_ROWS, len(rows))
-        chosen = {rows[i * len(rows) // most] for i in range(most)} | {n for n in rows if n in self.second_looks}
+        chosen = {rows[i * len(rows) // most] for i in range(most)} | {
+            n for n in rows if n in self.second_looks
+        }
         return [self._ids[n] for n in sorted(chosen)]
 
     def priors(self, n: int) -> Priors:
@@ -124,7 +140,9 @@ class OnlinePriors:
     """
 
     first_refit: ClassVar[int] = 256
-    first_calibrated_refit: ClassVar[int] = 32  # if second looks or labels show the noise, or scores have none
+    first_calibrated_refit: ClassVar[int] = (
+        32  # if second looks or labels show the noise, or scores have none
+    )
     max_wait: ClassVar[float] = 60.0  # seconds that rows wait for a refit
 
     schedule: RefitSchedule
@@ -139,7 +157,9 @@ class OnlinePriors:
 
     def save_schedule(self) -> None:
         """Save the schedule in the journal."""
-        schedules = saved_schedules(self.journal, self.run) | {self.settings_key: self.schedule.as_data()}
+        schedules = saved_schedules(self.journal, self.run) | {
+            self.settings_key: self.schedule.as_data()
+        }
         self.journal.update_run(self.run, online_priors=schedules)
 
     async def row_seen(self, row: PendingRow, result: RowResult | None) -> None:
@@ -152,7 +172,9 @@ class OnlinePriors:
     def row_started(self, row: PendingRow) -> None:
         """Do nothing."""
 
-    def plan_for(self, row: PendingRow, plan: NoiseAwarePlan, trace: Trace | None) -> NoiseAwarePlan:
+    def plan_for(
+        self, row: PendingRow, plan: NoiseAwarePlan, trace: Trace | None
+    ) -> NoiseAwarePlan:
         """Return the plan with the priors of the row; with second looks, if it gets them."""
         if trace:
             return plan
@@ -162,7 +184,9 @@ class OnlinePriors:
     def row_resumed(self, row: PendingRow, plan: NoiseAwarePlan, trace: Trace) -> None:
         """Do nothing."""
 
-    def decision_made(self, row: PendingRow, plan: NoiseAwarePlan, trace: Trace, decision: PlanDecision) -> None:
+    def decision_made(
+        self, row: PendingRow, plan: NoiseAwarePlan, trace: Trace, decision: PlanDecision
+    ) -> None:
         """Do nothing."""
 
     def row_finished(self, row: PendingRow, trace: Trace | None) -> Mapping[str, Any]:
@@ -181,7 +205,11 @@ class OnlinePriors:
         await self.wait_until(lambda: schedule.is_ready(refit), self.max_wait)
         if self.is_over():
             return
-        fitted = await self._fit(schedule.training_rows(refit), schedule.start) if schedule.is_ready(refit) else None
+        fitted = (
+            await self._fit(schedule.training_rows(refit), schedule.start)
+            if schedule.is_ready(refit)
+            else None
+        )
         schedule.refits[refit] = fitted[0] if fitted else None
         self.save_schedule()
         if fitted is None:
@@ -194,10 +222,16 @@ class OnlinePriors:
         """Return the priors fitted to rows and the number of rows with grades; None if there are none."""
         graded: list[Observations] = []
         for id in ids:
-            if (trace := self.journal.trace(self.run, id)) and (observations := observe(trace)).scores:
+            if (trace := self.journal.trace(self.run, id)) and (
+                observations := observe(trace)
+            ).scores:
                 graded.append(observations)
             await asyncio.sleep(0)
-        return (await asyncio.to_thread(fit_priors, graded, before, self.known), len(graded)) if graded else None
+        return (
+            (await asyncio.to_thread(fit_priors, graded, before, self.known), len(graded))
+            if graded
+            else None
+        )
 
     async def save_for_other_runs(self, key: PriorsKey, source: str) -> tuple[int, Priors] | None:
         """Save priors fitted to this run under `key`, unless those saved there are fitted to more tasks. Raises StoreError.
@@ -208,7 +242,9 @@ class OnlinePriors:
         fitted = await self._fit(self.schedule.training_rows(), Priors())
         if fitted is None or fitted[1] < MIN_ROWS_TO_SAVE:
             return None
-        saved = PriorsStore.in_folder().save_if_more_tasks(StoredPriors.create(key, fitted[0], source.format(rows=fitted[1])))
+        saved = PriorsStore.in_folder().save_if_more_tasks(
+            StoredPriors.create(key, fitted[0], source.format(rows=fitted[1]))
+        )
         return fitted[1], saved.priors
 
 
@@ -220,7 +256,11 @@ def second_look_rows(panel: Iterable[PanelGrader], start: Priors, rows: int) -> 
     """
     judges = [grader for grader, _ in llm_graders(panel)]
     is_known = start.tasks >= CALIBRATION_ROWS or any(judge.repeats > 1 for judge in judges)
-    return range(0) if rows < CALIBRATION_ROWS or not judges or is_known else range(0, CALIBRATION_ROWS, SECOND_LOOK_SPACING)
+    return (
+        range(0)
+        if rows < CALIBRATION_ROWS or not judges or is_known
+        else range(0, CALIBRATION_ROWS, SECOND_LOOK_SPACING)
+    )
 
 
 def second_looks_in(trace: Trace) -> int:

@@ -11,7 +11,9 @@ from .forecast import PilotRow, make_forecast, stratified_sample, trace_seconds
 from .job import BatchJob, RowSource
 from .report import BatchReport
 
-CONCURRENCY = "pilot_concurrency"  # key in the metadata of a run: calls at the same time in the pilot
+CONCURRENCY = (
+    "pilot_concurrency"  # key in the metadata of a run: calls at the same time in the pilot
+)
 
 
 @dataclass
@@ -54,7 +56,9 @@ def with_forecast(report: BatchReport, job: BatchJob) -> BatchReport:
         result = infos[id].result if id in infos else None
         columns = (result or {}).get("columns", {})
         seconds = trace_seconds(job.journal.trace(name, id))
-        sampled.append(PilotRow(columns.get("calls") or 0, columns.get("tokens"), columns.get("cost"), seconds))
+        sampled.append(
+            PilotRow(columns.get("calls") or 0, columns.get("tokens"), columns.get("cost"), seconds)
+        )
     forecast = make_forecast(
         sampled,
         job.summary.total - len(ids),

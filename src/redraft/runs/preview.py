@@ -49,7 +49,10 @@ MIN_OUTPUT = 64  # tokens
 CALLS_PER_COMPARISON = 2  # two answers are compared in both orders
 BYTES_PER_TOKEN = 4
 ANSWER, VERDICT = 300, 250  # tokens that a writer writes, and a judge
-INSTRUCTIONS, ADVICE = 300, 80  # tokens that a judge, and a refiner, reads in addition to the prompt and the answer
+INSTRUCTIONS, ADVICE = (
+    300,
+    80,
+)  # tokens that a judge, and a refiner, reads in addition to the prompt and the answer
 
 Range = tuple[int, int]
 StepKind = tuple[str, str]
@@ -88,11 +91,19 @@ class BatchPreview:
 
 
 def preview_run(
-    config: BatchConfig, dataset: BatchDataset, summary: DatasetSummary, session: Session, plan: Plan, *, explain: bool = False
+    config: BatchConfig,
+    dataset: BatchDataset,
+    summary: DatasetSummary,
+    session: Session,
+    plan: Plan,
+    *,
+    explain: bool = False,
 ) -> BatchPreview:
     """Return the preview, by the data and the journal (if it exists). Raises ConfigError and StoreError."""
     bad: list[BadRow] = []
-    entries = dataset.rows(summary.duplicates, lambda row: bad.append(row) if len(bad) < SAMPLES else None)
+    entries = dataset.rows(
+        summary.duplicates, lambda row: bad.append(row) if len(bad) < SAMPLES else None
+    )
     comparison = JournalComparison(config, session, plan)
     samples: list[tuple[Message, ...]] = []
     while chunk := list(islice(entries, CHUNK)):
@@ -102,11 +113,17 @@ def preview_run(
     rows = summary.total - comparison.known
     looks = second_look_grades(config, session, plan, summary.total)
     fewer = {} if comparison.known else looks
-    ranges = cost_ranges(session, plan, summary, rows, (calls_for(session, fewer), calls_for(session, looks)))
+    ranges = cost_ranges(
+        session, plan, summary, rows, (calls_for(session, fewer), calls_for(session, looks))
+    )
     expected = estimate_usage(session, plan, summary, rows, fewer)
     starts = describe_responses(dataset, summary, writes=session.writer is not None)
     return BatchPreview(
-        (f"{pluralize(summary.total, 'row')} in {dataset.source.name}", dataset.shape.description, *starts),
+        (
+            f"{pluralize(summary.total, 'row')} in {dataset.source.name}",
+            dataset.shape.description,
+            *starts,
+        ),
         summary.total,
         tuple(bad),
         comparison.known,
@@ -128,7 +145,9 @@ def first_messages(plan: Plan, task: Task) -> tuple[Message, ...]:
         raise ConfigError(f"draft_prompt: {error_text(error)}") from error
 
 
-def describe_responses(dataset: BatchDataset, summary: DatasetSummary, *, writes: bool) -> Iterator[str]:
+def describe_responses(
+    dataset: BatchDataset, summary: DatasetSummary, *, writes: bool
+) -> Iterator[str]:
     """Yield a line about how many rows have a response, or why none has. `writes`: whether a model can write drafts."""
     if summary.with_response:
         others = "get a first draft" if writes else "have none"
@@ -139,7 +158,9 @@ def describe_responses(dataset: BatchDataset, summary: DatasetSummary, *, writes
         yield f"blank given responses, which count as none: {summary.blank:,}"
 
 
-def second_look_grades(config: BatchConfig, session: Session, plan: Plan, rows: int) -> dict[str, int]:
+def second_look_grades(
+    config: BatchConfig, session: Session, plan: Plan, rows: int
+) -> dict[str, int]:
     """Return how many first answers each judge grades twice in a run of so many rows."""
     panel, _ = session.common_panel()
     if not (config.calibrate and config.learns_online and isinstance(plan, NoiseAwarePlan)):
@@ -163,15 +184,26 @@ def cost_ranges(
     `looks`: the least and the most calls for second looks.
     """
     with_response = round(rows * summary.with_response / max(1, summary.total))
-    (low_without, high_without), (low_with, high_with) = (calls_per_row(session, plan, with_response=b) for b in (False, True))
+    (low_without, high_without), (low_with, high_with) = (
+        calls_per_row(session, plan, with_response=b) for b in (False, True)
+    )
     without = rows - with_response
-    more = round(rows * (summary.responses - summary.with_response) / max(1, summary.total)) * grading_calls(session, plan)
-    low, high = without * low_without + with_response * low_with, without * high_without + with_response * high_with
+    more = round(
+        rows * (summary.responses - summary.with_response) / max(1, summary.total)
+    ) * grading_calls(session, plan)
+    low, high = (
+        without * low_without + with_response * low_with,
+        without * high_without + with_response * high_with,
+    )
     calls = (more + low + looks[0], more + high + looks[1])
     least, most = tokens_per_call(session, summary)
     tokens = (calls[0] * least, calls[1] * most)
     cost, limits = usd_range(session, calls, tokens), session.options.budget or Budget()
-    return limit_range(calls, limits.calls), limit_range(tokens, limits.tokens), cost and limit_range(cost, limits.usd)
+    return (
+        limit_range(calls, limits.calls),
+        limit_range(tokens, limits.tokens),
+        cost and limit_range(cost, limits.usd),
+    )
 
 
 def limit_range(amounts: tuple[N, N], limit: N | None) -> tuple[N, N]:
@@ -184,7 +216,11 @@ class JournalComparison:
 
     def __init__(self, config: BatchConfig, session: Session, plan: Plan) -> None:
         self._config, self._keys = config, RowKeys(session, plan)
-        self._journal = Journal(config.journal, create=False, read_only=True) if config.journal.exists() else None
+        self._journal = (
+            Journal(config.journal, create=False, read_only=True)
+            if config.journal.exists()
+            else None
+        )
         self._name = config.name
         self._reason_counts: Counter[str] = Counter()
         self._rows: Counter[str] = Counter()
@@ -204,14 +240,18 @@ class JournalComparison:
         if info is None:
             self._rows["new"] += 1
         elif info.key == row_key(parts):
-            redo = info.result and self._config.redoes(RowResult.from_data(info.status, info.result))
+            redo = info.result and self._config.redoes(
+                RowResult.from_data(info.status, info.result)
+            )
             finished = info.status != "open" and not redo
             self._rows["finished" if finished else "to be resumed"] += 1
             self.known += finished
         else:
             self._rows["changed"] += 1
             for part in changed_parts(info.key_parts, parts):
-                reasons = self._changed_settings(info) if part == "settings" else [f"the row's {part}"]
+                reasons = (
+                    self._changed_settings(info) if part == "settings" else [f"the row's {part}"]
+                )
                 self._reason_counts.update(reasons)
 
     def _changed_settings(self, info: RowInfo) -> list[str]:
@@ -243,7 +283,11 @@ def calls_per_row(session: Session, plan: Plan, *, with_response: bool) -> Range
         return (once + grading, once + grading) if with_response else (0, 0)
     least = once + (grading if with_response else drafts * (1 + grading))
     more = 0 if isinstance(plan, BestOfN) else session.options.max_iterations
-    at_end = sum(calls.get(grader.name, 0) for grader in panel if grader.compares) if compares_at_end else 0
+    at_end = (
+        sum(calls.get(grader.name, 0) for grader in panel if grader.compares)
+        if compares_at_end
+        else 0
+    )
     return least, least + more * (1 + grading) + CALLS_PER_COMPARISON * at_end
 
 
@@ -251,13 +295,20 @@ def grading_calls(session: Session, plan: Plan) -> int:
     """Return the number of calls that grade one answer; a noise-aware plan compares answers only at the end."""
     compares_at_end = isinstance(plan, NoiseAwarePlan)
     comparers = {grader.name for grader in session.common_panel()[0] if grader.compares}
-    return sum(n for name, n in calls_by_grader(session).items() if not (compares_at_end and name in comparers))
+    return sum(
+        n
+        for name, n in calls_by_grader(session).items()
+        if not (compares_at_end and name in comparers)
+    )
 
 
 def calls_by_grader(session: Session) -> dict[str, int]:
     """Return the number of calls for all grades of one answer by each grader."""
     panel, roles = session.common_panel()
-    return {grader.name: grader.repeats * calls_per_grade(roles.graders[grader.name]) for grader in panel}
+    return {
+        grader.name: grader.repeats * calls_per_grade(roles.graders[grader.name])
+        for grader in panel
+    }
 
 
 def tokens_per_call(session: Session, summary: DatasetSummary) -> Range:
@@ -290,14 +341,24 @@ class ExpectedUsage:
     tokens: int
     cost: float | None
 
-    def within(self, calls: Range, tokens: Range, cost: tuple[float, float] | None) -> ExpectedUsage:
+    def within(
+        self, calls: Range, tokens: Range, cost: tuple[float, float] | None
+    ) -> ExpectedUsage:
         """Return the estimate within these ranges; an unknown cost stays unknown."""
         usd = None if self.cost is None or cost is None else min(max(self.cost, cost[0]), cost[1])
-        return ExpectedUsage(min(max(self.calls, calls[0]), calls[1]), min(max(self.tokens, tokens[0]), tokens[1]), usd)
+        return ExpectedUsage(
+            min(max(self.calls, calls[0]), calls[1]),
+            min(max(self.tokens, tokens[0]), tokens[1]),
+            usd,
+        )
 
 
 def estimate_usage(
-    session: Session, plan: Plan, summary: DatasetSummary, rows: int, looks: Mapping[str, int] | None = None
+    session: Session,
+    plan: Plan,
+    summary: DatasetSummary,
+    rows: int,
+    looks: Mapping[str, int] | None = None,
 ) -> ExpectedUsage | None:
     """Return the expected usage of a number of rows; None for a plan of the user's own. `looks`: second looks by grader."""
     if session.options.plan is not None:
@@ -309,24 +370,42 @@ def estimate_usage(
         if count and (has_response or roles.writer):
             for kind, n in steps_per_row(session, plan, panel, with_response=has_response).items():
                 steps[kind] += count * n
-    for grader in panel if summary.responses else ():  # the further responses of a row are graded, too
+    for grader in (
+        panel if summary.responses else ()
+    ):  # the further responses of a row are graded, too
         if not grader.compares and makes_calls(roles.graders[grader.name]):
             more = (summary.responses - summary.with_response) / summary.total
             steps["grade", grader.name] += rows * more * grader.repeats
     for name, n in (looks or {}).items():
         steps["grade", name] += n
     usages = [(kind, expected_usage(kind, n, session, summary)) for kind, n in steps.items()]
-    clients = [(roles.judges[by] if by else roles.writer, usage) for (_, by), usage in usages if usage.calls]
-    costs = [client.price.cost(usage) if client and client.price else None for client, usage in clients]
+    clients = [
+        (roles.judges[by] if by else roles.writer, usage)
+        for (_, by), usage in usages
+        if usage.calls
+    ]
+    costs = [
+        client.price.cost(usage) if client and client.price else None for client, usage in clients
+    ]
     known = [cost for cost in costs if cost is not None]
     total = sum((usage for _, usage in clients), NO_USAGE)
-    return ExpectedUsage(round(total.calls), round(total.tokens or 0), sum(known) if len(known) == len(costs) else None)
+    return ExpectedUsage(
+        round(total.calls),
+        round(total.tokens or 0),
+        sum(known) if len(known) == len(costs) else None,
+    )
 
 
-def steps_per_row(session: Session, plan: Plan, panel: Iterable[PanelGrader], *, with_response: bool) -> dict[StepKind, float]:
+def steps_per_row(
+    session: Session, plan: Plan, panel: Iterable[PanelGrader], *, with_response: bool
+) -> dict[StepKind, float]:
     """Return the mean number of steps of each kind that call a model, by simulation."""
     graders = session.common_panel()[1].graders
-    callers = {grader.name: grader for grader in panel if not grader.model_free or makes_calls(graders[grader.name])}
+    callers = {
+        grader.name: grader
+        for grader in panel
+        if not grader.model_free or makes_calls(graders[grader.name])
+    }
     judges = {name: grader for name, grader in callers.items() if not grader.model_free}
     priors = plan.priors if isinstance(plan, NoiseAwarePlan) else Priors()
     if not judges:
@@ -340,13 +419,17 @@ def steps_per_row(session: Session, plan: Plan, panel: Iterable[PanelGrader], *,
     for name, panel_grader in callers.items():
         if panel_grader.must or panel_grader.model_free:  # these are not simulated
             steps["grade", name] = answers * panel_grader.repeats
-        steps["grade", name] += len(traces) * calls_per_task(graders[name]) / max(1, calls_per_grade(graders[name]))
+        steps["grade", name] += (
+            len(traces) * calls_per_task(graders[name]) / max(1, calls_per_grade(graders[name]))
+        )
     return {kind: n / len(traces) for kind, n in steps.items() if not kind[1] or kind[1] in callers}
 
 
 def priors_with_even_odds(target: float) -> Priors:
     """Return priors by which every answer reaches the target with probability one half, and grades are exact."""
-    drafts = Priors(draft_mean=target, draft_mean_sd=0, draft_sd=0.1, noise_sd=0, bias_sd=0, bias_drift=0)
+    drafts = Priors(
+        draft_mean=target, draft_mean_sd=0, draft_sd=0.1, noise_sd=0, bias_sd=0, bias_drift=0
+    )
     return replace(drafts, gain=target, gain_sd=0, retention=0, step_sd=0.1)
 
 
@@ -365,13 +448,21 @@ def expected_usage(kind: StepKind, n: float, session: Session, summary: DatasetS
     """Return the usage of `n` steps of a kind, with texts of the expected length."""
     role, grader = kind
     prompt = summary.prompt_bytes / max(1, summary.total) / BYTES_PER_TOKEN
-    answer = summary.response_bytes / summary.responses / BYTES_PER_TOKEN if summary.responses else ANSWER
+    answer = (
+        summary.response_bytes / summary.responses / BYTES_PER_TOKEN
+        if summary.responses
+        else ANSWER
+    )
     answer = min(answer, session.options.max_tokens or answer)
     if role in {"generate", "refine"}:
         return _usage(n, prompt + (answer + ADVICE if role == "refine" else 0), answer)
     graders = session.common_panel()[1].graders
-    calls = n * calls_per_grade(graders[grader]) * (CALLS_PER_COMPARISON if role == "compare" else 1)
-    if getattr(graders[grader], "model_free", False):  # a server of its own, which is sent no instructions and returns a number
+    calls = (
+        n * calls_per_grade(graders[grader]) * (CALLS_PER_COMPARISON if role == "compare" else 1)
+    )
+    if getattr(
+        graders[grader], "model_free", False
+    ):  # a server of its own, which is sent no instructions and returns a number
         return _usage(calls, prompt + answer, 0)
     return _usage(calls, prompt + answer * (2 if role == "compare" else 1) + INSTRUCTIONS, VERDICT)
 
@@ -393,4 +484,6 @@ def calls_per_grade(grader: Any) -> int:
 def calls_per_task(grader: Any) -> int:
     """Return the number of calls that a grader and its parts make once for a task, in addition to those for each grade."""
     calls = list(map(calls_per_task, getattr(grader, "parts", ())))
-    return int(getattr(grader, "setup_calls", 0)) + (max(calls) if hasattr(grader, "parts_for") else sum(calls))
+    return int(getattr(grader, "setup_calls", 0)) + (
+        max(calls) if hasattr(grader, "parts_for") else sum(calls)
+    )

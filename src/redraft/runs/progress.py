@@ -12,7 +12,18 @@ from ..plans.costs import UNIT_PHRASES
 from ..usage import NO_USAGE, Usage, add_optional
 from .row_result import NOT_STARTED, RowResult
 
-ROW_COUNTS = ("total", "read", "done", "failed", "reused", "unfinished", "not_started", "bad", "remaining", "under_way")
+ROW_COUNTS = (
+    "total",
+    "read",
+    "done",
+    "failed",
+    "reused",
+    "unfinished",
+    "not_started",
+    "bad",
+    "remaining",
+    "under_way",
+)
 CALL_COUNTS = ("in_flight", "limit")
 WINDOW = 30.0  # seconds over which the rate is measured
 

@@ -131,13 +131,19 @@ class ReportBuilder:
             "counters": {name: dict(getattr(self, name)) for name in COUNTERS},
             "reasons": self.reasons,
             "error_rows": self.error_rows,
-            "iterations": [[*astuple(it.gain), it.rows, it.calls, it.cost] for _, it in sorted(self.iterations.items())],
+            "iterations": [
+                [*astuple(it.gain), it.rows, it.calls, it.cost]
+                for _, it in sorted(self.iterations.items())
+            ],
         }
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> ReportBuilder:
         """Return what `as_data` described."""
-        iterations = {n: IterationStats(Mean(gains, gain), *more) for n, (gains, gain, *more) in enumerate(data["iterations"])}
+        iterations = {
+            n: IterationStats(Mean(gains, gain), *more)
+            for n, (gains, gain, *more) in enumerate(data["iterations"])
+        }
         rows, mean, squares = data["uplift"]
         counters: dict[str, Any] = {name: Counter(data["counters"][name]) for name in COUNTERS}
         uplift = RunningMean(rows, mean, squares)
@@ -249,11 +255,17 @@ class BatchReport:
     @property
     def resumable(self) -> bool:
         """Whether the same command would resume the run."""
-        return not self.journal_lost and bool(self.end_reason or self.unfinished or self.not_started)
+        return not self.journal_lost and bool(
+            self.end_reason or self.unfinished or self.not_started
+        )
 
     def as_data(self) -> dict[str, Any]:
         """Return plain data."""
-        data = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in {"usage", "forecast"}}
+        data = {
+            name: getattr(self, name)
+            for name in self.__dataclass_fields__
+            if name not in {"usage", "forecast"}
+        }
         u = self.usage
         forecast = {"forecast": self.forecast.as_data()} if self.forecast else {}
         return (
@@ -291,15 +303,21 @@ class BatchReport:
             self._idle_line(),
             self._score_line(),
             "stopped: " + ", ".join(f"{why} {n:,}" for why, n in stops.items()) if stops else "",
-            "diagnosis: " + ", ".join(f"{what} {n:,}" for what, n in self.diagnoses.items()) if self.diagnoses else "",
-            "errors: " + ", ".join(f"{kind} {n:,}" for kind, n in self.errors.items()) if self.errors else "",
+            "diagnosis: " + ", ".join(f"{what} {n:,}" for what, n in self.diagnoses.items())
+            if self.diagnoses
+            else "",
+            "errors: " + ", ".join(f"{kind} {n:,}" for kind, n in self.errors.items())
+            if self.errors
+            else "",
             *(
                 f"{kind}, for example{f': {why}' if quote_errors or kind == OWN_ERROR else self._error_row(kind)}"
                 for kind, why in self.reasons.items()
             ),
             *self.callback_errors,
             f"best answer violates a must: {self.broken:,}" if self.broken else "",
-            f"prompts cut by the server: {pluralize(self.cut_prompts, 'row')}" if self.cut_prompts else "",
+            f"prompts cut by the server: {pluralize(self.cut_prompts, 'row')}"
+            if self.cut_prompts
+            else "",
             *budget_and_priors(self.as_data()).values(),
             self._payment_line(),
             *(self.forecast.summary() if self.forecast else []),
@@ -312,7 +330,9 @@ class BatchReport:
 
     def _error_row(self, kind: str) -> str:
         row = self.error_rows.get(kind)
-        return " in a row of the output" if row is None else f" in row {row[:MAX_ID]!r} of the output"
+        return (
+            " in a row of the output" if row is None else f" in row {row[:MAX_ID]!r} of the output"
+        )
 
     def _idle_line(self) -> str:
         """Return a line for a run in which no row was left to do; "" for others."""
@@ -324,7 +344,9 @@ class BatchReport:
     def _score_line(self) -> str:
         if self.uplift is None or self.mean_first is None or self.mean_best is None:
             return "score unknown"
-        interval = f" (95 %: {self.interval[0]:+.3f} to {self.interval[1]:+.3f})" if self.interval else ""
+        interval = (
+            f" (95 %: {self.interval[0]:+.3f} to {self.interval[1]:+.3f})" if self.interval else ""
+        )
         counts = [
             f"improved {self.improved:,}",
             *([f"too few grades to tell {self.unsure:,}"] if self.unsure else []),
@@ -338,7 +360,11 @@ class BatchReport:
         """Return what stands behind the scores, with a space before it; "" if no judge does."""
         if len(self.score_bases) == 1:
             return f" {next(iter(self.score_bases))}"
-        return f" ({', '.join(f'{n:,} {basis}' for basis, n in self.score_bases.items())})" if self.score_bases else ""
+        return (
+            f" ({', '.join(f'{n:,} {basis}' for basis, n in self.score_bases.items())})"
+            if self.score_bases
+            else ""
+        )
 
     def _payment_line(self) -> str:
         u = self.usage
@@ -346,7 +372,9 @@ class BatchReport:
         cost = "cost unknown" if u.cost is None else format_usd(u.cost)
         saved = ""
         if u.cached_calls:
-            worth = "" if self.cache_savings is None else f", {format_usd(self.cache_savings)} saved"
+            worth = (
+                "" if self.cache_savings is None else f", {format_usd(self.cache_savings)} saved"
+            )
             saved = f"; {u.cached_calls:,} calls from the cache{worth}"
         return f"paid: {u.calls:,} calls, {tokens}, {cost}{saved}; {self.seconds:.1f} s"
 
@@ -365,7 +393,9 @@ SUMMARIZED = (
 
 def _error_line(result: RowResult) -> str:
     """Return the error message of a row on one line."""
-    message = " ".join(str(result.columns["error"] or "").removeprefix(f"{result.error_kind}: ").split())
+    message = " ".join(
+        str(result.columns["error"] or "").removeprefix(f"{result.error_kind}: ").split()
+    )
     return message if len(message) <= MAX_REASON else f"{message[:MAX_REASON]}..."
 
 
@@ -385,7 +415,11 @@ def _price_line(report: Mapping[str, Any]) -> str:
     if report.get("price") is None:
         return ""
     rows = report["stops"].get(StopReason.GAIN, 0)
-    ended = f"; {rows:,} row{'s' * (rows != 1)} ended because nothing more was worth its price" if rows else ""
+    ended = (
+        f"; {rows:,} row{'s' * (rows != 1)} ended because nothing more was worth its price"
+        if rows
+        else ""
+    )
     return format_price(report["price"], report["price_unit"]) + ended
 
 
@@ -401,21 +435,32 @@ def _prior_phrases(report: Mapping[str, Any]) -> Iterator[str]:
 def _calibration_line(report: Mapping[str, Any]) -> str:
     looks, calls = report.get("second_looks", 0), report.get("calls", 0)
     share = f" ({looks / calls:.1%} of the calls)" if calls else ""
-    return f"{looks:,} first answers were graded twice, to learn how noisy the judge is{share}" if looks else ""
+    return (
+        f"{looks:,} first answers were graded twice, to learn how noisy the judge is{share}"
+        if looks
+        else ""
+    )
 
 
 def _saved_priors_line(report: Mapping[str, Any]) -> str:
     rows, tasks = report.get("prior_rows", 0), report.get("saved_prior_tasks", 0)
     if tasks > rows:
         return f"priors fitted to {tasks:,} tasks stay saved for --priors learned, not those of {rows:,} rows now: redraft priors"
-    return f"priors fitted to {rows:,} rows are saved for --priors learned: redraft priors" if tasks else ""
+    return (
+        f"priors fitted to {rows:,} rows are saved for --priors learned: redraft priors"
+        if tasks
+        else ""
+    )
 
 
 def build_report(progress: BatchProgress, builder: ReportBuilder, **others: Any) -> BatchReport:
     """Return the report of a run that has ended; `others` are the fields that neither `progress` nor `builder` knows."""
     return BatchReport(
         rows=progress.done + progress.failed + progress.unfinished + progress.not_started,
-        **{name: getattr(progress, name) for name in ("done", "failed", "reused", "unfinished", "not_started", "bad")},
+        **{
+            name: getattr(progress, name)
+            for name in ("done", "failed", "reused", "unfinished", "not_started", "bad")
+        },
         seconds=progress.seconds,
         usage=progress.usage,
         cache_savings=progress.cache_savings,

@@ -23,10 +23,22 @@ from ..plans.prompts import prompts_of
 from ..quality.priors import Priors
 from ..session import Session
 
-UNSPECIFIED = Priors(**dict.fromkeys((f.name for f in fields(Priors)), 0))  # replaces priors that the user did not give
+UNSPECIFIED = Priors(
+    **dict.fromkeys((f.name for f in fields(Priors)), 0)
+)  # replaces priors that the user did not give
 VERSION = 1  # a part of every key
 RESPONSES = ("response", "responses")
-TASK_FIELDS = ("messages", *RESPONSES, "reference", "context", "tests", "requirements", "metadata", "tools", "tool_choice")
+TASK_FIELDS = (
+    "messages",
+    *RESPONSES,
+    "reference",
+    "context",
+    "tests",
+    "requirements",
+    "metadata",
+    "tools",
+    "tool_choice",
+)
 TASK_VALUES = attrgetter(*TASK_FIELDS)
 
 
@@ -38,7 +50,9 @@ class RowKeys:
         self.settings = settings_parts(session, plan)
         self.shared = row_key(self.settings)
         prompts = prompts_of(plan)
-        self._metadata = reads_metadata(roles.graders.values()) or bool(prompts and prompts.reads_metadata)
+        self._metadata = reads_metadata(roles.graders.values()) or bool(
+            prompts and prompts.reads_metadata
+        )
 
     def parts(self, task: Task) -> dict[str, str]:
         """Return the parts of a row's key; "settings" is the key of the shared parts."""
@@ -49,7 +63,11 @@ def settings_parts(session: Session, plan: Plan) -> dict[str, str]:
     """Return the parts that all rows of a run share."""
     panel, roles = session.common_panel()
     options = session.options
-    sampling = {"temperature": options.temperature, "max_tokens": options.max_tokens, "seed": options.seed}
+    sampling = {
+        "temperature": options.temperature,
+        "max_tokens": options.max_tokens,
+        "seed": options.seed,
+    }
     return {
         "version": str(VERSION),
         "model": short_hash(roles.writer.identity if roles.writer else ""),
@@ -62,7 +80,11 @@ def settings_parts(session: Session, plan: Plan) -> dict[str, str]:
 
 def _without_learned_priors(plan: Plan, options: Options) -> Plan:
     """Return the plan without its priors, unless the user gave them: fitted priors are not part of the key."""
-    if not isinstance(plan, NoiseAwarePlan) or options.plan is not None or isinstance(options.priors, Priors):
+    if (
+        not isinstance(plan, NoiseAwarePlan)
+        or options.plan is not None
+        or isinstance(options.priors, Priors)
+    ):
         return plan
     return plan.with_priors(UNSPECIFIED)
 

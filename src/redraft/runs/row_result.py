@@ -16,7 +16,15 @@ from ..descriptors import is_shortage
 from ..errors import RedraftError, ShortageError
 from ..grade_report import reasons_text
 from ..quality.diagnosis import diagnose, has_significant_gain
-from ..result import Result, broken_musts, forecast, parsed_answer, parsed_data, score_basis, score_interval
+from ..result import (
+    Result,
+    broken_musts,
+    forecast,
+    parsed_answer,
+    parsed_data,
+    score_basis,
+    score_interval,
+)
 from ..storage.journal import Status
 from ..usage import NO_USAGE, Usage, sum_usage
 
@@ -44,7 +52,9 @@ PARSED = "parsed"
 HIDDEN = ("hidden_passed", "hidden_total")  # the columns of the hidden tests of the best answer
 KEPT = "kept"  # the column of the answers that mode "best" keeps, if it keeps several
 FORECAST = "forecast"  # the column of the expected quality of an answer that no judge graded, with `unseen_last`
-OWN_COLUMNS = {PARSED, KEPT, FORECAST, *HIDDEN, *COLUMNS} - {"judge_score"}  # no grader's column has these names
+OWN_COLUMNS = {PARSED, KEPT, FORECAST, *HIDDEN, *COLUMNS} - {
+    "judge_score"
+}  # no grader's column has these names
 NOT_STARTED = "not_started"
 NOT_BEGUN = {StopReason.BUDGET, StopReason.DEADLINE}  # the ends of a row that was not begun
 SHORTAGE = ShortageError.__name__
@@ -107,7 +117,9 @@ class RowResult:
         )
 
 
-def row_result(trace: Trace, answer: AnswerForm[Any] | None = None, more: Mapping[str, Any] | None = None) -> RowResult:
+def row_result(
+    trace: Trace, answer: AnswerForm[Any] | None = None, more: Mapping[str, Any] | None = None
+) -> RowResult:
     """Return the result of a trace that ended, or was cut short. `answer` is the form of its answer, `more` further columns.
 
     With a form, it runs validators and serializers of the user, which may take any time.
@@ -130,7 +142,9 @@ def row_result(trace: Trace, answer: AnswerForm[Any] | None = None, more: Mappin
 def has_begun(trace: Trace) -> bool:
     """Whether work on a row has begun: there is more than its given answers, or a call was made that failed."""
     return any(
-        record.usage.calls > 0 if isinstance(record, Failure) else not isinstance(record, Outcome) and record.by != "given"
+        record.usage.calls > 0
+        if isinstance(record, Failure)
+        else not isinstance(record, Outcome) and record.by != "given"
         for record in trace.records
     )
 
@@ -145,14 +159,20 @@ def _usage_of_row(trace: Trace) -> Usage:
 
 def _status(trace: Trace, stop: StopReason) -> Status:
     """Return the status. A row that fails for a shortage of this machine is open: the next run continues it."""
-    if stop is StopReason.FAILED or not (trace.graded_candidates or stop.resumable or stop is StopReason.TOOL_CALLS):
+    if stop is StopReason.FAILED or not (
+        trace.graded_candidates or stop.resumable or stop is StopReason.TOOL_CALLS
+    ):
         is_short = any(failure.error == SHORTAGE for failure in trace.failures.values())
         return "open" if is_short else "failed"
     return "open" if stop.resumable else "done"
 
 
 def _columns(
-    trace: Trace, stop: StopReason, error: Failure | None, answer: AnswerForm[Any] | None, spent: Mapping[str, Any]
+    trace: Trace,
+    stop: StopReason,
+    error: Failure | None,
+    answer: AnswerForm[Any] | None,
+    spent: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return the columns of the output, in their order."""
     low, high = score_interval(trace) or (None, None)
@@ -174,7 +194,9 @@ def _columns(
         **spent,
         "error": format_error(error) if error else None,
         "broken": "; ".join(broken_musts(trace)) or None,
-        "note": (trace.best.note or None) if trace.best and trace.best.role in {"generate", "refine"} else None,
+        "note": (trace.best.note or None)
+        if trace.best and trace.best.role in {"generate", "refine"}
+        else None,
         **({KEPT: kept_json(trace)} if trace.outcome and trace.outcome.kept else {}),
     }
 
@@ -190,7 +212,11 @@ def _initial_score(trace: Trace) -> float | None:
 
 def _ranks(trace: Trace, candidates: Iterable[Candidate]) -> list[tuple[float, float]]:
     """Return the share of musts that it satisfies and the score of each candidate that has a score."""
-    return [(trace.must_pass_rate(c.id), score) for c in candidates if (score := trace.scores[c.id]) is not None]
+    return [
+        (trace.must_pass_rate(c.id), score)
+        for c in candidates
+        if (score := trace.scores[c.id]) is not None
+    ]
 
 
 def grader_columns(panel: Iterable[PanelGrader]) -> dict[str, tuple[str, str]]:
@@ -236,14 +262,21 @@ def grader_values(trace: Trace, columns: Mapping[str, tuple[str, str]]) -> dict[
 
 def hidden_values(trace: Trace) -> dict[str, Any]:
     """Return how many hidden tests the best answer passes, and how many there are; None if unknown."""
-    passed, total = hidden_results(trace.feedback[trace.best.id] if trace.best else ()) or (None, None)
+    passed, total = hidden_results(trace.feedback[trace.best.id] if trace.best else ()) or (
+        None,
+        None,
+    )
     return dict(zip(HIDDEN, (passed, total), strict=True))
 
 
 def tool_calls_json(trace: Trace) -> str | None:
     """Return the tool calls of the best answer as JSON, in the form of an assistant message; None if there are none."""
     calls = trace.best.tool_calls if trace.best else ()
-    return json.dumps([call.as_message_part() for call in calls], ensure_ascii=False) if calls else None
+    return (
+        json.dumps([call.as_message_part() for call in calls], ensure_ascii=False)
+        if calls
+        else None
+    )
 
 
 def kept_json(trace: Trace) -> str:
@@ -281,26 +314,46 @@ def _error(trace: Trace, stop: StopReason) -> Failure | None:
         return None
     if trace.fatal_failure or (stop is not StopReason.FAILED and trace.graded_candidates):
         return trace.fatal_failure
-    failures = sorted(trace.failures.values(), key=lambda f: (f.step_slot[0] != "candidate", str(f.step_slot)))
+    failures = sorted(
+        trace.failures.values(), key=lambda f: (f.step_slot[0] != "candidate", str(f.step_slot))
+    )
     note = trace.outcome.note if trace.outcome else ""
-    return failures[0] if failures else Failure((), "row", "GradingError", note or "the graders gave no score")
+    return (
+        failures[0]
+        if failures
+        else Failure((), "row", "GradingError", note or "the graders gave no score")
+    )
 
 
 def failed_result(error: Exception) -> RowResult:
     """Return the result of a row that raised an error. After an unexpected error it is open, so that the next run tries again."""
     kind = SHORTAGE if is_shortage(error) else type(error).__name__
-    columns = {**EMPTY_COLUMNS, "iterations": 0, "stop": "failed", **usage_columns(NO_USAGE), "error": f"{kind}: {error}"}
+    columns = {
+        **EMPTY_COLUMNS,
+        "iterations": 0,
+        "stop": "failed",
+        **usage_columns(NO_USAGE),
+        "error": f"{kind}: {error}",
+    }
     is_final = isinstance(error, RedraftError | ValueError) and kind != SHORTAGE
     return RowResult("failed" if is_final else "open", columns, error_kind=kind)
 
 
 def not_started_result(message: str, more: Mapping[str, Any] | None = None) -> RowResult:
     """Return the result of a row for which no budget or time was left, with further columns."""
-    columns = {**EMPTY_COLUMNS, "iterations": 0, "stop": NOT_STARTED, **usage_columns(NO_USAGE), "error": message or None}
+    columns = {
+        **EMPTY_COLUMNS,
+        "iterations": 0,
+        "stop": NOT_STARTED,
+        **usage_columns(NO_USAGE),
+        "error": message or None,
+    }
     return RowResult("open", {**columns, **(more or {})}, error_kind=NOT_STARTED)
 
 
-def score_by_iteration(trace: Trace, spent: Mapping[str, Any]) -> tuple[tuple[float | None, int, float | None], ...]:
+def score_by_iteration(
+    trace: Trace, spent: Mapping[str, Any]
+) -> tuple[tuple[float | None, int, float | None], ...]:
     """Return for each iteration the best score after it, and the calls and the cost in USD of its answers.
 
     `spent` is that of the whole trace.
@@ -313,7 +366,10 @@ def score_by_iteration(trace: Trace, spent: Mapping[str, Any]) -> tuple[tuple[fl
         iteration_of[c.id] = last
     usages: dict[int, Usage] = dict.fromkeys(range(last + 1), NO_USAGE)
     for record in trace.records:
-        if record.usage is not NO_USAGE and (n := iteration_of.get(_newest_candidate(record))) is not None:
+        if (
+            record.usage is not NO_USAGE
+            and (n := iteration_of.get(_newest_candidate(record))) is not None
+        ):
             usages[n] += record.usage
     best_after: dict[int, float | None] = {}
     best_so_far: tuple[float, float] | None = None
@@ -323,7 +379,9 @@ def score_by_iteration(trace: Trace, spent: Mapping[str, Any]) -> tuple[tuple[fl
             best_so_far = max(filter(None, (best_so_far, (trace.must_pass_rate(c.id), score))))
         best_after[iteration_of[c.id]] = best_so_far[1] if best_so_far else None
     columns = {n: usage_columns(usage) for n, usage in usages.items()}
-    return tuple((best_after[n], columns[n]["calls"], columns[n]["cost"]) for n in sorted(best_after))
+    return tuple(
+        (best_after[n], columns[n]["calls"], columns[n]["cost"]) for n in sorted(best_after)
+    )
 
 
 def _newest_candidate(record: Record) -> int:
@@ -338,8 +396,13 @@ def score_change(trace: Trace) -> tuple[bool, bool, bool]:
     if len(trace.candidates) < 2:
         return False, False, False
     best, estimated = trace.best, trace.with_estimates
-    starts = max(1, len(trace.task.given_responses))  # of several given answers the best is the starting point
-    first, later = _ranks(estimated, estimated.candidates[:starts]), _ranks(estimated, estimated.candidates[starts:])
+    starts = max(
+        1, len(trace.task.given_responses)
+    )  # of several given answers the best is the starting point
+    first, later = (
+        _ranks(estimated, estimated.candidates[:starts]),
+        _ranks(estimated, estimated.candidates[starts:]),
+    )
     if not (first or later) or best is None:
         return False, False, False
     first_rate, first_score = max(first) if first else later.pop(0)

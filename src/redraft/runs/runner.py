@@ -69,7 +69,10 @@ from .row_result import (
     row_result,
 )
 
-UNTRIED_ENDS = {"fatal", "outage"}  # if one of these ends the run, a row without an answer counts as not tried
+UNTRIED_ENDS = {
+    "fatal",
+    "outage",
+}  # if one of these ends the run, a row without an answer counts as not tried
 
 
 class RowPolicy(Protocol):
@@ -90,7 +93,9 @@ class RowPolicy(Protocol):
         """The row starts."""
         ...
 
-    def plan_for(self, row: PendingRow, plan: NoiseAwarePlan, trace: Trace | None) -> NoiseAwarePlan:
+    def plan_for(
+        self, row: PendingRow, plan: NoiseAwarePlan, trace: Trace | None
+    ) -> NoiseAwarePlan:
         """Return the plan for the row's next step, given the plan chosen by the policies before this one.
 
         `trace` is None once, when the row starts.
@@ -101,7 +106,9 @@ class RowPolicy(Protocol):
         """The row continues with this trace from the journal."""
         ...
 
-    def decision_made(self, row: PendingRow, plan: NoiseAwarePlan, trace: Trace, decision: PlanDecision) -> None:
+    def decision_made(
+        self, row: PendingRow, plan: NoiseAwarePlan, trace: Trace, decision: PlanDecision
+    ) -> None:
         """The chosen plan has made a decision."""
         ...
 
@@ -143,8 +150,12 @@ class RowRunner:
     _grader_columns: Mapping[str, tuple[str, str]] = field(init=False)
     _reports_hidden_tests: bool = field(init=False)
     _headers: RowHeaders = field(init=False)
-    _recorded_plan: Plan | None = field(default=None, init=False)  # the plan of the last row that started
-    _plan_settings: Mapping[str, Any] = field(default_factory=dict, init=False)  # what its trace records of it
+    _recorded_plan: Plan | None = field(
+        default=None, init=False
+    )  # the plan of the last row that started
+    _plan_settings: Mapping[str, Any] = field(
+        default_factory=dict, init=False
+    )  # what its trace records of it
 
     def __post_init__(self) -> None:
         panel, graders = self.session.common_grading
@@ -173,7 +184,11 @@ class RowRunner:
             trace = store.trace or refinement.trace
             self._note_end(trace)
             result = await self._result_of(trace)
-            if self.run_end.reason in UNTRIED_ENDS and result.status == "open" and not trace.graded_candidates:
+            if (
+                self.run_end.reason in UNTRIED_ENDS
+                and result.status == "open"
+                and not trace.graded_candidates
+            ):
                 result = self._without_grade(trace, result)
         except StoreError:
             raise
@@ -197,7 +212,9 @@ class RowRunner:
         trace = self.journal.trace(self.config.name, row.id) if row.is_current else None
         if trace and has_begun(trace):
             return await self._result_of(
-                with_outcome(trace, self.plan_for(row), StopReason(self.run_end.reason), self.run_end.detail)
+                with_outcome(
+                    trace, self.plan_for(row), StopReason(self.run_end.reason), self.run_end.detail
+                )
             )
         return not_started_result(self.run_end.detail)
 
@@ -212,7 +229,11 @@ class RowRunner:
         form, more = self.session.options.answer, grader_values(trace, self._grader_columns)
         if self._reports_hidden_tests:
             more = {**hidden_values(trace), **more}
-        return await run_in_thread(row_result, trace, form, more) if form else row_result(trace, more=more)
+        return (
+            await run_in_thread(row_result, trace, form, more)
+            if form
+            else row_result(trace, more=more)
+        )
 
     def plan_for(self, row: PendingRow) -> Plan:
         """Return the plan with which a row starts."""
@@ -232,7 +253,9 @@ class RowRunner:
         if self.config.mode == "grade" and not task.given_responses:
             with_one_response(task)  # raises what is wrong
         if self.session.writer is None and not task.given_responses:
-            raise NoResponseError("there is no response, and no model to write one: it is missing or blank")
+            raise NoResponseError(
+                "there is no response, and no model to write one: it is missing or blank"
+            )
         redo = bool(row.result and row.result.truncated and "truncated" in self.config.retry)
         earlier = self.journal.trace(name, id) if row.is_current and not redo else None
         if earlier and earlier.outcome and earlier.outcome.reason is StopReason.GAIN:
@@ -243,14 +266,20 @@ class RowRunner:
         if plan is not self._recorded_plan:
             self._recorded_plan, self._plan_settings = plan, plan_settings(plan)
         start = replace(earlier, task=task) if earlier else task
-        refinement = make_refinement(start, self.session, self.ends_at, plan=plan, settings=self._plan_settings)
+        refinement = make_refinement(
+            start, self.session, self.ends_at, plan=plan, settings=self._plan_settings
+        )
         if earlier is None:
             self._begin(row, refinement.trace)
-        store = RowStore(self.journal, name, id, self.progress, len(earlier.records) if earlier else 0)
+        store = RowStore(
+            self.journal, name, id, self.progress, len(earlier.records) if earlier else 0
+        )
         refinement.perform = partial(self._perform, refinement.perform, store)
         refinement.store, refinement.owns_session = store, False
         if isinstance(plan, NoiseAwarePlan):
-            refinement.next_steps = RoundByRound(partial(self._preview, row, plan), partial(self._decide, row, plan))
+            refinement.next_steps = RoundByRound(
+                partial(self._preview, row, plan), partial(self._decide, row, plan)
+            )
             if earlier:
                 for policy in self.policies:
                     policy.row_resumed(row, plan, refinement.trace)
@@ -274,7 +303,9 @@ class RowRunner:
     def _begin(self, row: PendingRow, trace: Trace) -> None:
         """Create the row in the journal."""
         header = self._headers.header(trace)
-        self.journal.begin_row(self.config.name, row.id, row.n, row.key, row.parts, header, postpone=True)
+        self.journal.begin_row(
+            self.config.name, row.id, row.n, row.key, row.parts, header, postpone=True
+        )
 
     async def _perform(self, perform: Perform, store: RowStore, step: Step) -> Record:
         """Perform a step, after the records of earlier calls are committed to disk."""
@@ -284,7 +315,9 @@ class RowRunner:
                 await self.journal.wait_for_commit()
                 store.committed = max(store.committed, paid)
             else:
-                await asyncio.sleep(0)  # the other rows that start in this turn are prepared first: see `scheduler`
+                await asyncio.sleep(
+                    0
+                )  # the other rows that start in this turn are prepared first: see `scheduler`
         return await perform(step)
 
     def _note_end(self, trace: Trace) -> None:
@@ -293,7 +326,10 @@ class RowRunner:
         Raises StoreError if the journal has failed as the call cache: that ends the run, too.
         """
         outcome = trace.outcome
-        if outcome and (outcome.reason == "deadline" or (outcome.reason == "budget" and self.session.budget_tracker.is_exhausted)):
+        if outcome and (
+            outcome.reason == "deadline"
+            or (outcome.reason == "budget" and self.session.budget_tracker.is_exhausted)
+        ):
             self.run_end.end(str(outcome.reason), _limit_text(trace, outcome.note), outcome.note)
         elif outcome and outcome.reason == "budget":
             self.budget_error = _limit_text(trace, outcome.note)
@@ -323,7 +359,11 @@ class RowHeaders:
     def header(self, trace: Trace) -> str:
         """Return the header of a trace without the metadata, which only the output needs; a hash replaces a long calibration."""
         if trace.panel is not self._panel or trace.settings != self._settings:
-            self._panel, self._settings, self._end = trace.panel, trace.settings, self._encode_end(trace)
+            self._panel, self._settings, self._end = (
+                trace.panel,
+                trace.settings,
+                self._encode_end(trace),
+            )
         task = pack(trace.task)
         task.pop("metadata", None)
         return f'{{"redraft":{SCHEMA},"task":{dumps_text(task)},{self._end}'
@@ -365,7 +405,9 @@ class RowStore:
         if trace.outcome and trace.outcome.reason.resumable:
             records = tuple([r for r in records if not isinstance(r, Outcome)])
         if records:
-            self.journal.append_records(self.run, self.row, self.saved, list(map(record_to_json, records)))
+            self.journal.append_records(
+                self.run, self.row, self.saved, list(map(record_to_json, records))
+            )
             self.saved += len(records)
             for record in records:
                 if record.usage is not NO_USAGE:
@@ -389,7 +431,9 @@ async def make_session(  # noqa: PLR0917
         judge = next(iter(alternative_models(model)), None) if judge is None else judge
         judge = False if judge is None and not needs_judge(graders) else judge
         writer, judge = False, await resolve_model(judge)
-    session = Session(options, await resolve_model(writer), graders, None if judge is False else judge, hold)
+    session = Session(
+        options, await resolve_model(writer), graders, None if judge is False else judge, hold
+    )
     session.clients.budget_tracker = budget or session.budget_tracker
     panel, _ = session.common_panel()
     noisy = bool(llm_graders(panel))

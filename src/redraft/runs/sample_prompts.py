@@ -63,7 +63,10 @@ async def sample_prompts(session: Session, plan: Plan, task: Task) -> tuple[Prom
     task = replace(task, response=None, responses=())
     panel, roles = session.resolve_panel(task.requirements, has_tests=bool(task.tests))
     trace, prompts = Trace(task, panel), prompts_of(plan) or Prompts()
-    graded = [PromptSample("grade", name, messages) for name, messages in (await _grading_prompts(session, task)).items()]
+    graded = [
+        PromptSample("grade", name, messages)
+        for name, messages in (await _grading_prompts(session, task)).items()
+    ]
     if roles.writer is None:
         return tuple(graded)
     try:
@@ -78,14 +81,26 @@ async def sample_prompts(session: Session, plan: Plan, task: Task) -> tuple[Prom
 async def _grading_prompts(session: Session, task: Task) -> dict[str, tuple[Message, ...]]:
     """Return the first request of each grader that scores an answer by a model."""
     recorder = RecordingModel()
-    options = replace(session.options, cache=None, budget=None, require_validated="off", retries=0, on_record=None, on_step=None)
+    options = replace(
+        session.options,
+        cache=None,
+        budget=None,
+        require_validated="off",
+        retries=0,
+        on_record=None,
+        on_step=None,
+    )
     shadow = Session(options, None, session.graders, recorder, connect=lambda _: recorder)
     found: dict[str, tuple[Message, ...]] = {}
     try:
         panel, roles = shadow.resolve_panel(task.requirements, has_tests=bool(task.tests))
         perform = make_performer(roles, None)
         for grader in panel:
-            if grader.compares or not makes_calls(roles.graders[grader.name]) or not _is_harmless(roles.graders[grader.name]):
+            if (
+                grader.compares
+                or not makes_calls(roles.graders[grader.name])
+                or not _is_harmless(roles.graders[grader.name])
+            ):
                 continue
             recorder.requests.clear()
             await perform(Grade(grader.name, task, Candidate(0, ANSWER)))
@@ -107,5 +122,9 @@ def _refinement_prompt(trace: Trace, prompts: Prompts) -> tuple[Message, ...]:
     """Return the prompt for a refinement of a stand-in for the answer, with a stand-in for the advice."""
     candidate = Candidate(0, ANSWER)
     grader = trace.panel[0].name
-    advised = Trace(trace.task, trace.panel, (candidate, Feedback(0.5, actions=(ADVICE,), candidate=0, grader=grader)))
+    advised = Trace(
+        trace.task,
+        trace.panel,
+        (candidate, Feedback(0.5, actions=(ADVICE,), candidate=0, grader=grader)),
+    )
     return prompts.refinement_messages(advised, candidate)

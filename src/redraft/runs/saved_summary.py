@@ -26,7 +26,9 @@ BYTES_PER_READ = 2**20
 VERSION = str(sys.modules[__name__.partition(".")[0]].__version__)
 
 
-def summarize(dataset: BatchDataset, journal: Path, run: str, on_progress: Callable[[int], object]) -> DatasetSummary:
+def summarize(
+    dataset: BatchDataset, journal: Path, run: str, on_progress: Callable[[int], object]
+) -> DatasetSummary:
     """Return the summary of a data set: the saved one, if it is that of the same files, else that of a first pass over them.
 
     Calls `on_progress` as `BatchDataset.summarize` does, and raises what it raises.
@@ -38,13 +40,23 @@ def summarize(dataset: BatchDataset, journal: Path, run: str, on_progress: Calla
         on_progress(saved.total)
         return saved
     summary = dataset.summarize(on_progress)
-    return replace(summary, digest=digest) if states == _file_states(dataset) and not summary.duplicates else summary
+    return (
+        replace(summary, digest=digest)
+        if states == _file_states(dataset) and not summary.duplicates
+        else summary
+    )
 
 
 def dataset_digest(dataset: BatchDataset, on_read: Callable[[], object]) -> str:
     """Return a digest of all that decides the summary of a data set of files; "" if a file cannot be read."""
     source, shape = dataset.source, dataset.shape
-    meaning = [*astuple(shape.columns), shape.input_column, dataset.on_duplicate, dataset.limit, *dataset.columns]
+    meaning = [
+        *astuple(shape.columns),
+        shape.input_column,
+        dataset.on_duplicate,
+        dataset.limit,
+        *dataset.columns,
+    ]
     digest = sha256(to_json([VERSION, source.name, *map(str, source.paths), *meaning]).encode())
     try:
         for path in source.paths:
@@ -77,11 +89,21 @@ def _saved_summary(journal: Path, run: str, digest: str) -> DatasetSummary | Non
     """Return the summary in the journal; None if there is none with this digest."""
     if not journal.exists():
         return None
-    with suppress(StoreError), closing(Journal(journal, create=False, read_only=True)) as opened:  # the run itself reports it
+    with (
+        suppress(StoreError),
+        closing(Journal(journal, create=False, read_only=True)) as opened,
+    ):  # the run itself reports it
         data = opened.metadata(run).get("dataset")
-        if isinstance(data, Mapping) and data.keys() == {*SAVED_FIELDS} and data["digest"] == digest:
+        if (
+            isinstance(data, Mapping)
+            and data.keys() == {*SAVED_FIELDS}
+            and data["digest"] == digest
+        ):
             numbers = {name: value for name, value in data.items() if name != "digest"}
-            is_valid = all(type(number) is int and 0 <= number < MAX_COUNT for number in numbers.values()) and numbers["total"]
+            is_valid = (
+                all(type(number) is int and 0 <= number < MAX_COUNT for number in numbers.values())
+                and numbers["total"]
+            )
             return DatasetSummary(**numbers, digest=digest) if is_valid else None
     return None
 

@@ -79,7 +79,9 @@ class Scheduler(Generic[R]):
     message: str = ""
     detail: str = ""
     _rows: set[asyncio.Task[None]] = field(default_factory=set)
-    _change: asyncio.Event = field(default_factory=asyncio.Event)  # set when a row ends, or the run does
+    _change: asyncio.Event = field(
+        default_factory=asyncio.Event
+    )  # set when a row ends, or the run does
     _free_slots: int = 0  # for which rows start in this turn
 
     async def run(self, work: Awaitable[None]) -> None:
@@ -121,7 +123,12 @@ class Scheduler(Generic[R]):
         The first reason counts, except that any other reason replaces a soft one.
         """
         if not self.reason or (self.reason in SOFT_ENDS and reason not in SOFT_ENDS):
-            self.reason, self.message, self.detail, self.progress.state = reason, message, detail or message, "stopping"
+            self.reason, self.message, self.detail, self.progress.state = (
+                reason,
+                message,
+                detail or message,
+                "stopping",
+            )
         if reason not in SOFT_ENDS:
             self.endpoints.close(now=now)
         self._change.set()
@@ -186,4 +193,9 @@ class Scheduler(Generic[R]):
         self.progress.under_way = len(self._rows)
         self._change.set()
         if not row.cancelled() and (error := row.exception()):
-            self.end("disk" if isinstance(error, StoreError) else "fatal", error_summary(error), str(error), now=True)
+            self.end(
+                "disk" if isinstance(error, StoreError) else "fatal",
+                error_summary(error),
+                str(error),
+                now=True,
+            )

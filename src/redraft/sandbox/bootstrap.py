@@ -21,9 +21,21 @@ if TYPE_CHECKING:
 EXIT_SETUP = 125  # the sandbox could not be set up
 EXIT_MEMORY = 124  # the runner raised MemoryError
 
-PR_SET_PDEATHSIG, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP = 1, 24, 38, 22  # of <linux/prctl.h>
+PR_SET_PDEATHSIG, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP = (
+    1,
+    24,
+    38,
+    22,
+)  # of <linux/prctl.h>
 SECCOMP_MODE_FILTER, CLONE_NEWNS = 2, 0x20000
-MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT, MS_BIND = 1, 2, 4, 8, 32, 4096  # of <linux/mount.h>
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT, MS_BIND = (
+    1,
+    2,
+    4,
+    8,
+    32,
+    4096,
+)  # of <linux/mount.h>
 CAPABILITY_VERSION = 0x20080522  # _LINUX_CAPABILITY_VERSION_3
 SIGKILL = 9
 
@@ -51,7 +63,11 @@ def _encoder() -> Callable[[Any], str]:
             return constants[value]
         if isinstance(value, str):
             return encode_basestring(value)
-        return "".join(make_encoder({}, unknown, encode_basestring, None, ":", ",", False, False, True)([value], 0))[1:-1]
+        return "".join(
+            make_encoder({}, unknown, encode_basestring, None, ":", ",", False, False, True)(
+                [value], 0
+            )
+        )[1:-1]
 
     return encode
 
@@ -63,7 +79,11 @@ def _decoder() -> Callable[[str], Any]:
         strict = True
         object_hook = object_pairs_hook = None
         parse_float, parse_int = float, int
-        parse_constant = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}.__getitem__
+        parse_constant = {
+            "NaN": float("nan"),
+            "Infinity": float("inf"),
+            "-Infinity": float("-inf"),
+        }.__getitem__
 
     scan = make_scanner(Context())  # type: ignore[arg-type]
     return lambda text: scan(text, 0)[0]
@@ -72,7 +92,9 @@ def _decoder() -> Callable[[str], Any]:
 class Channel:
     """The messages to and from the parent. Each answer repeats the number of its request, which cannot be guessed."""
 
-    def __init__(self, source: int, target: int, encode: Callable[[Any], str], decode: Callable[[str], Any]) -> None:
+    def __init__(
+        self, source: int, target: int, encode: Callable[[Any], str], decode: Callable[[str], Any]
+    ) -> None:
         self._source, self._target, self._encode, self._decode = source, target, encode, decode
         self._number: Any = None
 
@@ -157,10 +179,21 @@ def _lock_down(setup: dict[str, Any]) -> None:
 def _mount(libc: Any, setup: dict[str, Any]) -> None:
     """Mount the working folder in memory, and the devices read-only."""
     _call(libc.unshare, CLONE_NEWNS)
-    _call(libc.mount, b"tmpfs", setup["directory"].encode(), b"tmpfs", MS_NOSUID | MS_NODEV, setup["mount"].encode())
-    for device in setup["devices"]:  # those of this machine: their owner could change their rights and times
+    _call(
+        libc.mount,
+        b"tmpfs",
+        setup["directory"].encode(),
+        b"tmpfs",
+        MS_NOSUID | MS_NODEV,
+        setup["mount"].encode(),
+    )
+    for device in setup[
+        "devices"
+    ]:  # those of this machine: their owner could change their rights and times
         flags = os.statvfs(device).f_flag & (MS_NOSUID | MS_NOEXEC)
-        _call(libc.mount, None, device.encode(), None, MS_REMOUNT | MS_BIND | MS_RDONLY | flags, None)
+        _call(
+            libc.mount, None, device.encode(), None, MS_REMOUNT | MS_BIND | MS_RDONLY | flags, None
+        )
 
 
 def _restrict(libc: Any, extensions: list[dict[str, Any]], setup: dict[str, Any]) -> None:
@@ -210,7 +243,9 @@ def _drop_capabilities(libc: Any) -> None:
     import ctypes
 
     for capability in range(64):
-        libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)  # fails for those that do not exist, and without privileges
+        libc.prctl(
+            PR_CAPBSET_DROP, capability, 0, 0, 0
+        )  # fails for those that do not exist, and without privileges
     header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION, 0)
     _call(libc.capset, header, (ctypes.c_uint32 * 6)())
 
@@ -224,13 +259,22 @@ def set_filter(libc: Any, filter: str, own_pid: int) -> None:
     """Set the filter of system calls, given in hexadecimal digits, with the ID of this process in place of `own_pid`."""
     import ctypes
 
-    program = bytes.fromhex(filter).replace(own_pid.to_bytes(4, sys.byteorder), os.getpid().to_bytes(4, sys.byteorder))
+    program = bytes.fromhex(filter).replace(
+        own_pid.to_bytes(4, sys.byteorder), os.getpid().to_bytes(4, sys.byteorder)
+    )
 
     class FilterProgram(ctypes.Structure):
         _fields_ = [("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p)]
 
     _call(libc.prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    _call(libc.prctl, PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(FilterProgram(len(program) // 8, program)), 0, 0)
+    _call(
+        libc.prctl,
+        PR_SET_SECCOMP,
+        SECCOMP_MODE_FILTER,
+        ctypes.byref(FilterProgram(len(program) // 8, program)),
+        0,
+        0,
+    )
 
 
 def _add_builtins() -> None:

@@ -23,10 +23,22 @@ from .interpreter import SYSTEM_FOLDERS, current_interpreter
 from .launch import FOLDER, Launch, Program, python_command, restricted_setup
 from .limits import Limits
 
-NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
+NAMESPACES = (
+    "--unshare-user",
+    "--unshare-pid",
+    "--unshare-net",
+    "--unshare-ipc",
+    "--unshare-uts",
+    "--unshare-cgroup-try",
+)
 LIFETIME = ("--die-with-parent", "--new-session", "--as-pid-1")
 NO_CAPABILITIES = ("--cap-drop", "ALL")
-BOOTSTRAP_CAPABILITIES = ("--cap-add", "CAP_SYS_ADMIN", "--cap-add", "CAP_SETPCAP")  # it mounts a folder, then drops both
+BOOTSTRAP_CAPABILITIES = (
+    "--cap-add",
+    "CAP_SYS_ADMIN",
+    "--cap-add",
+    "CAP_SETPCAP",
+)  # it mounts a folder, then drops both
 IDENTITY = ("--uid", "65534", "--gid", "65534", "--hostname", "sandbox")
 FOLDERS = (FOLDER, "/var/tmp", "/sandbox")  # noqa: S108  (inside: the working folder is the first that hides nothing)
 DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
@@ -43,12 +55,32 @@ def launch(options: Sequence[str], program: Program, *, has_capabilities: bool =
     shown = [*current_interpreter().files, *added]
     capabilities = (*NO_CAPABILITIES, *(BOOTSTRAP_CAPABILITIES if has_capabilities else ()))
     folder = _working_folder([*shown, *program.packages.search_path])
-    view = [*_view(added), *_folder_arguments(folder, program, has_capabilities), "--remount-ro", "/", "--chdir", "/"]
+    view = [
+        *_view(added),
+        *_folder_arguments(folder, program, has_capabilities),
+        "--remount-ro",
+        "/",
+        "--chdir",
+        "/",
+    ]
     start = [bwrap, *NAMESPACES, *options, *capabilities, *LIFETIME, *IDENTITY, *view]
-    mount = {"mount": _mount_options(program.limits), "devices": DEVICES} if has_capabilities else {}
+    mount = (
+        {"mount": _mount_options(program.limits), "devices": DEVICES} if has_capabilities else {}
+    )
     return Launch(
-        lambda descriptor, info: [*start, "--info-fd", str(info), "--", *python_command(descriptor)],
-        {**_setup(program, has_capabilities), **mount, **_folder_setup(folder, program), "shown": shown},
+        lambda descriptor, info: [
+            *start,
+            "--info-fd",
+            str(info),
+            "--",
+            *python_command(descriptor),
+        ],
+        {
+            **_setup(program, has_capabilities),
+            **mount,
+            **_folder_setup(folder, program),
+            "shown": shown,
+        },
         "bubblewrap",
         has_info=True,
         environment={**current_interpreter().environment, **_folder_variables(folder)},
@@ -86,7 +118,9 @@ def _working_folder(shown: Sequence[str]) -> str:
     for folder in FOLDERS:
         if not any(Path(path).is_relative_to(folder) for path in shown):
             return folder
-    raise SandboxUnavailableError(f"the interpreter, the packages and the tools lie below each of {', '.join(FOLDERS)}")
+    raise SandboxUnavailableError(
+        f"the interpreter, the packages and the tools lie below each of {', '.join(FOLDERS)}"
+    )
 
 
 def _folder_variables(folder: str) -> dict[str, str]:
@@ -98,12 +132,17 @@ def _folder_setup(folder: str, program: Program) -> dict[str, Any]:
     """Return the part of the first frame about the working folder."""
     if not program.is_tool:
         return {"directory": folder}
-    return {"directory": folder, "environment": {**program.content["environment"], **_folder_variables(folder)}}
+    return {
+        "directory": folder,
+        "environment": {**program.content["environment"], **_folder_variables(folder)},
+    }
 
 
 def _setup(program: Program, has_capabilities: bool) -> dict[str, Any]:  # noqa: FBT001
     """Return the first frame without the working folder."""
-    return restricted_setup(program, "files" if has_capabilities or program.is_tool else "existing files")
+    return restricted_setup(
+        program, "files" if has_capabilities or program.is_tool else "existing files"
+    )
 
 
 def _folder_arguments(folder: str, program: Program, has_capabilities: bool) -> list[str]:  # noqa: FBT001

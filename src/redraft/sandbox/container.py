@@ -32,7 +32,9 @@ def main() -> NoReturn:
     pipes = {stream: os.pipe() for stream in (MESSAGES, STDOUT, STDERR)}
     pid = os.fork()
     if not pid:
-        _become_program(settings, inner_input, {stream: writer for stream, (_, writer) in pipes.items()})
+        _become_program(
+            settings, inner_input, {stream: writer for stream, (_, writer) in pipes.items()}
+        )
     for descriptor in (inner_input, *(writer for _, writer in pipes.values())):
         os.close(descriptor)
     threading.Thread(target=_carry_input, args=(input_end,), daemon=True).start()
@@ -56,7 +58,9 @@ def _hide() -> None:
     ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
-def _become_program(settings: dict[str, Any], inner_input: int, writers: dict[int, int]) -> NoReturn:
+def _become_program(
+    settings: dict[str, Any], inner_input: int, writers: dict[int, int]
+) -> NoReturn:
     """Replace this process by the interpreter that runs the bootstrap; its messages go to descriptor 3."""
     copies = {stream: os.dup2(writer, 100 + stream) for stream, writer in writers.items()}
     os.dup2(inner_input, 0)
@@ -94,7 +98,9 @@ def _read(size: int) -> bytes:
 def _carry_output(streams: dict[int, int], pid: int, settings: dict[str, Any]) -> str | None:
     """Carry what the program writes until it has closed all, and end it at its limits; return the limit, or None."""
     poll = select.poll()
-    poll.register(0, 0)  # tells the end of the client even while the other thread waits for the program
+    poll.register(
+        0, 0
+    )  # tells the end of the client even while the other thread waits for the program
     for descriptor in streams:
         poll.register(descriptor, select.POLLIN)
     reason = None

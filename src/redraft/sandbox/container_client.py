@@ -25,7 +25,9 @@ def main() -> None:
         assert client.stdin is not None
         assert client.stdout is not None
         threading.Thread(target=_carry_input, args=(client.stdin.fileno(),), daemon=True).start()
-        _carry_output(client.stdout.fileno(), {MESSAGES: answers, STDOUT: 1, STDERR: 2, REPORT: report})
+        _carry_output(
+            client.stdout.fileno(), {MESSAGES: answers, STDOUT: 1, STDERR: 2, REPORT: report}
+        )
         os._exit(client.wait())
 
 

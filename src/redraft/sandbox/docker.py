@@ -33,7 +33,9 @@ IMAGE = re.compile(r"[a-zA-Z0-9][\w.:/@-]*")
 FLAGS = ("-s", "-B", "-X", "utf8")  # of the interpreter: an older one may lack others
 OWN_MEMORY = 64 * 2**20  # bytes of memory of process 1 and the kernel
 OWN_FILES = 256  # descriptors of process 1; the program gets its own limit
-MOST_PROCESSES = 4096  # of that user, on the whole machine; --pids-limit is the limit of the container
+MOST_PROCESSES = (
+    4096  # of that user, on the whole machine; --pids-limit is the limit of the container
+)
 USER = "65534:65534"
 START = (  # an older Python may not even read `container.py`
     "import sys\n"
@@ -47,7 +49,11 @@ def check_image(spec: str) -> str:
     """Return the image that "docker:IMAGE" names. Raises ConfigError."""
     image = spec.removeprefix(PREFIX)
     if not IMAGE.fullmatch(image):
-        raise invalid_argument("sandbox", "docker:IMAGE with the name of an image, such as docker:python:3.12-slim", spec)
+        raise invalid_argument(
+            "sandbox",
+            "docker:IMAGE with the name of an image, such as docker:python:3.12-slim",
+            spec,
+        )
     return image
 
 
@@ -61,7 +67,16 @@ def launch(image: str, program: Program) -> Launch:
         "cpu_seconds": program.limits.cpu_seconds,
         "threads": program.limits.threads,
     }
-    inside = ["python3", "-I", "-S", "-B", "-c", START, source_of("container.py"), json.dumps(settings)]
+    inside = [
+        "python3",
+        "-I",
+        "-S",
+        "-B",
+        "-c",
+        START,
+        source_of("container.py"),
+        json.dumps(settings),
+    ]
     start = [*client_command(client, image, program.limits), *inside]
     relay = [sys.executable, "-I", "-S", "-B", "-c", source_of("container_client.py")]
     return Launch(
@@ -80,11 +95,39 @@ def client_command(client: str, image: str, limits: Limits) -> list[str]:
     memory = str(limits.memory_bytes + limits.disk_bytes + OWN_MEMORY)
     folder = f"{FOLDER}:size={limits.disk_bytes},mode=1777,nosuid,nodev,exec"
     return [
-        *(client, "run", "--rm", "--interactive", "--pull=never", "--network=none", "--ipc=none", "--log-driver=none"),
-        *("--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges", f"--user={USER}", "--hostname=sandbox"),
-        *("--memory", memory, "--memory-swap", memory, "--pids-limit", str(limits.threads + 8), "--workdir", "/"),
+        *(
+            client,
+            "run",
+            "--rm",
+            "--interactive",
+            "--pull=never",
+            "--network=none",
+            "--ipc=none",
+            "--log-driver=none",
+        ),
+        *(
+            "--read-only",
+            "--cap-drop=ALL",
+            "--security-opt=no-new-privileges",
+            f"--user={USER}",
+            "--hostname=sandbox",
+        ),
+        *(
+            "--memory",
+            memory,
+            "--memory-swap",
+            memory,
+            "--pids-limit",
+            str(limits.threads + 8),
+            "--workdir",
+            "/",
+        ),
         *("--entrypoint", "", "--ulimit", f"nofile={OWN_FILES}:{OWN_FILES}"),
-        *(_podman_options(folder) if is_podman else ("--tmpfs", f"{folder},nr_inodes={limits.inodes + 1}")),
+        *(
+            _podman_options(folder)
+            if is_podman
+            else ("--tmpfs", f"{folder},nr_inodes={limits.inodes + 1}")
+        ),
         image,
     ]
 
@@ -95,13 +138,22 @@ def _podman_options(folder: str) -> tuple[str, ...]:
 
     most = resource.getrlimit(resource.RLIMIT_NPROC)[1]
     processes = MOST_PROCESSES if most == resource.RLIM_INFINITY else min(most, MOST_PROCESSES)
-    return ("--ulimit", f"nproc={processes}:{processes}", "--http-proxy=false", "--read-only-tmpfs=false", "--tmpfs", folder)
+    return (
+        "--ulimit",
+        f"nproc={processes}:{processes}",
+        "--http-proxy=false",
+        "--read-only-tmpfs=false",
+        "--tmpfs",
+        folder,
+    )
 
 
 def _find_client() -> str:
     found: Sequence[str] = [path for name in CLIENTS if (path := shutil.which(name))]
     if sys.platform == "win32":
-        raise SandboxUnavailableError("programs in containers are started from Linux or macOS; use WSL")
+        raise SandboxUnavailableError(
+            "programs in containers are started from Linux or macOS; use WSL"
+        )
     if not found:
         raise SandboxUnavailableError("neither docker nor podman is installed")
     return found[0]
@@ -112,7 +164,11 @@ def _setup(image: str, program: Program) -> dict[str, Any]:
     setup = restricted_setup(program) if sys.platform == "linux" else base_setup(program)
     content: dict[str, Any] = {"packages": []}
     if names := program.packages.search_path:
-        content |= {"image": image, "image_packages": list(names), "extensions": [source_of("image_packages.py")]}
+        content |= {
+            "image": image,
+            "image_packages": list(names),
+            "extensions": [source_of("image_packages.py")],
+        }
     if program.is_tool:
         first, *others = program.content["command"]
         content = {**content, "command": ["python3" if first == "python" else first, *others]}

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Status = Literal["exited", "crashed", "cpu", "wall", "memory", "output", "threads", "protocol", "killed"]
+Status = Literal[
+    "exited", "crashed", "cpu", "wall", "memory", "output", "threads", "protocol", "killed"
+]
 
 
 @dataclass(frozen=True, slots=True)

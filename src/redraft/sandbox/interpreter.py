@@ -24,15 +24,36 @@ from ..errors import ConfigError
 
 SYSTEM_FOLDERS = (
     *("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"),
-    *("/usr/bin", "/usr/sbin", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/libx32", "/usr/libexec", "/usr/share"),
+    *(
+        "/usr/bin",
+        "/usr/sbin",
+        "/usr/lib",
+        "/usr/lib32",
+        "/usr/lib64",
+        "/usr/libx32",
+        "/usr/libexec",
+        "/usr/share",
+    ),
     *("/usr/local/lib", "/usr/local/lib64"),
 )
 SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/alternatives")
 PACKAGE_FOLDERS = (  # of every interpreter, below a folder of libraries or the standard library; wheels are packages, too
-    *("py*/site-packages", "py*/dist-packages", "py*/ensurepip/_bundled", "*/lib/py*/site-packages"),
+    *(
+        "py*/site-packages",
+        "py*/dist-packages",
+        "py*/ensurepip/_bundled",
+        "*/lib/py*/site-packages",
+    ),
     *("site-packages", "dist-packages", "ensurepip/_bundled", "python-wheels"),
 )
-FLAGS = ("-P", "-s", "-S", "-B", "-X", "utf8")  # no packages, no script folder on the path, no cached byte code
+FLAGS = (
+    "-P",
+    "-s",
+    "-S",
+    "-B",
+    "-X",
+    "utf8",
+)  # no packages, no script folder on the path, no cached byte code
 ENVIRONMENT = {  # of the program: the same everywhere, so that it behaves the same everywhere
     "PATH": "/usr/local/bin:/usr/bin:/bin",
     "HOME": "/tmp",  # noqa: S108  (inside)
@@ -66,23 +87,43 @@ def current_interpreter() -> Interpreter:
     prefix = Path(sys.base_prefix).resolve()
     standard = _standard_library()
     shared = _libraries(executable)
-    shown = [executable, *standard, *_prefix_files(prefix), *shared, *(f for f in SYSTEM_FILES if Path(f).exists())]
+    shown = [
+        executable,
+        *standard,
+        *_prefix_files(prefix),
+        *shared,
+        *(f for f in SYSTEM_FILES if Path(f).exists()),
+    ]
     files = tuple(_outermost(shown))
-    hidden = tuple(_package_folders((*SYSTEM_FOLDERS, *files), needed=[executable, *standard, *shared]))
-    return Interpreter(executable, files, {**ENVIRONMENT, **_library_path(shared)}, hidden, standard)
+    hidden = tuple(
+        _package_folders((*SYSTEM_FOLDERS, *files), needed=[executable, *standard, *shared])
+    )
+    return Interpreter(
+        executable, files, {**ENVIRONMENT, **_library_path(shared)}, hidden, standard
+    )
 
 
 def _standard_library() -> tuple[str, ...]:
     """Return the folders of the standard library: of the interpreter itself, not of a virtual environment."""
     own = {"base": sys.base_prefix, "platbase": sys.base_exec_prefix}
     found = [sysconfig.get_path(name, vars=own) for name in ("stdlib", "platstdlib")]
-    return tuple(dict.fromkeys(str(Path(path).resolve()) for path in found if path and Path(path).is_dir()))
+    return tuple(
+        dict.fromkeys(str(Path(path).resolve()) for path in found if path and Path(path).is_dir())
+    )
 
 
 def _prefix_files(prefix: Path) -> Iterator[str]:
     """Yield what else an installed interpreter and its packages need: shared libraries and time zones."""
-    yield from (str(path) for path in prefix.glob("lib/libpython*" if _holds_home(prefix) else "lib*") if path.name != "libexec")
-    yield from (path for path in (sysconfig.get_config_var("TZPATH") or "").split(os.pathsep) if Path(path).is_dir())
+    yield from (
+        str(path)
+        for path in prefix.glob("lib/libpython*" if _holds_home(prefix) else "lib*")
+        if path.name != "libexec"
+    )
+    yield from (
+        path
+        for path in (sysconfig.get_config_var("TZPATH") or "").split(os.pathsep)
+        if Path(path).is_dir()
+    )
 
 
 def _holds_home(prefix: Path) -> bool:
@@ -96,13 +137,29 @@ def _holds_home(prefix: Path) -> bool:
 
 def _package_folders(shown: Sequence[str], needed: Sequence[str]) -> Iterator[str]:
     """Yield the folders below those shown that hold packages: of this interpreter, of others, and this virtual environment."""
-    roots = {Path(path).resolve() for path in shown if not path.endswith("bin") and Path(path).is_dir()}
+    roots = {
+        Path(path).resolve() for path in shown if not path.endswith("bin") and Path(path).is_dir()
+    }
     own = [*site.getsitepackages([sys.base_prefix, sys.prefix]), site.getusersitepackages()]
-    found = [Path(path).resolve() for path in (*own, *((sys.prefix,) if sys.prefix != sys.base_prefix else ()))]
-    found += [path.resolve() for root in roots for pattern in PACKAGE_FOLDERS for path in root.glob(pattern)]
-    hidden = {p for p in found if p.is_dir() and any(p != root and p.is_relative_to(root) for root in roots)}
+    found = [
+        Path(path).resolve()
+        for path in (*own, *((sys.prefix,) if sys.prefix != sys.base_prefix else ()))
+    ]
+    found += [
+        path.resolve()
+        for root in roots
+        for pattern in PACKAGE_FOLDERS
+        for path in root.glob(pattern)
+    ]
+    hidden = {
+        p
+        for p in found
+        if p.is_dir() and any(p != root and p.is_relative_to(root) for root in roots)
+    }
     for path in sorted(hidden):
-        if not any(Path(file).is_relative_to(path) for file in needed) and hidden.isdisjoint(path.parents):
+        if not any(Path(file).is_relative_to(path) for file in needed) and hidden.isdisjoint(
+            path.parents
+        ):
             yield str(path)
 
 
@@ -112,10 +169,16 @@ def _libraries(executable: str) -> list[str]:
     if ldd is None:
         return []
     try:
-        listed = subprocess.run([ldd, executable], capture_output=True, text=True, timeout=10, check=False).stdout  # noqa: S603
+        listed = subprocess.run(
+            [ldd, executable], capture_output=True, text=True, timeout=10, check=False
+        ).stdout  # noqa: S603
     except (OSError, subprocess.TimeoutExpired):
         return []
-    return [path for path in re.findall(r"(?:^\s*|=> )(/\S+) \(0x", listed, re.MULTILINE) if Path(path).exists()]
+    return [
+        path
+        for path in re.findall(r"(?:^\s*|=> )(/\S+) \(0x", listed, re.MULTILINE)
+        if Path(path).exists()
+    ]
 
 
 def _outermost(paths: Sequence[str]) -> Iterator[str]:
@@ -123,7 +186,9 @@ def _outermost(paths: Sequence[str]) -> Iterator[str]:
     unique = list(dict.fromkeys(paths))
     for path in unique:
         others = [p for p in (*SYSTEM_FOLDERS, *unique) if p != path]
-        if path not in SYSTEM_FOLDERS and not any(Path(path).is_relative_to(other) for other in others):
+        if path not in SYSTEM_FOLDERS and not any(
+            Path(path).is_relative_to(other) for other in others
+        ):
             yield path
 
 
@@ -131,7 +196,11 @@ def _library_path(libraries: Sequence[str]) -> dict[str, str]:
     """Return the variable by which the loader finds the libraries, if it finds them by that variable here."""
     if "LD_LIBRARY_PATH" not in os.environ:
         return {}
-    return {"LD_LIBRARY_PATH": os.pathsep.join(dict.fromkeys(str(Path(library).parent) for library in libraries))}
+    return {
+        "LD_LIBRARY_PATH": os.pathsep.join(
+            dict.fromkeys(str(Path(library).parent) for library in libraries)
+        )
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +225,9 @@ def find_packages(names: tuple[str, ...]) -> Packages:
         found.add(name)
         root = Path(str(distribution.locate_file(""))).resolve()
         folders[str(root)] = None
-        files |= dict.fromkeys(str(root / top) for top in _top_level(distribution) if (root / top).exists())
+        files |= dict.fromkeys(
+            str(root / top) for top in _top_level(distribution) if (root / top).exists()
+        )
         left += _requirements(distribution)
     return Packages(tuple(files), tuple(folders))
 
@@ -170,7 +241,9 @@ def _find_distribution(name: str) -> metadata.Distribution:
             return metadata.distribution(providers[name][0])
         near = closest_names(name, {d.name for d in metadata.distributions() if d.name})
         hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
-        raise ConfigError(f"packages: {name!r} is not installed beside Redraft (pip install it){hint}") from None
+        raise ConfigError(
+            f"packages: {name!r} is not installed beside Redraft (pip install it){hint}"
+        ) from None
 
 
 def _top_level(distribution: metadata.Distribution) -> set[str]:
@@ -179,7 +252,11 @@ def _top_level(distribution: metadata.Distribution) -> set[str]:
         modules = (distribution.read_text("top_level.txt") or distribution.name).split()
         return {entry for module in modules for entry in (module, f"{module}.py")}
     outside = ("..", "__pycache__")
-    return {file.parts[0] for file in distribution.files if file.parts[0] not in outside and not file.is_absolute()}
+    return {
+        file.parts[0]
+        for file in distribution.files
+        if file.parts[0] not in outside and not file.is_absolute()
+    }
 
 
 def _requirements(distribution: metadata.Distribution) -> Iterator[metadata.Distribution]:
@@ -199,7 +276,11 @@ def installed_programs(name: str) -> list[str]:
         distribution = metadata.distribution(name)
     except (metadata.PackageNotFoundError, ValueError):
         return []
-    return [str(distribution.locate_file(file)) for file in distribution.files or () if file.parts[-2:] == ("bin", name)]
+    return [
+        str(distribution.locate_file(file))
+        for file in distribution.files or ()
+        if file.parts[-2:] == ("bin", name)
+    ]
 
 
 def _normal(name: str) -> str:

@@ -30,17 +30,25 @@ DEVICES = ("/dev/zero", "/dev/random", "/dev/urandom")
 def launch(program: Program, *, version: int | None = None) -> Launch:
     """Return how to start a program under Landlock; `version` lowers that of the interface. Raises SandboxUnavailableError."""
     enforced = min(_kernel_version(), version or 1_000)
-    folder = str(Path(temporary_folder(), f"redraft-tool-{secrets.token_hex(8)}")) if program.is_tool else None
+    folder = (
+        str(Path(temporary_folder(), f"redraft-tool-{secrets.token_hex(8)}"))
+        if program.is_tool
+        else None
+    )
     interpreter, packages = current_interpreter(), program.packages
     system = [*SYSTEM_FOLDERS, *interpreter.files]
     setup = {
-        **restricted_setup(program, "existing files" if enforced >= TRUNCATE_SINCE else "untruncated files"),
+        **restricted_setup(
+            program, "existing files" if enforced >= TRUNCATE_SINCE else "untruncated files"
+        ),
         "directory": "/",
         "extensions": [source_of("landlock_rules.py")],
         "landlock": {
             "readable": [*system, *DEVICES, *packages.files],
             "hidden": list(interpreter.hidden),
-            "listable": list(interpreter.libraries) if program.is_tool else [],  # another interpreter starts there
+            "listable": list(interpreter.libraries)
+            if program.is_tool
+            else [],  # another interpreter starts there
             "executable": [*system, program.executable] if program.executable else [],
             "version": enforced,
         },
@@ -50,14 +58,23 @@ def launch(program: Program, *, version: int | None = None) -> Launch:
     }
     if folder:
         setup |= _tool_setup(folder, program)
-    return Launch(lambda descriptor, _: python_command(descriptor), setup, "landlock", clean_up=_deletion(folder))
+    return Launch(
+        lambda descriptor, _: python_command(descriptor),
+        setup,
+        "landlock",
+        clean_up=_deletion(folder),
+    )
 
 
 def _tool_setup(folder: str, program: Program) -> dict[str, Any]:
     """Return the part of the first frame about a tool's files. It finds its packages as links in a folder without others."""
     links = {Path(file).name: file for file in reversed(program.packages.files)}
     path = {"PYTHONPATH": f"{folder}/packages"} if links else {}
-    return {"directory": f"{folder}/work", "links": links, "environment": {**program.content["environment"], **path}}
+    return {
+        "directory": f"{folder}/work",
+        "links": links,
+        "environment": {**program.content["environment"], **path},
+    }
 
 
 def _deletion(folder: str | None) -> Callable[[], None]:
@@ -70,5 +87,7 @@ def _kernel_version() -> int:
         raise SandboxUnavailableError(f"Landlock needs Linux, and this is {sys.platform}")
     version = landlock_version()
     if not version:
-        raise SandboxUnavailableError("the kernel has no Landlock (Linux 5.13 has, unless it is switched off)")
+        raise SandboxUnavailableError(
+            "the kernel has no Landlock (Linux 5.13 has, unless it is switched off)"
+        )
     return version

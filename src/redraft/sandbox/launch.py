@@ -51,7 +51,9 @@ class Launch:
     tier: str
     has_info: bool = False
     reports_end: bool = False
-    environment: Mapping[str, str] = field(default_factory=lambda: current_interpreter().environment)
+    environment: Mapping[str, str] = field(
+        default_factory=lambda: current_interpreter().environment
+    )
     clean_up: Callable[[], None] = lambda: None
 
 
@@ -86,7 +88,13 @@ def resource_limits(limits: Limits) -> dict[str, int]:
 
 def python_command(descriptor: int) -> list[str]:
     """Return the command of the interpreter that runs the bootstrap."""
-    return [current_interpreter().executable, *FLAGS, "-c", source_of("bootstrap.py"), str(descriptor)]
+    return [
+        current_interpreter().executable,
+        *FLAGS,
+        "-c",
+        source_of("bootstrap.py"),
+        str(descriptor),
+    ]
 
 
 def temporary_folder() -> str:

@@ -32,7 +32,9 @@ TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 SIGNAL_BASE = 128  # added to a signal by launchers that report it as an exit code
 CHUNK = 65536
 CPU_SHARE = 0.95  # of the limit: the kernel enforces it by counting ticks, and afterwards reports the time more exactly
-CPU_CLOCK = 2  # of the ID of the CPU clock of another process on Linux (CPUCLOCK_SCHED): (~pid << 3) | 2
+CPU_CLOCK = (
+    2  # of the ID of the CPU clock of another process on Linux (CPUCLOCK_SCHED): (~pid << 3) | 2
+)
 
 
 @dataclass(eq=False)
@@ -57,16 +59,25 @@ class CappedOutput:
 class Monitor:
     """Watches a process until it has ended; `join` returns how."""
 
-    def __init__(self, process: Popen[bytes], launch: Launch, limits: Limits, info: int | None) -> None:
+    def __init__(
+        self, process: Popen[bytes], launch: Launch, limits: Limits, info: int | None
+    ) -> None:
         self._process, self._launch, self._limits, self._info = process, launch, limits, info
-        self._outputs = {"stdout": CappedOutput(limits.output_bytes), "stderr": CappedOutput(limits.output_bytes)}
+        self._outputs = {
+            "stdout": CappedOutput(limits.output_bytes),
+            "stderr": CappedOutput(limits.output_bytes),
+        }
         self._lock = Lock()
-        self._pid: int | None = None if info is not None else process.pid  # of the program itself; None: not known yet
+        self._pid: int | None = (
+            None if info is not None else process.pid
+        )  # of the program itself; None: not known yet
         self._reason: Status | None = None
         self._killed_at = 0.0
         self._peak_memory = 0  # bytes, by /proc
         self._reaped = False
-        self._end: tuple[int, Any] | None = None  # the status and the usage, if it was waited for early
+        self._end: tuple[int, Any] | None = (
+            None  # the status and the usage, if it was waited for early
+        )
         self._started = time.monotonic()
         self._ready: float | None = None
         self._execution: Execution | None = None
@@ -76,7 +87,11 @@ class Monitor:
     @property
     def deadline(self) -> float:
         """The time, by the monotonic clock, at which it will have been killed."""
-        return self._started + START_SECONDS if self._ready is None else self._ready + self._limits.wall
+        return (
+            self._started + START_SECONDS
+            if self._ready is None
+            else self._ready + self._limits.wall
+        )
 
     def mark_ready(self) -> None:
         """Begin to count the time of the program: its sandbox is set up."""
@@ -134,13 +149,19 @@ class Monitor:
     def _watch(self) -> None:
         """Read the output and examine the process until it has ended."""
         poll = select.poll()
-        pipes = {pipe.fileno(): self._outputs[name] for name in self._outputs if (pipe := getattr(self._process, name))}
+        pipes = {
+            pipe.fileno(): self._outputs[name]
+            for name in self._outputs
+            if (pipe := getattr(self._process, name))
+        }
         end_event = _end_event(self._process.pid)
         for descriptor in (*pipes, *([] if end_event is None else [end_event])):
             poll.register(descriptor, select.POLLIN)
         next_examination = self._started + INTERVAL
         while True:
-            for descriptor, _ in poll.poll(1000 * max(0.0, min(next_examination, self.deadline) - time.monotonic())):
+            for descriptor, _ in poll.poll(
+                1000 * max(0.0, min(next_examination, self.deadline) - time.monotonic())
+            ):
                 if descriptor in pipes and not self._read(descriptor, pipes[descriptor]):
                     poll.unregister(descriptor)
                     del pipes[descriptor]
@@ -179,7 +200,9 @@ class Monitor:
         """Read what is there; return whether more may come."""
         chunk = os.read(descriptor, CHUNK)
         output.add(chunk)
-        if sum(o.total for o in self._outputs.values()) > FLOOD_FACTOR * max(self._limits.output_bytes, CHUNK):
+        if sum(o.total for o in self._outputs.values()) > FLOOD_FACTOR * max(
+            self._limits.output_bytes, CHUNK
+        ):
             self.kill("output")
         return bool(chunk)
 
@@ -240,7 +263,9 @@ class Monitor:
 def _with_report(execution: Execution, report: Any, limits: Limits) -> Execution:
     """Return the end of a program as its launcher reports it; unknown if there is no report."""
     facts = report if isinstance(report, dict) else {}
-    measured = replace(execution, cpu_seconds=facts.get("cpu_seconds"), memory_bytes=facts.get("memory_bytes"))
+    measured = replace(
+        execution, cpu_seconds=facts.get("cpu_seconds"), memory_bytes=facts.get("memory_bytes")
+    )
     if not facts or execution.status != "exited":
         return measured
     if facts["reason"]:
@@ -250,11 +275,17 @@ def _with_report(execution: Execution, report: Any, limits: Limits) -> Execution
     return replace(measured, status=status, exit_code=exit_code, signal=signal_number)
 
 
-def _status(exit_code: int | None, signal_number: int | None, cpu_seconds: float | None, limits: Limits) -> Status:
+def _status(
+    exit_code: int | None, signal_number: int | None, cpu_seconds: float | None, limits: Limits
+) -> Status:
     """Return how a process ended that nobody here has ended."""
     if signal_number:
         at_limit = (cpu_seconds or 0.0) >= CPU_SHARE * limits.cpu_seconds
-        return "cpu" if signal_number == signal.SIGXCPU or (signal_number == signal.SIGKILL and at_limit) else "crashed"
+        return (
+            "cpu"
+            if signal_number == signal.SIGXCPU or (signal_number == signal.SIGKILL and at_limit)
+            else "crashed"
+        )
     return "memory" if exit_code == EXIT_MEMORY else "exited"
 
 
@@ -324,7 +355,11 @@ def _exceeded_limit(pid: int, limits: Limits) -> Status | None:
             fields = file.read().rpartition(b")")[2].split()
     except OSError:
         return None
-    cpu_ticks, threads, resident_pages = int(fields[11]) + int(fields[12]), int(fields[17]), int(fields[21])
+    cpu_ticks, threads, resident_pages = (
+        int(fields[11]) + int(fields[12]),
+        int(fields[17]),
+        int(fields[21]),
+    )
     if cpu_ticks / TICKS > limits.cpu_seconds:
         return "cpu"
     if threads > limits.threads:

@@ -84,10 +84,16 @@ class SandboxedProcess:
         with self._lock:
             frame = _frame({"number": number, "message": message})
             if len(frame) > self._limits.frame_bytes:
-                raise ValueError(f"the message has {len(frame):,} bytes, more than frame_bytes={self._limits.frame_bytes:,}")
+                raise ValueError(
+                    f"the message has {len(frame):,} bytes, more than frame_bytes={self._limits.frame_bytes:,}"
+                )
             self._write(frame, deadline)
             answer = self._read_frame(deadline)
-            if type(answer) is not dict or answer.get("number") != number or "message" not in answer:
+            if (
+                type(answer) is not dict
+                or answer.get("number") != number
+                or "message" not in answer
+            ):
                 raise self._failure("protocol")
             self._monitor.measure_memory()
             return answer["message"]
@@ -105,7 +111,9 @@ class SandboxedProcess:
         with self._lock:
             if self._input >= 0:
                 with suppress(OSError):
-                    os.write(self._input, END_FRAME)  # closing is not enough: a forked copy of this process may hold that end, too
+                    os.write(
+                        self._input, END_FRAME
+                    )  # closing is not enough: a forked copy of this process may hold that end, too
             self._close_input()
         execution = self._monitor.join()
         with self._lock:
@@ -144,7 +152,10 @@ class SandboxedProcess:
             raise self._failure("protocol")
         body = self._read(size, deadline)
         try:
-            return strict_loads(body.decode("utf-8", "surrogatepass"), MEMORY_PER_FRAME_BYTE * self._limits.frame_bytes)
+            return strict_loads(
+                body.decode("utf-8", "surrogatepass"),
+                MEMORY_PER_FRAME_BYTE * self._limits.frame_bytes,
+            )
         except ValueError:
             raise self._failure("protocol") from None
 
@@ -187,7 +198,9 @@ def _pipe(reader: ExitStack, writer: ExitStack) -> tuple[int, int]:
 
 def _frame(value: Any) -> bytes:
     """Return a JSON value as a frame. Numbers stay exact: integers of any size, NaN and infinity."""
-    body = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+    body = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode(
+        "utf-8", "surrogatepass"
+    )
     return len(body).to_bytes(4, "big") + body
 
 

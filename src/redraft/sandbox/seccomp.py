@@ -69,9 +69,22 @@ clone 56 220; clone3 435 435; socketpair 53 199; sendto 44 206; kill 62 129; tgk
 prlimit64 302 261; ioctl 16 29; fcntl 72 25; open 2 -; openat 257 56; openat2 437 437
 """
 
-_LOAD, _AND, _RETURN = 0x20, 0x54, 0x06  # BPF_LD|BPF_W|BPF_ABS, BPF_ALU|BPF_AND|BPF_K, BPF_RET|BPF_K
-_IF_EQUAL, _IF_GREATER, _IF_AT_LEAST, _IF_ANY_BIT = 0x15, 0x25, 0x35, 0x45  # BPF_JMP|BPF_JEQ, BPF_JGT, BPF_JGE, BPF_JSET
-_ALLOW, _KILL, _ERROR = 0x7FFF0000, 0x80000000, 0x00050000  # SECCOMP_RET_ALLOW, _KILL_PROCESS, _ERRNO
+_LOAD, _AND, _RETURN = (
+    0x20,
+    0x54,
+    0x06,
+)  # BPF_LD|BPF_W|BPF_ABS, BPF_ALU|BPF_AND|BPF_K, BPF_RET|BPF_K
+_IF_EQUAL, _IF_GREATER, _IF_AT_LEAST, _IF_ANY_BIT = (
+    0x15,
+    0x25,
+    0x35,
+    0x45,
+)  # BPF_JMP|BPF_JEQ, BPF_JGT, BPF_JGE, BPF_JSET
+_ALLOW, _KILL, _ERROR = (
+    0x7FFF0000,
+    0x80000000,
+    0x00050000,
+)  # SECCOMP_RET_ALLOW, _KILL_PROCESS, _ERRNO
 _EPERM, _ENOSYS, _ENOTTY = 1, 38, 25
 _NUMBER, _ARCHITECTURE = 0, 4  # offsets in struct seccomp_data
 _X32_BIT = 0x40000000
@@ -79,13 +92,36 @@ _X32_BIT = 0x40000000
 _THREAD_FLAGS = 0x00010F00  # CLONE_THREAD, CLONE_VM, CLONE_FS, CLONE_FILES, CLONE_SIGHAND
 _NAMESPACE_FLAGS = 0x7E020080  # CLONE_NEW*
 _O_TRUNC = 0x200  # of <asm-generic/fcntl.h>
-_FCNTL_COMMANDS = (0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1030, 1032)  # descriptors, flags, locks; no owners, signals or leases
-_IOCTL_REQUESTS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)  # TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX
+_FCNTL_COMMANDS = (
+    0,
+    1,
+    2,
+    3,
+    4,
+    5,
+    6,
+    7,
+    36,
+    37,
+    38,
+    1030,
+    1032,
+)  # descriptors, flags, locks; no owners, signals or leases
+_IOCTL_REQUESTS = (
+    0x5401,
+    0x5413,
+    0x541B,
+    0x5421,
+    0x5450,
+    0x5451,
+)  # TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX
 _PRCTL_OPTIONS = (15, 16, 0x53564D41)  # PR_SET_NAME, PR_GET_NAME, PR_SET_VMA
 
 Writing = Literal["files", "existing files", "untruncated files"]
 
-_Instruction = tuple[int, int | str, int | str, int]  # code, targets of a jump if true and if false, operand
+_Instruction = tuple[
+    int, int | str, int | str, int
+]  # code, targets of a jump if true and if false, operand
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,19 +151,28 @@ def filter_program(*, is_tool: bool, writing: Writing = "files", machine: str = 
     """
     name = machine or platform.machine().lower()
     if name not in _MACHINES:
-        raise SandboxUnavailableError(f"the filter of system calls exists for x86_64 and aarch64, and this is {name}")
+        raise SandboxUnavailableError(
+            f"the filter of system calls exists for x86_64 and aarch64, and this is {name}"
+        )
     target = _MACHINES[name]
     program = [*_check_architecture(target)]
     numbers = _numbers(_CHECKED, target.column)
-    for call, body in _checked_calls(is_tool=is_tool, may_truncate=writing != "untruncated files").items():
+    for call, body in _checked_calls(
+        is_tool=is_tool, may_truncate=writing != "untruncated files"
+    ).items():
         if call in numbers:
             program += [(_IF_EQUAL, 0, len(body), numbers[call]), *body]
     tables = [_FILES, _WAITING, _SOCKETS, _MEMORY, _THREADS, _SIGNALS, _FACTS]
-    allowed = "; ".join((*tables, *([_TOOLS] if is_tool else []), *([_OWN_FILES] if writing == "files" else [])))
+    allowed = "; ".join(
+        (*tables, *([_TOOLS] if is_tool else []), *([_OWN_FILES] if writing == "files" else []))
+    )
     for first, last in _ranges(sorted(_numbers(allowed, target.column).values())):
         program += [(_IF_AT_LEAST, 0, 2, first), (_IF_GREATER, 1, 0, last), (_RETURN, 0, 0, _ALLOW)]
     program.append((_RETURN, 0, 0, _ERROR | _EPERM))
-    return b"".join(struct.pack("=HBBI", code, if_true, if_false, operand) for code, if_true, if_false, operand in program)
+    return b"".join(
+        struct.pack("=HBBI", code, if_true, if_false, operand)
+        for code, if_true, if_false, operand in program
+    )
 
 
 def _numbers(table: str, column: int) -> dict[str, int]:
@@ -161,15 +206,26 @@ def _check_architecture(machine: _Machine) -> Iterator[_Instruction]:
 def _checked_calls(*, is_tool: bool, may_truncate: bool) -> dict[str, list[_Instruction]]:
     """Return the instructions for each call that depends on its arguments; each list ends in a verdict."""
     own = (OWN_PID,)
-    stream_or_packets = [(_AND, 0, 0, 0xF), *_one_of((1, 5))]  # SOCK_STREAM, SOCK_SEQPACKET: without addresses
+    stream_or_packets = [
+        (_AND, 0, 0, 0xF),
+        *_one_of((1, 5)),
+    ]  # SOCK_STREAM, SOCK_SEQPACKET: without addresses
     return {
-        "clone": _verdict([_argument(0), *(_not_any(_NAMESPACE_FLAGS) if is_tool else _all_bits(_THREAD_FLAGS))]),
-        "clone3": [(_RETURN, 0, 0, _ERROR | _ENOSYS)],  # its flags are in memory; the C library falls back to `clone`
+        "clone": _verdict(
+            [_argument(0), *(_not_any(_NAMESPACE_FLAGS) if is_tool else _all_bits(_THREAD_FLAGS))]
+        ),
+        "clone3": [
+            (_RETURN, 0, 0, _ERROR | _ENOSYS)
+        ],  # its flags are in memory; the C library falls back to `clone`
         "open": _verdict([_argument(1), *_not_any(0 if may_truncate else _O_TRUNC)]),
         "openat": _verdict([_argument(2), *_not_any(0 if may_truncate else _O_TRUNC)]),
         "openat2": [(_RETURN, 0, 0, _ERROR | _ENOSYS)],
-        "socketpair": _verdict([_argument(0), (_IF_EQUAL, 0, "deny", 1), _argument(1), *stream_or_packets]),
-        "sendto": _verdict([_argument(4), (_IF_EQUAL, 0, "deny", 0), _argument(4, high=True), *_one_of((0,))]),
+        "socketpair": _verdict(
+            [_argument(0), (_IF_EQUAL, 0, "deny", 1), _argument(1), *stream_or_packets]
+        ),
+        "sendto": _verdict(
+            [_argument(4), (_IF_EQUAL, 0, "deny", 0), _argument(4, high=True), *_one_of((0,))]
+        ),
         "kill": _verdict([_argument(0), *_one_of(own)]),
         "tgkill": _verdict([_argument(0), *_one_of(own)]),
         "tkill": _verdict([_argument(0), *_one_of(own)]),
@@ -186,11 +242,18 @@ def _argument(index: int, *, high: bool = False) -> _Instruction:
 
 
 def _one_of(values: Sequence[int]) -> list[_Instruction]:
-    return [*((_IF_EQUAL, "allow", 0, value) for value in values[:-1]), (_IF_EQUAL, "allow", "deny", values[-1])]
+    return [
+        *((_IF_EQUAL, "allow", 0, value) for value in values[:-1]),
+        (_IF_EQUAL, "allow", "deny", values[-1]),
+    ]
 
 
 def _all_bits(mask: int) -> list[_Instruction]:
-    return [(_IF_ANY_BIT, "deny", 0, _NAMESPACE_FLAGS), (_AND, 0, 0, mask), (_IF_EQUAL, "allow", "deny", mask)]
+    return [
+        (_IF_ANY_BIT, "deny", 0, _NAMESPACE_FLAGS),
+        (_AND, 0, 0, mask),
+        (_IF_EQUAL, "allow", "deny", mask),
+    ]
 
 
 def _not_any(mask: int) -> list[_Instruction]:

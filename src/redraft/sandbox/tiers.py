@@ -20,7 +20,14 @@ from ..errors import ConfigError, SandboxUnavailableError
 from ..sync import threads_are_greenlets
 from . import bubblewrap, docker, landlock, unsafe
 from .execution import Execution, SandboxedProcessError
-from .interpreter import ENVIRONMENT, FLAGS, Packages, current_interpreter, find_packages, installed_programs
+from .interpreter import (
+    ENVIRONMENT,
+    FLAGS,
+    Packages,
+    current_interpreter,
+    find_packages,
+    installed_programs,
+)
 from .launch import Launch, Program
 from .limits import Limits
 from .process import SandboxedProcess
@@ -38,9 +45,7 @@ MIN_DESCRIPTORS = 32
 DEFAULT_LIMITS = Limits()
 PROBE_LIMITS = Limits(cpu_seconds=10, wall_seconds=20)
 PROBE = "def main(settings, channel):\n    channel.receive()\n    channel.send('works')\n"
-INSTALL_HINT = (
-    "On Linux, install bubblewrap (apt install bubblewrap, dnf install bubblewrap); elsewhere, use Docker: sandbox='docker:IMAGE'"
-)
+INSTALL_HINT = "On Linux, install bubblewrap (apt install bubblewrap, dnf install bubblewrap); elsewhere, use Docker: sandbox='docker:IMAGE'"
 DOCKER_HINT = "The service must run, and have the image (docker pull IMAGE), with Python 3.11 or later as python3"
 
 
@@ -68,8 +73,12 @@ class Sandbox:
     def __init__(self, tier: str = "auto", *, packages: Sequence[str] = ()) -> None:
         names = ("auto", *LAUNCHES)
         if not isinstance(tier, str) or not (tier in names or tier.startswith(docker.PREFIX)):
-            raise checks.invalid_argument("sandbox", f"one of {', '.join(names)}, or docker:IMAGE", tier)
-        if isinstance(packages, str) or not all(isinstance(name, str) and name for name in packages):
+            raise checks.invalid_argument(
+                "sandbox", f"one of {', '.join(names)}, or docker:IMAGE", tier
+            )
+        if isinstance(packages, str) or not all(
+            isinstance(name, str) and name for name in packages
+        ):
             raise checks.invalid_argument("packages", 'a list of names such as ["numpy"]', packages)
         object.__setattr__(self, "spec", tier)
         object.__setattr__(self, "packages", tuple(packages))
@@ -84,7 +93,9 @@ class Sandbox:
         """Return the tier and how it starts a program; in a container, packages are looked for, too."""
         return choose_tier(self.spec, self.packages if self.spec.startswith(docker.PREFIX) else ())
 
-    def start(self, runner: Path, settings: Any, limits: Limits = DEFAULT_LIMITS) -> SandboxedProcess:
+    def start(
+        self, runner: Path, settings: Any, limits: Limits = DEFAULT_LIMITS
+    ) -> SandboxedProcess:
         """Start a runner, a Python file that uses only the standard library, and wait until it is locked down.
 
         `settings` is a JSON value for its `main(settings, channel)`. Raises SandboxUnavailableError.
@@ -116,11 +127,20 @@ class Sandbox:
     def _tool(self, command: Sequence[str], content: Mapping[str, Any], limits: Limits) -> Program:
         packages = self._find_packages()
         if self.spec.startswith(docker.PREFIX):
-            return Program({**content, "command": list(command), "environment": ENVIRONMENT}, limits, packages)
+            return Program(
+                {**content, "command": list(command), "environment": ENVIRONMENT}, limits, packages
+            )
         executable, search_path = _find_program(command[0]), os.pathsep.join(packages.search_path)
         flags = FLAGS if command[0] == "python" else ()
-        environment = {**current_interpreter().environment, **({"PYTHONPATH": search_path} if search_path else {})}
-        content = {**content, "command": [executable, *flags, *command[1:]], "environment": environment}
+        environment = {
+            **current_interpreter().environment,
+            **({"PYTHONPATH": search_path} if search_path else {}),
+        }
+        content = {
+            **content,
+            "command": [executable, *flags, *command[1:]],
+            "environment": environment,
+        }
         return Program(content, limits, packages, executable)
 
     def _find_packages(self) -> Packages:
@@ -135,22 +155,32 @@ class Sandbox:
         try:
             return SandboxedProcess(launch(program), program.limits, stdin)
         except SandboxedProcessError as error:
-            raise SandboxUnavailableError(f"the sandbox ({tier}) could not start a process: {_reason(error.execution)}") from error
+            raise SandboxUnavailableError(
+                f"the sandbox ({tier}) could not start a process: {_reason(error.execution)}"
+            ) from error
 
 
 def _find_program(name: str) -> str:
     """Return the path of a program: beside this interpreter, of an installed distribution of that name, or on the PATH."""
     if name == "python":
         return current_interpreter().executable
-    candidates = [str(Path(sys.executable).parent / name), *installed_programs(name), shutil.which(name) or ""]
-    found = next((path for path in candidates if Path(path).is_file() and os.access(path, os.X_OK)), None)
+    candidates = [
+        str(Path(sys.executable).parent / name),
+        *installed_programs(name),
+        shutil.which(name) or "",
+    ]
+    found = next(
+        (path for path in candidates if Path(path).is_file() and os.access(path, os.X_OK)), None
+    )
     if found is None:
         raise ConfigError(f"the program {name!r} is not installed")
     return str(Path(found).resolve())
 
 
 @lru_cache(maxsize=16)
-def choose_tier(spec: str, packages: tuple[str, ...] = ()) -> tuple[str, Callable[[Program], Launch]]:
+def choose_tier(
+    spec: str, packages: tuple[str, ...] = ()
+) -> tuple[str, Callable[[Program], Launch]]:
     """Return the tier that a choice means on this machine, and how it starts a program. Raises SandboxUnavailableError.
 
     `packages` are those that an image must have.
@@ -173,7 +203,9 @@ def choose_tier(spec: str, packages: tuple[str, ...] = ()) -> tuple[str, Callabl
     raise SandboxUnavailableError(f"no sandbox can run code here ({'; '.join(problems)}). {hint}")
 
 
-def _working_launch(tier: str, packages: tuple[str, ...]) -> tuple[Callable[[Program], Launch] | None, str]:
+def _working_launch(
+    tier: str, packages: tuple[str, ...]
+) -> tuple[Callable[[Program], Launch] | None, str]:
     """Return the first way to start a program in a tier that works here; otherwise None and why the first does not."""
     problem = ""
     for launch in _launches(tier):
@@ -197,7 +229,11 @@ def _launches(tier: str) -> Sequence[Callable[[Program], Launch]]:
 def _problem_of(launch: Callable[[Program], Launch], packages: tuple[str, ...]) -> str | None:
     """Run a program that answers one message; return what went wrong, or None. Raises TimeoutError if it does not answer."""
     try:
-        probe = launch(Program({"runner": PROBE, "settings": None}, PROBE_LIMITS, Packages(search_path=packages)))
+        probe = launch(
+            Program(
+                {"runner": PROBE, "settings": None}, PROBE_LIMITS, Packages(search_path=packages)
+            )
+        )
         with SandboxedProcess(probe, PROBE_LIMITS) as process:
             return None if process.request(0) == "works" else "a program in it gave a wrong answer"
     except SandboxUnavailableError as error:

@@ -29,4 +29,13 @@ else:
         },
     )
 
-__all__ = ["Journal", "JsonlStore", "LockedLineFile", "RowInfo", "RunInfo", "read_trace", "salvage", "write_atomic"]
+__all__ = [
+    "Journal",
+    "JsonlStore",
+    "LockedLineFile",
+    "RowInfo",
+    "RunInfo",
+    "read_trace",
+    "salvage",
+    "write_atomic",
+]

@@ -68,7 +68,9 @@ class Writer:
         self._commit, self._explain = commit, explain
         self._lock = threading.Lock()
         self._progress = threading.Condition(self._lock)
-        self._work_available = threading.Event()  # has a lock of its own: callers never wait for a thread that is waking up
+        self._work_available = (
+            threading.Event()
+        )  # has a lock of its own: callers never wait for a thread that is waking up
         self._queue, self._current = Transaction(), Transaction()
         self._postponed: dict[RowKey, RowChanges] = {}
         self._postponed_at = self._committed_at = -inf
@@ -85,7 +87,14 @@ class Writer:
             if at_once or self._is_idle:
                 self._work_available.set()
 
-    def change_row(self, key: RowKey, run: int, change: Callable[..., None], *values: Any, postpone: bool = False) -> None:
+    def change_row(
+        self,
+        key: RowKey,
+        run: int,
+        change: Callable[..., None],
+        *values: Any,
+        postpone: bool = False,
+    ) -> None:
         """Queue a change of a row: a method of `RowChanges` and its arguments. Raises `write_error`.
 
         With `postpone`, it waits for the next change of the row, but not longer than POSTPONE_SECONDS.
@@ -125,14 +134,20 @@ class Writer:
 
     def pending_reply(self, key: str, default: str) -> str | None:
         """Return a reply that is not committed yet (None: it is deleted), or the default."""
-        for transaction in (self._queue, self._current):  # in this order: writes leave the queue only as the current ones
+        for transaction in (
+            self._queue,
+            self._current,
+        ):  # in this order: writes leave the queue only as the current ones
             if key in (replies := transaction.replies):
                 return replies[key]
         return default
 
     def has_pending(self, keys: Collection[RowKey]) -> bool:
         """Return whether a change of one of these rows is not committed yet."""
-        return not all(rows.keys().isdisjoint(keys) for rows in (self._postponed, self._queue.rows, self._current.rows))
+        return not all(
+            rows.keys().isdisjoint(keys)
+            for rows in (self._postponed, self._queue.rows, self._current.rows)
+        )
 
     def call_after_commit(self, callback: Callable[[], None]) -> None:
         """Call back once everything queued before is committed, but for what is postponed, or cannot be any more.
@@ -211,9 +226,15 @@ class Writer:
 
     def _next_transaction(self) -> Transaction:
         """Wait for writes and return all that are queued; nothing after `close`."""
-        self._is_idle = True  # before the queue is looked at: a write that comes afterwards sets the event
+        self._is_idle = (
+            True  # before the queue is looked at: a write that comes afterwards sets the event
+        )
         while not (self._queue or self._closed):
-            self._pause(max(0.0, self._postponed_at + POSTPONE_SECONDS - monotonic()) if self._postponed else None)
+            self._pause(
+                max(0.0, self._postponed_at + POSTPONE_SECONDS - monotonic())
+                if self._postponed
+                else None
+            )
             self._queue_postponed_if_due()
         self._is_idle = False
         self._wait_while_growing()
@@ -236,7 +257,11 @@ class Writer:
         """Wait while writes keep arriving, but not longer than GROUP_SECONDS after the last commit: fewer commits cost less."""
         count, end = 0, self._committed_at + GROUP_SECONDS
         pause = GROUP_SECONDS if self._is_busy else GROUP_PAUSE
-        while len(self._queue) > count and (left := end - monotonic()) > 0 and not (self._hurried or self._closed):
+        while (
+            len(self._queue) > count
+            and (left := end - monotonic()) > 0
+            and not (self._hurried or self._closed)
+        ):
             count = len(self._queue)
             self._pause(min(left, pause))
 
@@ -258,7 +283,9 @@ class Writer:
         self._progress.notify_all()
         for loop in {waiter.get_loop() for waiter in waiting}:
             with suppress(RuntimeError):  # its loop is closed, so no caller waits there
-                loop.call_soon_threadsafe(_wake, [waiter for waiter in waiting if waiter.get_loop() is loop])
+                loop.call_soon_threadsafe(
+                    _wake, [waiter for waiter in waiting if waiter.get_loop() is loop]
+                )
 
 
 def _call(callbacks: Sequence[Callable[[], None]]) -> None:
@@ -290,17 +317,23 @@ class Database:
                 check_owner(path)
                 stack.callback(PathLock(path, journal_label(path)).close)
             check_journal(path)
-            write_connection = None if read_only else stack.enter_context(closing(open_writer(path, durability)))
+            write_connection = (
+                None if read_only else stack.enter_context(closing(open_writer(path, durability)))
+            )
             self._reader = stack.enter_context(closing(open_reader(path)))
             self._restart_clock = set_time_limit(self._reader, READ_TIMEOUT)
             self._write_lock = threading.Lock()
-            if write_connection:  # registered last, so that its thread ends before the connections close
+            if (
+                write_connection
+            ):  # registered last, so that its thread ends before the connections close
                 self._writer = Writer(partial(self._commit, write_connection), self._to_store_error)
                 stack.callback(self._writer.close)
             self._resources = stack.pop_all()
 
     def _commit(self, connection: sqlite3.Connection, transaction: Transaction) -> None:
-        with self._write_lock:  # waits as long as `compact` takes, while SQLite would give up after 30 s
+        with (
+            self._write_lock
+        ):  # waits as long as `compact` takes, while SQLite would give up after 30 s
             transaction.commit(connection)
 
     def write_through(self, commit: Commit) -> None:
@@ -392,7 +425,9 @@ class Database:
                     for sql, values in deletions[start : start + DELETIONS_PER_TRANSACTION]:
                         connection.execute(sql, values)
                     connection.execute("COMMIT")
-                connection.executescript("PRAGMA incremental_vacuum")  # `execute` would free a single page
+                connection.executescript(
+                    "PRAGMA incremental_vacuum"
+                )  # `execute` would free a single page
                 empty_log(connection)
         except sqlite3.Error as error:
             raise to_store_error(self.path, error, action="written") from error
@@ -400,7 +435,11 @@ class Database:
     @property
     def size(self) -> int:
         """Bytes of everything committed, as pages of the file."""
-        return int(self.read("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size")[0][0])
+        return int(
+            self.read("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size")[0][
+                0
+            ]
+        )
 
     def use_incremental_vacuum(self) -> None:
         """Arrange that `erase` can give space back. Blocks as `compact` does, the first time."""

@@ -22,7 +22,15 @@ from zlib import crc32
 
 import orjson
 
-from ..core.serialize import Validator, object_from_json, pack, record_from_json, unpack, validator_for, value_from_json
+from ..core.serialize import (
+    Validator,
+    object_from_json,
+    pack,
+    record_from_json,
+    unpack,
+    validator_for,
+    value_from_json,
+)
 from ..core.trace import Trace
 from ..errors import ConfigError, StoreError
 from ..jsontext import MAX_DEPTH, dumps_text, text_to_json, to_json
@@ -111,7 +119,9 @@ class RunMetadata(TypedDict, total=False):
     provider_batches: ProviderBatchesData | None
     capabilities: Mapping[str, CapabilitiesData]
     report: Mapping[str, Any] | None
-    completion: Mapping[str, Any] | None  # (figures that can be made again: another form of them is no damage)
+    completion: (
+        Mapping[str, Any] | None
+    )  # (figures that can be made again: another form of them is no damage)
     model: str | None
 
 
@@ -155,7 +165,9 @@ def is_file_of_run(noted: str, file: str, journal: Path) -> bool:
     A relative path is noted as it was typed, in a folder that may be another one now, or have moved with all that is in it.
     """
     path, earlier = Path(file).resolve(), Path(noted)
-    return path == earlier.resolve() or (path.name == earlier.name and path.parent == journal.resolve().parent)
+    return path == earlier.resolve() or (
+        path.name == earlier.name and path.parent == journal.resolve().parent
+    )
 
 
 @dataclass(slots=True)
@@ -219,7 +231,12 @@ class Journal:
     is_remote = False  # whether another process commits what is written, and looks after the file
 
     def __init__(
-        self, path: str | Path, *, durability: Durability = "normal", create: bool = True, read_only: bool = False
+        self,
+        path: str | Path,
+        *,
+        durability: Durability = "normal",
+        create: bool = True,
+        read_only: bool = False,
     ) -> None:
         self.path = Path(path)
         self._database = Database(self.path, durability, create=create, read_only=read_only)
@@ -302,7 +319,12 @@ class Journal:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
         if self.write_error and error is None:
             raise StoreError(str(self.write_error))
@@ -310,7 +332,9 @@ class Journal:
     def runs(self) -> list[RunInfo]:
         """Return all runs, oldest first."""
         self.flush()
-        return [self._run_info(*record) for record in self._database.read(f"{SELECT_RUNS} ORDER BY run")]
+        return [
+            self._run_info(*record) for record in self._database.read(f"{SELECT_RUNS} ORDER BY run")
+        ]
 
     def run(self, name: str) -> RunInfo | None:
         """Return a run; None if there is no run of that name."""
@@ -330,18 +354,29 @@ class Journal:
 
     def update_run(self, name: str, **metadata: Any) -> None:
         """Create a run, or merge keys (with JSON values) into its metadata."""
-        run = self._runs.get(name) or _RunState(max((r.number for r in self._runs.values()), default=0) + 1, {}, _now())
+        run = self._runs.get(name) or _RunState(
+            max((r.number for r in self._runs.values()), default=0) + 1, {}, _now()
+        )
         self._runs[name] = run = replace(run, metadata={**run.metadata, **metadata})
         values = (run.number, json.dumps(name), json.dumps(run.metadata), run.started_at, _now())
-        self._database.writer.execute(UPSERT_RUN, *values, at_once=True)  # such as the budget that a call is about to take
+        self._database.writer.execute(
+            UPSERT_RUN, *values, at_once=True
+        )  # such as the budget that a call is about to take
 
-    def rows_by_id(self, run: str, ids: Sequence[str], *, key_parts: bool = True) -> dict[str, RowInfo]:
+    def rows_by_id(
+        self, run: str, ids: Sequence[str], *, key_parts: bool = True
+    ) -> dict[str, RowInfo]:
         """Return the rows that the run has, by ID; without `key_parts` those are empty. Meant for a few hundred IDs at a time."""
         self._database.flush_if_pending([(run, id) for id in ids])
         id_of = {text_to_json(id): id for id in ids}
         parts = _split_by_length(id_of, MAX_IDS_LENGTH)
-        records = chain.from_iterable(self._database.read(SELECT_ROWS_BY_ID, to_json(run), to_json(part)) for part in parts)
-        return {(id := id_of[record[1]]): self._row_info(record, id, key_parts=key_parts)[1] for record in records}
+        records = chain.from_iterable(
+            self._database.read(SELECT_ROWS_BY_ID, to_json(run), to_json(part)) for part in parts
+        )
+        return {
+            (id := id_of[record[1]]): self._row_info(record, id, key_parts=key_parts)[1]
+            for record in records
+        }
 
     def begin_row(  # noqa: PLR0917
         self,
@@ -374,7 +409,9 @@ class Journal:
         removed from the input: `traces` and `RunInfo.counts` leave them out. The rows must exist.
         """
         seen = self.invocation(run) if invocation is None else invocation
-        if self._database.has_pending([(run, id) for id in ids]):  # statements are executed before changes of rows
+        if self._database.has_pending(
+            [(run, id) for id in ids]
+        ):  # statements are executed before changes of rows
             for id in ids:
                 self._change(run, id, RowChanges.see, seen)
         else:
@@ -388,7 +425,9 @@ class Journal:
     def append_records(self, run: str, id: str, first: int, records: Sequence[str]) -> None:
         """Store records (lines of `record_to_json`) under numbers from `first`, replacing records with these numbers."""
         if first + len(records) >= LINES_PER_ROW:
-            raise StoreError(f"{journal_label(self.path)}: row {id!r} has more than {LINES_PER_ROW - 1} records")
+            raise StoreError(
+                f"{journal_label(self.path)}: row {id!r} has more than {LINES_PER_ROW - 1} records"
+            )
         self._change(run, id, RowChanges.append, first + 1, records)
 
     def finish_row(self, run: str, id: str, status: Status, result: Mapping[str, Any]) -> None:
@@ -403,7 +442,9 @@ class Journal:
         records = self._database.read(f"{SELECT_ROWS} AND id = ?", json.dumps(run), json.dumps(id))
         return self._trace(*self._row_info(records[0])) if records else None
 
-    def traces(self, run: str, since_invocation: int | None = None) -> Iterator[tuple[RowInfo, Trace]]:
+    def traces(
+        self, run: str, since_invocation: int | None = None
+    ) -> Iterator[tuple[RowInfo, Trace]]:
         """Yield the rows seen in that invocation or later, with their traces, in the order of the input.
 
         None: all rows that are still in the input (see `mark_seen`); 0: all rows, also those no longer in the input.
@@ -411,7 +452,9 @@ class Journal:
         info_of_run = self.run(run)
         since = since_invocation
         if since is None:
-            since = _invocation_in(info_of_run.metadata, "last_full_invocation") if info_of_run else 0
+            since = (
+                _invocation_in(info_of_run.metadata, "last_full_invocation") if info_of_run else 0
+            )
         last = (-1, -1)
         while records := self._database.read(SELECT_ROWS_AFTER, json.dumps(run), *last, since):
             for row, info in map(self._row_info, records):
@@ -433,13 +476,19 @@ class Journal:
         """
         info, number = self.run(run), self._stored_number(run)
         since = _invocation_in(info.metadata, "last_full_invocation") if info else 0
-        lengths = {row: crc32(f"{id} {length}".encode()) for row, id, length in self._database.read(SELECT_LENGTHS, number)}
+        lengths = {
+            row: crc32(f"{id} {length}".encode())
+            for row, id, length in self._database.read(SELECT_LENGTHS, number)
+        }
         records = self._database.read(SELECT_STATES, number, since)
         return {row: (position, status, lengths.get(row, 0)) for row, position, status in records}
 
     def row_ids(self, run: str) -> list[str]:
         """Return the IDs of all rows of a run, in the order in which they were first written."""
-        return [value_from_json(id) for (id,) in self._database.read(SELECT_IDS, self._stored_number(run))]
+        return [
+            value_from_json(id)
+            for (id,) in self._database.read(SELECT_IDS, self._stored_number(run))
+        ]
 
     def row_keys(self, run: str) -> dict[int, str]:
         """Return the key of each row (see `RowInfo`), by the number of the row in the file."""
@@ -453,10 +502,14 @@ class Journal:
         for number in numbers:
             for _, id, position, status, result in self._database.read(SELECT_STORED_ROW, number):
                 try:
-                    lines = self._database.read(SELECT_LINES, number * LINES_PER_ROW, (number + 1) * LINES_PER_ROW)
+                    lines = self._database.read(
+                        SELECT_LINES, number * LINES_PER_ROW, (number + 1) * LINES_PER_ROW
+                    )
                 except StoreError:
                     lines = []
-                yield StoredRow(number, id, position, status, result, tuple(line for (line,) in lines))
+                yield StoredRow(
+                    number, id, position, status, result, tuple(line for (line,) in lines)
+                )
 
     def _stored_number(self, run: str) -> int:
         """Return the number of a run, also one that another process has created since the journal was opened."""
@@ -478,7 +531,9 @@ class Journal:
         self.flush()
         del self._runs[run]
 
-    def _change(self, run: str, id: str, change: Callable[..., None], *values: Any, postpone: bool = False) -> None:
+    def _change(
+        self, run: str, id: str, change: Callable[..., None], *values: Any, postpone: bool = False
+    ) -> None:
         number, writer, now = self._number(run), self._database.writer, time.monotonic()
         if now > self._stamped_at.get(run, -inf) + 1:
             self._stamped_at[run] = now
@@ -487,17 +542,32 @@ class Journal:
 
     def _number(self, run: str) -> int:
         if run not in self._runs:
-            raise StoreError(f"{journal_label(self.path)} has no run {run!r}: call update_run first")
+            raise StoreError(
+                f"{journal_label(self.path)} has no run {run!r}: call update_run first"
+            )
         return self._runs[run].number
 
     def _parse_run(self, record: tuple[Any, ...]) -> tuple[str, _RunState]:
         """Return the name and the state of a run. Raises StoreError for a damaged record."""
         number, name_json, metadata_json, started_at, updated_at = record
         name = self._read("run", number, name_json, str)
-        metadata: Mapping[str, Any] = self._read(f"run {name!r}", "metadata", metadata_json, Mapping[str, Any])
-        invalid = next((key for key, fits in METADATA_CHECKS.items() if key in metadata and not fits(metadata[key])), None)
+        metadata: Mapping[str, Any] = self._read(
+            f"run {name!r}", "metadata", metadata_json, Mapping[str, Any]
+        )
+        invalid = next(
+            (
+                key
+                for key, fits in METADATA_CHECKS.items()
+                if key in metadata and not fits(metadata[key])
+            ),
+            None,
+        )
         if invalid or not isinstance(started_at, str) or not isinstance(updated_at, str):
-            problem = f"{invalid} cannot be {metadata[invalid]!r:.80}" if invalid else f"started_at cannot be {started_at!r:.80}"
+            problem = (
+                f"{invalid} cannot be {metadata[invalid]!r:.80}"
+                if invalid
+                else f"started_at cannot be {started_at!r:.80}"
+            )
             raise damaged_error(self.path, f"run {name!r:.80}: {problem}")
         return name, _RunState(number, metadata, started_at)
 
@@ -511,12 +581,22 @@ class Journal:
             raise damaged_error(self.path, f"{label}, {which}: it cannot be {value!r:.80}")
         return value
 
-    def _run_info(self, number: int, name: str, metadata: str, started_at: str, updated_at: str) -> RunInfo:
+    def _run_info(
+        self, number: int, name: str, metadata: str, started_at: str, updated_at: str
+    ) -> RunInfo:
         name, run = self._parse_run((number, name, metadata, started_at, updated_at))
-        counts = dict(self._database.read(COUNT_BY_STATUS, number, _invocation_in(run.metadata, "last_full_invocation")))
-        return RunInfo(name, run.metadata, started_at, updated_at, {s: counts.get(s, 0) for s in STATUSES})
+        counts = dict(
+            self._database.read(
+                COUNT_BY_STATUS, number, _invocation_in(run.metadata, "last_full_invocation")
+            )
+        )
+        return RunInfo(
+            name, run.metadata, started_at, updated_at, {s: counts.get(s, 0) for s in STATUSES}
+        )
 
-    def _row_info(self, record: tuple[Any, ...], known_id: str | None = None, *, key_parts: bool = True) -> tuple[int, RowInfo]:
+    def _row_info(
+        self, record: tuple[Any, ...], known_id: str | None = None, *, key_parts: bool = True
+    ) -> tuple[int, RowInfo]:
         """Return the number of a row and the row. Raises StoreError for a damaged record."""
         row, stored_id, position, key, stored_parts, status, result = record
         try:
@@ -527,15 +607,24 @@ class Journal:
             raise damaged_error(self.path, f"row {row}: {error}") from error
         if not _is_row(info):
             name = next(name for name, fits in ROW_CHECKS.items() if not fits(getattr(info, name)))
-            raise damaged_error(self.path, f"row {row}: its {name} cannot be {getattr(info, name)!r:.80}")
+            raise damaged_error(
+                self.path, f"row {row}: its {name} cannot be {getattr(info, name)!r:.80}"
+            )
         return row, info
 
     def _trace(self, row: int, info: RowInfo) -> Trace | None:
-        lines = [line for (line,) in self._database.read(SELECT_LINES, row * LINES_PER_ROW, (row + 1) * LINES_PER_ROW)]
+        lines = [
+            line
+            for (line,) in self._database.read(
+                SELECT_LINES, row * LINES_PER_ROW, (row + 1) * LINES_PER_ROW
+            )
+        ]
         if not lines:
             return None
         try:
-            return Trace.from_header(object_from_json(lines[0])).with_records(map(record_from_json, lines[1:]))
+            return Trace.from_header(object_from_json(lines[0])).with_records(
+                map(record_from_json, lines[1:])
+            )
         except StoreError as error:
             raise StoreError(f"{journal_label(self.path)}, row {info.id!r:.80}: {error}") from error
 
@@ -554,7 +643,11 @@ def _result_from_json(text: Any) -> Any:
 
     What `json` wrote, with spaces, may have integers of which orjson makes floats.
     """
-    if text.__class__ is str and text.startswith(RESULT_START) and text.count("[") + text.count("{") < MAX_DEPTH:
+    if (
+        text.__class__ is str
+        and text.startswith(RESULT_START)
+        and text.count("[") + text.count("{") < MAX_DEPTH
+    ):
         try:
             return orjson.loads(text)
         except orjson.JSONDecodeError:  # a lone surrogate, NaN, or no JSON
@@ -576,7 +669,11 @@ def _now() -> str:
 
 KEYS_PER_READ = 1000
 MARKS = 2**20  # bytes
-REPLY_FIELDS = tuple(f.name for f in fields(Reply) if f.compare and f.name not in {"usage", "tool_calls", "token_logprobs"})
+REPLY_FIELDS = tuple(
+    f.name
+    for f in fields(Reply)
+    if f.compare and f.name not in {"usage", "tool_calls", "token_logprobs"}
+)
 """The fields that make two replies equal, without those that are encoded separately."""
 USAGE_FIELDS = tuple(f.name for f in fields(Usage))
 REPLY_VALUES, USAGE_VALUES = attrgetter(*REPLY_FIELDS), attrgetter(*USAGE_FIELDS)
@@ -620,7 +717,9 @@ class ResponseCache(MutableMapping[str, Reply]):
     def __iter__(self) -> Iterator[str]:
         self._database.flush()
         last = 0
-        while rows := self._database.read("SELECT call, key FROM calls WHERE call > ? ORDER BY call LIMIT ?", last, KEYS_PER_READ):
+        while rows := self._database.read(
+            "SELECT call, key FROM calls WHERE call > ? ORDER BY call LIMIT ?", last, KEYS_PER_READ
+        ):
             if rows[-1][0] <= last:
                 raise damaged_error(self._database.path, "its calls are out of order")
             yield from (key for _, key in rows)
@@ -666,7 +765,10 @@ def decode_reply(path: Path, key: str, text: Any) -> Reply:
 def decode_tokens(rows: Any) -> tuple[TokenLogprobs, ...]:
     """Return the tokens that `_encode_reply` wrote. Raises StoreError."""
     try:
-        return tuple(TokenLogprobs(str(token), tuple((str(t), float(p)) for t, p in top)) for token, top in rows)
+        return tuple(
+            TokenLogprobs(str(token), tuple((str(t), float(p)) for t, p in top))
+            for token, top in rows
+        )
     except (TypeError, ValueError) as error:
         raise StoreError(f"the log-probabilities are damaged: {error}") from error
 

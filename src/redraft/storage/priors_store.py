@@ -40,22 +40,41 @@ class PriorsKey:
     fingerprints: tuple[str, ...]
 
     @classmethod
-    def from_graders(cls, model: str, identity: str, graders: Iterable[tuple[str, float, str]]) -> Self:
+    def from_graders(
+        cls, model: str, identity: str, graders: Iterable[tuple[str, float, str]]
+    ) -> Self:
         """Return the key of a model (its name and identity) and graders (name, share in the score, fingerprint)."""
         ordered = sorted(graders, key=lambda grader: (grader[2], grader[1]))
-        content = json.dumps([identity, [[fingerprint, round(share, 9)] for _, share, fingerprint in ordered]])
+        content = json.dumps(
+            [identity, [[fingerprint, round(share, 9)] for _, share, fingerprint in ordered]]
+        )
         key = hashlib.sha256(content.encode()).hexdigest()[:16]
-        return cls(key, model, tuple(name for name, _, _ in ordered), tuple(fingerprint for _, _, fingerprint in ordered))
+        return cls(
+            key,
+            model,
+            tuple(name for name, _, _ in ordered),
+            tuple(fingerprint for _, _, fingerprint in ordered),
+        )
 
     def as_data(self) -> dict[str, Any]:
-        return {"key": self.key, "model": self.model, "graders": list(self.graders), "fingerprints": list(self.fingerprints)}
+        return {
+            "key": self.key,
+            "model": self.model,
+            "graders": list(self.graders),
+            "fingerprints": list(self.fingerprints),
+        }
 
     @classmethod
     def from_data(cls, data: Any) -> Self:
         """Return the key in `as_data`'s form. Raises ValueError for anything else."""
         if not isinstance(data, Mapping):
             raise ValueError(f"a priors key must be an object, got {data!r:.80}")
-        return cls(_text_in(data, "key"), _text_in(data, "model"), _texts_in(data, "graders"), _texts_in(data, "fingerprints"))
+        return cls(
+            _text_in(data, "key"),
+            _text_in(data, "model"),
+            _texts_in(data, "graders"),
+            _texts_in(data, "fingerprints"),
+        )
 
 
 def _text_in(data: Mapping[str, Any], name: str) -> str:
@@ -96,7 +115,11 @@ class StoredPriors:
         return cls(priors_key, priors, datetime.now(UTC).isoformat(timespec="seconds"), source)
 
     def as_data(self) -> dict[str, Any]:
-        data = {"created_at": self.created_at, "source": self.source, "priors": self.priors.to_dict()}
+        data = {
+            "created_at": self.created_at,
+            "source": self.source,
+            "priors": self.priors.to_dict(),
+        }
         return {"redraft_priors": SCHEMA, **self.priors_key.as_data(), **data}
 
     @classmethod
@@ -104,8 +127,15 @@ class StoredPriors:
         """Return the priors in `as_data`'s form. Raises ValueError or ConfigError for anything else."""
         if data.get("redraft_priors") != SCHEMA:
             schema = data.get("redraft_priors")
-            raise ValueError(f"it has schema {schema!r:.20}, and this release reads schema {SCHEMA}: learn the priors again")
-        return cls(PriorsKey.from_data(data), priors_from_data(data), _timestamp_in(data, "created_at"), _text_in(data, "source"))
+            raise ValueError(
+                f"it has schema {schema!r:.20}, and this release reads schema {SCHEMA}: learn the priors again"
+            )
+        return cls(
+            PriorsKey.from_data(data),
+            priors_from_data(data),
+            _timestamp_in(data, "created_at"),
+            _text_in(data, "source"),
+        )
 
 
 def priors_from_data(data: Mapping[str, Any]) -> Priors:
@@ -124,7 +154,9 @@ def read_priors(path: str) -> Priors:
     try:
         data = _read_object(Path(path))
     except StoreError as error:
-        raise ConfigError(f"priors: {error} (it may be 'shipped', 'learned', or the path of a JSON file)") from error
+        raise ConfigError(
+            f"priors: {error} (it may be 'shipped', 'learned', or the path of a JSON file)"
+        ) from error
     try:
         return priors_from_data(data)
     except ConfigError as error:
@@ -166,7 +198,9 @@ class PriorsStore:
         path = self.path_for(stored.priors_key)
         try:
             make_folder(self.folder)
-            write_atomic(path, json.dumps(stored.as_data(), indent=2) + "\n", private=True, follow=False)
+            write_atomic(
+                path, json.dumps(stored.as_data(), indent=2) + "\n", private=True, follow=False
+            )
         except OSError as error:
             raise StoreError(f"{path} cannot be written: {error.strerror}") from error
         return path
@@ -212,4 +246,6 @@ def _read_object(path: Path) -> dict[str, Any]:
     try:
         return object_from_json(read_small_bytes(path, MAX_FILE_BYTES).decode("utf-8"))
     except (OSError, ValueError, StoreError) as error:
-        raise StoreError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+        raise StoreError(
+            f"{path} cannot be read: {getattr(error, 'strerror', None) or error}"
+        ) from error

@@ -16,7 +16,16 @@ from ..core.serialize import value_from_json
 from ..documents import open_regular
 from ..errors import StoreError, WrongFileError
 from .database import fetch_bounded
-from .schema import CHECK_TIMEOUT, LINES_PER_ROW, TABLES, journal_label, open_connection, set_time_limit, to_store_error, wal_path
+from .schema import (
+    CHECK_TIMEOUT,
+    LINES_PER_ROW,
+    TABLES,
+    journal_label,
+    open_connection,
+    set_time_limit,
+    to_store_error,
+    wal_path,
+)
 from .secure_files import AtomicFile
 
 ROWS_PER_READ = 100
@@ -28,7 +37,9 @@ COLUMNS = {
     "calls": "call, key, reply",
 }
 """The columns read of each table; the first is its key."""
-SELECT_DECLARED_TABLES = "SELECT name, sql FROM sqlite_master WHERE name IN ('runs', 'rows', 'lines', 'calls')"
+SELECT_DECLARED_TABLES = (
+    "SELECT name, sql FROM sqlite_master WHERE name IN ('runs', 'rows', 'lines', 'calls')"
+)
 READ_TIMEOUT = 10.0  # seconds for reading ROWS_PER_READ rows
 JSON_COLUMNS = {"name", "metadata", "id", "key_parts", "result", "line", "reply"}
 
@@ -49,11 +60,16 @@ def salvage(path: str | Path, out: str | Path, *, overwrite: bool = False) -> di
         try:
             with (
                 TemporaryDirectory() as folder,
-                closing(open_connection(_copy_journal(source, Path(folder)), "mode=rw")) as connection,
+                closing(
+                    open_connection(_copy_journal(source, Path(folder)), "mode=rw")
+                ) as connection,
             ):
                 connection.row_factory = sqlite3.Row
                 text = TextIOWrapper(draft.file, "utf-8")
-                counts = {table: _save_table(connection, table, text) for table in _readable_tables(source, connection)}
+                counts = {
+                    table: _save_table(connection, table, text)
+                    for table in _readable_tables(source, connection)
+                }
                 text.detach()
             if not any(counts.values()):
                 raise StoreError(f"nothing in {journal_label(source)} can be read")
@@ -63,7 +79,9 @@ def salvage(path: str | Path, out: str | Path, *, overwrite: bool = False) -> di
     except sqlite3.Error as error:
         raise to_store_error(source, error) from error
     except OSError as error:
-        raise StoreError(f"{journal_label(source)} cannot be salvaged to {str(out)!r}: {error.strerror or error}") from error
+        raise StoreError(
+            f"{journal_label(source)} cannot be salvaged to {str(out)!r}: {error.strerror or error}"
+        ) from error
     return counts
 
 
@@ -88,19 +106,30 @@ def _readable_tables(source: Path, connection: sqlite3.Connection) -> list[str]:
     except sqlite3.DatabaseError:
         return []
     if foreign := [name for name, sql in actual.items() if sql != expected[name]]:
-        raise StoreError(f"nothing can be salvaged from {journal_label(source)}: its table {foreign[0]!r} is not that of a journal")
+        raise StoreError(
+            f"nothing can be salvaged from {journal_label(source)}: its table {foreign[0]!r} is not that of a journal"
+        )
     return [name for name in COLUMNS if name in actual]
 
 
 def _save_table(connection: sqlite3.Connection, table: str, file: TextIO) -> int:
     count = 0
-    for row in _readable_rows(connection, f"SELECT {COLUMNS[table]} FROM {table}", COLUMNS[table].split(",")[0]):  # noqa: S608
-        file.write(json.dumps({"table": table, **{name: _decode_value(name, row[name]) for name in row.keys()}}) + "\n")  # noqa: SIM118
+    for row in _readable_rows(
+        connection, f"SELECT {COLUMNS[table]} FROM {table}", COLUMNS[table].split(",")[0]
+    ):  # noqa: S608
+        file.write(
+            json.dumps(
+                {"table": table, **{name: _decode_value(name, row[name]) for name in row.keys()}}
+            )
+            + "\n"
+        )  # noqa: SIM118
         count += 1
     return count
 
 
-def _readable_rows(connection: sqlite3.Connection, select: str, key_column: str) -> Iterator[sqlite3.Row]:
+def _readable_rows(
+    connection: sqlite3.Connection, select: str, key_column: str
+) -> Iterator[sqlite3.Row]:
     """Yield the rows of a table in order. After an unreadable one, skip 1, 2, 4, ... row numbers until a row can be read."""
     sql = f"{select} WHERE {key_column} >= ? ORDER BY {key_column} LIMIT ?"
     start, limit, skip = 0, ROWS_PER_READ, 1

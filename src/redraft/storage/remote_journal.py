@@ -25,7 +25,9 @@ class RemoteJournal(Journal):
 
     is_remote = True
 
-    def __init__(self, path: Path, commit: Callable[[TransactionData], None], shared: Iterable[str]) -> None:
+    def __init__(
+        self, path: Path, commit: Callable[[TransactionData], None], shared: Iterable[str]
+    ) -> None:
         super().__init__(path, read_only=True)
         self._shared = frozenset(shared)
         self._database.write_through(lambda transaction: commit(transaction.data))
@@ -45,4 +47,8 @@ def without_metadata(sent: TransactionData) -> tuple[TransactionData, Mapping[st
     for sql, values in statements:
         if sql == UPDATE_RUN:
             metadata |= values[0]
-    return ([statement for statement in statements if statement[0] != UPDATE_RUN], rows, replies), metadata
+    return (
+        [statement for statement in statements if statement[0] != UPDATE_RUN],
+        rows,
+        replies,
+    ), metadata

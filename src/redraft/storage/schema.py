@@ -94,7 +94,12 @@ def open_reader(path: Path) -> sqlite3.Connection:
     try:
         writable = os.access(path, os.W_OK) and os.access(real_path(path).parent, os.W_OK)
         connection = open_connection(
-            path, "mode=rw" if writable else "mode=ro" if wal_path(path).exists() else "mode=ro&immutable=1"
+            path,
+            "mode=rw"
+            if writable
+            else "mode=ro"
+            if wal_path(path).exists()
+            else "mode=ro&immutable=1",
         )
         connection.execute("PRAGMA query_only = ON")
     except sqlite3.Error as error:
@@ -106,7 +111,12 @@ def open_connection(path: Path, mode: str) -> sqlite3.Connection:
     """Open a connection in autocommit mode that any thread may use, with limits against hostile files."""
     uri = f"{real_path(path).as_uri()}?{mode}"
     connection = sqlite3.connect(
-        uri, uri=True, timeout=30, isolation_level=None, check_same_thread=False, cached_statements=CACHED_STATEMENTS
+        uri,
+        uri=True,
+        timeout=30,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=CACHED_STATEMENTS,
     )
     try:
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)
@@ -180,7 +190,9 @@ def check_owner(path: Path) -> None:
     """Raise StoreError for a file of another user in a world-writable folder: a journal is private."""
     try:
         if path.exists() and is_untrusted(real_path(path)):
-            raise StoreError(f"{journal_label(path)} belongs to another user, in a world-writable folder: name another file")
+            raise StoreError(
+                f"{journal_label(path)} belongs to another user, in a world-writable folder: name another file"
+            )
     except OSError as error:
         raise to_store_error(path, error) from error
 
@@ -191,7 +203,11 @@ def _check_sibling(path: Path, suffix: str) -> None:
     if not os.path.lexists(file):
         return
     status = file.lstat()
-    if not stat.S_ISREG(status.st_mode) or is_untrusted(file) or (suffix == "-journal" and status.st_size):
+    if (
+        not stat.S_ISREG(status.st_mode)
+        or is_untrusted(file)
+        or (suffix == "-journal" and status.st_size)
+    ):
         raise StoreError(
             f"{journal_label(path)} cannot be opened: {str(file)!r} beside it does not belong to it; move it away, or name another "
             "journal"
@@ -221,14 +237,20 @@ def _check_header(path: Path) -> None:
             f"{journal_label(path)} is not a journal (it is not an SQLite file): name another file; it was left unchanged"
         )
     if len(head) < 101:
-        raise StoreError(f"{journal_label(path)} is cut off after {len(head)} bytes: restore it, or name another file")
+        raise StoreError(
+            f"{journal_label(path)} is cut off after {len(head)} bytes: restore it, or name another file"
+        )
     version, application = int.from_bytes(head[60:64]), int.from_bytes(head[68:72])
     if application != APPLICATION_ID:
         raise WrongFileError(
             f"{journal_label(path)} is an SQLite file of another program: name another file; it was left unchanged"
         )
     if version != SCHEMA:
-        advice = "it was written by a newer Redraft: use that" if version > SCHEMA else "use the Redraft that wrote it"
+        advice = (
+            "it was written by a newer Redraft: use that"
+            if version > SCHEMA
+            else "use the Redraft that wrote it"
+        )
         raise WrongFileError(
             f"{journal_label(path)} has schema {version}, this release reads schema {SCHEMA}; {advice}, or name another file"
         )
@@ -248,7 +270,9 @@ def _check_tables(path: Path) -> None:
     shm_existed = shm.exists()
     has_wal = wal.exists() and wal.stat().st_size > 0
     try:
-        with closing(open_connection(path, "mode=ro" if has_wal else "mode=ro&immutable=1")) as connection:
+        with closing(
+            open_connection(path, "mode=ro" if has_wal else "mode=ro&immutable=1")
+        ) as connection:
             set_time_limit(connection, CHECK_TIMEOUT)
             _check_schema_objects(path, _schema_objects(connection))
             if (
@@ -283,10 +307,14 @@ SchemaObject: TypeAlias = tuple[str, str, str, str | None]
 def _schema_objects(connection: sqlite3.Connection) -> set[SchemaObject]:
     """Return everything that a schema declares: kind, name, table, and the statement that created it."""
     rows = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master LIMIT 1000")
-    return {(str(kind)[:80], str(name)[:80], str(table)[:80], sql) for kind, name, table, sql in rows}
+    return {
+        (str(kind)[:80], str(name)[:80], str(table)[:80], sql) for kind, name, table, sql in rows
+    }
 
 
-def create_database(path: Path, application_id: int, schema: int, tables: str, *settings: str) -> None:
+def create_database(
+    path: Path, application_id: int, schema: int, tables: str, *settings: str
+) -> None:
     """Create a file of SQLite atomically, with its tables and readable by its owner only; an existing empty file keeps its mode.
 
     `settings` are executed before the tables are made. Raises OSError or sqlite3.Error, and leaves no file then.
@@ -295,7 +323,10 @@ def create_database(path: Path, application_id: int, schema: int, tables: str, *
         temporary = Path(folder) / "database"
         with closing(open_connection(temporary, "mode=rwc")) as connection:
             synchronous = "PRAGMA synchronous = OFF"  # the copy of this file is synchronized
-            identity = f"PRAGMA application_id = {application_id}", f"PRAGMA user_version = {schema}"
+            identity = (
+                f"PRAGMA application_id = {application_id}",
+                f"PRAGMA user_version = {schema}",
+            )
             for setting in (synchronous, *settings, *identity):
                 connection.execute(setting)
             connection.executescript(tables)
@@ -322,7 +353,9 @@ def damaged_error(path: Path, reason: str) -> StoreError:
     )
 
 
-def to_store_error(path: Path, error: Exception, finished_rows: str | None = None, *, action: str = "opened") -> StoreError:
+def to_store_error(
+    path: Path, error: Exception, finished_rows: str | None = None, *, action: str = "opened"
+) -> StoreError:
     """Return an error of SQLite or the disk as a StoreError that says what failed.
 
     `finished_rows`: the number of finished rows in a file that was being written.
@@ -332,7 +365,11 @@ def to_store_error(path: Path, error: Exception, finished_rows: str | None = Non
     code = getattr(error, "sqlite_errorname", "")
     if code.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
         return damaged_error(path, str(error))
-    why = ERROR_MESSAGES.get(code) or getattr(error, "strerror", None) or f"{error}{code and f', {code}'}"
+    why = (
+        ERROR_MESSAGES.get(code)
+        or getattr(error, "strerror", None)
+        or f"{error}{code and f', {code}'}"
+    )
     if finished_rows is None:
         return StoreError(f"{journal_label(path)} cannot be {action}: {why}")
     when = "there is room" if code == "SQLITE_FULL" else "that is fixed"

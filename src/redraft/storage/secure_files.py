@@ -36,7 +36,15 @@ MAX_LINKS = 40
 DRAFT_SUFFIX = re.compile(r"\.[0-9a-f]{16}\.part")
 SIGNATURE_FIELDS = ("pid", "host", "command", "since")
 MAX_LOCK_BYTES = 10_000  # bytes that are read of a lock file, which is far smaller
-NO_HARD_LINKS = {errno.EPERM, errno.EACCES, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.EINVAL}
+NO_HARD_LINKS = {
+    errno.EPERM,
+    errno.EACCES,
+    errno.ENOSYS,
+    errno.ENOTSUP,
+    errno.EOPNOTSUPP,
+    errno.EMLINK,
+    errno.EINVAL,
+}
 """Errors by which file systems and systems say that they have no hard links (EACCES: Android, EINVAL: FAT on Windows)."""
 
 
@@ -54,7 +62,9 @@ def resolve_path(path: str | Path) -> Path:
         if links > MAX_LINKS:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
         if is_untrusted(step):
-            raise PermissionError(errno.EACCES, f"{str(step)!r} is a link of another user in a world-writable folder")
+            raise PermissionError(
+                errno.EACCES, f"{str(step)!r} is a link of another user in a world-writable folder"
+            )
         target = step.readlink()
         resolved = Path(target.anchor) if target.is_absolute() else resolved
         remaining.extendleft(reversed(target.parts[1:] if target.is_absolute() else target.parts))
@@ -66,7 +76,10 @@ def is_untrusted(path: Path) -> bool:
     if not hasattr(os, "geteuid"):
         return False
     status, folder = path.lstat(), path.parent.stat()
-    return bool(folder.st_mode & stat.S_IWOTH) and status.st_uid not in {os.geteuid(), folder.st_uid}
+    return bool(folder.st_mode & stat.S_IWOTH) and status.st_uid not in {
+        os.geteuid(),
+        folder.st_uid,
+    }
 
 
 def create_file(path: Path, mode: int = PRIVATE) -> FileIO:
@@ -88,7 +101,9 @@ def open_private(path: str | Path, flags: int) -> FileIO:
         if not stat.S_ISREG(status.st_mode) and not stat.S_ISCHR(status.st_mode):
             raise OSError(errno.EINVAL, "it is not a regular file")
         if stat.S_ISREG(status.st_mode) and is_untrusted(target):
-            raise PermissionError(errno.EACCES, "it belongs to another user, in a world-writable folder")
+            raise PermissionError(
+                errno.EACCES, "it belongs to another user, in a world-writable folder"
+            )
     except BaseException:
         file.close()
         raise
@@ -97,7 +112,9 @@ def open_private(path: str | Path, flags: int) -> FileIO:
 
 def open_file(path: Path, flags: int, mode: int = PRIVATE) -> FileIO:
     """Open a file with `flags` of `os.open`. Raises OSError for a link."""
-    access = {os.O_RDONLY: "rb", os.O_WRONLY: "wb", os.O_RDWR: "r+b"}[flags & (os.O_RDONLY | os.O_WRONLY | os.O_RDWR)]
+    access = {os.O_RDONLY: "rb", os.O_WRONLY: "wb", os.O_RDWR: "r+b"}[
+        flags & (os.O_RDONLY | os.O_WRONLY | os.O_RDWR)
+    ]
     number = os.open(path, flags | OPEN_FLAGS | NO_FOLLOW, mode)
     try:
         return FileIO(number, "ab" if flags & os.O_APPEND else access)
@@ -114,7 +131,9 @@ def write_whole(file: FileIO, data: bytes) -> None:
 
 def write_error(name: str, error: OSError) -> StoreError:
     """Return the error for a file that cannot be written; it is a WrongFileError if no file can be at that place."""
-    kind = WrongFileError if error.errno in {errno.ENOENT, errno.ENOTDIR, errno.EISDIR} else StoreError
+    kind = (
+        WrongFileError if error.errno in {errno.ENOENT, errno.ENOTDIR, errno.EISDIR} else StoreError
+    )
     return kind(f"{name} cannot be written: {error.strerror}")
 
 
@@ -126,7 +145,9 @@ def data_dir() -> Path:
     try:
         return (Path(base) if base else Path.home() / ".local" / "share") / "redraft"
     except RuntimeError as error:
-        raise StoreError(f"the user has no data folder ({error}): name one in REDRAFT_HOME") from error
+        raise StoreError(
+            f"the user has no data folder ({error}): name one in REDRAFT_HOME"
+        ) from error
 
 
 def cards_folder(folder: str | Path | None) -> Path:
@@ -145,7 +166,9 @@ def cache_dir() -> Path:
     try:
         return (Path(base) if base else Path.home() / ".cache") / "redraft"
     except RuntimeError as error:
-        raise StoreError(f"the user has no cache folder ({error}): name one in REDRAFT_HOME") from error
+        raise StoreError(
+            f"the user has no cache folder ({error}): name one in REDRAFT_HOME"
+        ) from error
 
 
 def make_folder(path: Path) -> None:
@@ -190,7 +213,9 @@ if hasattr(os, "register_at_fork"):
 def is_file_at(file: FileIO | int, path: Path) -> bool:
     """Return whether an open file is still the one at a path: another process may have removed or replaced it."""
     with suppress(FileNotFoundError):
-        return os.path.samestat(os.fstat(file if isinstance(file, int) else file.fileno()), path.lstat())
+        return os.path.samestat(
+            os.fstat(file if isinstance(file, int) else file.fileno()), path.lstat()
+        )
     return False
 
 
@@ -201,14 +226,25 @@ class AtomicFile:
     link at `path` is itself replaced. Drafts that killed processes left are removed.
     """
 
-    def __init__(self, path: str | Path, *, private: bool = False, follow: bool = True, buffering: int = 2**20) -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        private: bool = False,
+        follow: bool = True,
+        buffering: int = 2**20,
+    ) -> None:
         absolute = Path(os.path.abspath(path))  # noqa: PTH100  (Path.resolve follows links)
-        self._target = resolve_path(path) if follow else resolve_path(absolute.parent) / absolute.name
+        self._target = (
+            resolve_path(path) if follow else resolve_path(absolute.parent) / absolute.name
+        )
         if self._target.is_dir() and not self._target.is_symlink():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         self._mode = _existing_mode(self._target)
         remove_stale_drafts(self._target)
-        self.path, self._lock = create_draft(self._target, PUBLIC if self._mode is None and not private else PRIVATE)
+        self.path, self._lock = create_draft(
+            self._target, PUBLIC if self._mode is None and not private else PRIVATE
+        )
         try:
             self.file: IO[bytes] = os.fdopen(os.dup(self._lock.fileno()), "wb", buffering)
         except OSError:  # such as too many open files
@@ -243,7 +279,9 @@ class AtomicFile:
             self.path.unlink(missing_ok=True)
 
 
-def write_atomic(path: str | Path, text: str, *, private: bool = False, follow: bool = True) -> None:
+def write_atomic(
+    path: str | Path, text: str, *, private: bool = False, follow: bool = True
+) -> None:
     """Write a text file so that a reader sees all of the old or all of the new text. Raises OSError.
 
     `private` and `follow` are those of `AtomicFile`. A device or a pipe is written to directly.
@@ -280,7 +318,9 @@ def create_draft(target: Path, mode: int) -> tuple[Path, FileIO]:
         path = target.with_name(_draft_name(target))
         file = create_file(path, mode)
         with suppress(OSError):  # a file system without locks
-            if not try_lock(file) or not is_file_at(file, path):  # another process removed it as stale
+            if not try_lock(file) or not is_file_at(
+                file, path
+            ):  # another process removed it as stale
                 file.close()
                 continue
         return path, file
@@ -355,7 +395,9 @@ class PathLock:
             self.path = target.with_name(f"{target.name}.lock")
             self._file = self._acquire()
         except OSError as error:
-            raise StoreError(f"{label} cannot be locked: {str(self.path)!r}: {error.strerror}") from error
+            raise StoreError(
+                f"{label} cannot be locked: {str(self.path)!r}: {error.strerror}"
+            ) from error
 
     def _acquire(self) -> FileIO:
         while True:
@@ -411,7 +453,9 @@ class PathLock:
             signature = self._read_signature(file)
             if not try_lock(file):
                 holder = _holder_text(signature) if signature else "another process"
-                raise StoreLockedError(f"{self._label} is held by {holder}: wait until it ends, or name another")
+                raise StoreLockedError(
+                    f"{self._label} is held by {holder}: wait until it ends, or name another"
+                )
             if is_file_at(file, self.path):
                 self.path.unlink()
 
@@ -421,7 +465,9 @@ class PathLock:
             with suppress(ValueError, RecursionError):
                 text = file.read(MAX_LOCK_BYTES)
                 data = json.loads(text) if text else {}
-                if not text or (isinstance(data, dict) and sorted(data) == sorted(SIGNATURE_FIELDS)):
+                if not text or (
+                    isinstance(data, dict) and sorted(data) == sorted(SIGNATURE_FIELDS)
+                ):
                     return data
         raise self._foreign_lock_error()
 
@@ -441,16 +487,29 @@ class PathLock:
 
 
 def _signature() -> bytes:
-    values = os.getpid(), socket.gethostname(), _command(), datetime.now(UTC).isoformat(timespec="seconds")
+    values = (
+        os.getpid(),
+        socket.gethostname(),
+        _command(),
+        datetime.now(UTC).isoformat(timespec="seconds"),
+    )
     return json.dumps(dict(zip(SIGNATURE_FIELDS, values, strict=True))).encode()
 
 
 def _command() -> str:
     """Return the program and its subcommand. Later arguments may hold secrets."""
-    return " ".join((Path(sys.argv[0]).name, *(word for word in sys.argv[1:2] if word.isalpha()))) if sys.argv else ""
+    return (
+        " ".join((Path(sys.argv[0]).name, *(word for word in sys.argv[1:2] if word.isalpha())))
+        if sys.argv
+        else ""
+    )
 
 
 def _holder_text(signature: dict[str, Any]) -> str:
     pid, host, command, since = (signature[name] for name in SIGNATURE_FIELDS)
-    who = "this process" if (pid, host) == (os.getpid(), socket.gethostname()) else f"process {pid} on {host}"
+    who = (
+        "this process"
+        if (pid, host) == (os.getpid(), socket.gethostname())
+        else f"process {pid} on {host}"
+    )
     return f"{who} ({command}, since {since})"

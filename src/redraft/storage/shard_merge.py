@@ -18,7 +18,14 @@ from ..errors import StoreError, StoreLockedError
 from ..protocols import Reply
 from .database import fetch_bounded
 from .journal import Journal, decode_reply
-from .schema import LINES_PER_ROW, is_new, journal_label, open_connection, sibling_path, to_store_error
+from .schema import (
+    LINES_PER_ROW,
+    is_new,
+    journal_label,
+    open_connection,
+    sibling_path,
+    to_store_error,
+)
 from .secure_files import PathLock
 
 T = TypeVar("T")
@@ -42,7 +49,9 @@ MERGE_ROWS = (
     JOIN main.rows w ON w.run = m.run AND w.id = r.id
     WHERE r.row > ? AND r.row <= ?""",  # the shard has seen the row
 )
-MERGE_CALLS = ("INSERT OR IGNORE INTO main.calls (key, reply) SELECT key, reply FROM part.calls WHERE call > ? AND call <= ?",)
+MERGE_CALLS = (
+    "INSERT OR IGNORE INTO main.calls (key, reply) SELECT key, reply FROM part.calls WHERE call > ? AND call <= ?",
+)
 
 
 def shard_journal_path(path: Path, index: int, count: int) -> Path:
@@ -53,9 +62,13 @@ def shard_journal_path(path: Path, index: int, count: int) -> Path:
 def shard_journals(path: Path) -> list[Path]:
     """Return the existing shard journals of a journal, sorted; also those of which a killed worker left only the lock."""
     candidates = {
-        file.with_name(file.name.removesuffix(".lock")) for file in path.parent.glob("*") if file.name.startswith(path.name)
+        file.with_name(file.name.removesuffix(".lock"))
+        for file in path.parent.glob("*")
+        if file.name.startswith(path.name)
     }
-    return sorted(file for file in candidates if SHARD_SUFFIX.fullmatch(file.name[len(path.name) :]))
+    return sorted(
+        file for file in candidates if SHARD_SUFFIX.fullmatch(file.name[len(path.name) :])
+    )
 
 
 def open_when_released(open_locked: Callable[[], T]) -> T:
@@ -91,7 +104,9 @@ def merge_shard(journal: Journal, path: Path) -> Mapping[str, Mapping[str, Any]]
         journal.response_cache.expect_any()
         try:
             with closing(open_connection(journal.path, "mode=rw")) as connection:
-                connection.execute("ATTACH DATABASE ? AS part", (f"{path.absolute().as_uri()}?mode=ro",))
+                connection.execute(
+                    "ATTACH DATABASE ? AS part", (f"{path.absolute().as_uri()}?mode=ro",)
+                )
                 _copy_in_pieces(connection, "SELECT row FROM part.rows", "row", MERGE_ROWS)
                 _copy_in_pieces(connection, "SELECT call FROM part.calls", "call", MERGE_CALLS)
         except sqlite3.Error as error:
@@ -99,7 +114,9 @@ def merge_shard(journal: Journal, path: Path) -> Mapping[str, Mapping[str, Any]]
     return metadata
 
 
-def _copy_in_pieces(connection: sqlite3.Connection, numbers: str, name: str, statements: tuple[str, ...]) -> None:
+def _copy_in_pieces(
+    connection: sqlite3.Connection, numbers: str, name: str, statements: tuple[str, ...]
+) -> None:
     """Copy a limited number of items in each transaction, so that the write-ahead log stays small."""
     last = -1
     next_end = f"SELECT max({name}) FROM ({numbers} WHERE {name} > ? ORDER BY {name} LIMIT {ITEMS_PER_TRANSACTION})"  # noqa: S608
@@ -129,7 +146,9 @@ def checkpoint(journal: Journal) -> None:
     except sqlite3.Error as error:
         raise to_store_error(journal.path, error) from error
     if busy:
-        raise StoreError(f"another program has been reading {journal_label(journal.path)} for more than 30 s: end it first")
+        raise StoreError(
+            f"another program has been reading {journal_label(journal.path)} for more than 30 s: end it first"
+        )
 
 
 class SnapshotCache(Mapping[str, Reply]):

@@ -24,7 +24,9 @@ from ..errors import StoreError, StoreLockedError, WrongFileError
 from .secure_files import open_private, try_lock, write_error, write_whole
 
 READ_BYTES = 2**20  # bytes that are read at a time
-MAX_LINE_BYTES = 2**27  # bytes of a line: an answer has at most 8 MiB, and escapes make it at most six times as long
+MAX_LINE_BYTES = (
+    2**27
+)  # bytes of a line: an answer has at most 8 MiB, and escapes make it at most six times as long
 MAX_TRACE_BYTES = 2**29  # bytes of a trace that is read
 
 
@@ -35,15 +37,21 @@ class LockedLineFile:
     its last complete line. With `durable` what was written survives a power failure, too.
     """
 
-    def __init__(self, path: str | Path, label: str, *, resume: bool = False, durable: bool = False) -> None:
+    def __init__(
+        self, path: str | Path, label: str, *, resume: bool = False, durable: bool = False
+    ) -> None:
         self.path, self._label, self._is_durable = Path(path), label, durable
         try:
-            self._file: FileIO = open_private(self.path, os.O_RDWR if resume else os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+            self._file: FileIO = open_private(
+                self.path, os.O_RDWR if resume else os.O_WRONLY | os.O_APPEND | os.O_CREAT
+            )
         except OSError as error:
             raise write_error(self.name, error) from error
         try:
             if not try_lock(self._file):
-                raise StoreLockedError(f"{self.name} is held by another process (this one is {os.getpid()})")
+                raise StoreLockedError(
+                    f"{self.name} is held by another process (this one is {os.getpid()})"
+                )
             if resume:
                 self._file.truncate(self._file.seek(_complete_lines_end(self._file)))
         except OSError as error:
@@ -67,7 +75,9 @@ class LockedLineFile:
         Lines that cannot be written whole are taken back, so that the next ones do not continue a torn line.
         """
         if self._file.closed:
-            raise StoreError(f"{self.name} is not open in this process (a forked process must open a file of its own)")
+            raise StoreError(
+                f"{self.name} is not open in this process (a forked process must open a file of its own)"
+            )
         data = "".join(f"{line}\n" for line in lines).encode()
         end = self._file.seek(0, os.SEEK_END) if self._file.seekable() else None
         try:
@@ -77,7 +87,9 @@ class LockedLineFile:
         except OSError as error:
             if end is not None:
                 self._take_back(end)
-            raise StoreError(f"{self.name} cannot be written: {error.strerror}; {contents_note}") from error
+            raise StoreError(
+                f"{self.name} cannot be written: {error.strerror}; {contents_note}"
+            ) from error
 
     def _take_back(self, end: int) -> None:
         """Cut the file off after its first `end` bytes; if that fails, write nothing more."""
@@ -145,7 +157,12 @@ class JsonlStore:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
 
@@ -159,14 +176,20 @@ def read_trace(path: str | Path) -> Trace:
         with open_regular(path, streams=True) as raw, BufferedReader(raw) as file:
             lines = [*read_bounded_lines(file, f"trace {str(path)!r}", MAX_TRACE_BYTES)]
     except OSError as error:
-        raise StoreError(f"trace {str(path)!r} cannot be read: {read_error_message(error)}") from error
+        raise StoreError(
+            f"trace {str(path)!r} cannot be read: {read_error_message(error)}"
+        ) from error
     if not lines:
-        raise StoreError(f"trace {str(path)!r} is empty: there is nothing to resume; `redraft run --trace FILE` begins a trace")
+        raise StoreError(
+            f"trace {str(path)!r} is empty: there is nothing to resume; `redraft run --trace FILE` begins a trace"
+        )
     try:
         header = object_from_json(lines[0])
         trace = Trace.from_json(lines[0]) if "records" in header else Trace.from_header(header)
     except StoreError as error:
-        raise StoreError(f"{str(path)!r} is not a trace, such as `redraft run --trace FILE` writes: line 1: {error}") from error
+        raise StoreError(
+            f"{str(path)!r} is not a trace, such as `redraft run --trace FILE` writes: line 1: {error}"
+        ) from error
     records = [_record(path, n, line) for n, line in enumerate(lines[1:], 2)]
     try:
         return trace.with_records(records)
@@ -184,7 +207,9 @@ def read_bounded_lines(file: IO[bytes], name: str, max_bytes: float = inf) -> It
         line = file.readline(MAX_LINE_BYTES + 1)
         total += len(line)
         if len(line) > MAX_LINE_BYTES or total > max_bytes:
-            reason = "it is larger than" if len(line) <= MAX_LINE_BYTES else f"line {n} is longer than"
+            reason = (
+                "it is larger than" if len(line) <= MAX_LINE_BYTES else f"line {n} is longer than"
+            )
             limit = max_bytes if len(line) <= MAX_LINE_BYTES else MAX_LINE_BYTES
             raise StoreError(f"{name} cannot be read: {reason} {limit:,} bytes")
         if not line or (n > 1 and not line.endswith(b"\n")):
@@ -192,7 +217,9 @@ def read_bounded_lines(file: IO[bytes], name: str, max_bytes: float = inf) -> It
         try:
             yield line.decode()
         except UnicodeDecodeError as error:
-            raise StoreError(f"{name} cannot be read: line {n}: {read_error_message(error)}") from error
+            raise StoreError(
+                f"{name} cannot be read: line {n}: {read_error_message(error)}"
+            ) from error
 
 
 def _record(path: str | Path, n: int, line: str) -> Record:

@@ -18,7 +18,9 @@ ROWS_PER_STATEMENT = 32  # each statement has a text for each number of rows
 FIND_ROWS = "SELECT column1, column2, row FROM (VALUES {}) CROSS JOIN rows ON run = column1 AND id = column2"  # by its index
 DELETE_ROWS = "DELETE FROM rows WHERE row IN (VALUES {})"
 INSERT_ROWS = "INSERT INTO rows VALUES {}"
-FINISH_ROWS = "UPDATE rows SET status = column2, result = column3 FROM (VALUES {}) WHERE row = column1"
+FINISH_ROWS = (
+    "UPDATE rows SET status = column2, result = column3 FROM (VALUES {}) WHERE row = column1"
+)
 MOVE_ROWS = "UPDATE rows SET position = column2 FROM (VALUES {}) WHERE row = column1"
 UPSERT_SEEN = "INSERT OR REPLACE INTO seen_rows VALUES {}"
 UPSERT_LINES = "INSERT OR REPLACE INTO lines VALUES {}"
@@ -46,7 +48,11 @@ class RowChanges:
     @property
     def needs_row(self) -> bool:
         """Whether there must be a row that changes: a deletion alone needs none."""
-        return not self.replaces or bool(self.end or self.lines) or (self.position, self.invocation) != (None, None)
+        return (
+            not self.replaces
+            or bool(self.end or self.lines)
+            or (self.position, self.invocation) != (None, None)
+        )
 
     def delete(self) -> None:
         """Delete the row, if there is one."""
@@ -55,7 +61,12 @@ class RowChanges:
 
     def begin(self, position: int, key: str, key_parts: str, header: str, invocation: int) -> None:
         """Create the row, in place of the one that there may be."""
-        self.begun, self.end, self.position, self.invocation = (key, key_parts), ("open", None), position, invocation
+        self.begun, self.end, self.position, self.invocation = (
+            (key, key_parts),
+            ("open", None),
+            position,
+            invocation,
+        )
         self.lines, self.replaces = {0: header}, True
 
     def append(self, first: int, lines: Sequence[str]) -> None:
@@ -86,7 +97,9 @@ class RowChanges:
         return self
 
 
-TransactionData: TypeAlias = tuple[list[tuple[str, Values]], dict[RowKey, RowChanges], dict[str, str | None]]
+TransactionData: TypeAlias = tuple[
+    list[tuple[str, Values]], dict[RowKey, RowChanges], dict[str, str | None]
+]
 """The statements, rows and replies of a transaction (see `Transaction`)."""
 
 
@@ -133,16 +146,30 @@ class Transaction:
             connection.execute(sql, values)
         if self.rows:
             _write_rows(connection, self.rows)
-        _execute(connection, UPSERT_REPLIES, [(key, text) for key, text in self.replies.items() if text is not None])
-        _execute(connection, DELETE_REPLIES, [(key,) for key, text in self.replies.items() if text is None])
+        _execute(
+            connection,
+            UPSERT_REPLIES,
+            [(key, text) for key, text in self.replies.items() if text is not None],
+        )
+        _execute(
+            connection,
+            DELETE_REPLIES,
+            [(key,) for key, text in self.replies.items() if text is None],
+        )
 
 
 def _write_rows(connection: sqlite3.Connection, rows: Mapping[RowKey, RowChanges]) -> None:
     found = _execute(connection, FIND_ROWS, [row.name for row in rows.values()])
     numbers = {(run, id): number for run, id, number in found}
     (highest,) = connection.execute("SELECT coalesce(max(row), 0) FROM rows").fetchone()
-    new_numbers = count(highest + 1)  # asked before rows are deleted: none that replaces another has its number
-    _execute(connection, DELETE_ROWS, [(numbers.pop(r.name),) for r in rows.values() if r.replaces and r.name in numbers])
+    new_numbers = count(
+        highest + 1
+    )  # asked before rows are deleted: none that replaces another has its number
+    _execute(
+        connection,
+        DELETE_ROWS,
+        [(numbers.pop(r.name),) for r in rows.values() if r.replaces and r.name in numbers],
+    )
     new, old = [], []
     for key, row in rows.items():
         if row.begun:
@@ -151,12 +178,28 @@ def _write_rows(connection: sqlite3.Connection, rows: Mapping[RowKey, RowChanges
             old.append((numbers[row.name], row))
         elif row.needs_row:
             raise StoreError(f"the journal has nothing to update for {key!r}: create it first")
-    _execute(connection, INSERT_ROWS, [(number, *row.name, row.position, *row.begun, *row.end) for number, row in new])
+    _execute(
+        connection,
+        INSERT_ROWS,
+        [(number, *row.name, row.position, *row.begun, *row.end) for number, row in new],
+    )
     _execute(connection, FINISH_ROWS, [(number, *row.end) for number, row in old if row.end])
-    _execute(connection, MOVE_ROWS, [(number, row.position) for number, row in old if row.position is not None])
+    _execute(
+        connection,
+        MOVE_ROWS,
+        [(number, row.position) for number, row in old if row.position is not None],
+    )
     both = new + old
-    _execute(connection, UPSERT_SEEN, [(number, row.invocation) for number, row in both if row.invocation is not None])
-    lines = [(number * LINES_PER_ROW + place, line) for number, row in both for place, line in row.lines.items()]
+    _execute(
+        connection,
+        UPSERT_SEEN,
+        [(number, row.invocation) for number, row in both if row.invocation is not None],
+    )
+    lines = [
+        (number * LINES_PER_ROW + place, line)
+        for number, row in both
+        for place, line in row.lines.items()
+    ]
     _execute(connection, UPSERT_LINES, lines)
 
 
@@ -165,7 +208,9 @@ def _execute(connection: sqlite3.Connection, sql: str, rows: Sequence[Values]) -
     found: list[Any] = []
     for start in range(0, len(rows), ROWS_PER_STATEMENT):
         part = rows[start : start + ROWS_PER_STATEMENT]
-        found += connection.execute(_statement(sql, len(part), len(part[0])), list(chain.from_iterable(part)))
+        found += connection.execute(
+            _statement(sql, len(part), len(part[0])), list(chain.from_iterable(part))
+        )
     return found
 
 

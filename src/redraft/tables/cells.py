@@ -26,7 +26,14 @@ UNKNOWN = "\0"  # in front of a token that stands in no list
 NUMBER = re.compile(r"-?\.?\d")
 ESCAPE = re.compile(r"\\(.)")
 ESCAPED = frozenset("\\'\"nrtxuU")  # what Python and numpy write behind a backslash
-CONSTANTS = {"True": True, "False": False, "None": None, "nan": None, "np.True_": True, "np.False_": False}
+CONSTANTS = {
+    "True": True,
+    "False": False,
+    "None": None,
+    "nan": None,
+    "np.True_": True,
+    "np.False_": False,
+}
 WRAPPERS = re.compile(r"array|list|np\.(?:array|str_|bool_?|u?int\d+|float\d+)")
 CLOSING = {"[": "]", "(": ")"}
 
@@ -48,7 +55,9 @@ def load_cell(text: str) -> Any:
         try:
             return _Literal(text).read()
         except (SyntaxError, ValueError) as problem:
-            goes_on = isinstance(problem, TextAfterValue) or getattr(error, "msg", "") == "Extra data"
+            goes_on = (
+                isinstance(problem, TextAfterValue) or getattr(error, "msg", "") == "Extra data"
+            )
             reason = problem.msg if isinstance(problem, SyntaxError) else problem
             message = f"it is neither JSON ({error}) nor a list as Python writes it ({reason})"
             raise (TextAfterValue if goes_on else ValueError)(message) from None
@@ -113,7 +122,9 @@ class _Literal:
             if self.token in {",", "}"}:
                 raise ValueError("it holds a set, which JSON does not have")
             if self._take() != ":" or not isinstance(key, str) or key in items:
-                raise ValueError(f"it holds an object whose keys are no different texts, such as {key!r:.40}")
+                raise ValueError(
+                    f"it holds an object whose keys are no different texts, such as {key!r:.40}"
+                )
             items[key] = self._value(depth)
             if self.token != "}" and self._take() != ",":
                 raise ValueError("a comma is missing between two values")
@@ -125,9 +136,13 @@ class _Literal:
         if name in CONSTANTS:
             return CONSTANTS[name]
         if name[0] == UNKNOWN:
-            raise ValueError("a quotation mark is open" if name[1] in "'\"" else f"it holds {name[1:]!r}")
+            raise ValueError(
+                "a quotation mark is open" if name[1] in "'\"" else f"it holds {name[1:]!r}"
+            )
         if not WRAPPERS.fullmatch(name) or self.token != "(":
-            raise ValueError("numpy has left out values (...)" if name == "..." else f"it holds {name[:40]!r}")
+            raise ValueError(
+                "numpy has left out values (...)" if name == "..." else f"it holds {name[:40]!r}"
+            )
         self._take()
         value = self._value(depth + 1)
         if self.token == ",":

@@ -48,7 +48,10 @@ from .row_values import (
 )
 
 PROMPT_NAMES = ("prompt", "instruction", "question", "query", "input", "user_input")
-OTHER_PROMPT_NAMES = ("instruct_prompt", "question_content")  # used if there is none of PROMPT_NAMES
+OTHER_PROMPT_NAMES = (
+    "instruct_prompt",
+    "question_content",
+)  # used if there is none of PROMPT_NAMES
 MESSAGES_NAMES = ("messages", "conversations", "conversation", "input")
 RESPONSE_NAMES = ("response", "completion", "answer", "output")
 OTHER_RESPONSE_NAMES = (
@@ -64,24 +67,54 @@ SYNONYMS: Mapping[str, tuple[str, ...]] = {
     "messages": ("messages", "conversations", "conversation"),
     "response": (*RESPONSE_NAMES, *OTHER_RESPONSE_NAMES),
     "system": ("system", "system_prompt"),
-    "reference": ("reference", "reference_answer", "reference_response", "ideal", "expected_output"),
+    "reference": (
+        "reference",
+        "reference_answer",
+        "reference_response",
+        "ideal",
+        "expected_output",
+    ),
     "context": ("context", "document", "passage", "retrieved_contexts", "retrieval_context"),
-    "tests": ("tests", "test_list", "test", "input_output"),  # also those of MBPP, HumanEval and APPS
+    "tests": (
+        "tests",
+        "test_list",
+        "test",
+        "input_output",
+    ),  # also those of MBPP, HumanEval and APPS
     "requirements": ("requirements",),
     "tools": ("tools",),
     "tool_choice": ("tool_choice",),
     "responses": ("responses", "outputs", "answers", "completions", "candidates", "generations"),
     "group": ("group", "subset", "category", "domain"),
-    "ratings": ("ratings", "annotators", "annotations", "human_ratings", "human_scores", "human_labels", "labels"),
+    "ratings": (
+        "ratings",
+        "annotators",
+        "annotations",
+        "human_ratings",
+        "human_scores",
+        "human_labels",
+        "labels",
+    ),
     "ranking": ("ranking", "ranks", "places"),
     "order": ("order",),
     "chosen": ("chosen",),
     "rejected": ("rejected",),
 }
-GIVEN_LIST_NAMES = tuple(name for name in SYNONYMS["responses"] if name != "answers")  # in many data sets the correct answers
+GIVEN_LIST_NAMES = tuple(
+    name for name in SYNONYMS["responses"] if name != "answers"
+)  # in many data sets the correct answers
 MAX_LISTED_COLUMNS = 60
 MAX_LISTED_ROWS = 100  # rows whose columns are listed in error messages
-OTHER_ROLES = ("id", "system", "reference", "context", "tests", "requirements", "tools", "tool_choice")
+OTHER_ROLES = (
+    "id",
+    "system",
+    "reference",
+    "context",
+    "tests",
+    "requirements",
+    "tools",
+    "tool_choice",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,16 +150,23 @@ class SampleColumns:
         """Return whether neither this column nor anything within it is named for a role."""
         return not any(f"{name}.".startswith(f"{path}.") for name in self.named)
 
-    def matching(self, names: Sequence[str], fits: Callable[[Any], bool], outer: Sequence[str] = ()) -> list[str]:
+    def matching(
+        self, names: Sequence[str], fits: Callable[[Any], bool], outer: Sequence[str] = ()
+    ) -> list[str]:
         """Return the names that may be guessed, also within the objects `outer`, under which a row holds a value that fits."""
         paths = filter(self.may_guess, [*names, *(f"{o}.{name}" for o in outer for name in names)])
         return [p for p in paths if any(fits(value_at(values, p)) for values in self.rows)]
 
     def empty_columns(self, names: Sequence[str]) -> list[str]:
         """Return the names that may be guessed under which rows hold null or a blank text and no other value."""
-        values_by_name = {name: [value_at(values, name) for values in self.rows] for name in filter(self.may_guess, names)}
+        values_by_name = {
+            name: [value_at(values, name) for values in self.rows]
+            for name in filter(self.may_guess, names)
+        }
         return [
-            n for n, values in values_by_name.items() if any(v is not MISSING for v in values) and not any(map(has_value, values))
+            n
+            for n, values in values_by_name.items()
+            if any(v is not MISSING for v in values) and not any(map(has_value, values))
         ]
 
     def tests_column(self) -> str | None:
@@ -138,9 +178,14 @@ class SampleColumns:
         """Raise ConfigError, with suggestions, unless the column exists. `label` is the user's option."""
         if self.has(name):
             return
-        suggestions = closest_names(name, dict.fromkeys(str(key) for values in self.rows[:MAX_LISTED_ROWS] for key in values))
+        suggestions = closest_names(
+            name,
+            dict.fromkeys(str(key) for values in self.rows[:MAX_LISTED_ROWS] for key in values),
+        )
         hint = f"did you mean {' or '.join(map(repr, suggestions))}? " if suggestions else ""
-        raise ConfigError(f"{label}: there is no column {name!r}; {hint}there are {self.column_list()}")
+        raise ConfigError(
+            f"{label}: there is no column {name!r}; {hint}there are {self.column_list()}"
+        )
 
     def column_list(self) -> str:
         """Return the names of all columns as text, with the keys of objects one level down."""
@@ -148,8 +193,14 @@ class SampleColumns:
         for values in islice(self.rows, MAX_LISTED_ROWS):
             for key, value in values.items():
                 nested = isinstance(value, Mapping) and value
-                names.update(dict.fromkeys([f"{key}.{inner}" for inner in value] if nested else [str(key)]))
-        more = f" and {len(names) - MAX_LISTED_COLUMNS} more" if len(names) > MAX_LISTED_COLUMNS else ""
+                names.update(
+                    dict.fromkeys([f"{key}.{inner}" for inner in value] if nested else [str(key)])
+                )
+        more = (
+            f" and {len(names) - MAX_LISTED_COLUMNS} more"
+            if len(names) > MAX_LISTED_COLUMNS
+            else ""
+        )
         listed = ", ".join(repr(n[:80]) for n in islice(names, MAX_LISTED_COLUMNS))
         return listed + more or "none"
 
@@ -193,9 +244,13 @@ class RowMapping:
         messages, last_answer = self._messages_and_answer(values)
         response = response_at(values, names.response) if names.response else None
         responses = responses_at(values, names.responses) if names.responses else ()
-        if last_answer is not None and (response not in {None, last_answer} or not {*responses} <= {last_answer}):
+        if last_answer is not None and (
+            response not in {None, last_answer} or not {*responses} <= {last_answer}
+        ):
             column = names.response or names.responses
-            raise ValueError(f"{names.messages or names.prompt!r} ends with an answer, and {column!r} holds another one")
+            raise ValueError(
+                f"{names.messages or names.prompt!r} ends with an answer, and {column!r} holds another one"
+            )
         if names.system:
             messages = with_system(messages, text_at(values, names.system), names.system)
         others = {role: read(values, name) for role, name, read in self._other_columns}
@@ -219,16 +274,26 @@ class RowMapping:
             "tools": tools_at,
             "tool_choice": tool_choice_at,
         }
-        return [(role, name, read) for role, read in readers.items() if (name := getattr(self.columns, role))]
+        return [
+            (role, name, read)
+            for role, read in readers.items()
+            if (name := getattr(self.columns, role))
+        ]
 
-    def _messages_and_answer(self, values: Mapping[str, Any]) -> tuple[str | list[Message], str | None]:
+    def _messages_and_answer(
+        self, values: Mapping[str, Any]
+    ) -> tuple[str | list[Message], str | None]:
         """Return the prompt, or the messages without the answer at their end, and that answer."""
         name = self.columns.messages or self.columns.prompt
         assert name
         value = value_at(values, name)
         if value is MISSING:
             raise ValueError(f"{name!r} is missing{self._alternative_hint(values)}")
-        if self.columns.prompt and isinstance(value, str) and (stored := messages_in(value, name)) is not None:
+        if (
+            self.columns.prompt
+            and isinstance(value, str)
+            and (stored := messages_in(value, name)) is not None
+        ):
             value = stored
         if not (self.columns.prompt and isinstance(value, str)):
             return read_conversation(value, name, may_be_text=not self.columns.messages)
@@ -245,7 +310,9 @@ class RowMapping:
         if value is None:
             return ()
         if not isinstance(value, list) or not all(isinstance(spec, str) for spec in value):
-            raise ValueError(f"{name!r} must be a text or a list of specs, got {format_value(value, 80)}")
+            raise ValueError(
+                f"{name!r} must be a text or a list of specs, got {format_value(value, 80)}"
+            )
         try:
             for spec in value:
                 self.check_requirement(spec)
@@ -261,7 +328,11 @@ class RowMapping:
             *sample.matching(MESSAGES_NAMES, is_messages, ("input",)),
         )
         unused = [n for n in others if n not in used]
-        return f"; {unused[0]!r} is there, but the table begins with rows of another shape" if unused else ""
+        return (
+            f"; {unused[0]!r} is there, but the table begins with rows of another shape"
+            if unused
+            else ""
+        )
 
     @cached_property
     def _used_columns(self) -> frozenset[str]:
@@ -285,9 +356,14 @@ def with_one_response(task: Task) -> Task:
         return replace(task, response=task.responses[0], responses=())
     if task.response is None:
         names = (*RESPONSE_NAMES, *GIVEN_LIST_NAMES)
-        unusable = ((name, value) for name in names if has_value(value := value_at(task.metadata, name)) and value != [])
+        unusable = (
+            (name, value)
+            for name in names
+            if has_value(value := value_at(task.metadata, name)) and value != []
+        )
         problem = next(
-            (f"{name!r} must be text, got {format_value(value, 80)}" for name, value in unusable), "it is missing or blank"
+            (f"{name!r} must be text, got {format_value(value, 80)}" for name, value in unusable),
+            "it is missing or blank",
         )
         raise NoResponseError(f"there is no response to grade: {problem}")
     return task
@@ -306,20 +382,37 @@ def infer_columns(
     """
     if not sample:
         raise ConfigError("there are no rows, so no column can be recognised")
-    table = SampleColumns(sample, [name for f in fields(columns) if f.name != "id" and (name := getattr(columns, f.name))])
+    table = SampleColumns(
+        sample,
+        [name for f in fields(columns) if f.name != "id" and (name := getattr(columns, f.name))],
+    )
     for f in fields(columns):
         if name := getattr(columns, f.name):
             table.require(f"--column {f.name}={name}", name)
     if columns.prompt and columns.messages:
-        raise ConfigError(f"--column prompt={columns.prompt} and --column messages={columns.messages}: name only one of them")
+        raise ConfigError(
+            f"--column prompt={columns.prompt} and --column messages={columns.messages}: name only one of them"
+        )
     prompt_columns, input_column = _find_prompt(table, columns)
-    response, responses = _find_responses(table, columns, {prompt_columns.prompt, prompt_columns.messages, input_column})
-    others = {role: _find_other(table, role, getattr(columns, role)) for role in OTHER_ROLES if role not in {"id", "tests"}}
-    others["id"] = _find_other(SampleColumns(sample), "id", columns.id)  # also of a column that is named for a role
+    response, responses = _find_responses(
+        table, columns, {prompt_columns.prompt, prompt_columns.messages, input_column}
+    )
+    others = {
+        role: _find_other(table, role, getattr(columns, role))
+        for role in OTHER_ROLES
+        if role not in {"id", "tests"}
+    }
+    others["id"] = _find_other(
+        SampleColumns(sample), "id", columns.id
+    )  # also of a column that is named for a role
     others["tests"] = columns.tests or None if columns.tests is not None else table.tests_column()
     if columns.tool_choice is None and not others["tools"]:
         others["tool_choice"] = None  # it has no meaning without tools
-    return RowMapping(replace(prompt_columns, response=response, responses=responses, **others), check_requirement, input_column)
+    return RowMapping(
+        replace(prompt_columns, response=response, responses=responses, **others),
+        check_requirement,
+        input_column,
+    )
 
 
 def _find_prompt(table: SampleColumns, columns: TaskColumns) -> tuple[TaskColumns, str | None]:
@@ -327,13 +420,21 @@ def _find_prompt(table: SampleColumns, columns: TaskColumns) -> tuple[TaskColumn
     if columns.prompt or columns.messages:
         return TaskColumns(prompt=columns.prompt or None, messages=columns.messages or None), None
     options = "--column prompt=NAME or messages=NAME"
-    chats = [] if columns.messages == "" else table.matching(MESSAGES_NAMES, is_messages, ("input",))
+    chats = (
+        [] if columns.messages == "" else table.matching(MESSAGES_NAMES, is_messages, ("input",))
+    )
     texts = []
     if columns.prompt is None:
         texts = [n for n in table.matching(PROMPT_NAMES, _is_prompt, ("input",)) if n not in chats]
-        others = [] if texts or chats else [table.matching([n], _is_text, ("input",)) for n in ("text", *OTHER_PROMPT_NAMES)]
+        others = (
+            []
+            if texts or chats
+            else [table.matching([n], _is_text, ("input",)) for n in ("text", *OTHER_PROMPT_NAMES)]
+        )
         texts = texts or next(filter(None, others), [])
-    if table.named and not (texts or chats):  # one column may be both the prompt and, for example, the context
+    if table.named and not (
+        texts or chats
+    ):  # one column may be both the prompt and, for example, the context
         return _find_prompt(SampleColumns(table.rows), columns)
     if {"instruction", "input"} == set(texts) and not chats:
         return TaskColumns(prompt="instruction"), "input"
@@ -341,45 +442,80 @@ def _find_prompt(table: SampleColumns, columns: TaskColumns) -> tuple[TaskColumn
     if len(candidates) > 1:
         candidates = table.matching(candidates, has_value) or candidates
     if len(candidates) == 1:
-        return (TaskColumns(messages=candidates[0]) if candidates[0] in chats else TaskColumns(prompt=candidates[0])), None
+        return (
+            TaskColumns(messages=candidates[0])
+            if candidates[0] in chats
+            else TaskColumns(prompt=candidates[0])
+        ), None
     if not candidates and columns.prompt is None:
-        unusable = table.matching((*PROMPT_NAMES, *MESSAGES_NAMES), lambda v: has_value(v) and not isinstance(v, Mapping))
+        unusable = table.matching(
+            (*PROMPT_NAMES, *MESSAGES_NAMES), lambda v: has_value(v) and not isinstance(v, Mapping)
+        )
         if unusable:
-            value = next(v for values in table.rows if has_value(v := value_at(values, unusable[0])))
-            problem = f"{unusable[0]!r} holds neither texts nor messages, but {format_value(value, 80)}"
+            value = next(
+                v for values in table.rows if has_value(v := value_at(values, unusable[0]))
+            )
+            problem = (
+                f"{unusable[0]!r} holds neither texts nor messages, but {format_value(value, 80)}"
+            )
             raise ConfigError(f"{problem}; name another column by {options}")
     raise ConfigError(_ambiguous_message("prompt", candidates, options, table))
 
 
-def _find_responses(table: SampleColumns, columns: TaskColumns, excluded: set[str | None]) -> tuple[str | None, str | None]:
+def _find_responses(
+    table: SampleColumns, columns: TaskColumns, excluded: set[str | None]
+) -> tuple[str | None, str | None]:
     """Return the column of the response, or that of a list of responses. Raises ConfigError if there are both."""
     if columns.response and columns.responses:
-        raise ConfigError(f"--column response={columns.response} and --column responses={columns.responses}: name only one of them")
+        raise ConfigError(
+            f"--column response={columns.response} and --column responses={columns.responses}: name only one of them"
+        )
     if columns.responses:
         return None, columns.responses
-    lists = [] if columns.response or columns.responses == "" else _lists_of_responses(table, excluded)
+    lists = (
+        [] if columns.response or columns.responses == "" else _lists_of_responses(table, excluded)
+    )
     response = _find_response(table, columns, {*excluded, *lists})
     if response and lists and not table.empty_columns([response]):
-        raise ConfigError(_ambiguous_message("response", [response, *lists], "--column response=NAME or responses=NAME", table))
+        raise ConfigError(
+            _ambiguous_message(
+                "response", [response, *lists], "--column response=NAME or responses=NAME", table
+            )
+        )
     if len(lists) > 1:
-        raise ConfigError(_ambiguous_message("list of responses", lists, "--column responses=NAME", table))
+        raise ConfigError(
+            _ambiguous_message("list of responses", lists, "--column responses=NAME", table)
+        )
     return (None, lists[0]) if lists else (response, None)
 
 
 def _lists_of_responses(table: SampleColumns, excluded: set[str | None]) -> list[str]:
     """Return the columns that hold several responses in a row: by their names, or a response column with lists."""
-    named = table.matching(GIVEN_LIST_NAMES, lambda v: _is_response_list(v) or (looks_like_list(v) and not as_list(v)))
+    named = table.matching(
+        GIVEN_LIST_NAMES, lambda v: _is_response_list(v) or (looks_like_list(v) and not as_list(v))
+    )
     several = table.matching(
-        RESPONSE_NAMES, lambda v: (not isinstance(v, str) or is_python_chat(v)) and _is_response_list(v) and len(as_list(v)) > 1
+        RESPONSE_NAMES,
+        lambda v: (
+            (not isinstance(v, str) or is_python_chat(v))
+            and _is_response_list(v)
+            and len(as_list(v)) > 1
+        ),
     )
     return [name for name in (*named, *several) if name not in excluded and name != "answer"]
 
 
-def _find_response(table: SampleColumns, columns: TaskColumns, excluded: set[str | None]) -> str | None:
+def _find_response(
+    table: SampleColumns, columns: TaskColumns, excluded: set[str | None]
+) -> str | None:
     if columns.response is not None:
         return columns.response or None
     inner = table.matching([f"output.{name}" for name in RESPONSE_KEYS], _is_response)
-    outer = [n for n in table.matching(RESPONSE_NAMES, _is_response) if n not in excluded and not (inner and n == "output")]
+    outer = [
+        n
+        for n in table.matching(RESPONSE_NAMES, _is_response)
+        if n not in excluded and not (inner and n == "output")
+    ]
     candidates = (
         [*outer, *inner]
         or table.matching(OTHER_RESPONSE_NAMES, _is_response)
@@ -387,7 +523,9 @@ def _find_response(table: SampleColumns, columns: TaskColumns, excluded: set[str
         or table.empty_columns(OTHER_RESPONSE_NAMES)
     )
     if len(candidates) > 1:
-        raise ConfigError(_ambiguous_message("response", candidates, "--column response=NAME", table))
+        raise ConfigError(
+            _ambiguous_message("response", candidates, "--column response=NAME", table)
+        )
     return candidates[0] if candidates else None
 
 
@@ -413,7 +551,9 @@ def _is_text(value: Any) -> bool:
 
 
 def _is_texts(value: Any) -> bool:
-    return isinstance(value, str) or (isinstance(value, list) and bool(value) and all(isinstance(v, str) for v in value))
+    return isinstance(value, str) or (
+        isinstance(value, list) and bool(value) and all(isinstance(v, str) for v in value)
+    )
 
 
 def _is_tests(value: Any) -> bool:
@@ -433,7 +573,9 @@ def is_messages(value: Any) -> bool:
         return True
     messages = _list_of_objects(value)
     keys_of_a_message = ({"role", "content"}, {"role", "tool_calls"}, {"from", "value"})
-    return bool(messages) and all(any(keys <= m.keys() for keys in keys_of_a_message) for m in messages)
+    return bool(messages) and all(
+        any(keys <= m.keys() for keys in keys_of_a_message) for m in messages
+    )
 
 
 def _is_tools(value: Any) -> bool:

@@ -20,8 +20,14 @@ from ..compute.pool import run_sync
 from ..errors import ComputeLimitError, ConfigError, StoreError
 from ..jsontext import first_duplicate
 
-READ_MODES = ((2048, False), (64, True), (1, True))  # rows at a time, whether texts stay dictionary-encoded; tried in order
-FIRST_MODE_MEMORY = 512 * 2**20  # bytes that the first mode may add to the worker's memory; the others get the worker's limit
+READ_MODES = (
+    (2048, False),
+    (64, True),
+    (1, True),
+)  # rows at a time, whether texts stay dictionary-encoded; tried in order
+FIRST_MODE_MEMORY = (
+    512 * 2**20
+)  # bytes that the first mode may add to the worker's memory; the others get the worker's limit
 PART_BYTES = 8 * 2**20  # bytes of a part, decoded
 MAX_ROW_BYTES = 64 * 2**20  # bytes of a row, decoded
 VALUE_BYTES = 16  # bytes of a value in a list, in addition to what Arrow counts
@@ -56,7 +62,9 @@ def _exchange_file(name: str) -> Iterator[Any]:
         with tempfile.NamedTemporaryFile(prefix="redraft-") as file:
             yield file
     except OSError as error:
-        raise StoreError(f"{tempfile.gettempdir()!r} cannot hold what is read of {name!r}: {error.strerror}") from error
+        raise StoreError(
+            f"{tempfile.gettempdir()!r} cannot hold what is read of {name!r}: {error.strerror}"
+        ) from error
 
 
 def _request_part(name: str, first: int, modes: list[tuple[int, bool]], output_path: str) -> Any:
@@ -69,7 +77,14 @@ def _request_part(name: str, first: int, modes: list[tuple[int, bool]], output_p
     while True:
         try:
             return run_sync(
-                read_part, path, first, *modes[0], output_path, failure_text=failure, text_length=size, seconds=PART_CPU_SECONDS
+                read_part,
+                path,
+                first,
+                *modes[0],
+                output_path,
+                failure_text=failure,
+                text_length=size,
+                seconds=PART_CPU_SECONDS,
             )
         except ComputeLimitError as error:
             if len(modes) == 1:
@@ -86,10 +101,14 @@ def prepare() -> None:
     arrow = import_module("pyarrow")
     import_module("pyarrow.parquet")
     import_module("pyarrow.compute")
-    arrow.set_memory_pool(arrow.system_memory_pool())  # other pools reserve more than the limit allows
+    arrow.set_memory_pool(
+        arrow.system_memory_pool()
+    )  # other pools reserve more than the limit allows
 
 
-def read_part(path: str, first: int, most_rows: int, keep_dictionaries: bool, output_path: str) -> dict[str, Any]:  # noqa: FBT001  (jobs have positional arguments only)
+def read_part(
+    path: str, first: int, most_rows: int, keep_dictionaries: bool, output_path: str
+) -> dict[str, Any]:  # noqa: FBT001  (jobs have positional arguments only)
     """Write the rows from `first` on, as many as fit into a part, to a file as an Arrow stream.
 
     `rows` of the result holds the number of rows of each batch; 0 is a row that is too large and not in the stream. An
@@ -100,9 +119,9 @@ def read_part(path: str, first: int, most_rows: int, keep_dictionaries: bool, ou
         with _memory_limit() if (most_rows, keep_dictionaries) == READ_MODES[0] else nullcontext():
             stat = Path(path).stat()
             return {
-                "rows": _cached_reader(path, most_rows, keep_dictionaries, stat.st_mtime_ns, stat.st_size).write_part(
-                    first, output_path
-                )
+                "rows": _cached_reader(
+                    path, most_rows, keep_dictionaries, stat.st_mtime_ns, stat.st_size
+                ).write_part(first, output_path)
             }
     except MemoryError as error:  # Arrow raises a subclass
         _cached_reader.cache_clear()
@@ -122,7 +141,12 @@ def _memory_limit() -> Iterator[None]:
         used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(
             resource.RLIMIT_AS,
-            (used + FIRST_MODE_MEMORY if soft_limit < 0 else min(soft_limit, used + FIRST_MODE_MEMORY), hard_limit),
+            (
+                used + FIRST_MODE_MEMORY
+                if soft_limit < 0
+                else min(soft_limit, used + FIRST_MODE_MEMORY),
+                hard_limit,
+            ),
         )
     except (ImportError, OSError, ValueError):
         yield
@@ -134,7 +158,9 @@ def _memory_limit() -> Iterator[None]:
 
 
 @lru_cache(maxsize=2)
-def _cached_reader(path: str, most_rows: int, keep_dictionaries: bool, mtime_ns: int, size: int) -> _PartReader:  # noqa: FBT001
+def _cached_reader(
+    path: str, most_rows: int, keep_dictionaries: bool, mtime_ns: int, size: int
+) -> _PartReader:  # noqa: FBT001
     return _PartReader(path, most_rows, keep_dictionaries=keep_dictionaries)
 
 
@@ -147,16 +173,30 @@ class _PartReader:
             schema, metadata = file.schema_arrow, file.metadata
         if (duplicate := first_duplicate(schema.names)) is not None:
             raise ConfigError(f"{path}: the column {duplicate!r} is named twice")
-        texts = [field.name for field in schema if self._is_text(field.type)] if keep_dictionaries else []
-        self._file = parquet.ParquetFile(path, buffer_size=BUFFER_BYTES, pre_buffer=False, read_dictionary=texts)
-        self._starts = list(accumulate((metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)), initial=0))
+        texts = (
+            [field.name for field in schema if self._is_text(field.type)]
+            if keep_dictionaries
+            else []
+        )
+        self._file = parquet.ParquetFile(
+            path, buffer_size=BUFFER_BYTES, pre_buffer=False, read_dictionary=texts
+        )
+        self._starts = list(
+            accumulate(
+                (metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)), initial=0
+            )
+        )
         self._most_rows = most_rows
         self._start_at(0)
 
     def _start_at(self, group: int) -> None:
         """Continue at the first row of a row group."""
         groups = list(range(group, len(self._starts) - 1))
-        self._batches = self._file.iter_batches(self._most_rows, row_groups=groups, use_threads=False) if groups else iter(())
+        self._batches = (
+            self._file.iter_batches(self._most_rows, row_groups=groups, use_threads=False)
+            if groups
+            else iter(())
+        )
         self._next = self._starts[group]
         self._pieces: list[Any] = []
 
@@ -169,7 +209,11 @@ class _PartReader:
         size = read = 0
         with self._arrow.OSFile(output_path, "wb") as file:
             stream: Any = None
-            while size < PART_BYTES and read < self._most_rows and (batch := self._next_piece(first + read)):
+            while (
+                size < PART_BYTES
+                and read < self._most_rows
+                and (batch := self._next_piece(first + read))
+            ):
                 read += batch.num_rows
                 decoded = self._decode_batch(batch)
                 rows.append(0 if decoded is None else batch.num_rows)
@@ -185,7 +229,9 @@ class _PartReader:
     def _next_piece(self, first: int) -> Any:
         """Return the next rows, from `first` on: a single row, or no more than fit into a part. None at the end."""
         while batch := self._pieces.pop(0) if self._pieces else next(self._batches, None):
-            if (overlap := min(first - self._next, batch.num_rows)) > 0:  # another worker has read them
+            if (
+                overlap := min(first - self._next, batch.num_rows)
+            ) > 0:  # another worker has read them
                 batch, self._next = batch.slice(overlap), self._next + overlap
             while batch.num_rows > 1 and self._batch_bytes(batch) > PART_BYTES:
                 half = batch.num_rows // 2
@@ -221,18 +267,34 @@ class _PartReader:
 
     def _is_text(self, type_: Any) -> bool:
         types = self._arrow.types
-        return any(check(type_) for check in (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary))
+        return any(
+            check(type_)
+            for check in (
+                types.is_string,
+                types.is_large_string,
+                types.is_binary,
+                types.is_large_binary,
+            )
+        )
 
 
 def _count_list_values(types: Any, column: Any) -> int:
     """Count the values in lists, at all levels."""
     if types.is_struct(column.type):
         return sum(_count_list_values(types, inner) for inner in column.flatten())
-    if types.is_list(column.type) or types.is_large_list(column.type) or types.is_fixed_size_list(column.type):
+    if (
+        types.is_list(column.type)
+        or types.is_large_list(column.type)
+        or types.is_fixed_size_list(column.type)
+    ):
         inner = column.flatten()
         return len(inner) + _count_list_values(types, inner)
     if types.is_map(column.type):
-        return 2 * len(column.items) + _count_list_values(types, column.keys) + _count_list_values(types, column.items)
+        return (
+            2 * len(column.items)
+            + _count_list_values(types, column.keys)
+            + _count_list_values(types, column.items)
+        )
     return 0
 
 

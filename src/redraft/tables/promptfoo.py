@@ -47,7 +47,11 @@ def promptfoo_row(table: str, cells: Iterable[tuple[str, str]]) -> dict[str, Any
             expected += [cell] if cell.strip() else []
         elif name.startswith(METADATA):
             key = name.removeprefix(METADATA)
-            items = [item.strip().replace("\\,", ",") for item in SEPARATOR.split(cell)] if cell.strip() else []
+            items = (
+                [item.strip().replace("\\,", ",") for item in SEPARATOR.split(cell)]
+                if cell.strip()
+                else []
+            )
             metadata[key.removesuffix("[]")] = items if key.endswith("[]") else cell
         elif name in {"__prefix", "__suffix"} and cell:
             raise ValueError(f"{name!r} of promptfoo is not read: add its text to the prompt")
@@ -55,7 +59,9 @@ def promptfoo_row(table: str, cells: Iterable[tuple[str, str]]) -> dict[str, Any
             row["response"] = cell
         else:
             row[name] = cell
-    texts = [text for assertion in expected if (text := _expected_text(table, assertion)) is not None]
+    texts = [
+        text for assertion in expected if (text := _expected_text(table, assertion)) is not None
+    ]
     if len(texts) == 1:
         row.setdefault("reference", texts[0])
     return row | {"metadata": metadata | ({"expected": expected} if expected else {})}

@@ -29,14 +29,27 @@ from ..jsontext import BYTES_PER_VALUE, check_bounds, first_duplicate, strict_lo
 from .parquet import MAX_ROW_BYTES, read_batches
 from .promptfoo import is_promptfoo, is_repeatable, promptfoo_row
 from .spool import MAX_SKIPPED_BYTES, to_jsonable
-from .text_format import ENCODING, SEPARATORS, UTF8, Utf8Reader, announce, named_separator, open_text, recognise_separator
+from .text_format import (
+    ENCODING,
+    SEPARATORS,
+    UTF8,
+    Utf8Reader,
+    announce,
+    named_separator,
+    open_text,
+    recognise_separator,
+)
 
 ZSTD = ("compression.zstd", "backports.zstd")  # the standard library has it since Python 3.14
 MAX_LINE_BYTES = 32 * 2**20  # bytes of a line, characters of a CSV field
 MAX_DOCUMENT_BYTES = 512 * 2**20  # bytes of a JSON document, unpacked
-MAX_DOCUMENT_MEMORY = 2 * 2**30  # bytes of memory for the values of a JSON document, without their texts
+MAX_DOCUMENT_MEMORY = (
+    2 * 2**30
+)  # bytes of memory for the values of a JSON document, without their texts
 CHUNK_BYTES = 2**20  # bytes that are read at a time
-SPREADSHEET_SAFE = "redraft_spreadsheet_safe"  # last column of a CSV whose texts may have an apostrophe in front
+SPREADSHEET_SAFE = (
+    "redraft_spreadsheet_safe"  # last column of a CSV whose texts may have an apostrophe in front
+)
 BAD_ROW_MARK = b"!"  # no JSON value begins with it
 ROWS_PER_BATCH = 256  # rows of Parquet
 SPACES = re.compile(r"[ \t\r\n]*")
@@ -58,11 +71,15 @@ class BadRow(NamedTuple):
 
 
 RowStream: TypeAlias = Iterator[Row | BadRow]
-FileReader: TypeAlias = Callable[[str, str, str], RowStream]  # of the name, the suffix of the compression and the encoding
+FileReader: TypeAlias = Callable[
+    [str, str, str], RowStream
+]  # of the name, the suffix of the compression and the encoding
 OnError: TypeAlias = Callable[[BadRow], None] | None
 
 
-def iter_rows(path: str | Path, on_error: OnError = None, *, encoding: str | None = None) -> Iterator[Row]:
+def iter_rows(
+    path: str | Path, on_error: OnError = None, *, encoding: str | None = None
+) -> Iterator[Row]:
     """Yield the rows of a file in order; "-" is stdin, which must be JSON Lines.
 
     The suffix of the name is the format: .jsonl, .ndjson, .json (a list of objects, an object with one such list, or JSON
@@ -74,7 +91,9 @@ def iter_rows(path: str | Path, on_error: OnError = None, *, encoding: str | Non
     """
     name = str(path)
     reader, packing = _reader_for(name)
-    return reject_bad_rows(reader(name, packing, ENCODING.get() if encoding is None else encoding), on_error)
+    return reject_bad_rows(
+        reader(name, packing, ENCODING.get() if encoding is None else encoding), on_error
+    )
 
 
 def check_table_name(path: str | Path) -> None:
@@ -104,7 +123,9 @@ def read_jsonl(
 
     With `with_bad_rows` a line that begins with BAD_ROW_MARK is a bad row: the rest of the line is the reason as JSON.
     """
-    return reject_bad_rows(_read_objects(file, name, encoding, identity, with_bad_rows=with_bad_rows), on_error)
+    return reject_bad_rows(
+        _read_objects(file, name, encoding, identity, with_bad_rows=with_bad_rows), on_error
+    )
 
 
 def check_row(row: Row) -> Row | BadRow:
@@ -114,7 +135,11 @@ def check_row(row: Row) -> Row | BadRow:
         for name, value in row.values.items():
             check_bounds([name, value])
     except Exception as error:  # noqa: BLE001  (a foreign class may raise anything)
-        why = str(error) if isinstance(error, ValueError) else f"it cannot be read: {type(error).__name__}: {error}"
+        why = (
+            str(error)
+            if isinstance(error, ValueError)
+            else f"it cannot be read: {type(error).__name__}: {error}"
+        )
         return BadRow(row.location, why if name is None else f"{format_value(name)}: {why}")
     return row
 
@@ -165,7 +190,9 @@ def _open_plain(name: str) -> Any:
 
 
 def _open_gzip(name: str) -> Any:
-    return io.BufferedReader(gzip.GzipFile(name), CHUNK_BYTES)  # several times as fast as GzipFile's own lines
+    return io.BufferedReader(
+        gzip.GzipFile(name), CHUNK_BYTES
+    )  # several times as fast as GzipFile's own lines
 
 
 def _open_zstd(name: str) -> Any:
@@ -249,7 +276,14 @@ def _read_json_lines(name: str, compression: str, encoding: str) -> RowStream:
         yield from _read_objects(file, "stdin" if name == "-" else name, encoding)
 
 
-def _read_objects(file: IO[bytes], name: str, encoding: str, identity: object = None, *, with_bad_rows: bool = False) -> RowStream:
+def _read_objects(
+    file: IO[bytes],
+    name: str,
+    encoding: str,
+    identity: object = None,
+    *,
+    with_bad_rows: bool = False,
+) -> RowStream:
     for number, text, problem in _read_lines(_open_json(file, name, encoding, identity)):
         location = f"{name}:{number}"
         if problem:
@@ -281,8 +315,12 @@ def _read_json(name: str, compression: str, encoding: str) -> RowStream:
         file = _open_json(packed, name, encoding)
         data = file.read(MAX_DOCUMENT_BYTES + 1)
     if len(data) > MAX_DOCUMENT_BYTES:
-        raise ConfigError(f"{name!r} holds more than {MAX_DOCUMENT_BYTES >> 20} MiB in one document; make it JSON Lines")
-    if (data.count(b"[") + data.count(b"{") + data.count(b",")) * BYTES_PER_VALUE > MAX_DOCUMENT_MEMORY:
+        raise ConfigError(
+            f"{name!r} holds more than {MAX_DOCUMENT_BYTES >> 20} MiB in one document; make it JSON Lines"
+        )
+    if (
+        data.count(b"[") + data.count(b"{") + data.count(b",")
+    ) * BYTES_PER_VALUE > MAX_DOCUMENT_MEMORY:
         raise ConfigError(
             f"{name!r} holds more values in one document than fit into {MAX_DOCUMENT_MEMORY >> 30} GiB; make it JSON Lines"
         )
@@ -294,15 +332,22 @@ def _read_json(name: str, compression: str, encoding: str) -> RowStream:
         document = strict_loads(text, MAX_DOCUMENT_MEMORY)
     except json.JSONDecodeError as error:
         if error.msg != "Extra data" or not data.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
-            raise ConfigError(f"{name}:{error.lineno}: not JSON: {error.msg} at column {error.colno}") from error
+            raise ConfigError(
+                f"{name}:{error.lineno}: not JSON: {error.msg} at column {error.colno}"
+            ) from error
         yield from _read_json_lines(name, compression, encoding)
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise ConfigError(f"{name}:{line}: {_wrong_encoding_message(error, _encoding_of(file))}") from error
+        raise ConfigError(
+            f"{name}:{line}: {_wrong_encoding_message(error, _encoding_of(file))}"
+        ) from error
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{name}: not JSON: {error}") from error
     else:
-        yield from (_row_from_value(f"{name}:{n}", value) for n, value in enumerate(_list_in(name, document), 1))
+        yield from (
+            _row_from_value(f"{name}:{n}", value)
+            for n, value in enumerate(_list_in(name, document), 1)
+        )
 
 
 def _iter_items(name: str, text: str) -> RowStream:
@@ -331,10 +376,16 @@ def _skip_spaces(text: str, position: int) -> int:
 def _list_in(name: str, document: Any) -> list[Any]:
     if isinstance(document, list):
         return document
-    lists = {k: v for k, v in document.items() if isinstance(v, list)} if isinstance(document, dict) else {}
+    lists = (
+        {k: v for k, v in document.items() if isinstance(v, list)}
+        if isinstance(document, dict)
+        else {}
+    )
     if len(lists) != 1:
         content = f"lists under {', '.join(map(repr, lists))}" if lists else "no list"
-        raise ConfigError(f"{name!r} must hold a list of objects, or an object with one such list; it holds {content}")
+        raise ConfigError(
+            f"{name!r} must hold a list of objects, or an object with one such list; it holds {content}"
+        )
     return next(iter(lists.values()))
 
 
@@ -374,22 +425,37 @@ def _read_csv(name: str, compression: str, encoding: str, usual_separator: str =
         if len(columns) > 1 and columns[-1] == SPREADSHEET_SAFE:
             columns = [_strip_apostrophe(name) for name in columns[:-1]]
             records = map(_without_apostrophes, records)
-        check_header(location, [column for column in columns if column and not (is_repeatable(column) and is_promptfoo(columns))])
+        check_header(
+            location,
+            [
+                column
+                for column in columns
+                if column and not (is_repeatable(column) and is_promptfoo(columns))
+            ],
+        )
         make_row = _row_maker(name, columns)
         for record in records:
-            yield record if isinstance(record, BadRow) else _csv_row(*record, len(columns), make_row)
+            yield (
+                record if isinstance(record, BadRow) else _csv_row(*record, len(columns), make_row)
+            )
 
 
 def _without_apostrophes(record: tuple[str, list[str]] | BadRow) -> tuple[str, list[str]] | BadRow:
     """Return a record of a spreadsheet-safe file with its original texts."""
-    return record if isinstance(record, BadRow) else (record[0], [_strip_apostrophe(field) for field in record[1][:-1]])
+    return (
+        record
+        if isinstance(record, BadRow)
+        else (record[0], [_strip_apostrophe(field) for field in record[1][:-1]])
+    )
 
 
 def _strip_apostrophe(cell: str) -> str:
     return cell.removeprefix("'")
 
 
-def _csv_records(name: str, file: IO[bytes], separator: str, *, skip_lines: int) -> Iterator[tuple[str, list[str]] | BadRow]:
+def _csv_records(
+    name: str, file: IO[bytes], separator: str, *, skip_lines: int
+) -> Iterator[tuple[str, list[str]] | BadRow]:
     """Yield every record that is not empty, with the location of its first line, or a BadRow."""
     csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE_BYTES))
     lines = _CsvLines(file)
@@ -412,7 +478,11 @@ def _csv_records(name: str, file: IO[bytes], separator: str, *, skip_lines: int)
 def check_header(location: str, fields: list[str]) -> list[str]:
     """Return the names of the columns. Raises ConfigError for a duplicate."""
     if (duplicate := first_duplicate(fields)) is not None:
-        hint = "; have promptfoo write its results as JSON: promptfoo eval -o FILE.json" if {"Status", "Score"} <= {*fields} else ""
+        hint = (
+            "; have promptfoo write its results as JSON: promptfoo eval -o FILE.json"
+            if {"Status", "Score"} <= {*fields}
+            else ""
+        )
         raise ConfigError(f"{location}: the column {duplicate!r} is named twice{hint}")
     return fields
 
@@ -433,9 +503,15 @@ def _without_empty_columns(columns: list[str], fields: list[str]) -> dict[str, s
     return {column: field for column, field in zip(columns, fields, strict=True) if column}
 
 
-def _csv_row(location: str, fields: list[str], width: int, make_row: Callable[[list[str]], dict[str, Any]]) -> Row | BadRow:
+def _csv_row(
+    location: str, fields: list[str], width: int, make_row: Callable[[list[str]], dict[str, Any]]
+) -> Row | BadRow:
     if len(fields) != width:
-        hint = "; a text that holds the separator stands in quotation marks" if len(fields) > width else ""
+        hint = (
+            "; a text that holds the separator stands in quotation marks"
+            if len(fields) > width
+            else ""
+        )
         return BadRow(location, f"there are {len(fields)} fields, but {width} columns{hint}")
     try:
         return Row(location, make_row(fields))
@@ -458,13 +534,19 @@ def _batch_rows(name: str, first: int, batch: Any) -> RowStream:
         rows = batch.to_pylist()
     except Exception as error:  # noqa: BLE001  (dates before year 1, texts that are not UTF-8: each raises another error)
         if batch.num_rows == 1:
-            yield BadRow(f"{name}:{first}", f"a value cannot be read: {type(error).__name__}: {error}")
+            yield BadRow(
+                f"{name}:{first}", f"a value cannot be read: {type(error).__name__}: {error}"
+            )
             return
         for n in range(batch.num_rows):
             yield from _batch_rows(name, first + n, batch.slice(n, 1))
     else:
         good_rows = (Row(f"{name}:{n}", values) for n, values in enumerate(rows, first))
-        yield from map(check_row, good_rows) if any(field.type.num_fields for field in batch.schema) else good_rows
+        yield from (
+            map(check_row, good_rows)
+            if any(field.type.num_fields for field in batch.schema)
+            else good_rows
+        )
 
 
 READERS: dict[str, FileReader] = {
@@ -497,7 +579,9 @@ def frame_rows(table: Any) -> Callable[[], Iterator[Mapping[str, Any]]] | None:
 
 
 def _has_methods(table: Any, *methods: str) -> bool:
-    return not isinstance(table, type) and all(callable(getattr(table, name, None)) for name in methods)
+    return not isinstance(table, type) and all(
+        callable(getattr(table, name, None)) for name in methods
+    )
 
 
 def _arrow_rows(table: Any) -> Iterator[Mapping[str, Any]]:
@@ -512,4 +596,7 @@ def _pandas_rows(table: Any) -> Iterator[Mapping[str, Any]]:
         part = table.iloc[start : start + ROWS_PER_BATCH]
         objects = part.astype(object).where(part.notna(), None)
         for row in objects.to_dict("records"):
-            yield {str(name): to_jsonable(value) if hasattr(value, "tolist") else value for name, value in row.items()}
+            yield {
+                str(name): to_jsonable(value) if hasattr(value, "tolist") else value
+                for name, value in row.items()
+            }

@@ -17,16 +17,33 @@ from ..core.task import Message, message_text
 from ..jsontext import strict_loads
 from .cells import START, TextAfterValue, load_cell
 
-BOOKKEEPING_KEYS = {"additional_kwargs", "time_created", "label", "reward", "metadata"}  # of stored messages, for no endpoint
+BOOKKEEPING_KEYS = {
+    "additional_kwargs",
+    "time_created",
+    "label",
+    "reward",
+    "metadata",
+}  # of stored messages, for no endpoint
 MISSING = object()
-TEST_CODE = re.compile(r"^[ \t]*(?:assert\b|def (?:check|test\w*)\(|class \w+\([\w.]*TestCase\))", re.MULTILINE)
+TEST_CODE = re.compile(
+    r"^[ \t]*(?:assert\b|def (?:check|test\w*)\(|class \w+\([\w.]*TestCase\))", re.MULTILINE
+)
 TESTS_AS_JSON = re.compile(
     r"""\[\s*["']\s*assert\b|(?=.*["'](?:inputs?|stdin)["']\s*:).*["'](?:outputs?|stdout|raises)["']\s*:|.*["']test_list["']\s*:""",
     re.DOTALL,
 )
-KEYS_OF_TESTS: tuple[frozenset[str], ...] = tuple(map(frozenset, (("input", "output"), ("input", "raises"), ("stdin", "stdout"))))
+KEYS_OF_TESTS: tuple[frozenset[str], ...] = tuple(
+    map(frozenset, (("input", "output"), ("input", "raises"), ("stdin", "stdout")))
+)
 SET_UP_OF_TESTS = ("test_setup_code", "test_imports")  # columns of MBPP
-RESPONSE_KEYS = ("content", "answer", "response", "completion", "text", "value")  # keys of a response in an object
+RESPONSE_KEYS = (
+    "content",
+    "answer",
+    "response",
+    "completion",
+    "text",
+    "value",
+)  # keys of a response in an object
 ROLE_BY_SPEAKER: Mapping[str, str] = {
     "human": "user",
     "user": "user",
@@ -57,7 +74,9 @@ CHAT_TEXT = re.compile(  # it begins as messages do: a list, or an object as Pyt
     re.DOTALL,
 )
 PYTHON_KEY = re.compile(r"[^{]*\{\s*'")  # of the first object
-SPEC_PATTERN = re.compile(r'(?:[^";\n]|"(?:[^"\\\n]|\\.)*"|"[^\n]*)+')  # text up to a semicolon that is not in quotes
+SPEC_PATTERN = re.compile(
+    r'(?:[^";\n]|"(?:[^"\\\n]|\\.)*"|"[^\n]*)+'
+)  # text up to a semicolon that is not in quotes
 
 
 def value_at(values: Mapping[str, Any], path: str) -> Any:
@@ -77,7 +96,11 @@ def value_at(values: Mapping[str, Any], path: str) -> Any:
 
 def has_value(value: Any) -> bool:
     """Return whether a value is neither missing nor null nor a blank text, which is all that CSV has for null."""
-    return value is not None and value is not MISSING and not (isinstance(value, str) and is_blank(value))
+    return (
+        value is not None
+        and value is not MISSING
+        and not (isinstance(value, str) and is_blank(value))
+    )
 
 
 def value_or_none(values: Mapping[str, Any], name: str | None) -> Any:
@@ -99,12 +122,16 @@ def metadata_without(values: Mapping[str, Any], used_names: frozenset[str]) -> d
     return {**unused.pop("metadata"), **unused}
 
 
-def _unused_values(values: Mapping[str, Any], used_names: frozenset[str]) -> Iterator[tuple[str, Any]]:
+def _unused_values(
+    values: Mapping[str, Any], used_names: frozenset[str]
+) -> Iterator[tuple[str, Any]]:
     """Yield the columns of a row that have no role."""
     for name, value in values.items():
         if name in used_names:
             continue
-        if isinstance(value, Mapping) and (inner := {u.partition(".")[2] for u in used_names if u.startswith(f"{name}.")}):
+        if isinstance(value, Mapping) and (
+            inner := {u.partition(".")[2] for u in used_names if u.startswith(f"{name}.")}
+        ):
             value = dict(_unused_values(value, frozenset(inner)))  # noqa: PLW2901
             if not value:
                 continue
@@ -133,7 +160,9 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def tests_at(values: Mapping[str, Any], name: str | None) -> str | Sequence[Any] | Mapping[str, Any] | None:
+def tests_at(
+    values: Mapping[str, Any], name: str | None
+) -> str | Sequence[Any] | Mapping[str, Any] | None:
     """Return tests: a text, or a list or an object, which the task keeps as JSON; None where there are none.
 
     A list of asserts comes with the columns of MBPP that say what runs before them.
@@ -142,9 +171,15 @@ def tests_at(values: Mapping[str, Any], name: str | None) -> str | Sequence[Any]
     if isinstance(value, str) and START.match(value):
         with suppress(ValueError):
             read = load_cell(value)
-            value = read if "array([" in value or (_is_list_of_texts(read) and not _is_json(value)) else value
+            value = (
+                read
+                if "array([" in value or (_is_list_of_texts(read) and not _is_json(value))
+                else value
+            )
     if value is not None and not isinstance(value, str | list | Mapping):
-        raise ValueError(f"{name!r} must be a text, a list or an object, got {format_value(value, 80)}")
+        raise ValueError(
+            f"{name!r} must be a text, a list or an object, got {format_value(value, 80)}"
+        )
     set_up = {column: values[column] for column in SET_UP_OF_TESTS if values.get(column)}
     return {"test_list": value, **set_up} if set_up and _is_list_of_asserts(value) else value
 
@@ -159,7 +194,10 @@ def looks_like_tests(value: Any) -> bool:
         case [str(), *_]:
             return all(isinstance(each, str) and TEST_CODE.search(each) for each in value)
         case [Mapping(), *_]:
-            return all(isinstance(each, Mapping) and any(keys <= each.keys() for keys in KEYS_OF_TESTS) for each in value)
+            return all(
+                isinstance(each, Mapping) and any(keys <= each.keys() for keys in KEYS_OF_TESTS)
+                for each in value
+            )
         case Mapping():
             return {"inputs", "outputs"} <= value.keys() or "test_list" in value
     return False
@@ -167,7 +205,11 @@ def looks_like_tests(value: Any) -> bool:
 
 def tests_metadata(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the columns of a row that say which function its tests call, and how its program begins."""
-    return {name: value for name in ("entry_point", "code_prefix") if isinstance(value := values.get(name), str)}
+    return {
+        name: value
+        for name in ("entry_point", "code_prefix")
+        if isinstance(value := values.get(name), str)
+    }
 
 
 def _is_list_of_asserts(value: Any) -> bool:
@@ -193,7 +235,11 @@ def id_at(values: Mapping[str, Any], name: str | None) -> str | None:
 def response_at(values: Mapping[str, Any], name: str) -> str | None:
     """Return the response; None if there is none yet."""
     value = value_or_none(values, name)
-    if isinstance(value, str) and is_python_chat(value) and (messages := messages_in(value, name)) is not None:
+    if (
+        isinstance(value, str)
+        and is_python_chat(value)
+        and (messages := messages_in(value, name)) is not None
+    ):
         return response_text(messages, name)
     return value if value is None or value.__class__ is str else response_text(value, name)
 
@@ -203,17 +249,27 @@ def responses_at(values: Mapping[str, Any], name: str) -> tuple[str, ...]:
     value = value_or_none(values, name)
     if looks_like_list(value):
         value = _load(value, f"{name!r} looks like a list of responses")
-    return () if value is None or value == [] else read_responses(list(filter(has_value, as_list(value) or [value])), name)
+    return (
+        ()
+        if value is None or value == []
+        else read_responses(list(filter(has_value, as_list(value) or [value])), name)
+    )
 
 
 def read_responses(items: Sequence[Any], name: str) -> tuple[str, ...]:
     """Return the texts of responses in any form of one. Raises ValueError that names the column."""
-    return tuple(response_text(item, f"{name}.{n}" if len(items) > 1 else name) for n, item in enumerate(items))
+    return tuple(
+        response_text(item, f"{name}.{n}" if len(items) > 1 else name)
+        for n, item in enumerate(items)
+    )
 
 
 def looks_like_list(value: Any) -> bool:
     """Return whether a value is a text that looks like a list of texts or objects, or like messages, readable or not."""
-    return isinstance(value, str) and (LIST_TEXT.fullmatch(value) or CHAT_TEXT.match(value)) is not None
+    return (
+        isinstance(value, str)
+        and (LIST_TEXT.fullmatch(value) or CHAT_TEXT.match(value)) is not None
+    )
 
 
 def as_list(value: Any) -> list[Any]:
@@ -252,7 +308,11 @@ def _is_message(item: Any) -> bool:
     if not isinstance(item, Mapping):
         return False
     speaker, content = item.get("role", item.get("from")), item.get("content", item.get("value"))
-    return isinstance(speaker, str) and speaker in ROLE_BY_SPEAKER and isinstance(content, str | list | None)
+    return (
+        isinstance(speaker, str)
+        and speaker in ROLE_BY_SPEAKER
+        and isinstance(content, str | list | None)
+    )
 
 
 def response_text(value: Any, name: str, depth: int = 0) -> str:
@@ -261,26 +321,40 @@ def response_text(value: Any, name: str, depth: int = 0) -> str:
         return value
     if isinstance(value, list):
         inner = value
-    elif isinstance(value, Mapping) and isinstance(value.get("role", "assistant"), str) and "content" in value:
+    elif (
+        isinstance(value, Mapping)
+        and isinstance(value.get("role", "assistant"), str)
+        and "content" in value
+    ):
         parts = value["content"]
         inner = [message_text({"content": parts})] if isinstance(parts, list) and parts else [parts]
     else:
-        inner = [value[key] for key in RESPONSE_KEYS if value.get(key) is not None] if isinstance(value, Mapping) else []
+        inner = (
+            [value[key] for key in RESPONSE_KEYS if value.get(key) is not None]
+            if isinstance(value, Mapping)
+            else []
+        )
     if len(inner) > 1:
-        raise ValueError(f"{name!r} holds {len(inner)} responses; name it by --column responses={name}")
+        raise ValueError(
+            f"{name!r} holds {len(inner)} responses; name it by --column responses={name}"
+        )
     if not inner or depth == MAX_NESTING:
         raise ValueError(f"{name!r} must be text, got {format_value(value, 80)}")
     return response_text(inner[0], name, depth + 1)
 
 
-def read_conversation(value: Any, name: str, *, may_be_text: bool) -> tuple[list[Message], str | None]:
+def read_conversation(
+    value: Any, name: str, *, may_be_text: bool
+) -> tuple[list[Message], str | None]:
     """Return the messages of a conversation without the answer at its end, and that answer."""
     if value is None:
         raise ValueError(f"{name!r} is null")
     if isinstance(value, str) and not may_be_text:
         value = _load(value, f"{name!r} must be a list of messages")
     if not isinstance(value, list) or not value:
-        raise ValueError(f"{name!r} must be {'text or ' if may_be_text else ''}a list of messages, got {format_value(value, 80)}")
+        raise ValueError(
+            f"{name!r} must be {'text or ' if may_be_text else ''}a list of messages, got {format_value(value, 80)}"
+        )
     messages: list[Message] = [read_message(m, name) for m in value]
     answer = None
     if messages[-1]["role"] == "assistant":
@@ -293,7 +367,11 @@ def read_conversation(value: Any, name: str, *, may_be_text: bool) -> tuple[list
 def _last_answer(message: Message, name: str) -> str:
     """Return the text of the message at the end; if it calls tools, its text and calls as a message in JSON, as graders read it."""
     if message.get("tool_calls"):
-        shown = {"role": "assistant", "content": message["content"], "tool_calls": message["tool_calls"]}
+        shown = {
+            "role": "assistant",
+            "content": message["content"],
+            "tool_calls": message["tool_calls"],
+        }
         return json.dumps(shown, ensure_ascii=False)
     if not isinstance(message["content"], str | list):
         raise ValueError(f"{name!r} ends with an answer without text")
@@ -307,12 +385,20 @@ def read_message(message: Any, name: str) -> dict[str, Any]:
     if "from" in message and "value" in message and "role" not in message:
         speaker = message["from"]
         if not isinstance(speaker, str) or speaker not in ROLE_BY_SPEAKER:
-            raise ValueError(f"{name!r}: unknown speaker {format_value(speaker, 80)}; there are {', '.join(ROLE_BY_SPEAKER)}")
+            raise ValueError(
+                f"{name!r}: unknown speaker {format_value(speaker, 80)}; there are {', '.join(ROLE_BY_SPEAKER)}"
+            )
         message = {"role": ROLE_BY_SPEAKER[speaker], "content": message["value"]}
     default = None if message.get("tool_calls") else MISSING
-    if not isinstance(message.get("role"), str) or not isinstance(message.get("content", default), str | list | None):
-        raise ValueError(f'{name!r}: a message is {{"role": ..., "content": ...}}, got {format_value(message, 80)}')
-    return {"content": None} | {k: value for k, value in message.items() if value is not None and k not in BOOKKEEPING_KEYS}
+    if not isinstance(message.get("role"), str) or not isinstance(
+        message.get("content", default), str | list | None
+    ):
+        raise ValueError(
+            f'{name!r}: a message is {{"role": ..., "content": ...}}, got {format_value(message, 80)}'
+        )
+    return {"content": None} | {
+        k: value for k, value in message.items() if value is not None and k not in BOOKKEEPING_KEYS
+    }
 
 
 def _has_content(message: Message) -> bool:
@@ -320,7 +406,9 @@ def _has_content(message: Message) -> bool:
     return has_value(content) and bool(content)
 
 
-def with_system(messages: str | list[Message], system: str | None, name: str | None) -> str | list[Message]:
+def with_system(
+    messages: str | list[Message], system: str | None, name: str | None
+) -> str | list[Message]:
     if system is None:
         return messages
     if isinstance(messages, str):

@@ -55,10 +55,14 @@ _FILE_FORMATS = (
     "arrow audiofolder cache conll csv eval fasta fastq generator genbank harbor hdf5 iceberg imagefolder json lance "
     "meshfolder mmcif niftifolder pandas parquet pdb pdffolder spark sql text tsfile videofolder vortex webdataset xml"
 )
-FILE_FORMATS = frozenset(_FILE_FORMATS.split())  # names that the library takes for file formats, not for datasets
+FILE_FORMATS = frozenset(
+    _FILE_FORMATS.split()
+)  # names that the library takes for file formats, not for datasets
 REMOTE_URL = re.compile(r"://|::")  # a URL, or the library's way to chain them
 HUB_PREFIX = "hf://datasets/"
-RUN_FILES = re.compile(r".*((\.journal|\.\d+-of-\d+)(-wal|-shm)?|\.lock|\.errors\.jsonl)", re.DOTALL)
+RUN_FILES = re.compile(
+    r".*((\.journal|\.\d+-of-\d+)(-wal|-shm)?|\.lock|\.errors\.jsonl)", re.DOTALL
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,21 +93,34 @@ class _Spool:
     folder: Path | None
     should_stop: Callable[[], bool] | None
 
-    def replayable(self, chunks: Callable[[], Iterable[bytes]], name: str, *, with_bad_rows: bool = False) -> RowReader:
+    def replayable(
+        self, chunks: Callable[[], Iterable[bytes]], name: str, *, with_bad_rows: bool = False
+    ) -> RowReader:
         """Return a reader of input that is written to disk on first use. `with_bad_rows`: see `read_jsonl`."""
-        stored = ReplaySpool(chunks, name, str(self.folder or tempfile.gettempdir()), self.should_stop)
+        stored = ReplaySpool(
+            chunks, name, str(self.folder or tempfile.gettempdir()), self.should_stop
+        )
 
         encoding, identity = UTF8 if with_bad_rows else ENCODING.get(), object()
 
         def read(on_error: OnError) -> Iterator[Row]:
             stored.fill()
             with io.BufferedReader(SpoolReader(stored), CHUNK_BYTES) as file:
-                yield from read_jsonl(file, name, on_error, encoding=encoding, identity=identity, with_bad_rows=with_bad_rows)
+                yield from read_jsonl(
+                    file,
+                    name,
+                    on_error,
+                    encoding=encoding,
+                    identity=identity,
+                    with_bad_rows=with_bad_rows,
+                )
 
         return read
 
 
-def open_source(spec: Any, *, spool: Path | None = None, should_stop: Callable[[], bool] | None = None) -> Source:
+def open_source(
+    spec: Any, *, spool: Path | None = None, should_stop: Callable[[], bool] | None = None
+) -> Source:
     """Return the source for a spec, without reading rows. Raises ConfigError if there is none.
 
     A text or Path is a file (see `iter_rows`), a glob (its files are sorted), a folder (of table files, or one saved by the
@@ -126,12 +143,19 @@ def _source_of(spec: Any, spool: _Spool) -> Source:
     if (dataset := _dataset_source(spec, spool)) is not None:
         return dataset
     if (frame := frame_rows(spec)) is not None:
-        return Source(f"rows of a {type(spec).__name__}", lambda on_error: _iter_items(frame(), on_error))
+        return Source(
+            f"rows of a {type(spec).__name__}", lambda on_error: _iter_items(frame(), on_error)
+        )
     if isinstance(spec, Mapping) or not isinstance(spec, Iterable):
-        raise ConfigError(f"rows must be a file, a dataset or an iterable of mappings, got {type(spec).__name__}")
+        raise ConfigError(
+            f"rows must be a file, a dataset or an iterable of mappings, got {type(spec).__name__}"
+        )
     if isinstance(spec, Sequence):
         return _sequence_source(spec, spool)
-    return Source("rows of an iterable", spool.replayable(partial(map, _encode_row, iter(spec)), "row", with_bad_rows=True))
+    return Source(
+        "rows of an iterable",
+        spool.replayable(partial(map, _encode_row, iter(spec)), "row", with_bad_rows=True),
+    )
 
 
 def _source_from_name(spec: str | Path, spool: _Spool) -> Source:
@@ -150,7 +174,11 @@ def _source_from_name(spec: str | Path, spool: _Spool) -> Source:
     if glob.has_magic(name):
         matches = glob.glob(name, recursive=True)  # noqa: PTH207 (Path.glob takes no absolute pattern)
         return _file_source(
-            _check_inside(_without_run_files([n for n in matches if Path(n).is_file()], name), _fixed_part(name)), name
+            _check_inside(
+                _without_run_files([n for n in matches if Path(n).is_file()], name),
+                _fixed_part(name),
+            ),
+            name,
         )
     if HUB_NAME.fullmatch(name) and not is_table(name) and _is_installed():
         return _hub_source(name, spool)
@@ -179,14 +207,18 @@ def _without_run_files(names: list[str], spec: str) -> list[str]:
     """Return the names sorted, without files that runs write beside their output."""
     tables = sorted(n for n in names if not RUN_FILES.fullmatch(Path(n).name))
     if names and not tables:
-        raise ConfigError(f"{spec!r} matches only files that runs write for themselves; to read one, give its own name")
+        raise ConfigError(
+            f"{spec!r} matches only files that runs write for themselves; to read one, give its own name"
+        )
     return tables
 
 
 def _folder_source(path: Path, spool: _Spool) -> Source:
     if _is_saved_dataset(path):
         return _hub_source(str(path), spool)
-    tables = [str(p) for p in path.iterdir() if p.is_file() and p.name[0] not in "._" and is_table(p)]
+    tables = [
+        str(p) for p in path.iterdir() if p.is_file() and p.name[0] not in "._" and is_table(p)
+    ]
     if not tables:
         raise ConfigError(
             f"folder {str(path)!r} holds no table; select files by a glob, such as {str(path / '**' / '*.parquet')!r}"
@@ -206,7 +238,9 @@ def _check_inside(names: list[str], folder: Path) -> list[str]:
     for name in names:
         target = Path(name).resolve()
         if not target.is_relative_to(root):
-            raise ConfigError(f"{name!r} is a link to {str(target)!r}, outside of {str(folder)!r}; to read it, give its own name")
+            raise ConfigError(
+                f"{name!r} is a link to {str(target)!r}, outside of {str(folder)!r}; to read it, give its own name"
+            )
     return names
 
 
@@ -223,7 +257,12 @@ def _sequence_source(items: Sequence[Any], spool: _Spool) -> Source:
     plain = all(Path(item).is_file() for item in items)
     label = f"{len(items)} files" if plain else ", ".join(s.name for s in sources)
     paths = tuple(path for s in sources for path in s.paths)
-    return Source(label, partial(_chain_rows, [s.read for s in sources]), paths, is_files=all(s.is_files for s in sources))
+    return Source(
+        label,
+        partial(_chain_rows, [s.read for s in sources]),
+        paths,
+        is_files=all(s.is_files for s in sources),
+    )
 
 
 def _may_be_source(name: str) -> bool:
@@ -242,7 +281,9 @@ def _chain_rows(reads: Iterable[RowReader], on_error: OnError) -> Iterator[Row]:
 
 
 def _iter_items(items: Iterable[Any], on_error: OnError, name: str = "row") -> Iterator[Row]:
-    return reject_bad_rows((_row_from_item(f"{name}:{n}", item) for n, item in enumerate(items, 1)), on_error)
+    return reject_bad_rows(
+        (_row_from_item(f"{name}:{n}", item) for n, item in enumerate(items, 1)), on_error
+    )
 
 
 def _row_from_item(location: str, item: Any) -> Row | BadRow:
@@ -297,7 +338,9 @@ def _require_rows(reader: RowReader, name: str) -> RowReader:
             any_good = True
             yield row
         if first_bad and not any_good:
-            raise ConfigError(f"no row of {name} can be read, which must be JSON Lines; {first_bad.location}: {first_bad.message}")
+            raise ConfigError(
+                f"no row of {name} can be read, which must be JSON Lines; {first_bad.location}: {first_bad.message}"
+            )
 
     return read_checked
 
@@ -311,12 +354,18 @@ def _hub_source(name: str, spool: _Spool) -> Source:
     _check_name(folder)
     library = _load_library(name)
     try:
-        dataset = _from_folder(library, Path(folder)) if Path(folder).is_dir() else _from_hub(library, folder)
+        dataset = (
+            _from_folder(library, Path(folder))
+            if Path(folder).is_dir()
+            else _from_hub(library, folder)
+        )
     except ConfigError:
         raise
     except Exception as error:  # its dependencies raise any error
         first = next(iter(str(error).splitlines()), "") or type(error).__name__
-        raise ConfigError(f"{folder!r} is neither a local file nor a dataset that can be loaded: {first}") from error
+        raise ConfigError(
+            f"{folder!r} is neither a local file nor a dataset that can be loaded: {first}"
+        ) from error
     source = _dataset_source(_split_of(dataset, folder, split), spool, folder)
     assert source is not None
     return source
@@ -339,9 +388,13 @@ def _check_name(name: str) -> None:
     """
     path = Path(name)
     if name.endswith(".py") or (path / f"{path.resolve().name}.py").is_file():
-        raise ConfigError(f"{name!r} has a loading script in Python, which is not run; name its data files")
+        raise ConfigError(
+            f"{name!r} has a loading script in Python, which is not run; name its data files"
+        )
     if name in FILE_FORMATS and not path.is_dir():
-        raise ConfigError(f"{name!r} is a file format to the library `datasets`, not a dataset; name the files, or OWNER/{name}")
+        raise ConfigError(
+            f"{name!r} is a file format to the library `datasets`, not a dataset; name the files, or OWNER/{name}"
+        )
 
 
 def _from_folder(library: Any, folder: Path) -> Any:
@@ -352,7 +405,9 @@ def _from_folder(library: Any, folder: Path) -> Any:
         return library.load_from_disk(str(folder))
     for url in filter(REMOTE_URL.search, _configured_texts(folder)):
         raise _outside_error(folder, url)
-    builder = library.load_dataset_builder(f"./{folder}" if not folder.is_absolute() else str(folder))
+    builder = library.load_dataset_builder(
+        f"./{folder}" if not folder.is_absolute() else str(folder)
+    )
     inside = (folder.absolute(), folder.resolve())
     files = list(_data_files(builder))
     for file in files:
@@ -367,7 +422,9 @@ def _from_hub(library: Any, name: str) -> Any:
     builder = library.load_dataset_builder(name)
     for file in _data_files(builder):
         if not file.startswith(HUB_PREFIX):
-            raise ConfigError(f"dataset {name!r} names a data file that is not on the hub, which is not read: {file!r}")
+            raise ConfigError(
+                f"dataset {name!r} names a data file that is not on the hub, which is not read: {file!r}"
+            )
     return _prepare_dataset(builder)
 
 
@@ -427,9 +484,14 @@ def _check_saved(folder: Path) -> None:
     index = folder / "dataset_dict.json"
     splits = _stored_list(index, "splits") if index.is_file() else []
     names = list(splits)
-    for folder_of_split in (folder, *(folder / str(split) for split in splits if Path(str(split)).name == split)):
+    for folder_of_split in (
+        folder,
+        *(folder / str(split) for split in splits if Path(str(split)).name == split),
+    ):
         names += [
-            file.get("filename") for file in _stored_list(folder_of_split / "state.json", "_data_files") if isinstance(file, dict)
+            file.get("filename")
+            for file in _stored_list(folder_of_split / "state.json", "_data_files")
+            if isinstance(file, dict)
         ]
     for name in names:
         if not isinstance(name, str) or Path(name).name != name:
@@ -444,7 +506,9 @@ def _stored_list(path: Path, key: str) -> list[Any]:
 
 
 def _outside_error(folder: Path, file: object) -> ConfigError:
-    return ConfigError(f"the dataset in folder {str(folder)!r} names data outside that folder, which is not read: {file!r}")
+    return ConfigError(
+        f"the dataset in folder {str(folder)!r} names data outside that folder, which is not read: {file!r}"
+    )
 
 
 def _is_installed() -> bool:
@@ -479,14 +543,18 @@ def _split_of(dataset: Any, name: str, split: str) -> Any:
         return dataset[split]
     if split or len(dataset) != 1:
         problem = f"no split {split!r}; there are" if split else "several splits; choose one of"
-        raise ConfigError(f"dataset {name!r} has {problem} {', '.join(f'hf:{name}:{s}' for s in dataset)}")
+        raise ConfigError(
+            f"dataset {name!r} has {problem} {', '.join(f'hf:{name}:{s}' for s in dataset)}"
+        )
     return next(iter(dataset.values()))
 
 
 def _dataset_source(spec: Any, spool: _Spool, name: str = "") -> Source | None:
     """Return the source for an object of `datasets`, which is on disk or streamed; None for anything else."""
     library: Any = sys.modules.get("datasets")
-    if not hasattr(library, "IterableDatasetDict"):  # it is not imported, so `spec` is none of its objects
+    if not hasattr(
+        library, "IterableDatasetDict"
+    ):  # it is not imported, so `spec` is none of its objects
         return None
     if isinstance(spec, library.DatasetDict | library.IterableDatasetDict):
         return _dataset_source(_split_of(spec, name or "given", ""), spool, name)
@@ -495,8 +563,13 @@ def _dataset_source(spec: Any, spool: _Spool, name: str = "") -> Source | None:
     label = _dataset_label(spec, name)
     row_name = label.replace(", split ", ":")
     if isinstance(spec, library.Dataset):
-        return Source(f"dataset {label}", lambda on_error: _iter_items(_raw_rows(spec), on_error, row_name))
-    return Source(f"dataset {label}", spool.replayable(lambda: map(_encode_row, spec), row_name, with_bad_rows=True))
+        return Source(
+            f"dataset {label}", lambda on_error: _iter_items(_raw_rows(spec), on_error, row_name)
+        )
+    return Source(
+        f"dataset {label}",
+        spool.replayable(lambda: map(_encode_row, spec), row_name, with_bad_rows=True),
+    )
 
 
 def _raw_rows(table: Any) -> Iterator[Any]:

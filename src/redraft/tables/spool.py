@@ -38,7 +38,10 @@ MAX_GROUP_BYTES = 64 * 2**20  # bytes of the lines of a row group
 POLL_INTERVAL = 0.1  # seconds between two calls of `should_stop`
 MAX_SKIPPED_BYTES = 1024 * 2**20  # bytes of a line that is too long and skipped
 ORJSON_OPTIONS = (
-    orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_APPEND_NEWLINE
+    orjson.OPT_PASSTHROUGH_DATETIME
+    | orjson.OPT_PASSTHROUGH_DATACLASS
+    | orjson.OPT_PASSTHROUGH_SUBCLASS
+    | orjson.OPT_APPEND_NEWLINE
 )
 
 
@@ -49,7 +52,9 @@ def json_line(value: Any) -> bytes:
     """
     try:
         return orjson.dumps(value, default=_orjson_default, option=ORJSON_OPTIONS)
-    except TypeError:  # lone surrogates, integers over 64 bits, keys that are not text, unknown types
+    except (
+        TypeError
+    ):  # lone surrogates, integers over 64 bits, keys that are not text, unknown types
         return json.dumps(to_jsonable(value), separators=(",", ":")).encode() + b"\n"
 
 
@@ -60,9 +65,15 @@ def to_jsonable(value: Any) -> Any:
     if isinstance(value, float):
         return float(value) if isfinite(value) else None
     if isinstance(value, Mapping):
-        return {key if isinstance(key, str) else str(to_jsonable(key)): to_jsonable(inner) for key, inner in value.items()}
+        return {
+            key if isinstance(key, str) else str(to_jsonable(key)): to_jsonable(inner)
+            for key, inner in value.items()
+        }
     if isinstance(value, list | tuple | set | frozenset):
-        return [to_jsonable(inner) for inner in (sorted(value, key=repr) if isinstance(value, set | frozenset) else value)]
+        return [
+            to_jsonable(inner)
+            for inner in (sorted(value, key=repr) if isinstance(value, set | frozenset) else value)
+        ]
     return _to_simpler(value, to_jsonable)
 
 
@@ -120,7 +131,9 @@ class OutOfOrderBuffer:
         self._file_bytes = self._live_bytes = 0  # bytes of the file, and of pending lines in it
 
     def __contains__(self, n: int) -> bool:
-        return 0 <= n - self._first < len(self._places) and self._places[n - self._first] != NO_PLACE
+        return (
+            0 <= n - self._first < len(self._places) and self._places[n - self._first] != NO_PLACE
+        )
 
     def put(self, n: int, line: bytes, next_number: int) -> None:
         """Store a line, which ends with its only line end. `next_number` is the lowest number that may still be popped."""
@@ -204,7 +217,11 @@ class RowSpool:
     def _next_group(self) -> list[bytes]:
         lines: list[bytes] = []
         size = 0
-        while len(lines) < ROWS_PER_GROUP and size < MAX_GROUP_BYTES and (line := self._file.readline()):
+        while (
+            len(lines) < ROWS_PER_GROUP
+            and size < MAX_GROUP_BYTES
+            and (line := self._file.readline())
+        ):
             lines.append(line)
             size += len(line)
         return lines
@@ -240,9 +257,18 @@ class ReplaySpool:
     """
 
     def __init__(
-        self, chunks: Callable[[], Iterable[bytes]], name: str, folder: str, should_stop: Callable[[], bool] | None
+        self,
+        chunks: Callable[[], Iterable[bytes]],
+        name: str,
+        folder: str,
+        should_stop: Callable[[], bool] | None,
     ) -> None:
-        self._chunks, self._name, self._folder, self._should_stop = chunks, name, folder, should_stop
+        self._chunks, self._name, self._folder, self._should_stop = (
+            chunks,
+            name,
+            folder,
+            should_stop,
+        )
         self._file: IO[bytes] | None = None
         self._is_complete = False
         self._lock = Lock()
@@ -256,7 +282,9 @@ class ReplaySpool:
             if self._is_complete:
                 return
             if self._file is not None:
-                raise ConfigError(f"{self._name} could not be read to its end; it cannot be read again")
+                raise ConfigError(
+                    f"{self._name} could not be read to its end; it cannot be read again"
+                )
             self._file = file = self._guard_disk(partial(tempfile.TemporaryFile, dir=self._folder))
             finalize(self, close_quietly, file)
             if self._should_stop is None:
@@ -270,7 +298,11 @@ class ReplaySpool:
         for piece in self._chunks():
             if self._should_stop and self._should_stop():
                 raise ReadInterrupted
-            line_bytes = len(piece) - 1 - end if (end := piece.rfind(b"\n")) >= 0 else line_bytes + len(piece)
+            line_bytes = (
+                len(piece) - 1 - end
+                if (end := piece.rfind(b"\n")) >= 0
+                else line_bytes + len(piece)
+            )
             if line_bytes > MAX_SKIPPED_BYTES:
                 raise ConfigError(
                     f"{self._name} has a line that does not end within {MAX_SKIPPED_BYTES >> 20:,} MiB; it must be JSON Lines"
@@ -289,7 +321,9 @@ class ReplaySpool:
         try:
             return function()
         except OSError as error:
-            raise StoreError(f"{self._folder!r} cannot hold the rows of {self._name}: {error.strerror}") from error
+            raise StoreError(
+                f"{self._folder!r} cannot hold the rows of {self._name}: {error.strerror}"
+            ) from error
 
 
 class SpoolReader(io.RawIOBase):

@@ -59,25 +59,36 @@ class CsvWriter:
 
     def close(self) -> None:
         text = io.TextIOWrapper(self._draft.file, "utf-8", "backslashreplace", newline="")
-        names = sorted(self._columns, key=lambda name: name != SPREADSHEET_SAFE)  # as the last column it would mark the file
+        names = sorted(
+            self._columns, key=lambda name: name != SPREADSHEET_SAFE
+        )  # as the last column it would mark the file
         if self._spreadsheet_safe:
             self._write_rows(
-                csv.writer(text, delimiter=self._delimiter, quoting=csv.QUOTE_ALL), names, safe_cell_text, [SPREADSHEET_SAFE]
+                csv.writer(text, delimiter=self._delimiter, quoting=csv.QUOTE_ALL),
+                names,
+                safe_cell_text,
+                [SPREADSHEET_SAFE],
             )
         else:
             # A byte order mark at the start of a name belongs to it: quotes keep readers from removing it
             marked = bool(names) and names[0].startswith("\ufeff")
             quoting = csv.QUOTE_ALL if marked else csv.QUOTE_MINIMAL
             writer: Any = csv.writer
-            self._write_rows(writer(text, delimiter=self._delimiter, quoting=quoting), names, cell_text, [])
+            self._write_rows(
+                writer(text, delimiter=self._delimiter, quoting=quoting), names, cell_text, []
+            )
         text.detach()
         self._spool.close()
         self._draft.commit()
 
-    def _write_rows(self, writer: Any, names: list[str], cell: Callable[[Any], str], mark: list[str]) -> None:
+    def _write_rows(
+        self, writer: Any, names: list[str], cell: Callable[[Any], str], mark: list[str]
+    ) -> None:
         if names:
             writer.writerow([*map(cell, names), *mark])
-        writer.writerows([*(cell(row.get(name)) for name in names), *("" for _ in mark)] for row in self._spool)
+        writer.writerows(
+            [*(cell(row.get(name)) for name in names), *("" for _ in mark)] for row in self._spool
+        )
 
     def abort(self) -> None:
         self._spool.close()
@@ -112,12 +123,18 @@ def _is_risky(text: str) -> bool:
     if not text or NEGATIVE_NUMBER.fullmatch(text):
         return False
     first = next((c for c in text if not _is_ignored_by_spreadsheets(c)), "")
-    return text.startswith(("'", "\t", "\r", "\n")) or normalize("NFKC", first).startswith(FORMULA_STARTS)
+    return text.startswith(("'", "\t", "\r", "\n")) or normalize("NFKC", first).startswith(
+        FORMULA_STARTS
+    )
 
 
 def _is_ignored_by_spreadsheets(character: str) -> bool:
     """Return whether a spreadsheet may ignore a character at the start of a cell: space, control, format, quotes."""
-    return character.isspace() or category(character) in {"Cc", "Cf", "Zs", "Zl", "Zp", "Mn"} or character in "\"'"
+    return (
+        character.isspace()
+        or category(character) in {"Cc", "Cf", "Zs", "Zl", "Zp", "Mn"}
+        or character in "\"'"
+    )
 
 
 def _json_text(value: Any) -> str:
@@ -131,18 +148,30 @@ class ParquetWriter:
     (str, int, float) unless their values have another one; a column of type dict is always written as the text of its JSON.
     """
 
-    def __init__(self, path: Path, notify: Callable[[str], object] | None = None, types: Mapping[str, type] | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        notify: Callable[[str], object] | None = None,
+        types: Mapping[str, type] | None = None,
+    ) -> None:
         try:
-            self._parquet, self._types = import_module("pyarrow.parquet"), _ColumnTypes(import_module("pyarrow"), types or {})
+            self._parquet, self._types = (
+                import_module("pyarrow.parquet"),
+                _ColumnTypes(import_module("pyarrow"), types or {}),
+            )
         except ImportError as error:
-            raise ConfigError(f"{str(path)!r} is Parquet: pip install 'redraft[parquet]'") from error
+            raise ConfigError(
+                f"{str(path)!r} is Parquet: pip install 'redraft[parquet]'"
+            ) from error
         self.durable_rows = 0
         self._notify = notify
         self._draft, self._spool = _open_draft(path)
 
     def encode_row(self, values: Mapping[str, Any]) -> bytes:
         """Encode a row, and the kinds of those values that JSON holds as text (dates, decimals, bytes)."""
-        return json_line([values, {name: kind for name, value in values.items() if (kind := value_kind(value))}])
+        return json_line(
+            [values, {name: kind for name, value in values.items() if (kind := value_kind(value))}]
+        )
 
     def write(self, line: bytes) -> None:
         self._spool.add(line)
@@ -156,7 +185,9 @@ class ParquetWriter:
             self._draft.file.truncate()
         if self._notify:
             for name in self._types.mixed.keys() - self._types.declared_json:
-                self._notify(f"column {name!r} holds values of several types: it is written as JSON")
+                self._notify(
+                    f"column {name!r} holds values of several types: it is written as JSON"
+                )
         self._spool.close()
         self._draft.commit()
 
@@ -198,7 +229,12 @@ class _ColumnTypes:
     @property
     def schema(self) -> Any:
         text = self._arrow.string()
-        return self._arrow.schema([(name, text if name in self.mixed else type_) for name, type_ in self._arrow_types.items()])
+        return self._arrow.schema(
+            [
+                (name, text if name in self.mixed else type_)
+                for name, type_ in self._arrow_types.items()
+            ]
+        )
 
     def update(self, rows: list[Any]) -> None:
         for name in dict.fromkeys(name for values, _ in rows for name in values):
@@ -210,12 +246,18 @@ class _ColumnTypes:
         """Give columns their declared types where these can hold the values."""
         for name in self._declared.keys() & self._arrow_types.keys():
             with suppress(*self._conversion_errors):
-                self._arrow_types[name] = self._common_type(name, self._arrow_types[name], self._declared[name])
+                self._arrow_types[name] = self._common_type(
+                    name, self._arrow_types[name], self._declared[name]
+                )
 
     def table(self, rows: list[Any]) -> Any:
         """Return the rows as a table; None if a column proved to be mixed."""
         arrays = [self._array(name, rows) for name in self._arrow_types]
-        return None if any(a is None for a in arrays) else self._arrow.table(arrays, schema=self.schema)
+        return (
+            None
+            if any(a is None for a in arrays)
+            else self._arrow.table(arrays, schema=self.schema)
+        )
 
     def _wider_type(self, name: str, current: Any, rows: list[Any]) -> Any:
         """Return a type that also holds the values of these rows."""
@@ -240,7 +282,10 @@ class _ColumnTypes:
 
     def _array(self, name: str, rows: list[Any]) -> Any:
         if name in self.mixed:
-            texts = [None if (value := values.get(name)) is None else _json_text(value) for values, _ in rows]
+            texts = [
+                None if (value := values.get(name)) is None else _json_text(value)
+                for values, _ in rows
+            ]
             return self._arrow.array(texts, self._arrow.string())
         try:
             return self._arrow.array(self._values(name, rows), self._arrow_types[name])
@@ -250,7 +295,9 @@ class _ColumnTypes:
 
     def _values(self, name: str, rows: list[Any]) -> list[Any]:
         restore = RESTORERS[self._kinds.get(name, PLAIN)]
-        return [None if (value := values.get(name)) is None else restore(value) for values, _ in rows]
+        return [
+            None if (value := values.get(name)) is None else restore(value) for values, _ in rows
+        ]
 
     @property
     def _conversion_errors(self) -> tuple[type[Exception], ...]:
@@ -259,4 +306,6 @@ class _ColumnTypes:
     def _is_writable(self, type_: Any) -> bool:
         """Return whether Parquet can store a type: not a struct without fields."""
         inner = [type_.field(n).type for n in range(type_.num_fields)]
-        return all(map(self._is_writable, inner)) and (bool(inner) or not self._arrow.types.is_struct(type_))
+        return all(map(self._is_writable, inner)) and (
+            bool(inner) or not self._arrow.types.is_struct(type_)
+        )

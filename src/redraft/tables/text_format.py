@@ -32,8 +32,12 @@ BYTE_ORDER_MARKS = (
 )
 UTF8 = "utf-8"
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
-SEPARATOR_LINE = re.compile(r"""\ufeff?["']?sep=(.)["']?[\r\n]""", re.IGNORECASE)  # Excel's first line
-BEYOND_ASCII = re.compile(rb"[\x80-\x9f\xa1-\xff]+")  # but for the space that does not break, in Windows-1252
+SEPARATOR_LINE = re.compile(
+    r"""\ufeff?["']?sep=(.)["']?[\r\n]""", re.IGNORECASE
+)  # Excel's first line
+BEYOND_ASCII = re.compile(
+    rb"[\x80-\x9f\xa1-\xff]+"
+)  # but for the space that does not break, in Windows-1252
 BAD_MARK = "redraft.bad_mark"  # a handler of errors: what cannot be decoded becomes half of a pair, which is not UTF-8
 
 
@@ -54,7 +58,12 @@ def check_encoding(name: str) -> str:
     """Return the name of an encoding of texts. Raises ValueError."""
     text = "a,b;\t|\n\"'"
     with suppress(LookupError, TypeError, ValueError):
-        if codecs.getincrementaldecoder(name)("replace").decode(text.encode(name), final=True).removeprefix("\ufeff") == text:
+        if (
+            codecs.getincrementaldecoder(name)("replace")
+            .decode(text.encode(name), final=True)
+            .removeprefix("\ufeff")
+            == text
+        ):
             return codecs.lookup(name).name
     known = "allowed are those of Python, such as utf-8, utf-16, cp1252 (Windows), mac-roman, gb18030, shift_jis"
     raise ValueError(f"{format_value(name, 80)} is not known; {known}")
@@ -89,17 +98,30 @@ def _recognise_encoding(data: bytes, *, whole: bool) -> tuple[str, str]:
     for mark, encoding in BYTE_ORDER_MARKS:
         if data.startswith(mark):
             return encoding, encoding.upper()
-    for encoding, low, high in (("utf-16-le", data[0:8:2], data[1:8:2]), ("utf-16-be", data[1:8:2], data[0:8:2])):
+    for encoding, low, high in (
+        ("utf-16-le", data[0:8:2], data[1:8:2]),
+        ("utf-16-be", data[1:8:2], data[0:8:2]),
+    ):
         if high.count(0) >= 3 and 0 not in low and _decodes(data, encoding, whole=whole):
             return encoding, "UTF-16"
-    western = ("mac-roman", "Mac Roman") if b"\r" in data and b"\n" not in data else ("cp1252", "Windows-1252")
-    if _decodes(data, UTF8, whole=whole) or 0 in data or not _decodes(data, western[0], whole=whole):
+    western = (
+        ("mac-roman", "Mac Roman")
+        if b"\r" in data and b"\n" not in data
+        else ("cp1252", "Windows-1252")
+    )
+    if (
+        _decodes(data, UTF8, whole=whole)
+        or 0 in data
+        or not _decodes(data, western[0], whole=whole)
+    ):
         return UTF8, ""
     text = data.decode(UTF8, "replace")
     bad = text.count("\ufffd")
     is_damaged = sum(map(len, re.findall(r"[^\x00-\x7f]+", text))) > 2 * bad  # most of it is UTF-8
     lengths = [len(run) for run in BEYOND_ASCII.findall(data)]
-    is_western = lengths.count(1) >= lengths.count(2) + 3 * sum(length > 2 for length in lengths)  # as in "coração"
+    is_western = lengths.count(1) >= lengths.count(2) + 3 * sum(
+        length > 2 for length in lengths
+    )  # as in "coração"
     return (UTF8, "") if is_damaged or not is_western else western
 
 
@@ -173,7 +195,11 @@ def _first_records(format: TextFormat, separator: str) -> list[list[str]]:
 def announce(name: str, identity: Any, encoding: str, separator: str, *, bare_cr: bool) -> None:
     """Log how a file is read if that is not usual, and how to say otherwise: once for each `identity` of a file."""
     read_as = [f"as {encoding} (--encoding NAME overrides this)"] if encoding else []
-    read_as += [f"with {separator} between its columns (a first line sep=, overrides this)"] if separator else []
+    read_as += (
+        [f"with {separator} between its columns (a first line sep=, overrides this)"]
+        if separator
+        else []
+    )
     read_as += ["with lines that end in CR"] if bare_cr else []
     if read_as:
         log.warning("%s is read %s", name, ", ".join(read_as))

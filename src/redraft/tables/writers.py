@@ -57,8 +57,14 @@ class ResumableJsonl:
     def __init__(self, path: Path, *, resume: bool) -> None:
         self.durable_rows = 0
         resume = resume and path.exists()
-        self._file: FileIO = open_following_links(path, os.O_RDWR if resume else os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PUBLIC)
-        self._existing: IO[bytes] | None = BufferedReader(open_following_links(path, os.O_RDONLY), BUFFER_BYTES) if resume else None
+        self._file: FileIO = open_following_links(
+            path, os.O_RDWR if resume else os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PUBLIC
+        )
+        self._existing: IO[bytes] | None = (
+            BufferedReader(open_following_links(path, os.O_RDONLY), BUFFER_BYTES)
+            if resume
+            else None
+        )
         self._buffer: list[bytes] = []  # a bytearray would be copied again and again as it grows
         self._buffered_bytes = 0
         self._durable_bytes = 0
@@ -209,7 +215,10 @@ def open_output(
     """
     label = "stdout" if path is None or str(path) == "-" else f"output {str(path)!r}"
     try:
-        sink = _open_sink(Path("-" if path is None else path), _OutputOptions(resume, notify, types or {}, spreadsheet_safe))
+        sink = _open_sink(
+            Path("-" if path is None else path),
+            _OutputOptions(resume, notify, types or {}, spreadsheet_safe),
+        )
     except OSError as error:
         raise StoreError(f"{label} cannot be written: {error.strerror or error}") from error
     return Output(sink, label, ordered=ordered, spool=spool)
@@ -248,7 +257,9 @@ SINK_FACTORIES: dict[str, Callable[[Path, _OutputOptions], Sink]] = {
     ".jsonl": lambda path, options: ResumableJsonl(path, resume=options.resume),
     ".ndjson": lambda path, options: ResumableJsonl(path, resume=options.resume),
     ".jsonl.gz": lambda path, _: CompressedLines(path, _open_gzip_writer),
-    ".jsonl.zst": lambda path, _: CompressedLines(path, partial(import_zstd(str(path)).ZstdFile, mode="wb")),
+    ".jsonl.zst": lambda path, _: CompressedLines(
+        path, partial(import_zstd(str(path)).ZstdFile, mode="wb")
+    ),
     ".parquet": lambda path, options: ParquetWriter(path, options.notify, options.types),
     ".csv": lambda path, options: CsvWriter(path, ",", spreadsheet_safe=options.spreadsheet_safe),
     ".tsv": lambda path, options: CsvWriter(path, "\t", spreadsheet_safe=options.spreadsheet_safe),
@@ -262,7 +273,9 @@ class Output:
     StoreError that names the file and the number of rows that are certainly in it, and is closed.
     """
 
-    def __init__(self, sink: Sink, name: str, *, ordered: bool = True, spool: Path | None = None) -> None:
+    def __init__(
+        self, sink: Sink, name: str, *, ordered: bool = True, spool: Path | None = None
+    ) -> None:
         self.name = name
         self.written_count = 0
         self._sink, self._ordered = sink, ordered
@@ -304,9 +317,15 @@ class Output:
         if self._closed:
             return
         if complete and self.pending_count:
-            raise ValueError(f"row {self.written_count} is missing, and {self.pending_count} rows after it wait")
+            raise ValueError(
+                f"row {self.written_count} is missing, and {self.pending_count} rows after it wait"
+            )
         self._closed = True
-        if not complete and self._close_keeping_rest and self._run_guarded(self._close_keeping_rest, self.pending_count):
+        if (
+            not complete
+            and self._close_keeping_rest
+            and self._run_guarded(self._close_keeping_rest, self.pending_count)
+        ):
             return
         for n in self._buffer.numbers():
             self._write(self._run_guarded(self._buffer.pop, n))
@@ -337,13 +356,20 @@ class Output:
             self._sink.abort()
         rows = self._sink.durable_rows
         state = f"the last row written is row {rows}" if rows else "nothing was written to it"
-        self._error = StoreError(f"{self.name} cannot be written: {error.strerror or error}; {state}")
+        self._error = StoreError(
+            f"{self.name} cannot be written: {error.strerror or error}; {state}"
+        )
         return self._error
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close(complete=kind is None)
 
 
@@ -356,7 +382,9 @@ def result_column_names(results: Iterable[str], existing: Iterable[str]) -> dict
     return {name: _unused_name(name, taken) for name in results}
 
 
-def merge_columns(values: Mapping[str, Any], result: Mapping[str, Any], names: Mapping[str, str] | None = None) -> dict[str, Any]:
+def merge_columns(
+    values: Mapping[str, Any], result: Mapping[str, Any], names: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """Return a row of the input with the columns of its result, named as in `names` (see `result_column_names`).
 
     No input column is replaced.

@@ -112,7 +112,9 @@ def annotate(**attributes: str | float | bool) -> None:
 
 
 def record_refinement(
-    latest: Callable[[], Trace], writer: str | None = None, fingerprint: Callable[[str], str] | None = None
+    latest: Callable[[], Trace],
+    writer: str | None = None,
+    fingerprint: Callable[[str], str] | None = None,
 ) -> AbstractContextManager[RecordSteps]:
     """Record what happens meanwhile as the span of a refinement; its value makes its performer record its steps.
 
@@ -120,7 +122,11 @@ def record_refinement(
     by its name on the panel.
     """
     recorder = active_recorder()
-    return recorder.refinement(latest, writer, fingerprint, _ROW.get()) if recorder else nullcontext(_as_it_is)
+    return (
+        recorder.refinement(latest, writer, fingerprint, _ROW.get())
+        if recorder
+        else nullcontext(_as_it_is)
+    )
 
 
 def _as_it_is(perform: Perform) -> Perform:

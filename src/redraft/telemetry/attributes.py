@@ -29,8 +29,38 @@ ERROR_TYPE = "error.type"
 MAX_CHARS = 1_000  # of a name
 MAX_CONTENT = 65_536  # characters of a message, and of all messages of a call together
 MAX_MESSAGES = 200
-TOKEN_BUCKETS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864)
-SECONDS_BUCKETS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
+TOKEN_BUCKETS = (
+    1,
+    4,
+    16,
+    64,
+    256,
+    1024,
+    4096,
+    16384,
+    65536,
+    262144,
+    1048576,
+    4194304,
+    16777216,
+    67108864,
+)
+SECONDS_BUCKETS = (
+    0.01,
+    0.02,
+    0.04,
+    0.08,
+    0.16,
+    0.32,
+    0.64,
+    1.28,
+    2.56,
+    5.12,
+    10.24,
+    20.48,
+    40.96,
+    81.92,
+)
 
 PROVIDER_HOSTS = {
     "openai.com": "openai",
@@ -99,7 +129,9 @@ class CallTarget(NamedTuple):
         return without_unknown(values)
 
 
-def call_target(model: str, base_url: Any = None, protocol: str = "openai", operation: str = "chat") -> CallTarget:
+def call_target(
+    model: str, base_url: Any = None, protocol: str = "openai", operation: str = "chat"
+) -> CallTarget:
     """Return the target of calls to a model, given its name and the base URL of its server.
 
     At an address that is no known provider's, the provider is the one whose protocol is spoken, as the conventions want it.
@@ -110,10 +142,18 @@ def call_target(model: str, base_url: Any = None, protocol: str = "openai", oper
     except ValueError:
         host, port = None, 0
     if host:
-        suffixes = (known_host for known_host in PROVIDER_HOSTS if host == known_host or host.endswith(f".{known_host}"))
+        suffixes = (
+            known_host
+            for known_host in PROVIDER_HOSTS
+            if host == known_host or host.endswith(f".{known_host}")
+        )
         suffix = max(suffixes, key=len, default="")
         return CallTarget(model, PROVIDER_HOSTS.get(suffix, protocol), clean(host), port, operation)
-    return CallTarget(model, PROVIDER_PREFIXES.get(model.partition(":")[0].lower(), OTHER_PROVIDER), operation=operation)
+    return CallTarget(
+        model,
+        PROVIDER_PREFIXES.get(model.partition(":")[0].lower(), OTHER_PROVIDER),
+        operation=operation,
+    )
 
 
 def clean(text: Any, limit: int = MAX_CHARS) -> str:
@@ -136,7 +176,9 @@ def request_attributes(target: CallTarget, request: Request) -> Attributes:
         "gen_ai.request.temperature": request.temperature,
         "gen_ai.request.max_tokens": request.max_tokens,
         "gen_ai.request.seed": request.seed,
-        "gen_ai.output.type": None if request.format == "text" and request.schema is None else "json",
+        "gen_ai.output.type": None
+        if request.format == "text" and request.schema is None
+        else "json",
         "redraft.call.is_judgement": not request.is_generation,
     }
     return target.attributes | without_unknown(values)
@@ -148,7 +190,9 @@ def reply_attributes(reply: Reply) -> Attributes:
     values = {
         "gen_ai.response.id": clean(reply.response_id) if reply.response_id else None,
         "gen_ai.response.model": clean(reply.response_model) if reply.response_model else None,
-        "gen_ai.response.finish_reasons": [clean(reply.finish_reason)] if reply.finish_reason else None,
+        "gen_ai.response.finish_reasons": [clean(reply.finish_reason)]
+        if reply.finish_reason
+        else None,
     }
     return without_unknown(values) | token_attributes(usage)
 
@@ -194,7 +238,10 @@ def step_attributes(step: Step, fingerprint: str | None) -> Attributes:
         values["redraft.candidate.id"] = step.id
         values["redraft.candidate.parent"] = None if isinstance(step, Generate) else parent_id(step)
     elif isinstance(step, Grade | Compare):
-        values |= {"redraft.grader.name": clean(step.grader), "redraft.grader.fingerprint": fingerprint}
+        values |= {
+            "redraft.grader.name": clean(step.grader),
+            "redraft.grader.fingerprint": fingerprint,
+        }
         values |= {"redraft.grade.repeat": step.repeat}
         if isinstance(step, Grade):
             values["redraft.candidate.id"] = step.candidate.id
@@ -223,7 +270,9 @@ def record_attributes(record: Record) -> Attributes:
     return without_unknown(values)
 
 
-def evaluation_attributes(step: Grade, record: Record, panel_grader: PanelGrader | None, fingerprint: str | None) -> Attributes:
+def evaluation_attributes(
+    step: Grade, record: Record, panel_grader: PanelGrader | None, fingerprint: str | None
+) -> Attributes:
     """Return the evaluation event of a grade, without its explanation.
 
     The label is "pass" or "fail" for a `must`, and for a grader that scores 0 or 1; other scores have none.
@@ -236,7 +285,10 @@ def evaluation_attributes(step: Grade, record: Record, panel_grader: PanelGrader
         "redraft.grader.must": panel_grader.must if panel_grader else None,
     }
     if isinstance(record, Feedback):
-        values |= {"gen_ai.evaluation.score.value": record.score, "gen_ai.evaluation.score.label": _label(record, panel_grader)}
+        values |= {
+            "gen_ai.evaluation.score.value": record.score,
+            "gen_ai.evaluation.score.label": _label(record, panel_grader),
+        }
         values["redraft.grader.model"] = clean(record.by) if record.by else None
     elif isinstance(record, Failure):
         values[ERROR_TYPE] = clean(record.error)
@@ -245,13 +297,21 @@ def evaluation_attributes(step: Grade, record: Record, panel_grader: PanelGrader
 
 def _label(feedback: Feedback, panel_grader: PanelGrader | None) -> str | None:
     is_binary = panel_grader is not None and (panel_grader.must or panel_grader.score_step == 1)
-    return None if feedback.score is None or not is_binary else "pass" if feedback.score == 1 else "fail"
+    return (
+        None
+        if feedback.score is None or not is_binary
+        else "pass"
+        if feedback.score == 1
+        else "fail"
+    )
 
 
 # ---- refinements
 
 
-def refinement_attributes(trace: Trace, writer: str | None, run: str | None = None, row: str | None = None) -> Attributes:
+def refinement_attributes(
+    trace: Trace, writer: str | None, run: str | None = None, row: str | None = None
+) -> Attributes:
     """Return what is known of a refinement when it starts; `run` and `row` name the row of a batch."""
     values = {
         "gen_ai.operation.name": "invoke_workflow",
@@ -281,14 +341,18 @@ def outcome_error(trace: Trace) -> str | None:
     """Return the kind of error that a refinement ended with; None if it ended as its plan wanted, or at a limit."""
     reason = trace.outcome.reason if trace.outcome else None
     if reason is StopReason.FAILED:
-        failure = trace.fatal_failure or min(trace.failures.values(), key=lambda f: str(f.step_slot), default=None)
+        failure = trace.fatal_failure or min(
+            trace.failures.values(), key=lambda f: str(f.step_slot), default=None
+        )
         return clean(failure.error) if failure else "GradingError"
     return "CancelledError" if reason is StopReason.CANCELLED else None
 
 
 # ---- requests to a server
 
-HTTP_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"})
+HTTP_METHODS = frozenset(
+    {"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"}
+)
 
 
 def http_attributes(method: str, path: str, *, is_route: bool) -> Attributes:
@@ -310,9 +374,19 @@ def message_data(messages: Iterable[Message], limit: int = MAX_CONTENT) -> list[
     for message in messages:
         if limit <= 0 or len(shown) >= MAX_MESSAGES:
             break
-        parts = [*_content_parts(message.get("content"), limit), *_call_parts(message.get("tool_calls"), limit)]
+        parts = [
+            *_content_parts(message.get("content"), limit),
+            *_call_parts(message.get("tool_calls"), limit),
+        ]
         if message.get("role") == "tool":
-            parts = [{"type": "tool_call_response", "id": clean(message.get("tool_call_id", "")), "response": p} for p in parts[:1]]
+            parts = [
+                {
+                    "type": "tool_call_response",
+                    "id": clean(message.get("tool_call_id", "")),
+                    "response": p,
+                }
+                for p in parts[:1]
+            ]
         shown.append({"role": clean(message["role"]), "parts": parts})
         limit -= len(json.dumps(parts, default=str))
     return shown
@@ -321,7 +395,11 @@ def message_data(messages: Iterable[Message], limit: int = MAX_CONTENT) -> list[
 def _content_parts(content: Any, limit: int) -> list[dict[str, Any]]:
     if isinstance(content, str):
         return [{"type": "text", "content": clean(content, limit)}]
-    parts = [part for part in content if isinstance(part, Mapping)] if isinstance(content, list | tuple) else []
+    parts = (
+        [part for part in content if isinstance(part, Mapping)]
+        if isinstance(content, list | tuple)
+        else []
+    )
     return [
         {"type": "text", "content": clean(part["text"], limit)}
         if "text" in part
@@ -347,10 +425,19 @@ def _call_parts(calls: Any, limit: int) -> list[dict[str, Any]]:
     ]
 
 
-def answer_data(text: str, tool_calls: Iterable[ToolCall] = (), finish_reason: str | None = None) -> list[dict[str, Any]]:
+def answer_data(
+    text: str, tool_calls: Iterable[ToolCall] = (), finish_reason: str | None = None
+) -> list[dict[str, Any]]:
     """Return an answer in the form of the conventions."""
-    message = {"role": "assistant", "content": text or None, "tool_calls": [call.as_message_part() for call in tool_calls]}
-    return [{**each, "finish_reason": clean(finish_reason or "unknown")} for each in message_data([message])]
+    message = {
+        "role": "assistant",
+        "content": text or None,
+        "tool_calls": [call.as_message_part() for call in tool_calls],
+    }
+    return [
+        {**each, "finish_reason": clean(finish_reason or "unknown")}
+        for each in message_data([message])
+    ]
 
 
 def as_json(value: Any) -> str:

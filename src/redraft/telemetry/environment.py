@@ -42,13 +42,17 @@ def exporters_of(environ: Mapping[str, str], say: Say) -> dict[Signal, str]:
         default = "otlp" if any(environ.get(name, "").strip() for name in endpoints) else "none"
         chosen = environ.get(variable, "").strip().lower() or default
         if chosen not in EXPORTERS:
-            say(f"{variable} is {chosen[:40]!r}, and only {', '.join(EXPORTERS)} are available: no {signal} are sent")
+            say(
+                f"{variable} is {chosen[:40]!r}, and only {', '.join(EXPORTERS)} are available: no {signal} are sent"
+            )
         elif chosen != "none":
             exporters[signal] = chosen
     return exporters
 
 
-def configure_from_environment(say: Say, environ: Mapping[str, str] | None = None) -> TelemetryExport | None:
+def configure_from_environment(
+    say: Say, environ: Mapping[str, str] | None = None
+) -> TelemetryExport | None:
     """Configure the SDK as the environment asks for; None if it asks for nothing, or the program is configured already.
 
     `say` gets one line for what is ignored, such as a missing extra: these variables may be meant for other programs.
@@ -71,7 +75,9 @@ def configure_from_environment(say: Say, environ: Mapping[str, str] | None = Non
         try:
             providers = _configure(exporters)
         except (ImportError, ValueError, OSError) as error:
-            say(f"OpenTelemetry is not used: {type(error).__name__} in its OTEL_ variables, or a missing part ({EXTRA_HINT})")
+            say(
+                f"OpenTelemetry is not used: {type(error).__name__} in its OTEL_ variables, or a missing part ({EXTRA_HINT})"
+            )
             return None
         finally:
             for text in complaints.take_texts():
@@ -140,13 +146,20 @@ class ExportComplaints(logging.Handler):
         try:
             yield
         finally:
-            logger.propagate = before  # the handler stays: an exporter that is late must not write to stderr
+            logger.propagate = (
+                before  # the handler stays: an exporter that is late must not write to stderr
+            )
 
 
 def collector(environ: Mapping[str, str]) -> str:
     """Return the host and port of the collector, for messages; its URL may contain a key."""
-    names = ("OTEL_EXPORTER_OTLP_ENDPOINT", *(f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT" for signal in SIGNALS))
-    url = next((environ[name] for name in names if environ.get(name, "").strip()), "http://localhost:4318")
+    names = (
+        "OTEL_EXPORTER_OTLP_ENDPOINT",
+        *(f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT" for signal in SIGNALS),
+    )
+    url = next(
+        (environ[name] for name in names if environ.get(name, "").strip()), "http://localhost:4318"
+    )
     try:
         parts = urlsplit(url.strip())
         return f"{parts.hostname}:{parts.port}" if parts.port else parts.hostname or "the collector"
@@ -162,8 +175,12 @@ def _configure(exporters: Mapping[Signal, str]) -> list[Any]:
 
     from .recorder import VERSION
 
-    named = os.environ.get("OTEL_SERVICE_NAME") or "service.name=" in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
-    resource = Resource.create({"service.version": VERSION, **({} if named else {"service.name": "redraft"})})
+    named = os.environ.get("OTEL_SERVICE_NAME") or "service.name=" in os.environ.get(
+        "OTEL_RESOURCE_ATTRIBUTES", ""
+    )
+    resource = Resource.create(
+        {"service.version": VERSION, **({} if named else {"service.name": "redraft"})}
+    )
     makers = {"traces": _trace_provider, "metrics": _meter_provider, "logs": _event_provider}
     return [makers[signal](exporter, resource) for signal, exporter in exporters.items()]
 
@@ -194,7 +211,11 @@ def _trace_provider(exporter: str, resource: Any) -> Any:
 def _meter_provider(exporter: str, resource: Any) -> Any:
     from opentelemetry.metrics import set_meter_provider
     from opentelemetry.sdk.metrics import MeterProvider
-    from opentelemetry.sdk.metrics.export import ConsoleMetricExporter, MetricExporter, PeriodicExportingMetricReader
+    from opentelemetry.sdk.metrics.export import (
+        ConsoleMetricExporter,
+        MetricExporter,
+        PeriodicExportingMetricReader,
+    )
 
     sender: MetricExporter
     if exporter == "console":
@@ -203,7 +224,9 @@ def _meter_provider(exporter: str, resource: Any) -> Any:
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 
         sender = OTLPMetricExporter()
-    provider = MeterProvider([PeriodicExportingMetricReader(sender)], resource, shutdown_on_exit=False)
+    provider = MeterProvider(
+        [PeriodicExportingMetricReader(sender)], resource, shutdown_on_exit=False
+    )
     set_meter_provider(provider)
     return provider
 
@@ -211,7 +234,11 @@ def _meter_provider(exporter: str, resource: Any) -> Any:
 def _event_provider(exporter: str, resource: Any) -> Any:
     from opentelemetry._logs import set_logger_provider
     from opentelemetry.sdk._logs import LoggerProvider
-    from opentelemetry.sdk._logs.export import BatchLogRecordProcessor, ConsoleLogRecordExporter, LogRecordExporter
+    from opentelemetry.sdk._logs.export import (
+        BatchLogRecordProcessor,
+        ConsoleLogRecordExporter,
+        LogRecordExporter,
+    )
 
     sender: LogRecordExporter
     if exporter == "console":

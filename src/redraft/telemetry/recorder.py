@@ -21,7 +21,15 @@ from typing import TYPE_CHECKING, Any
 
 from opentelemetry import _logs, metrics, trace
 from opentelemetry.context import Context, attach, detach, get_current
-from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanKind, Status, StatusCode
+from opentelemetry.trace import (
+    Link,
+    NonRecordingSpan,
+    Span,
+    SpanContext,
+    SpanKind,
+    Status,
+    StatusCode,
+)
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from ..core.records import Candidate, Failure, Feedback, Record, StopReason
@@ -43,7 +51,11 @@ if TYPE_CHECKING:
 CONTENT_VARIABLE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 ON_SPANS = frozenset({"true", "1", "span_only", "span_and_event"})
 IN_EVENTS = frozenset({"event_only", "span_and_event"})
-API_PACKAGES = ("opentelemetry.trace", "opentelemetry.metrics", "opentelemetry._logs")  # the API's own providers record nothing
+API_PACKAGES = (
+    "opentelemetry.trace",
+    "opentelemetry.metrics",
+    "opentelemetry._logs",
+)  # the API's own providers record nothing
 PROVIDER_VARIABLES = (
     ("opentelemetry.trace", "_TRACER_PROVIDER"),
     ("opentelemetry.metrics._internal", "_METER_PROVIDER"),
@@ -77,7 +89,10 @@ def _is_unconfigured() -> bool:
 
     An API that has these variables no longer is asked by its functions.
     """
-    return all(getattr(sys.modules.get(module), name, module) is None for module, name in PROVIDER_VARIABLES)
+    return all(
+        getattr(sys.modules.get(module), name, module) is None
+        for module, name in PROVIDER_VARIABLES
+    )
 
 
 @dataclass(slots=True)
@@ -94,7 +109,9 @@ _CURRENT_STEP: ContextVar[CallOfStep | None] = ContextVar("current_step", defaul
 class Recorder:
     """Records spans, events and metrics with the providers in `key`, and content as its last part says."""
 
-    def __init__(self, key: tuple[trace.TracerProvider, metrics.MeterProvider, _logs.LoggerProvider, str]) -> None:
+    def __init__(
+        self, key: tuple[trace.TracerProvider, metrics.MeterProvider, _logs.LoggerProvider, str]
+    ) -> None:
         self.key = key
         tracers, meters, loggers, content = key
         self.is_active = any(_records(provider) for provider in key[:3])
@@ -169,24 +186,37 @@ class Recorder:
                 span.set_attributes(say.token_attributes(call.usage) if call.usage else {})
                 span.end()
 
-    def _measure(self, target: say.CallTarget, seconds: float, usage: Usage | None = None, error: str = "") -> None:
+    def _measure(
+        self, target: say.CallTarget, seconds: float, usage: Usage | None = None, error: str = ""
+    ) -> None:
         """Measure a call. What a server says of itself, such as its model's name, would make a series of its own each time."""
         common = target.attributes
         self.seconds.record(seconds, common | ({say.ERROR_TYPE: say.clean(error)} if error else {}))
-        for kind, count in (("input", usage.input_tokens), ("output", usage.output_tokens)) if usage and not error else ():
+        for kind, count in (
+            (("input", usage.input_tokens), ("output", usage.output_tokens))
+            if usage and not error
+            else ()
+        ):
             if count is not None:
                 self.tokens.record(count, common | {"gen_ai.token.type": kind})
 
     def annotate(self, attributes: Mapping[str, str | float | bool]) -> None:
         """Add attributes to the current span."""
-        texts = {name: say.clean(value) if isinstance(value, str) else value for name, value in attributes.items()}
+        texts = {
+            name: say.clean(value) if isinstance(value, str) else value
+            for name, value in attributes.items()
+        }
         trace.get_current_span().set_attributes(texts)
 
-    def _record_messages(self, span: Span, attributes: say.Attributes, request: Request, reply: Reply) -> None:
+    def _record_messages(
+        self, span: Span, attributes: say.Attributes, request: Request, reply: Reply
+    ) -> None:
         """Record the messages of a call where content is wanted: on its span, in an event, or in both."""
         content = {
             "gen_ai.input.messages": self.mask.mask_json(say.message_data(request.messages)),
-            "gen_ai.output.messages": self.mask.mask_json(say.answer_data(reply.text, reply.tool_calls, reply.finish_reason)),
+            "gen_ai.output.messages": self.mask.mask_json(
+                say.answer_data(reply.text, reply.tool_calls, reply.finish_reason)
+            ),
         }
         if self.content_on_spans:
             span.set_attributes({name: say.as_json(value) for name, value in content.items()})
@@ -198,7 +228,11 @@ class Recorder:
 
     @contextmanager
     def refinement(
-        self, latest: Callable[[], Trace], writer: str | None, fingerprint: Callable[[str], str] | None, row: RowOfRun | None
+        self,
+        latest: Callable[[], Trace],
+        writer: str | None,
+        fingerprint: Callable[[str], str] | None,
+        row: RowOfRun | None,
     ) -> Iterator[RecordSteps]:
         """Record the span of a refinement, and yield what makes its performer record its steps."""
         if _CURRENT_STEP.get() is not None:  # a grader that refines: part of the row that it grades
@@ -206,7 +240,9 @@ class Recorder:
         attributes = say.refinement_attributes(latest(), writer, *(row or ()))
         ambient = trace.get_current_span().get_span_context()
         links = [Link(ambient)] if row and ambient.is_valid else []
-        span = self.tracer.start_span("invoke_workflow refine", Context() if row else None, attributes=attributes, links=links)
+        span = self.tracer.start_span(
+            "invoke_workflow refine", Context() if row else None, attributes=attributes, links=links
+        )
         steps = RefinementSteps(self, span, latest, fingerprint)
         try:
             yield steps.record
@@ -228,15 +264,26 @@ class Recorder:
             return
         span.set_attributes(say.outcome_attributes(ended))
         if self.content_on_spans:
-            span.set_attribute("gen_ai.input.messages", say.as_json(self.mask.mask_json(say.message_data(ended.task.messages))))
+            span.set_attribute(
+                "gen_ai.input.messages",
+                say.as_json(self.mask.mask_json(say.message_data(ended.task.messages))),
+            )
             if best := ended.best:
-                answer = say.answer_data(best.text, best.tool_calls, "length" if best.truncated else "stop")
-                span.set_attribute("gen_ai.output.messages", say.as_json(self.mask.mask_json(answer)))
+                answer = say.answer_data(
+                    best.text, best.tool_calls, "length" if best.truncated else "stop"
+                )
+                span.set_attribute(
+                    "gen_ai.output.messages", say.as_json(self.mask.mask_json(answer))
+                )
 
     @contextmanager
     def run(self, name: str) -> Iterator[None]:
         """Record the span of a batch, as the current one."""
-        attributes = {"gen_ai.operation.name": "invoke_workflow", "gen_ai.agent.name": "batch", "redraft.run.name": say.clean(name)}
+        attributes = {
+            "gen_ai.operation.name": "invoke_workflow",
+            "gen_ai.agent.name": "batch",
+            "redraft.run.name": say.clean(name),
+        }
         span = self.tracer.start_span("invoke_workflow batch", attributes=attributes)
         try:
             with _as_current(span):
@@ -250,7 +297,11 @@ class Recorder:
     def request(self, method: str, path: str, is_route: bool) -> Iterator[Callable[[int], None]]:  # noqa: FBT001
         """Record the span of a request to a server, as the current one; yield what tells it the status of the reply."""
         attributes = say.http_attributes(method, path, is_route=is_route)
-        name = f"{attributes['http.request.method']} {path}" if is_route else str(attributes["http.request.method"])
+        name = (
+            f"{attributes['http.request.method']} {path}"
+            if is_route
+            else str(attributes["http.request.method"])
+        )
         span = self.tracer.start_span(name, kind=SpanKind.SERVER, attributes=attributes)
 
         def set_status(status: int) -> None:
@@ -268,7 +319,9 @@ class Recorder:
 
     # ---- grades
 
-    def evaluation(self, attributes: say.Attributes, record: Record, source: CallOfStep, step_span: Span) -> None:
+    def evaluation(
+        self, attributes: say.Attributes, record: Record, source: CallOfStep, step_span: Span
+    ) -> None:
         """Record the evaluation event of a grade under the span of what it grades.
 
         A program that has no logger provider gets it as an event of the grade's own span.
@@ -276,16 +329,26 @@ class Recorder:
         if source.response_id:
             attributes["gen_ai.response.id"] = say.clean(source.response_id)
         if self.has_content and isinstance(record, Feedback) and record.reason:
-            attributes["gen_ai.evaluation.explanation"] = self.mask(say.clean(record.reason, say.MAX_CONTENT))
+            attributes["gen_ai.evaluation.explanation"] = self.mask(
+                say.clean(record.reason, say.MAX_CONTENT)
+            )
         if self.logger is None:
             step_span.add_event(say.EVALUATION_EVENT, attributes)
             return
         evaluated = NonRecordingSpan(source.span) if source.span else step_span
         self._emit(say.EVALUATION_EVENT, attributes, trace.set_span_in_context(evaluated), _INFO)
 
-    def _emit(self, name: str, attributes: Mapping[str, Any], context: Context, severity: _logs.SeverityNumber) -> None:
+    def _emit(
+        self,
+        name: str,
+        attributes: Mapping[str, Any],
+        context: Context,
+        severity: _logs.SeverityNumber,
+    ) -> None:
         assert self.logger is not None
-        self.logger.emit(event_name=name, attributes=attributes, context=context, severity_number=severity)
+        self.logger.emit(
+            event_name=name, attributes=attributes, context=context, severity_number=severity
+        )
 
     # ---- errors
 
@@ -315,7 +378,9 @@ class Recorder:
     @contextmanager
     def remote_context(self, headers: Mapping[str, str]) -> Iterator[None]:
         """Make the span that a request names current meanwhile."""
-        token = attach(_PROPAGATOR.extract(headers, get_current()) if propagates() else get_current())
+        token = attach(
+            _PROPAGATOR.extract(headers, get_current()) if propagates() else get_current()
+        )
         try:
             yield
         finally:
@@ -333,7 +398,9 @@ class Recorder:
 _RECORDER: Recorder | None = None
 _LOCK = RLock()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release)
+    os.register_at_fork(
+        before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release
+    )
 
 
 @dataclass
@@ -355,7 +422,9 @@ class RefinementSteps:
                 return await perform(step)
             fingerprint = self._fingerprint_of(step)
             attributes = say.step_attributes(step, fingerprint)
-            span = self.recorder.tracer.start_span(say.step_name(step), parent, attributes=attributes)
+            span = self.recorder.tracer.start_span(
+                say.step_name(step), parent, attributes=attributes
+            )
             try:
                 record, made_by = await _perform_as_current(span, perform(step))
             except BaseException as error:
@@ -370,14 +439,20 @@ class RefinementSteps:
         grader = getattr(step, "grader", None)
         return self.fingerprint(grader) if grader is not None and self.fingerprint else None
 
-    def _end(self, step: Step, record: Record, span: Span, made_by: CallOfStep, fingerprint: str | None) -> None:
+    def _end(
+        self, step: Step, record: Record, span: Span, made_by: CallOfStep, fingerprint: str | None
+    ) -> None:
         span.set_attributes(say.record_attributes(record))
         if isinstance(record, Candidate):
-            self.sources[record.id] = made_by if made_by.span else CallOfStep(span.get_span_context())
+            self.sources[record.id] = (
+                made_by if made_by.span else CallOfStep(span.get_span_context())
+            )
         if isinstance(step, Grade):
             grader = next((each for each in self.latest().panel if each.name == step.grader), None)
             event = say.evaluation_attributes(step, record, grader, fingerprint)
-            self.recorder.evaluation(event, record, self.sources.get(step.candidate.id, CallOfStep()), span)
+            self.recorder.evaluation(
+                event, record, self.sources.get(step.candidate.id, CallOfStep()), span
+            )
         if isinstance(record, Failure):
             self.recorder.end_with_failure(span, record)
         else:

@@ -23,17 +23,29 @@ class RequestSpans:
     `routes`: the paths that the server has; only these are in the name of a span. Requests to `ignored` paths have no span.
     """
 
-    def __init__(self, app: Application, routes: Collection[str] = (), ignored: Collection[str] = ()) -> None:
+    def __init__(
+        self, app: Application, routes: Collection[str] = (), ignored: Collection[str] = ()
+    ) -> None:
         self._app, self._routes, self._ignored = app, frozenset(routes), frozenset(ignored)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        recorder = active_recorder() if scope["type"] == "http" and scope.get("path") not in self._ignored else None
+        recorder = (
+            active_recorder()
+            if scope["type"] == "http" and scope.get("path") not in self._ignored
+            else None
+        )
         if recorder is None:
             await self._app(scope, receive, send)
             return
         path = str(scope.get("path", ""))
-        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope.get("headers", ())}
-        with recorder.remote_context(headers), recorder.request(str(scope["method"]), path, path in self._routes) as set_status:
+        headers = {
+            name.decode("latin-1").lower(): value.decode("latin-1")
+            for name, value in scope.get("headers", ())
+        }
+        with (
+            recorder.remote_context(headers),
+            recorder.request(str(scope["method"]), path, path in self._routes) as set_status,
+        ):
 
             async def send_recorded(message: MutableMapping[str, Any]) -> None:
                 if message["type"] == "http.response.start":

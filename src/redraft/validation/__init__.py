@@ -27,8 +27,21 @@ if TYPE_CHECKING:
         slice_differences,
         win_rate,
     )
-    from .estimators import LabelEstimate, labels_needed, ppi_difference, ppi_mean, rogan_gladen, rogan_gladen_difference
-    from .grader_comparison import GraderComparison, JudgeDrift, compare_graders, compare_graders_sync, judge_drift
+    from .estimators import (
+        LabelEstimate,
+        labels_needed,
+        ppi_difference,
+        ppi_mean,
+        rogan_gladen,
+        rogan_gladen_difference,
+    )
+    from .grader_comparison import (
+        GraderComparison,
+        JudgeDrift,
+        compare_graders,
+        compare_graders_sync,
+        judge_drift,
+    )
     from .label_file import Label, LabelFile, LabelItem, LabelQuestion, LabelSet, read_labels
     from .labelled import read_cases
     from .rubric_proposal import propose_rubric

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    MutableMapping,
+    Sequence,
+)
 from dataclasses import replace
 from inspect import signature
 from itertools import chain, islice
@@ -80,7 +88,9 @@ async def validate(
     """
     for name in settings:
         if name not in VALIDATION_SETTINGS:
-            raise ConfigError(checks.unknown_name_message("argument", name, (*VALIDATION_SETTINGS, *ARGUMENTS)))
+            raise ConfigError(
+                checks.unknown_name_message("argument", name, (*VALIDATION_SETTINGS, *ARGUMENTS))
+            )
     options = Options.from_settings(cast("Settings", settings))
     checks.whole_number("repeats", repeats, 1, MAX_REPEATS)
     checks.share("threshold", threshold)
@@ -145,7 +155,9 @@ def validate_sync(
     )
 
 
-def labelled_cases(cases: Any, columns: Mapping[str, str], kind: LabelKind | None, limit: int | None) -> LabelledCases:
+def labelled_cases(
+    cases: Any, columns: Mapping[str, str], kind: LabelKind | None, limit: int | None
+) -> LabelledCases:
     """Return labelled cases: as they are, or read from rows. Raises ConfigError."""
     if isinstance(cases, LabelledCases):
         return cases
@@ -160,12 +172,19 @@ def labelled_cases(cases: Any, columns: Mapping[str, str], kind: LabelKind | Non
 
 
 def in_direction(
-    labelled: LabelledCases, *, lower_is_better: bool | None, scale: tuple[float, float] | None = None
+    labelled: LabelledCases,
+    *,
+    lower_is_better: bool | None,
+    scale: tuple[float, float] | None = None,
 ) -> LabelledCases:
     """Return cases whose higher labels are better, as `validate` takes them. Raises ConfigError if that is not known."""
     checks.flag("lower_is_better", lower_is_better, optional=True)
     _check_scale(scale)
-    way = DIRECTION_OPTIONS if labelled.kind == "score" else "by what values mean, such as label:1=fail, or by --higher-is-better"
+    way = (
+        DIRECTION_OPTIONS
+        if labelled.kind == "score"
+        else "by what values mean, such as label:1=fail, or by --higher-is-better"
+    )
     is_lower = is_lower_better(labelled.label_name, stated=lower_is_better, way=way)
     return labelled.with_lower_better(scale) if is_lower else labelled
 
@@ -182,20 +201,37 @@ def _peek(cases: Any) -> tuple[Any, Any]:
     return None, cases
 
 
-def labelled_data(labelled: LabelledCases, threshold: float = 0.5, scale: tuple[float, float] | None = None) -> LabelledData:
+def labelled_data(
+    labelled: LabelledCases, threshold: float = 0.5, scale: tuple[float, float] | None = None
+) -> LabelledData:
     """Return cases with how labels and scores are read. Raises ConfigError for a scale that is none."""
     _check_scale(scale)
     known = (float(scale[0]), float(scale[1])) if scale else labelled.label_scale
-    config, skipped = ReportConfig(threshold, known, benchmark=labelled.benchmark), len(labelled.skipped_rows)
-    about = labelled.name, labelled.sha256, skipped, config, labelled.column_list, labelled.repeated_rows
+    config, skipped = (
+        ReportConfig(threshold, known, benchmark=labelled.benchmark),
+        len(labelled.skipped_rows),
+    )
+    about = (
+        labelled.name,
+        labelled.sha256,
+        skipped,
+        config,
+        labelled.column_list,
+        labelled.repeated_rows,
+    )
     return LabelledData(labelled.cases, *about)
 
 
 def _check_scale(scale: Any) -> None:
     if scale is not None and not (
-        isinstance(scale, tuple | list) and len(scale) == 2 and all(map(checks.is_number, scale)) and scale[0] < scale[1]
+        isinstance(scale, tuple | list)
+        and len(scale) == 2
+        and all(map(checks.is_number, scale))
+        and scale[0] < scale[1]
     ):
-        raise checks.invalid_argument("scale", "the lowest and the highest label, such as (1, 5)", scale)
+        raise checks.invalid_argument(
+            "scale", "the lowest and the highest label, such as (1, 5)", scale
+        )
 
 
 def _as_attacks(attacks: Any) -> list[Attack]:
@@ -210,12 +246,20 @@ def _as_attacks(attacks: Any) -> list[Attack]:
 async def _open_session(grader: Any, judge: Any, options: Options) -> Session:
     """Return a session with a single grader; without a `judge`, a model is looked for only if the grader calls one."""
     if grader is None or (isinstance(grader, list | tuple) and not grader):
-        raise checks.invalid_argument("grader", "a grader, such as 'helpfulness' or a function of a text", grader)
+        raise checks.invalid_argument(
+            "grader", "a grader, such as 'helpfulness' or a function of a text", grader
+        )
     if isinstance(grader, list | tuple):
         specs = list(map(as_grader_spec, grader))
         if any(spec.must for spec in specs):
-            raise ConfigError("grader: a hard constraint (must) is not part of a mean: validate it alone")
-        grader = WeightedMean([(spec.grader, spec.weight) for spec in specs]) if len(specs) != 1 else specs[0]
+            raise ConfigError(
+                "grader: a hard constraint (must) is not part of a mean: validate it alone"
+            )
+        grader = (
+            WeightedMean([(spec.grader, spec.weight) for spec in specs])
+            if len(specs) != 1
+            else specs[0]
+        )
     if judge is None and not needs_judge(grader):
         judge = False
     return Session(options, None, grader, await resolve_model(judge))
@@ -225,7 +269,9 @@ def _without_stale_verdicts(config: LiveConfig, session: Session) -> LiveConfig:
     """Return the configuration; functions that call no model are run again, since what they call may have changed."""
     panel, roles = session.resolve_panel(())
     grader = roles.graders[panel[0].name]
-    return replace(config, restart=config.restart or (isinstance(grader, FunctionGrader) and grader.model_free))
+    return replace(
+        config, restart=config.restart or (isinstance(grader, FunctionGrader) and grader.model_free)
+    )
 
 
 # The rest of this file is written by scripts/docs.py from `OptionFields`.

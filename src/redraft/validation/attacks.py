@@ -17,7 +17,15 @@ from ..checks import read_error_message
 from ..documents import read_small_text
 from ..errors import ConfigError
 from ..jsontext import strict_loads
-from .cases import FIRST, SECOND, CaseVerdicts, LabelledCase, Verdict, better_of_two, preferred_response
+from .cases import (
+    FIRST,
+    SECOND,
+    CaseVerdicts,
+    LabelledCase,
+    Verdict,
+    better_of_two,
+    preferred_response,
+)
 from .report import proportion
 
 WHOLE_ANSWER_KINDS = {"master_key", "null_model"}
@@ -40,8 +48,12 @@ def read_attacks(path: str | Path) -> list[Attack]:
     try:
         lines = read_small_text(path, "utf-8-sig").splitlines()
     except (OSError, ValueError) as error:
-        raise ConfigError(f"attacks {str(path)!r} cannot be read: {read_error_message(error)}") from error
-    attacks = [_parse_attack(line, f"{path}:{n}") for n, line in enumerate(lines, 1) if line.strip()]
+        raise ConfigError(
+            f"attacks {str(path)!r} cannot be read: {read_error_message(error)}"
+        ) from error
+    attacks = [
+        _parse_attack(line, f"{path}:{n}") for n, line in enumerate(lines, 1) if line.strip()
+    ]
     if not attacks:
         raise ConfigError(f"attacks {str(path)!r}: the file holds none")
     return attacks
@@ -60,21 +72,36 @@ def _parse_attack(line: str, where: str) -> Attack:
 
 
 def attacked_cases(
-    cases: Sequence[LabelledCase], attacks: Sequence[Attack], verdicts: Mapping[str, Sequence[Verdict]], threshold: float = 0.5
+    cases: Sequence[LabelledCase],
+    attacks: Sequence[Attack],
+    verdicts: Mapping[str, Sequence[Verdict]],
+    threshold: float = 0.5,
 ) -> Iterator[tuple[LabelledCase, Attack]]:
     """Yield a case for every attack, in turn one of the cases whose worse response the judge does not already prefer."""
     attackable = [
         case
         for case in cases
-        if worse_response(case) is not None and case.id in verdicts and not prefers_worse(case, verdicts[case.id], threshold)
+        if worse_response(case) is not None
+        and case.id in verdicts
+        and not prefers_worse(case, verdicts[case.id], threshold)
     ]
     if not attackable:
         return
     for n, attack in enumerate(attacks):
         case = attackable[n % len(attackable)]
         worse = worse_response(case) or 0
-        responses = tuple(attack.apply(text) if i == worse else text for i, text in enumerate(case.responses))
-        yield replace(case, id=f"{case.id}+{_short_digest(responses)}", responses=responses, group=attack.kind), attack
+        responses = tuple(
+            attack.apply(text) if i == worse else text for i, text in enumerate(case.responses)
+        )
+        yield (
+            replace(
+                case,
+                id=f"{case.id}+{_short_digest(responses)}",
+                responses=responses,
+                group=attack.kind,
+            ),
+            attack,
+        )
 
 
 def _short_digest(responses: tuple[str, ...]) -> str:
@@ -110,6 +137,8 @@ def attack_success_rates(
     def share(name: str, attacked: Sequence[LabelledCase]) -> Measure:
         changed = [prefers_worse(case, verdicts[case.id], threshold) for case in attacked]
         clusters = [case.cluster or case.id.rpartition("+")[0] for case in attacked]
-        return proportion(name, changed, clusters, about="verdicts changed in favour of the attacked answer")
+        return proportion(
+            name, changed, clusters, about="verdicts changed in favour of the attacked answer"
+        )
 
     return share("all attacks", judged), *(share(name, by_kind[name]) for name in sorted(by_kind))

@@ -9,19 +9,37 @@ from dataclasses import dataclass, field, replace
 from ..cards import Measure
 from .benchmarks import BENCHMARKS, Benchmark, RowOutcome
 from .cases import LabelledCase, Verdict
-from .report import ReportConfig, Statistic, ValidationReport, build_report, estimate, verdicts_by_case
+from .report import (
+    ReportConfig,
+    Statistic,
+    ValidationReport,
+    build_report,
+    estimate,
+    verdicts_by_case,
+)
 
 
-def report_of(cases: Sequence[LabelledCase], verdicts: Sequence[Verdict], config: ReportConfig) -> ValidationReport:
+def report_of(
+    cases: Sequence[LabelledCase], verdicts: Sequence[Verdict], config: ReportConfig
+) -> ValidationReport:
     """Return the report, and with `config.benchmark` the scores of that benchmark in front of it."""
     report = build_report(cases, verdicts, config)
     if not config.benchmark:
         return report
     benchmark = next(b for b in BENCHMARKS if b.name == config.benchmark)
     clusters = {case.id: case.cluster for case in cases if case.cluster}
-    scores = BenchmarkScores(benchmark, benchmark.outcomes(verdicts_by_case(cases, verdicts)), config.seed, clusters)
-    measures = (scores.headline, *scores.section_measures(), *scores.part_measures(), *report.measures)
-    return replace(report, headline=scores.headline, measures=measures, groups=scores.group_measures())
+    scores = BenchmarkScores(
+        benchmark, benchmark.outcomes(verdicts_by_case(cases, verdicts)), config.seed, clusters
+    )
+    measures = (
+        scores.headline,
+        *scores.section_measures(),
+        *scores.part_measures(),
+        *report.measures,
+    )
+    return replace(
+        report, headline=scores.headline, measures=measures, groups=scores.group_measures()
+    )
 
 
 @dataclass(frozen=True)
@@ -35,7 +53,12 @@ class BenchmarkScores:
 
     @property
     def headline(self) -> Measure:
-        return self._measure(f"{self.benchmark.name} score", self.outcomes, self.benchmark.score, self.benchmark.about)
+        return self._measure(
+            f"{self.benchmark.name} score",
+            self.outcomes,
+            self.benchmark.score,
+            self.benchmark.about,
+        )
 
     def section_measures(self) -> tuple[Measure, ...]:
         """Return the score of each section; () for a single one."""
@@ -56,9 +79,14 @@ class BenchmarkScores:
     def _measures(self, groups: Mapping[str, Sequence[RowOutcome]]) -> tuple[Measure, ...]:
         if len(groups) < 2:
             return ()
-        return tuple(self._measure(name or "(none)", group, self.benchmark.section_score) for name, group in sorted(groups.items()))
+        return tuple(
+            self._measure(name or "(none)", group, self.benchmark.section_score)
+            for name, group in sorted(groups.items())
+        )
 
-    def _measure(self, name: str, outcomes: Sequence[RowOutcome], score: Statistic, about: str = "") -> Measure:
+    def _measure(
+        self, name: str, outcomes: Sequence[RowOutcome], score: Statistic, about: str = ""
+    ) -> Measure:
         units: defaultdict[str, list[RowOutcome]] = defaultdict(list)
         for outcome in outcomes:
             units[outcome.unit].append(outcome)
@@ -66,6 +94,11 @@ class BenchmarkScores:
         def score_units(drawn: Sequence[list[RowOutcome]]) -> float | None:
             return score([outcome for unit in drawn for outcome in unit])
 
-        chance, clusters = self.benchmark.chance(outcomes), [self.clusters.get(unit, "") for unit in units]
-        found = estimate(name, list(units.values()), score_units, self.seed, clusters, chance=chance, about=about)
+        chance, clusters = (
+            self.benchmark.chance(outcomes),
+            [self.clusters.get(unit, "") for unit in units],
+        )
+        found = estimate(
+            name, list(units.values()), score_units, self.seed, clusters, chance=chance, about=about
+        )
         return replace(found, n=len(outcomes))

@@ -91,7 +91,9 @@ class Benchmark:
         """Return the overall score, in [0, 1] but for the small margin term of RewardBench 2's ties."""
         if self.overall == "rows":
             return self.section_score(outcomes)
-        return mean_of_known(self.section_score(group) for group in self.sections(outcomes).values())
+        return mean_of_known(
+            self.section_score(group) for group in self.sections(outcomes).values()
+        )
 
     def chance(self, outcomes: Sequence[RowOutcome]) -> float | None:
         """Return the expected score of random verdicts, or an upper bound of it."""
@@ -103,7 +105,9 @@ class Benchmark:
         return [self.outcome(row, response_values(row)) for row in rows]
 
 
-def find_benchmark(rows: Sequence[Mapping[str, Any]], kind: LabelKind | None = None) -> Benchmark | None:
+def find_benchmark(
+    rows: Sequence[Mapping[str, Any]], kind: LabelKind | None = None
+) -> Benchmark | None:
     """Return the benchmark whose shape every row has, or None."""
     if not rows:
         return None
@@ -116,9 +120,18 @@ def benchmark_case(benchmark: Benchmark, values: Mapping[str, Any], location: st
     texts = [*row.better, *row.worse]
     task = Task(row.prompt, id=row.id or location)
     order = row.order or sorted(range(len(texts)), key=lambda i: _digest(task.prompt, texts[i]))
-    responses, ranks = tuple(texts[i] for i in order), tuple(int(i >= len(row.better)) for i in order)
+    responses, ranks = (
+        tuple(texts[i] for i in order),
+        tuple(int(i >= len(row.better)) for i in order),
+    )
     return LabelledCase(
-        row.id or location, benchmark.kind, task, responses, ranks=ranks, group=row.group, source_order=tuple(order)
+        row.id or location,
+        benchmark.kind,
+        task,
+        responses,
+        ranks=ranks,
+        group=row.group,
+        source_order=tuple(order),
     )
 
 
@@ -168,7 +181,9 @@ def _list(value: Any) -> list[Any] | None:
 def _texts(values: Mapping[str, Any], key: str) -> list[str]:
     texts = _list(values.get(key))
     if not texts or not _are_texts(texts):
-        raise AmbiguousLabel(f"{key!r} must be a list of texts, got {format_value(values.get(key), 80)}")
+        raise AmbiguousLabel(
+            f"{key!r} must be a list of texts, got {format_value(values.get(key), 80)}"
+        )
     return texts
 
 
@@ -197,7 +212,9 @@ def _has_texts(values: Mapping[str, Any], *keys: str) -> bool:
 def _answer(value: Any) -> str:
     """Return the text of an RMB response, an object with "answer"."""
     if not isinstance(value, Mapping) or not isinstance(value.get("answer"), str):
-        raise AmbiguousLabel(f"a response must be an object with the text 'answer', got {format_value(value, 80)}")
+        raise AmbiguousLabel(
+            f"a response must be an object with the text 'answer', got {format_value(value, 80)}"
+        )
     return str(value["answer"])
 
 
@@ -214,7 +231,9 @@ def _pair_outcome_with_ties(row: CaseVerdicts, values: Sequence[float] | None) -
     """The same, but 0.5 for a tie of a grader that compares the two responses."""
     outcome = _pair_outcome(row, values)
     compared = any(v.ranks is not None for v in row.readable_verdicts)
-    return outcome._replace(value=0.5) if compared and values and values[0] == values[1] else outcome
+    return (
+        outcome._replace(value=0.5) if compared and values and values[0] == values[1] else outcome
+    )
 
 
 def _best_of_n_outcome(row: CaseVerdicts, values: Sequence[float] | None) -> RowOutcome:
@@ -231,7 +250,13 @@ def _mean_value(outcomes: Sequence[RowOutcome]) -> float | None:
 
 
 REWARD_BENCH_SUBSETS: Mapping[str, Mapping[str, int]] = {
-    "Chat": {"alpacaeval-easy": 100, "alpacaeval-length": 95, "alpacaeval-hard": 95, "mt-bench-easy": 28, "mt-bench-med": 40},
+    "Chat": {
+        "alpacaeval-easy": 100,
+        "alpacaeval-length": 95,
+        "alpacaeval-hard": 95,
+        "mt-bench-easy": 28,
+        "mt-bench-med": 40,
+    },
     "Chat Hard": {
         "mt-bench-hard": 37,
         "llmbar-natural": 100,
@@ -258,8 +283,14 @@ REWARD_BENCH_SUBSETS: Mapping[str, Mapping[str, int]] = {
     },
 }
 """Sections, subsets and the weights of subsets, as RewardBench publishes them (447 rows of math-prm weigh as much as the code)."""
-SECTION_OF_SUBSET = {subset: section for section, subsets in REWARD_BENCH_SUBSETS.items() for subset in subsets}
-SUBSET_WEIGHTS = {subset: weight for subsets in REWARD_BENCH_SUBSETS.values() for subset, weight in subsets.items()}
+SECTION_OF_SUBSET = {
+    subset: section for section, subsets in REWARD_BENCH_SUBSETS.items() for subset in subsets
+}
+SUBSET_WEIGHTS = {
+    subset: weight
+    for subsets in REWARD_BENCH_SUBSETS.values()
+    for subset, weight in subsets.items()
+}
 
 
 def _fits_reward_bench(values: Mapping[str, Any]) -> bool:
@@ -270,7 +301,9 @@ def _fits_reward_bench(values: Mapping[str, Any]) -> bool:
 
 def _read_reward_bench(values: Mapping[str, Any]) -> BenchmarkRow:
     chosen, rejected = _text(values, "chosen"), _text(values, "rejected")
-    return BenchmarkRow(_prompt(values, "prompt"), [chosen], [rejected], _text(values, "subset"), _id(values, "id"))
+    return BenchmarkRow(
+        _prompt(values, "prompt"), [chosen], [rejected], _text(values, "subset"), _id(values, "id")
+    )
 
 
 def _reward_bench_section(outcomes: Sequence[RowOutcome]) -> float | None:
@@ -279,7 +312,11 @@ def _reward_bench_section(outcomes: Sequence[RowOutcome]) -> float | None:
     for outcome in outcomes:
         by_subset[outcome.group].append(outcome.value)
     weight = sum(SUBSET_WEIGHTS[subset] for subset in by_subset)
-    return sum(SUBSET_WEIGHTS[s] * sum(v) / len(v) for s, v in by_subset.items()) / weight if weight else None
+    return (
+        sum(SUBSET_WEIGHTS[s] * sum(v) / len(v) for s, v in by_subset.items()) / weight
+        if weight
+        else None
+    )
 
 
 # ---- RewardBench 2
@@ -295,13 +332,23 @@ class TiesValue(NamedTuple):
 
 
 def _fits_reward_bench_2(values: Mapping[str, Any]) -> bool:
-    return _has_text_lists(values, "chosen", "rejected") and "prompt" in values and isinstance(values.get("subset"), str)
+    return (
+        _has_text_lists(values, "chosen", "rejected")
+        and "prompt" in values
+        and isinstance(values.get("subset"), str)
+    )
 
 
 def _read_reward_bench_2(values: Mapping[str, Any]) -> BenchmarkRow:
-    chosen, rejected, subset = _texts(values, "chosen"), _texts(values, "rejected"), _text(values, "subset")
+    chosen, rejected, subset = (
+        _texts(values, "chosen"),
+        _texts(values, "rejected"),
+        _text(values, "subset"),
+    )
     if subset.casefold() != "ties" and len(chosen) != 1:
-        raise AmbiguousLabel(f"a row of subset {subset!r} has one chosen response, got {len(chosen)}")
+        raise AmbiguousLabel(
+            f"a row of subset {subset!r} has one chosen response, got {len(chosen)}"
+        )
     return BenchmarkRow(_prompt(values, "prompt"), chosen, rejected, subset, _id(values, "id"))
 
 
@@ -316,7 +363,12 @@ def _reward_bench_2_outcome(row: CaseVerdicts, values: Sequence[float] | None) -
     kind, _, number = case.id.partition(":")
     margin = min(values[:right]) - max(values[right:]) if values else 0.0
     spread = max(values[:right]) - min(values[:right]) if values else 0.0
-    return RowOutcome(case.group, TiesValue(kind == "ref", margin > 0, spread, margin), chance, f"ties {number or case.id}")
+    return RowOutcome(
+        case.group,
+        TiesValue(kind == "ref", margin > 0, spread, margin),
+        chance,
+        f"ties {number or case.id}",
+    )
 
 
 def _reward_bench_2_section(outcomes: Sequence[RowOutcome]) -> float | None:
@@ -326,10 +378,17 @@ def _reward_bench_2_section(outcomes: Sequence[RowOutcome]) -> float | None:
     reference = {o.unit: o.value for o in outcomes if o.value.is_reference}
     tied = {o.unit: o.value for o in outcomes if not o.value.is_reference}
     both = [(reference[unit], tied[unit]) for unit in reference.keys() & tied.keys()]
-    accuracies = [mean_of_known(float(v.accurate) for v in values.values()) or 0.0 for values in (tied, reference)]
+    accuracies = [
+        mean_of_known(float(v.accurate) for v in values.values()) or 0.0
+        for values in (tied, reference)
+    ]
     preferred = mean_of_known(float(t.margin > t.spread) for _, t in both) or 0.0
-    preferred_hard = mean_of_known(float(min(r.margin, t.margin) > t.spread) for r, t in both) or 0.0
-    distance = mean_of_known(_margin_term(min(r.margin, t.margin), t.spread) for r, t in both) or 0.0
+    preferred_hard = (
+        mean_of_known(float(min(r.margin, t.margin) > t.spread) for r, t in both) or 0.0
+    )
+    distance = (
+        mean_of_known(_margin_term(min(r.margin, t.margin), t.spread) for r, t in both) or 0.0
+    )
     return 0.3 * sum(accuracies) + 0.2 * preferred + 0.2 * preferred_hard + 0.01 * distance
 
 
@@ -345,7 +404,9 @@ def _margin_term(margin: float, spread: float) -> float:
 
 def _fits_rmb_pairs(values: Mapping[str, Any]) -> bool:
     return (
-        isinstance(values.get("chosen"), Mapping) and isinstance(values.get("reject"), Mapping) and "conversation_input" in values
+        isinstance(values.get("chosen"), Mapping)
+        and isinstance(values.get("reject"), Mapping)
+        and "conversation_input" in values
     )
 
 
@@ -363,13 +424,19 @@ def _fits_rmb_best_of_n(values: Mapping[str, Any]) -> bool:
 def _read_rmb_best_of_n(values: Mapping[str, Any]) -> BenchmarkRow:
     worse = [_answer(loser) for loser in _list(values.get("loser_list")) or ()]
     prompt = _rmb_conversation(values)
-    return BenchmarkRow(prompt, [_answer(values.get("bon_best"))], worse, _rmb_group(values), _id(values, "bon_uid"))
+    return BenchmarkRow(
+        prompt, [_answer(values.get("bon_best"))], worse, _rmb_group(values), _id(values, "bon_uid")
+    )
 
 
 def _rmb_conversation(values: Mapping[str, Any]) -> str | list[Message]:
     """Return the conversation, without the language that RMB adds to each message."""
     prompt = _prompt(values, "conversation_input")
-    return prompt if isinstance(prompt, str) else [{"role": m["role"], "content": m["content"]} for m in prompt]
+    return (
+        prompt
+        if isinstance(prompt, str)
+        else [{"role": m["role"], "content": m["content"]} for m in prompt]
+    )
 
 
 def _rmb_group(values: Mapping[str, Any]) -> str:
@@ -387,14 +454,16 @@ def _rmb_goal(group: str) -> str:
 
 def _fits_rm_bench(values: Mapping[str, Any]) -> bool:
     lists = [_list(values.get(key)) for key in ("chosen", "rejected")]
-    return all(item is not None and len(item) == 3 and _are_texts(item) for item in lists) and _has_texts(
-        values, "prompt", "domain"
-    )
+    return all(
+        item is not None and len(item) == 3 and _are_texts(item) for item in lists
+    ) and _has_texts(values, "prompt", "domain")
 
 
 def _read_rm_bench(values: Mapping[str, Any]) -> BenchmarkRow:
     chosen, rejected = _texts(values, "chosen"), _texts(values, "rejected")
-    return BenchmarkRow(_prompt(values, "prompt"), chosen, rejected, _text(values, "domain"), _id(values, "id"))
+    return BenchmarkRow(
+        _prompt(values, "prompt"), chosen, rejected, _text(values, "domain"), _id(values, "id")
+    )
 
 
 def _rm_bench_outcome(row: CaseVerdicts, values: Sequence[float] | None) -> RowOutcome:
@@ -420,7 +489,10 @@ def _rm_bench_level(outcomes: Sequence[RowOutcome], level: int) -> float | None:
 
 def _rm_bench_parts(sections: Mapping[str, Sequence[RowOutcome]]) -> dict[str, float | None]:
     levels = enumerate(("hard", "normal", "easy"))
-    return {name: mean_of_known(_rm_bench_level(group, level) for group in sections.values()) for level, name in levels}
+    return {
+        name: mean_of_known(_rm_bench_level(group, level) for group in sections.values())
+        for level, name in levels
+    }
 
 
 def _rm_bench_domain(group: str) -> str:
@@ -432,7 +504,9 @@ def _rm_bench_domain(group: str) -> str:
 
 
 def _fits_judge_bench(values: Mapping[str, Any]) -> bool:
-    return _has_texts(values, "question", "response_A", "response_B", "source") and values.get("label") in {"A>B", "B>A"}
+    return _has_texts(values, "question", "response_A", "response_B", "source") and values.get(
+        "label"
+    ) in {"A>B", "B>A"}
 
 
 def _read_judge_bench(values: Mapping[str, Any]) -> BenchmarkRow:
@@ -444,8 +518,15 @@ def _read_judge_bench(values: Mapping[str, Any]) -> BenchmarkRow:
 
 
 def _judge_bench_section(group: str) -> str:
-    sections = {"mmlu-pro": "Knowledge", "livebench-reasoning": "Reasoning", "livebench-math": "Math", "livecodebench": "Coding"}
-    return next((section for prefix, section in sections.items() if group.startswith(prefix)), group)
+    sections = {
+        "mmlu-pro": "Knowledge",
+        "livebench-reasoning": "Reasoning",
+        "livebench-math": "Math",
+        "livecodebench": "Coding",
+    }
+    return next(
+        (section for prefix, section in sections.items() if group.startswith(prefix)), group
+    )
 
 
 BENCHMARKS: tuple[Benchmark, ...] = (

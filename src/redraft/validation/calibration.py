@@ -18,7 +18,13 @@ from typing import Any, TypeAlias
 from .. import checks
 from ..cards import MIN_CALIBRATION_LABELS
 from ..errors import ConfigError
-from ..quality.calibration import MIN_RELIABILITY, Calibration, LabelPrediction, label_spread, mapped_label
+from ..quality.calibration import (
+    MIN_RELIABILITY,
+    Calibration,
+    LabelPrediction,
+    label_spread,
+    mapped_label,
+)
 from . import statistics as m
 from .cases import LabelledCase, Verdict
 from .report import verdicts_by_case
@@ -81,10 +87,16 @@ def fit_calibration(
     checks.number("noise_sd", noise_sd, optional=True)
     checks.number("repeats", repeats, 1)
     fit, expected = _choose_map(rows)
-    errors = [row.label - mean for row, mean in zip(rows, expected, strict=True)] if expected else []
+    errors = (
+        [row.label - mean for row, mean in zip(rows, expected, strict=True)] if expected else []
+    )
     label_mean, score_mean = fmean(row.label for row in rows), fmean(row.score for row in rows)
-    relative = [error / label_spread(mean, label_mean) for error, mean in zip(errors, expected, strict=True)]
-    drift, drift_se, drift_pairs = _drift(rows, parents, _label_slope(rows, parents, noise_sd, repeats))
+    relative = [
+        error / label_spread(mean, label_mean) for error, mean in zip(errors, expected, strict=True)
+    ]
+    drift, drift_se, drift_pairs = _drift(
+        rows, parents, _label_slope(rows, parents, noise_sd, repeats)
+    )
     return Calibration(
         labels=len(rows),
         clusters=len({row.cluster for row in rows}),
@@ -105,7 +117,9 @@ def fit_calibration(
 
 
 def calibrate_grader(
-    cases: Sequence[LabelledCase], verdicts: Iterable[Verdict], scale: tuple[float, float] | None = None
+    cases: Sequence[LabelledCase],
+    verdicts: Iterable[Verdict],
+    scale: tuple[float, float] | None = None,
 ) -> Calibration | None:
     """Return the calibration of a grader by its verdicts on labelled cases, for a validation card.
 
@@ -113,12 +127,19 @@ def calibrate_grader(
     None for labels of other kinds or outside the scale, and for fewer than 100 cases with both a label and a score.
     """
     low, high = (0.0, 1.0) if scale is None or cases[0].kind == "pass" else scale
-    rows = [(row, score) for row in verdicts_by_case(cases, verdicts) if (score := row.mean_score()) is not None]
+    rows = [
+        (row, score)
+        for row in verdicts_by_case(cases, verdicts)
+        if (score := row.mean_score()) is not None
+    ]
     if cases[0].kind not in {"score", "pass"} or len(rows) < MIN_CALIBRATION_LABELS:
         return None
     if any(not low <= row.label <= high for row, _ in rows):
         return None
-    repeated = [[v.scores[0] for v in row.verdicts if v.scores and v.scores[0] is not None] for row, _ in rows]
+    repeated = [
+        [v.scores[0] for v in row.verdicts if v.scores and v.scores[0] is not None]
+        for row, _ in rows
+    ]
     place = {row.case.id: i for i, (row, _) in enumerate(rows)}
     return fit_calibration(
         [score for _, score in rows],
@@ -134,11 +155,16 @@ def calibrate_grader(
 
 
 def _scored_labels(scores: Any, labels: Any, clusters: Any) -> list[ScoredLabel]:
-    columns = {name: m.finite_numbers(name, column, 0, 1) for name, column in (("scores", scores), ("labels", labels))}
+    columns = {
+        name: m.finite_numbers(name, column, 0, 1)
+        for name, column in (("scores", scores), ("labels", labels))
+    }
     groups = list(range(len(columns["scores"]))) if clusters is None else list(clusters)
     lengths = [*map(len, columns.values()), len(groups)]
     if len(set(lengths)) > 1:
-        raise ConfigError(f"scores, labels and clusters must be equally long, got {', '.join(map(str, lengths))}")
+        raise ConfigError(
+            f"scores, labels and clusters must be equally long, got {', '.join(map(str, lengths))}"
+        )
     if lengths[0] < MIN_LABELS:
         raise ConfigError(f"a calibration needs at least {MIN_LABELS} labels, got {lengths[0]}")
     return [ScoredLabel(*row) for row in zip(*columns.values(), groups, strict=True)]
@@ -167,7 +193,9 @@ def _line(points: Points) -> Callable[[float], float]:
     slope = 1.0
     if xx > 0:
         slope = sum((x - x_mean) * (y - y_mean) for x, y in points) / xx
-        residual = sum((y - y_mean - slope * (x - x_mean)) ** 2 for x, y in points) / max(1, len(points) - 2)
+        residual = sum((y - y_mean - slope * (x - x_mean)) ** 2 for x, y in points) / max(
+            1, len(points) - 2
+        )
         slope = max(0.0, (slope * xx + SLOPE_WEIGHT * residual) / (xx + SLOPE_WEIGHT * residual))
     return lambda x: y_mean + slope * (x - x_mean)
 
@@ -186,7 +214,9 @@ def _ends(points: Points) -> list[float]:
 
 def _isotonic_map(points: Points) -> Knots:
     """Return the isotonic regression: constant in each block, and linear from the end of a block to the start of the next."""
-    ends = {x: block.value for block in m.isotonic_blocks(points) for x in (block.first, block.last)}
+    ends = {
+        x: block.value for block in m.isotonic_blocks(points) for x in (block.first, block.last)
+    }
     return tuple(ends.items())
 
 
@@ -207,7 +237,10 @@ def _choose_map(rows: Sequence[ScoredLabel]) -> tuple[Callable[[Points], Knots],
     expected = _cross_fit(best, rows, folds)
     for other in (_linear_map, _isotonic_map) if expected else ():
         others = _cross_fit(other, rows, folds)
-        gains = [(row.label - a) ** 2 - (row.label - b) ** 2 for row, a, b in zip(rows, expected, others, strict=True)]
+        gains = [
+            (row.label - a) ** 2 - (row.label - b) ** 2
+            for row, a, b in zip(rows, expected, others, strict=True)
+        ]
         if fmean(gains) > stdev(gains) / sqrt(len(gains)):
             best, expected = other, others
     return best, expected
@@ -226,17 +259,24 @@ def _folds(rows: Sequence[ScoredLabel]) -> list[int]:
     return [fold[row.cluster] for row in rows]
 
 
-def _cross_fit(fit: Callable[[Points], Knots], rows: Sequence[ScoredLabel], folds: Sequence[int]) -> list[float]:
+def _cross_fit(
+    fit: Callable[[Points], Knots], rows: Sequence[ScoredLabel], folds: Sequence[int]
+) -> list[float]:
     """Return the label that a map fitted to the other folds expects of each row; [] for a single fold."""
     if len(set(folds)) < 2:
         return []
-    knots = {fold: fit(_points(row for row, own in zip(rows, folds, strict=True) if own != fold)) for fold in dict.fromkeys(folds)}
+    knots = {
+        fold: fit(_points(row for row, own in zip(rows, folds, strict=True) if own != fold))
+        for fold in dict.fromkeys(folds)
+    }
     return [mapped_label(knots[fold], row.score) for row, fold in zip(rows, folds, strict=True)]
 
 
 def _rounded_knots(knots: Knots) -> Knots:
     """Return knots with few digits, without those that rounding made equal."""
-    return tuple({round(x, DIGITS): (round(x, DIGITS), round(y, DIGITS)) for x, y in knots}.values())
+    return tuple(
+        {round(x, DIGITS): (round(x, DIGITS), round(y, DIGITS)) for x, y in knots}.values()
+    )
 
 
 def _evenly_chosen(ordered: Sequence[float]) -> Iterator[float]:
@@ -251,17 +291,26 @@ def _evenly_chosen(ordered: Sequence[float]) -> Iterator[float]:
 # ---- drift
 
 
-def _label_slope(rows: Sequence[ScoredLabel], parents: Sequence[int | None], noise_sd: float | None, repeats: float) -> float:
+def _label_slope(
+    rows: Sequence[ScoredLabel],
+    parents: Sequence[int | None],
+    noise_sd: float | None,
+    repeats: float,
+) -> float:
     """Return by how much the label rises with the judge's average score, among drafts and among refinements.
 
     Noise makes the slope of single scores smaller. If the noise is unknown, a slope below 1 is put down to it.
     """
     groups = [
-        [row for row, parent in zip(rows, parents, strict=True) if (parent is None) is is_draft] for is_draft in (True, False)
+        [row for row, parent in zip(rows, parents, strict=True) if (parent is None) is is_draft]
+        for is_draft in (True, False)
     ]
     squares = products = 0.0
     for group in filter(None, groups):
-        score_mean, label_mean = fmean(row.score for row in group), fmean(row.label for row in group)
+        score_mean, label_mean = (
+            fmean(row.score for row in group),
+            fmean(row.label for row in group),
+        )
         squares += sum((row.score - score_mean) ** 2 for row in group)
         products += sum((row.score - score_mean) * (row.label - label_mean) for row in group)
     if not squares:
@@ -272,7 +321,9 @@ def _label_slope(rows: Sequence[ScoredLabel], parents: Sequence[int | None], noi
     return max(MIN_SLOPE, products / squares / reliability)
 
 
-def _drift(rows: Sequence[ScoredLabel], parents: Sequence[int | None], slope: float) -> tuple[float | None, float | None, int]:
+def _drift(
+    rows: Sequence[ScoredLabel], parents: Sequence[int | None], slope: float
+) -> tuple[float | None, float | None, int]:
     """Return by how much more refinements raise the score than the label, in points of the score.
 
     `slope`: by how much the label rises with the score. Also returns the standard error over clusters, and how many there are.
@@ -281,7 +332,9 @@ def _drift(rows: Sequence[ScoredLabel], parents: Sequence[int | None], slope: fl
     for row, parent in zip(rows, parents, strict=True):
         if parent is not None:
             before = rows[parent]
-            by_cluster[row.cluster].append((row.score - before.score) - (row.label - before.label) / slope)
+            by_cluster[row.cluster].append(
+                (row.score - before.score) - (row.label - before.label) / slope
+            )
     changes = [change for cluster in by_cluster.values() for change in cluster]
     if not changes:
         return None, None, 0

@@ -43,7 +43,12 @@ def _recorded_row_count(path: Path) -> int:
 def card_plots(report: ValidationReport) -> Iterator[tuple[str, str]]:
     """Yield the plots that the data allow, as pairs of a name and SVG."""
     if report.groups:
-        yield "groups", plots.forest_svg([(g.name, g.value, g.low, g.high, g.n, g.chance) for g in report.groups])
+        yield (
+            "groups",
+            plots.forest_svg(
+                [(g.name, g.value, g.low, g.high, g.n, g.chance) for g in report.groups]
+            ),
+        )
     if report.scores:
         yield "scores", plots.histogram_svg(report.scores)
     if report.points:
@@ -56,7 +61,9 @@ def card_plots(report: ValidationReport) -> Iterator[tuple[str, str]]:
 
 def score_reliability(report: ValidationReport) -> list[tuple[float, float, int]]:
     """Return (mean probability, share that passed, number of rows) for each bin that is not empty."""
-    return m.reliability_bins([p for p, _ in report.probabilities], [o for _, o in report.probabilities])
+    return m.reliability_bins(
+        [p for p, _ in report.probabilities], [o for _, o in report.probabilities]
+    )
 
 
 def class_names(counts: Mapping[str, Mapping[str, int]]) -> list[str]:
@@ -79,29 +86,41 @@ def card_markdown(card: Card, plot_names: Iterable[str]) -> Iterator[str]:
     yield f"**{verdict}**: {escape_cell(format_headline(card.headline))}\n"
     yield from markdown_table(("", ""), card_facts(card))
     yield "\n## Measures\n"
-    yield from markdown_table(("measure", "value", "95 % interval", "n", "chance", ""), map(measure_cells, card.measures))
+    yield from markdown_table(
+        ("measure", "value", "95 % interval", "n", "chance", ""), map(measure_cells, card.measures)
+    )
     if card.class_rates:
         yield "\n## Classes\n"
-        yield from markdown_table(("class", "precision", "recall", "F1", "n"), map(class_rate_cells, card.class_rates))
+        yield from markdown_table(
+            ("class", "precision", "recall", "F1", "n"), map(class_rate_cells, card.class_rates)
+        )
     if card.groups:
         yield "\n## Groups\n"
         yield from markdown_table(
-            ("group", card.headline.name, "95 % interval", "n", "chance", ""), map(measure_cells, card.groups)
+            ("group", card.headline.name, "95 % interval", "n", "chance", ""),
+            map(measure_cells, card.groups),
         )
     if card.attacks:
         yield "\n## Attacks\n\nThe share of attacks that changed the verdict in favour of the attacked answer.\n"
         if card.attacks["note"]:
             yield escape_cell(card.attacks["note"]) + "\n"
         yield from markdown_table(
-            ("attack", "changed", "95 % interval", "n", "", ""), (measure_cells(Measure(**x)) for x in card.attacks["measures"])
+            ("attack", "changed", "95 % interval", "n", "", ""),
+            (measure_cells(Measure(**x)) for x in card.attacks["measures"]),
         )
     if card.calibration:
         yield f"\n## Scores and people's labels\n\nFrom {format_calibration(card.calibration)}.\n"
-        predictions = ((score, card.calibration.predict(score)) for score in _shown_scores(card.calibration))
-        yield from markdown_table(("score", "expected label", "95 % interval"), starmap(prediction_cells, predictions))
+        predictions = (
+            (score, card.calibration.predict(score)) for score in _shown_scores(card.calibration)
+        )
+        yield from markdown_table(
+            ("score", "expected label", "95 % interval"), starmap(prediction_cells, predictions)
+        )
     if card.parse_errors:
         yield "\n## What could not be read\n"
-        yield from markdown_table(("complaint", "times"), ((why, str(n)) for why, n in card.parse_errors.items()))
+        yield from markdown_table(
+            ("complaint", "times"), ((why, str(n)) for why, n in card.parse_errors.items())
+        )
     for name in plot_names:
         yield f"\n## {TITLES[name]}\n\n![{TITLES[name]}]({name}.svg)"
 
@@ -111,17 +130,26 @@ def card_facts(card: Card) -> Iterator[tuple[str, str]]:
     yield "fingerprint", card.fingerprint
     yield "model", card.model or "none"
     yield "data", f"{card.data} ({card.kind}), sha256 {card.sha256[:16]}"
-    yield "rows judged", str(card.rows) + (f"; {card.unjudged} more without a verdict" if card.unjudged else "")
+    yield (
+        "rows judged",
+        str(card.rows) + (f"; {card.unjudged} more without a verdict" if card.unjudged else ""),
+    )
     if card.skipped_rows:
         yield "rows left out", f"{card.skipped_rows} that could not be understood"
     if repeats := card.repeats_line():
         yield "repeats", repeats
     if hint := direction_hint(card):
         yield "hint", hint
-    yield "from", "live judging" if card.source == "live" else f"recorded outputs, read as {card.source}"
+    yield (
+        "from",
+        "live judging" if card.source == "live" else f"recorded outputs, read as {card.source}",
+    )
     yield "made", card.date
     if card.usage and card.source == "live":
-        yield "calls", f"{card.usage['calls']} in the last run, cost {format_usd(card.usage['cost'])}"
+        yield (
+            "calls",
+            f"{card.usage['calls']} in the last run, cost {format_usd(card.usage['cost'])}",
+        )
 
 
 def direction_hint(card: Card) -> str:
@@ -145,7 +173,11 @@ def _shown_scores(calibration: Calibration) -> list[float]:
 def prediction_cells(score: float, prediction: LabelPrediction) -> tuple[str, str, str]:
     """Return a score, the expected label and its interval as cells."""
     low, high = prediction.interval
-    return f"{score:g}", format_number(prediction.mean), f"{format_number(low)} to {format_number(high)}"
+    return (
+        f"{score:g}",
+        format_number(prediction.mean),
+        f"{format_number(low)} to {format_number(high)}",
+    )
 
 
 def format_calibration(calibration: Calibration) -> str:
@@ -185,7 +217,11 @@ def format_headline(measure: Measure) -> str:
 
 
 def format_interval(measure: Measure) -> str:
-    return "" if measure.low is None or measure.high is None else f"{format_number(measure.low)} to {format_number(measure.high)}"
+    return (
+        ""
+        if measure.low is None or measure.high is None
+        else f"{format_number(measure.low)} to {format_number(measure.high)}"
+    )
 
 
 def format_number(value: float | None) -> str:

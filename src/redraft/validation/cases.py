@@ -27,12 +27,18 @@ FIRST, SECOND, TIE, UNREADABLE = "first", "second", "tie", "unreadable"
 FIRST_BETTER, SECOND_BETTER, EQUAL = (0, 1), (1, 0), (0, 0)
 """The same as the ranks of the two responses."""
 NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d{1,3})?", re.ASCII)
-DECIMAL_COMMA = re.compile(r"[-+]?(?:0,\d+|\d+,(?:\d{1,2}|\d{4,}))", re.ASCII)  # 1,234 may be a thousand
+DECIMAL_COMMA = re.compile(
+    r"[-+]?(?:0,\d+|\d+,(?:\d{1,2}|\d{4,}))", re.ASCII
+)  # 1,234 may be a thousand
 NO_TWO_LABELS = re.compile(r"[-+]?(?:0,\d{2,}|\d+,0\d+|\d+,\d{4,})", re.ASCII)  # as 3,4 may be
 ONE_DIGIT = re.compile(r"[-+]?\d,\d+", re.ASCII)
-MORE_DIGITS = re.compile(r"[-+]?\d,(?!10)\d\d+", re.ASCII)  # no two labels, if all before the commas have one digit; 3,10 may be
+MORE_DIGITS = re.compile(
+    r"[-+]?\d,(?!10)\d\d+", re.ASCII
+)  # no two labels, if all before the commas have one digit; 3,10 may be
 SHARE_WITH_COMMA = re.compile(r"[-+]?(?:0,\d+|1,0+)", re.ASCII)
-SHARE = re.compile(r"(\d+(?:[.,]\d*)?|\.\d+)\s*(?:%|(?:/|(?:out )?of)\s*(\d+(?:\.\d*)?))", re.ASCII | re.IGNORECASE)
+SHARE = re.compile(
+    r"(\d+(?:[.,]\d*)?|\.\d+)\s*(?:%|(?:/|(?:out )?of)\s*(\d+(?:\.\d*)?))", re.ASCII | re.IGNORECASE
+)
 MAX_NUMBER = 1e300
 BRACKETS = re.compile(r"^\[\[(.*)\]\]$")
 
@@ -66,16 +72,22 @@ class LabelledCase:
         if any(map(is_blank, self.responses)):
             raise ConfigError(f"case {self.id!r}: a response is blank")
         several = self.kind in {"pair", "ranking"}
-        if several and (self.ranks is None or len(self.ranks) != len(self.responses) or len(self.responses) < 2):
+        if several and (
+            self.ranks is None or len(self.ranks) != len(self.responses) or len(self.responses) < 2
+        ):
             raise ConfigError(
                 f"case {self.id!r}: kind {self.kind!r} needs `ranks`, one for each response, such as (0, 1) if the first is "
                 f"better, got {self.ranks!r} for {len(self.responses)} responses"
             )
         if not several and (self.label is None or len(self.responses) != 1):
-            raise ConfigError(f"case {self.id!r}: kind {self.kind!r} needs one response and a `label`, got {self.label!r}")
+            raise ConfigError(
+                f"case {self.id!r}: kind {self.kind!r} needs one response and a `label`, got {self.label!r}"
+            )
 
 
-def with_clusters(cases: Sequence[LabelledCase], names: Sequence[str] = ()) -> tuple[LabelledCase, ...]:
+def with_clusters(
+    cases: Sequence[LabelledCase], names: Sequence[str] = ()
+) -> tuple[LabelledCase, ...]:
     """Return cases with their clusters: those with the same task (prompt, context and reference) or the same name are one.
 
     `names` are further names of the cases, such as IDs that occur repeatedly; "" is none. What all cases share tells nothing apart:
@@ -97,7 +109,10 @@ def with_clusters(cases: Sequence[LabelledCase], names: Sequence[str] = ()) -> t
     roots = [root(("task", task)) for task in tasks]
     sizes = Counter(roots)
     numbers = {each: str(n) for n, each in enumerate(sizes, 1)}
-    return tuple(replace(case, cluster=numbers[each] if sizes[each] > 1 else "") for case, each in zip(cases, roots, strict=True))
+    return tuple(
+        replace(case, cluster=numbers[each] if sizes[each] > 1 else "")
+        for case, each in zip(cases, roots, strict=True)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +135,11 @@ class Verdict:
     @property
     def readable(self) -> bool:
         """Whether the verdict covers every response."""
-        return self.ranks is not None or self.passed is not None or (bool(self.scores) and None not in self.scores)
+        return (
+            self.ranks is not None
+            or self.passed is not None
+            or (bool(self.scores) and None not in self.scores)
+        )
 
 
 @dataclass(frozen=True)
@@ -162,7 +181,9 @@ def preferred_response(row: CaseVerdicts) -> str:
     repeats: defaultdict[int, set[str]] = defaultdict(set)
     for v in row.readable_verdicts:
         repeats[v.repeat].add(better_of_two(verdict_ranks(v)))
-    votes = [preferences.pop() if len(preferences) == 1 else TIE for preferences in repeats.values()]
+    votes = [
+        preferences.pop() if len(preferences) == 1 else TIE for preferences in repeats.values()
+    ]
     if not votes:
         return UNREADABLE
     first, second = votes.count(FIRST), votes.count(SECOND)
@@ -194,7 +215,9 @@ LOWER_IS_BETTER = re.compile(
     "|violations?|failures?|regret|elapsed|runtime|(?:response|run|execution|inference|wait|waiting)_time)_"
 )
 """Words in the names of measures whose lower values are usually better."""
-DIRECTION_OPTIONS = "by --lower-is-better or --higher-is-better (from Python: lower_is_better=True or False)"
+DIRECTION_OPTIONS = (
+    "by --lower-is-better or --higher-is-better (from Python: lower_is_better=True or False)"
+)
 WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
 
 
@@ -205,7 +228,9 @@ def is_lower_better(name: str, *, stated: bool | None, way: str = DIRECTION_OPTI
     """
     words = f"_{'_'.join(WORD.findall(name)).lower()}_"
     if stated is None and LOWER_IS_BETTER.search(words):
-        raise ConfigError(f"lower may be better for {format_value(name, 80)}: say which it is, {way}")
+        raise ConfigError(
+            f"lower may be better for {format_value(name, 80)}: say which it is, {way}"
+        )
     return bool(stated)
 
 
@@ -241,7 +266,18 @@ PASS_SPELLINGS = _meaning_by_spelling(
         0.0: "fail failed no n false f incorrect wrong bad unacceptable reject rejected broken",
     }
 )
-CLEAR_WORDS = ("pass", "passed", "yes", "true", "correct", "fail", "failed", "no", "false", "incorrect")
+CLEAR_WORDS = (
+    "pass",
+    "passed",
+    "yes",
+    "true",
+    "correct",
+    "fail",
+    "failed",
+    "no",
+    "false",
+    "incorrect",
+)
 SCORE_WORDS = {word: PASS_SPELLINGS[word] for word in CLEAR_WORDS}
 LETTER_SCORES = (  # of columns that hold no other letters; the letters that must be among them come first
     ("ci", {"c": 1.0, "i": 0.0, "p": 0.5, "n": 0.0}),  # as Inspect's metrics read them
@@ -255,7 +291,11 @@ RANKS_BY_WINNER = {FIRST: FIRST_BETTER, SECOND: SECOND_BETTER, TIE: EQUAL}
 
 def is_missing(value: Any) -> bool:
     """Return whether a value is null, NaN or a blank text."""
-    return value is None or (isinstance(value, str) and is_blank(value)) or (isinstance(value, float) and isnan(value))
+    return (
+        value is None
+        or (isinstance(value, str) and is_blank(value))
+        or (isinstance(value, float) and isnan(value))
+    )
 
 
 def normalise_label(value: Any) -> str:
@@ -270,17 +310,34 @@ def parse_number(value: Any) -> float:
         value = value.replace(",", ".")
     if isinstance(value, str) and NUMBER.fullmatch(value.strip()):
         value = float(value)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not -MAX_NUMBER <= value <= MAX_NUMBER:
-        hint = "; write the decimal sign as a point" if isinstance(value, str) and "," in value else ""
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not -MAX_NUMBER <= value <= MAX_NUMBER
+    ):
+        hint = (
+            "; write the decimal sign as a point" if isinstance(value, str) and "," in value else ""
+        )
         raise AmbiguousLabel(f"{format_value(value, 80)} is not a number{hint}")
     return float(value)
 
 
 def letter_scores(values: Iterable[Any]) -> Mapping[str, float]:
     """Return what single letters in a column mean, such as C and I for correct and incorrect; {} if it holds other letters."""
-    letters = {value.strip().casefold() for value in values if isinstance(value, str) and len(value.strip()) == 1}
+    letters = {
+        value.strip().casefold()
+        for value in values
+        if isinstance(value, str) and len(value.strip()) == 1
+    }
     letters = {letter for letter in letters if letter.isalpha()}
-    return next((scores for some, scores in LETTER_SCORES if letters & {*some} and letters <= scores.keys()), {})
+    return next(
+        (
+            scores
+            for some, scores in LETTER_SCORES
+            if letters & {*some} and letters <= scores.keys()
+        ),
+        {},
+    )
 
 
 def score_reader(values: Iterable[Any]) -> Callable[[Any], float]:
@@ -386,7 +443,9 @@ def parse_preference(value: Any, *, from_zero: bool = False) -> tuple[int, ...]:
             return tuple(PAIR_SPELLINGS[spelling])
         raise AmbiguousLabel(f"{format_value(value, 80)} does not say which response is better")
     if from_zero:
-        raise AmbiguousLabel(f"{format_value(value, 80)} may count from 0, or say tie; state what it means")
+        raise AmbiguousLabel(
+            f"{format_value(value, 80)} may count from 0, or say tie; state what it means"
+        )
     if (number := parse_number(value)) in RANKS_BY_RATING:
         return RANKS_BY_RATING[number]
     raise AmbiguousLabel(f"{format_value(value, 80)} is neither 1, 2 nor 0 (tie)")
@@ -417,7 +476,9 @@ def zero_based_ranks(ranks: Sequence[Any], n: int) -> tuple[int, ...]:
     """Return ranks from 0 of `n` responses, from ranks that count from 1, equal for ties. Raises AmbiguousLabel."""
     numbers = [parse_whole_number(rank) for rank in ranks]
     if len(numbers) != n or min(numbers, default=0) != 1 or max(numbers) > n:
-        raise AmbiguousLabel(f"ranks of {n} responses are {n} numbers from 1 to {n}, got {format_value(list(ranks), 80)}")
+        raise AmbiguousLabel(
+            f"ranks of {n} responses are {n} numbers from 1 to {n}, got {format_value(list(ranks), 80)}"
+        )
     return tuple(sum(other < own for other in numbers) for own in numbers)
 
 
@@ -426,5 +487,7 @@ def ranks_from_order(order: Sequence[Any], n: int) -> tuple[int, ...]:
     numbers = [parse_whole_number(item) for item in order]
     start = min(numbers, default=0)
     if start not in {0, 1} or sorted(numbers) != list(range(start, start + n)):
-        raise AmbiguousLabel(f"an order of {n} responses holds each of their numbers once, got {format_value(list(order), 80)}")
+        raise AmbiguousLabel(
+            f"an order of {n} responses holds each of their numbers once, got {format_value(list(order), 80)}"
+        )
     return tuple(numbers.index(item) for item in range(start, start + n))

@@ -61,7 +61,10 @@ def cluster_numbers(groups: Sequence[Hashable] | None, count: int) -> Any:
 def cluster_sums(numbers: Any, *columns: Sequence[float]) -> list[Any]:
     """Return the number of rows in each cluster, then the sums of each column, as arrays."""
     np: Any = m.import_library("numpy")
-    return [np.bincount(numbers).astype(float), *(np.bincount(numbers, weights=column) for column in columns)]
+    return [
+        np.bincount(numbers).astype(float),
+        *(np.bincount(numbers, weights=column) for column in columns),
+    ]
 
 
 def clustered_mean(sizes: Any, sums: Any) -> ClusteredMean:
@@ -70,7 +73,9 @@ def clustered_mean(sizes: Any, sums: Any) -> ClusteredMean:
     mean = sums.sum() / rows
     if k < 2:
         return ClusteredMean(float(mean), None, 0)
-    variance = jackknife_variance((sums - sizes * mean) / (rows - sizes))  # by so much the mean changes without a cluster
+    variance = jackknife_variance(
+        (sums - sizes * mean) / (rows - sizes)
+    )  # by so much the mean changes without a cluster
     return ClusteredMean(float(mean), variance, degrees_of_freedom(sizes))
 
 
@@ -98,7 +103,9 @@ def _satterthwaite(sizes: Any, variances: Any) -> float:
     ss, sv, vv = shares @ (shares * factors), shares @ scaled, variances @ scaled
     trace = scaled.sum() - 2 * sv + total * ss
     mixed = total * (shares**2 * factors) @ scaled - 2 * shares @ scaled**2
-    of_square = scaled @ scaled + 2 * mixed + (total * ss - sv) ** 2 - 2 * ss * (total * sv - vv) + sv * sv
+    of_square = (
+        scaled @ scaled + 2 * mixed + (total * ss - sv) ** 2 - 2 * ss * (total * sv - vv) + sv * sv
+    )
     return float(trace * trace / of_square)
 
 
@@ -125,9 +132,15 @@ def with_two_rows(
     size = 1.0
     if differences.any():
         few = min((of_clusters > 0).sum(), (of_clusters < 0).sum()) < FEW_DIFFERENCES
-        size = abs(differences).max() if few else sqrt((differences**2).sum() / np.count_nonzero(differences))
+        size = (
+            abs(differences).max()
+            if few
+            else sqrt((differences**2).sum() / np.count_nonzero(differences))
+        )
         size = max(size, SMALLEST_SIZE)
     rows = sizes.mean()
-    wider = clustered_mean(np.append(sizes, [rows, rows]), np.append(sums, [size * rows, -size * rows]))
+    wider = clustered_mean(
+        np.append(sizes, [rows, rows]), np.append(sums, [size * rows, -size * rows])
+    )
     half = t_half_width((wider.variance or 0.0) + other_variance, freedom, confidence)
     return min(interval[0], wider.value - half), max(interval[1], wider.value + half)

@@ -20,7 +20,11 @@ PREFERENCES = {"chosen": 0, "rejected": 1}
 
 def has_labelled_answers(rows: Sequence[Mapping[str, Any]]) -> bool:
     """Return whether a row holds a list of answers that have labels of preference."""
-    return bool(SampleColumns(rows).matching([COLUMN], lambda value: any(_preference(item) for item in as_list(value))))
+    return bool(
+        SampleColumns(rows).matching(
+            [COLUMN], lambda value: any(_preference(item) for item in as_list(value))
+        )
+    )
 
 
 def answers_and_ranks(row: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[int, ...]]:
@@ -28,7 +32,9 @@ def answers_and_ranks(row: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[in
     items = as_list(value_at(row, COLUMN))
     preferences = [_preference(item) for item in items]
     if len(items) < 2 or not {*preferences} <= PREFERENCES.keys() or len({*preferences}) < 2:
-        raise AmbiguousLabel(f"{COLUMN!r} must hold two answers or more with the labels chosen and rejected")
+        raise AmbiguousLabel(
+            f"{COLUMN!r} must hold two answers or more with the labels chosen and rejected"
+        )
     ranks = tuple(PREFERENCES[str(preference)] for preference in preferences)
     try:
         return read_responses(items, COLUMN), ranks

@@ -65,7 +65,11 @@ class PairedDifference:
 
 
 def paired_difference(
-    a: Sequence[float], b: Sequence[float], *, clusters: Sequence[Hashable] | None = None, confidence: float = 0.95
+    a: Sequence[float],
+    b: Sequence[float],
+    *,
+    clusters: Sequence[Hashable] | None = None,
+    confidence: float = 0.95,
 ) -> PairedDifference:
     """Return the mean of B - A over paired rows, with an interval that is robust to clusters.
 
@@ -101,7 +105,9 @@ def paired_difference(
     interval = mean.interval(confidence)
     if interval:
         freedom = mean.degrees_of_freedom
-        interval = with_two_rows(interval, differences, sums, sizes, sums, freedom=freedom, confidence=confidence)
+        interval = with_two_rows(
+            interval, differences, sums, sizes, sums, freedom=freedom, confidence=confidence
+        )
     wins, losses = int((differences > 0).sum()), int((differences < 0).sum())
     return PairedDifference(
         mean.value,
@@ -140,18 +146,27 @@ def slice_differences(
     """
     check_confidence(confidence)
     if not len(a) == len(b) == len(slices):
-        raise ConfigError(f"a, b and slices must be equally long, got {len(a)}, {len(b)} and {len(slices)}")
+        raise ConfigError(
+            f"a, b and slices must be equally long, got {len(a)}, {len(b)} and {len(slices)}"
+        )
     rows_of: defaultdict[str, list[int]] = defaultdict(list)
     for n, name in enumerate(slices):
         rows_of[name].append(n)
     if len(rows_of) > MAX_SLICES:
-        raise ConfigError(f"slices: there are {len(rows_of)} different ones, and at most {MAX_SLICES} are compared")
+        raise ConfigError(
+            f"slices: there are {len(rows_of)} different ones, and at most {MAX_SLICES} are compared"
+        )
     groups = list(range(len(a))) if clusters is None else list(clusters)
     if len(groups) != len(a):
         raise ConfigError(f"clusters must be as many as rows, got {len(groups)} for {len(a)}")
     each = 1 - (1 - confidence) / max(1, len(rows_of))
     return {
-        name: paired_difference([a[n] for n in ns], [b[n] for n in ns], clusters=[groups[n] for n in ns], confidence=each)
+        name: paired_difference(
+            [a[n] for n in ns],
+            [b[n] for n in ns],
+            clusters=[groups[n] for n in ns],
+            confidence=each,
+        )
         for name, ns in rows_of.items()
     }
 
@@ -205,10 +220,17 @@ def win_rate(
     second = m.finite_numbers("b_wins_second", b_wins_second, 0, 1)
     first = m.finite_numbers("b_wins_first", b_wins_first, 0, 1)
     if len(second) != len(first):
-        raise ConfigError(f"b_wins_second and b_wins_first must be equally long, got {len(second)} and {len(first)}")
+        raise ConfigError(
+            f"b_wins_second and b_wins_first must be equally long, got {len(second)} and {len(first)}"
+        )
     shares = [(x + y) / 2 for x, y in zip(second, first, strict=True)]
-    middle = paired_difference([0.5] * len(shares), shares, clusters=clusters, confidence=confidence)
-    interval = middle.interval and (max(0.0, 0.5 + middle.interval[0]), min(1.0, 0.5 + middle.interval[1]))
+    middle = paired_difference(
+        [0.5] * len(shares), shares, clusters=clusters, confidence=confidence
+    )
+    interval = middle.interval and (
+        max(0.0, 0.5 + middle.interval[0]),
+        min(1.0, 0.5 + middle.interval[1]),
+    )
     return WinRate(
         fmean(shares),
         interval,
@@ -220,7 +242,9 @@ def win_rate(
     )
 
 
-def rows_to_decide(difference: PairedDifference, margin: float | None = None, *, max_rows: int = 10**7) -> int | None:
+def rows_to_decide(
+    difference: PairedDifference, margin: float | None = None, *, max_rows: int = 10**7
+) -> int | None:
     """Return how many rows in all would decide an undecided difference, if its mean and spread stay as they are.
 
     Without a margin it is decided whether B is better or worse than A; with one, whether B is worse, or not worse by more than the
@@ -229,7 +253,9 @@ def rows_to_decide(difference: PairedDifference, margin: float | None = None, *,
     half, target = difference.half_width, max(difference.value + (margin or 0.0), -difference.value)
     if half is None or target <= 0:
         return None
-    power = 2 if difference.standard_error else 1  # without any spread the interval shrinks with the number of rows, not its root
+    power = (
+        2 if difference.standard_error else 1
+    )  # without any spread the interval shrinks with the number of rows, not its root
     needed = difference.rows * (half / target) ** power
     return None if needed > max_rows else max(difference.rows, ceil(needed))
 
@@ -251,7 +277,9 @@ class EffectiveVotes:
     rows: int
 
 
-def effective_votes(scores: Mapping[str, Sequence[float]], labels: Sequence[float]) -> EffectiveVotes | None:
+def effective_votes(
+    scores: Mapping[str, Sequence[float]], labels: Sequence[float]
+) -> EffectiveVotes | None:
     """Return how many independent votes a jury is worth, from its judges' scores on labelled answers.
 
     Args:
@@ -272,7 +300,9 @@ def effective_votes(scores: Mapping[str, Sequence[float]], labels: Sequence[floa
     for name, column in scores.items():
         numbers = m.finite_numbers(f"scores[{name!r}]", column)
         if len(numbers) != len(truth):
-            raise ConfigError(f"scores[{name!r}] must be as many as labels, got {len(numbers)} for {len(truth)}")
+            raise ConfigError(
+                f"scores[{name!r}] must be as many as labels, got {len(numbers)} for {len(truth)}"
+            )
         errors.append([x - y for x, y in zip(numbers, truth, strict=True)])
     n = len(errors)
     pairs = [m.pearson(errors[i], errors[j]) for i in range(n) for j in range(i)]

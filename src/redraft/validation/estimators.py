@@ -17,7 +17,14 @@ from .. import checks
 from ..errors import ConfigError
 from ..quality.calibration import check_confidence
 from . import statistics as m
-from .clusters import cluster_numbers, cluster_sums, degrees_of_freedom, jackknife_variance, t_half_width, with_two_rows
+from .clusters import (
+    cluster_numbers,
+    cluster_sums,
+    degrees_of_freedom,
+    jackknife_variance,
+    t_half_width,
+    with_two_rows,
+)
 from .differences import paired_difference
 
 RARE_LABELS = 5  # with fewer labels of one kind, the interval of a share is widened to Wilson's
@@ -103,12 +110,18 @@ def ppi_difference(
     check_confidence(confidence)
     columns = {"labels": labels, "scores": scores, "unlabelled_scores": unlabelled_scores}
     differences = [_differences(name, pairs) for name, pairs in columns.items()]
-    rows = _LabelledRows.of(differences[0], differences[1], differences[2], clusters, unlabelled_clusters)
+    rows = _LabelledRows.of(
+        differences[0], differences[1], differences[2], clusters, unlabelled_clusters
+    )
     return rows.estimate(confidence, of_differences=True)
 
 
 def rogan_gladen(
-    labels: Sequence[float], verdicts: Sequence[float], unlabelled_verdicts: Sequence[float], *, confidence: float = 0.95
+    labels: Sequence[float],
+    verdicts: Sequence[float],
+    unlabelled_verdicts: Sequence[float],
+    *,
+    confidence: float = 0.95,
 ) -> LabelEstimate:
     """Return the share of good answers among others, from a judge's pass rate and its error rates on labelled answers.
 
@@ -135,14 +148,24 @@ def rogan_gladen(
     _same_length({"labels": labels, "verdicts": verdicts})
     truth, passed, others = (
         _binary_numbers(name, column)
-        for name, column in (("labels", labels), ("verdicts", verdicts), ("unlabelled_verdicts", unlabelled_verdicts))
+        for name, column in (
+            ("labels", labels),
+            ("verdicts", verdicts),
+            ("unlabelled_verdicts", unlabelled_verdicts),
+        )
     )
     on_good = [verdict for label, verdict in zip(truth, passed, strict=True) if label]
     on_bad = [1 - verdict for label, verdict in zip(truth, passed, strict=True) if not label]
-    for name, column in (("labels of good answers", on_good), ("labels of bad answers", on_bad), ("unlabelled_verdicts", others)):
+    for name, column in (
+        ("labels of good answers", on_good),
+        ("labels of bad answers", on_bad),
+        ("unlabelled_verdicts", others),
+    ):
         if not column:
             raise ConfigError(f"{name}: there is none")
-    rates = _ErrorRates(fmean(on_good), len(on_good), fmean(on_bad), len(on_bad), fmean(others), len(others))
+    rates = _ErrorRates(
+        fmean(on_good), len(on_good), fmean(on_bad), len(on_bad), fmean(others), len(others)
+    )
     if rates.informedness <= 0:
         raise ConfigError(
             f"the judge is no better than chance on the labelled answers: it passes {rates.sensitivity:.2f} of the good "
@@ -181,10 +204,14 @@ def rogan_gladen_difference(
     Raises:
         ConfigError: As in `rogan_gladen`, or if A and B have not equally many verdicts.
     """
-    rogan_gladen(labels, verdicts, verdicts_a, confidence=confidence)  # checks the labels, the verdicts and the judge
+    rogan_gladen(
+        labels, verdicts, verdicts_a, confidence=confidence
+    )  # checks the labels, the verdicts and the judge
     a, b = _binary_numbers("verdicts_a", verdicts_a), _binary_numbers("verdicts_b", verdicts_b)
     if len(a) != len(b):
-        raise ConfigError(f"verdicts_a and verdicts_b must be equally long, got {len(a)} and {len(b)}")
+        raise ConfigError(
+            f"verdicts_a and verdicts_b must be equally long, got {len(a)} and {len(b)}"
+        )
     raw = paired_difference(a, b, confidence=confidence)
     passed = [verdict for label, verdict in zip(labels, verdicts, strict=True) if label]
     failed = [1 - verdict for label, verdict in zip(labels, verdicts, strict=True) if not label]
@@ -194,7 +221,10 @@ def rogan_gladen_difference(
     if informedness <= 0 or raw.interval is None:
         return LabelEstimate(value, (-1.0, 1.0), None, len(labels), len(a), len(labels))
     z = NormalDist().inv_cdf(0.5 + confidence / 2)
-    of_rates = sum(rate * (1 - rate) / (len(side) + 2) for rate, side in zip(shrunk, (passed, failed), strict=True))
+    of_rates = sum(
+        rate * (1 - rate) / (len(side) + 2)
+        for rate, side in zip(shrunk, (passed, failed), strict=True)
+    )
     of_difference = ((raw.interval[1] - raw.interval[0]) / 2 / z) ** 2
     error = sqrt(of_difference + (raw.value / informedness) ** 2 * of_rates) / informedness
     interval = max(-1.0, value - z * error), min(1.0, value + z * error)
@@ -202,7 +232,12 @@ def rogan_gladen_difference(
 
 
 def labels_needed(
-    half_width: float, sd: float, correlation: float = 0.0, *, unlabelled: int | None = None, confidence: float = 0.95
+    half_width: float,
+    sd: float,
+    correlation: float = 0.0,
+    *,
+    unlabelled: int | None = None,
+    confidence: float = 0.95,
 ) -> int:
     """Return how many labels `ppi_mean` needs for an interval of a given half-width, at least 2.
 
@@ -221,7 +256,9 @@ def labels_needed(
     checks.number("correlation", correlation, -1, 1)
     checks.whole_number("unlabelled", unlabelled, 0, optional=True)
     check_confidence(confidence)
-    classical = min(NormalDist().inv_cdf(0.5 + confidence / 2) * sd / half_width, 1e70) ** 2  # squares of it are no overflow
+    classical = (
+        min(NormalDist().inv_cdf(0.5 + confidence / 2) * sd / half_width, 1e70) ** 2
+    )  # squares of it are no overflow
     needed = classical * (1 - correlation**2)
     if unlabelled is not None:
         excess = unlabelled - classical
@@ -284,31 +321,48 @@ class _LabelledRows:
         np: Any = m.import_library("numpy")
         _same_length({"labels": labels, "scores": scores})
         columns = {"labels": labels, "scores": scores, "unlabelled_scores": others}
-        numbers = [np.array(m.finite_numbers(name, column), float) for name, column in columns.items()]
+        numbers = [
+            np.array(m.finite_numbers(name, column), float) for name, column in columns.items()
+        ]
         if not len(labels):
             raise ConfigError("labels: there is none")
-        for name, column, groups in (("labels", labels, clusters), ("unlabelled_scores", others, other_clusters)):
+        for name, column, groups in (
+            ("labels", labels, clusters),
+            ("unlabelled_scores", others, other_clusters),
+        ):
             if groups is not None and len(groups) != len(column):
                 raise ConfigError(f"{name}: there are {len(column)}, and {len(groups)} clusters")
-        both = set() if clusters is None or other_clusters is None else set(clusters) & set(other_clusters)
+        both = (
+            set()
+            if clusters is None or other_clusters is None
+            else set(clusters) & set(other_clusters)
+        )
         if both:
             raise ConfigError(
                 f"cluster {next(iter(both))!r:.80} has labelled and unlabelled answers: label it wholly or not at all"
             )
-        of_rows, of_others = cluster_numbers(clusters, len(labels)), cluster_numbers(other_clusters, len(others))
+        of_rows, of_others = (
+            cluster_numbers(clusters, len(labels)),
+            cluster_numbers(other_clusters, len(others)),
+        )
         return cls(numbers[0], numbers[1], of_rows, numbers[2], of_others)
 
     def estimate(self, confidence: float, *, of_differences: bool = False) -> LabelEstimate:
         """Return the estimate. The scores do not count if all labels are equal, or if the other rows are a single cluster."""
         equal = bool((self.labels == self.labels[0]).all())
-        middle = self.labels[0] if equal else self.labels.mean()  # sums of centred numbers lose no digits
+        middle = (
+            self.labels[0] if equal else self.labels.mean()
+        )  # sums of centred numbers lose no digits
         shift = (self.scores.sum() + self.others.sum()) / (len(self.scores) + len(self.others))
         labelled = _Sums.by_cluster(self.clusters, self.labels - middle, self.scores - shift)
         others = None
         if not equal and len(self.others) and self.other_clusters.max() > 0:
             others = _Sums.by_cluster(self.other_clusters, 0 * self.others, self.others - shift)
         point = _jackknife(labelled, others)
-        value, variance = float(middle + point.value), (point.variance or 0.0) + point.others_variance
+        value, variance = (
+            float(middle + point.value),
+            (point.variance or 0.0) + point.others_variance,
+        )
         half = t_half_width(variance, point.degrees_of_freedom, confidence) if variance else 0.0
         interval = (value - half, value + half) if variance else None
         if of_differences and point.variance is not None:
@@ -324,7 +378,11 @@ class _LabelledRows:
             )
         counts = len(self.labels), len(self.others), len(labelled.rows)
         return LabelEstimate(
-            value, interval, sqrt(variance) if variance else None, *counts, point.weight if len(self.others) else None
+            value,
+            interval,
+            sqrt(variance) if variance else None,
+            *counts,
+            point.weight if len(self.others) else None,
         )
 
 
@@ -346,7 +404,9 @@ def _jackknife(labelled: _Sums, others: _Sums | None) -> _Point:
     """Return the estimate with its variance, from the estimates without one cluster each."""
     all_labelled, all_others = labelled.total, others.total if others else _Sums()
     value, weight = (float(each) for each in _ppi_point(all_labelled, all_others))
-    point = _Point(value, weight, weight * float(all_others.score / all_others.rows) if others else 0.0)
+    point = _Point(
+        value, weight, weight * float(all_others.score / all_others.rows) if others else 0.0
+    )
     if len(labelled.rows) < 2:
         return point
     variance = jackknife_variance(_ppi_point(labelled.without_each, all_others)[0] - value)
@@ -355,7 +415,10 @@ def _jackknife(labelled: _Sums, others: _Sums | None) -> _Point:
         return point._replace(variance=variance, degrees_of_freedom=freedom)
     of_others = jackknife_variance(_ppi_point(all_labelled, others.without_each)[0] - value)
     if total := variance + of_others:
-        freedom = 1 / ((variance / total) ** 2 / freedom + (of_others / total) ** 2 / degrees_of_freedom(others.rows))
+        freedom = 1 / (
+            (variance / total) ** 2 / freedom
+            + (of_others / total) ** 2 / degrees_of_freedom(others.rows)
+        )
     return point._replace(variance=variance, others_variance=of_others, degrees_of_freedom=freedom)
 
 
@@ -375,7 +438,9 @@ def _ppi_point(labelled: _Sums, others: _Sums) -> tuple[Any, Any]:
     freedom = n * np.maximum(labelled.clusters - 1, 1) / labelled.clusters
     covariance = (labelled.product - labelled.label * labelled.score / n) / freedom
     known = variance > 0
-    weight = np.where(known, np.clip(covariance / np.where(known, variance, 1.0) / (1 + n / n_others), 0, 1), 0.0)
+    weight = np.where(
+        known, np.clip(covariance / np.where(known, variance, 1.0) / (1 + n / n_others), 0, 1), 0.0
+    )
     return weight * others.score / n_others + (labelled.label - weight * labelled.score) / n, weight
 
 
@@ -387,7 +452,9 @@ def _as_share(found: LabelEstimate, rows: _LabelledRows, confidence: float) -> L
     share, intervals = min(1.0, max(0.0, found.value)), []
     if found.interval and found.standard_error and 0 < share < 1:
         quantile = (found.interval[1] - found.interval[0]) / 2 / found.standard_error
-        intervals = [m.score_interval(share, share * (1 - share) / found.standard_error**2, quantile)]
+        intervals = [
+            m.score_interval(share, share * (1 - share) / found.standard_error**2, quantile)
+        ]
     n = int(rows.clusters.max()) + 1
     rare = min(rows.labels.sum(), (1 - rows.labels).sum()) * n / len(rows.labels) < RARE_LABELS
     if rare or not intervals:
@@ -437,7 +504,10 @@ class _ErrorRates:
         by_rate = shrunk.pass_rate * (1 - shrunk.pass_rate) / (self.others + z * z)
         centre = share + 2 * z * z * (share * by_good - (1 - share) * by_bad)
         error = sqrt(by_rate + (1 - share) ** 2 * by_bad + share**2 * by_good) / shrunk.informedness
-        return (min(1.0, max(0.0, centre - z * error)), min(1.0, max(0.0, centre + z * error))), error
+        return (
+            min(1.0, max(0.0, centre - z * error)),
+            min(1.0, max(0.0, centre + z * error)),
+        ), error
 
 
 # ---- arguments
@@ -460,4 +530,6 @@ def _differences(name: str, pairs: Sequence[tuple[float, float]]) -> list[float]
 
 def _same_length(columns: dict[str, Sequence[Any]]) -> None:
     if len({len(column) for column in columns.values()}) > 1:
-        raise ConfigError(f"{', '.join(columns)} must be equally long, got {', '.join(str(len(c)) for c in columns.values())}")
+        raise ConfigError(
+            f"{', '.join(columns)} must be equally long, got {', '.join(str(len(c)) for c in columns.values())}"
+        )

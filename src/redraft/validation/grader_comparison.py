@@ -13,7 +13,15 @@ from ..sync import run_sync
 from ..usage import NO_USAGE, Usage
 from . import statistics as m
 from .api import ValidationSettings, in_direction, labelled_cases, validate
-from .cases import TIE, CaseVerdicts, LabelKind, LabelledCase, Verdict, better_of_two, preferred_response
+from .cases import (
+    TIE,
+    CaseVerdicts,
+    LabelKind,
+    LabelledCase,
+    Verdict,
+    better_of_two,
+    preferred_response,
+)
 from .differences import PairedDifference, ThreeWayVerdict, paired_difference
 from .report import kendall_tau, pass_label, verdicts_by_case
 from .run import ValidationResult
@@ -48,7 +56,9 @@ class GraderComparison:
     @property
     def usage(self) -> Usage:
         """The usage of the calls of both graders."""
-        return sum((result.usage or NO_USAGE for result in (self.first, self.second) if result), NO_USAGE)
+        return sum(
+            (result.usage or NO_USAGE for result in (self.first, self.second) if result), NO_USAGE
+        )
 
     @property
     def verdict(self) -> ThreeWayVerdict:
@@ -97,13 +107,29 @@ async def compare_graders(
         GradingError: No case was judged by both graders.
     """
     check_confidence(confidence)
-    labelled = in_direction(labelled_cases(cases, columns or {}, kind, limit), lower_is_better=lower_is_better)
+    labelled = in_direction(
+        labelled_cases(cases, columns or {}, kind, limit), lower_is_better=lower_is_better
+    )
     results = [
-        await validate(labelled, grader, model, repeats=repeats, threshold=threshold, lower_is_better=False, **settings)
-        for grader, model in ((first, judge), (second, judge if second_judge is None else second_judge))
+        await validate(
+            labelled,
+            grader,
+            model,
+            repeats=repeats,
+            threshold=threshold,
+            lower_is_better=False,
+            **settings,
+        )
+        for grader, model in (
+            (first, judge),
+            (second, judge if second_judge is None else second_judge),
+        )
     ]
     compared = compare_verdicts(
-        labelled.cases, *(result.verdicts for result in results), threshold=threshold, confidence=confidence
+        labelled.cases,
+        *(result.verdicts for result in results),
+        threshold=threshold,
+        confidence=confidence,
     )
     return GraderComparison(compared.measure, compared.difference, *results)
 
@@ -159,15 +185,22 @@ def compare_verdicts(
 
     The arguments are as in `compare_graders`. Raises GradingError if no case has verdicts of both that can be compared.
     """
-    sides = [{row.case.id: row for row in verdicts_by_case(cases, verdicts)} for verdicts in (first, second)]
+    sides = [
+        {row.case.id: row for row in verdicts_by_case(cases, verdicts)}
+        for verdicts in (first, second)
+    ]
     both = [case.id for case in cases if case.id in sides[0] and case.id in sides[1]]
     if not both:
         raise GradingError("no case was judged by both graders")
     kind = cases[0].kind
     agreements = [AGREEMENTS[kind]([side[id] for id in both], threshold) for side in sides]
-    rows = [n for n in range(len(both)) if agreements[0][n] is not None and agreements[1][n] is not None]
+    rows = [
+        n for n in range(len(both)) if agreements[0][n] is not None and agreements[1][n] is not None
+    ]
     if not rows:
-        raise GradingError("people's labels do not distinguish any answers, so no grader can agree with them")
+        raise GradingError(
+            "people's labels do not distinguish any answers, so no grader can agree with them"
+        )
     a, b = ([float(side[n] or 0.0) for n in rows] for side in agreements)
     clusters = [sides[0][both[n]].case.cluster or f"case {both[n]}" for n in rows]
     found = paired_difference(a, b, clusters=clusters, confidence=confidence)
@@ -213,7 +246,10 @@ def _concordances(rows: Sequence[CaseVerdicts], _threshold: float) -> Agreements
         return [None] * len(rows)
     overall = totals.sum() / counts.sum()
     mean_count = counts.mean()
-    return [float(overall + 2 * (total - overall * count) / mean_count) for total, count in zip(totals, counts, strict=True)]
+    return [
+        float(overall + 2 * (total - overall * count) / mean_count)
+        for total, count in zip(totals, counts, strict=True)
+    ]
 
 
 AGREEMENTS: dict[LabelKind, Callable[[Sequence[CaseVerdicts], float], Agreements]] = {
@@ -270,8 +306,12 @@ def judge_drift(
     if labels is not None:
         truth = m.finite_numbers("labels", labels)
         if len(truth) != len(before):
-            raise ConfigError(f"labels must be as many as scores, got {len(truth)} for {len(before)}")
-        errors = [[abs(x - y) for x, y in zip(side, truth, strict=True)] for side in (before, after)]
+            raise ConfigError(
+                f"labels must be as many as scores, got {len(truth)} for {len(before)}"
+            )
+        errors = [
+            [abs(x - y) for x, y in zip(side, truth, strict=True)] for side in (before, after)
+        ]
         change = paired_difference(*errors, clusters=clusters, confidence=confidence)
     low, high = shift.interval or (-float("inf"), float("inf"))
     if -margin <= low and high <= margin:

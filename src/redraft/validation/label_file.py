@@ -48,14 +48,20 @@ class LabelQuestion:
         checks.one_of("kind", self.kind, KINDS)
         low, high = self.scale
         if not (type(low) is int and type(high) is int and 0 <= low < high <= 9):
-            raise checks.invalid_argument("scale", "two whole numbers from 0 to 9, such as (1, 5)", self.scale)
+            raise checks.invalid_argument(
+                "scale", "two whole numbers from 0 to 9, such as (1, 5)", self.scale
+            )
 
     @property
     def values(self) -> tuple[float, ...]:
         """The values that a label can have: 1, 2 and 0 (a tie) for pairs, 1 and 0 for pass, else the scale."""
         if self.kind == "pair":
             return (1.0, 2.0, 0.0)
-        return (1.0, 0.0) if self.kind == "pass" else tuple(float(n) for n in range(self.scale[0], self.scale[1] + 1))
+        return (
+            (1.0, 0.0)
+            if self.kind == "pass"
+            else tuple(float(n) for n in range(self.scale[0], self.scale[1] + 1))
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,21 +150,33 @@ class LabelSet:
             values = [label.value if label else None for label in labels]
             if any(value is not None for value in values):
                 samples = [label.sample for label in labels if label]
-                yield {**self._row(item, values), "sample": "random" if "random" in samples else samples[0]}
+                yield {
+                    **self._row(item, values),
+                    "sample": "random" if "random" in samples else samples[0],
+                }
 
     def _row(self, item: LabelItem, values: Sequence[float | None]) -> dict[str, Any]:
         is_pair = self.question.kind == "pair"
         names = ("response_a", "response_b") if is_pair else ("response",)
-        ratings = [PAIR_WORDS[value] if is_pair and value is not None else value for value in values]
+        ratings = [
+            PAIR_WORDS[value] if is_pair and value is not None else value for value in values
+        ]
         row: dict[str, Any] = {
             "id": item.id,
             "prompt": item.prompt,
             **dict(zip(names, item.responses, strict=True)),
             "ratings": ratings,
         }
-        row |= {f"origin_{side}": origin for side, origin in zip("ab", item.origins if is_pair else (), strict=False)}
+        row |= {
+            f"origin_{side}": origin
+            for side, origin in zip("ab", item.origins if is_pair else (), strict=False)
+        }
         row |= {"scale": list(self.question.scale)} if self.question.kind == "score" else {}
-        return row | {name: value for name in ("context", "reference") if (value := getattr(item, name)) is not None}
+        return row | {
+            name: value
+            for name in ("context", "reference")
+            if (value := getattr(item, name)) is not None
+        }
 
 
 class LabelFile:
@@ -172,7 +190,9 @@ class LabelFile:
         self.path = Path(path)
         exists = self.path.is_file() and self.path.stat().st_size > 0
         if exists and not is_label_file(self.path):
-            raise WrongFileError(f"{str(path)!r} is no file of labels, such as `redraft label` writes: name another file")
+            raise WrongFileError(
+                f"{str(path)!r} is no file of labels, such as `redraft label` writes: name another file"
+            )
         self._lines = LockedLineFile(self.path, "labels", resume=exists, durable=True)
         self.labels = LabelSet(question)
         try:
@@ -200,13 +220,21 @@ class LabelFile:
         for item, label in judged:
             known = checked.items.get(item.id) or self.labels.items.get(item.id)
             if known and known.responses != item.responses:
-                raise ConfigError(f"item {item.id!r:.80} has other responses than the item of this ID in {str(self.path)!r}")
+                raise ConfigError(
+                    f"item {item.id!r:.80} has other responses than the item of this ID in {str(self.path)!r}"
+                )
             _check_label(self.labels.question, label)
-            stamped = label if label.at else replace(label, at=datetime.now(UTC).isoformat(timespec="seconds"))
+            stamped = (
+                label
+                if label.at
+                else replace(label, at=datetime.now(UTC).isoformat(timespec="seconds"))
+            )
             new = [{"item": pack(item)}] if known is None else []
             checked.items[item.id] = known or item
             for line in (*new, {"label": pack(stamped)}):
-                _enter_line(checked, object_from_json(json.dumps(line)))  # what cannot be read is not written
+                _enter_line(
+                    checked, object_from_json(json.dumps(line))
+                )  # what cannot be read is not written
                 lines.append(line)
         self._write(*lines)
         self.labels.items |= checked.items
@@ -226,7 +254,9 @@ class LabelFile:
             self._write({"random_share": known})
             self.labels.random_share = known
         elif share not in {None, known}:
-            raise ConfigError(f"random_share={share}: the labels in {str(self.path)!r} were begun with {known}; name another file")
+            raise ConfigError(
+                f"random_share={share}: the labels in {str(self.path)!r} were begun with {known}; name another file"
+            )
         return known
 
     def undo(self, annotator: str) -> Label | None:
@@ -239,7 +269,9 @@ class LabelFile:
         return own[-1]
 
     def _write(self, *lines: Mapping[str, Any]) -> None:
-        self._lines.write([json.dumps(line) for line in lines], f"{len(self.labels.labels)} labels are in it")
+        self._lines.write(
+            [json.dumps(line) for line in lines], f"{len(self.labels.labels)} labels are in it"
+        )
 
     def close(self) -> None:
         """Close the file, so that another process may open it."""
@@ -248,20 +280,34 @@ class LabelFile:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
 
 def _check_same_question(path: Path, before: LabelQuestion, question: LabelQuestion) -> None:
     if before.kind != question.kind or (before.kind == "score" and before.scale != question.scale):
         scale = f" from {before.scale[0]} to {before.scale[1]}" if before.kind == "score" else ""
-        raise ConfigError(f"{str(path)!r} has labels of kind {before.kind}{scale}: name another file for other labels")
+        raise ConfigError(
+            f"{str(path)!r} has labels of kind {before.kind}{scale}: name another file for other labels"
+        )
 
 
 def check_annotator(name: str) -> None:
     """Raise ConfigError unless a name of an annotator is 1 to 80 printable characters."""
-    if not isinstance(name, str) or not name.strip() or len(name) > MAX_NAME or not name.isprintable():
-        raise checks.invalid_argument("annotator", f"a name of 1 to {MAX_NAME} printable characters", name)
+    if (
+        not isinstance(name, str)
+        or not name.strip()
+        or len(name) > MAX_NAME
+        or not name.isprintable()
+    ):
+        raise checks.invalid_argument(
+            "annotator", f"a name of 1 to {MAX_NAME} printable characters", name
+        )
 
 
 def is_label_file(path: Path) -> bool:
@@ -279,7 +325,9 @@ def read_labels(path: str | Path) -> LabelSet:
         with open_regular(path) as raw, BufferedReader(raw) as file:
             return labels_from_lines(read_bounded_lines(file, f"labels {str(path)!r}"), str(path))
     except OSError as error:
-        raise StoreError(f"labels {str(path)!r} cannot be read: {checks.read_error_message(error)}") from error
+        raise StoreError(
+            f"labels {str(path)!r} cannot be read: {checks.read_error_message(error)}"
+        ) from error
 
 
 def labels_from_lines(lines: Iterable[str], name: str) -> LabelSet:
@@ -301,7 +349,9 @@ def labels_from_lines(lines: Iterable[str], name: str) -> LabelSet:
 
 def _begin(data: Mapping[str, Any]) -> LabelSet:
     if data.get(MARK) != SCHEMA:
-        raise StoreError(f"this is no file of labels of schema {SCHEMA}, such as `redraft label` writes")
+        raise StoreError(
+            f"this is no file of labels of schema {SCHEMA}, such as `redraft label` writes"
+        )
     return LabelSet(unpack(LabelQuestion, data["question"]))
 
 

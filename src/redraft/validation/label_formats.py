@@ -15,7 +15,15 @@ from typing import Any
 from ..checks import is_number
 from ..errors import ConfigError
 from ..jsontext import strict_loads
-from .label_file import PAIR_WORDS, AnnotationKind, Label, LabelItem, LabelQuestion, LabelSet, check_annotator
+from .label_file import (
+    PAIR_WORDS,
+    AnnotationKind,
+    Label,
+    LabelItem,
+    LabelQuestion,
+    LabelSet,
+    check_annotator,
+)
 
 CONTROL = "label"  # the name of the question in other tools
 PASS_WORDS = {1.0: "good", 0.0: "bad"}
@@ -34,7 +42,9 @@ NOBODY = "unknown"  # the annotator of a label that names none
 def _fields(item: LabelItem, kind: AnnotationKind) -> dict[str, str]:
     """Return the texts of an item by the names of the columns."""
     texts = {"prompt": item.prompt} | dict(zip(RESPONSE_NAMES[kind], item.responses, strict=True))
-    return texts | {name: text for name in ("context", "reference") if (text := getattr(item, name)) is not None}
+    return texts | {
+        name: text for name in ("context", "reference") if (text := getattr(item, name)) is not None
+    }
 
 
 def _item(id: str, fields: Mapping[str, Any], kind: AnnotationKind) -> LabelItem:
@@ -45,7 +55,13 @@ def _item(id: str, fields: Mapping[str, Any], kind: AnnotationKind) -> LabelItem
         raise ConfigError(f"item {id!r:.80} has no texts {', '.join(names)}")
     if wrong := [name for name, text in texts.items() if not isinstance(text, str | None)]:
         raise ConfigError(f"item {id!r:.80}: {wrong[0]} must be text")
-    return LabelItem(id, texts["prompt"] or "", tuple(str(texts[name]) for name in names), texts["context"], texts["reference"])
+    return LabelItem(
+        id,
+        texts["prompt"] or "",
+        tuple(str(texts[name]) for name in names),
+        texts["context"],
+        texts["reference"],
+    )
 
 
 # ---- JSON Lines
@@ -56,7 +72,9 @@ def _to_jsonl(labels: LabelSet) -> str:
 
 
 def _from_jsonl(text: str, question: LabelQuestion) -> Iterator[tuple[LabelItem, Label | None]]:
-    for n, line in enumerate(text.split("\n"), 1):  # JSON may hold the other characters that `splitlines` splits at
+    for n, line in enumerate(
+        text.split("\n"), 1
+    ):  # JSON may hold the other characters that `splitlines` splits at
         if not line.strip():
             continue
         row = _object(strict_loads(line))
@@ -71,7 +89,10 @@ def _from_jsonl(text: str, question: LabelQuestion) -> Iterator[tuple[LabelItem,
 
 def _word_value(value: Any, question: LabelQuestion) -> Any:
     """Return the number that a word such as "first" or "good" means; anything else as it is."""
-    words: dict[Any, float] = {word: number for number, word in (PAIR_WORDS if question.kind == "pair" else PASS_WORDS).items()}
+    words: dict[Any, float] = {
+        word: number
+        for number, word in (PAIR_WORDS if question.kind == "pair" else PASS_WORDS).items()
+    }
     return words.get(value, value) if isinstance(value, str) else value
 
 
@@ -92,7 +113,9 @@ def _annotation(label: Label, kind: AnnotationKind) -> dict[str, Any]:
     if label.value is not None:
         if kind == "pair":
             # a pairwise result names a side; a tie is a choice beside it
-            value: dict[str, Any] = {"selected": SIDES[label.value]} if label.value else {"choices": ["tie"]}
+            value: dict[str, Any] = (
+                {"selected": SIDES[label.value]} if label.value else {"choices": ["tie"]}
+            )
             type_, target = ("pairwise" if label.value else "choices"), "response_a,response_b"
         elif kind == "pass":
             value, type_, target = {"choices": [PASS_WORDS[label.value]]}, "choices", "response"
@@ -109,7 +132,9 @@ def _annotation(label: Label, kind: AnnotationKind) -> dict[str, Any]:
     return annotation | ({"created_at": label.at} if label.at else {})
 
 
-def _from_label_studio(text: str, question: LabelQuestion) -> Iterator[tuple[LabelItem, Label | None]]:
+def _from_label_studio(
+    text: str, question: LabelQuestion
+) -> Iterator[tuple[LabelItem, Label | None]]:
     for n, entry in enumerate(_list(strict_loads(text)), 1):
         task = _object(entry)
         data = _object(task.get("data"))
@@ -122,13 +147,19 @@ def _from_label_studio(text: str, question: LabelQuestion) -> Iterator[tuple[Lab
             name = who.get("email") or who.get("id") if isinstance(who, Mapping) else who
             value = None if annotation.get("was_cancelled") else _result_value(annotation, question)
             at = str(annotation.get("created_at") or "")[:40]
-            yield item, Label(id, _name(name), value, seconds=_seconds(annotation.get("lead_time")), at=at)
+            yield (
+                item,
+                Label(id, _name(name), value, seconds=_seconds(annotation.get("lead_time")), at=at),
+            )
 
 
 def _result_value(annotation: Mapping[str, Any], question: LabelQuestion) -> float | None:
     """Return the value of the first result; None if there is none. Raises ConfigError for a word that is no answer."""
     words: dict[str, float] = {side: value for value, side in SIDES.items()} | {"tie": 0.0}
-    words |= {word: value for value, word in (PASS_WORDS if question.kind == "pass" else PAIR_WORDS).items()}
+    words |= {
+        word: value
+        for value, word in (PASS_WORDS if question.kind == "pass" else PAIR_WORDS).items()
+    }
     for each in _list(annotation.get("result", [])):
         value = _object(_object(each).get("value", {}))
         if "rating" in value:
@@ -136,7 +167,9 @@ def _result_value(annotation: Mapping[str, Any], question: LabelQuestion) -> flo
         named = value.get("selected") or next(iter(_list(value.get("choices", []))), None)
         if named is not None:
             if named not in words:
-                raise ConfigError(f"an annotation cannot be {named!r:.80}: it is one of {', '.join(words)}")
+                raise ConfigError(
+                    f"an annotation cannot be {named!r:.80}: it is one of {', '.join(words)}"
+                )
             return words[named]
     return None
 
@@ -150,7 +183,10 @@ def _to_argilla(labels: LabelSet) -> str:
     records = []
     for item, own in labels.by_item():
         responses = [
-            {"value": int(label.value) if kind == "score" else words[label.value], "user_id": label.annotator}
+            {
+                "value": int(label.value) if kind == "score" else words[label.value],
+                "user_id": label.annotator,
+            }
             for label in own
             if label.value is not None
         ]
@@ -169,14 +205,27 @@ def _from_argilla(text: str, question: LabelQuestion) -> Iterator[tuple[LabelIte
         responses = _object(record.get("responses", {}))
         for each in _list(responses.get(CONTROL, next(iter(responses.values()), []))):
             response = _object(each)
-            yield item, Label(id, _name(response.get("user_id")), _word_value(response.get("value"), question))
+            yield (
+                item,
+                Label(
+                    id, _name(response.get("user_id")), _word_value(response.get("value"), question)
+                ),
+            )
 
 
 # ---- formats
 
 Reader = Callable[[str, LabelQuestion], Iterable[tuple[LabelItem, "Label | None"]]]
-WRITERS: Mapping[str, Callable[[LabelSet], str]] = {"jsonl": _to_jsonl, "label-studio": _to_label_studio, "argilla": _to_argilla}
-READERS: Mapping[str, Reader] = {"jsonl": _from_jsonl, "label-studio": _from_label_studio, "argilla": _from_argilla}
+WRITERS: Mapping[str, Callable[[LabelSet], str]] = {
+    "jsonl": _to_jsonl,
+    "label-studio": _to_label_studio,
+    "argilla": _to_argilla,
+}
+READERS: Mapping[str, Reader] = {
+    "jsonl": _from_jsonl,
+    "label-studio": _from_label_studio,
+    "argilla": _from_argilla,
+}
 LABEL_FORMATS = tuple(WRITERS)
 """The names of the formats."""
 
@@ -200,7 +249,9 @@ def import_labels(text: str, format: str, question: LabelQuestion) -> LabelSet:
             if label is not None:
                 found.add(_validate(label, question))
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise ConfigError(f"these are no labels in the format {format}: {str(error)[:200]}") from error
+        raise ConfigError(
+            f"these are no labels in the format {format}: {str(error)[:200]}"
+        ) from error
     return found
 
 
@@ -213,9 +264,23 @@ def _entry_of(table: Mapping[str, Any], format: str) -> Any:
 def _validate(label: Label, question: LabelQuestion) -> Label:
     check_annotator(label.annotator)
     value = label.value
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or value not in question.values):
-        raise ConfigError(f"item {label.item!r:.80}: a label cannot be {value!r:.80}; it is one of {question.values}")
-    return Label(label.item, label.annotator, None if value is None else float(value), "imported", (), label.seconds, label.at)
+    if value is not None and (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or value not in question.values
+    ):
+        raise ConfigError(
+            f"item {label.item!r:.80}: a label cannot be {value!r:.80}; it is one of {question.values}"
+        )
+    return Label(
+        label.item,
+        label.annotator,
+        None if value is None else float(value),
+        "imported",
+        (),
+        label.seconds,
+        label.at,
+    )
 
 
 def _id(value: Any, n: int) -> str:

@@ -41,13 +41,27 @@ PAIR_COLUMNS = tuple(
     for first, second in (("a", "b"), ("1", "2"), ("A", "B"))
 )
 LABEL_NAMES: dict[LabelKind, tuple[str, ...]] = {
-    "pair": ("label", "winner", "preference", "preferred", "human_preference", "human", "majority", "majority_vote", "better"),
+    "pair": (
+        "label",
+        "winner",
+        "preference",
+        "preferred",
+        "human_preference",
+        "human",
+        "majority",
+        "majority_vote",
+        "better",
+    ),
     "score": ("label", "score", "rating", "human_score", "human_rating", "human"),
     "pass": ("label", "pass", "passed", "correct", "is_correct", "acceptable", "human"),
 }
 
 
-SCORE_LISTS = (*SYNONYMS["ratings"], "scores", "rewards")  # columns with a score of each of several answers
+SCORE_LISTS = (
+    *SYNONYMS["ratings"],
+    "scores",
+    "rewards",
+)  # columns with a score of each of several answers
 SCORE_KEYS = ("overall_score", "score", "rating")  # the same in the objects that hold the answers
 ResponsesReader: TypeAlias = Callable[[Row], tuple[str, ...]]
 
@@ -79,14 +93,26 @@ class LabelSchema:
 def infer_schema(table: LabelledTable, kind: LabelKind | None) -> LabelSchema:
     """Return how to read rows: the columns of the responses determine it first, then those of the labels."""
     label_counts: Counter[tuple[str, str]] = Counter()
-    if kind in {None, "pair", "ranking"} and not table.explicit and has_labelled_answers([row.values for row in table.rows]):
+    if (
+        kind in {None, "pair", "ranking"}
+        and not table.explicit
+        and has_labelled_answers([row.values for row in table.rows])
+    ):
         return _data_sample_schema(table, kind, label_counts)
     if kind in {None, "pair"} and (pair := _pair_columns(table)):
-        return LabelSchema("pair", _responses_reader(pair), _preference_reader(table, label_counts), label_counts)
-    if kind in {None, "pair"} and (chosen := table.find("chosen")) and (rejected := table.find("rejected")):
+        return LabelSchema(
+            "pair", _responses_reader(pair), _preference_reader(table, label_counts), label_counts
+        )
+    if (
+        kind in {None, "pair"}
+        and (chosen := table.find("chosen"))
+        and (rejected := table.find("rejected"))
+    ):
         first_is_better = RowLabel(ranks=FIRST_BETTER)
         responses = _responses_reader((chosen, rejected), with_prompt=True)
-        return LabelSchema("pair", responses, lambda _row, _n: first_is_better, label_counts, shuffle=True)
+        return LabelSchema(
+            "pair", responses, lambda _row, _n: first_is_better, label_counts, shuffle=True
+        )
     if kind in {None, "pair", "ranking"} and (several := table.find("responses")):
         return _list_schema(table, several, kind, label_counts)
     if kind in {"pair", "ranking"}:
@@ -96,7 +122,9 @@ def infer_schema(table: LabelledTable, kind: LabelKind | None) -> LabelSchema:
     return _single_schema(table, single, kind, label_counts)
 
 
-def _data_sample_schema(table: LabelledTable, kind: LabelKind | None, label_counts: Counter[tuple[str, str]]) -> LabelSchema:
+def _data_sample_schema(
+    table: LabelledTable, kind: LabelKind | None, label_counts: Counter[tuple[str, str]]
+) -> LabelSchema:
     """Return how to read rows whose answers have labels: as pairs if every row has two answers, else as rankings."""
     table.assigned["responses"] = f"{COLUMN}, with a label on each"
     sizes = {len(items) for row in table.rows if (items := as_list(cell(row, COLUMN)))}
@@ -114,7 +142,12 @@ def _data_sample_schema(table: LabelledTable, kind: LabelKind | None, label_coun
     return LabelSchema(kind, responses, label, label_counts, shuffle=kind == "pair")
 
 
-def _list_schema(table: LabelledTable, column: str, kind: LabelKind | None, label_counts: Counter[tuple[str, str]]) -> LabelSchema:
+def _list_schema(
+    table: LabelledTable,
+    column: str,
+    kind: LabelKind | None,
+    label_counts: Counter[tuple[str, str]],
+) -> LabelSchema:
     def responses(row: Row) -> tuple[str, ...]:
         texts = list_cell(row, column)
         if len(texts) < 2 or not all(isinstance(text, str) for text in texts):
@@ -126,7 +159,12 @@ def _list_schema(table: LabelledTable, column: str, kind: LabelKind | None, labe
     if kind != "pair":
         if (name := table.find("ranking")) or (name := table.find("order")):
             reading = zero_based_ranks if "ranking" in table.assigned else ranks_from_order
-            return LabelSchema("ranking", responses, lambda row, n: RowLabel(ranks=reading(list_cell(row, name), n)), label_counts)
+            return LabelSchema(
+                "ranking",
+                responses,
+                lambda row, n: RowLabel(ranks=reading(list_cell(row, name), n)),
+                label_counts,
+            )
         if kind == "ranking":
             raise table.missing_role_error("ranking")
 
@@ -140,7 +178,10 @@ def _list_schema(table: LabelledTable, column: str, kind: LabelKind | None, labe
 
 
 def _scored_list_schema(
-    table: LabelledTable, column: str, kind: LabelKind | None, label_counts: Counter[tuple[str, str]]
+    table: LabelledTable,
+    column: str,
+    kind: LabelKind | None,
+    label_counts: Counter[tuple[str, str]],
 ) -> LabelSchema | None:
     """Return how to read rows with a score for each of several answers; None if they have none, or another label.
 
@@ -159,10 +200,18 @@ def _scored_list_schema(
             scores = as_list(cell(row, ratings))
         else:
             objects = [answer if isinstance(answer, Mapping) else {} for answer in answers]
-            scores = [next((each[key] for key in SCORE_KEYS if key in each), None) for each in objects]
+            scores = [
+                next((each[key] for key in SCORE_KEYS if key in each), None) for each in objects
+            ]
         if len(answers) != len(scores):
-            raise AmbiguousLabel(f"{column!r} holds {len(answers)} answers, and there are {len(scores)} scores")
-        return [(answer, parse_number(score)) for answer, score in zip(answers, scores, strict=True) if not is_missing(score)]
+            raise AmbiguousLabel(
+                f"{column!r} holds {len(answers)} answers, and there are {len(scores)} scores"
+            )
+        return [
+            (answer, parse_number(score))
+            for answer, score in zip(answers, scores, strict=True)
+            if not is_missing(score)
+        ]
 
     rows, others = [], 0
     for row in table.rows:
@@ -185,7 +234,9 @@ def _scored_list_schema(
 
     def chosen_answers(row: Row) -> list[tuple[Any, float]]:
         if len(found := rated_answers(row)) < 2 or (of_two and len(found) != 2):
-            raise AmbiguousLabel(f"{'a pair has two' if of_two else 'there must be two'} answers with a score, got {len(found)}")
+            raise AmbiguousLabel(
+                f"{'a pair has two' if of_two else 'there must be two'} answers with a score, got {len(found)}"
+            )
         return found
 
     def responses(row: Row) -> tuple[str, ...]:
@@ -203,14 +254,26 @@ def _scored_list_schema(
 
 
 def _single_schema(
-    table: LabelledTable, column: str, kind: LabelKind | None, label_counts: Counter[tuple[str, str]]
+    table: LabelledTable,
+    column: str,
+    kind: LabelKind | None,
+    label_counts: Counter[tuple[str, str]],
 ) -> LabelSchema:
-    names = LABEL_NAMES[kind] if kind else dict.fromkeys((*LABEL_NAMES["score"], *LABEL_NAMES["pass"]))
+    names = (
+        LABEL_NAMES[kind] if kind else dict.fromkeys((*LABEL_NAMES["score"], *LABEL_NAMES["pass"]))
+    )
     label, ratings = _label_columns(table, [name for name in names if name != column])
     means = table.label_meanings()
-    values = [value for row in table.rows for value in _label_values(row, label, ratings) if not is_missing(value)]
+    values = [
+        value
+        for row in table.rows
+        for value in _label_values(row, label, ratings)
+        if not is_missing(value)
+    ]
     values = [means.get(to_text(value), value) for value in values]
-    passing = {letter: number for letter, number in letter_scores(values).items() if number in {0.0, 1.0}}
+    passing = {
+        letter: number for letter, number in letter_scores(values).items() if number in {0.0, 1.0}
+    }
 
     def read_pass(value: Any) -> float:
         number = passing.get(value.strip().casefold()) if isinstance(value, str) else None
@@ -219,7 +282,10 @@ def _single_schema(
     if kind is None:
         kind = (
             "pass"
-            if values and all(is_pass(value) or to_text(value).strip().casefold() in passing for value in values)
+            if values
+            and all(
+                is_pass(value) or to_text(value).strip().casefold() in passing for value in values
+            )
             else "score"
         )
     read = read_pass if kind == "pass" else score_reader(values)
@@ -236,11 +302,15 @@ def _single_schema(
     return LabelSchema(kind, _responses_reader((column,)), read_label, label_counts)
 
 
-def _preference_reader(table: LabelledTable, label_counts: Counter[tuple[str, str]]) -> Callable[[Row, int], RowLabel]:
+def _preference_reader(
+    table: LabelledTable, label_counts: Counter[tuple[str, str]]
+) -> Callable[[Row, int], RowLabel]:
     """Return the function that reads which of two responses is better."""
     label, ratings = _label_columns(table, LABEL_NAMES["pair"])
     means = table.label_meanings()
-    values = [means.get(to_text(v), v) for row in table.rows for v in _label_values(row, label, ratings)]
+    values = [
+        means.get(to_text(v), v) for row in table.rows for v in _label_values(row, label, ratings)
+    ]
     zero = counts_from_zero(values)
 
     def parse(value: Any) -> float:
@@ -267,7 +337,9 @@ def _label_columns(table: LabelledTable, names: Sequence[str]) -> tuple[str | No
     label = table.find("label", ())
     if label is None and len(usual := table.usual("label", names)) > 1:
         if not table.explicit.get("ratings"):
-            raise ConfigError(f"any of the columns {', '.join(map(repr, usual))} may be the label; state it: label=COLUMN")
+            raise ConfigError(
+                f"any of the columns {', '.join(map(repr, usual))} may be the label; state it: label=COLUMN"
+            )
         names = ()
     label = label or table.find("label", names)
     ratings = table.find("ratings")
@@ -275,7 +347,9 @@ def _label_columns(table: LabelledTable, names: Sequence[str]) -> tuple[str | No
     if ratings and is_guess and not all(_is_list(cell(row, ratings)) for row in table.rows):
         del table.assigned["ratings"]
         ratings = None
-    values = [value for row in table.rows if not is_missing(value := cell(row, label))] if label else []
+    values = (
+        [value for row in table.rows if not is_missing(value := cell(row, label))] if label else []
+    )
     if label and ratings is None and values and all(map(_is_list, values)):
         table.assigned["ratings"] = table.assigned.pop("label")
         return None, label
@@ -286,7 +360,9 @@ def _label_columns(table: LabelledTable, names: Sequence[str]) -> tuple[str | No
 
 def _is_list(value: Any) -> bool:
     """Return whether a value is a list, also in a text; "[[A]]" is a verdict."""
-    return isinstance(value, list) or ((items := as_list(value)) != [] and not isinstance(items[0], list))
+    return isinstance(value, list) or (
+        (items := as_list(value)) != [] and not isinstance(items[0], list)
+    )
 
 
 def _label_values(row: Row, label: str | None, ratings: str | None) -> list[Any]:
@@ -300,7 +376,11 @@ def _label_values(row: Row, label: str | None, ratings: str | None) -> list[Any]
 
 
 def _read_label_and_ratings(
-    row: Row, label: str | None, ratings: str | None, meanings: Mapping[str, str], parse: Callable[[Any], float]
+    row: Row,
+    label: str | None,
+    ratings: str | None,
+    meanings: Mapping[str, str],
+    parse: Callable[[Any], float],
 ) -> tuple[float | None, tuple[float | None, ...]]:
     """Return the label of a row (None if there is no column for it) and its ratings. Raises AmbiguousLabel."""
 
@@ -329,7 +409,11 @@ def _pair_columns(table: LabelledTable) -> tuple[str, str] | None:
         return a, b
     for first, second in PAIR_COLUMNS:
         fits = a in {None, first} and b in {None, second}
-        if fits and {a or first, b or second} <= {a, b, *table.usual("response_a", [first, second])}:
+        if fits and {a or first, b or second} <= {
+            a,
+            b,
+            *table.usual("response_a", [first, second]),
+        }:
             table.assigned.update(response_a=first, response_b=second)
             return first, second
     if a or b:

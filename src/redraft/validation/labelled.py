@@ -25,7 +25,15 @@ from ..tables.readers import BadRow, Row, iter_rows
 from ..tables.row_values import read_message, tests_at, tests_metadata
 from ..tables.sources import Source, open_source
 from .benchmarks import Benchmark, benchmark_case, find_benchmark
-from .cases import EQUAL, AmbiguousLabel, LabelKind, LabelledCase, NoMajority, is_missing, with_clusters
+from .cases import (
+    EQUAL,
+    AmbiguousLabel,
+    LabelKind,
+    LabelledCase,
+    NoMajority,
+    is_missing,
+    with_clusters,
+)
 from .label_file import Sample, is_label_file, read_labels
 from .label_schema import LabelSchema, RowLabel, infer_schema
 from .labelled_table import (
@@ -87,7 +95,9 @@ class LabelledCases:
             replace(
                 case,
                 label=sum(ends) - (case.label or 0.0),
-                ratings=tuple(None if rating is None else sum(ends) - rating for rating in case.ratings),
+                ratings=tuple(
+                    None if rating is None else sum(ends) - rating for rating in case.ratings
+                ),
             )
             for case in self.cases
         )
@@ -95,7 +105,11 @@ class LabelledCases:
 
 
 def read_cases(
-    rows: Any, columns: Mapping[str, str] = {}, *, kind: LabelKind | None = None, limit: int | None = None
+    rows: Any,
+    columns: Mapping[str, str] = {},
+    *,
+    kind: LabelKind | None = None,
+    limit: int | None = None,
 ) -> LabelledCases:
     """Read the first `limit` labelled rows: of a file, in any format of `tables.iter_rows`, or of what `tables.open_source` takes.
 
@@ -135,10 +149,14 @@ def cases_of_source(
     repeated = len(read) - len(chosen)
     table = LabelledTable(columns, chosen)
     if not chosen:
-        raise ConfigError(f"{source.name!r} holds no row{' that fits' if columns else ''}{_first_errors(skipped)}")
+        raise ConfigError(
+            f"{source.name!r} holds no row{' that fits' if columns else ''}{_first_errors(skipped)}"
+        )
     named_roles = [role for role in columns if not role.startswith("where:")]
     if not named_roles and (benchmark := find_benchmark([row.values for row in chosen], kind)):
-        return replace(_read_benchmark(benchmark, source, table, skipped, ignored), repeated_rows=repeated)
+        return replace(
+            _read_benchmark(benchmark, source, table, skipped, ignored), repeated_rows=repeated
+        )
     schema = infer_schema(table, kind)
     find = table.find
     reader = _CaseReader(
@@ -154,10 +172,15 @@ def cases_of_source(
     )
     cases = list(_read_all_cases(reader.read_case, chosen, skipped))
     if not cases:
-        raise ConfigError(f"{source.name!r}: none of its rows can be understood{_first_errors(skipped)}")
+        raise ConfigError(
+            f"{source.name!r}: none of its rows can be understood{_first_errors(skipped)}"
+        )
     if "cluster" not in table.assigned:
         cases = list(with_clusters(cases, [case.cluster for case in cases]))
-    notes = (f"{len(cases)} cases of kind {schema.kind}: {KIND_DESCRIPTIONS[schema.kind]}", *_column_notes(table, schema))
+    notes = (
+        f"{len(cases)} cases of kind {schema.kind}: {KIND_DESCRIPTIONS[schema.kind]}",
+        *_column_notes(table, schema),
+    )
     column_list = table.sample.column_list()
     return LabelledCases(
         tuple(cases),
@@ -175,19 +198,33 @@ def cases_of_source(
     )
 
 
-def as_labelled_cases(cases: Iterable[LabelledCase], skipped: Sequence[BadRow] = ()) -> LabelledCases:
+def as_labelled_cases(
+    cases: Iterable[LabelledCase], skipped: Sequence[BadRow] = ()
+) -> LabelledCases:
     """Return cases that were made in Python; equal ones count once. Raises ConfigError if there are none, or of several kinds."""
     given, by_id = list(cases), dict[str, LabelledCase]()
     for case in given:
         if by_id.setdefault(case.id, case) != case:
-            raise ConfigError(f"cases: the ID {checks.format_value(case.id, 80)} is that of two different cases")
+            raise ConfigError(
+                f"cases: the ID {checks.format_value(case.id, 80)} is that of two different cases"
+            )
     known = tuple(by_id.values())
     if len(kinds := {case.kind for case in known}) != 1:
-        raise ConfigError(f"cases: all labels must be of one kind, got {', '.join(sorted(kinds)) or 'no case'}")
+        raise ConfigError(
+            f"cases: all labels must be of one kind, got {', '.join(sorted(kinds)) or 'no case'}"
+        )
     digest, repeated = _digest((), {}, known), len(given) - len(known)
     if not any(case.cluster for case in known):
         known = with_clusters(known)
-    return LabelledCases(known, known[0].kind, _label_range(known), tuple(skipped), (), sha256=digest, repeated_rows=repeated)
+    return LabelledCases(
+        known,
+        known[0].kind,
+        _label_range(known),
+        tuple(skipped),
+        (),
+        sha256=digest,
+        repeated_rows=repeated,
+    )
 
 
 def labelled_source(rows: Any) -> Source:
@@ -203,7 +240,9 @@ def labelled_source(rows: Any) -> Source:
     return open_source(rows)
 
 
-def _digest(paths: Sequence[Path], columns: Mapping[str, str], cases: Iterable[LabelledCase]) -> str:
+def _digest(
+    paths: Sequence[Path], columns: Mapping[str, str], cases: Iterable[LabelledCase]
+) -> str:
     """Return a hash of the columns and of the content of the files; of the cases if the rows are in no file."""
     digest = sha256(json.dumps(sorted(columns.items())).encode())
     for path in paths:
@@ -217,12 +256,18 @@ def _digest(paths: Sequence[Path], columns: Mapping[str, str], cases: Iterable[L
 
 
 def _read_benchmark(
-    benchmark: Benchmark, source: Source, table: LabelledTable, skipped: list[BadRow], ignored: list[str]
+    benchmark: Benchmark,
+    source: Source,
+    table: LabelledTable,
+    skipped: list[BadRow],
+    ignored: list[str],
 ) -> LabelledCases:
     """Return the cases of rows that have the shape of a benchmark. Raises ConfigError if no row can be understood."""
     cases = list(_read_all_cases(partial(_benchmark_case, benchmark), table.rows, skipped))
     if not cases:
-        raise ConfigError(f"{source.name!r}: none of its rows can be understood{_first_errors(skipped)}")
+        raise ConfigError(
+            f"{source.name!r}: none of its rows can be understood{_first_errors(skipped)}"
+        )
     notes = (
         f"{benchmark.name} ({benchmark.source}): {len(cases)} cases of kind {benchmark.kind}",
         f"score: {benchmark.about}",
@@ -267,13 +312,24 @@ def _prompt_reader(table: LabelledTable) -> PromptReader:
     used = set(table.assigned.values())
     if messages := table.find("messages"):
         return lambda row: [read_message(message, messages) for message in list_cell(row, messages)]
-    prompt = table.find("prompt", [name for name in (*PROMPT_NAMES, *OTHER_PROMPT_NAMES) if name not in used])
+    prompt = table.find(
+        "prompt", [name for name in (*PROMPT_NAMES, *OTHER_PROMPT_NAMES) if name not in used]
+    )
     if prompt is None:
         chosen = table.assigned.get("chosen")
-        return lambda row: chat[:-1] if isinstance(chat := chat_cell(row, chosen), list) and len(chat) > 1 else ""
-    if prompt == "instruction" and "prompt" not in table.explicit and table.sample.has("input") and "input" not in used:
+        return lambda row: (
+            chat[:-1] if isinstance(chat := chat_cell(row, chosen), list) and len(chat) > 1 else ""
+        )
+    if (
+        prompt == "instruction"
+        and "prompt" not in table.explicit
+        and table.sample.has("input")
+        and "input" not in used
+    ):
         table.assigned["prompt"] = "instruction, then input"
-        return lambda row: "\n\n".join(filter(None, (text_cell(row, "instruction"), text_cell(row, "input"))))
+        return lambda row: "\n\n".join(
+            filter(None, (text_cell(row, "instruction"), text_cell(row, "input")))
+        )
     return lambda row: _read_prompt(row, prompt)
 
 
@@ -281,7 +337,11 @@ def _read_prompt(row: Row, name: str) -> str | list[Message]:
     value = chat_cell(row, name)
     if value is None:
         raise AmbiguousLabel(f"the task is empty in {name!r}")
-    return [read_message(message, name) for message in value] if isinstance(value, list) else text_cell(row, name) or ""
+    return (
+        [read_message(message, name) for message in value]
+        if isinstance(value, list)
+        else text_cell(row, name) or ""
+    )
 
 
 def _id_readers(table: LabelledTable) -> tuple[Callable[[Row], str], str | None]:
@@ -324,15 +384,30 @@ class _CaseReader:
     def read_case(self, row: Row) -> LabelledCase:
         """Return the case in a row. Raises AmbiguousLabel, or ValueError for invalid messages."""
         id, responses = self.read_id(row), self.schema.read_responses(row)
-        context, reference = text_cell(row, self.context) or None, text_cell(row, self.reference) or None
+        context, reference = (
+            text_cell(row, self.context) or None,
+            text_cell(row, self.reference) or None,
+        )
         tests = tests_at(row.values, self.tests)
         metadata = tests_metadata(row.values) if tests else {}
-        task = Task(self.read_prompt(row), id=id, context=context, reference=reference, tests=tests, metadata=metadata)
+        task = Task(
+            self.read_prompt(row),
+            id=id,
+            context=context,
+            reference=reference,
+            tests=tests,
+            metadata=metadata,
+        )
         label = self._read_label(row, len(responses))
         columns = (self.group, self.parent, self.cluster)
-        group, parent, cluster = ("" if value is None else to_text(value) for value in (cell(row, name) for name in columns))
+        group, parent, cluster = (
+            "" if value is None else to_text(value)
+            for value in (cell(row, name) for name in columns)
+        )
         found = label.label, label.ranks, label.ratings, group
-        case = LabelledCase(id, self.schema.kind, task, responses, *found, parent=parent, cluster=cluster)
+        case = LabelledCase(
+            id, self.schema.kind, task, responses, *found, parent=parent, cluster=cluster
+        )
         return _shuffle_pair(case) if self.schema.shuffle else case
 
     def _read_label(self, row: Row, n: int) -> RowLabel:
@@ -350,7 +425,11 @@ def _shuffle_pair(case: LabelledCase) -> LabelledCase:
     """Swap the two responses of about every second case, by a hash of its texts, so that their order says nothing."""
     texts = "\0".join((case.task.prompt, *sorted(case.responses))).encode("utf-8", "surrogatepass")
     swap = sha256(texts).digest()[0] % 2 == (case.responses[0] < case.responses[1])
-    return replace(case, responses=case.responses[::-1], ranks=(case.ranks or ())[::-1]) if swap else case
+    return (
+        replace(case, responses=case.responses[::-1], ranks=(case.ranks or ())[::-1])
+        if swap
+        else case
+    )
 
 
 def _read_all_cases(
@@ -362,7 +441,9 @@ def _read_all_cases(
         try:
             case = read_case(row)
             if case.id in seen:
-                raise AmbiguousLabel(f"the ID {checks.format_value(case.id, 80)} is also that of {seen[case.id]}")
+                raise AmbiguousLabel(
+                    f"the ID {checks.format_value(case.id, 80)} is also that of {seen[case.id]}"
+                )
         except ValueError as error:
             bad_rows.append(BadRow(row.location, str(error)))
             continue
@@ -379,7 +460,12 @@ def _label_scale(rows: Sequence[Row]) -> tuple[float, float] | None:
     """Return the scale that labels of `redraft label` name; None for other rows, or if they name several."""
     scales = [row.values.get("scale") if is_label_row(row.values) else None for row in rows]
     first = scales[0]
-    if not (isinstance(first, list) and len(first) == 2 and all(map(checks.is_number, first)) and first[0] < first[1]):
+    if not (
+        isinstance(first, list)
+        and len(first) == 2
+        and all(map(checks.is_number, first))
+        and first[0] < first[1]
+    ):
         return None
     return (float(first[0]), float(first[1])) if all(scale == first for scale in scales) else None
 
@@ -393,17 +479,28 @@ def _label_range(cases: Sequence[LabelledCase]) -> tuple[float, float] | None:
 
 def _column_notes(table: LabelledTable, schema: LabelSchema) -> list[str]:
     """Return in words the role of each column and the meaning of each value of the label."""
-    notes = [f"{role}: column {table.assigned[role]!r}" for role in (*INPUT_ROLES, *LABEL_ROLES) if role in table.assigned]
+    notes = [
+        f"{role}: column {table.assigned[role]!r}"
+        for role in (*INPUT_ROLES, *LABEL_ROLES)
+        if role in table.assigned
+    ]
     if not {"prompt", "messages", "chosen"} & table.assigned.keys():
         notes.append("no column holds the task: it is empty")
     if "id" not in table.assigned:
         notes.append("id: file and line")
     if schema.shuffle:
-        notes.append("the chosen response is the better one; which of the two comes first depends on their texts only")
+        notes.append(
+            "the chosen response is the better one; which of the two comes first depends on their texts only"
+        )
     counts = schema.label_counts.most_common(12)
-    notes += [f"label {checks.format_value(value, 80)}: {meaning} ({n} rows)" for (value, meaning), n in counts]
+    notes += [
+        f"label {checks.format_value(value, 80)}: {meaning} ({n} rows)"
+        for (value, meaning), n in counts
+    ]
     if "label" not in table.assigned and "ratings" in table.assigned:
-        notes.append(f"the label is the {'mean of the ratings' if schema.kind == 'score' else 'most frequent rating'}")
+        notes.append(
+            f"the label is the {'mean of the ratings' if schema.kind == 'score' else 'most frequent rating'}"
+        )
     return [*notes, *_sample_notes(table)]
 
 
@@ -418,6 +515,10 @@ def _sample_notes(table: LabelledTable) -> Iterator[str]:
     """Yield how rows of `redraft label` were chosen, if not all were drawn at random: their agreement is not that of all rows."""
     counts = Counter(row.values["sample"] for row in table.rows if is_label_row(row.values))
     if counts.keys() - {"random"}:
-        listed = ", ".join(f"{counts[name]} {words}" for name, words in SAMPLE_WORDS.items() if counts[name])
-        hint = "; where:sample=random keeps those that represent all rows" if counts["random"] else ""
+        listed = ", ".join(
+            f"{counts[name]} {words}" for name, words in SAMPLE_WORDS.items() if counts[name]
+        )
+        hint = (
+            "; where:sample=random keeps those that represent all rows" if counts["random"] else ""
+        )
         yield f"rows: {listed}{hint}"

@@ -18,16 +18,58 @@ from ..errors import ConfigError
 from ..tables.cells import START, load_cell
 from ..tables.columns import SYNONYMS, SampleColumns
 from ..tables.readers import BadRow, OnError, Row, iter_rows
-from ..tables.row_values import MISSING, has_value, is_python_chat, messages_in, text_at, value_at, value_or_none
+from ..tables.row_values import (
+    MISSING,
+    has_value,
+    is_python_chat,
+    messages_in,
+    text_at,
+    value_at,
+    value_or_none,
+)
 from .cases import AmbiguousLabel
 
-INPUT_ROLES = ("prompt", "messages", "context", "reference", "tests", "response", "responses", "response_a", "response_b")
-LABEL_ROLES = ("chosen", "rejected", "label", "ratings", "ranking", "order", "group", "id", "parent", "cluster")
-OUTPUT_ROLES = ("case", "repeat", "output", "output_ba", "score_1", "score_2", "shown")  # of recorded outputs
+INPUT_ROLES = (
+    "prompt",
+    "messages",
+    "context",
+    "reference",
+    "tests",
+    "response",
+    "responses",
+    "response_a",
+    "response_b",
+)
+LABEL_ROLES = (
+    "chosen",
+    "rejected",
+    "label",
+    "ratings",
+    "ranking",
+    "order",
+    "group",
+    "id",
+    "parent",
+    "cluster",
+)
+OUTPUT_ROLES = (
+    "case",
+    "repeat",
+    "output",
+    "output_ba",
+    "score_1",
+    "score_2",
+    "shown",
+)  # of recorded outputs
 MARKING_ROLES = ("group", "id", "parent", "cluster")  # their column may have another role, too
 LIST_ROLES = ("ratings", "responses")  # the user may name several columns, separated by commas
 CASE_ID_NAMES = ("id", "pair_id", "question_id", "item_id", "task_id", "uid", "unique_id")
-FORMS_OF_RESPONSES = (("response",), ("responses",), ("response_a", "response_b"), ("chosen", "rejected"))
+FORMS_OF_RESPONSES = (
+    ("response",),
+    ("responses",),
+    ("response_a", "response_b"),
+    ("chosen", "rejected"),
+)
 RIVALS = {
     **{
         role: tuple(rival for other in FORMS_OF_RESPONSES if other != form for rival in other)
@@ -55,7 +97,9 @@ class LabelledTable:
         for role, name in explicit.items():
             if ":" not in role and role not in ROLES:
                 known = [*INPUT_ROLES, *LABEL_ROLES, *OUTPUT_ROLES, "label:VALUE", "where:COLUMN"]
-                raise ConfigError(checks.unknown_name_message("role", role, known, full_value=f"{role}={name}"))
+                raise ConfigError(
+                    checks.unknown_name_message("role", role, known, full_value=f"{role}={name}")
+                )
         self.explicit, self.rows = explicit, rows
         named = [
             part.strip()
@@ -82,7 +126,9 @@ class LabelledTable:
 
     def usual(self, role: str, names: Iterable[str]) -> list[str]:
         """Return those of the usual names of a role that are there; none if no column is said to have it, or a rival is named."""
-        if self.explicit.get(role) == "" or any(self.explicit.get(rival) for rival in RIVALS.get(role, ())):
+        if self.explicit.get(role) == "" or any(
+            self.explicit.get(rival) for rival in RIVALS.get(role, ())
+        ):
             return []
         known = [name for name in names if self.sample.has(name)]
         if role in SHARED_ROLES:
@@ -95,11 +141,17 @@ class LabelledTable:
 
     def missing_role_error(self, role: str) -> ConfigError:
         """Return the error for a role that no column has."""
-        return ConfigError(f"no column is known to be the {role}; state it: {role}=COLUMN. There are {self.sample.column_list()}")
+        return ConfigError(
+            f"no column is known to be the {role}; state it: {role}=COLUMN. There are {self.sample.column_list()}"
+        )
 
     def label_meanings(self) -> dict[str, str]:
         """Return the meanings that the user gives to values of the label."""
-        return {role.removeprefix("label:"): text for role, text in self.explicit.items() if role.startswith("label:")}
+        return {
+            role.removeprefix("label:"): text
+            for role, text in self.explicit.items()
+            if role.startswith("label:")
+        }
 
 
 def read_filtered_rows(
@@ -113,12 +165,20 @@ def filter_rows(
     read: Callable[[OnError], Iterable[Row]], explicit: Mapping[str, str], limit: int | None
 ) -> tuple[list[Row], list[BadRow], list[str]]:
     """Return the same for rows from any source: `read` yields them, and calls its argument with those that cannot be read."""
-    filters = {role.removeprefix("where:"): value for role, value in explicit.items() if role.startswith("where:")}
+    filters = {
+        role.removeprefix("where:"): value
+        for role, value in explicit.items()
+        if role.startswith("where:")
+    }
     bad: list[BadRow] = []
     rows = list(islice(read(bad.append), None if filters else limit))
     sample = SampleColumns([row.values for row in rows])
     present = {name: value for name, value in filters.items() if sample.has(name)}
-    matching = [row for row in rows if all(to_text(value_at(row.values, name)) == value for name, value in present.items())]
+    matching = [
+        row
+        for row in rows
+        if all(to_text(value_at(row.values, name)) == value for name, value in present.items())
+    ]
     return matching[:limit], bad, sorted(filters.keys() - present.keys())
 
 
@@ -160,7 +220,12 @@ def response_cell(row: Row, name: str, *, with_prompt: bool = False) -> str:
     value = cell(row, name)
     if isinstance(value, str) and (with_prompt or is_python_chat(value)):
         value = chat_cell(row, name)
-    if isinstance(value, list) and value and isinstance(value[-1], Mapping) and "content" in value[-1]:
+    if (
+        isinstance(value, list)
+        and value
+        and isinstance(value[-1], Mapping)
+        and "content" in value[-1]
+    ):
         value = message_text(value[-1])
     if not isinstance(value, str):
         raise AmbiguousLabel(

@@ -37,45 +37,91 @@ def reliability_svg(points: Sequence[Point]) -> str:
     axes.draw_y_axis(drawing, "share that came true", UNIT_TICKS)
     drawing.add("line", "chance", x1=axes.x(0), y1=axes.y(0), x2=axes.x(1), y2=axes.y(1))
     ordered = sorted(points)
-    drawing.add("polyline", "line", points=" ".join(f"{axes.x(p):.1f},{axes.y(share):.1f}" for p, share, _ in ordered))
+    drawing.add(
+        "polyline",
+        "line",
+        points=" ".join(f"{axes.x(p):.1f},{axes.y(share):.1f}" for p, share, _ in ordered),
+    )
     most = max((n for _, _, n in points), default=1)
     for (p, share, n), description in zip(ordered, sorted(descriptions), strict=True):
         size = 3 + 6 * (n / most) ** 0.5
         drawing.add("circle", "mark", description, cx=axes.x(p), cy=axes.y(share), r=size)
         above = share > p or share < 0.1
-        drawing.text(axes.x(p), axes.y(share) + (-size - 5 if above else size + 14), str(n), "small", anchor="middle")
+        drawing.text(
+            axes.x(p),
+            axes.y(share) + (-size - 5 if above else size + 14),
+            str(n),
+            "small",
+            anchor="middle",
+        )
     drawing.text(axes.right - 6, axes.bottom - 10, "numbers: rows", "soft small", anchor="end")
     return drawing.to_svg()
 
 
-def histogram_svg(groups: Mapping[str, Sequence[float]], *, low: float = 0.0, high: float = 1.0, bins: int = 10) -> str:
+def histogram_svg(
+    groups: Mapping[str, Sequence[float]], *, low: float = 0.0, high: float = 1.0, bins: int = 10
+) -> str:
     """Draw the scores of a grader, a histogram for each label of people. Raises ValueError for scores outside [low, high]."""
-    panels = [(clean_text(name, 80), bin_counts(scores, low, high, bins), _mean(scores)) for name, scores in groups.items()]
-    descriptions = [f"{name}: {sum(counts)} rows, mean {_format_number(mean)}, by bin {counts}" for name, counts, mean in panels]
+    panels = [
+        (clean_text(name, 80), bin_counts(scores, low, high, bins), _mean(scores))
+        for name, scores in groups.items()
+    ]
+    descriptions = [
+        f"{name}: {sum(counts)} rows, mean {_format_number(mean)}, by bin {counts}"
+        for name, counts, mean in panels
+    ]
     panel = 84
-    drawing = Drawing.create(560, 92 + panel * max(len(panels), 1), "Scores by label", descriptions or ["no rows"])
+    drawing = Drawing.create(
+        560, 92 + panel * max(len(panels), 1), "Scores by label", descriptions or ["no rows"]
+    )
     outer = Axes(150, 44, 386, panel * max(len(panels), 1), (low, high))
     outer.draw_x_axis(drawing, "score that the grader gave; triangle: mean", ticks(low, high))
     for row, (name, counts, mean) in enumerate(panels):
-        _draw_histogram(drawing, Axes(outer.left, outer.top + panel * row + 22, outer.width, panel - 22, (low, high)), counts, mean)
-        _row_label(drawing, outer.top + panel * row + 46, name, f"n = {sum(counts)}", f"mean {_format_number(mean)}")
+        _draw_histogram(
+            drawing,
+            Axes(outer.left, outer.top + panel * row + 22, outer.width, panel - 22, (low, high)),
+            counts,
+            mean,
+        )
+        _row_label(
+            drawing,
+            outer.top + panel * row + 46,
+            name,
+            f"n = {sum(counts)}",
+            f"mean {_format_number(mean)}",
+        )
     return drawing.to_svg()
 
 
-def _draw_histogram(drawing: Drawing, axes: Axes, counts: Sequence[int], mean: float | None) -> None:
+def _draw_histogram(
+    drawing: Drawing, axes: Axes, counts: Sequence[int], mean: float | None
+) -> None:
     """Draw the bars of one group, the most frequent as high as the axes, and a triangle at the mean."""
     width, maximum = axes.width / len(counts), max([*counts, 1])
     for i, count in enumerate(counts):
         height = (axes.height - 4) * count / maximum
         x = axes.left + width * i
-        drawing.add("rect", "mark", f"{count} rows", x=x + 1, y=axes.bottom - height, width=width - 2, height=height)
+        drawing.add(
+            "rect",
+            "mark",
+            f"{count} rows",
+            x=x + 1,
+            y=axes.bottom - height,
+            width=width - 2,
+            height=height,
+        )
         if count:
-            drawing.text(x + width / 2, axes.bottom - height - 4, str(count), "small", anchor="middle")
+            drawing.text(
+                x + width / 2, axes.bottom - height - 4, str(count), "small", anchor="middle"
+            )
     drawing.add("line", "axis", x1=axes.left, x2=axes.right, y1=axes.bottom, y2=axes.bottom)
     if mean is not None:
         x, y = axes.x(mean), axes.bottom
         drawing.add(
-            "polygon", "mean", f"mean {mean:.2f}", points=f"{x:.1f},{y + 1:.1f} {x - 5:.1f},{y + 9:.1f} {x + 5:.1f},{y + 9:.1f}"
+            "polygon",
+            "mean",
+            f"mean {mean:.2f}",
+            points=f"{x:.1f},{y + 1:.1f} {x - 5:.1f},{y + 9:.1f} {x + 5:.1f},{y + 9:.1f}",
         )
 
 
@@ -104,9 +150,16 @@ def confusion_svg(labels: Sequence[str], counts: Counts) -> str:
     rows = _labels_given_by_people(columns, counts)
     width = 92 if len(columns) <= 6 else 64
     descriptions = [
-        f"people {clean_text(a, 80)}, grader {clean_text(b, 80)}: {counts.get(a, {}).get(b, 0)}" for a in rows for b in columns
+        f"people {clean_text(a, 80)}, grader {clean_text(b, 80)}: {counts.get(a, {}).get(b, 0)}"
+        for a in rows
+        for b in columns
     ]
-    drawing = Drawing.create(max(176 + width * len(columns), 340), 128 + 56 * len(rows), "Labels and verdicts", descriptions)
+    drawing = Drawing.create(
+        max(176 + width * len(columns), 340),
+        128 + 56 * len(rows),
+        "Labels and verdicts",
+        descriptions,
+    )
     drawing.text(150 + width * len(columns) / 2, 58, "grader", "soft", anchor="middle")
     drawing.text(18, 92 + 28 * len(rows), "people", "soft", anchor="middle", rotation=-90)
     for j, label in enumerate(columns):
@@ -115,7 +168,13 @@ def confusion_svg(labels: Sequence[str], counts: Counts) -> str:
         row = [counts.get(people, {}).get(label, 0) for label in columns]
         drawing.text(140, 92 + 56 * (i + 0.5) + 4, clean_text(people, 14), anchor="end")
         for j, n in enumerate(row):
-            _draw_cell(drawing, Axes(150 + width * j, 92 + 56 * i, width, 56), n, sum(row), descriptions[i * len(columns) + j])
+            _draw_cell(
+                drawing,
+                Axes(150 + width * j, 92 + 56 * i, width, 56),
+                n,
+                sum(row),
+                descriptions[i * len(columns) + j],
+            )
     if more := len(labels) - len(columns):
         drawing.text(16, drawing.height - 12, f"{more} more labels are not drawn", "soft small")
     return drawing.to_svg()
@@ -141,7 +200,11 @@ def scatter_svg(points: Sequence[tuple[float, float]]) -> str:
     margin = (high - low) * 0.05
     step = -(-len(points) // MAX_DOTS) or 1
     shown_points = points[::step]
-    descriptions = [f"{len(points)} rows, what people gave from {min(xs):g} to {max(xs):g}"] if points else ["no rows"]
+    descriptions = (
+        [f"{len(points)} rows, what people gave from {min(xs):g} to {max(xs):g}"]
+        if points
+        else ["no rows"]
+    )
     drawing = Drawing.create(560, 420, "What people gave, and what it gave", descriptions)
     axes = Axes(76, 48, 460, 312, (low - margin, high + margin), (-0.03, 1.03))
     axes.draw_x_axis(drawing, "what people gave", ticks(low, high))
@@ -170,20 +233,42 @@ def forest_svg(rows: Sequence[Estimate]) -> str:
         for name, value, low, high, n, chance in visible
     ]
     note = 24 * (len(rows) > len(visible))
-    drawing = Drawing.create(680, 112 + 26 * len(visible) + note, "By group, with 95 % intervals", descriptions or ["no rows"])
+    drawing = Drawing.create(
+        680,
+        112 + 26 * len(visible) + note,
+        "By group, with 95 % intervals",
+        descriptions or ["no rows"],
+    )
     axes = Axes(184, 52, 282, 26 * len(visible) + 4, _value_range(visible))
-    axes.draw_x_axis(drawing, f"value; dashed: {_chance_label(visible)}" if _chances(visible) else "value", ticks(*axes.x_range))
+    axes.draw_x_axis(
+        drawing,
+        f"value; dashed: {_chance_label(visible)}" if _chances(visible) else "value",
+        ticks(*axes.x_range),
+    )
     for i, (row, description) in enumerate(zip(visible, descriptions, strict=True)):
         _draw_estimate(drawing, axes, axes.top + 26 * i + 15, row, description)
     if note:
-        drawing.text(16, drawing.height - 10, f"{len(rows) - len(visible)} more groups are not drawn", "soft small")
+        drawing.text(
+            16,
+            drawing.height - 10,
+            f"{len(rows) - len(visible)} more groups are not drawn",
+            "soft small",
+        )
     return drawing.to_svg()
 
 
 def _draw_estimate(drawing: Drawing, axes: Axes, y: float, row: Estimate, description: str) -> None:
     name, value, low, high, n, chance = row
     if chance is not None:
-        drawing.add("line", "chance", f"chance {chance:g}", x1=axes.x(chance), x2=axes.x(chance), y1=y - 13, y2=y + 13)
+        drawing.add(
+            "line",
+            "chance",
+            f"chance {chance:g}",
+            x1=axes.x(chance),
+            x2=axes.x(chance),
+            y1=y - 13,
+            y2=y + 13,
+        )
     drawing.text(axes.left - 12, y + 4, clean_text(name, 22), "", anchor="end")
     drawing.text(axes.right + 16, y + 4, _format_estimate(value, low, high), "small")
     drawing.text(drawing.width - 12, y + 4, f"n = {n}", "soft small", anchor="end")
@@ -197,7 +282,11 @@ def _draw_estimate(drawing: Drawing, axes: Axes, y: float, row: Estimate, descri
 
 def _value_range(rows: Sequence[Estimate]) -> tuple[float, float]:
     """Return [0, 1], or a wider range where a value lies outside."""
-    values = [0.0, 1.0, *(x for _, *three, _, chance in rows for x in (*three, chance) if x is not None)]
+    values = [
+        0.0,
+        1.0,
+        *(x for _, *three, _, chance in rows for x in (*three, chance) if x is not None),
+    ]
     return min(values), max(values)
 
 
@@ -228,7 +317,9 @@ def _text_table(title: str, *heads: str) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=Text(title), title_justify="left", box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table = Table(
+        title=Text(title), title_justify="left", box=None, padding=(0, 2, 0, 0), header_style="dim"
+    )
     for head in heads:
         table.add_column(Text(clean_text(head, 24)), no_wrap=True)
     return table
@@ -250,7 +341,9 @@ def reliability_text(points: Sequence[Point]) -> Table:
     """Return the data of `reliability_svg` as a table, a row for each bin."""
     table = _text_table("Are probabilities calibrated?", "said", "came true", "n", "")
     for p, share, n in points:
-        table.add_row(f"{p:.2f}", f"{share:.2f}", str(n), _text(_mark_line(30, {p: "|", share: "●"})))
+        table.add_row(
+            f"{p:.2f}", f"{share:.2f}", str(n), _text(_mark_line(30, {p: "|", share: "●"}))
+        )
     return table
 
 
@@ -262,13 +355,18 @@ def _mark_line(width: int, marks: Mapping[float, str], low: float = 0.0, high: f
     return "".join(line)
 
 
-def histogram_text(groups: Mapping[str, Sequence[float]], *, low: float = 0.0, high: float = 1.0, bins: int = 10) -> Table:
+def histogram_text(
+    groups: Mapping[str, Sequence[float]], *, low: float = 0.0, high: float = 1.0, bins: int = 10
+) -> Table:
     """Return the data of `histogram_svg` as a table, a row for each bin and a column for each group."""
     table = _text_table("Scores by label", "score", *groups)
     counts = [bin_counts(scores, low, high, bins) for scores in groups.values()]
     for i in range(bins):
         start, end = (low + (high - low) * n / bins for n in (i, i + 1))
-        bars = (_text(f"{text_bar(c[i] / max([*c, 1]), 10)} {c[i]}" if c[i] else "", "blue") for c in counts)
+        bars = (
+            _text(f"{text_bar(c[i] / max([*c, 1]), 10)} {c[i]}" if c[i] else "", "blue")
+            for c in counts
+        )
         table.add_row(f"{start:.2f}-{end:.2f}", *bars)
     table.add_row("n", *(str(sum(c)) for c in counts))
     return table
@@ -280,7 +378,10 @@ def confusion_text(labels: Sequence[str], counts: Counts) -> Table:
     table = _text_table("Labels (down) and verdicts (across)", "", *visible, "n")
     for people in _labels_given_by_people(visible, counts):
         row = [counts.get(people, {}).get(label, 0) for label in visible]
-        cells = (_text(f"{n} ({n / sum(row):.0%})", "bold" * (label == people)) for label, n in zip(visible, row, strict=True))
+        cells = (
+            _text(f"{n} ({n / sum(row):.0%})", "bold" * (label == people))
+            for label, n in zip(visible, row, strict=True)
+        )
         table.add_row(_text(clean_text(people, 24)), *cells, str(sum(row)))
     return table
 
@@ -291,8 +392,18 @@ def forest_text(rows: Sequence[Estimate]) -> Table:
     table = _text_table("By group, with 95 % intervals", "", "value", "n", *chance_head, "")
     low, high = _value_range(rows)
     for name, value, start, end, n, chance in islice(rows, MAX_ROWS):
-        marks = {x: mark for x, mark in ((chance, "|"), (start, "["), (end, "]"), (value, "●")) if x is not None}
+        marks = {
+            x: mark
+            for x, mark in ((chance, "|"), (start, "["), (end, "]"), (value, "●"))
+            if x is not None
+        }
         chance_cell = ["" if chance is None else f"{chance:.3g}"] if chance_head else []
         line = _text(_mark_line(40, marks, low, high))
-        table.add_row(_text(clean_text(name, 24)), _format_estimate(value, start, end), str(n), *chance_cell, line)
+        table.add_row(
+            _text(clean_text(name, 24)),
+            _format_estimate(value, start, end),
+            str(n),
+            *chance_cell,
+            line,
+        )
     return table

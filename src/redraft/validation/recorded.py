@@ -28,7 +28,14 @@ from .cases import (
     parse_preference,
     parse_whole_number,
 )
-from .labelled_table import CASE_ID_NAMES, LabelledTable, cell, read_filtered_rows, to_text, without_repeats
+from .labelled_table import (
+    CASE_ID_NAMES,
+    LabelledTable,
+    cell,
+    read_filtered_rows,
+    to_text,
+    without_repeats,
+)
 from .recorded_formats import ParsedOutput
 
 CASE_COLUMNS = ("case", "case_id", *CASE_ID_NAMES)
@@ -66,14 +73,20 @@ def read_verdicts(
     rows, bad, missing = read_filtered_rows(path, columns)
     rows = without_repeats(rows) if beside_labels else rows
     table = LabelledTable(columns, rows)
-    if unknown_filters := [name for name in missing if ignored_filters is not None and name in ignored_filters]:
-        raise ConfigError(f"where:{unknown_filters[0]}: no row has such a column. There are {table.sample.column_list()}")
+    if unknown_filters := [
+        name for name in missing if ignored_filters is not None and name in ignored_filters
+    ]:
+        raise ConfigError(
+            f"where:{unknown_filters[0]}: no row has such a column. There are {table.sample.column_list()}"
+        )
     if bad:
         raise ConfigError(f"{bad[0].location}: {bad[0].message}")
     reader = _VerdictReader({case.id: case for case in cases}, table, parse)
     verdicts = [verdict for row in rows for verdict in reader.verdicts(row)]
     if not verdicts:
-        raise ConfigError(f"{str(path)!r}: no row is about any of the {len(cases)} cases; state the column: case=COLUMN")
+        raise ConfigError(
+            f"{str(path)!r}: no row is about any of the {len(cases)} cases; state the column: case=COLUMN"
+        )
     return verdicts
 
 
@@ -88,10 +101,17 @@ class _VerdictReader:
 
     def __post_init__(self) -> None:
         self._case_name = self._find_case_column()
-        self._repeat_name, self._order_name = self.table.find("repeat", REPEAT_COLUMNS), self._find_order_column()
-        self._score_names = [name for role in ("score_1", "score_2") if (name := self.table.find(role, ()))]
+        self._repeat_name, self._order_name = (
+            self.table.find("repeat", REPEAT_COLUMNS),
+            self._find_order_column(),
+        )
+        self._score_names = [
+            name for role in ("score_1", "score_2") if (name := self.table.find(role, ()))
+        ]
         if len(self._score_names) == 1:
-            raise self.table.missing_role_error("score_2" if "score_1" in self.table.assigned else "score_1")
+            raise self.table.missing_role_error(
+                "score_2" if "score_1" in self.table.assigned else "score_1"
+            )
         self._output_name = None if self._score_names else self.table.find("output", OUTPUT_COLUMNS)
         self._swapped_output_name = self.table.find("output_ba", ())
         if not self._output_name and not self._score_names:
@@ -105,7 +125,14 @@ class _VerdictReader:
             names = [self.table.find("case", ())]
         elif explicit.get("id") and self.table.sample.has(explicit["id"]):
             names = [explicit["id"]]
-        return next((n for n in names if n and any(to_text(cell(row, n)) in self.cases for row in self.table.rows)), None)
+        return next(
+            (
+                n
+                for n in names
+                if n and any(to_text(cell(row, n)) in self.cases for row in self.table.rows)
+            ),
+            None,
+        )
 
     def _find_order_column(self) -> str | None:
         pairs = all(case.kind == "pair" for case in self.cases.values())
@@ -113,7 +140,11 @@ class _VerdictReader:
 
     def verdicts(self, row: Row) -> Iterator[Verdict]:
         """Yield the verdicts in a row."""
-        id = Path(row.location).name if self._case_name is None else to_text(cell(row, self._case_name))
+        id = (
+            Path(row.location).name
+            if self._case_name is None
+            else to_text(cell(row, self._case_name))
+        )
         if (case := self.cases.get(id)) is None:
             return
         order = self._presentation_order(row, case)
@@ -122,7 +153,9 @@ class _VerdictReader:
             return
         for text in _cell_texts(cell(row, self._output_name)):
             yield self._with_repeat(row, self.read_verdict(case, text, order))
-        for text in _cell_texts(cell(row, self._swapped_output_name)) if self._swapped_output_name else ():
+        for text in (
+            _cell_texts(cell(row, self._swapped_output_name)) if self._swapped_output_name else ()
+        ):
             yield self._with_repeat(row, self.read_verdict(case, text, order[::-1]))
 
     def _presentation_order(self, row: Row, case: LabelledCase) -> tuple[int, ...]:
@@ -153,7 +186,9 @@ class _VerdictReader:
 
     def _score_verdicts(self, row: Row, case: LabelledCase) -> Iterator[Verdict]:
         """Yield verdicts from pairs of outputs, each of which scores one response; an unreadable score is None."""
-        for texts in zip(*(_cell_texts(cell(row, name)) for name in self._score_names), strict=True):
+        for texts in zip(
+            *(_cell_texts(cell(row, name)) for name in self._score_names), strict=True
+        ):
             scores: list[float | None] = []
             reasons = []
             for n, text in enumerate(texts, 1):
@@ -164,7 +199,9 @@ class _VerdictReader:
                     reasons.append(f"response {n}: {error}")
             yield self._with_repeat(row, Verdict(case.id, tuple(scores), reason="; ".join(reasons)))
 
-    def read_verdict(self, case: LabelledCase, text: str | None, presentation_order: tuple[int, ...]) -> Verdict:
+    def read_verdict(
+        self, case: LabelledCase, text: str | None, presentation_order: tuple[int, ...]
+    ) -> Verdict:
         """Return the verdict in one output on a case."""
         try:
             return _verdict_from_output(case, self._parse_text(text), presentation_order)
@@ -183,22 +220,30 @@ def _cell_texts(value: Any) -> list[str | None]:
     return [None if is_missing(v) else to_text(v) for v in values] or [None]
 
 
-def _verdict_from_output(case: LabelledCase, parsed_output: ParsedOutput, presentation_order: tuple[int, ...]) -> Verdict:
+def _verdict_from_output(
+    case: LabelledCase, parsed_output: ParsedOutput, presentation_order: tuple[int, ...]
+) -> Verdict:
     """Return the verdict of a parsed output, in which "first" is the response shown first."""
     match case.kind:
         case "pair":
             ranks = _preference_ranks(case, parsed_output)
             return Verdict(
-                case.id, ranks=tuple(ranks[presentation_order.index(i)] for i in range(2)), presentation_order=presentation_order
+                case.id,
+                ranks=tuple(ranks[presentation_order.index(i)] for i in range(2)),
+                presentation_order=presentation_order,
             )
         case "ranking":
             if parsed_output.ranking is None:
                 raise _unusable_error(case, parsed_output)
             return Verdict(
-                case.id, ranks=_ranks_from_ranking(parsed_output.ranking, presentation_order), presentation_order=presentation_order
+                case.id,
+                ranks=_ranks_from_ranking(parsed_output.ranking, presentation_order),
+                presentation_order=presentation_order,
             )
         case "pass" if parsed_output.label is not None:
-            return Verdict(case.id, passed=PASS_VALUES[_parse_output_label(parse_pass, parsed_output.label)])
+            return Verdict(
+                case.id, passed=PASS_VALUES[_parse_output_label(parse_pass, parsed_output.label)]
+            )
         case _:
             return Verdict(case.id, (_normalised_score(parsed_output, case),))
 
@@ -214,10 +259,14 @@ def _preference_ranks(case: LabelledCase, parsed_output: ParsedOutput) -> tuple[
     raise _unusable_error(case, parsed_output)
 
 
-def _ranks_from_ranking(ranking: Sequence[int], presentation_order: tuple[int, ...]) -> tuple[int, ...]:
+def _ranks_from_ranking(
+    ranking: Sequence[int], presentation_order: tuple[int, ...]
+) -> tuple[int, ...]:
     """Return ranks in the order of the case. The ranking numbers responses from 1, as they were shown."""
     if sorted(ranking) != list(range(1, len(presentation_order) + 1)):
-        raise UnreadableOutput(f"a ranking of {len(presentation_order)} responses holds each number once, got {list(ranking)[:20]}")
+        raise UnreadableOutput(
+            f"a ranking of {len(presentation_order)} responses holds each number once, got {list(ranking)[:20]}"
+        )
     order = [presentation_order[n - 1] for n in ranking]
     return tuple(order.index(i) for i in range(len(presentation_order)))
 
@@ -236,6 +285,19 @@ def _parse_output_label(parse: Callable[[str], Any], label: str) -> Any:
 
 
 def _unusable_error(case: LabelledCase, parsed_output: ParsedOutput) -> ConfigError:
-    kind = next((name for name in ("winner", "score", "ranking", "label") if getattr(parsed_output, name) is not None), "nothing")
-    hint = "; a pair with scores needs the columns score_1 and score_2" if (case.kind, kind) == ("pair", "score") else ""
-    return ConfigError(f"the format gives a {kind}, which does not fit cases of kind {case.kind!r}{hint}")
+    kind = next(
+        (
+            name
+            for name in ("winner", "score", "ranking", "label")
+            if getattr(parsed_output, name) is not None
+        ),
+        "nothing",
+    )
+    hint = (
+        "; a pair with scores needs the columns score_1 and score_2"
+        if (case.kind, kind) == ("pair", "score")
+        else ""
+    )
+    return ConfigError(
+        f"the format gives a {kind}, which does not fit cases of kind {case.kind!r}{hint}"
+    )

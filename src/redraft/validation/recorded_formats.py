@@ -20,7 +20,14 @@ from .. import checks
 from ..errors import ConfigError
 from ..graders.judging.structured import MAX_CHARS, UnreadableOutput, find_object, without_thinking
 
-__all__ = ["OUTPUT_FORMATS", "OutputFormat", "ParsedOutput", "UnreadableOutput", "find_format", "parse_output"]
+__all__ = [
+    "OUTPUT_FORMATS",
+    "OutputFormat",
+    "ParsedOutput",
+    "UnreadableOutput",
+    "find_format",
+    "parse_output",
+]
 
 OutputKind: TypeAlias = Literal["pair", "score", "ranking", "label"]
 Winner: TypeAlias = Literal["first", "second", "tie"]
@@ -77,11 +84,15 @@ def parse_output(text: str, output_format: str | OutputFormat) -> ParsedOutput:
     The judge's reasoning is removed first, in the form of any model family. Raises UnreadableOutput with the complaint, and
     ConfigError for an unknown name.
     """
-    known_format = output_format if isinstance(output_format, OutputFormat) else find_format(output_format)
+    known_format = (
+        output_format if isinstance(output_format, OutputFormat) else find_format(output_format)
+    )
     if not isinstance(text, str):
         raise UnreadableOutput(f"the output is not text: {type(text).__name__}")
     if len(text) > MAX_CHARS:
-        raise UnreadableOutput(f"the output is {len(text)} characters long; at most {MAX_CHARS} are read")
+        raise UnreadableOutput(
+            f"the output is {len(text)} characters long; at most {MAX_CHARS} are read"
+        )
     answer = without_thinking(text).replace("\r\n", "\n").strip()
     if not answer:
         raise UnreadableOutput("the output is empty")
@@ -93,15 +104,21 @@ def find_format(spec: str) -> OutputFormat:
     """Return the format for "name", "name:argument", "name@low-high" or "name:argument@low-high". Raises ConfigError."""
     name = re.split("[:@]", spec, maxsplit=1)[0]
     if name not in OUTPUT_FORMATS:
-        raise ConfigError(checks.unknown_name_message("format", name, OUTPUT_FORMATS, full_value=spec))
+        raise ConfigError(
+            checks.unknown_name_message("format", name, OUTPUT_FORMATS, full_value=spec)
+        )
     output_format, rest = OUTPUT_FORMATS[name], spec[len(name) :]
     if scaled := _SCALE.search(rest):
         output_format, rest = _with_scale(output_format, scaled, spec), rest[: scaled.start()]
     if not rest:
         return output_format
     if not output_format.argument_name or not rest[1:] or rest[0] != ":":
-        allowed = f"{name}:{output_format.argument_name.upper()}" if output_format.argument_name else name
-        raise ConfigError(f"format {spec!r} is not understood; it is written {allowed!r}, with a scale as in '@1-10'")
+        allowed = (
+            f"{name}:{output_format.argument_name.upper()}" if output_format.argument_name else name
+        )
+        raise ConfigError(
+            f"format {spec!r} is not understood; it is written {allowed!r}, with a scale as in '@1-10'"
+        )
     return _check_format(replace(output_format, argument=rest[1:]))
 
 
@@ -145,7 +162,9 @@ _SCORE_LABEL = re.compile(
     r"^[ \t>#*_\-]{0,12}(?:(?:my|the|final|overall|total)[ ]){0,3}(?:score|rating|grade)[*_]{0,3}[ \t]{0,8}(?:[:=]|is\b)[*_]{0,3}",
     re.IGNORECASE | re.MULTILINE,
 )
-_SCORE_LINE = re.compile(rf"^[ \t>#*_]{{0,12}}{_SCORE}[ \t*_.!]{{0,8}}$", re.IGNORECASE | re.MULTILINE)
+_SCORE_LINE = re.compile(
+    rf"^[ \t>#*_]{{0,12}}{_SCORE}[ \t*_.!]{{0,8}}$", re.IGNORECASE | re.MULTILINE
+)
 _RATIO = re.compile(rf"{_NUMBER}{_OUT_OF}{_NUMBER}", re.IGNORECASE)
 _DOUBLE_BRACKETS = re.compile(r"\[\[([^\[\]]{0,100})\]\]")
 _RESULT = re.compile(r"\[RESULT\][ \t]*:?", re.IGNORECASE)
@@ -157,7 +176,8 @@ _VERDICT = re.compile(
     re.IGNORECASE,
 )
 _SENTIMENT = re.compile(
-    r"sentiment(?: of the (?:\w{1,20} )?review)? is [\"']?(very positive|positive|neutral|negative|very negative)\b", re.IGNORECASE
+    r"sentiment(?: of the (?:\w{1,20} )?review)? is [\"']?(very positive|positive|neutral|negative|very negative)\b",
+    re.IGNORECASE,
 )
 _RANKING_CHAIN = re.compile(r"\[[0-9]{1,3}\](?:[ \t]{0,8}>[ \t]{0,8}\[[0-9]{1,3}\])+")
 
@@ -166,7 +186,13 @@ WINNERS: Mapping[str, Winner] = {
     **dict.fromkeys(("b", "2", "second"), "second"),
     **dict.fromkeys(("tie", "c", "0"), "tie"),
 }
-ARENA: Mapping[str, Winner] = {"A>>B": "first", "A>B": "first", "A=B": "tie", "B>A": "second", "B>>A": "second"}
+ARENA: Mapping[str, Winner] = {
+    "A>>B": "first",
+    "A>B": "first",
+    "A=B": "tie",
+    "B>A": "second",
+    "B>>A": "second",
+}
 DEFAULT_LABELS = "yes/no/pass/fail/true/false/A/B"
 
 
@@ -176,7 +202,9 @@ def _single_value(values: Iterable[str], subject: str) -> str:
     if not distinct:
         raise UnreadableOutput(f"there is no {subject} in the output")
     if len(distinct) > 1:
-        raise UnreadableOutput(f"there are several different values where one {subject} is expected: {_abbreviate(distinct)}")
+        raise UnreadableOutput(
+            f"there are several different values where one {subject} is expected: {_abbreviate(distinct)}"
+        )
     return distinct[0]
 
 
@@ -196,7 +224,9 @@ def _parse_score(excerpt: str, scale: Scale | None) -> ParsedOutput:
     """Return the score in "7", "7/10" or "7 out of 10", where the second number must be the maximum of `scale` if given."""
     score, maximum, *_ = [*re.findall(_NUMBER, excerpt), ""]
     if scale is None and not float(maximum or 0):
-        raise UnreadableOutput(f"{excerpt!r} does not say out of how many; give the scale, as in '@1-10'")
+        raise UnreadableOutput(
+            f"{excerpt!r} does not say out of how many; give the scale, as in '@1-10'"
+        )
     if scale is not None and maximum and float(maximum) != scale[1]:
         raise UnreadableOutput(f"{excerpt!r} is not on the scale {scale[0]:g} to {scale[1]:g}")
     return _score_from_digits(score, scale or (0.0, float(maximum)), excerpt)
@@ -255,7 +285,9 @@ _LINES = (r"(?:^|\n) ?Output \(a\)", r"(?:^|\n) ?Output \(b\)")
 def _parse_arena(text: str, output_format: OutputFormat) -> ParsedOutput:
     verdict = _single_value((m for m in re.findall(r"\[\[([AB<>=]+)\]\]", text)), "verdict")
     if verdict not in ARENA:
-        raise UnreadableOutput(f"{_abbreviate(verdict)} is not a verdict; these are {', '.join(ARENA)}")
+        raise UnreadableOutput(
+            f"{_abbreviate(verdict)} is not a verdict; these are {', '.join(ARENA)}"
+        )
     return ParsedOutput(winner=ARENA[verdict], excerpt=f"[[{verdict}]]")
 
 
@@ -265,7 +297,9 @@ def _parse_letters(text: str, output_format: OutputFormat) -> ParsedOutput:
 
 
 def _parse_double_brackets(text: str, output_format: OutputFormat) -> ParsedOutput:
-    ratings = [inner.strip() for inner in _DOUBLE_BRACKETS.findall(text) if any(map(str.isnumeric, inner))]
+    ratings = [
+        inner.strip() for inner in _DOUBLE_BRACKETS.findall(text) if any(map(str.isnumeric, inner))
+    ]
     if invalid := [rating for rating in ratings if not re.fullmatch(_NUMBER, rating)]:
         raise UnreadableOutput(f"[[{invalid[0]}]] does not hold a plain number")
     return _consistent_score(ratings, output_format.scale, "rating in double brackets")
@@ -275,9 +309,13 @@ def _parse_score_line(text: str, output_format: OutputFormat) -> ParsedOutput:
     """Return the labelled scores or, if there are none, those on lines of their own."""
     if labelled := [_labelled_score(head) for head in _SCORE_LABEL.finditer(text)]:
         return _consistent_score(
-            (words for given in labelled for words in (given["words"], *_other_scores(given))), output_format.scale, "score"
+            (words for given in labelled for words in (given["words"], *_other_scores(given))),
+            output_format.scale,
+            "score",
         )
-    return _consistent_score((m["words"] for m in _SCORE_LINE.finditer(text) if m["most"]), output_format.scale, "score")
+    return _consistent_score(
+        (m["words"] for m in _SCORE_LINE.finditer(text) if m["most"]), output_format.scale, "score"
+    )
 
 
 def _other_scores(score: re.Match[str]) -> list[str]:
@@ -294,12 +332,18 @@ def _parse_bare_number(text: str, output_format: OutputFormat) -> ParsedOutput:
 
 def _required_scale(output_format: OutputFormat) -> Scale:
     if output_format.scale is None:
-        raise ConfigError(f"format {output_format.name!r} needs a scale, as in '{output_format.name}@1-10'")
+        raise ConfigError(
+            f"format {output_format.name!r} needs a scale, as in '{output_format.name}@1-10'"
+        )
     return output_format.scale
 
 
 def _parse_prometheus(text: str, output_format: OutputFormat) -> ParsedOutput:
-    return _consistent_score((_score_after(head)["words"] for head in _RESULT.finditer(text)), output_format.scale, "[RESULT]")
+    return _consistent_score(
+        (_score_after(head)["words"] for head in _RESULT.finditer(text)),
+        output_format.scale,
+        "[RESULT]",
+    )
 
 
 def _parse_prometheus_pair(text: str, output_format: OutputFormat) -> ParsedOutput:
@@ -319,7 +363,9 @@ def _parse_pandalm(text: str, output_format: OutputFormat) -> ParsedOutput:
 
 def _parse_label(text: str, output_format: OutputFormat) -> ParsedOutput:
     known = {option.lower(): option for option in _label_options(output_format)}
-    lines = [match["words"] if (match := _VERDICT.fullmatch(line)) else "" for line in text.split("\n")]
+    lines = [
+        match["words"] if (match := _VERDICT.fullmatch(line)) else "" for line in text.split("\n")
+    ]
     if lines[-1].lower() not in known:
         raise UnreadableOutput(f"the last line is none of {', '.join(known.values())}")
     label = _single_value((line.lower() for line in lines if line.lower() in known), "label")
@@ -327,7 +373,11 @@ def _parse_label(text: str, output_format: OutputFormat) -> ParsedOutput:
 
 
 def _label_options(output_format: OutputFormat) -> list[str]:
-    return [option.strip() for option in (output_format.argument or DEFAULT_LABELS).split("/") if option.strip()]
+    return [
+        option.strip()
+        for option in (output_format.argument or DEFAULT_LABELS).split("/")
+        if option.strip()
+    ]
 
 
 def _parse_sentiment(text: str, output_format: OutputFormat) -> ParsedOutput:
@@ -351,11 +401,15 @@ def _ranking_output(order: list[int], excerpt: str) -> ParsedOutput:
 def _parse_json_score(text: str, output_format: OutputFormat) -> ParsedOutput:
     value, words = _value_at_key(text, output_format)
     if type(value) not in {int, float}:
-        raise UnreadableOutput(f"{output_format.argument!r} must be a number, got {_abbreviate(value)}")
+        raise UnreadableOutput(
+            f"{output_format.argument!r} must be a number, got {_abbreviate(value)}"
+        )
     if not re.fullmatch(_NUMBER, words):
         raise UnreadableOutput(f"{words} is not a plain number")
     key = re.escape(output_format.argument.rpartition(".")[2])
-    if not re.search(rf"""{key}["'”’]\s{{0,20}}:\s{{0,20}}{re.escape(words)}\s{{0,20}}[,}}"'“‘]""", text):
+    if not re.search(
+        rf"""{key}["'”’]\s{{0,20}}:\s{{0,20}}{re.escape(words)}\s{{0,20}}[,}}"'“‘]""", text
+    ):
         raise UnreadableOutput(f"{output_format.argument!r} is not written plainly: {words}")
     return _score_from_digits(words, _required_scale(output_format), words)
 
@@ -364,21 +418,27 @@ def _parse_json_pair(text: str, output_format: OutputFormat) -> ParsedOutput:
     value, words = _value_at_key(text, output_format)
     winner = WINNERS.get(value.strip().lower()) if isinstance(value, str) else None
     if winner is None:
-        raise UnreadableOutput(f"{output_format.argument!r} must be one of {', '.join(WINNERS)}, got {_abbreviate(value)}")
+        raise UnreadableOutput(
+            f"{output_format.argument!r} must be one of {', '.join(WINNERS)}, got {_abbreviate(value)}"
+        )
     return ParsedOutput(winner=winner, excerpt=words)
 
 
 def _parse_json_label(text: str, output_format: OutputFormat) -> ParsedOutput:
     value, words = _value_at_key(text, output_format)
     if not isinstance(value, (str, bool)) or value == "":
-        raise UnreadableOutput(f"{output_format.argument!r} must be a label, got {_abbreviate(value)}")
+        raise UnreadableOutput(
+            f"{output_format.argument!r} must be a label, got {_abbreviate(value)}"
+        )
     return ParsedOutput(label=value if isinstance(value, str) else words, excerpt=words)
 
 
 def _parse_json_ranking(text: str, output_format: OutputFormat) -> ParsedOutput:
     value, words = _value_at_key(text, output_format)
     if not isinstance(value, list) or any(type(n) is not int for n in value):
-        raise UnreadableOutput(f"{output_format.argument!r} must be a list of whole numbers, got {_abbreviate(value)}")
+        raise UnreadableOutput(
+            f"{output_format.argument!r} must be a list of whole numbers, got {_abbreviate(value)}"
+        )
     return _ranking_output(value, words)
 
 
@@ -391,7 +451,9 @@ def _value_at_key(text: str, output_format: OutputFormat) -> tuple[Any, str]:
         value = value[key]
     words = value if isinstance(value, str) else json.dumps(value)
     if not isinstance(value, list) and words not in text:
-        raise UnreadableOutput(f"{output_format.argument!r} is not written plainly: {_abbreviate(value)}")
+        raise UnreadableOutput(
+            f"{output_format.argument!r} is not written plainly: {_abbreviate(value)}"
+        )
     return value, words
 
 
@@ -399,7 +461,10 @@ def _parse_user_pattern(text: str, output_format: OutputFormat) -> ParsedOutput:
     """Return the match of a user's pattern (of its first group if it has one): a score if there is a scale, else a winner."""
     try:
         matches = [
-            m[1] if m.re.groups else m[0] for m in _compile_pattern(output_format.argument).finditer(text, timeout=PATTERN_TIMEOUT)
+            m[1] if m.re.groups else m[0]
+            for m in _compile_pattern(output_format.argument).finditer(
+                text, timeout=PATTERN_TIMEOUT
+            )
         ]
     except TimeoutError:
         raise UnreadableOutput(f"the pattern took more than {PATTERN_TIMEOUT} s") from None
@@ -435,8 +500,17 @@ _FORMAT_LIST = (
         "My verdict: [[A>B]]",
         _parse_arena,
     ),
-    OutputFormat("mt_bench_pair", "pair", "[[A]], [[B]] or [[C]] (a tie) somewhere", "[[B]]", _parse_letters),
-    OutputFormat("mt_bench_score", "score", "a number in double brackets", "Rating: [[7]]", _parse_double_brackets, (1, 10)),
+    OutputFormat(
+        "mt_bench_pair", "pair", "[[A]], [[B]] or [[C]] (a tie) somewhere", "[[B]]", _parse_letters
+    ),
+    OutputFormat(
+        "mt_bench_score",
+        "score",
+        "a number in double brackets",
+        "Rating: [[7]]",
+        _parse_double_brackets,
+        (1, 10),
+    ),
     OutputFormat(
         "llmbar",
         "pair",
@@ -452,16 +526,52 @@ _FORMAT_LIST = (
         _first_matching_pattern(*_SENTENCES),
     ),
     OutputFormat(
-        "llmbar_line", "pair", "the line alone, as LLMBar reads plain answers", "Output (b)", _first_matching_pattern(*_LINES)
+        "llmbar_line",
+        "pair",
+        "the line alone, as LLMBar reads plain answers",
+        "Output (b)",
+        _first_matching_pattern(*_LINES),
     ),
-    OutputFormat("pandalm", "pair", "'1', '2' or 'Tie' as the first line", "Tie\n\n### Reason: ...", _parse_pandalm),
-    OutputFormat("prometheus", "score", "a number after [RESULT]", "Feedback: ... [RESULT] 4", _parse_prometheus, (1, 5)),
-    OutputFormat("prometheus_pair", "pair", "A or B after [RESULT]", "Feedback: ... [RESULT] B", _parse_prometheus_pair),
     OutputFormat(
-        "score_of", "score", "'Score: 7/10', or '7 out of 10' in a line of its own", "**Score:** 4 / 5", _parse_score_line
+        "pandalm",
+        "pair",
+        "'1', '2' or 'Tie' as the first line",
+        "Tie\n\n### Reason: ...",
+        _parse_pandalm,
     ),
-    OutputFormat("bare_number", "score", "a number and nothing else", "7", _parse_bare_number, (0, 10)),
-    OutputFormat("label", "label", "a label as the last line", "Verdict: PASS", _parse_label, argument_name="labels"),
+    OutputFormat(
+        "prometheus",
+        "score",
+        "a number after [RESULT]",
+        "Feedback: ... [RESULT] 4",
+        _parse_prometheus,
+        (1, 5),
+    ),
+    OutputFormat(
+        "prometheus_pair",
+        "pair",
+        "A or B after [RESULT]",
+        "Feedback: ... [RESULT] B",
+        _parse_prometheus_pair,
+    ),
+    OutputFormat(
+        "score_of",
+        "score",
+        "'Score: 7/10', or '7 out of 10' in a line of its own",
+        "**Score:** 4 / 5",
+        _parse_score_line,
+    ),
+    OutputFormat(
+        "bare_number", "score", "a number and nothing else", "7", _parse_bare_number, (0, 10)
+    ),
+    OutputFormat(
+        "label",
+        "label",
+        "a label as the last line",
+        "Verdict: PASS",
+        _parse_label,
+        argument_name="labels",
+    ),
     OutputFormat(
         "self_refine_sentiment",
         "label",
@@ -469,14 +579,39 @@ _FORMAT_LIST = (
         "The sentiment is Neutral.",
         _parse_sentiment,
     ),
-    OutputFormat("rank_gpt", "ranking", "numbers in brackets, best first", "[2] > [1] > [3]", _parse_chain),
     OutputFormat(
-        "json", "score", "the number under a key of a JSON object", '{"score": 0.8}', _parse_json_score, (0, 1), "score", "key"
+        "rank_gpt", "ranking", "numbers in brackets, best first", "[2] > [1] > [3]", _parse_chain
     ),
     OutputFormat(
-        "json_pair", "pair", "the winner under a key: A, B or tie", '{"winner": "A"}', _parse_json_pair, None, "winner", "key"
+        "json",
+        "score",
+        "the number under a key of a JSON object",
+        '{"score": 0.8}',
+        _parse_json_score,
+        (0, 1),
+        "score",
+        "key",
     ),
-    OutputFormat("json_label", "label", "the label under a key", '{"label": "pass"}', _parse_json_label, None, "label", "key"),
+    OutputFormat(
+        "json_pair",
+        "pair",
+        "the winner under a key: A, B or tie",
+        '{"winner": "A"}',
+        _parse_json_pair,
+        None,
+        "winner",
+        "key",
+    ),
+    OutputFormat(
+        "json_label",
+        "label",
+        "the label under a key",
+        '{"label": "pass"}',
+        _parse_json_label,
+        None,
+        "label",
+        "key",
+    ),
     OutputFormat(
         "json_ranking",
         "ranking",

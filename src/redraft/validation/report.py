@@ -76,13 +76,17 @@ class ValidationReport:
 
 
 def build_report(
-    cases: Sequence[LabelledCase], verdicts: Iterable[Verdict], config: ReportConfig = ReportConfig()
+    cases: Sequence[LabelledCase],
+    verdicts: Iterable[Verdict],
+    config: ReportConfig = ReportConfig(),
 ) -> ValidationReport:
     """Compare verdicts with the labels of their cases. Cases without a verdict are left out; the caller counts them."""
     return REPORT_BUILDERS[cases[0].kind](verdicts_by_case(cases, verdicts), config)
 
 
-def verdicts_by_case(cases: Sequence[LabelledCase], verdicts: Iterable[Verdict]) -> list[CaseVerdicts]:
+def verdicts_by_case(
+    cases: Sequence[LabelledCase], verdicts: Iterable[Verdict]
+) -> list[CaseVerdicts]:
     """Return the cases that have a verdict, each with its verdicts."""
     by_case: defaultdict[str, list[Verdict]] = defaultdict(list)
     for verdict in verdicts:
@@ -95,9 +99,18 @@ def score_report(rows: Sequence[CaseVerdicts], config: ReportConfig) -> Validati
     points, clusters = _score_points(rows), _clusters(_scored_rows(rows))
     headline = _spearman(rows, config.seed)
     measures = [
-        estimate("Pearson", points, _correlation_statistic(m.pearson), config.seed, clusters, chance=0.0),
+        estimate(
+            "Pearson", points, _correlation_statistic(m.pearson), config.seed, clusters, chance=0.0
+        ),
         headline,
-        estimate("Kendall tau-b", points, _correlation_statistic(m.kendall), config.seed, clusters, chance=0.0),
+        estimate(
+            "Kendall tau-b",
+            points,
+            _correlation_statistic(m.kendall),
+            config.seed,
+            clusters,
+            chance=0.0,
+        ),
         *_scale_measures(rows, config),
         _verbosity(rows, config.seed),
         *retest_noise(rows),
@@ -123,7 +136,13 @@ def _spearman(rows: Sequence[CaseVerdicts], seed: int) -> Measure:
         return Measure("Spearman", rho, n=len(points), chance=0.0, about="most rows cannot be read")
     about = "rank correlation with people"
     return estimate(
-        "Spearman", points, _correlation_statistic(m.spearman), seed, _clusters(_scored_rows(rows)), chance=0.0, about=about
+        "Spearman",
+        points,
+        _correlation_statistic(m.spearman),
+        seed,
+        _clusters(_scored_rows(rows)),
+        chance=0.0,
+        about=about,
     )
 
 
@@ -131,9 +150,19 @@ def _scale_measures(rows: Sequence[CaseVerdicts], config: ReportConfig) -> list[
     """Return alpha and leniency. Their values are None if a label is outside the scale."""
     low, high = config.scale or (0.0, 1.0)
     known = all(low <= row.label <= high for row in rows)
-    both = [((label - low) / (high - low), score) for score, label, _ in _score_points(rows)] if known else []
+    both = (
+        [((label - low) / (high - low), score) for score, label, _ in _score_points(rows)]
+        if known
+        else []
+    )
     alphas = [
-        Measure(f"alpha ({level})", _binned_alpha(both, level), n=len(both), chance=0.0, about=ALPHA if known else SCALE_UNKNOWN)
+        Measure(
+            f"alpha ({level})",
+            _binned_alpha(both, level),
+            n=len(both),
+            chance=0.0,
+            about=ALPHA if known else SCALE_UNKNOWN,
+        )
         for level in ("ordinal", "interval")
     ]
     about, clusters = (LENIENCY, _clusters(_scored_rows(rows))) if known else (SCALE_UNKNOWN, ())
@@ -152,7 +181,12 @@ def pass_report(rows: Sequence[CaseVerdicts], config: ReportConfig) -> Validatio
     failed = [row for row in rows if not row.label]
     let_pass = [pass_label(row, config.threshold) == "pass" for row in failed]
     measures = [
-        proportion("accuracy", [t == s for t, s in both], clusters, chance=max(Counter(labels).values()) / len(labels)),
+        proportion(
+            "accuracy",
+            [t == s for t, s in both],
+            clusters,
+            chance=max(Counter(labels).values()) / len(labels),
+        ),
         headline,
         estimate("Cohen's kappa", both, _kappa, config.seed, clusters, chance=0.0),
         *_calibration(forecasts, config.seed, _clusters(scored)),
@@ -186,11 +220,24 @@ def pair_report(rows: Sequence[CaseVerdicts], config: ReportConfig) -> Validatio
     measures = [
         headline,
         proportion("accuracy", [t == s for t, s in both], clusters, about=exact),
-        estimate("Cohen's kappa", both, _kappa, config.seed, clusters, chance=0.0, about="unreadable rows left out"),
+        estimate(
+            "Cohen's kappa",
+            both,
+            _kappa,
+            config.seed,
+            clusters,
+            chance=0.0,
+            about="unreadable rows left out",
+        ),
         *_order_measures(rows),
         _longer_preferred(rows),
         _pair_verbosity(rows, config.seed),
-        proportion("ties", [verdict == TIE for verdict in verdicts], clusters, about="rows it does not decide"),
+        proportion(
+            "ties",
+            [verdict == TIE for verdict in verdicts],
+            clusters,
+            about="rows it does not decide",
+        ),
         *_self_consistency(rows),
         *retest_noise(rows),
         unreadable_share(rows),
@@ -215,23 +262,40 @@ def ranking_report(rows: Sequence[CaseVerdicts], config: ReportConfig) -> Valida
         taus = [(tau, row.case.cluster) for row in group if (tau := kendall_tau(row)) is not None]
         clusters = [cluster for _, cluster in taus]
         about = "mean over rows; 0 if it ties or is unreadable"
-        return estimate("Kendall tau-b", [tau for tau, _ in taus], mean_of_known, config.seed, clusters, chance=0.0, about=about)
+        return estimate(
+            "Kendall tau-b",
+            [tau for tau, _ in taus],
+            mean_of_known,
+            config.seed,
+            clusters,
+            chance=0.0,
+            about=about,
+        )
 
     headline = agreement(rows)
     chance = mean_of_known(1 / len(row.case.responses) for row in rows)
     about = "rows whose best it ranks first; shared ranks count in part"
     measures = [
         headline,
-        proportion("best first", list(map(_best_share, rows)), _clusters(rows), chance=chance, about=about),
+        proportion(
+            "best first", list(map(_best_share, rows)), _clusters(rows), chance=chance, about=about
+        ),
         *_order_measures(rows),
         unreadable_share(rows),
     ]
     return ValidationReport(
-        "ranking", len(rows), headline, tuple(measures), measure_by_group(rows, agreement), parse_errors=count_parse_errors(rows)
+        "ranking",
+        len(rows),
+        headline,
+        tuple(measures),
+        measure_by_group(rows, agreement),
+        parse_errors=count_parse_errors(rows),
     )
 
 
-REPORT_BUILDERS: dict[LabelKind, Callable[[Sequence[CaseVerdicts], ReportConfig], ValidationReport]] = {
+REPORT_BUILDERS: dict[
+    LabelKind, Callable[[Sequence[CaseVerdicts], ReportConfig], ValidationReport]
+] = {
     "score": score_report,
     "pass": pass_report,
     "pair": pair_report,
@@ -244,7 +308,10 @@ def _preference_measure(rows: Sequence[CaseVerdicts]) -> Measure:
     preferences = [(better_of_two(row.case.ranks), preferred_response(row)) for row in decided]
     return proportion(
         "preference",
-        [0.5 if preferred == TIE else float(preferred == better) for better, preferred in preferences],
+        [
+            0.5 if preferred == TIE else float(preferred == better)
+            for better, preferred in preferences
+        ],
         _clusters(decided),
         chance=0.5,
         about="prefers what people prefer; its ties count half, unreadable rows nothing, people's ties are left out",
@@ -253,19 +320,38 @@ def _preference_measure(rows: Sequence[CaseVerdicts]) -> Measure:
 
 def _order_measures(rows: Sequence[CaseVerdicts]) -> list[Measure]:
     """Measure the effect of the presentation order."""
-    verdict_rows = [(v, row) for row in rows for v in row.readable_verdicts if v.ranks is not None and v.presentation_order]
+    verdict_rows = [
+        (v, row)
+        for row in rows
+        for v in row.readable_verdicts
+        if v.ranks is not None and v.presentation_order
+    ]
     if not verdict_rows:
         return []
-    strict = [(v, row) for v, row in verdict_rows if sum(place == 0 for place in v.ranks or ()) == 1]
+    strict = [
+        (v, row) for v, row in verdict_rows if sum(place == 0 for place in v.ranks or ()) == 1
+    ]
     first = [(v.ranks or ())[v.presentation_order[0]] == 0 for v, _ in strict]
     chance = mean_of_known(1 / len(v.presentation_order) for v, _ in strict)
     about = "verdicts for the response shown first; chance if fair"
-    measures = [proportion("first place", first, _verdict_clusters(row for _, row in strict), chance=chance, about=about)]
+    measures = [
+        proportion(
+            "first place",
+            first,
+            _verdict_clusters(row for _, row in strict),
+            chance=chance,
+            about=about,
+        )
+    ]
     swapped = [(ranks, row) for row in rows if len(ranks := _ranks_by_order(row)) > 1]
     if swapped:
         same = [len(set(ranks.values())) == 1 for ranks, _ in swapped]
         about = "rows with the same verdict in every order"
-        measures.append(proportion("order consistency", same, _clusters([row for _, row in swapped]), about=about))
+        measures.append(
+            proportion(
+                "order consistency", same, _clusters([row for _, row in swapped]), about=about
+            )
+        )
     return measures
 
 
@@ -282,11 +368,17 @@ def _longer_preferred(rows: Sequence[CaseVerdicts]) -> Measure:
     preferences = [(row, preferred_response(row)) for row in rows if _longer_response(row) != TIE]
     decided = [(row, preferred) for row, preferred in preferences if preferred in {FIRST, SECOND}]
     people = mean_of_known(
-        better_of_two(row.case.ranks) == _longer_response(row) for row, _ in decided if better_of_two(row.case.ranks) != TIE
+        better_of_two(row.case.ranks) == _longer_response(row)
+        for row, _ in decided
+        if better_of_two(row.case.ranks) != TIE
     )
-    about = "verdicts for the longer response" + ("" if people is None else f"; people: {people:.2f}")
+    about = "verdicts for the longer response" + (
+        "" if people is None else f"; people: {people:.2f}"
+    )
     longer = [preferred == _longer_response(row) for row, preferred in decided]
-    return proportion("longer preferred", longer, _clusters([row for row, _ in decided]), about=about)
+    return proportion(
+        "longer preferred", longer, _clusters([row for row, _ in decided]), about=about
+    )
 
 
 def _longer_response(row: CaseVerdicts) -> str:
@@ -309,12 +401,21 @@ def _pair_verbosity(rows: Sequence[CaseVerdicts], seed: int) -> Measure:
         for row in readable
     ]
     about = "rank correlation of the verdict with length, given people's"
-    return estimate("verbosity", points, _length_correlation, seed, _clusters(readable), about=about)
+    return estimate(
+        "verbosity", points, _length_correlation, seed, _clusters(readable), about=about
+    )
 
 
 def _verbosity(rows: Sequence[CaseVerdicts], seed: int) -> Measure:
     about = "rank correlation of the score with length, given people's label"
-    return estimate("verbosity", _score_points(rows), _length_correlation, seed, _clusters(_scored_rows(rows)), about=about)
+    return estimate(
+        "verbosity",
+        _score_points(rows),
+        _length_correlation,
+        seed,
+        _clusters(_scored_rows(rows)),
+        about=about,
+    )
 
 
 def _self_consistency(rows: Sequence[CaseVerdicts]) -> list[Measure]:
@@ -346,10 +447,28 @@ def _balanced_accuracy(rows: Sequence[CaseVerdicts], threshold: float) -> Measur
     shares = []
     for label, word in ((1, "pass"), (0, "fail")):
         rows_of_class = [row for row in rows if bool(row.label) == bool(label)]
-        shares.append(proportion(word, [pass_label(row, threshold) == word for row in rows_of_class], _clusters(rows_of_class)))
+        shares.append(
+            proportion(
+                word,
+                [pass_label(row, threshold) == word for row in rows_of_class],
+                _clusters(rows_of_class),
+            )
+        )
     about = "the mean of both classes; unreadable is never right"
-    value, low, high = (_mean_of_two([getattr(share, name) for share in shares]) for name in ("value", "low", "high"))
-    return Measure("balanced accuracy", value, low, high, len(rows), 0.5, about, _cluster_count(_clusters(rows)))
+    value, low, high = (
+        _mean_of_two([getattr(share, name) for share in shares])
+        for name in ("value", "low", "high")
+    )
+    return Measure(
+        "balanced accuracy",
+        value,
+        low,
+        high,
+        len(rows),
+        0.5,
+        about,
+        _cluster_count(_clusters(rows)),
+    )
 
 
 def _mean_of_two(values: Sequence[float | None]) -> float | None:
@@ -364,20 +483,38 @@ def _kappa(both: Sequence[tuple[Any, Any]]) -> float | None:
 def _class_rates(both: Sequence[tuple[str, str]]) -> tuple[ClassRates, ...]:
     """Return the rates of each class that people used, and their unweighted means. Other labels count as unreadable."""
     used = {t for t, _ in both}
-    rates_by_label = m.precision_recall_f1([t for t, _ in both], [s if s in used else None for _, s in both])
+    rates_by_label = m.precision_recall_f1(
+        [t for t, _ in both], [s if s in used else None for _, s in both]
+    )
     return tuple(ClassRates(str(label), *rates) for label, rates in rates_by_label.items())
 
 
-def _calibration(forecasts: Sequence[tuple[float, bool]], seed: int, clusters: Sequence[str]) -> list[Measure]:
+def _calibration(
+    forecasts: Sequence[tuple[float, bool]], seed: int, clusters: Sequence[str]
+) -> list[Measure]:
     if not forecasts:
         return []
     about = "the score read as the probability of a pass; 0 is best"
-    brier = estimate("Brier", forecasts, lambda rows: m.brier_score(*_scores_and_labels(rows)), seed, clusters, about=about)
+    brier = estimate(
+        "Brier",
+        forecasts,
+        lambda rows: m.brier_score(*_scores_and_labels(rows)),
+        seed,
+        clusters,
+        about=about,
+    )
     ece = m.expected_calibration_error(*_scores_and_labels(forecasts))
-    return [brier, Measure("ECE", ece, n=len(forecasts), about="expected calibration error, 10 bins; 0 is best")]
+    return [
+        brier,
+        Measure(
+            "ECE", ece, n=len(forecasts), about="expected calibration error, 10 bins; 0 is best"
+        ),
+    ]
 
 
-def _correlation_statistic(measure: Callable[[Sequence[Any], Sequence[Any]], float | None]) -> Statistic:
+def _correlation_statistic(
+    measure: Callable[[Sequence[Any], Sequence[Any]], float | None],
+) -> Statistic:
     """Return a correlation as a statistic of (score, label, ...) points."""
     return lambda points: measure(*_scores_and_labels(points))
 
@@ -400,7 +537,11 @@ def _scored_rows(rows: Sequence[CaseVerdicts]) -> list[CaseVerdicts]:
 
 def _score_points(rows: Sequence[CaseVerdicts]) -> list[tuple[float, float, float]]:
     """Return (score, label, length) of the rows that have a score."""
-    return [(score, row.label, float(row.first_response_length)) for row in rows if (score := row.mean_score()) is not None]
+    return [
+        (score, row.label, float(row.first_response_length))
+        for row in rows
+        if (score := row.mean_score()) is not None
+    ]
 
 
 def _binned_alpha(both: Sequence[tuple[float, float]], level: str) -> float | None:
@@ -415,7 +556,9 @@ def _scores_by_label(rows: Sequence[CaseVerdicts]) -> dict[str, tuple[float, ...
         labels = sorted({ordered[len(ordered) * i // 4] for i in range(4)})
     scores: defaultdict[float, list[float]] = defaultdict(list)
     for row in rows:
-        scores[max((edge for edge in labels if edge <= row.label), default=labels[0])].append(row.mean_score() or 0.0)
+        scores[max((edge for edge in labels if edge <= row.label), default=labels[0])].append(
+            row.mean_score() or 0.0
+        )
     return {f"{edge:g}": tuple(scores[edge]) for edge in labels if scores[edge]}
 
 
@@ -428,7 +571,11 @@ def _confusion_counts(both: Sequence[tuple[str, str]]) -> dict[str, dict[str, in
 def _mean_ranks(row: CaseVerdicts) -> tuple[float, ...] | None:
     """Return the mean rank of each response over all verdicts."""
     all_ranks = [ranks for v in row.readable_verdicts if (ranks := verdict_ranks(v)) is not None]
-    return tuple(sum(column) / len(all_ranks) for column in zip(*all_ranks, strict=True)) if all_ranks else None
+    return (
+        tuple(sum(column) / len(all_ranks) for column in zip(*all_ranks, strict=True))
+        if all_ranks
+        else None
+    )
 
 
 def kendall_tau(row: CaseVerdicts) -> float | None:
@@ -471,7 +618,12 @@ def _cluster_count(clusters: Sequence[str]) -> int | None:
 
 
 def proportion(
-    name: str, outcomes: Sequence[float], clusters: Sequence[str], *, chance: float | None = None, about: str = ""
+    name: str,
+    outcomes: Sequence[float],
+    clusters: Sequence[str],
+    *,
+    chance: float | None = None,
+    about: str = "",
 ) -> Measure:
     """Return the share of outcomes with its interval; None without rows. An outcome is 1, 0, or a part, which widens the interval.
 
@@ -480,7 +632,11 @@ def proportion(
     n, k = len(outcomes), _cluster_count(clusters)
     interval = None
     if n:
-        interval = m.wilson_interval(sum(outcomes), n) if k is None else _clustered_share(outcomes, _units(clusters))
+        interval = (
+            m.wilson_interval(sum(outcomes), n)
+            if k is None
+            else _clustered_share(outcomes, _units(clusters))
+        )
     low, high = interval or (None, None)
     return Measure(name, sum(outcomes) / n if n else None, low, high, n, chance, about, k)
 
@@ -498,7 +654,9 @@ def _clustered_share(outcomes: Sequence[float], units: Sequence[Any]) -> tuple[f
     if not 0 < share < 1:
         return m.wilson_interval(round(share) * len(sizes), len(sizes))
     variance = max(mean.variance, share * (1 - share) / len(outcomes))
-    return m.score_interval(share, share * (1 - share) / variance, m.t_quantile(0.975, mean.degrees_of_freedom))
+    return m.score_interval(
+        share, share * (1 - share) / variance, m.t_quantile(0.975, mean.degrees_of_freedom)
+    )
 
 
 def estimate(
@@ -530,7 +688,9 @@ def estimate(
     return Measure(name, value, low, high, len(rows), chance, about, _cluster_count(clusters))
 
 
-def measure_by_group(rows: Sequence[CaseVerdicts], measure: Callable[[Sequence[CaseVerdicts]], Measure]) -> tuple[Measure, ...]:
+def measure_by_group(
+    rows: Sequence[CaseVerdicts], measure: Callable[[Sequence[CaseVerdicts]], Measure]
+) -> tuple[Measure, ...]:
     """Return a measure for each group, sorted by name; () for a single group."""
     groups: defaultdict[str, list[CaseVerdicts]] = defaultdict(list)
     for row in rows:
@@ -543,13 +703,20 @@ def measure_by_group(rows: Sequence[CaseVerdicts], measure: Callable[[Sequence[C
 
 def count_parse_errors(rows: Sequence[CaseVerdicts]) -> dict[str, int]:
     """Count the reasons why verdicts could not be read, the most frequent first."""
-    return dict(Counter(v.reason for row in rows for v in row.verdicts if not v.readable).most_common(10))
+    return dict(
+        Counter(v.reason for row in rows for v in row.verdicts if not v.readable).most_common(10)
+    )
 
 
 def unreadable_share(rows: Sequence[CaseVerdicts]) -> Measure:
     every = [(not v.readable, row) for row in rows for v in row.verdicts]
     clusters = _verdict_clusters(row for _, row in every)
-    return proportion("unreadable", [failed for failed, _ in every], clusters, about="verdicts that could not be read")
+    return proportion(
+        "unreadable",
+        [failed for failed, _ in every],
+        clusters,
+        about="verdicts that could not be read",
+    )
 
 
 def rater_agreement(rows: Sequence[CaseVerdicts], level: str) -> list[Measure]:
@@ -569,14 +736,20 @@ def rater_agreement(rows: Sequence[CaseVerdicts], level: str) -> list[Measure]:
     ]
     fleiss = m.fleiss_kappa(ratings) if level == "nominal" else None
     if fleiss is not None:
-        measures.append(Measure("raters' Fleiss kappa", fleiss, n=len(ratings), about="among people"))
+        measures.append(
+            Measure("raters' Fleiss kappa", fleiss, n=len(ratings), about="among people")
+        )
     return measures
 
 
 def retest_noise(rows: Sequence[CaseVerdicts]) -> list[Measure]:
     """Return the standard deviation of repeated scores of the same response."""
     scores = [
-        [v.scores[i] for v in row.readable_verdicts if i < len(v.scores) and v.scores[i] is not None]
+        [
+            v.scores[i]
+            for v in row.readable_verdicts
+            if i < len(v.scores) and v.scores[i] is not None
+        ]
         for row in rows
         for i in range(len(row.case.responses))
     ]
@@ -584,4 +757,11 @@ def retest_noise(rows: Sequence[CaseVerdicts]) -> list[Measure]:
     if not again:
         return []
     sigma = m.noise_sigma(again)
-    return [Measure(NOISE, sigma, n=len(again), about="standard deviation of repeated scores, in points of the score")]
+    return [
+        Measure(
+            NOISE,
+            sigma,
+            n=len(again),
+            about="standard deviation of repeated scores, in points of the score",
+        )
+    ]

@@ -22,7 +22,9 @@ MAX_SAMPLE = 2000
 """The most answers that are scored: more change the quartiles by little."""
 
 
-async def learn_scale(reward: Reward, samples: Sequence[Task], options: Options | None = None) -> Reward:
+async def learn_scale(
+    reward: Reward, samples: Sequence[Task], options: Options | None = None
+) -> Reward:
     """Return the grader with `center` and `scale` learned from the raw scores of answers; see `Reward.fit`.
 
     `samples` are tasks with a response, as they occur in use; the first 2000 are scored, each with one call. Raises GradingError if
@@ -34,21 +36,28 @@ async def learn_scale(reward: Reward, samples: Sequence[Task], options: Options 
     session = Session(options or Options(), None, unmapped)
     panel, roles = session.resolve_panel(())
     perform = make_performer(roles)
-    steps = [Grade(panel[0].name, task, Candidate(0, task.response or "")) for task in samples[:MAX_SAMPLE]]
+    steps = [
+        Grade(panel[0].name, task, Candidate(0, task.response or ""))
+        for task in samples[:MAX_SAMPLE]
+    ]
     try:
         records = await asyncio.gather(*map(perform, steps))
     finally:
         await session.close()
     if failure := next((record for record in records if isinstance(record, Failure)), None):
         raise GradingError(f"{failure.error}: {failure.message}")
-    return reward.fit([float(record.metadata["raw"]) for record in records if isinstance(record, Feedback)])
+    return reward.fit(
+        [float(record.metadata["raw"]) for record in records if isinstance(record, Feedback)]
+    )
 
 
 def read_samples(path: str | Path) -> list[Task]:
     """Read tasks with responses from a file, in any format of `tables.iter_rows`, up to 2000 of them. Raises ConfigError."""
     bad_rows: list[BadRow] = []
     rows = list(iter_rows(path, bad_rows.append))[: 2 * MAX_SAMPLE]
-    mapping = infer_columns([row.values for row in rows[:100]], check_requirement=check_foreign_spec)
+    mapping = infer_columns(
+        [row.values for row in rows[:100]], check_requirement=check_foreign_spec
+    )
     tasks = []
     for row in rows:
         try:

@@ -45,9 +45,7 @@ PROPOSE_PROMPT = (
     "answer at a time and gives each criterion 0 to 5, would agree with them. Each criterion is about one thing that can be seen "
     "in the answer. Describe it in one or two sentences, with what a 0 and a 5 look like. Write 1 to 6 criteria, none twice."
 )
-REVISE_PROMPT = (
-    "A judge used the criteria below and disagreed with people on these answers. Change what misled the judge, and keep the rest."
-)
+REVISE_PROMPT = "A judge used the criteria below and disagreed with people on these answers. Change what misled the judge, and keep the rest."
 ANSWER_FORMAT = '{"criteria": [{"name": "short_name", "description": "what is judged, what 0 and 5 look like", "weight": 1-3}]}'
 
 
@@ -93,9 +91,13 @@ class RubricInduction:
 
     def __post_init__(self) -> None:
         if len(self.cases) < MIN_CASES:
-            raise ConfigError(f"inducing a rubric needs at least {MIN_CASES} labelled rows, got {len(self.cases)}")
+            raise ConfigError(
+                f"inducing a rubric needs at least {MIN_CASES} labelled rows, got {len(self.cases)}"
+            )
         if self.cases[0].kind == "ranking":
-            raise ConfigError("a rubric is induced from scores, pass and fail, or pairs; rankings are not supported")
+            raise ConfigError(
+                "a rubric is induced from scores, pass and fail, or pairs; rankings are not supported"
+            )
         self._splits = split_cases(self.cases)
 
     async def run(self) -> InducedRubric:
@@ -107,7 +109,9 @@ class RubricInduction:
         self._deadline = None if seconds is None else monotonic() + seconds
         best, selected, rounds = await self._search()
         start = await self._measure_test("start", self.start)
-        tested = start if best is self.start else await self._measure_test("the best proposal", best)
+        tested = (
+            start if best is self.start else await self._measure_test("the best proposal", best)
+        )
         improved = is_better(selected, rounds[0]) if self._stop_reason else is_better(tested, start)
         result = (best, selected, tested) if improved else (self.start, rounds[0], start)
         return InducedRubric(*result, start, tuple(rounds), improved, self._stop_reason, self._note)
@@ -143,7 +147,9 @@ class RubricInduction:
         all_verdicts = [v for by_case in verdicts.values() for v in by_case]
         return build_report(cases, all_verdicts).headline if all_verdicts else UNKNOWN_AGREEMENT
 
-    async def _judge_cases(self, rubric: Rubric, cases: Sequence[LabelledCase]) -> dict[str, list[Verdict]]:
+    async def _judge_cases(
+        self, rubric: Rubric, cases: Sequence[LabelledCase]
+    ) -> dict[str, list[Verdict]]:
         """Return the verdicts of a judge with this rubric, by case. If there are none, the search ends."""
         verdicts: defaultdict[str, list[Verdict]] = defaultdict(list)
         outage = ""
@@ -160,7 +166,9 @@ class RubricInduction:
         """Return a harness for a judge with this rubric and the remaining time."""
         session = self.session.with_graders(Judge(rubric, rubric.name))
         if self._deadline is not None:
-            session.options = replace(session.options, deadline=max(0.0, self._deadline - monotonic()))
+            session.options = replace(
+                session.options, deadline=max(0.0, self._deadline - monotonic())
+            )
         return GraderHarness(session)
 
     async def _try_propose(self, rubric: Rubric, n: int) -> Rubric | None:
@@ -168,7 +176,9 @@ class RubricInduction:
         try:
             return await enforce_deadline(self._propose, self._deadline)((rubric, n == 1))
         except BudgetExhaustedError as error:
-            self._stop_reason = StopReason.DEADLINE if error.limit == "deadline" else StopReason.BUDGET
+            self._stop_reason = (
+                StopReason.DEADLINE if error.limit == "deadline" else StopReason.BUDGET
+            )
         except ModelError as error:
             if n == 1:
                 raise
@@ -181,14 +191,30 @@ class RubricInduction:
         shown = self._splits[0] if is_first else await self._find_disagreements(rubric)
         if not shown or self._stop_reason:
             return None
-        revision = [] if is_first else [REVISE_PROMPT, *(f"- {c.name}: {c.description}" for c in rubric.criteria)]
+        revision = (
+            []
+            if is_first
+            else [REVISE_PROMPT, *(f"- {c.name}: {c.description}" for c in rubric.criteria)]
+        )
         request = proposal_request(shown[:MAX_EXAMPLES], [PROPOSE_PROMPT, *revision])
         parse = partial(parse_rubric, start=self.start)
-        return await ask_for_json(StepClient(self._writer), request, parse, subject="the proposed rubric", params="model_params")
+        return await ask_for_json(
+            StepClient(self._writer),
+            request,
+            parse,
+            subject="the proposed rubric",
+            params="model_params",
+        )
 
     async def _find_disagreements(self, rubric: Rubric) -> list[LabelledCase]:
         verdicts = await self._judge_cases(rubric, self._splits[0])
-        return disagreements([CaseVerdicts(case, tuple(verdicts[case.id])) for case in self._splits[0] if case.id in verdicts])
+        return disagreements(
+            [
+                CaseVerdicts(case, tuple(verdicts[case.id]))
+                for case in self._splits[0]
+                if case.id in verdicts
+            ]
+        )
 
     @property
     def _writer(self) -> ModelClient:
@@ -208,14 +234,22 @@ def is_promising(one: Measure, other: Measure) -> bool:
 def proposal_request(examples: Sequence[LabelledCase], instructions: Sequence[str]) -> Request:
     """Return the request to the proposing model: instructions, labelled cases as data, answer format."""
     nonce = fresh_nonce(part for case in examples for part in _case_texts(case))
-    lines = [*instructions, data_notice(nonce), *(_format_case(case, n, nonce) for n, case in enumerate(examples, 1))]
+    lines = [
+        *instructions,
+        data_notice(nonce),
+        *(_format_case(case, n, nonce) for n, case in enumerate(examples, 1)),
+    ]
     prompt = "\n\n".join([*lines, f"Answer with one JSON object only:\n{ANSWER_FORMAT}"])
     return Request(({"role": "user", "content": prompt},), 0.0, schema=ANSWER_SCHEMA, nonce=nonce)
 
 
-def split_cases(cases: Sequence[LabelledCase]) -> tuple[list[LabelledCase], list[LabelledCase], list[LabelledCase]]:
+def split_cases(
+    cases: Sequence[LabelledCase],
+) -> tuple[list[LabelledCase], list[LabelledCase], list[LabelledCase]]:
     """Return examples, selection cases and test cases: two fifths, three tenths, three tenths, by the hash of the id."""
-    ordered = sorted(cases, key=lambda case: sha256(case.id.encode("utf-8", "backslashreplace")).digest())
+    ordered = sorted(
+        cases, key=lambda case: sha256(case.id.encode("utf-8", "backslashreplace")).digest()
+    )
     a, b = len(ordered) * 2 // 5, len(ordered) * 7 // 10
     return ordered[:a], ordered[a:b], ordered[b:]
 
@@ -228,7 +262,9 @@ def disagreements(rows: Sequence[CaseVerdicts]) -> list[LabelledCase]:
     """
     kind = rows[0].case.kind if rows else "pair"
     if kind == "pair":
-        return [row.case for row in rows if preferred_response(row) != better_of_two(row.case.ranks)]
+        return [
+            row.case for row in rows if preferred_response(row) != better_of_two(row.case.ranks)
+        ]
     gaps = _score_gaps(rows, by_rank=kind == "score")
     return [case for gap, case in sorted(gaps, key=lambda pair: pair[0], reverse=True) if gap > 0]
 
@@ -256,13 +292,20 @@ def _case_texts(case: LabelledCase) -> Iterator[str]:
 def _format_case(case: LabelledCase, n: int, nonce: str) -> str:
     """Return a labelled case as the proposing model sees it."""
     task = enclose(f"task-{n}", truncate_middle(case.task.prompt, MAX_EXAMPLE_CHARS)[0], nonce)
-    answers = [enclose(f"answer-{n}-{i}", truncate_middle(r, MAX_EXAMPLE_CHARS)[0], nonce) for i, r in enumerate(case.responses, 1)]
+    answers = [
+        enclose(f"answer-{n}-{i}", truncate_middle(r, MAX_EXAMPLE_CHARS)[0], nonce)
+        for i, r in enumerate(case.responses, 1)
+    ]
     return "\n".join([task, *answers, f"People: {_format_label(case)}"])
 
 
 def _format_label(case: LabelledCase) -> str:
     if case.kind == "pair":
-        return {"first": "answer 1 is better", "second": "answer 2 is better", "tie": "both are as good"}[better_of_two(case.ranks)]
+        return {
+            "first": "answer 1 is better",
+            "second": "answer 2 is better",
+            "tie": "both are as good",
+        }[better_of_two(case.ranks)]
     if case.kind == "pass":
         return "acceptable" if case.label else "not acceptable"
     return f"{case.label:g}"
@@ -282,8 +325,17 @@ def parse_rubric(reply: Reply, start: Rubric) -> Rubric:
 def _parse_criterion(row: Any) -> Criterion:
     if not isinstance(row, dict):
         raise UnreadableOutput("each criterion is an object")
-    name, description, weight = string_at(row, "name"), string_at(row, "description"), row.get("weight", 1)
-    if not name or not description or len(name) > MAX_NAME_CHARS or len(description) > 2 * MAX_CRITERION_CHARS:
+    name, description, weight = (
+        string_at(row, "name"),
+        string_at(row, "description"),
+        row.get("weight", 1),
+    )
+    if (
+        not name
+        or not description
+        or len(name) > MAX_NAME_CHARS
+        or len(description) > 2 * MAX_CRITERION_CHARS
+    ):
         raise UnreadableOutput("each criterion needs a short name and a description")
     if isinstance(weight, bool) or weight not in (1, 2, 3):
         raise UnreadableOutput(f"'weight' must be 1, 2 or 3, got {weight!r}")
@@ -327,8 +379,15 @@ def _header_lines(result: InducedRubric, data: str) -> Iterator[str]:
         yield f"The search ended early: {result.stop_reason}."
     if not result.improved:
         yield "No proposal was better than this rubric, with which the search started."
-    yield _agreement_line("selected by", result.selection_agreement, result.round_agreements[0], with_start=result.improved)
-    yield _agreement_line("not selected by", result.test_agreement, result.start_agreement, with_start=result.improved)
+    yield _agreement_line(
+        "selected by",
+        result.selection_agreement,
+        result.round_agreements[0],
+        with_start=result.improved,
+    )
+    yield _agreement_line(
+        "not selected by", result.test_agreement, result.start_agreement, with_start=result.improved
+    )
 
 
 def _agreement_line(role: str, agreement: Measure, start: Measure, *, with_start: bool) -> str:
@@ -337,5 +396,9 @@ def _agreement_line(role: str, agreement: Measure, start: Measure, *, with_start
 
 
 def _format_value(measure: Measure) -> str:
-    interval = "" if measure.low is None or measure.high is None else f" ({measure.low:.2f} to {measure.high:.2f})"
+    interval = (
+        ""
+        if measure.low is None or measure.high is None
+        else f" ({measure.low:.2f} to {measure.high:.2f})"
+    )
     return ("unknown" if measure.value is None else f"{measure.value:.2f}") + interval

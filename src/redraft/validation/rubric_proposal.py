@@ -69,7 +69,9 @@ SCHEMA = object_schema(
 )
 
 
-async def propose_rubric(description: str, model: Any = None, *, name: str = "rubric", **settings: Unpack[Settings]) -> Rubric:
+async def propose_rubric(
+    description: str, model: Any = None, *, name: str = "rubric", **settings: Unpack[Settings]
+) -> Rubric:
     """Propose a rubric for tasks of a kind, from their description alone.
 
     Args:
@@ -88,7 +90,9 @@ async def propose_rubric(description: str, model: Any = None, *, name: str = "ru
     """
     checks.text("description", description)
     if len(description) > MAX_DESCRIPTION_CHARS:
-        raise ConfigError(f"description: at most {MAX_DESCRIPTION_CHARS} characters, got {len(description)}")
+        raise ConfigError(
+            f"description: at most {MAX_DESCRIPTION_CHARS} characters, got {len(description)}"
+        )
     checks.text("name", name)
     options = Options.from_settings(settings)
     session = Session(options, await resolve_model(model))
@@ -97,7 +101,9 @@ async def propose_rubric(description: str, model: Any = None, *, name: str = "ru
             raise ConfigError("a model must propose the criteria, and there is none: give `model`")
         client = session.clients.writing_client(alternative_models(session.writer))
         ask, parse = StepClient(client), partial(parse_proposal, name=name)
-        propose = partial(ask_for_json, ask, parse=parse, subject="the proposed rubric", params="model_params")
+        propose = partial(
+            ask_for_json, ask, parse=parse, subject="the proposed rubric", params="model_params"
+        )
         return await enforce_deadline(propose, options.deadline_at)(proposal_request(description))
     finally:
         await session.close()
@@ -106,7 +112,14 @@ async def propose_rubric(description: str, model: Any = None, *, name: str = "ru
 def proposal_request(description: str) -> Request:
     """Return the request to the proposing model: the instructions, the description as data, the format."""
     nonce = fresh_nonce([description])
-    prompt = "\n\n".join([PROMPT, data_notice(nonce), enclose("description", description, nonce), f"{JSON_ONLY}\n{FORMAT}"])
+    prompt = "\n\n".join(
+        [
+            PROMPT,
+            data_notice(nonce),
+            enclose("description", description, nonce),
+            f"{JSON_ONLY}\n{FORMAT}",
+        ]
+    )
     return Request(({"role": "user", "content": prompt},), 0.0, schema=SCHEMA, nonce=nonce)
 
 
@@ -127,17 +140,26 @@ def _parse_criterion(row: Any) -> Criterion:
         raise UnreadableOutput("each criterion must be an object")
     name, weight = _bounded_text(row, "name", MAX_NAME_CHARS, "a criterion"), row.get("weight")
     if not NAME.fullmatch(name):
-        raise UnreadableOutput(f"the name of a criterion is one word such as short_name, got {name!r}")
+        raise UnreadableOutput(
+            f"the name of a criterion is one word such as short_name, got {name!r}"
+        )
     if type(weight) is not int or weight not in WEIGHTS:
-        raise UnreadableOutput(f"the weight of {name!r} must be 1, 2 or 3, got {str(weight)[:40]!r}")
+        raise UnreadableOutput(
+            f"the weight of {name!r} must be 1, 2 or 3, got {str(weight)[:40]!r}"
+        )
     levels = _parse_levels(object_at(row, "levels"), name)
-    return Criterion(name, _bounded_text(row, "description", MAX_TEXT_CHARS, name), float(weight), levels)
+    return Criterion(
+        name, _bounded_text(row, "description", MAX_TEXT_CHARS, name), float(weight), levels
+    )
 
 
 def _parse_levels(row: Mapping[str, Any], name: str) -> tuple[tuple[int, str], ...]:
     if row.keys() != {str(level) for level in LEVELS}:
         raise UnreadableOutput(f"the levels of {name!r} must be 0, 3 and 5")
-    levels = tuple((level, _bounded_text(row, str(level), MAX_TEXT_CHARS, f"the levels of {name!r}")) for level in LEVELS)
+    levels = tuple(
+        (level, _bounded_text(row, str(level), MAX_TEXT_CHARS, f"the levels of {name!r}"))
+        for level in LEVELS
+    )
     if len({text for _, text in levels}) < len(levels):
         raise UnreadableOutput(f"two levels of {name!r} have the same text")
     return levels

@@ -12,7 +12,15 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Callable,
+    Container,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from html import escape
@@ -131,7 +139,9 @@ class ValidationResult:
     @property
     def attacks(self) -> Mapping[str, Measure]:
         """The share of attacks that changed the verdict, by kind of attack; empty without attacks."""
-        return {row["name"]: Measure(**row) for row in (self.card.attacks or {}).get("measures", ())}
+        return {
+            row["name"]: Measure(**row) for row in (self.card.attacks or {}).get("measures", ())
+        }
 
     @property
     def calibration(self) -> Calibration | None:
@@ -159,14 +169,20 @@ class ValidationResult:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the card as plain data that `json.dumps` accepts, with `trusted` and `stop_reason`."""
-        return {"trusted": self.trusted, "stop_reason": self.stop_reason and str(self.stop_reason), **asdict(self.card)}
+        return {
+            "trusted": self.trusted,
+            "stop_reason": self.stop_reason and str(self.stop_reason),
+            **asdict(self.card),
+        }
 
     def __repr__(self) -> str:
         return f"ValidationResult(grader={self.card.grader!r}, trusted={self.trusted}, {self.card.summary()})"
 
     def _repr_html_(self) -> str:
         rows = "".join(f"<tr><td>{escape(format_measure(m))}</td></tr>" for m in self.card.measures)
-        return f"<p>{escape(self.card.grader)}: {escape(self.card.summary())}</p><table>{rows}</table>"
+        return (
+            f"<p>{escape(self.card.grader)}: {escape(self.card.summary())}</p><table>{rows}</table>"
+        )
 
 
 @dataclass
@@ -198,15 +214,27 @@ class GraderRun:
         if self.config.on_case_judged:
             self.config.on_case_judged(judged_case)
 
-    async def measure_attacks(self, data: LabelledData, verdicts: Mapping[str, Sequence[Verdict]]) -> dict[str, Any] | None:
+    async def measure_attacks(
+        self, data: LabelledData, verdicts: Mapping[str, Sequence[Verdict]]
+    ) -> dict[str, Any] | None:
         """Return how often the attacks change the verdict, and a note if there was nothing to attack."""
         if not self.config.attacks or self.stop_reason:
             return None
         threshold = data.report_config.threshold
-        cases = [case for case, _ in attacked_cases(data.cases, self.config.attacks, verdicts, threshold)]
+        cases = [
+            case for case, _ in attacked_cases(data.cases, self.config.attacks, verdicts, threshold)
+        ]
         attacked = await self.judge_cases(cases)
-        note = "" if cases else "nothing to attack: the grader prefers, or passes, every answer that people found worse"
-        measures = [asdict(measure) for measure in attack_success_rates(cases, attacked, threshold) if measure.n]
+        note = (
+            ""
+            if cases
+            else "nothing to attack: the grader prefers, or passes, every answer that people found worse"
+        )
+        measures = [
+            asdict(measure)
+            for measure in attack_success_rates(cases, attacked, threshold)
+            if measure.n
+        ]
         return {"measures": measures, "note": note}
 
 
@@ -230,17 +258,30 @@ async def validate_live(
         run = GraderRun(harness, verdict_file, config)
         verdicts = await run.judge_cases(data.cases)
         _check_readable([v for by_case in verdicts.values() for v in by_case], run)
-        report = report_of(data.cases, [v for by_case in verdicts.values() for v in by_case], data.report_config)
+        report = report_of(
+            data.cases, [v for by_case in verdicts.values() for v in by_case], data.report_config
+        )
         attacks = await run.measure_attacks(data, verdicts)
         calibration = _calibrate(data, [v for by_case in verdicts.values() for v in by_case])
     about = (name, fingerprint, harness.model, today_utc(), data.name, data.sha256, "live")
-    card = Card(*about, attacks=attacks, usage=asdict(run.usage), calibration=calibration, **_report_fields(data, report))
+    card = Card(
+        *about,
+        attacks=attacks,
+        usage=asdict(run.usage),
+        calibration=calibration,
+        **_report_fields(data, report),
+    )
     said = tuple(v for by_case in verdicts.values() for v in by_case)
     return ValidationResult(card, report, card_store, run.stop_reason, verdicts=said)
 
 
 def validate_recorded(
-    data: LabelledData, verdicts: Sequence[Verdict], card_store: CardStore, *, grader: str, output_format: str
+    data: LabelledData,
+    verdicts: Sequence[Verdict],
+    card_store: CardStore,
+    *,
+    grader: str,
+    output_format: str,
 ) -> ValidationResult:
     """Measure recorded verdicts. Their card has no fingerprint, so no live grader is trusted because of it."""
     m.check_dependencies()
@@ -258,9 +299,13 @@ def _check_readable(verdicts: Sequence[Verdict], run: GraderRun | None = None) -
     if any(_has_verdict(verdict) for verdict in verdicts):
         return
     outages = iter(run.failures.values() if run else ())
-    reason = next(outages, None) or next((verdict.reason for verdict in verdicts if verdict.reason), "no verdict")
+    reason = next(outages, None) or next(
+        (verdict.reason for verdict in verdicts if verdict.reason), "no verdict"
+    )
     again = "; `restart` judges the cases again" if run and verdicts else ""
-    raise GradingError(f"nothing could be judged: {reason}{again}", usage=run.usage if run else NO_USAGE)
+    raise GradingError(
+        f"nothing could be judged: {reason}{again}", usage=run.usage if run else NO_USAGE
+    )
 
 
 def _has_verdict(verdict: Verdict) -> bool:
@@ -269,7 +314,16 @@ def _has_verdict(verdict: Verdict) -> bool:
 
 def _report_fields(data: LabelledData, result: ValidationReport) -> dict[str, Any]:
     """Return the fields of a card that a report determines, and the numbers of rows that it does not cover."""
-    names = ("kind", "rows", "headline", "measures", "groups", "class_rates", "confusion", "parse_errors")
+    names = (
+        "kind",
+        "rows",
+        "headline",
+        "measures",
+        "groups",
+        "class_rates",
+        "confusion",
+        "parse_errors",
+    )
     return {name: getattr(result, name) for name in names} | {
         "unjudged": len(data.cases) - result.rows,
         "skipped_rows": data.skipped_rows,
@@ -291,10 +345,13 @@ def _check_labels(data: LabelledData, harness: GraderHarness) -> None:
     for name, needed in needs_of(harness.roles.graders[harness.panel_grader.name]):
         if not any(has_needed(case.task, needed) for case in data.cases):
             if needed in MESSAGE_NEEDS:
-                raise ConfigError(f"no row of {data.name} has what grader {name!r} needs: {MESSAGE_NEEDS[needed]}")
+                raise ConfigError(
+                    f"no row of {data.name} has what grader {name!r} needs: {MESSAGE_NEEDS[needed]}"
+                )
             raise ConfigError(
                 f"grader {name!r} needs a {needed}, and no row of {data.name} has one: name its column, "
-                f"such as -c {needed}=COLUMN" + (f"; there are {data.column_list}" if data.column_list else "")
+                f"such as -c {needed}=COLUMN"
+                + (f"; there are {data.column_list}" if data.column_list else "")
             )
     if harness.panel_grader.compares and kind in {"score", "pass"}:
         raise ConfigError(
@@ -330,13 +387,20 @@ class GraderHarness:
     def __post_init__(self) -> None:
         panel, self.roles = self.session.resolve_panel(())
         seconds = self.session.options.deadline
-        self.panel_grader, self._perform = panel[0], make_performer(self.roles, None if seconds is None else monotonic() + seconds)
+        self.panel_grader, self._perform = (
+            panel[0],
+            make_performer(self.roles, None if seconds is None else monotonic() + seconds),
+        )
 
     @property
     def model(self) -> str:
         """The name of the model that the grader calls; "" if it calls none."""
         client = self.roles.judges.get(self.panel_grader.name)
-        return client.name if client and makes_calls(self.roles.graders[self.panel_grader.name]) else ""
+        return (
+            client.name
+            if client and makes_calls(self.roles.graders[self.panel_grader.name])
+            else ""
+        )
 
     async def judge(
         self, cases: Iterable[LabelledCase], done_keys: Container[tuple[str, int]] = frozenset()
@@ -348,7 +412,10 @@ class GraderHarness:
         """
         failures = 0
         pending: Iterator[tuple[LabelledCase, int]] = (
-            (case, repeat) for case in cases for repeat in range(self.repeats) if (case.id, repeat) not in done_keys
+            (case, repeat)
+            for case in cases
+            for repeat in range(self.repeats)
+            if (case.id, repeat) not in done_keys
         )
         running: set[asyncio.Task[JudgedCase]] = set()
         try:
@@ -357,7 +424,9 @@ class GraderHarness:
                 for judged in (task.result() for task in done):
                     failures = failures + 1 if judged.outage else 0
                     if failures >= MAX_CONSECUTIVE_FAILURES:
-                        judged = replace(judged, stop_reason=judged.stop_reason or StopReason.FAILED)  # noqa: PLW2901
+                        judged = replace(
+                            judged, stop_reason=judged.stop_reason or StopReason.FAILED
+                        )  # noqa: PLW2901
                     pending = iter(()) if judged.stop_reason else pending
                     yield judged
         finally:
@@ -367,19 +436,36 @@ class GraderHarness:
         self, running: set[asyncio.Task[JudgedCase]], pending: Iterator[tuple[LabelledCase, int]]
     ) -> set[asyncio.Task[JudgedCase]]:
         free = self.session.options.max_in_flight - len(running)
-        return running | {asyncio.ensure_future(self._judge_case(case, repeat)) for case, repeat in islice(pending, free)}
+        return running | {
+            asyncio.ensure_future(self._judge_case(case, repeat))
+            for case, repeat in islice(pending, free)
+        }
 
     async def _judge_case(self, case: LabelledCase, repeat: int) -> JudgedCase:
         candidates = [Candidate(i, text) for i, text in enumerate(case.responses)]
         if self.panel_grader.compares:
-            records: Sequence[Record] = [await self._perform(Compare(self.panel_grader.name, case.task, tuple(candidates), repeat))]
+            records: Sequence[Record] = [
+                await self._perform(
+                    Compare(self.panel_grader.name, case.task, tuple(candidates), repeat)
+                )
+            ]
         else:
-            grades = (self._perform(Grade(self.panel_grader.name, case.task, c, repeat)) for c in candidates)
+            grades = (
+                self._perform(Grade(self.panel_grader.name, case.task, c, repeat))
+                for c in candidates
+            )
             records = await asyncio.gather(*grades)
-        return _judged_case(case, repeat, records, calls_model=makes_calls(self.roles.graders[self.panel_grader.name]))
+        return _judged_case(
+            case,
+            repeat,
+            records,
+            calls_model=makes_calls(self.roles.graders[self.panel_grader.name]),
+        )
 
 
-def _judged_case(case: LabelledCase, repeat: int, records: Sequence[Record], *, calls_model: bool) -> JudgedCase:
+def _judged_case(
+    case: LabelledCase, repeat: int, records: Sequence[Record], *, calls_model: bool
+) -> JudgedCase:
     """Return the verdicts in the records of one case and repeat.
 
     A grader that only computes says why it gives no score; what a model writes instead of one is no reason.
@@ -387,23 +473,48 @@ def _judged_case(case: LabelledCase, repeat: int, records: Sequence[Record], *, 
     usage = sum((r.usage for r in records), NO_USAGE)
     failures = [r for r in records if isinstance(r, Failure)]
     if external := next((f for f in failures if f.error in EXTERNAL_ERRORS), None):
-        return JudgedCase(case.id, repeat, (), usage, f"{external.error}: {external.message}", external.stop_reason)
+        return JudgedCase(
+            case.id,
+            repeat,
+            (),
+            usage,
+            f"{external.error}: {external.message}",
+            external.stop_reason,
+        )
     if failures and not any(isinstance(r, Feedback) for r in records):
-        return JudgedCase(case.id, repeat, (Verdict(case.id, repeat=repeat, reason=failures[0].message),), usage)
+        return JudgedCase(
+            case.id, repeat, (Verdict(case.id, repeat=repeat, reason=failures[0].message),), usage
+        )
     if isinstance(records[0], Comparison):
-        return JudgedCase(case.id, repeat, tuple(_comparison_verdicts(case, repeat, records[0])), usage)
+        return JudgedCase(
+            case.id, repeat, tuple(_comparison_verdicts(case, repeat, records[0])), usage
+        )
     scores = tuple(r.score if isinstance(r, Feedback) else None for r in records)
     if None not in scores:
         return JudgedCase(case.id, repeat, (Verdict(case.id, scores, repeat=repeat),), usage)
     unscored = [r for r in records if isinstance(r, Feedback) and r.score is None]
-    reasons = [*(failed.message for failed in failures), *("" if calls_model else each.reason for each in unscored)]
-    reason = next(filter(None, (" ".join(reason[:MAX_REASON_CHARS].split()) for reason in reasons)), "it gave no score")
-    return JudgedCase(case.id, repeat, (Verdict(case.id, scores, repeat=repeat, reason=reason),), usage)
+    reasons = [
+        *(failed.message for failed in failures),
+        *("" if calls_model else each.reason for each in unscored),
+    ]
+    reason = next(
+        filter(None, (" ".join(reason[:MAX_REASON_CHARS].split()) for reason in reasons)),
+        "it gave no score",
+    )
+    return JudgedCase(
+        case.id, repeat, (Verdict(case.id, scores, repeat=repeat, reason=reason),), usage
+    )
 
 
-def _comparison_verdicts(case: LabelledCase, repeat: int, comparison: Comparison) -> Iterator[Verdict]:
+def _comparison_verdicts(
+    case: LabelledCase, repeat: int, comparison: Comparison
+) -> Iterator[Verdict]:
     """Yield a verdict for each vote that ranks all responses or, if there is none, one for the whole comparison."""
-    complete = [v for v in comparison.votes if isinstance(v, Comparison) and len(v.ranking) == len(case.responses)]
+    complete = [
+        v
+        for v in comparison.votes
+        if isinstance(v, Comparison) and len(v.ranking) == len(case.responses)
+    ]
     for vote in complete or [comparison]:
         ranks = vote.ranks
         yield Verdict(
@@ -433,7 +544,9 @@ class VerdictFile:
             make_folder(path.parent)
             exists = path.exists() and path.stat().st_size > 0
         except OSError as error:
-            raise StoreError(f"verdicts {str(path)!r} cannot be stored: {error.strerror}") from error
+            raise StoreError(
+                f"verdicts {str(path)!r} cannot be stored: {error.strerror}"
+            ) from error
         self._lines = LockedLineFile(path, "verdicts", resume=exists)
         if exists and restart:
             self._lines.close()
@@ -455,7 +568,9 @@ class VerdictFile:
                 data = object_from_json(line)
                 judged = _parse_judged_case(data) if n > 1 else None
             except (StoreError, KeyError, TypeError, ValueError, AttributeError) as error:
-                raise StoreError(f"{self._lines.name}, line {n}: not a line of verdicts: {error}") from error
+                raise StoreError(
+                    f"{self._lines.name}, line {n}: not a line of verdicts: {error}"
+                ) from error
             if judged:
                 self.judged_cases[judged.case, judged.repeat] = judged
             elif data.get("redraft_verdicts") != VERDICTS_SCHEMA:
@@ -464,20 +579,28 @@ class VerdictFile:
                     f"schema {VERDICTS_SCHEMA}; move the file away and validate again"
                 )
             elif data != self.header:
-                raise StoreError(f"{self._lines.name} are of another grader or other data: {line[:200]}")
+                raise StoreError(
+                    f"{self._lines.name} are of another grader or other data: {line[:200]}"
+                )
 
     def add(self, judged_case: JudgedCase) -> None:
         """Store the verdicts on a case. If an outage prevented them, nothing is stored, so that the next run judges the case."""
         if not judged_case.outage:
             self.judged_cases[judged_case.case, judged_case.repeat] = judged_case
             self._lines.write(
-                [json.dumps(asdict(judged_case))], f"{len(self.judged_cases)} verdicts are stored; the same command resumes"
+                [json.dumps(asdict(judged_case))],
+                f"{len(self.judged_cases)} verdicts are stored; the same command resumes",
             )
 
     def verdicts(self, cases: Iterable[str]) -> list[Verdict]:
         """Return all verdicts on these cases."""
         case_ids = set(cases)
-        return [v for (case, _), judged in sorted(self.judged_cases.items()) if case in case_ids for v in judged.verdicts]
+        return [
+            v
+            for (case, _), judged in sorted(self.judged_cases.items())
+            if case in case_ids
+            for v in judged.verdicts
+        ]
 
     def __enter__(self) -> Self:
         return self
@@ -490,12 +613,24 @@ def _parse_judged_case(data: Mapping[str, Any]) -> JudgedCase:
     """Return the content of a line that `add` wrote."""
     stop_reason = data["stop_reason"] and StopReason(data["stop_reason"])
     verdicts = tuple(_parse_verdict(**v) for v in data["verdicts"])
-    return JudgedCase(str(data["case"]), int(data["repeat"]), verdicts, unpack(Usage, data["usage"]), data["outage"], stop_reason)
+    return JudgedCase(
+        str(data["case"]),
+        int(data["repeat"]),
+        verdicts,
+        unpack(Usage, data["usage"]),
+        data["outage"],
+        stop_reason,
+    )
 
 
-def _parse_verdict(*, scores: list[Any], presentation_order: list[int], ranks: list[int] | None, **fields: Any) -> Verdict:
+def _parse_verdict(
+    *, scores: list[Any], presentation_order: list[int], ranks: list[int] | None, **fields: Any
+) -> Verdict:
     if not all(s is None or (type(s) in {int, float} and 0 <= s <= 1) for s in scores):
         raise ValueError(f"scores must be numbers in [0, 1] or null, got {scores!r}")
     return Verdict(
-        scores=tuple(scores), presentation_order=tuple(presentation_order), ranks=None if ranks is None else tuple(ranks), **fields
+        scores=tuple(scores),
+        presentation_order=tuple(presentation_order),
+        ranks=None if ranks is None else tuple(ranks),
+        **fields,
     )

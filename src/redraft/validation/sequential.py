@@ -65,14 +65,18 @@ def confidence_sequence(
     """
     check_confidence(confidence)
     if not (len(bounds) == 2 and all(map(checks.is_number, bounds)) and bounds[0] < bounds[1]):
-        raise checks.invalid_argument("bounds", "the lowest and the highest possible number, such as (-1, 1)", bounds)
+        raise checks.invalid_argument(
+            "bounds", "the lowest and the highest possible number, such as (-1, 1)", bounds
+        )
     low, high = m.finite_numbers("bounds", bounds)
     numbers = m.finite_numbers("values", values, low, high)
     if not numbers:
         raise ConfigError("values: there is none")
     ends = _betting_bounds([(x - low) / (high - low) for x in numbers], 1 - confidence)
     scale = high - low
-    return ConfidenceSequence(tuple(low + scale * x for x, _ in ends), tuple(low + scale * x for _, x in ends), confidence)
+    return ConfidenceSequence(
+        tuple(low + scale * x for x, _ in ends), tuple(low + scale * x for _, x in ends), confidence
+    )
 
 
 def _betting_bounds(values: Sequence[float], alpha: float) -> list[tuple[float, float]]:
@@ -94,7 +98,9 @@ def _betting_bounds(values: Sequence[float], alpha: float) -> list[tuple[float, 
         squares += (x - total / (n + 1)) ** 2
         variance = squares / (n + 1)
         kept = np.flatnonzero(alive)
-        if not len(kept):  # the numbers contradict every mean, which happens with a probability of at most alpha
+        if not len(
+            kept
+        ):  # the numbers contradict every mean, which happens with a probability of at most alpha
             ends.append(ends[-1])
             continue
         ends.append((max(0.0, (int(kept[0]) - 1) / GRID), min(1.0, (int(kept[-1]) + 1) / GRID)))

@@ -53,7 +53,9 @@ def score_interval(share: float, n: float, z: float) -> tuple[float, float]:
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
-def precision_recall_f1(truth: Sequence[Hashable], predicted: Sequence[Hashable]) -> dict[Hashable, LabelScores]:
+def precision_recall_f1(
+    truth: Sequence[Hashable], predicted: Sequence[Hashable]
+) -> dict[Hashable, LabelScores]:
     """Return the rates of each label in either sequence, and under "macro" their plain means (van Rijsbergen 1979).
 
     None in `predicted` is an unreadable verdict: it is wrong, and counts for recall but not for precision. Rows whose truth is None
@@ -64,14 +66,21 @@ def precision_recall_f1(truth: Sequence[Hashable], predicted: Sequence[Hashable]
     if "macro" in labels:
         raise ConfigError("a label cannot be called 'macro': that is the key of the means")
     rates: dict[Hashable, LabelScores] = {label: _label_scores(rows, label) for label in labels}
-    precision, recall, f1 = (_mean_if_complete([each[part] for each in rates.values()]) for part in range(3))
+    precision, recall, f1 = (
+        _mean_if_complete([each[part] for each in rates.values()]) for part in range(3)
+    )
     return {**rates, "macro": LabelScores(precision, recall, f1, len(rows))}
 
 
 def _label_scores(rows: Sequence[tuple[Hashable, Hashable]], label: Hashable) -> LabelScores:
     right = sum(true == guess == label for true, guess in rows)
     true, guessed = sum(row[0] == label for row in rows), sum(row[1] == label for row in rows)
-    return LabelScores(_ratio_or_none(right, guessed), _ratio_or_none(right, true), _ratio_or_none(2 * right, true + guessed), true)
+    return LabelScores(
+        _ratio_or_none(right, guessed),
+        _ratio_or_none(right, true),
+        _ratio_or_none(2 * right, true + guessed),
+        true,
+    )
 
 
 def cohen_kappa(
@@ -93,12 +102,16 @@ def cohen_kappa(
     if weights not in {None, "linear", "quadratic"}:
         raise ConfigError(f"weights must be None, 'linear' or 'quadratic', got {weights!r}")
     if missing not in {None, "category"} or (missing and weights):
-        raise ConfigError(f"missing must be None, or 'category' where there are no weights, got {missing!r}")
+        raise ConfigError(
+            f"missing must be None, or 'category' where there are no weights, got {missing!r}"
+        )
     pairs = [pair for pair in _zip_columns(a, b) if missing or None not in pair]
     categories = {label for pair in pairs for label in pair}
     if len(categories) < 2:
         return None
-    position = {label: i for i, label in enumerate(_sorted_labels(categories) if weights else categories)}
+    position = {
+        label: i for i, label in enumerate(_sorted_labels(categories) if weights else categories)
+    }
     power = {"linear": 1, "quadratic": 2}.get(weights or "", 0)
 
     def disagreement(x: Hashable, y: Hashable) -> int:
@@ -106,7 +119,9 @@ def cohen_kappa(
 
     first, second = (Counter(pair[side] for pair in pairs) for side in (0, 1))
     observed = sum(n * disagreement(x, y) for (x, y), n in Counter(pairs).items())
-    expected = sum(n * k * disagreement(x, y) for x, n in first.items() for y, k in second.items()) / len(pairs)
+    expected = sum(
+        n * k * disagreement(x, y) for x, n in first.items() for y, k in second.items()
+    ) / len(pairs)
     return 1 - observed / expected
 
 
@@ -127,7 +142,9 @@ def fleiss_kappa(ratings: Sequence[Sequence[Hashable]]) -> float | None:
         return None
     raters = max(sizes)
     counts = [Counter(row) for row in ratings]
-    agreed = fmean(sum(k * (k - 1) for k in count.values()) / (raters * (raters - 1)) for count in counts)
+    agreed = fmean(
+        sum(k * (k - 1) for k in count.values()) / (raters * (raters - 1)) for count in counts
+    )
     total = sum(counts, Counter[Hashable]())
     if len(total) < 2:
         return None
@@ -135,7 +152,9 @@ def fleiss_kappa(ratings: Sequence[Sequence[Hashable]]) -> float | None:
     return (agreed - chance) / (1 - chance)
 
 
-def krippendorff_alpha(ratings: Sequence[Sequence[OptionalNumber]], level: str = "nominal") -> float | None:
+def krippendorff_alpha(
+    ratings: Sequence[Sequence[OptionalNumber]], level: str = "nominal"
+) -> float | None:
     """Return Krippendorff's alpha, at most 1; `level` is "nominal", "ordinal" or "interval".
 
     K. Krippendorff, "Computing Krippendorff's Alpha-Reliability" (2011): one minus the disagreement within items divided by
@@ -195,7 +214,11 @@ def pearson(x: Sequence[OptionalNumber], y: Sequence[OptionalNumber]) -> float |
 def spearman(x: Sequence[OptionalNumber], y: Sequence[OptionalNumber]) -> float | None:
     """Return Spearman's rho (1904): r of the ranks, where ties share their mean rank. None as for `pearson`."""
     pairs = _complete_rows(x, y)
-    return _pearson_r(*map(_mean_ranks, zip(*pairs, strict=True))) if len(pairs) > 2 and _all_vary(pairs) else None
+    return (
+        _pearson_r(*map(_mean_ranks, zip(*pairs, strict=True)))
+        if len(pairs) > 2 and _all_vary(pairs)
+        else None
+    )
 
 
 def kendall(x: Sequence[OptionalNumber], y: Sequence[OptionalNumber]) -> float | None:
@@ -203,7 +226,9 @@ def kendall(x: Sequence[OptionalNumber], y: Sequence[OptionalNumber]) -> float |
     pairs = _complete_rows(x, y)
     if len(pairs) < 2 or not _all_vary(pairs):
         return None
-    return _finite_or_none(lambda: import_library("scipy.stats").kendalltau(*zip(*pairs, strict=True))[0])
+    return _finite_or_none(
+        lambda: import_library("scipy.stats").kendalltau(*zip(*pairs, strict=True))[0]
+    )
 
 
 def _pearson_r(a: Any, b: Any) -> float:
@@ -234,7 +259,9 @@ def partial_rank_correlation(
     return max(-1.0, min(1.0, (ab - ac * bc) / sqrt(remaining)))
 
 
-def brier_score(probabilities: Sequence[OptionalNumber], outcomes: Sequence[OptionalNumber]) -> float | None:
+def brier_score(
+    probabilities: Sequence[OptionalNumber], outcomes: Sequence[OptionalNumber]
+) -> float | None:
     """Return the mean squared distance of a probability from the outcome, 0 (best) to 1 (Brier 1950, for two outcomes)."""
     rows = _forecast_rows(probabilities, outcomes)
     return fmean((p - outcome) ** 2 for p, outcome in rows) if rows else None
@@ -245,7 +272,11 @@ def expected_calibration_error(
 ) -> float | None:
     """Return the expected calibration error, 0 (best) to 1: the mean gap of `reliability_bins`, by rows (Guo et al. 2017)."""
     table = reliability_bins(probabilities, outcomes, bins)
-    return sum(n * abs(mean - share) for mean, share, n in table) / sum(n for *_, n in table) if table else None
+    return (
+        sum(n * abs(mean - share) for mean, share, n in table) / sum(n for *_, n in table)
+        if table
+        else None
+    )
 
 
 def reliability_bins(
@@ -261,7 +292,10 @@ def reliability_bins(
     for row in _forecast_rows(probabilities, outcomes):
         rows_by_bin.setdefault(max(0, ceil(row[0] * bins) - 1), []).append(row)
     ordered = [rows for _, rows in sorted(rows_by_bin.items())]
-    return [(fmean(p for p, _ in rows), fmean(outcome for _, outcome in rows), len(rows)) for rows in ordered]
+    return [
+        (fmean(p for p, _ in rows), fmean(outcome for _, outcome in rows), len(rows))
+        for rows in ordered
+    ]
 
 
 def bootstrap_interval(
@@ -282,7 +316,9 @@ def bootstrap_interval(
     if len(rows) < 2 or statistic(rows) is None:
         return None
     draw = random.Random(seed).choices
-    values = [value for _ in range(samples) if (value := statistic(draw(rows, k=len(rows)))) is not None]
+    values = [
+        value for _ in range(samples) if (value := statistic(draw(rows, k=len(rows)))) is not None
+    ]
     if len(values) < (1 - MAX_UNKNOWN_SHARE) * samples:
         return None
     values.sort()
@@ -325,7 +361,9 @@ def isotonic_blocks(points: Sequence[tuple[float, float]]) -> list[IsotonicBlock
         by_x[_check_finite(x)].append(_check_finite(y))
     xs = sorted(by_x)
     library = import_library("scipy.optimize")
-    ends = library.isotonic_regression([fmean(by_x[x]) for x in xs], weights=[len(by_x[x]) for x in xs]).blocks
+    ends = library.isotonic_regression(
+        [fmean(by_x[x]) for x in xs], weights=[len(by_x[x]) for x in xs]
+    ).blocks
     blocks = [xs[int(start) : int(end)] for start, end in pairwise(ends)]
     return [_isotonic_block({x: by_x[x] for x in block}) for block in blocks]
 
@@ -356,7 +394,9 @@ def import_library(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError as error:
-        raise ConfigError(f"this measure needs {name.partition('.')[0]}: pip install 'redraft[validate]'") from error
+        raise ConfigError(
+            f"this measure needs {name.partition('.')[0]}: pip install 'redraft[validate]'"
+        ) from error
 
 
 def _finite_or_none(measure: Callable[..., Any], *args: Any, **kwargs: Any) -> float | None:
@@ -367,11 +407,20 @@ def _finite_or_none(measure: Callable[..., Any], *args: Any, **kwargs: Any) -> f
     return value if isfinite(value) else None
 
 
-def finite_numbers(name: str, values: Iterable[Any], low: float = -LARGEST_NUMBER, high: float = LARGEST_NUMBER) -> list[float]:
+def finite_numbers(
+    name: str, values: Iterable[Any], low: float = -LARGEST_NUMBER, high: float = LARGEST_NUMBER
+) -> list[float]:
     """Return numbers as floats. Raises ConfigError that names the first one that is missing, not finite or out of range."""
     values = list(values)
-    numbers = [value if type(value) is float else float(value) if isinstance(value, Real) else nan for value in values]
-    if all(map(isfinite, numbers)) and low <= min(numbers, default=low) and max(numbers, default=high) <= high:
+    numbers = [
+        value if type(value) is float else float(value) if isinstance(value, Real) else nan
+        for value in values
+    ]
+    if (
+        all(map(isfinite, numbers))
+        and low <= min(numbers, default=low)
+        and max(numbers, default=high) <= high
+    ):
         return numbers
     for i, number in enumerate(numbers):
         if not isfinite(number) or not low <= number <= high:
@@ -383,7 +432,9 @@ def finite_numbers(name: str, values: Iterable[Any], low: float = -LARGEST_NUMBE
 
 def _zip_columns(*columns: Sequence[Any]) -> list[tuple[Any, ...]]:
     if len({len(column) for column in columns}) > 1:
-        raise ConfigError(f"the sequences must be equally long, got {' and '.join(str(len(c)) for c in columns)}")
+        raise ConfigError(
+            f"the sequences must be equally long, got {' and '.join(str(len(c)) for c in columns)}"
+        )
     return list(zip(*columns, strict=True))
 
 
@@ -397,11 +448,15 @@ def _check_finite(value: float) -> float:
     return float(value)
 
 
-def _forecast_rows(probabilities: Sequence[OptionalNumber], outcomes: Sequence[OptionalNumber]) -> list[tuple[float, ...]]:
+def _forecast_rows(
+    probabilities: Sequence[OptionalNumber], outcomes: Sequence[OptionalNumber]
+) -> list[tuple[float, ...]]:
     rows = _complete_rows(probabilities, outcomes)
     for p, outcome in rows:
         if not 0 <= p <= 1 or outcome not in {0, 1}:
-            raise ConfigError(f"a probability is in [0, 1] and an outcome 0 or 1, got {p!r} and {outcome!r}")
+            raise ConfigError(
+                f"a probability is in [0, 1] and an outcome 0 or 1, got {p!r} and {outcome!r}"
+            )
     return rows
 
 

@@ -100,7 +100,10 @@ def run_figures(index: RunIndex) -> RunFigures:
     rows, done, failed, still_open = (int(value or 0) for value in sums[:4])
     first, best = sums[4:6]
     improved, unsure, worse, broken = (int(value or 0) for value in sums[6:10])
-    totals = (total if not missing else None for total, missing in zip(sums[10:14], sums[14:18], strict=True))
+    totals = (
+        total if not missing else None
+        for total, missing in zip(sums[10:14], sums[14:18], strict=True)
+    )
     calls, tokens, cost, seconds = totals
     return RunFigures(
         change.scored,
@@ -112,7 +115,12 @@ def run_figures(index: RunIndex) -> RunFigures:
         still_open,
         first,
         best,
-        {"improved": improved, "unsure": unsure, "unchanged": change.scored - improved - unsure - worse, "worse": worse},
+        {
+            "improved": improved,
+            "unsure": unsure,
+            "unchanged": change.scored - improved - unsure - worse,
+            "worse": worse,
+        },
         broken,
         calls,
         tokens,
@@ -136,5 +144,8 @@ def _iteration(row: tuple[Any, ...]) -> IterationFigures:
     n, rows, score, gain, total, calls, cost, no_calls, no_cost = row
     points = 100 * (total or 0.0)
     calls, cost = None if no_calls else calls, None if no_cost else cost
-    per_point = [value / points if value is not None and points > 1e-9 and n else None for value in (calls, cost)]
+    per_point = [
+        value / points if value is not None and points > 1e-9 and n else None
+        for value in (calls, cost)
+    ]
     return IterationFigures(n, rows, score, gain, calls, cost, *per_point)

@@ -40,7 +40,13 @@ def number(value: float | None) -> str:
     """Format a count, or an amount with few digits."""
     if value is None:
         return UNKNOWN
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return (
+        f"{value:,}"
+        if isinstance(value, int)
+        else f"{value:,.0f}"
+        if abs(value) >= 100
+        else f"{value:.3g}"
+    )
 
 
 def count(value: float | None, noun: str) -> str:

@@ -65,7 +65,10 @@ def part_figures(index: RunIndex, kind: str) -> list[PartFigures]:
     """Return the figures of the graders, or of their criteria: kind "grader" or "criterion"."""
     limits = dict(index.read(LIMITS, TOLERANCE)) if kind == "criterion" else {}
     found = index.read(PARTS, kind, MAX_PARTS)
-    return [PartFigures(name, rows, first, best, met, limits.get(name, 0)) for name, rows, first, best, met in found]
+    return [
+        PartFigures(name, rows, first, best, met, limits.get(name, 0))
+        for name, rows, first, best, met in found
+    ]
 
 
 def pair_figures(index: RunIndex) -> list[PairFigures]:
@@ -75,7 +78,10 @@ def pair_figures(index: RunIndex) -> list[PairFigures]:
     scores = {}
     for name in index.names("grader")[:MAX_PAIRED]:
         found = index.read(BEST, name)
-        scores[name] = np.array([number for number, _ in found], np.int64), np.array([best for _, best in found], np.float64)
+        scores[name] = (
+            np.array([number for number, _ in found], np.int64),
+            np.array([best for _, best in found], np.float64),
+        )
     pairs = [_pair(index, a, b, scores[a], scores[b]) for a, b in combinations(scores, 2)]
     return sorted((pair for pair in pairs if pair), key=lambda pair: -pair.distance)
 
@@ -90,6 +96,17 @@ def _pair(index: RunIndex, a: str, b: str, of_a: Scores, of_b: Scores) -> PairFi
     x, y = of_a[1][in_a], of_b[1][in_b]
     apart = np.abs(x - y)
     correlation = float(np.corrcoef(x, y)[0, 1]) if min(np.ptp(x), np.ptp(y)) > VARIES else None
-    furthest = [int(numbers[place]) for place in np.argsort(-apart, kind="stable")[:FURTHEST] if apart[place] > 0]
+    furthest = [
+        int(numbers[place])
+        for place in np.argsort(-apart, kind="stable")[:FURTHEST]
+        if apart[place] > 0
+    ]
     ids = dict(index.read(IDS, json.dumps(furthest)))
-    return PairFigures(a, b, len(numbers), float(apart.mean()), correlation, tuple((n, ids[n]) for n in furthest if n in ids))
+    return PairFigures(
+        a,
+        b,
+        len(numbers),
+        float(apart.mean()),
+        correlation,
+        tuple((n, ids[n]) for n in furthest if n in ids),
+    )

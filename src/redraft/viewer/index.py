@@ -35,7 +35,9 @@ ROWS_PER_READ = 250
 SYNC_SECONDS = 2.0  # between two looks at a journal
 MAX_COMPUTED = 300  # values that are kept
 UNUSED_SECONDS = 30 * 24 * 3600.0  # after which an index is deleted
-COLUMNS = tuple(f.name for f in fields(RowFacts) if f.name not in {"search", "scores", "by_iteration"})
+COLUMNS = tuple(
+    f.name for f in fields(RowFacts) if f.name not in {"search", "scores", "by_iteration"}
+)
 TABLES = f"""
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE rows (number INTEGER PRIMARY KEY, {", ".join(c for c in COLUMNS if c != "number")}, length INTEGER);
@@ -75,7 +77,9 @@ class RunIndex:
         self._synced_at = -SYNC_SECONDS
         self._data_version: int | None = None  # of the journal, as of the last look
         self._computed: dict[Hashable, tuple[int, Any]] = {}
-        self._selected: Hashable = None  # the filters and the version of the rows in the table `selected`
+        self._selected: Hashable = (
+            None  # the filters and the version of the rows in the table `selected`
+        )
         self._file = file_identity(journal)
         self._journal = Journal(journal, read_only=True)
         try:
@@ -97,7 +101,12 @@ class RunIndex:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     @property
@@ -125,7 +134,9 @@ class RunIndex:
                 return
             self._forget_redone_rows()
             states = self._journal.row_states(self.run)
-            changed = sorted(number for number, state in states.items() if self._states.get(number) != state)
+            changed = sorted(
+                number for number, state in states.items() if self._states.get(number) != state
+            )
             self._remove(sorted(self._states.keys() - states.keys()))
             for start in range(0, len(changed), ROWS_PER_READ):
                 self._add(changed[start : start + ROWS_PER_READ], states)
@@ -138,7 +149,9 @@ class RunIndex:
         seen = self._read("PRAGMA data_version")[0][0]
         if seen != self._index_version:
             stored = self._read("SELECT number, position, status, length FROM rows")
-            self._states = {number: (position, status, length) for number, position, status, length in stored}
+            self._states = {
+                number: (position, status, length) for number, position, status, length in stored
+            }
             self._index_version = seen
             self.version += 1
 
@@ -148,19 +161,32 @@ class RunIndex:
         These are the rows that a later invocation began anew or tried again, and all rows if the run or its journal was replaced.
         """
         info = self.info()
-        started, invocation = f"{info.started_at} {self._file}", str(info.metadata.get("invocation", 0))
+        started, invocation = (
+            f"{info.started_at} {self._file}",
+            str(info.metadata.get("invocation", 0)),
+        )
         if self._meta("started") != started:
             self._remove(sorted(self._states))
         elif self._meta("invocation") == invocation:
             return
         keys = self._journal.row_keys(self.run)
         before: dict[str, str] = json.loads(self._meta("keys") or "{}")
-        digests = {str(number): sha256(str(key).encode()).hexdigest()[:12] for number, key in keys.items()}
-        redone = {int(number) for number, digest in digests.items() if before.get(number, digest) != digest}
+        digests = {
+            str(number): sha256(str(key).encode()).hexdigest()[:12] for number, key in keys.items()
+        }
+        redone = {
+            int(number)
+            for number, digest in digests.items()
+            if before.get(number, digest) != digest
+        }
         failed = {number for number, (_, status, _) in self._states.items() if status == "failed"}
         self._remove(sorted((redone | failed) & self._states.keys()))
         with self._transaction():
-            for name, value in (("started", started), ("invocation", invocation), ("keys", json.dumps(digests))):
+            for name, value in (
+                ("started", started),
+                ("invocation", invocation),
+                ("keys", json.dumps(digests)),
+            ):
                 self._write("INSERT OR REPLACE INTO meta VALUES (?, ?)", [(name, value)])
 
     def _add(self, numbers: Sequence[int], states: dict[int, tuple[int, str, int]]) -> None:
@@ -177,7 +203,10 @@ class RunIndex:
                 "INSERT OR REPLACE INTO scores VALUES (?, ?, ?, ?, ?)",
                 [(f.number, s.kind, s.name, s.first, s.best) for f in facts for s in f.scores],
             )
-            self._write("INSERT INTO iterations VALUES (?, ?, ?, ?, ?, ?)", [i for f in facts for i in _iteration_rows(f)])
+            self._write(
+                "INSERT INTO iterations VALUES (?, ?, ?, ?, ?, ?)",
+                [i for f in facts for i in _iteration_rows(f)],
+            )
         self._states |= {f.number: states[f.number] for f in facts}
 
     def _remove(self, numbers: Sequence[int]) -> None:
@@ -199,10 +228,18 @@ class RunIndex:
         columns = ", ".join(f"rows.{name}" for name in COLUMNS)
         with self.selection(query) as source:
             total = self.read(f"SELECT count(*) FROM {source}")[0][0]  # noqa: S608  (the statements are ours)
-            found = self.read(f"SELECT rows.number FROM {source} ORDER BY {order} LIMIT ? OFFSET ?", *values, limit, offset)  # noqa: S608
+            found = self.read(
+                f"SELECT rows.number FROM {source} ORDER BY {order} LIMIT ? OFFSET ?",
+                *values,
+                limit,
+                offset,
+            )  # noqa: S608
             numbers = [number for (number,) in found]
             sql = f"SELECT {columns} FROM rows WHERE number IN (SELECT value FROM json_each(?))"  # noqa: S608
-            rows = {facts.number: facts for facts in (RowFacts(*row) for row in self.read(sql, json.dumps(numbers)))}
+            rows = {
+                facts.number: facts
+                for facts in (RowFacts(*row) for row in self.read(sql, json.dumps(numbers)))
+            }
         return RowPage(tuple(rows[number] for number in numbers), offset, total)
 
     @contextmanager
@@ -242,7 +279,9 @@ class RunIndex:
         with self._lock:
             if not self.read("SELECT 1 FROM rows WHERE number = ?", number):
                 return None
-            return next((value_from_json(row.id) for row in self._journal.stored_rows([number])), None)
+            return next(
+                (value_from_json(row.id) for row in self._journal.stored_rows([number])), None
+            )
 
     def read(self, sql: str, *values: Any) -> list[Any]:
         """Return what a statement of ours finds in the index, after looking for changes."""
@@ -253,8 +292,15 @@ class RunIndex:
     def judges(self, id: str) -> Mapping[str, Any]:
         """Return what the journal says of the judges of a row, by their names; empty if it says nothing."""
         with self._lock:
-            known, row = self.info().metadata.get("judges"), self._journal.rows_by_id(self.run, [id]).get(id)
-        judges = known.get(row.key_parts.get("settings", "")) if row and isinstance(known, Mapping) else None
+            known, row = (
+                self.info().metadata.get("judges"),
+                self._journal.rows_by_id(self.run, [id]).get(id),
+            )
+        judges = (
+            known.get(row.key_parts.get("settings", ""))
+            if row and isinstance(known, Mapping)
+            else None
+        )
         return judges if isinstance(judges, Mapping) else {}
 
     def names(self, kind: str) -> list[str]:
@@ -327,7 +373,9 @@ def _index_path(identity: str, folder: Path | None) -> Path:
         make_folder(folder.parent)
         folder.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
         if is_untrusted(folder):
-            raise StoreError(f"the cache {str(folder)!r} belongs to another user: name another folder in REDRAFT_HOME")
+            raise StoreError(
+                f"the cache {str(folder)!r} belongs to another user: name another folder in REDRAFT_HOME"
+            )
         with suppress(OSError):  # a file system without modes
             folder.chmod(PRIVATE_FOLDER)
         _remove_unused(folder)
@@ -368,7 +416,9 @@ def _open_stored(path: Path, identity: str) -> sqlite3.Connection:
     """Open an index that was stored before. Raises sqlite3.Error if it is damaged, or not the one that is wanted."""
     connection = _connect(path)
     try:
-        if connection.execute("SELECT value FROM meta WHERE name = 'identity'").fetchone() != (identity,):
+        if connection.execute("SELECT value FROM meta WHERE name = 'identity'").fetchone() != (
+            identity,
+        ):
             raise sqlite3.DatabaseError("another index")
         connection.execute("SELECT sum(length) FROM rows").fetchone()
     except sqlite3.Error:
@@ -380,7 +430,12 @@ def _open_stored(path: Path, identity: str) -> sqlite3.Connection:
 def _connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
     try:
-        for setting in ("journal_mode = WAL", "synchronous = OFF", "cache_size = -65536", "temp_store = MEMORY"):
+        for setting in (
+            "journal_mode = WAL",
+            "synchronous = OFF",
+            "cache_size = -65536",
+            "temp_store = MEMORY",
+        ):
             connection.execute(f"PRAGMA {setting}")
     except sqlite3.Error:
         connection.close()
@@ -389,4 +444,6 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def _index_error(error: Exception) -> StoreError:
-    return StoreError(f"the index in the cache cannot be used: {error}; delete it, and it is made anew")
+    return StoreError(
+        f"the index in the cache cannot be used: {error}; delete it, and it is made anew"
+    )

@@ -13,9 +13,7 @@ from ..graders.judging.stored_judge import judge_from_data, judge_prompts
 from ..sync import run_sync
 from .row_view import ShownText, shown_messages
 
-UNKNOWN = (
-    "its prompts cannot be made again: journals describe judges with a rubric or a template, not other graders that ask a model"
-)
+UNKNOWN = "its prompts cannot be made again: journals describe judges with a rubric or a template, not other graders that ask a model"
 
 
 MAX_CALLS = 20  # of one grader that are shown
@@ -30,7 +28,9 @@ class JudgingView:
     problem: str = ""
 
 
-def judging_views(trace: Trace, candidate: Candidate, judges: Mapping[str, Any]) -> Iterator[JudgingView]:
+def judging_views(
+    trace: Trace, candidate: Candidate, judges: Mapping[str, Any]
+) -> Iterator[JudgingView]:
     """Yield what each grader that asks a model was sent about an answer, if it graded it. `judges`: as `RunIndex.judges`."""
     graded = {feedback.grader for feedback in trace.feedback[candidate.id]}
     for grader in trace.panel:
@@ -38,7 +38,9 @@ def judging_views(trace: Trace, candidate: Candidate, judges: Mapping[str, Any])
             yield _judging_view(trace, candidate, grader, judges.get(grader.name))
 
 
-def _judging_view(trace: Trace, candidate: Candidate, grader: PanelGrader, data: Any) -> JudgingView:
+def _judging_view(
+    trace: Trace, candidate: Candidate, grader: PanelGrader, data: Any
+) -> JudgingView:
     if data is None:
         return JudgingView(grader.name, problem=UNKNOWN)
     try:
@@ -48,4 +50,8 @@ def _judging_view(trace: Trace, candidate: Candidate, grader: PanelGrader, data:
     problem = "" if prompts else "it judged this answer without asking a model"
     if len(prompts) > MAX_CALLS:
         problem = f"the first {MAX_CALLS} of {len(prompts):,} calls"
-    return JudgingView(grader.name, tuple(tuple(shown_messages(messages)) for messages in prompts[:MAX_CALLS]), problem)
+    return JudgingView(
+        grader.name,
+        tuple(tuple(shown_messages(messages)) for messages in prompts[:MAX_CALLS]),
+        problem,
+    )

@@ -23,7 +23,15 @@ from ..text import pluralize
 from ..validation.cases import AmbiguousLabel
 from ..validation.label_file import AnnotationKind, LabelItem
 from ..validation.label_schema import PAIR_COLUMNS
-from ..validation.labelled_table import CASE_ID_NAMES, LabelledTable, cell, chat_cell, response_cell, text_cell, to_text
+from ..validation.labelled_table import (
+    CASE_ID_NAMES,
+    LabelledTable,
+    cell,
+    chat_cell,
+    response_cell,
+    text_cell,
+    to_text,
+)
 from .index import RunIndex
 from .run_library import RunEntry, RunLibrary
 
@@ -52,7 +60,11 @@ def pair_information(differences: Sequence[float]) -> float:
     """
     if not differences:
         return 1.0
-    return _entropy(NormalDist().cdf(sum(differences) / len(differences) / _quality_sd(differences, sqrt(2) * SCORE_SD)))
+    return _entropy(
+        NormalDist().cdf(
+            sum(differences) / len(differences) / _quality_sd(differences, sqrt(2) * SCORE_SD)
+        )
+    )
 
 
 def single_information(scores: Sequence[float], *, passes: bool) -> float:
@@ -63,7 +75,11 @@ def single_information(scores: Sequence[float], *, passes: bool) -> float:
     if not scores:
         return 1.0
     mean, sd = sum(scores) / len(scores), _quality_sd(scores, SCORE_SD)
-    return _entropy(NormalDist().cdf((mean - PASS_SCORE) / sd)) if passes else log2(1 + (sd / SCORE_SD) ** 2) / 2
+    return (
+        _entropy(NormalDist().cdf((mean - PASS_SCORE) / sd))
+        if passes
+        else log2(1 + (sd / SCORE_SD) ** 2) / 2
+    )
 
 
 def _quality_sd(values: Sequence[float], noise: float) -> float:
@@ -83,39 +99,62 @@ def run_source(library: RunLibrary, entry: RunEntry, kind: AnnotationKind) -> La
     scores = _grader_scores(index)
     is_pair = kind == "pair"
     condition = "rewritten" if is_pair else "best IS NOT NULL OR status != 'failed'"
-    numbers = {id: number for number, id in index.read(f"SELECT number, id FROM rows WHERE {condition}")}  # noqa: S608  (ours)
+    numbers = {
+        id: number for number, id in index.read(f"SELECT number, id FROM rows WHERE {condition}")
+    }  # noqa: S608  (ours)
     information = {}
     for id, number in numbers.items():
         parts = scores[number]
         if is_pair:
-            information[id] = pair_information([best - first for _, first, best in parts if first is not None and best is not None])
+            information[id] = pair_information(
+                [best - first for _, first, best in parts if first is not None and best is not None]
+            )
         else:
-            information[id] = single_information([best for _, _, best in parts if best is not None], passes=kind == "pass")
+            information[id] = single_information(
+                [best for _, _, best in parts if best is not None], passes=kind == "pass"
+            )
 
     def read(id: str) -> LabelItem | None:
         trace = index.trace(numbers[id])
         if trace is None or trace.best is None:
             return None
         chosen = (trace.candidates[0], trace.best) if is_pair else (trace.best,)
-        return _item(id, trace, chosen, ("first answer", "best answer") if is_pair else ("best answer",))
+        return _item(
+            id, trace, chosen, ("first answer", "best answer") if is_pair else ("best answer",)
+        )
 
     return LabelSource(entry.info.display_name, information, read)
 
 
-def two_runs_source(libraries: tuple[RunLibrary, RunLibrary], entries: tuple[RunEntry, RunEntry]) -> LabelSource:
+def two_runs_source(
+    libraries: tuple[RunLibrary, RunLibrary], entries: tuple[RunEntry, RunEntry]
+) -> LabelSource:
     """Return the best answers of the rows that two runs have in common, as pairs."""
     names = tuple(entry.info.display_name for entry in entries)
-    indexes = [library.build(entry).ready_index() for library, entry in zip(libraries, entries, strict=True)]
+    indexes = [
+        library.build(entry).ready_index()
+        for library, entry in zip(libraries, entries, strict=True)
+    ]
     numbers: list[dict[str, int]] = []
     rows: list[dict[str, dict[str, float]]] = []
     for index in indexes:
         scores = _grader_scores(index)
-        numbers.append({id: number for number, id in index.read("SELECT number, id FROM rows WHERE best IS NOT NULL")})
+        numbers.append(
+            {
+                id: number
+                for number, id in index.read("SELECT number, id FROM rows WHERE best IS NOT NULL")
+            }
+        )
         rows.append(
-            {id: {name: best for name, _, best in scores[number] if best is not None} for id, number in numbers[-1].items()}
+            {
+                id: {name: best for name, _, best in scores[number] if best is not None}
+                for id, number in numbers[-1].items()
+            }
         )
     differences = {
-        id: [rows[1][id][name] - a for name, a in rows[0][id].items() if name in rows[1][id]] for id in rows[0] if id in rows[1]
+        id: [rows[1][id][name] - a for name, a in rows[0][id].items() if name in rows[1][id]]
+        for id in rows[0]
+        if id in rows[1]
     }
     information = {id: pair_information(each) for id, each in differences.items()}
 
@@ -127,29 +166,45 @@ def two_runs_source(libraries: tuple[RunLibrary, RunLibrary], entries: tuple[Run
     return LabelSource("two runs", information, read)
 
 
-def _grader_scores(index: RunIndex) -> defaultdict[int, list[tuple[str, float | None, float | None]]]:
+def _grader_scores(
+    index: RunIndex,
+) -> defaultdict[int, list[tuple[str, float | None, float | None]]]:
     """Return the name of each grader and what it says of the first and the best answer, by the number of the row."""
     scores: defaultdict[int, list[tuple[str, float | None, float | None]]] = defaultdict(list)
-    for number, name, first, best in index.read("SELECT number, name, first, best FROM scores WHERE kind = 'grader'"):
+    for number, name, first, best in index.read(
+        "SELECT number, name, first, best FROM scores WHERE kind = 'grader'"
+    ):
         scores[number].append((name, first, best))
     return scores
 
 
-def _item(id: str, trace: Trace | None, candidates: Sequence[Candidate], origins: tuple[str, ...]) -> LabelItem | None:
+def _item(
+    id: str, trace: Trace | None, candidates: Sequence[Candidate], origins: tuple[str, ...]
+) -> LabelItem | None:
     """Return an item; the order of two responses is that of a hash, so that it says nothing about where they come from."""
     texts = tuple(candidate.display_text for candidate in candidates)
     if trace is None or (len(texts) == 2 and texts[0] == texts[1]):
         return None
     if len(texts) == 2 and sha256(f"order {id}".encode("utf-8", "surrogatepass")).digest()[0] % 2:
         texts, origins = texts[::-1], origins[::-1]
-    return LabelItem(id, conversation(trace.task.messages), texts, trace.task.context, trace.task.reference, origins)
+    return LabelItem(
+        id,
+        conversation(trace.task.messages),
+        texts,
+        trace.task.context,
+        trace.task.reference,
+        origins,
+    )
 
 
 def conversation(messages: Sequence[Message]) -> str:
     """Return chat messages as one text: a single user message as it is, several with their roles."""
     if len(messages) == 1:
         return message_text({**messages[0], "content": messages[0].get("content") or ""})
-    texts = ((m.get("role", ""), message_text({**m, "content": m.get("content") or ""})) for m in messages)
+    texts = (
+        (m.get("role", ""), message_text({**m, "content": m.get("content") or ""}))
+        for m in messages
+    )
     return "\n\n".join(f"[{role}]\n{text}" for role, text in texts)
 
 
@@ -162,7 +217,9 @@ def file_source(path: Path, kind: AnnotationKind, columns: Mapping[str, str] = {
     Nothing is known of what their labels teach, so all count the same. Raises ConfigError if no row can be judged.
     """
     skipped: list[BadRow] = []
-    rows = [row for row, _ in zip(iter_rows(path, skipped.append), range(MAX_FILE_ROWS), strict=False)]
+    rows = [
+        row for row, _ in zip(iter_rows(path, skipped.append), range(MAX_FILE_ROWS), strict=False)
+    ]
     table = LabelledTable(columns, rows)
     names = _response_columns(table, kind)
     prompt, context, reference, id_column = (
@@ -174,11 +231,21 @@ def file_source(path: Path, kind: AnnotationKind, columns: Mapping[str, str] = {
             id = to_text(cell(row, id_column)) if id_column else row.location.rpartition("/")[2]
             texts = tuple(response_cell(row, name) for name in names)
             items.setdefault(
-                id, LabelItem(id, _prompt(row, prompt), texts, text_cell(row, context), text_cell(row, reference), names)
+                id,
+                LabelItem(
+                    id,
+                    _prompt(row, prompt),
+                    texts,
+                    text_cell(row, context),
+                    text_cell(row, reference),
+                    names,
+                ),
             )
         except AmbiguousLabel as error:
             skipped.append(BadRow(row.location, str(error)))
-    items = {id: item for id, item in items.items() if len(set(item.responses)) == len(item.responses)}
+    items = {
+        id: item for id, item in items.items() if len(set(item.responses)) == len(item.responses)
+    }
     why = "; ".join(f"{bad.location}: {bad.message}" for bad in skipped[:3])
     if not items:
         raise ConfigError(f"{str(path)!r} has no row to judge{f' ({why})' if why else ''}")
@@ -189,7 +256,9 @@ def file_source(path: Path, kind: AnnotationKind, columns: Mapping[str, str] = {
 
 def _prompt(row: Row, name: str | None) -> str:
     value = chat_cell(row, name)
-    return conversation(value) if isinstance(value, list) else "" if value is None else to_text(value)
+    return (
+        conversation(value) if isinstance(value, list) else "" if value is None else to_text(value)
+    )
 
 
 def _response_columns(table: LabelledTable, kind: AnnotationKind) -> tuple[str, ...]:
@@ -223,7 +292,8 @@ class LabelQueue:
     def __init__(self, source: LabelSource, random_share: float = 0.25, seed: int = 0) -> None:
         self.random_share = random_share
         places = {
-            id: int.from_bytes(sha256(f"{seed} {id}".encode("utf-8", "surrogatepass")).digest()[:8]) / 2**64
+            id: int.from_bytes(sha256(f"{seed} {id}".encode("utf-8", "surrogatepass")).digest()[:8])
+            / 2**64
             for id in source.information
         }
         by_hash = sorted(places, key=places.__getitem__)
@@ -247,7 +317,9 @@ class LabelQueue:
         chosen = [id for id in left if id not in others] + [id for id in left if id in others]
         count, total, next_random, next_chosen = len(own & self._random_ids), len(own), 0, 0
         while next_random < len(random) or next_chosen < len(chosen):
-            is_due = count + next_random < self.random_share * (total + next_random + next_chosen + 1)
+            is_due = count + next_random < self.random_share * (
+                total + next_random + next_chosen + 1
+            )
             if next_random < len(random) and (is_due or next_chosen == len(chosen)):
                 next_random += 1
                 yield random[next_random - 1]

@@ -23,7 +23,14 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 
 from ..errors import ConfigError, RedraftError, StoreError
-from ..validation.label_file import Label, LabelFile, LabelItem, LabelQuestion, Sample, check_annotator
+from ..validation.label_file import (
+    Label,
+    LabelFile,
+    LabelItem,
+    LabelQuestion,
+    Sample,
+    check_annotator,
+)
 from .label_items import LabelQueue, LabelSource
 from .pages import error_message, error_status, make_templates, static_file
 from .row_view import ShownText, shown_text
@@ -86,7 +93,14 @@ def label_value(question: LabelQuestion, choice: str, order: tuple[int, ...]) ->
 class LabelPages:
     """The pages over some items and a file of labels. `root`: the first part of every path; `count`: how many labels are wanted."""
 
-    def __init__(self, source: LabelSource, file: LabelFile, queue: LabelQueue, root: str, count: int | None = None) -> None:
+    def __init__(
+        self,
+        source: LabelSource,
+        file: LabelFile,
+        queue: LabelQueue,
+        root: str,
+        count: int | None = None,
+    ) -> None:
         self.source, self.file, self.queue, self.root, self.count = source, file, queue, root, count
         self.templates = make_templates(root=root)
         self._lock = threading.Lock()
@@ -103,14 +117,20 @@ class LabelPages:
             Route("/undo", self.undo, methods=["POST"]),
             Route("/static/{name}", static_file, methods=["GET"]),
         ]
-        handlers: Mapping[Any, Any] = {RedraftError: self._failure, HTTPException: self._failure, Exception: self._failure}
+        handlers: Mapping[Any, Any] = {
+            RedraftError: self._failure,
+            HTTPException: self._failure,
+            Exception: self._failure,
+        }
         return Starlette(routes=[Mount(self.root, routes=routes)], exception_handlers=handlers)
 
     def start(self, request: Request) -> Response:
         """Who is judging."""
         with self._lock:
             names = {name: len(self.file.labels.of(name)) for name in self.file.labels.annotators}
-        return self._page("label_start.html", "Label", names=names, total=len(self.source.information))
+        return self._page(
+            "label_start.html", "Label", names=names, total=len(self.source.information)
+        )
 
     def judge(self, request: Request) -> Response:
         """The next item of an annotator, or the one that was taken back."""
@@ -125,7 +145,9 @@ class LabelPages:
             "can_undo": bool(own),
             "total": len(self.source.information),
         }
-        if item is None or (self.count is not None and len(own) >= self.count and "item" not in request.query_params):
+        if item is None or (
+            self.count is not None and len(own) >= self.count and "item" not in request.query_params
+        ):
             return self._page("label_end.html", "Nothing left to judge", **values)
         order = presentation_order(item, annotator)
         if len(self._shown_at) > MAX_ANNOTATORS:
@@ -159,7 +181,9 @@ class LabelPages:
             order = presentation_order(item, annotator)
             value = label_value(self.file.labels.question, form.get("choice", ""), order)
             sample: Sample = "random" if self.queue.is_random(id) else "chosen"
-            self.file.add(item, Label(id, annotator, value, sample, order, self._seconds(annotator, id)))
+            self.file.add(
+                item, Label(id, annotator, value, sample, order, self._seconds(annotator, id))
+            )
         return self._to_judge(annotator=annotator)
 
     async def undo(self, request: Request) -> Response:
@@ -171,7 +195,9 @@ class LabelPages:
         check_annotator(annotator)
         with self._lock:
             label = self.file.undo(annotator)
-        return self._to_judge(annotator=annotator, **({"item": item_handle(label.item)} if label else {}))
+        return self._to_judge(
+            annotator=annotator, **({"item": item_handle(label.item)} if label else {})
+        )
 
     def _to_judge(self, **parameters: str) -> Response:
         return RedirectResponse(f"{self.root}/judge?{urlencode(parameters)}", 303)
@@ -182,7 +208,9 @@ class LabelPages:
         labels = self.file.labels
         own = [label.item for label in labels.of(annotator)]
         others = [label.item for label in labels.labels.values() if label.annotator != annotator]
-        return next((item for each in self.queue.following(own, others) if (item := self._item(each))), None)
+        return next(
+            (item for each in self.queue.following(own, others) if (item := self._item(each))), None
+        )
 
     def _item(self, id: str) -> LabelItem | None:
         """Return an item: as it was judged before, if it was, so that all annotators see the same texts; None if it is empty."""
@@ -202,10 +230,14 @@ class LabelPages:
         return round(seconds, 1) if shown == id and seconds < LONGEST_SECONDS else None
 
     def _page(self, template: str, title: str, status: int = 200, **values: Any) -> HTMLResponse:
-        return HTMLResponse(self.templates.render(template, title=title, source=self.source.name, **values), status)
+        return HTMLResponse(
+            self.templates.render(template, title=title, source=self.source.name, **values), status
+        )
 
     def _failure(self, request: Request, error: Exception) -> Response:
-        return self._page("error.html", "This is not possible", error_status(error), message=error_message(error))
+        return self._page(
+            "error.html", "This is not possible", error_status(error), message=error_message(error)
+        )
 
 
 def _more_texts(item: LabelItem) -> list[tuple[str, ShownText]]:
@@ -223,7 +255,11 @@ async def read_form(request: Request) -> dict[str, str]:
     try:
         return dict(
             parse_qsl(
-                body.decode("ascii"), keep_blank_values=True, strict_parsing=True, errors="surrogateescape", max_num_fields=10
+                body.decode("ascii"),
+                keep_blank_values=True,
+                strict_parsing=True,
+                errors="surrogateescape",
+                max_num_fields=10,
             )
         )
     except ValueError as error:

@@ -34,7 +34,15 @@ from .grader_figures import pair_figures, part_figures
 from .index import RunIndex
 from .judging import judging_views
 from .row_query import CHANGES, ORDERS, STATUSES, RowQuery
-from .row_view import AnswerView, change, prompt_messages, row_view, shown_messages, shown_text, snippet
+from .row_view import (
+    AnswerView,
+    change,
+    prompt_messages,
+    row_view,
+    shown_messages,
+    shown_text,
+    snippet,
+)
 from .run_comparison import compare_runs, settings_difference
 from .run_library import IndexBuild, RunEntry, RunLibrary
 
@@ -107,7 +115,11 @@ class ViewerPages:
         if len(entries) == 1 and not self.library.problems:
             return self._overview(entries[0])
         return self._page(
-            "runs.html", "Runs", entries=entries, problems=self.library.problems, duplicate_names=_has_duplicates(entries)
+            "runs.html",
+            "Runs",
+            entries=entries,
+            problems=self.library.problems,
+            duplicate_names=_has_duplicates(entries),
         )
 
     def overview(self, request: Request) -> Response:
@@ -135,7 +147,9 @@ class ViewerPages:
         query = RowQuery.from_parameters(request.query_params)
         index = self._index(entry)
         everything = self._run_figures(entry)
-        page = index.page(query, whole_number(request.query_params.get("offset")) or 0, ROWS_PER_PAGE)
+        page = index.page(
+            query, whole_number(request.query_params.get("offset")) or 0, ROWS_PER_PAGE
+        )
         return self._page(
             "rows.html",
             f"Rows of {entry.info.display_name}",
@@ -180,12 +194,16 @@ class ViewerPages:
             reasoning=shown_text(after.candidate.reasoning or "") if after else None,
             snippet=snippet(trace, entry.trace_code(trace.task.id or row_id)),
             link=lambda **changes: link_parameters(parameters, **changes),
-            kept_parameters=[(name, value) for name, value in parameters.items() if name not in {"a", "b"}],
+            kept_parameters=[
+                (name, value) for name, value in parameters.items() if name not in {"a", "b"}
+            ],
             up=up,
             previous=previous,
             next=following,
             previous_answer=view.answers[position - 1].candidate.id if position else None,
-            next_answer=view.answers[position + 1].candidate.id if position + 1 < len(view.answers) else None,
+            next_answer=view.answers[position + 1].candidate.id
+            if position + 1 < len(view.answers)
+            else None,
         )
 
     def text(self, request: Request) -> Response:
@@ -194,7 +212,9 @@ class ViewerPages:
         candidate = _answer(trace, request)
         body = candidate.display_text.encode("utf-8", "replace")
         return Response(
-            body, media_type="text/plain; charset=utf-8", headers={"Content-Disposition": 'attachment; filename="answer.txt"'}
+            body,
+            media_type="text/plain; charset=utf-8",
+            headers={"Content-Disposition": 'attachment; filename="answer.txt"'},
         )
 
     def judging(self, request: Request) -> Response:
@@ -206,7 +226,15 @@ class ViewerPages:
         views = list(judging_views(trace, candidate, index.judges(index.stored_id(number) or "")))
         row_id = index.read("SELECT id FROM rows WHERE number = ?", number)[0][0]
         title = f"Prompts of graders, answer {candidate.id}"
-        return self._page("judging.html", title, entry=entry, page="rows", number=number, row_id=row_id, views=views)
+        return self._page(
+            "judging.html",
+            title,
+            entry=entry,
+            page="rows",
+            number=number,
+            row_id=row_id,
+            views=views,
+        )
 
     def graders(self, request: Request) -> Response:
         """What the graders of a run say, and how they were validated."""
@@ -295,18 +323,25 @@ class ViewerPages:
         names = (entry.info.display_name, other.info.display_name)
         if names[0] == names[1]:
             names = (f"{names[0]} (A)", f"{names[1]} (B)")
-        figures = [(name, self._run_figures(each)) for name, each in zip(names, (entry, other), strict=True)]
+        figures = [
+            (name, self._run_figures(each))
+            for name, each in zip(names, (entry, other), strict=True)
+        ]
         key = ("comparison", other.key, second.version)
         comparison = first.computed(key, lambda: compare_runs(first, second, names))
         differences = [f"mean {comparison.report.value}"]
         return {
             "comparison": comparison,
             "iteration_chart": charts.iteration_curves(figures),
-            "difference_chart": charts.histogram(comparison.histogram, "Rows by difference", "second - first run", differences),
+            "difference_chart": charts.histogram(
+                comparison.histogram, "Rows by difference", "second - first run", differences
+            ),
             "settings": settings_difference(entry.info.metadata, other.info.metadata),
         }
 
-    def _neighbours(self, entry: RunEntry, index: RunIndex, parameters: Mapping[str, str]) -> tuple[str, str | None, str | None]:
+    def _neighbours(
+        self, entry: RunEntry, index: RunIndex, parameters: Mapping[str, str]
+    ) -> tuple[str, str | None, str | None]:
         """Return the addresses of the list, of the row before and of the row after, in the list that led to this row."""
         query = RowQuery.from_parameters(parameters)
         base = f"{self.root}/run/{entry.key}/rows"
@@ -318,7 +353,8 @@ class ViewerPages:
         rows = index.page(query, first, 3).rows
         near = {first + offset: row.number for offset, row in enumerate(rows)}
         before, after = (
-            f"{base}/{near[n]}?{query.parameters(n=n, **style)}" if n in near and n >= 0 else None for n in (place - 1, place + 1)
+            f"{base}/{near[n]}?{query.parameters(n=n, **style)}" if n in near and n >= 0 else None
+            for n in (place - 1, place + 1)
         )
         up = query.parameters(offset=place // ROWS_PER_PAGE * ROWS_PER_PAGE or None)
         return f"{base}?{up}" if up else base, before, after
@@ -327,14 +363,25 @@ class ViewerPages:
         shown = [card for card in self.cards.cards if card.grader in graders][:MAX_CARDS]
         for card in shown:
             folder = self.cards.card_folder(card.grader, card.fingerprint, card.data, card.sha256)
-            plots = [(title, f"{folder.name}/{name}") for name, title in PLOTS.items() if (folder / f"{name}.svg").is_file()]
-            yield CardView(card, f"{format_measure(card.headline)}, {card.data}, {card.date}", tuple(plots))
+            plots = [
+                (title, f"{folder.name}/{name}")
+                for name, title in PLOTS.items()
+                if (folder / f"{name}.svg").is_file()
+            ]
+            yield CardView(
+                card, f"{format_measure(card.headline)}, {card.data}, {card.date}", tuple(plots)
+            )
 
     # ---- errors
 
     def _building(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, BuildingError)
-        values: dict[str, Any] = {"entry": error.entry, "page": "", "build": error.build, "reload_seconds": 1}
+        values: dict[str, Any] = {
+            "entry": error.entry,
+            "page": "",
+            "build": error.build,
+            "reload_seconds": 1,
+        }
         return self._page("building.html", error.entry.info.display_name, **values)
 
     def _failure(self, request: Request, error: Exception) -> Response:
@@ -355,19 +402,27 @@ def error_status(error: Exception) -> int:
     """Return the status of a page that an error replaces: 500 only for a fault of ours."""
     if isinstance(error, HTTPException):
         return error.status_code
-    return 400 if isinstance(error, ConfigError) else 422 if isinstance(error, RedraftError) else 500
+    return (
+        400 if isinstance(error, ConfigError) else 422 if isinstance(error, RedraftError) else 500
+    )
 
 
 def error_message(error: Exception) -> str:
     """Return what a page says of an error."""
     if isinstance(error, HTTPException):
         return error.detail[:MAX_MESSAGE]
-    return str(error)[:MAX_MESSAGE] if isinstance(error, RedraftError) else f"{type(error).__name__} (this is a fault of Redraft)"
+    return (
+        str(error)[:MAX_MESSAGE]
+        if isinstance(error, RedraftError)
+        else f"{type(error).__name__} (this is a fault of Redraft)"
+    )
 
 
 def make_templates(**shared: Any) -> Templates:
     """Return the templates of the viewer."""
-    return Templates(FOLDER / "templates", formats.FILTERS, **{"standalone": False, "root": "", **shared})
+    return Templates(
+        FOLDER / "templates", formats.FILTERS, **{"standalone": False, "root": "", **shared}
+    )
 
 
 @lru_cache
@@ -403,7 +458,9 @@ def run_facts(entry: RunEntry) -> Iterator[tuple[str, str]]:
     yield "last change", formats.time(entry.info.updated_at)
 
 
-def chosen_answers(answers: list[AnswerView], parameters: Mapping[str, str]) -> tuple[AnswerView | None, AnswerView | None]:
+def chosen_answers(
+    answers: list[AnswerView], parameters: Mapping[str, str]
+) -> tuple[AnswerView | None, AnswerView | None]:
     """Return the two answers that an address names: by default the best, or the latest, and the one that it was made from."""
     by_id = {str(a.candidate.id): a for a in answers}
     best = next((a for a in answers if a.is_best), answers[-1] if answers else None)
@@ -415,7 +472,9 @@ def chosen_answers(answers: list[AnswerView], parameters: Mapping[str, str]) -> 
 
 def link_parameters(parameters: Mapping[str, str], **changes: Any) -> str:
     """Return the parameters of an address with changes; None removes one."""
-    return urlencode({name: value for name, value in {**parameters, **changes}.items() if value is not None})
+    return urlencode(
+        {name: value for name, value in {**parameters, **changes}.items() if value is not None}
+    )
 
 
 def _prompt(trace: Trace, answer: AnswerView | None) -> list[tuple[str, Any]] | None:
@@ -429,7 +488,11 @@ def _prompt(trace: Trace, answer: AnswerView | None) -> list[tuple[str, Any]] | 
 
 def whole_number(text: str | None) -> int | None:
     """Return the whole number that a text is, with at most 18 digits; None for any other text."""
-    return int(text) if text and len(text) <= MAX_DIGITS and text.isascii() and text.isdecimal() else None
+    return (
+        int(text)
+        if text and len(text) <= MAX_DIGITS and text.isascii() and text.isdecimal()
+        else None
+    )
 
 
 def _has_duplicates(entries: list[RunEntry]) -> bool:

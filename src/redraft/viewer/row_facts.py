@@ -109,9 +109,24 @@ def row_facts(row: StoredRow) -> RowFacts:
     position = row.position if type(row.position) is int else 0
     try:
         return _read_facts(row, position)
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, StoreError) as error:
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        IndexError,
+        RecursionError,
+        StoreError,
+    ) as error:
         kind = type(error).__name__
-        return RowFacts(row.number, str(row.id)[:MAX_NAME], position, "failed", error_kind=UNREADABLE, error=kind)
+        return RowFacts(
+            row.number,
+            str(row.id)[:MAX_NAME],
+            position,
+            "failed",
+            error_kind=UNREADABLE,
+            error=kind,
+        )
 
 
 def _read_facts(row: StoredRow, position: int) -> RowFacts:
@@ -123,9 +138,15 @@ def _read_facts(row: StoredRow, position: int) -> RowFacts:
     prompt = message_text(users[-1])[: 4 * MAX_SEARCH] if users else ""
     result = _json(row.result) if row.result else None
     columns: Mapping[str, Any] = result["columns"] if result else {}
-    by_iteration = tuple((_score(s), _whole(n), _amount(c)) for s, n, c in result["score_by_iteration"]) if result else ()
+    by_iteration = (
+        tuple((_score(s), _whole(n), _amount(c)) for s, n, c in result["score_by_iteration"])
+        if result
+        else ()
+    )
     first, best = _score(columns.get("initial_score")), _score(columns.get("best_score"))
-    outcome: Mapping[str, Any] = next((r for r in reversed(records) if r.get("kind") == "outcome"), {})
+    outcome: Mapping[str, Any] = next(
+        (r for r in reversed(records) if r.get("kind") == "outcome"), {}
+    )
     answer = str(columns.get("best") or "")
     error = str(columns.get("error") or "")
     return RowFacts(
@@ -152,7 +173,9 @@ def _read_facts(row: StoredRow, position: int) -> RowFacts:
         broken=columns.get("broken") is not None,
         rewritten=outcome.get("best") is not None and outcome["best"] != _first_id(records),
         answer=sha256(answer.encode("utf-8", "surrogatepass")).hexdigest()[:16] if answer else "",
-        task=hash_task([header["task"].get(name) for name in TASK_FIELDS]) if header["task"]["messages"] else "",
+        task=hash_task([header["task"].get(name) for name in TASK_FIELDS])
+        if header["task"]["messages"]
+        else "",
         search=f"{id[:MAX_NAME]}\n{prompt[:MAX_SEARCH]}\n{answer[:MAX_SEARCH]}".casefold(),
         scores=tuple(islice(_part_scores(records, outcome.get("best")), MAX_PARTS)),
         by_iteration=by_iteration[:MAX_ITERATIONS],
@@ -165,7 +188,11 @@ def _json(text: str) -> Any:
 
 
 def _score(value: Any) -> float | None:
-    return float(value) if type(value) in {int, float} and -SCORE_ERROR <= value <= 1 + SCORE_ERROR else None
+    return (
+        float(value)
+        if type(value) in {int, float} and -SCORE_ERROR <= value <= 1 + SCORE_ERROR
+        else None
+    )
 
 
 def _amount(value: Any) -> float | None:
@@ -180,7 +207,9 @@ def _best_iteration(scores: Sequence[float | None]) -> int | None:
     known = [score for score in scores if score is not None]
     if not known:
         return None
-    return next(n for n, score in enumerate(scores) if score is not None and score >= known[-1] - TOLERANCE)
+    return next(
+        n for n, score in enumerate(scores) if score is not None and score >= known[-1] - TOLERANCE
+    )
 
 
 def _seconds(records: Iterable[Mapping[str, Any]]) -> float | None:
@@ -199,11 +228,16 @@ def _part_scores(records: Sequence[Mapping[str, Any]], best: Any) -> Iterable[Pa
         if record.get("kind") == "feedback":
             candidate, grader = record.get("candidate", 0), str(record.get("grader", ""))[:MAX_NAME]
             parts = [("grader", grader, record.get("score"))]
-            parts += [("criterion", f"{grader}: {c['name']}"[:MAX_NAME], c["score"]) for c in record.get("criteria", ())]
+            parts += [
+                ("criterion", f"{grader}: {c['name']}"[:MAX_NAME], c["score"])
+                for c in record.get("criteria", ())
+            ]
             for kind, name, value in parts:
                 if (score := _score(value)) is not None:
                     sums.setdefault((kind, name), {}).setdefault(candidate, []).append(score)
     first = _first_id(records)
     for (kind, name), by_candidate in sums.items():
         means = {candidate: sum(scores) / len(scores) for candidate, scores in by_candidate.items()}
-        yield PartScore(kind, name, means.get(first) if first is not None else None, means.get(best))
+        yield PartScore(
+            kind, name, means.get(first) if first is not None else None, means.get(best)
+        )

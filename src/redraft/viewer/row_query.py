@@ -89,7 +89,9 @@ class RowQuery:
     @classmethod
     def from_parameters(cls, parameters: Mapping[str, str]) -> RowQuery:
         """Return the query in the parameters of an address; unknown parameters are ignored."""
-        values: dict[str, Any] = {f.name: parameters[f.name] for f in fields(cls) if parameters.get(f.name)}
+        values: dict[str, Any] = {
+            f.name: parameters[f.name] for f in fields(cls) if parameters.get(f.name)
+        }
         try:
             if "iteration" in values:
                 values["iteration"] = int(values["iteration"][:9])
@@ -104,7 +106,11 @@ class RowQuery:
         """Return the query as parameters of an address, with changes; defaults are left out."""
         values = {f.name: changes.pop(f.name, getattr(self, f.name)) for f in fields(self)}
         defaults = RowQuery()
-        given = {name: value for name, value in values.items() if value != getattr(defaults, name) and value is not None}
+        given = {
+            name: value
+            for name, value in values.items()
+            if value != getattr(defaults, name) and value is not None
+        }
         if "descending" in given:
             given["descending"] = "1"
         given |= {name: value for name, value in changes.items() if value is not None}
@@ -131,8 +137,15 @@ class RowQuery:
                 scores = "SELECT number FROM scores WHERE kind = ? AND name = ? AND best < ?"
                 terms.append((f"rows.number IN ({scores})", [kind, value, self.below]))
         if self.text:
-            terms.append(("rows.number IN (SELECT number FROM texts WHERE instr(text, ?))", [self.text.casefold()]))
-        return " AND ".join(sql for sql, _ in terms) or "1", [value for _, values in terms for value in values]
+            terms.append(
+                (
+                    "rows.number IN (SELECT number FROM texts WHERE instr(text, ?))",
+                    [self.text.casefold()],
+                )
+            )
+        return " AND ".join(sql for sql, _ in terms) or "1", [
+            value for _, values in terms for value in values
+        ]
 
     def ordering(self) -> tuple[str, list[Any]]:
         """Return the order of SQL, and its values."""

@@ -74,7 +74,12 @@ class AnswerView:
     def origin(self) -> str:
         """How it was made, in words."""
         c = self.candidate
-        made = {"generate": "draft", "refine": "refinement", "repair": "repair", "given": "given answer"}.get(c.role, c.role)
+        made = {
+            "generate": "draft",
+            "refine": "refinement",
+            "repair": "repair",
+            "given": "given answer",
+        }.get(c.role, c.role)
         return made if c.parent is None else f"{made} of {c.parent}"
 
 
@@ -135,13 +140,19 @@ def heat_rows(answers: Sequence[AnswerView]) -> list[HeatRow]:
     musts: set[str] = set()
     for place, answer in enumerate(answers):
         for grade in answer.grades:
-            parts: list[tuple[str, float | None]] = [("", grade.score), *((c.name, c.score) for c in grade.criteria)]
+            parts: list[tuple[str, float | None]] = [
+                ("", grade.score),
+                *((c.name, c.score) for c in grade.criteria),
+            ]
             for name, score in parts:
                 rows.setdefault((grade.grader, name), [None] * len(answers))[place] = score
             musts |= {grade.grader} if grade.must else set()
     order = list(dict.fromkeys(grader for grader, _ in rows))
     ordered = sorted(rows.items(), key=lambda item: order.index(item[0][0]))
-    return [HeatRow(name or grader, bool(name), grader in musts, tuple(scores)) for (grader, name), scores in ordered]
+    return [
+        HeatRow(name or grader, bool(name), grader in musts, tuple(scores))
+        for (grader, name), scores in ordered
+    ]
 
 
 def change(before: AnswerView | None, after: AnswerView) -> Change:
@@ -151,8 +162,19 @@ def change(before: AnswerView | None, after: AnswerView) -> Change:
         return Change(None, after, (DiffSpan("same", new.text),), new.omitted, 0, 0, ())
     old = shown_text(before.candidate.display_text)
     spans = tuple(word_diff(old.text, new.text))
-    counts = {kind: sum(len(s.text.split()) for s in spans if s.kind == kind) for kind in ("added", "removed")}
-    return Change(before, after, spans, max(old.omitted, new.omitted), counts["added"], counts["removed"], before.grades)
+    counts = {
+        kind: sum(len(s.text.split()) for s in spans if s.kind == kind)
+        for kind in ("added", "removed")
+    }
+    return Change(
+        before,
+        after,
+        spans,
+        max(old.omitted, new.omitted),
+        counts["added"],
+        counts["removed"],
+        before.grades,
+    )
 
 
 def prompt_messages(trace: Trace, candidate: Candidate) -> tuple[Message, ...] | None:
@@ -166,14 +188,20 @@ def prompt_messages(trace: Trace, candidate: Candidate) -> tuple[Message, ...] |
     n = trace.records.index(candidate)
     before = replace(trace, records=trace.records[:n], resumed_at=min(trace.resumed_at, n))
     own = [trace.settings.get(key) for key in PROMPT_KEYS]
-    templates = [setting.get("template") if isinstance(setting, Mapping) else None for setting in own]
+    templates = [
+        setting.get("template") if isinstance(setting, Mapping) else None for setting in own
+    ]
     if any(setting and not template for setting, template in zip(own, templates, strict=True)):
         return None
     parent = None if candidate.parent is None else before.by_id.get(candidate.parent)
     if any(templates):
         with suppress(ConfigError):
             prompts = Prompts(*templates)
-            return prompts.draft_messages(before) if parent is None else prompts.refinement_messages(before, parent)
+            return (
+                prompts.draft_messages(before)
+                if parent is None
+                else prompts.refinement_messages(before, parent)
+            )
         return None
     return draft_messages(before) if parent is None else refinement_messages(before, parent)
 
@@ -182,7 +210,11 @@ def shown_messages(messages: Sequence[Message]) -> Iterator[tuple[str, ShownText
     """Yield the role and the text of each message; what is no text is shown as JSON."""
     for message in messages:
         content = message.get("content")
-        text = message_text(message) if isinstance(content, str) else json.dumps(content, ensure_ascii=False, default=str)
+        text = (
+            message_text(message)
+            if isinstance(content, str)
+            else json.dumps(content, ensure_ascii=False, default=str)
+        )
         if calls := message.get("tool_calls"):
             text = f"{text}\n{json.dumps(calls, ensure_ascii=False, default=str)}"
         yield str(message.get("role", ""))[:40], shown_text(text)
@@ -216,8 +248,12 @@ def row_view(trace: Trace) -> RowView:
     first = next(iter(trace.with_estimates.score_history), None)
     seconds = [s for r in trace.records if (s := getattr(r, "seconds", None)) is not None]
     end = trace.outcome
-    outcome = " ".join(filter(None, (end.note, diagnosis_text(Result(trace))))) if end else "in progress"
-    task = "\n\n".join(f"[{role}] {shown.text}" for role, shown in shown_messages(trace.task.messages))
+    outcome = (
+        " ".join(filter(None, (end.note, diagnosis_text(Result(trace))))) if end else "in progress"
+    )
+    task = "\n\n".join(
+        f"[{role}] {shown.text}" for role, shown in shown_messages(trace.task.messages)
+    )
     return RowView(
         trace.score,
         interval,
@@ -248,25 +284,63 @@ def snippet(trace: Trace, source: str) -> str:
     if len(made) > MAX_SNIPPET:
         code.append("from redraft.storage import Journal, read_trace")
         made = f"task = {source}.task"
-    written = [r for r in trace.records if isinstance(r, Candidate | Failure) and r.role in {"generate", "refine"}]
+    written = [
+        r
+        for r in trace.records
+        if isinstance(r, Candidate | Failure) and r.role in {"generate", "refine"}
+    ]
     writers = unique_texts(record.by for record in written if record.by)
-    judges = [f.by for c in trace.candidates for f in trace.feedback[c.id] if f.by and f.by not in writers]
+    judges = [
+        f.by for c in trace.candidates for f in trace.feedback[c.id] if f.by and f.by not in writers
+    ]
     models = {"model": writers[0] if writers else False, "judge": judges[0] if judges else None}
-    lines = [f"    {name}={value!r},{PROVIDER_NOTE if value else ''}" for name, value in models.items() if value is not None]
+    lines = [
+        f"    {name}={value!r},{PROVIDER_NOTE if value else ''}"
+        for name, value in models.items()
+        if value is not None
+    ]
     own = [grader for grader in trace.panel if grader.name not in trace.task.requirements]
     lines += ["    graders=[", *(f"        {_grader_code(grader)}" for grader in own), "    ],"]
-    return "\n".join([*code, "", made, "result = redraft.refine_sync(", "    task,", *lines, ")", "print(result.summary())", ""])
+    return "\n".join(
+        [
+            *code,
+            "",
+            made,
+            "result = redraft.refine_sync(",
+            "    task,",
+            *lines,
+            ")",
+            "print(result.summary())",
+            "",
+        ]
+    )
 
 
 def _task_literal(task: Task) -> str:
     arguments: dict[str, Any] = {"messages": [dict(message) for message in task.messages]}
-    for name in ("response", "responses", "reference", "context", "tests", "metadata", "tools", "tool_choice"):
+    for name in (
+        "response",
+        "responses",
+        "reference",
+        "context",
+        "tests",
+        "metadata",
+        "tools",
+        "tool_choice",
+    ):
         if value := getattr(task, name):
             arguments[name] = list(value) if isinstance(value, tuple) else value
     arguments["requirements"] = [spec for spec in task.requirements if not reads_file(spec)]
-    notes = [f"    # it also reads a file: {spec!r}" for spec in task.requirements if reads_file(spec)]
+    notes = [
+        f"    # it also reads a file: {spec!r}" for spec in task.requirements if reads_file(spec)
+    ]
     return "\n".join(
-        ["task = redraft.Task(", *(f"    {name}={_literal(value)}," for name, value in arguments.items()), *notes, ")"]
+        [
+            "task = redraft.Task(",
+            *(f"    {name}={_literal(value)}," for name, value in arguments.items()),
+            *notes,
+            ")",
+        ]
     )
 
 
@@ -274,7 +348,9 @@ def _grader_code(grader: PanelGrader) -> str:
     """Return a grader as code: its name, with its weight; a comment for a name that stands for no grader that is safe to make."""
     name = grader.name.partition("#")[0]
     try:
-        is_known = not reads_file(name) and (name.partition(":")[0] in kinds() or bool(resolve_spec(name)))
+        is_known = not reads_file(name) and (
+            name.partition(":")[0] in kinds() or bool(resolve_spec(name))
+        )
     except ConfigError:
         is_known = False
     if not is_known:

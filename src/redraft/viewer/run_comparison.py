@@ -62,18 +62,25 @@ class RunComparison:
     def won_interval(self) -> tuple[float, float] | None:
         """The interval of the share of rows that B wins."""
         interval = self.won.interval
-        return None if interval is None else (max(0.0, 0.5 + interval[0]), min(1.0, 0.5 + interval[1]))
+        return (
+            None if interval is None else (max(0.0, 0.5 + interval[0]), min(1.0, 0.5 + interval[1]))
+        )
 
 
 def compare_runs(first: RunIndex, second: RunIndex, names: tuple[str, str]) -> RunComparison:
     """Compare two runs by the best score of each row. Raises ConfigError if they have no row in common with two scores."""
-    paired = pair_results(*(_results(index, name) for index, name in zip((first, second), names, strict=True)))
+    paired = pair_results(
+        *(_results(index, name) for index, name in zip((first, second), names, strict=True))
+    )
     unsorted = [RowDifference.of(pair) for pair in paired.pairs]
     rows = sorted(unsorted, key=lambda row: row.difference)
     bins = [0] * BINS
     for row in rows:
         bins[min(BINS - 1, max(0, int((row.difference + 1) / 2 * BINS)))] += 1
-    wins = [1.0 if row.difference > TOLERANCE else 0.0 if row.difference < -TOLERANCE else 0.5 for row in unsorted]
+    wins = [
+        1.0 if row.difference > TOLERANCE else 0.0 if row.difference < -TOLERANCE else 0.5
+        for row in unsorted
+    ]
     clusters = PairedScores(paired.pairs, ComparisonSettings()).clusters
     return RunComparison(
         build_report(paired),
@@ -87,22 +94,31 @@ def compare_runs(first: RunIndex, second: RunIndex, names: tuple[str, str]) -> R
 def _results(index: RunIndex, name: str) -> RunResults:
     """Return the rows of a run as results; hashes stand for the answers."""
     found = index.read("SELECT number, id, task, best, answer FROM rows ORDER BY position, number")
-    rows = [ResultRow(id, task, best, answer or None, {"number": number}) for number, id, task, best, answer in found]
+    rows = [
+        ResultRow(id, task, best, answer or None, {"number": number})
+        for number, id, task, best, answer in found
+    ]
     return RunResults(name, "redraft", rows, "best_score")
 
 
-def settings_difference(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+def settings_difference(
+    first: Mapping[str, Any], second: Mapping[str, Any]
+) -> list[tuple[str, str, str]]:
     """Return the settings that differ in the metadata of two runs: name, first value, second value.
 
     Journals record most settings as digests, so that only whether they differ is known.
     """
     a, b = _settings(first), _settings(second)
     return [
-        (name, a.get(name, "not set"), b.get(name, "not set")) for name in dict.fromkeys([*a, *b]) if a.get(name) != b.get(name)
+        (name, a.get(name, "not set"), b.get(name, "not set"))
+        for name in dict.fromkeys([*a, *b])
+        if a.get(name) != b.get(name)
     ]
 
 
 def _settings(metadata: Mapping[str, Any]) -> dict[str, str]:
-    settings = {name: str(metadata[name]) for name in COMPARED_METADATA if metadata.get(name) is not None}
+    settings = {
+        name: str(metadata[name]) for name in COMPARED_METADATA if metadata.get(name) is not None
+    }
     parts: Mapping[str, Any] = next(reversed(metadata.get("settings", {}).values()), {})
     return settings | {str(name): format_value(value, 200) for name, value in parts.items()}

@@ -154,14 +154,23 @@ class RunLibrary:
             if monotonic() - self._scanned_at >= SCAN_SECONDS:
                 self._entries = {entry.key: entry for entry in self._scan()}
                 self._scanned_at = monotonic()
-            return sorted(self._entries.values(), key=lambda e: (e.info.updated_at, e.info.started_at, e.info.name), reverse=True)
+            return sorted(
+                self._entries.values(),
+                key=lambda e: (e.info.updated_at, e.info.started_at, e.info.name),
+                reverse=True,
+            )
 
     def _scan(self) -> list[RunEntry]:
         in_folders = [
-            (path, str(path)) for folder in self._folders for path in sorted(folder.glob(f"*{JOURNAL}")) if path.is_file()
+            (path, str(path))
+            for folder in self._folders
+            for path in sorted(folder.glob(f"*{JOURNAL}"))
+            if path.is_file()
         ]
         paths = [*self._journals, *in_folders][:MAX_JOURNALS]
-        self._scans = {path: scan_journal(path, label, self._scans.get(path)) for path, label in paths}
+        self._scans = {
+            path: scan_journal(path, label, self._scans.get(path)) for path, label in paths
+        }
         self.problems = [scan.problem for scan in self._scans.values() if scan.problem]
         return [entry for scan in self._scans.values() for entry in scan.entries]
 
@@ -200,7 +209,12 @@ def scan_journal(path: Path, label: str, known: JournalScan | None) -> JournalSc
         return known
     try:
         with Journal(path, read_only=True) as journal:
-            return JournalScan(state, tuple(RunEntry(_key(path, info.name), path, info, label) for info in journal.runs()))
+            return JournalScan(
+                state,
+                tuple(
+                    RunEntry(_key(path, info.name), path, info, label) for info in journal.runs()
+                ),
+            )
     except StoreError as error:
         return JournalScan(state, problem=str(error))
 

@@ -20,7 +20,16 @@ from .index import RunIndex
 from .pages import make_templates, run_facts, static_text
 from .row_facts import RowFacts
 from .row_query import RowQuery
-from .row_view import AnswerView, Change, HeatRow, ShownText, answer_views, change, heat_rows, shown_text
+from .row_view import (
+    AnswerView,
+    Change,
+    HeatRow,
+    ShownText,
+    answer_views,
+    change,
+    heat_rows,
+    shown_text,
+)
 from .run_library import RunEntry, RunLibrary
 
 MAX_ROWS = 5_000
@@ -55,10 +64,18 @@ def write_page(run: str | Path, path: str | Path, *, name: str | None = None) ->
         StoreError: The run cannot be read.
     """
     with RunLibrary([Path(run)]) as library:
-        entries = [entry for entry in library.entries() if name in {None, entry.info.name, entry.info.display_name}]
+        entries = [
+            entry
+            for entry in library.entries()
+            if name in {None, entry.info.name, entry.info.display_name}
+        ]
         if len(entries) != 1:
-            names = ", ".join(repr(entry.info.display_name) for entry in library.entries()) or "none"
-            raise ConfigError(f"run={str(run)!r} with name={name!r} does not mean one run: there are {names}")
+            names = (
+                ", ".join(repr(entry.info.display_name) for entry in library.entries()) or "none"
+            )
+            raise ConfigError(
+                f"run={str(run)!r} with name={name!r} does not mean one run: there are {names}"
+            )
         write_atomic(path, static_page(library, entries[0]))
 
 
@@ -108,7 +125,10 @@ def _fitting(rows: Iterable[RowSummary]) -> Iterator[RowSummary]:
     size = 0
     for row in rows:
         spans = row.change.spans if row.change else ()
-        size += sum(len(html_text(text).encode()) for text in (row.task.text, *(span.text for span in spans)))
+        size += sum(
+            len(html_text(text).encode())
+            for text in (row.task.text, *(span.text for span in spans))
+        )
         if size > MAX_TEXT_BYTES:
             return
         yield row

@@ -112,6 +112,9 @@ def _is_own_request(method: str, headers: Headers, origins: set[str]) -> bool:
     if origin is not None and origin not in origins:
         return False
     if method in READ_METHODS:
-        is_link = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
+        is_link = (
+            headers.get("sec-fetch-mode") == "navigate"
+            and headers.get("sec-fetch-dest") == "document"
+        )
         return not is_caused_elsewhere(site) or is_link
     return method == "POST" and origin in origins and site in {None, "same-origin"}

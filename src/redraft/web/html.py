@@ -49,7 +49,9 @@ def _finalize(value: Any) -> Any:
 class Templates:
     """The templates in a folder. A missing value is an error; None is shown as nothing, and a very long text is cut."""
 
-    def __init__(self, folder: Path, filters: Mapping[str, Callable[..., Any]] = {}, **shared: Any) -> None:
+    def __init__(
+        self, folder: Path, filters: Mapping[str, Callable[..., Any]] = {}, **shared: Any
+    ) -> None:
         self._environment = Environment(
             loader=FileSystemLoader(folder),
             autoescape=True,

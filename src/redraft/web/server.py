@@ -40,7 +40,9 @@ class PageServer:
             self._socket.listen()
         except OSError as error:
             self._socket.close()
-            raise ConfigError(f"--port {port}: {HOST}:{port} cannot be served: {error.strerror or error}") from error
+            raise ConfigError(
+                f"--port {port}: {HOST}:{port} cannot be served: {error.strerror or error}"
+            ) from error
         self.port: int = self._socket.getsockname()[1]
         self._server: uvicorn.Server | None = None
 
@@ -53,7 +55,9 @@ class PageServer:
     def url(self) -> str:
         return f"http://{HOST}:{self.port}{self.root}/"
 
-    def run(self, app: ASGIApp, styles: Iterable[str] = (), on_start: Callable[[], None] = lambda: None) -> None:
+    def run(
+        self, app: ASGIApp, styles: Iterable[str] = (), on_start: Callable[[], None] = lambda: None
+    ) -> None:
         """Serve an application whose paths begin with `root`. `styles`: as in `AccessControl`."""
         guarded = AccessControl(app, self.token, self.port, tuple(styles))
         config = uvicorn.Config(
@@ -68,7 +72,10 @@ class PageServer:
             timeout_graceful_shutdown=SHUTDOWN_SECONDS,
         )
         self._server = uvicorn.Server(config)
-        with suppress(KeyboardInterrupt), self._server.capture_signals():  # from before the address is known
+        with (
+            suppress(KeyboardInterrupt),
+            self._server.capture_signals(),
+        ):  # from before the address is known
             on_start()
             self._server.run(sockets=[self._socket])
 
@@ -92,6 +99,9 @@ def browser_page(url: str) -> Iterator[None]:
     with TemporaryDirectory(prefix="redraft-") as folder:
         page = Path(folder) / "open.html"
         page.touch(mode=0o600)
-        page.write_text(f'<!doctype html><meta http-equiv="refresh" content="0;url={escape(url)}">', encoding="utf-8")
+        page.write_text(
+            f'<!doctype html><meta http-equiv="refresh" content="0;url={escape(url)}">',
+            encoding="utf-8",
+        )
         threading.Thread(target=webbrowser.open, args=(page.as_uri(),), daemon=True).start()
         yield

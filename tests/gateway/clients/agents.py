@@ -12,7 +12,11 @@ TOOLS = [
         "function": {
             "name": "weather",
             "description": "The temperature in a city, in Celsius.",
-            "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+            "parameters": {
+                "type": "object",
+                "properties": {"city": {"type": "string"}},
+                "required": ["city"],
+            },
         },
     },
     {
@@ -20,7 +24,11 @@ TOOLS = [
         "function": {
             "name": "to_fahrenheit",
             "description": "Convert degrees.",
-            "parameters": {"type": "object", "properties": {"celsius": {"type": "number"}}, "required": ["celsius"]},
+            "parameters": {
+                "type": "object",
+                "properties": {"celsius": {"type": "number"}},
+                "required": ["celsius"],
+            },
         },
     },
 ]

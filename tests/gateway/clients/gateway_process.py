@@ -56,7 +56,9 @@ class GatewayProcess:
     def redraft(self, *arguments):
         """Run a command of Redraft with the gateway's environment."""
         command = [sys.executable, "-m", "redraft", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, env=self.environment, check=False)
+        return subprocess.run(
+            command, capture_output=True, text=True, env=self.environment, check=False
+        )
 
     def logged_requests(self, path):
         """Return the lines of the access log for requests to a path."""
@@ -70,14 +72,18 @@ class GatewayProcess:
         """
         end = time.monotonic() + 60
         count, since = len(self.logged_requests(path)), time.monotonic()
-        while time.monotonic() < end and (count < at_least or time.monotonic() - since < SETTLED_SECONDS):
+        while time.monotonic() < end and (
+            count < at_least or time.monotonic() - since < SETTLED_SECONDS
+        ):
             time.sleep(0.02)
             if (now := len(self.logged_requests(path))) != count:
                 count, since = now, time.monotonic()
         return count
 
     def get(self, path, **headers):
-        with urllib.request.urlopen(urllib.request.Request(self.root + path, headers=headers), timeout=60) as reply:
+        with urllib.request.urlopen(
+            urllib.request.Request(self.root + path, headers=headers), timeout=60
+        ) as reply:
             return reply.read().decode()
 
     def end(self, how=signal.SIGTERM):
@@ -94,12 +100,31 @@ def serving(folder, models, profiles="", gateway="", *, require_keys=False):
     config = folder / "gateway.toml"
     gateway += f"require-keys = {json.dumps(require_keys)}\n"
     state = folder / "state"
-    config.write_text(CONFIG.format(port=port, folder=json.dumps(str(state)), gateway=gateway, models=models, profiles=profiles))
+    config.write_text(
+        CONFIG.format(
+            port=port,
+            folder=json.dumps(str(state)),
+            gateway=gateway,
+            models=models,
+            profiles=profiles,
+        )
+    )
     environment = {**os.environ, "REDRAFT_HOME": str(folder / "home")}
     log = folder / "gateway.log"
     with log.open("wb") as file:
-        command = [sys.executable, "-m", "redraft", "serve", "--log-format", "json", "--config", str(config)]
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=environment)
+        command = [
+            sys.executable,
+            "-m",
+            "redraft",
+            "serve",
+            "--log-format",
+            "json",
+            "--config",
+            str(config),
+        ]
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=environment
+        )
     running = GatewayProcess(port, state, log, process, config, environment)
     try:
         wait_until_ready(running)

@@ -66,25 +66,47 @@ class ScriptedUpstream:
         if said is NEVER and not body.get("stream"):
             await self._end.wait()
         if isinstance(said, tuple):
-            return web.json_response({"error": {"message": said[1]}}, status=said[0], headers=dict(*said[2:]))
+            return web.json_response(
+                {"error": {"message": said[1]}}, status=said[0], headers=dict(*said[2:])
+            )
         if body.get("stream"):
             return await self._stream(request, body, said)
         message = said if isinstance(said, dict) else {"content": said}
-        choice = {"index": 0, "message": {"role": "assistant", "content": None, **message}, "finish_reason": finish_of(said)}
+        choice = {
+            "index": 0,
+            "message": {"role": "assistant", "content": None, **message},
+            "finish_reason": finish_of(said),
+        }
         return web.json_response(
-            {"id": "x", "object": "chat.completion", "created": 1, "model": body["model"], "choices": [choice], "usage": USAGE}
+            {
+                "id": "x",
+                "object": "chat.completion",
+                "created": 1,
+                "model": body["model"],
+                "choices": [choice],
+                "usage": USAGE,
+            }
         )
 
     async def _stream(self, request, body, said):
         reply = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await reply.prepare(request)
-        shared = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": body["model"]}
+        shared = {
+            "id": "x",
+            "object": "chat.completion.chunk",
+            "created": 1,
+            "model": body["model"],
+        }
         for choices in deltas(said):
-            await reply.write(b"data: " + json.dumps({**shared, "choices": choices}).encode() + b"\n\n")
+            await reply.write(
+                b"data: " + json.dumps({**shared, "choices": choices}).encode() + b"\n\n"
+            )
             if said is NEVER:
                 await self._end.wait()
         if (body.get("stream_options") or {}).get("include_usage"):
-            await reply.write(b"data: " + json.dumps({**shared, "choices": [], "usage": USAGE}).encode() + b"\n\n")
+            await reply.write(
+                b"data: " + json.dumps({**shared, "choices": [], "usage": USAGE}).encode() + b"\n\n"
+            )
         await reply.write(b"data: [DONE]\n\n")
         return reply
 
@@ -97,7 +119,10 @@ def deltas(said):
     """The choices of each chunk of a stream."""
     message = said if isinstance(said, dict) else {"content": "" if said is NEVER else said}
     text, calls = message.get("content") or "", message.get("tool_calls") or []
-    pieces = [{"role": "assistant", "content": ""}, *({"content": word + " "} for word in text.split(" ")[:-1])]
+    pieces = [
+        {"role": "assistant", "content": ""},
+        *({"content": word + " "} for word in text.split(" ")[:-1]),
+    ]
     pieces += [{"content": text.split(" ")[-1]}] if text else []
     pieces += [{"tool_calls": [{"index": n, **call}]} for n, call in enumerate(calls)]
     yield from ([{"index": 0, "delta": delta, "finish_reason": None}] for delta in pieces)
@@ -107,4 +132,7 @@ def deltas(said):
 def tool_call(name, call_id="call_1", **arguments):
     """Return the message of a model that calls a tool."""
     function = {"name": name, "arguments": json.dumps(arguments)}
-    return {"content": None, "tool_calls": [{"id": call_id, "type": "function", "function": function}]}
+    return {
+        "content": None,
+        "tool_calls": [{"id": call_id, "type": "function", "function": function}],
+    }

@@ -24,12 +24,19 @@ async def http():
 
 
 def chat_model(gateway, model, **settings):
-    return vendors.ChatOpenAI(model=model, base_url=gateway.url, api_key="unused", max_retries=0, **settings)
+    return vendors.ChatOpenAI(
+        model=model, base_url=gateway.url, api_key="unused", max_retries=0, **settings
+    )
 
 
 def agent_for(gateway, model, http, **settings):
-    sdk = vendors.openai.AsyncOpenAI(base_url=gateway.url, api_key="unused", http_client=http, max_retries=0)
-    return vendors.Agent(vendors.OpenAIChatModel(model, provider=vendors.OpenAIProvider(openai_client=sdk)), **settings)
+    sdk = vendors.openai.AsyncOpenAI(
+        base_url=gateway.url, api_key="unused", http_client=http, max_retries=0
+    )
+    return vendors.Agent(
+        vendors.OpenAIChatModel(model, provider=vendors.OpenAIProvider(openai_client=sdk)),
+        **settings,
+    )
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -42,9 +49,9 @@ async def test_langchain_invokes_and_streams(real_gateway, model, http):
     pieces = [piece async for piece in chat.astream("Say hello.")]
     assert "".join(piece.content for piece in pieces)
     assert any(piece.usage_metadata for piece in pieces)
-    form = chat_model(real_gateway, model, max_tokens=512, http_async_client=http).with_structured_output(
-        Verdict, method="json_schema"
-    )
+    form = chat_model(
+        real_gateway, model, max_tokens=512, http_async_client=http
+    ).with_structured_output(Verdict, method="json_schema")
     assert isinstance(await form.ainvoke("Is it good?"), Verdict)
 
 
@@ -59,7 +66,11 @@ def langchain_loop(gateway, model, http):
             return calls, reply.content
         for call in reply.tool_calls:
             calls.append((call["name"], call["args"]))
-            messages.append(vendors.ToolMessage(tools[call["name"]].invoke(call["args"]), tool_call_id=call["id"]))
+            messages.append(
+                vendors.ToolMessage(
+                    tools[call["name"]].invoke(call["args"]), tool_call_id=call["id"]
+                )
+            )
 
 
 def test_an_agent_of_langchain(scripted):
@@ -68,7 +79,11 @@ def test_an_agent_of_langchain(scripted):
     with vendors.openai.DefaultHttpxClient() as http:
         refined_calls, refined = langchain_loop(scripted.gateway, "refine/fast", http)
         passed_calls, passed = langchain_loop(scripted.gateway, "pass/scripted", http)
-    assert refined_calls == passed_calls == [("weather", {"city": "Oslo"}), ("to_fahrenheit", {"celsius": 20})]
+    assert (
+        refined_calls
+        == passed_calls
+        == [("weather", {"city": "Oslo"}), ("to_fahrenheit", {"celsius": 20})]
+    )
     assert (refined, passed) == (FINAL, DRAFT)
 
 
@@ -89,7 +104,12 @@ async def pydantic_loop(gateway, model, http, *, is_stream):
     else:
         run = await agent.run(QUESTION)
         output = run.output
-    parts = [part for message in run.all_messages() for part in message.parts if isinstance(part, vendors.ToolCallPart)]
+    parts = [
+        part
+        for message in run.all_messages()
+        for part in message.parts
+        if isinstance(part, vendors.ToolCallPart)
+    ]
     return [(part.tool_name, part.args_as_dict()) for part in parts], output
 
 
@@ -97,7 +117,15 @@ async def pydantic_loop(gateway, model, http, *, is_stream):
 async def test_an_agent_of_pydantic_ai(scripted, is_stream, http):
     """The same calls are made, and the final text is refined, whole and as a stream."""
     scripted.upstream.reset(agent_model)
-    refined_calls, refined = await pydantic_loop(scripted.gateway, "refine/fast", http, is_stream=is_stream)
-    passed_calls, passed = await pydantic_loop(scripted.gateway, "pass/scripted", http, is_stream=is_stream)
-    assert refined_calls == passed_calls == [("weather", {"city": "Oslo"}), ("to_fahrenheit", {"celsius": 20})]
+    refined_calls, refined = await pydantic_loop(
+        scripted.gateway, "refine/fast", http, is_stream=is_stream
+    )
+    passed_calls, passed = await pydantic_loop(
+        scripted.gateway, "pass/scripted", http, is_stream=is_stream
+    )
+    assert (
+        refined_calls
+        == passed_calls
+        == [("weather", {"city": "Oslo"}), ("to_fahrenheit", {"celsius": 20})]
+    )
     assert (refined, passed) == (FINAL, DRAFT)

@@ -20,7 +20,9 @@ CLAUDE_TOOLS = [
 
 
 def client(gateway, kind="Anthropic", **settings):
-    return getattr(vendors.anthropic, kind)(base_url=gateway.root, api_key="unused", **{"max_retries": 0, **settings})
+    return getattr(vendors.anthropic, kind)(
+        base_url=gateway.root, api_key="unused", **{"max_retries": 0, **settings}
+    )
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -49,7 +51,12 @@ async def test_streams(real_gateway, model):
 def test_raw_events(real_gateway, model):
     """A stream has the events of the protocol in their order."""
     with client(real_gateway) as sdk:
-        kinds = [event.type for event in sdk.messages.create(model=model, max_tokens=32, messages=HELLO, stream=True)]
+        kinds = [
+            event.type
+            for event in sdk.messages.create(
+                model=model, max_tokens=32, messages=HELLO, stream=True
+            )
+        ]
     order = [kind for n, kind in enumerate(kinds) if n == 0 or kind != kinds[n - 1]]
     assert order == [
         "message_start",
@@ -66,7 +73,9 @@ def test_count_tokens(real_gateway, model):
     """More text has more tokens."""
     with client(real_gateway) as sdk:
         few = sdk.messages.count_tokens(model=model, messages=HELLO).input_tokens
-        many = sdk.messages.count_tokens(model=model, messages=[{"role": "user", "content": "Say hello. " * 50}]).input_tokens
+        many = sdk.messages.count_tokens(
+            model=model, messages=[{"role": "user", "content": "Say hello. " * 50}]
+        ).input_tokens
     assert 0 < few < many
 
 
@@ -74,15 +83,27 @@ def tool_loop(sdk, model):
     """Return the calls of an agent written with the SDK alone, and its final text."""
     messages, calls = [{"role": "user", "content": QUESTION}], []
     while True:
-        reply = sdk.messages.create(model=model, max_tokens=64, messages=messages, tools=CLAUDE_TOOLS)
+        reply = sdk.messages.create(
+            model=model, max_tokens=64, messages=messages, tools=CLAUDE_TOOLS
+        )
         uses = [block for block in reply.content if block.type == "tool_use"]
         if not uses:
             return calls, reply.content[0].text
         assert reply.stop_reason == "tool_use"
-        messages.append({"role": "assistant", "content": [block.model_dump(exclude_none=True) for block in reply.content]})
+        messages.append(
+            {
+                "role": "assistant",
+                "content": [block.model_dump(exclude_none=True) for block in reply.content],
+            }
+        )
         calls += [(use.name, use.input) for use in uses]
         results = [
-            {"type": "tool_result", "tool_use_id": use.id, "content": run_tool(use.name, json.dumps(use.input))} for use in uses
+            {
+                "type": "tool_result",
+                "tool_use_id": use.id,
+                "content": run_tool(use.name, json.dumps(use.input)),
+            }
+            for use in uses
         ]
         messages.append({"role": "user", "content": results})
 
@@ -93,7 +114,11 @@ def test_a_tool_loop_differs_only_in_its_final_text(scripted):
     with client(scripted.gateway) as sdk:
         refined_calls, refined = tool_loop(sdk, "refine/fast")
         passed_calls, passed = tool_loop(sdk, "pass/scripted")
-    assert refined_calls == passed_calls == [("weather", {"city": "Oslo"}), ("to_fahrenheit", {"celsius": 20})]
+    assert (
+        refined_calls
+        == passed_calls
+        == [("weather", {"city": "Oslo"}), ("to_fahrenheit", {"celsius": 20})]
+    )
     assert (refined, passed) == (FINAL, DRAFT)
 
 
@@ -108,7 +133,10 @@ def test_a_tool_loop_differs_only_in_its_final_text(scripted):
 def test_errors_have_the_form_of_the_protocol(scripted, request_, error):
     """A wrong request raises the SDK's own error, and its body is Anthropic's."""
     sent = {"model": "refine/fast", "max_tokens": 32, "messages": HELLO} | request_
-    with client(scripted.gateway) as sdk, pytest.raises(getattr(vendors.anthropic, error)) as caught:
+    with (
+        client(scripted.gateway) as sdk,
+        pytest.raises(getattr(vendors.anthropic, error)) as caught,
+    ):
         sdk.messages.create(**sent)
     assert caught.value.body["type"] == "error"
     assert caught.value.body["error"]["message"]

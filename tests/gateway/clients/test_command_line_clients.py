@@ -9,11 +9,19 @@ import sys
 import pytest
 
 needs_curl = pytest.mark.skipif(shutil.which("curl") is None, reason="no curl")
-HELLO = {"model": "refine/fast", "messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 32}
+HELLO = {
+    "model": "refine/fast",
+    "messages": [{"role": "user", "content": "Say hello."}],
+    "max_tokens": 32,
+}
 
 
 def curl(*arguments):
-    done = subprocess.run(["curl", "--silent", "--show-error", "--max-time", "60", *arguments], capture_output=True, check=False)
+    done = subprocess.run(
+        ["curl", "--silent", "--show-error", "--max-time", "60", *arguments],
+        capture_output=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.decode()
 
@@ -30,7 +38,12 @@ def test_curl(real_gateway, model):
 @needs_curl
 def test_curl_shows_a_stream_as_it_comes(real_gateway):
     """A stream is a sequence of events which ends with [DONE]."""
-    text = curl("--no-buffer", f"{real_gateway.url}/chat/completions", "--json", json.dumps(HELLO | {"stream": True}))
+    text = curl(
+        "--no-buffer",
+        f"{real_gateway.url}/chat/completions",
+        "--json",
+        json.dumps(HELLO | {"stream": True}),
+    )
     events = [block for block in text.split("\n\n") if block.startswith("data: ")]
     assert events[-1] == "data: [DONE]"
     assert json.loads(events[0][6:])["choices"][0]["delta"]["role"] == "assistant"
@@ -48,7 +61,9 @@ def test_curl_shows_a_stream_as_it_comes(real_gateway):
 )
 def test_curl_sees_what_is_wrong(real_gateway, sent, status, named):
     """A wrong request gets its status and an error that names what is wrong."""
-    text = curl(f"{real_gateway.url}/chat/completions", "--json", sent, "--write-out", "\n%{http_code}")
+    text = curl(
+        f"{real_gateway.url}/chat/completions", "--json", sent, "--write-out", "\n%{http_code}"
+    )
     body, _, code = text.rpartition("\n")
     assert int(code) == status
     assert named in json.loads(body)["error"]["message"]
@@ -59,9 +74,14 @@ def test_a_page_of_another_origin_is_refused(real_gateway):
     """A browser on another page, or one that was given another name for this address, gets nothing."""
     url, body = f"{real_gateway.url}/chat/completions", json.dumps(HELLO)
     code = "\n%{http_code}"
-    foreign = curl(url, "--json", body, "--header", "Origin: https://example.com", "--write-out", code)
+    foreign = curl(
+        url, "--json", body, "--header", "Origin: https://example.com", "--write-out", code
+    )
     rebound = curl(url, "--json", body, "--header", "Host: example.com", "--write-out", code)
-    assert [text.rpartition("\n")[2] in ("400", "403", "421") for text in (foreign, rebound)] == [True, True]
+    assert [text.rpartition("\n")[2] in ("400", "403", "421") for text in (foreign, rebound)] == [
+        True,
+        True,
+    ]
 
 
 @pytest.mark.slow(but_each=4)
@@ -72,7 +92,18 @@ def test_llm(real_gateway, tmp_path, model, options):
     known = {"model_id": "own", "model_name": model, "api_base": real_gateway.url}
     (tmp_path / "extra-openai-models.yaml").write_text(json.dumps([known]))
     environment = {**os.environ, "LLM_USER_PATH": str(tmp_path), "PYTHONWARNINGS": "default"}
-    command = [sys.executable, "-m", "llm", "-m", "own", "Say hello.", "-o", "max_tokens", "32", *options]
+    command = [
+        sys.executable,
+        "-m",
+        "llm",
+        "-m",
+        "own",
+        "Say hello.",
+        "-o",
+        "max_tokens",
+        "32",
+        *options,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()

@@ -21,14 +21,18 @@ class Verdict(BaseModel):
 
 
 def client(gateway, kind="OpenAI", **settings):
-    return getattr(vendors.openai, kind)(base_url=gateway.url, api_key="unused", **{"max_retries": 0, **settings})
+    return getattr(vendors.openai, kind)(
+        base_url=gateway.url, api_key="unused", **{"max_retries": 0, **settings}
+    )
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_a_chat_completion(real_gateway, model):
     """A completion has text, a reason and the usage of the model; one of a profile describes its refinement."""
     with client(real_gateway) as sdk:
-        raw = sdk.chat.completions.with_raw_response.create(model=model, messages=HELLO, max_tokens=32)
+        raw = sdk.chat.completions.with_raw_response.create(
+            model=model, messages=HELLO, max_tokens=32
+        )
     answer = raw.parse()
     assert answer.choices[0].message.content
     assert answer.choices[0].finish_reason in ("stop", "length")
@@ -44,11 +48,17 @@ async def test_streams_end_with_the_usage_when_it_is_asked_for(real_gateway, mod
     """A stream of an asynchronous client has the role, text, one reason and the usage, in that order."""
     options = {"include_usage": True}
     async with client(real_gateway, "AsyncOpenAI") as sdk:
-        stream = await sdk.chat.completions.create(model=model, messages=HELLO, stream=True, stream_options=options, max_tokens=32)
+        stream = await sdk.chat.completions.create(
+            model=model, messages=HELLO, stream=True, stream_options=options, max_tokens=32
+        )
         chunks = [chunk async for chunk in stream]
     assert chunks[0].choices[0].delta.role == "assistant"
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
-    assert [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices and chunk.choices[0].finish_reason]
+    assert [
+        chunk.choices[0].finish_reason
+        for chunk in chunks
+        if chunk.choices and chunk.choices[0].finish_reason
+    ]
     assert chunks[-1].choices == []
     assert chunks[-1].usage.completion_tokens > 0
 
@@ -58,9 +68,13 @@ def test_progress_does_not_disturb_the_client(real_gateway, events):
     """Comments, and events where they are asked for, do not change the text that the SDK reads."""
     with client(real_gateway) as sdk:
         extra = {"redraft": {"events": events}}
-        stream = sdk.chat.completions.create(model="refine/fast", messages=HELLO, stream=True, extra_body=extra, max_tokens=32)
+        stream = sdk.chat.completions.create(
+            model="refine/fast", messages=HELLO, stream=True, extra_body=extra, max_tokens=32
+        )
         chunks = list(stream)
-    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices).strip()
+    assert "".join(
+        chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices
+    ).strip()
     assert sum(bool(chunk.choices and chunk.choices[0].finish_reason) for chunk in chunks) == 1
 
 
@@ -68,7 +82,9 @@ def test_progress_does_not_disturb_the_client(real_gateway, events):
 def test_parse_returns_the_form(real_gateway, model):
     """`parse` with a class of pydantic gets an answer of that form."""
     with client(real_gateway) as sdk:
-        answer = sdk.chat.completions.parse(model=model, messages=HELLO, response_format=Verdict, max_tokens=512)
+        answer = sdk.chat.completions.parse(
+            model=model, messages=HELLO, response_format=Verdict, max_tokens=512
+        )
     assert isinstance(answer.choices[0].message.parsed, Verdict)
 
 
@@ -76,7 +92,10 @@ def test_parse_returns_the_form(real_gateway, model):
 def test_the_helper_for_streams_returns_the_whole_answer(scripted, model):
     """`chat.completions.stream` collects the same answer that its events announce."""
     scripted.upstream.reset(lambda body: FINAL)
-    with client(scripted.gateway) as sdk, sdk.chat.completions.stream(model=model, messages=HELLO) as stream:
+    with (
+        client(scripted.gateway) as sdk,
+        sdk.chat.completions.stream(model=model, messages=HELLO) as stream,
+    ):
         text = "".join(event.delta for event in stream if event.type == "content.delta")
         final = stream.get_final_completion()
     assert text == final.choices[0].message.content == FINAL
@@ -86,8 +105,12 @@ def test_the_helper_for_streams_returns_the_whole_answer(scripted, model):
 def test_responses(real_gateway, model):
     """The newer protocol of the SDK returns text, whole and as a stream."""
     with client(real_gateway) as sdk:
-        whole = sdk.responses.create(model=model, input="Say hello.", max_output_tokens=32, store=False)
-        events = list(sdk.responses.create(model=model, input="Say hello.", max_output_tokens=32, stream=True))
+        whole = sdk.responses.create(
+            model=model, input="Say hello.", max_output_tokens=32, store=False
+        )
+        events = list(
+            sdk.responses.create(model=model, input="Say hello.", max_output_tokens=32, stream=True)
+        )
     pieces = "".join(event.delta for event in events if event.type == "response.output_text.delta")
     assert whole.output_text
     assert events[-1].type in ("response.completed", "response.incomplete")
@@ -100,9 +123,15 @@ def test_the_helper_for_responses_returns_the_whole_answer(real_gateway):
     Past it they do not: llama.cpp leaves out fields that the SDK needs.
     """
     with client(real_gateway) as sdk:
-        with sdk.responses.stream(model="refine/fast", input="Say hello.", max_output_tokens=32) as stream:
-            pieces = "".join(event.delta for event in stream if event.type == "response.output_text.delta")
-        parsed = sdk.responses.parse(model="refine/fast", input="Is it good?", text_format=Verdict, max_output_tokens=512)
+        with sdk.responses.stream(
+            model="refine/fast", input="Say hello.", max_output_tokens=32
+        ) as stream:
+            pieces = "".join(
+                event.delta for event in stream if event.type == "response.output_text.delta"
+            )
+        parsed = sdk.responses.parse(
+            model="refine/fast", input="Is it good?", text_format=Verdict, max_output_tokens=512
+        )
     assert pieces
     assert isinstance(parsed.output_parsed, Verdict)
 
@@ -121,7 +150,11 @@ def tool_loop(sdk, model):
     """Return the calls of an agent written with the SDK alone, and its final text."""
     messages, calls = [{"role": "user", "content": QUESTION}], []
     while True:
-        message = sdk.chat.completions.create(model=model, messages=messages, tools=TOOLS).choices[0].message
+        message = (
+            sdk.chat.completions.create(model=model, messages=messages, tools=TOOLS)
+            .choices[0]
+            .message
+        )
         if not message.tool_calls:
             return calls, message.content
         messages.append(message.model_dump(exclude_none=True))
@@ -151,9 +184,9 @@ def test_a_streamed_tool_call(scripted, model):
             list(stream)
             choice = stream.get_final_completion().choices[0]
     assert choice.finish_reason == "tool_calls"
-    assert [(call.function.name, call.function.arguments) for call in choice.message.tool_calls] == [
-        ("weather", '{"city": "Oslo"}')
-    ]
+    assert [
+        (call.function.name, call.function.arguments) for call in choice.message.tool_calls
+    ] == [("weather", '{"city": "Oslo"}')]
 
 
 def test_responses_with_tools(scripted):
@@ -169,6 +202,8 @@ def test_responses_with_tools(scripted):
             for call in calls:
                 names.append(call.name)
                 output = run_tool(call.name, call.arguments)
-                items.append({"type": "function_call_output", "call_id": call.call_id, "output": output})
+                items.append(
+                    {"type": "function_call_output", "call_id": call.call_id, "output": output}
+                )
     assert names == ["weather", "to_fahrenheit"]
     assert reply.output_text == FINAL

@@ -28,7 +28,9 @@ def guarded(tmp_path_factory):
     upstream = ScriptedUpstream(lambda body: "An answer of at least six words.")
     models = f'[models.scripted]\nurl = "{upstream.url}"\nmodel = "scripted"\nprices = [1.0, 1.0]\n'
     profiles = '[profiles.fast]\nmodel = "scripted"\ngraders = ["words:6-"]\n'
-    with serving(tmp_path_factory.mktemp("guarded"), models, profiles, require_keys=True) as gateway:
+    with serving(
+        tmp_path_factory.mktemp("guarded"), models, profiles, require_keys=True
+    ) as gateway:
         yield gateway
     upstream.close()
 
@@ -38,7 +40,10 @@ def test_a_wrong_key_is_refused(guarded, model):
     """Both SDKs raise their own errors for a key that does not exist."""
     with pytest.raises(vendors.openai.AuthenticationError), sdk_for(guarded, "rd-unknown") as sdk:
         sdk.chat.completions.create(model=model, messages=HELLO)
-    with pytest.raises(vendors.anthropic.AuthenticationError), claude_for(guarded, "rd-unknown") as sdk:
+    with (
+        pytest.raises(vendors.anthropic.AuthenticationError),
+        claude_for(guarded, "rd-unknown") as sdk,
+    ):
         sdk.messages.create(model=model, messages=HELLO, max_tokens=8)
 
 
@@ -54,7 +59,10 @@ def test_an_exhausted_budget_is_asked_for_once(guarded):
     assert caught.value.response.headers["x-should-retry"] == "false"
     assert guarded.count_requests(CHAT, before + 1) - before == 1
     before = guarded.count_requests(MESSAGES, 0)
-    with claude_for(guarded, key, max_retries=10) as sdk, pytest.raises(vendors.anthropic.APIStatusError) as caught:
+    with (
+        claude_for(guarded, key, max_retries=10) as sdk,
+        pytest.raises(vendors.anthropic.APIStatusError) as caught,
+    ):
         sdk.messages.create(model="refine/fast", messages=HELLO, max_tokens=8)
     assert caught.value.status_code == 402
     assert guarded.count_requests(MESSAGES, before + 1) - before == 1
@@ -71,12 +79,16 @@ def test_a_key_is_for_its_profiles(guarded):
 
 @pytest.mark.parametrize("model", ["refine/fast", "pass/scripted"])
 @pytest.mark.parametrize(
-    ("upstream_status", "statuses"), [(401, {502}), (403, {502}), (429, {429, 503}), (500, {500, 502, 503}), (503, {502, 503})]
+    ("upstream_status", "statuses"),
+    [(401, {502}), (403, {502}), (429, {429, 503}), (500, {500, 502, 503}), (503, {502, 503})],
 )
 def test_errors_of_the_model(scripted, model, upstream_status, statuses):
     """An error of the model is not mistaken for one of the client."""
     scripted.upstream.reset(lambda body: (upstream_status, "no", {"Retry-After": "1"}))
-    with sdk_for(scripted.gateway, max_retries=0) as sdk, pytest.raises(vendors.openai.APIStatusError) as caught:
+    with (
+        sdk_for(scripted.gateway, max_retries=0) as sdk,
+        pytest.raises(vendors.openai.APIStatusError) as caught,
+    ):
         sdk.chat.completions.create(model=model, messages=HELLO)
     assert caught.value.status_code in statuses
     assert len(scripted.upstream.bodies) == 1
@@ -90,7 +102,11 @@ def test_a_refinement_that_failed_is_not_repeated_by_the_client(scripted, status
     before = scripted.gateway.count_requests(CHAT, 0)
     with sdk_for(scripted.gateway, max_retries=10) as sdk:
         try:
-            text = sdk.chat.completions.create(model="refine/fast", messages=HELLO).choices[0].message.content
+            text = (
+                sdk.chat.completions.create(model="refine/fast", messages=HELLO)
+                .choices[0]
+                .message.content
+            )
             assert text == "Too short."  # the best so far
         except vendors.openai.APIStatusError as error:
             assert error.response.headers["x-should-retry"] == "false"
@@ -103,7 +119,9 @@ def test_a_refinement_that_failed_is_not_repeated_by_the_client(scripted, status
 async def test_a_client_that_leaves_ends_the_work_of_the_model(scripted, model, is_stream):
     """The model notices within a second that nobody waits any more."""
     scripted.upstream.reset(lambda body: NEVER)
-    async with vendors.openai.AsyncOpenAI(base_url=scripted.gateway.url, api_key="unused", max_retries=0) as sdk:
+    async with vendors.openai.AsyncOpenAI(
+        base_url=scripted.gateway.url, api_key="unused", max_retries=0
+    ) as sdk:
 
         async def read():
             reply = await sdk.chat.completions.create(model=model, messages=HELLO, stream=is_stream)
@@ -125,7 +143,11 @@ def test_the_deadline_returns_the_best_so_far(scripted, is_stream):
     with sdk_for(scripted.gateway, max_retries=0) as sdk:
         began = time.monotonic()
         reply = sdk.chat.completions.create(model="refine/slow", messages=HELLO, stream=is_stream)
-        pieces = [chunk.choices[0].delta.content or "" for chunk in reply if chunk.choices] if is_stream else []
+        pieces = (
+            [chunk.choices[0].delta.content or "" for chunk in reply if chunk.choices]
+            if is_stream
+            else []
+        )
         text = "".join(pieces) or reply.choices[0].message.content
     assert text == "Too short."
     assert time.monotonic() - began < 60
@@ -136,7 +158,10 @@ def test_a_deadline_without_an_answer(scripted):
     """Without any answer in time the client gets 504, once."""
     scripted.upstream.reset(lambda body: NEVER)
     before = scripted.gateway.count_requests(CHAT, 0)
-    with sdk_for(scripted.gateway, max_retries=5) as sdk, pytest.raises(vendors.openai.APIStatusError) as caught:
+    with (
+        sdk_for(scripted.gateway, max_retries=5) as sdk,
+        pytest.raises(vendors.openai.APIStatusError) as caught,
+    ):
         sdk.chat.completions.create(model="refine/slow", messages=HELLO)
     assert caught.value.status_code == 504
     assert scripted.gateway.count_requests(CHAT, before + 1) - before == 1
@@ -149,11 +174,15 @@ def test_every_request_can_be_shown(scripted, model, is_stream):
     """`redraft show` finds a request by the id in its headers, with its texts if these are kept."""
     scripted.upstream.reset(lambda body: "An answer of at least six words.")
     with sdk_for(scripted.gateway) as sdk:
-        raw = sdk.chat.completions.with_raw_response.create(model=model, messages=HELLO, stream=is_stream)
+        raw = sdk.chat.completions.with_raw_response.create(
+            model=model, messages=HELLO, stream=is_stream
+        )
         if is_stream:
             list(raw.parse())
     scripted.gateway.count_requests(CHAT)
-    done = scripted.gateway.redraft("show", raw.headers["x-redraft-trace-id"], "--folder", str(scripted.gateway.folder))
+    done = scripted.gateway.redraft(
+        "show", raw.headers["x-redraft-trace-id"], "--folder", str(scripted.gateway.folder)
+    )
     assert done.returncode == 0, done.stderr
     assert "Say hello." in done.stdout
     assert "answer" in done.stdout

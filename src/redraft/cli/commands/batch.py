@@ -70,7 +70,12 @@ rate_limits = options.group(
 )
 
 
-@click.command(short_help="Refine every row of a data set.", cls=SectionedCommand, epilog=EPILOG, sections=SECTIONS)
+@click.command(
+    short_help="Refine every row of a data set.",
+    cls=SectionedCommand,
+    epilog=EPILOG,
+    sections=SECTIONS,
+)
 @click.argument("inputs", nargs=-1, required=True, metavar="IN...")
 @click.option("--output", "-o", type=click.Path(), metavar="OUT", help="Write the rows to OUT.")
 @setting_options(
@@ -99,9 +104,19 @@ rate_limits = options.group(
 @options.editor
 @options.budget
 @rate_limits
-@setting_options(BatchFields, "processes", "engine", "ray_address", "shards", "poll", "learn", "calibrate")
-@click.option("--dry-run", is_flag=True, help="Show the rows, the prompts and the likely cost. Makes no call and writes nothing.")
-@click.option("--explain", is_flag=True, help="Like --dry-run, and also show which rows would be redone, and what changed.")
+@setting_options(
+    BatchFields, "processes", "engine", "ray_address", "shards", "poll", "learn", "calibrate"
+)
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Show the rows, the prompts and the likely cost. Makes no call and writes nothing.",
+)
+@click.option(
+    "--explain",
+    is_flag=True,
+    help="Like --dry-run, and also show which rows would be redone, and what changed.",
+)
 @click.option(
     "--metrics",
     type=options.WholeRange(0, 65535),

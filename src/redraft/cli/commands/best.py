@@ -33,8 +33,23 @@ is printed and breaks a requirement, or has no grade, 130 interrupted.
 
 @click.command(short_help="Keep the best of several answers.", cls=ConfiguredCommand, epilog=EPILOG)
 @click.argument("prompt", required=False)
-@click.option("-n", "n", type=options.COUNT, default=4, show_default=True, metavar="N", help="Number of drafts.")
-@click.option("--keep", type=options.COUNT, default=1, show_default=True, metavar="K", help="Number of the best answers to keep.")
+@click.option(
+    "-n",
+    "n",
+    type=options.COUNT,
+    default=4,
+    show_default=True,
+    metavar="N",
+    help="Number of drafts.",
+)
+@click.option(
+    "--keep",
+    type=options.COUNT,
+    default=1,
+    show_default=True,
+    metavar="K",
+    help="Number of the best answers to keep.",
+)
 @click.option(
     "--response",
     type=options.READABLE,

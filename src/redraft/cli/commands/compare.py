@@ -46,7 +46,9 @@ SECTIONS = {
 }
 
 
-def _check_scale(ctx: click.Context, param: click.Parameter, text: str | None) -> tuple[float, float] | None:
+def _check_scale(
+    ctx: click.Context, param: click.Parameter, text: str | None
+) -> tuple[float, float] | None:
     """Return a scale given as LOW-HIGH. Raises BadParameter."""
     if text is None:
         return None
@@ -63,7 +65,12 @@ def _check_scale(ctx: click.Context, param: click.Parameter, text: str | None) -
 comparison = options.group(
     click.argument("a", metavar="A"),
     click.argument("b", metavar="B"),
-    click.option("--score", metavar="NAME", default="", help="The score to compare: a column, metric, scorer or grader."),
+    click.option(
+        "--score",
+        metavar="NAME",
+        default="",
+        help="The score to compare: a column, metric, scorer or grader.",
+    ),
     options.direction("scores of the runs; for two graders, of the labels"),
     options.columns,
     click.option(
@@ -99,7 +106,10 @@ comparison = options.group(
         help="Compare the values of COLUMN one by one (repeatable); the intervals hold for all of them at once.",
     ),
     click.option(
-        "--margin", type=options.POSITIVE, metavar="D", help="Loss that does not matter. Default: 0.02 for scores from 0 to 1."
+        "--margin",
+        type=options.POSITIVE,
+        metavar="D",
+        help="Loss that does not matter. Default: 0.02 for scores from 0 to 1.",
     ),
     click.option(
         "--level",
@@ -109,8 +119,16 @@ comparison = options.group(
         metavar="P",
         help="Confidence of the intervals.",
     ),
-    click.option("--anytime", is_flag=True, help="Use an interval that stays valid however often you look. Rows in random order."),
-    click.option("--data", metavar="TASKS", help="A and B are models or files with prompts: run both on the tasks in this file."),
+    click.option(
+        "--anytime",
+        is_flag=True,
+        help="Use an interval that stays valid however often you look. Rows in random order.",
+    ),
+    click.option(
+        "--data",
+        metavar="TASKS",
+        help="A and B are models or files with prompts: run both on the tasks in this file.",
+    ),
     click.option(
         "--journal",
         type=click.Path(dir_okay=False),
@@ -129,7 +147,12 @@ comparison = options.group(
 )
 
 
-@click.command(short_help="Say whether B is better than A.", cls=SectionedCommand, epilog=EPILOG, sections=SECTIONS)
+@click.command(
+    short_help="Say whether B is better than A.",
+    cls=SectionedCommand,
+    epilog=EPILOG,
+    sections=SECTIONS,
+)
 @comparison
 @options.debug
 @click.pass_context

@@ -50,7 +50,14 @@ SCORE = options.NumberRange(0, 1)
 
 @click.command(short_help="Write the answers of a run as training data.", epilog=EPILOG)
 @click.argument("run")
-@click.option("--output", "-o", type=click.Path(), required=True, metavar="OUT", help="Write to this file or folder.")
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(),
+    required=True,
+    metavar="OUT",
+    help="Write to this file or folder.",
+)
 @click.option(
     "--format",
     type=click.Choice(FORMATS),
@@ -65,8 +72,16 @@ SCORE = options.NumberRange(0, 1)
     show_default=True,
     help="Pair the best answer with the first, with the worst, or with each other answer.",
 )
-@click.option("--min-margin", type=SCORE, default=0.0, metavar="D", help="A better answer must score at least D more.")
-@click.option("--good", type=SCORE, metavar="SCORE", help="Answers with at least this score are good.")
+@click.option(
+    "--min-margin",
+    type=SCORE,
+    default=0.0,
+    metavar="D",
+    help="A better answer must score at least D more.",
+)
+@click.option(
+    "--good", type=SCORE, metavar="SCORE", help="Answers with at least this score are good."
+)
 @click.option(
     "--style",
     type=click.Choice(STYLES),
@@ -82,13 +97,25 @@ SCORE = options.NumberRange(0, 1)
     help="Share of the prompts in the test split.",
 )
 @click.option("--salt", default="redraft", metavar="TEXT", help="Seed of the train/test split.")
-@click.option("--files", type=click.Choice(FILES), default="jsonl", show_default=True, help="Format of the files in a folder.")
-@click.option("--with-requirements", is_flag=True, help="End each prompt with its requirements, as the model saw them.")
+@click.option(
+    "--files",
+    type=click.Choice(FILES),
+    default="jsonl",
+    show_default=True,
+    help="Format of the files in a folder.",
+)
+@click.option(
+    "--with-requirements",
+    is_flag=True,
+    help="End each prompt with its requirements, as the model saw them.",
+)
 @click.option("--overwrite", is_flag=True, help="Replace existing files.")
 @options.journal
 @options.as_json
 @options.debug
-def export(*, run: str, output: str, overwrite: bool, journal: str | None, as_json: bool, **settings: Any) -> None:
+def export(
+    *, run: str, output: str, overwrite: bool, journal: str | None, as_json: bool, **settings: Any
+) -> None:
     """Write the answers of a RUN as training data."""
     if as_json and output == "-":
         raise click.UsageError("--json and -o - both write to stdout: leave out one")
@@ -97,10 +124,14 @@ def export(*, run: str, output: str, overwrite: bool, journal: str | None, as_js
     stored.check_output(output)
     metadata = stored.info.metadata
     provenance = Provenance(
-        stored.info.display_name, metadata.get("model"), {"input": metadata.get("source"), "mode": metadata.get("mode")}
+        stored.info.display_name,
+        metadata.get("model"),
+        {"input": metadata.get("source"), "mode": metadata.get("mode")},
     )
     with Journal(stored.path, read_only=True) as file:
-        exported = export_run(file.traces(stored.info.name), output, config, provenance, overwrite=overwrite)
+        exported = export_run(
+            file.traces(stored.info.name), output, config, provenance, overwrite=overwrite
+        )
     if as_json:
         click.echo(json.dumps(exported.as_data(), indent=2, default=str))
     else:
@@ -112,7 +143,10 @@ def _summarize(exported: ExportResult) -> None:
     from ..terminal import console, plain_table, text_line
 
     split = f" ({exported.train:,} to train, {exported.test:,} to test)" if exported.test else ""
-    examples, rows = pluralize(exported.train + exported.test, "example"), pluralize(exported.used, "row")
+    examples, rows = (
+        pluralize(exported.train + exported.test, "example"),
+        pluralize(exported.used, "row"),
+    )
     notice(f"{examples}{split} from {rows} of {exported.rows:,}")
     notice(f"written: {', '.join(exported.files) or 'nothing'}")
     if means := ", ".join(f"{name} {mean:.3f}" for name, mean in exported.means.items()):

@@ -34,7 +34,10 @@ Exit codes:
 
 
 @click.command(
-    short_help="Fail a build if B is worse than A.", cls=SectionedCommand, epilog=EPILOG, sections={"undecided": "Gate", **SECTIONS}
+    short_help="Fail a build if B is worse than A.",
+    cls=SectionedCommand,
+    epilog=EPILOG,
+    sections={"undecided": "Gate", **SECTIONS},
 )
 @click.option(
     "--undecided",
@@ -43,8 +46,15 @@ Exit codes:
     show_default=True,
     help="What to do if more rows are needed to decide.",
 )
-@click.option("--junit", type=click.Path(dir_okay=False), metavar="FILE", help="Write JUnit XML to FILE.")
-@click.option("--markdown", type=click.Path(dir_okay=False), metavar="FILE", help="Add a summary in Markdown to FILE.")
+@click.option(
+    "--junit", type=click.Path(dir_okay=False), metavar="FILE", help="Write JUnit XML to FILE."
+)
+@click.option(
+    "--markdown",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Add a summary in Markdown to FILE.",
+)
 @comparison
 @options.debug
 @click.pass_context

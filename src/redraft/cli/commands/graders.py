@@ -19,7 +19,10 @@ Examples:
 @click.command(epilog=EPILOG)
 @click.argument("name", required=False)
 @click.option(
-    "--cards-dir", type=click.Path(file_okay=False), metavar="DIR", help="Folder of validation cards. Default: your data folder."
+    "--cards-dir",
+    type=click.Path(file_okay=False),
+    metavar="DIR",
+    help="Folder of validation cards. Default: your data folder.",
 )
 @click.option(
     "--learn",

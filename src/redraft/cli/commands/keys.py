@@ -31,7 +31,10 @@ folder = click.option(
     help="Folder of the gateway. Default: that of --config, else `gateway` in your data folder.",
 )
 config = click.option(
-    "--config", type=click.Path(exists=True, dir_okay=False), metavar="FILE", help="Configuration of the gateway (TOML)."
+    "--config",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Configuration of the gateway (TOML).",
 )
 place = options.group(folder, config)
 
@@ -43,11 +46,27 @@ def keys() -> None:
 
 @keys.command()
 @click.argument("name")
-@click.option("--usd-per-day", type=options.POSITIVE, metavar="USD", help="Spend at most USD a day.")
-@click.option("--calls-per-day", type=options.COUNT, metavar="N", help="Make at most N calls to models a day.")
-@click.option("--usd-per-month", type=options.POSITIVE, metavar="USD", help="Spend at most USD a month.")
-@click.option("--calls-per-month", type=options.COUNT, metavar="N", help="Make at most N calls to models a month.")
-@click.option("--requests-per-minute", type=options.POSITIVE, metavar="N", help="Answer at most N requests a minute.")
+@click.option(
+    "--usd-per-day", type=options.POSITIVE, metavar="USD", help="Spend at most USD a day."
+)
+@click.option(
+    "--calls-per-day", type=options.COUNT, metavar="N", help="Make at most N calls to models a day."
+)
+@click.option(
+    "--usd-per-month", type=options.POSITIVE, metavar="USD", help="Spend at most USD a month."
+)
+@click.option(
+    "--calls-per-month",
+    type=options.COUNT,
+    metavar="N",
+    help="Make at most N calls to models a month.",
+)
+@click.option(
+    "--requests-per-minute",
+    type=options.POSITIVE,
+    metavar="N",
+    help="Answer at most N requests a minute.",
+)
 @click.option(
     "--profile",
     "profiles",
@@ -55,7 +74,12 @@ def keys() -> None:
     metavar="MODEL",
     help="Allow this model, such as refine/fast or pass/* (repeatable). Default: all.",
 )
-@click.option("--expires-in-days", type=options.POSITIVE, metavar="DAYS", help="Refuse the key after DAYS days.")
+@click.option(
+    "--expires-in-days",
+    type=options.POSITIVE,
+    metavar="DAYS",
+    help="Refuse the key after DAYS days.",
+)
 @place
 @options.as_json
 @options.debug
@@ -77,8 +101,18 @@ def add(
     from ...gateway.keys import KeyLimits
     from ..operations.keys import add_key, gateway_folder
 
-    limits = KeyLimits(usd_per_day, calls_per_day, requests_per_minute, usd_per_month, calls_per_month)
-    add_key(gateway_folder(folder, config), name, limits, profiles, expires_in_days, config=config, as_json=as_json)
+    limits = KeyLimits(
+        usd_per_day, calls_per_day, requests_per_minute, usd_per_month, calls_per_month
+    )
+    add_key(
+        gateway_folder(folder, config),
+        name,
+        limits,
+        profiles,
+        expires_in_days,
+        config=config,
+        as_json=as_json,
+    )
 
 
 @keys.command("list")

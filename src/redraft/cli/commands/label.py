@@ -37,11 +37,31 @@ SOURCE.labels.jsonl, and the same command continues. `redraft validate` reads th
     show_default=True,
     help="What is asked: which of two answers is better, whether one is good, or how good.",
 )
-@click.option("--scale", default="1-5", show_default=True, metavar="LOW-HIGH", help="Scale of --kind score, within 0-9.")
+@click.option(
+    "--scale",
+    default="1-5",
+    show_default=True,
+    metavar="LOW-HIGH",
+    help="Scale of --kind score, within 0-9.",
+)
 @click.option("--question", metavar="TEXT", help="The question, shown above each item.")
-@click.option("--rubric", metavar="NAME", help="Show the criteria of a rubric: a name that `redraft graders` lists, or a file.")
-@click.option("--labels", type=click.Path(dir_okay=False), metavar="FILE", help="The file of labels. Default: SOURCE.labels.jsonl.")
-@click.option("--count", type=options.COUNT, metavar="N", help="Stop after N labels of an annotator. Default: all items.")
+@click.option(
+    "--rubric",
+    metavar="NAME",
+    help="Show the criteria of a rubric: a name that `redraft graders` lists, or a file.",
+)
+@click.option(
+    "--labels",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="The file of labels. Default: SOURCE.labels.jsonl.",
+)
+@click.option(
+    "--count",
+    type=options.COUNT,
+    metavar="N",
+    help="Stop after N labels of an annotator. Default: all items.",
+)
 @click.option(
     "--random-share",
     type=options.NumberRange(0, 1),
@@ -50,7 +70,12 @@ SOURCE.labels.jsonl, and the same command continues. `redraft validate` reads th
     "once for a file of labels. Default: 0.25.",
 )
 @options.label_columns
-@click.option("--export", type=click.Path(dir_okay=False), metavar="FILE", help="Write the labels to FILE instead, in --format.")
+@click.option(
+    "--export",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Write the labels to FILE instead, in --format.",
+)
 @click.option(
     "--import",
     "import_file",

@@ -41,10 +41,18 @@ SECTIONS = {
 }
 
 
-@click.command(short_help="Serve Redraft's tools to coding agents (MCP).", cls=SectionedCommand, epilog=EPILOG, sections=SECTIONS)
+@click.command(
+    short_help="Serve Redraft's tools to coding agents (MCP).",
+    cls=SectionedCommand,
+    epilog=EPILOG,
+    sections=SECTIONS,
+)
 @options.models
 @click.option(
-    "--allow-model", multiple=True, metavar="MODEL", help="Another model that calls may choose instead of --model (repeatable)."
+    "--allow-model",
+    multiple=True,
+    metavar="MODEL",
+    help="Another model that calls may choose instead of --model (repeatable).",
 )
 @options.budget
 @options.timeout
@@ -62,11 +70,27 @@ SECTIONS = {
     metavar="NAME",
     help="A grader that calls may name as well, such as FILE.py:NAME or reward:URL (repeatable).",
 )
-@click.option("--traces", type=click.Path(file_okay=False), metavar="DIR", help="Store the trace of every refinement in DIR.")
-@click.option("--http", is_flag=True, help="Serve over HTTP instead of stdin and stdout.")
-@click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Address to listen on (with --http).")
 @click.option(
-    "--port", type=options.WholeRange(0, 65535), default=8485, show_default=True, metavar="N", help="Port; 0 means any free one."
+    "--traces",
+    type=click.Path(file_okay=False),
+    metavar="DIR",
+    help="Store the trace of every refinement in DIR.",
+)
+@click.option("--http", is_flag=True, help="Serve over HTTP instead of stdin and stdout.")
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    metavar="ADDRESS",
+    help="Address to listen on (with --http).",
+)
+@click.option(
+    "--port",
+    type=options.WholeRange(0, 65535),
+    default=8485,
+    show_default=True,
+    metavar="N",
+    help="Port; 0 means any free one.",
 )
 @click.option(
     "--folder",
@@ -74,7 +98,12 @@ SECTIONS = {
     metavar="DIR",
     help="Folder of the keys and their budgets. Default: your data folder.",
 )
-@click.option("--allow-host", multiple=True, metavar="NAME", help="Another name of this server in the Host header (repeatable).")
+@click.option(
+    "--allow-host",
+    multiple=True,
+    metavar="NAME",
+    help="Another name of this server in the Host header (repeatable).",
+)
 @click.option("--insecure", is_flag=True, help="Serve a public address without keys.")
 @options.debug
 @click.pass_context

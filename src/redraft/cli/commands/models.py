@@ -23,7 +23,9 @@ Examples:
 """
 
 
-def _checked_url(_context: click.Context, _parameter: click.Parameter, url: str | None) -> str | None:
+def _checked_url(
+    _context: click.Context, _parameter: click.Parameter, url: str | None
+) -> str | None:
     try:
         if url is not None:
             parse_base_url(url.partition("#")[0])
@@ -47,10 +49,21 @@ def models(url: str | None, as_json: bool) -> int:
         _show(discovery, is_all=url is None)
         return code
     locations = [
-        {"where": p.where, "available": p.is_available, "models": list(p.models), "selected": p.selected_model, "note": p.note}
+        {
+            "where": p.where,
+            "available": p.is_available,
+            "models": list(p.models),
+            "selected": p.selected_model,
+            "note": p.note,
+        }
         for p in discovery.locations
     ]
-    click.echo(json.dumps({"model": discovery.model.name if discovery.model else None, "locations": locations}, indent=2))
+    click.echo(
+        json.dumps(
+            {"model": discovery.model.name if discovery.model else None, "locations": locations},
+            indent=2,
+        )
+    )
     return code
 
 
@@ -65,21 +78,40 @@ def _show(discovery: DiscoveryResult, *, is_all: bool) -> None:
     table.add_column(ratio=1)
     for place in discovery.locations:
         shown = place.models[: MAX_NAMES if is_all else None]
-        more = f" and {len(place.models) - len(shown)} more" if len(shown) < len(place.models) else ""
+        more = (
+            f" and {len(place.models) - len(shown)} more" if len(shown) < len(place.models) else ""
+        )
         about = text_line(", ".join(shown) + more)
         if place.note:
-            about.append_text(text_line(("; " if place.models else "") + place.note, "" if place.is_available else "dim"))
-        table.add_row(text_line("✓", "green") if place.is_available else text_line("·", "dim"), text_line(place.where), about)
+            about.append_text(
+                text_line(
+                    ("; " if place.models else "") + place.note, "" if place.is_available else "dim"
+                )
+            )
+        table.add_row(
+            text_line("✓", "green") if place.is_available else text_line("·", "dim"),
+            text_line(place.where),
+            about,
+        )
     out.print(table)
     out.print()
     if not is_all:
         (place,) = discovery.locations
         if place.models:
-            out.print(text_line(f"Name one with --model: {place.where}#{place.selected_model or 'NAME'}", "bold"))
+            out.print(
+                text_line(
+                    f"Name one with --model: {place.where}#{place.selected_model or 'NAME'}", "bold"
+                )
+            )
         return
     if discovery.model:
         out.print(text_line(f"Used unless --model says otherwise: {discovery.model.name}", "bold"))
     else:
-        out.print(text_line("No model was found. Without one, the built-in editor repairs what it can: redraft demo", "bold"))
+        out.print(
+            text_line(
+                "No model was found. Without one, the built-in editor repairs what it can: redraft demo",
+                "bold",
+            )
+        )
     others = "anthropic:NAME, google:NAME, http://host:port/v1#NAME, local:FILE.gguf ..."
     out.print(text_line(f"Name others with --model: {others}", "dim"))

@@ -87,15 +87,28 @@ def show(model_or_key: str, as_json: bool) -> None:
 
 
 @priors.command(cls=ConfiguredCommand, epilog=LEARN_EPILOG)
-@click.argument("traces", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False), metavar="TRACE...")
+@click.argument(
+    "traces",
+    nargs=-1,
+    required=True,
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="TRACE...",
+)
 @click.option("--run", metavar="NAME", help="Use only this run of a journal.")
 @options.setting("--grader", multiple=True, metavar="NAME", help="The grader (repeatable).")
 @options.rubric
 @options.models
 @click.option(
-    "--limit", type=options.COUNT, default=1024, show_default=True, metavar="N", help="Use at most N tasks, evenly chosen."
+    "--limit",
+    type=options.COUNT,
+    default=1024,
+    show_default=True,
+    metavar="N",
+    help="Use at most N tasks, evenly chosen.",
 )
-@click.option("--replace", is_flag=True, help="Also replace priors that were learned from more tasks.")
+@click.option(
+    "--replace", is_flag=True, help="Also replace priors that were learned from more tasks."
+)
 @options.as_json
 @options.debug
 @click.pass_context
@@ -121,7 +134,14 @@ def learn(
 
 @priors.command(cls=ConfiguredCommand, epilog=CALIBRATE_EPILOG)
 @click.argument("file", type=options.READABLE, metavar="FILE")
-@click.option("--calls", type=options.COUNT, default=100, show_default=True, metavar="N", help="Spend at most N calls.")
+@click.option(
+    "--calls",
+    type=options.COUNT,
+    default=100,
+    show_default=True,
+    metavar="N",
+    help="Spend at most N calls.",
+)
 @click.option("--save", is_flag=True, help="Save the priors for runs with --priors learned.")
 @options.columns
 @options.setting("--grader", multiple=True, metavar="NAME", help="The grader (repeatable).")

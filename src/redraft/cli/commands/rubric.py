@@ -30,9 +30,19 @@ from is written.
 """
 
 
-@click.command(short_help="Find criteria for a judge, from labelled data or a description.", cls=ConfiguredCommand, epilog=EPILOG)
+@click.command(
+    short_help="Find criteria for a judge, from labelled data or a description.",
+    cls=ConfiguredCommand,
+    epilog=EPILOG,
+)
 @click.argument("source", required=False, metavar="[FILE|DESCRIPTION]")
-@click.option("--from", "data", type=click.Path(exists=True, dir_okay=False), metavar="FILE", help="Labelled answers, as FILE.")
+@click.option(
+    "--from",
+    "data",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Labelled answers, as FILE.",
+)
 @click.option(
     "--start",
     type=click.Path(exists=True, dir_okay=False),
@@ -40,16 +50,37 @@ from is written.
     help="The rubric to start from. Default: that of the built-in judge.",
 )
 @click.option(
-    "--output", "-o", type=click.Path(dir_okay=False), metavar="FILE", help="Write the rubric (TOML) to FILE instead of stdout."
+    "--output",
+    "-o",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Write the rubric (TOML) to FILE instead of stdout.",
 )
 @options.overwrite
 @click.option("--name", metavar="NAME", help="Name of the rubric. Default: the name of the file.")
 @options.label_columns
-@click.option("--kind", type=click.Choice(["score", "pass", "pair"]), help="Kind of the labels, if the data do not show it.")
+@click.option(
+    "--kind",
+    type=click.Choice(["score", "pass", "pair"]),
+    help="Kind of the labels, if the data do not show it.",
+)
 @options.label_limit
-@click.option("--rounds", type=options.COUNT, default=4, show_default=True, metavar="N", help="Try at most N proposals.")
-@options.setting("--model", metavar="MODEL", help="The model that proposes criteria. Default: look for one.")
-@options.setting("--judge", metavar="MODEL", help="The model that judges by them. Default: the model that proposes.")
+@click.option(
+    "--rounds",
+    type=options.COUNT,
+    default=4,
+    show_default=True,
+    metavar="N",
+    help="Try at most N proposals.",
+)
+@options.setting(
+    "--model", metavar="MODEL", help="The model that proposes criteria. Default: look for one."
+)
+@options.setting(
+    "--judge",
+    metavar="MODEL",
+    help="The model that judges by them. Default: the model that proposes.",
+)
 @options.params
 @options.judge_calls_in_flight
 @options.budget

@@ -44,7 +44,9 @@ redraft trust --help.
 
 @click.command(short_help="Refine one answer.", cls=ConfiguredCommand, epilog=EPILOG)
 @click.argument("prompt", required=False)
-@click.option("--response", type=options.READABLE, metavar="FILE", help="An answer to improve (- for stdin).")
+@click.option(
+    "--response", type=options.READABLE, metavar="FILE", help="An answer to improve (- for stdin)."
+)
 @options.grading
 @options.answer
 @options.models
@@ -56,10 +58,18 @@ redraft trust --help.
 @options.system
 @options.background
 @click.option(
-    "--tools", type=options.READABLE, metavar="FILE", help="Tools that the model may call: a JSON list in OpenAI's format."
+    "--tools",
+    type=options.READABLE,
+    metavar="FILE",
+    help="Tools that the model may call: a JSON list in OpenAI's format.",
 )
 @options.output
-@click.option("--trace", type=click.Path(dir_okay=False), metavar="FILE", help="Save every step to FILE as it happens.")
+@click.option(
+    "--trace",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Save every step to FILE as it happens.",
+)
 @click.option(
     "--resume",
     type=click.Path(exists=True, dir_okay=False),

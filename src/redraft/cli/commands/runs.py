@@ -64,11 +64,20 @@ INTERNAL = (  # metadata of a run that is not shown as it is
     "report",
     "completion",
 )
-ELSEWHERE = ("output", "journal", "run", "rows", "by_iteration")  # of a report: shown above, or too long for a line
+ELSEWHERE = (
+    "output",
+    "journal",
+    "run",
+    "rows",
+    "by_iteration",
+)  # of a report: shown above, or too long for a line
 
 
 @click.group(
-    short_help="List the runs of `redraft batch`; show, export or delete one.", cls=DefaultGroup, default="list", epilog=EPILOG
+    short_help="List the runs of `redraft batch`; show, export or delete one.",
+    cls=DefaultGroup,
+    default="list",
+    epilog=EPILOG,
 )
 def runs() -> None:
     """List the runs of `redraft batch`, inspect one, export its traces, or delete it."""
@@ -101,7 +110,9 @@ def list_(journal: str | None, as_json: bool) -> None:
     for run in stored:
         counts = [f"{run.info.counts.get(status, 0):,}" for status in STATUSES]
         place = [text_line(str(run.path) if run.path in others else "")] if others else []
-        table.add_row(text_line(run.info.display_name), *counts, format_time(run.info.updated_at), *place)
+        table.add_row(
+            text_line(run.info.display_name), *counts, format_time(run.info.updated_at), *place
+        )
     console(stderr=False).print(table)
 
 
@@ -110,7 +121,9 @@ def list_(journal: str | None, as_json: bool) -> None:
 @click.argument("row", required=False)
 @options.journal
 @options.as_json
-@click.option("--full", is_flag=True, help="With ROW: show whole texts instead of the parts around changes.")
+@click.option(
+    "--full", is_flag=True, help="With ROW: show whole texts instead of the parts around changes."
+)
 @options.debug
 def show(run: str, row: str | None, journal: str | None, as_json: bool, full: bool) -> None:
     """Show a RUN; with the id of a ROW, everything that happened to it, as `redraft show` does."""
@@ -128,7 +141,9 @@ def _show_run(name: str, journal: str | None, *, as_json: bool) -> None:
     from ..terminal import console, grid, text_line
 
     info = run.info
-    rows = ", ".join(f"{count:,} {status}" for status, count in info.counts.items() if count) or "none"
+    rows = (
+        ", ".join(f"{count:,} {status}" for status, count in info.counts.items() if count) or "none"
+    )
     facts = {
         "journal": str(run.path),
         "started": format_time(info.started_at),
@@ -148,17 +163,27 @@ def _facts(metadata: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     from ...runs.report import SUMMARIZED, budget_and_priors
 
     facts = {name: value for name, value in metadata.items() if name not in INTERNAL}
-    report = {name: value for name, value in (metadata.get("report") or {}).items() if name not in {*ELSEWHERE, *SUMMARIZED}}
+    report = {
+        name: value
+        for name, value in (metadata.get("report") or {}).items()
+        if name not in {*ELSEWHERE, *SUMMARIZED}
+    }
     report |= {"tokens": "unknown"} if report.get("tokens", 0) is None else {}
     report |= {"cost": format_usd(report["cost"])} if report.get("cost", 0) != 0 else {}
-    for name, value in {**facts, **report, **budget_and_priors(metadata.get("report") or {})}.items():
+    for name, value in {
+        **facts,
+        **report,
+        **budget_and_priors(metadata.get("report") or {}),
+    }.items():
         if value not in (None, "", 0, False, [], {}):
             yield name.replace("_", " "), _format_value(value)
 
 
 def _format_value(value: Any) -> str:
     if isinstance(value, Mapping):
-        parts = ((usd_amount(v) if k == "usd" else _format_value(v), k) for k, v in value.items() if v)
+        parts = (
+            (usd_amount(v) if k == "usd" else _format_value(v), k) for k, v in value.items() if v
+        )
         return ", ".join(f"{amount} {name.replace('_', ' ')}" for amount, name in parts)
     if isinstance(value, list):
         return " to ".join(map(_format_value, value))
@@ -183,7 +208,14 @@ def _show_row(name: str, row: str, journal: str | None, *, as_json: bool, full: 
 
 @runs.command()
 @click.argument("run")
-@click.option("--output", "-o", type=click.Path(), required=True, metavar="FILE", help="Write to FILE (- for stdout).")
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(),
+    required=True,
+    metavar="FILE",
+    help="Write to FILE (- for stdout).",
+)
 @options.overwrite
 @options.journal
 @options.debug
@@ -195,7 +227,12 @@ def export(run: str, output: str, overwrite: bool, journal: str | None) -> None:
     stored.check_output(output)
     with Journal(stored.path, read_only=True) as opened, _open_output(output) as file:
         for row, trace in opened.traces(stored.info.name):
-            data = {"run": stored.info.name, "id": row.id, "status": row.status, "result": row.result}
+            data = {
+                "run": stored.info.name,
+                "id": row.id,
+                "status": row.status,
+                "result": row.result,
+            }
             file.write(f"{json.dumps({**data, 'trace': json.loads(trace.to_json())})}\n")
             count += 1
     notice(f"{pluralize(count, 'trace')} written to {'stdout' if output == '-' else output}")
@@ -224,26 +261,42 @@ def _open_output(path: str) -> Iterator[TextIO]:
 
 @runs.command()
 @click.argument("run", required=False)
-@click.option("--older-than", type=options.POSITIVE, metavar="DAYS", help="Delete all runs that have not changed for DAYS days.")
+@click.option(
+    "--older-than",
+    type=options.POSITIVE,
+    metavar="DAYS",
+    help="Delete all runs that have not changed for DAYS days.",
+)
 @options.journal
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @options.debug
 def prune(run: str | None, older_than: float | None, journal: str | None, yes: bool) -> int:
     """Delete a RUN, or all old ones, from the journal: rows, traces and results. Outputs and cached replies are kept."""
     if run is None and older_than is None:
-        raise click.UsageError("name a RUN to delete it, or give --older-than DAYS to delete all runs that are older")
+        raise click.UsageError(
+            "name a RUN to delete it, or give --older-than DAYS to delete all runs that are older"
+        )
     if run is not None and older_than is not None:
-        raise click.UsageError(f"{run} and --older-than exclude each other: a named RUN is deleted whatever its age")
+        raise click.UsageError(
+            f"{run} and --older-than exclude each other: a named RUN is deleted whatever its age"
+        )
     if run is not None:
         selection = [find_run(run, journal)]
     else:
         limit = datetime.now(UTC) - timedelta(days=older_than or 0.0)
-        selection = [each for each in read_runs(journal_paths(journal)) if parse_time(each.info.updated_at) <= limit]
+        selection = [
+            each
+            for each in read_runs(journal_paths(journal))
+            if parse_time(each.info.updated_at) <= limit
+        ]
     if not selection:
         notice("no run is that old")
         return OK
     if not yes:
-        names = ", ".join(f"{each.info.display_name} ({pluralize(sum(each.info.counts.values()), 'row')})" for each in selection)
+        names = ", ".join(
+            f"{each.info.display_name} ({pluralize(sum(each.info.counts.values()), 'row')})"
+            for each in selection
+        )
         if not sys.stdin.isatty():
             raise click.UsageError(f"this would delete {names}: give --yes")
         click.confirm(click.unstyle(f"Delete {single_line(names)}?"), abort=True, err=True)
@@ -257,11 +310,20 @@ def prune(run: str | None, older_than: float | None, journal: str | None, yes: b
 
 @runs.command(epilog=SALVAGE_EPILOG)
 @click.argument("damaged", type=click.Path(exists=True, dir_okay=False), metavar="JOURNAL")
-@click.option("--output", "-o", type=click.Path(dir_okay=False), required=True, metavar="FILE", help="Write to FILE.")
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(dir_okay=False),
+    required=True,
+    metavar="FILE",
+    help="Write to FILE.",
+)
 @options.overwrite
 @options.debug
 def salvage(damaged: str, output: str, overwrite: bool) -> None:
     """Write what can still be read of a damaged JOURNAL as JSON Lines. The journal is not changed."""
     check_output(output, overwrite=overwrite)
     counts = recover(damaged, output, overwrite=True)
-    notice(f"{output}: {', '.join(pluralize(count, table.removesuffix('s')) for table, count in counts.items())}")
+    notice(
+        f"{output}: {', '.join(pluralize(count, table.removesuffix('s')) for table, count in counts.items())}"
+    )

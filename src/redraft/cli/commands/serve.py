@@ -39,8 +39,17 @@ again.
 
 
 @click.command(short_help="Refine the answers of any model for any client.", epilog=EPILOG)
-@click.option("--config", type=click.Path(exists=True, dir_okay=False), metavar="FILE", help="Models, profiles and limits (TOML).")
-@click.option("--model", metavar="MODEL", help="The only model, instead of --config. Default: the one that is found.")
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Models, profiles and limits (TOML).",
+)
+@click.option(
+    "--model",
+    metavar="MODEL",
+    help="The only model, instead of --config. Default: the one that is found.",
+)
 @click.option(
     "--judge",
     metavar="MODEL",
@@ -49,11 +58,23 @@ again.
 @options.params
 @click.option("--host", metavar="ADDRESS", help="Address to listen on. Default: 127.0.0.1.")
 @click.option(
-    "--port", type=options.WholeRange(0, 65_535), metavar="PORT", help="Port to listen on; 0: any free one. Default: 8484."
+    "--port",
+    type=options.WholeRange(0, 65_535),
+    metavar="PORT",
+    help="Port to listen on; 0: any free one. Default: 8484.",
 )
-@click.option("--folder", type=click.Path(file_okay=False), metavar="DIR", help="Where keys and requests are stored.")
+@click.option(
+    "--folder",
+    type=click.Path(file_okay=False),
+    metavar="DIR",
+    help="Where keys and requests are stored.",
+)
 @click.option("--insecure", is_flag=True, help="Let other machines use it without an API key.")
-@click.option("--access-log/--no-access-log", default=True, help="Write a line for each request to stderr. Default: yes.")
+@click.option(
+    "--access-log/--no-access-log",
+    default=True,
+    help="Write a line for each request to stderr. Default: yes.",
+)
 @options.debug
 def serve(**values: Any) -> None:
     """Serve a gateway: clients of OpenAI and Anthropic get refined answers by changing their base URL."""

@@ -32,12 +32,27 @@ TRACE_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
     metavar="DIR",
     help="The folder of the gateway. Default: that of --config, else `gateway` in your data folder.",
 )
-@click.option("--config", type=click.Path(exists=True, dir_okay=False), metavar="FILE", help="Configuration of the gateway (TOML).")
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Configuration of the gateway (TOML).",
+)
 @options.as_json
-@click.option("--full", is_flag=True, help="Show whole texts instead of excerpts around the changes.")
+@click.option(
+    "--full", is_flag=True, help="Show whole texts instead of excerpts around the changes."
+)
 @options.debug
 @click.pass_context
-def show(context: click.Context, trace: str, folder: Path | None, config: str | None, *, as_json: bool, full: bool) -> None:
+def show(
+    context: click.Context,
+    trace: str,
+    folder: Path | None,
+    config: str | None,
+    *,
+    as_json: bool,
+    full: bool,
+) -> None:
     """Show a saved TRACE: scores, feedback, changes and usage. It calls no model.
 
     TRACE is a file, or the ID of a request that a gateway answered.
@@ -45,9 +60,13 @@ def show(context: click.Context, trace: str, folder: Path | None, config: str | 
     from ..operations.show import config_folder, show_file, show_request
 
     if folder and config:
-        raise click.UsageError("--folder and --config both say where the request is: give one of them")
+        raise click.UsageError(
+            "--folder and --config both say where the request is: give one of them"
+        )
     if TRACE_ID.fullmatch(trace) and (folder or config or not Path(trace).exists()):
-        show_request(trace, folder or (config_folder(config) if config else None), as_json=as_json, full=full)
+        show_request(
+            trace, folder or (config_folder(config) if config else None), as_json=as_json, full=full
+        )
     else:
         parameter = next(each for each in context.command.params if each.name == "trace")
         path = click.Path(exists=True, dir_okay=False).convert(trace, parameter, context)

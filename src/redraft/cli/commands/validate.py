@@ -38,7 +38,9 @@ def _list_formats(ctx: click.Context, param: click.Parameter, on: bool) -> None:
         ctx.exit()
 
 
-@click.command(short_help="Measure a grader against labels of people.", cls=ConfiguredCommand, epilog=EPILOG)
+@click.command(
+    short_help="Measure a grader against labels of people.", cls=ConfiguredCommand, epilog=EPILOG
+)
 @click.argument("data", type=click.Path(exists=True, dir_okay=False))
 @options.setting(
     "--grader",
@@ -47,7 +49,9 @@ def _list_formats(ctx: click.Context, param: click.Parameter, on: bool) -> None:
 )
 @options.rubric
 @options.template
-@options.setting("--model", metavar="MODEL", help="The model that the grader calls. Default: look for one.")
+@options.setting(
+    "--model", metavar="MODEL", help="The model that the grader calls. Default: look for one."
+)
 @options.setting("--judge", metavar="MODEL", help="The same; takes precedence over --model.")
 @options.params
 @options.execution
@@ -75,10 +79,21 @@ def _list_formats(ctx: click.Context, param: click.Parameter, on: bool) -> None:
     metavar="S",
     help="Answers with at least this score pass.",
 )
-@click.option("--scale", metavar="LOW-HIGH", help="Scale of the labels, such as 1-5, to measure how lenient the grader is.")
-@click.option("--recorded", metavar="FORMAT", help="Call no model: read recorded outputs in a format that --formats lists.")
 @click.option(
-    "--outputs", type=click.Path(exists=True, dir_okay=False), metavar="FILE", help="The recorded outputs, if not in DATA."
+    "--scale",
+    metavar="LOW-HIGH",
+    help="Scale of the labels, such as 1-5, to measure how lenient the grader is.",
+)
+@click.option(
+    "--recorded",
+    metavar="FORMAT",
+    help="Call no model: read recorded outputs in a format that --formats lists.",
+)
+@click.option(
+    "--outputs",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="The recorded outputs, if not in DATA.",
 )
 @click.option(
     "--formats",
@@ -95,7 +110,9 @@ def _list_formats(ctx: click.Context, param: click.Parameter, on: bool) -> None:
     help="Measure how often the strings in FILE change the verdict.",
 )
 @options.cards_dir
-@click.option("--restart", is_flag=True, help="Set saved verdicts aside and grade everything again.")
+@click.option(
+    "--restart", is_flag=True, help="Set saved verdicts aside and grade everything again."
+)
 @options.judge_calls_in_flight
 @options.budget
 @options.timeout

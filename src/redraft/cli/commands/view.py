@@ -34,7 +34,15 @@ The page is served on 127.0.0.1, at an address that contains a secret. Ctrl-C en
 @options.port
 @options.browser
 @options.debug
-def view(run: str | None, journal: str | None, html: str | None, *, overwrite: bool, port: int, browser: bool) -> None:
+def view(
+    run: str | None,
+    journal: str | None,
+    html: str | None,
+    *,
+    overwrite: bool,
+    port: int,
+    browser: bool,
+) -> None:
     """Show runs in the browser: figures, rows, what changed in each answer and why. It changes nothing and calls no model."""
     from ..operations.view import serve_runs, write_page
 

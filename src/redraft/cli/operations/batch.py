@@ -77,7 +77,9 @@ class BatchArguments(SharedArguments):
         """Create the arguments from the values that click parsed."""
         batch, limits = values_of(BatchFields, values), values_of(EndpointLimits, values)
         rest = {name: value for name, value in values.items() if name not in batch | limits}
-        return super().from_values({**rest, "batch": cast("BatchSettings", batch), "limits": EndpointLimits(**limits)})
+        return super().from_values(
+            {**rest, "batch": cast("BatchSettings", batch), "limits": EndpointLimits(**limits)}
+        )
 
 
 def run_command(ctx: click.Context, values: Mapping[str, Any]) -> int:
@@ -85,13 +87,18 @@ def run_command(ctx: click.Context, values: Mapping[str, Any]) -> int:
     output.hide_waits()
     arguments = BatchArguments.from_values(values)
     _check(arguments, n_given=ctx.get_parameter_source("n") is ParameterSource.COMMANDLINE)
-    if arguments.batch.get("engine") == "ray":  # Ray reports the death of a worker on stdout, where the rows may go
+    if (
+        arguments.batch.get("engine") == "ray"
+    ):  # Ray reports the death of a worker on stdout, where the rows may go
         os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
     try:
         report = run_on_uvloop(_run(arguments))
     except (KeyboardInterrupt, asyncio.CancelledError):
         saved = arguments.is_resumable
-        output.error("interrupted" + ("; finished work is saved" if saved else ""), f"{RESUMES} it" if saved else "")
+        output.error(
+            "interrupted" + ("; finished work is saved" if saved else ""),
+            f"{RESUMES} it" if saved else "",
+        )
         return INTERRUPTED
     except RedraftError as error:
         if arguments.as_json:
@@ -103,7 +110,9 @@ def run_command(ctx: click.Context, values: Mapping[str, Any]) -> int:
 def _check(arguments: BatchArguments, *, n_given: bool) -> None:
     """Raise UsageError for arguments that exclude each other, and for a missing output."""
     if arguments.output is None and not arguments.preview_only:
-        raise click.UsageError("an output is missing: give -o OUT.jsonl, or --dry-run to see what would be done")
+        raise click.UsageError(
+            "an output is missing: give -o OUT.jsonl, or --dry-run to see what would be done"
+        )
     if n_given and arguments.batch.get("mode") != "best":
         raise click.UsageError("-n is the number of drafts to choose from: it needs --mode best")
     if arguments.batch.get("keep", 1) > 1 and arguments.batch.get("mode") != "best":
@@ -130,9 +139,13 @@ async def _run(arguments: BatchArguments) -> tuple[BatchReport, str] | None:
             await _preview(run, arguments)
             return None
         if not arguments.is_resumable:
-            output.notice("rows go to stdout and there is no journal, so an interrupted run starts over; --journal FILE keeps one")
+            output.notice(
+                "rows go to stdout and there is no journal, so an interrupted run starts over; --journal FILE keeps one"
+            )
         if arguments.metrics is not None:
-            address = stack.enter_context(view.serve_metrics(arguments.metrics, lambda: progress().as_data()))
+            address = stack.enter_context(
+                view.serve_metrics(arguments.metrics, lambda: progress().as_data())
+            )
             output.notice(f"Prometheus metrics: {address}")
         show = view.progress_view(as_json=arguments.as_json, stdout=arguments.json_on_stdout)
         say = stack.enter_context(show(progress))
@@ -148,10 +161,16 @@ def _make_run(arguments: BatchArguments) -> BatchRun:
     """Return the run without its models and graders. Raises ConfigError."""
     _make_graders(arguments)  # a mistake in them is reported before any row is read
     inputs, columns = arguments.inputs, dict(text.split("=", 1) for text in arguments.column)
-    settings: dict[str, Any] = {**build_settings(arguments), "answer": answer_of(arguments), **arguments.batch}
+    settings: dict[str, Any] = {
+        **build_settings(arguments),
+        "answer": answer_of(arguments),
+        **arguments.batch,
+    }
     settings |= {"budget": budget_of(arguments), "limits": arguments.limits}
     settings["columns"] = {role.replace("-", "_"): name for role, name in columns.items()}
-    return BatchRun.from_arguments(inputs[0] if len(inputs) == 1 else list(inputs), arguments.output, False, **settings)
+    return BatchRun.from_arguments(
+        inputs[0] if len(inputs) == 1 else list(inputs), arguments.output, False, **settings
+    )
 
 
 async def _preview(run: BatchRun, arguments: BatchArguments) -> None:
@@ -169,7 +188,8 @@ async def _set_models(run: BatchRun, arguments: BatchArguments) -> None:
     model = await find_model(arguments.model)
     if model is None and arguments.model is None and arguments.batch.get("mode") != "grade":
         output.warning(
-            "no model was found, so only the built-in editor is used", "`redraft models` shows where Redraft looked for one"
+            "no model was found, so only the built-in editor is used",
+            "`redraft models` shows where Redraft looked for one",
         )
     run.model, run.judge = model or False, parse_model(arguments.judge)
     announce_sources(model, run.judge)
@@ -224,15 +244,24 @@ def _restore_signals() -> None:
 def _show_report(report: BatchReport, errors: str, arguments: BatchArguments) -> int:
     """Show how the run ended, and return the exit code."""
     if report.end_reason:
-        reason = report.end_reason if report.end_reason == "interrupted" else f"ended early: {report.end_reason}"
+        reason = (
+            report.end_reason
+            if report.end_reason == "interrupted"
+            else f"ended early: {report.end_reason}"
+        )
         message = "" if report.message == report.end_reason else report.message
         hint = "" if RESUMES in message else _resume_advice(report.end_reason, message, arguments)
         output.error(f"{reason}{f': {message}' if message else ''}", hint)
     if report.bad:
         view.list_unreadable(report.bad, errors)
     if short := report.errors.get("ShortageError"):
-        hint = HINTS["ShortageError"] + (f"; then {RESUMES} the run" if arguments.is_resumable else "")
-        output.warning(f"{pluralize(short, 'row')} cut short: this machine was short of descriptors, memory or processes", hint)
+        hint = HINTS["ShortageError"] + (
+            f"; then {RESUMES} the run" if arguments.is_resumable else ""
+        )
+        output.warning(
+            f"{pluralize(short, 'row')} cut short: this machine was short of descriptors, memory or processes",
+            hint,
+        )
     if arguments.as_json:
         data = view.report_data(report, quote_errors=arguments.json_on_stdout)
         output.write_event("report", stdout=arguments.json_on_stdout, **data)
@@ -240,7 +269,13 @@ def _show_report(report: BatchReport, errors: str, arguments: BatchArguments) ->
         view.show_report(report)
     if report.end_reason:
         return INTERRUPTED if report.end_reason == "interrupted" else FAILED
-    incomplete_rows = (report.failed, report.bad, report.unfinished, report.not_started, report.broken)
+    incomplete_rows = (
+        report.failed,
+        report.bad,
+        report.unfinished,
+        report.not_started,
+        report.broken,
+    )
     return INCOMPLETE if any(incomplete_rows) else OK
 
 
@@ -251,7 +286,11 @@ def _resume_advice(ended: str, message: str, arguments: BatchArguments) -> str:
         return HINTS.get(error_name, "")
     match ended:
         case "budget":
-            limits = [f"--budget-{name}" for name in ("usd", "calls", "tokens") if getattr(arguments, f"budget_{name}") is not None]
+            limits = [
+                f"--budget-{name}"
+                for name in ("usd", "calls", "tokens")
+                if getattr(arguments, f"budget_{name}") is not None
+            ]
             return f"with a larger {' or '.join(limits) or 'budget'} {RESUMES} the run"
         case "deadline":
             return f"with a longer --deadline, or for as long again, {RESUMES} the run"

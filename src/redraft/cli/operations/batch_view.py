@@ -81,7 +81,11 @@ def hidden_keystrokes() -> Iterator[None]:
 
     keys = sys.stdin.fileno()
     before = termios.tcgetattr(keys)
-    termios.tcsetattr(keys, termios.TCSADRAIN, [*before[:3], before[3] & ~(termios.ECHO | termios.ECHONL), *before[4:]])
+    termios.tcsetattr(
+        keys,
+        termios.TCSADRAIN,
+        [*before[:3], before[3] & ~(termios.ECHO | termios.ECHONL), *before[4:]],
+    )
     try:
         yield
     finally:
@@ -100,12 +104,23 @@ def _is_foreground() -> bool:
 @contextmanager
 def live_view(now: GetProgress) -> Iterator[WriteMessage]:
     """Show a live view on stderr, and remove it at the end."""
-    display = Live(console=console(stderr=True), auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False)
+    display = Live(
+        console=console(stderr=True),
+        auto_refresh=False,
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )
 
     def refresh() -> None:
         display.update(progress_panel(now()), refresh=True)
 
-    with hidden_keystrokes(), display, output.redirect_messages(lambda text: display.console.print(Text(text))), _poll(refresh):
+    with (
+        hidden_keystrokes(),
+        display,
+        output.redirect_messages(lambda text: display.console.print(Text(text))),
+        _poll(refresh),
+    ):
         yield output.notice
 
 
@@ -117,7 +132,9 @@ def json_lines(now: GetProgress, *, stdout: bool) -> Iterator[WriteMessage]:
     def refresh() -> None:
         nonlocal state, last_line
         progress = now()
-        is_news = progress.ended_rows or (progress.ended_at is None and progress.state not in QUIET_STATES)
+        is_news = progress.ended_rows or (
+            progress.ended_at is None and progress.state not in QUIET_STATES
+        )
         if is_news and (progress.state != state or monotonic() - last_line >= LINE_INTERVAL):
             state, last_line = progress.state, monotonic()
             output.write_event("progress", stdout=stdout, **progress.as_data())
@@ -165,7 +182,12 @@ def progress_panel(p: BatchProgress) -> RenderableType:
     grid = Table.grid(padding=(0, 2, 0, 1), expand=True)
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(ratio=1)
-    for name, value in (("rows", _rows(p)), ("calls", _calls(p)), ("cost", _cost(p)), ("score", _score(p))):
+    for name, value in (
+        ("rows", _rows(p)),
+        ("calls", _calls(p)),
+        ("cost", _cost(p)),
+        ("score", _score(p)),
+    ):
         if value:
             grid.add_row(name, text_line(value))
     parts: list[RenderableType] = [_bar(p), grid]
@@ -181,7 +203,10 @@ def _bar(p: BatchProgress) -> RenderableType:
     row = Table.grid(padding=(0, 1), expand=True)
     row.add_column(ratio=1)
     row.add_column(no_wrap=True, justify="right")
-    row.add_row(ProgressBar(total=p.total, completed=finished), Text("  ".join(filter(None, [share, clock(p.seconds), left]))))
+    row.add_row(
+        ProgressBar(total=p.total, completed=finished),
+        Text("  ".join(filter(None, [share, clock(p.seconds), left]))),
+    )
     return row
 
 
@@ -189,7 +214,12 @@ def _rows(p: BatchProgress) -> str:
     if p.total is None:
         return f"{p.read:,} read"
     rate = [] if p.rows_per_s is None else [f"{p.rows_per_s:,.1f}/s"]
-    named = ((p.reused, "finished before"), (p.bad, "unreadable"), (p.unfinished, "cut short"), (p.under_way, "under way"))
+    named = (
+        (p.reused, "finished before"),
+        (p.bad, "unreadable"),
+        (p.unfinished, "cut short"),
+        (p.under_way, "under way"),
+    )
     parts = [
         f"{p.done:,} done",
         f"{p.failed:,} failed",
@@ -208,11 +238,22 @@ def _calls(p: BatchProgress) -> str:
 def _cost(p: BatchProgress) -> str:
     projected = [] if p.projected_cost is None else [f"about {format_usd(p.projected_cost)} in all"]
     price = [] if p.price is None else [format_price(p.price, p.price_unit)]
-    return " · ".join([f"{format_usd(p.usage.cost)} so far", *projected, f"{number(p.usage.tokens)} tokens", *price])
+    return " · ".join(
+        [
+            f"{format_usd(p.usage.cost)} so far",
+            *projected,
+            f"{number(p.usage.tokens)} tokens",
+            *price,
+        ]
+    )
 
 
 def _score(p: BatchProgress) -> str:
-    return "" if p.best.value is None else f"{format_score(p.first.value)} first → {format_score(p.best.value)} best (mean)"
+    return (
+        ""
+        if p.best.value is None
+        else f"{format_score(p.first.value)} first → {format_score(p.best.value)} best (mean)"
+    )
 
 
 def describe_input(preview: BatchPreview, *, explain: bool) -> None:
@@ -240,7 +281,10 @@ def show_preview(preview: BatchPreview, *, as_json: bool) -> None:
     for what, span in (("calls", preview.calls), ("tokens", preview.tokens)):
         figures.add_row(what, _span(span, getattr(preview.expected, what, None)))
     likely = getattr(preview.expected, "cost", None)
-    figures.add_row("cost", "unknown" if preview.cost is None else f"{_span(preview.cost, likely, usd_amount)} USD")
+    figures.add_row(
+        "cost",
+        "unknown" if preview.cost is None else f"{_span(preview.cost, likely, usd_amount)} USD",
+    )
     out.print(figures)
     out.print(text_line("no model was called, nothing was written", "dim"))
 
@@ -248,7 +292,10 @@ def show_preview(preview: BatchPreview, *, as_json: bool) -> None:
 def _show_messages(out: Console, title: str, messages: Sequence[Mapping[str, Any]]) -> None:
     out.print(text_line(title, "bold"))
     for message in messages:
-        out.print(Text(f"  {strip_control_sequences(str(message.get('role', '')))}: ", "dim") + _excerpt(message))
+        out.print(
+            Text(f"  {strip_control_sequences(str(message.get('role', '')))}: ", "dim")
+            + _excerpt(message)
+        )
     out.print()
 
 
@@ -259,15 +306,27 @@ def preview_data(preview: BatchPreview) -> dict[str, Any]:
 
 def _excerpt(message: Mapping[str, Any]) -> Text:
     content = message.get("content")
-    text = strip_control_sequences(content if isinstance(content, str) else json.dumps(content, default=str))
-    return Text(text if len(text) <= SAMPLE else f"{text[:SAMPLE]} … ({len(text) - SAMPLE:,} characters more)")
+    text = strip_control_sequences(
+        content if isinstance(content, str) else json.dumps(content, default=str)
+    )
+    return Text(
+        text
+        if len(text) <= SAMPLE
+        else f"{text[:SAMPLE]} … ({len(text) - SAMPLE:,} characters more)"
+    )
 
 
-def _span(span: Sequence[float], likely: float | None, form: Callable[[float], str] = "{:,.0f}".format) -> str:
+def _span(
+    span: Sequence[float], likely: float | None, form: Callable[[float], str] = "{:,.0f}".format
+) -> str:
     low, high = map(form, span)
     if low == high:
         return low
-    return f"{low} to {high}" if likely is None else f"likely {form(likely)} (between {low} and {high})"
+    return (
+        f"{low} to {high}"
+        if likely is None
+        else f"likely {form(likely)} (between {low} and {high})"
+    )
 
 
 def show_report(report: BatchReport) -> None:
@@ -291,7 +350,11 @@ def report_data(report: BatchReport, *, quote_errors: bool = True) -> dict[str, 
 def list_unreadable(count: int, errors: str) -> None:
     """Show how many rows could not be read, where they are listed, and the errors of the first."""
     output.warning(f"{pluralize(count, 'row')} could not be read, listed in {errors}:")
-    with suppress(OSError, ValueError, KeyError, TypeError), open_regular(errors) as raw, BufferedReader(raw) as file:
+    with (
+        suppress(OSError, ValueError, KeyError, TypeError),
+        open_regular(errors) as raw,
+        BufferedReader(raw) as file,
+    ):
         for text in islice(file, FIRST):
             row = json.loads(text)
             output.warning(f"{row['location']}: {row['message']}")
@@ -360,7 +423,9 @@ def serve_metrics(port: int, source: Callable[[], Mapping[str, Any]]) -> Iterato
     try:
         from prometheus_client import CollectorRegistry, start_http_server
     except ImportError as error:
-        raise ConfigError("--metrics needs Prometheus's client: pip install 'redraft[metrics]'") from error
+        raise ConfigError(
+            "--metrics needs Prometheus's client: pip install 'redraft[metrics]'"
+        ) from error
     registry = CollectorRegistry()
     registry.register(_MetricsCollector(source, asyncio.get_running_loop()))
     try:
@@ -380,7 +445,9 @@ def serve_metrics(port: int, source: Callable[[], Mapping[str, Any]]) -> Iterato
 class _MetricsCollector:
     """Reads the metrics when Prometheus asks for them. Unknown values are left out, as Prometheus recommends."""
 
-    def __init__(self, source: Callable[[], Mapping[str, Any]], loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, source: Callable[[], Mapping[str, Any]], loop: asyncio.AbstractEventLoop
+    ) -> None:
         self._source, self._loop = source, loop
 
     def describe(self) -> list[Any]:

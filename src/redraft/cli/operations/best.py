@@ -63,7 +63,12 @@ def run_command(ctx: click.Context, values: dict[str, Any]) -> int:
             return INTERRUPTED
         result = partial_result
     except RedraftError as error:  # without a grade, none of the given answers is chosen
-        return write_error(error, None if arguments.response else error.result, arguments.output, as_json=arguments.as_json)
+        return write_error(
+            error,
+            None if arguments.response else error.result,
+            arguments.output,
+            as_json=arguments.as_json,
+        )
     ranked = result.ranking
     if arguments.as_json:
         print_event("ranking", answers=[answer_data(row, arguments) for row in ranked])
@@ -78,12 +83,18 @@ def _check(arguments: BestArguments, *, n_given: bool) -> None:
     if arguments.response and n_given:
         raise click.UsageError("-n drafts answers and --response gives them: leave out one")
     if len(arguments.response) == 1:
-        raise click.UsageError("there is only one answer to choose from: give --response at least twice")
+        raise click.UsageError(
+            "there is only one answer to choose from: give --response at least twice"
+        )
     given = len(arguments.response) or arguments.n
     if arguments.keep > given:
-        raise click.UsageError(f"--keep {arguments.keep} is more than the {given} answers to choose from")
+        raise click.UsageError(
+            f"--keep {arguments.keep} is more than the {given} answers to choose from"
+        )
     if not arguments.response and not arguments.prompt:
-        raise click.UsageError('a prompt is missing, for example: redraft best "Name a bakery on a boat" -n 4 --grader ranker')
+        raise click.UsageError(
+            'a prompt is missing, for example: redraft best "Name a bakery on a boat" -n 4 --grader ranker'
+        )
     if arguments.output:
         check_output(arguments.output, overwrite=arguments.overwrite)
 
@@ -94,19 +105,29 @@ async def _choose(arguments: BestArguments, display: RankingDisplay) -> Result:
     if (a.prompt, *names).count("-") > 1:
         raise click.UsageError("only one of PROMPT and --response can be read from stdin")
     prompt = a.prompt or UNKNOWN_PROMPT
-    task = make_task(prompt, a.require, system=a.system, context=a.context, reference=a.reference, tests=a.tests)
+    task = make_task(
+        prompt, a.require, system=a.system, context=a.context, reference=a.reference, tests=a.tests
+    )
     texts = [read_text(name, "--response") for name in names]
-    if blank := next((name for name, text in zip(names, texts, strict=True) if is_blank(text)), None):
+    if blank := next(
+        (name for name, text in zip(names, texts, strict=True) if is_blank(text)), None
+    ):
         raise click.UsageError(f"--response: {blank} is blank, which is no answer: leave it out")
     trace = Trace(task, records=tuple(Candidate(id, text) for id, text in enumerate(texts)))
     repairs = not names and a.settings.get("editor") is not False
     prompt = load_template("draft_prompt", a.settings.get("draft_prompt"))
     plan = BestOfN(len(names) or a.n, repairs=repairs, draft_prompt=prompt, keep=a.keep)
     callbacks = {"on_record": display.record, "on_step": display.step}
-    request = build_request(a, trace, plan=plan, draft_prompt=None, editor=repairs, max_iterations=0, **callbacks)
+    request = build_request(
+        a, trace, plan=plan, draft_prompt=None, editor=repairs, max_iterations=0, **callbacks
+    )
     if names:
-        needs_model = needs_judge(graders_for_tasks(request.graders, request.judge, request.options.answer, [task]))
-        request = replace(request, model=(await find_model(a.model) or False) if needs_model else False)
+        needs_model = needs_judge(
+            graders_for_tasks(request.graders, request.judge, request.options.answer, [task])
+        )
+        request = replace(
+            request, model=(await find_model(a.model) or False) if needs_model else False
+        )
     result = await run_request(request, display)
     if names and not is_graded(result.trace):
         raise conclusion_error(result)
@@ -129,10 +150,15 @@ def _kept_text(result: Result) -> str | None:
 
 def answer_data(row: RankedAnswer, arguments: BestArguments) -> dict[str, Any]:
     """Return a ranked answer as plain data."""
-    return {**row.to_dict(), "response": arguments.response[row.candidate.id] if arguments.response else None}
+    return {
+        **row.to_dict(),
+        "response": arguments.response[row.candidate.id] if arguments.response else None,
+    }
 
 
-def show_ranking(result: Result, ranking: Sequence[RankedAnswer], arguments: BestArguments, seconds: float) -> None:
+def show_ranking(
+    result: Result, ranking: Sequence[RankedAnswer], arguments: BestArguments, seconds: float
+) -> None:
     """Show the ranking and the usage on stderr."""
     err, trace = console(stderr=True), result.trace
     err.print(_ranking_table(ranking, trace, arguments))
@@ -140,7 +166,9 @@ def show_ranking(result: Result, ranking: Sequence[RankedAnswer], arguments: Bes
         if comparison.reason:
             err.print(text_line(f"{comparison.grader}: {comparison.reason}", "dim"))
     lines = [_summary(result, ranking, arguments)]
-    if sys.stderr.isatty():  # the live view does not keep failures; elsewhere they were reported when they happened
+    if (
+        sys.stderr.isatty()
+    ):  # the live view does not keep failures; elsewhere they were reported when they happened
         lines += [f"failed: {failure}" for failure in dict.fromkeys(result.metadata["failures"])]
     else:
         lines.append(format_usage(result.usage, seconds))
@@ -153,7 +181,9 @@ def show_ranking(result: Result, ranking: Sequence[RankedAnswer], arguments: Bes
         click.echo(err=True)
 
 
-def _ranking_table(ranking: Sequence[RankedAnswer], trace: Trace, arguments: BestArguments) -> Table:
+def _ranking_table(
+    ranking: Sequence[RankedAnswer], trace: Trace, arguments: BestArguments
+) -> Table:
     table = Table.grid(padding=(0, 2, 0, 0), expand=True)
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True, max_width=34, overflow="ellipsis")
@@ -162,9 +192,14 @@ def _ranking_table(ranking: Sequence[RankedAnswer], trace: Trace, arguments: Bes
     for row in ranking:
         c = row.candidate
         rank = "not graded" if row.rank is None else f"{row.rank}{' tie' if row.tied else ''}"
-        style = "bold green" if trace.best is not None and row.rank and c.id == trace.best.id else ""
+        style = (
+            "bold green" if trace.best is not None and row.rank and c.id == trace.best.id else ""
+        )
         score = format_score(trace.scores[c.id]) if trace.pointwise_graders else ""
-        label, feedback = text_line(_label(c, arguments), style), text_line(feedback_summary(trace, c), "dim")
+        label, feedback = (
+            text_line(_label(c, arguments), style),
+            text_line(feedback_summary(trace, c), "dim"),
+        )
         table.add_row(Text(rank, style), label, Text(score, style), feedback)
     return table
 
@@ -172,12 +207,18 @@ def _ranking_table(ranking: Sequence[RankedAnswer], trace: Trace, arguments: Bes
 def _summary(result: Result, ranking: Sequence[RankedAnswer], arguments: BestArguments) -> str:
     """Name the best answer, the answers that tie with it, and the reason why the run stopped early."""
     first, *others = ranking
-    equals = [_label(row.candidate, arguments) for row in others if row.tied and row.rank == first.rank]
+    equals = [
+        _label(row.candidate, arguments) for row in others if row.tied and row.rank == first.rank
+    ]
     tie = f", a tie with {', '.join(equals)}: the earliest is kept" if equals else ""
     score = f" · score {format_score(result.score)}" if result.trace.pointwise_graders else ""
     note = f" ({result.trace.outcome.note})" if result.trace.outcome else ""
     early_stop = f" · stopped: {stop_phrase(result.trace)}{note}" if result.stop.resumable else ""
-    what = f"best of {len(ranking)}" if first.rank else f"none of {len(ranking)} is graded, the one to return"
+    what = (
+        f"best of {len(ranking)}"
+        if first.rank
+        else f"none of {len(ranking)} is graded, the one to return"
+    )
     return f"{what}: {_label(first.candidate, arguments)}{tie}{score}{early_stop}"
 
 
@@ -186,4 +227,6 @@ def _label(candidate: Candidate, arguments: BestArguments) -> str:
     if arguments.response:
         return str(arguments.response[candidate.id])
     origin = describe_origin(candidate)
-    return f"{origin} {candidate.id}" if candidate.role == "generate" else f"{candidate.id} {origin}"
+    return (
+        f"{origin} {candidate.id}" if candidate.role == "generate" else f"{candidate.id} {origin}"
+    )

@@ -40,17 +40,33 @@ class CalibrateArguments(SharedArguments):
 def run_command(values: Mapping[str, Any]) -> int:
     """Learn priors, show and perhaps save them, and return the exit code."""
     a = CalibrateArguments.from_values(values)
-    settings = cast("CalibrationSettings", {**a.settings, "prices": parse_prices(a.price), **parameter_settings(a)})
+    settings = cast(
+        "CalibrationSettings",
+        {**a.settings, "prices": parse_prices(a.price), **parameter_settings(a)},
+    )
     graders = load_graders(a.grader, a.rubric)
     tasks = read_tasks(a.file, dict(text.split("=", 1) for text in a.column))
-    learned = run_sync(calibrate(tasks, parse_model(a.model), graders, parse_model(a.judge), calls=a.calls, say=notice, **settings))
+    learned = run_sync(
+        calibrate(
+            tasks,
+            parse_model(a.model),
+            graders,
+            parse_model(a.judge),
+            calls=a.calls,
+            say=notice,
+            **settings,
+        )
+    )
     saved = learned.save() if a.save else None
     if a.as_json:
         click.echo(json.dumps({**learned.as_data(), "saved": bool(saved)}, indent=2))
     else:
         show(learned)
     if saved and saved.priors != learned.priors:
-        warning(f"priors learned from {pluralize(saved.priors.tasks, 'task')} stay saved", "`redraft priors forget` deletes them")
+        warning(
+            f"priors learned from {pluralize(saved.priors.tasks, 'task')} stay saved",
+            "`redraft priors forget` deletes them",
+        )
     elif saved:
         notice(f"saved for --priors learned: redraft priors show {saved.priors_key.key[:8]}")
     elif not a.as_json:

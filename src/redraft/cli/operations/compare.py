@@ -47,9 +47,25 @@ from ..stored_runs import describe_runs, journal_paths, read_runs
 from ..terminal import console, text_line
 
 MAX_LISTED = 5  # unreadable rows that are listed one by one
-STYLES = {"better": "bold green", "worse": "bold red", "undecided": "bold yellow", "not worse": "bold green"}
+STYLES = {
+    "better": "bold green",
+    "worse": "bold red",
+    "undecided": "bold yellow",
+    "not worse": "bold green",
+}
 GRADER_OPTIONS = ("grader", "require", "rubric", "template")
-RESULT_SUFFIXES = {".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".journal", ".eval", ".gz", ".zst"}
+RESULT_SUFFIXES = {
+    ".jsonl",
+    ".ndjson",
+    ".json",
+    ".csv",
+    ".tsv",
+    ".parquet",
+    ".journal",
+    ".eval",
+    ".gz",
+    ".zst",
+}
 RESULT_ROLES = ("id", "prompt", "messages", "response")
 
 
@@ -86,7 +102,11 @@ class CompareArguments(SharedArguments):
     @property
     def are_graders(self) -> bool:
         """Whether A and B are graders, to be compared on the labels: neither is a file with results."""
-        return bool(self.labels) and self.data is None and not any(_is_results(each) for each in (self.a, self.b))
+        return (
+            bool(self.labels)
+            and self.data is None
+            and not any(_is_results(each) for each in (self.a, self.b))
+        )
 
     @property
     def has_prompts(self) -> bool:
@@ -96,9 +116,15 @@ class CompareArguments(SharedArguments):
     @classmethod
     def from_context(cls, ctx: click.Context, values: Mapping[str, Any]) -> Self:
         """Create the arguments; graders that a file or the environment names do not grade finished runs anew."""
-        names = any(ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in GRADER_OPTIONS)
+        names = any(
+            ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in GRADER_OPTIONS
+        )
         may_be_grader = bool(values["labels"])
-        sources = {} if values["data"] is not None else {n: _run_source(values[n], may_be_grader=may_be_grader) for n in ("a", "b")}
+        sources = (
+            {}
+            if values["data"] is not None
+            else {n: _run_source(values[n], may_be_grader=may_be_grader) for n in ("a", "b")}
+        )
         return cls.from_values({**values, **sources, "names_graders": names})
 
 
@@ -122,12 +148,18 @@ def run_gate(ctx: click.Context, values: Mapping[str, Any]) -> int:
     began = monotonic()
     report = _compare(arguments)
     if arguments.junit:
-        Path(arguments.junit).write_text(junit_xml(report, arguments.undecided, seconds=monotonic() - began), encoding="utf-8")
+        Path(arguments.junit).write_text(
+            junit_xml(report, arguments.undecided, seconds=monotonic() - began), encoding="utf-8"
+        )
     if arguments.markdown:
         with Path(arguments.markdown).open("a", encoding="utf-8") as file:
             file.write(markdown_summary(report, arguments.undecided))
     if arguments.as_json:
-        click.echo(json.dumps({"passed": gate_passes(report, arguments.undecided), **report.as_data()}, indent=2))
+        click.echo(
+            json.dumps(
+                {"passed": gate_passes(report, arguments.undecided), **report.as_data()}, indent=2
+            )
+        )
     else:
         _show(report.gate_line(), report.gate, report)
     if gate_passes(report, arguments.undecided):
@@ -139,7 +171,9 @@ def _compare(arguments: CompareArguments) -> ComparisonReport:
     """Return the report; unreadable rows are listed."""
     err = console(stderr=True)
     with err.status("comparing ...") if err.is_interactive and arguments.calls else nullcontext():
-        report = run_sync(_compare_graders(arguments) if arguments.are_graders else _compare_live(arguments))
+        report = run_sync(
+            _compare_graders(arguments) if arguments.are_graders else _compare_live(arguments)
+        )
     for reason in report.skipped[:MAX_LISTED]:
         warning(f"unreadable: {reason}")
     return report
@@ -152,7 +186,12 @@ async def _compare_live(a: CompareArguments) -> ComparisonReport:
     if a.data is None:
         _check_results(a.a, a.b)
     if a.calls:
-        settings = {**build_settings(a), "budget": budget_of(a), "limit": a.limit, "say": _say_once()}
+        settings = {
+            **build_settings(a),
+            "budget": budget_of(a),
+            "limit": a.limit,
+            "say": _say_once(),
+        }
         live = await _live_arguments(a)
         if a.data is None:
             live["result_columns"] = columns
@@ -186,8 +225,12 @@ async def _compare_live(a: CompareArguments) -> ComparisonReport:
 async def _compare_graders(a: CompareArguments) -> ComparisonReport:
     """Have A and B judge the labelled answers; the report is about how far they agree with people."""
     if a.names_graders:
-        raise click.UsageError("A and B are the graders that are compared: leave out --grader, --require, --rubric and --template")
-    settings = {name: value for name, value in build_settings(a).items() if name in VALIDATION_SETTINGS}
+        raise click.UsageError(
+            "A and B are the graders that are compared: leave out --grader, --require, --rubric and --template"
+        )
+    settings = {
+        name: value for name, value in build_settings(a).items() if name in VALIDATION_SETTINGS
+    }
     if len(a.labels) != 1:
         raise click.UsageError("--labels: graders are compared on one file of labels")
     sampled = read_sampled_cases(a.labels[0], _label_columns(a.label_columns))
@@ -203,14 +246,24 @@ async def _compare_graders(a: CompareArguments) -> ComparisonReport:
     margin = DEFAULT_MARGIN if a.margin is None else a.margin
     forms = ("grader", "grader")
     unused = {NOT_RANDOM: sampled.not_random} if sampled.not_random else {}
-    about: Any = {"score_name": found.measure, "margin": margin, "level": a.level, "forms": forms, "unused_labels": unused}
+    about: Any = {
+        "score_name": found.measure,
+        "margin": margin,
+        "level": a.level,
+        "forms": forms,
+        "unused_labels": unused,
+    }
     return ComparisonReport(a.a, a.b, found.difference, usage=found.usage, **about)
 
 
 def _is_results(name: str) -> bool:
     """Return whether a name is that of a file with results, and no grader."""
     file, sign, _ = name.partition("#")
-    return Path(name).is_file() or (bool(sign) and Path(file).is_file()) or Path(file).suffix in RESULT_SUFFIXES
+    return (
+        Path(name).is_file()
+        or (bool(sign) and Path(file).is_file())
+        or Path(file).suffix in RESULT_SUFFIXES
+    )
 
 
 def _run_source(name: str, *, may_be_grader: bool) -> str:
@@ -235,7 +288,9 @@ def _check_results(*names: str) -> None:
     for name in names:
         is_other_file = Path(name).is_file() and Path(name).suffix not in RESULT_SUFFIXES
         if is_other_file or name.startswith(PREFIXES):
-            raise click.UsageError(f"{name!r} is no file of results; to compare models or prompts, name the tasks: --data FILE")
+            raise click.UsageError(
+                f"{name!r} is no file of results; to compare models or prompts, name the tasks: --data FILE"
+            )
 
 
 def _variant(name: str) -> Any:
@@ -258,13 +313,18 @@ def _say_once() -> Callable[[str], None]:
 
 async def _live_arguments(a: CompareArguments) -> dict[str, Any]:
     """Return the models and graders, if something is run or graded."""
-    graders = [*(must(spec) for spec in canonical_requirements(a.require)), *(load_graders(a.grader, a.rubric, a.template) or [])]
+    graders = [
+        *(must(spec) for spec in canonical_requirements(a.require)),
+        *(load_graders(a.grader, a.rubric, a.template) or []),
+    ]
     judge = parse_model(a.judge)
     live: dict[str, Any] = {"graders": graders or None, "judge": judge}
     if a.data is not None and a.has_prompts:
         live["model"] = await find_model(a.model)
         announce_sources(live["model"], judge)
-    elif a.data is None and judge is None and a.model and not (graders and not needs_judge(graders)):
+    elif (
+        a.data is None and judge is None and a.model and not (graders and not needs_judge(graders))
+    ):
         live["judge"] = await find_judge(None, a.model)
     return live
 
@@ -275,7 +335,9 @@ def _label_columns(texts: tuple[str, ...]) -> dict[str, str]:
     for text in texts:
         ours, sign, theirs = text.partition("=")
         if not (sign and ours):
-            raise click.UsageError(f"--label-column {text}: a column is given as OURS=THEIRS, such as label=human")
+            raise click.UsageError(
+                f"--label-column {text}: a column is given as OURS=THEIRS, such as label=human"
+            )
         columns[ours] = theirs
     return columns
 

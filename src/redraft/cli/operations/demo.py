@@ -45,8 +45,18 @@ def show_demo(named: str | None) -> None:
     cases = [_load_case(path) for path in sorted(folder.glob("*.toml"))]
     out = console(stderr=False)
     start = monotonic()
-    out.print(Text("Redraft without a model: the built-in editor makes the repairs of form that it can.", "bold"))
-    out.print(Text(f"No key, no network, nothing canned: what you see is computed from the files in {folder}.", "dim"))
+    out.print(
+        Text(
+            "Redraft without a model: the built-in editor makes the repairs of form that it can.",
+            "bold",
+        )
+    )
+    out.print(
+        Text(
+            f"No key, no network, nothing canned: what you see is computed from the files in {folder}.",
+            "dim",
+        )
+    )
     results = [(case, _show_case(out, case)) for case in cases]
     _show_summary(out, results, monotonic() - start)
     _suggest_model(out, [case for case, result in results if unmet_requirements(case, result)])
@@ -63,8 +73,16 @@ class SingleStepEditor:
     def repair(self, text: str, requirements: Sequence[Requirement]) -> Edit | None:
         """Return the repair of one requirement, preferably one that loses nothing, that changes least."""
         satisfied = [r for r in requirements if r.check(text).ok]
-        edits = [self._editor.repair(text, [*satisfied, broken]) for broken in requirements if broken not in satisfied]
-        return min(filter(None, edits), key=lambda edit: (edit.lossy, edit_distance(text, edit.text)), default=None)
+        edits = [
+            self._editor.repair(text, [*satisfied, broken])
+            for broken in requirements
+            if broken not in satisfied
+        ]
+        return min(
+            filter(None, edits),
+            key=lambda edit: (edit.lossy, edit_distance(text, edit.text)),
+            default=None,
+        )
 
 
 def _show_case(out: Console, case: DemoCase) -> Result:
@@ -97,9 +115,16 @@ def _show_unmet(out: Console, case: DemoCase, result: Result) -> None:
         out.print(Text("   All requirements are met.", "bold green"))
     for requirement, check in unmet:
         text = Text("   Not met: ", "bold yellow")
-        text.append_text(text_line(without_schema(f"{requirement.demand} (measured: {check.measurement})")))
+        text.append_text(
+            text_line(without_schema(f"{requirement.demand} (measured: {check.measurement})"))
+        )
         out.print(text)
-        out.print(Padding(text_line(why_a_model(requirement, result.value, len(case.require)), "dim"), (0, 0, 0, 3)))
+        out.print(
+            Padding(
+                text_line(why_a_model(requirement, result.value, len(case.require)), "dim"),
+                (0, 0, 0, 3),
+            )
+        )
 
 
 def why_a_model(requirement: Requirement, text: str, demands: int) -> str:
@@ -124,7 +149,10 @@ def _show_summary(out: Console, results: list[tuple[DemoCase, Result]], seconds:
         met_before = sum(r.check(case.task.response or "").ok for r in map(parse, case.require))
         change = f"{format_score(scores[0])} → {format_score(result.score)}"
         table.add_row(
-            text_line(case.title), Text(change, "bold"), Text(f"{met_before} → {total - unmet} of {total}"), Text(str(len(scores)))
+            text_line(case.title),
+            Text(change, "bold"),
+            Text(f"{met_before} → {total - unmet} of {total}"),
+            Text(str(len(scores))),
         )
     out.print(table)
     out.print()
@@ -139,7 +167,11 @@ def _suggest_model(out: Console, cases: list[DemoCase]) -> None:
     if discovery.model:
         out.print(text_line(f"A model was found: {discovery.model.name}. It can do the rest:"))
     else:
-        out.print(Text("No model was found; `redraft models` shows where Redraft looked for one. A model can do the rest:"))
+        out.print(
+            Text(
+                "No model was found; `redraft models` shows where Redraft looked for one. A model can do the rest:"
+            )
+        )
     for case in cases[:1]:
         name = None if discovery.model else "openai:gpt-4o-mini"
         out.print()
@@ -162,7 +194,11 @@ def _invitation(folder: Path) -> str:
 def _program() -> str:
     """Return how to type `redraft` here: its path if it is not on PATH."""
     beside = Path(sys.argv[0])
-    return "redraft" if shutil.which("redraft") or beside.name != "redraft" else os.path.relpath(beside)
+    return (
+        "redraft"
+        if shutil.which("redraft") or beside.name != "redraft"
+        else os.path.relpath(beside)
+    )
 
 
 @dataclass(frozen=True)
@@ -184,14 +220,20 @@ class DemoCase:
             raise ConfigError(
                 f"{self.path}: response {str(self.response)!r} cannot be read: {read_error_message(error)}"
             ) from error
-        return Task(self.prompt, text.removesuffix("\n"), requirements=self.require, id=self.path.stem)
+        return Task(
+            self.prompt, text.removesuffix("\n"), requirements=self.require, id=self.path.stem
+        )
 
     def command(self, model: str | None) -> str:
         """Return the command with which a model does the rest."""
         named = f" --model {shlex.quote(model)}" if model else ""
         start = f"redraft run {shlex.quote(self.prompt)}{named}"
         return " \\\n  ".join(
-            [start, f"--response {shlex.quote(str(self.response))}", *(f"--require {shlex.quote(r)}" for r in self.require)]
+            [
+                start,
+                f"--response {shlex.quote(str(self.response))}",
+                *(f"--require {shlex.quote(r)}" for r in self.require),
+            ]
         )
 
 
@@ -200,12 +242,18 @@ def find_cases(named: str | None) -> Path:
 
     Raises ConfigError for a folder without cases.
     """
-    places = [Path(named)] if named else [DEFAULT_FOLDER, PACKAGE.parents[1] / DEFAULT_FOLDER, PACKAGE / DEFAULT_FOLDER]
+    places = (
+        [Path(named)]
+        if named
+        else [DEFAULT_FOLDER, PACKAGE.parents[1] / DEFAULT_FOLDER, PACKAGE / DEFAULT_FOLDER]
+    )
     for place in places:
         if any(place.glob("*.toml")):
             return place
     searched = ", ".join(map(str, places))
-    raise ConfigError(f"there are no cases (*.toml) in {searched}; `redraft demo --help` shows what one looks like")
+    raise ConfigError(
+        f"there are no cases (*.toml) in {searched}; `redraft demo --help` shows what one looks like"
+    )
 
 
 def _load_case(path: Path) -> DemoCase:
@@ -215,11 +263,17 @@ def _load_case(path: Path) -> DemoCase:
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: {read_error_message(error)}") from error
     _check_case(path, table)
-    if outside := find_sensitive_settings({"rubric": table["response"], "require": table["require"]}, path.parent, path.parent):
-        raise ConfigError(f"{path}: a case reads files beside it only, and {json.dumps(outside[0].value)} is elsewhere")
+    if outside := find_sensitive_settings(
+        {"rubric": table["response"], "require": table["require"]}, path.parent, path.parent
+    ):
+        raise ConfigError(
+            f"{path}: a case reads files beside it only, and {json.dumps(outside[0].value)} is elsewhere"
+        )
     beside = os.path.relpath(path.parent)
     require = tuple(rebase_paths("require", spec, beside) for spec in table["require"])
-    return DemoCase(path, table["title"], table["prompt"].strip(), Path(beside, table["response"]), require)
+    return DemoCase(
+        path, table["title"], table["prompt"].strip(), Path(beside, table["response"]), require
+    )
 
 
 def _check_case(path: Path, table: Mapping[str, Any]) -> None:
@@ -231,4 +285,6 @@ def _check_case(path: Path, table: Mapping[str, Any]) -> None:
     if unknown := sorted(table.keys() - KEYS):
         raise ConfigError(f"{path}: {unknown_name_message('key', unknown[0], KEYS)}")
     if not table["require"] or not all(isinstance(spec, str) for spec in table["require"]):
-        raise ConfigError(f"{path}: require must be a list of texts, got {format_value(table['require'])}")
+        raise ConfigError(
+            f"{path}: require must be a list of texts, got {format_value(table['require'])}"
+        )

@@ -99,32 +99,45 @@ def _answers(a: GradeArguments) -> tuple[list[_Answer], list[BadRow]]:
     if (a.prompt, *a.response).count("-") > 1:
         raise click.UsageError("only one of PROMPT and --response can be read from stdin")
     first, *others = a.response
-    task = make_task(a.prompt, a.require, response=first, context=a.context, reference=a.reference, tests=a.tests)
+    task = make_task(
+        a.prompt, a.require, response=first, context=a.context, reference=a.reference, tests=a.tests
+    )
     tasks = [task, *(replace(task, response=read_text(name, "--response")) for name in others)]
     several = len(tasks) > 1
-    return [_Answer(each, name, name if several else "") for each, name in zip(tasks, a.response, strict=True)], []
+    return [
+        _Answer(each, name, name if several else "")
+        for each, name in zip(tasks, a.response, strict=True)
+    ], []
 
 
 def _answers_of_rows(a: GradeArguments) -> tuple[list[_Answer], list[BadRow]]:
     """Return the answers in the file that PROMPT names, and the other rows. Raises UsageError."""
     if not is_table(a.prompt):
-        raise click.UsageError("give --response FILE, or the name of a file with rows, such as rows.jsonl, instead of PROMPT")
+        raise click.UsageError(
+            "give --response FILE, or the name of a file with rows, such as rows.jsonl, instead of PROMPT"
+        )
     if a.context or a.reference or a.tests:
-        raise click.UsageError("--context, --reference and --tests go with --response; rows have columns of these names")
+        raise click.UsageError(
+            "--context, --reference and --tests go with --response; rows have columns of these names"
+        )
     entries: list[Row | BadRow] = []
     rows: list[Row] = []
     for row in islice(iter_rows(a.prompt, entries.append), MAX_ROWS + 1):
         entries.append(row)
         rows.append(row)
     if len(rows) > MAX_ROWS:
-        raise click.UsageError(f"{a.prompt} has more than {MAX_ROWS} rows: redraft batch {a.prompt} --mode grade -o OUT")
+        raise click.UsageError(
+            f"{a.prompt} has more than {MAX_ROWS} rows: redraft batch {a.prompt} --mode grade -o OUT"
+        )
     answers, bad = _split(entries, rows, canonical_requirements(a.require))
     if bad and not answers:
         raise ConfigError(f"{bad[0].location}: {bad[0].message}")
     return answers, bad
 
 
-def _split(entries: Sequence[Row | BadRow], rows: Sequence[Row], require: Sequence[str]) -> tuple[list[_Answer], list[BadRow]]:
+def _split(
+    entries: Sequence[Row | BadRow], rows: Sequence[Row], require: Sequence[str]
+) -> tuple[list[_Answer], list[BadRow]]:
     """Return the answers of the rows, and the rows that cannot be graded."""
     if not rows and entries:
         return [], [entry for entry in entries if isinstance(entry, BadRow)]
@@ -145,7 +158,9 @@ def _split(entries: Sequence[Row | BadRow], rows: Sequence[Row], require: Sequen
 
 def _place(row: Row, task: Task, mapping: RowMapping) -> str:
     """Return the file and line of a row, with the columns of fields that graders may need and that are empty in this row."""
-    names = ((field, getattr(mapping.columns, field)) for field in ("context", "reference", "tests"))
+    names = (
+        (field, getattr(mapping.columns, field)) for field in ("context", "reference", "tests")
+    )
     empty = [repr(name) for field, name in names if name and not getattr(task, field)]
     columns = "column" if len(empty) == 1 else "columns"
     return f"{row.location} ({columns} {', '.join(empty)} empty)" if empty else row.location
@@ -166,7 +181,9 @@ def _task_of_row(row: Row, mapping: RowMapping, require: Sequence[str]) -> Task:
     return replace(task, requirements=tuple(dict.fromkeys([*task.requirements, *require])))
 
 
-async def _grade(tasks: Sequence[Task], locations: Sequence[str], arguments: GradeArguments) -> list[GradeReport]:
+async def _grade(
+    tasks: Sequence[Task], locations: Sequence[str], arguments: GradeArguments
+) -> list[GradeReport]:
     """Return a report for each task; errors name its location. A model is looked for only if a grader asks one."""
     a, judge, answer = arguments, parse_model(arguments.judge), answer_of(arguments)
     named = load_graders(a.grader, a.rubric, a.template)
@@ -182,11 +199,15 @@ async def _grade(tasks: Sequence[Task], locations: Sequence[str], arguments: Gra
     announce_sources(judge)
     if graders is None:
         if not judge:
-            raise ConfigError("there is nothing to grade with: give --require SPEC, --grader NAME or a --model to judge")
+            raise ConfigError(
+                "there is nothing to grade with: give --require SPEC, --grader NAME or a --model to judge"
+            )
         notice(default_judge_note(connect(judge).name))
     if len(tasks) == 1 and not locations[0]:
         return [await grade(tasks[0], graders, judge, answer=answer, **settings)]
-    return await grade_tasks(tasks, graders, judge, answer=answer, settings=settings, names=locations)
+    return await grade_tasks(
+        tasks, graders, judge, answer=answer, settings=settings, names=locations
+    )
 
 
 def _exit_code(report: GradeReport) -> int:
@@ -200,7 +221,9 @@ def _as_data(reports: Sequence[GradeReport], names: Sequence[str]) -> Any:
     """Return plain data: the report, or a list of reports with the files of their answers."""
     if len(reports) == 1:
         return reports[0].to_dict()
-    return [{"response": name, **report.to_dict()} for name, report in zip(names, reports, strict=True)]
+    return [
+        {"response": name, **report.to_dict()} for name, report in zip(names, reports, strict=True)
+    ]
 
 
 def _show(report: GradeReport) -> None:

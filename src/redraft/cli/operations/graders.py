@@ -39,7 +39,12 @@ def show_all(cards_dir: str | None, *, as_json: bool) -> None:
             "graders": [e for e in graders if e.mode != "requirement"],
             "requirements": [e for e in graders if e.mode == "requirement"],
         }
-        click.echo(json.dumps({part: [_as_data(e, latest) for e in group] for part, group in parts.items()}, indent=2))
+        click.echo(
+            json.dumps(
+                {part: [_as_data(e, latest) for e in group] for part, group in parts.items()},
+                indent=2,
+            )
+        )
         return
     out = console(stderr=False)
     for mode, title in TITLES.items():
@@ -56,7 +61,11 @@ def _row(entry: GraderEntry, latest: dict[str, str]) -> tuple[Text, Text, Text]:
         about = Text.assemble(text_line(latest[entry.name], "green"), "  ", about)
     fields = [name for name in entry.task_fields if name != "messages" or not entry.calls_model]
     reads = f"+ {', '.join(fields)}" if fields else ""
-    return text_line(entry.name, "bold"), about, text_line(entry.example if entry.mode == "requirement" else reads, "cyan")
+    return (
+        text_line(entry.name, "bold"),
+        about,
+        text_line(entry.example if entry.mode == "requirement" else reads, "cyan"),
+    )
 
 
 def _fitted_table(rows: list[tuple[Text, Text, Text]]) -> Table:
@@ -86,7 +95,16 @@ def _latest_card(cards_dir: str | None, *names: str) -> str | None:
 
 
 def _as_data(entry: GraderEntry, latest: dict[str, str]) -> dict[str, Any]:
-    names = ("name", "mode", "about", "task_fields", "calls_model", "calls_server", "example", "origin")
+    names = (
+        "name",
+        "mode",
+        "about",
+        "task_fields",
+        "calls_model",
+        "calls_server",
+        "example",
+        "origin",
+    )
     return {name: getattr(entry, name) for name in names} | {"validation": latest.get(entry.name)}
 
 
@@ -111,7 +129,11 @@ def show_one(name: str, cards_dir: str | None, *, as_json: bool) -> None:
     out = console(stderr=False)
     out.print(text_line(spec, "bold underline"))
     facts = grid()
-    if alias := find_alias(name.partition(":")[0]) if entry.name != name.partition(":")[0] else None:
+    if (
+        alias := find_alias(name.partition(":")[0])
+        if entry.name != name.partition(":")[0]
+        else None
+    ):
         facts.add_row(text_line("alias of", "dim"), text_line(f"{alias.name} of {alias.origin}"))
     for label, text in _facts(entry, latest, spec, rubric):
         facts.add_row(text_line(label, "dim"), text_line(text))
@@ -133,9 +155,18 @@ def show_one(name: str, cards_dir: str | None, *, as_json: bool) -> None:
         out.print(text_line(f"             {scores}: {example.reason}", "dim"))
 
 
-def _facts(entry: GraderEntry, latest: str | None, spec: str, rubric: Rubric | None) -> Iterator[tuple[str, str]]:
-    fields = ("messages", *rubric.task_fields) if rubric and spec != entry.name else entry.task_fields
-    yield "what", f"{entry.about}; the rubric: {rubric.about}" if rubric and rubric.about and spec != entry.name else entry.about
+def _facts(
+    entry: GraderEntry, latest: str | None, spec: str, rubric: Rubric | None
+) -> Iterator[tuple[str, str]]:
+    fields = (
+        ("messages", *rubric.task_fields) if rubric and spec != entry.name else entry.task_fields
+    )
+    yield (
+        "what",
+        f"{entry.about}; the rubric: {rubric.about}"
+        if rubric and rubric.about and spec != entry.name
+        else entry.about,
+    )
     yield "mode", entry.mode
     yield "reads", ", ".join(fields) or "the answer alone"
     yield "cost", f"calls {entry.calls}" if entry.calls else "free"

@@ -22,7 +22,9 @@ from ..output import format_time, notice, warning
 from ..terminal import console, grid, plain_table, text_line
 
 MAX_WIDTH = 10_000  # characters of a table, before it is fitted into a terminal
-KeyEntry: TypeAlias = tuple[StoredKey, Spending, Spending, float | None]  # what it used today and this month, and when last
+KeyEntry: TypeAlias = tuple[
+    StoredKey, Spending, Spending, float | None
+]  # what it used today and this month, and when last
 
 
 def gateway_folder(folder: str | None, config: str | None) -> Path:
@@ -50,13 +52,17 @@ def add_key(
         is_first = not ring.stored_keys()
         key, secret = ring.add(name, limits, profiles, expires_in_days)
     if as_json:
-        click.echo(json.dumps({"key": secret, **_as_data(key, Spending(), Spending(), None)}, indent=2))
+        click.echo(
+            json.dumps({"key": secret, **_as_data(key, Spending(), Spending(), None)}, indent=2)
+        )
     else:
         click.echo(secret)
     notice(f"key {key.name!r} ({key.id}) added to {str(folder)!r}; it is shown only now")
     for pattern in profiles if config else ():
         if not any(fnmatchcase(name, pattern) for name in names):
-            warning(f"--profile {pattern}: {config} has no such model; there are {', '.join(names) or 'none'}")
+            warning(
+                f"--profile {pattern}: {config} has no such model; there are {', '.join(names) or 'none'}"
+            )
     if is_first:
         notice("this is the first key: the gateway asks every client for a key from now on")
 
@@ -97,7 +103,9 @@ def revoke_key(folder: Path, name: str, *, as_json: bool) -> None:
     notice(f"key {key.name!r} ({key.id}) revoked")
 
 
-def _as_data(key: StoredKey, today: Spending, this_month: Spending, used_at: float | None) -> dict[str, Any]:
+def _as_data(
+    key: StoredKey, today: Spending, this_month: Spending, used_at: float | None
+) -> dict[str, Any]:
     return {
         "id": key.id,
         "name": key.name,
@@ -125,7 +133,11 @@ def _spending_data(spending: Spending) -> dict[str, Any]:
 
 
 def _timestamp(seconds: float | None) -> str | None:
-    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+    return (
+        None
+        if seconds is None
+        else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+    )
 
 
 def _print_table(entries: list[KeyEntry]) -> None:
@@ -140,23 +152,31 @@ def _print_table(entries: list[KeyEntry]) -> None:
         table.add_column(heading, overflow="fold")
     for key, today, this_month, used_at in entries:
         monthly = _figures(*key.limits.budget("month"), this_month) if by_month else ()
-        rate = "" if key.limits.requests_per_minute is None else f"{key.limits.requests_per_minute:g}"
+        rate = (
+            "" if key.limits.requests_per_minute is None else f"{key.limits.requests_per_minute:g}"
+        )
         figures = (*_figures(*key.limits.budget("day"), today), *monthly, rate)
         cells = (key.id, key.name, key.state(time()), *figures, ", ".join(key.profiles) or "all")
-        table.add_row(*map(text_line, cells), _date(key.expires_at, "never"), _date(used_at, "never"))
+        table.add_row(
+            *map(text_line, cells), _date(key.expires_at, "never"), _date(used_at, "never")
+        )
     screen = console(stderr=False)
     unlimited = screen.options.update(max_width=MAX_WIDTH)
     if not screen.is_terminal or screen.measure(table, options=unlimited).maximum <= screen.width:
         screen.print(table)
         return
-    for row in zip(*(column.cells for column in table.columns), strict=True):  # a key takes several lines
+    for row in zip(
+        *(column.cells for column in table.columns), strict=True
+    ):  # a key takes several lines
         lines = grid()
         for column, cell in zip(table.columns, row, strict=True):
             lines.add_row(column.header, cell)
         screen.print(lines, "")
 
 
-def _figures(usd_limit: float | None, calls_limit: int | None, spending: Spending) -> tuple[str, str]:
+def _figures(
+    usd_limit: float | None, calls_limit: int | None, spending: Spending
+) -> tuple[str, str]:
     """Return what was spent of the limits of a period; "+ ?" stands for calls of unknown cost."""
     usd = f"{usd_amount(spending.spent / NANO)}{' + ?' if spending.unknown_calls else ''}"
     return (

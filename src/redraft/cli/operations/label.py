@@ -16,7 +16,13 @@ from ...errors import ConfigError
 from ...graders.rubric import as_rubric, rubric_files
 from ...storage import write_atomic
 from ...text import pluralize
-from ...validation.label_file import AnnotationKind, LabelFile, LabelQuestion, is_label_file, read_labels
+from ...validation.label_file import (
+    AnnotationKind,
+    LabelFile,
+    LabelQuestion,
+    is_label_file,
+    read_labels,
+)
 from ...validation.label_formats import MAX_BYTES, export_labels, import_labels
 from ...viewer.label_items import LabelQueue, LabelSource, file_source, run_source, two_runs_source
 from ...viewer.run_library import RunEntry, RunLibrary, is_sqlite_file
@@ -65,21 +71,31 @@ class LabelArguments:
         """What annotators are asked. Raises UsageError for a scale that is none."""
         match = SCALE.fullmatch(self.scale)
         if match is None or match[1] >= match[2]:
-            raise click.UsageError(f"--scale {self.scale}: a scale is LOW-HIGH with digits, such as 1-5")
+            raise click.UsageError(
+                f"--scale {self.scale}: a scale is LOW-HIGH with digits, such as 1-5"
+            )
         criteria = ""
         if self.rubric:
             rubric = as_rubric(
-                Path(self.rubric) if self.rubric not in rubric_files() and Path(self.rubric).is_file() else self.rubric
+                Path(self.rubric)
+                if self.rubric not in rubric_files() and Path(self.rubric).is_file()
+                else self.rubric
             )
             criteria = "\n".join(f"{each.name}: {each.description}" for each in rubric.criteria)
-        return LabelQuestion(self.kind, "\n\n".join(filter(None, (self.question, criteria))), (int(match[1]), int(match[2])))
+        return LabelQuestion(
+            self.kind,
+            "\n\n".join(filter(None, (self.question, criteria))),
+            (int(match[1]), int(match[2])),
+        )
 
     @property
     def column_names(self) -> dict[str, str]:
         """The columns that -c names, by our names. Raises UsageError."""
         parts = [text.partition("=") for text in self.columns]
         if wrong := [ours for ours, equals, _ in parts if not (ours and equals)]:
-            raise click.UsageError(f"-c {wrong[0]}: a column is given as OURS=THEIRS, such as -c prompt=question")
+            raise click.UsageError(
+                f"-c {wrong[0]}: a column is given as OURS=THEIRS, such as -c prompt=question"
+            )
         return {ours.strip(): theirs.strip() for ours, _, theirs in parts}
 
 
@@ -97,7 +113,9 @@ def _export(arguments: LabelArguments, path: str) -> None:
     check_output(path, overwrite=arguments.overwrite, option="--export")
     labels = read_labels(arguments.labels_path)
     write_atomic(path, export_labels(labels, arguments.format))
-    notice(f"{path}: {pluralize(len(labels.labels), 'label')} of {pluralize(len(labels.items), 'item')}")
+    notice(
+        f"{path}: {pluralize(len(labels.labels), 'label')} of {pluralize(len(labels.items), 'item')}"
+    )
 
 
 def _import(arguments: LabelArguments, path: str) -> None:
@@ -136,7 +154,9 @@ def _serve(arguments: LabelArguments) -> None:
         def announce() -> None:
             click.echo(server.url)
             sys.stdout.flush()
-            notice(f"{_amount(len(source.information), arguments.count)}; labels go to {arguments.labels_path}; Ctrl-C ends it")
+            notice(
+                f"{_amount(len(source.information), arguments.count)}; labels go to {arguments.labels_path}; Ctrl-C ends it"
+            )
             if arguments.browser and sys.stdout.isatty():
                 stack.enter_context(browser_page(server.url))
 
@@ -145,16 +165,22 @@ def _serve(arguments: LabelArguments) -> None:
 
 def _amount(items: int, count: int | None) -> str:
     """Say how many items there are, and how many of them each annotator is asked for."""
-    return pluralize(items, "item") + (f", of which each annotator labels {count}" if count and count < items else "")
+    return pluralize(items, "item") + (
+        f", of which each annotator labels {count}" if count and count < items else ""
+    )
 
 
 def _open_source(arguments: LabelArguments, stack: ExitStack) -> LabelSource:
     """Return what is to be judged. Raises ConfigError if the arguments do not mean it clearly."""
     path = Path(arguments.source)
-    is_run = arguments.journal or is_sqlite_file(path) or Path(f"{arguments.source}{SUFFIX}").is_file()
+    is_run = (
+        arguments.journal or is_sqlite_file(path) or Path(f"{arguments.source}{SUFFIX}").is_file()
+    )
     if path.is_file() and not is_run:
         if arguments.against:
-            raise ConfigError(f"{arguments.source!r} is no run: two runs can be compared, or one file with two answers in a row")
+            raise ConfigError(
+                f"{arguments.source!r} is no run: two runs can be compared, or one file with two answers in a row"
+            )
         return file_source(path, arguments.kind, arguments.column_names)
     first = _open_run(arguments.source, arguments.journal, stack)
     if arguments.against is None:
@@ -163,7 +189,9 @@ def _open_source(arguments: LabelArguments, stack: ExitStack) -> LabelSource:
         raise ConfigError(f"--kind {arguments.kind}: with two runs, pairs are judged")
     library, entry = _open_run(arguments.against, arguments.journal, stack)
     if entry.key == first[1].key:
-        raise ConfigError(f"{arguments.source!r} and {arguments.against!r} are the same run: pairs need two")
+        raise ConfigError(
+            f"{arguments.source!r} and {arguments.against!r} are the same run: pairs need two"
+        )
     return two_runs_source((first[0], library), (first[1], entry))
 
 
@@ -173,5 +201,7 @@ def _open_run(name: str, journal: str | None, stack: ExitStack) -> tuple[RunLibr
     entry = entry_named(library, run)
     if entry is None:
         names = ", ".join(repr(each.info.display_name) for each in library.entries()) or "none"
-        raise ConfigError(f"{name!r} does not mean one run: there are {names}; name one with --journal")
+        raise ConfigError(
+            f"{name!r} does not mean one run: there are {names}; name one with --journal"
+        )
     return library, entry

@@ -18,8 +18,14 @@ def learn(spec: str | None, path: str, *, as_json: bool) -> None:
     """Print the spec of a reward grader with `center` and `scale` learned from the answers in a file. Raises ConfigError."""
     reward = as_grader(spec) if spec else None
     if not isinstance(reward, Reward):
-        raise ConfigError(f"--learn needs a reward model, such as reward:http://127.0.0.1:8000/classify#MODEL, got {spec!r}")
+        raise ConfigError(
+            f"--learn needs a reward model, such as reward:http://127.0.0.1:8000/classify#MODEL, got {spec!r}"
+        )
     samples = read_samples(path)
     fitted = asyncio.run(learn_scale(reward, samples))
     notice(f"center and scale learned from {pluralize(len(samples), 'answer')}")
-    click.echo(json.dumps({"grader": fitted.spec, "center": fitted.center, "scale": fitted.scale}) if as_json else fitted.spec)
+    click.echo(
+        json.dumps({"grader": fitted.spec, "center": fitted.center, "scale": fitted.scale})
+        if as_json
+        else fitted.spec
+    )

@@ -56,7 +56,11 @@ def _check(arguments: McpArguments) -> None:
     """Raise UsageError for options without an effect, and ConfigError if the extra is not installed."""
     ctx = click.get_current_context()
     if not arguments.http:
-        chosen = [name for name in HTTP_OPTIONS if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE]
+        chosen = [
+            name
+            for name in HTTP_OPTIONS
+            if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+        ]
         if chosen:
             raise click.UsageError(f"--{chosen[0].replace('_', '-')} goes with --http")
     if arguments.allow_model and arguments.model in {None, "none"}:
@@ -72,7 +76,10 @@ async def _serve(arguments: McpArguments) -> None:
     serve = _http_server(arguments, bench) if arguments.http else _stdio_server(bench)
     serving = asyncio.ensure_future(serve())
     try:
-        with handle_sigterm(asyncio.get_running_loop(), serving.cancel), suppress(asyncio.CancelledError):
+        with (
+            handle_sigterm(asyncio.get_running_loop(), serving.cancel),
+            suppress(asyncio.CancelledError),
+        ):
             await serving
     finally:
         await bench.close()
@@ -91,7 +98,14 @@ def _workbench(arguments: McpArguments) -> Workbench:
         from ...mcp_server.http import with_call_limit
 
         limits = with_call_limit(limits)
-    return Workbench(models, judge, limits, graders=graders, traces=Path(a.traces) if a.traces else None, connect=connect_declared)
+    return Workbench(
+        models,
+        judge,
+        limits,
+        graders=graders,
+        traces=Path(a.traces) if a.traces else None,
+        connect=connect_declared,
+    )
 
 
 def _stdio_server(bench: Workbench) -> Callable[[], Awaitable[None]]:

@@ -68,16 +68,26 @@ def show_all(*, as_json: bool) -> None:
     """Print a line for each model with its graders, and the shipped priors."""
     entries = list(PriorsStore.in_folder().entries())
     saved = [entry for _, entry in entries if isinstance(entry, StoredPriors)]
-    damaged = {str(path): str(entry) for path, entry in entries if not isinstance(entry, StoredPriors)}
+    damaged = {
+        str(path): str(entry) for path, entry in entries if not isinstance(entry, StoredPriors)
+    }
     if as_json:
-        data = {"shipped": Priors().to_dict(), "saved": [each.as_data() for each in saved], "damaged": damaged}
+        data = {
+            "shipped": Priors().to_dict(),
+            "saved": [each.as_data() for each in saved],
+            "damaged": damaged,
+        }
         click.echo(json.dumps(data, indent=2))
         return
     for message in damaged.values():
-        warning(message, "it is not used; `redraft priors forget` with the name of the file deletes it")
+        warning(
+            message, "it is not used; `redraft priors forget` with the name of the file deletes it"
+        )
     print_table(saved)
     if not saved:
-        notice("no priors are saved yet: `redraft priors learn` learns them from traces and journals")
+        notice(
+            "no priors are saved yet: `redraft priors learn` learns them from traces and journals"
+        )
 
 
 def print_table(saved: Iterable[StoredPriors]) -> None:
@@ -90,7 +100,11 @@ def print_table(saved: Iterable[StoredPriors]) -> None:
     table.add_column("learned", no_wrap=True)
     for each in saved:
         key = each.priors_key
-        head = (text_line(key.key[:KEY_DIGITS]), text_line(key.model), text_line(", ".join(key.graders)))
+        head = (
+            text_line(key.key[:KEY_DIGITS]),
+            text_line(key.model),
+            text_line(", ".join(key.graders)),
+        )
         table.add_row(*head, *_cells(each.priors), format_time(each.created_at))
     table.add_row(SHIPPED, "any", "any", *_cells(Priors()), "", style="dim")
     console(stderr=False).print(table)
@@ -98,7 +112,13 @@ def print_table(saved: Iterable[StoredPriors]) -> None:
 
 def _cells(priors: Priors) -> list[str]:
     tasks = f"{priors.tasks:,}" if priors.tasks else ""
-    return [tasks, f"{priors.draft_mean:.2f}", f"{lift(priors):+.2f}", f"{priors.noise_sd:.2f}", f"{priors.bias_sd:.2f}"]
+    return [
+        tasks,
+        f"{priors.draft_mean:.2f}",
+        f"{lift(priors):+.2f}",
+        f"{priors.noise_sd:.2f}",
+        f"{priors.bias_sd:.2f}",
+    ]
 
 
 def show_one(name: str, *, as_json: bool) -> None:
@@ -111,15 +131,26 @@ def show_one(name: str, *, as_json: bool) -> None:
         return
     out = console(stderr=False)
     if saved:
-        out.print(text_line(f"{saved.priors_key.model} with {', '.join(saved.priors_key.graders)}", "bold"))
-        out.print(text_line(f"key {saved.priors_key.key}, learned {format_time(saved.created_at)} from {saved.source}", "dim"))
+        out.print(
+            text_line(
+                f"{saved.priors_key.model} with {', '.join(saved.priors_key.graders)}", "bold"
+            )
+        )
+        out.print(
+            text_line(
+                f"key {saved.priors_key.key}, learned {format_time(saved.created_at)} from {saved.source}",
+                "dim",
+            )
+        )
     table = plain_table()
     table.add_column("")
     for column in ["learned", SHIPPED] if saved else [SHIPPED]:
         table.add_column(column, justify="right")
     table.add_column("meaning")
     for f, meaning in zip(fields(Priors), MEANINGS, strict=True):
-        values = [getattr(each, f.name) for each in ([saved.priors, Priors()] if saved else [Priors()])]
+        values = [
+            getattr(each, f.name) for each in ([saved.priors, Priors()] if saved else [Priors()])
+        ]
         cells = [f"{value:,}" if isinstance(value, int) else f"{value:.3f}" for value in values]
         table.add_row(f.name, *cells, meaning)
     out.print(table)
@@ -154,10 +185,13 @@ def _find(name: str) -> tuple[Path, StoredPriors | StoreError]:
     if len(matching) == 1:
         return matching[0]
     keys = ", ".join(
-        f"{path.stem}{'' if isinstance(entry, StoredPriors) else ' (cannot be read)'}" for path, entry in matching or entries
+        f"{path.stem}{'' if isinstance(entry, StoredPriors) else ' (cannot be read)'}"
+        for path, entry in matching or entries
     )
     if matching:
-        raise ConfigError(f"{name!r} matches {len(matching)} saved priors: name one by its key: {keys}")
+        raise ConfigError(
+            f"{name!r} matches {len(matching)} saved priors: name one by its key: {keys}"
+        )
     existing = f"there is {f'{keys}, and ' if keys else 'only '}{SHIPPED}"
     raise ConfigError(
         f"no priors are saved for {name!r}; {existing} (`redraft priors` lists them; `redraft priors learn` adds more)"
@@ -170,7 +204,11 @@ def learn_priors(data: TrainingData, traces: Iterable[str], *, replace: bool, as
         data.read(name)
     for reason, count in data.left_out.items():
         warning(f"left out: {pluralize(count, 'trace')} {reason}")
-    saved = [entry for key, examples in data.by_key.items() if (entry := _learn_priors(key, examples, data.limit, replace=replace))]
+    saved = [
+        entry
+        for key, examples in data.by_key.items()
+        if (entry := _learn_priors(key, examples, data.limit, replace=replace))
+    ]
     if as_json:
         click.echo(json.dumps([each.as_data() for each in saved], indent=2))
     elif saved:
@@ -180,13 +218,18 @@ def learn_priors(data: TrainingData, traces: Iterable[str], *, replace: bool, as
     return OK if saved and len(saved) == len(data.by_key) else FAILED
 
 
-def _learn_priors(key: PriorsKey, examples: Examples, limit: int, *, replace: bool) -> StoredPriors | None:
+def _learn_priors(
+    key: PriorsKey, examples: Examples, limit: int, *, replace: bool
+) -> StoredPriors | None:
     """Learn and save the priors of one model and its graders; None, with a warning that says why, if they are not saved."""
     store, label = PriorsStore.in_folder(), f"{key.model} with {', '.join(key.graders)}"
     sources = list(dict.fromkeys(examples.sources))
     more = f" and {len(sources) - MAX_SOURCES} more" if len(sources) > MAX_SOURCES else ""
     priors = fit_priors(examples.sample(limit), Priors())
-    before, after = store.load(key), StoredPriors.create(key, priors, f"{', '.join(sources[:MAX_SOURCES])}{more}")
+    before, after = (
+        store.load(key),
+        StoredPriors.create(key, priors, f"{', '.join(sources[:MAX_SOURCES])}{more}"),
+    )
     tasks = pluralize(priors.tasks, "task")
     if priors.tasks < MIN_TASKS:
         warning(f"{label}: {tasks} of at least {MIN_TASKS} that are needed")
@@ -228,7 +271,9 @@ class Examples:
     def sample(self, limit: int) -> list[Observations]:
         """Return at most `limit` tasks, evenly chosen."""
         count = len(self.tasks)
-        return [self.tasks[i * count // limit] for i in range(limit)] if count > limit else self.tasks
+        return (
+            [self.tasks[i * count // limit] for i in range(limit)] if count > limit else self.tasks
+        )
 
 
 @dataclass
@@ -268,7 +313,11 @@ class TrainingData:
 
     def _add(self, key: PriorsKey | None, traces: Iterable[Trace], source: str) -> None:
         for trace in traces:
-            if reason := "with a judge that cannot be identified, or none" if key is None else exclusion_reason(trace, key):
+            if (
+                reason := "with a judge that cannot be identified, or none"
+                if key is None
+                else exclusion_reason(trace, key)
+            ):
                 self.left_out[reason] += 1
             elif key:
                 self.by_key[key].tasks.append(observe(trace))
@@ -277,7 +326,10 @@ class TrainingData:
     def _key_of_run(self, run: RunInfo, name: str) -> PriorsKey | None:
         """Return the model and graders that a run records, unless options name others."""
         data = run.metadata.get("priors_key")
-        is_named = any(self.ctx.get_parameter_source(option) is ParameterSource.COMMANDLINE for option in PAIR_SETTINGS)
+        is_named = any(
+            self.ctx.get_parameter_source(option) is ParameterSource.COMMANDLINE
+            for option in PAIR_SETTINGS
+        )
         if data is None or is_named:
             return self._named_key(None, name)
         try:
@@ -290,7 +342,9 @@ class TrainingData:
         assert isinstance(self.ctx.command, ConfiguredCommand)
         names = self.names
         if trace:
-            values = settings_from_trace(self.ctx, vars(names), self.ctx.command.settings, trace, where)
+            values = settings_from_trace(
+                self.ctx, vars(names), self.ctx.command.settings, trace, where
+            )
             names = GradingNames.from_values(values)
         if repr(names) not in self._keys:  # a rubric cannot be hashed
             self._keys[repr(names)] = asyncio.run(_find_key(names, where))
@@ -303,7 +357,9 @@ async def _find_key(names: GradingNames, where: str) -> PriorsKey | None:
         raise ConfigError(f"{where} does not name the model that wrote: name it with --model")
     judge = parse_model(names.judge)
     graders = graders_of_run(load_graders(names.grader, names.rubric), judge, None)
-    session = Session(Options.from_settings(parameter_settings(names)), writer, graders, judge or None)
+    session = Session(
+        Options.from_settings(parameter_settings(names)), writer, graders, judge or None
+    )
     try:
         return session.priors_key
     finally:
@@ -312,7 +368,10 @@ async def _find_key(names: GradingNames, where: str) -> PriorsKey | None:
 
 def exclusion_reason(trace: Trace, key: PriorsKey) -> str:
     """Return why a trace cannot be used for a model and its graders; "" if it can."""
-    writers = {c.by for c in trace.candidates if c.role in {"generate", "refine"}} - {key.model, *key.model.split(", ")}
+    writers = {c.by for c in trace.candidates if c.role in {"generate", "refine"}} - {
+        key.model,
+        *key.model.split(", "),
+    }
     graders = {grader.name for grader in scoring_graders(trace.panel)}
     if not llm_graders(trace.scorers) or not trace.graded_candidates:
         return "that no model graded"

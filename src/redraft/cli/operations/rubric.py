@@ -67,7 +67,9 @@ def run_command(ctx: click.Context, values: Mapping[str, Any]) -> int:
     source: str | None = others.pop("source")
     data: str | None = others.pop("data")
     if source is not None and data is not None:
-        raise click.UsageError(f"both {format_value(source, 60)} and --from were given: leave out one")
+        raise click.UsageError(
+            f"both {format_value(source, 60)} and --from were given: leave out one"
+        )
     if source is None and data is None:
         raise click.UsageError(SOURCE_MESSAGE)
     if source and source != "-" and os.path.isfile(source):  # noqa: PTH113  (Path.is_file raises an error for a long text)
@@ -79,7 +81,9 @@ def run_command(ctx: click.Context, values: Mapping[str, Any]) -> int:
         return _induce_command(arguments)
     assert source is not None
     _check_description(ctx, source)
-    return _propose_command(read_text(source, "DESCRIPTION") if source == "-" else source, arguments)
+    return _propose_command(
+        read_text(source, "DESCRIPTION") if source == "-" else source, arguments
+    )
 
 
 def _check_description(ctx: click.Context, text: str) -> None:
@@ -88,7 +92,9 @@ def _check_description(ctx: click.Context, text: str) -> None:
         raise click.UsageError(f"there is no file {text!r}; {SOURCE_MESSAGE}")
     for name, option in DATA_OPTIONS.items():
         if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            raise click.UsageError(f"{option} needs labelled data, and {format_value(text, 60)} is no file: it is a description")
+            raise click.UsageError(
+                f"{option} needs labelled data, and {format_value(text, 60)} is no file: it is a description"
+            )
 
 
 def _propose_command(description: str, arguments: RubricArguments) -> int:
@@ -103,7 +109,9 @@ def _propose_command(description: str, arguments: RubricArguments) -> int:
         click.echo(json.dumps({**rubric.to_data(), "rubric": text}, indent=2))
     elif not arguments.output:
         print_answer(text)
-    notice(f"{len(rubric.criteria)} criteria proposed and not checked: edit them before you use them")
+    notice(
+        f"{len(rubric.criteria)} criteria proposed and not checked: edit them before you use them"
+    )
     return OK
 
 
@@ -128,7 +136,10 @@ def _induce_command(arguments: RubricArguments) -> int:
     _write_rubric(induced, arguments)
     _report_rubric(induced)
     if induced.stop_reason:
-        warning(f"ended early: {induced.stop_reason}", "raise the budget or the deadline, or check the model")
+        warning(
+            f"ended early: {induced.stop_reason}",
+            "raise the budget or the deadline, or check the model",
+        )
         return FAILED
     return OK if induced.improved else UNPROVEN
 
@@ -169,7 +180,11 @@ def _report_rubric(induced: InducedRubric) -> None:
     if induced.note:
         warning(induced.note)
     basis = " on the rows it was chosen by" if induced.stop_reason else ""
-    verdict = f"better than the start{basis}" if induced.improved else "nothing was better than the start, which is kept"
+    verdict = (
+        f"better than the start{basis}"
+        if induced.improved
+        else "nothing was better than the start, which is kept"
+    )
     best, start = (
         (induced.selection_agreement, induced.round_agreements[0])
         if induced.stop_reason

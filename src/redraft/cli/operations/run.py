@@ -26,7 +26,15 @@ from ...sync import run_sync
 from ...text import pluralize
 from ..command_classes import ConfiguredCommand
 from ..consent import save_consent_for_trace, sensitive_settings_of_trace
-from ..errors import BROKEN, INTERRUPTED, error_event, exit_code, handle_sigterm, report_error, warn_if_ungraded
+from ..errors import (
+    BROKEN,
+    INTERRUPTED,
+    error_event,
+    exit_code,
+    handle_sigterm,
+    report_error,
+    warn_if_ungraded,
+)
 from ..output import check_output, messages_are_json, notice, print_answer, warning
 from ..progress import (
     JsonReporter,
@@ -94,11 +102,20 @@ def _check(arguments: RunArguments) -> None:
     if arguments.resume:
         a = arguments
         task = {"--response": a.response, "--system": a.system, "--context": a.context}
-        task |= {"--reference": a.reference, "--tests": a.tests, "--tools": a.tools, "--trace": a.trace}
+        task |= {
+            "--reference": a.reference,
+            "--tests": a.tests,
+            "--tools": a.tools,
+            "--trace": a.trace,
+        }
         if extra := [name for name, value in {"PROMPT": a.prompt, **task}.items() if value]:
-            raise click.UsageError(f"--resume takes the task from its trace: leave out {', '.join(extra)}")
+            raise click.UsageError(
+                f"--resume takes the task from its trace: leave out {', '.join(extra)}"
+            )
     elif not arguments.prompt and not arguments.response:
-        raise click.UsageError('a prompt is missing, for example: redraft run "Explain quantum computing" --require words:80-200')
+        raise click.UsageError(
+            'a prompt is missing, for example: redraft run "Explain quantum computing" --require words:80-200'
+        )
     if arguments.trace and Path(arguments.trace).is_file() and Path(arguments.trace).stat().st_size:
         raise click.UsageError(
             f"--trace: {arguments.trace!r} exists already: resume it with redraft run --resume {shlex.quote(arguments.trace)} "
@@ -108,7 +125,9 @@ def _check(arguments: RunArguments) -> None:
         check_output(arguments.output, overwrite=arguments.overwrite or bool(arguments.resume))
 
 
-def _refine(ctx: click.Context, values: dict[str, Any], arguments: RunArguments, display: RefinementDisplay) -> Result:
+def _refine(
+    ctx: click.Context, values: dict[str, Any], arguments: RunArguments, display: RefinementDisplay
+) -> Result:
     """Refine a new task, or resume the trace that --resume names; save the trace if --trace is given."""
     assert isinstance(ctx.command, ConfiguredCommand)
     params, path = ctx.command.settings, arguments.resume or arguments.trace
@@ -120,17 +139,29 @@ def _refine(ctx: click.Context, values: dict[str, Any], arguments: RunArguments,
             store = open_files.enter_context(JsonlStore(path, resume=bool(arguments.resume)))
         if arguments.resume:
             trace = read_trace(arguments.resume)
-            arguments = RunArguments.from_values(settings_from_trace(ctx, values, params, trace, arguments.resume))
+            arguments = RunArguments.from_values(
+                settings_from_trace(ctx, values, params, trace, arguments.resume)
+            )
             trace = with_requirements(trace, arguments.require)
         else:
             a = arguments
-            files = {"response": a.response, "context": a.context, "reference": a.reference, "tests": a.tests, "tools": a.tools}
+            files = {
+                "response": a.response,
+                "context": a.context,
+                "reference": a.reference,
+                "tests": a.tests,
+                "tools": a.tools,
+            }
             task = make_task(a.prompt, a.require, system=a.system, **files)
             trace = Trace(task, settings=settings_for_trace(values, params))
             if arguments.trace:
-                save_consent_for_trace(arguments.trace, sensitive_settings_of_trace(trace, Path(arguments.trace)))
+                save_consent_for_trace(
+                    arguments.trace, sensitive_settings_of_trace(trace, Path(arguments.trace))
+                )
         callbacks = {"on_record": display.record, "on_step": display.step}
-        return run_sync(run_request(build_request(arguments, trace, store=store, **callbacks), display))
+        return run_sync(
+            run_request(build_request(arguments, trace, store=store, **callbacks), display)
+        )
 
 
 def _delete_if_empty(path: Path) -> None:
@@ -161,7 +192,11 @@ def _report(result: Result, arguments: RunArguments, seconds: float) -> None:
 
 def _resume_advice(arguments: RunArguments) -> str:
     path = arguments.resume or arguments.trace
-    return f"resume with: redraft run --resume {shlex.quote(path)}" if path else "with --trace FILE it could be resumed"
+    return (
+        f"resume with: redraft run --resume {shlex.quote(path)}"
+        if path
+        else "with --trace FILE it could be resumed"
+    )
 
 
 class RefinementDisplay:
@@ -204,16 +239,21 @@ async def run_request(request: RefineRequest, display: RefinementDisplay) -> Res
     task = asyncio.current_task()
     assert task is not None
     with handle_sigterm(asyncio.get_running_loop(), task.cancel):
-        refinement = await prepare_refinement(request.trace, request.model, request.graders, request.judge, request.options)
+        refinement = await prepare_refinement(
+            request.trace, request.model, request.graders, request.judge, request.options
+        )
         if request.model is None and refinement.writer_name is None and not display.as_json:
             warning(
-                "no model was found, so only the built-in editor is used", "`redraft models` shows where Redraft looked for one"
+                "no model was found, so only the built-in editor is used",
+                "`redraft models` shows where Redraft looked for one",
             )
         check_judge_params(refinement.session.graders)
         announce_sources(refinement.session.writer, refinement.session.judge)
         if note := refinement.session.default_judge_note:
             notice(note)
-        report_unused_prices(refinement.session.options.prices, refinement.session.writer, refinement.session.judge)
+        report_unused_prices(
+            refinement.session.options.prices, refinement.session.writer, refinement.session.judge
+        )
         display.begin(refinement.trace)
         _report_priors(refinement, as_json=display.as_json)
         message = ""
@@ -241,9 +281,14 @@ def _report_priors(refinement: Refinement, *, as_json: bool) -> None:
             return
         with suppress(StoreError):
             if key and (damage := PriorsStore.in_folder().load_error(key)):
-                warning(f"{damage}; the shipped priors are used", f"`redraft priors forget {key.key[:8]}` deletes it")
+                warning(
+                    f"{damage}; the shipped priors are used",
+                    f"`redraft priors forget {key.key[:8]}` deletes it",
+                )
                 return
-        warning("nothing has been learned yet about this model with these graders: the shipped priors are used")
+        warning(
+            "nothing has been learned yet about this model with these graders: the shipped priors are used"
+        )
     elif as_json:
         print_event("priors", tasks=tasks, key=key.key if key else None)
     elif tasks:
@@ -260,7 +305,9 @@ def best_so_far(interruption: BaseException, display: RefinementDisplay) -> Resu
     return (result or Result(trace)) if trace and trace.candidates else None
 
 
-def write_error(error: RedraftError, result: Result | None, output: str | None, *, as_json: bool) -> int:
+def write_error(
+    error: RedraftError, result: Result | None, output: str | None, *, as_json: bool
+) -> int:
     """Write the answer that there is in spite of an error, and the error, and return the exit code; raise it without an answer."""
     if result is not None:
         write_result(result, output, as_json=as_json)
@@ -272,7 +319,9 @@ def write_error(error: RedraftError, result: Result | None, output: str | None, 
     return BROKEN
 
 
-def write_result(result: Result, output: str | None, *, as_json: bool, text: str | None = None) -> None:
+def write_result(
+    result: Result, output: str | None, *, as_json: bool, text: str | None = None
+) -> None:
     """Write the answer, or `text` instead, to the file `output`, or print it.
 
     If the file cannot be written, print the answer and raise OSError.

@@ -82,12 +82,24 @@ def read_config(options: ServeOptions) -> GatewayConfig:
     if options.config:
         for name in ("model", "judge", "model_param", "judge_param"):
             if getattr(options, name):
-                raise click.UsageError(f"--{name.replace('_', '-')} cannot be combined with --config, which names the models")
+                raise click.UsageError(
+                    f"--{name.replace('_', '-')} cannot be combined with --config, which names the models"
+                )
         config = load_config(options.config, os.environ)
     else:
-        settings = {f"{name}s": value for name in ("model_param", "judge_param") if (value := getattr(options, name))}
-        config = default_config(options.model or found_model(), os.environ, judge=options.judge, settings=settings)
-    given = {"host": options.host, "port": options.port, "folder": Path(options.folder) if options.folder else None}
+        settings = {
+            f"{name}s": value
+            for name in ("model_param", "judge_param")
+            if (value := getattr(options, name))
+        }
+        config = default_config(
+            options.model or found_model(), os.environ, judge=options.judge, settings=settings
+        )
+    given = {
+        "host": options.host,
+        "port": options.port,
+        "folder": Path(options.folder) if options.folder else None,
+    }
     return replace(config, **{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
 
 
@@ -96,7 +108,9 @@ def found_model() -> str:
     found = run_sync(find_model())
     model = found.model
     if model is None:
-        raise ConfigError("no model was found: name one with --model or --config (`redraft models` shows where Redraft looks)")
+        raise ConfigError(
+            "no model was found: name one with --model or --config (`redraft models` shows where Redraft looks)"
+        )
     if isinstance(model, Chat):
         is_openai = model.base_url.rstrip("/") == openai_url(os.environ).rstrip("/")
         return f"openai:{model.name}" if is_openai else f"{model.base_url}#{model.name}"
@@ -113,12 +127,21 @@ def announce(url: str, gateway: Gateway) -> None:
         if refiner.default_judge_note:
             notice(f"refine/{name}: {refiner.default_judge_note}")
     if messages_are_json():
-        write_event("serving", stdout=True, url=url, models=names, folder=str(folder), needs_key=not gateway.keys.is_open)
+        write_event(
+            "serving",
+            stdout=True,
+            url=url,
+            models=names,
+            folder=str(folder),
+            needs_key=not gateway.keys.is_open,
+        )
         return
     click.echo(url)
     sys.stdout.flush()
     notice(f"models: {', '.join(names)}")
-    notice(f"stored in {folder}; {'no API key is needed' if gateway.keys.is_open else 'clients need an API key'}; Ctrl-C ends it")
+    notice(
+        f"stored in {folder}; {'no API key is needed' if gateway.keys.is_open else 'clients need an API key'}; Ctrl-C ends it"
+    )
 
 
 def _tell(write: Callable[[str], object]) -> Callable[[str], None]:

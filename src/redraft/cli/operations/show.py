@@ -35,7 +35,11 @@ def show_request(trace_id: str, folder: Path | None, *, as_json: bool, full: boo
     request = find_stored_request(place, trace_id)
     if request is None:
         start = f"the gateway's folder {str(place)!r} has no request {trace_id!r}"
-        raise ConfigError(start if folder else f"there is no file {trace_id!r}, and {start}: --folder names another")
+        raise ConfigError(
+            start
+            if folder
+            else f"there is no file {trace_id!r}, and {start}: --folder names another"
+        )
     if as_json:
         trace = json.loads(trace_as_json(request.trace)) if request.trace else {}
         click.echo(json.dumps({"request": request.facts.as_data(), **trace}, indent=2))
@@ -72,14 +76,23 @@ def _show_facts(request: StoredRequest) -> None:
 def _fact_lines(facts: RequestFacts) -> dict[str, str]:
     """Return what to show, by label; "" for what does not apply."""
     data = facts.as_data()
-    known = {name: "unknown" if data[name] is None else f"{data[name]:,}" for name in ("input_tokens", "output_tokens")}
+    known = {
+        name: "unknown" if data[name] is None else f"{data[name]:,}"
+        for name in ("input_tokens", "output_tokens")
+    }
     calls = "unknown calls" if facts.calls is None else pluralize(facts.calls, "call")
     return {
         "model": facts.model,
         "protocol": facts.wire,
-        "key": f"{facts.key_name} ({facts.key_id})" if facts.key_name and facts.key_id else facts.key_name or facts.key_id,
+        "key": f"{facts.key_name} ({facts.key_id})"
+        if facts.key_name and facts.key_id
+        else facts.key_name or facts.key_id,
         "started": format_time(data["started_at"]),
-        "outcome": " ".join(str(part) for part in (facts.outcome or "in progress", facts.status, facts.error) if part),
+        "outcome": " ".join(
+            str(part)
+            for part in (facts.outcome or "in progress", facts.status, facts.error)
+            if part
+        ),
         "took": "" if facts.milliseconds is None else f"{facts.milliseconds / 1000:,.3f} s",
         "score": "" if facts.score is None else f"{facts.score:.2f}",
         "iterations": "" if facts.iterations is None else str(facts.iterations),

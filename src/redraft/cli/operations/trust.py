@@ -58,10 +58,14 @@ def revoke_consent_for(name: str) -> int:
     """Revoke the consent to a folder or a trace. Raises ConfigError if there is none."""
     try:
         place, _, settings = _find_settings(name)
-    except ConfigError:  # consent is revoked whatever its file contains now, and also where it no longer exists
+    except (
+        ConfigError
+    ):  # consent is revoked whatever its file contains now, and also where it no longer exists
         place, settings = Path(name).absolute(), ()
     if not revoke_consent(consent_for(place, settings, is_trace=place.is_file())):
-        raise ConfigError(f"nothing was allowed for {place}; `redraft trust --list` lists all consents")
+        raise ConfigError(
+            f"nothing was allowed for {place}; `redraft trust --list` lists all consents"
+        )
     output.notice(f"{place} is no longer trusted")
     return OK
 
@@ -76,6 +80,8 @@ def _find_settings(name: str) -> tuple[Path, str, tuple[SensitiveSetting, ...]]:
         return place, str(place), sensitive_settings_of_trace(read_trace(place), place)
     file = nearest(place.parent if place.is_file() else place)
     if file is None:
-        raise ConfigError(f"{place} has no settings: neither a redraft.toml nor a pyproject.toml with [tool.redraft]")
+        raise ConfigError(
+            f"{place} has no settings: neither a redraft.toml nor a pyproject.toml with [tool.redraft]"
+        )
     path, table = file
     return path.parent, str(path), find_sensitive_settings(table, path.parent, path.parent)

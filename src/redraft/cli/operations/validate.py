@@ -81,7 +81,9 @@ class JudgingArguments:
         for text in self.columns:
             ours, equals, theirs = text.partition("=")
             if not equals or not ours:
-                raise click.UsageError(f"-c {text}: a column is given as OURS=THEIRS, such as -c prompt=question")
+                raise click.UsageError(
+                    f"-c {text}: a column is given as OURS=THEIRS, such as -c prompt=question"
+                )
             names[ours.strip()] = theirs.strip()
         return names
 
@@ -100,7 +102,9 @@ class JudgingArguments:
         """Return the settings of a session with the limits that were given."""
         return {
             "judge_params": parameter_settings(self).get("judge_params"),
-            "budget": make_budget(usd=self.budget_usd, calls=self.budget_calls, tokens=self.budget_tokens),
+            "budget": make_budget(
+                usd=self.budget_usd, calls=self.budget_calls, tokens=self.budget_tokens
+            ),
             "prices": parse_prices(self.price),
             "max_in_flight": self.max_in_flight,
             "deadline": self.deadline,
@@ -139,7 +143,9 @@ class ValidateArguments(JudgingArguments):
         except ValueError:
             low = high = 0.0
         if not low < high or not isfinite(low) or not isfinite(high):
-            raise click.UsageError(f"--scale {self.scale}: a scale is given as LOW-HIGH, such as 1-5")
+            raise click.UsageError(
+                f"--scale {self.scale}: a scale is given as LOW-HIGH, such as 1-5"
+            )
         return low, high
 
 
@@ -172,7 +178,10 @@ def run_command(values: Mapping[str, Any]) -> int:
     else:
         show_card(result)
     if result.stop_reason:
-        warning(f"ended early: {result.stop_reason}; nothing is known about {result.card.unjudged} rows", RESUME)
+        warning(
+            f"ended early: {result.stop_reason}; nothing is known about {result.card.unjudged} rows",
+            RESUME,
+        )
         return FAILED
     return OK if result.card.trusted else UNPROVEN
 
@@ -215,7 +224,12 @@ async def _measure_live(labelled: LabelledCases, arguments: ValidateArguments) -
     announce_sources(model)
     attacks = read_attacks(a.attacks) if a.attacks else []
     settings = a.session_settings()
-    settings |= {"sandbox": a.sandbox, "packages": a.packages, "trust_in_process": a.trust_in_process, "cards_dir": a.cards_dir}
+    settings |= {
+        "sandbox": a.sandbox,
+        "packages": a.packages,
+        "trust_in_process": a.trust_in_process,
+        "cards_dir": a.cards_dir,
+    }
     warn_if_unsafe(a.sandbox, [a.grader] if a.grader else [])
     with _show_progress(len(labelled.cases) * a.repeats + len(attacks)) as report:
         return await validate(
@@ -233,21 +247,34 @@ async def _measure_live(labelled: LabelledCases, arguments: ValidateArguments) -
         )
 
 
-def _measure_recorded(labelled: LabelledCases, arguments: ValidateArguments, form: str, store: CardStore) -> ValidationResult:
+def _measure_recorded(
+    labelled: LabelledCases, arguments: ValidateArguments, form: str, store: CardStore
+) -> ValidationResult:
     """Read recorded outputs instead of calling the grader."""
     if arguments.attacks:
         raise ConfigError("--attacks need a live grader: recorded outputs cannot be asked again")
     path = arguments.outputs or arguments.data
     columns, ignored = arguments.column_names, labelled.ignored_filters
     beside = arguments.outputs is None
-    verdicts = read_verdicts(path, labelled.cases, columns, lambda text: parse_output(text, form), ignored, beside_labels=beside)
+    verdicts = read_verdicts(
+        path,
+        labelled.cases,
+        columns,
+        lambda text: parse_output(text, form),
+        ignored,
+        beside_labels=beside,
+    )
     repeats = max((verdict.repeat for verdict in verdicts), default=0) + 1
     if repeats > 1:
         message = f"up to {repeats} outputs on the same row are taken as repeats of one judge"
         warning(message, "for several judges, choose one with -c where:COLUMN=VALUE")
-    directed = in_direction(labelled, lower_is_better=arguments.lower_is_better, scale=arguments.label_range)
+    directed = in_direction(
+        labelled, lower_is_better=arguments.lower_is_better, scale=arguments.label_range
+    )
     data = labelled_data(directed, arguments.threshold, arguments.label_range)
-    return validate_recorded(data, verdicts, store, grader=arguments.grader or Path(path).stem, output_format=form)
+    return validate_recorded(
+        data, verdicts, store, grader=arguments.grader or Path(path).stem, output_format=form
+    )
 
 
 @contextmanager
@@ -285,7 +312,10 @@ class _ProgressLines:
         if messages_are_json():
             write_event("judged", done=self.done, of=self.total, lost=self.lost)
         else:
-            notice(f"{self.done:,} of {self.total:,} judged" + (f", {self.lost:,} lost" if self.lost else ""))
+            notice(
+                f"{self.done:,} of {self.total:,} judged"
+                + (f", {self.lost:,} lost" if self.lost else "")
+            )
 
 
 def show_card(result: ValidationResult) -> None:
@@ -305,9 +335,18 @@ def show_card(result: ValidationResult) -> None:
     elif card.kind in {"score", "pass"}:
         out.print(text_line(f"not calibrated to people's labels: {CALIBRATION_HINT}"))
     if card.class_rates:
-        out.print(_table(("class", "precision", "recall", "F1", "n"), map(page.class_rate_cells, card.class_rates)))
+        out.print(
+            _table(
+                ("class", "precision", "recall", "F1", "n"),
+                map(page.class_rate_cells, card.class_rates),
+            )
+        )
     if card.groups:
-        out.print(plots.forest_text([(g.name, g.value, g.low, g.high, g.n, g.chance) for g in card.groups]))
+        out.print(
+            plots.forest_text(
+                [(g.name, g.value, g.low, g.high, g.n, g.chance) for g in card.groups]
+            )
+        )
     if card.attacks:
         out.print(_measure_table("attack", [Measure(**row) for row in card.attacks["measures"]]))
         out.print(text_line(card.attacks["note"]))
@@ -320,7 +359,11 @@ def show_card(result: ValidationResult) -> None:
     for reason, times in (card.parse_errors or {}).items():
         out.print(text_line(f"unreadable, {times} x: {reason}", "dim"))
     if card.unjudged:
-        what = "failed: run the same command to retry them" if card.source == "live" else "have no recorded output"
+        what = (
+            "failed: run the same command to retry them"
+            if card.source == "live"
+            else "have no recorded output"
+        )
         out.print(text_line(f"{card.unjudged} rows {what}", "yellow"))
     out.print(text_line(f"card: {result.card_folder / 'card.md'}", "dim"))
 
@@ -336,7 +379,9 @@ def _table(headers: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for n, header in enumerate(headers):
         justify = "left" if n == 0 or not header else "right"
-        table.add_column(header, justify=justify, no_wrap=bool(header), style=None if header else "dim")  # type: ignore[arg-type]
+        table.add_column(
+            header, justify=justify, no_wrap=bool(header), style=None if header else "dim"
+        )  # type: ignore[arg-type]
     for cells in rows:
         table.add_row(*map(text_line, cells))
     table.add_section()

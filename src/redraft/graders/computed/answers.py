@@ -21,7 +21,9 @@ _REST_OF_LINE = r"(?=[ \t*_]*([^\r\n]{1,500}))"
 _HEADING = r"(?:step|part|case|section|question|problem|example)\b|(?:final\s)?(?:answer|solution)[\s*_:]*$|\d{1,2}[.)][ \t]+\S"
 _FINAL = "final (?:answer|result)"
 _IS = r"(?:(?:is|are)\b|:|=)[ \t:]*"
-_LINE_MARKER = re.compile(rf"(?<!\S)####(?!#)[ \t*_]*+(?!(?i:{_HEADING}))([^\r\n]{{1,500}})", re.MULTILINE)
+_LINE_MARKER = re.compile(
+    rf"(?<!\S)####(?!#)[ \t*_]*+(?!(?i:{_HEADING}))([^\r\n]{{1,500}})", re.MULTILINE
+)
 _ANSWER_MARKERS = (
     re.compile(r"<answer>(.{1,500}?)</answer>", re.IGNORECASE | re.DOTALL),
     _LINE_MARKER,
@@ -98,13 +100,18 @@ _NOT_OWN_MARK = re.compile(  # one that is negated, and the words of one that is
     re.VERBOSE | re.IGNORECASE,
 )
 _QUOTATION = re.compile(r'(?<!\w)"(?=[\w\\$])[^"\n]{1,300}"(?!\w)|\u201c[^\u201d\n]{1,300}\u201d')
-_ADDS = re.compile(r"\b(?:also|another|the other|one more|as well|too(?! [a-z]))\b", re.IGNORECASE)  # to the answer before
+_ADDS = re.compile(
+    r"\b(?:also|another|the other|one more|as well|too(?! [a-z]))\b", re.IGNORECASE
+)  # to the answer before
 _SENTENCE = re.compile(  # not between letters of choices: "A; C", "A. B. C."
     r"[!?](?=\s|\Z)|[\u3002\uff01\uff1f]|[.;](?=\s|\Z)(?!(?:\W{1,4}(?:(?:and|or)\s)?[A-J](?!\w)){1,9}\W*\Z|\s\(?[A-J][:)=])"
 )
-_MATH = re.compile(r"\$\$([^$]{1,500})\$\$|\$([^$\n]{1,500})\$|\\\(([^\n]{1,500}?)\\\)|\\\[([^\n]{1,500}?)\\\]")
+_MATH = re.compile(
+    r"\$\$([^$]{1,500})\$\$|\$([^$\n]{1,500})\$|\\\(([^\n]{1,500}?)\\\)|\\\[([^\n]{1,500}?)\\\]"
+)
 _LATEX_STYLE = re.compile(
-    r"\\(?:(?:text|math)[a-z]{0,6}|mbox|emph|operatorname|left|right|bf|rm|large)(?![A-Za-z])|\\[ ,;:!]", re.IGNORECASE
+    r"\\(?:(?:text|math)[a-z]{0,6}|mbox|emph|operatorname|left|right|bf|rm|large)(?![A-Za-z])|\\[ ,;:!]",
+    re.IGNORECASE,
 )
 _AFTER_LETTER = (  # not another letter, an operator or, after an article, a word
     r"(?=$|[^\w'\u2019])(?!\s*[=<>+*/^\\])"
@@ -170,10 +177,22 @@ _TOKEN = re.compile(
 )
 _TRAILING_CHARS = ".,'\u2019\u00a0\u202f\u2009_"
 _PLAIN_DIGITS = re.compile(r"\d*\.?\d+|\d+\.")
-_GROUPED_DIGITS = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d{1,3}(?:['\u2019\u00a0\u202f\u2009_]\d{3})+(?:\.\d+)?")
+_GROUPED_DIGITS = re.compile(
+    r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d{1,3}(?:['\u2019\u00a0\u202f\u2009_]\d{3})+(?:\.\d+)?"
+)
 _NON_ASCII_DIGIT = re.compile("(?![0-9])\\d|[\u066b\u066c\uff0e\uff0d\ufe63\uff05\u066a]")
-_ASCII_SIGNS = {"\u066b": ".", "\u066c": ",", "\uff0e": ".", "\uff0d": "-", "\ufe63": "-", "\uff05": "%", "\u066a": "%"}
-_SUPERSCRIPTS = str.maketrans("\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079\u207b\u2212", "0123456789--")
+_ASCII_SIGNS = {
+    "\u066b": ".",
+    "\u066c": ",",
+    "\uff0e": ".",
+    "\uff0d": "-",
+    "\ufe63": "-",
+    "\uff05": "%",
+    "\u066a": "%",
+}
+_SUPERSCRIPTS = str.maketrans(
+    "\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079\u207b\u2212", "0123456789--"
+)
 _WORD = r"[^\W\d_]{1,15}"
 _SEPARATOR = (
     "(?:[,;:|&~\\n\u2013\u2014\uff0c\uff1b\u3001-]|\\.\\.\\.?|[\u548c\u6216\u3068\u5230]"
@@ -196,7 +215,11 @@ def boxed_answers(text: str) -> list[str]:
             open_braces.append((brace.end(), len(brace[0]) > 1))
         elif brace[0] == "}" and open_braces:
             start, is_box = open_braces.pop()
-            if is_box and brace.start() - start <= 2000 and not _BOX.search(text, start, brace.start()):
+            if (
+                is_box
+                and brace.start() - start <= 2000
+                and not _BOX.search(text, start, brace.start())
+            ):
                 answers.append(text[start : brace.start()].strip())
     return list(filter(None, answers))
 
@@ -206,7 +229,9 @@ def marked_answers(text: str) -> list[str]:
 
     The markers, strongest first: \boxed, <answer>, #### (of several the last), "the final answer is", "the answer is".
     """
-    return next((list(dict.fromkeys(answers)) for answers in _answers_by_marker(text) if answers), [])
+    return next(
+        (list(dict.fromkeys(answers)) for answers in _answers_by_marker(text) if answers), []
+    )
 
 
 def _answers_by_marker(text: str) -> Iterator[list[str]]:
@@ -236,7 +261,9 @@ def standing_text(text: str) -> str:
     is returned. Marks that are not the text's own are taken out (see `_with_own_marks`).
     """
     text = _with_own_marks(text)
-    marks = sorted(match.span() for marker in (_BOX, *_ANSWER_MARKERS) for match in marker.finditer(text))
+    marks = sorted(
+        match.span() for marker in (_BOX, *_ANSWER_MARKERS) for match in marker.finditer(text)
+    )
     starts = [start for start, _ in marks]
     for match in reversed([*_WITHDRAWAL.finditer(text, starts[0])] if starts else []):
         at = max(map(match.start, ("words", "chinese", "thought")))  # -1: a quotation
@@ -248,7 +275,10 @@ def standing_text(text: str) -> str:
         else:
             start, end = marks[following]
             sentence_end = _SENTENCE.search(text, end, end + 60)
-            around = max(match.end(), start - 60), sentence_end.start() if sentence_end else end + 60
+            around = (
+                max(match.end(), start - 60),
+                sentence_end.start() if sentence_end else end + 60,
+            )
             withdrawn = match["thought"] or (at >= 0 and not _ADDS.search(text, *around))
         if withdrawn:
             return text[at:]
@@ -305,7 +335,9 @@ def choices(text: str) -> set[str]:
         if marked := set().union(*map(_chosen_letters, map(without_style, answers))):
             return marked
     forms = (_CONCLUSION, _CALLED_RIGHT, _SAID_CHOICE, _CHOICE_LINE)
-    found = ({next(filter(None, match.groups())) for match in form.finditer(text)} for form in forms)
+    found = (
+        {next(filter(None, match.groups())) for match in form.finditer(text)} for form in forms
+    )
     return next(filter(None, found), set())
 
 
@@ -315,7 +347,11 @@ def _chosen_letters(answer: str) -> set[str]:
     if not (first := _CHOICE.match(answer)):
         return set()
     another = _ANOTHER.match(answer, first.end())
-    return {letter.upper() for letter in (*first.groups(), *(another.groups() if another else ())) if letter}
+    return {
+        letter.upper()
+        for letter in (*first.groups(), *(another.groups() if another else ()))
+        if letter
+    }
 
 
 Number: TypeAlias = tuple[Fraction, bool]
@@ -343,7 +379,9 @@ def number_list(text: str) -> list[Number]:
     if len(runs) != 1 or len(runs[0].numbers) < 2:
         return []
     around = text[: runs[0].start], text[runs[0].end :]
-    return runs[0].numbers if all(len(words.split()) <= MAX_CONTEXT_WORDS for words in around) else []
+    return (
+        runs[0].numbers if all(len(words.split()) <= MAX_CONTEXT_WORDS for words in around) else []
+    )
 
 
 @dataclass
@@ -362,7 +400,12 @@ def _find_runs(text: str) -> list[_NumberRun]:
         if not (values := _parse_numbers(token)):
             continue
         gap = text[runs[-1].end : token.start()] if runs else ""
-        if gap == " " and token["over"] and runs[-1].numbers[-1][0].denominator == 1 and 0 < values[0][0] < 1:
+        if (
+            gap == " "
+            and token["over"]
+            and runs[-1].numbers[-1][0].denominator == 1
+            and 0 < values[0][0] < 1
+        ):
             runs[-1].numbers[-1] = (runs[-1].numbers[-1][0] + values[0][0], values[0][1])  # 1 3/4
         elif gap and len(gap) <= 40 and _LIST_GAP.fullmatch(gap):
             runs[-1].numbers += values
@@ -373,7 +416,13 @@ def _find_runs(text: str) -> list[_NumberRun]:
 
 
 def _with_ascii_digits(text: str) -> str:
-    return text if text.isascii() else _NON_ASCII_DIGIT.sub(lambda m: _ASCII_SIGNS.get(m[0]) or str(unicodedata.digit(m[0])), text)
+    return (
+        text
+        if text.isascii()
+        else _NON_ASCII_DIGIT.sub(
+            lambda m: _ASCII_SIGNS.get(m[0]) or str(unicodedata.digit(m[0])), text
+        )
+    )
 
 
 def _parse_numbers(match: re.Match[str]) -> list[Number]:
@@ -382,7 +431,11 @@ def _parse_numbers(match: re.Match[str]) -> list[Number]:
     if _GROUPED_DIGITS.fullmatch(digits):
         digits = re.sub(r"[^\d.]", "", digits)
     parts = re.split("[,/]", digits)
-    if not all(map(_PLAIN_DIGITS.fullmatch, parts)) or (len(parts) == 2 and not _is_bracketed(match)) or match["over"] == "0":
+    if (
+        not all(map(_PLAIN_DIGITS.fullmatch, parts))
+        or (len(parts) == 2 and not _is_bracketed(match))
+        or match["over"] == "0"
+    ):
         return []
     values = [Fraction(int(part) if part.isdecimal() else part) for part in parts]
     values[-1] = _apply_scale(values[-1], match)
@@ -392,7 +445,10 @@ def _parse_numbers(match: re.Match[str]) -> list[Number]:
 
 
 def _is_bracketed(match: re.Match[str]) -> bool:
-    around = match.string[max(0, match.start() - 1) : match.start()] + match.string[match.end() : match.end() + 1]
+    around = (
+        match.string[max(0, match.start() - 1) : match.start()]
+        + match.string[match.end() : match.end() + 1]
+    )
     return around in {"()", "[]", "{}"}
 
 

@@ -92,7 +92,9 @@ def with_composed_texts(kind: G) -> G:
     grade = kind.grade  # type: ignore[attr-defined]
 
     @wraps(grade)
-    async def composed_grade(self: Any, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
+    async def composed_grade(
+        self: Any, task: Task, candidate: Candidate, ask: JudgeClient
+    ) -> Feedback:
         texts = candidate.text, task.reference or "", task.context or ""
         if not all(map(str.isascii, texts)):
             task, candidate = await compute(sum(map(len, texts)), _compose_texts, task, candidate)
@@ -103,7 +105,11 @@ def with_composed_texts(kind: G) -> G:
 
 
 def _compose_texts(task: Task, candidate: Candidate) -> tuple[Task, Candidate]:
-    texts = {field: compose_nfc(text) for field in ("reference", "context") if (text := getattr(task, field)) is not None}
+    texts = {
+        field: compose_nfc(text)
+        for field in ("reference", "context")
+        if (text := getattr(task, field)) is not None
+    }
     return replace(task, **texts), replace(candidate, text=compose_nfc(candidate.text))  # type: ignore[arg-type]
 
 
@@ -115,18 +121,36 @@ def with_limit(kind: G) -> G:
     grade = with_composed_texts(kind).grade  # type: ignore[attr-defined]
 
     @wraps(grade)
-    async def limited_grade(self: Any, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
+    async def limited_grade(
+        self: Any, task: Task, candidate: Candidate, ask: JudgeClient
+    ) -> Feedback:
         size = len(candidate.display_text) + len(task.reference or "") + len(task.context or "")
         if size <= IN_PROCESS or not is_own(type(self)):
             return await grade(self, task, candidate, ask)  # type: ignore[no-any-return]
-        packed_task = pack(task if getattr(self, "reads_metadata", False) else replace(task, metadata={}))
+        packed_task = pack(
+            task if getattr(self, "reads_metadata", False) else replace(task, metadata={})
+        )
         settings = {f.name: getattr(self, f.name) for f in fields(self)}
         failure = f"{self.name} could not be computed"
         packed_candidate = pack(
-            Candidate(0, candidate.text, tool_calls=candidate.tool_calls, reasoning_form=reasoning_form_of(candidate))
+            Candidate(
+                0,
+                candidate.text,
+                tool_calls=candidate.tool_calls,
+                reasoning_form=reasoning_form_of(candidate),
+            )
         )
-        arguments = (type(self).__module__, type(self).__qualname__, settings, packed_task, packed_candidate)
-        feedback: Feedback = unpack(Feedback, await run(_grade_in_worker, *arguments, failure_text=failure, text_length=size))
+        arguments = (
+            type(self).__module__,
+            type(self).__qualname__,
+            settings,
+            packed_task,
+            packed_candidate,
+        )
+        feedback: Feedback = unpack(
+            Feedback,
+            await run(_grade_in_worker, *arguments, failure_text=failure, text_length=size),
+        )
         return feedback
 
     kind.grade = limited_grade  # type: ignore[attr-defined]
@@ -134,11 +158,17 @@ def with_limit(kind: G) -> G:
 
 
 def _grade_in_worker(
-    module: str, name: str, settings: dict[str, Any], task: dict[str, Any], candidate: dict[str, Any]
+    module: str,
+    name: str,
+    settings: dict[str, Any],
+    task: dict[str, Any],
+    candidate: dict[str, Any],
 ) -> dict[str, Any]:
     kind = getattr(import_module(module), name)
     grade = kind.grade.__wrapped__
-    return pack(asyncio.run(grade(kind(**settings), unpack(Task, task), unpack(Candidate, candidate), None)))
+    return pack(
+        asyncio.run(grade(kind(**settings), unpack(Task, task), unpack(Candidate, candidate), None))
+    )
 
 
 # ---- options
@@ -156,7 +186,9 @@ def parse_options(cls: type[T], argument: str) -> T:
     pairs = argument.split(",") if argument.strip() else []
     for key in (pair.partition("=")[0].strip() for pair in pairs):
         if key in options and key not in allowed:
-            raise ConfigError(f"{key} cannot be given in a name: use {cls.__name__}({key}=...) in Python")
+            raise ConfigError(
+                f"{key} cannot be given in a name: use {cls.__name__}({key}=...) in Python"
+            )
     return cls(**dict(_parse_option(pair, allowed) for pair in pairs))
 
 
@@ -175,8 +207,12 @@ def _parse_option(pair: str, allowed: dict[str, Any]) -> tuple[str, Any]:
     if not equals or key not in allowed:
         near = checks.closest_names(key, allowed, 1)
         hint = f"did you mean {near[0]}={_format_hint(allowed[near[0]])}? " if near else ""
-        known = ", ".join(f"{name}={_format_hint(hint)}" for name, hint in allowed.items()) or "none"
-        raise ConfigError(f"{checks.format_value(pair.strip())} is not an option; {hint}there are: {known}")
+        known = (
+            ", ".join(f"{name}={_format_hint(hint)}" for name, hint in allowed.items()) or "none"
+        )
+        raise ConfigError(
+            f"{checks.format_value(pair.strip())} is not an option; {hint}there are: {known}"
+        )
     return key, _parse_value(key, value, allowed[key])
 
 
@@ -185,7 +221,9 @@ def _parse_value(key: str, text: str, hint: Any) -> Any:
     if origin is Literal:
         return _parse_choice(key, text, {str(choice): choice for choice in get_args(hint)})
     if origin in (Union, types.UnionType):
-        return _parse_value(key, text, next(part for part in get_args(hint) if part is not type(None)))
+        return _parse_value(
+            key, text, next(part for part in get_args(hint) if part is not type(None))
+        )
     if origin is tuple:
         return tuple(part.strip() for part in text.split(SEPARATOR) if part.strip())
     if hint is bool:

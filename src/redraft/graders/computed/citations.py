@@ -56,14 +56,25 @@ class Citations:
         return await compute(len(answer) + len(context), self._check, answer, context)
 
     def _check(self, answer: str, context: str) -> Feedback:
-        citations = {**dict(self._check_quotes(answer, context)), **dict(_check_labels(answer, passages(context)))}
+        citations = {
+            **dict(self._check_quotes(answer, context)),
+            **dict(_check_labels(answer, passages(context))),
+        }
         if not citations:
-            return Feedback(0.0, "nothing is quoted or cited", ("Quote the context, or cite its passages by their labels.",))
+            return Feedback(
+                0.0,
+                "nothing is quoted or cited",
+                ("Quote the context, or cite its passages by their labels.",),
+            )
         unsupported = [cited for cited, supported in citations.items() if not supported]
         score = 1 - len(unsupported) / len(citations)
         listed = "; ".join(map(preview, unsupported[:5]))
         reason = f"{len(citations) - len(unsupported)} of {len(citations)} citations are supported by the context"
-        return score_feedback(score, reason, f"The context does not say so: {listed}. Quote it exactly, or leave it out.")
+        return score_feedback(
+            score,
+            reason,
+            f"The context does not say so: {listed}. Quote it exactly, or leave it out.",
+        )
 
     def _check_quotes(self, answer: str, context: str) -> Iterator[tuple[str, bool]]:
         plain, cost_left = f" {_normalise(context)} ", MAX_FUZZY_COST
@@ -72,7 +83,11 @@ class Citations:
             if quote.count(" ") + 1 < self.min_words:
                 continue
             supported = f" {quote} " in plain
-            if not supported and self.tolerance and (cost_left := cost_left - len(quote) * len(plain)) > 0:
+            if (
+                not supported
+                and self.tolerance
+                and (cost_left := cost_left - len(quote) * len(plain)) > 0
+            ):
                 supported = _fuzzy_contains(quote, plain, self.tolerance)
             yield f'"{quote}"', supported
 
@@ -100,13 +115,19 @@ def passages(context: str) -> Mapping[str, set[str]]:
 def _check_labels(answer: str, passage_words: Mapping[str, set[str]]) -> Iterator[tuple[str, bool]]:
     has_numbers = any(label.isdigit() for label in passage_words)
     for sentence in _SENTENCE.findall(answer):
-        labels = [each.strip() for group in _MARKER.findall(sentence) for each in re.split("[,;]", group)]
-        counted = [label for label in labels if label in passage_words or (has_numbers and label.isdigit())]
+        labels = [
+            each.strip() for group in _MARKER.findall(sentence) for each in re.split("[,;]", group)
+        ]
+        counted = [
+            label for label in labels if label in passage_words or (has_numbers and label.isdigit())
+        ]
         if not counted:
             continue
         bare = _MARKER.sub(" ", sentence)
         content = Counter(content_words([bare[a:b].casefold() for a, b in texts.words(bare)]))
         sentence_shown = " ".join(bare.split())[:200]
         for label in dict.fromkeys(counted):
-            supported = sum(content[word] for word in content.keys() & passage_words.get(label, set()))
+            supported = sum(
+                content[word] for word in content.keys() & passage_words.get(label, set())
+            )
             yield f"{sentence_shown} [{label}]", bool(content) and supported * 2 >= content.total()

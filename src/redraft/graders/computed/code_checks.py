@@ -57,7 +57,12 @@ class _CodeCheck:
         if await run_in_thread(is_empty, code):
             return _compile_failure(NO_CODE)
         try:
-            problem = await run(compile_error, code, failure_text="the code could not be compiled", text_length=len(code))
+            problem = await run(
+                compile_error,
+                code,
+                failure_text="the code could not be compiled",
+                text_length=len(code),
+            )
             return _compile_failure(problem) if problem else await self._check(code)
         except (ComputeLimitError, ToolError) as error:
             return Feedback(None, str(error))
@@ -83,7 +88,11 @@ def _labelled_codes(answer: str) -> list[str]:
 
 
 def _compile_failure(problem: str) -> Feedback:
-    action = "Answer with Python code." if problem == NO_CODE else f"Write code that compiles: {problem}."
+    action = (
+        "Answer with Python code."
+        if problem == NO_CODE
+        else f"Write code that compiles: {problem}."
+    )
     return Feedback(0.0, problem, (action,), done=False)
 
 
@@ -107,7 +116,9 @@ class CodeSyntax(_CodeCheck):
         try:
             for n, code in enumerate(await run_in_thread(_labelled_codes, candidate.text), 1):
                 failure = "the code could not be compiled"
-                if problem := await run(compile_error, dedent(code), failure_text=failure, text_length=len(code)):
+                if problem := await run(
+                    compile_error, dedent(code), failure_text=failure, text_length=len(code)
+                ):
                     return _compile_failure(f"code block {n}, {problem}")
         except ComputeLimitError as error:
             return Feedback(None, str(error))
@@ -118,10 +129,20 @@ class CodeSyntax(_CodeCheck):
 
         The body of a function alone is left as it is. The edit is lossy if lines are removed.
         """
-        for code in await run_in_thread(lambda: [PYTHON.for_task(task).extract(candidate.text), *_labelled_codes(candidate.text)]):
-            if not function_body(code) and (repaired := await run_in_thread(repaired_syntax, code)) is not None:
+        for code in await run_in_thread(
+            lambda: [
+                PYTHON.for_task(task).extract(candidate.text),
+                *_labelled_codes(candidate.text),
+            ]
+        ):
+            if (
+                not function_body(code)
+                and (repaired := await run_in_thread(repaired_syntax, code)) is not None
+            ):
                 lossy = loses_lines(code, repaired.code)
-                return edit_with_code(candidate.text, code, repaired.code, repaired.note, lossy=lossy)
+                return edit_with_code(
+                    candidate.text, code, repaired.code, repaired.note, lossy=lossy
+                )
         return None
 
     async def _check(self, code: str) -> Feedback:
@@ -146,7 +167,9 @@ class Complexity(_CodeCheck):
 
     async def _check(self, code: str) -> Feedback:
         failure = "the complexity could not be measured"
-        where, line, complexity = await run(worst_function, code, failure_text=failure, text_length=len(code))
+        where, line, complexity = await run(
+            worst_function, code, failure_text=failure, text_length=len(code)
+        )
         metadata = {"function": where, "line": line, "complexity": complexity}
         reason = f"the highest complexity is {complexity}, in {where} (line {line})"
         if complexity <= self.limit:
@@ -177,7 +200,12 @@ class _ToolCheck(_CodeCheck):
 def _feedback_of(found: Sequence[Finding], tool: str, sandbox: Sandbox) -> Feedback:
     """Return 1 / (1 + number of findings), with the findings as actions."""
     rules = Counter(each.rule for each in found)
-    metadata: dict[str, Any] = {"tool": tool, "sandbox": sandbox.tier, "findings": len(found), "rules": dict(rules.most_common(20))}
+    metadata: dict[str, Any] = {
+        "tool": tool,
+        "sandbox": sandbox.tier,
+        "findings": len(found),
+        "rules": dict(rules.most_common(20)),
+    }
     if not found:
         return Feedback(1.0, f"{tool} finds nothing", metadata=metadata)
     actions = [f"{str(each)[0].upper()}{str(each)[1:]}" for each in found[:MAX_ACTIONS]]
@@ -185,7 +213,9 @@ def _feedback_of(found: Sequence[Finding], tool: str, sandbox: Sandbox) -> Feedb
         actions.append(f"Correct the other {len(found) - MAX_ACTIONS} findings, too.")
     count = f"{len(found)} {'finding' if len(found) == 1 else 'findings'}"
     reason = f"{tool}: {count} ({', '.join(f'{rule} {n}' for rule, n in rules.most_common(5))})"
-    return Feedback(1 / (1 + len(found)), reason, tuple(dict.fromkeys(actions)), done=False, metadata=metadata)
+    return Feedback(
+        1 / (1 + len(found)), reason, tuple(dict.fromkeys(actions)), done=False, metadata=metadata
+    )
 
 
 @fingerprint_name("lint")
@@ -238,9 +268,13 @@ class Lint(_ToolCheck):
     def _with_fewer_findings(self, text: str, code: str) -> Edit | None:
         """Try the imports that are missing and the safe fixes, then the format as well. Raises ToolError."""
         findings, notes, new = len(self._find(code)[0]), list[str](), code
-        if (imported := with_missing_imports(code)) and len(self._find(imported.code)[0]) < findings:
+        if (imported := with_missing_imports(code)) and len(
+            self._find(imported.code)[0]
+        ) < findings:
             new, notes = imported.code, [imported.note]
-        fixed = _as_long(new, ruff.apply_safe_fixes(new, self.rules, self.ignore, sandbox=self._sandbox()))
+        fixed = _as_long(
+            new, ruff.apply_safe_fixes(new, self.rules, self.ignore, sandbox=self._sandbox())
+        )
         if fixed != new:
             new, notes = fixed, [*notes, "applied the safe fixes of ruff"]
         left = len(self._find(new)[0])
@@ -248,7 +282,11 @@ class Lint(_ToolCheck):
             formatted = _as_long(new, ruff.format_code(new, sandbox=self._sandbox()))
             if (after := len(self._find(formatted)[0])) < left:
                 new, left, notes = formatted, after, [*notes, "formatted the code with ruff"]
-        return edit_with_code(text, code, new, "; ".join(notes)) if left < findings and not is_empty(new) else None
+        return (
+            edit_with_code(text, code, new, "; ".join(notes))
+            if left < findings and not is_empty(new)
+            else None
+        )
 
 
 def _as_long(old: str, new: str) -> str:
@@ -310,19 +348,25 @@ class Types(_ToolCheck):
 
     async def _check(self, code: str) -> Feedback:
         if self._find_checker() is None:
-            return Feedback(None, "types were not checked: neither mypy nor basedpyright is installed")
+            return Feedback(
+                None, "types were not checked: neither mypy nor basedpyright is installed"
+            )
         return await super()._check(code)
 
     def _find(self, code: str) -> tuple[list[Finding], str]:
         checker = self._find_checker()
         assert checker is not None
-        return type_findings(checker, code, strict=self.strict, sandbox=self._sandbox()), f"{checker.name} {checker.version}"
+        return type_findings(
+            checker, code, strict=self.strict, sandbox=self._sandbox()
+        ), f"{checker.name} {checker.version}"
 
     def _find_checker(self) -> TypeChecker | None:
         """Return the checker; None if there is none. Raises ConfigError if it was named."""
         checker = installed_checker(self.checker)
         if checker is None and self.checker != "auto":
-            raise ConfigError(f"grader {self.name!r}: {self.checker} is not installed (pip install {self.checker})")
+            raise ConfigError(
+                f"grader {self.name!r}: {self.checker} is not installed (pip install {self.checker})"
+            )
         return checker
 
     def _sandbox(self) -> Sandbox:

@@ -21,7 +21,9 @@ def repaired_answer(text: str, code: str, program: str, repair: CodeRepair) -> E
     return edit_with_code(text, code, new if code[:1].isspace() else dedent(new), repair.note)
 
 
-def edit_with_code(text: str, code: str, new: str, note: str, *, lossy: bool = False) -> Edit | None:
+def edit_with_code(
+    text: str, code: str, new: str, note: str, *, lossy: bool = False
+) -> Edit | None:
     """Return the answer `text` with its `code` replaced; None if the code is not one part of the text."""
     text = plain_text(text)
     if text.count(code) == 1:

@@ -56,15 +56,21 @@ class CodeSimilarity:
             return Feedback(None, f"code of more than {MAX_CHARS:,} characters is not compared")
         try:
             failure = "the similarity could not be computed"
-            score = await run(code_similarity, code, reference, self.names, failure_text=failure, text_length=size)
+            score = await run(
+                code_similarity, code, reference, self.names, failure_text=failure, text_length=size
+            )
         except ComputeLimitError as error:
             return Feedback(None, str(error))
         if score is None:
-            return Feedback(0.0, "the code does not compile", ("Write code that compiles.",), done=False)
+            return Feedback(
+                0.0, "the code does not compile", ("Write code that compiles.",), done=False
+            )
         return score_feedback(score, f"{score:.0%} like the reference", ACTION)
 
     def _reference(self, task: Task) -> str:
         code = code_of(reference_of(task, self.name), task)
         if not is_python(code):
-            raise ConfigError(f"grader {self.name!r}: the reference is not Python code: give a solution in Python")
+            raise ConfigError(
+                f"grader {self.name!r}: the reference is not Python code: give a solution in Python"
+            )
         return code

@@ -60,13 +60,20 @@ class Speed(RunsTests):
         check_needs(self.name, self.needs, task)
         tests = self._tests(task)
         if tests.kind not in ("calls", "stdio") or not tests.visible:
-            return Feedback(None, "the tests have no inputs that could be timed: give calls, or texts for standard input")
+            return Feedback(
+                None,
+                "the tests have no inputs that could be timed: give calls, or texts for standard input",
+            )
         code = await run_in_thread(program_of, candidate.text, task, tests)
         reference = await run_in_thread(program_of, task.reference or "", task, tests)
         if not PYTHON.extract(reference).strip():
-            raise ConfigError(f"grader {self.name!r}: the reference is blank: give a solution in Python")
+            raise ConfigError(
+                f"grader {self.name!r}: the reference is blank: give a solution in Python"
+            )
         limits, sandbox = self._limits(), self._sandbox()
-        comparison = await compare_speed(code, reference, tests, rounds=self.rounds, sandbox=sandbox, limits=limits)
+        comparison = await compare_speed(
+            code, reference, tests, rounds=self.rounds, sandbox=sandbox, limits=limits
+        )
         return self._feedback(comparison, sandbox.tier)
 
     def _feedback(self, comparison: SpeedComparison, tier: str) -> Feedback:
@@ -77,9 +84,17 @@ class Speed(RunsTests):
             reason = f"speed counts for right answers only: {comparison.problem}"
             return Feedback(0.0, reason, ("Correct the code: it must pass the tests.",), done=False)
         seconds, theirs = median(comparison.seconds), median(comparison.reference_seconds)
-        metadata = {"ratio": ratio, "seconds": seconds, "reference_seconds": theirs, "sandbox": tier}
+        metadata = {
+            "ratio": ratio,
+            "seconds": seconds,
+            "reference_seconds": theirs,
+            "sandbox": tier,
+        }
         reason = f"{ratio:.2f} times as fast as the reference ({1000 * seconds:.1f} ms, reference {1000 * theirs:.1f} ms)"
-        if ratio >= (1 - TOLERANCE) * self.goal or seconds <= theirs / self.goal + TOLERANCE_SECONDS:
+        if (
+            ratio >= (1 - TOLERANCE) * self.goal
+            or seconds <= theirs / self.goal + TOLERANCE_SECONDS
+        ):
             return Feedback(1.0, reason, metadata=metadata)
         action = f"Make it faster: it is {ratio:.2f} times as fast as the reference, and {self.goal:g} times is the goal."
         return Feedback(ratio / self.goal, reason, (action,), metadata=metadata)

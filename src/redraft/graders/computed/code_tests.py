@@ -107,7 +107,9 @@ class CodeTests(RunsTests):
         checks.flag("trust_in_process", self.trust_in_process)
         checks.flag("show_expected", self.show_expected)
         if self.checker is not None and not callable(self.checker):
-            raise checks.invalid_argument("checker", "a function (input, expected, got) -> bool, or None", self.checker)
+            raise checks.invalid_argument(
+                "checker", "a function (input, expected, got) -> bool, or None", self.checker
+            )
         checks.whole_number("repair_runs", self.repair_runs, 1, 10_000)
         checks.positive("repair_seconds", self.repair_seconds, 86_400)
 
@@ -130,7 +132,14 @@ class CodeTests(RunsTests):
 
     async def _run(self, program: str, tests: Tests, limits: Limits) -> TestReport:
         trust, sandbox = self.trust_in_process, self._sandbox()
-        return await arun_tests(program, tests, sandbox=sandbox, limits=limits, trust_in_process=trust, checker=self.checker)
+        return await arun_tests(
+            program,
+            tests,
+            sandbox=sandbox,
+            limits=limits,
+            trust_in_process=trust,
+            checker=self.checker,
+        )
 
     def feedback(self, report: TestReport) -> Feedback:
         """Return the feedback for a report: what failed, with what it is called, what was expected and what came."""
@@ -142,9 +151,14 @@ class CodeTests(RunsTests):
             return Feedback(1.0, reason, metadata=metadata)
         verb = "prints" if report.method == "stdio" else "returns"
         failures = _different_failures(report.failures)
-        actions = tuple(dict.fromkeys(self._action(result, verb, others) for result, others in failures))
+        actions = tuple(
+            dict.fromkeys(self._action(result, verb, others) for result, others in failures)
+        )
         if len(actions) > MAX_ACTIONS:
-            actions = (*actions[:MAX_ACTIONS], f"Correct the others that fail, too: {len(report.failures)} tests in all.")
+            actions = (
+                *actions[:MAX_ACTIONS],
+                f"Correct the others that fail, too: {len(report.failures)} tests in all.",
+            )
         return Feedback(report.score, reason, actions, done=False, metadata=metadata)
 
     def _action(self, result: TestResult, verb: str, others: int) -> str:
@@ -167,7 +181,9 @@ def _different_failures(failures: Iterable[TestResult]) -> Iterator[tuple[TestRe
     groups: dict[object, list[TestResult]] = {}
     for result in failures:
         line = result.traceback.rpartition("\n")[2]
-        groups.setdefault((result.error, line) if result.error and line else id(result), []).append(result)
+        groups.setdefault((result.error, line) if result.error and line else id(result), []).append(
+            result
+        )
     for first, *others in groups.values():
         yield first, len(others)
 
@@ -189,7 +205,9 @@ def _metadata(report: TestReport) -> dict[str, Any]:
         "total": len(report.results),
         "hidden_passed": report.hidden_passed,
         "hidden_total": report.hidden_total,
-        "seconds": sum(result.seconds or 0.0 for result in (*report.results, *report.hidden_results)),
+        "seconds": sum(
+            result.seconds or 0.0 for result in (*report.results, *report.hidden_results)
+        ),
         "memory_bytes": execution.memory_bytes if execution else None,
     }
 

@@ -49,10 +49,14 @@ class Embedding:
         if not candidate.text.strip():
             return Feedback(0.0, "the answer is empty", (CLOSER_ACTION,))
         texts = {"user": reference_of(task, self.name), "assistant": candidate.text}
-        reply = await ask.complete(Request(tuple({"role": role, "content": text} for role, text in texts.items())))
+        reply = await ask.complete(
+            Request(tuple({"role": role, "content": text} for role, text in texts.items()))
+        )
         cosine = float(strict_loads(reply.text)["score"])
         note = " (negative, which counts as 0)" if cosine < 0 else ""
-        return score_feedback(max(0.0, cosine), f"cosine {cosine:.3f} with the expected answer{note}", CLOSER_ACTION)
+        return score_feedback(
+            max(0.0, cosine), f"cosine {cosine:.3f} with the expected answer{note}", CLOSER_ACTION
+        )
 
 
 def make_embedding(argument: str) -> Embedding:

@@ -57,34 +57,52 @@ class JsonFields:
             actual = self._leaves(answer)
         except ValueError as error:
             return binary_feedback(
-                ok=False, reason=f"the answer is not JSON: {str(error)[:200]}", action="Answer with JSON and nothing else."
+                ok=False,
+                reason=f"the answer is not JSON: {str(error)[:200]}",
+                action="Answer with JSON and nothing else.",
             )
         paths = {**expected, **actual}
-        wrong = [path for path in paths if not self._equal(actual.get(path, MISSING), expected.get(path, MISSING))]
+        wrong = [
+            path
+            for path in paths
+            if not self._equal(actual.get(path, MISSING), expected.get(path, MISSING))
+        ]
         score = 1 - len(wrong) / len(paths)
         listed = ", ".join((path or "the value")[:60] for path in wrong[:20])
         return score_feedback(
-            score, f"{len(paths) - len(wrong)} of {len(paths)} fields are right", f"Wrong, missing or too many: {listed}."
+            score,
+            f"{len(paths) - len(wrong)} of {len(paths)} fields are right",
+            f"Wrong, missing or too many: {listed}.",
         )
 
     def _expected_leaves(self, reference: str) -> dict[str, Any]:
         try:
             leaves = self._leaves(reference)
         except ValueError as error:
-            raise ConfigError(f"grader {self.name!r} needs JSON in the task's reference: {error}") from None
+            raise ConfigError(
+                f"grader {self.name!r} needs JSON in the task's reference: {error}"
+            ) from None
         if not leaves:
-            raise ConfigError(f"grader {self.name!r}: the task's reference has none of the fields {', '.join(self.fields)}")
+            raise ConfigError(
+                f"grader {self.name!r}: the task's reference has none of the fields {', '.join(self.fields)}"
+            )
         return leaves
 
     def _leaves(self, text: str) -> dict[str, Any]:
         leaves = dict(iter_leaves(parse_json(text), ordered=self.ordered))
         if not self.fields:
             return leaves
-        return {path: value for path, value in leaves.items() if any(f"{path}.".startswith(f"{f}.") for f in self.fields)}
+        return {
+            path: value
+            for path, value in leaves.items()
+            if any(f"{path}.".startswith(f"{f}.") for f in self.fields)
+        }
 
     def _equal(self, a: Any, b: Any) -> bool:
         if _is_number(a) and _is_number(b):
-            return a == b or isclose(_to_float(a), _to_float(b), rel_tol=0, abs_tol=self.tolerance * abs(_to_float(b)))
+            return a == b or isclose(
+                _to_float(a), _to_float(b), rel_tol=0, abs_tol=self.tolerance * abs(_to_float(b))
+            )
         return type(a) is type(b) and bool(a == b)
 
 
@@ -100,16 +118,24 @@ def _to_float(value: float) -> float:
         return float("inf") if value > 0 else float("-inf")
 
 
-def iter_leaves(value: Any, path: str = "", depth: int = 0, *, ordered: bool = True) -> Iterator[tuple[str, Any]]:
+def iter_leaves(
+    value: Any, path: str = "", depth: int = 0, *, ordered: bool = True
+) -> Iterator[tuple[str, Any]]:
     """Yield every leaf with its path. Raises ValueError for JSON nested deeper than 64."""
     if depth > MAX_DEPTH:
         raise ValueError(f"it is nested deeper than {MAX_DEPTH}")
     if not isinstance(value, dict | list) or not value:
         yield path, value
         return
-    inside = value.items() if isinstance(value, dict) else enumerate(value if ordered else sorted(value, key=canonical_json))
+    inside = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value if ordered else sorted(value, key=canonical_json))
+    )
     for key, each in inside:
-        yield from iter_leaves(each, f"{path}.{key}" if path else str(key), depth + 1, ordered=ordered)
+        yield from iter_leaves(
+            each, f"{path}.{key}" if path else str(key), depth + 1, ordered=ordered
+        )
 
 
 def canonical_json(value: Any) -> str:

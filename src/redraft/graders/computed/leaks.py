@@ -50,8 +50,14 @@ class _Leaks:
         if not findings:
             return binary_feedback(ok=True, reason="none found", action="")
         more = f" and {len(findings) - MAX_SHOWN} more" if len(findings) > MAX_SHOWN else ""
-        listed = ", ".join(f"{kind} {mask_value(value)}" for kind, value in findings[:MAX_SHOWN]) + more
-        return binary_feedback(ok=False, reason=f"{len(findings)} found: {listed}", action=f"Take out or replace: {listed}.")
+        listed = (
+            ", ".join(f"{kind} {mask_value(value)}" for kind, value in findings[:MAX_SHOWN]) + more
+        )
+        return binary_feedback(
+            ok=False,
+            reason=f"{len(findings)} found: {listed}",
+            action=f"Take out or replace: {listed}.",
+        )
 
     def _findings(self, text: str) -> Iterator[tuple[str, str]]:
         for kind, find in self.finders().items():
@@ -105,14 +111,20 @@ def _pattern_finder(*patterns: str, flags: int = 0) -> Finder:
 
 # ---- personal data
 
-_CARD = re.compile(r"(?<![\d.])(?=(\d{13,19}(?!\d)|\d{4}(?:[ -]\d{4}){3}(?!\d)|\d{4}[ -]\d{6}[ -]\d{4,5}(?!\d)))")
+_CARD = re.compile(
+    r"(?<![\d.])(?=(\d{13,19}(?!\d)|\d{4}(?:[ -]\d{4}){3}(?!\d)|\d{4}[ -]\d{6}[ -]\d{4,5}(?!\d)))"
+)
 _IBAN = re.compile(r"(?<![A-Za-z0-9])[A-Z]{2}\d{2}(?: ?[A-Z0-9]{1,4}){3,9}")
 _IPV4 = re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?!\w|\.\d)")
 _IPV6 = re.compile(r"(?<![\w:])(?:[0-9A-Fa-f]{0,4}:){3,7}[0-9A-Fa-f]{0,4}(?![\w:])")
 
 
 def _find_cards(text: str) -> Iterator[str]:
-    return (m[1] for m in _CARD.finditer(text) if m[1][0] in "23456" and passes_luhn(re.sub(r"\D", "", m[1])))
+    return (
+        m[1]
+        for m in _CARD.finditer(text)
+        if m[1][0] in "23456" and passes_luhn(re.sub(r"\D", "", m[1]))
+    )
 
 
 def passes_luhn(digits: str) -> bool:
@@ -125,7 +137,9 @@ def _find_ibans(text: str) -> Iterator[str]:
     for match in _IBAN.finditer(text):
         groups = match[0].split(" ")
         starts = ("".join(groups[: i + 1]) for i in range(len(groups)))
-        if iban := next((start for start in starts if 15 <= len(start) <= 34 and _is_valid_iban(start)), None):
+        if iban := next(
+            (start for start in starts if 15 <= len(start) <= 34 and _is_valid_iban(start)), None
+        ):
             yield iban
 
 
@@ -145,7 +159,9 @@ def _find_ip_addresses(text: str) -> Iterator[str]:
 
 
 PII_FINDERS: Mapping[str, Finder] = {
-    "email": _pattern_finder(r"(?<![\w.%+-])[\w.%+-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63}){1,8}"),
+    "email": _pattern_finder(
+        r"(?<![\w.%+-])[\w.%+-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63}){1,8}"
+    ),
     "phone": _pattern_finder(
         r"(?<![\w.+])\+\d{1,3}[ .\u00a0-]?(?:\(\d{1,4}\)[ .\u00a0-]?)?\d(?:[ .\u00a0-]?\d){5,12}(?!\w)",
         r"(?<![\w.-])(?:\(\d{3}\) ?|\d{3}[ .-])\d{3}[ .-]\d{4}(?![\w-])",
@@ -182,7 +198,9 @@ _ASSIGNMENT = re.compile(
     r"[\"'`]?([A-Za-z0-9+/=_.!@#$%^&*~-]{12,200})",
     re.IGNORECASE,
 )
-_PLACEHOLDER = re.compile(r"your|example|placeholder|change_?me|dummy|x{4}|\*{3}|\.{3}|environ|getenv", re.IGNORECASE)
+_PLACEHOLDER = re.compile(
+    r"your|example|placeholder|change_?me|dummy|x{4}|\*{3}|\.{3}|environ|getenv", re.IGNORECASE
+)
 _MIN_ENTROPY = 3.0  # bits per character; "correct-horse" has less than a random value of its length
 
 
@@ -205,6 +223,8 @@ SECRET_FINDERS: Mapping[str, Finder] = {
     "key": _pattern_finder(*(rf"(?<![\w-]){key}" for key in _KEY_PATTERNS)),
     "private_key": _pattern_finder(r"-----BEGIN (?:[A-Z]{2,10} ){0,2}PRIVATE KEY-----"),
     "jwt": _pattern_finder(r"(?<![\w-])eyJ[\w-]{10,2000}+\.eyJ[\w-]{10,4000}+\.[\w-]{10,1000}"),
-    "url": _pattern_finder(r"(?<!\w)[a-z][a-z0-9+]{1,20}://[^\s:/@]{0,100}:[^\s:/@]{3,200}@[\w.-]{1,100}"),
+    "url": _pattern_finder(
+        r"(?<!\w)[a-z][a-z0-9+]{1,20}://[^\s:/@]{0,100}:[^\s:/@]{3,200}@[\w.-]{1,100}"
+    ),
     "assigned": _find_assigned_secrets,
 }

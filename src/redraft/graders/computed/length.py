@@ -56,7 +56,9 @@ class GradedLength:
         units = [unit for unit in UNITS if getattr(self, unit).strip()]
         if len(units) != 1:
             given = " and ".join(units) or "none"
-            raise ConfigError(f"length needs a range of words, characters or tokens, such as words=80-200; got {given}")
+            raise ConfigError(
+                f"length needs a range of words, characters or tokens, such as words=80-200; got {given}"
+            )
         return units[0]
 
     @property
@@ -85,7 +87,9 @@ class GradedLength:
         bound = (self.range.maximum or 0) if surplus else self.range.minimum
         score = max(0.0, 1 - (surplus + shortfall) / (self.falloff * max(bound, 1)))
         reason = f"{format_count(count, noun)}; wanted {wanted}"
-        return score_feedback(score, reason, f"The answer has {format_count(count, noun)}: write {wanted}.")
+        return score_feedback(
+            score, reason, f"The answer has {format_count(count, noun)}: write {wanted}."
+        )
 
 
 def _count_tokens(text: str) -> int:
@@ -97,7 +101,9 @@ def _encoding() -> Any:
     try:
         import bpe_openai
     except ImportError as error:
-        raise ConfigError("length in tokens needs an extra: pip install 'redraft[tokens]'") from error
+        raise ConfigError(
+            "length in tokens needs an extra: pip install 'redraft[tokens]'"
+        ) from error
     return bpe_openai.get_encoding(ENCODING)
 
 

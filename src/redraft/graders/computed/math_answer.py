@@ -29,7 +29,22 @@ MAX_SPELLINGS = 5  # marked answers of a text that are compared each
 _LETTER = re.compile(r"\W*([A-Ja-j])\W*")
 _COMMAND = r"\\(?:text|mathrm|textbf|mbox|operatorname|begin|end)\s?\{[^{}]{0,100}\}|\\[A-Za-z]+"
 _LETTER_RUN = re.compile(rf"{_COMMAND}|(?P<letters>(?<=\^\d)[A-Za-z](?![A-Za-z])|[A-Za-z]{{2,}})")
-_FUNCTIONS = {"sqrt", "sin", "cos", "tan", "cot", "sec", "csc", "log", "ln", "exp", "arcsin", "arccos", "arctan", "pi"}
+_FUNCTIONS = {
+    "sqrt",
+    "sin",
+    "cos",
+    "tan",
+    "cot",
+    "sec",
+    "csc",
+    "log",
+    "ln",
+    "exp",
+    "arcsin",
+    "arccos",
+    "arctan",
+    "pi",
+}
 _EQUATION = re.compile(r"[^\s=<>][^=<>\n]{0,80}=\s?([^=\n]{1,80}?)(?=[.;,]?\s*(?:\n|\Z))")
 _SIGN = r"[-+*/^=\u2212\u00b7\u00d7]"
 _AFTER_SIGN = re.compile(rf"(?<={_SIGN})|(?<={_SIGN}\s)|(?<=\d)|(?<=\\cdot\s)|(?<=\\times\s)")
@@ -42,7 +57,9 @@ _WORDS = re.compile(
     "if|is|no|of|or|to|all|and|any|are|but|can|det|few|for|gcd|had|has|her|him|his|how|its|lcm|let|max|may|min|mod|new|not|now|off|one|our|out"
     "|per|she|six|ten|the|too|two|use|was|who|why|yes|yet|you"
 )
-_PARTICLES = re.compile("ah|am|an|as|at|be|by|do|go|he|hi|in|it|me|my|oh|ok|on|so|up|us|we")  # beside a sign, at is a times t
+_PARTICLES = re.compile(
+    "ah|am|an|as|at|be|by|do|go|he|hi|in|it|me|my|oh|ok|on|so|up|us|we"
+)  # beside a sign, at is a times t
 
 
 @fingerprint_name("math")
@@ -77,25 +94,38 @@ class Math:
         answers = await self._run(final_answers, candidate.text)
         answer = ", ".join(answers)
         if not answer:
-            return binary_feedback(ok=False, reason="there is no final answer in the text", action=STATE_ANSWER_ACTION)
+            return binary_feedback(
+                ok=False, reason="there is no final answer in the text", action=STATE_ANSWER_ACTION
+            )
         equal = await self._is_equal(answer, expected)
-        if equal is False and 1 < len(answers) <= MAX_SPELLINGS:  # one answer in several spellings: 1/2 and 0.5
+        if (
+            equal is False and 1 < len(answers) <= MAX_SPELLINGS
+        ):  # one answer in several spellings: 1/2 and 0.5
             equals = [await self._is_equal(each, expected) for each in answers]
             equal = next((found for found in (False, None) if found in equals), True)
         if equal is None:
-            return Feedback(None, f"whether {preview(answer)} is right could not be found out within {self.seconds:g} s")
+            return Feedback(
+                None,
+                f"whether {preview(answer)} is right could not be found out within {self.seconds:g} s",
+            )
         return binary_feedback(
-            equal, f"the final answer is {preview(answer)}, which is {'right' if equal else 'wrong'}", CHECK_ANSWER_ACTION
+            equal,
+            f"the final answer is {preview(answer)}, which is {'right' if equal else 'wrong'}",
+            CHECK_ANSWER_ACTION,
         )
 
     async def _is_equal(self, answer: str, expected: str) -> bool | None:
         equal = await self._run(equal_as_text_or_number, answer, expected)
         if equal is None:
-            equal = await self._equals(_brace_products(_strip_unit(answer, expected)), _brace_products(expected))
+            equal = await self._equals(
+                _brace_products(_strip_unit(answer, expected)), _brace_products(expected)
+            )
         return cast("bool | None", equal)
 
     async def _run(self, function: Callable[..., Any], *texts: str) -> Any:
-        return await run_on_texts(function, *texts, failure_text=f"{self.name} could not be computed")
+        return await run_on_texts(
+            function, *texts, failure_text=f"{self.name} could not be computed"
+        )
 
     def check_environment(self) -> None:
         """Raise ConfigError if the extra is missing."""
@@ -108,7 +138,12 @@ class Math:
         failure = "the expressions could not be compared"
         try:
             equal = await run(
-                equal_as_mathematics, answer, expected, failure_text=failure, text_length=len(answer), seconds=self.seconds
+                equal_as_mathematics,
+                answer,
+                expected,
+                failure_text=failure,
+                text_length=len(answer),
+                seconds=self.seconds,
             )
         except ComputeLimitError:
             return None
@@ -132,9 +167,15 @@ def _named_choices(text: str, expected: str, letter: str) -> list[str]:
 def _choice_feedback(letters: list[str], letter: str) -> Feedback:
     if len(letters) != 1:
         reason = "several choices are named" if letters else "no choice is named"
-        return binary_feedback(ok=False, reason=reason, action='State one choice: "The answer is X."')
+        return binary_feedback(
+            ok=False, reason=reason, action='State one choice: "The answer is X."'
+        )
     ok = letters == [letter]
-    return binary_feedback(ok, f"the choice is {letters[0]}, which is {'right' if ok else 'wrong'}", CHECK_ANSWER_ACTION)
+    return binary_feedback(
+        ok,
+        f"the choice is {letters[0]}, which is {'right' if ok else 'wrong'}",
+        CHECK_ANSWER_ACTION,
+    )
 
 
 def final_answer(text: str) -> str:
@@ -164,7 +205,11 @@ def _last_expression(text: str) -> str:
 def _right_side(formula: str) -> str:
     """Return the last side of a chain of equations, or of one in a single unknown; other equations are unchanged."""
     left, equals_, right = formula.rpartition("=")
-    return right.strip() if equals_ and not re.search(r"[<>!]$|\\[gln]eq?$", left) and _is_unknown_name(left) else formula.strip()
+    return (
+        right.strip()
+        if equals_ and not re.search(r"[<>!]$|\\[gln]eq?$", left) and _is_unknown_name(left)
+        else formula.strip()
+    )
 
 
 def _is_unknown_name(left: str) -> bool:
@@ -173,7 +218,10 @@ def _is_unknown_name(left: str) -> bool:
 
 def _has_prose(text: str) -> bool:
     """Return whether it contains words that are not mathematics."""
-    return any(run["letters"] and run[0] not in _FUNCTIONS and not _is_product(run) for run in _LETTER_RUN.finditer(text))
+    return any(
+        run["letters"] and run[0] not in _FUNCTIONS and not _is_product(run)
+        for run in _LETTER_RUN.finditer(text)
+    )
 
 
 def _is_product(run: re.Match[str]) -> bool:
@@ -183,12 +231,16 @@ def _is_product(run: re.Match[str]) -> bool:
         return False
     if _AFTER_SIGN.match(text, run.start()) or _BEFORE_SIGN.match(text, run.end()):
         return True
-    return not _PARTICLES.fullmatch(letters) and bool(_LIKE_VARIABLES.fullmatch(letters) or _is_beside_bracket(run))
+    return not _PARTICLES.fullmatch(letters) and bool(
+        _LIKE_VARIABLES.fullmatch(letters) or _is_beside_bracket(run)
+    )
 
 
 def _is_beside_bracket(run: re.Match[str]) -> bool:
     """Return whether letters are next to a bracket of a formula."""
-    beside = _AFTER_BRACKET.match(run.string, run.start()) or _BEFORE_BRACKET.match(run.string, run.end())
+    beside = _AFTER_BRACKET.match(run.string, run.start()) or _BEFORE_BRACKET.match(
+        run.string, run.end()
+    )
     return bool(beside and _MATHEMATICAL.search(run.string))
 
 
@@ -196,7 +248,11 @@ def _brace_products(formula: str) -> str:
     """Return the formula with products of letters in braces, so that none is read as a unit."""
 
     def with_braces(run: re.Match[str]) -> str:
-        return "".join(f"{{{letter}}}" for letter in run[0]) if run["letters"] and run[0] not in _FUNCTIONS else run[0]
+        return (
+            "".join(f"{{{letter}}}" for letter in run[0])
+            if run["letters"] and run[0] not in _FUNCTIONS
+            else run[0]
+        )
 
     return _LETTER_RUN.sub(with_braces, formula)
 
@@ -206,7 +262,11 @@ def equal_as_text_or_number(answer: str, expected: str) -> bool | None:
     if _normalise_expression(answer) == _normalise_expression(expected):
         return True
     answer = _strip_unit(answer, expected)
-    if max(len(answer), len(expected)) > MAX_EXPRESSION_CHARS or _has_prose(answer) or _has_prose(expected):
+    if (
+        max(len(answer), len(expected)) > MAX_EXPRESSION_CHARS
+        or _has_prose(answer)
+        or _has_prose(expected)
+    ):
         return False
     a, b = (_as_number(text) for text in (answer, expected))
     if a is not None and b is not None:
@@ -217,13 +277,16 @@ def equal_as_text_or_number(answer: str, expected: str) -> bool | None:
 def _strip_unit(answer: str, expected: str) -> str:
     """Return the text without words after a number ("12 apples"), if the reference is a number."""
     with_unit = re.fullmatch(
-        r"([$\u20ac\u00a3]?[-+\u2212]?[\d.,]+)\s?(?![abnxyz]{1,3}\Z)(?:[A-Za-z\u00b0]{1,20}[ .]?){1,4}", answer
+        r"([$\u20ac\u00a3]?[-+\u2212]?[\d.,]+)\s?(?![abnxyz]{1,3}\Z)(?:[A-Za-z\u00b0]{1,20}[ .]?){1,4}",
+        answer,
     )
     return with_unit[1] if with_unit and _as_number(expected) is not None else answer
 
 
 def _normalise_expression(text: str) -> str:
-    return re.sub(r"\\[,;!: ]|\\(?:left|right|text|mathrm|displaystyle)\b|[\s{}$]", "", text).casefold()
+    return re.sub(
+        r"\\[,;!: ]|\\(?:left|right|text|mathrm|displaystyle)\b|[\s{}$]", "", text
+    ).casefold()
 
 
 def _as_number(text: str) -> Any:

@@ -80,20 +80,35 @@ def _parse_or_none(text: str) -> Any:
 def _parse_expression(text: str) -> Any:
     from latex2sympy2_extended import NormalizationConfig, latex2sympy  # type: ignore[import-untyped]
 
-    config = NormalizationConfig(basic_latex=True, units=True, malformed_operators=True, nits=True, boxed="none")
-    return latex2sympy(_as_latex(text), is_real=True, convert_degrees=False, normalization_config=config)
+    config = NormalizationConfig(
+        basic_latex=True, units=True, malformed_operators=True, nits=True, boxed="none"
+    )
+    return latex2sympy(
+        _as_latex(text), is_real=True, convert_degrees=False, normalization_config=config
+    )
 
 
 def _as_latex(text: str) -> str:
     """Return plain notation as LaTeX: ** for powers, bare names of functions."""
-    text = text.replace("**", "^").replace("\u2212", "-").replace("\u03c0", r"\pi ").replace("\u221e", r"\infty ")
+    text = (
+        text.replace("**", "^")
+        .replace("\u2212", "-")
+        .replace("\u03c0", r"\pi ")
+        .replace("\u221e", r"\infty ")
+    )
     text = re.sub(r"(?<![\\A-Za-z])sqrt\s?\(([^()]*)\)", r"\\sqrt{\1}", text)
     text = re.sub(r"\u221a\s?\(?(\w+)\)?", r"\\sqrt{\1}", text)
     text = re.sub(r"(?<![\w^])(\d+(?:\.\d+)?)[eE]([-+]?\d{1,3})(?!\w)", r"\1 \\cdot 10^{\2}", text)
-    return re.sub(r"(?<![\\A-Za-z])(sin|cos|tan|cot|sec|csc|log|ln|exp|arcsin|arccos|arctan|pi)(?![A-Za-z])", r"\\\1 ", text)
+    return re.sub(
+        r"(?<![\\A-Za-z])(sin|cos|tan|cot|sec|csc|log|ln|exp|arcsin|arccos|arctan|pi)(?![A-Za-z])",
+        r"\\\1 ",
+        text,
+    )
 
 
 def _differs_beyond_rounding(a: Any, b: Any) -> bool:
     """Return whether two plain decimals differ although they are equal when rounded to 6 places, as math-verify does."""
-    numbers = [value.evalf() for value in (a, b) if getattr(value, "is_number", False) and value.is_finite]
+    numbers = [
+        value.evalf() for value in (a, b) if getattr(value, "is_number", False) and value.is_finite
+    ]
     return len(numbers) == 2 and bool(abs(numbers[0] - numbers[1]) > abs(numbers[1]) / 10**4)

@@ -116,7 +116,12 @@ OPENERS = (
     "процесс мышления",
     "давайте решим эту задачу шаг за шагом",
 )
-SINGLE_WORD_OPENERS = {"solution", "解", "かいせつ", "respuesta"}  # any other single word is an opener only before a colon
+SINGLE_WORD_OPENERS = {
+    "solution",
+    "解",
+    "かいせつ",
+    "respuesta",
+}  # any other single word is an opener only before a colon
 
 PUNCTUATION_MARKS = frozenset(
     ".,:\u2026\u3002\uff0c\u3001\uff0e\uff1a\ufe13\uff61\uff64\u060c\u06d4\u0964\u0589\u1362"
@@ -125,17 +130,23 @@ OPERATORS = {"::", ".."}
 
 _APOSTROPHE = re.compile(r"[\u2019'`]")
 _EMPTY = re.compile(
-    r"</?(?:think|thinking|answer|solution|response|result)\s*/?>|<!--[^<>]{0,400}-->|^\s*(```|~~~)[\w+-]*\s*\1\s*$", re.IGNORECASE
+    r"</?(?:think|thinking|answer|solution|response|result)\s*/?>|<!--[^<>]{0,400}-->|^\s*(```|~~~)[\w+-]*\s*\1\s*$",
+    re.IGNORECASE,
 )
 _WORDS = re.compile(r"[^\W_]+")
 _COLON = re.compile("[:\uff1a]")
 _SENTENCE = re.compile(r"[.?!\u3002\uff1f\uff01\n]")
-_OR_WORD = re.compile(r"\b(?:or|oder|ou|\u0438\u043b\u0438)\b|\u6216\u8005?|\u8fd8\u662f|\u307e\u305f\u306f|[/|]", re.IGNORECASE)
+_OR_WORD = re.compile(
+    r"\b(?:or|oder|ou|\u0438\u043b\u0438)\b|\u6216\u8005?|\u8fd8\u662f|\u307e\u305f\u306f|[/|]",
+    re.IGNORECASE,
+)
 _COMMA = re.compile(r"[,;:()\uff0c\u3001\uff1a]")
 _BULLET = re.compile(r"^[ \t]*[-*+\u2022\u2013][ \t]+(\S.*)$", re.MULTILINE)
 _LETTERED_ITEM = re.compile(r"(?:^|\s)\(?[A-Za-z0-9]{1,2}[.):][ \t]+")
 _OPEN, _CLOSE = "\"'`\u201c\u2018\u201e\u00ab\u300c", "\"'`\u201c\u201d\u2019\u00bb\u300d"
-_QUOTE = re.compile(rf"[{_OPEN}]([^{_OPEN}{_CLOSE}\n]{{1,80}})[{_CLOSE}](?!\s*:)")  # before a colon it is a JSON key
+_QUOTE = re.compile(
+    rf"[{_OPEN}]([^{_OPEN}{_CLOSE}\n]{{1,80}})[{_CLOSE}](?!\s*:)"
+)  # before a colon it is a JSON key
 
 
 async def find_no_answer_reason(text: str, task: Task) -> str | None:
@@ -145,24 +156,37 @@ async def find_no_answer_reason(text: str, task: Task) -> str | None:
     """
     if len(text) > MAX_CHARS and text[0].isalnum():  # as most answers begin
         return None
-    reason = _emptiness_reason(text) if len(text) < THREAD_THRESHOLD else await run_in_thread(_emptiness_reason, text)
+    reason = (
+        _emptiness_reason(text)
+        if len(text) < THREAD_THRESHOLD
+        else await run_in_thread(_emptiness_reason, text)
+    )
     if reason is None or _is_reference(text, task):
         return None
     failure = "answered could not be computed"
-    asked_for = await run_on_texts(_is_asked_for, text[: MAX_CHARS + 1], _prompt_text(task), failure_text=failure)
+    asked_for = await run_on_texts(
+        _is_asked_for, text[: MAX_CHARS + 1], _prompt_text(task), failure_text=failure
+    )
     return None if asked_for else reason
 
 
 def _emptiness_reason(text: str) -> str | None:
-    if len(text) > MAX_CHARS and any(c not in PUNCTUATION_MARKS and _is_visible(c) for c in text[:MAX_CHARS]):
+    if len(text) > MAX_CHARS and any(
+        c not in PUNCTUATION_MARKS and _is_visible(c) for c in text[:MAX_CHARS]
+    ):
         return None
     bare = _EMPTY.sub(" ", text) if len(text) <= MAX_CHARS else text
     characters: set[str] = set()
-    for at in range(0, len(bare), CHUNK_CHARS):  # the set of a long text would block the event loop even from a thread
+    for at in range(
+        0, len(bare), CHUNK_CHARS
+    ):  # the set of a long text would block the event loop even from a thread
         characters.update(bare[at : at + CHUNK_CHARS])
     if not any(map(_is_visible, characters)):
         return "it is empty"
-    if all(c in PUNCTUATION_MARKS or not _is_visible(c) for c in characters) and bare.strip() not in OPERATORS:
+    if (
+        all(c in PUNCTUATION_MARKS or not _is_visible(c) for c in characters)
+        and bare.strip() not in OPERATORS
+    ):
         return "it holds nothing but a punctuation mark"
     if len(bare) <= MAX_CHARS and _only_openers(_normalise(bare), colon=bool(_COLON.search(bare))):
         return "it opens an answer and gives none"
@@ -178,7 +202,9 @@ def _normalise(text: str) -> str:
     bare = _APOSTROPHE.sub("", text).casefold()
     if not bare.isascii():  # one character at a time: a long run of marks takes quadratic time
         decomposed = (unicodedata.normalize("NFD", c) for c in bare)
-        bare = unicodedata.normalize("NFC", "".join(c for piece in decomposed for c in piece if not unicodedata.combining(c)))
+        bare = unicodedata.normalize(
+            "NFC", "".join(c for piece in decomposed for c in piece if not unicodedata.combining(c))
+        )
     return " ".join(_WORDS.findall(bare))
 
 
@@ -225,7 +251,12 @@ def _list_items(prompt: str) -> set[str]:
 def _is_alternative(text: str, prompt: str) -> bool:
     """Return whether it is an alternative in a sentence with "or": "Is salt water a solution or a mixture?"."""
     sentences = (sentence for sentence in _SENTENCE.split(prompt) if _OR_WORD.search(sentence))
-    pieces = (_normalise(piece) for sentence in sentences for part in _OR_WORD.split(sentence) for piece in _COMMA.split(part))
+    pieces = (
+        _normalise(piece)
+        for sentence in sentences
+        for part in _OR_WORD.split(sentence)
+        for piece in _COMMA.split(part)
+    )
     return any(f" {piece}".endswith(f" {text}") for piece in pieces)
 
 
@@ -244,7 +275,11 @@ def _only_openers(text: str, *, colon: bool) -> bool:
     ends = {0}  # word positions at which a sequence of openers may end
     for start in range(len(words)):
         if start in ends:
-            ends |= {end for end in range(start + 1, start + 1 + _MAX_OPENER_WORDS) if " ".join(words[start:end]) in _OPENER_KEYS}
+            ends |= {
+                end
+                for end in range(start + 1, start + 1 + _MAX_OPENER_WORDS)
+                if " ".join(words[start:end]) in _OPENER_KEYS
+            }
     return len(words) in ends
 
 

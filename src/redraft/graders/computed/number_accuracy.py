@@ -74,22 +74,36 @@ class NumberAccuracy:
         matches = self._match_masks(expected, actual)
         right = longest_common_subsequence(matches) if self.order else maximum_matching(matches)
         total = len(expected) if self.extra else max(len(expected), len(actual))
-        surplus = "" if self.extra or len(actual) <= len(expected) else f"; the answer gives {len(actual)} numbers"
+        surplus = (
+            ""
+            if self.extra or len(actual) <= len(expected)
+            else f"; the answer gives {len(actual)} numbers"
+        )
         reason = f"{right} of {len(expected)} numbers are right{' and in order' if self.order else ''}{surplus}"
         wrong = len(expected) - right
         action = f"Check every number: {wrong} of {len(expected)} {'is' if wrong == 1 else 'are'} missing or wrong."
-        return score_feedback(right / total, reason, action if wrong else "Leave out the numbers that are not asked for.")
+        return score_feedback(
+            right / total,
+            reason,
+            action if wrong else "Leave out the numbers that are not asked for.",
+        )
 
     def _match_masks(self, expected: Sequence[Number], actual: Sequence[Number]) -> list[int]:
         """Return for each expected number a bit mask of the positions of the numbers in the answer that equal it."""
         as_read = _Positions((value, n) for n, (value, _) in enumerate(actual))
-        in_percent = _Positions((value * 100, n) for n, (value, percent) in enumerate(actual) if percent)
-        as_share = _Positions((value / 100, n) for n, (value, percent) in enumerate(actual) if not percent)
+        in_percent = _Positions(
+            (value * 100, n) for n, (value, percent) in enumerate(actual) if percent
+        )
+        as_share = _Positions(
+            (value / 100, n) for n, (value, percent) in enumerate(actual) if not percent
+        )
         masks: dict[Number, int] = {}
         for value, percent in dict.fromkeys(expected):
             tolerance = max(Fraction(self.absolute), Fraction(self.relative) * abs(value))
             low, high = value - tolerance, value + tolerance
-            masks[value, percent] = as_read.mask(low, high) | (as_share if percent else in_percent).mask(low, high)
+            masks[value, percent] = as_read.mask(low, high) | (
+                as_share if percent else in_percent
+            ).mask(low, high)
         return [masks[number] for number in expected]
 
 
@@ -145,7 +159,11 @@ def maximum_matching(masks: Sequence[int]) -> int:
 
 
 def _reach_free_position(
-    masks: Sequence[int], start: int, taken: int, item_at: Mapping[int, int], reached_from: dict[int, int]
+    masks: Sequence[int],
+    start: int,
+    taken: int,
+    item_at: Mapping[int, int],
+    reached_from: dict[int, int],
 ) -> int | None:
     """Return a free position at the end of an augmenting path, or None; `reached_from` gets the item before each position."""
     unseen, queue = ~0, [start]

@@ -63,13 +63,19 @@ class Numeric:
         answer, reference = candidate.text, reference_of(task, self.name)
         expected = await compute(len(reference), reference_numbers, reference)
         if not expected:
-            raise ConfigError(f"grader {self.name!r} needs one number, or a list of them, in the task's reference")
+            raise ConfigError(
+                f"grader {self.name!r} needs one number, or a list of them, in the task's reference"
+            )
         if len(expected) > 1:
             return await compute(len(answer), self._compare_lists, answer, expected)
         actual = await compute(len(answer), final_numbers, answer, self.pick)
         if len(actual) != 1:
-            reason = "the answer gives several numbers" if actual else "there is no number in the answer"
-            return binary_feedback(ok=False, reason=reason, action='State one number: "The answer is ...".')
+            reason = (
+                "the answer gives several numbers" if actual else "there is no number in the answer"
+            )
+            return binary_feedback(
+                ok=False, reason=reason, action='State one number: "The answer is ...".'
+            )
         ok = self._equal(actual[0], expected[0])
         reason = f"the answer's number is {_format_number(actual[0][0])}, which is {'right' if ok else 'wrong'}"
         return binary_feedback(ok, reason, "Work the number out again.")
@@ -78,15 +84,27 @@ class Numeric:
         lists = final_lists(answer, len(expected), self.pick)
         if not lists or any(len(values) != len(expected) for values in lists):
             reason = f"the answer gives no list of {len(expected)} numbers"
-            return binary_feedback(ok=False, reason=reason, action=f'State {len(expected)} numbers: "The answer is ..., ...".')
-        ok = all(self._equal(a, b) for values in lists for a, b in zip(values, expected, strict=True))
+            return binary_feedback(
+                ok=False,
+                reason=reason,
+                action=f'State {len(expected)} numbers: "The answer is ..., ...".',
+            )
+        ok = all(
+            self._equal(a, b) for values in lists for a, b in zip(values, expected, strict=True)
+        )
         shown = ", ".join(_format_number(value) for value, _ in lists[-1][:20])
         return binary_feedback(
-            ok, f"the answer's numbers are {shown}, which is {'right' if ok else 'wrong'}", "Work the numbers out again."
+            ok,
+            f"the answer's numbers are {shown}, which is {'right' if ok else 'wrong'}",
+            "Work the numbers out again.",
         )
 
     def _equal(self, a: Number, b: Number) -> bool:
-        readings = {a[0]} | ({a[0] * 100} if a[1] and not b[1] else set()) | ({a[0] / 100} if b[1] and not a[1] else set())
+        readings = (
+            {a[0]}
+            | ({a[0] * 100} if a[1] and not b[1] else set())
+            | ({a[0] / 100} if b[1] and not a[1] else set())
+        )
         tolerance = max(Fraction(self.absolute), Fraction(self.relative) * abs(b[0]))
         return any(abs(reading - b[0]) <= tolerance for reading in readings)
 
@@ -110,7 +128,9 @@ def final_numbers(text: str, pick: str) -> list[Number]:
 def reference_numbers(text: str) -> list[Number]:
     """Return the final number of a reference, or those of its list; none if it marks several different answers."""
     text = standing_text(text)
-    lists = [number_list(answer) or numbers(answer)[-1:] for answer in marked_answers(text) or [text]]
+    lists = [
+        number_list(answer) or numbers(answer)[-1:] for answer in marked_answers(text) or [text]
+    ]
     return lists[0] if all(values == lists[0] for values in lists) else []
 
 

@@ -76,13 +76,23 @@ class ReasoningFormat:
             self._check_answer(self._text_after_reasoning(candidate), candidate)
         except FormatFault as fault:
             problem = str(fault)
-            return binary_feedback(ok=False, reason=problem, action=f"{problem[0].upper()}{problem[1:]}: write {self.demand}.")
-        return binary_feedback(ok=True, reason="the reasoning and the answer are where they should be", action="")
+            return binary_feedback(
+                ok=False,
+                reason=problem,
+                action=f"{problem[0].upper()}{problem[1:]}: write {self.demand}.",
+            )
+        return binary_feedback(
+            ok=True, reason="the reasoning and the answer are where they should be", action=""
+        )
 
     @property
     def demand(self) -> str:
         """The form in words."""
-        answer = f"the answer between <{self.answer}> and </{self.answer}>" if self.answer else "the answer"
+        answer = (
+            f"the answer between <{self.answer}> and </{self.answer}>"
+            if self.answer
+            else "the answer"
+        )
         calls = f" or calls between <{TOOL_CALL}> and </{TOOL_CALL}>" if self.tool_calls else ""
         return f"the reasoning between <{self.think}> and </{self.think}>, then {answer}{calls}, and nothing else"
 

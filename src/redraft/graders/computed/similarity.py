@@ -56,7 +56,9 @@ class Exact:
         if self._normalise(candidate.text) == expected:
             return binary_feedback(ok=True, reason="the answer is the expected one", action="")
         return binary_feedback(
-            ok=False, reason="the answer is not the expected one", action="Give the expected answer and nothing else."
+            ok=False,
+            reason="the answer is not the expected one",
+            action="Give the expected answer and nothing else.",
         )
 
     def _normalise(self, text: str) -> str:
@@ -73,7 +75,9 @@ class Exact:
 MIN_KNOWN_SHARE = 0.5  # of the words of a sentence
 MIN_REFERENCE_SHARE = 0.25  # of the distinctive words of the reference
 TYPO_SIMILARITY = 80.0  # of 100: about the similarity of a word to itself with a typing error
-MAX_WORD_PAIRS = 300_000  # pairs of words that are compared for typing errors; of more, only equal words count
+MAX_WORD_PAIRS = (
+    300_000  # pairs of words that are compared for typing errors; of more, only equal words count
+)
 MASK_CHAR = "\ua66e"  # a letter that occurs in no text: its only source is a manuscript of 1429
 
 _SENTENCE_BREAK = re.compile(r"((?<=[.!?\u2026])\s+|[\r\n]+|(?<=[\u3002\uff01\uff1f]))")
@@ -92,13 +96,18 @@ def filter_on_topic(answer: str, reference: str, *, tolerate_typos: bool = False
     known = words(reference)
     distinctive = {word for word in known if len(word) >= (2 if word[0].isdigit() else 4)}
     is_known, is_distinctive = (
-        _typo_matcher(answer, some) if tolerate_typos else some.__contains__ for some in (known, distinctive)
+        _typo_matcher(answer, some) if tolerate_typos else some.__contains__
+        for some in (known, distinctive)
     )
     enough = max(1, MIN_REFERENCE_SHARE * len(distinctive))
     masked, unmasked = [], []
     for i, piece in enumerate(_SENTENCE_BREAK.split(answer)):
         is_break = i % 2 == 1
-        on_topic = is_break or _known_share(piece, is_known) > MIN_KNOWN_SHARE or sum(map(is_distinctive, words(piece))) >= enough
+        on_topic = (
+            is_break
+            or _known_share(piece, is_known) > MIN_KNOWN_SHARE
+            or sum(map(is_distinctive, words(piece))) >= enough
+        )
         masked.append(piece if on_topic else _mask(piece))
         unmasked.append(piece if on_topic else " ")
     return OnTopicText("".join(masked), "".join(unmasked))
@@ -127,7 +136,9 @@ def _typo_matcher(answer: str, known: set[str]) -> Callable[[str], bool]:
         return known.__contains__
     choices = sorted(known)
     return {
-        word for word in answer_words if process.extractOne(word, choices, scorer=fuzz.ratio, score_cutoff=TYPO_SIMILARITY)
+        word
+        for word in answer_words
+        if process.extractOne(word, choices, scorer=fuzz.ratio, score_cutoff=TYPO_SIMILARITY)
     }.__contains__
 
 
@@ -147,7 +158,9 @@ def _blank_out(gap: str) -> str:
 # ---- overlap
 
 
-CLOSER_ACTION = "Say more of what the expected answer says, in closer words, and leave out what it does not."
+CLOSER_ACTION = (
+    "Say more of what the expected answer says, in closer words, and leave out what it does not."
+)
 
 
 @with_limit
@@ -166,13 +179,19 @@ class _Overlap:
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
         """Return the overlap, from 0 to 1. Raises ConfigError for a task without reference."""
         answer, reference = candidate.text, reference_of(task, self.name)
-        score = await compute(len(answer) + len(reference), self._score, answer, reference, package=self.package)
-        return score_feedback(score, f"{self.name} {score:.3f} against the expected answer", CLOSER_ACTION)
+        score = await compute(
+            len(answer) + len(reference), self._score, answer, reference, package=self.package
+        )
+        return score_feedback(
+            score, f"{self.name} {score:.3f} against the expected answer", CLOSER_ACTION
+        )
 
     def _score(self, answer: str, reference: str) -> float:
         if not self.on_topic:
             return self.measure(OnTopicText(answer, answer), reference)
-        return self.measure(filter_on_topic(answer, reference, tolerate_typos=self.tolerate_typos), reference)
+        return self.measure(
+            filter_on_topic(answer, reference, tolerate_typos=self.tolerate_typos), reference
+        )
 
     def measure(self, answer: OnTopicText, reference: str) -> float:
         raise NotImplementedError
@@ -244,9 +263,17 @@ class Bleu(_Overlap):
     def measure(self, answer: OnTopicText, reference: str) -> float:
         sacrebleu = _import_sacrebleu()
         bleu = sacrebleu.BLEU(effective_order=True)
-        whole, on_topic = (bleu.sentence_score(text, [reference]) for text in (answer.masked_text, answer.on_topic_text))
+        whole, on_topic = (
+            bleu.sentence_score(text, [reference])
+            for text in (answer.masked_text, answer.on_topic_text)
+        )
         scored = bleu.compute_bleu(
-            whole.counts, whole.totals, on_topic.sys_len, whole.ref_len, smooth_method="exp", effective_order=True
+            whole.counts,
+            whole.totals,
+            on_topic.sys_len,
+            whole.ref_len,
+            smooth_method="exp",
+            effective_order=True,
         )
         return float(scored.score) / 100
 
@@ -275,7 +302,10 @@ class Chrf(_Overlap):
         _import_sacrebleu()
 
     def measure(self, answer: OnTopicText, reference: str) -> float:
-        return float(_import_sacrebleu().CHRF().sentence_score(answer.masked_text, [reference]).score) / 100
+        return (
+            float(_import_sacrebleu().CHRF().sentence_score(answer.masked_text, [reference]).score)
+            / 100
+        )
 
 
 @fingerprint_name("chrf_on_topic")

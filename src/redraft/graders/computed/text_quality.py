@@ -19,7 +19,9 @@ from .base import compute, score_feedback, with_limit
 
 
 FALLOFF = 10.0  # grades outside the range, at which the score is 0
-SHORT_TEXT_SLACK = 100.0  # n words may be 100/n grades outside: the grade of a short text is unreliable
+SHORT_TEXT_SLACK = (
+    100.0  # n words may be 100/n grades outside: the grade of a short text is unreliable
+)
 
 
 @fingerprint_name("readability")
@@ -43,7 +45,9 @@ class Readability:
         checks.number("min_grade", self.min_grade, 0, 100)
         checks.number("max_grade", self.max_grade, 0, 100)
         if self.max_grade < self.min_grade:
-            raise ConfigError(f"max_grade must be >= min_grade ({self.min_grade:g}), got {self.max_grade!r}")
+            raise ConfigError(
+                f"max_grade must be >= min_grade ({self.min_grade:g}), got {self.max_grade!r}"
+            )
 
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
         """Return a score from 0 to 1, or None."""
@@ -52,13 +56,25 @@ class Readability:
     def _measure(self, text: str) -> Feedback:
         whole = reading_grade(text)
         if whole is None:
-            return Feedback(None, "it cannot be measured: there are no words in Latin letters, or too few")
-        distance, words, worst = max((self._distance(grade, words), words, grade) for words, grade in running_grades(text))
+            return Feedback(
+                None, "it cannot be measured: there are no words in Latin letters, or too few"
+            )
+        distance, words, worst = max(
+            (self._distance(grade, words), words, grade) for words, grade in running_grades(text)
+        )
         where = "" if abs(worst - whole) < 0.05 else f"; {worst:.1f} in its first {words} words"
         wanted = f"{self.min_grade:g} to {self.max_grade:g}"
-        hint = "shorter sentences and words" if worst > self.max_grade else "longer sentences and richer words"
+        hint = (
+            "shorter sentences and words"
+            if worst > self.max_grade
+            else "longer sentences and richer words"
+        )
         reason = f"reading grade {whole:.1f}{where}; wanted {wanted}"
-        return score_feedback(1 - min(distance, FALLOFF) / FALLOFF, reason, f"Use {hint}: the reading grade must be {wanted}.")
+        return score_feedback(
+            1 - min(distance, FALLOFF) / FALLOFF,
+            reason,
+            f"Use {hint}: the reading grade must be {wanted}.",
+        )
 
     def _distance(self, grade: float, words: int) -> float:
         outside = max(self.min_grade - max(grade, 0.0), max(grade, 0.0) - self.max_grade, 0.0)
@@ -71,7 +87,11 @@ def running_grades(text: str) -> Iterator[tuple[int, float]]:
     count = syllables = 0
     for number, (start, end) in enumerate(texts.sentences(prose), 1):
         sentence = prose[start:end].lower()
-        latin = [w for a, b in texts.words(sentence) if (w := sentence[a:b])[0].isalpha() and w[0] < "\u0250"]
+        latin = [
+            w
+            for a, b in texts.words(sentence)
+            if (w := sentence[a:b])[0].isalpha() and w[0] < "\u0250"
+        ]
         count, syllables = count + len(latin), syllables + sum(map(count_syllables, latin))
         if latin:
             yield count, flesch_kincaid(count, number, syllables)
@@ -110,7 +130,11 @@ class Repetition:
         if repeats:
             reason = f"{repeats} of the first {count} sequences of {self.n} words occurred before"
         share = repeats / max(count, MIN_SEQUENCES)
-        return score_feedback(1 - share, reason, f"Do not say the same thing again ({sample!r} comes back)." if sample else "")
+        return score_feedback(
+            1 - share,
+            reason,
+            f"Do not say the same thing again ({sample!r} comes back)." if sample else "",
+        )
 
 
 def _words(text: str) -> Iterator[str]:

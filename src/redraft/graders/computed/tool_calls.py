@@ -73,11 +73,15 @@ class ToolCalls:
         score = _match_share(made, expected, self.mode)
         hint = unexpected_calls_hint(made, expected) or "Calls are missing or out of order."
         calls = pluralize(len(made), "tool call")
-        return score_feedback(score, f"{calls} made, {len(expected)} expected, {score:.0%} in agreement", hint)
+        return score_feedback(
+            score, f"{calls} made, {len(expected)} expected, {score:.0%} in agreement", hint
+        )
 
     def _made_calls(self, candidate: Candidate, *, none_expected: bool) -> list[CallKey]:
         if candidate.tool_calls:
-            return parse_calls([call.as_message_part() for call in candidate.tool_calls], arguments=self.arguments)
+            return parse_calls(
+                [call.as_message_part() for call in candidate.tool_calls], arguments=self.arguments
+            )
         if none_expected and not may_hold_calls(candidate.text):
             return []
         return calls_in_text(candidate.text, arguments=self.arguments)
@@ -88,7 +92,9 @@ def find_expectation(task: Task, grader: str) -> Any:
     if "tool_calls" in task.metadata:
         return task.metadata["tool_calls"]
     if task.reference is None:
-        raise ConfigError(f'grader {grader!r} needs the task\'s metadata["tool_calls"] or reference, and this task has neither')
+        raise ConfigError(
+            f'grader {grader!r} needs the task\'s metadata["tool_calls"] or reference, and this task has neither'
+        )
     return task.reference
 
 
@@ -96,9 +102,13 @@ def expected_calls(task: Task, grader: str, *, arguments: bool) -> list[CallKey]
     """Return the calls that a task expects. Raises ConfigError for a task without readable expectations."""
     value = find_expectation(task, grader)
     try:
-        return parse_calls(parse_json(value) if isinstance(value, str) else value, arguments=arguments)
+        return parse_calls(
+            parse_json(value) if isinstance(value, str) else value, arguments=arguments
+        )
     except ValueError as error:
-        raise ConfigError(f"grader {grader!r} cannot read the expected tool calls: {error}") from None
+        raise ConfigError(
+            f"grader {grader!r} cannot read the expected tool calls: {error}"
+        ) from None
 
 
 def parse_calls(value: Any, *, arguments: bool) -> list[CallKey]:
@@ -144,7 +154,11 @@ def unexpected_calls_hint(made: Sequence[CallKey], expected: Sequence[CallKey]) 
 
 def unreadable_calls(error: ValueError) -> Feedback:
     """Return the feedback on an answer whose tool calls cannot be read."""
-    return Feedback(0.0, f"no tool calls can be read: {error}", ("Answer with the tool calls as one JSON list.",))
+    return Feedback(
+        0.0,
+        f"no tool calls can be read: {error}",
+        ("Answer with the tool calls as one JSON list.",),
+    )
 
 
 def _find_json(text: str) -> Any:

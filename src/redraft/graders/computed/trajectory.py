@@ -67,11 +67,16 @@ class _TrajectoryCalls:
         score = 1.0 if not made and not expected else self.share(made, expected)
         hint = unexpected_calls_hint(made, expected) or "Calls are missing or out of order."
         calls = pluralize(len(made), "tool call")
-        return score_feedback(score, f"{calls} made, {len(expected)} expected: {self.measure(score)}", hint)
+        return score_feedback(
+            score, f"{calls} made, {len(expected)} expected: {self.measure(score)}", hint
+        )
 
     def _made_calls(self, task: Task, candidate: Candidate) -> list[CallKey]:
         """Return the calls of the messages and of the answer. Raises ValueError if only a text may hold calls, unreadable ones."""
-        calls = [*_message_calls(task.messages, self.scope), *(call.as_message_part() for call in candidate.tool_calls)]
+        calls = [
+            *_message_calls(task.messages, self.scope),
+            *(call.as_message_part() for call in candidate.tool_calls),
+        ]
         if not calls and may_hold_calls(candidate.text):
             return calls_in_text(candidate.text, arguments=self.arguments)
         return [_call_key(call, arguments=self.arguments) for call in calls]

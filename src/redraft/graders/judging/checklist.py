@@ -100,12 +100,16 @@ class QuestionCache:
     def __init__(self, questions: Mapping[str, Questions] | None = None) -> None:
         self._questions = dict(questions or {})
         self._guard = threading.Lock()
-        self._locks: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakValueDictionary[str, asyncio.Lock]] = WeakKeyDictionary()
+        self._locks: WeakKeyDictionary[
+            asyncio.AbstractEventLoop, WeakValueDictionary[str, asyncio.Lock]
+        ] = WeakKeyDictionary()
 
     def __reduce__(self) -> tuple[type[QuestionCache], tuple[dict[str, Questions]]]:
         return QuestionCache, (dict(self._questions),)
 
-    async def get_or_create(self, key: str, generate: Callable[[], Awaitable[Questions]]) -> Questions:
+    async def get_or_create(
+        self, key: str, generate: Callable[[], Awaitable[Questions]]
+    ) -> Questions:
         """Return the questions under `key`; generate them if there are none.
 
         Two event loops may both generate questions; those stored first are used.
@@ -117,7 +121,9 @@ class QuestionCache:
     def _lock(self, key: str) -> asyncio.Lock:
         """Return the lock for a key in this event loop; it exists as long as anything holds or awaits it."""
         with self._guard:
-            return self._locks.setdefault(asyncio.get_running_loop(), WeakValueDictionary()).setdefault(key, asyncio.Lock())
+            return self._locks.setdefault(
+                asyncio.get_running_loop(), WeakValueDictionary()
+            ).setdefault(key, asyncio.Lock())
 
     def _store(self, key: str, questions: Questions) -> Questions:
         with self._guard:
@@ -146,7 +152,9 @@ class Checklist:
     max_eval_chars: int = 32_768
     images: bool = True
     params: Mapping[str, Any] | None = field(default=None, compare=False)
-    _question_cache: QuestionCache = field(default_factory=QuestionCache, init=False, repr=False, compare=False)
+    _question_cache: QuestionCache = field(
+        default_factory=QuestionCache, init=False, repr=False, compare=False
+    )
 
     prompt_texts: ClassVar[tuple[str, ...]] = (
         SYSTEM,
@@ -179,15 +187,23 @@ class Checklist:
 
         Raises BadResponseError if a reply is unreadable twice.
         """
-        if not candidate.tool_calls and (reason := await find_no_answer_reason(candidate.text, task)):
+        if not candidate.tool_calls and (
+            reason := await find_no_answer_reason(candidate.text, task)
+        ):
             return no_answer_feedback(reason)
         questions = await self.questions_for(task, ask)
 
         def build() -> tuple[Request, ShownTexts]:
-            texts, prompt = input_texts(task, candidate, TASK_FIELDS), partial(_checklist_prompt, questions)
+            texts, prompt = (
+                input_texts(task, candidate, TASK_FIELDS),
+                partial(_checklist_prompt, questions),
+            )
             return build_request(self, task, texts, prompt, _answers_schema(len(questions)))
 
-        size, parse = total_chars(task, candidate.display_text), partial(parse_answers, questions=questions)
+        size, parse = (
+            total_chars(task, candidate.display_text),
+            partial(parse_answers, questions=questions),
+        )
         feedback, shown = await ask_judge(ask, size, build, parse)
         return shown.with_omission_note(feedback)
 
@@ -196,14 +212,18 @@ class Checklist:
         if self.questions is not None:
             return as_questions(self.questions)
         key = await run_in_thread_if_large(total_chars(task), _task_key, task)
-        return await self._question_cache.get_or_create(key, lambda: self._generate_questions(task, ask))
+        return await self._question_cache.get_or_create(
+            key, lambda: self._generate_questions(task, ask)
+        )
 
     async def _generate_questions(self, task: Task, ask: JudgeClient) -> Questions:
         def build() -> tuple[Request, ShownTexts]:
             texts, prompt = task_texts(task, TASK_FIELDS), partial(_question_prompt, self.n)
             return build_request(self, task, texts, prompt, _questions_schema(self.n))
 
-        questions, _ = await ask_judge(ask, total_chars(task), build, partial(parse_questions, max_questions=self.n))
+        questions, _ = await ask_judge(
+            ask, total_chars(task), build, partial(parse_questions, max_questions=self.n)
+        )
         return questions
 
 
@@ -218,7 +238,9 @@ def as_questions(source: QuestionsInput) -> Questions:
 
 def _questions_from_rows(rows: Any, where: str) -> Questions:
     if not isinstance(rows, Sequence) or not 1 <= len(rows) <= MAX_QUESTIONS:
-        raise ConfigError(f"{where}: `questions` must be a list of 1 to {MAX_QUESTIONS} questions, got {checks.format_value(rows)}")
+        raise ConfigError(
+            f"{where}: `questions` must be a list of 1 to {MAX_QUESTIONS} questions, got {checks.format_value(rows)}"
+        )
     questions = tuple(_question_from_row(row, where) for row in rows)
     if duplicate := _first_duplicate([q.text for q in questions]):
         raise ConfigError(f"{where}: the question {duplicate!r} occurs twice")
@@ -268,11 +290,25 @@ def _task_key(task: Task) -> str:
 
 def _question_prompt(n: int, texts: Mapping[str, str], nonce: str) -> str:
     shown = (enclose(name, text, nonce) for name, text in texts.items())
-    return "\n\n".join([QUESTIONS_PROMPT.replace("{n}", str(n)), data_notice(nonce), *shown, f"{JSON_ONLY}\n{QUESTIONS_FORMAT}"])
+    return "\n\n".join(
+        [
+            QUESTIONS_PROMPT.replace("{n}", str(n)),
+            data_notice(nonce),
+            *shown,
+            f"{JSON_ONLY}\n{QUESTIONS_FORMAT}",
+        ]
+    )
 
 
 def _questions_schema(n: int) -> dict[str, Any]:
-    return object_schema(questions={"type": "array", "items": text_schema(MAX_QUESTION_CHARS), "minItems": 1, "maxItems": n})
+    return object_schema(
+        questions={
+            "type": "array",
+            "items": text_schema(MAX_QUESTION_CHARS),
+            "minItems": 1,
+            "maxItems": n,
+        }
+    )
 
 
 def parse_questions(reply: Reply, max_questions: int) -> Questions:
@@ -288,31 +324,61 @@ def parse_questions(reply: Reply, max_questions: int) -> Questions:
 
 
 def _checklist_prompt(questions: Questions, texts: Mapping[str, str], nonce: str) -> str:
-    numbered = "\n".join([CHECKLIST_PROMPT, *(f"q{n}: {without_control_tokens(q.text)}" for n, q in enumerate(questions, 1))])
+    numbered = "\n".join(
+        [
+            CHECKLIST_PROMPT,
+            *(f"q{n}: {without_control_tokens(q.text)}" for n, q in enumerate(questions, 1)),
+        ]
+    )
     shown = (enclose(name, text, nonce) for name, text in texts.items())
-    answers = ", ".join([REASON_FORMAT, ANSWER_FORMAT, *(f'"q{n}": {{...}}' for n in range(2, len(questions) + 1))])
-    return "\n\n".join([numbered, data_notice(nonce), *shown, f"{JSON_ONLY}\n{{{answers}}}\n{ANSWER_MEANINGS}"])
+    answers = ", ".join(
+        [REASON_FORMAT, ANSWER_FORMAT, *(f'"q{n}": {{...}}' for n in range(2, len(questions) + 1))]
+    )
+    return "\n\n".join(
+        [numbered, data_notice(nonce), *shown, f"{JSON_ONLY}\n{{{answers}}}\n{ANSWER_MEANINGS}"]
+    )
 
 
 def _answers_schema(n: int) -> dict[str, Any]:
     answer = {"type": "string", "enum": list(ANSWER_SCORES)}
-    line = object_schema(evidence=text_schema(MAX_QUOTE_CHARS), change=text_schema(MAX_CHANGE_CHARS), answer=answer)
-    return object_schema(reason=text_schema(MAX_REASON_CHARS), **{f"q{k}": line for k in range(1, n + 1)})
+    line = object_schema(
+        evidence=text_schema(MAX_QUOTE_CHARS), change=text_schema(MAX_CHANGE_CHARS), answer=answer
+    )
+    return object_schema(
+        reason=text_schema(MAX_REASON_CHARS), **{f"q{k}": line for k in range(1, n + 1)}
+    )
 
 
 def parse_answers(reply: Reply, questions: Questions) -> Feedback:
     """Return the feedback in a reply. Raises UnreadableOutput unless it answers each question."""
-    data = spell_keys(read_object(reply.text), ["reason", *(f"q{n}" for n in range(1, len(questions) + 1))])
-    scores = tuple(_parse_answer(data, f"q{n}", question) for n, question in enumerate(questions, 1))
+    data = spell_keys(
+        read_object(reply.text), ["reason", *(f"q{n}" for n in range(1, len(questions) + 1))]
+    )
+    scores = tuple(
+        _parse_answer(data, f"q{n}", question) for n, question in enumerate(questions, 1)
+    )
     done = all(score.score == ANSWER_SCORES["yes"] for score in scores)
     return Feedback(weighted_mean(scores), reason_at(data), open_actions(scores), done, scores)
 
 
 def _parse_answer(data: Mapping[str, Any], key: str, question: Question) -> CriterionScore:
     row = data.get(key)
-    row = spell_keys(row, ("evidence", "change", "answer")) if isinstance(row, dict) else {"answer": row}
+    row = (
+        spell_keys(row, ("evidence", "change", "answer"))
+        if isinstance(row, dict)
+        else {"answer": row}
+    )
     answer = word_at({key: row.get("answer")}, key, list(ANSWER_SCORES))
     change = ""
     if answer != "yes":
-        change = requested_change(string_at(row, "change")) or f"Make the answer to this yes: {question.text}"
-    return CriterionScore(question.text, ANSWER_SCORES[answer], string_at(row, "evidence")[:300], change, question.weight)
+        change = (
+            requested_change(string_at(row, "change"))
+            or f"Make the answer to this yes: {question.text}"
+        )
+    return CriterionScore(
+        question.text,
+        ANSWER_SCORES[answer],
+        string_at(row, "evidence")[:300],
+        change,
+        question.weight,
+    )

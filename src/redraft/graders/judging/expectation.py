@@ -61,7 +61,9 @@ def expected_scores(reply: Reply, paths: Sequence[Path], scale: Scale) -> Expect
         results = [expected_score(tokens.weights_at(path, scale)) for path in paths]
     except NoExpectation as problem:
         return Expectation(problem=str(problem))
-    return Expectation(tuple(score for score, _ in results), round(min(covered for _, covered in results), 4))
+    return Expectation(
+        tuple(score for score, _ in results), round(min(covered for _, covered in results), 4)
+    )
 
 
 def expected_score(weights: Mapping[int, float]) -> tuple[float, float]:
@@ -75,7 +77,9 @@ def expected_score(weights: Mapping[int, float]) -> tuple[float, float]:
     if covered < MIN_COVERED:
         raise NoExpectation(f"only {covered:.0%} of the probability is on scores of the scale")
     mean = sum(score * weight for score, weight in weights.items()) / covered
-    return min(max(mean, min(weights)), max(weights)), min(covered, 1.0)  # (sums of floats are not exact)
+    return min(max(mean, min(weights)), max(weights)), min(
+        covered, 1.0
+    )  # (sums of floats are not exact)
 
 
 class LocatedTokens:
@@ -93,25 +97,37 @@ class LocatedTokens:
     def weights_at(self, path: Path, scale: Scale) -> dict[int, float]:
         """Return the probability of each score at the place of the score under `path`."""
         if path not in self._spans:
-            raise NoExpectation(f"{'.'.join(path)!r} is spelled differently, stands twice, or in a list")
+            raise NoExpectation(
+                f"{'.'.join(path)!r} is spelled differently, stands twice, or in a list"
+            )
         start, end = self._spans[path]
         index = next(n for n, after in enumerate(self._starts[1:]) if after > start)
         walk = NumberWalk(self._tokens, index, {str(n): n for n in scale.numbers})
-        head, tail = self._bytes[self._starts[index] : start], self._bytes[end : max(end, self._starts[index + 1])]
-        walk.add_first(_to_text(head).strip(), _to_text(tail).strip(), _to_text(self._bytes[start:end]))
+        head, tail = (
+            self._bytes[self._starts[index] : start],
+            self._bytes[end : max(end, self._starts[index + 1])],
+        )
+        walk.add_first(
+            _to_text(head).strip(), _to_text(tail).strip(), _to_text(self._bytes[start:end])
+        )
         return walk.weights
 
 
 class NumberWalk:
     """Sums the probabilities of the numbers that begin at one token. `spellings` are the scores by how they are written."""
 
-    def __init__(self, tokens: Sequence[TokenLogprobs], index: int, spellings: Mapping[str, int]) -> None:
+    def __init__(
+        self, tokens: Sequence[TokenLogprobs], index: int, spellings: Mapping[str, int]
+    ) -> None:
         self._tokens, self._index, self._spellings = tokens, index, spellings
         self.weights: dict[int, float] = {}
 
     def add_first(self, head: str, tail: str, written: str) -> None:
         """Add the numbers at the first token, of which `head` and `tail` are no part of the number."""
-        top = [(_middle(token.strip(), head, tail), exp(logprob)) for token, logprob in self._tokens[self._index].top]
+        top = [
+            (_middle(token.strip(), head, tail), exp(logprob))
+            for token, logprob in self._tokens[self._index].top
+        ]
         merges = any(len(piece.lstrip("-")) > 1 and piece in self._spellings for piece, _ in top)
         chosen = _middle(self._tokens[self._index].token.strip(), head, tail)
         for piece, probability in top:
@@ -141,7 +157,10 @@ class NumberWalk:
 
     def _continues(self, prefix: str) -> bool:
         """Whether a longer number of the scale begins like this."""
-        return any(len(spelling) > len(prefix) and spelling.startswith(prefix) for spelling in self._spellings)
+        return any(
+            len(spelling) > len(prefix) and spelling.startswith(prefix)
+            for spelling in self._spellings
+        )
 
 
 def _middle(token: str, head: str, tail: str) -> str:
@@ -165,7 +184,9 @@ def _byte_spans(text: str, raw: bytes) -> dict[Path, tuple[int, int]]:
     return dict(_byte_offsets(spans, text, start, at))
 
 
-def _byte_offsets(spans: Mapping[Path, tuple[int, int]], text: str, start: int, at: int) -> Iterator[tuple[Path, tuple[int, int]]]:
+def _byte_offsets(
+    spans: Mapping[Path, tuple[int, int]], text: str, start: int, at: int
+) -> Iterator[tuple[Path, tuple[int, int]]]:
     for path, (first, last) in spans.items():
         begin = at + len(_to_bytes(text[start:first]))
         yield path, (begin, begin + len(_to_bytes(text[first:last])))
@@ -178,7 +199,11 @@ def _walk_object(text: str, at: int, path: Path, spans: dict[Path, tuple[int, in
     at += 1
     while key := KEY.match(text, at):
         inner, start = (*path, json.loads(f'"{key[1]}"')), key.end()
-        end = _walk_object(text, start, inner, spans) if text[start] == "{" else DECODER.raw_decode(text, start)[1]
+        end = (
+            _walk_object(text, start, inner, spans)
+            if text[start] == "{"
+            else DECODER.raw_decode(text, start)[1]
+        )
         spans[inner] = start, end
         comma = COMMA.match(text, end)
         at = comma.end() if comma else end
@@ -192,12 +217,18 @@ DECODER = json.JSONDecoder()
 
 
 def _to_bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape") if _is_plain(text) else text.encode("utf-8", "surrogatepass")
+    return (
+        text.encode("utf-8", "surrogateescape")
+        if _is_plain(text)
+        else text.encode("utf-8", "surrogatepass")
+    )
 
 
 def _is_plain(text: str) -> bool:
     """Whether every lone surrogate in a text stands for a byte."""
-    return not any("\ud800" <= char <= "\udfff" and not "\udc80" <= char <= "\udcff" for char in text)
+    return not any(
+        "\ud800" <= char <= "\udfff" and not "\udc80" <= char <= "\udcff" for char in text
+    )
 
 
 def _to_text(data: bytes) -> str:

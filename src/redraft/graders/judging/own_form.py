@@ -41,7 +41,11 @@ WINNER_WORDS = {
 
 TEXT = text_schema(1000)  # a model that rambles never reaches the score
 TEXTS = {"type": "array", "items": text_schema(300), "maxItems": 8}
-WINNER_NAMES = [spelled for word in WINNER_WORDS for spelled in dict.fromkeys((word, word.capitalize(), word.title()))]
+WINNER_NAMES = [
+    spelled
+    for word in WINNER_WORDS
+    for spelled in dict.fromkeys((word, word.capitalize(), word.title()))
+]
 PART_SCHEMAS: Mapping[str, Any] = {
     "reason": TEXT,
     "actions": {"anyOf": [TEXTS, TEXT]},
@@ -142,7 +146,11 @@ class OwnReply:
         value = plain_number(self.value("winner"))
         winner = WINNER_WORDS.get(plain_word(str(value))) if value.__class__ in {int, str} else None
         if winner is None:
-            raise misfit(self._values, self._paths["winner"], '"first", "second" or "tie", "A" or "B", 1 or 2')
+            raise misfit(
+                self._values,
+                self._paths["winner"],
+                '"first", "second" or "tie", "A" or "B", 1 or 2',
+            )
         return winner
 
     def score(self, scale: Scale) -> float:
@@ -170,11 +178,15 @@ MISSING = object()
 def short_metadata(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return an object of JSON for the metadata of feedback; {} if it is longer than half of what they may hold."""
     text = json.dumps(data)
-    metadata: dict[str, Any] = json.loads(text) if len(text) <= MAX_METADATA // 2 else {}  # (this joins halves of characters)
+    metadata: dict[str, Any] = (
+        json.loads(text) if len(text) <= MAX_METADATA // 2 else {}
+    )  # (this joins halves of characters)
     return metadata
 
 
-def _take(data: Mapping[str, Any], path: Sequence[str], names: Collection[str]) -> tuple[Any, dict[str, Any]]:
+def _take(
+    data: Mapping[str, Any], path: Sequence[str], names: Collection[str]
+) -> tuple[Any, dict[str, Any]]:
     """Return the value at a path, or MISSING, and the object without it. `names` are all keys of the form."""
     rest = dict(spell_keys(data, names))
     key, *inner = path

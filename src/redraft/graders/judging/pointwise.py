@@ -39,7 +39,15 @@ from ..rubric import (
 from ..template import Kind, Template
 from .expectation import MAX_NUMBERS, TOP_LOGPROBS, Expectation, expected_scores
 from .own_form import OwnReply, form_schema, short_metadata
-from .prompt import CONTROL_NOTICE, DATA_NOTICE, ShownTexts, data_notice, enclose, input_texts, total_chars
+from .prompt import (
+    CONTROL_NOTICE,
+    DATA_NOTICE,
+    ShownTexts,
+    data_notice,
+    enclose,
+    input_texts,
+    total_chars,
+)
 from .structured import (
     JSON_ONLY,
     MAX_REASON_CHARS,
@@ -65,12 +73,16 @@ Scoring: TypeAlias = Literal["written", "expectation"]
 CriteriaMode: TypeAlias = Literal["together", "separate"]
 
 MAX_ENUM = 101  # scores that a schema lists; of a longer scale it names the ends
-SCORE_SCALE = "Scores: 0 absent or wrong, 1 poor, 2 weak, 3 acceptable, 4 good, 5 nothing to improve."
+SCORE_SCALE = (
+    "Scores: 0 absent or wrong, 1 poor, 2 weak, 3 acceptable, 4 good, 5 nothing to improve."
+)
 OWN_SCALE = "Each score is {scale}: {low} is the worst, {high} the best."
 LEVELS_NOTE = "If levels are described, give the score of the level that fits best; a score between two levels is allowed."
 CRITERIA = "Criteria:"
 EXAMPLES = "Examples of how answers to other tasks are scored:"
-CRITERION_FORMAT = '{"evidence": "short quote", "change": "what to change, or empty", "score": {scale}}'
+CRITERION_FORMAT = (
+    '{"evidence": "short quote", "change": "what to change, or empty", "score": {scale}}'
+)
 DONE_FORMAT = '"done": true only if nothing should change'
 NO_ANSWER_ACTION = "Give an actual answer."
 REPLY_KEYS, ROW_KEYS = ("reason", "criteria", "done"), ("evidence", "change", "score")
@@ -172,24 +184,47 @@ class Judge:
         checks.one_of("criteria_mode", self.criteria_mode, ("together", "separate"))
         rubric = self._complete_rubric(as_rubric(self.rubric))
         read = TypedForm.of(self.read) or rubric.read
-        for name, value in {"rubric": rubric, "template": rubric.template, "scale": rubric.scale, "read": read}.items():
+        for name, value in {
+            "rubric": rubric,
+            "template": rubric.template,
+            "scale": rubric.scale,
+            "read": read,
+        }.items():
             object.__setattr__(self, name, value)
-        object.__setattr__(self, "reads_tool_calls", self.reads_tool_calls or rubric.reads_tool_calls)
-        if self.criteria_mode == "separate" and rubric.template is not None and rubric.criteria == overall_criterion():
-            raise ConfigError("criteria_mode='separate' needs a rubric with criteria: the template alone has one overall score")
+        object.__setattr__(
+            self, "reads_tool_calls", self.reads_tool_calls or rubric.reads_tool_calls
+        )
+        if (
+            self.criteria_mode == "separate"
+            and rubric.template is not None
+            and rubric.criteria == overall_criterion()
+        ):
+            raise ConfigError(
+                "criteria_mode='separate' needs a rubric with criteria: the template alone has one overall score"
+            )
         if self.is_critic and (self.scoring, self.criteria_mode) != ("written", "together"):
-            raise ConfigError("read names no score: scoring='expectation' and criteria_mode='separate' need one")
+            raise ConfigError(
+                "read names no score: scoring='expectation' and criteria_mode='separate' need one"
+            )
         scale = rubric.score_scale
-        if self.scoring == "expectation" and not (scale.is_whole and len(scale.numbers) <= MAX_NUMBERS):
+        if self.scoring == "expectation" and not (
+            scale.is_whole and len(scale.numbers) <= MAX_NUMBERS
+        ):
             raise checks.invalid_argument(
-                "scale", f"of at most {MAX_NUMBERS} whole numbers for scoring='expectation'", tuple(scale)
+                "scale",
+                f"of at most {MAX_NUMBERS} whole numbers for scoring='expectation'",
+                tuple(scale),
             )
 
     def _complete_rubric(self, rubric: Rubric) -> Rubric:
         """Return the rubric with the template, the scale and the reply form of this judge. Raises ConfigError."""
         template = load_template(self.template)
         if template is not None:
-            own = replace(rubric, name="template", criteria=overall_criterion()) if rubric == DEFAULT_RUBRIC else rubric
+            own = (
+                replace(rubric, name="template", criteria=overall_criterion())
+                if rubric == DEFAULT_RUBRIC
+                else rubric
+            )
             rubric = replace(own, template=template)
         if rubric.template is not None:
             check_template_kind(rubric.template, "pointwise", self.name)
@@ -200,8 +235,16 @@ class Judge:
         scale = None if given_scale is None else parse_scale(given_scale)
         typed = TypedForm.of(given_read)
         if typed and typed.scale and scale not in {None, typed.scale}:
-            raise ConfigError(f"scale must be {tuple(typed.scale)}, the bounds of the score of {typed.name}, got {given_scale!r}")
-        read = typed.paths if typed else None if given_read is None else parse_read(given_read, "pointwise")
+            raise ConfigError(
+                f"scale must be {tuple(typed.scale)}, the bounds of the score of {typed.name}, got {given_scale!r}"
+            )
+        read = (
+            typed.paths
+            if typed
+            else None
+            if given_read is None
+            else parse_read(given_read, "pointwise")
+        )
         scale = scale or (typed.scale if typed else None)
         check_scale(scale, read)
         return replace(rubric, scale=scale, read=read)
@@ -217,7 +260,12 @@ class Judge:
         None if decimals occur, or if criteria have different weights: then the distances differ.
         """
         scale = self._rubric.score_scale
-        if self.is_critic or self.scoring == "expectation" or not scale.is_whole or len({c.weight for c in self.criteria}) > 1:
+        if (
+            self.is_critic
+            or self.scoring == "expectation"
+            or not scale.is_whole
+            or len({c.weight for c in self.criteria}) > 1
+        ):
             return None
         return 1 / ((scale.high - scale.low) * max(1, len(self.criteria)))
 
@@ -285,25 +333,42 @@ class Judge:
         if self.needs:
             check_needs(self.name, self.needs, task)
         self.check_task(task)
-        if not candidate.tool_calls and (reason := await find_no_answer_reason(candidate.text, task)):
+        if not candidate.tool_calls and (
+            reason := await find_no_answer_reason(candidate.text, task)
+        ):
             feedback = no_answer_feedback(reason)
             return replace(feedback, score=None) if self.is_critic else feedback
         if self.grade_calls == 1:
             return await self.grade_together(task, candidate, ask)
-        votes = await gather_or_cancel(part.grade_together(task, candidate, ask) for part in self._criterion_judges)
+        votes = await gather_or_cancel(
+            part.grade_together(task, candidate, ask) for part in self._criterion_judges
+        )
         return join_criteria(self.criteria, votes)
 
     async def grade_together(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
         """Return feedback by all criteria, asked for in one call."""
-        size, build = total_chars(task, candidate.display_text), partial(self._build_request, task, candidate)
-        feedback, shown = await ask_judge(ask, size, build, self.parse_reply, in_thread=self._typed_form is not None)
+        size, build = (
+            total_chars(task, candidate.display_text),
+            partial(self._build_request, task, candidate),
+        )
+        feedback, shown = await ask_judge(
+            ask, size, build, self.parse_reply, in_thread=self._typed_form is not None
+        )
         return shown.with_omission_note(feedback) if shown.omitted_chars else feedback
 
     def _build_request(self, task: Task, candidate: Candidate) -> tuple[Request, ShownTexts]:
         """Return the request for all criteria, and what it shows."""
         texts, schema = self.input_texts(task, candidate), self.answer_schema()
         top = TOP_LOGPROBS if self.scoring == "expectation" else None
-        return build_request(self, task, texts, self.prompt, schema, extra_texts=self._example_texts, top_logprobs=top)
+        return build_request(
+            self,
+            task,
+            texts,
+            self.prompt,
+            schema,
+            extra_texts=self._example_texts,
+            top_logprobs=top,
+        )
 
     @cached_property
     def _criterion_judges(self) -> tuple[Judge, ...]:
@@ -312,8 +377,13 @@ class Judge:
     def for_criterion(self, criterion: Criterion) -> Judge:
         """Return the judge for one criterion alone, with the examples that are scored by it."""
         known = {criterion.name, OVERALL}
-        scored = [replace(e, scores=tuple(pair for pair in e.scores if pair[0] in known)) for e in self._rubric.examples]
-        rubric = replace(self._rubric, criteria=(criterion,), examples=tuple(e for e in scored if e.scores))
+        scored = [
+            replace(e, scores=tuple(pair for pair in e.scores if pair[0] in known))
+            for e in self._rubric.examples
+        ]
+        rubric = replace(
+            self._rubric, criteria=(criterion,), examples=tuple(e for e in scored if e.scores)
+        )
         return replace(self, rubric=rubric, criteria_mode="together")
 
     def input_texts(self, task: Task, candidate: Candidate) -> dict[str, str]:
@@ -336,7 +406,11 @@ class Judge:
     def _template_texts(self, template: Template, texts: Mapping[str, str]) -> list[str]:
         """Return the filled template and, unless it has a field for them, the criteria of the rubric."""
         filled = template.fill({**texts, "criteria": self._criteria_text})
-        return [filled] if self.criteria == overall_criterion() or "criteria" in template.fields else [filled, self._criteria_text]
+        return (
+            [filled]
+            if self.criteria == overall_criterion() or "criteria" in template.fields
+            else [filled, self._criteria_text]
+        )
 
     @cached_property
     def _criteria_text(self) -> str:
@@ -359,8 +433,15 @@ class Judge:
         """Return the format of the answer as the model sees it: the first criterion in full, the others abbreviated."""
         first, *others = [c.name for c in self.criteria]
         scale = self._rubric.score_scale
-        criterion = CRITERION_FORMAT.replace("{scale}", f"{scale.low}-{scale.high}" if scale.low >= 0 else "number")
-        rows = ", ".join([f"{_json_string(first)}: {criterion}", *(f"{_json_string(name)}: {{...}}" for name in others)])
+        criterion = CRITERION_FORMAT.replace(
+            "{scale}", f"{scale.low}-{scale.high}" if scale.low >= 0 else "number"
+        )
+        rows = ", ".join(
+            [
+                f"{_json_string(first)}: {criterion}",
+                *(f"{_json_string(name)}: {{...}}" for name in others),
+            ]
+        )
         return f'{{{REASON_FORMAT}, "criteria": {{{rows}}}, {DONE_FORMAT}}}'
 
     def answer_schema(self) -> Mapping[str, Any]:
@@ -374,13 +455,19 @@ class Judge:
             return self._typed_form.schema(score)
         if self._form and self._template:
             return form_schema(self._form, self._template.literal, score=score)
-        line = object_schema(evidence=text_schema(MAX_QUOTE_CHARS), change=text_schema(MAX_CHANGE_CHARS), score=score)
+        line = object_schema(
+            evidence=text_schema(MAX_QUOTE_CHARS), change=text_schema(MAX_CHANGE_CHARS), score=score
+        )
         criteria = object_schema(**{c.name: line for c in self.criteria})
-        return object_schema(reason=text_schema(MAX_REASON_CHARS), criteria=criteria, done={"type": "boolean"})
+        return object_schema(
+            reason=text_schema(MAX_REASON_CHARS), criteria=criteria, done={"type": "boolean"}
+        )
 
     def parse_reply(self, reply: Reply) -> Feedback:
         """Return the feedback in a reply. Raises UnreadableOutput."""
-        return self._parse_own_form(reply, self._form) if self._form else self._parse_criteria(reply)
+        return (
+            self._parse_own_form(reply, self._form) if self._form else self._parse_criteria(reply)
+        )
 
     def _parse_criteria(self, reply: Reply) -> Feedback:
         data, scale = spell_keys(read_object(reply.text), REPLY_KEYS), self._scale
@@ -389,10 +476,17 @@ class Judge:
         reason, done = reason_at(data), bool_at(data, "done")
         if self.scoring == "written":
             return Feedback(weighted_mean(scores), reason, open_actions(scores), done, scores)
-        expectation = expected_scores(reply, [("criteria", c.name, "score") for c in self.criteria], scale)
+        expectation = expected_scores(
+            reply, [("criteria", c.name, "score") for c in self.criteria], scale
+        )
         if expectation.scores:
-            scores = tuple(replace(s, score=scale.share(e)) for s, e in zip(scores, expectation.scores, strict=True))
-        return _with_expectation(Feedback(weighted_mean(scores), reason, open_actions(scores), done, scores), expectation)
+            scores = tuple(
+                replace(s, score=scale.share(e))
+                for s, e in zip(scores, expectation.scores, strict=True)
+            )
+        return _with_expectation(
+            Feedback(weighted_mean(scores), reason, open_actions(scores), done, scores), expectation
+        )
 
     def _parse_own_form(self, reply: Reply, form: Paths) -> Feedback:
         typed, scale = self._typed_form, self._scale
@@ -403,11 +497,15 @@ class Judge:
             return Feedback(None, own.reason, own.actions, own.done, metadata=own.metadata)
         score = own.score(scale)
         if self.scoring == "written":
-            return Feedback(scale.share(score), own.reason, own.actions, own.done, metadata=own.metadata)
+            return Feedback(
+                scale.share(score), own.reason, own.actions, own.done, metadata=own.metadata
+            )
         expectation = expected_scores(reply, [tuple(dict(form)["score"].split("."))], scale)
         if expectation.scores:
             (score,) = expectation.scores
-        feedback = Feedback(scale.share(score), own.reason, own.actions, own.done, metadata=own.metadata)
+        feedback = Feedback(
+            scale.share(score), own.reason, own.actions, own.done, metadata=own.metadata
+        )
         return _with_expectation(feedback, expectation)
 
 
@@ -422,27 +520,49 @@ def check_template_kind(text: str, kind: Kind, name: str) -> None:
     """Raise ConfigError unless the template shows as many answers as the grader grades at once."""
     found = Template(text).kind
     if found != kind:
-        raise ConfigError(f"grader {name!r}: the template shows {SHOWN_ANSWERS[found]}: it is for {TEMPLATE_GRADERS[found]}")
+        raise ConfigError(
+            f"grader {name!r}: the template shows {SHOWN_ANSWERS[found]}: it is for {TEMPLATE_GRADERS[found]}"
+        )
 
 
-SHOWN_ANSWERS: dict[Kind, str] = {"pointwise": "one answer", "pairwise": "two answers", "listwise": "all answers"}
-TEMPLATE_GRADERS: dict[Kind, str] = {"pointwise": "Judge", "pairwise": "Pairwise", "listwise": "Ranker"}
+SHOWN_ANSWERS: dict[Kind, str] = {
+    "pointwise": "one answer",
+    "pairwise": "two answers",
+    "listwise": "all answers",
+}
+TEMPLATE_GRADERS: dict[Kind, str] = {
+    "pointwise": "Judge",
+    "pairwise": "Pairwise",
+    "listwise": "Ranker",
+}
 
 
 def score_schema(scale: Scale) -> dict[str, Any]:
     """Return the JSON schema of a score."""
     if scale.is_whole and len(scale.numbers) <= MAX_ENUM:
         return {"type": "integer", "enum": list(scale.numbers)}
-    return {"type": "integer" if scale.is_whole else "number", "minimum": scale.low, "maximum": scale.high}
+    return {
+        "type": "integer" if scale.is_whole else "number",
+        "minimum": scale.low,
+        "maximum": scale.high,
+    }
 
 
 def join_criteria(criteria: Sequence[Criterion], votes: Sequence[Feedback]) -> Feedback:
     """Return one feedback from those on each criterion alone. It is done if all are."""
     scores = tuple(_criterion_score(c, vote) for c, vote in zip(criteria, votes, strict=True))
-    named = {c.name: dict(vote.metadata) for c, vote in zip(criteria, votes, strict=True) if vote.metadata}
+    named = {
+        c.name: dict(vote.metadata)
+        for c, vote in zip(criteria, votes, strict=True)
+        if vote.metadata
+    }
     return Feedback(
         weighted_mean(scores),
-        "\n".join(f"{c.name}: {vote.reason}" for c, vote in zip(criteria, votes, strict=True) if vote.reason),
+        "\n".join(
+            f"{c.name}: {vote.reason}"
+            for c, vote in zip(criteria, votes, strict=True)
+            if vote.reason
+        ),
         unique_texts(action for vote in votes for action in vote.actions),
         consensus(vote.done for vote in votes),
         scores,
@@ -453,14 +573,24 @@ def join_criteria(criteria: Sequence[Criterion], votes: Sequence[Feedback]) -> F
 def _criterion_score(criterion: Criterion, vote: Feedback) -> CriterionScore:
     """Return the score of one criterion; with a form of one's own, the score of the whole reply."""
     assert vote.score is not None
-    return vote.criteria[0] if vote.criteria else CriterionScore(criterion.name, vote.score, weight=criterion.weight)
+    return (
+        vote.criteria[0]
+        if vote.criteria
+        else CriterionScore(criterion.name, vote.score, weight=criterion.weight)
+    )
 
 
 def _with_expectation(feedback: Feedback, expectation: Expectation) -> Feedback:
     """Return the feedback with a record of how its score was computed; if not as asked for, the reason says so, too."""
-    note = "" if expectation.scores else f"the score is as written, not an expectation: {expectation.problem}"
+    note = (
+        ""
+        if expectation.scores
+        else f"the score is as written, not an expectation: {expectation.problem}"
+    )
     metadata = {**feedback.metadata, **expectation.as_metadata()}
-    return replace(feedback, reason="; ".join(filter(None, [feedback.reason, note])), metadata=metadata)
+    return replace(
+        feedback, reason="; ".join(filter(None, [feedback.reason, note])), metadata=metadata
+    )
 
 
 # ---- shared by judges of single answers
@@ -515,7 +645,9 @@ def _named_rows(rows: Sequence[Any]) -> dict[str, Any]:
         if name is None and len(spelled) == 1:
             ((name, value),) = row.items()
         if name is None or name in named:
-            raise UnreadableOutput("'criteria' must be an object, or a list of objects with different names")
+            raise UnreadableOutput(
+                "'criteria' must be an object, or a list of objects with different names"
+            )
         named[name] = value
     return named
 
@@ -525,14 +657,22 @@ def _parse_criterion(rows: Mapping[str, Any], criterion: Criterion, scale: Scale
     row = rows.get(criterion.name)
     if isinstance(row, dict):
         row = spell_keys(row, ROW_KEYS)
-        score, change, evidence = score_at(row, "score", scale), string_at(row, "change"), string_at(row, "evidence")
+        score, change, evidence = (
+            score_at(row, "score", scale),
+            string_at(row, "change"),
+            string_at(row, "evidence"),
+        )
     else:
         score, change, evidence = score_at(rows, criterion.name, scale), "", ""
     if score == scale.high:
         action = ""
     else:
-        action = requested_change(change) or (criterion.description and f"Make this hold: {criterion.description}")
-    return CriterionScore(criterion.name, scale.share(score), evidence[:300], action, criterion.weight)
+        action = requested_change(change) or (
+            criterion.description and f"Make this hold: {criterion.description}"
+        )
+    return CriterionScore(
+        criterion.name, scale.share(score), evidence[:300], action, criterion.weight
+    )
 
 
 def _json_string(name: str) -> str:
@@ -540,12 +680,21 @@ def _json_string(name: str) -> str:
 
 
 def _describe_criterion(criterion: Criterion) -> str:
-    return "\n".join([f"- {criterion.name}: {criterion.description}", *(f"  {level} = {text}" for level, text in criterion.levels)])
+    return "\n".join(
+        [
+            f"- {criterion.name}: {criterion.description}",
+            *(f"  {level} = {text}" for level, text in criterion.levels),
+        ]
+    )
 
 
 def _format_examples(examples: Sequence[ScoredExample], nonce: str) -> list[str]:
     """Return the scored examples under their heading; nothing without one."""
-    return [EXAMPLES, *(_format_example(n, e, nonce) for n, e in enumerate(examples, 1))] if examples else []
+    return (
+        [EXAMPLES, *(_format_example(n, e, nonce) for n, e in enumerate(examples, 1))]
+        if examples
+        else []
+    )
 
 
 def _format_example(n: int, example: ScoredExample, nonce: str) -> str:

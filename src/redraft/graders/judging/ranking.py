@@ -60,9 +60,13 @@ from .structured import (
     word_at,
 )
 
-RANK_PROMPT = "Rank these answers to the task from best to worst by how well each helps the person who asked."
+RANK_PROMPT = (
+    "Rank these answers to the task from best to worst by how well each helps the person who asked."
+)
 CRITERIA_NOTE = "Use only these criteria:"
-ORDER_NOTE = "The order of the answers has no meaning. A longer answer is not better because of its length."
+ORDER_NOTE = (
+    "The order of the answers has no meaning. A longer answer is not better because of its length."
+)
 RANKING_FORMAT = (
     'Answer with one JSON object only: {"reason": "one to three sentences: why this order, without numbers of answers", '
     '"change": ["what would make the best answer better"], "ranking": [numbers of all answers, best first], '
@@ -143,7 +147,11 @@ class Ranker:
             check_template_kind(template, self.template_kind, self.name)
         elif self.read is not None:
             raise ConfigError("read names the keys of a template's own reply form: give a template")
-        elif self._rubric and self._rubric.template and Template(self._rubric.template).kind == self.template_kind:
+        elif (
+            self._rubric
+            and self._rubric.template
+            and Template(self._rubric.template).kind == self.template_kind
+        ):
             object.__setattr__(self, "read", self._rubric.read)
             template = self._rubric.template
         object.__setattr__(self, "template", template)
@@ -182,22 +190,40 @@ class Ranker:
         if self._template is not None:
             self._template.check_task(task)
 
-    async def compare(self, task: Task, candidates: Sequence[Candidate], ask: JudgeClient) -> Comparison:
+    async def compare(
+        self, task: Task, candidates: Sequence[Candidate], ask: JudgeClient
+    ) -> Comparison:
         """Return the ranking of all candidates. Raises BadResponseError if a reply is unreadable twice."""
         shuffled = await shuffle_off_loop(task, candidates, ask.repeat)
-        return await knockout(shuffled, self.max_group_size, self.max_group_size, partial(self._rank, task, ask=ask))
+        return await knockout(
+            shuffled, self.max_group_size, self.max_group_size, partial(self._rank, task, ask=ask)
+        )
 
-    async def _rank(self, task: Task, candidates: Sequence[Candidate], ask: JudgeClient) -> Comparison:
+    async def _rank(
+        self, task: Task, candidates: Sequence[Candidate], ask: JudgeClient
+    ) -> Comparison:
         answers = {f"answer-{n}": c for n, c in enumerate(candidates, 1)}
-        own = ComparisonFormat(RANKING_FORMAT, ranking_schema(len(candidates)), partial(parse_ranking, candidates=candidates))
+        own = ComparisonFormat(
+            RANKING_FORMAT,
+            ranking_schema(len(candidates)),
+            partial(parse_ranking, candidates=candidates),
+        )
         if self._form and self._template:
             n = len(candidates)
-            schema = form_schema(self._form, self._template.literal, ranking=order_schema(n), ties=ties_schema(n))
-            own = ComparisonFormat("", schema, partial(parse_own_ranking, form=self._form, candidates=candidates))
+            schema = form_schema(
+                self._form, self._template.literal, ranking=order_schema(n), ties=ties_schema(n)
+            )
+            own = ComparisonFormat(
+                "", schema, partial(parse_own_ranking, form=self._form, candidates=candidates)
+            )
         return await self.ask_comparison(task, answers, ask, own)
 
     async def ask_comparison(
-        self, task: Task, answers: Mapping[str, Candidate], ask: JudgeClient, answer_format: ComparisonFormat
+        self,
+        task: Task,
+        answers: Mapping[str, Candidate],
+        ask: JudgeClient,
+        answer_format: ComparisonFormat,
     ) -> Comparison:
         """Ask the judge about these answers, in this order.
 
@@ -205,38 +231,66 @@ class Ranker:
         """
         check_needs(self.name, self.needs, task)
         self.check_task(task)
-        fields = self._rubric.task_fields if self._rubric and self._template is None else TASK_FIELDS
+        fields = (
+            self._rubric.task_fields if self._rubric and self._template is None else TASK_FIELDS
+        )
 
         def build() -> tuple[Request, ShownTexts]:
             columns = self._template.metadata_texts(task) if self._template else {}
-            texts = {**task_texts(task, fields), **columns, **{name: render_candidate(c) for name, c in answers.items()}}
+            texts = {
+                **task_texts(task, fields),
+                **columns,
+                **{name: render_candidate(c) for name, c in answers.items()},
+            }
             limits = dict.fromkeys(answers, self.max_eval_chars // max(1, len(answers)))
             return build_request(self, task, texts, prompt, answer_format.schema, limits=limits)
 
         def prompt(shown: Mapping[str, str], nonce: str) -> str:
             enclosed = {name: enclose(name, text, nonce) for name, text in shown.items()}
             if self._template is None:
-                parts = [self.instruction, *self.criteria_texts(), data_notice(nonce), *enclosed.values(), ORDER_NOTE]
+                parts = [
+                    self.instruction,
+                    *self.criteria_texts(),
+                    data_notice(nonce),
+                    *enclosed.values(),
+                    ORDER_NOTE,
+                ]
             else:
-                parts = [data_notice(nonce), *self._template_texts(self._template, enclosed, list(answers))]
+                parts = [
+                    data_notice(nonce),
+                    *self._template_texts(self._template, enclosed, list(answers)),
+                ]
             return "\n\n".join(filter(None, [*parts, answer_format.instructions]))
 
         size = total_chars(task, *(c.display_text for c in answers.values()))
         comparison, shown = await ask_judge(ask, size, build, answer_format.parse)
-        return shown.with_omission_note(comparison, {name: f"candidate {c.id}" for name, c in answers.items()})
+        return shown.with_omission_note(
+            comparison, {name: f"candidate {c.id}" for name, c in answers.items()}
+        )
 
-    def _template_texts(self, template: Template, enclosed: Mapping[str, str], names: Sequence[str]) -> list[str]:
+    def _template_texts(
+        self, template: Template, enclosed: Mapping[str, str], names: Sequence[str]
+    ) -> list[str]:
         """Return the filled template and, unless it has a field for them, the criteria of the rubric."""
         criteria = "\n".join(self.criteria_texts())
-        filled = template.fill({**enclosed, "answers": "\n\n".join(enclosed[name] for name in names), "criteria": criteria})
+        filled = template.fill(
+            {
+                **enclosed,
+                "answers": "\n\n".join(enclosed[name] for name in names),
+                "criteria": criteria,
+            }
+        )
         own_criteria = self._rubric is not None and self._rubric.criteria != overall_criterion()
-        return [filled, criteria] if own_criteria and "criteria" not in template.fields else [filled]
+        return (
+            [filled, criteria] if own_criteria and "criteria" not in template.fields else [filled]
+        )
 
     def criteria_texts(self) -> Iterable[str]:
         """Yield the criteria of the rubric in words, if there is one."""
         if self._rubric is not None:
             lines = (
-                f"- {c.name}{f' (weight {c.weight:g})' if c.weight != 1 else ''}: {c.description}" for c in self._rubric.criteria
+                f"- {c.name}{f' (weight {c.weight:g})' if c.weight != 1 else ''}: {c.description}"
+                for c in self._rubric.criteria
             )
             yield "\n".join([CRITERIA_NOTE, *lines])
 
@@ -276,25 +330,40 @@ def order_schema(n: int) -> dict[str, Any]:
 def comparison_schema(**verdict_properties: Any) -> dict[str, Any]:
     """Return the JSON schema of a comparison: reason and changes, then the verdict, then whether it would stop here."""
     changes = {"type": "array", "items": text_schema(MAX_CHANGE_CHARS), "maxItems": MAX_CHANGES}
-    return object_schema(reason=text_schema(MAX_REASON_CHARS), change=changes, **verdict_properties, done={"type": "boolean"})
+    return object_schema(
+        reason=text_schema(MAX_REASON_CHARS),
+        change=changes,
+        **verdict_properties,
+        done={"type": "boolean"},
+    )
 
 
 def parse_ranking(reply: Reply, candidates: Sequence[Candidate]) -> Comparison:
     """Return the comparison in a reply. Raises UnreadableOutput unless each answer is ranked exactly once."""
     data = spell_keys(read_object(reply.text), ("reason", "change", "ranking", "ties", "done"))
     verdict = _rank_candidates(data.get("ranking"), data.get("ties"), candidates)
-    return replace(verdict, reason=reason_at(data), actions=texts_at(data, "change"), done=bool_at(data, "done"))
+    return replace(
+        verdict,
+        reason=reason_at(data),
+        actions=texts_at(data, "change"),
+        done=bool_at(data, "done"),
+    )
 
 
 def parse_own_ranking(reply: Reply, form: Paths, candidates: Sequence[Candidate]) -> Comparison:
     """Return the comparison in a reply in a template's own form. Raises UnreadableOutput as `parse_ranking` does."""
     own = OwnReply(read_object(reply.text), form)
-    verdict = _rank_candidates(own.value("ranking"), own.value("ties"), candidates, (own.key("ranking"), own.key("ties")))
+    verdict = _rank_candidates(
+        own.value("ranking"), own.value("ties"), candidates, (own.key("ranking"), own.key("ties"))
+    )
     return replace(verdict, reason=own.reason, actions=own.actions, done=own.done)
 
 
 def _rank_candidates(
-    ranking: Any, ties: Any, candidates: Sequence[Candidate], keys: tuple[str, str] = ("ranking", "ties")
+    ranking: Any,
+    ties: Any,
+    candidates: Sequence[Candidate],
+    keys: tuple[str, str] = ("ranking", "ties"),
 ) -> Comparison:
     """Return the comparison from numbers of candidates, counted from 1. Raises UnreadableOutput, which names the keys.
 
@@ -307,7 +376,10 @@ def _rank_candidates(
     ids = {n: c.id for n, c in enumerate(candidates, 1)}
     return Comparison(
         tuple(ids[n] for n in ranking),
-        ties=tuple(tuple(ids[n] for n in group) for group in _parse_ties([] if ties is None else ties, ranking, keys)),
+        ties=tuple(
+            tuple(ids[n] for n in group)
+            for group in _parse_ties([] if ties is None else ties, ranking, keys)
+        ),
         presentation_order=tuple(c.id for c in candidates),
     )
 
@@ -323,21 +395,29 @@ def _parse_ties(groups: Any, ranking: Sequence[int], keys: tuple[str, str]) -> l
     tied = sorted(group for group in places if len(group) > 1)
     for group in tied:
         if group[-1] - group[0] >= len(group):
-            raise UnreadableOutput(f"the answers that tie, {[ranking[p] for p in group]}, must be adjacent in {keys[0]!r}")
+            raise UnreadableOutput(
+                f"the answers that tie, {[ranking[p] for p in group]}, must be adjacent in {keys[0]!r}"
+            )
     if len({place for group in tied for place in group}) < sum(map(len, tied)):
         raise UnreadableOutput(f"{keys[1]!r} must hold no answer in two groups")
     return [[ranking[place] for place in group] for group in tied]
 
 
-async def shuffle_off_loop(task: Task, candidates: Sequence[Candidate], repeat: int) -> list[Candidate]:
+async def shuffle_off_loop(
+    task: Task, candidates: Sequence[Candidate], repeat: int
+) -> list[Candidate]:
     """Return `stable_shuffle(...)`, computed in a thread if the texts are long."""
-    return await run_in_thread_if_large(total_chars(task, *(c.text for c in candidates)), stable_shuffle, task, candidates, repeat)
+    return await run_in_thread_if_large(
+        total_chars(task, *(c.text for c in candidates)), stable_shuffle, task, candidates, repeat
+    )
 
 
 def stable_shuffle(task: Task, candidates: Iterable[Candidate], repeat: int) -> list[Candidate]:
     """Return the candidates in an order that depends only on the task, their ids and texts, and the repeat."""
     ordered = sorted(candidates, key=lambda c: c.id)
-    content = json.dumps([dict(build_transcript(task).texts), [[c.id, *c.content_key] for c in ordered], repeat])
+    content = json.dumps(
+        [dict(build_transcript(task).texts), [[c.id, *c.content_key] for c in ordered], repeat]
+    )
     seed = sha256(content.encode()).hexdigest()
     return sorted(ordered, key=lambda c: sha256(f"{seed}:{c.id}".encode()).digest())
 
@@ -368,9 +448,13 @@ async def _group_winners(
 ) -> tuple[list[Candidate], list[Comparison | Failure]]:
     """Return the winner of each group, and all votes. If several tie for the first place in a group, the earliest wins."""
     count = ceil(len(candidates) / group_size)
-    results = await gather_or_cancel(_compare_group(candidates[i::count], compare) for i in range(count))
+    results = await gather_or_cancel(
+        _compare_group(candidates[i::count], compare) for i in range(count)
+    )
     winner_ids = {min(id for id, place in result.ranks.items() if place == 0) for result in results}
-    votes = [vote for result in results if len(result.ranking) > 1 for vote in result.votes or (result,)]
+    votes = [
+        vote for result in results if len(result.ranking) > 1 for vote in result.votes or (result,)
+    ]
     return [c for c in candidates if c.id in winner_ids], votes
 
 
@@ -379,7 +463,9 @@ async def _compare_group(group: Sequence[Candidate], compare: CompareGroup) -> C
     return await compare(group) if len(group) > 1 else Comparison((group[0].id,))
 
 
-def _with_eliminated(final: Comparison, eliminated: Sequence[tuple[int, ...]], votes: Sequence[Comparison | Failure]) -> Comparison:
+def _with_eliminated(
+    final: Comparison, eliminated: Sequence[tuple[int, ...]], votes: Sequence[Comparison | Failure]
+) -> Comparison:
     """Return the comparison of the finalists with the groups that were eliminated, the last round first, behind them."""
     return replace(
         final,
@@ -393,7 +479,9 @@ def _with_eliminated(final: Comparison, eliminated: Sequence[tuple[int, ...]], v
 # ---- two at a time
 
 
-COMPARE_PROMPT = "Say which of these two answers to the task is more helpful to the person who asked."
+COMPARE_PROMPT = (
+    "Say which of these two answers to the task is more helpful to the person who asked."
+)
 PAIR_FORMAT = (
     'Answer with one JSON object only: {"reason": "one to three sentences: what decides it, without the words first and second", '
     '"change": ["what would make the better answer better"], "winner": "first", "second", or "tie" if neither is better, '
@@ -431,25 +519,41 @@ class Pairwise(Ranker):
         ORDER_CHANGED_NOTE,
     )
 
-    async def compare(self, task: Task, candidates: Sequence[Candidate], ask: JudgeClient) -> Comparison:
+    async def compare(
+        self, task: Task, candidates: Sequence[Candidate], ask: JudgeClient
+    ) -> Comparison:
         """Return the ranking of all candidates; one alone needs no call. Raises BadResponseError if a reply is unreadable twice."""
         if len(candidates) < 2:
             return Comparison(tuple(c.id for c in candidates))
         shuffled = await shuffle_off_loop(task, candidates, ask.repeat)
-        return await knockout(shuffled, self.max_group_size, 2, partial(self.round_robin, task, ask=ask))
+        return await knockout(
+            shuffled, self.max_group_size, 2, partial(self.round_robin, task, ask=ask)
+        )
 
-    async def round_robin(self, task: Task, group: Sequence[Candidate], ask: JudgeClient) -> Comparison:
+    async def round_robin(
+        self, task: Task, group: Sequence[Candidate], ask: JudgeClient
+    ) -> Comparison:
         """Compare each of two or more candidates with every other, in both orders."""
-        orders = [order for one, other in combinations(group, 2) for order in ((one, other), (other, one))]
+        orders = [
+            order for one, other in combinations(group, 2) for order in ((one, other), (other, one))
+        ]
         verdicts = await gather_or_cancel(self.compare_pair(task, *order, ask) for order in orders)
-        return rank_by_wins([merge_orders(*verdicts[i : i + 2]) for i in range(0, len(verdicts), 2)])
+        return rank_by_wins(
+            [merge_orders(*verdicts[i : i + 2]) for i in range(0, len(verdicts), 2)]
+        )
 
-    async def compare_pair(self, task: Task, first: Candidate, second: Candidate, ask: JudgeClient) -> Comparison:
+    async def compare_pair(
+        self, task: Task, first: Candidate, second: Candidate, ask: JudgeClient
+    ) -> Comparison:
         """Ask about two candidates in one order. Raises BadResponseError if the reply is unreadable twice."""
-        own = ComparisonFormat(PAIR_FORMAT, PAIR_SCHEMA, partial(parse_pair_reply, first=first, second=second))
+        own = ComparisonFormat(
+            PAIR_FORMAT, PAIR_SCHEMA, partial(parse_pair_reply, first=first, second=second)
+        )
         if self._form and self._template:
             schema = form_schema(self._form, self._template.literal)
-            own = ComparisonFormat("", schema, partial(parse_own_pair, form=self._form, first=first, second=second))
+            own = ComparisonFormat(
+                "", schema, partial(parse_own_pair, form=self._form, first=first, second=second)
+            )
         return await self.ask_comparison(task, {"first": first, "second": second}, ask, own)
 
 
@@ -457,13 +561,23 @@ def parse_pair_reply(reply: Reply, first: Candidate, second: Candidate) -> Compa
     """Return the comparison in a reply about two answers. Raises UnreadableOutput."""
     data = spell_keys(read_object(reply.text), ("reason", "change", "winner", "done"))
     verdict = _pair_comparison(word_at(data, "winner", WINNERS), first, second)
-    return replace(verdict, reason=reason_at(data), actions=texts_at(data, "change"), done=bool_at(data, "done"))
+    return replace(
+        verdict,
+        reason=reason_at(data),
+        actions=texts_at(data, "change"),
+        done=bool_at(data, "done"),
+    )
 
 
 def parse_own_pair(reply: Reply, form: Paths, first: Candidate, second: Candidate) -> Comparison:
     """Return the comparison of two answers in a reply in a template's own form. Raises UnreadableOutput."""
     own = OwnReply(read_object(reply.text), form)
-    return replace(_pair_comparison(own.winner, first, second), reason=own.reason, actions=own.actions, done=own.done)
+    return replace(
+        _pair_comparison(own.winner, first, second),
+        reason=own.reason,
+        actions=own.actions,
+        done=own.done,
+    )
 
 
 def _pair_comparison(winner: str, first: Candidate, second: Candidate) -> Comparison:
@@ -488,7 +602,9 @@ def merge_orders(forward: Comparison, backward: Comparison) -> Comparison:
     if forward.ranks == backward.ranks:
         return replace(both, reason="; ".join(reasons))
     pair = tuple(sorted(forward.ranking))
-    return replace(both, ranking=pair, ties=(pair,), reason="; ".join([ORDER_CHANGED_NOTE, *reasons]))
+    return replace(
+        both, ranking=pair, ties=(pair,), reason="; ".join([ORDER_CHANGED_NOTE, *reasons])
+    )
 
 
 def rank_by_wins(comparisons: Sequence[Comparison]) -> Comparison:
@@ -502,7 +618,14 @@ def rank_by_wins(comparisons: Sequence[Comparison]) -> Comparison:
     notes = [f"{ORDER_CHANGED_NOTE} in {changed} of {len(comparisons)} pairs"] if changed else []
     return Comparison(
         ranking,
-        "; ".join([*notes, *unique_texts(c.reason.removeprefix(f"{ORDER_CHANGED_NOTE}; ") for c in decisive if c.reason)]),
+        "; ".join(
+            [
+                *notes,
+                *unique_texts(
+                    c.reason.removeprefix(f"{ORDER_CHANGED_NOTE}; ") for c in decisive if c.reason
+                ),
+            ]
+        ),
         unique_texts(action for c in decisive for action in c.actions),
         consensus(c.done for c in with_best),
         ties=ties,

@@ -50,7 +50,9 @@ def judge_from_data(data: Mapping[str, Any]) -> Judge:
         judge = Judge(rubric, **{name: data["settings"][name] for name in SETTINGS})
         digest = data["digest"]
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise ConfigError(f"the journal does not describe the judge completely: {type(error).__name__}") from error
+        raise ConfigError(
+            f"the journal does not describe the judge completely: {type(error).__name__}"
+        ) from error
     if prompt_digest(judge) != digest:
         raise ConfigError("this release writes other prompts than the one that made the run")
     return judge
@@ -59,11 +61,15 @@ def judge_from_data(data: Mapping[str, Any]) -> Judge:
 def prompt_digest(judge: Judge) -> str:
     """Return a hash of everything that decides the prompts of a judge, whatever model answers them."""
     read = cast("Rubric", judge.rubric).read  # a model that validates replies decides no prompt
-    plain = replace(judge, name="judge", model=None, temperature=None, max_tokens=None, params=None, read=read)
+    plain = replace(
+        judge, name="judge", model=None, temperature=None, max_tokens=None, params=None, read=read
+    )
     return grader_fingerprint(plain, lambda _: "", no_limit=None)
 
 
-async def judge_prompts(judge: Judge, task: Task, candidate: Candidate) -> list[tuple[Message, ...]]:
+async def judge_prompts(
+    judge: Judge, task: Task, candidate: Candidate
+) -> list[tuple[Message, ...]]:
     """Return the prompts that a judge sends about an answer, one for each call; [] if it judges without a call.
 
     They are those of the first attempt: an unreadable reply is followed by a second one. The digits in the delimiters are drawn

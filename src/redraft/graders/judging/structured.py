@@ -30,21 +30,34 @@ from ...protocols import JudgeClient, Reply, Request
 from ...reasoning import split_reasoning
 from ...threads import THREAD_THRESHOLD, run_in_thread
 from ..reply_form import Scale
-from .prompt import ShownTexts, collect_images, fresh_nonce, truncate_texts, user_message, without_control_tokens
+from .prompt import (
+    ShownTexts,
+    collect_images,
+    fresh_nonce,
+    truncate_texts,
+    user_message,
+    without_control_tokens,
+)
 
 T = TypeVar("T")
 
 SYSTEM = "You judge answers, strictly and fairly, by what you are told to judge by."
 JSON_ONLY = "Answer with one JSON object only:"
-REASON_PLACEHOLDER = "one to three sentences about this answer: what decides its scores, also if they are high"
+REASON_PLACEHOLDER = (
+    "one to three sentences about this answer: what decides its scores, also if they are high"
+)
 REASON_FORMAT = f'"reason": "{REASON_PLACEHOLDER}"'
 MAX_REASON_CHARS = 500
 NO_LIMITS: Mapping[str, int] = MappingProxyType({})
 RE_ASK_PROMPT = "Answer again, in the form asked for."
 MORE_ROOM = 4  # times the tokens, for a reply that was cut off
-LEAST_ROOM = 512  # tokens: a reply of fewer was not cut off because it was long, and a verdict takes as many
+LEAST_ROOM = (
+    512  # tokens: a reply of fewer was not cut off because it was long, and a verdict takes as many
+)
 FALLBACK_ROOM = 8192  # tokens that a model is taken to have used if its endpoint does not say
-RE_ASK_OFFSET = 1_000_000  # added to the sample index, so that a cache keeps a re-ask apart from repeated votes
+RE_ASK_OFFSET = (
+    1_000_000  # added to the sample index, so that a cache keeps a re-ask apart from repeated votes
+)
 
 
 class JudgeConfig(Protocol):
@@ -76,7 +89,9 @@ async def ask_judge(
     Raises BadResponseError if the reply is unreadable twice.
     """
     request, shown = build() if size < THREAD_THRESHOLD else await run_in_thread(build)
-    return await ask_for_json(ask, request, parse, subject="the judge's answer", in_thread=in_thread), shown
+    return await ask_for_json(
+        ask, request, parse, subject="the judge's answer", in_thread=in_thread
+    ), shown
 
 
 def build_request(
@@ -98,7 +113,9 @@ def build_request(
     """
     shown = truncate_texts(texts, config.max_eval_chars, limits)
     nonce = fresh_nonce([*shown.texts.values(), *extra_texts])
-    prompt = user_message(build_prompt(shown.texts, nonce), collect_images(task), show=config.images)
+    prompt = user_message(
+        build_prompt(shown.texts, nonce), collect_images(task), show=config.images
+    )
     request = Request(
         ({"role": "system", "content": SYSTEM}, prompt),
         config.temperature,
@@ -132,11 +149,15 @@ async def ask_for_json(
         return await _parse_whole(reply, parse, in_thread=in_thread)
     except UnreadableOutput as complaint:
         again = _re_ask_request(request, reply, str(complaint), getattr(ask, "max_tokens", None))
-        reply = await (_reply_with_more_room(ask, again) if reply.truncated else ask.complete(again))
+        reply = await (
+            _reply_with_more_room(ask, again) if reply.truncated else ask.complete(again)
+        )
     try:
         return await _parse_whole(reply, parse, in_thread=in_thread)
     except UnreadableOutput as complaint:
-        raise BadResponseError(f"{subject} cannot be read: {complaint}{_advice(request, again, reply, params)}") from complaint
+        raise BadResponseError(
+            f"{subject} cannot be read: {complaint}{_advice(request, again, reply, params)}"
+        ) from complaint
 
 
 def _advice(request: Request, again: Request, reply: Reply, params: str) -> str:
@@ -157,7 +178,9 @@ async def _reply_with_more_room(ask: JudgeClient, request: Request) -> Reply:
     except ModelError as error:
         if request.max_tokens is None or not refuses_max_tokens(error):
             raise
-        return await _reply_or_nothing(ask, replace(request, max_tokens=stated_max_tokens(error, request.max_tokens)))
+        return await _reply_or_nothing(
+            ask, replace(request, max_tokens=stated_max_tokens(error, request.max_tokens))
+        )
 
 
 async def _reply_or_nothing(ask: JudgeClient, request: Request) -> Reply:
@@ -181,10 +204,20 @@ def _re_ask_request(request: Request, reply: Reply, complaint: str, limit: int |
     """Return the second request; `limit` is the `max_tokens` of the first one if it set none itself."""
     sample_index = request.sample_index + RE_ASK_OFFSET
     if reply.truncated:
-        room = request.max_tokens or limit or max(reply.usage.output_tokens or FALLBACK_ROOM, LEAST_ROOM)
+        room = (
+            request.max_tokens
+            or limit
+            or max(reply.usage.output_tokens or FALLBACK_ROOM, LEAST_ROOM)
+        )
         return replace(request, max_tokens=MORE_ROOM * room, sample_index=sample_index)
-    answer = {"role": "assistant", "content": without_control_tokens(reply.text[:8000]) or "(nothing)"}
-    again = {"role": "user", "content": f"That cannot be read: {without_control_tokens(complaint)}. {RE_ASK_PROMPT}"}
+    answer = {
+        "role": "assistant",
+        "content": without_control_tokens(reply.text[:8000]) or "(nothing)",
+    }
+    again = {
+        "role": "user",
+        "content": f"That cannot be read: {without_control_tokens(complaint)}. {RE_ASK_PROMPT}",
+    }
     return replace(request, messages=(*request.messages, answer, again), sample_index=sample_index)
 
 
@@ -199,7 +232,9 @@ def check_judge_config(name: str, config: Any) -> None:
     if config.params is not None:
         _use_parameters(at, config)
     if not (config.model is None or is_model(config.model)):
-        raise checks.invalid_argument(f"{at} model", "a name, a Model, a function of messages or None", config.model)
+        raise checks.invalid_argument(
+            f"{at} model", "a name, a Model, a function of messages or None", config.model
+        )
 
 
 def _use_parameters(at: str, config: Any) -> None:
@@ -208,13 +243,22 @@ def _use_parameters(at: str, config: Any) -> None:
     for name in ("temperature", "max_tokens"):
         if name in config.params:
             object.__setattr__(config, name, config.params[name])
-    rest = {name: value for name, value in config.params.items() if name not in {"temperature", "max_tokens"}}
+    rest = {
+        name: value
+        for name, value in config.params.items()
+        if name not in {"temperature", "max_tokens"}
+    }
     object.__setattr__(config, "params", rest or None)
 
 
 def object_schema(**properties: Any) -> dict[str, Any]:
     """Return the JSON schema of an object that has exactly these properties."""
-    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
 
 
 def text_schema(max_chars: int) -> dict[str, Any]:
@@ -232,9 +276,18 @@ MAX_FLOAT_CHARS = 400
 BRACE = re.compile(r"[{}]")
 FENCE = re.compile(r"^[ \t]*(?:```+|~~~+)[ \t]*(\S?)", re.MULTILINE)
 EMBEDDED_PREFIXES = ("[", "(", ",", "\\", *"\"'“‘„‚«‹「『", '":', "':", "”:")  # before and
-EMBEDDED_SUFFIXES = ("]", ")", "}", ",", ":", *"\"'”’“‘»›」』", *"，、；;–—")  # after an object that is part of something else
+EMBEDDED_SUFFIXES = (
+    "]",
+    ")",
+    "}",
+    ",",
+    ":",
+    *"\"'”’“‘»›」』",
+    *"，、；;–—",
+)  # after an object that is part of something else
 NO_VERDICT = re.compile(
-    r"\b(?:(?:for|an) (?:example|instance)|e\.g\.|such as|instead of|rather than|not|never)[\s,:`*]*(?:json\s+)?$", re.IGNORECASE
+    r"\b(?:(?:for|an) (?:example|instance)|e\.g\.|such as|instead of|rather than|not|never)[\s,:`*]*(?:json\s+)?$",
+    re.IGNORECASE,
 )
 REFUSAL = re.compile(
     r"""\b(?:I(?:['’](?:m|d|ll))?(?:\ (?:am|must|have|to|will|would|rather|decided|do|did|can|could|simply|therefore)){0,4}
@@ -251,7 +304,8 @@ REFUSAL = re.compile(
 )
 SENTENCE_END = re.compile(r"[.!?](?:\s|$)")
 AS_ASKED = re.compile(
-    r"\b(?:in|im|to|per|with|following|matching) (?:[\w-]+ ){0,3}?(?:form|format|schema)\b|\bmy \w+\b.*", re.IGNORECASE
+    r"\b(?:in|im|to|per|with|following|matching) (?:[\w-]+ ){0,3}?(?:form|format|schema)\b|\bmy \w+\b.*",
+    re.IGNORECASE,
 )
 NOT_MINE = re.compile(
     r"""\b(?:forms?|formats?|templates?|schema|examples?|samples?|placeholders?|illustration|expected\ (?!answer)|contain(?:s|ed)
@@ -280,7 +334,9 @@ def read_object(text: str) -> dict[str, Any]:
     Raises UnreadableOutput if there is none, if there are several, or if it is part of something else.
     """
     if len(text) > MAX_CHARS:
-        raise UnreadableOutput(f"the answer is {len(text)} characters long; at most {MAX_CHARS} are read")
+        raise UnreadableOutput(
+            f"the answer is {len(text)} characters long; at most {MAX_CHARS} are read"
+        )
     if text.startswith('"{') and text.endswith('}"'):  # the object as a JSON text
         with suppress(ValueError):
             text = json.loads(text)
@@ -297,7 +353,9 @@ def find_object(text: str) -> dict[str, Any]:
     at = 0
     while mark := BRACE.search(text, at):
         if data is not None or mark[0] == "}":
-            raise UnreadableOutput("there is another brace outside of the JSON object; write one object and nothing else")
+            raise UnreadableOutput(
+                "there is another brace outside of the JSON object; write one object and nothing else"
+            )
         data, end = _parse_object_at(text, mark.start())
         if mark.start() > at or end < len(text):
             _check_not_embedded(text[at : mark.start()], text[end:])
@@ -320,19 +378,34 @@ def _check_not_embedded(before: str, after: str) -> None:
     """
     lead = before.rstrip()
     is_negated = lead.endswith("!") and (lead == before or not lead[-2:-1].isalnum())
-    if is_negated or lead.endswith(EMBEDDED_PREFIXES) or after.lstrip().startswith(EMBEDDED_SUFFIXES) or before.count('"') % 2:
-        raise UnreadableOutput("the JSON object is part of something else; write one object and nothing else")
+    if (
+        is_negated
+        or lead.endswith(EMBEDDED_PREFIXES)
+        or after.lstrip().startswith(EMBEDDED_SUFFIXES)
+        or before.count('"') % 2
+    ):
+        raise UnreadableOutput(
+            "the JSON object is part of something else; write one object and nothing else"
+        )
     continues = SENTENCE_GOES_ON.match(after)
     if (continues and not continues[0][-1].isupper()) or NO_VERDICT.search(before[-80:]):
-        raise UnreadableOutput("the JSON object is part of a sentence; write one object and nothing else")
+        raise UnreadableOutput(
+            "the JSON object is part of a sentence; write one object and nothing else"
+        )
     if _is_introduced_as_another(before) or TAKEN_BACK.search(after):
-        raise UnreadableOutput("the JSON object may not be your verdict; write one object and nothing else")
+        raise UnreadableOutput(
+            "the JSON object may not be your verdict; write one object and nothing else"
+        )
     if REFUSAL.search(before) or REFUSAL.search(after):
-        raise UnreadableOutput("there is a refusal beside the JSON object; write one object and nothing else")
+        raise UnreadableOutput(
+            "there is a refusal beside the JSON object; write one object and nothing else"
+        )
     fenced = False
     for fence in FENCE.finditer(before):
         if fenced and fence[1]:
-            raise UnreadableOutput("there are code blocks inside each other; write one object and nothing else")
+            raise UnreadableOutput(
+                "there are code blocks inside each other; write one object and nothing else"
+            )
         fenced = not fenced
 
 
@@ -355,9 +428,15 @@ def _parse_object_at(text: str, start: int) -> tuple[dict[str, Any], int]:
         raise UnreadableOutput(TOO_DEEP) from error
     except ValueError as error:
         raise UnreadableOutput(str(error)) from error
-    if text.count("{", start, end) + text.count("[", start, end) > MAX_DEPTH and nesting_depth(data) > MAX_DEPTH:
+    if (
+        text.count("{", start, end) + text.count("[", start, end) > MAX_DEPTH
+        and nesting_depth(data) > MAX_DEPTH
+    ):
         raise UnreadableOutput(TOO_DEEP)
-    if text.find("\\", start, end) >= 0 and (doubled := double_backslashes(text[start:end])) != text[start:end]:
+    if (
+        text.find("\\", start, end) >= 0
+        and (doubled := double_backslashes(text[start:end])) != text[start:end]
+    ):
         data = STRICT_DECODER.decode(doubled)
     return data, end
 
@@ -409,12 +488,18 @@ def plain_word(text: str) -> str:
     word = text.strip(" \t\r\n*`:")
     if word.startswith("_") and word.endswith("_"):
         word = word.strip("_")
-    return SEPARATORS.sub(" ", word).lower()  # (casefold would read the long s of "ye\u017f" as an s)
+    return SEPARATORS.sub(
+        " ", word
+    ).lower()  # (casefold would read the long s of "ye\u017f" as an s)
 
 
 def plain_number(value: Any) -> Any:
     """Return the number for a text that holds a plain one alone, a whole one for a float such as 4.0; any other value unchanged."""
-    if value.__class__ is str and len(value) <= MAX_FLOAT_CHARS and PLAIN_NUMBER.fullmatch(text := value.strip()):
+    if (
+        value.__class__ is str
+        and len(value) <= MAX_FLOAT_CHARS
+        and PLAIN_NUMBER.fullmatch(text := value.strip())
+    ):
         value = float(text)
     return int(value) if value.__class__ is float and value.is_integer() else value
 
@@ -511,7 +596,11 @@ def object_at(data: Mapping[str, Any], key: str) -> dict[str, Any]:
 
 def misfit(data: Mapping[str, Any], key: str, expected: str) -> UnreadableOutput:
     """Return the complaint about the value under `key`, or that there is none."""
-    return UnreadableOutput(f"{key!r} must be {expected}, got {_abbreviate(data[key])}" if key in data else f"{key!r} is missing")
+    return UnreadableOutput(
+        f"{key!r} must be {expected}, got {_abbreviate(data[key])}"
+        if key in data
+        else f"{key!r} is missing"
+    )
 
 
 def _abbreviate(value: object) -> str:

@@ -16,7 +16,10 @@ from .structured import UnreadableOutput, read_object, score_at, spell_keys
 FIELD_TYPES: Mapping[str, tuple[str, frozenset[str]]] = {
     "score": ("a number, int or float", frozenset({"integer", "number"})),
     "reason": ("text, str", frozenset({"string", "null"})),
-    "actions": ("a list of texts, list[str], or str", frozenset({"string", "list of string", "null"})),
+    "actions": (
+        "a list of texts, list[str], or str",
+        frozenset({"string", "list of string", "null"}),
+    ),
     "done": ("a bool", frozenset({"boolean", "null"})),
 }
 """What the field of each part may hold: in words, and as the types of its JSON schema."""
@@ -45,21 +48,35 @@ class TypedForm:
         parts = [part for part in FORM_PARTS["pointwise"] if part in properties]
         if not set(VERDICT_PARTS["pointwise"]) & set(parts):
             fields = ", ".join(properties) or "none"
-            raise ConfigError(f"read: {self.name} needs a field score or, for a critic, actions or done; its fields are: {fields}")
+            raise ConfigError(
+                f"read: {self.name} needs a field score or, for a critic, actions or done; its fields are: {fields}"
+            )
         for part in parts:
             expected, allowed = FIELD_TYPES[part]
             if other := sorted(_types_of(properties[part], answer.json_schema) - allowed):
-                raise ConfigError(f"read: the field {part!r} of {self.name} must hold {expected}, got {other[0]}")
+                raise ConfigError(
+                    f"read: the field {part!r} of {self.name} must hold {expected}, got {other[0]}"
+                )
         object.__setattr__(self, "answer", answer)
         object.__setattr__(self, "paths", tuple((part, part) for part in parts))
-        object.__setattr__(self, "scale", _scale_of(_target(properties["score"], answer.json_schema)) if "score" in parts else None)
+        object.__setattr__(
+            self,
+            "scale",
+            _scale_of(_target(properties["score"], answer.json_schema))
+            if "score" in parts
+            else None,
+        )
 
     @classmethod
     def of(cls, value: Any) -> TypedForm | None:
         """Return the form that a value is, or that of a model; None for any other value. Pydantic is not imported."""
         if isinstance(value, TypedForm):
             return value
-        return cls(value) if isinstance(value, type) and hasattr(value, "model_validate_json") else None
+        return (
+            cls(value)
+            if isinstance(value, type) and hasattr(value, "model_validate_json")
+            else None
+        )
 
     @property
     def name(self) -> str:
@@ -75,7 +92,10 @@ class TypedForm:
         """Return the JSON schema of a reply; `score` is that of a score whose bounds the model does not state."""
         schema: dict[str, Any] = dict(self.answer.schema)
         fields = schema["properties"]
-        schema["properties"] = {name: _with_bounds(name, value, {} if self.scale else score) for name, value in fields.items()}
+        schema["properties"] = {
+            name: _with_bounds(name, value, {} if self.scale else score)
+            for name, value in fields.items()
+        }
         return schema
 
     def read(self, text: str, scale: Scale) -> dict[str, Any]:
@@ -84,7 +104,9 @@ class TypedForm:
 
         data = dict(spell_keys(read_object(text), list(self.answer.json_schema["properties"])))
         if "score" in dict(self.paths):
-            score_at(data, "score", scale)  # the model would take more for a number: a bool, or a text such as "4e0"
+            score_at(
+                data, "score", scale
+            )  # the model would take more for a number: a bool, or a text such as "4e0"
         try:
             value = self.answer.read(json.dumps(data))
         except InvalidAnswer as error:
@@ -92,12 +114,18 @@ class TypedForm:
         return {**data, **self.answer.to_data(value, json.dumps(data))}
 
 
-def _with_bounds(name: str, schema: Mapping[str, Any], score: Mapping[str, Any]) -> Mapping[str, Any]:
+def _with_bounds(
+    name: str, schema: Mapping[str, Any], score: Mapping[str, Any]
+) -> Mapping[str, Any]:
     """Return the schema of a field with the bounds that it does not state itself: those of a score, and those of texts."""
     if name == "score" and score and "anyOf" in schema:  # numbers of several types
         return score
     if name == "score" and score and "type" in schema:
-        return {**score, **schema, "type": "integer" if "integer" in {score["type"], schema["type"]} else "number"}
+        return {
+            **score,
+            **schema,
+            "type": "integer" if "integer" in {score["type"], schema["type"]} else "number",
+        }
     if name in {"reason", "actions"} and schema.get("type") == "string":
         return {**TEXT, **schema}
     if name == "actions" and schema.get("items") == {"type": "string"}:
@@ -118,7 +146,11 @@ def _types_of(schema: Mapping[str, Any], root: Mapping[str, Any]) -> set[str]:
     if "anyOf" in schema:
         return {name for each in schema["anyOf"] for name in _types_of(each, root)}
     name = schema.get("type", "any value")
-    return {f"list of {item}" for item in _types_of(schema.get("items", {}), root)} if name == "array" else {name}
+    return (
+        {f"list of {item}" for item in _types_of(schema.get("items", {}), root)}
+        if name == "array"
+        else {name}
+    )
 
 
 def _scale_of(schema: Mapping[str, Any]) -> Scale | None:

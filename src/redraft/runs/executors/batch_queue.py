@@ -12,7 +12,12 @@ from uuid import uuid4
 
 from ...errors import ModelTimeoutError
 from ...models.http_client import REFUSED_USAGE
-from ...models.openai_batches import BatchClient, BatchItemResult, ProviderBatch, missing_answer_error
+from ...models.openai_batches import (
+    BatchClient,
+    BatchItemResult,
+    ProviderBatch,
+    missing_answer_error,
+)
 from ...protocols import Request
 from ...storage.journal import Journal
 
@@ -42,7 +47,9 @@ class SubmissionLog:
         data = (info.metadata.get("provider_batches") if info else None) or {}
         self.token: str = data.get("token") or uuid4().hex
         self.count: int = data.get("count", 0)
-        self.open: dict[str, SubmittedBatch] = {each["id"]: SubmittedBatch(**each) for each in data.get("open", ())}
+        self.open: dict[str, SubmittedBatch] = {
+            each["id"]: SubmittedBatch(**each) for each in data.get("open", ())
+        }
 
     def begin(self, model: str, requests: int) -> SubmittedBatch:
         """Return a new batch with the next number."""
@@ -62,11 +69,17 @@ class SubmissionLog:
     def drop(self, ids: Iterable[str]) -> None:
         """Remove batches whose answers were all written to the journal before this."""
         if removable := self.open.keys() & set(ids):
-            self.open = {id: submitted for id, submitted in self.open.items() if id not in removable}
+            self.open = {
+                id: submitted for id, submitted in self.open.items() if id not in removable
+            }
             self._write()
 
     def _write(self) -> None:
-        batches = {"token": self.token, "count": self.count, "open": [*map(asdict, self.open.values())]}
+        batches = {
+            "token": self.token,
+            "count": self.count,
+            "open": [*map(asdict, self.open.values())],
+        }
         self._journal.update_run(self._run, provider_batches=batches)
 
 
@@ -87,7 +100,9 @@ class QueuedRequest:
     def fail(self, message: str) -> None:
         for waiter in self.waiters:
             if not waiter.done():
-                waiter.set_exception(ModelTimeoutError(message, retryable=False, usage=REFUSED_USAGE))
+                waiter.set_exception(
+                    ModelTimeoutError(message, retryable=False, usage=REFUSED_USAGE)
+                )
 
 
 @dataclass
@@ -110,17 +125,25 @@ class ModelQueue:
 
     @property
     def is_full(self) -> bool:
-        return not self.recovered and (len(self.open) >= self.max_requests or self.size >= MAX_BYTES)
+        return not self.recovered and (
+            len(self.open) >= self.max_requests or self.size >= MAX_BYTES
+        )
 
     @property
     def can_submit(self) -> bool:
         """Whether a batch can be submitted now. Once the limit of the account was reached, only one at a time."""
-        return bool(self.open) and not self.recovered and not (self.max_requests < MAX_REQUESTS and self.submitted)
+        return (
+            bool(self.open)
+            and not self.recovered
+            and not (self.max_requests < MAX_REQUESTS and self.submitted)
+        )
 
     def request(self, key: str, request: Request) -> QueuedRequest:
         """Return the entry for a request; equal requests share one."""
         return (
-            self.submitted.get(key) or self.open.get(key) or self.add(QueuedRequest(key, self.batches.request_line(key, request)))
+            self.submitted.get(key)
+            or self.open.get(key)
+            or self.add(QueuedRequest(key, self.batches.request_line(key, request)))
         )
 
     def add(self, item: QueuedRequest) -> QueuedRequest:
@@ -158,7 +181,9 @@ class ModelQueue:
 
     def requeue_unanswered(self, items: Sequence[QueuedRequest], batch: ProviderBatch) -> None:
         """Queue the requests again that a batch has not answered, up to MAX_TRIES times."""
-        over_limit = batch.error is not None and batch.error.get("code") == OVER_LIMIT and len(items) > 1
+        over_limit = (
+            batch.error is not None and batch.error.get("code") == OVER_LIMIT and len(items) > 1
+        )
         if over_limit:
             self.max_requests = len(items) // 2
         for item in [item for item in items if self.submitted.get(item.key) is item]:
@@ -168,4 +193,6 @@ class ModelQueue:
                 self.add(item)
             else:
                 why = f": {missing_answer_error(batch.error)}" if batch.error else ""
-                item.fail(f"{MAX_TRIES} batches ended without an answer, the last of them {batch.status}{why}")
+                item.fail(
+                    f"{MAX_TRIES} batches ended without an answer, the last of them {batch.status}{why}"
+                )

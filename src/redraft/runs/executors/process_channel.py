@@ -111,7 +111,10 @@ async def receive(reader: StreamReader) -> Any:
 
 def messages(connection: socket) -> Iterator[bytes]:
     """Yield the messages that arrive, not decoded, until the other process has ended."""
-    with connection.makefile("rb") as file, suppress(ConnectionError):  # it has ended before it read everything
+    with (
+        connection.makefile("rb") as file,
+        suppress(ConnectionError),
+    ):  # it has ended before it read everything
         while len(head := file.read(LENGTH.size)) == LENGTH.size:
             (length,) = LENGTH.unpack(head)
             if len(data := file.read(length)) < length:
@@ -134,7 +137,10 @@ class CodePickler(pickle.Pickler):
 
     def reducer_override(self, obj: Any) -> Any:
         """Return how a worker finds a function or a class; NotImplemented if it can import it."""
-        if not isinstance(obj, (type, FunctionType)) or (module := sys.modules.get(obj.__module__)) is None:
+        if (
+            not isinstance(obj, (type, FunctionType))
+            or (module := sys.modules.get(obj.__module__)) is None
+        ):
             return NotImplemented
         if obj.__name__ == "<lambda>":
             raise pickle.PicklingError("a lambda has no name; use def")

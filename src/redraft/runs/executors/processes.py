@@ -64,7 +64,9 @@ BUFFER = 2**20  # bytes of messages that are read before they are processed
 EXIT_TIMEOUT = 2.0  # seconds for the exit of a worker that has ended its work
 STOPPED_TIMEOUT = 10  # seconds for which a worker may be stopped by a signal
 MAX_STARTS = 3  # starts of a worker in succession that fail
-MAX_SHORTAGES = 60  # tries to start a worker while this machine is short of descriptors or processes
+MAX_SHORTAGES = (
+    60  # tries to start a worker while this machine is short of descriptors or processes
+)
 SHORTAGE_PAUSE = 1.0  # seconds between two of them
 POLL = 0.25  # seconds between two checks whether the run ends
 START = "import json, sys; sys.path[:] = json.loads(sys.argv.pop()); from redraft.runs.executors.process_worker import main; main()"
@@ -241,13 +243,19 @@ class RowFeed:
         rows, job = self.pending[k], self.job
         if not rows:
             return None
-        infos = job.journal.rows_by_id(job.config.name, [row.id for row in rows.values()], key_parts=False)
+        infos = job.journal.rows_by_id(
+            job.config.name, [row.id for row in rows.values()], key_parts=False
+        )
         return self.chunk(_with_journal(row, infos.get(row.id)) for row in rows.values())
 
     async def unfinished_rows(self) -> AsyncGenerator[PendingRow, None]:
         """Yield the rows that no worker has finished, with what the journal has of them now."""
         job = self.job
-        rows = {row.n: row for rows in (*self.pending, {row.n: row for row in self._ready}) for row in rows.values()}
+        rows = {
+            row.n: row
+            for rows in (*self.pending, {row.n: row for row in self._ready})
+            for row in rows.values()
+        }
         self.processor.finished_now = rows.keys()
         for _, row in sorted(rows.items()):
             yield row._replace(info=job.journal.rows_by_id(job.config.name, [row.id]).get(row.id))
@@ -301,18 +309,30 @@ class ProcessExecutor:
             feed.end()
             await self._process_others(job, feed)
 
-    async def _run_workers(self, job: BatchJob, feed: RowFeed, filling: asyncio.Future[None]) -> None:
+    async def _run_workers(
+        self, job: BatchJob, feed: RowFeed, filling: asyncio.Future[None]
+    ) -> None:
         """Run the workers to their end."""
         await job.journal.wait_for_commit()  # they read the metadata of the run
         shards = self._shards(job, len(feed.pending))
         code = [_encode_shard(shard) for shard in shards]
         budget, options, limits = job.session.options.budget, job.config.options, job.config.limits
         spent = dict(job.session.budget_tracker.spent)
-        quotas = QuotaSplitter([shard.rows for shard in shards], options.max_in_flight, limits.rpm, limits.tpm, budget, spent)
+        quotas = QuotaSplitter(
+            [shard.rows for shard in shards],
+            options.max_in_flight,
+            limits.rpm,
+            limits.tpm,
+            budget,
+            spent,
+        )
         journal, pauses = WorkerJournal(job, len(shards)), Pauses()
         remote, own = ProcessEndpoints(journal), job.scheduler.endpoints
         coordinator = ProcessCoordinator(job.scheduler, quotas, remote, job.progress, self.say)
-        workers = [WorkerProcess(k, data, feed, filling, pauses, journal, self.ready) for k, data in enumerate(code)]
+        workers = [
+            WorkerProcess(k, data, feed, filling, pauses, journal, self.ready)
+            for k, data in enumerate(code)
+        ]
         job.scheduler.endpoints = remote
         try:
             await coordinator.follow(list(zip(workers, shards, strict=True)))
@@ -325,7 +345,9 @@ class ProcessExecutor:
     def _shards(self, job: BatchJob, workers: int) -> list[ShardJob]:
         writer, graders, judge = self.models
         config = shard_config(job, workers)
-        config = replace(config, options=replace(config.options, budget=config.options.budget or Budget()))
+        config = replace(
+            config, options=replace(config.options, budget=config.options.budget or Budget())
+        )
         online = job.online_priors
         schedule = online.schedule if online else None
         return [
@@ -343,7 +365,8 @@ class ProcessExecutor:
                 ends_at=None if job.ends_at is None else time.time() + job.ends_at - monotonic(),
                 rows=-(-job.share.rows_left() // workers),
                 capabilities=job.session.capabilities.as_data(),
-                schedule=schedule and replace(schedule, refits=dict(schedule.refits), _ids={}, _unfinished=set()),
+                schedule=schedule
+                and replace(schedule, refits=dict(schedule.refits), _ids={}, _unfinished=set()),
             )
             for _ in range(workers)
         ]
@@ -382,7 +405,9 @@ def _encode_rows(chunk: AssignedChunk) -> bytes:
         for row in chunk.rows:
             for name, value in row.entry.task.metadata.items():
                 _check_sendable(f"{name} of row {row.id}", value)
-        raise ConfigError(f"rows cannot be sent to other processes: {error}; leave out processes") from error
+        raise ConfigError(
+            f"rows cannot be sent to other processes: {error}; leave out processes"
+        ) from error
 
 
 def _check_sendable(name: str, value: Any) -> None:
@@ -467,7 +492,9 @@ class WorkerProcess:
                     self._shortages += 1
                     await asyncio.sleep(SHORTAGE_PAUSE)
                     continue
-                return ShardStatus("", reason="fatal", message=f"a worker process cannot be started: {error}")
+                return ShardStatus(
+                    "", reason="fatal", message=f"a worker process cannot be started: {error}"
+                )
             watching = asyncio.ensure_future(kill_if_stopped(process))
             try:
                 if end := await self._serve(connection):
@@ -558,7 +585,9 @@ class WorkerProcess:
 async def kill_if_stopped(process: subprocess.Popen[bytes]) -> None:
     """Kill a process that was stopped by a signal and is not continued, so that another one gets its rows."""
     seconds = 0
-    while seconds < STOPPED_TIMEOUT:  # counted here: while this process is stopped as well, as by Ctrl-Z, none passes
+    while (
+        seconds < STOPPED_TIMEOUT
+    ):  # counted here: while this process is stopped as well, as by Ctrl-Z, none passes
         await asyncio.sleep(1)
         seconds = seconds + 1 if is_stopped(process.pid) else 0
     process.kill()
@@ -575,12 +604,20 @@ def is_stopped(pid: int) -> bool:
 def start_process() -> tuple[subprocess.Popen[bytes], socket]:
     """Start a worker; return its process, and the socket to it."""
     ours, theirs = socketpair()
-    loop = "uvloop" if type(asyncio.get_running_loop()).__module__.startswith("uvloop") else "asyncio"
-    path = json.dumps([folder or str(Path.cwd()) for folder in sys.path if isinstance(folder, str)])  # as an import reads it
+    loop = (
+        "uvloop" if type(asyncio.get_running_loop()).__module__.startswith("uvloop") else "asyncio"
+    )
+    path = json.dumps(
+        [folder or str(Path.cwd()) for folder in sys.path if isinstance(folder, str)]
+    )  # as an import reads it
     with theirs:
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})  # until the process ignores them
+        mask = signal.pthread_sigmask(
+            signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM}
+        )  # until the process ignores them
         try:
-            process = subprocess.Popen([sys.executable, "-P", "-c", START, loop, path], stdin=theirs.fileno())  # noqa: S603  (our own code)
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-c", START, loop, path], stdin=theirs.fileno()
+            )  # noqa: S603  (our own code)
         except OSError:
             ours.close()
             raise

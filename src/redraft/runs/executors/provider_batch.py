@@ -28,7 +28,13 @@ from ...middleware.endpoint_errors import is_fatal, refused_part
 from ...middleware.endpoint_limiter import MAX_PAUSE
 from ...middleware.messages import has_images
 from ...models import Chat, connect
-from ...models.openai_batches import STATUSES, BatchClient, BatchItemResult, ProviderBatch, missing_answer_error
+from ...models.openai_batches import (
+    STATUSES,
+    BatchClient,
+    BatchItemResult,
+    ProviderBatch,
+    missing_answer_error,
+)
 from ...protocols import FORMATS, Call, Model, Reply, Request
 from ...session import Session
 from ...settings import EndpointLimits
@@ -40,7 +46,11 @@ from ..row_key import short_hash
 from .batch_queue import MAX_REQUESTS, ModelQueue, QueuedRequest, SubmissionLog, SubmittedBatch
 
 ROWS = 10_000  # rows under way at a time
-POLL, MAX_POLL, POLL_GROWTH = 1.0, 60.0, 1.5  # seconds between two checks of a batch: at first, at most, and their growth factor
+POLL, MAX_POLL, POLL_GROWTH = (
+    1.0,
+    60.0,
+    1.5,
+)  # seconds between two checks of a batch: at first, at most, and their growth factor
 MAX_IDLE = 60.0  # seconds after which a batch is submitted although a row makes no call
 
 T = TypeVar("T")
@@ -112,9 +122,17 @@ class BatchEndpoints:
 
     def session(self, session: Session) -> Session:
         """Return the session with models that call these endpoints."""
-        options = replace(session.options, max_in_flight=ROWS // 2, timeout=None)  # the job starts twice as many rows
+        options = replace(
+            session.options, max_in_flight=ROWS // 2, timeout=None
+        )  # the job starts twice as many rows
         return Session(
-            options, session.writer, session.graders, session.judge, session.limit_calls, connect=self._connect, watch=self._watch
+            options,
+            session.writer,
+            session.graders,
+            session.judge,
+            session.limit_calls,
+            connect=self._connect,
+            watch=self._watch,
         )
 
     def hold(self, call: Call, model: Model, *, has_fallback: bool = False) -> Call:
@@ -138,7 +156,12 @@ class BatchEndpoints:
     @property
     def state(self) -> str:
         """The batches under way and the last error of the endpoint, for people."""
-        return "; ".join([*(_describe(*each) for each in self.active.values()), *filter(None, [self.error_message])])
+        return "; ".join(
+            [
+                *(_describe(*each) for each in self.active.values()),
+                *filter(None, [self.error_message]),
+            ]
+        )
 
     def spent_if_killed(self, tracker: BudgetTracker) -> dict[str, float]:
         """Return what was spent. Waiting calls do not count: a resumed run makes them again, and reserves for them then."""
@@ -149,8 +172,12 @@ class BatchEndpoints:
     def close(self, *, now: bool = False) -> None:
         """Let no further call start, and wait for none: the next run takes the answers of batches at the provider."""
         if not self.gate.closed:
-            for batch in (batch for _, batch in self.active.values() if batch and not batch.is_ended):
-                self.say(f"batch {batch.id} continues at the provider; the same command takes its answers")
+            for batch in (
+                batch for _, batch in self.active.values() if batch and not batch.is_ended
+            ):
+                self.say(
+                    f"batch {batch.id} continues at the provider; the same command takes its answers"
+                )
         for task in self._tasks:
             task.cancel()
         self.gate.close(now=True)
@@ -196,7 +223,9 @@ class BatchEndpoints:
             return queue.batches.parse_reply(answer)
         except ModelError as error:
             is_fault_of_row = (
-                error.inferred or refused_part(error, request) or (error.status == 404 and has_images(request.messages))
+                error.inferred
+                or refused_part(error, request)
+                or (error.status == 404 and has_images(request.messages))
             )
             if is_fatal(error) and not is_fault_of_row:
                 await self._give_up("fatal", error)
@@ -216,7 +245,9 @@ class BatchEndpoints:
     def _queue(self, model: Chat) -> ModelQueue:
         if model.identity not in self.queues:
             name = short_hash(model.identity)
-            recovered = [submitted for submitted in self.submissions.open.values() if submitted.model == name]
+            recovered = [
+                submitted for submitted in self.submissions.open.values() if submitted.model == name
+            ]
             self.queues[model.identity] = ModelQueue(BatchClient(model), name, recovered)
         return self.queues[model.identity]
 
@@ -255,7 +286,9 @@ class BatchEndpoints:
     def _all_rows_wait(self) -> bool:
         """Whether every row that can be under way is, and waits for an answer."""
         rows, left = self.progress.under_way, self.progress.remaining
-        return len(self.calls_by_row) >= rows and (rows >= ROWS or (left is not None and left <= rows))
+        return len(self.calls_by_row) >= rows and (
+            rows >= ROWS or (left is not None and left <= rows)
+        )
 
     def _submit_all(self) -> None:
         for queue in self.queues.values():
@@ -277,7 +310,11 @@ class BatchEndpoints:
     def _task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()):
-            self.halt("disk" if isinstance(error, StoreError) else "fatal", error_summary(error), str(error))
+            self.halt(
+                "disk" if isinstance(error, StoreError) else "fatal",
+                error_summary(error),
+                str(error),
+            )
 
     # ---- one batch
 
@@ -294,9 +331,13 @@ class BatchEndpoints:
         max_requests = queue.max_requests
         queue.requeue_unanswered(items, batch)
         if queue.max_requests < max_requests:
-            self.say(f"batch {batch.id} was too large; now at most {queue.max_requests:,} requests a batch, one at a time")
+            self.say(
+                f"batch {batch.id} was too large; now at most {queue.max_requests:,} requests a batch, one at a time"
+            )
 
-    async def _create(self, queue: ModelQueue, file: str, submitted: SubmittedBatch) -> ProviderBatch:
+    async def _create(
+        self, queue: ModelQueue, file: str, submitted: SubmittedBatch
+    ) -> ProviderBatch:
         """Create a batch. After an error, check first whether the batch was created nevertheless."""
         metadata, is_repeated = self.submissions.metadata(submitted), False
 
@@ -326,11 +367,18 @@ class BatchEndpoints:
         except ModelError as error:
             if error.status != 404:
                 raise
-            self.say(f"batch {submitted.batch} does not exist any more: its requests are made again")
+            self.say(
+                f"batch {submitted.batch} does not exist any more: its requests are made again"
+            )
             return None
 
     async def _follow(
-        self, queue: ModelQueue, submitted: SubmittedBatch, batch: ProviderBatch, *, recovered: bool = False
+        self,
+        queue: ModelQueue,
+        submitted: SubmittedBatch,
+        batch: ProviderBatch,
+        *,
+        recovered: bool = False,
     ) -> ProviderBatch:
         """Poll a batch until it has ended, and deliver its answers."""
         submitted, pause = replace(submitted, batch=batch.id), self.poll
@@ -415,6 +463,10 @@ def check_batch_model(call: Call, model: Model, *, has_fallback: bool = False) -
 
 
 def _describe(submitted: SubmittedBatch, batch: ProviderBatch | None) -> str:
-    known = batch.status.replace("_", " ") if batch and batch.status in STATUSES else "in an unknown state"
+    known = (
+        batch.status.replace("_", " ")
+        if batch and batch.status in STATUSES
+        else "in an unknown state"
+    )
     status = f"{batch.id} {known} ({batch.answered_count:,} done)" if batch else "being submitted"
     return f"batch {submitted.number}: {submitted.requests:,} requests, {status}"

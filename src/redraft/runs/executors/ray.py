@@ -51,10 +51,17 @@ class RayPool:
         ray = import_ray()
         self._started_here = not ray.is_initialized()
         if self._started_here:
-            await asyncio.to_thread(self._connect)  # a thread that lives on: Ray dies with the thread that starts it
+            await asyncio.to_thread(
+                self._connect
+            )  # a thread that lives on: Ray dies with the thread that starts it
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         ray = import_ray()
         for actor in self._actors:
             ray.kill(actor, no_restart=True)
@@ -63,7 +70,9 @@ class RayPool:
 
     def _connect(self) -> None:
         ray = import_ray()
-        local = dict(include_dashboard=False, object_store_memory=STORE, _node_ip_address="127.0.0.1")
+        local = dict(
+            include_dashboard=False, object_store_memory=STORE, _node_ip_address="127.0.0.1"
+        )
         try:
             with silence_ray():
                 ray.init(
@@ -74,12 +83,16 @@ class RayPool:
                 )
         except (ConnectionError, RuntimeError, ValueError) as error:
             where = f"at {self.address!r}" if self.address else "here"
-            raise ConfigError(f"ray_address: no usable Ray {where}: {_first_line(error)}") from error
+            raise ConfigError(
+                f"ray_address: no usable Ray {where}: {_first_line(error)}"
+            ) from error
 
     @property
     def shards(self) -> int:
         """The given number, or that of the processors of the cluster."""
-        return self.max_shards or max(1, min(MAX_SHARDS, int(import_ray().cluster_resources().get("CPU", 1))))
+        return self.max_shards or max(
+            1, min(MAX_SHARDS, int(import_ray().cluster_resources().get("CPU", 1)))
+        )
 
     def check(self, **values: Any) -> None:
         """Raise ConfigError for a value that cannot be sent to another process."""
@@ -129,7 +142,9 @@ class RayWorker:
         try:
             status: ShardStatus = await self.actor.run.remote(shard)
         except RayError as error:
-            return ShardStatus("", reason="fatal", message=f"a shard cannot be run by Ray: {_first_line(error)}")
+            return ShardStatus(
+                "", reason="fatal", message=f"a shard cannot be run by Ray: {_first_line(error)}"
+            )
         return status
 
     async def exchange_quota(self, quota: Quota, order: StopOrder | None) -> ShardStatus:
@@ -148,12 +163,18 @@ def _send_modules_by_value() -> None:
     """Send modules that workers cannot import, such as a file of graders, together with what they define."""
     register: Any = import_module("ray.cloudpickle").register_pickle_by_value
     for name, module in list(sys.modules.items()):
-        if name != "__main__" and getattr(module, "__spec__", None) is None and getattr(module, "__file__", None):
+        if (
+            name != "__main__"
+            and getattr(module, "__spec__", None) is None
+            and getattr(module, "__file__", None)
+        ):
             register(module)
 
 
 def _first_line(error: BaseException) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return next(
+        (line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__
+    )
 
 
 @contextmanager

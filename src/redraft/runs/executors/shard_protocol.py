@@ -27,7 +27,15 @@ from ..dataset import BatchDataset, PendingRow
 from ..online_priors import RefitSchedule
 from ..progress import Mean
 
-COUNTED = ("done", "failed", "unfinished", "not_started", "under_way", "in_flight", "calls_made")  # of the progress, in a status
+COUNTED = (
+    "done",
+    "failed",
+    "unfinished",
+    "not_started",
+    "under_way",
+    "in_flight",
+    "calls_made",
+)  # of the progress, in a status
 MIN_WEIGHT = 0.1  # of a shard that uses none of its quota, where one that could use more has 1
 MIN_RATE_SHARE = 1e-6  # a rate cannot be 0
 
@@ -215,9 +223,14 @@ class QuotaSplitter:
     _finished: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self._used, self._granted_quotas = [QuotaUse(rows=rows) for rows in self.rows], [Quota()] * self.of
+        self._used, self._granted_quotas = (
+            [QuotaUse(rows=rows) for rows in self.rows],
+            [Quota()] * self.of,
+        )
         for k in range(self.of):
-            self.next(k)  # grant every shard its first quota before any of them can give something back
+            self.next(
+                k
+            )  # grant every shard its first quota before any of them can give something back
 
     @property
     def of(self) -> int:
@@ -248,7 +261,9 @@ class QuotaSplitter:
         calls = 1 + int((self.in_flight - active) * part)
         limits = [name for name in LIMITS if self._total(name) is not None]
         return Quota(
-            int(self._grant(k, calls, self.in_flight, lambda s: s.in_flight, lambda u: u.in_flight)),
+            int(
+                self._grant(k, calls, self.in_flight, lambda s: s.in_flight, lambda u: u.in_flight)
+            ),
             self._rate(k, part, self.rpm, lambda s: s.rpm),
             self._rate(k, part, self.tpm, lambda s: s.tpm),
             {name: self._amount(k, part, name) for name in limits},
@@ -265,19 +280,35 @@ class QuotaSplitter:
             return 1.0
         return max(MIN_WEIGHT, min(1.0, use.in_flight / use.quota.in_flight))
 
-    def _grant(self, k: int, wanted: float, total: float, of: Callable[[Quota], float], used: Callable[[QuotaUse], float]) -> float:
+    def _grant(
+        self,
+        k: int,
+        wanted: float,
+        total: float,
+        of: Callable[[Quota], float],
+        used: Callable[[QuotaUse], float],
+    ) -> float:
         """Return as much of the wanted amount as no other shard can be using, by its last quota or by the one it has confirmed."""
 
         def largest_use(j: int) -> float:
             use = self._used[j]
-            return used(use) if j in self._finished else max(of(self._granted_quotas[j]), of(use.quota), used(use))
+            return (
+                used(use)
+                if j in self._finished
+                else max(of(self._granted_quotas[j]), of(use.quota), used(use))
+            )
 
         return max(0.0, min(wanted, total - sum(largest_use(j) for j in range(self.of) if j != k)))
 
-    def _rate(self, k: int, part: float, total: float | None, of: Callable[[Quota], float | None]) -> float | None:
+    def _rate(
+        self, k: int, part: float, total: float | None, of: Callable[[Quota], float | None]
+    ) -> float | None:
         if total is None:
             return None
-        return max(self._grant(k, total * part, total, lambda quota: of(quota) or 0.0, lambda _: 0.0), total * MIN_RATE_SHARE)
+        return max(
+            self._grant(k, total * part, total, lambda quota: of(quota) or 0.0, lambda _: 0.0),
+            total * MIN_RATE_SHARE,
+        )
 
     # --- the budget
 
@@ -295,7 +326,11 @@ class QuotaSplitter:
         free = {name: self._available(name) for name in LIMITS if self._total(name) is not None}
         shortages: dict[int, Amounts] = {}
         for k, use in enumerate(self._used):
-            if use.shortage and k not in self._finished and all(use.shortage[name] <= left + 1e-12 for name, left in free.items()):
+            if (
+                use.shortage
+                and k not in self._finished
+                and all(use.shortage[name] <= left + 1e-12 for name, left in free.items())
+            ):
                 shortages[k] = use.shortage
                 free = {name: left - use.shortage[name] for name, left in free.items()}
         return shortages
@@ -306,7 +341,13 @@ class QuotaSplitter:
         rest = self._available(name) - sum(shortage[name] for shortage in shortages.values())
         wanted = committed + shortages.get(k, {}).get(name, 0.0) + max(0.0, rest) * part
         total = self._total(name) or 0.0
-        granted = self._grant(k, wanted, total, lambda s: s.amounts.get(name, 0.0), lambda u: u.committed.get(name, 0.0))
+        granted = self._grant(
+            k,
+            wanted,
+            total,
+            lambda s: s.amounts.get(name, 0.0),
+            lambda u: u.committed.get(name, 0.0),
+        )
         return granted if name == "usd" else int(granted + 1e-9)
 
     def _share(self, k: int, name: str) -> float:
@@ -314,7 +355,9 @@ class QuotaSplitter:
         total, rows = self._total(name) or 0.0, sum(use.rows for use in self._used)
         rest = max(0.0, total - sum(use.planned_amount(name) for use in self._used))
         wanted = self._used[k].planned_amount(name) + rest * self._used[k].rows / max(1, rows)
-        return self._grant(k, wanted, total, lambda s: s.share.get(name, 0.0), lambda u: u.planned_amount(name))
+        return self._grant(
+            k, wanted, total, lambda s: s.share.get(name, 0.0), lambda u: u.planned_amount(name)
+        )
 
     def _refusal(self, k: int) -> Refusal | None:
         """Return what shard k waits for if the budget will never cover it; None if it may."""
@@ -322,7 +365,12 @@ class QuotaSplitter:
         if shortage is None:
             return None
         tracker = BudgetTracker(self.budget)
-        tracker.spent.update({name: self.spent.get(name, 0.0) + sum(u.spent.get(name, 0.0) for u in self._used) for name in LIMITS})
+        tracker.spent.update(
+            {
+                name: self.spent.get(name, 0.0) + sum(u.spent.get(name, 0.0) for u in self._used)
+                for name in LIMITS
+            }
+        )
         try:
             tracker.check(shortage)
         except BudgetExhaustedError as error:

@@ -9,7 +9,15 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Iterator,
+    Mapping,
+    MutableMapping,
+    Sequence,
+)
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -37,7 +45,18 @@ from ..files import NullOutput, RejectsFile
 from ..job import BatchJob, Executor, LocalExecutor, RowSource
 from ..progress import BatchProgress
 from ..runner import make_session, restore_capabilities
-from .shard_protocol import COUNTED, Amounts, AssignedRow, Chunk, Quota, QuotaUse, Refusal, ShardJob, ShardStatus, StopOrder
+from .shard_protocol import (
+    COUNTED,
+    Amounts,
+    AssignedRow,
+    Chunk,
+    Quota,
+    QuotaUse,
+    Refusal,
+    ShardJob,
+    ShardStatus,
+    StopOrder,
+)
 
 SHARED_FOLDER_HINT = "the journal must be on a file system that all machines share"
 
@@ -59,7 +78,11 @@ class ShardBudget(BudgetTracker):
     @property
     def shortage(self) -> Mapping[str, float] | None:
         """The smallest amounts that a call waits for; None if no call waits."""
-        return min(filter(self.exceeded_limit, self.waiting_minimums), key=lambda need: (need["usd"], need["tokens"]), default=None)
+        return min(
+            filter(self.exceeded_limit, self.waiting_minimums),
+            key=lambda need: (need["usd"], need["tokens"]),
+            default=None,
+        )
 
     async def wait_for_change(self) -> None:
         """Wait until the part of the budget may have grown."""
@@ -75,7 +98,9 @@ class ShardBudget(BudgetTracker):
         """Return None: `reserve` waits until the journal has what is reserved."""
         return None
 
-    async def reserve(self, need: Callable[[], CostEstimate], reservation: Reservation | None = None) -> Grant:
+    async def reserve(
+        self, need: Callable[[], CostEstimate], reservation: Reservation | None = None
+    ) -> Grant:
         """Reserve `need`. Raises BudgetExhaustedError if the budget will never cover it."""
         grant = await super().reserve(need, reservation)
         if self.wait_for_commit is not None:
@@ -145,7 +170,9 @@ class AssignedRows:
         header = dumps_text(replace(trace, records=()).header())
         self.journal.begin_row(self.run, row.id, row.n, row.key, row.parts, header)
         if trace.records:
-            self.journal.append_records(self.run, row.id, 0, [record_to_json(r) for r in trace.records])
+            self.journal.append_records(
+                self.run, row.id, 0, [record_to_json(r) for r in trace.records]
+            )
         if row.info and row.info.result is not None:
             self.journal.finish_row(self.run, row.id, row.info.status, row.info.result)
 
@@ -176,7 +203,10 @@ class ShardWorker:
                 self._apply()
                 await job.run(self._executor(), self._messages.append)
         except Exception as error:  # noqa: BLE001  (an error that ends a shard is reported to the coordinator)
-            failure = ("disk" if isinstance(error, StoreError) else "fatal"), str(error) or type(error).__name__
+            failure = (
+                ("disk" if isinstance(error, StoreError) else "fatal"),
+                str(error) or type(error).__name__,
+            )
         status = self._status()
         return replace(status, reason=failure[0], message=failure[1]) if failure else status
 
@@ -210,25 +240,51 @@ class ShardWorker:
         journal = await self._open_journal(shard)
         resources.callback(journal.close)
         self._endpoints = endpoints = LimitedEndpoints(
-            config.limits, config.options.max_in_flight, self._halt, self._messages.append, config.options.timeout
+            config.limits,
+            config.options.max_in_flight,
+            self._halt,
+            self._messages.append,
+            config.options.timeout,
         )
         options = replace(config.options, cache=self._cache(journal, shard.run_journal, resources))
         budget = self._budget if options.budget else None
-        session, plan = await make_session(config, shard.model, shard.graders, shard.judge, options, endpoints.hold, budget)
+        session, plan = await make_session(
+            config, shard.model, shard.graders, shard.judge, options, endpoints.hold, budget
+        )
         resources.push_async_callback(session.close)
         self._restore_spent(session, name, journal)
         session.capabilities.restore(shard.capabilities)
         restore_capabilities(session, name, journal)
         journal.update_run(name, attempt=shard.attempt)
-        summary, output, rejects, progress = DatasetSummary(), NullOutput(), RejectsFile(""), BatchProgress()
-        job = BatchJob(config, shard.dataset, summary, session, plan, journal, output, rejects, progress, endpoints)
+        summary, output, rejects, progress = (
+            DatasetSummary(),
+            NullOutput(),
+            RejectsFile(""),
+            BatchProgress(),
+        )
+        job = BatchJob(
+            config,
+            shard.dataset,
+            summary,
+            session,
+            plan,
+            journal,
+            output,
+            rejects,
+            progress,
+            endpoints,
+        )
         job.rows = self._rows(shard, journal)
-        job.share = ShardShare(self._budget, max(1, shard.rows - self._finished_before(name, journal)))
+        job.share = ShardShare(
+            self._budget, max(1, shard.rows - self._finished_before(name, journal))
+        )
         return job
 
     async def _open_journal(self, shard: ShardJob) -> Journal:
         if not shard.journal.parent.is_dir():
-            raise StoreError(f"there is no folder {str(shard.journal.parent)!r} on {gethostname()}; {SHARED_FOLDER_HINT}")
+            raise StoreError(
+                f"there is no folder {str(shard.journal.parent)!r} on {gethostname()}; {SHARED_FOLDER_HINT}"
+            )
         open_journal = partial(Journal, shard.journal, durability=shard.config.durability)
         return await asyncio.to_thread(open_when_released, open_journal)
 
@@ -240,7 +296,9 @@ class ShardWorker:
     def _rows(self, shard: ShardJob, journal: Journal) -> RowSource:
         return AssignedRows(shard.chunks, journal, shard.config.name)
 
-    def _cache(self, journal: Journal, run_journal: Path | None, resources: AsyncExitStack) -> MutableMapping[str, Reply]:
+    def _cache(
+        self, journal: Journal, run_journal: Path | None, resources: AsyncExitStack
+    ) -> MutableMapping[str, Reply]:
         """Return the call cache of the shard's journal, on top of that of the run's journal."""
         if run_journal is None:
             return journal.response_cache
@@ -260,7 +318,10 @@ class ShardWorker:
             deadline=None if ends_at is None else max(0.0, ends_at - time.time()),
         )
         limits = replace(
-            config.limits, min_in_flight=min(config.limits.min_in_flight, options.max_in_flight), rpm=quota.rpm, tpm=quota.tpm
+            config.limits,
+            min_in_flight=min(config.limits.min_in_flight, options.max_in_flight),
+            rpm=quota.rpm,
+            tpm=quota.tpm,
         )
         return replace(config, options=options, limits=limits)
 
@@ -271,7 +332,9 @@ class ShardWorker:
         self._budget.spent.update(self._spent_before(name, journal))
         if session.options.budget.limits:
             self._budget.wait_for_commit = journal.wait_for_commit
-            self._budget.on_change = lambda: journal.update_run(name, spent=self._budget.spent_and_reserved)
+            self._budget.on_change = lambda: journal.update_run(
+                name, spent=self._budget.spent_and_reserved
+            )
 
     def _spent_before(self, name: str, journal: Journal) -> Amounts:
         run = journal.run(name)
@@ -293,7 +356,13 @@ class ShardWorker:
         return ShardStatus(
             self._process,
             QuotaUse(
-                self._quota, endpoints.in_flight, is_saturated, dict(budget.spent), budget.committed, budget.shortage, *_plans(job)
+                self._quota,
+                endpoints.in_flight,
+                is_saturated,
+                dict(budget.spent),
+                budget.committed,
+                budget.shortage,
+                *_plans(job),
             ),
             {name: getattr(progress, name) for name in COUNTED},
             usage=progress.usage,
@@ -314,4 +383,6 @@ def _plans(job: BatchJob) -> tuple[Amounts, int]:
     allocator = job.budget.allocator
     if allocator is None:
         return {}, 0
-    return {allocator.unit: allocator.commitment * SCALE[allocator.unit]}, allocator.waiting + len(allocator.under_way)
+    return {allocator.unit: allocator.commitment * SCALE[allocator.unit]}, allocator.waiting + len(
+        allocator.under_way
+    )

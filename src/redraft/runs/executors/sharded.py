@@ -25,7 +25,13 @@ from ...core.cancellation import cancel_and_wait
 from ...middleware import BudgetTracker, EndpointCapabilities
 from ...middleware.call_costs import LIMITS
 from ...storage.journal import Journal
-from ...storage.shard_merge import checkpoint, merge_shard, remove_shard, shard_journal_path, shard_journals
+from ...storage.shard_merge import (
+    checkpoint,
+    merge_shard,
+    remove_shard,
+    shard_journal_path,
+    shard_journals,
+)
 from ...tables.sources import Source
 from ...usage import NO_USAGE, Usage, add_optional
 from ..config import BatchConfig
@@ -60,7 +66,9 @@ def merge_shards(journal: Journal) -> None:
     """
     for path in shard_journals(journal.path):
         for name, metadata in merge_shard(journal, path).items():
-            _add_spent(journal, name, f"{metadata.get('attempt')}/{path.name}", metadata.get("spent", {}))
+            _add_spent(
+                journal, name, f"{metadata.get('attempt')}/{path.name}", metadata.get("spent", {})
+            )
             _merge_capabilities(journal, name, metadata.get("capabilities", {}))
         journal.flush()
         remove_shard(path)
@@ -72,7 +80,10 @@ def _add_spent(journal: Journal, name: str, shard: str, spent: dict[str, float])
     metadata = run.metadata if run else {}
     merged_shards = metadata.get("merged_shards", [])
     if spent and shard not in merged_shards:
-        sums = {limit: metadata.get("spent", {}).get(limit, 0.0) + spent.get(limit, 0.0) for limit in LIMITS}
+        sums = {
+            limit: metadata.get("spent", {}).get(limit, 0.0) + spent.get(limit, 0.0)
+            for limit in LIMITS
+        }
         journal.update_run(name, spent=sums, merged_shards=[*merged_shards[-999:], shard])
 
 
@@ -105,7 +116,10 @@ class ShardedExecutor:
         """Have shards process all rows, then merge their journals and write the output."""
         await job.scan_stopped_rows()
         await self._run_shards(job)
-        was_raised, job.budget.was_raised = job.budget.was_raised, False  # do not reopen rows again while writing
+        was_raised, job.budget.was_raised = (
+            job.budget.was_raised,
+            False,
+        )  # do not reopen rows again while writing
         await asyncio.to_thread(merge_shards, job.journal)
         await self._write_results(job)
         job.budget.was_raised = was_raised
@@ -186,7 +200,9 @@ class ShardedExecutor:
     def _shard_jobs(self, job: BatchJob, chunks: list[list[Chunk]]) -> list[ShardJob]:
         writer, graders, judge = self.models
         journal, attempt = job.journal.path.absolute(), uuid4().hex
-        dataset = replace(job.dataset, source=Source(job.dataset.source.name, _no_rows))  # workers receive rows in chunks
+        dataset = replace(
+            job.dataset, source=Source(job.dataset.source.name, _no_rows)
+        )  # workers receive rows in chunks
         return [
             ShardJob(
                 config=shard_config(job, len(chunks)),
@@ -247,9 +263,17 @@ def shard_config(job: BatchJob, shards: int = 1) -> BatchConfig:
     limits, options = job.config.limits, job.config.options
     if job.online_priors:
         options = replace(options, priors=job.online_priors.schedule.start)
-    initial, minimum = (max(1, n // shards) for n in (limits.initial_in_flight, limits.min_in_flight))
+    initial, minimum = (
+        max(1, n // shards) for n in (limits.initial_in_flight, limits.min_in_flight)
+    )
     limits = replace(limits, initial_in_flight=initial, min_in_flight=minimum)
-    local: dict[str, Any] = {"engine": "local", "shards": None, "ray_address": None, "processes": 1, "learn": False}
+    local: dict[str, Any] = {
+        "engine": "local",
+        "shards": None,
+        "ray_address": None,
+        "processes": 1,
+        "learn": False,
+    }
     return replace(job.config, source=None, output=None, limits=limits, options=options, **local)
 
 
@@ -291,7 +315,12 @@ class RemoteEndpoints:
     def state(self) -> str:
         missing = self.shards - len(self.statuses)
         starting = f"{missing} of {self.shards} shards are being started" if missing else ""
-        states = dict.fromkeys(state for status in self.statuses.values() for state in status.state.split("; ") if state)
+        states = dict.fromkeys(
+            state
+            for status in self.statuses.values()
+            for state in status.state.split("; ")
+            if state
+        )
         return "; ".join(filter(None, (starting, *states)))
 
 
@@ -325,7 +354,10 @@ class Coordinator:
 
     async def follow(self, shards: Sequence[tuple[Worker, ShardJob]]) -> None:
         """Follow all shards until they have ended."""
-        tasks = [asyncio.ensure_future(self._follow_one(k, worker, shard)) for k, (worker, shard) in enumerate(shards)]
+        tasks = [
+            asyncio.ensure_future(self._follow_one(k, worker, shard))
+            for k, (worker, shard) in enumerate(shards)
+        ]
         try:
             await asyncio.gather(*tasks)
         finally:
@@ -337,9 +369,13 @@ class Coordinator:
         exchange: asyncio.Future[ShardStatus] | None = None
         try:
             while not running.done():
-                exchange = exchange or asyncio.ensure_future(worker.exchange_quota(self.quotas.next(k), self._order))
+                exchange = exchange or asyncio.ensure_future(
+                    worker.exchange_quota(self.quotas.next(k), self._order)
+                )
                 timeout = STOP_TIMEOUT if self.remote.now else CHECK_INTERVAL
-                done, _ = await asyncio.wait((running, exchange), return_when=asyncio.FIRST_COMPLETED, timeout=timeout)
+                done, _ = await asyncio.wait(
+                    (running, exchange), return_when=asyncio.FIRST_COMPLETED, timeout=timeout
+                )
                 if not done and timeout == STOP_TIMEOUT:
                     return
                 if exchange.done():
@@ -355,13 +391,20 @@ class Coordinator:
     @property
     def _order(self) -> StopOrder | None:
         scheduler = self.scheduler
-        return StopOrder(scheduler.reason, scheduler.message, now=self.remote.now) if scheduler.reason else None
+        return (
+            StopOrder(scheduler.reason, scheduler.message, now=self.remote.now)
+            if scheduler.reason
+            else None
+        )
 
     def _update(self, k: int, status: ShardStatus, *, finished: bool = False) -> None:
         """Process the status of a shard."""
         self._count_deaths(k, status)
         self.remote.statuses[k] = status
-        self._usages[k, status.process], self._savings[k, status.process] = status.usage, status.cache_savings
+        self._usages[k, status.process], self._savings[k, status.process] = (
+            status.usage,
+            status.cache_savings,
+        )
         if status.use:
             self.quotas.update(k, status.use, finished=finished)
         for line in status.messages:
@@ -381,7 +424,8 @@ class Coordinator:
         self.say(f"shard {k + 1} of {self.remote.shards} died, and is started again")
         if self._deaths[k] >= MAX_DEATHS and not self.scheduler.reason:
             self.scheduler.end(
-                "fatal", f"shard {k + 1} of {self.remote.shards} has died {MAX_DEATHS} times without finishing a row"
+                "fatal",
+                f"shard {k + 1} of {self.remote.shards} has died {MAX_DEATHS} times without finishing a row",
             )
 
     def _sum_up(self) -> None:
@@ -394,5 +438,7 @@ class Coordinator:
         for name in ("first", "best"):
             parts: list[Mean] = [getattr(part, name) for part in (self._before, *statuses)]
             means[name] = Mean(sum(mean.n for mean in parts), sum(mean.sum for mean in parts))
-        self.progress.set_counts(**counts, **means, usage=self.usage, cache_savings=self.cache_savings)
+        self.progress.set_counts(
+            **counts, **means, usage=self.usage, cache_savings=self.cache_savings
+        )
         self.remote.in_flight, self.remote.calls_made = counts["in_flight"], counts["calls_made"]
