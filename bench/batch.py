@@ -1,10 +1,13 @@
-"""Measure rows per second, CPU and memory of a batch: bare aiohttp, Redraft, OpenJudge's runner and Bespoke Curator.
+"""Measure rows per second, CPU and memory of a batch: bare aiohttp, Redraft, OpenJudge's runner and
+Bespoke Curator.
 
-    python bench/batch.py [--rows 5000] [--in-flight 512] [--latency 0.05 --latency 0.5] [--rounds 3]
+    python bench/batch.py [--rows 5000] [--in-flight 512] [--latency 0.05 --latency 0.5] [--rounds
+    3]
                           [--peers DIR] [--only NAME] [--server URL] [--json FILE]
 
-Every contender grades the same rows with one call each, in its own process, one after another, in several rounds; the endpoint
-(judge_server.py) is the same for all. Peers need their own environments: `sh bench/peers.sh DIR` creates them.
+Every contender grades the same rows with one call each, in its own process, one after another, in
+several rounds; the endpoint (judge_server.py) is the same for all. Peers need their own
+environments: `sh bench/peers.sh DIR` creates them.
 """
 
 from __future__ import annotations
@@ -38,10 +41,12 @@ PEERS = {
     "curator": ("Bespoke Curator", "batch_curator.py"),
 }
 NOTES = {
-    "batch_openjudge.py": "OpenJudge keeps all rows and results in memory and nothing on disk until it has finished.",
+    "batch_openjudge.py": (
+        "OpenJudge keeps all rows and results in memory and nothing on disk until it has finished."
+    ),
     "batch_curator.py": (
-        "Curator asks the endpoint once before it begins; its telemetry is off, its token table is the one that litellm brings "
-        "along, and its rate limits are set out of the way."
+        "Curator asks the endpoint once before it begins; its telemetry is off, its token table "
+        "is the one that litellm brings along, and its rate limits are set out of the way."
     ),
 }
 HEADER = [
@@ -92,7 +97,9 @@ def contenders(given):
 
 
 def run(how, url, given):
-    """Return the figures of one contender. If it fails, report why, and continue with the others."""
+    """Return the figures of one contender. If it fails, report why, and continue with the
+    others.
+    """
     python, script, *options = how
     with TemporaryDirectory() as folder:
         command = [python, HERE / "contenders" / script, "--url", url, "--folder", folder, *options]
@@ -152,7 +159,8 @@ def measure(url, latency, given):
 
 def show(latency, results, given):
     print(
-        f"\n{given.rows} rows, one call each, up to {given.in_flight} in flight, answered after {1000 * latency:g} ms:"
+        f"\n{given.rows} rows, one call each, up to {given.in_flight} in flight, answered after "
+        f"{1000 * latency:g} ms:"
     )
     print(f"the server allows {given.in_flight / latency:.0f} rows/s; {given.rounds} rounds\n")
     table(HEADER, [row(name, s) for name, s in results.items()])
@@ -238,7 +246,8 @@ def main():
     missing = [name for name, _ in PEERS.values() if name not in field.values() and not given.only]
     if missing:
         print(
-            f"not measured: {', '.join(missing)}. `sh bench/peers.sh DIR`, then --peers DIR, adds them."
+            f"not measured: {', '.join(missing)}. `sh bench/peers.sh DIR`, then --peers DIR, adds "
+            "them."
         )
     write(
         given.json,

@@ -1,11 +1,13 @@
-"""Check that budgets hold with 64 calls in flight, for every limit, against an endpoint that counts what it serves.
+"""Check that budgets hold with 64 calls in flight, for every limit, against an endpoint that counts
+what it serves.
 
     python bench/budgets.py [--rows 64] [--in-flight 64] [--seed 0] [--only TEXT] [--json FILE]
 
-Each row of the table is a `refine_many` over `--rows` prompts with a judge and one limit, in one situation. The endpoint has
-its own tokenizer. If it honours `max_tokens` and reports its usage, nothing may be served beyond the limit, and the reported usage
-must be what it served; otherwise the excess must be at most what was in flight, and must be reported. Without faults, every text
-that was paid for must be graded. The exit code is 1 on a miss.
+Each row of the table is a `refine_many` over `--rows` prompts with a judge and one limit, in one
+situation. The endpoint has its own tokenizer. If it honours `max_tokens` and reports its usage,
+nothing may be served beyond the limit, and the reported usage must be what it served; otherwise the
+excess must be at most what was in flight, and must be reported. Without faults, every text that was
+paid for must be graded. The exit code is 1 on a miss.
 """
 
 from __future__ import annotations
@@ -33,12 +35,22 @@ VERDICT = 80
 TEMPLATE = 5  # tokens for each message
 
 TEXTS = {
-    "long answers": "Write the whole history of the lighthouse, from the first fires on the cliffs to our own days. ",
-    "Chinese": "请详细说明这座灯塔的历史，从悬崖上的第一堆火一直到我们今天，并指出哪些地方仍然不确定。",
-    "Arabic": "اكتب تاريخ المنارة كاملا من أول نار على المنحدرات حتى أيامنا هذه مع ذكر ما هو غير مؤكد. ",
+    "long answers": (
+        "Write the whole history of the lighthouse, from the first fires on the cliffs to our own "
+        "days. "
+    ),
+    "Chinese": "请详细说明这座灯塔的历史，从悬崖上的第一堆火一直到我们今天，并指出哪些地方仍然不确定。",  # noqa: E501
+    "Arabic": (
+        "اكتب تاريخ المنارة كاملا من أول نار على المنحدرات حتى أيامنا هذه مع ذكر ما هو غير مؤكد. "
+    ),
     "emoji": "🙂🎉🚀🔥🌊🗼⛵🧭💡🪨",
-    "code": "def f(x, y=0):\n    return {k: v[0] for k, v in x.items() if v and v[0] >= y}  # keep\n",
-    "mixed": "Explain 灯塔 and المنارة, then 🗼🔥, in def f(x): return x[0]; be exact about 1822, 1611, 280. ",
+    "code": (
+        "def f(x, y=0):\n    return {k: v[0] for k, v in x.items() if v and v[0] >= y}  # keep\n"
+    ),
+    "mixed": (
+        "Explain 灯塔 and المنارة, then 🗼🔥, in def f(x): return x[0]; be exact about 1822, 1611, "
+        "280. "
+    ),
 }
 # the value of each limit, so that it ends the run somewhere in the middle
 MOST = {"calls": 90, "input_tokens": 30_000, "output_tokens": 40_000, "tokens": 60_000, "usd": 0.15}
@@ -80,7 +92,9 @@ SITUATIONS = [
 
 
 def tokens_of(text):
-    """Count tokens as the endpoint does: 1 for four ASCII characters, 3 for an emoji, 1 or 2 for any other character."""
+    """Count tokens as the endpoint does: 1 for four ASCII characters, 3 for an emoji, 1 or 2 for
+    any other character.
+    """
     plain = sum(c.isascii() for c in text)
     return -(-plain // 4) + sum(
         3 if ord(c) > 0xFFFF else 1 + ord(c) % 2 for c in text if not c.isascii()
@@ -126,7 +140,10 @@ class Endpoint:
         self.served["calls"] += 1
         most = body.get("max_tokens") or 10**9
         if self.situation.takes and most > self.situation.takes and most < 10**9:
-            why = f"max_tokens is too large: {most}. This model supports at most {self.situation.takes} completion tokens"
+            why = (
+                f"max_tokens is too large: {most}. This model supports at most "
+                f"{self.situation.takes} completion tokens"
+            )
             return web.json_response({"error": {"message": why}}, status=400)
         if self.chance.random() < self.situation.fails:
             return web.json_response({"error": {"message": "overloaded"}}, status=503)
@@ -165,7 +182,9 @@ def words(content):
 
 
 def verdict(body):
-    """Return a verdict that follows the schema of the request, with medium scores for all criteria."""
+    """Return a verdict that follows the schema of the request, with medium scores for all
+    criteria.
+    """
     schema = body["response_format"]["json_schema"]["schema"]
 
     def fill(of):

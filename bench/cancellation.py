@@ -1,4 +1,5 @@
-"""Interrupt work at random moments, in every way that asyncio and Ctrl-C offer, and count what was suppressed, left open or lost.
+"""Interrupt work at random moments, in every way that asyncio and Ctrl-C offer, and count what was
+suppressed, left open or lost.
 
 The server, the ways of interruption and the checks are those of tests/cancelling.py.
 """
@@ -41,7 +42,8 @@ def main() -> int:
             for miss in misses:
                 print(f"  {miss}", file=sys.stderr)
     print(
-        f"{sum(tried.values())} points in {time.monotonic() - began:.0f} s, calls as the server counted them\n"
+        f"{sum(tried.values())} points in {time.monotonic() - began:.0f} s, calls as the server "
+        "counted them\n"
     )
     print(f"{'':42}{'points':>8}{'calls':>8}{'missed':>8}")
     for way, words in WAYS.items():

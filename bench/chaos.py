@@ -1,9 +1,10 @@
 """Run a batch against an endpoint with many kinds of faults, and count how its rows ended.
 
-    python bench/chaos.py [--rows 2000] [--share 0.16] [--seed 0] [--latency 0.05] [--timeout 3] [--server URL] [--json FILE]
+    python bench/chaos.py [--rows 2000] [--share 0.16] [--seed 0] [--latency 0.05] [--timeout 3]
+    [--server URL] [--json FILE]
 
-The endpoint (tests/runs/chaos_server.py) injects seventeen kinds of faults. The exit code is 1 when a row is missing, has
-neither a result nor an error, or the run does not end.
+The endpoint (tests/runs/chaos_server.py) injects seventeen kinds of faults. The exit code is 1 when
+a row is missing, has neither a result nor an error, or the run does not end.
 """
 
 from __future__ import annotations

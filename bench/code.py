@@ -1,11 +1,14 @@
-"""Run recorded solutions of programming tasks against their tests, and compare the verdicts with the recorded ones.
+"""Run recorded solutions of programming tasks against their tests, and compare the verdicts with
+the recorded ones.
 
-    python bench/code.py FOLDER [--limit N] [--threads N] [--sandbox TIER] [--repairs N] [--repair-seconds S]
+    python bench/code.py FOLDER [--limit N] [--threads N] [--sandbox TIER] [--repairs N]
+    [--repair-seconds S]
         [--json FILE]
 
-FOLDER holds tasks.jsonl.gz (task_id, prompt, entry_point, test), solutions.jsonl.gz (task_id, solution, verdict) and
-traces.jsonl.gz (task_id, steps with solution and verdict, final_solution, final_verdict). It states how the tests are run, the
-share of verdicts that agree, each disagreement, the programs per second, and what the editor repairs of the programs that fail.
+FOLDER holds tasks.jsonl.gz (task_id, prompt, entry_point, test), solutions.jsonl.gz (task_id,
+solution, verdict) and traces.jsonl.gz (task_id, steps with solution and verdict, final_solution,
+final_verdict). It states how the tests are run, the share of verdicts that agree, each
+disagreement, the programs per second, and what the editor repairs of the programs that fail.
 """
 
 from __future__ import annotations
@@ -66,7 +69,9 @@ def read_problems(folder):
 
 
 def read_solutions(folder):
-    """Yield all recorded solutions: those of single runs, and of each step and the end of refinements."""
+    """Yield all recorded solutions: those of single runs, and of each step and the end of
+    refinements.
+    """
     for row in read(folder, "solutions.jsonl.gz"):
         yield Recorded(row["id"], row["task_id"], row["solution"], row["verdict"])
     for row in read(folder, "traces.jsonl.gz"):
@@ -106,7 +111,9 @@ def verdict_of(report):
 
 
 def disagreements(recorded, reports):
-    """Yield what each verdict that differs from the recorded one is, with the first failing test."""
+    """Yield what each verdict that differs from the recorded one is, with the first failing
+    test.
+    """
     for each, report in zip(recorded, reports, strict=True):
         ours, theirs = verdict_of(report), "passed" if each.verdict == "passed" else "failed"
         if ours != theirs:
@@ -120,7 +127,9 @@ def disagreements(recorded, reports):
 
 
 def failing_programs(recorded, problems, reports):
-    """Return the ID, the task, the program and the tests of each solution that fails here, each program once."""
+    """Return the ID, the task, the program and the tests of each solution that fails here, each
+    program once.
+    """
     failing = {}
     for each, report in zip(recorded, reports, strict=True):
         if verdict_of(report) == "failed":
@@ -158,7 +167,10 @@ def parse_arguments():
     parser.add_argument(
         "--repairs",
         type=int,
-        help="try the editor on so many of the programs that fail, the first by a hash (default: all)",
+        help=(
+            "try the editor on so many of the programs that fail, the first by a hash (default: "
+            "all)"
+        ),
     )
     parser.add_argument(
         "--repair-seconds",

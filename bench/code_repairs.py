@@ -1,6 +1,7 @@
 """What the editor for Python makes of recorded solutions that fail; `bench/code.py` runs it.
 
-The first half of each task's tests is visible to the editor, the second half is hidden: it says what the repairs are worth.
+The first half of each task's tests is visible to the editor, the second half is hidden: it says
+what the repairs are worth.
 """
 
 from __future__ import annotations
@@ -44,13 +45,17 @@ class Attempt:
 
 
 def half_hidden(tests: Tests) -> Tests | None:
-    """Return the tests with the second half hidden; None if there is only one, or test code as a whole."""
+    """Return the tests with the second half hidden; None if there is only one, or test code as a
+    whole.
+    """
     count = len(tests.items)
     return tests.hide(lambda n: n >= (count + 1) // 2) if count > 1 else None
 
 
 def in_hash_order(failing):
-    """Return the programs ordered by a hash of task and program, so that any first part is a sample that no order decides."""
+    """Return the programs ordered by a hash of task and program, so that any first part is a sample
+    that no order decides.
+    """
     return sorted(
         failing,
         key=lambda each: sha256(f"{each[1]}\0{each[2]}".encode("utf-8", "replace")).hexdigest(),
@@ -58,7 +63,9 @@ def in_hash_order(failing):
 
 
 def attempts(failing, sandbox, limits, editor, total_seconds=None):
-    """Yield an attempt for each (ID, task, program, tests) whose tests can be divided; no further one starts after the seconds."""
+    """Yield an attempt for each (ID, task, program, tests) whose tests can be divided; no further
+    one starts after the seconds.
+    """
 
     async def run(code, tests, limits):
         return await arun_tests(code, tests, sandbox=sandbox, limits=limits)
@@ -78,7 +85,9 @@ def attempts(failing, sandbox, limits, editor, total_seconds=None):
 
 
 def repair_figures(failing, sandbox, limits, *, limit=None, total_seconds=None, editor=None):
-    """Return figures on the repairs of programs that fail: of all, or of the first `limit` in the order of a hash."""
+    """Return figures on the repairs of programs that fail: of all, or of the first `limit` in the
+    order of a hash.
+    """
     editor = editor or PythonEditor()
     found = list(attempts(in_hash_order(failing)[:limit], sandbox, limits, editor, total_seconds))
     open_ = [each for each in found if not each.before.ok]
@@ -115,7 +124,8 @@ def repair_figures(failing, sandbox, limits, *, limit=None, total_seconds=None, 
 
 
 def interval_by_task(outcomes):
-    """Return the 95 % interval of a share of (task, truth) pairs, by a bootstrap of tasks; None if there are none.
+    """Return the 95 % interval of a share of (task, truth) pairs, by a bootstrap of tasks; None if
+    there are none.
 
     Programs for one task are often alike, so the tasks are drawn, and not the programs.
     """
@@ -132,7 +142,9 @@ def interval_by_task(outcomes):
 
 
 def kind_of(attempt):
-    """Return the kind of a repair's last change: its note without what is particular to the program."""
+    """Return the kind of a repair's last change: its note without what is particular to the
+    program.
+    """
     return re.sub(
         r"`[^`]*`|-?\d+",
         "...",
@@ -156,7 +168,10 @@ def describe(attempt):
 
 def repair_rows(figures):
     """Return lines of a table."""
-    effort = f"{figures['runs_per_program']:.0f} runs a repair, {figures['seconds_per_program']:.1f} s a failing program"
+    effort = (
+        f"{figures['runs_per_program']:.0f} runs a repair, {figures['seconds_per_program']:.1f} s "
+        "a failing program"
+    )
     tried = (
         f"{figures['failing']:,} tried of {figures['programs_that_fail']:,}, in the order of a hash"
     )

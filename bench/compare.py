@@ -2,16 +2,19 @@
 
     python bench/compare.py [FOLDER] [--resamples 2000] [--only TEXT] [--jobs 2] [--json FILE]
 
-FOLDER holds folders of labelled data sets, as for `coverage.py`. In each resample, whole clusters (documents, pairs) are drawn
-with replacement: until there are 50 or 100 labels, and as many others as the set has without labels. The mean label of the set
-is the truth. The table has, for each number of labels: how often the 95 % interval of prediction-powered inference contains the
-truth, its width relative to that of the labels alone, the labels that it saves, and how often the judge's own interval contains the
-truth. Sets whose labels have the same mean in every cluster are left out: their mean is known.
+FOLDER holds folders of labelled data sets, as for `coverage.py`. In each resample, whole clusters
+(documents, pairs) are drawn with replacement: until there are 50 or 100 labels, and as many others
+as the set has without labels. The mean label of the set is the truth. The table has, for each
+number of labels: how often the 95 % interval of prediction-powered inference contains the truth,
+its width relative to that of the labels alone, the labels that it saves, and how often the judge's
+own interval contains the truth. Sets whose labels have the same mean in every cluster are left out:
+their mean is known.
 
-The second table is about `redraft gate`: how often it says "worse", "not worse" and "undecided" in simulated comparisons of runs
-whose true difference is known. The exit code is 1 if coverage is below 92 % with 50 labels or 93 % with 100, if an interval with a
-judge that correlates with people by 0.4 or more is wider than without, or if the gate raises more false alarms than stated (with
-the error of the simulation). Without FOLDER only the gate is measured.
+The second table is about `redraft gate`: how often it says "worse", "not worse" and "undecided" in
+simulated comparisons of runs whose true difference is known. The exit code is 1 if coverage is
+below 92 % with 50 labels or 93 % with 100, if an interval with a judge that correlates with people
+by 0.4 or more is wider than without, or if the gate raises more false alarms than stated (with the
+error of the simulation). Without FOLDER only the gate is measured.
 """
 
 from __future__ import annotations
@@ -44,14 +47,17 @@ MAX_OTHERS = 1000  # unlabelled rows of a resample
 LEVEL = 0.95
 EFFECTS = (0.0, -0.02, -0.05, -0.1, 0.05)
 GATE_ROWS = (50, 200, 800)
-NOISE = 0.15  # standard deviation of the difference of two scores of one task, which is limited to twice as much
+# standard deviation of the difference of two scores of one task, which is limited to twice as much
+NOISE = 0.15
 MARGIN = 0.02
 WORLDS = 1000
 
 
 @dataclass(frozen=True)
 class LabelValue:
-    """The figures of one set and one number of labels. `saved` is the share of labels that the judge makes superfluous."""
+    """The figures of one set and one number of labels. `saved` is the share of labels that the
+    judge makes superfluous.
+    """
 
     name: str
     rows: int
@@ -86,7 +92,9 @@ def by_cluster(rows):
 
 
 def draw(clusters, n, rng, first):
-    """Return rows of clusters drawn with replacement until there are `n`, and the number of each row's draw from `first`."""
+    """Return rows of clusters drawn with replacement until there are `n`, and the number of each
+    row's draw from `first`.
+    """
     rows, groups = [], []
     while len(rows) < n:
         chosen = rng.choice(clusters)
@@ -147,7 +155,9 @@ def measure_set(each, resamples):
 
 
 def measurable(each):
-    """Whether the mean label of a set is unknown before labels are drawn, and there are enough clusters."""
+    """Whether the mean label of a set is unknown before labels are drawn, and there are enough
+    clusters.
+    """
     means = {round(fmean(row.label for row in cluster), 9) for cluster in by_cluster(each.rows)}
     return len(means) > 1 and len(by_cluster(each.rows)) >= MIN_CLUSTERS
 
@@ -237,7 +247,8 @@ def show_sets(found, left_out, resamples):
         )
     Console(width=150).print(table)
     print(
-        f"left out, because the mean label is known or clusters are few: {', '.join(left_out) or 'none'}"
+        "left out, because the mean label is known or clusters are few: "
+        f"{', '.join(left_out) or 'none'}"
     )
 
 

@@ -1,14 +1,16 @@
-"""Measure what calibration to people's labels is worth: how often its intervals cover labels that were held out, and its error.
+"""Measure what calibration to people's labels is worth: how often its intervals cover labels that
+were held out, and its error.
 
     python bench/coverage.py FOLDER [--labels 100] [--splits 50] [--brief] [--json FILE]
 
-FOLDER holds folders of data sets, recognised by their names: UniEval's meta-evaluation, Summary of a Haystack, LLMBar,
-JudgeBench, PandaLM's test set, JUDGE-BENCH's ratings, and code with self-written tests. In each split, whole clusters
-(documents, pairs, items, tasks) are drawn until there are LABELS labels to fit; all other clusters are held out. The
-table has, as means over splits: the share of held-out labels inside the 95 % interval and its width; the root mean
-squared error of the calibrated score, of the judge's own score, of the same stretched to the range of the labels
-(min-max), and of the constant mean label. The exit code is 1 if a set covers less than 90 %, or if the calibrated score
-has a larger error than the judge's own.
+FOLDER holds folders of data sets, recognised by their names: UniEval's meta-evaluation, Summary of
+a Haystack, LLMBar, JudgeBench, PandaLM's test set, JUDGE-BENCH's ratings, and code with
+self-written tests. In each split, whole clusters (documents, pairs, items, tasks) are drawn until
+there are LABELS labels to fit; all other clusters are held out. The table has, as means over
+splits: the share of held-out labels inside the 95 % interval and its width; the root mean squared
+error of the calibrated score, of the judge's own score, of the same stretched to the range of the
+labels (min-max), and of the constant mean label. The exit code is 1 if a set covers less than 90 %,
+or if the calibrated score has a larger error than the judge's own.
 """
 
 from __future__ import annotations
@@ -45,7 +47,9 @@ LEFT_OUT = {
 
 @dataclass(frozen=True)
 class LabelledScore:
-    """A judge's score and a label, both from 0 to 1 unless the judge has its own scale, and the cluster they are of."""
+    """A judge's score and a label, both from 0 to 1 unless the judge has its own scale, and the
+    cluster they are of.
+    """
 
     score: float
     label: float
@@ -58,7 +62,8 @@ class LabelledSet:
     rows: list[LabelledScore]
 
 
-# --- the data sets --------------------------------------------------------------------------------------------------
+# --- the data sets
+# --------------------------------------------------------------------------------------------------
 
 
 def read_rows(folder, pattern):
@@ -123,7 +128,9 @@ def summhay(folder):
 
 
 def llmbar(folder):
-    """Return the ratings of single answers (label: the better of its pair) and the comparisons (label: the first is better)."""
+    """Return the ratings of single answers (label: the better of its pair) and the comparisons
+    (label: the first is better).
+    """
     pairs = {row["id"]: row for row in read_rows(folder, "pairs*.jsonl")}
     rated = defaultdict(list)
     for row in read_rows(folder, "judge_ratings*.jsonl"):
@@ -150,7 +157,9 @@ def llmbar(folder):
 
 
 def judgebench(folder):
-    """Return the scores of reward models (label: correct) and the verdicts of judges (label: the first is correct)."""
+    """Return the scores of reward models (label: correct) and the verdicts of judges (label: the
+    first is correct).
+    """
     pairs = {row["pair_id"]: row["label"] == "A>B" for row in read_rows(folder, "pairs*.jsonl")}
     rewards, votes = defaultdict(list), defaultdict(lambda: defaultdict(list))
     for row in read_rows(folder, "judge_outputs*.jsonl"):
@@ -178,7 +187,9 @@ FIRST_IS_BETTER = {"1": 1.0, "2": 0.0, "0": 0.5}
 
 
 def pandalm(folder):
-    """Return both judges' verdicts on pairs; the label is the mean of three people (the first is better: 1, tie: 0.5)."""
+    """Return both judges' verdicts on pairs; the label is the mean of three people (the first is
+    better: 1, tie: 0.5).
+    """
     rows = list(read_rows(folder, "pairs*.jsonl"))
     for judge in ("gpt35", "pandalm7b"):
         yield (
@@ -196,7 +207,9 @@ def pandalm(folder):
 
 
 def raters(folder):
-    """Return the first rater of each item as the judge of the mean of the others; all metrics together if items are few."""
+    """Return the first rater of each item as the judge of the mean of the others; all metrics
+    together if items are few.
+    """
     for path in sorted(folder.glob("*.jsonl")):
         by_metric = defaultdict(list)
         for row in read_rows(folder, path.name):
@@ -224,7 +237,9 @@ def raters(folder):
 
 
 def code(folder):
-    """Return the share of self-written tests that a program passes; the label is the verdict of the official tests."""
+    """Return the share of self-written tests that a program passes; the label is the verdict of the
+    official tests.
+    """
     rows = []
     for trace in read_rows(folder, "traces*.jsonl"):
         for step in trace["steps"]:
@@ -261,12 +276,15 @@ def labelled_sets(folder: Path) -> Iterator[LabelledSet]:
                     yield LabelledSet(title, unit_labels(rows))
 
 
-# --- the measurement ------------------------------------------------------------------------------------------------
+# --- the measurement
+# ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class CoverageRow:
-    """Means over the splits of one set. `best_of_four` is the coverage of the answer with the highest score of four."""
+    """Means over the splits of one set. `best_of_four` is the coverage of the answer with the
+    highest score of four.
+    """
 
     name: str
     rows: int
@@ -290,7 +308,9 @@ class CoverageRow:
 
 
 def split_rows(rows, labels, rng):
-    """Return rows to fit and rows held out: whole clusters until there are enough labels, and all other clusters."""
+    """Return rows to fit and rows held out: whole clusters until there are enough labels, and all
+    other clusters.
+    """
     by_cluster = defaultdict(list)
     for row in rows:
         by_cluster[row.cluster].append(row)
@@ -306,7 +326,9 @@ def split_rows(rows, labels, rng):
 
 
 def unit_scores(fit, held_out):
-    """Return rows with scores from 0 to 1; those of a judge with its own scale are stretched by the rows to fit."""
+    """Return rows with scores from 0 to 1; those of a judge with its own scale are stretched by the
+    rows to fit.
+    """
     low, high = min(row.score for row in fit), max(row.score for row in fit)
     if (
         min(row.score for row in fit + held_out) >= 0
@@ -331,7 +353,9 @@ def covered(prediction, label):
 
 
 def best_of_four(calibration, rows, rng):
-    """Return coverage and bias (prediction and judge minus label) of the highest score in random groups of four."""
+    """Return coverage and bias (prediction and judge minus label) of the highest score in random
+    groups of four.
+    """
     rows = rng.sample(rows, len(rows))
     best = [max(rows[i : i + 4], key=lambda row: row.score) for i in range(0, len(rows) - 3, 4)]
     predictions = [calibration.predict(row.score) for row in best]
@@ -378,7 +402,9 @@ def measure_set(each, labels, splits, seed):
 
 
 def show(rows, too_small, folder, *, brief=False):
-    """Print the table, what was left out, and the totals. `brief` omits sets of pairs that meet the goals."""
+    """Print the table, what was left out, and the totals. `brief` omits sets of pairs that meet the
+    goals.
+    """
     headings = [
         "set",
         "rows",
@@ -418,11 +444,12 @@ def totals(rows):
         for name in ("judge", "min_max", "constant")
     }
     return (
-        f"{sum(row.covers for row in rows)} of {len(rows)} sets cover {GOAL:.0%} or more. The calibrated score has a lower error "
-        f"than the judge's own in {beaten['judge']}, than min-max in {beaten['min_max']}, than the constant in "
-        f"{beaten['constant']}. "
-        f"Best of four: {sum(row.best_of_four >= GOAL for row in rows)} cover, mean bias "
-        f"{fmean(row.best_bias for row in rows):+.3f} (the judge's {fmean(row.judge_best_bias for row in rows):+.3f})."
+        f"{sum(row.covers for row in rows)} of {len(rows)} sets cover {GOAL:.0%} or more. The "
+        f"calibrated score has a lower error than the judge's own in {beaten['judge']}, than "
+        f"min-max in {beaten['min_max']}, than the constant in {beaten['constant']}. Best of "
+        f"four: {sum(row.best_of_four >= GOAL for row in rows)} cover, mean bias "
+        f"{fmean(row.best_bias for row in rows):+.3f} (the judge's "
+        f"{fmean(row.judge_best_bias for row in rows):+.3f})."
     )
 
 

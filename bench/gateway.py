@@ -1,11 +1,14 @@
-"""Measure what a gateway adds to the model behind it: Redraft's `pass/`, litellm's proxy and optillm, side by side.
+"""Measure what a gateway adds to the model behind it: Redraft's `pass/`, litellm's proxy and
+optillm, side by side.
 
-    python bench/gateway.py [-n 400] [--litellm PYTHON] [--optillm PYTHON] [--streams 500] [--soak SECONDS] [--json FILE]
-    python bench/gateway.py --before CHECKOUT [-n 400] [--in-flight 32] [--pairs 5] [--json FILE]
+    python bench/gateway.py [-n 400] [--litellm PYTHON] [--optillm PYTHON] [--streams 500] [--soak
+    SECONDS] [--json FILE] python bench/gateway.py --before CHECKOUT [-n 400] [--in-flight 32]
+    [--pairs 5] [--json FILE]
 
-All of them stand in front of one model on the loopback interface (bench/gateways/upstream.py), which is asked directly as well.
-Requests to them are interleaved. PYTHON is the interpreter of an environment with `litellm[proxy]`, or `optillm`. `--soak` runs
-mixed load with faults instead (bench/gateways/soak.py). `--before` compares the CPU time of this gateway with that of the one in
+All of them stand in front of one model on the loopback interface (bench/gateways/upstream.py),
+which is asked directly as well. Requests to them are interleaved. PYTHON is the interpreter of an
+environment with `litellm[proxy]`, or `optillm`. `--soak` runs mixed load with faults instead
+(bench/gateways/soak.py). `--before` compares the CPU time of this gateway with that of the one in
 the folder CHECKOUT, in pairs in turn. The exit code is 1 if a goal is not met.
 """
 
@@ -70,7 +73,8 @@ def check(gateway, replies):
     """End the benchmark unless every reply is good: a gateway that fails is not fast."""
     if bad := [reply for reply in replies if not reply.is_good]:
         sys.exit(
-            f"{gateway.name}: {len(bad)} of {len(replies)} requests failed, with {bad[0].status}: {bad[0].body[:500]!r}"
+            f"{gateway.name}: {len(bad)} of {len(replies)} requests failed, with {bad[0].status}: "
+            f"{bad[0].body[:500]!r}"
         )
 
 
@@ -78,7 +82,8 @@ def check(gateway, replies):
 
 
 async def one_at_a_time(found, n, *, stream):
-    """Send each gateway `n` requests, in turn; return the milliseconds that each adds to the upstream's in the same turn.
+    """Send each gateway `n` requests, in turn; return the milliseconds that each adds to the
+    upstream's in the same turn.
 
     Those of a stream are until its first content.
     """
@@ -113,7 +118,9 @@ def added_in_turn(milliseconds, base):
 
 
 async def many_at_a_time(found, n, in_flight, rounds):
-    """Return the milliseconds that each adds with `in_flight` requests at a time, its CPU time for a request, and its speed."""
+    """Return the milliseconds that each adds with `in_flight` requests at a time, its CPU time for
+    a request, and its speed.
+    """
     runs = {gateway.name: [] for gateway in found}
     for gateway in found:
         check(
@@ -199,7 +206,9 @@ COMPARED = {  # by name: whether it is a stream, and the model
 
 
 async def compare(given, folder):
-    """Return the CPU time of a request to the gateway of each checkout, by kind of request: one value for each pair."""
+    """Return the CPU time of a request to the gateway of each checkout, by kind of request: one
+    value for each pair.
+    """
     with ExitStack() as stack:
         source = stack.enter_context(processes.upstream())
         both = []
@@ -292,12 +301,17 @@ def stream_rows(results):
 
 
 def goals(results):
-    """Return what was to be reached: a sentence with the figure, and whether it is met; None if that is not known."""
+    """Return what was to be reached: a sentence with the figure, and whether it is met; None if
+    that is not known.
+    """
     ours = results["one"][OURS]["median"]
     found = [(f"pass/ adds at most {ADDED_MS:g} ms in the median: {ours:.2f} ms", ours <= ADDED_MS)]
     if THEIRS in results["one"]:
         theirs = results["one"][THEIRS]["median"]
-        text = f"less than a third of what litellm's proxy adds: {ours:.2f} of {theirs:.2f} ms, {ours / theirs:.2f}"
+        text = (
+            f"less than a third of what litellm's proxy adds: {ours:.2f} of {theirs:.2f} ms, "
+            f"{ours / theirs:.2f}"
+        )
         found.append((text, ours < OF_LITELLM * theirs))
     else:
         found.append(
@@ -321,7 +335,8 @@ def goals(results):
 
 def show(results, found, given):
     print(
-        f"{given.n} requests each, in turn; 1 KB asked, 0.7 KB answered after 10 ms. Milliseconds added to the upstream's own:\n"
+        f"{given.n} requests each, in turn; 1 KB asked, 0.7 KB answered after 10 ms. Milliseconds "
+        "added to the upstream's own:\n"
     )
     header = [
         "",
@@ -336,7 +351,8 @@ def show(results, found, given):
     ]
     table(header, latency_rows(results, found))
     print(
-        f"\n{given.streams} streams at once, in {given.waves} waves; each begins after 0.1 s and has 16 pieces, 0.1 s apart:\n"
+        f"\n{given.streams} streams at once, in {given.waves} waves; each begins after 0.1 s and "
+        "has 16 pieces, 0.1 s apart:\n"
     )
     header = [
         "",
@@ -416,7 +432,8 @@ def arguments():
         or given.waves < 2
     ):
         parser.error(
-            "-n, --in-flight, --rounds, --streams and --pairs must be at least 1, --waves at least 2"
+            "-n, --in-flight, --rounds, --streams and --pairs must be at least 1, --waves at "
+            "least 2"
         )
     if given.before and not (given.before / "src" / "redraft").is_dir():
         parser.error(f"--before: {given.before} is no checkout: it has no src/redraft")

@@ -1,4 +1,5 @@
-"""Texts that are designed to take a long time, and the operations that process them: requirements, repairs, computed graders.
+"""Texts that are designed to take a long time, and the operations that process them: requirements,
+repairs, computed graders.
 
 `cpu_seconds` measures one operation in a worker, which can be stopped.
 """
@@ -200,7 +201,9 @@ def hostile(atom: str, shape: str, size: int) -> str:
 
 
 def cpu_seconds(kind: str, spec: str, atom: str, shape: str, size: int) -> float:
-    """Return the CPU time of an operation in this process; modules that it imports lazily are imported before."""
+    """Return the CPU time of an operation in this process; modules that it imports lazily are
+    imported before.
+    """
     operation, text = Operation(kind, spec), hostile(atom, shape, size)
     with suppress(ConfigError):  # no answer that the grader can use
         operation.run_here("[1] It is so, 42.")

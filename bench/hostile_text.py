@@ -2,12 +2,14 @@
 
     python bench/hostile_text.py [--share 1.0] [--seed 0] [--only TEXT] [--json FILE]
 
-Every operation (`hostile.py`: each requirement's check and repairs, each computed grader) reads every hostile text in four
-shapes, at 64 Ki and 256 Ki characters, in a worker whose CPU time is limited. The slowest texts of each operation then
-have 1 Mi characters. Passed is an exponent of at most 1.3 in the length, or *unknown* at the limit. Then the operation runs
-as in a refinement, on its slowest texts, with a length just short enough for no thread, with one for this process and with 1 Mi
-characters, beside a task that ticks: no tick may be 50 ms late. A failure is measured up to four times more, since other programs
-may have caused it, and the best counts. The exit code is 1 if a goal is missed.
+Every operation (`hostile.py`: each requirement's check and repairs, each computed grader) reads
+every hostile text in four shapes, at 64 Ki and 256 Ki characters, in a worker whose CPU time is
+limited. The slowest texts of each operation then have 1 Mi characters. Passed is an exponent of at
+most 1.3 in the length, or *unknown* at the limit. Then the operation runs as in a refinement, on
+its slowest texts, with a length just short enough for no thread, with one for this process and with
+1 Mi characters, beside a task that ticks: no tick may be 50 ms late. A failure is measured up to
+four times more, since other programs may have caused it, and the best counts. The exit code is 1 if
+a goal is missed.
 """
 
 from __future__ import annotations
@@ -194,7 +196,8 @@ def main() -> None:
         }
         print(f"missed: {one.operation}: {worst}, blocked {1000 * one.gap:.0f} ms")
     print(
-        f"{len(found)} operations, {sum(len(one.seconds) for one in found)} texts, {len(missed)} missed"
+        f"{len(found)} operations, {sum(len(one.seconds) for one in found)} texts, {len(missed)} "
+        "missed"
     )
     if given.json:
         rows = [

@@ -2,11 +2,12 @@
 
     python bench/ifeval.py FOLDER [--json FILE] [--limit N] [--show N]
 
-FOLDER holds prompts.jsonl (key, prompt, instruction_id_list, kwargs), responses.jsonl.gz (key, model, response) and
-verdicts.jsonl (key, model, strict, unstable: indexes whose official verdict is random, left out here).
-Every official kind of constraint (Zhou et al., "Instruction-Following Evaluation for Large Language Models",
-arXiv:2311.07911) is written as specs of Redraft. Edited texts are checked by Redraft's requirements and, independently,
-by the official definitions, re-implemented below for the kinds that need neither nltk nor langdetect.
+FOLDER holds prompts.jsonl (key, prompt, instruction_id_list, kwargs), responses.jsonl.gz (key,
+model, response) and verdicts.jsonl (key, model, strict, unstable: indexes whose official verdict is
+random, left out here). Every official kind of constraint (Zhou et al., "Instruction-Following
+Evaluation for Large Language Models", arXiv:2311.07911) is written as specs of Redraft. Edited
+texts are checked by Redraft's requirements and, independently, by the official definitions,
+re-implemented below for the kinds that need neither nltk nor langdetect.
 """
 
 from __future__ import annotations
@@ -99,7 +100,8 @@ def _english():
         return "script:latin"
 
 
-# --- the official definitions, independent of Redraft ---------------------------------------------------------------------
+# --- the official definitions, independent of Redraft
+# ---------------------------------------------------------------------
 
 
 def _compare(relation, found, number):
@@ -217,12 +219,15 @@ OFFICIAL = {
 }
 
 
-# --- the data --------------------------------------------------------------------------------------------------
+# --- the data
+# --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Constraint:
-    """One official constraint of one prompt, and the equivalent requirements (none: not covered)."""
+    """One official constraint of one prompt, and the equivalent requirements (none: not
+    covered).
+    """
 
     kind: str
     kwargs: dict
@@ -235,7 +240,9 @@ class Constraint:
         )
 
     def holds_loosely(self, text):
-        """Return Redraft's verdict on the variants of the official loose verdict: without first or last line, without asterisks."""
+        """Return Redraft's verdict on the variants of the official loose verdict: without first or
+        last line, without asterisks.
+        """
         return any(self.holds(variant) for variant in variants(text))
 
     def official(self, text):
@@ -246,7 +253,9 @@ class Constraint:
 
 
 def variants(text):
-    """Return the eight variants of a text; loosely, one of them must follow a constraint (Zhou et al., section 2.2)."""
+    """Return the eight variants of a text; loosely, one of them must follow a constraint (Zhou et
+    al., section 2.2).
+    """
     lines = text.split("\n")
     cut = [text, *("\n".join(part).strip() for part in (lines[1:], lines[:-1], lines[1:-1]))]
     return [*cut, *(each.replace("*", "") for each in cut)]
@@ -309,7 +318,8 @@ def rows(path):
         yield from (json.loads(line) for line in file if line.strip())
 
 
-# --- the figures -------------------------------------------------------------------------------------------------
+# --- the figures
+# -------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -341,7 +351,9 @@ def measure(answers):
 
 
 async def _replay_all(answers, figures):
-    """Use the recorded answers to each prompt, in turn, as the drafts and refinements of a model in the loop."""
+    """Use the recorded answers to each prompt, in turn, as the drafts and refinements of a model in
+    the loop.
+    """
     by_prompt = defaultdict(list)
     for answer in answers:
         by_prompt[answer.key].append(answer)
@@ -509,8 +521,9 @@ def report(console, found):
 def _replay_line(prompts=0, differ=0, best=0, last=0):
     best_share = _share(best / prompts if prompts else None)
     return (
-        f"replay: {prompts} prompts with all their answers in turn, {differ} of them with answers of different merit: "
-        f"the loop kept one with the highest official share in {best_share}; the last is one in {last}"
+        f"replay: {prompts} prompts with all their answers in turn, {differ} of them with answers "
+        f"of different merit: the loop kept one with the highest official share in {best_share}; "
+        f"the last is one in {last}"
     )
 
 

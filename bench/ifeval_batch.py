@@ -1,10 +1,12 @@
-"""Repair IFEval's answers as one batch, kill it in the middle, resume it, and export preference pairs.
+"""Repair IFEval's answers as one batch, kill it in the middle, resume it, and export preference
+pairs.
 
     python bench/ifeval_batch.py FOLDER [--limit N] [--keep DIR] [--json FILE]
 
-FOLDER is that of ifeval.py, and requirements are derived from the data as there: each row has its own. All steps use the
-command line: `redraft batch` without a model, `kill -9` when half of the rows are written, the same command again, then
-`redraft export`. The exit code is 1 when the output differs from an undisturbed run's.
+FOLDER is that of ifeval.py, and requirements are derived from the data as there: each row has its
+own. All steps use the command line: `redraft batch` without a model, `kill -9` when half of the
+rows are written, the same command again, then `redraft export`. The exit code is 1 when the output
+differs from an undisturbed run's.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ REDRAFT = [sys.executable, "-m", "redraft"]
 
 
 def write_rows(path, answers, prompts):
-    """Write a row for each answer that is not empty and has a covered constraint. Return the answers by row ID."""
+    """Write a row for each answer that is not empty and has a covered constraint. Return the
+    answers by row ID.
+    """
     by_id = {
         f"{a.key}:{a.model}": a
         for a in answers
@@ -67,7 +71,8 @@ def run(*command_line):
     )
     if done.returncode:
         sys.exit(
-            f"{' '.join(map(str, command_line[2:]))} ended with {done.returncode}:\n{done.stderr[-3000:]}"
+            f"{' '.join(map(str, command_line[2:]))} ended with "
+            f"{done.returncode}:\n{done.stderr[-3000:]}"
         )
     return done.stdout, time.perf_counter() - began
 

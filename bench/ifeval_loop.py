@@ -1,11 +1,14 @@
-"""Measure how many of IFEval's constraints a model's answers keep: asked once, best of four, and refined by default.
+"""Measure how many of IFEval's constraints a model's answers keep: asked once, best of four, and
+refined by default.
 
-    python bench/ifeval_loop.py FOLDER --model NAME [--prompts 60] [--max-tokens 256] [--texts FILE] [--json FILE]
+    python bench/ifeval_loop.py FOLDER --model NAME [--prompts 60] [--max-tokens 256] [--texts FILE]
+    [--json FILE]
 
-FOLDER holds IFEval's prompts.jsonl, as for ifeval.py (google-research/instruction_following_eval, CC BY 4.0). Of the prompts whose
-constraints all have a requirement and an official definition that needs neither nltk nor langdetect, the script takes
-`--prompts` in the order of a hash. Only requirements grade, so no model judges. Answers are then checked by the official
-definitions, strictly, which ifeval.py implements without Redraft's requirements.
+FOLDER holds IFEval's prompts.jsonl, as for ifeval.py (google-research/instruction_following_eval,
+CC BY 4.0). Of the prompts whose constraints all have a requirement and an official definition that
+needs neither nltk nor langdetect, the script takes `--prompts` in the order of a hash. Only
+requirements grade, so no model judges. Answers are then checked by the official definitions,
+strictly, which ifeval.py implements without Redraft's requirements.
 """
 
 from __future__ import annotations
@@ -25,7 +28,8 @@ from tables import table, write
 
 ALONE = "asked once"
 FIRST = "first draft"
-POLICIES = {  # settings of `refine`; all of them draft from the same prompt, which states the requirements
+# settings of `refine`; all of them draft from the same prompt, which states the requirements
+POLICIES = {
     "best of four": {"plan": redraft.BestOfN(4), "editor": False},
     "best of four, repaired": {"plan": redraft.BestOfN(4)},
     "Redraft": {},
@@ -34,7 +38,9 @@ POLICIES = {  # settings of `refine`; all of them draft from the same prompt, wh
 
 
 class SharedReplies:
-    """A model whose replies are kept, so that all policies get the same reply to the same request, also a truncated one."""
+    """A model whose replies are kept, so that all policies get the same reply to the same request,
+    also a truncated one.
+    """
 
     def __init__(self, model):
         self.model, self.name, self.identity, self.replies = model, model.name, model.identity, {}
@@ -61,7 +67,9 @@ def covered_prompts(folder, number):
 
 
 async def measure_prompt(row, constraints, model, settings):
-    """Return what each policy answers to a prompt: the text, the share of constraints that it keeps, and the calls."""
+    """Return what each policy answers to a prompt: the text, the share of constraints that it
+    keeps, and the calls.
+    """
     model, answers = SharedReplies(model), {}
 
     def add(policy, text, calls, **more):
@@ -195,7 +203,8 @@ def main():
     figures = summary(found)
     constraints = sum(len(each["answers"][ALONE]["kept"]) for each in found)
     print(
-        f"{models[0].name}, {len(found)} prompts with {constraints} constraints, at most {given.max_tokens} tokens an answer\n"
+        f"{models[0].name}, {len(found)} prompts with {constraints} constraints, at most "
+        f"{given.max_tokens} tokens an answer\n"
     )
     report(figures)
     print(f"\n{time.perf_counter() - began:.0f} s")

@@ -1,11 +1,14 @@
-"""Measure the cost of a journal: group commit against one transaction per write, and the speed of reading it.
+"""Measure the cost of a journal: group commit against one transaction per write, and the speed of
+reading it.
 
-    python bench/journal.py [--rows 100000] [--records 5] [--bytes 700] [--in-flight 512] [--durability normal] [--json FILE]
+    python bench/journal.py [--rows 100000] [--records 5] [--bytes 700] [--in-flight 512]
+    [--durability normal] [--json FILE]
 
-All write the same rows into separate temporary files: the start of a row, its records one by one, then its result. The first
-waits for a commit once for `--in-flight` rows, the second (on a hundredth of the rows) after every write. The third writes as a
-batch does: every row is a task that waits for a commit before its last record and after its result, and keeps a reply in the
-response cache; `--in-flight` of them at a time.
+All write the same rows into separate temporary files: the start of a row, its records one by one,
+then its result. The first waits for a commit once for `--in-flight` rows, the second (on a
+hundredth of the rows) after every write. The third writes as a batch does: every row is a task that
+waits for a commit before its last record and after its result, and keeps a reply in the response
+cache; `--in-flight` of them at a time.
 """
 
 from __future__ import annotations
@@ -99,7 +102,9 @@ async def as_a_batch(journal, given):
 
 
 def read_back(path, rows):
-    """Return the milliseconds to look up 1,000 rows and to count all, and the traces read per second."""
+    """Return the milliseconds to look up 1,000 rows and to count all, and the traces read per
+    second.
+    """
     ids = [sha256(str(n).encode()).hexdigest() for n in range(0, rows, max(1, rows // 1000))][:1000]
     with Journal(path, read_only=True) as journal:
         times = [perf_counter()]

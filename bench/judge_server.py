@@ -1,4 +1,5 @@
-"""The loopback endpoint of server.py as a judge: every request gets the same verdict, in a form that all contenders read.
+"""The loopback endpoint of server.py as a judge: every request gets the same verdict, in a form
+that all contenders read.
 
 python bench/judge_server.py [--latency 0.05]
 """
@@ -12,7 +13,10 @@ import sys
 
 from server import Endpoint, Tally
 
-WHY = "It says what was asked for, and in the order that a reader needs; two of the claims would be better with a source. "
+WHY = (
+    "It says what was asked for, and in the order that a reader needs; two of the claims would be "
+    "better with a source. "
+)
 CRITERIA = ("instructions", "correctness", "completeness", "clarity")
 VERDICT = {
     "reason": WHY,

@@ -1,13 +1,14 @@
-"""Kill a batch with `kill -9` at random moments, many times, and count what is lost or paid for twice.
+"""Kill a batch with `kill -9` at random moments, many times, and count what is lost or paid for
+twice.
 
     python bench/kill.py [--rows 2000] [--kills 200] [--seed 0] [--latency 0.03] [--in-flight 32]
                          [--server URL] [--json FILE] [-- OPTIONS]
 
-An undisturbed run first; then the same on a fresh journal, killed and started again by the same command until it has ended.
-The endpoint (tests/runs/logging_server.py) logs every request and answer. The exit code is 1 when anything was lost, doubled,
-out of order or different, or if a call was repeated although its answer was, or must have been, in the journal
-(`tests/runs/killing.py` says when).
-OPTIONS go to `redraft batch`.
+An undisturbed run first; then the same on a fresh journal, killed and started again by the same
+command until it has ended. The endpoint (tests/runs/logging_server.py) logs every request and
+answer. The exit code is 1 when anything was lost, doubled, out of order or different, or if a call
+was repeated although its answer was, or must have been, in the journal (`tests/runs/killing.py`
+says when). OPTIONS go to `redraft batch`.
 """
 
 from __future__ import annotations

@@ -2,9 +2,10 @@
 
     python bench/memory.py [--rows 10000 --rows 1000000] [--in FOLDER] [--json FILE] [-- OPTIONS]
 
-Given answers are graded by a requirement, without a model, so the figures are those of the engine, its journal and its files. Each
-size runs in its own process, then again with the same command, and once more after its output was deleted, so that all rows are
-read and written again. OPTIONS go to `redraft batch`.
+Given answers are graded by a requirement, without a model, so the figures are those of the engine,
+its journal and its files. Each size runs in its own process, then again with the same command, and
+once more after its output was deleted, so that all rows are read and written again. OPTIONS go to
+`redraft batch`.
 """
 
 from __future__ import annotations

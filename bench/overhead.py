@@ -1,9 +1,12 @@
-"""Measure the CPU time per model call on the caller's side: bare aiohttp, Redraft's client and loop, and two other loops.
+"""Measure the CPU time per model call on the caller's side: bare aiohttp, Redraft's client and
+loop, and two other loops.
 
-    python bench/overhead.py [--calls 2048] [--in-flight 64] [--rounds 3] [--peers DIR] [--json FILE]
+    python bench/overhead.py [--calls 2048] [--in-flight 64] [--rounds 3] [--peers DIR] [--json
+    FILE]
 
-All of them make the same number of calls to one endpoint on the loopback (bench/server.py), each in a process of its
-own, one after another, in several rounds. Peers need their own environments: `sh bench/peers.sh DIR` creates them.
+All of them make the same number of calls to one endpoint on the loopback (bench/server.py), each in
+a process of its own, one after another, in several rounds. Peers need their own environments: `sh
+bench/peers.sh DIR` creates them.
 """
 
 from __future__ import annotations
@@ -30,10 +33,14 @@ PEERS = {
 }
 NOTES = {
     "executionkit_refine.py": (
-        "executionkit 0.4.0 raises TypeError: super(type, obj) on Python 3.11 when its loop returns; it ran with "
-        "executionkit.types.PatternResult.__class_getitem__ = classmethod(lambda cls, _: cls)."
+        "executionkit 0.4.0 raises TypeError: super(type, obj) on Python 3.11 when its loop "
+        "returns; it ran with executionkit.types.PatternResult.__class_getitem__ = "
+        "classmethod(lambda cls, _: cls)."
     ),
-    "dspy_refine.py": "DSPy asks the model for advice between attempts: seven calls for four attempts. Compare per call.",
+    "dspy_refine.py": (
+        "DSPy asks the model for advice between attempts: seven calls for four attempts. Compare "
+        "per call."
+    ),
 }
 HEADER = ["", "CPU ms/call", "x bare", "(from - to)", "calls", "most in flight", "calls/s"]
 
@@ -64,7 +71,9 @@ def contenders(peers):
 
 
 def run(python, script, url, given):
-    """Return the figures of one contender. End the benchmark if the server's count of calls differs from the contender's."""
+    """Return the figures of one contender. End the benchmark if the server's count of calls differs
+    from the contender's.
+    """
     command = [
         python,
         HERE / "contenders" / script,
@@ -148,7 +157,8 @@ def main():
     results = {name: summary(own, runs[BARE]) for name, own in runs.items()}
 
     print(
-        f"{given.calls} calls, up to {given.in_flight} in flight, 4 KB asked, 2 KB answered after 50 ms; {given.rounds} rounds\n"
+        f"{given.calls} calls, up to {given.in_flight} in flight, 4 KB asked, 2 KB answered after "
+        f"50 ms; {given.rounds} rounds\n"
     )
     table(HEADER, [row(name, s) for name, s in results.items()])
     print()
@@ -160,7 +170,8 @@ def main():
     missing = [name for name, _ in PEERS.values() if name not in field]
     if missing:
         print(
-            f"not measured: {', '.join(missing)}. `sh bench/peers.sh DIR`, then --peers DIR, adds them."
+            f"not measured: {', '.join(missing)}. `sh bench/peers.sh DIR`, then --peers DIR, adds "
+            "them."
         )
     settings = {
         "calls": given.calls,

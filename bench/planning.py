@@ -1,10 +1,12 @@
-"""Measure the CPU time of planning one step: the noise-aware plan and the plain one, on the same traces.
+"""Measure the CPU time of planning one step: the noise-aware plan and the plain one, on the same
+traces.
 
     python bench/planning.py [--candidates 16] [--traces 300] [--seed 1] [--json FILE]
 
-Each trace has `--candidates` graded candidates, drafts and refinements of random parents. The CPU time is that of choosing the step
-after the last grade; views of the trace before it are cached, as in a run. The judge scores in tenths; `yes or no` and `saturating`
-are other judges: one that says 0 or 1, and one that gives a third of the texts the highest score.
+Each trace has `--candidates` graded candidates, drafts and refinements of random parents. The CPU
+time is that of choosing the step after the last grade; views of the trace before it are cached, as
+in a run. The judge scores in tenths; `yes or no` and `saturating` are other judges: one that says 0
+or 1, and one that gives a third of the texts the highest score.
 """
 
 from __future__ import annotations
@@ -47,7 +49,9 @@ WAYS = {  # plan, whether the shape is new, judge and its scores
 
 
 def records(chance, n, scores):
-    """Return the records of `n` candidates, each graded once; two in three are refinements of an earlier one."""
+    """Return the records of `n` candidates, each graded once; two in three are refinements of an
+    earlier one.
+    """
     for i in range(n):
         parent = chance.randrange(i) if i and chance.random() < 2 / 3 else None
         role = "generate" if parent is None else "refine"
@@ -76,7 +80,9 @@ def make_trace(chance, n, judge, scores):
 
 
 def time_plan(plan, before, last):
-    """Return the CPU milliseconds to plan the step after the last grade. Views of the previous step are cached."""
+    """Return the CPU milliseconds to plan the step after the last grade. Views of the previous step
+    are cached.
+    """
     plan(replace(before, records=before.records[:-1]))
     plan(before)
     trace = before + last
@@ -89,7 +95,9 @@ def time_plan(plan, before, last):
 
 
 def measure(given):
-    """Return the CPU milliseconds of each way for every trace. The ways take turns; the traces differ only in their scores."""
+    """Return the CPU milliseconds of each way for every trace. The ways take turns; the traces
+    differ only in their scores.
+    """
     took = {name: [] for name in WAYS}
     for n in range(given.traces):
         for name, (plan, is_new_shape, judge) in WAYS.items():
@@ -117,7 +125,8 @@ def main():
         for name, ms in took.items()
     }
     print(
-        f"planning one step at {given.candidates} candidates, {given.traces} traces; goal: {GOAL:g} ms\n"
+        f"planning one step at {given.candidates} candidates, {given.traces} traces; goal: "
+        f"{GOAL:g} ms\n"
     )
     rows = [
         [

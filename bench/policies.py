@@ -1,10 +1,14 @@
-"""Compare policies in simulated worlds: true quality of the answer, number of calls, and error of the reported score.
+"""Compare policies in simulated worlds: true quality of the answer, number of calls, and error of
+the reported score.
 
-    python bench/policies.py [WORLDS.toml] [--worlds A,B] [--policies X] [--calls N,M] [--seed N] [--tasks N] [--json FILE]
+    python bench/policies.py [WORLDS.toml] [--worlds A,B] [--policies X] [--calls N,M] [--seed N]
+    [--tasks N] [--json FILE]
 
-Redraft's plans are those of the package, carried out in a simulated world (bench/simulation/players.py). The loops of other tools
-are re-implemented in bench/simulation/rivals.py, the stopping rules of papers in bench/simulation/stopping.py. Every policy gets
-the same tasks. Each model call (a draft, a refinement, a grade, a piece of advice) counts 1.
+Redraft's plans are those of the package, carried out in a simulated world
+(bench/simulation/players.py). The loops of other tools are re-implemented in
+bench/simulation/rivals.py, the stopping rules of papers in bench/simulation/stopping.py. Every
+policy gets the same tasks. Each model call (a draft, a refinement, a grade, a piece of advice)
+counts 1.
 """
 
 from __future__ import annotations
@@ -37,11 +41,13 @@ examples:
                                                   what this package's plan makes of seven calls a task in one world
   python bench/policies.py --worlds noisy,tests --policies "best of N" --policies "DSPy*"
                                                   every setting of two rivals in two worlds
-"""
+"""  # noqa: E501
 
 
 def show_all(points, given, priors):
-    """Print all tables of a whole run, and write the documentation if asked to; return the figures."""
+    """Print all tables of a whole run, and write the documentation if asked to; return the
+    figures.
+    """
     found = {world: figures_of(policies) for world, policies in points.items()}
     reached = list(goals(points, given.worlds, priors))
     show(found, reached)
@@ -52,7 +58,9 @@ def show_all(points, given, priors):
 
 
 def show_part(points, calls):
-    """Print a table for each world and number of calls, or with every setting if there are none; return the figures."""
+    """Print a table for each world and number of calls, or with every setting if there are none;
+    return the figures.
+    """
     found = {}
     for world, policies in points.items():
         lines = {f"at {n:g} calls": at_each(policies, n) for n in calls} or {
@@ -172,7 +180,8 @@ def main():
     spent = os.times()
     cpu = spent.user + spent.children_user
     print(
-        f"\n{given.tasks} tasks a world, {time.perf_counter() - began:.0f} seconds, {cpu:.0f} of CPU"
+        f"\n{given.tasks} tasks a world, {time.perf_counter() - began:.0f} seconds, {cpu:.0f} of "
+        "CPU"
     )
     write(given.json, plain({"seed": given.seed, "tasks": given.tasks, "priors": priors, **shown}))
 

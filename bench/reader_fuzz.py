@@ -1,11 +1,14 @@
-"""Test the reader of verdicts with malformed ones: made-up scores, slow answers, and the share that it can read.
+"""Test the reader of verdicts with malformed ones: made-up scores, slow answers, and the share that
+it can read.
 
-    python bench/reader_fuzz.py [--answers 100000] [--seed 0] [--forms 500] [--valid 5000] [--before FOLDER] [--json FILE]
+    python bench/reader_fuzz.py [--answers 100000] [--seed 0] [--forms 500] [--valid 5000] [--before
+    FOLDER] [--json FILE]
 
-Verdicts of every judge are changed at random (tests/graders/malformed_verdicts.py) and read; an independent oracle then looks for
-the result in the answer. Valid ones in loose forms (tests/graders/loose_verdicts.py) must be read at the first ask. The exit code
-is 1 if anything was made up or took more than 100 ms, or if a valid verdict was not read. FOLDER is another checkout of Redraft,
-whose reader is tested with the same verdicts with format errors.
+Verdicts of every judge are changed at random (tests/graders/malformed_verdicts.py) and read; an
+independent oracle then looks for the result in the answer. Valid ones in loose forms
+(tests/graders/loose_verdicts.py) must be read at the first ask. The exit code is 1 if anything was
+made up or took more than 100 ms, or if a valid verdict was not read. FOLDER is another checkout of
+Redraft, whose reader is tested with the same verdicts with format errors.
 """
 
 from __future__ import annotations
@@ -47,7 +50,9 @@ def fuzz(answers, seed):
 
 
 def forms(each, seed):
-    """Return, by format error, the share of verdicts that is read, and the number that is read as another verdict."""
+    """Return, by format error, the share of verdicts that is read, and the number that is read as
+    another verdict.
+    """
     found = {}
     for form in malformed.FORMS:
         rng = random.Random(seed)
@@ -57,7 +62,9 @@ def forms(each, seed):
 
 
 def valid(verdicts, seed):
-    """Return how many valid verdicts in loose forms are read, as what they say or otherwise, by kind of verdict."""
+    """Return how many valid verdicts in loose forms are read, as what they say or otherwise, by
+    kind of verdict.
+    """
     rng, counts = random.Random(seed), {}
     for _ in range(verdicts):
         kind, result = malformed.of_valid(rng)
@@ -137,7 +144,8 @@ def report(counts, by_form, before, by_size, by_kind):
         ["", "found", "must be"], [*rows, ["longest, CPU ms", f"{counts['longest_ms']:.1f}", "100"]]
     )
     print(
-        "\nvalid verdicts in loose forms: how many are read at the first ask, and how many as another verdict\n"
+        "\nvalid verdicts in loose forms: how many are read at the first ask, and how many as "
+        "another verdict\n"
     )
     totals = {
         "all": {
@@ -148,7 +156,8 @@ def report(counts, by_form, before, by_size, by_kind):
     rows = [[kind, *_shares(found)] for kind, found in (by_kind | totals).items()]
     table(["", "verdicts", "read", "as another"], rows)
     print(
-        "\nverdicts that are wrong in form alone: how many can be read, and how many were read as another verdict\n"
+        "\nverdicts that are wrong in form alone: how many can be read, and how many were read as "
+        "another verdict\n"
     )
     rows = [[form, *_shown(found), *_shown(before.get(form))] for form, found in by_form.items()]
     table(["", "read", "as another", "before", "as another"], rows)

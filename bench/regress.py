@@ -1,11 +1,13 @@
-"""Find out whether one revision is slower than another: run the benchmarks of both in turn; report ratios with intervals.
+"""Find out whether one revision is slower than another: run the benchmarks of both in turn; report
+ratios with intervals.
 
     python bench/regress.py REV_A REV_B [--pairs 6] [--only NAME] [--limit 1.05] [--json FILE]
 
-Each revision is checked out into a temporary folder with its own environment, which reuses the libraries of the environment that
-runs this script, and runs its own benchmark scripts. The order is A B B A A B ..., so that a slow machine affects both.
-A benchmark, or a figure, that one of the revisions does not have is named and left out.
-The exit code is 1 if a ratio's interval lies wholly above the limit, 2 if a benchmark could not be run.
+Each revision is checked out into a temporary folder with its own environment, which reuses the
+libraries of the environment that runs this script, and runs its own benchmark scripts. The order is
+A B B A A B ..., so that a slow machine affects both. A benchmark, or a figure, that one of the
+revisions does not have is named and left out. The exit code is 1 if a ratio's interval lies wholly
+above the limit, 2 if a benchmark could not be run.
 """
 
 from __future__ import annotations
@@ -115,7 +117,9 @@ BENCHMARKS = {
 
 
 def check_out(repository: Path, revision: str, folder: Path) -> Path:
-    """Write a revision's files into `folder` and return the interpreter of an environment that imports its sources."""
+    """Write a revision's files into `folder` and return the interpreter of an environment that
+    imports its sources.
+    """
     packed = subprocess.run(
         ["git", "-C", str(repository), "archive", revision], check=False, capture_output=True
     )
@@ -155,7 +159,9 @@ def run(name: str, folder: Path, python: Path) -> dict[str, float]:
 
 
 def interval(ratios: list[float]) -> tuple[float, float]:
-    """Return the 95 % interval of the geometric mean: Student's t of the logarithms, which few pairs make wide."""
+    """Return the 95 % interval of the geometric mean: Student's t of the logarithms, which few
+    pairs make wide.
+    """
     freedom = len(ratios) - 1
     error = stdev(map(log, ratios)) / sqrt(len(ratios))
     factor = exp(error * T_975[min(freedom, len(T_975)) - 1])
@@ -202,7 +208,9 @@ def arguments() -> argparse.Namespace:
 
 
 def in_both(given: argparse.Namespace, places: list[tuple[Path, Path]]) -> list[str]:
-    """Return the names of the benchmarks to run; print those that one of the revisions does not have."""
+    """Return the names of the benchmarks to run; print those that one of the revisions does not
+    have.
+    """
     names = given.only or list(BENCHMARKS)
     missing = {
         name: revision
@@ -255,7 +263,8 @@ def main() -> int:
     }
 
     print(
-        f"A: {given.revisions[0]}, B: {given.revisions[1]}; {given.pairs} pairs, in the order A B B A; limit {given.limit:g}\n"
+        f"A: {given.revisions[0]}, B: {given.revisions[1]}; {given.pairs} pairs, in the order A B "
+        f"B A; limit {given.limit:g}\n"
     )
     rows = [
         [

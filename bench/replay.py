@@ -1,15 +1,18 @@
-"""Apply Redraft's plans to recorded refinements, and compare them with the last answer and with the best-graded one.
+"""Apply Redraft's plans to recorded refinements, and compare them with the last answer and with the
+best-graded one.
 
     python bench/replay.py FOLDER [--json FILE]
 
-FOLDER holds traces.jsonl.gz of Self-Refine's review rewriting or of code written against tests, or a folder for each. The plans are
-those of the package. Their steps are answered from the record: a refinement is the next recorded text, if that was made from the
-text in question; a grade is that of the recorded judge. Steps that are not on record (a refinement of another text, a new draft, a
+FOLDER holds traces.jsonl.gz of Self-Refine's review rewriting or of code written against tests, or
+a folder for each. The plans are those of the package. Their steps are answered from the record: a
+refinement is the next recorded text, if that was made from the text in question; a grade is that of
+the recorded judge. Steps that are not on record (a refinement of another text, a new draft, a
 repeated grade) fail, and are counted.
 
-The truth differs from what a plan sees. *Code*: a plan sees the share of passed tests among those that the model wrote itself; the
-truth is the verdict of the official tests. *Reviews*: a plan sees the model's rating of its own rewrite, from very negative (0) to
-very positive (1); the truth is the same, but 0 for a text that is not a rewrite of the review (see `no_rewrite`).
+The truth differs from what a plan sees. *Code*: a plan sees the share of passed tests among those
+that the model wrote itself; the truth is the verdict of the official tests. *Reviews*: a plan sees
+the model's rating of its own rewrite, from very negative (0) to very positive (1); the truth is the
+same, but 0 for a text that is not a rewrite of the review (see `no_rewrite`).
 """
 
 from __future__ import annotations
@@ -52,7 +55,9 @@ class UnreadableRecordError(Exception):
 
 @dataclass(frozen=True)
 class RecordedText:
-    """A recorded text, its grade in [0, 1] (None: unknown) and, in the same terms, its true quality."""
+    """A recorded text, its grade in [0, 1] (None: unknown) and, in the same terms, its true
+    quality.
+    """
 
     text: str
     seen: float | None
@@ -65,7 +70,9 @@ class RecordedText:
 
 @dataclass(frozen=True)
 class Chain:
-    """The texts of one task, each made from the one before. Chains with the same `topic` are not independent."""
+    """The texts of one task, each made from the one before. Chains with the same `topic` are not
+    independent.
+    """
 
     topic: str
     prompt: str
@@ -74,7 +81,9 @@ class Chain:
 
 @dataclass(frozen=True)
 class ReplayResult:
-    """The text that a policy returned, the score that it reported, its refinements, and its steps that were not on record."""
+    """The text that a policy returned, the score that it reported, its refinements, and its steps
+    that were not on record.
+    """
 
     answer: RecordedText
     score: float | None
@@ -84,7 +93,8 @@ class ReplayResult:
     reason: str = "end of record"
 
 
-# --- the records ----------------------------------------------------------------------------------------------------
+# --- the records
+# ----------------------------------------------------------------------------------------------------  # noqa: E501
 
 
 def reviews(row):
@@ -107,14 +117,17 @@ ABOUT = re.compile(
     | (this|the|your)\ (\w+\ )?(review|sentiment|output|statement|input)(\ \w+)?\ (is|are|was|sounds?|has|does|remains|cannot)\b
     | great\ job | as\ an\ ai\b | (i'm\ )?sorry\b | i\ apologi | i\ need\ (a|more)\b
     | thank\ you\ for\ your\ feedback | why\ is\ this)
-    | .*\bre-?writ""",
+    | .*\bre-?writ""",  # noqa: E501
     re.IGNORECASE | re.DOTALL | re.VERBOSE,
 )
-EXAMPLE = "trop"  # the hotel of the example in the prompt that all chains share; no recorded review is about it
+# the hotel of the example in the prompt that all chains share; no recorded review is about it
+EXAMPLE = "trop"
 
 
 def no_rewrite(text, review):
-    """Return whether a text is not a rewrite of a review: it comments on one, is about the prompt's example, or shares no word."""
+    """Return whether a text is not a rewrite of a review: it comments on one, is about the prompt's
+    example, or shares no word.
+    """
     words, given = words_of(text), words_of(review)
     return bool(ABOUT.match(text)) or EXAMPLE in words - given or not words & given
 
@@ -146,7 +159,9 @@ FILE = "traces.jsonl.gz"
 
 
 def load_chains(folder):
-    """Return the chains in a folder and its subfolders by topic, which a field of the first row shows. Raises Unreadable."""
+    """Return the chains in a folder and its subfolders by topic, which a field of the first row
+    shows. Raises Unreadable.
+    """
     sources = {}
     for path in sorted([*folder.glob(FILE), *folder.glob(f"*/{FILE}")]):
         try:
@@ -168,7 +183,8 @@ def read(path):
         return [json.loads(line) for line in islice(lines, MOST)]
 
 
-# --- the policies ---------------------------------------------------------------------------------------------------
+# --- the policies
+# ---------------------------------------------------------------------------------------------------  # noqa: E501
 
 
 def first(chain):
@@ -180,7 +196,9 @@ def last(chain):
 
 
 def best_seen(chain):
-    """Return the text with the highest grade, the earliest of several; texts without a grade lose."""
+    """Return the text with the highest grade, the earliest of several; texts without a grade
+    lose.
+    """
     grades = [-1.0 if text.seen is None else text.seen for text in chain.texts]
     return at(chain, grades.index(max(grades)), len(chain.texts) - 1)
 
@@ -190,7 +208,9 @@ def at(chain, i, refinements):
 
 
 def policies(chains):
-    """Return all policies by name. Priors are learned from chains of other topics, replayed with the shipped priors."""
+    """Return all policies by name. Priors are learned from chains of other topics, replayed with
+    the shipped priors.
+    """
     learned_priors = [
         fit_priors(
             (observe(replay_plan(c, plan_for(c))) for c in chains if half(c) != side), SHIPPED
@@ -214,7 +234,9 @@ def half(chain):
 
 
 def plan_for(chain, priors=SHIPPED, noise_aware=None):
-    """Return the plan as `refine` makes it at temperature 0 (one draft), with as many refinements as are on record."""
+    """Return the plan as `refine` makes it at temperature 0 (one draft), with as many refinements
+    as are on record.
+    """
     options = Options(max_iterations=len(chain.texts) - 1, temperature=0, noise_aware=noise_aware)
     return options.make_plan(writes=True, noisy=True, priors=priors)
 
@@ -272,11 +294,14 @@ def follows(chain, id, parent):
     return id < len(chain.texts) and chain.texts[id - 1].text == chain.texts[parent].text
 
 
-# --- what comes out -------------------------------------------------------------------------------------------------
+# --- what comes out
+# -------------------------------------------------------------------------------------------------
 
 
 def compare(name, chains):
-    """Compute the figures of all policies on all chains, and on those in which no plan left the record."""
+    """Compute the figures of all policies on all chains, and on those in which no plan left the
+    record.
+    """
     ends = {policy: [end(chain) for chain in chains] for policy, end in policies(chains).items()}
     yield name, compute_figures(chains, ends)
     on_record = [
@@ -292,7 +317,9 @@ def compare(name, chains):
 
 
 def compute_figures(chains, ends):
-    """Compute the figures of all policies. Truth is compared on the chains in which that of every answer is known."""
+    """Compute the figures of all policies. Truth is compared on the chains in which that of every
+    answer is known.
+    """
     known = [
         i
         for i in range(len(chains))
@@ -339,7 +366,9 @@ def mean(values, topics):
 
 
 def lead(ours, theirs, topics):
-    """Return by how much the truth of the answers is higher, and in how many chains it is higher or lower."""
+    """Return by how much the truth of the answers is higher, and in how many chains it is higher or
+    lower.
+    """
     leads = [a - b for a, b in zip(ours, theirs, strict=True)]
     return leads and {
         **mean(leads, topics),
@@ -350,7 +379,8 @@ def lead(ours, theirs, topics):
 
 def report(name, measures):
     print(
-        f"{name}: {measures['chains']} recorded chains; truth known of every answer in {measures['compared']}\n"
+        f"{name}: {measures['chains']} recorded chains; truth known of every answer in "
+        f"{measures['compared']}\n"
     )
     header = [
         "",

@@ -1,9 +1,10 @@
-"""Measure the sandbox: how long a program takes to start and end in each tier, and how many of them run in a second.
+"""Measure the sandbox: how long a program takes to start and end in each tier, and how many of them
+run in a second.
 
     python bench/sandbox.py [--programs 200] [--threads N] [--tier TIER ...] [--json FILE]
 
-A program is a function that is called five times, each call a message, as the grader `tests` does it. Tiers that do not work here
-are left out, with the reason; `--tier docker:IMAGE` adds one.
+A program is a function that is called five times, each call a message, as the grader `tests` does
+it. Tiers that do not work here are left out, with the reason; `--tier docker:IMAGE` adds one.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ def main(code, channel):
     while (arguments := channel.receive()) is not None:
         channel.send(names["f"](*arguments))
 """
-CODE = "import math\ndef f(n):\n    return [k for k in range(2, n) if all(k % d for d in range(2, math.isqrt(k) + 1))]"
+CODE = (
+    "import math\ndef f(n):\n    return [k for k in range(2, n) if all(k % d for d in range(2, "
+    "math.isqrt(k) + 1))]"
+)
 HEADER = ["", "programs/s", "start ms", "call ms", "end ms", "CPU ms", "memory MiB"]
 
 

@@ -1,8 +1,10 @@
-"""Measure how the CPU time of a whole loop grows with its candidates, its graders and the length of its texts.
+"""Measure how the CPU time of a whole loop grows with its candidates, its graders and the length of
+its texts.
 
     python bench/scaling.py [--rounds 5] [--only NAME] [--json FILE]
 
-Every loop runs in this process, with models and graders that answer at once, so that all CPU time is Redraft's.
+Every loop runs in this process, with models and graders that answer at once, so that all CPU time
+is Redraft's.
 """
 
 from __future__ import annotations
@@ -26,8 +28,14 @@ from tables import table, write
 GOAL = 1.1
 CANDIDATES, GRADERS, KILOBYTES = (1, 4, 16, 64), (1, 2, 4, 8, 16), (2, 16, 128, 1024)
 MIN_SECONDS = 0.1  # of loops that are measured together
-WORDS = "the quick brown fox jumps over the lazy dog while nobody looks at it, and then it sleeps a little. "
-VERDICT = '{"reason": "too long", "criteria": {"clear": {"evidence": "", "change": "be brief", "score": 3}}, "done": false}'
+WORDS = (
+    "the quick brown fox jumps over the lazy dog while nobody looks at it, and then it sleeps a "
+    "little. "
+)
+VERDICT = (
+    '{"reason": "too long", "criteria": {"clear": {"evidence": "", "change": "be brief", '
+    '"score": 3}}, "done": false}'
+)
 
 
 def text(kilobytes):
@@ -42,7 +50,9 @@ def answers(kilobytes):
 
 
 def graders(n, score=lambda _text: 0.5):
-    """Return functions that score every answer below the target. Their scores arrive one by one, as those of a model do."""
+    """Return functions that score every answer below the target. Their scores arrive one by one, as
+    those of a model do.
+    """
     turn = asyncio.Lock()
 
     async def grade(text):
@@ -66,7 +76,9 @@ def refine(plan, kilobytes, graders, judge=None):
 
 
 def refinements(candidates, n_graders=1, kilobytes=1):
-    """Return a loop that writes a draft and refines it in vain until there are so many candidates."""
+    """Return a loop that writes a draft and refines it in vain until there are so many
+    candidates.
+    """
     return refine(SelfRefine(max_iterations(candidates - 1)), kilobytes, graders(n_graders))
 
 
@@ -99,7 +111,9 @@ LOOPS = {  # what grows, its sizes, and the loop of a size
 
 
 def cpu_ms(loop, size):
-    """Return the CPU milliseconds of a loop of this size, the mean over as many as take `MIN_SECONDS`."""
+    """Return the CPU milliseconds of a loop of this size, the mean over as many as take
+    `MIN_SECONDS`.
+    """
     began, n = process_time(), 0
     while (took := process_time() - began) < MIN_SECONDS:
         result = asyncio.run(loop(size))
@@ -110,7 +124,9 @@ def cpu_ms(loop, size):
 
 
 def measure(names, rounds):
-    """Return the median CPU milliseconds by name and size. All of them take turns, after one that is not counted."""
+    """Return the median CPU milliseconds by name and size. All of them take turns, after one that
+    is not counted.
+    """
     took = {(name, size): [] for name in names for size in LOOPS[name][1]}
     for n in range(rounds + 1):
         print(f"round {n} of {rounds} ...", file=sys.stderr)
@@ -121,10 +137,11 @@ def measure(names, rounds):
 
 
 def exponent(cost_by_size):
-    """Return how the cost grows with the size at its upper end: p in c + k * size^p, from the largest three sizes.
+    """Return how the cost grows with the size at its upper end: p in c + k * size^p, from the
+    largest three sizes.
 
-    These are equally far apart in their logarithm, so the constant cost c cancels out in the differences. It is 0 if the cost does
-    not grow with the size.
+    These are equally far apart in their logarithm, so the constant cost c cancels out in the
+    differences. It is 0 if the cost does not grow with the size.
     """
     (a, b, c), (cost_a, cost_b, cost_c) = zip(*sorted(cost_by_size.items())[-3:], strict=True)
     if not cost_a < cost_b < cost_c:
@@ -158,7 +175,8 @@ def main():
         print()
     missed = [name for name, result in results.items() if result["exponent"] > GOAL]
     print(
-        f"goal: exponents of at most {GOAL:g}: {'missed by ' + ', '.join(missed) if missed else 'met'}"
+        f"goal: exponents of at most {GOAL:g}: "
+        f"{'missed by ' + ', '.join(missed) if missed else 'met'}"
     )
     write(given.json, {"rounds": given.rounds, "goal": GOAL, "results": results})
     sys.exit(bool(missed))

@@ -1,11 +1,12 @@
-"""A chat endpoint on the loopback interface that answers every request after a fixed time, and counts requests.
+"""A chat endpoint on the loopback interface that answers every request after a fixed time, and
+counts requests.
 
     python bench/server.py [--latency 0.05] [--answer-bytes 2048]
 
-It prints its address on the first line and serves until its standard input is closed. Any POST is a chat
-completion; answers are numbered, because a loop may not grade the same text twice. GET /reset sets the counts to 0; GET /stats
-returns the number of answered calls, and the most at the same time. It is written directly on an asyncio protocol, so that it uses
-less CPU time than any client.
+It prints its address on the first line and serves until its standard input is closed. Any POST is a
+chat completion; answers are numbered, because a loop may not grade the same text twice. GET /reset
+sets the counts to 0; GET /stats returns the number of answered calls, and the most at the same
+time. It is written directly on an asyncio protocol, so that it uses less CPU time than any client.
 """
 
 from __future__ import annotations
@@ -99,7 +100,9 @@ def requested_fields(body):
 
 @lru_cache
 def completion(size, fields):
-    """Return the body of a chat completion whose answer has `size` bytes, in the requested fields."""
+    """Return the body of a chat completion whose answer has `size` bytes, in the requested
+    fields.
+    """
     text = (f"Answer {NUMBER.decode()}: " + WORDS * (size // len(WORDS) + 1))[:size]
     if fields:
         each = text[: size // len(fields)]

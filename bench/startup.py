@@ -1,8 +1,10 @@
-"""Measure startup: `import redraft` over Python's own start, the first use of `refine` beside `import aiohttp`, and help.
+"""Measure startup: `import redraft` over Python's own start, the first use of `refine` beside
+`import aiohttp`, and help.
 
     python bench/startup.py [--runs 31] [--json FILE]
 
-Every figure is a median over processes that were started in turn, after one warm-up start of each, which compiles the modules.
+Every figure is a median over processes that were started in turn, after one warm-up start of each,
+which compiles the modules.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
-"""Compare Redraft's reader and measures with published figures: read recorded judge outputs, and compute every figure again.
+"""Compare Redraft's reader and measures with published figures: read recorded judge outputs, and
+compute every figure again.
 
     python bench/validation.py FOLDER [--brief] [--json FILE]
 
-FOLDER holds folders of data sets, recognised by a field in their first rows: LLMBar, JudgeBench, PandaLM's test set,
-UniEval's meta-evaluation, JUDGE-BENCH's ratings, Summary of a Haystack, GPT-4 pointwise grades, Self-Refine's Yelp
-traces. Their references are in files beside them (`*reference_stats*`, `judge_statistics*`, `counts.json`). A figure
-is equal when it rounds to the reference's digits. The exit code is 1 when a figure differs.
+FOLDER holds folders of data sets, recognised by a field in their first rows: LLMBar, JudgeBench,
+PandaLM's test set, UniEval's meta-evaluation, JUDGE-BENCH's ratings, Summary of a Haystack, GPT-4
+pointwise grades, Self-Refine's Yelp traces. Their references are in files beside them
+(`*reference_stats*`, `judge_statistics*`, `counts.json`). A figure is equal when it rounds to the
+reference's digits. The exit code is 1 when a figure differs.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ SIDES = {"first": 1, "second": 2, "tie": 0}
 
 @dataclass(frozen=True)
 class Row:
-    """A reference and Redraft's figure for it. `digits`: decimal places of the printed reference."""
+    """A reference and Redraft's figure for it. `digits`: decimal places of the printed
+    reference.
+    """
 
     data: str
     subject: str
@@ -71,7 +75,9 @@ def compare(data, subject, reference, ours, digits=6):
 
 
 def not_compared(data, subject, reference, compared):
-    """Return the figures of a reference that were not computed again, so that no omission is silent."""
+    """Return the figures of a reference that were not computed again, so that no omission is
+    silent.
+    """
     numbers = {name: value for name, value in reference.items() if type(value) in {int, float}}
     missing = numbers.keys() - {row.measure for row in compared}
     return [
@@ -80,7 +86,8 @@ def not_compared(data, subject, reference, compared):
     ]
 
 
-# --- reading --------------------------------------------------------------------------------------------------------
+# --- reading
+# --------------------------------------------------------------------------------------------------------  # noqa: E501
 
 
 def rows(path):
@@ -130,11 +137,14 @@ def both_known(a, b):
     return [(x, y) for x, y in zip(a, b, strict=True) if None not in (x, y)]
 
 
-# --- the data sets --------------------------------------------------------------------------------------------------
+# --- the data sets
+# --------------------------------------------------------------------------------------------------
 
 
 def llmbar(folder):
-    """Compute accuracy, agreement of the orders and kappas of every judge and strategy from the raw outputs."""
+    """Compute accuracy, agreement of the orders and kappas of every judge and strategy from the raw
+    outputs.
+    """
     pairs = {row["id"]: row for row in read_matching(folder, "pairs*.jsonl")}
     winners = defaultdict(dict)
     outputs, ratings = (
@@ -162,7 +172,9 @@ def llmbar(folder):
 
 
 def llmbar_format(judge, strategy):
-    """Return the format of LLMBar's own configuration: by sentence if it asks for reasons first, else by line."""
+    """Return the format of LLMBar's own configuration: by sentence if it asks for reasons first,
+    else by line.
+    """
     if strategy == "Swap":  # two prompts in turn, one of each kind
         return "llmbar"
     return (
@@ -173,7 +185,9 @@ def llmbar_format(judge, strategy):
 
 
 def rated_winners(row):
-    """LLMBar's rule: a tie is 2 when asked AB and 1 when asked BA, and a score that cannot be read gives 1 and 2."""
+    """LLMBar's rule: a tie is 2 when asked AB and 1 when asked BA, and a score that cannot be read
+    gives 1 and 2.
+    """
     first, second = (
         read_verdict(row[f"score_{n}_raw"].strip(), "bare_number@0-100") for n in (1, 2)
     )
@@ -186,7 +200,9 @@ def rated_winners(row):
 
 
 def run_rows(reference, run):
-    """Compare one judge and strategy on one subset with the official figures and with those that others recomputed."""
+    """Compare one judge and strategy on one subset with the official figures and with those that
+    others recomputed.
+    """
     subject = " ".join(str(reference[key]) for key in ("subset", "judge", "strategy"))
     gold, ab, ba = ([row[i] for row in run] for i in range(3))
     forth, back = (
@@ -234,7 +250,9 @@ def run_rows(reference, run):
 
 
 def reader_rows(outputs, pairs):
-    """Count the recorded winners that are read: with the format of each strategy, and with one format for all."""
+    """Count the recorded winners that are read: with the format of each strategy, and with one
+    format for all.
+    """
     counts = defaultdict(Counter)
     for row in outputs:
         wanted = row["winner"] and int(row["winner"])
@@ -368,7 +386,9 @@ def game_rows(reference, judge, games):
 
 
 def pandalm(folder):
-    """Compute the agreement of three people, and of two judges with their majority; unreadable as wrong, as a tie, left out."""
+    """Compute the agreement of three people, and of two judges with their majority; unreadable as
+    wrong, as a tie, left out.
+    """
     data, reference = read_matching(folder, "pairs*.jsonl"), references(folder)
     people = list(zip(*(row["annotators"] for row in data), strict=True))
     ours = {
@@ -482,7 +502,9 @@ def unieval(folder):
 
 
 def multi_rater(folder):
-    """Compute Krippendorff's alpha for raters who differ from item to item; the ordinal one also as published."""
+    """Compute Krippendorff's alpha for raters who differ from item to item; the ordinal one also as
+    published.
+    """
     out = []
     for path in sorted(folder.glob("*_reference_stats.json")):
         name = path.name.removesuffix("_reference_stats.json")
@@ -517,7 +539,9 @@ COVERAGE = {
 
 
 def summhay(folder):
-    """Compare the coverage by six graders with people's: correlation, exact agreement, bias, and agreement on the bullet."""
+    """Compare the coverage by six graders with people's: correlation, exact agreement, bias, and
+    agreement on the bullet.
+    """
     data = read_matching(folder, "summaries*.jsonl")
     return [
         row
@@ -654,7 +678,9 @@ SIGNS = {
 
 
 def find_data_sets(folder):
-    """Find the data sets in a folder and its subfolders, by a field in the first row of each file."""
+    """Find the data sets in a folder and its subfolders, by a field in the first row of each
+    file.
+    """
     out = {}
     for place in sorted([folder, *(each for each in folder.iterdir() if each.is_dir())]):
         fields = {
@@ -666,7 +692,8 @@ def find_data_sets(folder):
     return out
 
 
-# --- the results -------------------------------------------------------------------------------------------------
+# --- the results
+# -------------------------------------------------------------------------------------------------
 
 
 def report(console, compared):
@@ -702,7 +729,9 @@ def mark(row):
 
 
 def summary(compared):
-    """Return for each data set the number of references, of equal figures, and the largest known difference."""
+    """Return for each data set the number of references, of equal figures, and the largest known
+    difference.
+    """
     out = {}
     for name in dict.fromkeys(row.data for row in compared):
         with_reference = [row for row in compared if row.data == name and not isinstance(row, Note)]

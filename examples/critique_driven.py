@@ -1,4 +1,5 @@
-"""Let a model criticise and improve its own code. Print the suggested actions, `done`, and every version.
+"""Let a model criticise and improve its own code. Print the suggested actions, `done`, and every
+version.
 
 python examples/critique_driven.py [MODEL]
 """

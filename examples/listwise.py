@@ -1,4 +1,5 @@
-"""Let a judge rank all answers so far, and use its reason as feedback. Print every iteration as it happens.
+"""Let a judge rank all answers so far, and use its reason as feedback. Print every iteration as it
+happens.
 
 python examples/listwise.py [MODEL]
 """

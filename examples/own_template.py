@@ -19,7 +19,7 @@ They were told:
 {response}
 
 How much does that help a beginner? An answer such as {"advice": "Water it."} helps little: it says neither when nor how much.
-"""
+"""  # noqa: E501
 )
 
 

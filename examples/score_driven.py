@@ -1,7 +1,7 @@
 """Refine until your own evaluator is satisfied: target, patience, and the history of scores.
 
 python examples/score_driven.py [MODEL]      MODEL: such as openai:gpt-4o-mini. Default: look for one.
-"""
+"""  # noqa: E501
 
 import asyncio
 import sys

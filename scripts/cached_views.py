@@ -1,4 +1,6 @@
-"""A Griffe extension: the reference shows a method decorated with `cached_view` as the property that it is."""
+"""A Griffe extension: the reference shows a method decorated with `cached_view` as the property
+that it is.
+"""
 
 from __future__ import annotations
 

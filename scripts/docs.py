@@ -1,6 +1,7 @@
 """Write the generated parts of docs/ and of the source: python scripts/docs.py [--check]
 
-In docs/ they are between `<!-- NAME -->` and `<!-- end -->`; in the source they are the typed dictionaries at the end of a file.
+In docs/ they are between `<!-- NAME -->` and `<!-- end -->`; in the source they are the typed
+dictionaries at the end of a file.
 """
 
 from __future__ import annotations
@@ -40,7 +41,10 @@ def graders() -> Iterator[str]:
     yield "| name | mode | what it does | reads | calls |\n|---|---|---|---|---|"
     for e in entries():
         if e.mode != "requirement" and e.origin == "redraft":
-            yield f"| `{e.name}` | {e.mode} | {cell(e.about)} | {', '.join(e.task_fields)} | {e.calls or 'nothing'} |"
+            yield (
+                f"| `{e.name}` | {e.mode} | {cell(e.about)} | {', '.join(e.task_fields)} | "
+                f"{e.calls or 'nothing'} |"
+            )
 
 
 def kinds() -> Iterator[str]:
@@ -89,7 +93,10 @@ def rows(declaration: type) -> Iterator[str]:
             if isinstance(info.kind, Keyword)
             else str(f.type)
         )
-        yield f"| `{f.name}` | `{cell(kind)}` | `{f.default!r}` | {option and f'`{option}`'} | {cell(meaning)} |"
+        yield (
+            f"| `{f.name}` | `{cell(kind)}` | `{f.default!r}` | {option and f'`{option}`'} | "
+            f"{cell(meaning)} |"
+        )
 
 
 def option_names() -> dict[str, str]:
@@ -109,7 +116,9 @@ def option_names() -> dict[str, str]:
 
 
 def typed_dictionary(head: str, about: str, *declarations: type | Sequence[Field[Any]]) -> str:
-    """Return the code of a typed dictionary with the fields of the declarations, or with those fields."""
+    """Return the code of a typed dictionary with the fields of the declarations, or with those
+    fields.
+    """
     declared = [
         f for each in declarations for f in (fields(each) if isinstance(each, type) else each)
     ]

@@ -1,7 +1,9 @@
-"""Run the code blocks of the site and write what they print below them: python scripts/examples.py [PAGE ...]
+"""Run the code blocks of the site and write what they print below them: python scripts/examples.py
+[PAGE ...]
 
-The blocks of a page run in order, in one folder. A block with a title is also written to a file of this name; a block of
-Python or of shell commands runs; a block `text title="Output"` holds what the block before it prints to stdout.
+The blocks of a page run in order, in one folder. A block with a title is also written to a file of
+this name; a block of Python or of shell commands runs; a block `text title="Output"` holds what the
+block before it prints to stdout.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ BLOCK = re.compile(
 ENVIRONMENT = {"COLUMNS": "100", "NO_COLOR": "1"}
 
 Runner = Callable[[str, str, Path], str]
-"""Runs a block, given its language, its code and a folder, and returns what it prints. Raises an error if it fails."""
+"""Runs a block, given its language, its code and a folder, and returns what it prints. Raises an
+error if it fails.
+"""
 
 
 def with_outputs(page: str, folder: Path, run: Runner) -> str:
@@ -52,7 +56,9 @@ def with_outputs(page: str, folder: Path, run: Runner) -> str:
 
 
 def needs_package(code: str) -> bool:
-    """Whether a block needs a package that Redraft and its tests do not install; a test of its own takes care of it."""
+    """Whether a block needs a package that Redraft and its tests do not install; a test of its own
+    takes care of it.
+    """
     return "from fastapi import" in code or "from trl import" in code
 
 
@@ -61,9 +67,9 @@ def run_in_subprocess(language: str, code: str, folder: Path) -> str:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, **ENVIRONMENT, "PATH": path, "REDRAFT_HOME": str(folder / ".home")}
     command = [sys.executable, "-c", code] if language == "python" else ["sh", "-e", "-c", code]
-    done = subprocess.run(
+    done = subprocess.run(  # noqa: S603
         command, cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )  # noqa: S603
+    )
     if done.returncode not in (0, 3):
         raise SystemExit(
             f"{code}\nfailed with exit code {done.returncode}:\n{done.stdout}{done.stderr}"

@@ -1,6 +1,7 @@
 """Draw the figures of docs/concepts: python scripts/figures.py [--check]
 
-The figure of estimates holds real numbers: it runs a refinement with a scripted model and a scripted judge.
+The figure of estimates holds real numbers: it runs a refinement with a scripted model and a
+scripted judge.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""Print the lowest declared version of every dependency as constraints of pip: python scripts/lowest.py > constraints.txt
+"""Print the lowest declared version of every dependency as constraints of pip: python
+scripts/lowest.py > constraints.txt
 
-What is declared as "name>=1.2" becomes "name==1.2"; a declaration without a lower bound stops the script.
+What is declared as "name>=1.2" becomes "name==1.2"; a declaration without a lower bound stops the
+script.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""Change the code in small ways, one at a time, and list the changes that no test notices: see CONTRIBUTING.md.
+"""Change the code in small ways, one at a time, and list the changes that no test notices: see
+CONTRIBUTING.md.
 
-All tests run in copies of the checkout in `build/`, which are removed at the end. First, once for each state of the sources, they
-run under coverage, which notes the lines that each test executes. Then each change is written into a copy and tried: by the tests
-that execute the line, then by others of the module.
+All tests run in copies of the checkout in `build/`, which are removed at the end. First, once for
+each state of the sources, they run under coverage, which notes the lines that each test executes.
+Then each change is written into a copy and tried: by the tests that execute the line, then by
+others of the module.
 """
 
 import argparse
@@ -51,7 +53,9 @@ STOP = threading.Event()
 
 
 class Copy:
-    """A copy of the checkout, with an environment that has the packages of this one but finds `src` of the copy first."""
+    """A copy of the checkout, with an environment that has the packages of this one but finds `src`
+    of the copy first.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.root, environment = folder, folder / "checkout", folder / "environment"
@@ -81,7 +85,9 @@ class Copy:
         self.python = environment / scripts.name / "python"
 
     def pytest(self, *arguments: str, limit: float, **variables: str) -> tuple[int | None, str]:
-        """Return pytest's exit status and output; no status if it was killed: after `limit` seconds, or by Ctrl-C."""
+        """Return pytest's exit status and output; no status if it was killed: after `limit`
+        seconds, or by Ctrl-C.
+        """
         environment = {
             name: value
             for name, value in os.environ.items()
@@ -109,7 +115,9 @@ class Copy:
             return status, output.read().decode(errors="replace")
 
     def kill(self, process: subprocess.Popen[bytes]) -> None:
-        """Kill a run and what is left of it: where there is a /proc, also the processes that it started in other sessions."""
+        """Kill a run and what is left of it: where there is a /proc, also the processes that it
+        started in other sessions.
+        """
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
@@ -158,7 +166,8 @@ class Contexts:
             f"{CONTEXTS.as_uri()}?mode=ro", uri=True, check_same_thread=False
         )
         rows = self.database.execute(
-            "SELECT context, count(*) FROM line_bits JOIN context ON context.id = context_id GROUP BY 1"
+            "SELECT context, count(*) FROM line_bits JOIN context ON context.id = context_id "
+            "GROUP BY 1"
         )
         self.modules = Counter[str]()
         for context, count in rows:
@@ -167,8 +176,8 @@ class Contexts:
 
     def by_line(self, path: Path) -> dict[int, set[str]]:
         query = (
-            "SELECT context, numbits FROM line_bits JOIN context ON context.id = context_id JOIN file ON file.id = file_id"
-            " WHERE path = ?"
+            "SELECT context, numbits FROM line_bits JOIN context ON context.id = context_id JOIN "
+            "file ON file.id = file_id WHERE path = ?"
         )
         with self.lock:
             rows = self.database.execute(query, [str(path.relative_to(ROOT))]).fetchall()
@@ -182,8 +191,9 @@ class Contexts:
     def tests(self, mutant: Mutant) -> tuple[list[str], list[str]]:
         """Return the tests that execute the line, and others.
 
-        The others are first those of the same files, which may use what one of them has set up for all, and those named after the
-        module or its folder, which may execute the line in other processes; then those that execute another line of the module.
+        The others are first those of the same files, which may use what one of them has set up for
+        all, and those named after the module or its folder, which may execute the line in other
+        processes; then those that execute another line of the module.
         """
         by_line = self.by_line(mutant.path)
         on_lines = (
@@ -200,7 +210,9 @@ class Contexts:
         return executing, self.order(named - done) + self.order(module - named - done)
 
     def order(self, tests: set[str]) -> list[str]:
-        """Keep the tests of a file together, as they may share a server; first the files whose tests execute few modules."""
+        """Keep the tests of a file together, as they may share a server; first the files whose
+        tests execute few modules.
+        """
         files = defaultdict(list)
         for test in sorted(tests, key=self.places.__getitem__):
             files[test.partition("::")[0]].append(test)
@@ -224,7 +236,9 @@ class Contexts:
 def attempt(
     copies: "queue.SimpleQueue[Copy]", contexts: Contexts, mutant: Mutant, slow: list[str]
 ) -> Result:
-    """Try a change by the tests that execute the line, then by others. One that fails once and then passes does not count."""
+    """Try a change by the tests that execute the line, then by others. One that fails once and then
+    passes does not count.
+    """
     executing, others = contexts.tests(mutant)
     first = contexts.within(executing, FIRST_SECONDS)
     wider = contexts.within(executing[len(first) :] + others, WIDER_SECONDS)
@@ -282,7 +296,9 @@ def failing(copy: Copy, contexts: Contexts, tests: set[str], slow: list[str]) ->
 
 
 def gather(copy: Copy, parts: list[str], slow: list[str], processes: int) -> Contexts:
-    """Run the tests whose lines are not known: all, if the package or what tests share changed, else those of changed files."""
+    """Run the tests whose lines are not known: all, if the package or what tests share changed,
+    else those of changed files.
+    """
     shared, files = hashlib.sha256(repr(slow).encode()), {}
     for path in sorted(
         [*ROOT.glob("src/**/*.py"), *ROOT.glob("tests/**/*.py"), ROOT / "pyproject.toml"]
@@ -300,7 +316,8 @@ def gather(copy: Copy, parts: list[str], slow: list[str], processes: int) -> Con
     start = time.monotonic()
     for place in range(0, len(missing), FILES_TOGETHER):
         say(
-            f"[{place}/{len(missing)} files, {time.monotonic() - start:.0f} s] learning which lines each test executes"
+            f"[{place}/{len(missing)} files, {time.monotonic() - start:.0f} s] learning which "
+            "lines each test executes"
         )
         together = missing[place : place + FILES_TOGETHER]
         notes["tests"] = {
@@ -328,7 +345,9 @@ def gather(copy: Copy, parts: list[str], slow: list[str], processes: int) -> Con
 def cover(
     copy: Copy, files: list[str], slow: list[str], processes: int
 ) -> Iterator[tuple[str, float, str]]:
-    """Run test files, add which lines each test executes to those known, and yield each test's seconds and outcome."""
+    """Run test files, add which lines each test executes to those known, and yield each test's
+    seconds and outcome.
+    """
     (copy.root / "coverage.ini").write_text("[run]\nrelative_files = true\nsource = src\n")
     data, report = copy.folder / "contexts", copy.folder / "report"
     report.write_text("")
@@ -413,7 +432,8 @@ def main() -> None:
             copies = [Copy(Path(folder) / str(number)) for number in range(arguments.processes)]
             contexts = gather(copies[0], arguments.tests, slow, arguments.processes)
             say(
-                f"Trying {len(mutants)} changes of {' '.join(arguments.packages)}, drawn with seed {arguments.seed}."
+                f"Trying {len(mutants)} changes of {' '.join(arguments.packages)}, drawn with "
+                f"seed {arguments.seed}."
             )
             results.extend(try_all(mutants, copies, contexts, slow))
             STOP.clear()

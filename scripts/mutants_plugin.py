@@ -1,6 +1,7 @@
 """A plugin of pytest for the runs of `mutants.py`.
 
-MUTANTS_REPORT names the file for the outcomes, MUTANTS_TESTS a file with the tests to run, in this order.
+MUTANTS_REPORT names the file for the outcomes, MUTANTS_TESTS a file with the tests to run, in this
+order.
 """
 
 import json
@@ -25,7 +26,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection() -> None:
-    """Let Hypothesis try the same examples each time, look for no smaller ones, and take its time."""
+    """Let Hypothesis try the same examples each time, look for no smaller ones, and take its
+    time.
+    """
     if "hypothesis" in sys.modules:
         from hypothesis import HealthCheck, Phase, settings
 

@@ -37,7 +37,8 @@ TURNED = {
 TURNED = {
     operator: ("operator", old.replace("+", r"\+"), new) for operator, (old, new) in TURNED.items()
 }
-# Calls that are dropped by taking one of their arguments instead; a call that is a statement is dropped anyway.
+# Calls that are dropped by taking one of their arguments instead; a call that is a statement is
+# dropped anyway.
 UNWRAPPED = re.compile(
     "abs|ceil|dict|float|floor|int|list|max|min|replace|reversed|round|set|sorted|tuple"
 )
@@ -50,7 +51,9 @@ Change = tuple[str, int, int, str]  # its kind; from which byte to which; the ne
 
 @dataclass(frozen=True)
 class Mutant:
-    """A module with a change. The tests to try are those that execute a line of the first of `places` that any test executes."""
+    """A module with a change. The tests to try are those that execute a line of the first of
+    `places` that any test executes.
+    """
 
     path: Path
     source: bytes
@@ -75,7 +78,9 @@ class Mutant:
 
 
 class Mutations:
-    """All small changes of a module but those of annotations, decorators, texts, logs, and checks of the program itself."""
+    """All small changes of a module but those of annotations, decorators, texts, logs, and checks
+    of the program itself.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path, self.source, self.found = path, path.read_bytes(), list[Mutant]()
@@ -97,7 +102,8 @@ class Mutations:
             lines = frozenset(
                 range(self.source.count(b"\n", 0, start) + 1, self.source.count(b"\n", 0, end) + 2)
             )
-            # What is in no body, such as the default of a parameter, runs at import, in whichever test that is.
+            # What is in no body, such as the default of a parameter, runs at import, in whichever
+            # test that is.
             places = (
                 (lines, statement, function)
                 if lines & function and statement <= function
@@ -192,7 +198,9 @@ def body(function: ast.FunctionDef | ast.AsyncFunctionDef) -> frozenset[int]:
 
 
 def is_text(node: ast.expr) -> bool:
-    """Whether an operator joins texts, or a type and None: any other operator would fail in every test."""
+    """Whether an operator joins texts, or a type and None: any other operator would fail in every
+    test.
+    """
     if isinstance(node, ast.BinOp):
         return is_text(node.left) or is_text(node.right)
     return isinstance(node, ast.JoinedStr) or (
@@ -213,14 +221,19 @@ def mutations(package: Path, part: str) -> list[Mutant]:
     path = package / name.removesuffix(".py")
     files = sorted(path.rglob("*.py")) if path.is_dir() else [path.with_suffix(".py")]
     if not all(file.is_file() for file in files) or (line and not line.isdecimal()):
-        expected = f"a folder, a module or a line of {package.name}, such as storage, runs/job or runs/job:145"
+        expected = (
+            f"a folder, a module or a line of {package.name}, such as storage, runs/job or "
+            "runs/job:145"
+        )
         raise ValueError(f"expected {expected}, got {part!r}")
     found = [mutant for file in files for mutant in Mutations(file).found]
     return [mutant for mutant in found if not line or mutant.line == int(line)]
 
 
 def draw(package: Path, parts: list[str], count: int, seed: str) -> list[Mutant]:
-    """Draw a part by its weight, as in `storage=2`, then one of its lines, then a change of the line; nothing twice."""
+    """Draw a part by its weight, as in `storage=2`, then one of its lines, then a change of the
+    line; nothing twice.
+    """
     weights, lines, drawn, rng = (
         list[float](),
         list[list[list[Mutant]]](),

@@ -1,7 +1,9 @@
-"""Take the pictures of the tutorial and the README with a real browser: python scripts/pictures.py [NAME ...]
+"""Take the pictures of the tutorial and the README with a real browser: python scripts/pictures.py
+[NAME ...]
 
-It runs the commands of the tutorial in a temporary folder, opens what `redraft view` and `redraft label` serve, and writes the
-pictures. A test makes the same walk without writing, so that what a picture shows is still there. Needs Chromium.
+It runs the commands of the tutorial in a temporary folder, opens what `redraft view` and `redraft
+label` serve, and writes the pictures. A test makes the same walk without writing, so that what a
+picture shows is still there. Needs Chromium.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ WIDTH, SCALE, QUALITY = 1000, 1.5, 70
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture: the command that serves the page, how to get there, its height, texts that it shows, and its folder."""
+    """A picture: the command that serves the page, how to get there, its height, texts that it
+    shows, and its folder.
+    """
 
     name: str
     command: str
@@ -174,7 +178,9 @@ def walk(
     take: Callable[[Picture, Page], None],
     pictures: Collection[Picture],
 ) -> None:
-    """Follow the tutorial in a folder where its other commands have run, and call `take` at each of the pictures."""
+    """Follow the tutorial in a folder where its other commands have run, and call `take` at each of
+    the pictures.
+    """
     context = browser.new_context(viewport={"width": WIDTH, "height": 700}, color_scheme="light")
     for command in dict.fromkeys(picture.command for picture in pictures):
         with serving(command, folder) as url:
@@ -202,7 +208,7 @@ VISIBLE = """(() => {
     if (box.height && box.top >= 0 && box.top + 10 < innerHeight && node.parentElement.checkVisibility()) texts.push(node.data);
   }
   return texts.join('').replace(/[ \\n]+/g, ' ');
-})()"""
+})()"""  # noqa: E501
 
 
 def write_picture(picture: Picture, page: Page) -> None:

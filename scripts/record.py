@@ -1,7 +1,8 @@
 """Record the run that the README shows: python scripts/record.py MODEL FILE
 
-The prompt and the graders are those of the README's first block of Python. FILE gets the trace, which `redraft show` and
-`redraft view` read. See examples/recorded/README.md for the model of the recorded run.
+The prompt and the graders are those of the README's first block of Python. FILE gets the trace,
+which `redraft show` and `redraft view` read. See examples/recorded/README.md for the model of the
+recorded run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Hooks of `mkdocs build`: files that are not in docs/ become pages, and links between both are adapted."""
+"""Hooks of `mkdocs build`: files that are not in docs/ become pages, and links between both are
+adapted.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ SOURCE_ONLY = (
     "src/",
     "tests/",
 )
-"""Files and folders that links may name and that the site does not contain: their names remain as text."""
+"""Files and folders that links may name and that the site does not contain: their names remain as
+text.
+"""
 
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(((?!https?:|mailto:|#)[^)\s]+)\)")
 
@@ -52,7 +56,9 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def adapt_links(markdown: str, source: str, page: str) -> str:
-    """Point the links of a file at pages of the site. `source` is its path in the repository, `page` its path in the site."""
+    """Point the links of a file at pages of the site. `source` is its path in the repository,
+    `page` its path in the site.
+    """
 
     def adapt(match: re.Match[str]) -> str:
         text, link = match.groups()
@@ -61,6 +67,6 @@ def adapt_links(markdown: str, source: str, page: str) -> str:
         if path not in PAGES and path.startswith(SOURCE_ONLY):
             return text
         inside = PAGES.get(path) or path.removeprefix("docs/")
-        return f"[{text}]({posixpath.relpath(inside, posixpath.dirname(page) or '.')}{hash_sign}{anchor})"
+        return f"[{text}]({posixpath.relpath(inside, posixpath.dirname(page) or '.')}{hash_sign}{anchor})"  # noqa: E501
 
     return LINK.sub(adapt, markdown)

@@ -1,4 +1,5 @@
-"""Cancel work at random moments: a server that counts and holds requests, the ways to cancel, and what must hold afterwards.
+"""Cancel work at random moments: a server that counts and holds requests, the ways to cancel, and
+what must hold afterwards.
 
 The tests take a seeded twentieth of the points of bench/cancellation.py.
 """
@@ -8,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -22,12 +22,12 @@ from random import Random
 
 import redraft
 from descriptors import open_files
-from redraft.usage import NO_USAGE
 from redraft.graders import Jury
 from redraft.models import Chat
 from redraft.runs import BatchRun
 from redraft.storage import JsonlStore, read_trace
 from redraft.storage.journal import Journal
+from redraft.usage import NO_USAGE
 
 WAYS = {
     "timeout": "asyncio.timeout",
@@ -62,8 +62,8 @@ class Case:
 
 
 class Server:
-    """Answers chat completions at /CASE/v1 from a thread of its own: correctly, late, never, with 503, or by closing the
-    connection.
+    """Answers chat completions at /CASE/v1 from a thread of its own: correctly, late, never, with
+    503, or by closing the connection.
     """
 
     def __init__(self):
@@ -589,7 +589,9 @@ class RemoteServer:
 
 @contextmanager
 def collect_warnings(noise):
-    """Collect Python's warnings: open files, tasks destroyed while pending, exceptions never retrieved."""
+    """Collect Python's warnings: open files, tasks destroyed while pending, exceptions never
+    retrieved.
+    """
     before = sys.unraisablehook
     sys.unraisablehook = lambda about: noise.append(repr(about.exc_value))
     try:

@@ -1,4 +1,6 @@
-"""Fixtures of all tests: no network beyond this machine, no keys from the environment, a real model server."""
+"""Fixtures of all tests: no network beyond this machine, no keys from the environment, a real model
+server.
+"""
 
 import gc
 import math
@@ -15,11 +17,13 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from descriptors import open_files
 from hypothesis import settings
+
+from descriptors import open_files
 from require import require_sandbox
 
-# For properties that do not say how many examples they want. No deadline: it would time the machine, which other tests load.
+# For properties that do not say how many examples they want. No deadline: it would time the
+# machine, which other tests load.
 settings.register_profile("all", max_examples=50, deadline=None)
 settings.register_profile("quick", max_examples=20, deadline=None)
 
@@ -28,7 +32,8 @@ SKIPPED = "redraft/skipped"  # in pytest's cache
 LOCAL = ("127.", "::1", "localhost")
 HOMES = count()
 FOREIGN = ("REDRAFT_", "OPENAI_", "ANTHROPIC_", "OLLAMA_")
-LONGEST = (  # files that run first, the longest before the others, so that no worker ends long after the rest
+# files that run first, the longest before the others, so that no worker ends long after the rest
+LONGEST = (
     "test_chaos.py",
     "test_ray.py",
     "test_kill.py",
@@ -63,7 +68,9 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    """Receive Ctrl-C even where the tests were started with it ignored, as `nohup` and some CI runners start them."""
+    """Receive Ctrl-C even where the tests were started with it ignored, as `nohup` and some CI
+    runners start them.
+    """
     settings.load_profile("all" if config.getoption("--slow") == "all" else "quick")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -89,7 +96,9 @@ def pytest_ignore_collect(collection_path, config):
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection():
-    """Look for no cycles of objects while the tests are read, and afterwards not among these: it would take half of the time."""
+    """Look for no cycles of objects while the tests are read, and afterwards not among these: it
+    would take half of the time.
+    """
     gc.disable()
     try:
         return (yield)
@@ -110,13 +119,15 @@ def pytest_collection_modifyitems(config, items):
     config.hook.pytest_deselected(items=[item for item in items if item in left_out])
     items[:] = [item for item in items if item not in left_out]
     if seed := config.getoption("--shuffle"):
-        draw = lambda name: sha256(f"{seed} {name}".encode()).digest()  # noqa: E731
+        draw = lambda name: sha256(f"{seed} {name}".encode()).digest()
         items.sort(key=lambda item: (draw(item.path.name), draw(item.nodeid)))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_terminal_summary(terminalreporter, config):
-    """Count the skipped tests by reason in the last line but one, and note them for `--skipped`, which repeats its failures, too."""
+    """Count the skipped tests by reason in the last line but one, and note them for `--skipped`,
+    which repeats its failures, too.
+    """
     yield
     reports = terminalreporter.getreports("skipped")
     failures = terminalreporter.getreports("failed") + terminalreporter.getreports("error")
@@ -138,8 +149,9 @@ def pytest_sessionfinish(session, exitstatus):
 
 
 def slow_tests(items):
-    """The tests marked slow. Of a table that is marked `slow(but_each=n)`, one in n rows is not: the one with values that were seldom
-    chosen before, so that in a table of all combinations it is not always the same value.
+    """The tests marked slow. Of a table that is marked `slow(but_each=n)`, one in n rows is not:
+    the one with values that were seldom chosen before, so that in a table of all combinations it is
+    not always the same value.
     """
     tables, slow = defaultdict(list), []
     for item in items:
@@ -165,7 +177,9 @@ def values_of(row):
 
 
 def chosen_slow_tests(items, which):
-    """The tests marked slow that run. A share of them is chosen by a hash of the seed and the test's name, for each file."""
+    """The tests marked slow that run. A share of them is chosen by a hash of the seed and the
+    test's name, for each file.
+    """
     if which in ("all", "none"):
         return slow_tests(items) if which == "all" else []
     seed, slash, share = which.partition("/")
@@ -176,7 +190,7 @@ def chosen_slow_tests(items, which):
     by_file = defaultdict(list)
     for item in slow_tests(items):
         by_file[item.path].append(item)
-    draw = lambda item: sha256(f"{seed} {item.nodeid}".encode()).digest()  # noqa: E731
+    draw = lambda item: sha256(f"{seed} {item.nodeid}".encode()).digest()
     return [
         item
         for tests in by_file.values()
@@ -186,7 +200,9 @@ def chosen_slow_tests(items, which):
 
 @pytest.fixture
 def closed_url():
-    """A local address at which nothing listens. Its port stays bound, so that no other program gets it."""
+    """A local address at which nothing listens. Its port stays bound, so that no other program gets
+    it.
+    """
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield f"http://127.0.0.1:{bound.getsockname()[1]}/v1"
@@ -209,7 +225,9 @@ def no_network():
 
 @pytest.fixture(autouse=True, scope="session")
 def one_authority(tmp_path_factory):
-    """Trust a single certificate: the clients of httpx would read those of all authorities, which takes each of them 20 ms."""
+    """Trust a single certificate: the clients of httpx would read those of all authorities, which
+    takes each of them 20 ms.
+    """
     import trustme
 
     path = tmp_path_factory.mktemp("authority") / "authority.pem"
@@ -221,7 +239,9 @@ def one_authority(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def bare_environment(monkeypatch, tmp_path_factory):
-    """Remove every variable and file by which Redraft would find a model, a setting or a card of this machine."""
+    """Remove every variable and file by which Redraft would find a model, a setting or a card of
+    this machine.
+    """
     for name in list(os.environ):
         if name.startswith(FOREIGN) or name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)
@@ -234,7 +254,9 @@ def bare_environment(monkeypatch, tmp_path_factory):
 
 @pytest.fixture
 def no_open_files(tmp_path_factory):
-    """Fail if a test leaves a descriptor open of a file or folder below pytest's folder, whether it succeeds or raises an error."""
+    """Fail if a test leaves a descriptor open of a file or folder below pytest's folder, whether it
+    succeeds or raises an error.
+    """
     folder, before = str(tmp_path_factory.getbasetemp()), open_files()
     yield
     if left := [each for each in open_files() - before if folder in each[1]]:
@@ -286,7 +308,9 @@ def strict_server(strict_gguf_file):
 
 @pytest.fixture(scope="session")
 def digit_server(tmp_path_factory):
-    """The name of a model on a real llama.cpp server that finds the digits 1 to 5 likely everywhere."""
+    """The name of a model on a real llama.cpp server that finds the digits 1 to 5 likely
+    everywhere.
+    """
     with llama_server(
         write_model(tmp_path_factory.mktemp("model") / "digits.gguf", "TEMPLATE", "12345")
     ) as name:

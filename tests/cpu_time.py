@@ -9,10 +9,12 @@ ATTEMPTS = 5
 def least_seconds(
     call: Callable[[], object], bound: float, clock: Callable[[], float] = process_time
 ) -> float:
-    """Return the shortest time of up to five calls; no more are made once one takes less than `bound` seconds.
+    """Return the shortest time of up to five calls; no more are made once one takes less than
+    `bound` seconds.
 
-    Other processes can only make a call slower, by cold caches and a slower core, so the shortest time says most about the code.
-    What takes more than linear time for its input exceeds a bound each time.
+    Other processes can only make a call slower, by cold caches and a slower core, so the shortest
+    time says most about the code. What takes more than linear time for its input exceeds a bound
+    each time.
     """
     shortest = float("inf")
     for _ in range(ATTEMPTS):

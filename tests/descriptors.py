@@ -6,7 +6,8 @@ import os
 def open_files():
     """Return the number and the target of each open descriptor, except of the one that lists them.
 
-    Nothing where there is no /proc. A test compares sets, not counts: the garbage of an earlier test may be collected, and its files closed, in the meantime.
+    Nothing where there is no /proc. A test compares sets, not counts: the garbage of an earlier
+    test may be collected, and its files closed, in the meantime.
     """
     found = set()
     for number in os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else ():

@@ -1,4 +1,6 @@
-"""Disks that fail: errors of chosen system calls at a chosen place, and a small disk that fills and is emptied."""
+"""Disks that fail: errors of chosen system calls at a chosen place, and a small disk that fills and
+is emptied.
+"""
 
 import errno
 import io
@@ -11,17 +13,20 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
-from require import require_program
 
 from redraft.storage import secure_files
+from require import require_program
 
 CALLS = ("create", "link", "write", "part of a write", "fsync", "rename")
-"""What can fail. Of "part of a write" half of the data is written, and the error comes with the next one, as on a real disk."""
+"""What can fail. Of "part of a write" half of the data is written, and the error comes with the
+next one, as on a real disk.
+"""
 
 
 @contextmanager
 def failing(call, number, *, after=0):
-    """Let calls of this process fail with an error number, from the one after `after` on, as on a full disk.
+    """Let calls of this process fail with an error number, from the one after `after` on, as on a
+    full disk.
 
     Yields an object whose `count` has all calls.
     """
@@ -71,7 +76,9 @@ def failing(call, number, *, after=0):
 
 @contextmanager
 def small_files(size):
-    """Let this process write no file beyond a size, as if the disk were full; SQLite notices it, too."""
+    """Let this process write no file beyond a size, as if the disk were full; SQLite notices it,
+    too.
+    """
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, limit[1]))
@@ -83,12 +90,16 @@ def small_files(size):
 
 
 MOUNTED = 'mount "$@" && echo mounted && cat; umount "$0" || umount --lazy "$0"'
-"""Mounts, and unmounts once nobody holds the other end of its input: also if the tests were killed."""
+"""Mounts, and unmounts once nobody holds the other end of its input: also if the tests were
+killed.
+"""
 
 
 @contextmanager
 def mounted(folder, *arguments):
-    """Mount a file system at a new folder as long as the context lasts. Yields whether it could be mounted."""
+    """Mount a file system at a new folder as long as the context lasts. Yields whether it could be
+    mounted.
+    """
     folder.mkdir()
     command = ["sh", "-c", MOUNTED, folder, *arguments, folder]
     pipe = subprocess.PIPE
@@ -124,7 +135,8 @@ def small_disk(folder, megabytes=3):
 
 @contextmanager
 def like_fat():
-    """Let file systems have neither hard links nor other links nor modes, as FAT on Linux: every file of this process has 0755.
+    """Let file systems have neither hard links nor other links nor modes, as FAT on Linux: every
+    file of this process has 0755.
 
     A mode is refused even if it is the same, as some drivers do.
     """

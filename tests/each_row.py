@@ -1,9 +1,11 @@
 """A table whose rows are one test.
 
-pytest needs 2 ms for each test, most of them where a worker reports to the process that counts: more than most rows of a table take.
-`each_row` is written as `pytest.mark.parametrize`, and each row that fails is named, with its place. It is for rows that take
-milliseconds and share nothing: their test has no fixtures, no row has marks or is skipped, and all rows have one environment and one
-event loop. To run a row alone, as under a debugger, cut the others off for the moment: `rows[7:8]`.
+pytest needs 2 ms for each test, most of them where a worker reports to the process that counts:
+more than most rows of a table take. `each_row` is written as `pytest.mark.parametrize`, and each
+row that fails is named, with its place. It is for rows that take milliseconds and share nothing:
+their test has no fixtures, no row has marks or is skipped, and all rows have one environment and
+one event loop. To run a row alone, as under a debugger, cut the others off for the moment:
+`rows[7:8]`.
 """
 
 from contextlib import contextmanager

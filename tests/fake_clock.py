@@ -1,4 +1,6 @@
-"""An event loop whose time is not real: tests of long waits take no time, and what they measure is exact."""
+"""An event loop whose time is not real: tests of long waits take no time, and what they measure is
+exact.
+"""
 
 import asyncio
 import selectors

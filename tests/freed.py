@@ -32,7 +32,9 @@ def _code(found):
 
 @contextmanager
 def no_collection():
-    """Leave cycles of objects in memory for the duration of the block. What was there before is not looked at, also afterwards."""
+    """Leave cycles of objects in memory for the duration of the block. What was there before is not
+    looked at, also afterwards.
+    """
     gc.collect()
     gc.freeze()
     gc.disable()
@@ -43,7 +45,9 @@ def no_collection():
 
 
 def objects_in_cycles():
-    """Return the names of our objects that only a search for cycles frees, with their numbers. It frees them."""
+    """Return the names of our objects that only a search for cycles frees, with their numbers. It
+    frees them.
+    """
     gc.set_debug(gc.DEBUG_SAVEALL)
     try:
         gc.collect()

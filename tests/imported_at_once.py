@@ -1,8 +1,10 @@
-"""Imports a package in one thread and all its modules in others, at the worst moment: `python imported_at_once.py PACKAGE...`.
+"""Imports a package in one thread and all its modules in others, at the worst moment: `python
+imported_at_once.py PACKAGE...`.
 
-The thread that imports the package stops when it holds the package's lock, until every other thread holds the lock of its module
-and waits for the package. What the package imports of its own is then held by a thread that waits for it: Python raises an error.
-What lies outside the package is imported before, since it is not what is tried.
+The thread that imports the package stops when it holds the package's lock, until every other thread
+holds the lock of its module and waits for the package. What the package imports of its own is then
+held by a thread that waits for it: Python raises an error. What lies outside the package is
+imported before, since it is not what is tried.
 """
 
 import _frozen_importlib
@@ -39,7 +41,9 @@ def import_one(name):
 
 
 class ImportedMeanwhile(SourceFileLoader):
-    """Loads a package; before that, when its lock is held, the threads that import its modules begin."""
+    """Loads a package; before that, when its lock is held, the threads that import its modules
+    begin.
+    """
 
     def create_module(self, spec):
         for thread in threads:
@@ -67,7 +71,9 @@ class FoundFirst:
 
 
 def waiting(name):
-    """Return how many threads wait for the lock of a module. What each waits for is a list after Python 3.11."""
+    """Return how many threads wait for the lock of a module. What each waits for is a list after
+    Python 3.11.
+    """
     awaited = [
         each if isinstance(each, list) else [each]
         for each in list(_frozen_importlib._blocking_on.values())

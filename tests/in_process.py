@@ -1,8 +1,8 @@
 """Run the `redraft` command inside the test process as it would run in a process of its own.
 
-Starting an interpreter and importing the libraries takes ten times as long as most commands, so a command runs here unless its
-test is about a process. It gets its own file descriptors 0, 1 and 2, environment, folder, contextvars, warning filters and log
-handlers; its changes to them are undone.
+Starting an interpreter and importing the libraries takes ten times as long as most commands, so a
+command runs here unless its test is about a process. It gets its own file descriptors 0, 1 and 2,
+environment, folder, contextvars, warning filters and log handlers; its changes to them are undone.
 """
 
 import logging
@@ -29,7 +29,9 @@ READ_AT_START = (
 
 @dataclass
 class CommandResult:
-    """The result of a command: the attributes of a CompletedProcess, and `out` and `err` as text."""
+    """The result of a command: the attributes of a CompletedProcess, and `out` and `err` as
+    text.
+    """
 
     args: list
     returncode: int
@@ -79,7 +81,9 @@ def _as_main(code, **names):
 
 
 def run_as_program(function, argv, *, input=b"", cwd=None, env=None):
-    """Call `function()` as the interpreter calls a program: its return value or exception becomes an exit code."""
+    """Call `function()` as the interpreter calls a program: its return value or exception becomes
+    an exit code.
+    """
     with TemporaryFile() as out, TemporaryFile() as err:
         with ExitStack() as stack:
             for context in (
@@ -113,7 +117,9 @@ def _exit_code(function):
 
 @contextmanager
 def _streams(input, out, err):
-    """Replace file descriptors 0, 1 and 2, which child processes inherit, and the files of `sys` on top of them."""
+    """Replace file descriptors 0, 1 and 2, which child processes inherit, and the files of `sys` on
+    top of them.
+    """
     sys.stdout.flush()
     sys.stderr.flush()
     kept = [os.dup(n) for n in range(3)]
@@ -195,7 +201,9 @@ def _filters():
 
 @contextmanager
 def _logging():
-    """Set the root logger without pytest's handlers: records from WARNING on without a handler go to stderr."""
+    """Set the root logger without pytest's handlers: records from WARNING on without a handler go
+    to stderr.
+    """
     root = logging.getLogger()
     names = ["redraft", *logging.root.manager.loggerDict]
     before = [

@@ -1,7 +1,9 @@
-"""Calls every public entry from many threads at once, in a fresh process: `python public_entries.py FOLDER THREADS`.
+"""Calls every public entry from many threads at once, in a fresh process: `python public_entries.py
+FOLDER THREADS`.
 
-Each thread begins with another entry, so that all of them are also imported and used for the first time at the same moment. Every
-result must be that of a call in a single thread, and no call may raise. Python changes threads as often as it can.
+Each thread begins with another entry, so that all of them are also imported and used for the first
+time at the same moment. Every result must be that of a call in a single thread, and no call may
+raise. Python changes threads as often as it can.
 """
 
 import asyncio

@@ -1,4 +1,6 @@
-"""Skip a test where the machine lacks what it needs, with a reason of a few words, which the last lines of a run count."""
+"""Skip a test where the machine lacks what it needs, with a reason of a few words, which the last
+lines of a run count.
+"""
 
 import os
 import re
@@ -20,7 +22,9 @@ def require_program(name):
 
 
 def require_sandbox(tier):
-    """Return a sandbox of this tier. One that is there and does not work is no reason to skip, but a fault."""
+    """Return a sandbox of this tier. One that is there and does not work is no reason to skip, but
+    a fault.
+    """
     from redraft.errors import SandboxUnavailableError
     from redraft.sandbox import Sandbox
 

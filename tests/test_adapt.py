@@ -1,4 +1,6 @@
-"""Requests adapted to what a model accepts: how refusals are recognised, what is tried instead, and what is remembered."""
+"""Requests adapted to what a model accepts: how refusals are recognised, what is tried instead, and
+what is remembered.
+"""
 
 import json
 import logging
@@ -9,24 +11,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redraft.middleware import EndpointCapabilities
-from redraft.middleware.adapt import MAX_SCHEMAS, MIN_FAILURES, REPROBE_INTERVAL, adapt
-from redraft.middleware.messages import (
-    start_with_user,
-    fold_later_system,
-    fold_system,
-    merge_adjacent,
-)
-from redraft.middleware.endpoint_errors import refused_part
-from redraft.models.openai_chat import request_body
-from redraft.protocols import Reply, Request
-from redraft.usage import Usage
 from redraft.errors import (
     AuthenticationError,
     ContextLengthError,
     ModelError,
     ModelUnavailableError,
 )
+from redraft.middleware import EndpointCapabilities
+from redraft.middleware.adapt import MAX_SCHEMAS, MIN_FAILURES, REPROBE_INTERVAL, adapt
+from redraft.middleware.endpoint_errors import refused_part
+from redraft.middleware.messages import (
+    fold_later_system,
+    fold_system,
+    merge_adjacent,
+    start_with_user,
+)
+from redraft.models.openai_chat import request_body
+from redraft.protocols import Reply, Request
+from redraft.usage import Usage
 
 ONE = Usage(1, 100, 10, cost=None)
 REFUSED = Usage(1, 0, 0)
@@ -220,7 +222,9 @@ TALKS = st.lists(st.builds(message, ROLES, CONTENTS), max_size=8).map(tuple)
 
 @given(TALKS)
 def test_no_two_adjacent_messages_have_the_same_role(messages):
-    """All texts and parts of the task's messages are kept in order, and a second pass changes nothing."""
+    """All texts and parts of the task's messages are kept in order, and a second pass changes
+    nothing.
+    """
     joined = merge_adjacent(messages)
     roles = [m["role"] for m in joined]
     assert all(a != b for a, b in zip(roles, roles[1:], strict=False))
@@ -278,7 +282,9 @@ def test_tool_calls_and_results_are_not_merged():
 
 
 def test_system_text_moves_into_user_messages():
-    """It goes into the next user message, later system text alone follows the first, and the first role is user."""
+    """It goes into the next user message, later system text alone follows the first, and the first
+    role is user.
+    """
     late = (SYSTEM, USER, ASSISTANT, message("system", "L"), message("user", "V"))
     assert [m["content"] for m in fold_system(late)] == ["S\n\nU", "A", "L\n\nV"]
     assert [(m["role"], m["content"]) for m in fold_later_system(late)][-1] == ("user", "L\n\nV")
@@ -292,7 +298,9 @@ def test_system_text_moves_into_user_messages():
 
 
 async def test_a_successful_adaptation_is_remembered_and_logged_once(caplog):
-    """After one refused call the next request is adapted at once; the log has one line without content."""
+    """After one refused call the next request is adapted at once; the log has one line without
+    content.
+    """
     endpoint = Endpoint(
         lambda r: (
             refusal("System role not supported")
@@ -338,7 +346,8 @@ def unsupported(name):
 
 FIELDS = ("max_tokens", "max_completion_tokens", "temperature", "seed", "top_logprobs")
 ALL_SENT = {"max_tokens", "temperature", "seed", "top_logprobs"}
-REFUSED_PARAMETERS = {  # fields that the endpoint refuses, with its words; what is sent in turn; what is remembered
+# fields that the endpoint refuses, with its words; what is sent in turn; what is remembered
+REFUSED_PARAMETERS = {
     "max_tokens": (
         {"max_tokens": unsupported("max_tokens")},
         [ALL_SENT - {"max_tokens"} | {"max_completion_tokens"}],
@@ -372,7 +381,9 @@ REFUSED_PARAMETERS = {  # fields that the endpoint refuses, with its words; what
     ("refused", "sent", "remembered"), REFUSED_PARAMETERS.values(), ids=REFUSED_PARAMETERS
 )
 async def test_what_is_sent_after_a_parameter_was_refused(refused, sent, remembered):
-    """The request without it at once, and so are all later ones of that model, also in another process; others are as before."""
+    """The request without it at once, and so are all later ones of that model, also in another
+    process; others are as before.
+    """
 
     def answer(request):
         body = request_body("m", request)
@@ -396,7 +407,9 @@ async def test_what_is_sent_after_a_parameter_was_refused(refused, sent, remembe
 
 
 async def test_an_unsuccessful_adaptation_is_not_remembered():
-    """For an endpoint that always refuses each adaptation is tried once, the error counts every call, and nothing is remembered."""
+    """For an endpoint that always refuses each adaptation is tried once, the error counts every
+    call, and nothing is remembered.
+    """
     endpoint, it = Endpoint(lambda request: refusal(ALTERNATE)), learned_limits()
     with pytest.raises(
         ModelError, match="the model does not accept messages in this order"
@@ -451,7 +464,9 @@ async def test_an_error_keeps_its_cause():
 
 
 async def test_a_format_refused_by_name_is_not_sent_again():
-    """After json_schema and json_object were refused, the next judgement is requested in plain text with one call."""
+    """After json_schema and json_object were refused, the next judgement is requested in plain text
+    with one call.
+    """
     endpoint = refuse_formats("json_schema", "json_object")
     ask = adapt(endpoint, learned_limits())
     assert (await ask(judging_request(1))).usage.calls == 3
@@ -489,7 +504,9 @@ async def test_a_refused_schema_does_not_affect_other_schemas():
 
 @pytest.mark.parametrize("status", [400, 422, 501])
 async def test_a_refusal_without_a_reason_affects_its_request_alone(status):
-    """Several different requests must be refused before a format is given up; repeating one adds no evidence."""
+    """Several different requests must be refused before a format is given up; repeating one adds no
+    evidence.
+    """
     endpoint = Endpoint(
         lambda request: refusal("Bad Request", status) if request.format == "json_schema" else JSON
     )
@@ -521,7 +538,9 @@ async def test_an_answer_in_prose_affects_its_request_alone():
 
 @pytest.mark.parametrize("hostile", [1, 5, 50])
 async def test_prose_without_a_format_is_no_evidence_against_the_format(hostile):
-    """This holds however many hostile drafts come first: where plain text gives no object either, the format is not the cause."""
+    """This holds however many hostile drafts come first: where plain text gives no object either,
+    the format is not the cause.
+    """
     endpoint = Endpoint(
         lambda request: JSON if "judge 999" in request.messages[1]["content"] else PROSE
     )
@@ -533,7 +552,9 @@ async def test_prose_without_a_format_is_no_evidence_against_the_format(hostile)
 
 
 async def test_a_format_that_often_gives_prose_is_given_up():
-    """An endpoint that answers a response_format in prose, and plain requests with objects, is recognised after several requests."""
+    """An endpoint that answers a response_format in prose, and plain requests with objects, is
+    recognised after several requests.
+    """
     endpoint = Endpoint(lambda request: JSON if request.format == "text" else PROSE)
     it = learned_limits()
     ask = adapt(endpoint, it)
@@ -578,7 +599,9 @@ async def test_a_server_error_is_left_to_retry(status):
 
 
 async def test_a_repeated_500_for_an_untested_format_is_probed_without_it():
-    """For a server that answers each response_format with a bare 500 a repeated request is finally sent in plain text."""
+    """For a server that answers each response_format with a bare 500 a repeated request is finally
+    sent in plain text.
+    """
     endpoint = Endpoint(
         lambda r: (
             JSON
@@ -598,7 +621,9 @@ async def test_a_repeated_500_for_an_untested_format_is_probed_without_it():
 
 
 async def test_an_outage_at_the_start_is_no_refusal():
-    """Every request fails many times before the first answer; afterwards all are judged by schema."""
+    """Every request fails many times before the first answer; afterwards all are judged by
+    schema.
+    """
     down = True
     endpoint = Endpoint(
         lambda request: (
@@ -622,10 +647,12 @@ LETTERS = {"json_schema": "S", "json_object": "O", "text": "T"}
 
 
 async def attempts(answer, requests, *, models=("m",), capabilities=None):
-    """The formats in which each request is sent, as letters: of S a schema, of O an object, of T text.
+    """The formats in which each request is sent, as letters: of S a schema, of O an object, of T
+    text.
 
-    `requests` are texts such as "a1": the schema, and what is judged. `answer` tells what the endpoint answers to a letter and such
-    a text: None for a verdict, or an error or a reply. The models take turns. "!" stands for an error that is raised.
+    `requests` are texts such as "a1": the schema, and what is judged. `answer` tells what the
+    endpoint answers to a letter and such a text: None for a verdict, or an error or a reply. The
+    models take turns. "!" stands for an error that is raised.
     """
     session = capabilities or EndpointCapabilities()
     sent, now = [], [""]
@@ -645,7 +672,8 @@ async def attempts(answer, requests, *, models=("m",), capabilities=None):
     return sent
 
 
-FORMAT_SEQUENCES = {  # what the endpoint answers to a format and a request; requests; the formats in which each is sent
+# what the endpoint answers to a format and a request; requests; the formats in which each is sent
+FORMAT_SEQUENCES = {
     "refused by name: the schema is not sent again": (
         lambda f, r: NAMED if f == "S" else None, "a1 a1 a2 a3", "SO O O O"),
     "refused by name for three schemas: for no schema": (
@@ -702,7 +730,9 @@ FORMAT_SEQUENCES = {  # what the endpoint answers to a format and a request; req
     ("answer", "requests", "expected"), FORMAT_SEQUENCES.values(), ids=FORMAT_SEQUENCES
 )
 async def test_in_which_formats_requests_are_sent(answer, requests, expected):
-    """For each way in which an endpoint does not accept a format: when it is given up, for what, and what is tried instead."""
+    """For each way in which an endpoint does not accept a format: when it is given up, for what,
+    and what is tried instead.
+    """
     assert await attempts(answer, requests.split()) == expected.split()
     assert await attempts(
         answer, [each for each in requests.split() for _ in "mn"], models=("m", "n")
@@ -713,7 +743,9 @@ async def test_in_which_formats_requests_are_sent(answer, requests, expected):
     ("error", "needed"), [(NAMED, 1), (UNNAMED, MIN_FAILURES), (PROSE, MIN_FAILURES)]
 )
 async def test_after_how_many_requests_a_format_is_tried_again(error, needed):
-    """The 256th request that does without it is made in all formats: a refusal changes nothing, a verdict restores the format."""
+    """The 256th request that does without it is made in all formats: a refusal changes nothing, a
+    verdict restores the format.
+    """
     able, session = False, EndpointCapabilities()
 
     def answer(letter, text):
@@ -736,7 +768,9 @@ async def test_after_how_many_requests_a_format_is_tried_again(error, needed):
 
 
 async def test_what_a_journal_is_told_of():
-    """Every change, at once, also that a verdict forgets what was refused; and not that all is as it was."""
+    """Every change, at once, also that a verdict forgets what was refused; and not that all is as
+    it was.
+    """
     session, told, changes = EndpointCapabilities(), [], []
     session.on_change = lambda: told.append(json.dumps(session.as_data()))
 
@@ -752,7 +786,9 @@ async def test_what_a_journal_is_told_of():
 
 
 async def test_an_outage_that_ends_while_formats_are_compared():
-    """The verdict is that by the schema, which is used from then on; the one in plain text is counted, and is no answer."""
+    """The verdict is that by the schema, which is used from then on; the one in plain text is
+    counted, and is no answer.
+    """
     plain = Reply('{"a": 2}', ONE)
     answers = [DOWN, DOWN, DOWN, plain, JSON, JSON]
     endpoint = Endpoint(lambda request: answers.pop(0))

@@ -215,7 +215,9 @@ FORM_FAULTS = {  # faults that leave every value as it was
 
 @st.composite
 def value_faults(draw, text):
-    """A text whose values a model got wrong: cut off, NaN, duplicate keys, several objects, extra keys."""
+    """A text whose values a model got wrong: cut off, NaN, duplicate keys, several objects, extra
+    keys.
+    """
     return draw(
         st.sampled_from(
             [
@@ -282,7 +284,9 @@ SOME = settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @ROUND_TRIPS
 @given(st.data())
 def test_a_form_fault_is_mended_and_never_changes_the_value(data):
-    """With faults of form alone the parsed object equals the original, or there is none; most faults are mended."""
+    """With faults of form alone the parsed object equals the original, or there is none; most
+    faults are mended.
+    """
     kind, values = data.draw(types(2) | models(2))
     value = data.draw(values)
     try:
@@ -309,7 +313,9 @@ def test_a_form_fault_is_mended_and_never_changes_the_value(data):
 @SOME
 @given(st.data())
 def test_a_wrong_value_is_never_completed_or_converted(data):
-    """What is parsed is what the text says literally, as JSON, to pydantic; cut-off answers and ambiguous ones are none."""
+    """What is parsed is what the text says literally, as JSON, to pydantic; cut-off answers and
+    ambiguous ones are none.
+    """
     kind, values = data.draw(models(2))
     value = data.draw(values)
     adapter = TypeAdapter(kind)
@@ -366,7 +372,7 @@ def test_what_cannot_be_read_without_doubt_is_no_answer(text):
     form = TypedAnswer(Invoice)
     with pytest.raises(InvalidAnswer):
         form.read(form.extract(text))
-    assert [edit for edit in form.repairs(form.extract(text))] == []
+    assert list(form.repairs(form.extract(text))) == []
 
 
 TOKENS = st.text(st.sampled_from("{}[]:,\"'\\ntu01.e-+ `“”a\n"), max_size=3)
@@ -410,7 +416,7 @@ def test_a_repair_keeps_every_token(value, slips, place, added):
     repaired = repaired_json(text)
     if repaired is not None:
         json.loads(repaired)
-        words = lambda t: re.findall(r"[^\s{}\[\],:\"'“”`\\]+", t)  # noqa: E731
+        words = lambda t: re.findall(r"[^\s{}\[\],:\"'“”`\\]+", t)
         assert "".join(words(repaired.replace("\\n", "\n"))) in "".join(
             words(text)
         )  # a line break in a string is escaped
@@ -577,7 +583,9 @@ def grade_text(text: str) -> float:
     ],
 )
 def test_graders_of_the_type_receive_the_object(grader):
-    """Functions annotated with the type, or a base of it, get the object, others the text; also inside other graders."""
+    """Functions annotated with the type, or a base of it, get the object, others the text; also
+    inside other graders.
+    """
     from redraft.graders import Minimum
 
     for each in (
@@ -591,7 +599,9 @@ def test_graders_of_the_type_receive_the_object(grader):
 
 
 def test_graders_of_the_type_never_see_an_invalid_object():
-    """An invalid answer scores 0, the function is not called, and the trace says why; the next answer is graded."""
+    """An invalid answer scores 0, the function is not called, and the trace says why; the next
+    answer is graded.
+    """
     seen = []
 
     def grader(answer: Invoice) -> float:
@@ -637,7 +647,9 @@ FAULTS = [
 @pytest.mark.parametrize("error", FAULTS, ids=lambda error: type(error).__name__)
 @pytest.mark.parametrize("noise_aware", [False, True])
 def test_a_fault_of_a_validator_ends_the_run(error, noise_aware):
-    """No further answer is asked for. The error names the class, the validator, the kind of error and the line."""
+    """No further answer is asked for. The error names the class, the validator, the kind of error
+    and the line.
+    """
     model, kind = redraft.ScriptedModel(['{"n": 2}'] * 9), model_whose_validator_raises(error)
     with pytest.raises(GradingError) as caught:
         redraft.refine_sync(
@@ -743,7 +755,9 @@ def grader(text: str) -> float:
     ],
 )
 def test_a_function_is_no_type(answer):
-    """Pydantic would call it with the answer. It is refused with the place for functions, before any call."""
+    """Pydantic would call it with the answer. It is refused with the place for functions, before
+    any call.
+    """
     model = redraft.ScriptedModel(['{"text": "x"}'])
     with pytest.raises(
         ConfigError,
@@ -807,17 +821,19 @@ DEFS = {"$defs": {"a": {"type": "string"}}}
     ids=str,
 )
 def test_a_reference_that_cannot_be_followed_is_refused(schema, words, tmp_path):
-    """The error says which, where and why, before any call: of an answer, and of a requirement from a file or in place."""
+    """The error says which, where and why, before any call: of an answer, and of a requirement from
+    a file or in place.
+    """
     model = redraft.ScriptedModel(["x"])
     file = tmp_path / "schema.json"
     file.write_text(json.dumps({"type": "object", **schema}))
-    for settings in (
+    for demand in (
         {"answer": schema},
         {"graders": f"json_schema:{json.dumps(schema)}"},
         {"graders": f"json_schema:{file}"},
     ):
         with pytest.raises(ConfigError, match=re.escape(words)):
-            redraft.refine_sync("q", model, **settings)
+            redraft.refine_sync("q", model, **demand)
     with pytest.raises(ConfigError, match=rf"--schema: .*{re.escape(words)}"):
         canonical_schema(str(file))
     assert model.calls == 0
@@ -965,7 +981,9 @@ def test_fields_in_any_script_are_found_in_feedback(advice, changes):
     ],
 )
 def test_code_is_extracted(text, code):
-    """The longest block of the language, or the whole text, is the answer: as value, as parsed, and for graders."""
+    """The longest block of the language, or the whole text, is the answer: as value, as parsed, and
+    for graders.
+    """
     seen = []
     result, _ = refined([text], lambda text: seen.append(text) or 1.0, answer="code:python")
     assert (result.value, result.parsed, seen) == (code, code, [code])
@@ -1031,7 +1049,9 @@ PATTERN = {
     "answer", [Choice, list[Choice], Choice | Literal["none"], Literal["a", "b"]], ids=str
 )
 def test_a_real_server_answers_in_the_schema(answer, plain_server):
-    """A model of random weights, held to the schema by llama.cpp's server, gives a value of the type."""
+    """A model of random weights, held to the schema by llama.cpp's server, gives a value of the
+    type.
+    """
     if answer == list[Choice]:
         answer = Annotated[list[Choice], Field(max_length=1)]
     result = redraft.refine_sync(
@@ -1050,7 +1070,9 @@ def test_a_real_server_answers_in_the_schema(answer, plain_server):
 
 
 def test_a_real_server_that_refuses_a_schema_is_asked_without(plain_server):
-    """The server cannot follow every pattern; the run goes on with a less strict format, and says what is wrong."""
+    """The server cannot follow every pattern; the run goes on with a less strict format, and says
+    what is wrong.
+    """
     result = redraft.refine_sync(
         "q", plain_server, [], answer=PATTERN, max_iterations=0, max_tokens=30
     )
@@ -1062,7 +1084,9 @@ def test_a_real_server_that_refuses_a_schema_is_asked_without(plain_server):
 
 
 def test_tools_and_a_form_go_together():
-    """A task with tools is asked without a schema, and an answer that calls tools is returned as ever."""
+    """A task with tools is asked without a schema, and an answer that calls tools is returned as
+    ever.
+    """
     from redraft.core.records import ToolCall
 
     tool = {
@@ -1085,7 +1109,9 @@ def test_a_given_response_is_checked_and_repaired_for_free():
 
 
 def test_a_trace_continues_with_the_same_form_only():
-    """With an equal type no call is made; another form, or none before, is an error that says what to do."""
+    """With an equal type no call is made; another form, or none before, is an error that says what
+    to do.
+    """
     result, _ = refined([INVOICE], answer=Invoice)
     model = redraft.ScriptedModel([])
     again = redraft.refine_sync(
@@ -1101,7 +1127,9 @@ def test_a_trace_continues_with_the_same_form_only():
 
 
 def test_the_fingerprint_covers_schema_and_validators():
-    """It changes with a field and with the code of a validator, and is equal for an equal type, also after pickling."""
+    """It changes with a field and with the code of a validator, and is equal for an equal type,
+    also after pickling.
+    """
 
     def make(limit):
         namespace = {}
@@ -1206,7 +1234,9 @@ TIMELY_SCHEMAS = [
 @pytest.mark.slow
 @pytest.mark.parametrize(("schema", "text"), TIMELY_SCHEMAS)
 def test_a_schema_that_takes_too_long_is_not_met(schema, text):
-    """A schema with exponential costs has a time limit, and an answer that was not checked in time is not valid."""
+    """A schema with exponential costs has a time limit, and an answer that was not checked in time
+    is not valid.
+    """
     with pytest.raises(InvalidAnswer, match="could not be checked in time"):
         as_answer_form(schema).read(text)
 
@@ -1220,7 +1250,9 @@ def test_a_recursive_schema_of_ordinary_answers_is_checked():
 
 
 def test_a_slow_validator_does_not_stop_other_work():
-    """A validator of the user runs beside the event loop, for the form and for graders of the type."""
+    """A validator of the user runs beside the event loop, for the form and for graders of the
+    type.
+    """
 
     class Slow(BaseModel):
         n: int
@@ -1337,7 +1369,9 @@ def test_the_parsed_data_is_read_as_the_same_value(answer, tmp_path):
     [['{"name": "pen", "price": 2}', '{"name": "ink", "price": 3}'], ["no JSON at all"] * 2],
 )
 def test_a_schema_is_said_once(settings, replies):
-    """No request holds it twice; a refinement by a template repeats it only to a model whose answer does not follow it."""
+    """No request holds it twice; a refinement by a template repeats it only to a model whose answer
+    does not follow it.
+    """
     _, model = refined(
         replies,
         lambda text: redraft.Feedback(0.1, actions=["More."]),
@@ -1479,7 +1513,9 @@ WRAPPERS = {
     "answer", [Order, Strict, ORDER_SCHEMA, Order | Point, Order | None], ids=str
 )
 def test_a_wrapper_is_taken_off_without_a_call(form, answer):
-    """Where the whole is not valid and what is in it is. No digit changes, and the note names the wrapper."""
+    """Where the whole is not valid and what is in it is. No digit changes, and the note names the
+    wrapper.
+    """
     given = form % ORDER.replace("1", "1e0") if form else json.dumps(ORDER.replace("1", "1e0"))
     if answer in (Strict,):
         given = given.replace("Order", "Strict").replace("order", "strict")
@@ -1618,12 +1654,14 @@ def test_other_texts_within_an_answer_are_left(tags):
     ids=str,
 )
 def test_a_wrapper_is_named_to_the_writer(answer, given, says):
-    """What may mean more than one thing is left as it is; the next prompt says what is wrong with it."""
+    """What may mean more than one thing is left as it is; the next prompt says what is wrong with
+    it.
+    """
     model = redraft.ScriptedModel([given, "?"])
     redraft.refine_sync("q", model, answer=answer, max_iterations=1, editor=False)
     assert says in model.messages[1][-1]["content"]
     if answer is not int or given != "[5]":
-        assert [edit for edit in as_answer_form(answer).repairs(given)] == []
+        assert list(as_answer_form(answer).repairs(given)) == []
 
 
 @pytest.mark.parametrize(
@@ -1701,7 +1739,9 @@ async def test_validators_find_the_context(tmp_path):
 
 
 def test_the_context_is_in_the_fingerprint():
-    """A trace is continued with an equal one, without a call; another is an error, as another form is."""
+    """A trace is continued with an equal one, without a call; another is an error, as another form
+    is.
+    """
     result, _ = refined([GOOD], answer=Quote, answer_context=SOURCE)
     trace = redraft.Trace.from_json(result.trace.to_json())
     equal = {"words": {"hills", "seven"}, "source": SOURCE["source"]}

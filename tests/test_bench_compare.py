@@ -1,4 +1,6 @@
-"""bench/compare.py measures labelled sets and the gate, and says by its exit code whether the goals are met."""
+"""bench/compare.py measures labelled sets and the gate, and says by its exit code whether the goals
+are met.
+"""
 
 import json
 import random
@@ -13,7 +15,9 @@ BENCH = Path(__file__).parents[1] / "bench" / "compare.py"
 
 @pytest.mark.slow
 def test_a_labelled_set_and_the_gate_are_measured(tmp_path):
-    """A good judge saves labels, its own interval does not contain the truth, and the gate raises no false alarm."""
+    """A good judge saves labels, its own interval does not contain the truth, and the gate raises
+    no false alarm.
+    """
     rng = random.Random(0)
     folder = tmp_path / "unieval_meta"
     folder.mkdir()

@@ -1,4 +1,6 @@
-"""bench/coverage.py reads the shapes of labelled sets, and refuses a judge whose calibration is of no use."""
+"""bench/coverage.py reads the shapes of labelled sets, and refuses a judge whose calibration is of
+no use.
+"""
 
 import json
 import random
@@ -22,7 +24,9 @@ def write(path, rows):
 
 
 def write_sets(folder):
-    """A set of ratings with a lenient judge, and pairs with the unbounded scores of a reward model."""
+    """A set of ratings with a lenient judge, and pairs with the unbounded scores of a reward
+    model.
+    """
     rng = random.Random(0)
     quality = [rng.uniform(1, 5) for _ in range(160)]
     rows = [
@@ -56,7 +60,9 @@ def write_sets(folder):
 
 
 def test_sets_are_read_split_and_measured(tmp_path, capsys, monkeypatch):
-    """Whole clusters are held out, every set is measured or said to be left out, and the figures are written."""
+    """Whole clusters are held out, every set is measured or said to be left out, and the figures
+    are written.
+    """
     write_sets(tmp_path)
     sets = list(bench.labelled_sets(tmp_path))
     assert {each.name: len(each.rows) for each in sets} == {"talk fun": 160, "judgebench rm": 180}

@@ -29,7 +29,9 @@ def test_the_gateway_is_measured(tmp_path):
 
 @pytest.mark.slow
 def test_another_checkout_is_compared(tmp_path):
-    """Each kind of request has a figure of each pair; the exit code says whether a median is above the limit."""
+    """Each kind of request has a figure of each pair; the exit code says whether a median is above
+    the limit.
+    """
     figures = tmp_path / "figures.json"
     sizes = ["-n", "40", "--in-flight", "4", "--pairs", "2"]
     command = [

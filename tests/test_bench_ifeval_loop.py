@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 import redraft
 
 BENCH = Path(__file__).parent.parent / "bench"

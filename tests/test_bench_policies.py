@@ -1,4 +1,6 @@
-"""The policy benchmark: its simulated worlds follow their file, and its figures are reproducible."""
+"""The policy benchmark: its simulated worlds follow their file, and its figures are
+reproducible.
+"""
 
 import json
 import subprocess
@@ -18,25 +20,24 @@ WORLDS = BENCH / "worlds.toml"
 sys.path.append(str(BENCH))
 
 import policies  # noqa: E402
+from redraft.core.steps import Grade  # noqa: E402
+from redraft.plans.adaptive import Adaptive  # noqa: E402
+from redraft.plans.self_refine import BestOfN, SelfRefine  # noqa: E402
+from redraft.quality.priors import Priors  # noqa: E402
 from simulation import lessons  # noqa: E402
 from simulation.beliefs import adaptive  # noqa: E402
 from simulation.catalogue import DEFAULTS, charged, rivals  # noqa: E402
-from simulation.figures import Point, single_setting, at_calls, at_quality, lead, calls_ratio, swept  # noqa: E402
+from simulation.figures import Point, at_calls, at_quality, calls_ratio, lead, single_setting, swept  # noqa: E402
 from simulation.games import play, play_near  # noqa: E402
 from simulation.goals import goal  # noqa: E402
+from simulation.indices import one_step_index  # noqa: E402
 from simulation.lessons import teach  # noqa: E402
 from simulation.players import run_plan, run_with_separate_budgets, run_with_shared_budget  # noqa: E402
 from simulation.report import headline  # noqa: E402
 from simulation.results import TaskResult  # noqa: E402
 from simulation.rivals import dspy, executionkit, openjudge, single  # noqa: E402
-from simulation.indices import one_step_index  # noqa: E402
 from simulation.stopping import beacon, index, pandora, standing, threshold  # noqa: E402
 from simulation.worlds import BadWorldError, Episode, World, read  # noqa: E402
-
-from redraft.core.steps import Grade  # noqa: E402
-from redraft.plans.adaptive import Adaptive  # noqa: E402
-from redraft.plans.self_refine import BestOfN, SelfRefine  # noqa: E402
-from redraft.quality.priors import Priors  # noqa: E402
 
 SHARES = st.floats(0, 1)
 SMALL = st.floats(0, 0.3)
@@ -119,7 +120,9 @@ def two_worlds(path):
 @settings(max_examples=40, deadline=None)
 @given(worlds(), st.integers(0, 9))
 def test_qualities_stay_below_the_ceiling_and_grades_are_scores_on_the_judges_scale(world, task):
-    """No quality is outside [0, ceiling], and no score is outside [0, 1] or between the judge's steps."""
+    """No quality is outside [0, ceiling], and no score is outside [0, 1] or between the judge's
+    steps.
+    """
     episode = Episode(world, task)
     episode.draft(0)
     for id in range(1, 5):
@@ -135,7 +138,9 @@ def test_qualities_stay_below_the_ceiling_and_grades_are_scores_on_the_judges_sc
 @settings(max_examples=20, deadline=None)
 @given(worlds(), st.integers(0, 9))
 def test_the_effect_of_a_step_depends_on_the_step_alone(world, task):
-    """Two policies with the same task get the same draft and the same refinement of it, whatever they did before."""
+    """Two policies with the same task get the same draft and the same refinement of it, whatever
+    they did before.
+    """
     one, other = Episode(world, task), Episode(world, task)
     one.draft(0)
     other.draft(5)
@@ -175,7 +180,9 @@ def test_with_down_at_one_a_refinement_never_helps_and_a_hint_never_harms(world,
 
 
 def test_the_chances_of_a_refinement_are_those_of_the_file():
-    """Over many tasks it helps, harms or does nearly nothing as often as the world says, and vague advice helps less."""
+    """Over many tasks it helps, harms or does nearly nothing as often as the world says, and vague
+    advice helps less.
+    """
     world = plain_world(up=0.4, down=0.2, drop=0.3)
     for up, share in ((1.0, 0.4), (0.7, 0.28)):
         moves = []
@@ -201,7 +208,9 @@ def test_the_judge_has_the_noise_of_the_file_and_is_reproducible():
 
 
 def test_a_lenient_judge_scores_later_revisions_higher():
-    """The first revision gets its score, the next ones and a second grade of the draft get the bonus of the world."""
+    """The first revision gets its score, the next ones and a second grade of the draft get the
+    bonus of the world.
+    """
     episode = Episode(plain_world(leniency=0.05, quantum=0.05), 0)
     episode.draft(0)
     for id in (1, 2):
@@ -218,7 +227,9 @@ def test_a_lenient_judge_scores_later_revisions_higher():
 
 
 def test_every_policy_pays_for_its_calls():
-    """Calls are those of each tool's own loop; where nothing helps, all policies run to their end."""
+    """Calls are those of each tool's own loop; where nothing helps, all policies run to their
+    end.
+    """
     world = plain_world()
     assert single(Episode(world, 0)).calls == 1
     assert (
@@ -231,7 +242,9 @@ def test_every_policy_pays_for_its_calls():
 
 
 def test_only_the_adaptive_plan_reports_another_score_than_it_observed():
-    """With a judge that always says .9 the plain rules report .9, and the adaptive plan does not."""
+    """With a judge that always says .9 the plain rules report .9, and the adaptive plan does
+    not.
+    """
     episodes = lambda: [
         Episode(plain_world(draft_mean=0.9, judge_sd=1e-9), task) for task in range(3)
     ]
@@ -321,7 +334,9 @@ def test_a_file_without_worlds_is_refused(tmp_path, text):
 
 
 def test_the_shipped_worlds_can_be_read():
-    """There are sixteen; in two the judge computes, in two refining hurts, and in seven the judge's scores are off by their nature."""
+    """There are sixteen; in two the judge computes, in two refining hurts, and in seven the judge's
+    scores are off by their nature.
+    """
     shipped = read(WORLDS)
     assert len(shipped) == 16
     assert [world.name for world in shipped if world.free] == ["verifier", "tests"]
@@ -365,14 +380,18 @@ KINDS = [
 
 @pytest.mark.parametrize(("keys", "holds"), KINDS, ids=[" ".join(keys) for keys, _ in KINDS])
 def test_each_kind_of_judge_grades_a_text_of_quality_a_half_as_its_keys_say(keys, holds):
-    """Yes or no, content early, silent, silent about bad texts, less sure about bad texts, and sometimes far off."""
+    """Yes or no, content early, silent, silent about bad texts, less sure about bad texts, and
+    sometimes far off.
+    """
     episode = Episode(plain_world(**keys), 0)
     episode.draft(0)
     assert holds([episode.grade(0, repeat) for repeat in range(2000)])
 
 
 def test_easy_and_impossible_tasks_have_their_own_levels():
-    """A share of the tasks begins near easy_at, and a share stays at impossible_at, however often it is refined."""
+    """A share of the tasks begins near easy_at, and a share stays at impossible_at, however often
+    it is refined.
+    """
     episodes = [
         Episode(plain_world(easy=0.3, impossible=0.2, up=1.0), task) for task in range(1000)
     ]
@@ -420,7 +439,9 @@ def test_the_keys_of_new_kinds_change_nothing_where_they_are_omitted():
 @settings(max_examples=25, deadline=None)
 @given(worlds(silent=0.3), st.integers(1, 12), st.integers(0, 9))
 def test_no_budget_is_exceeded_and_no_text_is_left_ungraded(world, calls, task):
-    """In a budget of one task at most so many calls are made, and every text that was paid for has been shown to the judge."""
+    """In a budget of one task at most so many calls are made, and every text that was paid for has
+    been shown to the judge.
+    """
     for plan in (adaptive(0.0, Priors()), BestOfN(4), SelfRefine()):
         (played,) = run_with_separate_budgets(plan, calls, [Episode(world, task)])
         assert played.calls <= calls
@@ -438,7 +459,9 @@ def test_a_shared_budget_holds_for_all_tasks_together():
 
 
 def test_steps_that_are_asked_for_at_once_take_one_round():
-    """Four drafts and their four grades take two rounds; refinements and their grades wait for one another."""
+    """Four drafts and their four grades take two rounds; refinements and their grades wait for one
+    another.
+    """
     world = plain_world(judge_sd=0.1, draft_sd=0.1)
     assert [r.rounds for r in run_plan(BestOfN(4), [Episode(world, 0)])] == [2]
     assert [r.rounds for r in run_plan(SelfRefine(), [Episode(world, 0)])] == [
@@ -451,7 +474,9 @@ def test_steps_that_are_asked_for_at_once_take_one_round():
 
 @pytest.mark.slow
 def test_a_lesson_is_that_of_the_package_and_is_the_same_again(tmp_path, monkeypatch):
-    """Priors are learned from so many rows, the user's own folder is not touched, and equal lessons teach the same."""
+    """Priors are learned from so many rows, the user's own folder is not touched, and equal lessons
+    teach the same.
+    """
     monkeypatch.setenv("REDRAFT_HOME", str(tmp_path))
     world = read(WORLDS)[1]
     lesson = teach(world, 32, 0)
@@ -463,7 +488,9 @@ def test_a_lesson_is_that_of_the_package_and_is_the_same_again(tmp_path, monkeyp
 
 
 def test_the_second_looks_of_a_lesson_are_its_tuition(monkeypatch):
-    """If learning asks for a second grade of every row, that is one more call a row, divided among 256."""
+    """If learning asks for a second grade of every row, that is one more call a row, divided among
+    256.
+    """
 
     def ask_twice(policy, row, plan, trace):
         def decide(trace):
@@ -501,19 +528,25 @@ def test_tuition_is_added_to_the_calls_of_every_task():
 
 @pytest.mark.parametrize(("zeta", "expected"), [(0.5, 0.249), (1.0, 0.131), (2.0, 0.039)])
 def test_beacons_index_has_published_values(zeta, expected):
-    """For a flat prior, at most 16 draws and 8 made, as the authors' table has it; never below that of one more draw."""
+    """For a flat prior, at most 16 draws and 8 made, as the authors' table has it; never below that
+    of one more draw.
+    """
     assert index(8, zeta, 16) == pytest.approx(expected, abs=0.002)
     assert index(8, zeta, 16) > one_step_index(8, zeta)
     assert index(15, zeta, 16) == pytest.approx(one_step_index(15, zeta), abs=0.003)
 
 
 def test_beacons_one_step_index_is_the_expected_improvement():
-    """By integration: df 8, two scales above the mean, .0264 (with the normal distribution function it would be .061)."""
+    """By integration: df 8, two scales above the mean, .0264 (with the normal distribution function
+    it would be .061).
+    """
     assert one_step_index(9, 2.0) == pytest.approx(0.0264, abs=1e-4)
 
 
 def test_the_standing_of_the_best_score_by_hand():
-    """Of .4, .5 and .9: mean .6, sum of squares .14, scale sqrt(4/3 * .14 / 2) = .3055, and .9 is .982 scales above the mean."""
+    """Of .4, .5 and .9: mean .6, sum of squares .14, scale sqrt(4/3 * .14 / 2) = .3055, and .9 is
+    .982 scales above the mean.
+    """
     assert standing([0.4, 0.5, 0.9]) == pytest.approx((0.982, 0.3055), abs=1e-3)
     assert standing([0.5, 0.5, 0.5]) == (0.0, 0.0)
 
@@ -525,7 +558,8 @@ def test_the_standing_of_the_best_score_by_hand():
             [0.4, 0.5, 0.9],
             0.5,
             2.683,
-        ),  # excess .4 over the median; .4 * (1 + .5 * sqrt(ln 20)) = .746; .5 + .746 ln(.373 / .02)
+            # excess .4 over the median; .4 * (1 + .5 * sqrt(ln 20)) = .746; .5 + .746 ln(.373 / .02)
+        ),
         (
             [0.4, 0.5, 0.9],
             None,
@@ -535,12 +569,16 @@ def test_the_standing_of_the_best_score_by_hand():
     ],
 )
 def test_pandoras_threshold_by_hand(scores, kappa, expected):
-    """The median plus the bound on the mean excess times the logarithm of its half over the cost."""
+    """The median plus the bound on the mean excess times the logarithm of its half over the
+    cost.
+    """
     assert threshold(scores, 0.02, kappa) == pytest.approx(expected, rel=1e-2)
 
 
 def test_stopping_rules_draw_three_texts_if_they_are_dear_and_all_if_they_are_free():
-    """A text with its grade takes two calls; without a readable grade a rule never stops early, and reports no score."""
+    """A text with its grade takes two calls; without a readable grade a rule never stops early, and
+    reports no score.
+    """
     world = plain_world(draft_sd=0.1, judge_sd=0.05, quantum=0.001)
     for rule in (beacon, lambda cost, episode: pandora(cost, 0.5, episode)):
         assert rule(5.0, Episode(world, 0)).calls == 6
@@ -562,7 +600,9 @@ def test_a_rival_that_gets_no_grade_returns_an_answer_without_a_score():
 
 
 def test_a_bare_score_helps_a_rival_as_much_as_advice_if_the_world_says_so():
-    """With refinements that always help after advice, a bare score helps in `vague` of them, or in all."""
+    """With refinements that always help after advice, a bare score helps in `vague` of them, or in
+    all.
+    """
 
     def gains(bare):
         return fmean(
@@ -590,7 +630,9 @@ def test_a_bare_score_helps_a_rival_as_much_as_advice_if_the_world_says_so():
 def test_claims_are_counted_among_claims_and_recall_among_targets_reached(
     quality, reached, recalled, false_claim, false
 ):
-    """A claim without a target is false; a target without a claim is not recalled; anything else does not count."""
+    """A claim without a target is false; a target without a claim is not recalled; anything else
+    does not count.
+    """
     played = TaskResult(quality, 2, 0.9, reached=reached)
     assert (played.recalled, played.false_claim, played.false) == (recalled, false_claim, false)
 
@@ -620,9 +662,11 @@ def test_a_swept_rival_is_at_the_best_setting_of_its_knob():
 
 
 def test_a_rival_that_is_better_at_our_calls_is_named():
-    """The headline has our rank among the defaults, and every rival that beats us at our calls by more than its error."""
+    """The headline has our rank among the defaults, and every rival that beats us at our calls by
+    more than its error.
+    """
     same = points_of((6, 0.6))
-    policies = {name: same for name in rivals()} | {
+    policies = dict.fromkeys(rivals(), same) | {
         "refine, default": points_of((6, 0.62)),
         "OpenJudge LLMRefinement": points_of((5, 0.7)),
     }
@@ -687,7 +731,9 @@ def test_a_part_that_does_not_exist_is_a_usage_error(args, told, capsys):
 
 @pytest.mark.slow
 def test_a_part_of_the_benchmark_prints_a_line_for_each_policy_at_these_calls(tmp_path):
-    """Each is at the setting of its knob for at most so many calls; the same seed gives the same figures."""
+    """Each is at the setting of its knob for at most so many calls; the same seed gives the same
+    figures.
+    """
     args = [
         "--worlds",
         "poison",

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from require import require_program
 
 BENCH = Path(__file__).parent.parent / "bench"
@@ -44,7 +45,9 @@ def git(folder, *command):
 
 @pytest.fixture
 def repository(tmp_path):
-    """Five revisions: `base`; `slower` by a fifth; `same`, with another label; `broken`, whose script fails; `older`, without it."""
+    """Five revisions: `base`; `slower` by a fifth; `same`, with another label; `broken`, whose
+    script fails; `older`, without it.
+    """
     require_program("git")
     package, bench = tmp_path / "src" / "redraft", tmp_path / "bench"
     package.mkdir(parents=True)
@@ -84,7 +87,9 @@ def run(repository, *revisions):
 
 
 def test_each_revision_runs_its_own_sources_and_scripts(repository):
-    """A revision that is slower beyond the limit ends with exit code 1, and the table names the figure."""
+    """A revision that is slower beyond the limit ends with exit code 1, and the table names the
+    figure.
+    """
     ended = run(repository, "base", "slower")
     assert ended.returncode == 1, ended.stderr
     results = json.loads((repository / "out.json").read_text())["results"]

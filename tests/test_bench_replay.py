@@ -64,7 +64,9 @@ def review_record(*told, record_id=0):
 
 
 def code_record(*told, task_id="t"):
-    """A recorded chain of programs: how many of four generated tests passed, and the official verdict."""
+    """A recorded chain of programs: how many of four generated tests passed, and the official
+    verdict.
+    """
     report = "Tested passed:\n{}\nTests failed:\n{}"
     tests = [[f"assert f({i}) == {i}" for i in range(4)] for _ in told]
     steps = [
@@ -81,7 +83,9 @@ def code_record(*told, task_id="t"):
 
 
 def test_a_loop_that_continues_after_the_target_ends_with_a_worse_text(figures):
-    """The record's last text is no review, although its judge is satisfied; the plans stop before it."""
+    """The record's last text is no review, although its judge is satisfied; the plans stop before
+    it.
+    """
     found = figures([review_record((GOOD[0], 4), (GOOD[1], 5), (GOOD[2], 5), (SHRUG, 5))])[
         "reviews"
     ]["policies"]
@@ -130,7 +134,9 @@ def test_an_unknown_grade_of_a_rewrite_is_an_unknown_truth(figures):
 
 
 def test_code_is_graded_by_generated_tests_and_judged_by_the_official_ones(figures):
-    """Where both programs fail all generated tests, the earlier is the best; the later may be right all the same."""
+    """Where both programs fail all generated tests, the earlier is the best; the later may be right
+    all the same.
+    """
     found = figures(
         [
             code_record((0, "failed"), (4, "passed")),
@@ -167,7 +173,9 @@ def test_code_is_graded_by_generated_tests_and_judged_by_the_official_ones(figur
     ],
 )
 def test_texts_that_are_no_rewrite_are_recognised(bench, text, none):
-    """They are about a review or the prompt's example, or have nothing in common with the original."""
+    """They are about a review or the prompt's example, or have nothing in common with the
+    original.
+    """
     assert bench.no_rewrite(text, REVIEW) is none
 
 

@@ -1,4 +1,6 @@
-"""A blank text is none: a response, a reference, a context, an ID, a label. It is written where a model is, and never wins."""
+"""A blank text is none: a response, a reference, a context, an ID, a label. It is written where a
+model is, and never wins.
+"""
 
 import csv
 import io
@@ -277,7 +279,9 @@ def side(answers, scores):
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("blank", ["", "  ", "\ufeff"])
 def test_b_never_wins_by_silence(tmp_path, name, blank):
-    """Blank answers have no score, are counted on each side, and with more of them B does not pass, however high its scores."""
+    """Blank answers have no score, are counted on each side, and with more of them B does not pass,
+    however high its scores.
+    """
     n = 60
     answers = [f"answer {k}" for k in range(n)]
     a = write(tmp_path / f"a{name}", side(answers, [0.5] * n))

@@ -1,4 +1,6 @@
-"""Code of users that blocks, or never returns: it holds up neither the event loop, nor the deadline, nor the end of the program."""
+"""Code of users that blocks, or never returns: it holds up neither the event loop, nor the
+deadline, nor the end of the program.
+"""
 
 import json
 import subprocess
@@ -62,7 +64,9 @@ for name, settings in CASES.items():
 
 
 def test_code_that_never_returns_ends_with_the_deadline():
-    """The result comes at the deadline, asking for the parsed value returns, and the interpreter exits."""
+    """The result comes at the deadline, asking for the parsed value returns, and the interpreter
+    exits.
+    """
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60
     )
@@ -147,7 +151,9 @@ CODE = {
     ],
 )
 async def test_code_never_runs_in_the_thread_of_the_event_loop(settings, way, tmp_path):
-    """It may block without holding up other refinements; so may the validation of the column `parsed`."""
+    """It may block without holding up other refinements; so may the validation of the column
+    `parsed`.
+    """
     called_in.clear()
     out, model = tmp_path / "out.jsonl", ScriptedModel(['{"n": 1}'] * 9)
     if way == "refine":

@@ -1,7 +1,9 @@
-"""Walks through a budget beside a model of it: after each step all figures are equal, and the same calls are sent, wait or are refused.
+"""Walks through a budget beside a model of it: after each step all figures are equal, and the same
+calls are sent, wait or are refused.
 
-Calls are made through `meter`, with texts that reserve their grades. A byte of a prompt is one token, an answer has at most its
-`max_tokens`, and 20 tokens are enough for most; a token read costs 2 USD and a token written 8, so that sums are exact.
+Calls are made through `meter`, with texts that reserve their grades. A byte of a prompt is one
+token, an answer has at most its `max_tokens`, and 20 tokens are enough for most; a token read costs
+2 USD and a token written 8, so that sums are exact.
 """
 
 import asyncio
@@ -47,9 +49,11 @@ class Owner:
 
 @dataclass(eq=False)
 class Text:
-    """A text whose grades are reserved with it: so many calls, each with a prompt and a verdict of so many tokens.
+    """A text whose grades are reserved with it: so many calls, each with a prompt and a verdict of
+    so many tokens.
 
-    `is_given`: it exists already, and its first grade reserves the others. `held` is None before and after that.
+    `is_given`: it exists already, and its first grade reserves the others. `held` is None before
+    and after that.
     """
 
     owner: Owner
@@ -70,7 +74,9 @@ class Text:
 
 @dataclass(eq=False)
 class Ask:
-    """A call. It takes the reservation of its text, or draws on it, or has nothing to do with a text."""
+    """A call. It takes the reservation of its text, or draws on it, or has nothing to do with a
+    text.
+    """
 
     key: tuple[int, int]
     read: float
@@ -81,7 +87,9 @@ class Ask:
 
 
 class Model:
-    """What is free is the limit less what is spent, in flight and held. Who waits is served in order, those that draw first."""
+    """What is free is the limit less what is spent, in flight and held. Who waits is served in
+    order, those that draw first.
+    """
 
     def __init__(self, limits):
         self.limits, self.spent, self.flight, self.texts = limits, NOTHING, {}, []
@@ -180,7 +188,9 @@ class Model:
             self.serve()
 
     def settle(self, ask, used, *, answered):
-        """Replace what was reserved by what was used; what is unknown (NaN) counts as it was reserved."""
+        """Replace what was reserved by what was used; what is unknown (NaN) counts as it was
+        reserved.
+        """
         text = ask.text
         if ask.takes and not text.is_given and not answered:
             self.hold(text, NOTHING)
@@ -258,7 +268,9 @@ def by_name(amounts):
 
 
 class Real:
-    """A budget with the calls that are made: `sent` has their `max_tokens`, `flight` those that wait for an answer."""
+    """A budget with the calls that are made: `sent` has their `max_tokens`, `flight` those that
+    wait for an answer.
+    """
 
     def __init__(self, limits):
         self.tracker, costs = BudgetTracker(), CostEstimator(PRICE)
@@ -349,7 +361,9 @@ def write(budget, text, read, most):
 
 
 def grade(budget, text, read, most):
-    """Grade a text with three questions, for which one to three calls are taken from what is held."""
+    """Grade a text with three questions, for which one to three calls are taken from what is
+    held.
+    """
     budget.start(text.owner)
     part = budget.split(text, 1 + most % 3)
     for _ in range(3):
@@ -549,7 +563,9 @@ KINDS |= {"nothing": 1, "less": 4, "equal": 2, "more": 1}
     "walks", [range(40), pytest.param(range(40, 300), marks=pytest.mark.slow)], ids=["some", "many"]
 )
 def test_a_budget_does_what_a_simple_model_of_it_does(monkeypatch, walks):
-    """Whatever is asked, answered, lost, cancelled, released, raised or lowered, and in whatever order."""
+    """Whatever is asked, answered, lost, cancelled, released, raised or lowered, and in whatever
+    order.
+    """
     monkeypatch.setattr(sys.modules["redraft.middleware.budget"], "IDLE_TIMEOUT", 1e6)
 
     async def run(chance):
@@ -576,7 +592,9 @@ def test_a_budget_does_what_a_simple_model_of_it_does(monkeypatch, walks):
 
 
 def test_a_wait_for_a_task_that_does_nothing_is_bounded():
-    """After two seconds without a call in flight one call is refused; what fits by then is sent, and then none is refused."""
+    """After two seconds without a call in flight one call is refused; what fits by then is sent,
+    and then none is refused.
+    """
 
     async def run():
         tracker, needs = (
@@ -701,7 +719,9 @@ async def test_a_part_of_what_is_held_is_at_most_all_of_it():
 
 
 async def test_a_refusal_names_the_limit_of_which_most_is_missing():
-    """A task that holds something and waits for more is refused at once; other limits leave enough."""
+    """A task that holds something and waits for more is refused at once; other limits leave
+    enough.
+    """
     for limits, named in (
         ({"calls": 10, "output_tokens": 100, "tokens": 1000}, "output_tokens"),
         ({"output_tokens": 1000, "tokens": 110, "calls": 10}, "tokens"),

@@ -13,21 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redraft import Budget, Feedback, Judge, Task, refine, refine_many
-from redraft.middleware import BudgetTracker
-from redraft.middleware.metering import meter, with_cost
-from redraft.middleware.retry import retry
-from redraft.middleware import EndpointLimiter, limit_endpoint
-from redraft.middleware.budget import EXCESS_TEXT
-from redraft.middleware.call_costs import (
-    DEFAULT_SYSTEM_TOKENS,
-    LIMITS,
-    MIN_ANSWER_TOKENS,
-    TEMPLATE_TOKENS,
-)
-from redraft.models import Chat
-from redraft.protocols import Reply, Request
 from redraft.core.records import Candidate
-from redraft.usage import Usage
 from redraft.errors import (
     BadResponseError,
     BudgetExhaustedError,
@@ -38,8 +24,20 @@ from redraft.errors import (
     RedraftError,
 )
 from redraft.graders import Checklist, Jury, Ranker
-from redraft.usage import CallLedger, current_entry
+from redraft.middleware import BudgetTracker, EndpointLimiter, limit_endpoint
+from redraft.middleware.budget import EXCESS_TEXT
+from redraft.middleware.call_costs import (
+    DEFAULT_SYSTEM_TOKENS,
+    LIMITS,
+    MIN_ANSWER_TOKENS,
+    TEMPLATE_TOKENS,
+)
+from redraft.middleware.metering import meter, with_cost
+from redraft.middleware.retry import retry
+from redraft.models import Chat
 from redraft.models.pricing import Price
+from redraft.protocols import Reply, Request
+from redraft.usage import CallLedger, Usage, current_entry
 
 sys.path.append(str(Path(__file__).parent.parent / "bench"))
 bench = importlib.import_module("budgets")
@@ -60,15 +58,17 @@ TWENTIETH = random.Random(9).sample(CELLS, len(CELLS) // 20 + 1) + [
 
 @pytest.mark.parametrize(("situation", "limit"), TWENTIETH, ids=lambda x: getattr(x, "name", x))
 async def test_a_budget_is_kept_by_the_endpoints_own_count(situation, limit):
-    """With 64 calls in flight the limit is not exceeded, and figures equal the endpoint's; one that ignores max_tokens is
-    reported.
+    """With 64 calls in flight the limit is not exceeded, and figures equal the endpoint's; one that
+    ignores max_tokens is reported.
     """
     cell = await bench.measure_cell(situation, limit)
     assert not cell["flaws"], cell
 
 
 class Writer:
-    """Writes `length` tokens or at most max_tokens, judges when the request has a schema, and records the requests."""
+    """Writes `length` tokens or at most max_tokens, judges when the request has a schema, and
+    records the requests.
+    """
 
     name = identity = "writer"
     formats = ("json_schema", "text")
@@ -164,7 +164,9 @@ def test_min_tokens_is_a_whole_number(given):
 
 
 class Tokenizer:
-    """Counts a number of characters as one token, and ten tokens for its template; answers in at most `length` tokens."""
+    """Counts a number of characters as one token, and ten tokens for its template; answers in at
+    most `length` tokens.
+    """
 
     def __init__(self, chars, length=20):
         self.chars, self.length = chars, length
@@ -201,7 +203,9 @@ def request_of(size, schema=None):
 def test_prompts_of_any_tokenizer_keep_within_the_budget(
     chars, length, sizes, limit, most, at_once
 ):
-    """From one token for each character to one for four, nothing is spent beyond the limit; what fits at one for each is asked."""
+    """From one token for each character to one for four, nothing is spent beyond the limit; what
+    fits at one for each is asked.
+    """
     tracker, endpoint = BudgetTracker(Budget(**{limit: most})), Tokenizer(chars, length)
     metered = meter(with_cost(endpoint, None), tracker)
     around = (
@@ -245,7 +249,9 @@ TOKENIZERS = {
 
 
 class CountingServer:
-    """Counts tokens in its own way, and a share of `max_tokens` more than an answer may have; answers are cut at `max_tokens`."""
+    """Counts tokens in its own way, and a share of `max_tokens` more than an answer may have;
+    answers are cut at `max_tokens`.
+    """
 
     def __init__(self, count, overrun, seed):
         self.count, self.overrun, self.chance = count, overrun, random.Random(seed)
@@ -279,7 +285,9 @@ PRICE, ANSWER = Price(1.0, 5.0), 100
 
 
 async def spend(script, tokenizer, limit, calls, overrun):
-    """Spend the budget of so many calls with 64 prompts in flight; return the share that was served, and the most in flight."""
+    """Spend the budget of so many calls with 64 prompts in flight; return the share that was
+    served, and the most in flight.
+    """
     chance = random.Random(calls)
     server = CountingServer(TOKENIZERS[tokenizer], overrun, calls)
     prompts = [f"{n}. " + SCRIPTS[script] * chance.randint(1, 12) for n in range(calls + 40)]
@@ -306,8 +314,9 @@ async def spend(script, tokenizer, limit, calls, overrun):
 @pytest.mark.parametrize("tokenizer", TOKENIZERS)
 @pytest.mark.parametrize("script", SCRIPTS)
 async def test_64_calls_in_flight_keep_within_a_budget_and_use_it(script, tokenizer):
-    """Whatever the script and the tokenizer, no token too many is served, not even before the first reply; nearly all are used,
-    also of a budget of few calls, and many calls are in flight as long as there is a budget for them.
+    """Whatever the script and the tokenizer, no token too many is served, not even before the first
+    reply; nearly all are used, also of a budget of few calls, and many calls are in flight as long
+    as there is a budget for them.
     """
     for limit, calls, overrun in (
         ("input_tokens", 15, 1.0),
@@ -321,7 +330,9 @@ async def test_64_calls_in_flight_keep_within_a_budget_and_use_it(script, tokeni
 
 
 class Wordy:
-    """Has a token for each of its own words, and one for each byte of others, as a small vocabulary has. Writes its own words."""
+    """Has a token for each of its own words, and one for each byte of others, as a small vocabulary
+    has. Writes its own words.
+    """
 
     name = identity = "wordy"
     formats = ("text",)
@@ -348,7 +359,9 @@ class Wordy:
 @pytest.mark.parametrize("script", ["Latin", "Chinese", "emoji", "mixed"])
 @pytest.mark.parametrize("most", [5000, 20_000, 60_000])
 async def test_answers_say_nothing_about_other_texts(script, most):
-    """A model has words for what it writes, and needs more tokens for what others write: its answers do not lower their estimate."""
+    """A model has words for what it writes, and needs more tokens for what others write: its
+    answers do not lower their estimate.
+    """
     for seed in range(8):
         model = Wordy(seed)
         tasks = [f"{n}. " + SCRIPTS[script] * (1 + n % 9) for n in range(24)]
@@ -368,7 +381,9 @@ async def test_answers_say_nothing_about_other_texts(script, most):
     "schema", [None, {"type": "object", "properties": {"score": {"type": "number"}}}]
 )
 async def test_the_estimate_of_a_prompt_follows_counted_ones_of_like_length(size, schema):
-    """At four characters for each token three prompts fit into the bytes of one; a far longer one does not."""
+    """At four characters for each token three prompts fit into the bytes of one; a far longer one
+    does not.
+    """
     endpoint = Tokenizer(chars=4)
     tracker = BudgetTracker(Budget(tokens=size + 600))
     metered = meter(with_cost(endpoint, None), tracker)
@@ -431,7 +446,9 @@ amounts = st.integers(1, 400)
     most=st.integers(0, 3000),
 )
 def test_concurrent_calls_all_end_and_stay_within_the_budget(jobs, limit, most):
-    """Calls of all lengths are answered, lost or cancelled in any order: each ends, and the sum is within the limit."""
+    """Calls of all lengths are answered, lost or cancelled in any order: each ends, and the sum is
+    within the limit.
+    """
     asyncio.run(check_all_calls_end(jobs, limit, most * 1e-5 if limit == "usd" else most))
 
 
@@ -647,7 +664,9 @@ async def test_a_refinement_starts_only_with_budget_for_its_grade():
     ids=["judge", "two", "jury", "checklist drawn", "checklist", "free"],
 )
 async def test_a_draft_starts_only_with_budget_for_all_its_grades(graders, takes):
-    """Every repeat of every grader and every vote of a jury counts; with one call fewer no draft is written."""
+    """Every repeat of every grader and every vote of a jury counts; with one call fewer no draft is
+    written.
+    """
     model = Writer(length=50)
     with pytest.raises(BudgetExhaustedError):
         await refine(
@@ -727,7 +746,7 @@ async def test_a_failed_call_keeps_the_reservation_for_grades(monkeypatch, fails
         async def complete(self, request):
             if len(self.sent) + 1 in fails:
                 self.sent.append(request)
-                raise REFUSALS[why]()
+                raise REFUSALS[why]
             return await super().complete(request)
 
     for most in range(900, 4200, 300):
@@ -789,7 +808,9 @@ async def test_an_unchanged_refinement_releases_the_reservation_for_its_grades()
 
 
 async def test_drafts_written_before_any_is_graded_do_not_wait_for_each_other():
-    """A user's plan may write all drafts first: those beyond the budget are refused and do not hang."""
+    """A user's plan may write all drafts first: those beyond the budget are refused and do not
+    hang.
+    """
     from redraft.core.steps import Generate, Grade, Stop
 
     def plan(trace):
@@ -830,7 +851,9 @@ async def test_one_budget_for_many_tasks_grades_every_draft():
 async def test_tasks_that_wait_for_each_others_reservations_do_not_hang(
     monkeypatch, graders, limits
 ):
-    """Tasks with several drafts hold reservations for grades and wait for more; the deadlock is detected without a clock."""
+    """Tasks with several drafts hold reservations for grades and wait for more; the deadlock is
+    detected without a clock.
+    """
     monkeypatch.setattr(sys.modules["redraft.middleware.budget"], "IDLE_TIMEOUT", 1e6)
     model = Writer(length=300, seconds=0.001)
     given = dict(budget=Budget(**limits), noise_aware=False, drafts=3, target_score=1)
@@ -903,7 +926,9 @@ async def test_a_resumed_trace_knows_how_long_its_texts_took():
 
 
 async def test_a_budget_is_kept_on_a_real_server(plain_server):
-    """llama.cpp's server honours max_tokens and counts its own prompts; its answers have no other end."""
+    """llama.cpp's server honours max_tokens and counts its own prompts; its answers have no other
+    end.
+    """
     prefix, _, name = plain_server.partition("#")
     model = Chat(name, prefix, extra_body={"ignore_eos": True})
     result = await refine(
@@ -924,7 +949,9 @@ async def test_a_budget_is_kept_on_a_real_server(plain_server):
 async def test_64_calls_in_flight_keep_within_a_budget_on_a_real_server(
     plain_server, script, limit
 ):
-    """llama.cpp's own counts, of prompts in any script and of refinements of what the model wrote."""
+    """llama.cpp's own counts, of prompts in any script and of refinements of what the model
+    wrote.
+    """
     prefix, _, name = plain_server.partition("#")
     most = 1500 if limit == "output_tokens" else 15_000
     given = {

@@ -1,19 +1,21 @@
 """What a call reserves and what it settles, to the token: every figure is worked out by hand.
 
-A prompt is reserved at a token for each byte of ASCII and 1.25 for each other byte and for what an assistant wrote, 16 for each
-message and 16 more, 64 for a default system message until the endpoint has reported a prompt, and what an image has at most; an
-answer at 1.05 tokens for each of `max_tokens`.
+A prompt is reserved at a token for each byte of ASCII and 1.25 for each other byte and for what an
+assistant wrote, 16 for each message and 16 more, 64 for a default system message until the endpoint
+has reported a prompt, and what an image has at most; an answer at 1.05 tokens for each of
+`max_tokens`.
 """
 
 import asyncio
+from contextlib import suppress
 from copy import copy
 from dataclasses import replace
-from contextlib import suppress
 from math import ceil
 
 import pytest
 
 from redraft import Budget, Task, grade, refine
+from redraft.core.steps import Generate, Grade, Stop
 from redraft.errors import (
     BudgetExhaustedError,
     ConfigError,
@@ -21,7 +23,6 @@ from redraft.errors import (
     ModelUnavailableError,
     RateLimitError,
 )
-from redraft.core.steps import Generate, Grade, Stop
 from redraft.graders import Jury
 from redraft.middleware import BudgetTracker, EndpointCapabilities
 from redraft.middleware.adapt import MIN_FAILURES, adapt
@@ -51,7 +52,8 @@ def with_images(count):
 
 
 class Meter:
-    """The calls of one model under a budget: what each reserved, the `max_tokens` that it was sent with, and its end.
+    """The calls of one model under a budget: what each reserved, the `max_tokens` that it was sent
+    with, and its end.
 
     `answers` are replies' usages, or errors to raise, in turn; the last one again and again.
     """
@@ -196,7 +198,9 @@ async def test_an_image_is_reserved_at_the_most_for_its_model(model, tokens):
     assert metered.reserved == [amounts(101 + tokens, 52.5)]
 
 
-ANSWERS = {  # limits, fields of the request: max_tokens that is sent (None: none; "refused"), tokens reserved for the answer
+# limits, fields of the request: max_tokens that is sent (None: none; "refused"), tokens reserved
+# for the answer
+ANSWERS = {
     "a maximum": ({"tokens": 10**6}, {"max_tokens": 50}, 50, 52.5),
     "a maximum that no limit needs": ({"calls": 9}, {"max_tokens": 50}, 50, 52.5),
     "no maximum and no limit on answers": (
@@ -312,7 +316,9 @@ async def test_an_unknown_price_reserves_no_money_and_costs_nothing_known():
 
 
 async def test_samples_at_once_share_what_is_left():
-    """Each takes half, a third, a quarter of it, but what is expected at least; further ones wait for what the first do not use."""
+    """Each takes half, a third, a quarter of it, but what is expected at least; further ones wait
+    for what the first do not use.
+    """
     model = Meter({"output_tokens": 10_000}, Usage(1, 10, 30))
     await asyncio.gather(*(model.call(Request(HELLO, sample_index=n)) for n in range(5)))
     first, second, third = 4761, 1587, 1024  # of 9,523; of 4,762; a quarter of 3,175 is less
@@ -467,7 +473,9 @@ LEARNED = {  # reports of prompts, with tokens read and written: what is reserve
 
 
 async def test_reports_change_what_is_reserved():
-    """The estimate follows what the endpoint has counted for texts of the same kind, with a margin."""
+    """The estimate follows what the endpoint has counted for texts of the same kind, with a
+    margin.
+    """
     for name, (reports, (messages, fields, read, written)) in LEARNED.items():
         model = Meter(
             LARGE,
@@ -480,7 +488,9 @@ async def test_reports_change_what_is_reserved():
         assert model.reserved[-1] == amounts(read, written), name
 
 
-LENGTHS = {  # tokens of answers so far, of texts and of judges: what a text and a judge are expected to have, and have at most
+# tokens of answers so far, of texts and of judges: what a text and a judge are expected to have,
+# and have at most
+LENGTHS = {
     "none": ([], [], (1024, 8192), (512, 8192)),
     "short": ([100], [], (256, 8192), (512, 8192)),
     "half more": ([1001], [], (1501, 8192), (512, 8192)),
@@ -493,7 +503,9 @@ LENGTHS = {  # tokens of answers so far, of texts and of judges: what a text and
 
 
 async def test_long_answers_change_what_is_expected_and_what_is_allowed():
-    """Half more than the longest is expected, and twice as much allowed where nothing else limits it; texts and judges apart."""
+    """Half more than the longest is expected, and twice as much allowed where nothing else limits
+    it; texts and judges apart.
+    """
     for name, (texts, verdicts, *ends) in LENGTHS.items():
         for budget, sent in (
             ({"calls": 99}, [None, None]),
@@ -513,7 +525,9 @@ async def test_long_answers_change_what_is_expected_and_what_is_allowed():
 
 
 async def test_a_judge_is_not_asked_with_less_than_its_longest_verdict():
-    """After a verdict of 300 tokens, 299 are too few; a text may still have 64, and one's own maximum is enough."""
+    """After a verdict of 300 tokens, 299 are too few; a text may still have 64, and one's own
+    maximum is enough.
+    """
     for room, least, ends in (
         (314, {}, [False]),
         (316, {}, [True]),
@@ -538,7 +552,8 @@ async def test_the_usage_of_several_calls_teaches_nothing():
 # ---- what is settled
 
 RESERVED = (101, 52.5)  # of a greeting with a maximum of 50 tokens
-SETTLED = {  # usage, or error: calls, tokens read and written, USD, of the budget; cost in the report
+# usage, or error: calls, tokens read and written, USD, of the budget; cost in the report
+SETTLED = {
     "less than reserved": (Usage(1, 100, 10, cost=None), (1, 100, 10, 110, 0.00028), 0.00028),
     "all": (Usage(1, 101, 52, cost=None), (1, 101, 52, 153, 0.000618), 0.000618),
     "more than reserved": (Usage(1, 300, 90, cost=None), (1, 300, 90, 390, 0.00132), 0.00132),
@@ -581,8 +596,8 @@ SETTLED = {  # usage, or error: calls, tokens read and written, USD, of the budg
     ("limits", "answer"), [({"tokens": 10**6, "usd": 1.0}, 52.5), ({"calls": 9}, 52.5), ({}, 50)]
 )
 async def test_a_call_is_settled_with_what_it_used(limits, answer):
-    """The budget has what is known, and what was reserved where it is not; the report has None there. Without a limit, an answer
-    is expected to have its maximum.
+    """The budget has what is known, and what was reserved where it is not; the report has None
+    there. Without a limit, an answer is expected to have its maximum.
     """
     for name, (usage, spent, cost) in SETTLED.items():
         model = Meter(limits, usage)
@@ -641,7 +656,9 @@ SENT = {  # requests, end: calls, tokens read and written
 
 @pytest.mark.parametrize(("limits", "answer"), [(LARGE, 52.5), ({}, 50)])
 async def test_what_was_sent_counts_however_the_call_ends(limits, answer):
-    """Every request is a call; what an unanswered one used is unknown, so what was reserved counts."""
+    """Every request is a call; what an unanswered one used is unknown, so what was reserved
+    counts.
+    """
     for name, (requests, ends, (calls, read, written)) in SENT.items():
         model = Meter(limits, sending(requests, ends))
         await model.ask(max_tokens=50)
@@ -657,7 +674,9 @@ def too_large():
     return ModelError("max_tokens is too large", status=400, usage=Usage(calls=1))
 
 
-REFUSED = {  # limits, fields, how often max_tokens is refused: what is sent, calls and tokens that are spent, calls of the end
+# limits, fields, how often max_tokens is refused: what is sent, calls and tokens that are spent,
+# calls of the end
+REFUSED = {
     "once": (LARGE, {}, 1, [8192, 4096], (2, 100, 10), 2),
     "three times": (LARGE, {}, 3, [8192, 4096, 2048, 1024], (4, 100, 10), 4),
     "down to the least": ({"output_tokens": 600}, {}, 9, [571, 285], (2, 0, 0), 2),
@@ -670,7 +689,9 @@ REFUSED = {  # limits, fields, how often max_tokens is refused: what is sent, ca
 
 
 async def test_a_maximum_that_is_refused_is_halved_and_each_attempt_is_settled():
-    """Every attempt is reserved and settled by itself; its calls are those of the reply, or of the error."""
+    """Every attempt is reserved and settled by itself; its calls are those of the reply, or of the
+    error.
+    """
     for name, (budget, fields, refusals, sent, (calls, read, written), total) in REFUSED.items():
         model = Meter(budget, *(too_large() for _ in range(refusals)), Usage(1, 100, 10, cost=None))
         end = await model.ask(**fields)
@@ -689,7 +710,9 @@ async def test_a_maximum_that_is_refused_is_halved_and_each_attempt_is_settled()
 
 
 async def test_a_maximum_that_nothing_was_written_with_is_not_remembered():
-    """After a refusal the next attempt failed for another reason: a later call asks for as much as before."""
+    """After a refusal the next attempt failed for another reason: a later call asks for as much as
+    before.
+    """
     model = Meter(
         LARGE, too_large(), RateLimitError("no", usage=Usage(calls=1)), Usage(1, 100, 10, cost=None)
     )
@@ -708,7 +731,9 @@ async def test_an_accepted_maximum_says_nothing_of_higher_ones():
 
 
 async def test_an_attempt_inside_is_reserved_again():
-    """What repeats a request within the call settles the attempt before, so that no budget is exceeded."""
+    """What repeats a request within the call settles the attempt before, so that no budget is
+    exceeded.
+    """
 
     async def answer():
         ledger = model.ledger
@@ -750,7 +775,9 @@ async def is_lost():
     raise ModelError("lost", retryable=True, usage=unknown_usage())
 
 
-RETRIED = {  # answers: calls, tokens read and written of the budget; calls, cost and tokens of the answer in the report
+# answers: calls, tokens read and written of the budget; calls, cost and tokens of the answer in the
+# report
+RETRIED = {
     "no retry": ((Usage(1, 100, 10, cost=None),), (1, 100, 10), (1, 0.00028, 110)),
     "a refusal": (
         (RateLimitError("no", usage=Usage(calls=1)), Usage(1, 100, 10, cost=None)),
@@ -773,7 +800,9 @@ RETRIED = {  # answers: calls, tokens read and written of the budget; calls, cos
 
 
 async def test_each_retry_is_reserved_and_settled():
-    """The budget has the sum of all attempts, and so has the report; the tokens of the answer are those of the last."""
+    """The budget has the sum of all attempts, and so has the report; the tokens of the answer are
+    those of the last.
+    """
 
     async def at_once(seconds):
         assert all(abs(amount) < 1e-9 for amount in model.tracker.reserved.values())
@@ -804,7 +833,9 @@ def down():
     return ModelUnavailableError("status 500", status=500, retryable=True, usage=Usage(calls=1))
 
 
-ADAPTED = {  # answers of the endpoint to a judge: calls, tokens read and written, tokens of the answer; None: it fails
+# answers of the endpoint to a judge: calls, tokens read and written, tokens of the answer; None: it
+# fails
+ADAPTED = {
     "at once": ([JSON], (1, 100, 10, 110)),
     "a format is refused": ([refusal(FORMAT), JSON], (2, 100, 10, 110)),
     "two are": ([refusal(FORMAT), refusal(FORMAT), JSON], (3, 100, 10, 110)),
@@ -829,7 +860,9 @@ ADAPTED = {  # answers of the endpoint to a judge: calls, tokens read and writte
 
 @pytest.mark.parametrize("limits", [{}, LARGE])
 async def test_requests_in_another_form_are_calls_of_the_same_answer(limits):
-    """All are reserved, settled and reported; the tokens and the cost of the answer are those of the last alone."""
+    """All are reserved, settled and reported; the tokens and the cost of the answer are those of
+    the last alone.
+    """
     for name, (answers, (calls, read, written, tokens)) in ADAPTED.items():
         model = Meter(limits)
         model.answers = [
@@ -875,8 +908,10 @@ EXCESSES = {  # limits, usage of a call with a maximum of 50 tokens: the text
     "both, of two limits": (
         {"tokens": 160, "usd": 0.0007},
         Usage(1, 110, 60, cost=0.002),
-        "spent 170 of 160 tokens, 0.002 of 0.0007 USD, more than the budget allows: the server wrote more than max_tokens; "
-        "the server counted more tokens in a prompt than were reserved",
+        (
+            "spent 170 of 160 tokens, 0.002 of 0.0007 USD, more than the budget allows: the server wrote more than max_tokens; "
+            "the server counted more tokens in a prompt than were reserved"
+        ),
     ),
     "calls, with as many tokens as were reserved": (
         {"calls": 1, "tokens": 300},
@@ -930,7 +965,9 @@ async def test_a_refusal_says_what_is_spent_and_what_would_be_needed():
 
 
 class FixedGrader:
-    """A grader with these attributes, that asks with prompts of so many bytes for each grade; `later`: after the first one."""
+    """A grader with these attributes, that asks with prompts of so many bytes for each grade;
+    `later`: after the first one.
+    """
 
     def __init__(self, name="grader", prompts=(50,), later=None, **attributes):
         self.name, self.prompts, self.later = name, prompts, prompts if later is None else later
@@ -1011,7 +1048,9 @@ GRADES = {  # graders: calls, tokens read and written by their grades
 
 
 def all_amounts(*calls, factor=1):
-    """Return the amounts of a text and of its grades, whose tokens may cost several times as much."""
+    """Return the amounts of a text and of its grades, whose tokens may cost several times as
+    much.
+    """
     (one, read, written), (more, shown, verdict) = calls
     usd = (read + factor * shown) * 2e-6 + (written + factor * verdict) * 8e-6
     return dict(
@@ -1047,7 +1086,9 @@ async def refusal(task, graders, budget, model=None, **options):
 
 @pytest.mark.parametrize("name", GRADES)
 async def test_the_grades_of_a_text_are_reserved_with_it(name):
-    """A text is refused with the whole amount, in each unit; a budget of exactly that pays for it."""
+    """A text is refused with the whole amount, in each unit; a budget of exactly that pays for
+    it.
+    """
     make, grades = GRADES[name]
     whole = all_amounts(TEXT, grades, factor=10 if name == "its own model" else 1)
     for limit, amount in whole.items():
@@ -1068,7 +1109,9 @@ def unit(limit, amount):
     return name[:-1] if amount == 1 and name.endswith("s") else name
 
 
-TASKS = {  # task, calls of its grader: bytes and messages of the task for the writer, bytes and messages for each call of the judge
+# task, calls of its grader: bytes and messages of the task for the writer, bytes and messages for
+# each call of the judge
+TASKS = {
     "a question": (Task("question"), (8, 1), (8, 1)),
     "a conversation": (Task([prompt("Be brief.", "system"), prompt("question")]), (17, 2), (17, 2)),
     "with a reference": (Task("question", reference="r" * 30), (8, 1), (38, 1)),
@@ -1100,7 +1143,9 @@ async def test_the_prompts_of_grades_have_all_of_the_task(name):
 
 
 async def test_a_given_text_is_graded_with_all_its_calls_or_none():
-    """The first call is reserved by its own prompt, further ones by the estimate, with the text in each."""
+    """The first call is reserved by its own prompt, further ones by the estimate, with the text in
+    each.
+    """
     further = 1 + 100 + 16 * 4 + 64 + 40  # the task, the instructions, the messages, the text
     for calls, read, written in (
         (2, 146 + further, 67.2 + 210),
@@ -1119,7 +1164,9 @@ async def test_a_given_text_is_graded_with_all_its_calls_or_none():
 
 
 def drafts(count):
-    """Return a plan that writes drafts, and asks one grader after the other about each after it was written."""
+    """Return a plan that writes drafts, and asks one grader after the other about each after it was
+    written.
+    """
 
     def plan(trace):
         texts = trace.candidates
@@ -1137,7 +1184,9 @@ def drafts(count):
 WRITTEN = Usage(1, 33, 40, cost=None)  # of a text; 33: a byte and 16 for each message
 BUSY = "busy"
 NOTHING = (0, 0, 0)
-HELD = {  # grader, usages or errors of the calls, number of drafts: calls, tokens read and written that are held at each call
+# grader, usages or errors of the calls, number of drafts: calls, tokens read and written that are
+# held at each call
+HELD = {
     "one grade": (lambda: priced(), [WRITTEN], 1, [(1, 229 + 1.25 * 8192, 210), NOTHING]),
     "an unknown length": (
         lambda: [priced(), priced(name="b")],
@@ -1175,7 +1224,8 @@ HELD = {  # grader, usages or errors of the calls, number of drafts: calls, toke
         1,  # they take nothing from the second
         [(2, 2 * (229 + 10_240), 420), (1, 279, 210), (1, 279, 210), (1, 279, 210), NOTHING],
     ),
-    "measured prompts": (  # of 50 bytes, of which the text has 40 and the task 1: 9 instead of 100, and no more 64
+    # of 50 bytes, of which the text has 40 and the task 1: 9 instead of 100, and no more 64
+    "measured prompts": (
         lambda: priced(),
         [WRITTEN],
         2,
@@ -1241,7 +1291,9 @@ HELD = {  # grader, usages or errors of the calls, number of drafts: calls, toke
 
 @pytest.mark.parametrize("name", HELD)
 async def test_what_is_held_for_grades_at_each_call(monkeypatch, name):
-    """The call of a text holds them; then they follow its length, each call draws its own, and the end of a grade frees the rest."""
+    """The call of a text holds them; then they follow its length, each call draws its own, and the
+    end of a grade frees the rest.
+    """
     monkeypatch.setitem(retry.__kwdefaults__, "jitter", lambda: 0.0)
     make, answers, count, held = HELD[name]
     usages = [
@@ -1268,7 +1320,9 @@ async def test_calls_for_the_task_are_not_held_again_after_a_given_text():
 
 
 async def test_a_call_beyond_those_reserved_is_reserved_by_its_own_prompt():
-    """One that draws counts as no more than was held for it; once nothing is held, its prompt counts in full."""
+    """One that draws counts as no more than was held for it; once nothing is held, its prompt
+    counts in full.
+    """
     model = Silent(WRITTEN)
     await refine("q", model, priced(prompts=(1000, 1000)), plan=drafts(1), budget=Budget(**LARGE))
     assert model.reserved == [97, 279, 1032]
@@ -1276,7 +1330,9 @@ async def test_a_call_beyond_those_reserved_is_reserved_by_its_own_prompt():
 
 @pytest.mark.parametrize(("most", "asked"), [(145, 0), (146, 1)])
 async def test_a_grader_with_a_budget_of_its_own_takes_nothing_of_the_grades_reserved(most, asked):
-    """Its calls are reserved by their own prompts there; the call that it makes in the outer budget draws what was held for it."""
+    """Its calls are reserved by their own prompts there; the call that it makes in the outer budget
+    draws what was held for it.
+    """
     inner, outer, refusals = Silent(), Silent(WRITTEN), []
 
     class Nested(FixedGrader):

@@ -1,4 +1,6 @@
-"""Functions of the user that are called while a run goes on: async ones are awaited, and what they raise ends nothing."""
+"""Functions of the user that are called while a run goes on: async ones are awaited, and what they
+raise ends nothing.
+"""
 
 import asyncio
 import logging
@@ -94,7 +96,9 @@ async def test_an_async_callback_is_awaited(door, name):
 @pytest.mark.parametrize(("door", "name"), CASES)
 @pytest.mark.parametrize("is_async", [False, True])
 async def test_what_a_callback_raises_ends_nothing(door, name, is_async, caplog):
-    """The run ends as without it, the result names the error, and the log tells its kind alone, once."""
+    """The run ends as without it, the result names the error, and the log tells its kind alone,
+    once.
+    """
     count = 0
 
     def fail(item):
@@ -141,7 +145,9 @@ async def test_the_errors_of_one_task_are_not_those_of_another():
 
 
 async def test_many_different_errors_are_told_shortly(caplog):
-    """The first ones are told, cut short, and how many there are besides: an error may have another text at each call."""
+    """The first ones are told, cut short, and how many there are besides: an error may have another
+    text at each call.
+    """
     count = 0
 
     def fail(item):
@@ -188,7 +194,9 @@ async def test_an_interruption_in_a_callback_is_one(kind):
 
 
 async def test_drafts_and_grades_are_logged_without_their_texts(caplog):
-    """One line each at INFO, with the model, the score and what it took; repeats of requirements show no argument."""
+    """One line each at INFO, with the model, the score and what it took; repeats of requirements
+    show no argument.
+    """
     caplog.set_level(logging.INFO, "redraft")
     task = redraft.Task(f"Tell {SECRET}.", requirements=[f"contains_none:{SECRET} 0"], id="t1")
     await redraft.refine(task, model(), half, editor=False, **settings())

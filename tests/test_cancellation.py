@@ -1,4 +1,6 @@
-"""Cancellation follows asyncio and counts all calls: work is cancelled at random moments against a real server."""
+"""Cancellation follows asyncio and counts all calls: work is cancelled at random moments against a
+real server.
+"""
 
 import asyncio
 import gc
@@ -28,7 +30,9 @@ def server():
     ],
 )
 def test_cancelled_work_raises_saves_its_trace_and_counts_every_call(server, tmp_path, way, seed):
-    """A cancellation is raised, leaves no task or file open, counts every call, and the saved trace can be resumed."""
+    """A cancellation is raised, leaves no task or file open, counts every call, and the saved trace
+    can be resumed.
+    """
     assert Point(way, seed, server, tmp_path).run() == []
 
 
@@ -59,7 +63,9 @@ async def test_a_batch_cancelled_before_its_first_row_is_reported_as_interrupted
 
 
 async def test_a_cancellation_while_on_record_works_has_the_result():
-    """Whoever cancels again, because an async `on_record` takes long, gets the best answer so far, too."""
+    """Whoever cancels again, because an async `on_record` takes long, gets the best answer so far,
+    too.
+    """
     graded, ended = asyncio.Event(), asyncio.Event()
 
     async def record(record):

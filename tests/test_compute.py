@@ -54,8 +54,8 @@ def test_values_are_returned_unchanged(value):
     ids=lambda v: getattr(v, "__name__", ""),
 )
 def test_a_job_beyond_a_limit_is_an_error_that_names_the_limit(job, argument, limit):
-    """A job that takes too long or too much memory or crashes is stopped, whatever holds the interpreter's lock; the next job
-    works.
+    """A job that takes too long or too much memory or crashes is stopped, whatever holds the
+    interpreter's lock; the next job works.
     """
     with pytest.raises(ComputeLimitError) as caught:
         run_sync(job, argument, seconds=0.2, **SAID)
@@ -83,7 +83,9 @@ def test_a_worker_has_no_keys(monkeypatch):
 
 
 def test_a_worker_starts_nothing_and_reaches_nothing():
-    """On Linux it has the sandbox's filter of system calls: no process, no program, no connection, no signal."""
+    """On Linux it has the sandbox's filter of system calls: no process, no program, no connection,
+    no signal.
+    """
     if not pool._restrictions()["filter"] or sys.platform != "linux":
         pytest.skip("no filter of system calls")
     refused = run_sync(jobs.refused, **SAID)
@@ -180,7 +182,9 @@ sys.stdin.readline()
     ids=["idle", "one", "all", "exit"],
 )
 def test_workers_end_with_their_parent(end, busy):
-    """They end long before their jobs would, though the parent was killed, idle or in a backtracking pattern."""
+    """They end long before their jobs would, though the parent was killed, idle or in a
+    backtracking pattern.
+    """
     script = PARENT.format(tests=str(Path(__file__).parent), busy=busy)
     with subprocess.Popen(
         [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -307,7 +311,9 @@ threading.Thread(target=start, daemon=True).start()
     ids=["fork", "multiprocessing", "in a grader", "starting"],
 )
 def test_a_forked_child_has_workers_of_its_own(how):
-    """Forked at any moment, also while every worker is busy, it computes, checks and refines; its parent continues."""
+    """Forked at any moment, also while every worker is busy, it computes, checks and refines; its
+    parent continues.
+    """
     script = FORK.format(tests=str(Path(__file__).parent), how=how)
     ended = subprocess.run(
         [sys.executable, "-W", "ignore::DeprecationWarning", "-c", script],

@@ -1,5 +1,5 @@
-"""Hard constraints: a broken one is worth another step, the writer's prompt has each, and a text that breaks one has not
-converged.
+"""Hard constraints: a broken one is worth another step, the writer's prompt has each, and a text
+that breaks one has not converged.
 """
 
 import json
@@ -9,10 +9,10 @@ import pytest
 import redraft
 from redraft import Budget, Feedback, Judge, ScriptedModel, Task, must, refine, with_weight
 from redraft.cli.errors import BROKEN, OK, exit_code
-from redraft.protocols import Check
-from redraft.plans.self_refine import BestOfN, SelfRefine
 from redraft.core.stopping import done, max_iterations, patience, target
 from redraft.core.trace import Trace
+from redraft.plans.self_refine import BestOfN, SelfRefine
+from redraft.protocols import Check
 
 WORDS = "words:80-200"
 SHORT, KEPT = "short " * 10, "word " * 100
@@ -59,7 +59,9 @@ PLANS = {
 @pytest.mark.parametrize("response", [None, SHORT])
 @pytest.mark.parametrize("settings", PLANS.values(), ids=PLANS)
 async def test_a_broken_must_is_worth_a_step_whatever_the_judge_says(settings, response):
-    """No rule for gain, done or target ends the work while it is broken: the refinement that keeps it is made and returned."""
+    """No rule for gain, done or target ends the work while it is broken: the refinement that keeps
+    it is made and returned.
+    """
     result = await refine(
         Task("Explain.", response),
         obedient_writer,
@@ -163,7 +165,9 @@ async def test_a_satisfied_judge_does_not_end_the_work_on_a_broken_constraint():
     ],
 )
 async def test_coming_nearer_to_a_constraint_is_progress(requirement, texts):
-    """A model that comes nearer each time is not stopped, even with patience of one, nor with a partial score."""
+    """A model that comes nearer each time is not stopped, even with patience of one, nor with a
+    partial score.
+    """
     result = await refine(
         "q", ScriptedModel(texts), [must(requirement), lambda t: 0.95], patience=1, editor=False
     )
@@ -259,7 +263,9 @@ def prompts_of(model, n=0):
 
 
 async def test_the_last_user_message_ends_with_every_hard_constraint():
-    """These are the task's and those of `must`, not of a plain requirement, a function or a judge."""
+    """These are the task's and those of `must`, not of a plain requirement, a function or a
+    judge.
+    """
     model = ScriptedModel(["one two"])
     graders = [must("contains:qubit"), "no_commas", must(lambda t: 1.0), must(judge())]
     task = Task(
@@ -310,7 +316,9 @@ SHAPES = {
 @pytest.mark.parametrize("demands", [[], ["words:3"]], ids=["free", "with a demand"])
 @pytest.mark.parametrize("messages", SHAPES.values(), ids=SHAPES)
 async def test_adjacent_roles_differ_and_the_prefix_stays(messages, demands, response):
-    """The refiner's messages begin with those for a draft, whatever the task ends with; no message is empty."""
+    """The refiner's messages begin with those for a draft, whatever the task ends with; no message
+    is empty.
+    """
     model = ScriptedModel(["one two", "one two three", "four"])
     graders = [*map(must, demands), lambda text: 0.95 if text == "one two three" else 0.3]
     await refine(Task(messages, response), model, graders, editor=False, max_iterations=1)

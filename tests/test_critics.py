@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 import redraft
 from redraft import Feedback, Judge, ScriptedModel, must, refine
-from redraft.quality.lineage import llm_graders
-from redraft.plans.adaptive import Adaptive
 from redraft.core.records import Candidate, Comparison
-from redraft.core.task import Task
 from redraft.core.steps import Grade, Refine
+from redraft.core.task import Task
 from redraft.core.trace import PanelGrader, Trace
 from redraft.errors import GradingError
+from redraft.plans.adaptive import Adaptive
+from redraft.quality.lineage import llm_graders
 
 TEXTS = ["a", "b", "c", "d", "e"]
 
@@ -84,7 +84,9 @@ def critic_silent_about(*liked):
     ],
 )
 async def test_critics_steer_and_stop(graders, value, score, stop, converged):
-    """Alone, the latest text that they call done is best, otherwise the latest; beside scorers they do not change the mean."""
+    """Alone, the latest text that they call done is best, otherwise the latest; beside scorers they
+    do not change the mean.
+    """
     result = await refine("q", ScriptedModel(TEXTS), graders)
     assert (result.value, result.judge_score, str(result.stop), result.metadata["converged"]) == (
         value,
@@ -132,7 +134,9 @@ async def test_a_copied_text_under_critics_counts_as_stale():
 
 
 async def test_a_critic_that_asks_a_model_is_no_source_of_noise():
-    """Beside a noisy scorer the plan repeats that one alone; the critic is called once for each text."""
+    """Beside a noisy scorer the plan repeats that one alone; the critic is called once for each
+    text.
+    """
 
     async def noisy(text, model):
         return 0.3 + 0.1 * int(await model(f"Rate {text}"))
@@ -199,7 +203,9 @@ def in_turn(*said):
     "settings", [{}, {"noise_aware": False}, {"noise_aware": True}, {"drafts": 2}]
 )
 async def test_empty_feedback_of_one_grader_does_not_end_the_work(critic, silent, order, settings):
-    """The other's scores count, whoever comes first; the summary names a grader that said nothing at all."""
+    """The other's scores count, whoever comes first; the summary names a grader that said nothing
+    at all.
+    """
     graders = [scoring_grader(a=0.5, b=0.7), in_turn(*critic)][::order]
     result = await refine("q", ScriptedModel(TEXTS), graders, max_iterations=1, **settings)
     assert (result.value, result.judge_score, str(result.stop) != "failed") == ("b", 0.7, True)
@@ -219,7 +225,9 @@ async def test_empty_feedback_of_one_grader_does_not_end_the_work(critic, silent
     ],
 )
 async def test_a_missing_score_is_not_replaced(graders):
-    """If all say nothing, if a must does, or if a score is unknown, the weights are not divided among the others."""
+    """If all say nothing, if a must does, or if a score is unknown, the weights are not divided
+    among the others.
+    """
     with pytest.raises(GradingError, match="its score is None"):
         await refine("q", ScriptedModel(TEXTS), graders, max_iterations=1)
 
@@ -262,7 +270,9 @@ async def test_a_batch_finishes_rows_with_critics_alone(tmp_path):
     "settings", [{}, {"noise_aware": False}, {"drafts": 2}, {"noise_aware": False, "drafts": 2}]
 )
 async def test_a_sometimes_unreadable_judge_does_not_end_the_work(settings):
-    """The first draft may be unreadable as well; with no readable verdict at all the latest text has no score."""
+    """The first draft may be unreadable as well; with no readable verdict at all the latest text
+    has no score.
+    """
 
     def reads(*texts):
         def judge(messages):

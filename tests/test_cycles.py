@@ -1,5 +1,6 @@
-"""What a call of the library leaves in memory once it has ended: no text and nothing that holds one, also without a search for
-cycles of objects."""
+"""What a call of the library leaves in memory once it has ended: no text and nothing that holds
+one, also without a search for cycles of objects.
+"""
 
 import asyncio
 from contextlib import aclosing, suppress
@@ -7,8 +8,8 @@ from contextlib import aclosing, suppress
 import pytest
 from chat_server import is_judging, verdict
 from fault_server import FaultServer, completion, error, http
-from freed import no_collection, objects_in_cycles, objects_of
 
+from freed import no_collection, objects_in_cycles, objects_of
 from redraft import Budget, grade, refine, refine_many, stream
 from redraft.clients import SessionClients
 from redraft.core.engine import Engine

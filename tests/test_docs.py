@@ -1,4 +1,6 @@
-"""The code in the docs runs, against a real llama.cpp server, and the docs list everything there is."""
+"""The code in the docs runs, against a real llama.cpp server, and the docs list everything there
+is.
+"""
 
 import asyncio
 import dataclasses
@@ -53,7 +55,9 @@ BLOCK = re.compile(
 
 
 def blocks(language):
-    """The blocks of the pages in a language, each with what the page shows directly below it as its output."""
+    """The blocks of the pages in a language, each with what the page shows directly below it as its
+    output.
+    """
     return [
         pytest.param(code, shown, id=f"{page.name}-{n}")
         for page in PAGES
@@ -85,7 +89,9 @@ def test_python_in_the_docs_runs(code, shown, plain_server, tmp_path):
 
 @pytest.mark.parametrize(("code", "shown"), blocks("sh"))
 def test_commands_in_the_docs_run(code, shown, plain_server, tmp_path):
-    """They run one after the other; a model of random weights may leave demands unmet (3), but nothing may fail."""
+    """They run one after the other; a model of random weights may leave demands unmet (3), but
+    nothing may fail.
+    """
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     ended = [
         run_line(line, tmp_path, {**examples.ENVIRONMENT, "REDRAFT_MODEL": plain_server})
@@ -98,7 +104,9 @@ def test_commands_in_the_docs_run(code, shown, plain_server, tmp_path):
 
 
 def run_line(line, folder, env):
-    """Run a line of a shell: a `redraft` command, alone or with its output in a file, in this process, the rest in a shell."""
+    """Run a line of a shell: a `redraft` command, alone or with its output in a file, in this
+    process, the rest in a shell.
+    """
     tokens = shlex.shlex(line, posix=True, punctuation_chars=True)
     tokens.commenters, tokens.whitespace_split = "#", True
     words = list(tokens)
@@ -130,7 +138,9 @@ SANDBOXED_PAGES = {"running-code.md", "code-graders.md", "code.md", "repair-code
     ids=lambda page: page.relative_to(ROOT / "docs").as_posix(),
 )
 def test_a_page_shows_what_its_examples_print(page, tmp_path, request, monkeypatch):
-    """The blocks of a page run in order in one folder; `python scripts/examples.py` updates the outputs."""
+    """The blocks of a page run in order in one folder; `python scripts/examples.py` updates the
+    outputs.
+    """
     if page.name in SANDBOXED_PAGES:
         request.getfixturevalue("sandbox")
         monkeypatch.setattr(
@@ -260,7 +270,9 @@ def test_the_reference_has_every_public_name():
 
 @each_row("name", redraft.__all__)
 def test_public_docstrings_describe_every_parameter(name):
-    """Each is named in a section `Args` or `Attributes`; keyword arguments of settings have a table of their own."""
+    """Each is named in a section `Args` or `Attributes`; keyword arguments of settings have a table
+    of their own.
+    """
     value = getattr(redraft, name)
     parameters = (
         inspect.signature(value).parameters.values() if not issubclass_of_enum(value) else ()
@@ -329,7 +341,9 @@ def test_the_readme_is_short():
 
 
 def test_the_readme_shows_a_recorded_run():
-    """Its code has the prompt and the graders of the recorded run, and `redraft show` prints each part of its shortened text."""
+    """Its code has the prompt and the graders of the recorded run, and `redraft show` prints each
+    part of its shortened text.
+    """
     readme, recorded = (
         (ROOT / "README.md").read_text(),
         ROOT / "examples" / "recorded" / "library.jsonl",
@@ -370,7 +384,9 @@ def test_the_first_page_links_every_guide():
 
 
 def test_links_have_targets():
-    """A relative link names a file, and after # a heading of it or a name that the page documents."""
+    """A relative link names a file, and after # a heading of it or a name that the page
+    documents.
+    """
     for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *SITE]:
         for target, anchor in re.findall(
             r"\]\((?!https?:)([^)#]*)(?:#([^)]+))?\)", page.read_text()
@@ -422,7 +438,9 @@ def test_the_architecture_lists_the_layers():
 
 
 def test_pages_install_from_the_clone():
-    """As the README does: no package index has Redraft, so a name there would be somebody else's."""
+    """As the README does: no package index has Redraft, so a name there would be somebody
+    else's.
+    """
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     assert [
         page.name

@@ -1,8 +1,11 @@
-"""A table that is one test fails as its rows would: each that fails is named, and those after it run."""
+"""A table that is one test fails as its rows would: each that fails is named, and those after it
+run.
+"""
 
 import asyncio
 
 import pytest
+
 from each_row import each_row
 
 ROWS = [(1, "x"), (2, "y"), (3, "z"), (4, "y"), (5, "x")]
@@ -25,7 +28,9 @@ def act(number, letter):
 
 
 def test_each_row_that_fails_is_named():
-    """By its values, by its name in a list, or by those that a function gives; coroutines as functions."""
+    """By its values, by its name in a list, or by those that a function gives; coroutines as
+    functions.
+    """
     kinds, seen = ["AssertionError", "Failed", "Skipped"], []
 
     def run(number, letter):

@@ -176,7 +176,9 @@ AROUND = ("json", "json_schema")
     ),
 )
 def test_an_edit_breaks_no_requirement_and_repairs_at_least_one(text, requirements):
-    """Protected text stays (except cuts and wraps at its edges), and a text that could be encoded still can."""
+    """Protected text stays (except cuts and wraps at its edges), and a text that could be encoded
+    still can.
+    """
     edit = FormEditor().repair(text, requirements)
     if edit is None:
         return

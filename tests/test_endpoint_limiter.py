@@ -1,4 +1,6 @@
-"""The endpoint limiter, with a fake clock: calls in flight, the queue, and pauses and outages of an endpoint."""
+"""The endpoint limiter, with a fake clock: calls in flight, the queue, and pauses and outages of an
+endpoint.
+"""
 
 import asyncio
 import heapq
@@ -12,21 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from redraft.middleware import (
-    Budget,
-    EndpointCapabilities,
-    EndpointLimiter,
-    BudgetTracker,
-    limit_endpoint,
-)
-from redraft.middleware.metering import meter
-from redraft.middleware.adapt import adapt
-from redraft.models.http_client import malformed_response
-from redraft.middleware.retry import retry
-from redraft.middleware.token_bucket import RateLimits
-from redraft.middleware.aimd import HOLD_WINDOWS, AIMDWindow
-from redraft.protocols import RateLimitStatus, Reply, Request
-from redraft.usage import Usage
 from redraft.errors import (
     AuthenticationError,
     BadResponseError,
@@ -37,6 +24,21 @@ from redraft.errors import (
     ModelUnavailableError,
     RateLimitError,
 )
+from redraft.middleware import (
+    Budget,
+    BudgetTracker,
+    EndpointCapabilities,
+    EndpointLimiter,
+    limit_endpoint,
+)
+from redraft.middleware.adapt import adapt
+from redraft.middleware.aimd import HOLD_WINDOWS, AIMDWindow
+from redraft.middleware.metering import meter
+from redraft.middleware.retry import retry
+from redraft.middleware.token_bucket import RateLimits
+from redraft.models.http_client import malformed_response
+from redraft.protocols import RateLimitStatus, Reply, Request
+from redraft.usage import Usage
 
 ASK = Request(({"role": "user", "content": "x" * 300},), max_tokens=50)
 JUDGE = Request(({"role": "user", "content": "x"},), schema={"type": "object"})
@@ -98,7 +100,9 @@ def rate_limited(**more):
 
 
 def scripted_call(*answers, clock=None):
-    """A call that answers or raises in order, the last one for ever; `.at` has the times of the calls."""
+    """A call that answers or raises in order, the last one for ever; `.at` has the times of the
+    calls.
+    """
     left = list(answers)
 
     async def call(request):
@@ -128,7 +132,9 @@ async def cancel_all(tasks):
 
 
 def fill_windows(window, windows=1, clock=None, seconds=0):
-    """Report a number of windows of successes in which all places were taken, each of which takes `seconds`."""
+    """Report a number of windows of successes in which all places were taken, each of which takes
+    `seconds`.
+    """
     for _ in range(windows):
         window.record_start(window.limit)
         if clock:
@@ -138,8 +144,8 @@ def fill_windows(window, windows=1, clock=None, seconds=0):
 
 
 def test_the_limit_doubles_until_the_first_refusal_and_then_rises_slowly(clock):
-    """From 16 it doubles to 128, halves, recovers half of the distance each time, pauses below it, then rises by one, two and
-    four.
+    """From 16 it doubles to 128, halves, recovers half of the distance each time, pauses below it,
+    then rises by one, two and four.
     """
     window, seen = AIMDWindow(16, 1, 512, clock=clock), []
     for _ in range(3):
@@ -175,7 +181,9 @@ def test_the_limit_doubles_until_the_first_refusal_and_then_rises_slowly(clock):
     ids=["fast", "slower", "slow", "takes few", "takes one", "takes a hundred", "no time"],
 )
 def test_before_the_first_refusal_the_limit_rises_with_the_answers_per_second(clock, seconds, seen):
-    """At once to what is answered in 30 s, up to eight times; else it doubles while that brings more answers per second."""
+    """At once to what is answered in 30 s, up to eight times; else it doubles while that brings
+    more answers per second.
+    """
     window, limits = AIMDWindow(16, 1, 512, queue_seconds=30, clock=clock), []
     for _ in range(5):
         fill_windows(window, 1, clock, seconds(window.limit))
@@ -198,7 +206,9 @@ def test_a_lower_maximum_forgets_how_many_answers_a_higher_limit_brought(clock):
 def test_a_limit_that_was_not_reached_counts_as_far_as_calls_were_in_flight(
     clock, in_flight, limit
 ):
-    """From 16 the limit has risen to 128. It falls to half of what was in flight, but not below half of what was answered."""
+    """From 16 the limit has risen to 128. It falls to half of what was in flight, but not below
+    half of what was answered.
+    """
     window = AIMDWindow(16, 1, 512, queue_seconds=30, clock=clock)
     fill_windows(window, 1, clock, 1)
     window.record_congestion(window.epoch, in_flight)
@@ -308,7 +318,9 @@ class Endpoint:
 
 @pytest.mark.parametrize("most", [3, 100])
 async def test_the_limit_finds_the_capacity_of_an_endpoint(clock, most):
-    """With enough calls waiting, over 90 % of the endpoint's capacity is used, with few refusals."""
+    """With enough calls waiting, over 90 % of the endpoint's capacity is used, with few
+    refusals.
+    """
     endpoint = Endpoint(clock, most)
     gate = limiter_on(clock)
     call = retry(limit_endpoint(endpoint, gate), attempts=1000, sleep=clock.sleep)
@@ -327,7 +339,9 @@ async def test_the_limit_finds_the_capacity_of_an_endpoint(clock, most):
 
 
 async def test_after_a_fast_rise_calls_are_admitted_one_by_one(clock):
-    """An endpoint that refuses the 65th call at once gets few more than that, and the limit is half of what it takes."""
+    """An endpoint that refuses the 65th call at once gets few more than that, and the limit is half
+    of what it takes.
+    """
     endpoint = Endpoint(clock, 64, latency=1)
     gate = limiter_on(clock, queue_seconds=60)
     tasks = start_calls(*(limit_endpoint(endpoint, gate)(ASK) for _ in range(600)))
@@ -396,7 +410,9 @@ async def test_an_endpoint_is_full_if_another_call_would_have_to_wait(clock):
 
 
 async def test_free_slots_are_those_that_no_call_waits_for(clock):
-    """There are free slots, then none, then waiting calls count against them; `wait_for_slot` reports a free one."""
+    """There are free slots, then none, then waiting calls count against them; `wait_for_slot`
+    reports a free one.
+    """
     gate = limiter_on(clock, initial=2, maximum=2)
     rooms = [gate.free_slots]
     places = []
@@ -417,7 +433,9 @@ async def test_free_slots_are_those_that_no_call_waits_for(clock):
 
 
 async def test_a_few_calls_may_wait_for_the_next_slots(clock):
-    """So the slot of an answered call is used at once. More may wait when half of them have got slots; none during a pause."""
+    """So the slot of an answered call is used at once. More may wait when half of them have got
+    slots; none during a pause.
+    """
     gate = limiter_on(clock, initial=32, maximum=32)
     places = [await gate.acquire() for _ in range(32)]
     assert gate.free_slots == 4
@@ -466,7 +484,9 @@ MOVES = st.lists(
 @settings(max_examples=150, deadline=None)
 @given(moves=MOVES, start=st.integers(1, 4), rpm=st.sampled_from([None, 60, 6000]))
 def test_no_slot_is_lost_or_given_twice(moves, start, rpm):
-    """Whatever is answered, refused or cancelled, calls in flight stay within the limit, and in the end there are none."""
+    """Whatever is answered, refused or cancelled, calls in flight stay within the limit, and in the
+    end there are none.
+    """
 
     async def run_calls():
         clock = Clock()
@@ -625,7 +645,9 @@ async def test_a_pause_is_reported_once(clock, outcomes, times):
 
 
 async def test_a_very_long_retry_after_pauses_the_limiter_and_fails_no_call(clock):
-    """An hour's pause is reported once, takes no attempt of the retry, and its calls are counted."""
+    """An hour's pause is reported once, takes no attempt of the retry, and its calls are
+    counted.
+    """
     said = []
     gate = limiter_on(clock, notify=said.append)
     call = scripted_call(*[rate_limited(retry_after=3600) for _ in range(4)], OK, clock=clock)
@@ -764,7 +786,9 @@ def start_outage(gate, call):
 
 
 async def test_an_endpoint_that_is_down_is_probed_and_the_calls_wait(clock):
-    """Seven calls fail and the eighth opens the circuit: the others wait, and one probe runs after 1, 2, 4 ... 30 s."""
+    """Seven calls fail and the eighth opens the circuit: the others wait, and one probe runs after
+    1, 2, 4 ... 30 s.
+    """
     said, dead = [], True
 
     async def call(request):
@@ -930,7 +954,9 @@ async def test_an_outage_without_waiting_calls_lets_the_next_call_probe(clock):
     ],
 )
 async def test_a_refused_parameter_is_no_outage_and_ends_no_run(clock, words, request_):
-    """The endpoint is up and takes other requests, however often it refuses and with whatever status."""
+    """The endpoint is up and takes other requests, however often it refuses and with whatever
+    status.
+    """
     halted = []
     gate = limiter_on(clock, on_fatal=halted.append)
     call = limit_endpoint(
@@ -943,7 +969,9 @@ async def test_a_refused_parameter_is_no_outage_and_ends_no_run(clock, words, re
 
 
 async def test_an_unsupported_format_is_no_outage(clock):
-    """An endpoint with a bare 500 for formats is asked in plain text, however many calls run at once; a later 500 is a fault."""
+    """An endpoint with a bare 500 for formats is asked in plain text, however many calls run at
+    once; a later 500 is a fault.
+    """
     gate = limiter_on(clock, initial=20)
     dead = False
 
@@ -980,7 +1008,9 @@ FATAL = {
 
 @pytest.mark.parametrize("name", FATAL)
 async def test_an_error_of_all_calls_halts_the_run_at_the_first(clock, name):
-    """Of a hundred calls one is made, and a probe where its content may be the reason; `halt` is called once, and no call fails."""
+    """Of a hundred calls one is made, and a probe where its content may be the reason; `halt` is
+    called once, and no call fails.
+    """
     halted = []
     gate = limiter_on(clock, initial=1, on_fatal=halted.append)
     call = scripted_call(FATAL[name], clock=clock)
@@ -1027,7 +1057,9 @@ async def test_without_halt_an_error_of_all_calls_is_raised(clock, name):
 async def test_an_error_only_in_words_halts_the_run_if_a_probe_confirms_it(
     clock, answer_to_probe, use_probes, is_halted
 ):
-    """The words may be those of the request: otherwise its call fails alone, also where no probe can be sent."""
+    """The words may be those of the request: otherwise its call fails alone, also where no probe
+    can be sent.
+    """
     halted, sent = [], []
     refusal = AuthenticationError("status 400: input 'invalid api key'", status=400)
     refusal.inferred = True

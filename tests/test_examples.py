@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from in_process import run_script
 
+from in_process import run_script
 from redraft import ScriptedModel
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -31,7 +31,9 @@ def verdict(done=False, **scores):
 
 
 def rank_by(texts, reason, done=False):
-    """The answer of a judge that ranks the texts in this order, in whatever order they are shown."""
+    """The answer of a judge that ranks the texts in this order, in whatever order they are
+    shown.
+    """
 
     def answer(messages):
         shown = {

@@ -1,4 +1,6 @@
-"""Several models in order: which one answers, what is said about it, and when the first one is asked again."""
+"""Several models in order: which one answers, what is said about it, and when the first one is
+asked again.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,9 @@ class Clock:
 
 @pytest.mark.parametrize("error", OUTAGES.values(), ids=OUTAGES)
 async def test_an_outage_lets_the_next_model_write(error, caplog):
-    """The candidate names the model that wrote it and says why; so do the summary and the log. Judges are not replaced."""
+    """The candidate names the model that wrote it and says why; so do the summary and the log.
+    Judges are not replaced.
+    """
     caplog.set_level(logging.WARNING, "redraft.endpoint")
     first, second = Endpoint("a", error), Endpoint("b")
     result = await refine("q", [first, second], lambda text: 1.0, retries=0)
@@ -153,7 +157,9 @@ async def test_several_judges_are_refused(judge):
 
 
 async def test_caches_keep_models_apart():
-    """An answer of the second model is not one of the first, which is asked again when it is back."""
+    """An answer of the second model is not one of the first, which is asked again when it is
+    back.
+    """
     store = {}
     first, second = Endpoint("a", OUTAGES["503"]), Endpoint("b")
     answers = []
@@ -168,7 +174,9 @@ async def test_caches_keep_models_apart():
 
 
 def failover_of(error_by_time, clock):
-    """Return the call of two models, the first of which fails as `error_by_time(now)` says, and the requests to it."""
+    """Return the call of two models, the first of which fails as `error_by_time(now)` says, and the
+    requests to it.
+    """
     availability, sent = Availability("a", clock=clock), []
 
     async def first(request):
@@ -187,7 +195,9 @@ def failover_of(error_by_time, clock):
 
 @given(st.lists(st.floats(0.01, 20), min_size=1, max_size=40), st.floats(0, 200))
 def test_probes_are_rare_and_the_first_model_returns(steps, back_at):
-    """While it is down only short probes reach it, each at least a second after the last; once back, it answers within 30 s."""
+    """While it is down only short probes reach it, each at least a second after the last; once
+    back, it answers within 30 s.
+    """
 
     async def run():
         clock = Clock()
@@ -261,7 +271,9 @@ class Hanging(Endpoint):
 
 
 async def test_a_batch_pays_one_timeout(tmp_path):
-    """Sixty rows do not wait for a model that hangs: those in flight do once, and no row after them."""
+    """Sixty rows do not wait for a model that hangs: those in flight do once, and no row after
+    them.
+    """
     first, second = Hanging("a"), Endpoint("b")
     rows = [{"id": n, "prompt": f"q{n}"} for n in range(60)]
     report = await batch(
@@ -279,7 +291,9 @@ async def test_a_batch_pays_one_timeout(tmp_path):
 
 
 async def test_a_batch_goes_on_and_resumes_without_calls(tmp_path):
-    """Outages neither stop the run nor fail rows; the same command makes no call, and another list starts again."""
+    """Outages neither stop the run nor fail rows; the same command makes no call, and another list
+    starts again.
+    """
     first, second = Endpoint("a", OUTAGES["no connection"]), Endpoint("b")
     rows = [{"id": n, "prompt": f"q{n}"} for n in range(12)]
 

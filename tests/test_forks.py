@@ -1,4 +1,6 @@
-"""A program that forks: the child inherits nothing of its parent that would hang it or that both would use."""
+"""A program that forks: the child inherits nothing of its parent that would hang it or that both
+would use.
+"""
 
 import asyncio
 import json
@@ -13,12 +15,12 @@ from threading import Thread
 import pytest
 
 from redraft import ScriptedModel, Task, refine, refine_sync
-from redraft.protocols import Request
 from redraft.core.trace import Trace
 from redraft.errors import StoreError
 from redraft.graders.judging.prompt import fresh_nonce
 from redraft.jsontext import dumps_text
 from redraft.models import connect
+from redraft.protocols import Request
 from redraft.storage import Journal, JsonlStore, read_trace
 
 pytestmark = [
@@ -29,7 +31,9 @@ HEADER = dumps_text(Trace(Task("q")).header())
 
 
 def in_child(work, seconds=120):
-    """Return the result of a function in a forked child, as JSON; an error's name and message; None where it hangs."""
+    """Return the result of a function in a forked child, as JSON; an error's name and message; None
+    where it hangs.
+    """
     reader, writer = os.pipe()
     child = os.fork()
     if not child:
@@ -92,7 +96,9 @@ def test_a_journal_works_only_in_the_process_that_opened_it(tmp_path):
 
 
 def test_an_output_is_written_once_by_the_process_that_opened_it(tmp_path):
-    """The text buffered at the fork is in the file once, however the child ends, and the child does not remove the file."""
+    """The text buffered at the fork is in the file once, however the child ends, and the child does
+    not remove the file.
+    """
     code = """
         import os, sys
         from redraft.storage.secure_files import AtomicFile, draft_folder
@@ -154,7 +160,8 @@ def test_signals_to_a_child_do_not_reach_its_parent():
         said.append(in_child(interrupt))
         return 1.0
 
-    async def outer():  # an event loop that runs already: the work goes to a thread, and Ctrl-C is waited for here
+    # an event loop that runs already: the work goes to a thread, and Ctrl-C is waited for here
+    async def outer():
         return refine_sync("q", ScriptedModel(["a"]), graders=grade)
 
     assert refine_sync("q", ScriptedModel(["a"]), graders=grade).value == "a"
@@ -267,7 +274,9 @@ def test_a_grader_under_the_command_line_may_end_processes_that_it_forked(tmp_pa
 
 
 def test_a_child_may_be_ended_as_soon_as_it_is_forked():
-    """A signal that arrives before the child has reset its handlers is not lost, and does not reach the event loop of its parent."""
+    """A signal that arrives before the child has reset its handlers is not lost, and does not reach
+    the event loop of its parent.
+    """
     code = """
         import asyncio, os, signal, time
         from threading import Thread

@@ -1,4 +1,6 @@
-"""Several given answers: candidates from the start in `refine`, `best` and batches; rows of the usual shapes that hold them."""
+"""Several given answers: candidates from the start in `refine`, `best` and batches; rows of the
+usual shapes that hold them.
+"""
 
 import json
 
@@ -52,7 +54,9 @@ async def test_the_best_given_answer_is_refined():
     [{}, {"drafts": 5}, {"plan": BestOfN(4)}, {"budget": Budget(calls=9)}, {"deadline": 60}],
 )
 async def test_nothing_is_drafted_beside_given_answers(settings):
-    """Whatever the number of drafts, given answers take their place; a target that one reaches ends the work."""
+    """Whatever the number of drafts, given answers take their place; a target that one reaches ends
+    the work.
+    """
     model = ScriptedModel(["never"])
     result = await refine(Task("q", responses=["a", "ten letters"]), model, by_length, **settings)
     assert (result.value, result.stop, len(model.requests)) == ("ten letters", "target", 0)
@@ -117,7 +121,9 @@ def test_given_answers_are_part_of_the_content():
 
 
 async def test_steps_show_how_each_answer_came_about():
-    """The feedback on the parent, the messages that were sent, the answer, its grades and its usage, in order."""
+    """The feedback on the parent, the messages that were sent, the answer, its grades and its
+    usage, in order.
+    """
     model = ScriptedModel(["one", "three", "ten letters"])
     result = await refine("q", model, by_length)
     first, second, third = result.steps
@@ -284,7 +290,9 @@ def sample(id, *answers):
 
 
 def test_labelled_data_samples_are_cases(tmp_path):
-    """Two answers make a pair, more a ranking; rows without a clear preference are left out with the reason."""
+    """Two answers make a pair, more a ranking; rows without a clear preference are left out with
+    the reason.
+    """
     path = tmp_path / "pairs.jsonl"
     rows = [
         sample("1", ("A", "chosen"), ("B", "rejected")),
@@ -312,7 +320,9 @@ def test_labelled_data_samples_are_cases(tmp_path):
     ("mode", "best"), [("best", "four"), ("grade", "four"), ("refine", "ten letters")]
 )
 def test_each_mode_of_a_batch_reads_several_answers(tmp_path, mode, best):
-    """`best` chooses among them and drafts nothing; `grade` calls no model. The starting point is the best of them."""
+    """`best` chooses among them and drafts nothing; `grade` calls no model. The starting point is
+    the best of them.
+    """
     model = ScriptedModel(["ten letters"])
     report = redraft.batch_sync(
         [{"prompt": "q", "responses": ["four", "a"]}],

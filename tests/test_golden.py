@@ -1,4 +1,6 @@
-"""Golden files of the saved formats: they are read back equal, and do not change without a new schema version."""
+"""Golden files of the saved formats: they are read back equal, and do not change without a new
+schema version.
+"""
 
 import json
 import shutil
@@ -23,8 +25,8 @@ from redraft.core.records import (
     ToolCall,
     Usage,
 )
-from redraft.core.task import Task
 from redraft.core.serialize import SCHEMA
+from redraft.core.task import Task
 from redraft.core.trace import PanelGrader, Trace
 from redraft.errors import StoreError
 from redraft.storage.journal import Journal
@@ -33,7 +35,7 @@ from redraft.storage.priors_store import StoredPriors
 from redraft.storage.trace_file import read_trace
 
 sys.path.insert(0, str(Path(__file__).parent / "golden"))
-import write as golden  # noqa: E402  (a script beside its files)
+import write as golden
 
 
 @pytest.mark.parametrize("file", golden.GOLDEN_FILES, ids=lambda file: file.name)
@@ -89,7 +91,9 @@ def test_the_golden_trace_has_every_field():
 
 @pytest.mark.parametrize("found", [1, SCHEMA + 1, "2", None])
 def test_other_versions_are_refused_with_both_numbers(found):
-    """The error has the version found, the version supported, and what to do; a file without a version is no trace."""
+    """The error has the version found, the version supported, and what to do; a file without a
+    version is no trace.
+    """
     data = json.loads(golden.example_trace().to_json()) | {"redraft": found}
     with pytest.raises(StoreError) as error:
         Trace.from_json(json.dumps(data))

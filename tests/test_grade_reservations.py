@@ -4,6 +4,7 @@ import asyncio
 import json
 
 import pytest
+
 import redraft
 from redraft import graders
 from redraft.errors import BudgetExhaustedError
@@ -13,7 +14,9 @@ CRITERIA = {"a": "A", "b": "B", "c": "C"}
 
 
 class CountingJudge:
-    """A model that gives full marks, and counts its calls; each takes a few turns of the event loop."""
+    """A model that gives full marks, and counts its calls; each takes a few turns of the event
+    loop.
+    """
 
     calls = 0
 
@@ -50,7 +53,9 @@ ENTRIES = {
 
 
 def note_without_a_grade(entry, grader, model, budget):
-    """Return why there is no grade: `grade` raises it, and `refine` returns the response with it."""
+    """Return why there is no grade: `grade` raises it, and `refine` returns the response with
+    it.
+    """
     try:
         result = ENTRIES[entry](grader, model, budget)
     except BudgetExhaustedError as error:

@@ -6,14 +6,14 @@ from typing import Annotated
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from places import changed_at
 
 from each_row import each_row
+from places import changed_at
 from redraft import Candidate, Judge, ScriptedModel, Task, refine
 from redraft.errors import ConfigError
 from redraft.graders import Criterion, FunctionGrader, Ranker, Rubric
 from redraft.graders.judging.prompt import fresh_nonce, truncate_middle
-from redraft.graders.judging.structured import UnreadableOutput, bool_at, read_object, score_at
+from redraft.graders.judging.structured import UnreadableOutput, bool_at, score_at
 from redraft.graders.reply_form import Scale
 from redraft.graders.template import Template
 from redraft.perform import ModelClient, StepClient
@@ -39,7 +39,9 @@ async def grade_with(*answers, judge=JUDGE, task="q", text="a"):
 
 
 async def test_the_score_is_the_mean_over_five():
-    """Each criterion has a whole number from 0 to 5 and the rubric's weight; evidence and change are kept."""
+    """Each criterion has a whole number from 0 to 5 and the rubric's weight; evidence and change
+    are kept.
+    """
     rubric = Rubric.from_data(
         {
             "criteria": [
@@ -96,7 +98,9 @@ async def test_the_score_is_the_mean_over_five():
     ],
 )
 async def test_an_unreadable_answer_is_asked_for_once_more_and_then_a_failure(bad):
-    """There is no default score and no number taken from prose; the second request quotes the fault."""
+    """There is no default score and no number taken from prose; the second request quotes the
+    fault.
+    """
     result, model = await grade_with(bad, verdict_json())
     assert result.judge_score == 0.8
     assert "cannot be read" in model.messages[1][-1]["content"]
@@ -123,7 +127,7 @@ async def test_an_answer_with_one_object_is_read(good):
 
 async def test_a_truncated_verdict_is_never_accepted():
     """However complete it looks, it is requested again with twice the tokens."""
-    result, model = await grade_with(
+    result, _model = await grade_with(
         Reply(verdict_json(score=5), finish_reason="length"), verdict_json()
     )
     assert result.judge_score == 0.8
@@ -174,7 +178,9 @@ def test_cutting_keeps_the_ends(text, most):
 
 
 async def test_the_judge_sees_the_task_and_never_the_refiners_chat():
-    """Its messages have the request, the rubric and the reference, and nothing of earlier iterations."""
+    """Its messages have the request, the rubric and the reference, and nothing of earlier
+    iterations.
+    """
     model = ScriptedModel(["first", verdict_json(score=1), "second", verdict_json(score=5)])
     await refine(
         [{"role": "system", "content": "SYS"}, {"role": "user", "content": "ASKED"}], model, JUDGE
@@ -305,7 +311,9 @@ json_values = st.recursive(
 @example(3, 3)
 @example(2, 3)
 def test_no_malformed_verdict_gives_a_score_of_its_own(n, value):
-    """Whatever one of its values is, a verdict is read with the score that it says, or is unreadable."""
+    """Whatever one of its values is, a verdict is read with the score that it says, or is
+    unreadable.
+    """
     verdict = changed_at(GOOD, n, value)
     try:
         feedback = JUDGE.parse_reply(Reply(json.dumps(verdict)))

@@ -1,4 +1,6 @@
-"""Graders in hand: `grade`, `grade_sync` and `grade_many` on samples of every form, and the report."""
+"""Graders in hand: `grade`, `grade_sync` and `grade_many` on samples of every form, and the
+report.
+"""
 
 import asyncio
 import json
@@ -166,7 +168,9 @@ async def test_a_wrong_argument_is_an_error_before_any_call(arguments, words):
 
 
 async def test_a_report_has_the_feedback_of_each_grader_in_order():
-    """Names are unique, requirements of the task come first, and the score is the weighted mean without musts."""
+    """Names are unique, requirements of the task come first, and the score is the weighted mean
+    without musts.
+    """
     task = Task("Name a river.", "The Rhine.", requirements=["words:1-5"])
     feedback = Feedback(
         0.5, "so so", ["Say more."], False, [CriterionScore("tone", 0.5)], metadata={"n": 1}
@@ -209,7 +213,6 @@ async def test_requirements_alone_need_no_model(monkeypatch):
 
 async def no_search(model):
     assert model is False
-    return None
 
 
 async def test_a_judge_is_asked_once_and_its_calls_count():
@@ -312,7 +315,9 @@ FEEDBACK = st.builds(
 
 @given(st.lists(FEEDBACK | st.just(None), min_size=1, max_size=4))
 def test_a_report_is_plain_data_and_invents_no_score(feedback):
-    """Whatever graders return or raise, the report is JSON, and its score is their mean or unknown."""
+    """Whatever graders return or raise, the report is JSON, and its score is their mean or
+    unknown.
+    """
 
     def grader(given):
         def returns(text):
@@ -395,7 +400,9 @@ FORMS = [
 
 @pytest.mark.parametrize(("grader", "form", "text"), FORMS)
 def test_a_form_of_the_answer_gives_functions_the_object(grader, form, text):
-    """The form is a condition beside the graders; for an invalid answer, the function is not called."""
+    """The form is a condition beside the graders; for an invalid answer, the function is not
+    called.
+    """
     report = redraft.grade_sync(("q", text), grader, answer=form)
     assert (report.score, report.broken_musts, [f.score for f in report.feedback]) == (
         1.0,

@@ -1,4 +1,6 @@
-"""No text stops a run: a text that cannot be graded in time has no score, and the event loop keeps running."""
+"""No text stops a run: a text that cannot be graded in time has no score, and the event loop keeps
+running.
+"""
 
 import asyncio
 import contextlib
@@ -13,12 +15,12 @@ from pathlib import Path
 import pytest
 
 import redraft
-from redraft.protocols import Reply
 from redraft.core.records import Candidate
-from redraft.errors import BadResponseError, GradingError, RedraftError
+from redraft.errors import BadResponseError, RedraftError
 from redraft.graders import as_grader
 from redraft.graders.judging.checklist import Checklist
 from redraft.graders.judging.ranking import Ranker
+from redraft.protocols import Reply
 
 sys.path.append(str(Path(__file__).parent.parent / "bench"))
 
@@ -38,7 +40,9 @@ def trace_of_texts(count):
 
 @pytest.fixture(autouse=True)
 def low_limit(monkeypatch):
-    """Set a computing limit of a quarter of a second instead of five seconds: each of these texts uses all of it."""
+    """Set a computing limit of a quarter of a second instead of five seconds: each of these texts
+    uses all of it.
+    """
     monkeypatch.setattr("redraft.compute.pool.CPU_SECONDS", 0.25)
     monkeypatch.setattr("redraft.compute.pool.WALL_PER_CPU_SECOND", 28.0)
 
@@ -93,7 +97,9 @@ KNOWN = {
 
 
 async def longest_hold(work, clock):
-    """The most CPU time between two turns of the event loop during the work, without other programs."""
+    """The most CPU time between two turns of the event loop during the work, without other
+    programs.
+    """
     most, latest, done = 0.0, clock(), False
 
     async def tick():
@@ -113,7 +119,9 @@ async def longest_hold(work, clock):
 
 
 async def least_hold(start, bound, clock):
-    """The least `longest_hold` of up to five times that the work is done, until one is below the bound."""
+    """The least `longest_hold` of up to five times that the work is done, until one is below the
+    bound.
+    """
     for _ in range(5):
         if (hold := await longest_hold(start(), clock)) < bound:
             break
@@ -243,7 +251,9 @@ async def test_the_row_of_a_hostile_text_fails_alone(tmp_path):
 
 
 async def test_a_deadline_ends_a_computation(monkeypatch):
-    """The best so far, or the deadline's error, comes at the deadline and not at the computing limit."""
+    """The best so far, or the deadline's error, comes at the deadline and not at the computing
+    limit.
+    """
     monkeypatch.setattr("redraft.compute.pool.CPU_SECONDS", 300.0)
     task = redraft.Task("Say it.", '{"a":' * 60 + "1" + "}" * 60)
     begun = time.monotonic()
@@ -286,9 +296,10 @@ def texts_drawn():
 
 @pytest.mark.slow
 def test_cpu_time_is_linear_in_the_text_or_limited(texts_drawn):
-    """In a sample of the benchmark four times the text takes at most about four times the CPU time, or there is no score."""
+    """In a sample of the benchmark four times the text takes at most about four times the CPU time,
+    or there is no score.
+    """
     from hostile import cpu_seconds, operations
-
     from redraft.compute.pool import run_sync
 
     def seconds(operation, text, size):

@@ -1,4 +1,6 @@
-"""Hosts of Redraft: programs whose threads gevent or eventlet has replaced, that shut down, or that another library than asyncio runs."""
+"""Hosts of Redraft: programs whose threads gevent or eventlet has replaced, that shut down, or that
+another library than asyncio runs.
+"""
 
 import asyncio
 import inspect
@@ -19,7 +21,9 @@ HERE = Path(__file__).parent
 
 
 def run_script(folder, script, *arguments, check=True):
-    """Run a Python script in a process of its own; return what it printed: a line of JSON at the end."""
+    """Run a Python script in a process of its own; return what it printed: a line of JSON at the
+    end.
+    """
     command = [
         sys.executable,
         "-W",
@@ -138,7 +142,9 @@ print(json.dumps(seen))
 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_what_greenlets_do_works_or_is_refused_in_words(tmp_path, library):
-    """A call that is killed is cancelled; a loop of the program's own and one of ours do not meet."""
+    """A call that is killed is cancelled; a loop of the program's own and one of ours do not
+    meet.
+    """
     seen = run_script(tmp_path, patched(library) + CASES_OF_GREENLETS)
     assert seen["five"] == ["one two"] * 5
     assert (seen["again"], seen["killed"]) == (1.0, [True])
@@ -248,8 +254,9 @@ else:
     ["atexit", "del", *(pytest.param(when, marks=pytest.mark.slow) for when in ("daemon", "now"))],
 )
 def test_a_call_while_python_shuts_down_is_refused_at_once(tmp_path, when):
-    """At `atexit`, in `__del__`, and in daemon threads. No thread can be started then, and a call of a model would fail after its
-    retries. Nothing is left to be awaited."""
+    """At `atexit`, in `__del__`, and in daemon threads. No thread can be started then, and a call
+    of a model would fail after its retries. Nothing is left to be awaited.
+    """
     found = run_script(tmp_path, END, when)
     refused = {
         name: text.startswith("RedraftError: Python is shutting down")
@@ -313,7 +320,9 @@ else:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["thread", "pool"])
 def test_a_thread_that_python_waits_for_works_on(tmp_path, kind):
-    """A program may start threads, or submit work, and let its main thread end: the results are as before."""
+    """A program may start threads, or submit work, and let its main thread end: the results are as
+    before.
+    """
     assert run_script(tmp_path, AFTER_MAIN, "1", kind) == []
 
 
@@ -339,7 +348,9 @@ threading.Thread(target=later, args=(threads(),)).start()
 
 
 def test_what_a_thread_waits_for_is_not_killed_when_the_main_thread_ends(tmp_path):
-    """The kernel kills programs in sandboxes with the thread that started them: a right one would score 0."""
+    """The kernel kills programs in sandboxes with the thread that started them: a right one would
+    score 0.
+    """
     assert run_script(tmp_path, SAME_THREAD) == [True] * 3
 
 

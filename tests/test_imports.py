@@ -1,4 +1,6 @@
-"""First uses in many threads: no package imports its own modules while it is imported, so no two threads wait for each other."""
+"""First uses in many threads: no package imports its own modules while it is imported, so no two
+threads wait for each other.
+"""
 
 import ast
 import re
@@ -21,7 +23,9 @@ PACKAGES = sorted(name for name, path in MODULES.items() if path.name == "__init
 
 
 def statements_at_import(body):
-    """Yield the statements that run while a module is imported; those for type checkers do not run."""
+    """Yield the statements that run while a module is imported; those for type checkers do not
+    run.
+    """
     for statement in body:
         yield statement
         if isinstance(statement, ast.If) and ast.unparse(statement.test) == "TYPE_CHECKING":
@@ -67,7 +71,9 @@ def imported_modules(name, statement):
 
 @each_row("name", PACKAGES)
 def test_a_package_imports_none_of_its_modules_while_it_is_imported(name):
-    """See `lazy_imports`: a thread that imports one of them holds its lock, and waits for the package."""
+    """See `lazy_imports`: a thread that imports one of them holds its lock, and waits for the
+    package.
+    """
     tree = ast.parse(MODULES[name].read_text())
     own = [
         f"line {statement.lineno}: {module}"
@@ -86,7 +92,9 @@ def test_no_name_of_a_package_is_that_of_one_of_its_modules(name):
 
 
 def test_modules_take_from_the_packages_around_them_what_these_define():
-    """A name that loads on first use would be an import of another module of the package, which no contract sees."""
+    """A name that loads on first use would be an import of another module of the package, which no
+    contract sees.
+    """
     found = []
     for name, path in MODULES.items():
         for statement in ast.walk(ast.parse(path.read_text())):
@@ -103,7 +111,9 @@ def test_modules_take_from_the_packages_around_them_what_these_define():
 
 
 def test_modules_of_a_library_are_taken_from_its_package():
-    """`rapidfuzz` imports its modules: threads that import one of them, and others the package, would wait for each other."""
+    """`rapidfuzz` imports its modules: threads that import one of them, and others the package,
+    would wait for each other.
+    """
     taken = [
         name
         for name, path in MODULES.items()
@@ -114,7 +124,9 @@ def test_modules_of_a_library_are_taken_from_its_package():
 
 @pytest.mark.slow
 def test_packages_are_imported_by_many_threads_at_the_worst_moment():
-    """Python raises nothing where one thread imports a package and others, meanwhile, each of its modules."""
+    """Python raises nothing where one thread imports a package and others, meanwhile, each of its
+    modules.
+    """
     script = Path(__file__).with_name("imported_at_once.py")
     done = subprocess.run(
         [sys.executable, str(script), *PACKAGES], capture_output=True, text=True, check=False

@@ -1,4 +1,6 @@
-"""Runs whose judge has a validation card with labels of people: their scores are in people's points, and say so."""
+"""Runs whose judge has a validation card with labels of people: their scores are in people's
+points, and say so.
+"""
 
 import json
 import random
@@ -108,7 +110,9 @@ def cards(tmp_path):
 
 
 async def test_a_run_says_what_stands_behind_its_score(cards, tmp_path):
-    """The score, the interval, the note and all data are in people's points; the judge's own score stays."""
+    """The score, the interval, the note and all data are in people's points; the judge's own score
+    stays.
+    """
     plain = await refine(
         "q", writer(), judge, judge_model(), cards_dir=tmp_path / "none", max_iterations=2
     )
@@ -180,7 +184,9 @@ async def test_only_a_trusted_card_of_the_judge_as_it_is_counts(changes, tmp_pat
     ],
 )
 async def test_what_stands_behind_scores(grader, model, settings, basis, cards):
-    """Labels count for the only judge that scores, with the grader and the model that were validated."""
+    """Labels count for the only judge that scores, with the grader and the model that were
+    validated.
+    """
     result = await refine(
         "q", writer(), grader, model, cards_dir=cards, max_iterations=1, **settings
     )
@@ -189,7 +195,9 @@ async def test_what_stands_behind_scores(grader, model, settings, basis, cards):
 
 @pytest.mark.parametrize("content", ["", "no JSON", "{}", "[]", '{"redraft_card": 2}', None])
 async def test_damaged_cards_are_left_out_quietly(content, tmp_path, recwarn):
-    """A run without require_validated never fails or warns because of them; the sound one counts."""
+    """A run without require_validated never fails or warns because of them; the sound one
+    counts.
+    """
     damaged = save_card(tmp_path / "cards", data="damaged")
     damaged.write_text(content) if content is not None else (damaged.unlink(), damaged.mkdir())
     for basis in ("by this judge", BY_LABELS):
@@ -203,7 +211,9 @@ async def test_damaged_cards_are_left_out_quietly(content, tmp_path, recwarn):
 
 
 async def test_a_finished_trace_stays_as_it_is(cards, tmp_path):
-    """Its calibration is in the trace: without the card, or with one that came later, no call is made, and no score changes."""
+    """Its calibration is in the trace: without the card, or with one that came later, no call is
+    made, and no score changes.
+    """
     folders = cards, tmp_path / "none"
     for before, after in (folders, folders[::-1]):
         result = await refine(
@@ -324,7 +334,9 @@ async def test_calibrate_takes_the_drift_from_labels(cards, tmp_path):
 
 
 def test_a_tie_is_broken_only_between_answers_that_reach_the_target():
-    """The other answer of a close pair must reach it by people's labels, too, or it cannot be returned for that reason."""
+    """The other answer of a close pair must reach it by people's labels, too, or it cannot be
+    returned for that reason.
+    """
     panel = (PanelGrader("judge"), PanelGrader("ranker", compares=True))
     plans = {
         goal: Adaptive(SelfRefine(target(goal) | max_iterations(3)), calibration=CALIBRATION)
@@ -347,7 +359,9 @@ def test_a_tie_is_broken_only_between_answers_that_reach_the_target():
 
 
 def label_answers(path, question, n, value_of):
-    """Write labels of one annotator, as `redraft label` does; value_of(k) is the label of item k, whose texts end in a score."""
+    """Write labels of one annotator, as `redraft label` does; value_of(k) is the label of item k,
+    whose texts end in a score.
+    """
     with LabelFile(path, question) as file:
         for k in range(n):
             rng = random.Random(k)
@@ -374,7 +388,9 @@ def noisy_judge_model():
 
 @pytest.mark.slow
 def test_labels_of_answers_on_a_scale_make_a_calibration(tmp_path):
-    """The file knows its scale, so that nobody must repeat it; scores of runs are then in people's points."""
+    """The file knows its scale, so that nobody must repeat it; scores of runs are then in people's
+    points.
+    """
     path = tmp_path / "labels.jsonl"
     label_answers(
         path,
@@ -396,7 +412,9 @@ def test_labels_of_answers_on_a_scale_make_a_calibration(tmp_path):
 
 
 def test_labels_of_pairs_decide_trust_and_show_the_noise(tmp_path):
-    """A judge that prefers what people prefer is trusted, and repeated scores of the pairs are the noise of the priors."""
+    """A judge that prefers what people prefer is trusted, and repeated scores of the pairs are the
+    noise of the priors.
+    """
     path, cards = tmp_path / "labels.jsonl", tmp_path / "cards"
     label_answers(
         path, LabelQuestion("pair"), 60, lambda qualities: 1.0 + (qualities[1] > qualities[0])
@@ -432,7 +450,9 @@ def test_labels_of_pairs_decide_trust_and_show_the_noise(tmp_path):
     ids=["agrees", "chance"],
 )
 def test_labels_of_pairs_do_not_hide_a_calibration(tmp_path, preference, basis):
-    """A larger card by pairs leaves the calibration of single answers in force, unless it shows that the judge is at chance."""
+    """A larger card by pairs leaves the calibration of single answers in force, unless it shows
+    that the judge is at chance.
+    """
     cards = tmp_path / "cards"
     save_card(cards)
     save_card(

@@ -1,6 +1,7 @@
 """Redraft is under Apache-2.0, so no dependency may have a licence with more conditions.
 
-Allowed are permissive licences, and MPL-2.0, which covers only its own files. GPL, AGPL and LGPL are not.
+Allowed are permissive licences, and MPL-2.0, which covers only its own files. GPL, AGPL and LGPL
+are not.
 """
 
 import re
@@ -40,7 +41,8 @@ SAID = {  # values of "License" and of classifiers, from before licence expressi
 BY_HAND: dict[
     str, str
 ] = {}  # the licence of a package whose metadata say nothing, and where it is stated
-NOT_INSTALLED = {  # packages that no test uses, but for one that runs where they are: with their published licences
+# packages that no test uses, but for one that runs where they are: with their published licences
+NOT_INSTALLED = {
     # of the extra `docs`, and of a guide
     "fastapi": "MIT",
     "mkdocs-llmstxt": "ISC",
@@ -67,7 +69,9 @@ def canonical_name(name):
 
 
 def requirements_for(lines, extras):
-    """The requirements among the lines that apply on this machine, with these extras of the package."""
+    """The requirements among the lines that apply on this machine, with these extras of the
+    package.
+    """
     for requirement in map(Requirement, lines):
         if requirement.marker is None or any(
             requirement.marker.evaluate({"extra": extra}) for extra in ("", *extras)
@@ -76,7 +80,9 @@ def requirements_for(lines, extras):
 
 
 def dependencies():
-    """The names of all direct and indirect dependencies of Redraft, with all extras, and what requires them."""
+    """The names of all direct and indirect dependencies of Redraft, with all extras, and what
+    requires them.
+    """
     extras = PYPROJECT["optional-dependencies"]
     waiting = [
         (r, "redraft")

@@ -1,7 +1,8 @@
-"""How a run finds out how many calls an endpoint can take, from a cold start, with servers that take few calls or many.
+"""How a run finds out how many calls an endpoint can take, from a cold start, with servers that
+take few calls or many.
 
-The servers are simulated, and so is the time. What is counted is what a server notices: calls that it had to refuse, and the most
-that were sent to it at a time.
+The servers are simulated, and so is the time. What is counted is what a server notices: calls that
+it had to refuse, and the most that were sent to it at a time.
 """
 
 import asyncio
@@ -29,7 +30,8 @@ ATTEMPTS = 9  # of a call in a batch
 class Server:
     """A server that answers `slots` calls at a time, each in `seconds`.
 
-    It lets further calls wait ("queue"), or refuses them at once ("refuse") or after the time of an answer ("refuse late").
+    It lets further calls wait ("queue"), or refuses them at once ("refuse") or after the time of an
+    answer ("refuse late").
     """
 
     slots: int
@@ -83,7 +85,9 @@ class Server:
 
 @pytest.fixture
 def send(monkeypatch):
-    """A function that sends calls to a server with the limits of a batch. It returns the server, and the time taken."""
+    """A function that sends calls to a server with the limits of a batch. It returns the server,
+    and the time taken.
+    """
 
     async def main(calls, slots, manner, seconds=1.0, timeout=600.0):
         clock = asyncio.get_running_loop().time
@@ -111,7 +115,9 @@ def send(monkeypatch):
 
 
 def test_an_endpoint_that_takes_all_calls_is_in_full_use_after_two_rounds(send):
-    """The first sixteen take a second, 128 more take another, and half a second later 460 are in flight."""
+    """The first sixteen take a second, 128 more take another, and half a second later 460 are in
+    flight.
+    """
     server, took = send(4096, 512, "queue")
     assert server.full_at <= 2.6
     assert took <= 8 * (1 + TRIP) + 2.6
@@ -120,7 +126,9 @@ def test_an_endpoint_that_takes_all_calls_is_in_full_use_after_two_rounds(send):
 
 @pytest.mark.parametrize(("slots", "refused"), [(4, 30), (16, 30), (64, 30), (512, 0)])
 def test_an_endpoint_that_refuses_at_once_refuses_few_calls(send, slots, refused):
-    """About as many as are sent until the first refusal arrives, however many it takes; and no call fails in the end."""
+    """About as many as are sent until the first refusal arrives, however many it takes; and no call
+    fails in the end.
+    """
     server, _ = send(max(300, 15 * slots), slots, "refuse")
     assert server.refused <= refused
     assert server.full_at <= 2.6
@@ -128,7 +136,9 @@ def test_an_endpoint_that_refuses_at_once_refuses_few_calls(send, slots, refused
 
 @pytest.mark.parametrize(("slots", "refused"), [(4, 30), (16, 120), (64, 120), (512, 0)])
 def test_an_endpoint_that_refuses_late_refuses_one_round_of_calls(send, slots, refused):
-    """As its refusals take as long as answers, all calls that were sent meanwhile are refused once; none fails in the end."""
+    """As its refusals take as long as answers, all calls that were sent meanwhile are refused once;
+    none fails in the end.
+    """
     server, _ = send(max(300, 15 * slots), slots, "refuse late")
     assert server.refused <= refused
     assert server.most_here <= max(128, slots)
@@ -149,7 +159,9 @@ def test_an_endpoint_that_refuses_late_refuses_one_round_of_calls(send, slots, r
 def test_calls_do_not_queue_for_long_at_an_endpoint_that_takes_few(
     send, slots, seconds, timeout, most
 ):
-    """No more wait than it answers in a tenth of the timeout, or twice the first sixteen; so none times out."""
+    """No more wait than it answers in a tenth of the timeout, or twice the first sixteen; so none
+    times out.
+    """
     server, took = send(400, slots, "queue", seconds, timeout)
     assert server.most_here <= most
     assert server.timed_out == 0

@@ -1,8 +1,8 @@
 """Runs to the end of a budget and of the time, as users start them."""
 
-import re
 import asyncio
 import json
+import re
 
 import pytest
 
@@ -18,7 +18,7 @@ from redraft import (
     refine_many,
     refine_sync,
 )
-from redraft.errors import BudgetExhaustedError, ConfigError, RedraftError
+from redraft.errors import BudgetExhaustedError, ConfigError
 from redraft.protocols import Reply
 from redraft.quality.priors import Priors
 
@@ -49,7 +49,9 @@ class JudgeModel:
 
 
 class Writer:
-    """A model that writes another text each time, after `seconds`; `most` is the highest number of texts at once."""
+    """A model that writes another text each time, after `seconds`; `most` is the highest number of
+    texts at once.
+    """
 
     name = identity = "writer"
 
@@ -71,7 +73,9 @@ def ungraded(trace):
 @pytest.mark.parametrize("calls", range(2, 9))
 @pytest.mark.parametrize("unseen", [False, True])
 async def test_nothing_paid_for_stays_ungraded(calls, unseen):
-    """Within any budget every text is graded; with `unseen_last` the last one need not be, and has a forecast instead."""
+    """Within any budget every text is graded; with `unseen_last` the last one need not be, and has
+    a forecast instead.
+    """
     writer, judge = Writer(), JudgeModel()
     budget = Budget(calls=calls)
     more = {
@@ -89,7 +93,9 @@ async def test_nothing_paid_for_stays_ungraded(calls, unseen):
 
 
 async def test_a_forecast_is_shown_stored_and_resumed_without_calls(tmp_path):
-    """It is in the summary, in plain data and in the trace; a new run of the trace with more calls grades the text."""
+    """It is in the summary, in plain data and in the trace; a new run of the trace with more calls
+    grades the text.
+    """
     settings = {"priors": LEARNED, "unseen_last": True, "min_expected_gain": 0.0}
     result = await refine(
         "q", Writer(), JUDGE, judge=JudgeModel(), budget=Budget(calls=3), **settings
@@ -170,7 +176,9 @@ def test_errors(more, message):
 
 
 async def test_width_takes_few_rounds():
-    """Three drafts at once, then three refinements at once, and three grades after each: four rounds for twelve calls."""
+    """Three drafts at once, then three refinements at once, and three grades after each: four
+    rounds for twelve calls.
+    """
     writer, judge = Writer(0.05), JudgeModel(0.05)
     result = await refine(
         "q",
@@ -204,7 +212,9 @@ async def test_width_with_graders_that_compute():
 
 
 async def test_the_last_call_of_a_token_budget_buys_another_look():
-    """A limit of output tokens is seen by the plan: what does not pay for a text with its grade pays for another grade."""
+    """A limit of output tokens is seen by the plan: what does not pay for a text with its grade
+    pays for another grade.
+    """
     usage = Usage(1, 100, 100, answer_tokens=200, cost=None, answer_cost=None)
     line = {"evidence": "e", "change": "c", "score": 3}
     grade = json.dumps({"reason": "r", "criteria": {"truth": line}, "done": False})

@@ -35,7 +35,9 @@ def hasty_threads() -> Iterator[ThreadPoolExecutor]:
 
 
 def at_once(function):
-    """Return what a function of the number of a thread returns in each of many threads that begin together."""
+    """Return what a function of the number of a thread returns in each of many threads that begin
+    together.
+    """
     start = Barrier(THREADS)
 
     def begin(number):
@@ -84,7 +86,9 @@ def shape_of(number, texts):
 
 
 def test_the_cache_of_trees_is_shared_by_threads():
-    """Each thread plans other runs, more than the cache holds: no thread drops an entry that another one drops."""
+    """Each thread plans other runs, more than the cache holds: no thread drops an entry that
+    another one drops.
+    """
     TREE_CACHE.clear()
 
     def plan(number):
@@ -146,7 +150,9 @@ assert len(kinds()) == before + 16 * 60
 
 
 def test_requirements_are_registered_by_many_threads():
-    """A kind is known as soon as it is registered, whatever other threads register or list meanwhile."""
+    """A kind is known as soon as it is registered, whatever other threads register or list
+    meanwhile.
+    """
     done = subprocess.run(
         [sys.executable, "-c", REGISTRATION], capture_output=True, text=True, check=False
     )
@@ -155,7 +161,9 @@ def test_requirements_are_registered_by_many_threads():
 
 @pytest.mark.slow
 def test_every_public_entry_is_called_by_many_threads(tmp_path):
-    """At the first use in a process, each thread another one: nothing raises, and the results are those of a single thread."""
+    """At the first use in a process, each thread another one: nothing raises, and the results are
+    those of a single thread.
+    """
     environment = {**os.environ, "REDRAFT_HOME": str(tmp_path / "home"), "OPENAI_API_KEY": "none"}
     command = [
         sys.executable,

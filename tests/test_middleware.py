@@ -6,17 +6,6 @@ import re
 
 import pytest
 
-from redraft.middleware import Budget, BudgetTracker
-from redraft.middleware.cache import cache_key
-from redraft.middleware.concurrency import ConcurrencyLimit, limit_concurrency
-from redraft.middleware.metering import meter, with_cost
-from redraft.middleware.timeout import enforce_deadline
-from redraft.middleware.cache import cache
-from redraft.middleware.observe import observe
-from redraft.middleware.retry import retry
-from redraft.middleware.timeout import timeout
-from redraft.protocols import Reply, Request
-from redraft.usage import Usage
 from redraft.errors import (
     AuthenticationError,
     BadResponseError,
@@ -28,6 +17,15 @@ from redraft.errors import (
     ModelUnavailableError,
     RateLimitError,
 )
+from redraft.middleware import Budget, BudgetTracker
+from redraft.middleware.cache import cache, cache_key
+from redraft.middleware.concurrency import ConcurrencyLimit, limit_concurrency
+from redraft.middleware.metering import meter, with_cost
+from redraft.middleware.observe import observe
+from redraft.middleware.retry import retry
+from redraft.middleware.timeout import enforce_deadline, timeout
+from redraft.protocols import Reply, Request
+from redraft.usage import Usage
 
 ASK = Request(({"role": "user", "content": "x" * 300},), max_tokens=50)
 ONE = Usage(1, 100, 10, cost=None)
@@ -97,7 +95,9 @@ EMPTY, ODD_END = (
     dict(kind=BadResponseError, empty=True),
     dict(kind=BadResponseError, has_unknown_end=True),
 )
-RETRIES = {  # what fails; settings; the waits, with a jitter of a half; the words that the last error has, or None for an answer
+# what fails; settings; the waits, with a jitter of a half; the words that the last error has, or
+# None for an answer
+RETRIES = {
     "one failure": ([{}], {}, [0.25], None),
     "three failures": ([{}] * 3, {}, [0.25, 0.5, 1.0], None),
     "four failures": ([{}] * 4, {}, [0.25, 0.5, 1.0], "no"),
@@ -153,7 +153,9 @@ RETRIES = {  # what fails; settings; the waits, with a jitter of a half; the wor
 
 @pytest.mark.parametrize(("failures", "settings", "waits", "words"), RETRIES.values(), ids=RETRIES)
 async def test_when_calls_are_repeated(failures, settings, waits, words):
-    """How often and after which waits; every attempt is counted, in the answer or in the last error."""
+    """How often and after which waits; every attempt is counted, in the answer or in the last
+    error.
+    """
     sleep, asked = recorded_sleep()
     errors = [failing(**each) for each in failures]
     work = retry(
@@ -352,7 +354,9 @@ def test_the_cache_key_leaves_out_what_a_budget_lowers():
 
 
 async def test_calls_without_a_limit_count_while_they_are_in_flight():
-    """What one may take is reserved when it is asked for; an unknown usage counts as that, a known one as it is."""
+    """What one may take is reserved when it is asked for; an unknown usage counts as that, a known
+    one as it is.
+    """
     tracker = BudgetTracker()
     seen = []
 
@@ -416,7 +420,9 @@ async def test_amounts_have_no_exponent(budget, length, words):
 
 
 async def test_calls_in_flight_stay_within_the_budget_together():
-    """Of twenty at once a budget of five makes five; the others are refused before they are made."""
+    """Of twenty at once a budget of five makes five; the others are refused before they are
+    made.
+    """
     made = 0
 
     async def call(_):

@@ -1,4 +1,6 @@
-"""A newcomer's mistakes in Python: each error is a RedraftError and names the argument, its value and what is allowed."""
+"""A newcomer's mistakes in Python: each error is a RedraftError and names the argument, its value
+and what is allowed.
+"""
 
 import asyncio
 import inspect
@@ -421,7 +423,9 @@ def test_no_unlike_name_is_suggested(typed):
     "typed", ["http://h:99999/v1#m", "http://h:80x/v1#m", "http://h:0/v1#m", "http://[::1]:0/v1#m"]
 )
 def test_an_invalid_port_is_named(typed):
-    """Also port 0, which no server has; with an @ in the address it is not, since it may be a part of a password."""
+    """Also port 0, which no server has; with an @ in the address it is not, since it may be a part
+    of a password.
+    """
     with pytest.raises(
         ConfigError, match="its port '(99999|80x|0)' must be a number from 1 to 65535"
     ):
@@ -434,7 +438,9 @@ def test_an_invalid_port_is_named(typed):
     "host", ["::1", "::1:8182", "[::1", "[::1:8182", "fe80::1", "2001:db8::7:80", "::"]
 )
 def test_an_ipv6_address_stands_in_brackets(host):
-    """An address without them says so; with an @ in the address it does not, since it may be a part of a password."""
+    """An address without them says so; with an @ in the address it does not, since it may be a part
+    of a password.
+    """
     with pytest.raises(
         ConfigError,
         match=r"an IPv6 address stands in brackets, as in http://\[::1\]:8080/v1, got '",
@@ -456,7 +462,9 @@ URL_VARIABLES = {
     [(name, value) for name, (_, values) in URL_VARIABLES.items() for value in values],
 )
 def test_an_invalid_address_in_the_environment_names_its_variable(capsys, monkeypatch, name, value):
-    """Where its model is named, and where models are searched; a list of models shows the others, too."""
+    """Where its model is named, and where models are searched; a list of models shows the others,
+    too.
+    """
     monkeypatch.setenv(name, value)
     with pytest.raises(ConfigError, match=name):
         connect(URL_VARIABLES[name][0])
@@ -472,7 +480,9 @@ def test_an_invalid_address_in_the_environment_names_its_variable(capsys, monkey
 @pytest.mark.parametrize("host", ["a b", "a|b", "a..b", ".a", "a" * 64, "[zz]"])
 @pytest.mark.parametrize("port", ["", ":80"])
 def test_an_invalid_host_is_named(host, port):
-    """When the model is named, not when it is asked; with an @ in the address it is not, since it may be a part of a password."""
+    """When the model is named, not when it is asked; with an @ in the address it is not, since it
+    may be a part of a password.
+    """
     with pytest.raises(ConfigError, match=r"its host '.*' cannot be read") as caught:
         connect(f"http://{host}{port}/v1#m", env={})
     assert host in str(caught.value)
@@ -573,7 +583,7 @@ NEEDED = {  # the required arguments of a callable
     "samples": lambda: [("q", "a")],
     "cases": lambda: "labelled.csv",
     "rows": lambda: "labelled.csv",
-    "columns": lambda: {},
+    "columns": dict,
     "endpoint": lambda: "http://127.0.0.1:9/classify#m",
     "by": lambda: "metadata.kind",
     "answer": lambda: {"type": "object"},
@@ -619,7 +629,9 @@ def signature(function, more=()):
 
 
 def callables():
-    """The public callables by name: the function, its required arguments, and all its parameters."""
+    """The public callables by name: the function, its required arguments, and all its
+    parameters.
+    """
     settings = list(Settings.__annotations__)
     only_batch = [name for name in BatchSettings.__annotations__ if name not in settings]
     for name in redraft.__all__:

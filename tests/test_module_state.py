@@ -1,4 +1,5 @@
-"""State that all threads share: each module-level variable that functions change is listed here, with what makes that safe.
+"""State that all threads share: each module-level variable that functions change is listed here,
+with what makes that safe.
 
 Caches are `functools.cache`, `lru_cache` or `BoundedCache`, which are safe in threads.
 """
@@ -61,7 +62,9 @@ def module_names(tree):
 
 
 def changed_names(function):
-    """Return the names whose values a function changes: by a method, an item, `del`, or `global`."""
+    """Return the names whose values a function changes: by a method, an item, `del`, or
+    `global`.
+    """
     for node in ast.walk(function):
         if isinstance(node, ast.Global):
             yield from node.names
@@ -69,9 +72,7 @@ def changed_names(function):
             isinstance(node, ast.Attribute)
             and isinstance(node.value, ast.Name)
             and node.attr in MUTATORS
-        ):
-            yield node.value.id
-        elif (
+        ) or (
             isinstance(node, ast.Subscript)
             and isinstance(node.value, ast.Name)
             and not isinstance(node.ctx, ast.Load)
@@ -119,5 +120,7 @@ def shared_state():
 
 
 def test_state_that_threads_share_is_known():
-    """A new module-level variable that a function changes needs a lock, a cache, or a reason here."""
+    """A new module-level variable that a function changes needs a lock, a cache, or a reason
+    here.
+    """
     assert sorted(set(shared_state())) == sorted(SAFE)

@@ -1,7 +1,8 @@
-"""`make mutants` on a small package: changes that no test notices are listed, others not, and the checkout stays as it is."""
+"""`make mutants` on a small package: changes that no test notices are listed, others not, and the
+checkout stays as it is.
+"""
 
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -131,7 +132,9 @@ def f(x: Literal[1] = None) -> Literal[2]:
 
 
 def test_a_seed_repeats_a_draw(mutations, tmp_path):
-    """Nothing is drawn twice; a part without weight is not drawn; one that does not exist is named."""
+    """Nothing is drawn twice; a part without weight is not drawn; one that does not exist is
+    named.
+    """
     for name in "abc":
         (tmp_path / f"{name}.py").write_text("\n".join(f"x = y + {number}" for number in range(50)))
     draws = [
@@ -198,7 +201,9 @@ def test_what_no_test_notices_is_listed(checkout):
 
 @pytest.mark.slow
 def test_a_further_test_closes_the_hole(checkout):
-    """Only the tests of the new file are run for their lines; all other changes of the module were noticed already."""
+    """Only the tests of the new file are run for their lines; all other changes of the module were
+    noticed already.
+    """
     assert survivors(checkout, "--packages", "prices", "-n", "99")[0] == HOLES
     (checkout / "tests/test_edge.py").write_text(EDGE_TEST)
     found, output = survivors(checkout, "--packages", "prices:3", "-n", "99")

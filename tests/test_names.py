@@ -1,4 +1,6 @@
-"""Names: no class name twice, no bare participle, no metaphor, no module named as a public function."""
+"""Names: no class name twice, no bare participle, no metaphor, no module named as a public
+function.
+"""
 
 import ast
 import re
@@ -22,7 +24,8 @@ IRREGULAR = set(
 NO_PARTICIPLE = set(
     "bleed breed embed exceed feed need proceed seed shed speed sped succeed weed wed zed".split()
 )
-# Verbs and nouns that look like a participle: `read`, `run`, `put`, `set`, `cut`, `split`, `spread`, `let`, `left` (a side).
+# Verbs and nouns that look like a participle: `read`, `run`, `put`, `set`, `cut`, `split`,
+# `spread`, `let`, `left` (a side).
 SAME_AS_VERB = set("cut feed hit let put read run set shut split spread come left".split())
 # Adjectives of properties that say what is so, and standard terms.
 ADJECTIVES = set(
@@ -82,7 +85,9 @@ def modules():
 
 @cache
 def definitions(path):
-    """Every class, function and method of a module with the functions inside them: (node, whether it is a property)."""
+    """Every class, function and method of a module with the functions inside them: (node, whether
+    it is a property).
+    """
     found = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ClassDef):
@@ -114,11 +119,10 @@ def test_no_participle_and_no_metaphor():
     faults += [
         f"{path.relative_to(SOURCE)}: {fault}"
         for path in modules()
-        if path.stem != "__init__"
-        and (fault := fault_of(path.stem))
-        and "participle" not in fault
-        or path.name == "__init__.py"
-        and (fault := fault_of(path.parent.name))
+        if (
+            path.stem != "__init__" and (fault := fault_of(path.stem)) and "participle" not in fault
+        )
+        or (path.name == "__init__.py" and (fault := fault_of(path.parent.name)))
     ]
     assert faults == [], "\n" + "\n".join(faults)
 

@@ -10,7 +10,9 @@ EVIL = "<script>alert(1)</script>\x1b[2J"
 
 @pytest.mark.parametrize("kind", ERROR_TYPES.values(), ids=ERROR_TYPES)
 def test_an_error_is_one_line_unless_a_traceback_is_asked_for(kind, monkeypatch):
-    """IPython calls this method in place of its own traceback; nothing in the message controls the page."""
+    """IPython calls this method in place of its own traceback; nothing in the message controls the
+    page.
+    """
     with pytest.raises(kind) as caught:
         raise kind(f"it is wrong {EVIL}")
     assert caught.value._render_traceback_() == [

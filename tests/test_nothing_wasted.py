@@ -1,4 +1,6 @@
-"""Every paid text is graded, whatever ends the run, and no run fails while a text has a score: the real engine, any panel."""
+"""Every paid text is graded, whatever ends the run, and no run fails while a text has a score: the
+real engine, any panel.
+"""
 
 from __future__ import annotations
 
@@ -6,25 +8,26 @@ import asyncio
 import json
 import random
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from redraft import Budget, Feedback, Judge, Usage, must, refine, refine_many
-from redraft.models import Price
-from redraft.plans import best_of
-from redraft.protocols import Reply
-from redraft.core.records import Feedback, Failure
+from redraft.core.records import Failure
 from redraft.core.trace import Trace
 from redraft.errors import BudgetExhaustedError, GradingError, RedraftError
 from redraft.graders import Jury
+from redraft.models import Price
+from redraft.plans import best_of
+from redraft.protocols import Reply
 from redraft.quality.priors import Priors
 
 PRIORS = Priors(draft_mean=0.5, gain=0.3, retention=0.8, gain_sd=0.01, noise_sd=0.3, tasks=64)
 
 
 class Chance:
-    """A model that writes short texts, and that judges at random; some of its grades cannot be read."""
+    """A model that writes short texts, and that judges at random; some of its grades cannot be
+    read.
+    """
 
     price = Price(1000, 1000)
 
@@ -123,7 +126,9 @@ def check(outcome, *, unseen):
 
 
 def missing_grade(trace: Trace, candidate, grader):
-    """Whether a grader was not asked about a candidate. (Its answer may be unreadable, with no call left to ask again.)"""
+    """Whether a grader was not asked about a candidate. (Its answer may be unreadable, with no call
+    left to ask again.)
+    """
     if any(f.grader == grader.name for f in trace.feedback[candidate.id]):
         return False
     failed = [
@@ -149,7 +154,9 @@ def missing_grade(trace: Trace, candidate, grader):
 def test_nothing_paid_for_is_wasted(
     panel, budget, plan, width, unseen, silent, deadline, many, seed
 ):
-    """A text that was paid for has all grades that its judges give, but for a last one that is to stay unseen."""
+    """A text that was paid for has all grades that its judges give, but for a last one that is to
+    stay unseen.
+    """
     model = Chance(seed, silent, 0.005 if deadline else 0.0)
     more = settings_of(plan, panel, width, unseen) | {
         "budget": budget,

@@ -53,7 +53,9 @@ async def test_a_summary_names_the_musts_that_are_still_broken():
 
 
 def test_a_batch_without_a_model_says_what_rows_lack(tmp_path):
-    """With model=None the error does not say that a model was looked for, but which column could have the responses."""
+    """With model=None the error does not say that a model was looked for, but which column could
+    have the responses.
+    """
     from redraft import batch_sync
 
     rows = [{"id": 1, "question": "a", "text": "b"}]

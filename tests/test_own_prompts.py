@@ -1,4 +1,6 @@
-"""Prompts of the user's own: templates and functions, in Python, on the command line and in batches."""
+"""Prompts of the user's own: templates and functions, in Python, on the command line and in
+batches.
+"""
 
 import asyncio
 import json
@@ -12,14 +14,14 @@ from hypothesis import strategies as st
 import redraft
 from in_process import run_in_process
 from redraft import BestOfN, Feedback, ScriptedModel, SelfRefine, Task, refine, refine_sync
-from redraft.refinement import PROMPT_KEYS
 from redraft.core.trace import Trace
 from redraft.errors import ConfigError
+from redraft.options import Options
 from redraft.plans.prompts import FIELDS, Prompts, prompt_fields
+from redraft.refinement import PROMPT_KEYS
 from redraft.runs import BatchRun
 from redraft.runs.row_key import settings_parts
 from redraft.session import Session
-from redraft.options import Options
 from redraft.templates import fill_template, parse_template
 
 SYSTEM = {"role": "system", "content": "Be kind."}
@@ -94,7 +96,9 @@ async def test_a_template_without_demands_has_them_at_its_end():
 
 
 async def test_an_own_draft_prompt_begins_the_default_refinement():
-    """The refinement continues the conversation that the draft began, so that a provider's prefix cache hits."""
+    """The refinement continues the conversation that the draft began, so that a provider's prefix
+    cache hits.
+    """
     model = ScriptedModel(["one", "two four sixteen"])
     await refine("Why?", model, by_length, draft_prompt="Q: {prompt}")
     assert sent(model, 1)[0] == sent(model, 0)[0] == {"role": "user", "content": "Q: Why?"}
@@ -240,7 +244,7 @@ async def test_async_functions_are_refused():
 async def test_functions_of_other_parameters_are_refused(settings):
     """Before any call; parameters with a default are no others."""
     model = ScriptedModel(["x"])
-    (name, function), *_ = settings.items()
+    (name, _function), *_ = settings.items()
     with pytest.raises(
         ConfigError, match=rf"{name} must be .* a function of a trace.*; the function takes \("
     ):
@@ -267,7 +271,9 @@ async def test_what_is_no_prompt_ends_the_work_with_the_best_so_far(returned):
 
 
 async def test_an_error_in_a_function_names_its_line_and_keeps_the_best():
-    """A failed prompt is a failure of its step, as a failed grader is; a later run tries it again."""
+    """A failed prompt is a failure of its step, as a failed grader is; a later run tries it
+    again.
+    """
 
     def broken(trace, parent):
         raise KeyError("colour")
@@ -327,7 +333,9 @@ def test_the_trace_records_the_prompts():
 
 
 async def test_metadata_in_a_template_is_part_of_the_row(tmp_path):
-    """A row whose column is in the prompt is redone when the column changes; one whose column is not stays."""
+    """A row whose column is in the prompt is redone when the column changes; one whose column is
+    not stays.
+    """
     source = tmp_path / "in.jsonl"
 
     def run(colour, template):
@@ -346,7 +354,9 @@ async def test_metadata_in_a_template_is_part_of_the_row(tmp_path):
 
 
 def test_a_row_without_the_column_fails_alone(tmp_path):
-    """Its error names the field; the other rows have results. A column that no row has is an error before any call."""
+    """Its error names the field; the other rows have results. A column that no row has is an error
+    before any call.
+    """
     rows = [{"prompt": "Why?", "colour": "red"}, {"prompt": "How?"}]
     model = ScriptedModel(["ten letters"] * 2)
     report = redraft.batch_sync(
@@ -401,7 +411,9 @@ PIECES = ["{a}", "{{a}}", "{prompt}", "{{prompt}}", "{{", "}}", *"{}ab_1 \n\"':$
 
 @given(st.lists(st.sampled_from(PIECES), max_size=12).map("".join))
 def test_any_text_is_a_template_and_only_fields_change(text):
-    """A known field has its value wherever it stands; all else is the text itself, apart from doubled braces around a name."""
+    """A known field has its value wherever it stands; all else is the text itself, apart from
+    doubled braces around a name.
+    """
     parts = parse_template(text, FIELDS)
     single = re.sub(r"\{\{([A-Za-z_]\w*)\}\}", r"<\1>", text)
     assert fill_template(parts, lambda name: f"{{{name}}}") == re.sub("<(.*?)>", r"{\1}", single)

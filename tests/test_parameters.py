@@ -115,7 +115,9 @@ NUMBERED = [f"{words}-{n}" for words, all_of in REFUSED.items() for n in range(l
     ids=NUMBERED,
 )
 def test_what_a_parameter_cannot_be_is_named(words, given):
-    """What each call sets itself, keys at any depth, values that JSON lacks, and what would be huge."""
+    """What each call sets itself, keys at any depth, values that JSON lacks, and what would be
+    huge.
+    """
     with pytest.raises(
         ConfigError, match="it is set for each call" if words == "messages" else words
     ):
@@ -141,7 +143,9 @@ def test_the_nearest_wins_name_by_name(far, middle, near):
 
 
 def test_sampling_may_be_given_as_parameters_once():
-    """They become the settings of these names, so that budgets and plans know them; two values are an error."""
+    """They become the settings of these names, so that budgets and plans know them; two values are
+    an error.
+    """
     options = Options(model_params={"max_tokens": 9, "temperature": 0, "top_p": 0.5})
     assert (options.max_tokens, options.temperature, options.seed) == (9, 0, None)
     assert Options(max_tokens=9, model_params={"max_tokens": 9}).max_tokens == 9

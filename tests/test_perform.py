@@ -1,4 +1,6 @@
-"""The performer of steps: nothing of the settings or of a grader's feedback is lost on the way to a request or a record."""
+"""The performer of steps: nothing of the settings or of a grader's feedback is lost on the way to a
+request or a record.
+"""
 
 from __future__ import annotations
 

@@ -33,7 +33,9 @@ for command in (
 
 @pytest.mark.slow
 def test_commands_work_without_what_windows_lacks(tmp_path):
-    """Locks of files, limits on resources, forks, users, and some signals. (This shows nothing about Windows itself.)"""
+    """Locks of files, limits on resources, forks, users, and some signals. (This shows nothing
+    about Windows itself.)
+    """
     (tmp_path / "t.csv").write_bytes(
         "id;prompt;response;score\r\n1;Käse?;gelb, rot;0,8\r\n2;Brot?;grün;0,5\r\n".encode("cp1252")
     )

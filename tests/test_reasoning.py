@@ -1,4 +1,6 @@
-"""Reasoning is split from the answer by position and pairs, in the form of every model family; a text about such marks is whole."""
+"""Reasoning is split from the answer by position and pairs, in the form of every model family; a
+text about such marks is whole.
+"""
 
 from time import thread_time
 
@@ -290,7 +292,9 @@ def test_the_form_is_told(text):
 
 
 def test_more_tags_are_known_only_where_they_are_asked_for():
-    """Judges that are told to write their reasoning into tags of another name are read without it."""
+    """Judges that are told to write their reasoning into tags of another name are read without
+    it.
+    """
     text = "<reasoning>a</reasoning>b"
     assert split_reasoning(text).answer == text
     assert split_reasoning(text, "reasoning") == ("b", "a", "block")
@@ -304,8 +308,10 @@ def shown(pieces):
     return "".join([*map(visible.add, pieces), visible.flush()])
 
 
-BEGUN_BEFORE = [text for text, answer, _ in SPLIT if not shown(text).rstrip() == answer.rstrip()]
-"""Texts that begin with reasoning without a mark: it was shown when its end arrived, and then the whole answer is."""
+BEGUN_BEFORE = [text for text, answer, _ in SPLIT if shown(text).rstrip() != answer.rstrip()]
+"""Texts that begin with reasoning without a mark: it was shown when its end arrived, and then the
+whole answer is.
+"""
 
 
 @each_row("text", [*(text for text, *_ in SPLIT), *WHOLE], ids=lambda text: text[:40])
@@ -378,7 +384,9 @@ PIECES = st.lists(
 @given(PIECES, st.integers(1, 9))
 @example("a<think>b</think>c", 1)
 def test_any_text_is_split_in_the_same_way_however_it_arrives(text, size):
-    """What is shown ends with the answer, and is the answer unless reasoning without a beginning was shown before."""
+    """What is shown ends with the answer, and is the answer unless reasoning without a beginning
+    was shown before.
+    """
     split = split_reasoning(text)
     parts = shown([text[n : n + size] for n in range(0, len(text), size)])
     assert parts.rstrip().endswith(split.answer.rstrip())
@@ -388,7 +396,9 @@ def test_any_text_is_split_in_the_same_way_however_it_arrives(text, size):
 
 @given(PIECES)
 def test_nothing_is_invented(text):
-    """Answer and reasoning consist of parts of the text, in their order, and a text without reasoning loses only tokens at its ends."""
+    """Answer and reasoning consist of parts of the text, in their order, and a text without
+    reasoning loses only tokens at its ends.
+    """
     split = split_reasoning(text)
     rest = iter(text)
     assert all(letter in rest for letter in split.answer if letter != "\n")
@@ -425,7 +435,9 @@ WORST = [
 @pytest.mark.slow
 @pytest.mark.parametrize("piece", WORST)
 def test_any_text_is_split_in_linear_time(piece):
-    """Eight times the text takes about eight times as long, whole and by letters; with its square it would be 64 times."""
+    """Eight times the text takes about eight times as long, whole and by letters; with its square
+    it would be 64 times.
+    """
     for start, end in (("", ""), ("x ", "x"), ("<think>", ""), ("analysisX", "x")):
         short, long = (start + piece * (size // len(piece)) + end for size in (25_000, 200_000))
         for read in (split_reasoning, shown):

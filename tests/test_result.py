@@ -7,18 +7,18 @@ import pytest
 
 from redraft import Budget, Judge, Result, ScriptedModel, must, refine, refine_many
 from redraft.cli.progress import candidate_rows, describe_comparison, summary_line
-from redraft.result import headline
-from redraft.plans.ending import with_note
-from redraft.plans.self_refine import SelfRefine
-from redraft.quality.priors import Priors
 from redraft.core.records import Candidate, Comparison, Feedback, Outcome, StopReason
-from redraft.core.task import Task
-from redraft.usage import Usage
 from redraft.core.steps import Stop
+from redraft.core.task import Task
 from redraft.core.trace import PanelGrader, Trace
 from redraft.errors import AuthenticationError, ModelError
 from redraft.graders import Jury
+from redraft.plans.ending import with_note
+from redraft.plans.self_refine import SelfRefine
+from redraft.quality.priors import Priors
+from redraft.result import headline
 from redraft.runs.row_result import row_result
+from redraft.usage import Usage
 
 RUBRIC = {"truth": "It is true."}
 
@@ -51,7 +51,9 @@ def test_a_first_answer_that_was_kept_has_gained_nothing():
 
 
 def test_the_summary_shows_estimates_beside_observed_scores():
-    """It has the score with its interval, the observed scores, and the reason for stopping in words."""
+    """It has the score with its interval, the observed scores, and the reason for stopping in
+    words.
+    """
     told = result(0.7, 0.8, best=1)
     assert told.summary() == (
         "0.60 -> 0.71 (the judge said 0.80; 95 % between 0.58 and 0.84); stopped: no further step is worth its cost "
@@ -72,7 +74,9 @@ def test_the_summary_shows_estimates_beside_observed_scores():
 
 
 def test_graders_that_compute_leave_no_interval():
-    """This holds for the adaptive plan, too: rounding errors give no interval; a judge's noise gives one with two digits."""
+    """This holds for the adaptive plan, too: rounding errors give no interval; a judge's noise
+    gives one with two digits.
+    """
     end = Outcome(0, StopReason.GAIN, "", 0.5, (0.49999804, 0.5000019), ((0, 0.5),))
     for seat, expected in (
         (PanelGrader("words", model_free=True), None),
@@ -364,8 +368,10 @@ HEADLINES = {
         (0.4, 1.0),
         (JUDGE,),
         LABELLED,
-        "0.35 -> 0.81 (the judge said 1.00; 95 % between 0.69 and 0.92 by people's labels (n = 120)); "
-        "stopped: the judge is satisfied",
+        (
+            "0.35 -> 0.81 (the judge said 1.00; 95 % between 0.69 and 0.92 by people's labels (n = 120)); "
+            "stopped: the judge is satisfied"
+        ),
     ),
     "computed": (
         (0.4, 1.0),
@@ -415,7 +421,9 @@ HEADLINES = {
 
 @pytest.mark.parametrize(("scores", "panel", "end", "line"), HEADLINES.values(), ids=HEADLINES)
 def test_a_result_begins_in_plain_words(scores, panel, end, line):
-    """The first and the best score, what stands behind them, and why the work ended; an unknown score is said to be unknown."""
+    """The first and the best score, what stands behind them, and why the work ended; an unknown
+    score is said to be unknown.
+    """
     told = result(*scores, seat=panel[0])
     trace = replace(
         told.trace, panel=panel, records=(*told.trace.records[:-1], *([end] if end else []))

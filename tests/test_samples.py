@@ -1,4 +1,6 @@
-"""One sample, one vocabulary: what `grade` takes, `refine`, `refine_many`, `stream` and `refine_sync` take in the same sense."""
+"""One sample, one vocabulary: what `grade` takes, `refine`, `refine_many`, `stream` and
+`refine_sync` take in the same sense.
+"""
 
 import re
 

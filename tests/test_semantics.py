@@ -188,7 +188,9 @@ async def test_a_must_comes_before_the_score():
 
 
 async def test_a_must_is_no_part_of_the_mean():
-    """Kept musts do not raise a poor score to the target; with musts alone their mean is the score."""
+    """Kept musts do not raise a poor score to the target; with musts alone their mean is the
+    score.
+    """
     easy = [must("words:1-"), must("words:-9")]
     result, model = await run(["a", "b"], [*easy, by_table(a=0.2, b=0.4)], max_iterations=1)
     assert (result.score, model.calls, result.metadata["score_history"]) == (0.4, 2, [0.2, 0.4])
@@ -217,7 +219,9 @@ async def test_an_empty_prompt_is_refused_before_any_call(prompt):
 
 
 async def test_a_summary_says_why_work_was_interrupted():
-    """For a failure, an exhausted budget or deadline the reason follows the word; a truncated answer is named, too."""
+    """For a failure, an exhausted budget or deadline the reason follows the word; a truncated
+    answer is named, too.
+    """
     from redraft.protocols import Reply
 
     result, _ = await run(
@@ -308,7 +312,9 @@ async def test_parallel_drafts_start_the_loop():
 
 @pytest.mark.parametrize("n", [0, 1, 3])
 async def test_one_llm_judge_takes_at_most_two_calls_an_iteration(n):
-    """The limit is 2 x (1 + max_iterations) calls with a judge, and half of them with computed graders."""
+    """The limit is 2 x (1 + max_iterations) calls with a judge, and half of them with computed
+    graders.
+    """
     answers = [x for i in range(n + 1) for x in (f"text {i}", verdict(2))]
     result, model = await run(answers, Judge(RUBRIC), max_iterations=n, patience=9)
     assert model.calls == result.usage.calls == 2 * (1 + n)
@@ -386,7 +392,9 @@ async def test_an_invalid_task_is_refused(task):
     "score", [float("nan"), float("inf"), 1.2, -0.1, "0.9", [1], {"score": "1"}, {"scores": 1}]
 )
 async def test_an_invalid_score_is_an_error(score):
-    """The grader is tried again, then the failure is recorded; with no other grader it is a GradingError."""
+    """The grader is tried again, then the failure is recorded; with no other grader it is a
+    GradingError.
+    """
     with pytest.raises(GradingError) as caught:
         await run(["a"], lambda text: score)
     assert caught.value.result.value == "a"
@@ -462,7 +470,9 @@ def returns_bool(text):
     ],
 )
 async def test_a_plain_function_is_a_grader(grader, score):
-    """It takes (text), (text, task) or (text, model), sync or async, and returns a float, a bool, Feedback or (float, reason)."""
+    """It takes (text), (text, task) or (text, model), sync or async, and returns a float, a bool,
+    Feedback or (float, reason).
+    """
     model = ScriptedModel(["a", "0.75"])
     result = await refine(Task("q", reference="a"), model, grader, max_iterations=0)
     assert result.judge_score == score
@@ -472,7 +482,9 @@ async def test_a_plain_function_is_a_grader(grader, score):
 
 
 async def test_the_refiners_prompt_has_the_changes_and_no_score():
-    """It has the original messages, the parent as the assistant's turn, the open actions, and nothing else."""
+    """It has the original messages, the parent as the assistant's turn, the open actions, and
+    nothing else.
+    """
     messages = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Explain."}]
     model = ScriptedModel(["first", verdict(2, "name the year"), "second", verdict(5)])
     await refine(messages, model, Judge(RUBRIC))
@@ -535,7 +547,9 @@ async def test_requirements_state_demand_and_measure():
 
 
 async def test_the_same_demand_twice_counts_once():
-    """A requirement of the task that is also a grader is one must; the same function twice is two graders."""
+    """A requirement of the task that is also a grader is one must; the same function twice is two
+    graders.
+    """
     result, _ = await run(["a"], ["words:1", "words:1"], max_iterations=0)
     assert [s.name for s in result.trace.panel] == ["words:1"]
     result = await refine(Task("q", "a", requirements=["words:1"]), False, ["words:1"])
@@ -664,10 +678,12 @@ async def test_refine_many_counts_the_calls_of_a_failed_row():
 @pytest.mark.parametrize("model", ["async", "sync"])
 @pytest.mark.slow(but_each=6)
 def test_ctrl_c_raises_with_the_best_so_far(inside, ignored, model):
-    """It may come during a call, with or without a running loop, and with SIGINT ignored at the start."""
+    """It may come during a call, with or without a running loop, and with SIGINT ignored at the
+    start.
+    """
     start = lambda: signal.signal(
         signal.SIGINT, signal.SIG_IGN if ignored else signal.default_int_handler
-    )  # noqa: E731
+    )
     program = [sys.executable, "-c", INTERRUPTED, inside, model]
     with subprocess.Popen(
         program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=start
@@ -736,7 +752,9 @@ def test_errors_of_refine_sync_have_no_context(inside):
 
 
 async def test_a_cancellation_carries_the_best_so_far():
-    """It is on the CancelledError; under asyncio.timeout that is the context of the TimeoutError (its cause from Python 3.11.3 on)."""
+    """It is on the CancelledError; under asyncio.timeout that is the context of the TimeoutError
+    (its cause from Python 3.11.3 on).
+    """
 
     async def model(messages):
         if len(messages) > 1:
@@ -860,7 +878,9 @@ async def test_a_larger_budget_resumes_a_trace():
 
 
 async def test_a_listwise_judge_drives_the_loop():
-    """It ranks all answers so far; its reason and changes are in the next prompt; the first of the last ranking is returned."""
+    """It ranks all answers so far; its reason and changes are in the next prompt; the first of the
+    last ranking is returned.
+    """
 
     def ranking_judge(texts, change, done=False):
         def answer(messages):
@@ -984,7 +1004,9 @@ async def test_a_result_is_shown_without_markup_and_control_sequences():
 
 @pytest.mark.parametrize("noise_aware", [False, None])
 async def test_no_two_refinements_have_the_same_prompt(noise_aware):
-    """The prompt has the number of similar failures: a model that repeats itself would otherwise do so for ever."""
+    """The prompt has the number of similar failures: a model that repeats itself would otherwise do
+    so for ever.
+    """
     asked = []
 
     async def model(messages):
@@ -996,7 +1018,9 @@ async def test_no_two_refinements_have_the_same_prompt(noise_aware):
 
 
 async def test_a_score_higher_by_rounding_is_no_better():
-    """Where the same mean was summed in another order the prompt says that the attempt did not help."""
+    """Where the same mean was summed in another order the prompt says that the attempt did not
+    help.
+    """
     asked = []
 
     async def model(messages):

@@ -10,16 +10,16 @@ from redraft.cli import COMMANDS, program
 from redraft.cli.commands.batch import batch
 from redraft.cli.commands.run import run
 from redraft.cli.options import SettingOption, setting_keys
-from redraft.plans.adaptive import CostUnit
 from redraft.errors import ConfigError
 from redraft.options import Options
+from redraft.plans.adaptive import CostUnit
 from redraft.runs import BatchSettings
 from redraft.runs.config import BatchCallbacks, BatchConfig
 from redraft.settings import (
     BatchFields,
-    Keyword,
     EndpointLimits,
     ExecutionEngine,
+    Keyword,
     Mode,
     OnDuplicate,
     OptionFields,
@@ -52,7 +52,9 @@ def test_every_default_passes_its_own_check(declared):
 
 @pytest.mark.parametrize("declared", [p for p in DECLARED if info_of(p.values[0]).on_command_line])
 def test_an_option_and_its_key_have_the_name_of_the_setting(declared):
-    """Python, the command line and configuration files use one word, explained by the same sentence."""
+    """Python, the command line and configuration files use one word, explained by the same
+    sentence.
+    """
     option = {p.name: p for command in (batch, run) for p in command.params}[declared.name]
     info, name = info_of(declared), declared.name.replace("_", "-")
     assert max(option.opts, key=len) == (f"--{name}" if len(name) > 1 else f"-{name}")

@@ -1,4 +1,6 @@
-"""Backslashes that a model did not double in JSON: they are doubled, whoever reads it, and nothing else is changed."""
+"""Backslashes that a model did not double in JSON: they are doubled, whoever reads it, and nothing
+else is changed.
+"""
 
 import json
 from pathlib import Path
@@ -107,7 +109,9 @@ SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}, "require
 
 @each_row("text", MEANT)
 def test_what_a_model_means_is_read(text):
-    """Commands of LaTeX, regular expressions and paths; line breaks stay line breaks. A second time changes nothing."""
+    """Commands of LaTeX, regular expressions and paths; line breaks stay line breaks. A second time
+    changes nothing.
+    """
     doubled = double_backslashes(written(text))
     assert json.loads(doubled) == {"text": text}
     assert double_backslashes(doubled) == doubled
@@ -147,7 +151,9 @@ def test_the_texts_of_this_repository_are_left_as_they_are():
 
 @given(st.text(st.sampled_from('\\bfnrtuexo{}^_$ "/\n\t\b\fäN0'), max_size=30))
 def test_what_is_doubled_stays_readable(text):
-    """Any text: what was JSON stays JSON, a second time changes nothing, and only backslashes are added."""
+    """Any text: what was JSON stays JSON, a second time changes nothing, and only backslashes are
+    added.
+    """
     clean = json.dumps(text)
     doubled = double_backslashes(clean)
     json.loads(doubled)

@@ -1,4 +1,6 @@
-"""Tests that are skipped: the last lines of a run count them by reason, and the next run may choose them."""
+"""Tests that are skipped: the last lines of a run count them by reason, and the next run may choose
+them.
+"""
 
 import os
 import subprocess
@@ -70,7 +72,9 @@ FAILS = "\n\ndef test_fails():\n    require_program('cat')\n    assert 0\n"
 
 @pytest.mark.slow
 def test_a_failure_of_skipped_tests_is_repeated(tmp_path):
-    """A second run does not pass because the first one left nothing that was skipped; also if the file cannot be read."""
+    """A second run does not pass because the first one left nothing that was skipped; also if the
+    file cannot be read.
+    """
     (tmp_path / "test_some.py").write_text(SOME_TESTS + FAILS)
 
     def code(path, *options):

@@ -1,4 +1,6 @@
-"""The time and the memory that reading a document takes are bounded: counted in steps, not in seconds."""
+"""The time and the memory that reading a document takes are bounded: counted in steps, not in
+seconds.
+"""
 
 import gc
 import json
@@ -101,7 +103,9 @@ def calls_of(action):
 
 @pytest.mark.parametrize("name", READERS)
 def test_twice_as_many_entries_take_twice_as_many_steps(tmp_path, name):
-    """Every reader of documents and tables is linear: the steps of one entry do not grow with the number of entries."""
+    """Every reader of documents and tables is linear: the steps of one entry do not grow with the
+    number of entries.
+    """
     read, content = READERS[name]
     counts = {}
     least = 10 if name.startswith("checklist") else 20
@@ -130,7 +134,9 @@ class Counted(str):
 
 @pytest.mark.parametrize("wrong", [False, True])
 def test_examples_do_not_look_at_all_criteria(wrong):
-    """A rubric with many criteria and many examples takes time in their sum, and an error names a few of them."""
+    """A rubric with many criteria and many examples takes time in their sum, and an error names a
+    few of them.
+    """
     steps = {}
     for n in (50, 100):
         names = [Counted(f"criterion {i}") for i in range(n)]
@@ -217,7 +223,9 @@ def test_the_bound_is_of_values(tmp_path, monkeypatch, entries, fits):
     ],
 )
 def test_long_numbers_of_yaml(tmp_path, monkeypatch, value, message):
-    """A number in base 60, which takes time in the square of its length, is not even loaded; a text may be long."""
+    """A number in base 60, which takes time in the square of its length, is not even loaded; a text
+    may be long.
+    """
     path = tmp_path / "r.yaml"
     if "digits" in message:
         monkeypatch.setattr(

@@ -1,4 +1,6 @@
-"""Traces in files: what was written is read back, torn lines are left out, foreign files are refused."""
+"""Traces in files: what was written is read back, torn lines are left out, foreign files are
+refused.
+"""
 
 import os
 import signal
@@ -58,7 +60,9 @@ with JsonlStore(path, resume=begun) as store:
 
 
 def test_kill_9_loses_no_record(tmp_path):
-    """Processes are killed during a call, the second one while it resumes: all answers and grades before it are in the file."""
+    """Processes are killed during a call, the second one while it resumes: all answers and grades
+    before it are in the file.
+    """
     path = tmp_path / "t.jsonl"
     for answers, scores in ((["a"], [0.1]), (["aa", "aaa"], [0.1, 0.2, 0.3])):
         process = subprocess.Popen(

@@ -16,8 +16,8 @@ ROOT = Path(__file__).parents[1]
 
 
 def test_imports_follow_the_layers():
-    """The contracts of [tool.importlinter] set the direction of imports and what the pure packages may not import, and forbid
-    cycles.
+    """The contracts of [tool.importlinter] set the direction of imports and what the pure packages
+    may not import, and forbid cycles.
     """
     pytest.importorskip("importlinter", reason="no import-linter")
     lint = [
@@ -130,7 +130,9 @@ def test_refine_loads_what_every_run_needs_and_no_more():
 @pytest.mark.slow(but_each=5)
 @pytest.mark.parametrize("package", ["redraft", *(f"redraft.{name}" for name in LAZY_PACKAGES)])
 def test_names_that_load_on_first_use_exist(package):
-    """Every name of the package can be imported in a new process, and any other is an error that names the package."""
+    """Every name of the package can be imported in a new process, and any other is an error that
+    names the package.
+    """
     script = f"import {package} as p; [getattr(p, name) for name in p.__all__]; p.no_such_name"
     ended = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=False
@@ -150,7 +152,7 @@ def test_names_that_load_on_first_use_are_no_mistakes(package):
     with pytest.raises(
         AttributeError, match=f"^module '{package}' has no attribute 'no_such_name'$"
     ):
-        module.no_such_name  # noqa: B018
+        module.no_such_name
 
 
 def test_pyproject_and_the_package_have_the_same_version():

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import redraft
-from redraft.protocols import Reply
 from redraft.money import format_usd, usd_amount
+from redraft.protocols import Reply
 from redraft.text import format_duration, format_time_in
 from redraft.usage import Usage
 
@@ -227,14 +227,18 @@ FACES = [
 @pytest.mark.parametrize("face", FACES, ids=lambda face: face.__name__)
 @pytest.mark.parametrize("usd", [0.0000042, 0.0004, 1234.5])
 def test_money_is_shown_alike_everywhere(face, usd):
-    """Each place where a person reads an amount in USD has the same digits, and no other form of it."""
+    """Each place where a person reads an amount in USD has the same digits, and no other form of
+    it.
+    """
     shown = face(usd)
     assert usd_amount(usd) in shown
     assert not re.search(r"\b0\.0+\b|1234|e-0", shown)
 
 
 def test_no_place_formats_money_by_itself():
-    """The source has one function for it: no number with fixed digits stands before a unit of money, or after a dollar sign."""
+    """The source has one function for it: no number with fixed digits stands before a unit of
+    money, or after a dollar sign.
+    """
     own = re.compile(
         r"\.[0-9][fge]\}'?\"?\}? USD|\$\{[^}]*:[^}]*\}|(?:cost|usd|spent)[^{}\"]*:[^{}\"]*\.[0-9][fge]\}",
         re.IGNORECASE,

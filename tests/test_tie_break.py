@@ -1,4 +1,6 @@
-"""The final check compares the two best answers once at the end, where grades leave open which is better."""
+"""The final check compares the two best answers once at the end, where grades leave open which is
+better.
+"""
 
 import json
 import re
@@ -17,14 +19,14 @@ from redraft import (
     refine,
     with_weight,
 )
-from redraft.plans.adaptive import Adaptive
-from redraft.plans.self_refine import SelfRefine
 from redraft.core.records import Candidate, Comparison, Feedback
 from redraft.core.steps import Compare, Stop
 from redraft.core.stopping import done, max_iterations, target
 from redraft.core.trace import PanelGrader
 from redraft.errors import BudgetExhaustedError, ConfigError
 from redraft.graders import Pairwise
+from redraft.plans.adaptive import Adaptive
+from redraft.plans.self_refine import SelfRefine
 from redraft.runs import BatchRun
 
 RUBRIC = {"truth": "It is true."}
@@ -33,7 +35,9 @@ SETTINGS = {"drafts": 2, "max_iterations": 0, "tie_break": True}
 
 
 class JudgeModel:
-    """A judge model that scores by one table (0-5) and prefers by another; `asked` has the comparisons as shown."""
+    """A judge model that scores by one table (0-5) and prefers by another; `asked` has the
+    comparisons as shown.
+    """
 
     name = identity = "judge"
 
@@ -77,7 +81,9 @@ async def refine_with_check(judge, *, texts=("one", "two"), graders=None, task="
 
 
 async def test_the_judge_decides_between_two_close_answers():
-    """Its verdict precedes a difference that noise explains; it gets the same rubric twice, in both orders."""
+    """Its verdict precedes a difference that noise explains; it gets the same rubric twice, in both
+    orders.
+    """
     judge = JudgeModel({"one": 3, "two": 4}, prefer("one"))
     result = await refine_with_check(judge)
     assert (result.value, result.stop, result.usage.calls) == ("one", "max_iterations", 6)
@@ -119,7 +125,9 @@ async def test_musts_come_before_preference():
 
 @pytest.mark.parametrize(("done", "duel_done"), [(True, False), (False, True)])
 async def test_a_comparison_does_not_decide_whether_the_work_is_done(done, duel_done):
-    """Only graders say whether more is to be changed; a comparison neither ends nor continues the work."""
+    """Only graders say whether more is to be changed; a comparison neither ends nor continues the
+    work.
+    """
     judge = JudgeModel({"one": 3, "two": 4}, prefer("two"), done, duel_done)
     result = await refine_with_check(judge, max_iterations=1, min_expected_gain=0.5)
     assert (result.value, result.stop) == ("two", "done" if done else "gain")
@@ -260,7 +268,9 @@ async def test_a_dry_run_counts_the_check(tmp_path):
 
 
 def steps_after(*scores, told=(), attempts=0):
-    """The steps of a plan that may write no more, after drafts with these scores and comparisons (rankings, ties)."""
+    """The steps of a plan that may write no more, after drafts with these scores and comparisons
+    (rankings, ties).
+    """
     panel = (PanelGrader("judge"), PanelGrader("tie_break", compares=True))
     records = [Candidate(i, f"text {i}", role="generate") for i in range(len(scores))]
     records += [Feedback(score, candidate=i, grader="judge") for i, score in enumerate(scores)]
@@ -283,7 +293,9 @@ def steps_after(*scores, told=(), attempts=0):
     ],
 )
 def test_the_two_best_are_compared(scores, pair):
-    """They have the best estimates and are in the order of their age; where grades are clear no two are."""
+    """They have the best estimates and are in the order of their age; where grades are clear no two
+    are.
+    """
     [step] = steps_after(*scores)
     assert (tuple(c.id for c in step.candidates) if isinstance(step, Compare) else None) == pair
 

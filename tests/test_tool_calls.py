@@ -22,16 +22,13 @@ from redraft import (
     refine_many,
     stream,
 )
-from redraft.graders import Ranker
-from redraft.protocols import Reply, ToolCall
 from redraft.core.records import Outcome
 from redraft.core.trace import PanelGrader
 from redraft.errors import ConfigError, RedraftError, StoreError
-from redraft.export.formats import Provenance
+from redraft.export.formats import FORMATS, ExportConfig, Provenance
 from redraft.export.writer import export
-from redraft.export.formats import FORMATS, ExportConfig
-from redraft.storage.journal import Journal
-from redraft.models import Chat
+from redraft.graders import Ranker
+from redraft.protocols import Reply, ToolCall
 
 SEARCH = {
     "type": "function",
@@ -144,7 +141,9 @@ def test_a_result_shows_its_calls():
 
 
 async def test_calls_are_graded_and_refined_by_a_grader_that_reads_them():
-    """The refiner's prompt quotes the parent's calls as text: no assistant's turn has calls without results, and roles alternate."""
+    """The refiner's prompt quotes the parent's calls as text: no assistant's turn has calls without
+    results, and roles alternate.
+    """
     writer = ScriptedModel([search_call("rain"), search_call("rain in Berlin today")])
     result = await refine(TASK, writer, specific)
     assert (result.stop, result.score, result.metadata["score_history"]) == (
@@ -233,7 +232,9 @@ async def test_the_computed_grader_compares_calls(calls, score, long):
 
 
 async def test_a_judge_never_answers_by_a_call():
-    """Its request has no tools: with text a call is ignored, without text the request is repeated."""
+    """Its request has no tools: with text a call is ignored, without text the request is
+    repeated.
+    """
     judge = ScriptedModel([search_call(), Reply(VERDICT, tool_calls=search_call().tool_calls)])
     result = await refine(TASK, ScriptedModel(["A text."]), None, judge, max_iterations=0)
     assert (result.judge_score, judge.calls) == (0.4, 2)
@@ -250,7 +251,9 @@ async def test_one_model_as_writer_and_judge_gets_tools_as_writer_alone():
 
 
 async def test_a_trace_saves_calls_and_tools():
-    """They are read back equal; the trace is finished, and resumes with a grader that reads calls."""
+    """They are read back equal; the trace is finished, and resumes with a grader that reads
+    calls.
+    """
     result = await refine(
         Task("Will it rain?", tools=[SEARCH], tool_choice="required"),
         ScriptedModel([search_call("\ud800")]),

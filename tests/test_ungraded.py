@@ -1,7 +1,8 @@
-"""A refinement that ends with an answer and without a grade returns the answer, on every face alike: a table of causes and faces.
+"""A refinement that ends with an answer and without a grade returns the answer, on every face
+alike: a table of causes and faces.
 
-The writer and the judge are two real servers. Where a deadline ends the work, it is extended until the judge was asked before it,
-so that the speed of the machine decides nothing.
+The writer and the judge are two real servers. Where a deadline ends the work, it is extended until
+the judge was asked before it, so that the speed of the machine decides nothing.
 """
 
 import asyncio
@@ -11,15 +12,14 @@ from itertools import count
 
 import pytest
 from chat_server import ChatServer, verdict
-from gateway.running import PROMPT, config_for, http_client, running
 from hypothesis import given
 from hypothesis import strategies as st
-from in_process import run_in_process
 from mcp import Client
 from opentelemetry.trace import StatusCode
-from telemetry.conftest import memory as memory  # noqa: PLC0414  (a fixture)
 
 import redraft
+from gateway.running import PROMPT, config_for, http_client, running
+from in_process import run_in_process
 from redraft import Budget, Feedback, Judge, Task, must
 from redraft.core.records import Candidate, Failure, StopReason
 from redraft.core.trace import PanelGrader, Trace
@@ -35,6 +35,7 @@ from redraft.graders import Cascade
 from redraft.mcp_server.server import make_server
 from redraft.mcp_server.workbench import CallLimits, Workbench
 from redraft.models import ScriptedModel
+from telemetry.conftest import memory as memory  # noqa: PLC0414  (a fixture)
 
 DRAFT = "a draft"
 EXTENSIONS = (0.5, 2, 8, 32)  # deadlines, each longer than the one before
@@ -76,7 +77,9 @@ class Servers:
 
 
 def ended(said, settings, stop, work, draft=DRAFT):
-    """Return what `work(servers, settings)` returns; at a deadline, with the first one before which the judge was asked."""
+    """Return what `work(servers, settings)` returns; at a deadline, with the first one before which
+    the judge was asked.
+    """
     for deadline in EXTENSIONS if stop == "deadline" else [None]:
         with Servers(said, draft) as servers:
             try:
@@ -88,7 +91,8 @@ def ended(said, settings, stop, work, draft=DRAFT):
     raise AssertionError("the judge was never asked")
 
 
-# ---- the table: faces; each returns the answer, its score, the stop, whether it converged, and its texts for people
+# ---- the table: faces; each returns the answer, its score, the stop, whether it converged, and its
+# texts for people
 
 
 def described(result):
@@ -254,7 +258,9 @@ def test_the_answer_is_returned(face, cause, tmp_path):
 
 
 def test_telemetry_says_how_it_ended(memory):
-    """The span of a refinement has the stop and the answer, no score, no unknown figure, and an error where graders failed."""
+    """The span of a refinement has the stop and the answer, no score, no unknown figure, and an
+    error where graders failed.
+    """
     for name, (said, settings, stop, _) in CAUSES.items():
         memory.exporter.clear()
         ended(said, settings, stop, lambda servers, settings: refine(servers, settings, None))
@@ -414,7 +420,9 @@ async def test_a_grader_of_ones_own_that_never_grades_is_an_error(name, settings
 
 
 def test_a_grader_of_ones_own_on_the_command_line(tmp_path):
-    """The answer is printed, the error beside it, and the exit code is that of an answer that is not verified."""
+    """The answer is printed, the error beside it, and the exit code is that of an answer that is
+    not verified.
+    """
     (tmp_path / "own.py").write_text("def bug(text):\n    raise ValueError('a bug')\n")
     with Servers(None) as servers:
         for command in (["run"], ["best", "-n", "2"]):
@@ -469,7 +477,9 @@ def test_an_answer_that_breaks_a_schema_is_not_returned_by_the_gateway(cause, dr
 
 @pytest.mark.parametrize("mode", ["refine", "best"])
 def test_without_a_text_there_is_an_error(mode, tmp_path):
-    """Python raises, the command line exits with 1, and a row says what was sent, not that it was not tried."""
+    """Python raises, the command line exits with 1, and a row says what was sent, not that it was
+    not tried.
+    """
     for deadline in EXTENSIONS:
         writer = ChatServer(lambda messages, n: None)
         try:
@@ -505,7 +515,9 @@ def test_without_a_text_there_is_an_error(mode, tmp_path):
 
 
 def test_a_batch_stops_once_for_a_judge_that_is_refused(tmp_path):
-    """Its rows keep their drafts, and the same command continues with them once the judge answers."""
+    """Its rows keep their drafts, and the same command continues with them once the judge
+    answers.
+    """
     rows, out, state = (
         [{"prompt": f"Say {n}."} for n in range(12)],
         tmp_path / "out.jsonl",
@@ -570,7 +582,9 @@ CHECKS = st.fixed_dictionaries(
 
 @given(answers=st.lists(st.tuples(CHECKS, st.booleans()), min_size=1, max_size=5))
 def test_ungraded_answers_compare_by_what_was_checked(answers):
-    """The requirements that were found to be met, then other checks, then a given response, then the latest."""
+    """The requirements that were found to be met, then other checks, then a given response, then
+    the latest.
+    """
     trace, merits = Trace(Task("q"), PANEL), []
     for id, (checks, is_given) in enumerate(answers):
         trace += Candidate(
@@ -589,7 +603,9 @@ def test_ungraded_answers_compare_by_what_was_checked(answers):
 
 
 async def test_a_checked_draft_is_returned_before_a_later_one():
-    """The judge fails; of two drafts the one that keeps the requirement comes back, and only what was checked counts as broken."""
+    """The judge fails; of two drafts the one that keeps the requirement comes back, and only what
+    was checked counts as broken.
+    """
     model = ScriptedModel(["a blue sky", "a grey sky"])
     judge = ScriptedModel([ModelUnavailableError("down", status=503)] * 9)
     graders = [must("contains:blue"), Judge()]
@@ -671,7 +687,9 @@ async def test_a_judge_that_is_down_gets_no_further_texts(settings):
 @pytest.mark.parametrize("score", [None, 0.2])
 @pytest.mark.parametrize("meets", [None, 0.0, 1.0])
 def test_exit_codes(stop, score, meets):
-    """0 for an answer that is graded and breaks no requirement, 3 for another one, 130 after an interruption."""
+    """0 for an answer that is graded and breaks no requirement, 3 for another one, 130 after an
+    interruption.
+    """
     from redraft.cli.errors import exit_code
     from redraft.core.records import Outcome
 

@@ -1,7 +1,7 @@
 """What packages of vendors define: `vendors.AsyncOpenAI`, `vendors.openai.NotFoundError`.
 
-These packages take seconds to import, and every worker imports every test module. So a package is imported when a test first asks
-for a name of it.
+These packages take seconds to import, and every worker imports every test module. So a package is
+imported when a test first asks for a name of it.
 """
 
 from importlib import import_module

@@ -1,4 +1,6 @@
-"""Bare aiohttp: read the rows, post, parse the verdict, write a line in order of arrival. The minimum for any contender."""
+"""Bare aiohttp: read the rows, post, parse the verdict, write a line in order of arrival. The
+minimum for any contender.
+"""
 
 from __future__ import annotations
 

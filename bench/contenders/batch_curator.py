@@ -1,7 +1,8 @@
 """Bespoke Curator's `LLM` over a data set, with an empty cache folder and without its rate limits.
 
-It asks the endpoint once before it begins (for rate limits), which the server counts. Telemetry, the viewer, and downloads of
-price lists and token tables are off, so that nothing leaves the loopback interface.
+It asks the endpoint once before it begins (for rate limits), which the server counts. Telemetry,
+the viewer, and downloads of price lists and token tables are off, so that nothing leaves the
+loopback interface.
 """
 
 from __future__ import annotations

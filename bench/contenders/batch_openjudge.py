@@ -1,4 +1,5 @@
-"""OpenJudge's `GradingRunner` with one `LLMGrader` on its `OpenAIChatModel`; results stay in memory.
+"""OpenJudge's `GradingRunner` with one `LLMGrader` on its `OpenAIChatModel`; results stay in
+memory.
 
 Its client takes 1,000 connections and two retries as installed. The progress bar is off.
 """

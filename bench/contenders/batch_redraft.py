@@ -1,4 +1,6 @@
-"""Redraft's batch engine in mode grade, with journal, cache, endpoint limiter, budget, report and ordered output."""
+"""Redraft's batch engine in mode grade, with journal, cache, endpoint limiter, budget, report and
+ordered output.
+"""
 
 from __future__ import annotations
 

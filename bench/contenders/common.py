@@ -1,7 +1,8 @@
-"""Shared by all contenders: their arguments, their request, and the measurement of time. (Standard library only: each
-contender runs in an environment of its own.)
+"""Shared by all contenders: their arguments, their request, and the measurement of time. (Standard
+library only: each contender runs in an environment of its own.)
 
-A row is one draft and three refinements of it: four calls. The prompt has 4 KB; a refinement also sends the last answer.
+A row is one draft and three refinements of it: four calls. The prompt has 4 KB; a refinement also
+sends the last answer.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ from contextlib import contextmanager
 from urllib.request import urlopen
 
 CALLS_A_ROW = 4
-ASKED = "Explain, for a reader who knows the field a little, what follows from the notes below, and say what is uncertain. "
+ASKED = (
+    "Explain, for a reader who knows the field a little, what follows from the notes below, and "
+    "say what is uncertain. "
+)
 PROMPT = (ASKED * (4096 // len(ASKED) + 1))[:4096]
 
 

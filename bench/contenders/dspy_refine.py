@@ -1,7 +1,8 @@
-"""DSPy's `Refine` around a `Predict`, with a constant reward below the threshold, and one thread for each row.
+"""DSPy's `Refine` around a `Predict`, with a constant reward below the threshold, and one thread
+for each row.
 
-Four attempts make seven calls: between two attempts it asks the model for advice. So a row is not the same work as
-the others', and only the cost of a call can be compared.
+Four attempts make seven calls: between two attempts it asks the model for advice. So a row is not
+the same work as the others', and only the cost of a call can be compared.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """executionkit's `refine_loop`, with a constant score below the target.
 
-0.4.0 raises `TypeError: super(type, obj)` on Python 3.11 and 3.12.1 when its loop returns, because `PatternResult[str]`
-is called on a slotted generic. Its `__class_getitem__` is replaced here, which is not part of what is measured.
+0.4.0 raises `TypeError: super(type, obj)` on Python 3.11 and 3.12.1 when its loop returns, because
+`PatternResult[str]` is called on a slotted generic. Its `__class_getitem__` is replaced here, which
+is not part of what is measured.
 """
 
 from __future__ import annotations

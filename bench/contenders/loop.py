@@ -1,4 +1,6 @@
-"""Redraft's whole loop: `refine_many` with a function that gives a constant score below the target."""
+"""Redraft's whole loop: `refine_many` with a function that gives a constant score below the
+target.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Shared by the contenders of bench/batch.py: their arguments, the rows, and the measurements. (Standard library only: each
-contender runs in an environment of its own.)
+"""Shared by the contenders of bench/batch.py: their arguments, the rows, and the measurements.
+(Standard library only: each contender runs in an environment of its own.)
 
 A row is a question of 4 KB and an answer of 2 KB, which a judge is to grade: one call.
 """
@@ -19,7 +19,10 @@ from common import get_json
 INSTRUCTION = (
     'How well is the question answered? Answer with JSON only: {"reason": "...", "score": 0-5}'
 )
-ASKED = "Explain, for a reader who knows the field a little, what follows from the notes below, and say what is uncertain. "
+ASKED = (
+    "Explain, for a reader who knows the field a little, what follows from the notes below, and "
+    "say what is uncertain. "
+)
 SAID = "an answer of a length that is usual for a question with some detail in it "
 
 
@@ -69,7 +72,9 @@ def files(given):
 
 @contextmanager
 def measurement(url, rows):
-    """Print the CPU and wall seconds of the block, the peak memory of the process, and the server's counts."""
+    """Print the CPU and wall seconds of the block, the peak memory of the process, and the server's
+    counts.
+    """
     server_counts(f"{url}/reset")
     gc.collect()
     cpu, wall = cpu_seconds(), time.perf_counter()

@@ -1,4 +1,5 @@
-"""Run Redraft's command line; on SIGUSR1, write the number of asyncio tasks that have not ended to a file.
+"""Run Redraft's command line; on SIGUSR1, write the number of asyncio tasks that have not ended to
+a file.
 
 python bench/gateways/counted.py FILE serve --config gateway.toml
 """

@@ -1,4 +1,6 @@
-"""Clients that cost little: one connection each, requests that are bytes already, and replies that are only counted and timed."""
+"""Clients that cost little: one connection each, requests that are bytes already, and replies that
+are only counted and timed.
+"""
 
 from __future__ import annotations
 
@@ -92,7 +94,9 @@ class Connection:
         self.exchange = None
 
     async def ask(self, request, leave_after=None):
-        """Send a request and return the reply. `leave_after`: close the connection that many seconds later, whatever has come."""
+        """Send a request and return the reply. `leave_after`: close the connection that many
+        seconds later, whatever has come.
+        """
         loop = asyncio.get_running_loop()
         began = perf_counter()
         if self.exchange is None or self.exchange.transport.is_closing():

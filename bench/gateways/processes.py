@@ -1,4 +1,6 @@
-"""The gateways as processes: how each is started in front of an upstream, and what its processes use."""
+"""The gateways as processes: how each is started in front of an upstream, and what its processes
+use.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ litellm_settings:
 
 
 class Gateway:
-    """A running gateway: its `name`, where it listens, the name that it has for the upstream's model, and a key for it."""
+    """A running gateway: its `name`, where it listens, the name that it has for the upstream's
+    model, and a key for it.
+    """
 
     def __init__(self, name, port, model, process, key):
         self.name, self.port, self.model, self.key = name, port, model, key
@@ -57,7 +61,9 @@ class Gateway:
         self.send, self.wait = process.send_signal, process.wait
 
     def usage(self):
-        """Return what its processes use, together: CPU seconds, megabytes of memory, file descriptors and threads."""
+        """Return what its processes use, together: CPU seconds, megabytes of memory, file
+        descriptors and threads.
+        """
         return process_usage(self.pid)
 
 
@@ -115,7 +121,9 @@ def add_key(folder, state, *options, name="bench", environment=None):
 
 @contextmanager
 def litellm(python, folder, source):
-    """Run litellm's proxy with one worker, as its documentation says for production, without a database."""
+    """Run litellm's proxy with one worker, as its documentation says for production, without a
+    database.
+    """
     port = free_port()
     path = folder / "litellm.yaml"
     path.write_text(LITELLM.format(upstream=url_of(source)))
@@ -165,7 +173,9 @@ def optillm(python, folder, source):
 
 @contextmanager
 def running(name, command, port, model, folder, *, key="none", **environment):
-    """Run a server for the duration of the block, from when it answers. Ends the benchmark if it never does."""
+    """Run a server for the duration of the block, from when it answers. Ends the benchmark if it
+    never does.
+    """
     log = folder / f"{name.split()[0]}.log"
     with log.open("ab") as file:
         own = {**environment_of(folder), **environment}
@@ -223,7 +233,9 @@ def stats(source):
 
 
 def process_usage(pid):
-    """Return the CPU seconds, megabytes, file descriptors and threads of a process and its children; None without /proc."""
+    """Return the CPU seconds, megabytes, file descriptors and threads of a process and its
+    children; None without /proc.
+    """
     if not Path("/proc/self/stat").exists():
         return None
     used = {"cpu_s": 0.0, "mb": 0.0, "descriptors": 0, "threads": 0}

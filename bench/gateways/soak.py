@@ -1,7 +1,9 @@
-"""Mixed load on Redraft's gateway for a long time, before a model that fails in every way, with a `kill -9` in the middle.
+"""Mixed load on Redraft's gateway for a long time, before a model that fails in every way, with a
+`kill -9` in the middle.
 
-Three quarters of the time are for leaks: memory, tasks and file descriptors of the idle gateway after a warm-up and at the end.
-Then the gateway is killed under load, started again on the same folder, and ended by SIGTERM under load.
+Three quarters of the time are for leaks: memory, tasks and file descriptors of the idle gateway
+after a warm-up and at the end. Then the gateway is killed under load, started again on the same
+folder, and ended by SIGTERM under load.
 """
 
 from __future__ import annotations
@@ -87,7 +89,9 @@ UNSTORED = {
     "refine/unkept",
 }  # of which requests are deleted above a few megabytes, or never stored
 TRACES = 300  # stored traces that are read
-MORE_DESCRIPTORS = 16  # files and connections that are opened when they are first needed; a leak would be one for a request
+# files and connections that are opened when they are first needed; a leak would be one for a
+# request
+MORE_DESCRIPTORS = 16
 QUIET_SECONDS = 12.0  # unused connections are kept for 4 to 5 seconds, and free memory for 10
 WARM_SHARE, LEAK_SHARE = 0.25, 0.75
 GROWTH_MB = 30.0  # the pages of the files that are kept in memory take up to 22 MB
@@ -100,7 +104,8 @@ FAULTY = {200, 429, 500, 502, 503, 504}
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of request: how often it is sent, to which path, with which body, and the statuses that it may get.
+    """A kind of request: how often it is sent, to which path, with which body, and the statuses
+    that it may get.
 
     `seconds`: the client leaves after that time at most. `key`: which key it has.
     """
@@ -180,7 +185,9 @@ KINDS = (
 
 @dataclass
 class Seen:
-    """What the clients saw: replies by kind and status, unexpected ones, and the traces of replies with the times of their ends."""
+    """What the clients saw: replies by kind and status, unexpected ones, and the traces of replies
+    with the times of their ends.
+    """
 
     sent: Counter = field(default_factory=Counter)
     replies: Counter = field(default_factory=Counter)
@@ -282,7 +289,9 @@ def started(folder, source, counts, *, max_concurrent=64):
 
 
 async def idle_usage(gateway, counts):
-    """Return what the gateway uses once nothing is in progress any more: when it has become no less for QUIET_SECONDS."""
+    """Return what the gateway uses once nothing is in progress any more: when it has become no less
+    for QUIET_SECONDS.
+    """
     least, unchanged = await usage_with_tasks(gateway, counts), 0.0
     for _ in range(60):
         await asyncio.sleep(0.5)
@@ -305,7 +314,9 @@ async def usage_with_tasks(gateway, counts):
 
 
 async def leak_phase(gateway, load, seconds, counts):
-    """Return what the idle gateway uses after the warm-up and after everything, and the memory under load."""
+    """Return what the idle gateway uses after the warm-up and after everything, and the memory
+    under load.
+    """
     load.begin(gateway)
     await asyncio.sleep(seconds * WARM_SHARE)
     await load.pause()
@@ -356,7 +367,9 @@ def rows_of(state):
 
 
 def without_trace(state, rows, chance):
-    """Return the answered requests without a stored trace that has ended, of some that must have one."""
+    """Return the answered requests without a stored trace that has ended, of some that must have
+    one.
+    """
     full = [
         id
         for id, row in rows.items()
@@ -427,7 +440,9 @@ async def run(seconds, folder):
 
 
 def request_figures(rows, seen, killed_at):
-    """Compare the stored requests with what the clients saw. What ended right before the kill was possibly not recorded yet."""
+    """Compare the stored requests with what the clients saw. What ended right before the kill was
+    possibly not recorded yet.
+    """
     absent = {trace: at for trace, at in seen.traces.items() if trace not in rows}
     late = [
         trace for trace, at in absent.items() if killed_at - SETTLED_SECONDS < at <= killed_at + 1
@@ -443,12 +458,17 @@ def request_figures(rows, seen, killed_at):
 
 
 def late_memory(results):
-    """Return the goal that memory under load no longer grows in the second half of the time; none for a short soak."""
+    """Return the goal that memory under load no longer grows in the second half of the time; none
+    for a short soak.
+    """
     if results["seconds"] < LATE_SECONDS:
         return []
     samples = results["leaks"]["mb_under_load"]
     first, second = min(samples[: len(samples) // 2]), min(samples[len(samples) // 2 :])
-    text = f"memory under load, the least in each half: {first:.0f} MB, then {second:.0f}, at most {LATE_GROWTH_MB:g} more"
+    text = (
+        f"memory under load, the least in each half: {first:.0f} MB, then {second:.0f}, at most "
+        f"{LATE_GROWTH_MB:g} more"
+    )
     return [(text, second - first <= LATE_GROWTH_MB)]
 
 
@@ -470,7 +490,10 @@ def goals(results):
     lost = len(requests["without_trace"])
     return [
         (
-            f"memory of the idle gateway: {before['mb']:.0f} MB, then {after['mb']:.0f}, at most {GROWTH_MB:g} more",
+            (
+                f"memory of the idle gateway: {before['mb']:.0f} MB, then {after['mb']:.0f}, at most "  # noqa: E501
+                f"{GROWTH_MB:g} more"
+            ),
             is_flat["mb"],
         ),
         *halves,
@@ -492,15 +515,24 @@ def goals(results):
             lost == 0,
         ),
         (
-            f"each of {requests['traces_seen']} replies has a stored request, also after kill -9: {without} have none",
+            (
+                f"each of {requests['traces_seen']} replies has a stored request, also after kill -9: "  # noqa: E501
+                f"{without} have none"
+            ),
             without == 0,
         ),
         (
-            f"no key is billed twice: {billing['answers']} answers, {billing['at_end']} calls billed, {billing['sent']} requests",
+            (
+                f"no key is billed twice: {billing['answers']} answers, {billing['at_end']} calls "
+                f"billed, {billing['sent']} requests"
+            ),
             billing["answers"] <= billing["at_end"] <= billing["sent"] and same_after_kill,
         ),
         (
-            f"SIGTERM under load ends it with 0: {ended['exit_code']} after {ended['seconds']:.1f} s",
+            (
+                f"SIGTERM under load ends it with 0: {ended['exit_code']} after "
+                f"{ended['seconds']:.1f} s"
+            ),
             ended["exit_code"] == 0,
         ),
     ]

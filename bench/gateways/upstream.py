@@ -1,11 +1,14 @@
-"""An OpenAI-compatible model on the loopback interface that uses less CPU time than any gateway in front of it.
+"""An OpenAI-compatible model on the loopback interface that uses less CPU time than any gateway in
+front of it.
 
     python bench/gateways/upstream.py [--latency 0.01] [--pieces 16] [--interval 0] [--port 0]
 
-It prints its address on the first line and serves until its standard input is closed. POST is a chat completion, as one reply or
-as a stream of `--pieces`, `--interval` seconds apart. A prompt for a judge gets a verdict. A model named "faulty..." answers as
-FAULTS says, chosen at random; "hanging..." never answers; "slow-N..." begins after N ms and sends its pieces N ms apart. GET /stats
-returns what was asked and what became of it, in total and for each model. It is written directly on an asyncio protocol.
+It prints its address on the first line and serves until its standard input is closed. POST is a
+chat completion, as one reply or as a stream of `--pieces`, `--interval` seconds apart. A prompt for
+a judge gets a verdict. A model named "faulty..." answers as FAULTS says, chosen at random;
+"hanging..." never answers; "slow-N..." begins after N ms and sends its pieces N ms apart. GET
+/stats returns what was asked and what became of it, in total and for each model. It is written
+directly on an asyncio protocol.
 """
 
 from __future__ import annotations
@@ -33,7 +36,9 @@ COUNTS = ("calls", "answered", "faults", "left")
 
 
 class Tally:
-    """What was asked, by model: `calls` begun, `answered`, `faults` on purpose, and `left` by the client before the end."""
+    """What was asked, by model: `calls` begun, `answered`, `faults` on purpose, and `left` by the
+    client before the end.
+    """
 
     def __init__(self):
         self.models = defaultdict(lambda: dict.fromkeys(COUNTS, 0))

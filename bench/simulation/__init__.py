@@ -1,1 +1,3 @@
-"""Policies in simulated worlds: the worlds, the players (policies), and the figures. `policies.py` runs them."""
+"""Policies in simulated worlds: the worlds, the players (policies), and the figures. `policies.py`
+runs them.
+"""

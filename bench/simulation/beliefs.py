@@ -1,4 +1,6 @@
-"""The plan with other priors than those that it ships with: at a price, and with the priors that describe a world best."""
+"""The plan with other priors than those that it ships with: at a price, and with the priors that
+describe a world best.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +25,13 @@ def adaptive(price, priors):
 
 
 def true_priors(world, seed, tasks=2000):
-    """Return the priors that describe a world best: its own numbers, and a straight line fitted to the effect of refinements.
+    """Return the priors that describe a world best: its own numbers, and a straight line fitted to
+    the effect of refinements.
 
-    The line is fitted where refinements are made: along four of them, each of the best so far. A judge that
-    becomes more lenient counts as one that favours revisions, the nearest that priors can express. Where a world is more than its
-    Gaussian numbers (`World.plain`), the levels and the noise are measured.
+    The line is fitted where refinements are made: along four of them, each of the best so far. A
+    judge that becomes more lenient counts as one that favours revisions, the nearest that priors
+    can express. Where a world is more than its Gaussian numbers (`World.plain`), the levels and the
+    noise are measured.
     """
     episodes = [Episode(world, seed, "truth", k) for k in range(tasks)]
     before, after = refinements(episodes)
@@ -59,7 +63,9 @@ def true_priors(world, seed, tasks=2000):
 
 
 def refinements(episodes):
-    """Return the qualities before and after each of four refinements of every task, each of the best text so far."""
+    """Return the qualities before and after each of four refinements of every task, each of the
+    best text so far.
+    """
     before, after = [], []
     for episode in episodes:
         best = 0
@@ -74,7 +80,9 @@ def refinements(episodes):
 
 
 def measured_drafts(episodes):
-    """Return the mean of drafts, and how far tasks and the drafts of a task differ, from two drafts of every task."""
+    """Return the mean of drafts, and how far tasks and the drafts of a task differ, from two drafts
+    of every task.
+    """
     pairs = []
     for episode in episodes:
         episode.draft(1000)

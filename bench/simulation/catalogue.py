@@ -43,14 +43,17 @@ APIECE, APIECE_PRICED, TOGETHER = (
     "budget of each task at the default price",
     "one budget for all tasks",
 )
-# Settings as shipped. BEST is this package's own, and three attempts are what DSPy's documentation uses in its examples.
+# Settings as shipped. BEST is this package's own, and three attempts are what DSPy's documentation
+# uses in its examples.
 DEFAULTS = {SINGLE: 0, DSPY: 3, JUDGE: 3, KIT: (5, 3), BEST: 4, PLAIN: 0, OURS: 0, REFINE: 0}
 OTHERS = (DSPY, JUDGE, KIT)  # loops of other packages
 BARE = "a bare score as good as advice"
 
 
 def rivals():
-    """Return the loops of other tools, with every setting of their own knobs: name -> {setting: player}."""
+    """Return the loops of other tools, with every setting of their own knobs: name -> {setting:
+    player}.
+    """
     kits = [(n, 3) for n in range(1, 9)] + [(8, patience) for patience in (1, 2, 8)]
     return {
         SINGLE: {0: partial(each, single)},
@@ -75,7 +78,9 @@ def rivals():
 
 
 def defaults(world):
-    """Return the plans of this package with default settings: the one that `refine` takes, and both that it can take."""
+    """Return the plans of this package with default settings: the one that `refine` takes, and both
+    that it can take.
+    """
     return {
         REFINE: {0: partial(run_plan, default_plan(world))},
         WIDE: {0: partial(run_plan, default_plan(world, width=3, max_iterations=1))},

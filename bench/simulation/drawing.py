@@ -1,4 +1,6 @@
-"""The figure: quality against calls, a panel for each world. Lines are policies with a parameter, marks those without one."""
+"""The figure: quality against calls, a panel for each world. Lines are policies with a parameter,
+marks those without one.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,10 @@ def frontier_svg(worlds):
 
 def describe(curves, spots):
     ends = [
-        f"{c.name} from {c.points[0][1]:.2f} at {c.points[0][0]:.1f} to {c.points[-1][1]:.2f} at {c.points[-1][0]:.1f} calls"
+        (
+            f"{c.name} from {c.points[0][1]:.2f} at {c.points[0][0]:.1f} to {c.points[-1][1]:.2f} at "  # noqa: E501
+            f"{c.points[-1][0]:.1f} calls"
+        )
         for c in curves
     ]
     return ", ".join(ends + [f"{s.name} {s.quality:.2f} at {s.calls:.1f} calls" for s in spots])
@@ -138,7 +143,9 @@ def mark(drawing, frame, spot):
 
 
 def label(drawing, frame, spots):
-    """Write the names beside the panel in the order of their marks, each as near to its mark as the name above it permits."""
+    """Write the names beside the panel in the order of their marks, each as near to its mark as the
+    name above it permits.
+    """
     lowest = frame.top
     for spot in sorted(spots, key=lambda spot: -spot.quality):
         x, y = frame.x(spot.calls), frame.y(spot.quality)

@@ -1,4 +1,6 @@
-"""Figures of the policies, with standard errors. The tasks are the same for every policy, so differences are paired."""
+"""Figures of the policies, with standard errors. The tasks are the same for every policy, so
+differences are paired.
+"""
 
 from __future__ import annotations
 
@@ -88,7 +90,9 @@ class Mix(NamedTuple):
         return Figure(*(a + self.share * (b - a) for a, b in zip(low, high, strict=True)))
 
     def share_of(self, field):
-        """Return the mean of a field over the tasks that have it, which need not be the same at both settings."""
+        """Return the mean of a field over the tasks that have it, which need not be the same at
+        both settings.
+        """
         low, high = (
             mean([getattr(played, field) for played in point.plays])
             for point in (self.low, self.high)
@@ -122,7 +126,9 @@ def single_setting(point):
 
 
 def swept(points):
-    """Return the settings of a policy that no other one beats at as many calls or fewer, as a user chooses who knows them all."""
+    """Return the settings of a policy that no other one beats at as many calls or fewer, as a user
+    chooses who knows them all.
+    """
     best, kept = float("-inf"), []
     for point in sorted(points, key=lambda point: (point.calls, -point.quality)):
         if point.quality > best:
@@ -132,7 +138,9 @@ def swept(points):
 
 
 def at_calls(points, calls):
-    """Return the policy at a mean number of calls a task; at its nearest setting if it never makes that many or that few."""
+    """Return the policy at a mean number of calls a task; at its nearest setting if it never makes
+    that many or that few.
+    """
     ordered = sorted(points, key=attrgetter("calls"))
     for low, high in pairwise(ordered):
         if low.calls <= calls <= high.calls:
@@ -152,7 +160,9 @@ def at_quality(points, quality):
 
 
 def lead(points, rival):
-    """Return how much better a policy is at its rival's calls. The error includes the random difference of their calls."""
+    """Return how much better a policy is at its rival's calls. The error includes the random
+    difference of their calls.
+    """
     ours = at_calls(points, fmean(rival.each("calls")))
     better = zip(ours.each("quality"), rival.each("quality"), strict=True)
     extra_calls = zip(ours.each("calls"), rival.each("calls"), strict=True)

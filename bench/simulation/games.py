@@ -45,7 +45,8 @@ def play(world, player, seed, tasks):
 
 
 def play_near(world, players, calls, seed, tasks):
-    """Play at the two neighbouring prices between which a policy makes this mean number of calls; return both results.
+    """Play at the two neighbouring prices between which a policy makes this mean number of calls;
+    return both results.
 
     They are found by bisection with a fifth of the tasks, and moved until they hold for all.
     """
@@ -79,7 +80,9 @@ class Games:
         self.jobs, self.done = {}, 0
 
     def add(self, world, policies, calls=()):
-        """Play policies at all their settings; those with prices only near these numbers of calls, if there are any."""
+        """Play policies at all their settings; those with prices only near these numbers of calls,
+        if there are any.
+        """
         for name, settings in policies.items():
             if not self.chosen(name):
                 continue
@@ -116,7 +119,9 @@ class Games:
 
 
 class Beliefs:
-    """The priors with which the plan can start in each world: learned, true, and those of another world. Each is made once."""
+    """The priors with which the plan can start in each world: learned, true, and those of another
+    world. Each is made once.
+    """
 
     def __init__(self, pool, seed, worlds):
         self.pool, self.seed, self.worlds, self.jobs = pool, seed, worlds, {}
@@ -138,7 +143,9 @@ class Beliefs:
             self.jobs[name, world.name] = self.pool.submit(make, *args, self.seed)
 
     def lesson(self, name, world):
-        """Return the priors of a policy and their tuition; None if no other world is unlike this one."""
+        """Return the priors of a policy and their tuition; None if no other world is unlike this
+        one.
+        """
         if name == SHIPPED:
             return Lesson(Priors())
         self.order(name, world)
@@ -156,7 +163,9 @@ class Beliefs:
         return made
 
     def opposite(self, world):
-        """Return the first world where refinements harm if they help here, and the other way round."""
+        """Return the first world where refinements harm if they help here, and the other way
+        round.
+        """
         return next((other for other in self.worlds if other.hurts is not world.hurts), None)
 
 
@@ -180,7 +189,9 @@ def variants(name):
 
 
 def policies_of(world, beliefs, chosen, calls=()):
-    """Yield the policies of a world that are chosen; with `calls`, those that can be played at these numbers of calls a task."""
+    """Yield the policies of a world that are chosen; with `calls`, those that can be played at
+    these numbers of calls a task.
+    """
     yield {**rivals(), **defaults(world), **({} if calls else as_noisy(world))}
     for name in BELIEFS:
         if not any(map(chosen, variants(name))):
@@ -200,7 +211,9 @@ def policies_of(world, beliefs, chosen, calls=()):
 
 
 def play_all(worlds, seed, tasks, chosen=any_name, calls=()):
-    """Play the chosen policies. Return the points by world, policy and setting, and the priors by world and policy."""
+    """Play the chosen policies. Return the points by world, policy and setting, and the priors by
+    world and policy.
+    """
     with ProcessPoolExecutor(WORKERS, mp_context=get_context("spawn")) as pool:
         games, beliefs = Games(pool, seed, tasks, chosen), Beliefs(pool, seed, worlds)
         for world in worlds:

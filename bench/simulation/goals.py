@@ -63,7 +63,9 @@ def learning_goals(world, policies, priors):
 
 
 def quality_goals(world, policies):
-    """The quality at seven calls a task, and above executionkit and best of N at executionkit's calls."""
+    """The quality at seven calls a task, and above executionkit and best of N at executionkit's
+    calls.
+    """
     if (least := QUALITY_AT_7.get(world.name)) is not None:
         quality = at_calls(policies[LEARNED_64], 7).summary()["quality"]
         yield goal(f"{LEARNED_64}: quality at 7 calls", world, quality, least=least)

@@ -1,6 +1,8 @@
-"""The index of BEACON: what one more draw may cost, for normal rewards with unknown mean and variance and a flat prior.
+"""The index of BEACON: what one more draw may cost, for normal rewards with unknown mean and
+variance and a flat prior.
 
-Baucells & Zorc 2024, "Search in the dark". `stopping` uses it, and loads it late: numpy and scipy take a while.
+Baucells & Zorc 2024, "Search in the dark". `stopping` uses it, and loads it late: numpy and scipy
+take a while.
 """
 
 from __future__ import annotations
@@ -13,7 +15,9 @@ from scipy.special import gammaincinv, stdtr, stdtrit
 
 
 def index_at(k, zeta, first, most):
-    """Return the index after k draws, from `first` to `most` - 1, if the best is `zeta` scales above the mean of the next."""
+    """Return the index after k draws, from `first` to `most` - 1, if the best is `zeta` scales
+    above the mean of the next.
+    """
     zetas, indices = indices_by_draw(first, most)
     return float(np.interp(zeta, zetas, indices[k]))
 
@@ -30,18 +34,21 @@ def chi_squared_quantile(level, df):
 
 
 def one_step_index(k, zeta):
-    """Return the expected improvement by one more draw after k, in scales: E[max(0, u - zeta)], u Student t with k - 1 degrees."""
+    """Return the expected improvement by one more draw after k, in scales: E[max(0, u - zeta)], u
+    Student t with k - 1 degrees.
+    """
     df = k - 1
     return (df + zeta**2) / (df - 1) * density(zeta, df) - zeta * stdtr(df, -zeta)
 
 
 @lru_cache(maxsize=4)
 def indices_by_draw(first, most):
-    """Compute the index at a grid of standings for each number of draws, backwards from the last draw.
+    """Compute the index at a grid of standings for each number of draws, backwards from the last
+    draw.
 
-    With V_k(zeta, c) the expected improvement by drawing on once and optimally thereafter, net of later costs:
-    V_k = one_step_index + E_u[max(0, r V_{k+1}(zeta', c / r) - c)], and the index is the c at which V_k = c. A draw u changes the
-    scale by the factor r, and the standing to zeta'.
+    With V_k(zeta, c) the expected improvement by drawing on once and optimally thereafter, net of
+    later costs: V_k = one_step_index + E_u[max(0, r V_{k+1}(zeta', c / r) - c)], and the index is
+    the c at which V_k = c. A draw u changes the scale by the factor r, and the standing to zeta'.
     """
     zetas = np.concatenate([np.linspace(0, 4, 33), np.linspace(4.5, 16, 24)])
     costs = np.geomspace(1e-4, 4, 48)
@@ -69,7 +76,9 @@ def indices_by_draw(first, most):
 
 
 def interpolate(values, zetas, costs, zeta, cost):
-    """Interpolate a table linearly in the standing and in the logarithm of the cost; beyond its ends it is constant."""
+    """Interpolate a table linearly in the standing and in the logarithm of the cost; beyond its
+    ends it is constant.
+    """
     at_cost = np.clip(
         np.log(cost / costs[0]) / np.log(costs[1] / costs[0]), 0, len(costs) - 1.000001
     )

@@ -25,7 +25,8 @@ SPREAD_OVER = 256  # rows among which the cost of a lesson is divided
 
 
 class Lesson(NamedTuple):
-    """The priors that a lesson ended with, and its tuition: calls beyond those of the plain plan, for each of `SPREAD_OVER` rows.
+    """The priors that a lesson ended with, and its tuition: calls beyond those of the plain plan,
+    for each of `SPREAD_OVER` rows.
 
     `extra` are the calls of the lesson beyond those of the plain plan, as a share of the latter.
     """
@@ -52,16 +53,20 @@ class LessonJournal:
 
 
 def default_plan(world, start=None, **settings):
-    """Return the plan of `refine` and `redraft batch`, by default with default settings; `start` are other priors to begin with."""
+    """Return the plan of `refine` and `redraft batch`, by default with default settings; `start`
+    are other priors to begin with.
+    """
     settings.setdefault("noise_aware", True if settings else None)
     plan = Options(**settings).make_plan(writes=True, noisy=not world.free)
     return plan.with_priors(start) if start and isinstance(plan, NoiseAwarePlan) else plan
 
 
 def teach(world, rows, seed, start=None):
-    """Return what a default batch of so many rows learns for other runs. The rows occur nowhere else.
+    """Return what a default batch of so many rows learns for other runs. The rows occur nowhere
+    else.
 
-    Learning is that of the package (`redraft.runs.online_priors`). Where the judge computes, the batch asks for that plan.
+    Learning is that of the package (`redraft.runs.online_priors`). Where the judge computes, the
+    batch asks for that plan.
     """
     episodes = lesson_episodes(world, rows, seed)
     plan = default_plan(world, start, noise_aware=True)
@@ -77,7 +82,9 @@ def lesson_episodes(world, rows, seed):
 
 
 async def run_batch(plan, episodes, start):
-    """Run the rows of a batch one after the other, and return the priors that it saves for other runs."""
+    """Run the rows of a batch one after the other, and return the priors that it saves for other
+    runs.
+    """
     journal = LessonJournal()
     looks = second_look_rows(
         (PanelGrader("judge", model_free=episodes[0].world.free),), start, len(episodes)

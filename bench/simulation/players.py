@@ -1,7 +1,9 @@
-"""The plans of this package, carried out in an episode: the package's plan, records and trace, with a simulated writer and judge.
+"""The plans of this package, carried out in an episode: the package's plan, records and trace, with
+a simulated writer and judge.
 
-A player takes all tasks of a run and returns a result for each. It sees scores, never the true qualities. Nothing here waits, so a
-plan's steps are carried out one after the other without an event loop; steps that it asks for together count as one round.
+A player takes all tasks of a run and returns a result for each. It sees scores, never the true
+qualities. Nothing here waits, so a plan's steps are carried out one after the other without an
+event loop; steps that it asks for together count as one round.
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ def run_with_separate_budgets(plan, calls, episodes):
 
 
 def run_with_shared_budget(plan, calls, episodes):
-    """Run a plan with one budget for all tasks (`calls` a task), at the price that Redraft's allocator sets."""
+    """Run a plan with one budget for all tasks (`calls` a task), at the price that Redraft's
+    allocator sets.
+    """
     budget, ended, started, played = calls * len(episodes), 0, [], []
 
     def spent():
@@ -118,7 +122,8 @@ def task_result(performer, trace):
 class Performer:
     """Carries out the steps of a plan in an episode, with at most `most` calls.
 
-    As in the package (`redraft.reservations`), a text is written only if its grade can be paid for, too.
+    As in the package (`redraft.reservations`), a text is written only if its grade can be paid for,
+    too.
     """
 
     episode: Episode
@@ -126,7 +131,9 @@ class Performer:
     ungraded: set = field(default_factory=set)
 
     def perform(self, step):
-        """Return the record of a step: a failure if the budget has no room for it, or if the grade cannot be read."""
+        """Return the record of a step: a failure if the budget has no room for it, or if the grade
+        cannot be read.
+        """
         if not (isinstance(step, Stop) or self.affords(step)):
             return Failure(
                 step.slot,

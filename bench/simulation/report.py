@@ -1,4 +1,6 @@
-"""The figures of a whole run, as tables: by world, over all worlds, the headline and the goals; and for the documentation."""
+"""The figures of a whole run, as tables: by world, over all worlds, the headline and the goals; and
+for the documentation.
+"""
 
 from __future__ import annotations
 
@@ -110,7 +112,8 @@ def compare_budgets(policies, calls):
 
 
 def advice(policies, name):
-    """Return the figures of a rival's default where a bare score helps less than advice, and where it helps as much.
+    """Return the figures of a rival's default where a bare score helps less than advice, and where
+    it helps as much.
 
     `above_refine`: how much better the rival is at the calls of our default.
     """
@@ -126,8 +129,9 @@ def advice(policies, name):
 
 
 def headline(policies):
-    """Return the rank of our default among the defaults, with those that are better; and the rivals that beat it at its calls by
-    more than two standard errors, each at the best setting of its own knob.
+    """Return the rank of our default among the defaults, with those that are better; and the rivals
+    that beat it at its calls by more than two standard errors, each at the best setting of its own
+    knob.
     """
     ours = single_setting(default_point(policies, REFINE))
     calls, quality = (ours.summary()[field].value for field in ("calls", "quality"))
@@ -206,7 +210,8 @@ def show_across(found):
     ]
     table(["", *map(str, BUDGETS)], rows)
     print(
-        "\nquality of a rival's default (and at our default's calls above ours): a bare score helps less than advice; as much\n"
+        "\nquality of a rival's default (and at our default's calls above ours): a bare score "
+        "helps less than advice; as much\n"
     )
     header = [
         f"{SHORTLY.get(name, name)}, {what}"
@@ -228,7 +233,8 @@ def advised(row):
 def show_headline(found):
     """Print where our default stands among the defaults, and where a rival beats it."""
     print(
-        "\nour default among the defaults, and at its calls beside rivals at the best setting of their own knob\n"
+        "\nour default among the defaults, and at its calls beside rivals at the best setting of "
+        "their own knob\n"
     )
     rows = [[world, *standing(figures["headline"])] for world, figures in found.items()]
     table(["", "calls", "quality", "rank", "better defaults (calls)", "we lose here to"], rows)
@@ -255,7 +261,10 @@ def standing(line):
 
 def markdown(found, tasks):
     """Yield the lines of the tables of the documentation, a row for each world."""
-    yield f"True quality of the answer, and calls in parentheses, of each tool with its default settings ({tasks} tasks a world):"
+    yield (
+        "True quality of the answer, and calls in parentheses, of each tool with its default "
+        f"settings ({tasks} tasks a world):"
+    )
     yield ""
     defaults = {
         SINGLE: "single draft",
@@ -272,7 +281,10 @@ def markdown(found, tasks):
     )
     yield from lines(["defaults", *defaults.values()], rows)
     yield ""
-    yield "At seven calls a task on average, with every rival at the best setting of its own knob for at most so many calls:"
+    yield (
+        "At seven calls a task on average, with every rival at the best setting of its own knob "
+        "for at most so many calls:"
+    )
     yield ""
     equal = {f"{n}, at its best": SHORTLY.get(n, n) for n in KNOBBED}
     equal |= {
@@ -287,8 +299,14 @@ def markdown(found, tasks):
     )
     yield from lines(["at 7 calls", *equal.values()], rows)
     yield ""
-    yield "What the defaults report: the reported score minus the true one; the share of targets truly reached that is claimed"
-    yield "(recall); the share of claims that is false; and how many intervals have the true quality (`refine` after 256 rows):"
+    yield (
+        "What the defaults report: the reported score minus the true one; the share of targets "
+        "truly reached that is claimed"
+    )
+    yield (
+        "(recall); the share of claims that is false; and how many intervals have the true "
+        "quality (`refine` after 256 rows):"
+    )
     yield ""
     header = [
         "",
@@ -305,7 +323,10 @@ def markdown(found, tasks):
         header, ([world, *honesty(figures["as_they_come"])] for world, figures in found.items())
     )
     yield ""
-    yield "Where Redraft stands among the six defaults, and where a rival at the best setting of its own knob beats the default of"
+    yield (
+        "Where Redraft stands among the six defaults, and where a rival at the best setting of "
+        "its own knob beats the default of"
+    )
     yield "Redraft at its calls by more than two standard errors:"
     yield ""
     header = [

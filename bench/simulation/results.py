@@ -9,11 +9,12 @@ TOLERANCE = 1e-9
 
 
 class TaskResult(NamedTuple):
-    """The true quality of the returned answer, the calls made, the reported score (None: none), and whether the policy says that
-    the target is reached.
+    """The true quality of the returned answer, the calls made, the reported score (None: none), and
+    whether the policy says that the target is reached.
 
-    `rounds` are the calls that had to wait for one another, `interval` is the reported interval of the score. `failed`: it ended as
-    failed; `failed_graded`: although a grade was given. `ungraded`: whether a text was paid for that no grader was asked about.
+    `rounds` are the calls that had to wait for one another, `interval` is the reported interval of
+    the score. `failed`: it ended as failed; `failed_graded`: although a grade was given.
+    `ungraded`: whether a text was paid for that no grader was asked about.
     """
 
     quality: float

@@ -1,7 +1,9 @@
-"""The rivals: the loops of other tools, re-implemented in a few lines each. Each takes one episode and returns its result.
+"""The rivals: the loops of other tools, re-implemented in a few lines each. Each takes one episode
+and returns its result.
 
-`bare` is the factor of a refinement's chance to help where the writer is shown a bare score (None: that of the world). A grade that
-cannot be read counts as worse than any other, so that no rival fails because of one.
+`bare` is the factor of a refinement's chance to help where the writer is shown a bare score (None:
+that of the world). A grade that cannot be read counts as worse than any other, so that no rival
+fails because of one.
 """
 
 from __future__ import annotations
@@ -36,8 +38,8 @@ def single(episode):
 
 
 def executionkit(episode, iterations=5, patience=3, delta=0.01, bare=None):
-    """`refine_loop` of executionkit 0.4 with its defaults: refine the best with its score as the only feedback; stop at the
-    target, or after three moves in a row of at most `delta`.
+    """`refine_loop` of executionkit 0.4 with its defaults: refine the best with its score as the
+    only feedback; stop at the target, or after three moves in a row of at most `delta`.
     """
     vague = episode.world.vague if bare is None else bare
     episode.draft(0)
@@ -56,7 +58,8 @@ def executionkit(episode, iterations=5, patience=3, delta=0.01, bare=None):
 
 
 def openjudge(episode, iterations=3):
-    """`LLMRefinement` of OpenJudge (RM-Gallery): critique the last answer, rewrite it, and return the last one, ungraded.
+    """`LLMRefinement` of OpenJudge (RM-Gallery): critique the last answer, rewrite it, and return
+    the last one, ungraded.
 
     A critique that cannot be read gives no score, but is shown to the writer all the same.
     """
@@ -68,10 +71,12 @@ def openjudge(episode, iterations=3):
 
 
 def dspy(attempts, episode, bare=None):
-    """`Refine` of DSPy: new attempts, each with advice on the one before, until one reaches the target; the best is returned.
+    """`Refine` of DSPy: new attempts, each with advice on the one before, until one reaches the
+    target; the best is returned.
 
-    An attempt is one call, its reward another, the advice a third. The model is generous: advice on one text helps to write another
-    one as much as a bare score would help to revise it, and never harms.
+    An attempt is one call, its reward another, the advice a third. The model is generous: advice on
+    one text helps to write another one as much as a bare score would help to revise it, and never
+    harms.
     """
     best, top = 0, float("-inf")
     for id in range(attempts):

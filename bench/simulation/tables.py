@@ -33,9 +33,9 @@ COLUMNS = [
 def at_each(policies, calls):
     """Yield a line (name, mix) for every policy at this number of calls a task.
 
-    A budget is that budget. A policy with prices is interpolated between two of them, and a rival between the best settings of its
-    own knob; a policy that cannot make so many calls or so few is shown at its nearest setting. Policies without settings are
-    left out.
+    A budget is that budget. A policy with prices is interpolated between two of them, and a rival
+    between the best settings of its own knob; a policy that cannot make so many calls or so few is
+    shown at its nearest setting. Policies without settings are left out.
     """
     for name, points in policies.items():
         if name.removesuffix(f", {UNSEEN}").endswith((APIECE, APIECE_PRICED, TOGETHER)):
@@ -80,7 +80,9 @@ def cells(row):
 
 
 def claims(row):
-    """Return the recall, the share of claims that are false, and the share of tasks with a false claim."""
+    """Return the recall, the share of claims that are false, and the share of tasks with a false
+    claim.
+    """
     if row["reported_minus_latent"].value is None:
         return ["-", "-", "-"]
     return [percent(row[field]) for field in ("recall", "false_claims", "false_convergence")]

@@ -1,9 +1,11 @@
-"""Worlds in which the true quality of every text is known: the effects of drafts, refinements and grades.
+"""Worlds in which the true quality of every text is known: the effects of drafts, refinements and
+grades.
 
-They deliberately differ from the measurement model of `redraft.quality`: qualities have a ceiling, refinements help or harm by
-chance, and scores come in steps, so that the benchmark shows what the plans lose where their model is wrong. All random numbers
-are a function of the seed, the task and the step: two policies get the same first draft for the same task, so that their
-differences are due to the policies.
+They deliberately differ from the measurement model of `redraft.quality`: qualities have a ceiling,
+refinements help or harm by chance, and scores come in steps, so that the benchmark shows what the
+plans lose where their model is wrong. All random numbers are a function of the seed, the task and
+the step: two policies get the same first draft for the same task, so that their differences are due
+to the policies.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ from typing import NamedTuple
 
 KINSHIP = 0.7  # share of a style bias that a refinement inherits
 STILL_SD = 0.01  # how much a refinement that neither helps nor hurts moves the quality
-TAIL = 3.0  # factor of the deviations in heavy tails: Tukey 1960, "A survey of sampling from contaminated distributions"
+# factor of the deviations in heavy tails: Tukey 1960, "A survey of sampling from contaminated
+# distributions"
+TAIL = 3.0
 MOST_WORLDS, MOST_BYTES = 64, 1_000_000
 MOST_DRIFT = 0.02  # of a judge that still counts as unbiased
 POSITIVE = {"quantum", "saturates_at"}
@@ -67,7 +71,8 @@ class World:
     def __post_init__(self):
         if not NAME.fullmatch(self.name):
             raise BadWorldError(
-                f"a world's name is made of 1 to 32 letters, digits, - and _, got {self.name[:40]!r}"
+                "a world's name is made of 1 to 32 letters, digits, - and _, got "
+                f"{self.name[:40]!r}"
             )
         for f in fields(self)[1:]:
             value, low = getattr(self, f.name), -1 if f.name in {"drift", "leniency"} else 0
@@ -79,7 +84,8 @@ class World:
             if not number or not low <= value <= 1 or (f.name in POSITIVE and value == 0):
                 allowed = "(0, 1]" if f.name in POSITIVE else f"[{low}, 1]"
                 raise BadWorldError(
-                    f"world {self.name!r}: {f.name} must be a number in {allowed}, got {value!r:.40}"
+                    f"world {self.name!r}: {f.name} must be a number in {allowed}, got "
+                    f"{value!r:.40}"
                 )
         for what, value, most in (
             ("gap_lo", self.gap_lo, self.gap_hi),
@@ -99,7 +105,9 @@ class World:
 
     @property
     def plain(self):
-        """Whether tasks and judge follow the Gaussian numbers alone: no key of another kind of judge or task is set."""
+        """Whether tasks and judge follow the Gaussian numbers alone: no key of another kind of
+        judge or task is set.
+        """
         usual = (
             self.binary_at == 0
             and self.saturates_at == 1
@@ -110,7 +118,9 @@ class World:
 
     @property
     def unbiased(self):
-        """Whether the judge's mean score of texts is their mean quality, but for the ends of the scale."""
+        """Whether the judge's mean score of texts is their mean quality, but for the ends of the
+        scale.
+        """
         return (
             abs(self.drift) <= MOST_DRIFT
             and self.leniency == 0
@@ -124,7 +134,9 @@ class World:
         return bad + (self.judge_sd - bad) * quality
 
     def score(self, impression):
-        """Return what the judge says of a text that makes this impression on it: quality, style and noise together."""
+        """Return what the judge says of a text that makes this impression on it: quality, style and
+        noise together.
+        """
         if self.binary_at:
             return float(impression >= self.binary_at)
         score = impression / self.saturates_at
@@ -149,13 +161,16 @@ class World:
             )
         if missing := [key for key, needed in known.items() if needed and key not in table]:
             raise BadWorldError(
-                f"world {name!r:.40}: {missing[0]} is missing; needed are {', '.join(k for k in known if known[k])}"
+                f"world {name!r:.40}: {missing[0]} is missing; needed are "
+                f"{', '.join(k for k in known if known[k])}"
             )
         return cls(name, **table)
 
 
 def read(path):
-    """Return the worlds of a file, in order. Raises BadWorldError that names the world, the key and what is allowed."""
+    """Return the worlds of a file, in order. Raises BadWorldError that names the world, the key and
+    what is allowed.
+    """
     try:
         with Path(path).open("rb") as file:
             tables = tomllib.loads(file.read(MOST_BYTES).decode())
@@ -163,13 +178,16 @@ def read(path):
         raise BadWorldError(f"{path}: {error}") from error
     if not 0 < len(tables) <= MOST_WORLDS:
         raise BadWorldError(
-            f"{path}: must hold 1 to {MOST_WORLDS} worlds, each a table such as [writing], got {len(tables)}"
+            f"{path}: must hold 1 to {MOST_WORLDS} worlds, each a table such as [writing], got "
+            f"{len(tables)}"
         )
     return [World.from_table(name, table) for name, table in tables.items()]
 
 
 class Text(NamedTuple):
-    """The hidden truth about a text: its quality, and the judge's lasting bias for or against it."""
+    """The hidden truth about a text: its quality, and the judge's lasting bias for or against
+    it.
+    """
 
     quality: float
     style: float
@@ -178,7 +196,8 @@ class Text(NamedTuple):
 class Episode:
     """One task of a world. All random numbers follow from `key`.
 
-    `calls` counts model calls, `rounds` those that had to wait for one another: calls within `at_once` take one round together.
+    `calls` counts model calls, `rounds` those that had to wait for one another: calls within
+    `at_once` take one round together.
     """
 
     def __init__(self, world, *key):
@@ -225,7 +244,9 @@ class Episode:
         self.rounds += self.calls > calls
 
     def draft(self, id, *, hinted=False, vague=None):
-        """Write a draft. A hint from an earlier attempt may raise its quality as vague advice does, and never lowers it."""
+        """Write a draft. A hint from an earlier attempt may raise its quality as vague advice does,
+        and never lowers it.
+        """
         self.count()
         rng = self.rng("draft", id)
         quality = self.clip(
@@ -255,7 +276,9 @@ class Episode:
         self.revisions.add(id)
 
     def refined_quality(self, quality, rng, up=1.0, down=1.0):
-        """Return a quality after a refinement; `up` and `down` multiply the probabilities of a gain and of a loss."""
+        """Return a quality after a refinement; `up` and `down` multiply the probabilities of a gain
+        and of a loss.
+        """
         world, chance = self.world, rng.random()
         if chance < world.up * up:
             quality += rng.uniform(world.gap_lo, world.gap_hi) * (self.ceiling - quality)
@@ -266,7 +289,9 @@ class Episode:
         return self.clip(quality)
 
     def grade(self, id, repeat=0):
-        """Return the judge's score of a text, in steps from 0 to 1; None if its answer cannot be read."""
+        """Return the judge's score of a text, in steps from 0 to 1; None if its answer cannot be
+        read.
+        """
         self.count()
         world, text, rng = self.world, self.texts[id], self.rng("grade", id, repeat)
         noise = self.with_tails(

@@ -1,7 +1,8 @@
-"""Run a command with a scripted model in place of a real one: python examples/offline/scripted_model.py REPLIES COMMAND ...
+"""Run a command with a scripted model in place of a real one: python
+examples/offline/scripted_model.py REPLIES COMMAND ...
 
-REPLIES is a file of JSON lines, one reply each. A server on this machine gives them in order, and the last one from then on.
-The command finds the server by the variable REDRAFT_MODEL.
+REPLIES is a file of JSON lines, one reply each. A server on this machine gives them in order, and
+the last one from then on. The command finds the server by the variable REDRAFT_MODEL.
 """
 
 import json

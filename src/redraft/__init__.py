@@ -1,4 +1,5 @@
-"""Redraft makes LLM answers better and proves it: generate, grade, feed back, redraft, grade again, keep the best.
+"""Redraft makes LLM answers better and proves it: generate, grade, feed back, redraft, grade again,
+keep the best.
 
 Importing this does nothing: each name is loaded when it is first used.
 """

@@ -1,4 +1,6 @@
-"""The public entry points: `refine`, `refine_sync`, `stream` and `refine_many`. What they do is in `refinement`."""
+"""The public entry points: `refine`, `refine_sync`, `stream` and `refine_many`. What they do is in
+`refinement`.
+"""
 
 from __future__ import annotations
 
@@ -82,39 +84,49 @@ async def refine(
     answer: Any = None,
     **settings: Unpack[Settings],
 ) -> Result[Any]:
-    """Answer a task as well as the settings allow, and return the best answer with everything that led to it.
+    """Answer a task as well as the settings allow, and return the best answer with everything that
+    led to it.
 
-    When cancelled, it makes no further call and raises CancelledError, which carries the best answer so far as `.result`;
-    under `asyncio.timeout` that is `error.__context__.result` of the TimeoutError. A TaskGroup drops that exception; `on_record`
-    and a `store` have every record in any case. Use `deadline` to get the best answer by a given time.
+    When cancelled, it makes no further call and raises CancelledError, which carries the best
+    answer so far as `.result`; under `asyncio.timeout` that is `error.__context__.result` of the
+    TimeoutError. A TaskGroup drops that exception; `on_record` and a `store` have every record in
+    any case. Use `deadline` to get the best answer by a given time.
 
     Every error carries the best answer so far as `.result`, or None.
 
     Args:
-        task: A prompt, chat messages, a `Task`, a pair `(prompt, response)` or a mapping such as {"query": ..., "response": ...},
-            as in `grade`, or a `Trace` to continue, whose requirements name no files.
-        model: The model that writes: a name such as "openai:gpt-4o-mini", a `Model`, a function `(messages) -> str`, sync or
-            async, or a client that you have (see `connect`). Of a list, the next one answers while those before it are out of
-            service. None looks for one (see `redraft models`) and works with the editor alone if there is none; False means
-            no model.
-        graders: A name, the spec of a requirement such as "words:80-200", a function, a grader, or a list of these. The
-            requirements of the task, its tests (in a sandbox) and the form of its answer grade, too. With none of these the
-            default judge grades.
-        judge: The model that LLM graders ask, in the same forms, but no list. One that is named judges, whatever else grades.
-            None means `model`, the first of a list, if a grader asks a judge; False means no judge.
-        answer: The form of the answer: a type that pydantic validates (a model, a dataclass, `list[Model]`), a JSON schema as a
-            dict, or "code:python". It is a hard constraint, and `result.parsed` is the value. None means any text.
-        **settings: Any of the settings, such as `target_score`, `max_iterations`, `budget` or `deadline`.
+        task: A prompt, chat messages, a `Task`, a pair `(prompt, response)` or a mapping such as
+            {"query": ..., "response": ...}, as in `grade`, or a `Trace` to continue, whose
+            requirements name no files.
+        model: The model that writes: a name such as "openai:gpt-4o-mini", a `Model`, a function
+            `(messages) -> str`, sync or async, or a client that you have (see `connect`). Of a
+            list, the next one answers while those before it are out of service. None looks for one
+            (see `redraft models`) and works with the editor alone if there is none; False means no
+            model.
+        graders: A name, the spec of a requirement such as "words:80-200", a function, a grader, or
+            a list of these. The requirements of the task, its tests (in a sandbox) and the form of
+            its answer grade, too. With none of these the default judge grades.
+        judge: The model that LLM graders ask, in the same forms, but no list. One that is named
+            judges, whatever else grades. None means `model`, the first of a list, if a grader asks
+            a judge; False means no judge.
+        answer: The form of the answer: a type that pydantic validates (a model, a dataclass,
+            `list[Model]`), a JSON schema as a dict, or "code:python". It is a hard constraint, and
+            `result.parsed` is the value. None means any text.
+        **settings: Any of the settings, such as `target_score`, `max_iterations`, `budget` or
+            `deadline`.
 
     Returns:
-        The best answer with its score, the reason why the work stopped, and the trace. At the end of a budget or deadline it
-            is the best so far. If nothing graded it, its score is None, and the note in `metadata` says what is missing.
+        The best answer with its score, the reason why the work stopped, and the trace. At the end
+        of a budget or deadline it
+            is the best so far. If nothing graded it, its score is None, and the note in `metadata`
+            says what is missing.
 
     Raises:
         ConfigError: An argument is wrong. Raised before any call.
         ModelError: No answer could be obtained.
         GradingError: A grader of your own raised an error, or gave no score, for every answer.
-        BudgetExhaustedError: The budget or the time ran out before there was an answer; with `strict_budget` also afterwards.
+        BudgetExhaustedError: The budget or the time ran out before there was an answer; with
+            `strict_budget` also afterwards.
     """
     options = Options.from_settings(settings, answer)
     return await finish_refinement(await prepare_refinement(task, model, graders, judge, options))
@@ -171,7 +183,8 @@ def refine_sync(
 ) -> Result[Any]:
     """Call `refine` without await. It also works where an event loop is running.
 
-    Ctrl-C stops it at once: KeyboardInterrupt carries the best answer so far as `.result`, or None if no call had begun.
+    Ctrl-C stops it at once: KeyboardInterrupt carries the best answer so far as `.result`, or None
+    if no call had begun.
 
     Args:
         task: As in `refine`.
@@ -198,9 +211,9 @@ async def stream(
 ) -> AsyncGenerator[Trace, None]:
     """Refine, and yield the trace after each new record.
 
-    The last trace has an `outcome`. Arguments and errors are those of `refine`, except that what ends the run, such as a budget,
-    or a model or grader that fails, raises no error: it is the reason in the outcome. If the generator is cancelled or closed
-    early, it makes no further call.
+    The last trace has an `outcome`. Arguments and errors are those of `refine`, except that what
+    ends the run, such as a budget, or a model or grader that fails, raises no error: it is the
+    reason in the outcome. If the generator is cancelled or closed early, it makes no further call.
 
     Args:
         task: As in `refine`.
@@ -211,7 +224,8 @@ async def stream(
         **settings: As in `refine`.
 
     Yields:
-        The trace so far. Its newest record is `trace.records[-1]`; `trace.best` is the best answer so far, or None.
+        The trace so far. Its newest record is `trace.records[-1]`; `trace.best` is the best answer
+        so far, or None.
     """
     refinement = await prepare_refinement(
         task, model, graders, judge, Options.from_settings(settings, answer)
@@ -272,8 +286,8 @@ async def refine_many(
 ) -> list[Result[Any]]:
     """Refine many tasks with one budget, one deadline and one limit on calls in flight.
 
-    A task that fails does not stop the others. When cancelled, it makes no further call, and CancelledError carries `.results`,
-    one for each task.
+    A task that fails does not stop the others. When cancelled, it makes no further call, and
+    CancelledError carries `.results`, one for each task.
 
     Args:
         tasks: The tasks, each as in `refine`.
@@ -281,7 +295,8 @@ async def refine_many(
         graders: As in `refine`.
         judge: As in `refine`.
         answer: As in `refine`.
-        **settings: As in `refine`; `budget`, `deadline` and `max_in_flight` are shared by all tasks.
+        **settings: As in `refine`; `budget`, `deadline` and `max_in_flight` are shared by all
+            tasks.
 
     Returns:
         One result for each task, in their order. The result of a task that failed has an `error`.

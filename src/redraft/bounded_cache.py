@@ -1,4 +1,6 @@
-"""A cache with a limit that any thread may use. It takes no lock, which modules without side effects could not import."""
+"""A cache with a limit that any thread may use. It takes no lock, which modules without side
+effects could not import.
+"""
 
 from __future__ import annotations
 

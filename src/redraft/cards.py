@@ -1,11 +1,13 @@
-"""Validation cards: what was measured of a grader, where it is stored, and whether the grader may be trusted.
+"""Validation cards: what was measured of a grader, where it is stored, and whether the grader may
+be trusted.
 
-A card is JSON, stored under the grader's fingerprint. It is about the grader as it was: its rubric, its prompts, its settings and
-the model that answered. When one of these changes, so does the fingerprint, and the card is stale.
+A card is JSON, stored under the grader's fingerprint. It is about the grader as it was: its rubric,
+its prompts, its settings and the model that answered. When one of these changes, so does the
+fingerprint, and the card is stale.
 
-Before a run spends anything, `trust_statuses` looks up the cards of its graders. Requirements, Redraft's graders that ask no model,
-and graders made of nothing else need no card; if there is one, it counts. A function of the user needs a card, as any grader does:
-it may measure the wrong thing.
+Before a run spends anything, `trust_statuses` looks up the cards of its graders. Requirements,
+Redraft's graders that ask no model, and graders made of nothing else need no card; if there is one,
+it counts. A function of the user needs a card, as any grader does: it may measure the wrong thing.
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ NOISE = "noise sigma"  # the name of the measure of the noise of scores
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A value, its 95 % interval, the number of rows, and the value of a grader that guesses. None means unknown.
+    """A value, its 95 % interval, the number of rows, and the value of a grader that guesses. None
+    means unknown.
 
     `clusters` is the number of clusters that the rows form, None if each row counts on its own.
     """
@@ -60,7 +63,9 @@ class Measure:
 
     @property
     def beats_chance(self) -> bool:
-        """Whether the whole interval lies above chance, on enough rows; those of one cluster count as one."""
+        """Whether the whole interval lies above chance, on enough rows; those of one cluster count
+        as one.
+        """
         return (
             (self.n if self.clusters is None else self.clusters) >= MIN_ROWS
             and self.low is not None
@@ -71,7 +76,9 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class ClassRates:
-    """Precision, recall and F1 of one class, each None if unknown, and the number of rows that truly have it."""
+    """Precision, recall and F1 of one class, each None if unknown, and the number of rows that
+    truly have it.
+    """
 
     name: str
     precision: float | None
@@ -93,12 +100,14 @@ RECORDED_FINGERPRINT = "recorded"  # replaces the fingerprint on cards of record
 
 @dataclass(frozen=True)
 class Card:
-    """One validation of one grader. `date` is the day (ISO 8601, UTC), `rows` the number of cases of `data` that were judged.
+    """One validation of one grader. `date` is the day (ISO 8601, UTC), `rows` the number of cases
+    of `data` that were judged.
 
-    `unjudged` counts the cases without a verdict (an outage, the budget, no recorded output), `skipped_rows` the rows of `data`
-    that could not be understood, `repeated_rows` those that were equal to another one and do not count. `source` is "live", or the
-    format in which recorded outputs were read. `sha256` is that of the labelled file. `calibration` maps scores to people's labels
-    (kinds score and pass, 100 labels or more).
+    `unjudged` counts the cases without a verdict (an outage, the budget, no recorded output),
+    `skipped_rows` the rows of `data` that could not be understood, `repeated_rows` those that were
+    equal to another one and do not count. `source` is "live", or the format in which recorded
+    outputs were read. `sha256` is that of the labelled file. `calibration` maps scores to people's
+    labels (kinds score and pass, 100 labels or more).
     """
 
     grader: str
@@ -133,12 +142,14 @@ class Card:
         lines = []
         if self.repeated_rows:
             lines.append(
-                f"{pluralize(self.repeated_rows, 'row')} equal to another one: identical rows count once"
+                f"{pluralize(self.repeated_rows, 'row')} equal to another one: identical rows "
+                "count once"
             )
         if (clusters := self.headline.clusters) is not None:
             rows = pluralize(self.headline.n, "row")
             lines.append(
-                f"{rows} of {pluralize(clusters, 'cluster')}: rows with the same ID or task count as one cluster"
+                f"{rows} of {pluralize(clusters, 'cluster')}: rows with the same ID or task count "
+                "as one cluster"
             )
             if clusters < MIN_ROWS:
                 way = "if rows are independent, -c cluster=COLUMN names what tells them apart"
@@ -146,7 +157,9 @@ class Card:
         return "; ".join(lines)
 
     def summary(self) -> str:
-        """Return the headline in words: "preference 0.81 [0.76, 0.85] of 300 rows (chance 0.50), pairs.jsonl, 2026-05-01"."""
+        """Return the headline in words: "preference 0.81 [0.76, 0.85] of 300 rows (chance 0.50),
+        pairs.jsonl, 2026-05-01".
+        """
         return f"{format_measure(self.headline)}, {self.data}, {self.date}"
 
     def to_json(self) -> str:
@@ -167,7 +180,8 @@ class Card:
             data = object_from_json(text)
             if (version := data.pop("redraft_card")) != SCHEMA:
                 raise ValueError(
-                    f"it has schema {version!r:.20}, and this release reads schema {SCHEMA}; validate the grader again"
+                    f"it has schema {version!r:.20}, and this release reads schema {SCHEMA}; "
+                    "validate the grader again"
                 )
             data["headline"] = unpack(Measure, data["headline"])
             for name in ("measures", "groups"):
@@ -187,7 +201,9 @@ class Card:
 
 
 def calibration_for(card: Card | None) -> Calibration | None:
-    """Return what people's labels say about the scores of a grader; None unless its card is trusted and holds a calibration."""
+    """Return what people's labels say about the scores of a grader; None unless its card is trusted
+    and holds a calibration.
+    """
     return card.calibration if card is not None and card.trusted else None
 
 
@@ -207,8 +223,9 @@ def format_measure(measure: Measure) -> str:
 class JudgeMeasures(NamedTuple):
     """What validation cards say about the scores of a judge; None for what they do not say.
 
-    `calibration` is by labels of single answers. `noise` is the standard deviation of repeated scores of the same answers, and how
-    many answers had them; validations with labels of pairs measure it, too.
+    `calibration` is by labels of single answers. `noise` is the standard deviation of repeated
+    scores of the same answers, and how many answers had them; validations with labels of pairs
+    measure it, too.
     """
 
     calibration: Calibration | None = None
@@ -217,7 +234,9 @@ class JudgeMeasures(NamedTuple):
 
 @dataclass(frozen=True)
 class CardStore:
-    """A folder of cards, with a subfolder for every validation: one grader and model on one data set."""
+    """A folder of cards, with a subfolder for every validation: one grader and model on one data
+    set.
+    """
 
     folder: Path
 
@@ -227,7 +246,9 @@ class CardStore:
         return cls(cards_folder(folder))
 
     def card_folder(self, grader: str, fingerprint: str, data: str, sha256: str) -> Path:
-        """Return the folder of one validation: of one version of a grader, on one data set read in one way."""
+        """Return the folder of one validation: of one version of a grader, on one data set read in
+        one way.
+        """
         return self.folder / f"{_slug(grader)}-{fingerprint[:8]}-{_slug(data)}-{sha256[:8]}"
 
     @cached_property
@@ -236,7 +257,9 @@ class CardStore:
         return _read_cards(self.folder.glob("*/card.json"))
 
     def cards_of(self, grader: str) -> list[Card]:
-        """Return the cards of the grader of that name, the newest first; a warning tells of those that cannot be read."""
+        """Return the cards of the grader of that name, the newest first; a warning tells of those
+        that cannot be read.
+        """
         return [
             card
             for card in _read_cards(self.folder.glob(f"{_slug(grader)}-*/card.json"))
@@ -246,9 +269,10 @@ class CardStore:
     def measures_of(self, fingerprint: str) -> JudgeMeasures:
         """Return what labels of people say about the scores of the grader with this fingerprint.
 
-        The card with the most rows decides whether it is trusted, whatever the kind of its labels: a grader that does not prefer
-        what people prefer has no calibration either. Only cards of this grader are read, in the folders that `card_folder` names,
-        and no warning is given: every run asks.
+        The card with the most rows decides whether it is trusted, whatever the kind of its labels:
+        a grader that does not prefer what people prefer has no calibration either. Only cards of
+        this grader are read, in the folders that `card_folder` names, and no warning is given:
+        every run asks.
         """
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -275,7 +299,9 @@ class CardStore:
         return JudgeMeasures(calibration, next(noise, None))
 
     def trust_status(self, grader: str, fingerprint: str) -> TrustStatus:
-        """Return what the cards say about a grader as it is now. The card with the most rows counts; cards of recordings do not."""
+        """Return what the cards say about a grader as it is now. The card with the most rows
+        counts; cards of recordings do not.
+        """
         own = [
             c
             for c in self.cards
@@ -286,7 +312,10 @@ class CardStore:
         if not own:
             return TrustStatus(grader, "none", "it was never validated")
         if not current:
-            explanation = f"it was validated on {own[0].date}, and its rubric, prompt, settings or model have changed since"
+            explanation = (
+                f"it was validated on {own[0].date}, and its rubric, prompt, settings or model "
+                "have changed since"
+            )
             return TrustStatus(grader, "stale", explanation, own[0])
         card = max(current, key=lambda card: card.rows)
         if not card.trusted:
@@ -316,9 +345,11 @@ def _read_cards(paths: Iterable[Path]) -> list[Card]:
 
 @dataclass(frozen=True)
 class TrustStatus:
-    """The trust in a grader: "trusted", "chance" (its interval includes chance), "stale", "none", or "deterministic".
+    """The trust in a grader: "trusted", "chance" (its interval includes chance), "stale", "none",
+    or "deterministic".
 
-    "deterministic" graders are requirements and Redraft's graders that ask no model: they need no validation card.
+    "deterministic" graders are requirements and Redraft's graders that ask no model: they need no
+    validation card.
     """
 
     grader: str
@@ -350,7 +381,8 @@ def write_card_file(path: Path, text: str) -> None:
         write_atomic(path, text, follow=False)
     except OSError as error:
         raise StoreError(
-            f"{path} cannot be written: {error.strerror}; the verdicts are stored, the same command resumes"
+            f"{path} cannot be written: {error.strerror}; the verdicts are stored, the same "
+            "command resumes"
         ) from error
 
 
@@ -378,7 +410,9 @@ def trust_statuses(
     fingerprint: Callable[[str], str],
     card_store: CardStore,
 ) -> list[TrustStatus]:
-    """Return the trust status of each grader on a panel. `fingerprint` returns the fingerprint of a grader by its name there."""
+    """Return the trust status of each grader on a panel. `fingerprint` returns the fingerprint of a
+    grader by its name there.
+    """
     return [
         _trust_status(member.name, graders[member.name], fingerprint, card_store)
         for member in panel
@@ -399,7 +433,9 @@ def _trust_status(
 
 
 def is_deterministic(grader: Any) -> bool:
-    """Return whether it is a requirement, one of Redraft's graders that ask no model, or made of nothing else."""
+    """Return whether it is a requirement, one of Redraft's graders that ask no model, or made of
+    nothing else.
+    """
     if not is_own(type(grader)):
         return False
     if isinstance(grader, Composite):
@@ -408,7 +444,9 @@ def is_deterministic(grader: Any) -> bool:
 
 
 def _is_user_defined(grader: Any) -> bool:
-    """Return whether the user wrote the grader or a part of it. Commands have no name for such a grader."""
+    """Return whether the user wrote the grader or a part of it. Commands have no name for such a
+    grader.
+    """
     own = is_own(type(grader)) and not isinstance(grader, FunctionGrader)
     return not own or any(map(_is_user_defined, getattr(grader, "parts", ())))
 
@@ -416,7 +454,9 @@ def _is_user_defined(grader: Any) -> bool:
 def enforce_trust(
     panel: tuple[PanelGrader, ...], statuses: list[TrustStatus], require_validated: str
 ) -> tuple[PanelGrader, ...]:
-    """Return the panel with the trust status of each grader. Warn of those not trusted; with "error" raise ConfigError."""
+    """Return the panel with the trust status of each grader. Warn of those not trusted; with
+    "error" raise ConfigError.
+    """
     untrusted = [s for s in statuses if not s.trusted]
     message = "; ".join(f"grader {s.grader!r} is not trusted: {s.explanation}" for s in untrusted)
     if untrusted and require_validated == "error":

@@ -1,6 +1,8 @@
-"""Checks of arguments. Each raises a ConfigError that names the argument, what is allowed, and the value.
+"""Checks of arguments. Each raises a ConfigError that names the argument, what is allowed, and the
+value.
 
-Values are shortened in messages: an argument may be a whole document, or an object whose `repr` fails.
+Values are shortened in messages: an argument may be a whole document, or an object whose `repr`
+fails.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ _OR_NONE = {True: " or None", False: ""}
 
 
 class _ShortRepr(Repr):
-    """Returns short forms; an object whose `repr` fails is shown as its class, without a memory address."""
+    """Returns short forms; an object whose `repr` fails is shown as its class, without a memory
+    address.
+    """
 
     def repr_int(self, x: int, level: int) -> str:
         if x.bit_length() > MAX_SHOWN_BITS:
@@ -51,7 +55,9 @@ _SHORT_REPR.maxstring, _SHORT_REPR.maxother, _SHORT_REPR.maxlong = 300, 300, 100
 
 
 def format_value(value: object, max_length: int = MAX_VALUE_LENGTH) -> str:
-    """Return the `repr` of a value in at most `max_length` characters, with its length if it is cut or is an enormous integer."""
+    """Return the `repr` of a value in at most `max_length` characters, with its length if it is cut
+    or is an enormous integer.
+    """
     try:
         text = (
             repr(value[: max_length + 1])
@@ -78,7 +84,9 @@ def whole_number(
     *,
     optional: bool = False,
 ) -> None:
-    """Raise ConfigError unless the value is an int from `minimum` to `maximum`; `optional` allows None."""
+    """Raise ConfigError unless the value is an int from `minimum` to `maximum`; `optional` allows
+    None.
+    """
     if value is None and optional:
         return
     fits = (
@@ -96,7 +104,9 @@ def whole_number(
 def number(
     name: str, value: Any, minimum: float = 0.0, maximum: float = inf, *, optional: bool = False
 ) -> None:
-    """Raise ConfigError unless the value is a finite number from `minimum` to `maximum`; `optional` allows None."""
+    """Raise ConfigError unless the value is a finite number from `minimum` to `maximum`; `optional`
+    allows None.
+    """
     if value is None and optional:
         return
     if not is_number(value) or not minimum <= value <= maximum:
@@ -105,7 +115,9 @@ def number(
 
 
 def positive(name: str, value: Any, maximum: float = inf, *, optional: bool = False) -> None:
-    """Raise ConfigError unless the value is a finite number > 0 and <= `maximum`; `optional`: None is allowed."""
+    """Raise ConfigError unless the value is a finite number > 0 and <= `maximum`; `optional`: None
+    is allowed.
+    """
     if value is None and optional:
         return
     if not is_number(value) or not 0 < value <= maximum:
@@ -131,7 +143,9 @@ def one_of(name: str, value: Any, allowed: Iterable[Any]) -> None:
 
 
 def is_blank(text: str) -> bool:
-    """Return whether a text has no visible character: it is empty, or only white space, control and format characters."""
+    """Return whether a text has no visible character: it is empty, or only white space, control and
+    format characters.
+    """
     return _BLANK.fullmatch(text) is not None
 
 
@@ -142,7 +156,9 @@ def flag(name: str, value: Any, *, optional: bool = False) -> None:
 
 
 def text(name: str, value: Any, *, optional: bool = False, allow_blank: bool = False) -> None:
-    """Raise ConfigError unless the value is text that is not blank; `optional` allows None, `allow_blank` blank text."""
+    """Raise ConfigError unless the value is text that is not blank; `optional` allows None,
+    `allow_blank` blank text.
+    """
     if value is None and optional:
         return
     if not isinstance(value, str) or not (allow_blank or value.strip()):
@@ -160,7 +176,9 @@ def mapping(name: str, value: Any, example: str, *, optional: bool = True) -> No
 
 
 def instance(name: str, value: Any, expected: str) -> None:
-    """Raise ConfigError for a class where an object is expected; `expected` describes the object."""
+    """Raise ConfigError for a class where an object is expected; `expected` describes the
+    object.
+    """
     if isinstance(value, type):
         raise invalid_argument(
             name, f"{expected}: write {value.__name__}(...), not the class", value
@@ -181,7 +199,9 @@ def invalid_argument(name: str, expected: str, value: object) -> ConfigError:
 
 
 def closest_names(name: str, known: Iterable[str], n: int = 3) -> list[str]:
-    """Return the known names most similar to a name, ignoring case, best first; then those that begin with it."""
+    """Return the known names most similar to a name, ignoring case, best first; then those that
+    begin with it.
+    """
     from difflib import get_close_matches
 
     folded_name = name[:80].casefold()
@@ -201,17 +221,21 @@ def read_error_message(error: Exception) -> str:
     """Return why a file cannot be read as text and, for a wrong encoding, what to do."""
     if isinstance(error, UnicodeDecodeError):
         byte = error.object[error.start]
-        return f"it is not UTF-8 text (byte {byte:#04x} at {error.start:,}): save it as UTF-8 (iconv -f LATIN1 -t UTF-8 OLD > NEW)"
+        return (
+            f"it is not UTF-8 text (byte {byte:#04x} at {error.start:,}): save it as UTF-8 (iconv "
+            "-f LATIN1 -t UTF-8 OLD > NEW)"
+        )
     return str(getattr(error, "strerror", None) or error)
 
 
 def unknown_name_message(
     what: str, name: str, known: Iterable[str], list_command: str = "", *, full_value: str = ""
 ) -> str:
-    """Return the message for an unknown name: the nearest names, then all if they are few, and how to list them.
+    """Return the message for an unknown name: the nearest names, then all if they are few, and how
+    to list them.
 
-    `what` is the kind of thing ("grader"), `list_command` the command that lists all, `full_value` the whole argument if the
-    name is only a part of it.
+    `what` is the kind of thing ("grader"), `list_command` the command that lists all, `full_value`
+    the whole argument if the name is only a part of it.
     """
     names = list(known)
     near = closest_names(name, names)
@@ -224,7 +248,9 @@ def unknown_name_message(
 
 
 def available_names(names: Iterable[str], list_command: str = "") -> str:
-    """Return a phrase that lists the names; of more than 12, the first 12 and the command that lists all."""
+    """Return a phrase that lists the names; of more than 12, the first 12 and the command that
+    lists all.
+    """
     listed = list(names)
     if not listed:
         return "there are none"

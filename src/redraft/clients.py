@@ -1,6 +1,7 @@
 """The clients of the models of a session: the calls of each with all middleware around them.
 
-They know nothing of the session: what it keeps of them, such as the roles of a task, leads back to nothing that keeps it.
+They know nothing of the session: what it keeps of them, such as the roles of a task, leads back to
+nothing that keeps it.
 """
 
 from __future__ import annotations
@@ -40,16 +41,20 @@ if TYPE_CHECKING:
 
 
 class LimitCalls(Protocol):
-    """Limits the calls of a model. `has_fallback`: another model answers if this one is out of service."""
+    """Limits the calls of a model. `has_fallback`: another model answers if this one is out of
+    service.
+    """
 
     def __call__(self, call: Call, model: Model, *, has_fallback: bool = False) -> Call: ...
 
 
 @dataclass
 class SessionClients:
-    """The clients of a session's models. `options`, `connect`, `limit_calls` and `watch` are those of the session.
+    """The clients of a session's models. `options`, `connect`, `limit_calls` and `watch` are those
+    of the session.
 
-    `listeners` are called with a message when one of several models goes out of service or comes back.
+    `listeners` are called with a message when one of several models goes out of service or comes
+    back.
     """
 
     options: Options
@@ -68,7 +73,8 @@ class SessionClients:
         self._limiter = ConcurrencyLimit(self.options.max_in_flight)
 
     def client_for(self, model: Any, params: Mapping[str, Any] | None = None) -> ModelClient:
-        """Return the client of a model: its call inside timeout, limit, budget, adaptation, retry and cache.
+        """Return the client of a model: its call inside timeout, limit, budget, adaptation, retry
+        and cache.
 
         `params` are further parameters of its calls; those of a request win.
         """
@@ -83,7 +89,9 @@ class SessionClients:
         return self._connected[id(model)][1]
 
     def writing_client(self, models: Sequence[Any]) -> ModelClient:
-        """Return the client that calls the first of several models that is in service. Raises ConfigError."""
+        """Return the client that calls the first of several models that is in service. Raises
+        ConfigError.
+        """
         params = self.options.model_params
         if len(models) == 1:
             return self.client_for(models[0], params)
@@ -130,7 +138,9 @@ class SessionClients:
         )
 
     def _wrap_model(self, model: Model, availability: Availability | None = None) -> ModelClient:
-        """Return the client of a model; with `availability`, one that another model replaces while it is out of service."""
+        """Return the client of a model; with `availability`, one that another model replaces while
+        it is out of service.
+        """
         options = self.options
         price = self._price_or_raise(model)
         endpoint = endpoint_label(model)
@@ -191,14 +201,16 @@ class SessionClients:
         price = Price(*given) if given else price_of(model)
         if price is None and (problem := self._usd_requirement()):
             raise ConfigError(
-                f"{problem}, the price of {model.name!r} is unknown; "
-                f"give it as prices={{{model.name!r}: (USD per million input tokens, USD per million output tokens)}}, "
-                f"or --price {model.name}=IN,OUT"
+                f"{problem}, the price of {model.name!r} is unknown; give it as "
+                f"prices={{{model.name!r}: (USD per million input tokens, USD per million output "
+                f"tokens)}}, or --price {model.name}=IN,OUT"
             )
         return price
 
     def _usd_requirement(self) -> str:
-        """Return the start of an error message about the setting that needs prices; "" if none does."""
+        """Return the start of an error message about the setting that needs prices; "" if none
+        does.
+        """
         options = self.options
         if options.budget and options.budget.usd is not None:
             return "budget: usd cannot be kept"
@@ -218,8 +230,8 @@ class SessionClients:
 def with_params(client: ModelClient, params: Mapping[str, Any] | None) -> ModelClient:
     """Return a client whose requests have these parameters where they have none of their own.
 
-    A `temperature` also replaces one of 0 that is not for an answer: it is the default of judges. The parameters are part of its
-    identity.
+    A `temperature` also replaces one of 0 that is not for an answer: it is the default of judges.
+    The parameters are part of its identity.
     """
     if not params:
         return client

@@ -1,10 +1,12 @@
-"""The descriptors of this process, and what else it may be short of: memory, ports, processes, threads.
+"""The descriptors of this process, and what else it may be short of: memory, ports, processes,
+threads.
 
-A shortage of our own says nothing about a model, a grader or a file: `is_shortage` tells it apart, and whoever meets one waits and
-tries again. The last RESERVED descriptors are held back from connections, so that a journal, a lock or a log can be opened.
+A shortage of our own says nothing about a model, a grader or a file: `is_shortage` tells it apart,
+and whoever meets one waits and tries again. The last RESERVED descriptors are held back from
+connections, so that a journal, a lock or a log can be opened.
 
-Only the command line changes its process, at its start: `prepare_process`. The limit that it raises is inherited by the programs
-that it starts, and the sandbox sets its own.
+Only the command line changes its process, at its start: `prepare_process`. The limit that it raises
+is inherited by the programs that it starts, and the sandbox sets its own.
 """
 
 from __future__ import annotations
@@ -22,19 +24,25 @@ except ImportError:  # Windows, where a socket is no descriptor
     resource = None  # type: ignore[assignment]
 
 MAX_DESCRIPTORS = 65_536
-"""As far as the soft limit is raised: some programs that are started close each possible descriptor one by one."""
+"""As far as the soft limit is raised: some programs that are started close each possible descriptor
+one by one.
+"""
 
 SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
 FORKS = frozenset({"_execute_child", "_launch"})
-"""The functions of Python in which EAGAIN means that no process can be started; elsewhere it means that a lock is taken."""
+"""The functions of Python in which EAGAIN means that no process can be started; elsewhere it means
+that a lock is taken.
+"""
 NO_THREAD = "can't start new thread"
 MAX_CAUSES = 10
 
 
 def prepare_process() -> None:
-    """Open the standard streams that are closed, as cron and containers leave them, and raise the limit on descriptors.
+    """Open the standard streams that are closed, as cron and containers leave them, and raise the
+    limit on descriptors.
 
-    A message that stderr does not take, since its reader has closed the pipe or its disk is full, is lost and ends no work.
+    A message that stderr does not take, since its reader has closed the pipe or its disk is full,
+    is lost and ends no work.
     """
     _open_standard_streams()
     sys.stderr = TextIOWrapper(
@@ -44,7 +52,9 @@ def prepare_process() -> None:
 
 
 def _open_standard_streams() -> None:
-    """Open the null device where a standard stream is closed. Else the next file would take its place, and what is printed."""
+    """Open the null device where a standard stream is closed. Else the next file would take its
+    place, and what is printed.
+    """
     for descriptor, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         try:
             os.fstat(descriptor)
@@ -84,7 +94,9 @@ def _raise_limit() -> None:
 
 
 def descriptor_limit() -> float:
-    """Return how many descriptors this process may have open; infinite where that is not limited."""
+    """Return how many descriptors this process may have open; infinite where that is not
+    limited.
+    """
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0] if resource else -1
     return inf if soft < 0 or soft >= sys.maxsize else soft
 
@@ -99,7 +111,9 @@ def connection_limit() -> float:
 
 
 def open_descriptors() -> int:
-    """Return the lowest number of a free descriptor: at least as many are open. Raises OSError if there is none."""
+    """Return the lowest number of a free descriptor: at least as many are open. Raises OSError if
+    there is none.
+    """
     descriptor = os.open(os.devnull, os.O_RDONLY)
     os.close(descriptor)
     return descriptor
@@ -114,7 +128,9 @@ def is_short_of_descriptors(limit: float) -> bool:
 
 
 def is_shortage(error: BaseException) -> bool:
-    """Whether an error, or one that it was raised from, says that this machine is short of something that Redraft needs."""
+    """Whether an error, or one that it was raised from, says that this machine is short of
+    something that Redraft needs.
+    """
     cause: BaseException | None = error
     for _ in range(MAX_CAUSES):
         match cause:

@@ -1,8 +1,10 @@
-"""Read small untrusted documents within bounds: settings, rubrics, checklists, templates, schemas, cards.
+"""Read small untrusted documents within bounds: settings, rubrics, checklists, templates, schemas,
+cards.
 
-`read_small_text` bounds the size of a file and never waits: a pipe or a device is an error, unless its name is in /dev or /proc,
-as in a shell's `<(command)`. `parse_toml` and `check_yaml` bound the depth, the number of values and the time of parsing, as
-`jsontext.strict_loads` does for JSON. Functions that read files raise OSError or ValueError, the others ValueError.
+`read_small_text` bounds the size of a file and never waits: a pipe or a device is an error, unless
+its name is in /dev or /proc, as in a shell's `<(command)`. `parse_toml` and `check_yaml` bound the
+depth, the number of values and the time of parsing, as `jsontext.strict_loads` does for JSON.
+Functions that read files raise OSError or ValueError, the others ValueError.
 """
 
 from __future__ import annotations
@@ -45,7 +47,8 @@ def read_small_bytes(path: str | Path, max_bytes: int = MAX_BYTES) -> bytes:
 
 
 def open_regular(path: str | Path, *, streams: bool = False) -> FileIO:
-    """Open a regular file for reading, without waiting: reading a pipe or a device may have no end. Raises OSError.
+    """Open a regular file for reading, without waiting: reading a pipe or a device may have no end.
+    Raises OSError.
 
     With `streams` a pipe or device that is named in /dev or /proc is opened too.
     """
@@ -79,7 +82,8 @@ def parse_toml(text: str) -> dict[str, Any]:
 
 
 def check_yaml(yaml: Any, text: str) -> None:
-    """Raise ValueError if loading a text of YAML could take much more memory or time than its length says.
+    """Raise ValueError if loading a text of YAML could take much more memory or time than its
+    length says.
 
     Aliases expand to any size, and a number in base 60 takes time in the square of its length.
     """

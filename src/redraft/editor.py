@@ -1,7 +1,8 @@
-"""The editor repairs a text so that it meets more of its requirements, with the edits that the requirements propose.
+"""The editor repairs a text so that it meets more of its requirements, with the edits that the
+requirements propose.
 
-It never breaks a requirement that the text meets, and prefers edits that lose nothing and change least. It works with any kind
-of requirement.
+It never breaks a requirement that the text meets, and prefers edits that lose nothing and change
+least. It works with any kind of requirement.
 """
 
 from __future__ import annotations
@@ -41,11 +42,13 @@ class _RepairStep(NamedTuple):
 @fingerprint_name("form_editor")
 @dataclass(frozen=True, slots=True)
 class FormEditor:
-    """Repairs the form of a text: it applies edits that failing requirements propose, as long as one helps.
+    """Repairs the form of a text: it applies edits that failing requirements propose, as long as
+    one helps.
 
-    Each step tries at most `max_proposals` edits for each failing requirement (fewer, but at least one, for a text so long that
-    the step would check more than `max_work` characters). There are at most as many steps as requirements. Without
-    `allow_lossy`, edits that remove content are not used.
+    Each step tries at most `max_proposals` edits for each failing requirement (fewer, but at least
+    one, for a text so long that the step would check more than `max_work` characters). There are at
+    most as many steps as requirements. Without `allow_lossy`, edits that remove content are not
+    used.
     """
 
     max_proposals: int = 24
@@ -53,9 +56,11 @@ class FormEditor:
     allow_lossy: bool = True
 
     def repair(self, text: str, requirements: Sequence[Requirement]) -> Edit | None:
-        """Return an edit that keeps all requirements met so far and meets at least one more; None if there is none.
+        """Return an edit that keeps all requirements met so far and meets at least one more; None
+        if there is none.
 
-        Its note says what was done and for which demands. A requirement that raises is neither checked nor repaired.
+        Its note says what was done and for which demands. A requirement that raises is neither
+        checked nor repaired.
         """
         passing = _passing(text, requirements)
         steps: list[_RepairStep] = []
@@ -73,9 +78,9 @@ class FormEditor:
     async def arepair(self, text: str, requirements: Sequence[Requirement]) -> Edit | None:
         """Do the same without blocking the event loop; long texts are repaired in a worker process.
 
-        A worker does not repair users' own requirements, and an edit that breaks one of them is dropped. The form of a typed
-        answer is repaired here, if the worker finds nothing to repair. Raises ComputeLimitError if the repair takes too long for
-        this text.
+        A worker does not repair users' own requirements, and an edit that breaks one of them is
+        dropped. The form of a typed answer is repaired here, if the worker finds nothing to repair.
+        Raises ComputeLimitError if the repair takes too long for this text.
         """
         portable = [requirement for requirement in requirements if _is_portable(requirement)]
         if repair_cost(portable, text) <= IN_PROCESS:
@@ -99,7 +104,9 @@ class FormEditor:
     def _best(
         self, text: str, requirements: Sequence[Requirement], passing: frozenset[int]
     ) -> _RepairStep | None:
-        """Return the best helpful step: lossless first, then by most requirements met, smallest change, and order of proposal."""
+        """Return the best helpful step: lossless first, then by most requirements met, smallest
+        change, and order of proposal.
+        """
         steps = [
             step for step in self._steps(text, requirements, passing) if passing < step.passing
         ]
@@ -136,7 +143,9 @@ def _is_portable(requirement: Requirement) -> bool:
 
 
 def prepare() -> None:
-    """Load the kinds of requirements in a worker before its first job, so that no job spends its time on it."""
+    """Load the kinds of requirements in a worker before its first job, so that no job spends its
+    time on it.
+    """
     kinds()
 
 
@@ -193,7 +202,9 @@ def unmet_requirements(
 
 
 def edit_distance(before: str, after: str) -> int:
-    """Return the Levenshtein distance; for long texts, the number of characters in changed lines."""
+    """Return the Levenshtein distance; for long texts, the number of characters in changed
+    lines.
+    """
     from rapidfuzz import distance
 
     if max(len(before), len(after)) <= CHARACTER_DIFF_LIMIT:

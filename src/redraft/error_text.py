@@ -1,8 +1,8 @@
 """Exceptions as text, and recorded failures as exceptions.
 
-An exception from the user's code is described by its class, its message and the line that raised it. Redraft's own errors are
-shown as they are. Notes of an exception follow. Paths are cut to the file name and keys from the environment are masked,
-because a message may be stored and shown.
+An exception from the user's code is described by its class, its message and the line that raised
+it. Redraft's own errors are shown as they are. Notes of an exception follow. Paths are cut to the
+file name and keys from the environment are masked, because a message may be stored and shown.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ SITE_DIRS = ("site-packages", "dist-packages")
 
 
 def error_text(error: BaseException) -> str:
-    """Return text such as "ZeroDivisionError: division by zero (in short_and_polite, my_graders.py line 12)"."""
+    """Return text such as "ZeroDivisionError: division by zero (in short_and_polite, my_graders.py
+    line 12)".
+    """
     if isinstance(error, RedraftError):
         return str(error)
     kind, mask = type(error).__name__, Mask(secrets_in_environment(os.environ))
@@ -42,7 +44,9 @@ def error_text(error: BaseException) -> str:
 
 
 def _location(error: BaseException) -> str:
-    """Return the last line in a file of the user, or else of a package; "" if all lines are ours."""
+    """Return the last line in a file of the user, or else of a package; "" if all lines are
+    ours.
+    """
     lines = list(_foreign_lines(error))
     own = [line for line in lines if not any(part in line[0].co_filename for part in SITE_DIRS)]
     if not own and (
@@ -54,7 +58,9 @@ def _location(error: BaseException) -> str:
 
 
 def _foreign_lines(error: BaseException) -> Iterator[tuple[CodeType, int]]:
-    """Yield the lines of the traceback that are neither in this package nor in the standard library."""
+    """Yield the lines of the traceback that are neither in this package nor in the standard
+    library.
+    """
     for frame, number in walk_tb(error.__traceback__):
         file = frame.f_code.co_filename
         standard = file.startswith((STDLIB_DIR, "<frozen")) and not any(
@@ -71,7 +77,9 @@ def _foreign_lines(error: BaseException) -> Iterator[tuple[CodeType, int]]:
 def error_from_failure(
     failure: Failure, message: str = "", usage: Usage | None = None
 ) -> RedraftError:
-    """Return the error that a failure records, with its attributes; a ModelError if it is none of Redraft's errors."""
+    """Return the error that a failure records, with its attributes; a ModelError if it is none of
+    Redraft's errors.
+    """
     kind = ERROR_TYPES.get(failure.error, ModelError)
     details = {name: getattr(failure, name) for name in kind().details}
     return kind(message or failure.message, usage=usage, **details)

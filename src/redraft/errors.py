@@ -30,7 +30,9 @@ from .usage import Usage
 
 
 class RedraftError(Exception):
-    """The base class. `result` is the best result so far, or None; `usage` is the usage of the calls made."""
+    """The base class. `result` is the best result so far, or None; `usage` is the usage of the
+    calls made.
+    """
 
     def __init__(self, message: str = "", *, usage: Usage | None = None) -> None:
         super().__init__(message)
@@ -43,7 +45,9 @@ class RedraftError(Exception):
         return {}
 
     def _render_traceback_(self) -> list[str]:
-        """Return the lines that a notebook shows: the error alone, or the whole traceback if REDRAFT_DEBUG is set."""
+        """Return the lines that a notebook shows: the error alone, or the whole traceback if
+        REDRAFT_DEBUG is set.
+        """
         from traceback import format_exception  # only notebooks need it
 
         is_debug = bool(os.environ.get("REDRAFT_DEBUG"))
@@ -56,7 +60,9 @@ class ConfigError(RedraftError, ValueError):
 
 
 class SandboxUnavailableError(ConfigError):
-    """No sandbox can run code on this machine. The message says what is missing and what to install."""
+    """No sandbox can run code on this machine. The message says what is missing and what to
+    install.
+    """
 
 
 NOTHING_LEFT = "no quota or credit is left"
@@ -66,10 +72,11 @@ NOTHING_LEFT = "no quota or credit is left"
 class ModelError(RedraftError):
     """A model call failed.
 
-    `status` is the HTTP status, or None. `retryable` says whether the same call may succeed later, `retry_after` how many
-    seconds the server asked to wait, or None. `reason`: what Redraft says of it, such as "cannot be reached: Connection
-    refused", without text of a server; "" where there is only such a text. `inferred`: only words of the server say what kind of
-    error it is, and they may quote the request.
+    `status` is the HTTP status, or None. `retryable` says whether the same call may succeed later,
+    `retry_after` how many seconds the server asked to wait, or None. `reason`: what Redraft says of
+    it, such as "cannot be reached: Connection refused", without text of a server; "" where there is
+    only such a text. `inferred`: only words of the server say what kind of error it is, and they
+    may quote the request.
     """
 
     retryable = False
@@ -117,8 +124,9 @@ class ContentFilterError(ModelError):
 class BadResponseError(ModelError):
     """The answer cannot be used: broken JSON, an HTML page, no content.
 
-    `empty`: it is valid, and has no text. `malformed`: it is no answer of a model at all, such as a web page. `truncated`: the
-    token limit cut it off before there was a text or a whole tool call. `has_unknown_end`: it ended for a reason that is not known.
+    `empty`: it is valid, and has no text. `malformed`: it is no answer of a model at all, such as a
+    web page. `truncated`: the token limit cut it off before there was a text or a whole tool call.
+    `has_unknown_end`: it ended for a reason that is not known.
     """
 
     empty = False
@@ -133,7 +141,9 @@ class BadResponseError(ModelError):
 
 
 class ModelTimeoutError(ModelError):
-    """No answer, or no further part of one, came in time. `endpoint_responsive`: the endpoint answered other calls meanwhile."""
+    """No answer, or no further part of one, came in time. `endpoint_responsive`: the endpoint
+    answered other calls meanwhile.
+    """
 
     retryable = True
     endpoint_responsive = False
@@ -144,7 +154,8 @@ class ModelUnavailableError(ModelError):
 
 
 class ShortageError(ModelError):
-    """This machine is short of what a call or a grader needs: descriptors, memory, ports, processes or threads.
+    """This machine is short of what a call or a grader needs: descriptors, memory, ports, processes
+    or threads.
 
     It says nothing about the endpoint or the grader. Redraft waits for a while before it is raised.
     """
@@ -153,19 +164,27 @@ class ShortageError(ModelError):
 
 
 class GradingError(RedraftError):
-    """A grader of the user's own graded no answer; where only grades are asked for, as in `grade`: no grader graded any."""
+    """A grader of the user's own graded no answer; where only grades are asked for, as in `grade`:
+    no grader graded any.
+    """
 
 
 class ValidatorError(GradingError):
-    """A validator of the answer's type raised another error than those that say what is wrong with a value; it ends the run."""
+    """A validator of the answer's type raised another error than those that say what is wrong with
+    a value; it ends the run.
+    """
 
 
 class ComputeLimitError(RedraftError):
-    """A check, a repair or a computed grade exceeded its time or memory limit; its result is unknown."""
+    """A check, a repair or a computed grade exceeded its time or memory limit; its result is
+    unknown.
+    """
 
 
 class BudgetExhaustedError(RedraftError):
-    """The budget or the deadline is exhausted. `limit` names which: a limit of the budget, or "deadline"."""
+    """The budget or the deadline is exhausted. `limit` names which: a limit of the budget, or
+    "deadline".
+    """
 
     def __init__(
         self, message: str = "", *, limit: str = "budget", usage: Usage | None = None
@@ -183,7 +202,9 @@ class StoreError(RedraftError):
 
 
 class WrongFileError(StoreError):
-    """The file is of another kind, holds something else already, or cannot be at that place: name another."""
+    """The file is of another kind, holds something else already, or cannot be at that place: name
+    another.
+    """
 
 
 class StoreLockedError(StoreError):
@@ -199,7 +220,9 @@ ERROR_TYPES: Mapping[str, type[RedraftError]] = {
 
 
 def error_name(error: BaseException) -> str:
-    """Return the name under which an error is recorded: that of its nearest base class here, or of its own class."""
+    """Return the name under which an error is recorded: that of its nearest base class here, or of
+    its own class.
+    """
     return next(
         (kind.__name__ for kind in type(error).__mro__ if kind in ERROR_TYPES.values()),
         type(error).__name__,
@@ -223,4 +246,6 @@ EXTERNAL_ERRORS: Mapping[str, type[RedraftError]] = {
         WrongFileError,
     )
 }
-"""The errors with an external cause, by name: they do not show a fault of the grader that raised them."""
+"""The errors with an external cause, by name: they do not show a fault of the grader that raised
+them.
+"""

@@ -1,4 +1,6 @@
-"""How often Python looks for cycles of objects while Redraft works on many rows. A server looks as often as any program."""
+"""How often Python looks for cycles of objects while Redraft works on many rows. A server looks as
+often as any program.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +12,21 @@ RARELY = (
     50_000,
     20,
     100,
-)  # the first: more objects than the rows under way hold, else each of them is looked at again and again
+)  # the first: more objects than the rows under way hold, else each of them is looked at again and again  # noqa: E501
 
 
 def collect_rarely() -> None:
-    """Look for cycles rarely: what a row leaves behind is freed at once, and looking took a tenth of a batch."""
+    """Look for cycles rarely: what a row leaves behind is freed at once, and looking took a tenth
+    of a batch.
+    """
     gc.set_threshold(*RARELY)
 
 
 @contextmanager
 def rare_collection() -> Iterator[None]:
-    """Look for cycles rarely while a block runs, in a program that looks more often. One that never looks is left alone."""
+    """Look for cycles rarely while a block runs, in a program that looks more often. One that never
+    looks is left alone.
+    """
     before = gc.get_threshold()
     if not 0 < before[0] < RARELY[0]:
         yield

@@ -29,7 +29,8 @@ class GraderFeedback:
         failure: Why the grader failed, or why a repeat of it did; None if none failed.
         must: Whether the grader is a condition, which is no part of the mean.
         weight: Its weight in the mean.
-        score: The mean over the repeats, from 0 to 1; None if a score is unknown or a repeat failed.
+        score: The mean over the repeats, from 0 to 1; None if a score is unknown or a repeat
+            failed.
     """
 
     grader: str
@@ -62,7 +63,9 @@ class GraderFeedback:
 
     @property
     def criteria(self) -> tuple[CriterionScore, ...]:
-        """Scores by criterion: the mean over the repeats, with the evidence and the action of the lowest."""
+        """Scores by criterion: the mean over the repeats, with the evidence and the action of the
+        lowest.
+        """
         by_name: defaultdict[str, list[CriterionScore]] = defaultdict(list)
         for criterion in (c for f in self.repeats for c in f.criteria):
             by_name[criterion.name].append(criterion)
@@ -125,15 +128,19 @@ class GradeReport:
 
     @property
     def score(self) -> float | None:
-        """The weighted mean of the graders' scores, from 0 to 1; None if one of them is unknown or failed.
+        """The weighted mean of the graders' scores, from 0 to 1; None if one of them is unknown or
+        failed.
 
-        Conditions (`must`, requirements of the task) are part of it only if there are no other graders.
+        Conditions (`must`, requirements of the task) are part of it only if there are no other
+        graders.
         """
         return self.trace.scores.get(0)
 
     @cached_property
     def feedback(self) -> tuple[GraderFeedback, ...]:
-        """The feedback of each grader, in the order of the graders; requirements of the task come first."""
+        """The feedback of each grader, in the order of the graders; requirements of the task come
+        first.
+        """
         return grader_feedback(self.trace, 0)
 
     @property
@@ -182,7 +189,9 @@ class GradeReport:
         }
 
     def summary(self) -> str:
-        """Return one line: the score, the conditions that are not met, and the graders that failed."""
+        """Return one line: the score, the conditions that are not met, and the graders that
+        failed.
+        """
         broken = (
             [f"broken: {strip_control_sequences(', '.join(self.broken_musts))}"]
             if self.broken_musts
@@ -223,7 +232,7 @@ class GradeReport:
     def _repr_html_(self) -> str:
         cells = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in self._rows())
         rows = "".join(f"<tr>{row}</tr>" for row in cells)
-        return f"<p>{escape(self.summary())}</p><table><tr><th>grader<th>score<th>reason</tr>{rows}</table>"
+        return f"<p>{escape(self.summary())}</p><table><tr><th>grader<th>score<th>reason</tr>{rows}</table>"  # noqa: E501
 
     def _rows(self) -> list[tuple[str, str, str]]:
         """Return name, score and reason of each grader, safe for a terminal."""
@@ -247,7 +256,9 @@ def reasons_text(feedback: Iterable[Feedback]) -> str:
 
 
 def grader_feedback(trace: Trace, candidate: int) -> tuple[GraderFeedback, ...]:
-    """Return the feedback of each grader of the panel that grades single responses, in the order of the panel."""
+    """Return the feedback of each grader of the panel that grades single responses, in the order of
+    the panel.
+    """
     failures = [
         r
         for r in trace.records

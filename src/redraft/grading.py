@@ -1,7 +1,8 @@
 """Graders in hand: `grade`, `grade_sync` and `grade_many` grade given responses and change nothing.
 
-Grading is a refinement without a model that writes: one response, the panel of graders, and a plan that ends when all of them have
-graded. So sessions, budgets, retries, caches and traces are those of `refine`. A report (`grade_report`) is a view of such a trace.
+Grading is a refinement without a model that writes: one response, the panel of graders, and a plan
+that ends when all of them have graded. So sessions, budgets, retries, caches and traces are those
+of `refine`. A report (`grade_report`) is a view of such a trace.
 """
 
 from __future__ import annotations
@@ -51,7 +52,10 @@ __all__ = [
     "grade_sync",
 ]
 
-SAMPLE_FORMS = "a Task with a response, (prompt, response), or a mapping such as {'prompt': ..., 'response': ...}"
+SAMPLE_FORMS = (
+    "a Task with a response, (prompt, response), or a mapping such as {'prompt': ..., "
+    "'response': ...}"
+)
 
 
 async def grade(
@@ -67,22 +71,27 @@ async def grade(
     A grader that fails hides no other: its failure is in the report, and the score is None.
 
     Args:
-        sample: A `Task` with a response, `(prompt, response)`, or a mapping with the usual names: prompt (or messages, query,
-            question, instruction, input) and response (or answer, output, completion), and if there are any, reference, context,
-            requirements and others. Other keys are the task's `metadata`.
-        graders: As in `refine`: a name, the spec of a requirement, a function, a grader, or a list of these. The requirements of
-            the task and its tests grade, too. With none of these, no `judge` and no `answer`, the default judge grades.
-        judge: The model that LLM graders ask, as in `refine`. None looks for one if a grader asks a judge; False means none.
-        answer: The form of the answer, as in `refine`. It is a condition, and functions that are annotated with its type receive
-            the object.
-        **settings: Any of `budget`, `deadline`, `timeout`, `retries`, `max_in_flight`, `cache`, `prices`, `on_record`,
-            `sandbox`, `packages`, `trust_in_process`, `require_validated` and `cards_dir`, as in `refine`.
+        sample: A `Task` with a response, `(prompt, response)`, or a mapping with the usual names:
+            prompt (or messages, query, question, instruction, input) and response (or answer,
+            output, completion), and if there are any, reference, context, requirements and others.
+            Other keys are the task's `metadata`.
+        graders: As in `refine`: a name, the spec of a requirement, a function, a grader, or a list
+            of these. The requirements of the task and its tests grade, too. With none of these, no
+            `judge` and no `answer`, the default judge grades.
+        judge: The model that LLM graders ask, as in `refine`. None looks for one if a grader asks a
+            judge; False means none.
+        answer: The form of the answer, as in `refine`. It is a condition, and functions that are
+            annotated with its type receive the object.
+        **settings: Any of `budget`, `deadline`, `timeout`, `retries`, `max_in_flight`, `cache`,
+            `prices`, `on_record`, `sandbox`, `packages`, `trust_in_process`, `require_validated`
+            and `cards_dir`, as in `refine`.
 
     Returns:
         The score of all graders together, and the feedback of each.
 
     Raises:
-        ConfigError: An argument is wrong, or a grader needs something that the sample does not have. Raised before any call.
+        ConfigError: An argument is wrong, or a grader needs something that the sample does not
+            have. Raised before any call.
         GradingError: No grader could say anything.
         BudgetExhaustedError: The budget or the time ran out before any grader had graded.
     """
@@ -145,14 +154,17 @@ async def grade_many(
     A sample that cannot be graded does not stop the others.
 
     Args:
-        samples: The samples, each as in `grade`. For a table of them, see `redraft.batch` with `mode="grade"`.
+        samples: The samples, each as in `grade`. For a table of them, see `redraft.batch` with
+            `mode="grade"`.
         graders: As in `grade`.
         judge: As in `grade`.
         answer: As in `grade`.
-        **settings: As in `grade`; `budget`, `deadline` and `max_in_flight` are shared by all samples.
+        **settings: As in `grade`; `budget`, `deadline` and `max_in_flight` are shared by all
+            samples.
 
     Returns:
-        One report for each sample, in their order. The report of a sample that no grader could grade has an `error`.
+        One report for each sample, in their order. The report of a sample that no grader could
+        grade has an `error`.
 
     Raises:
         ConfigError: An argument is wrong, or a sample is. Raised before any call.
@@ -171,7 +183,9 @@ async def grade_many(
 
 
 def _task_of(sample: Any, name: str) -> Task:
-    """Return the task in a sample, with its response. Raises ConfigError that names the argument."""
+    """Return the task in a sample, with its response. Raises ConfigError that names the
+    argument.
+    """
     if not (isinstance(sample, Task | Mapping) or is_pair(sample)):
         raise checks.invalid_argument(name, SAMPLE_FORMS, sample)
     task = as_task(sample, name)
@@ -194,7 +208,8 @@ async def grade_tasks(
     settings: GradeSettings,
     names: Sequence[str],
 ) -> list[GradeReport]:
-    """Return a report for each task. `names` say in errors which task is meant, such as "rows.csv:3"; "" says nothing.
+    """Return a report for each task. `names` say in errors which task is meant, such as
+    "rows.csv:3"; "" says nothing.
 
     Raises ConfigError before any call.
     """
@@ -219,7 +234,9 @@ async def grade_tasks(
 async def _open_session(
     tasks: Sequence[Task], graders: Any, judge: Any, answer: Any, settings: GradeSettings
 ) -> Session:
-    """Return the session for the tasks; without a `judge`, a model is looked for only if a grader calls one."""
+    """Return the session for the tasks; without a `judge`, a model is looked for only if a grader
+    calls one.
+    """
     for name in settings:
         if name not in GRADE_SETTINGS:
             raise ConfigError(
@@ -238,14 +255,17 @@ async def _open_session(
 def _make_refinement(
     task: Task, session: Session, deadline_at: float | None, name: str
 ) -> Refinement:
-    """Return the refinement that grades a task; `name` begins an error, if it is not "". Raises ConfigError."""
+    """Return the refinement that grades a task; `name` begins an error, if it is not "". Raises
+    ConfigError.
+    """
     try:
         refinement = make_refinement(with_one_response(task), session, deadline_at)
     except ConfigError as error:
         raise (ConfigError(f"{name}: {error}") if name else error) from None
     if rankers := [grader.name for grader in refinement.trace.panel if grader.compares]:
         raise ConfigError(
-            f"graders: {rankers[0]!r} ranks several responses; a single one needs a grader that scores it"
+            f"graders: {rankers[0]!r} ranks several responses; a single one needs a grader that "
+            "scores it"
         )
     refinement.owns_session = False
     return refinement

@@ -1,13 +1,15 @@
 r"""Repairs the form of JSON that a model wrote.
 
-Text that is not clean JSON is read token by token and written as JSON again. This repairs form only: missing, doubled or trailing
-commas; texts and keys in single or typographic quotes; line breaks, single backslashes and pairs of quotes within a text; comments;
-the words true, false and null in another case, and None. Numbers, keys and brackets are copied unchanged or refused. Also refused
-are keys without quotes, truncated objects, and comments with digits, double quotes or brackets, which may state another value.
-The reader is linear in its input.
+Text that is not clean JSON is read token by token and written as JSON again. This repairs form
+only: missing, doubled or trailing commas; texts and keys in single or typographic quotes; line
+breaks, single backslashes and pairs of quotes within a text; comments; the words true, false and
+null in another case, and None. Numbers, keys and brackets are copied unchanged or refused. Also
+refused are keys without quotes, truncated objects, and comments with digits, double quotes or
+brackets, which may state another value. The reader is linear in its input.
 
-A single backslash is one that the writer did not double: in `\alpha`, which is no escape of JSON, but also in `\frac`, which is
-read as a form feed and `rac`. `double_backslashes` doubles them, in clean JSON as well.
+A single backslash is one that the writer did not double: in `\alpha`, which is no escape of JSON,
+but also in `\frac`, which is read as a form feed and `rac`. `double_backslashes` doubles them, in
+clean JSON as well.
 """
 
 from __future__ import annotations
@@ -39,8 +41,10 @@ STRING_PATTERNS = {
     opening: re.compile(rf"(?:[^{closing}\\]++|\\.)*", re.DOTALL)
     for opening, closing in QUOTES.items()
 }
-# What follows the quote that ends a text in an object and in a list: the closing bracket, or the next key or value.
-GAP = rf"(?:[ \t\n\r,]*+{COMMENT}){{0,8}}+[ \t\n\r,]*+"  # (bounded: a comment may hold the quote that is being looked for)
+# What follows the quote that ends a text in an object and in a list: the closing bracket, or the
+# next key or value.
+# (bounded: a comment may hold the quote that is being looked for)
+GAP = rf"(?:[ \t\n\r,]*+{COMMENT}){{0,8}}+[ \t\n\r,]*+"
 STRING_END = {
     "{": re.compile(rf"""{GAP}(?:\}}|["'“‘][^"'“”‘’\\\n]*+["'”’]{SPACE}:)"""),
     "[": re.compile(
@@ -95,7 +99,9 @@ class JsonRepair:
             self._write(WORDS.get(piece.lower(), piece))
 
     def _write(self, piece: str) -> None:
-        """Write a value, a key or an opening bracket, and the comma before it even if it was missing."""
+        """Write a value, a key or an opening bracket, and the comma before it even if it was
+        missing.
+        """
         if self._last_token in {",", "value"}:
             self.output.append(",")
         self.output.append(piece)
@@ -134,7 +140,9 @@ class JsonRepair:
         return f'"{key[0]}"' if quote == '"' else json.dumps(key[0])
 
     def _string(self, quote: str) -> str:
-        """Return a text. Quotes within it that are not escaped must come in pairs, else its end is ambiguous."""
+        """Return a text. Quotes within it that are not escaped must come in pairs, else its end is
+        ambiguous.
+        """
         start = end = self._position
         within = 0
         end_pattern = STRING_END[self._open_brackets[-1]]
@@ -186,7 +194,9 @@ ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{4}|[tnr][A-Za-z]++(?![^\W_])|.|\Z)", re.
 NO_JSON_ESCAPE = re.compile(
     r"""\\(?!["\\/bfnrt'\n\r0]|u[0-9a-fA-F]{4}|u\{|x[0-9a-fA-F]{2}|U[0-9a-fA-F]{8}|\Z)"""
 )
-"""A backslash that JSON lacks, except those that another language has for one character: its value would have to be guessed."""
+"""A backslash that JSON lacks, except those that another language has for one character: its value
+would have to be guessed.
+"""
 LETTER_AFTER_CONTROL = re.compile(r"\\[bf](?=[^\W\d_])")
 RARE_COMMAND = re.compile(
     r"""\\(?:
@@ -201,14 +211,18 @@ RARE_COMMAND = re.compile(
     |r(?:angle|brace|brack|ceil|enewcommand|equire|floor|group|ho|ight|isingdotseq|m|mfamily|oot|times|[vV]ert
       |ight(?:arrow|arrowtail|harpoondown|harpoonup|leftarrows|leftharpoons|rightarrows|squigarrow|threetimes)
       |(?:ef|ule|aisebox|esizebox|owcolor)(?=[{\[]))
-    )(?![^\W\d_])""",
+    )(?![^\W\d_])""",  # noqa: E501
     re.VERBOSE,
 )
-"""A command of LaTeX of which the rest, after a line break, a tab or a carriage return, is no word that begins a line."""
+"""A command of LaTeX of which the rest, after a line break, a tab or a carriage return, is no word
+that begins a line.
+"""
 COMMON_COMMANDS = re.compile(
     r"\\(?:n(?:u|e|eg|eq|i|mid|ot|exists|less|gtr|sim|cong|prec|succ|parallel|subset|supset)|tan|to|top)"
 )
-r"""Commands of LaTeX of which the rest may begin a line, as the `u` of `\nu`: what stands around them decides."""
+r"""Commands of LaTeX of which the rest may begin a line, as the `u` of `\nu`: what stands around
+them decides.
+"""
 BEFORE_COMMAND = re.compile(r"(?:\A|[\s$=+*/(){}\[\]<>|&\d_-]|(?<![^\W\d_])[A-Za-z])\Z")
 END_OF_FORMULA = re.compile(r"(?<=\S)\$(?!\d)")
 BEFORE_SCRIPT = re.compile(r"(?:\^\{?|_\{)\Z")
@@ -219,15 +233,18 @@ PATH_IN_TEXT = re.compile(r'(?<![^\W_])[A-Za-z]:(?:(?<![.,;!)])\\(?!n[^a-z])[^\\
 def double_backslashes(text: str) -> str:
     """Return a JSON value, clean except for single backslashes, with these doubled.
 
-    Doubled is each backslash that is no escape of JSON, and each before `b` or `f` and another letter: no text holds a backspace
-    or a form feed before a letter. One before `t`, `n` or `r` is doubled if a command of LaTeX follows that cannot be a line
-    break, a tab or a carriage return and a word.
+    Doubled is each backslash that is no escape of JSON, and each before `b` or `f` and another
+    letter: no text holds a backspace or a form feed before a letter. One before `t`, `n` or `r` is
+    doubled if a command of LaTeX follows that cannot be a line break, a tab or a carriage return
+    and a word.
     """
     return TEXT.sub(lambda match: f'"{_with_doubled(match[1])}"', text) if "\\" in text else text
 
 
 def single_backslash(text: str) -> str:
-    r"""Return the first command after a backslash that `double_backslashes` doubles in clean JSON, such as `\frac`; "" if none."""
+    r"""Return the first command after a backslash that `double_backslashes` doubles in clean JSON,
+    such as `\frac`; "" if none.
+    """
     doubled = double_backslashes(text)
     if doubled == text:
         return ""
@@ -248,7 +265,9 @@ def _with_doubled(content: str) -> str:
 
 
 def _single_backslashes(content: str) -> Iterator[int]:
-    """Yield where the single backslashes are. What is unclear alone is decided by the clear ones of the same text."""
+    """Yield where the single backslashes are. What is unclear alone is decided by the clear ones of
+    the same text.
+    """
     escapes = list(ESCAPE.finditer(content))
     clear = {escape.start() for escape in escapes if _is_clear(content, escape.start())}
     yield from clear

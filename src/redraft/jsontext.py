@@ -1,8 +1,9 @@
-"""JSON: read untrusted text strictly and in linear time, write any text, bound values from elsewhere.
+"""JSON: read untrusted text strictly and in linear time, write any text, bound values from
+elsewhere.
 
-A lone surrogate is half of a UTF-16 pair. JSON can escape it; UTF-8 cannot encode it. It is read as it is (`loads`,
-`strict_loads`) and written as a JSON escape (`dumps`). Formats without such escapes get it spelt out (`escape_surrogates`), and
-models get U+FFFD instead (`replace_lone_surrogates`).
+A lone surrogate is half of a UTF-16 pair. JSON can escape it; UTF-8 cannot encode it. It is read as
+it is (`loads`, `strict_loads`) and written as a JSON escape (`dumps`). Formats without such escapes
+get it spelt out (`escape_surrogates`), and models get U+FFFD instead (`replace_lone_surrogates`).
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ text_to_json = json.encoder.encode_basestring_ascii  # the same for a text
 
 
 def loads(body: bytes) -> Any:
-    """Return the value of JSON (RFC 8259) in UTF-8, which may escape lone surrogates and begin with a mark. Raises ValueError."""
+    """Return the value of JSON (RFC 8259) in UTF-8, which may escape lone surrogates and begin with
+    a mark. Raises ValueError.
+    """
     body = body.removeprefix(BYTE_ORDER_MARK)
     try:
         return orjson.loads(body)
@@ -45,10 +48,11 @@ def loads(body: bytes) -> Any:
 def dumps(
     value: Any, *, sort_keys: bool = False, default: Callable[[Any], Any] | None = None
 ) -> bytes:
-    """Return a value as JSON in UTF-8; with ASCII escapes if it holds lone surrogates or integers over 64 bits.
+    """Return a value as JSON in UTF-8; with ASCII escapes if it holds lone surrogates or integers
+    over 64 bits.
 
-    With `sort_keys`, keys may also be numbers, booleans and None. `default` converts values that JSON lacks. Hashes are made of
-    these bytes: do not change them.
+    With `sort_keys`, keys may also be numbers, booleans and None. `default` converts values that
+    JSON lacks. Hashes are made of these bytes: do not change them.
     """
     try:
         return orjson.dumps(
@@ -59,13 +63,17 @@ def dumps(
 
 
 def dumps_text(value: Any) -> str:
-    """Return an object or array as a text of JSON: as `dumps`, but as `json` spells it if a number may not be finite."""
+    """Return an object or array as a text of JSON: as `dumps`, but as `json` spells it if a number
+    may not be finite.
+    """
     text = dumps(value).decode()
     return text if _is_finite(value) or "null" not in text else to_json(value)
 
 
 def _is_finite(value: Any) -> bool:
-    """Return whether nothing in an object or array is infinite, NaN, or of a type of which that is not known."""
+    """Return whether nothing in an object or array is infinite, NaN, or of a type of which that is
+    not known.
+    """
     for item in value.values() if value.__class__ is dict else value:
         kind = item.__class__
         if kind is float:
@@ -82,10 +90,12 @@ FINITE_TYPES, CONTAINERS = frozenset((str, int, bool, type(None))), frozenset((d
 def strict_loads(text: str, max_bytes: float = MAX_VALUES * BYTES_PER_VALUE) -> Any:
     """Return the value of a text of JSON. Raises ValueError; JSONDecodeError for a syntax error.
 
-    Rejects duplicate keys in an object, more than 200 levels, integers of more than 4300 digits, and more values than
-    `max_bytes` of memory hold. NaN and infinity, which other programs write, are accepted.
+    Rejects duplicate keys in an object, more than 200 levels, integers of more than 4300 digits,
+    and more values than `max_bytes` of memory hold. NaN and infinity, which other programs write,
+    are accepted.
     """
-    # Not orjson: with checks for what it accepts (duplicate keys, integers over 64 bits) it is no faster.
+    # Not orjson: with checks for what it accepts (duplicate keys, integers over 64 bits) it is no
+    # faster.
     if (
         len(text) * BYTES_PER_VALUE > max_bytes
         and sum(map(text.count, "[{,")) * BYTES_PER_VALUE > max_bytes
@@ -107,7 +117,9 @@ def strict_loads(text: str, max_bytes: float = MAX_VALUES * BYTES_PER_VALUE) -> 
 
 
 def decode(decoder: Any, text: str) -> Any:
-    """Return what the `decode` of a `json.JSONDecoder` returns, faster for a text without spaces before its value."""
+    """Return what the `decode` of a `json.JSONDecoder` returns, faster for a text without spaces
+    before its value.
+    """
     compact = text.rstrip(" \t\r\n")
     try:
         value, end = decoder.scan_once(compact, 0)
@@ -123,7 +135,8 @@ TOO_MANY_DIGITS_MESSAGE = f"a whole number in it has more than {MAX_DIGITS} digi
 def check_bounds(value: Any, max_values: int = MAX_VALUES) -> None:
     """Raise ValueError for a value that `strict_loads` could not return, wherever it comes from.
 
-    A value that contains itself is nested too deep. Values of types that JSON lacks must have a `str`.
+    A value that contains itself is nested too deep. Values of types that JSON lacks must have a
+    `str`.
     """
     level: list[Any] = [value]
     left = max_values
@@ -173,7 +186,9 @@ def _check_has_str(value: Any) -> None:
 
 
 def join_surrogate_pairs(text: str) -> str:
-    """Return the text with adjacent halves of surrogate pairs joined to one character; lone ones stay."""
+    """Return the text with adjacent halves of surrogate pairs joined to one character; lone ones
+    stay.
+    """
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -182,7 +197,9 @@ def join_surrogate_pairs(text: str) -> str:
 
 
 def replace_lone_surrogates(value: Any) -> Any:
-    """Return a JSON value in which lone surrogates are replaced by U+FFFD and adjacent halves are joined."""
+    """Return a JSON value in which lone surrogates are replaced by U+FFFD and adjacent halves are
+    joined.
+    """
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, Mapping):
@@ -191,7 +208,9 @@ def replace_lone_surrogates(value: Any) -> Any:
 
 
 def escape_surrogates(value: Any) -> Any:
-    """Return a JSON value in which lone surrogates are spelt as escapes, for formats that cannot hold them. Keys become text."""
+    """Return a JSON value in which lone surrogates are spelt as escapes, for formats that cannot
+    hold them. Keys become text.
+    """
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, list | tuple):
@@ -204,7 +223,9 @@ def escape_surrogates(value: Any) -> Any:
 
 
 def reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object from its pairs: an `object_pairs_hook`. Raises ValueError for a duplicate key."""
+    """Return an object from its pairs: an `object_pairs_hook`. Raises ValueError for a duplicate
+    key.
+    """
     out = dict(pairs)
     if len(out) < len(pairs):
         twice = first_duplicate(key for key, _ in pairs) or ""

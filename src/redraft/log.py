@@ -1,9 +1,11 @@
-"""The logger "redraft" and its children. Quiet until the program configures logging; importing `redraft` does not import it.
+"""The logger "redraft" and its children. Quiet until the program configures logging; importing
+`redraft` does not import it.
 
-`redraft` logs what a model does not accept and how many results a batch replaces, `redraft.retry` retries, `redraft.endpoint`
-pauses and outages, `redraft.record` drafts and grades. A message names models, hosts, files, kinds of errors and HTTP statuses; it
-never holds a prompt, an answer, a server's message or a key. A record of a retry has the attributes `endpoint` and `wait`, in
-seconds, one of a draft or a grade `task`, the ID of the task.
+`redraft` logs what a model does not accept and how many results a batch replaces, `redraft.retry`
+retries, `redraft.endpoint` pauses and outages, `redraft.record` drafts and grades. A message names
+models, hosts, files, kinds of errors and HTTP statuses; it never holds a prompt, an answer, a
+server's message or a key. A record of a retry has the attributes `endpoint` and `wait`, in seconds,
+one of a draft or a grade `task`, the ID of the task.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ def error_kind(error: ModelError) -> str:
 
 
 def error_summary(error: BaseException, endpoint: str = "") -> str:
-    """Return an error without text of an endpoint or of a row, such as "AuthenticationError (status 401): api.example"."""
+    """Return an error without text of an endpoint or of a row, such as "AuthenticationError (status
+    401): api.example".
+    """
     if isinstance(error, ConfigError | StoreError) and str(error):
         return str(error)
     kind, reason = (
@@ -64,6 +68,8 @@ def log_record(record: Record, task_id: str | None) -> None:
 
 
 def _grader_text(record: Feedback | Comparison) -> str:
-    """Return the grader without its argument, which may quote a text, and the model that it asked."""
+    """Return the grader without its argument, which may quote a text, and the model that it
+    asked.
+    """
     name = record.grader.partition(":")[0]
     return f"{name} ({record.by})" if record.by else name

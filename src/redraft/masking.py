@@ -1,8 +1,9 @@
 """Mask secrets in texts that come from an endpoint, or from code that calls one.
 
-A server may echo a key whole, in another encoding, in capitals, or cut to any length; so may a log line of a vendor's
-library. A `Mask` knows the secrets of one endpoint and replaces each of them, and each fragment above a minimum length, by
-`***`. It does not protect against a server that disguises a key on purpose, which knows the key already.
+A server may echo a key whole, in another encoding, in capitals, or cut to any length; so may a log
+line of a vendor's library. A `Mask` knows the secrets of one endpoint and replaces each of them,
+and each fragment above a minimum length, by `***`. It does not protect against a server that
+disguises a key on purpose, which knows the key already.
 """
 
 from __future__ import annotations
@@ -19,10 +20,13 @@ from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
 
 MASK = "***"
 MIN_FRAGMENT = 8
-"""The shortest fragment of a secret that is masked: eight characters of a random key do not occur in a text by chance, and
-vendors themselves show up to seven."""
+"""The shortest fragment of a secret that is masked: eight characters of a random key do not occur
+in a text by chance, and vendors themselves show up to seven.
+"""
 MIN_WORD_FRAGMENT = 12
-"""The same for a secret without a digit, which may consist of words, and in answers for fragments that may be a word."""
+"""The same for a secret without a digit, which may consist of words, and in answers for fragments
+that may be a word.
+"""
 MIN_SECRET = 4
 """A shorter secret is not masked: it would match almost any text."""
 PLACEHOLDERS = frozenset(
@@ -39,7 +43,9 @@ _RANDOM_KEY = re.compile(
     r"(?=.{16})([\w+/=~%]*[.-])*((?=[^.-]*\d)(?=[^.-]*[a-z])[\w+/=~%]{12}|[0-9a-f]{8}-[0-9a-f]{4}-)[\w+/=.~%-]*",
     re.ASCII | re.IGNORECASE,
 )
-"""Matches what looks like a random key; not a date, nor a name of words and numbers such as that of a model."""
+"""Matches what looks like a random key; not a date, nor a name of words and numbers such as that of
+a model.
+"""
 _ENVIRONMENT = re.compile(
     r"(API_?KEY|_KEY|SECRET|TOKEN|PASSW(OR)?D|PASSPHRASE|CREDENTIALS?)(_ID)?$|BEARER_TOKEN"
 )
@@ -58,14 +64,18 @@ _PUBLIC_PREFIX = re.compile(
     r"(?:(?:sk|pk|rk|gsk|hf|xai|key|api)[-_])?(?:(?:proj|ant|svcacct|admin|or|live|test|(?:api|v)\d{1,2})[-_])*"
 )
 _BLOCK_SIZE = 4
-"""Bytes of the blocks of the first search: every fragment of 8 characters holds a block that begins at a multiple of 4."""
+"""Bytes of the blocks of the first search: every fragment of 8 characters holds a block that begins
+at a multiple of 4.
+"""
 
 T = TypeVar("T")
 S = TypeVar("S", str, bytes)
 
 
 class Mask:
-    """Masks secrets. With `keep_words`, a fragment that is a word is masked only as a part of a longer fragment."""
+    """Masks secrets. With `keep_words`, a fragment that is a word is masked only as a part of a
+    longer fragment.
+    """
 
     def __init__(self, secrets: Iterable[str | None], *, keep_words: bool = False) -> None:
         self._keep_words = keep_words
@@ -181,12 +191,16 @@ class Mask:
             yield first, last
 
     def pending_length(self, data: bytes) -> int:
-        """Return how many characters at the end of a text may be the beginning of a secret that continues in the next part."""
+        """Return how many characters at the end of a text may be the beginning of a secret that
+        continues in the next part.
+        """
         tail = data[-self.max_length :].lower()
         return max((self._pending_length(tail, size) for size in self._prefixes), default=0)
 
     def _pending_length(self, tail: bytes, size: int) -> int:
-        """Return the same for fragments of one size: the end consists of fragments, or is the beginning of one."""
+        """Return the same for fragments of one size: the end consists of fragments, or is the
+        beginning of one.
+        """
         fragments, end = self._fragments.get(size, set()), len(tail)
         if tail[-size:] in fragments:
             start = end - size
@@ -207,7 +221,9 @@ NO_SECRETS = Mask(())
 
 
 class MaskedStream:
-    """Masks a text that arrives in parts. The possible beginning of a secret is kept back until the next part arrives."""
+    """Masks a text that arrives in parts. The possible beginning of a secret is kept back until the
+    next part arrives.
+    """
 
     def __init__(self, mask: Mask) -> None:
         self._mask, self._buffer = mask, ""
@@ -230,7 +246,8 @@ class MaskedStream:
 def answer_mask(secrets: Iterable[str | None]) -> Mask:
     """Return a mask for the answers of an endpoint.
 
-    Short keys, and keys that may be words, are masked in errors only: in an answer they may be ordinary text.
+    Short keys, and keys that may be words, are masked in errors only: in an answer they may be
+    ordinary text.
     """
     given = [s for s in secrets if s]
     return Mask(
@@ -244,14 +261,18 @@ def answer_mask(secrets: Iterable[str | None]) -> Mask:
 
 
 def without_cause(error: T) -> T:
-    """Return an exception without its cause and context: those of HTTP clients hold requests, and these hold keys."""
+    """Return an exception without its cause and context: those of HTTP clients hold requests, and
+    these hold keys.
+    """
     if isinstance(error, BaseException):
         error.__cause__ = error.__context__ = None
     return error
 
 
 def secrets_in_url(url: str) -> Iterator[str]:
-    """Yield the secrets in a URL: its password or user name, and parameters that are secret (see `is_secret`)."""
+    """Yield the secrets in a URL: its password or user name, and parameters that are secret (see
+    `is_secret`).
+    """
     try:
         parts = urlsplit(url.strip())
         raw = [parts.password or parts.username or ""]
@@ -263,7 +284,9 @@ def secrets_in_url(url: str) -> Iterator[str]:
 
 
 def is_secret(name: str, value: str) -> bool:
-    """Whether a parameter of a URL is secret: by its name, or because it looks like a random key."""
+    """Whether a parameter of a URL is secret: by its name, or because it looks like a random
+    key.
+    """
     return bool(SECRET_NAME.search(name) or _RANDOM_KEY.fullmatch(value))
 
 
@@ -275,7 +298,9 @@ def secrets_in_headers(headers: Mapping[str, str]) -> Iterator[str]:
 
 
 def secrets_in_fields(value: Any) -> Iterator[str]:
-    """Yield the strings in a JSON value whose keys name secrets, such as the extra parameters of a request."""
+    """Yield the strings in a JSON value whose keys name secrets, such as the extra parameters of a
+    request.
+    """
     if isinstance(value, Mapping):
         for name, inner in value.items():
             secret = (
@@ -312,7 +337,9 @@ def secrets_in_proxy(proxy: str | None) -> Iterator[str]:
 
 
 def secrets_in_environment(environment: Mapping[str, str]) -> Iterator[str]:
-    """Yield the values of environment variables whose names are those of secrets, and the secrets in headers and URLs of others."""
+    """Yield the values of environment variables whose names are those of secrets, and the secrets
+    in headers and URLs of others.
+    """
     for name, value in environment.items():
         if _ENVIRONMENT.search(name.upper()):
             if not _PATH.fullmatch(value.strip()):
@@ -331,9 +358,11 @@ def secrets_in_environment(environment: Mapping[str, str]) -> Iterator[str]:
 
 
 def _secrets_in_list(text: str, min_length: int) -> Iterator[str]:
-    """Yield the secrets in a variable that lists headers or attributes, as NAME=VALUE or NAME: VALUE, also where it is malformed.
+    """Yield the secrets in a variable that lists headers or attributes, as NAME=VALUE or NAME:
+    VALUE, also where it is malformed.
 
-    After a secret name a word counts if it is alone or long, elsewhere from `min_length` characters on.
+    After a secret name a word counts if it is alone or long, elsewhere from `min_length` characters
+    on.
     """
     for part in re.split(r"[,;\n]", text):
         for form in {part, unquote(part)}:
@@ -355,7 +384,9 @@ def _secrets_in_list(text: str, min_length: int) -> Iterator[str]:
 
 
 def _encodings(secret: str) -> set[bytes]:
-    """Return the forms of a secret in a text, in lower case: itself, escaped for JSON, URLs and HTML, and in base64."""
+    """Return the forms of a secret in a text, in lower case: itself, escaped for JSON, URLs and
+    HTML, and in base64.
+    """
     escaped = dumps(secret)[1:-1]
     forms = {
         secret,
@@ -379,12 +410,16 @@ def _encodings(secret: str) -> set[bytes]:
 
 
 def _unicode_escaped(text: str, chars: str) -> str:
-    """Return the text with Unicode escapes for some characters, as the JSON encoders of Go, Gson and .NET write it."""
+    """Return the text with Unicode escapes for some characters, as the JSON encoders of Go, Gson
+    and .NET write it.
+    """
     return "".join(f"\\u{ord(c):04x}" if c in chars else c for c in text)
 
 
 def _ascii_lower(text: str) -> bytes:
-    """Return the text in lower case, one byte for each character: secrets that are masked are ASCII."""
+    """Return the text in lower case, one byte for each character: secrets that are masked are
+    ASCII.
+    """
     return text.encode("ascii", "replace").lower()
 
 

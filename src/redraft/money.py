@@ -11,14 +11,17 @@ DIGITS, LEAST = (
 
 
 def format_usd(usd: float | None) -> str:
-    """Format an amount in USD with its unit: "1,234.50 USD", "0.0004 USD", "0 USD"; "unknown" for None."""
+    """Format an amount in USD with its unit: "1,234.50 USD", "0.0004 USD", "0 USD"; "unknown" for
+    None.
+    """
     return "unknown" if usd is None else f"{usd_amount(usd)} USD"
 
 
 def usd_amount(usd: float) -> str:
     """Format an amount in USD: "1,234.50", "0.0004", "0".
 
-    It has four significant digits, two decimals at least, and no more zeros than these. Only nothing is shown as 0.
+    It has four significant digits, two decimals at least, and no more zeros than these. Only
+    nothing is shown as 0.
     """
     if not usd or not isfinite(usd):
         return f"{usd:.0f}"

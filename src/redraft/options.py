@@ -31,14 +31,18 @@ ROLE_ARGUMENTS = ("model", "graders", "judge")  # arguments beside the settings
     frozen=True, kw_only=True, repr=False, eq=False
 )  # nothing prints or compares all of them
 class Options(OptionFields):
-    """The settings of a refinement, checked. Raises ConfigError naming the argument, the value and what is allowed.
+    """The settings of a refinement, checked. Raises ConfigError naming the argument, the value and
+    what is allowed.
 
-    The fields and their meaning are declared in `redraft.settings`; docs/python.md has them as a table.
+    The fields and their meaning are declared in `redraft.settings`; docs/python.md has them as a
+    table.
     """
 
     @classmethod
     def from_settings(cls, settings: Settings, answer: Any = None) -> Self:
-        """Create options from keyword arguments. Raises ConfigError, for an unknown argument with the most similar names."""
+        """Create options from keyword arguments. Raises ConfigError, for an unknown argument with
+        the most similar names.
+        """
         known = [*(f.name for f in fields(cls)), *ROLE_ARGUMENTS]
         for name in settings:
             if name not in known or name in ROLE_ARGUMENTS:
@@ -62,7 +66,8 @@ class Options(OptionFields):
             object.__setattr__(self, name, load_template(name, getattr(self, name)))
             if self.plan is not None and getattr(self, name) is not None:
                 raise ConfigError(
-                    f"{name} cannot be combined with plan: give it to the plan, as in SelfRefine({name}=...)"
+                    f"{name} cannot be combined with plan: give it to the plan, as in "
+                    f"SelfRefine({name}=...)"
                 )
         if self.plan is not None:
             replace(self, plan=None)  # the settings that the plan replaces must be valid, too
@@ -105,11 +110,12 @@ class Options(OptionFields):
         priors: Priors = SHIPPED,
         calibration: tuple[Calibration | None, str] = (None, ""),
     ) -> Plan:
-        """Return the plan of a run. Without a model that `writes`, it only repairs the form of the answer.
+        """Return the plan of a run. Without a model that `writes`, it only repairs the form of the
+        answer.
 
-        `noisy`: whether scores are noisy; `priors`: the initial expectations of the noise-aware plan; `calibration`: what people's
-        labels say about the grader of this name. Raises ConfigError for `tie_break`, `width` and `unseen_last` if the plan is not
-        noise-aware.
+        `noisy`: whether scores are noisy; `priors`: the initial expectations of the noise-aware
+        plan; `calibration`: what people's labels say about the grader of this name. Raises
+        ConfigError for `tie_break`, `width` and `unseen_last` if the plan is not noise-aware.
         """
         plan = (
             self._default_plan(writes=writes, noisy=noisy, priors=priors)
@@ -134,7 +140,9 @@ class Options(OptionFields):
         return plan
 
     def _why_exact(self, name: str, *, writes: bool) -> str:
-        """Explain why the plan is not noise-aware, and what to do to use the setting of this name."""
+        """Explain why the plan is not noise-aware, and what to do to use the setting of this
+        name.
+        """
         if self.plan is not None:
             return f"it cannot be combined with plan={self.plan!r}"
         if self.noise_aware is False:
@@ -166,7 +174,9 @@ class Options(OptionFields):
 
 
 def load_template(name: str, given: Any) -> Any:
-    """Return a template read from the file that a Path names, and any other prompt as it is. Raises ConfigError."""
+    """Return a template read from the file that a Path names, and any other prompt as it is. Raises
+    ConfigError.
+    """
     if not isinstance(given, Path):
         return given
     try:

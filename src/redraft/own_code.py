@@ -1,7 +1,8 @@
 """Which classes and functions belong to Redraft, and their stable names in fingerprints.
 
-A fingerprint must not change when a class is renamed or moved, so it does not contain the names that the code uses. Everything
-that can be part of a fingerprint gets a permanent name with `fingerprint_name`.
+A fingerprint must not change when a class is renamed or moved, so it does not contain the names
+that the code uses. Everything that can be part of a fingerprint gets a permanent name with
+`fingerprint_name`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ T = TypeVar("T")
 
 
 def fingerprint_name(name: str) -> Callable[[T], T]:
-    """Return a decorator that sets the name of a class or function in fingerprints. Never change such a name."""
+    """Return a decorator that sets the name of a class or function in fingerprints. Never change
+    such a name.
+    """
 
     def set_name(target: T) -> T:
         setattr(target, "__fingerprint_name__", name)  # noqa: B010  (neither a class nor a function declares it)
@@ -24,7 +27,9 @@ def fingerprint_name(name: str) -> Callable[[T], T]:
 
 
 def stable_name(target: Any) -> str:
-    """Return the fingerprint name of a class or function of ours; without one, its qualified name without the module."""
+    """Return the fingerprint name of a class or function of ours; without one, its qualified name
+    without the module.
+    """
     named = vars(target).get("__fingerprint_name__")  # a class does not inherit it
     return named if isinstance(named, str) else str(target.__qualname__)
 

@@ -1,8 +1,9 @@
-"""Further parameters of model calls, such as `reasoning_effort`, which are sent in the body of a request beside the usual ones.
+"""Further parameters of model calls, such as `reasoning_effort`, which are sent in the body of a
+request beside the usual ones.
 
-They come from graders, the command line and files; the nearest wins, name by name (`merge_parameters`). Here is what they may be,
-how they are written as text, and the table of fields that choose the model, the host or the credentials, which the gateway applies,
-too.
+They come from graders, the command line and files; the nearest wins, name by name
+(`merge_parameters`). Here is what they may be, how they are written as text, and the table of
+fields that choose the model, the host or the credentials, which the gateway applies, too.
 """
 
 from __future__ import annotations
@@ -89,9 +90,13 @@ ROUTING_FIELDS = frozenset(
         ),
     )
 )
-"""Fields by which routers, proxies and servers let a client choose the model, the host or the credentials."""
+"""Fields by which routers, proxies and servers let a client choose the model, the host or the
+credentials.
+"""
 SAMPLING = ("temperature", "max_tokens", "seed")
-"""Parameters that a request has fields for, so that budgets and the adaptation to an endpoint know them."""
+"""Parameters that a request has fields for, so that budgets and the adaptation to an endpoint know
+them.
+"""
 MAX_DEPTH = 20
 MAX_CHARS = 20_000  # of all parameters as JSON
 
@@ -127,7 +132,9 @@ _ANSWER_LENGTH = (
 
 
 def plain_name(name: str) -> str:
-    """Return the name of a field as servers find it that regard neither case nor the signs between words."""
+    """Return the name of a field as servers find it that regard neither case nor the signs between
+    words.
+    """
     return name.casefold().replace("_", "").replace("-", "")
 
 
@@ -150,10 +157,13 @@ _REFUSED = {
 
 
 def check_parameters(where: str, value: Any) -> None:
-    """Raise ConfigError for anything but a mapping of parameters to values that JSON has; the message shows no value."""
+    """Raise ConfigError for anything but a mapping of parameters to values that JSON has; the
+    message shows no value.
+    """
     if not isinstance(value, Mapping):
         raise ConfigError(
-            f'{where} must be parameters by name, such as {{"reasoning_effort": "low"}}, got {format_value(value)}'
+            f'{where} must be parameters by name, such as {{"reasoning_effort": "low"}}, got '
+            f"{format_value(value)}"
         )
     for name in value:
         if not isinstance(name, str) or not name.strip() or not name.isprintable():
@@ -176,7 +186,8 @@ def check_parameters(where: str, value: Any) -> None:
         )
     if any(secrets_in_fields(data)):
         raise ConfigError(
-            f"{where}: a parameter holds no key; keys are read from the environment or the address of the model"
+            f"{where}: a parameter holds no key; keys are read from the environment or the "
+            "address of the model"
         )
 
 
@@ -197,12 +208,15 @@ def _check_sampling(where: str, name: str, value: Any) -> None:
 
 
 def parse_parameter(text: str) -> dict[str, Any]:
-    """Return the parameter that "NAME=VALUE" means: dots make nested objects, and what is no JSON is a text. Raises ValueError."""
+    """Return the parameter that "NAME=VALUE" means: dots make nested objects, and what is no JSON
+    is a text. Raises ValueError.
+    """
     name, sign, value = text.partition("=")
     path = [part.strip() for part in name.split(".")]
     if not sign or not all(path) or len(path) > MAX_DEPTH:
         raise ValueError(
-            f"{text[:80]!r} is not NAME=VALUE, such as reasoning_effort=low; dots make nested objects, as in a.b=1"
+            f"{text[:80]!r} is not NAME=VALUE, such as reasoning_effort=low; dots make nested "
+            "objects, as in a.b=1"
         )
     parameter = parse_value(value)
     for part in reversed(path):
@@ -221,7 +235,9 @@ def parse_value(text: str) -> Any:
 
 
 def merge_parameters(*parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all parameters, given from far to near: of two values of a name the nearer counts. Objects are merged name by name."""
+    """Return all parameters, given from far to near: of two values of a name the nearer counts.
+    Objects are merged name by name.
+    """
     result: dict[str, Any] = {}
     for near in parameters:
         for name, value in near.items():

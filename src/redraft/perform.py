@@ -1,7 +1,9 @@
-"""The performer: `async (step) -> record`, the one place where steps reach models, graders and the editor.
+"""The performer: `async (step) -> record`, the one place where steps reach models, graders and the
+editor.
 
-Every step gives a record: an exception of a model, a grader or an editor is classified here, once, and recorded as a
-`Failure`. Retries, limits, budgets and caches are wrapped around the calls (see `middleware`).
+Every step gives a record: an exception of a model, a grader or an editor is classified here, once,
+and recorded as a `Failure`. Retries, limits, budgets and caches are wrapped around the calls (see
+`middleware`).
 """
 
 from __future__ import annotations
@@ -34,10 +36,12 @@ from .usage import NO_USAGE, CallLedger, Usage, sum_usage
 
 @dataclass(frozen=True, slots=True)
 class ModelClient:
-    """A connected model: its name, its call with all middleware, and its identity (see `Model.identity`).
+    """A connected model: its name, its call with all middleware, and its identity (see
+    `Model.identity`).
 
-    `price` is the price of its tokens (None: unknown), `costs` estimates the cost of its calls (None: there is no budget),
-    `endpoint` names the model and its address, for messages. `max_tokens` is that of requests that set none (None: no limit).
+    `price` is the price of its tokens (None: unknown), `costs` estimates the cost of its calls
+    (None: there is no budget), `endpoint` names the model and its address, for messages.
+    `max_tokens` is that of requests that set none (None: no limit).
     """
 
     name: str
@@ -68,7 +72,8 @@ class Sampling:
 class Roles:
     """The model that writes, the graders by name, the model that each of them uses, and the editor.
 
-    `connect_client` returns the clients of models that graders name themselves. `answer` is the form of the answer (None: text).
+    `connect_client` returns the clients of models that graders name themselves. `answer` is the
+    form of the answer (None: text).
     """
 
     writer: ModelClient | None = None
@@ -87,10 +92,11 @@ Work: TypeAlias = (
 
 
 class StepClient:
-    """The model client of one step: it counts the usage of every call, including failed and cancelled ones.
+    """The model client of one step: it counts the usage of every call, including failed and
+    cancelled ones.
 
-    `answer` is the form of the answer, for functions that grade its value. `origin` is the client that this one was made from, by
-    `with_options`: the calls of both are those of one step.
+    `answer` is the form of the answer, for functions that grade its value. `origin` is the client
+    that this one was made from, by `with_options`: the calls of both are those of one step.
     """
 
     def __init__(
@@ -179,7 +185,8 @@ class StepClient:
             )
         if (self._origin or self).is_closed:
             raise ConfigError(
-                f"{client.name} was called after the step had ended: a grader must wait for all its calls"
+                f"{client.name} was called after the step had ended: a grader must wait for all "
+                "its calls"
             )
         if self.repeat:
             request = replace(request, sample_index=request.sample_index + self.repeat)
@@ -201,7 +208,9 @@ class StepClient:
         return reply
 
     def deadline_message(self, deadline: float | None) -> str:
-        """Return the message for a deadline that passed during this step (None: its seconds are not known)."""
+        """Return the message for a deadline that passed during this step (None: its seconds are not
+        known).
+        """
         limit = (
             "the deadline" if deadline is None else f"the deadline of {format_duration(deadline)}"
         )
@@ -216,9 +225,9 @@ def make_performer(
 ) -> Perform:
     """Return the performer for these roles.
 
-    After `deadline_at` (monotonic clock) every step except Stop fails with BudgetExhaustedError; `deadline` is the number of
-    seconds it was set to, for messages. A cancelled step raises CancelledError, whose `record` is the Failure if the step
-    had called a model.
+    After `deadline_at` (monotonic clock) every step except Stop fails with BudgetExhaustedError;
+    `deadline` is the number of seconds it was set to, for messages. A cancelled step raises
+    CancelledError, whose `record` is the Failure if the step had called a model.
     """
     work_with_room = wait_for_room(partial(_work_on, roles), lambda work: work[1].cancel_pending())
     perform_in_time = enforce_deadline(
@@ -343,7 +352,9 @@ async def _write(step: Generate | Refine, roles: Roles, client: StepClient) -> C
 async def _own_messages(
     step: Generate | Refine, make_messages: Callable[[], tuple[Message, ...]]
 ) -> tuple[Message, ...]:
-    """Return the messages of a prompt of the user's own, which is made in a thread. Raises ConfigError."""
+    """Return the messages of a prompt of the user's own, which is made in a thread. Raises
+    ConfigError.
+    """
     try:
         return await run_in_thread(make_messages)
     except Exception as error:  # a function of the user may raise anything
@@ -395,7 +406,9 @@ async def _repair_form(text: str, roles: Roles) -> Edit | None:
 async def _repair_by_graders(
     step: Repair, roles: Roles, client: StepClient, text: str
 ) -> list[Edit]:
-    """Return the repairs that graders of the panel offer, each made to the text of the one before."""
+    """Return the repairs that graders of the panel offer, each made to the text of the one
+    before.
+    """
     graders: list[Any] = list(roles.graders.values())
     candidate, edits = replace(step.parent, text=text), list[Edit]()
     for grader in graders if roles.editor else ():
@@ -419,7 +432,9 @@ async def _repair_by_graders(
 async def _lowers_a_score(
     guards: Iterable[Any], task: Task, before: Candidate, after: Candidate, client: StepClient
 ) -> bool:
-    """Whether one of the graders scores the text after a repair lower than the text before, or can no longer score it."""
+    """Whether one of the graders scores the text after a repair lower than the text before, or can
+    no longer score it.
+    """
     for guard in guards:
         old = as_feedback(await guard.grade(task, before, client), guard.name).score
         if old is not None:

@@ -1,4 +1,5 @@
-"""The protocols of models, graders, requirements, editors and stores, and the requests and replies they exchange.
+"""The protocols of models, graders, requirements, editors and stores, and the requests and replies
+they exchange.
 
 Each protocol has one essential method; any object that has it qualifies.
 """
@@ -50,14 +51,19 @@ class Request:
     """A request to a model.
 
     - `schema`: a JSON schema that the answer must follow; `format`: how to ask for it.
-    - `sample_index`: distinguishes repeats of the same messages (drafts, repeated grades), so that a cache keeps each.
-    - `nonce`: a text in the messages that is new in every call and has no meaning; the cache ignores it.
-    - `unsupported_parameters`: those that the endpoint refuses; they are not sent (`max_tokens` becomes
-      `max_completion_tokens`).
+    - `sample_index`: distinguishes repeats of the same messages (drafts, repeated grades), so that
+      a cache keeps each.
+    - `nonce`: a text in the messages that is new in every call and has no meaning; the cache
+      ignores it.
+    - `unsupported_parameters`: those that the endpoint refuses; they are not sent (`max_tokens`
+      becomes `max_completion_tokens`).
     - `tools`, `tool_choice`: functions that the model may or must call, in OpenAI's form.
-    - `top_logprobs`: asks for the log-probabilities of so many alternatives of each token; None asks for none.
-    - `params`: further parameters for the body of the request (see `redraft.parameters`); None as a value leaves one out.
-    - `is_generation`: it asks for an answer to the task and not for a grade; only then are the model's own tools offered.
+    - `top_logprobs`: asks for the log-probabilities of so many alternatives of each token; None
+      asks for none.
+    - `params`: further parameters for the body of the request (see `redraft.parameters`); None as a
+      value leaves one out.
+    - `is_generation`: it asks for an answer to the task and not for a grade; only then are the
+      model's own tools offered.
     - `original`: the request before `max_tokens` was lowered to fit a budget; the cache uses it.
     """
 
@@ -83,7 +89,9 @@ class Request:
         return self.schema is not None and not self.is_generation
 
     def with_format(self, format: Format) -> Request:
-        """Return the request in another format, faster than `dataclasses.replace`: every judge's call is made in one."""
+        """Return the request in another format, faster than `dataclasses.replace`: every judge's
+        call is made in one.
+        """
         return Request(
             self.messages,
             self.temperature,
@@ -105,7 +113,9 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class RateLimitStatus:
-    """An endpoint's rate limits: what is left of each, and the seconds until it is reset. None: unknown."""
+    """An endpoint's rate limits: what is left of each, and the seconds until it is reset. None:
+    unknown.
+    """
 
     requests_left: int | None = None
     tokens_left: int | None = None
@@ -114,7 +124,9 @@ class RateLimitStatus:
 
     @property
     def wait(self) -> float:
-        """Seconds until every exhausted limit is reset; 0 if none is exhausted or nothing is known."""
+        """Seconds until every exhausted limit is reset; 0 if none is exhausted or nothing is
+        known.
+        """
         requests = self.requests_reset if self.requests_left == 0 else None
         tokens = self.tokens_reset if self.tokens_left == 0 else None
         return max(requests or 0.0, tokens or 0.0)
@@ -122,10 +134,11 @@ class RateLimitStatus:
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprobs:
-    """A token of a reply, and the most likely tokens at its place, itself included, with their natural log-probabilities.
+    """A token of a reply, and the most likely tokens at its place, itself included, with their
+    natural log-probabilities.
 
-    `top` is kept only at numbers and directly after them, where scores are. In a token, a lone surrogate stands for a byte that
-    is not UTF-8 by itself (Python's "surrogateescape").
+    `top` is kept only at numbers and directly after them, where scores are. In a token, a lone
+    surrogate stands for a byte that is not UTF-8 by itself (Python's "surrogateescape").
     """
 
     token: str
@@ -135,18 +148,22 @@ class TokenLogprobs:
 @init_by_slots
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A model's reply. `finish_reason` is "stop", "length" (cut off at the token limit) or "tool_calls"; None: unknown.
+    """A model's reply. `finish_reason` is "stop", "length" (cut off at the token limit) or
+    "tool_calls"; None: unknown.
 
-    A model of your own may use the words of its provider (see `redraft.finish_reasons`): one that says that the answer failed, or
-    that is not known, is an error.
+    A model of your own may use the words of its provider (see `redraft.finish_reasons`): one that
+    says that the answer failed, or that is not known, is an error.
 
-    `by` is the name of the model that answered if several could, and `note` says why those before it did not, or that the server
-    cut the prompt; neither is stored with it. `tool_calls` are the tool calls that the model asks for; the text may be empty then.
-    `reasoning_form` says how the reply contained its `reasoning` (see `Candidate`). `rate_limit_status` is what the response said
-    about rate limits; it is not part of the answer and not stored with it. `token_logprobs` are the tokens of the whole answer, if
-    the request asked for log-probabilities and the endpoint gave them. `response_id` and `response_model` are what the endpoint
-    calls the answer and the model that gave it, "" if it does not say; neither is stored with it. `cached_tokens` are tokens of the
-    prompt that the endpoint counts apart because its cache had them: `usage.input_tokens` may include them or not.
+    `by` is the name of the model that answered if several could, and `note` says why those before
+    it did not, or that the server cut the prompt; neither is stored with it. `tool_calls` are the
+    tool calls that the model asks for; the text may be empty then. `reasoning_form` says how the
+    reply contained its `reasoning` (see `Candidate`). `rate_limit_status` is what the response said
+    about rate limits; it is not part of the answer and not stored with it. `token_logprobs` are the
+    tokens of the whole answer, if the request asked for log-probabilities and the endpoint gave
+    them. `response_id` and `response_model` are what the endpoint calls the answer and the model
+    that gave it, "" if it does not say; neither is stored with it. `cached_tokens` are tokens of
+    the prompt that the endpoint counts apart because its cache had them: `usage.input_tokens` may
+    include them or not.
     """
 
     text: str
@@ -168,7 +185,9 @@ class Reply:
         return self.finish_reason == "length"
 
     def with_usage(self, usage: Usage) -> Reply:
-        """Return the reply with another usage, faster than `dataclasses.replace`: every call needs it."""
+        """Return the reply with another usage, faster than `dataclasses.replace`: every call needs
+        it.
+        """
         return Reply(
             self.text,
             usage,
@@ -198,12 +217,14 @@ AsyncFunction: TypeAlias = Callable[[S], Awaitable[R]]
 class Model(Protocol):
     """Turns messages into text. Raises a ModelError if it cannot.
 
-    `name` is for display; `identity` is everything besides the request that decides the answer (endpoint, model, extra
-    parameters), and part of the cache key. Optional attributes: `tools` and `tool_choice` are what its own parameters offer
-    to requests with `is_generation`; a model without them may offer tools of its own. `takes_probes` is False if a batch must
-    not send it short requests to see whether its endpoint answers. `writes_text` is False if it returns numbers, whose replies have
-    no tokens, and `operation` is what its calls are in telemetry ("chat" without it). `formats` are the ways in which it can be
-    held to a schema (see `Format`), strictest first; without it, the schema is described in words.
+    `name` is for display; `identity` is everything besides the request that decides the answer
+    (endpoint, model, extra parameters), and part of the cache key. Optional attributes: `tools` and
+    `tool_choice` are what its own parameters offer to requests with `is_generation`; a model
+    without them may offer tools of its own. `takes_probes` is False if a batch must not send it
+    short requests to see whether its endpoint answers. `writes_text` is False if it returns
+    numbers, whose replies have no tokens, and `operation` is what its calls are in telemetry
+    ("chat" without it). `formats` are the ways in which it can be held to a schema (see `Format`),
+    strictest first; without it, the schema is described in words.
     """
 
     @property
@@ -216,7 +237,9 @@ class Model(Protocol):
 
 
 class JudgeClient(Protocol):
-    """A grader's access to the judge model, with the same budget, retries and cache as every other call."""
+    """A grader's access to the judge model, with the same budget, retries and cache as every other
+    call.
+    """
 
     @property
     def repeat(self) -> int:
@@ -232,7 +255,9 @@ class JudgeClient(Protocol):
         ...
 
     def with_options(self, model: Any = None, repeat: int = 0) -> JudgeClient:
-        """Return a client for another model (None: the same) or another repeat, which the cache keeps apart."""
+        """Return a client for another model (None: the same) or another repeat, which the cache
+        keeps apart.
+        """
         ...
 
 
@@ -242,19 +267,25 @@ class Grader(Protocol):
 
     Optional attributes:
 
-    - `model`: the model that it asks instead of the judge. `parts`: the graders that it is made of; `parts_for(task)`: those of
-      them that grade this task.
-    - `model_free`: True if it calls no model. `may_call_model`: True if only its usage shows whether it calls one.
-    - `grade_calls`: the number of calls that it makes for each candidate; 1 without it. `setup_calls`: the number of those that
-      it makes once for a task, in addition.
-    - `needs`: the fields of the task (context, reference, tests) without which it cannot grade. `check_task(task)`: raises
-      ConfigError for another task that it cannot grade. `check_environment()`: raises ConfigError if it can grade nothing on
-      this machine, because something that it needs is missing.
-    - `reads_metadata`: whether it reads the task's metadata; without it, graders that are not Redraft's own are assumed to.
-    - `reads_tool_calls`: True if it grades candidates that call tools. Without any such grader they are returned ungraded.
-    - `editable`: True if it offers repairs without a model: `async repair(task, candidate)` returns an `Edit` that it scores
-      higher, or None. It is called for candidates that an editable grader scores below 1, unless the setting `editor` is False.
-    - `guards_repairs`: True if a repair that another grader offers is dropped when this one scores it lower.
+    - `model`: the model that it asks instead of the judge. `parts`: the graders that it is made of;
+      `parts_for(task)`: those of them that grade this task.
+    - `model_free`: True if it calls no model. `may_call_model`: True if only its usage shows
+      whether it calls one.
+    - `grade_calls`: the number of calls that it makes for each candidate; 1 without it.
+      `setup_calls`: the number of those that it makes once for a task, in addition.
+    - `needs`: the fields of the task (context, reference, tests) without which it cannot grade.
+      `check_task(task)`: raises ConfigError for another task that it cannot grade.
+      `check_environment()`: raises ConfigError if it can grade nothing on this machine, because
+      something that it needs is missing.
+    - `reads_metadata`: whether it reads the task's metadata; without it, graders that are not
+      Redraft's own are assumed to.
+    - `reads_tool_calls`: True if it grades candidates that call tools. Without any such grader they
+      are returned ungraded.
+    - `editable`: True if it offers repairs without a model: `async repair(task, candidate)` returns
+      an `Edit` that it scores higher, or None. It is called for candidates that an editable grader
+      scores below 1, unless the setting `editor` is False.
+    - `guards_repairs`: True if a repair that another grader offers is dropped when this one scores
+      it lower.
     """
 
     @property
@@ -277,7 +308,8 @@ class Comparer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The result of a requirement's check: whether it is met, and the measurement in words ("112 words").
+    """The result of a requirement's check: whether it is met, and the measurement in words ("112
+    words").
 
     `nearness`: how near a text comes that does not meet it, in [0, 1]; None if that is unknown.
     """
@@ -289,7 +321,9 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """A changed text, a note on what was changed, and whether content was lost (a sentence, letter case)."""
+    """A changed text, a note on what was changed, and whether content was lost (a sentence, letter
+    case).
+    """
 
     text: str
     note: str
@@ -298,7 +332,9 @@ class Edit:
 
 @runtime_checkable
 class Requirement(Protocol):
-    """A checkable demand on a text. `spec` is its string form, `demand` says it in words ("at most 100 words")."""
+    """A checkable demand on a text. `spec` is its string form, `demand` says it in words ("at most
+    100 words").
+    """
 
     @property
     def spec(self) -> str: ...
@@ -314,7 +350,9 @@ class Requirement(Protocol):
 
 
 class Editor(Protocol):
-    """Repairs text without a model. If it has a coroutine function `arepair` as well, the performer awaits that."""
+    """Repairs text without a model. If it has a coroutine function `arepair` as well, the performer
+    awaits that.
+    """
 
     def repair(self, text: str, requirements: Sequence[Requirement]) -> Edit | None:
         """Return one repair that meets more requirements and breaks none; None if there is none."""
@@ -325,5 +363,7 @@ class Store(Protocol):
     """Stores traces."""
 
     def append(self, trace: Trace) -> None:
-        """Store the records of a trace that are not stored yet. Called with every new record, before `on_record`."""
+        """Store the records of a trace that are not stored yet. Called with every new record,
+        before `on_record`.
+        """
         ...

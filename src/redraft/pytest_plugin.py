@@ -1,4 +1,5 @@
-"""The pytest plugin: the fixture `redraft_gate` fails a test if B is worse than A, and the mark `redraft` has its settings.
+"""The pytest plugin: the fixture `redraft_gate` fails a test if B is worse than A, and the mark
+`redraft` has its settings.
 
 pytest loads this module at every start, so it imports nothing slow.
 """
@@ -15,7 +16,10 @@ import pytest
 if TYPE_CHECKING:
     from .comparison import ComparisonReport
 
-MARK = "redraft(undecided='fail', **settings): the settings of the fixture redraft_gate in this test, as of redraft.comparison.compare"
+MARK = (
+    "redraft(undecided='fail', **settings): the settings of the fixture redraft_gate in this "
+    "test, as of redraft.comparison.compare"
+)
 ON_UNDECIDED = ("pass", "fail", "skip")
 LINE = "redraft.line"  # the property of a test that has the verdict in a sentence
 
@@ -38,8 +42,9 @@ class RedraftGate:
     def __call__(self, a: Any, b: Any, tasks: Any = None, **settings: Any) -> ComparisonReport:
         """Return the report if B is not worse than A by more than the margin; else fail the test.
 
-        The arguments are those of `redraft.comparison.compare`. Calls are kept in pytest's cache, unless `journal` names a file,
-        so that only what has changed is called again. Each test has a journal of its own there.
+        The arguments are those of `redraft.comparison.compare`. Calls are kept in pytest's cache,
+        unless `journal` names a file, so that only what has changed is called again. Each test has
+        a journal of its own there.
         """
         from .comparison import compare_sync
         from .text import strip_control_sequences
@@ -70,7 +75,9 @@ def pytest_configure(config: pytest.Config) -> None:
 def redraft_gate(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> RedraftGate:
-    """Compare two runs, models or prompts: `redraft_gate(a, b)` fails the test if B is worse than A."""
+    """Compare two runs, models or prompts: `redraft_gate(a, b)` fails the test if B is worse than
+    A.
+    """
     from .errors import ConfigError
 
     settings: dict[str, Any] = {}
@@ -94,7 +101,8 @@ def redraft_gate(
 def _journal(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the journal of a test in pytest's cache; in a temporary folder if there is no cache.
 
-    Tests do not share one, because pytest-xdist runs them in several processes, and a journal belongs to one process.
+    Tests do not share one, because pytest-xdist runs them in several processes, and a journal
+    belongs to one process.
     """
     cache = getattr(request.config, "cache", None)
     folder = (

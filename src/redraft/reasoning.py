@@ -1,9 +1,10 @@
 """Split what a model wrote into its reasoning and its answer, whole or as it arrives.
 
-Servers take the reasoning out of a reply only if they know the model's format; others leave it in the text. The formats of the
-model families are listed here and nowhere else. What counts is the position and the pair: a block that begins a text, a line or
-a sentence and is closed, or the end of a block that the chat template began. A text about such marks (in code, in quotation
-marks, in the middle of a sentence) is left whole, and so is one that could be either.
+Servers take the reasoning out of a reply only if they know the model's format; others leave it in
+the text. The formats of the model families are listed here and nowhere else. What counts is the
+position and the pair: a block that begins a text, a line or a sentence and is closed, or the end of
+a block that the chat template began. A text about such marks (in code, in quotation marks, in the
+middle of a sentence) is left whole, and so is one that could be either.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ _BLANKS = frozenset(" \t")
 _QUOTES = frozenset("`'\"\u201c\u2018(")
 _AFTER_QUOTED = frozenset("`'\"\u201d\u2019)\\")
 _MENTION = re.compile(
-    r",| (?:is|are|was|were|means?|marks?|opens?|closes?|begins?|starts?|ends?|denotes?|stands?|tells?|encloses?|surrounds?|wraps?"
+    r",| (?:is|are|was|were|means?|marks?|opens?|closes?|begins?|starts?|ends?|denotes?|stands?|tells?|encloses?|surrounds?|wraps?"  # noqa: E501
     r"|tags?|tokens?|blocks?|headers?|and|or)\b"
 )  # directly after a mark with which a text begins: it is about the mark
 _MAYBE_MENTION = re.compile(r" ?[a-z]{0,9}\Z")
@@ -72,7 +73,9 @@ _LONGEST_STRING = 200
 
 
 class SplitText(NamedTuple):
-    """An answer, the reasoning, and how the text contained it (as `Candidate.reasoning_form`; None: it had none)."""
+    """An answer, the reasoning, and how the text contained it (as `Candidate.reasoning_form`; None:
+    it had none).
+    """
 
     answer: str
     reasoning: str
@@ -80,7 +83,8 @@ class SplitText(NamedTuple):
 
 
 def split_reasoning(text: str, *more_tags: str) -> SplitText:
-    """Return the answer and the reasoning in a text. Tokens that end a turn, at the end of the answer, belong to neither.
+    """Return the answer and the reasoning in a text. Tokens that end a turn, at the end of the
+    answer, belong to neither.
 
     `more_tags`: names of further tags for reasoning, besides those of the model families.
     """
@@ -96,7 +100,9 @@ def split_reasoning(text: str, *more_tags: str) -> SplitText:
 
 @lru_cache(maxsize=8)
 def _marks(more_tags: tuple[str, ...]) -> tuple[re.Pattern[str], dict[str, tuple[str, bool]]]:
-    """Return the pattern of all marks, and of each in lower case the name of its pair and whether it is the end."""
+    """Return the pattern of all marks, and of each in lower case the name of its pair and whether
+    it is the end.
+    """
     names = [*TAG_NAMES, *more_tags]
     pairs = [(f"<{name}>", f"</{name}>") for name in names]
     tags, tokens = (
@@ -138,7 +144,9 @@ def _find_marks(text: str, more_tags: tuple[str, ...]) -> list[_Mark]:
 
 
 def _begins_block(text: str, start: int) -> bool:
-    """Whether a mark within a text stands where a block begins, and not after the announcement of an example."""
+    """Whether a mark within a text stands where a block begins, and not after the announcement of
+    an example.
+    """
     before = text[start - 1]
     if before in _SENTENCE_ENDS or before == ")" or (before.isascii() and before.isalnum()):
         return True
@@ -146,12 +154,16 @@ def _begins_block(text: str, start: int) -> bool:
 
 
 def _is_announced(text: str, start: int) -> bool:
-    """Whether an example follows, as after "for example:", also in bold, or after the beginning of a block in YAML."""
+    """Whether an example follows, as after "for example:", also in bold, or after the beginning of
+    a block in YAML.
+    """
     return text[max(0, start - 9) : start].rstrip(" \t\r\n*_").endswith((":", "\uff1a", "|"))
 
 
 def _is_in_string(text: str, start: int, end: int) -> bool:
-    """Whether a mark is between single quotation marks as code has them, or after a regular expression."""
+    """Whether a mark is between single quotation marks as code has them, or after a regular
+    expression.
+    """
     opening, closing = (
         text.rfind("'", max(0, start - _LONGEST_STRING), start),
         text.find("'", end, end + _LONGEST_STRING),
@@ -171,7 +183,9 @@ def _is_mentioned(text: str, end: int) -> bool:
 
 
 def _is_used_end(text: str, start: int, end: int) -> bool:
-    """Whether the end of a block is not mentioned: in quotation marks, in a list, or with words of a sentence on both sides."""
+    """Whether the end of a block is not mentioned: in quotation marks, in a list, or with words of
+    a sentence on both sides.
+    """
     before, after = text[start - 1 : start], text[end : end + 1]
     if after in _LISTING:
         return False
@@ -181,7 +195,9 @@ def _is_used_end(text: str, start: int, end: int) -> bool:
 
 
 def _is_used_begin(text: str, start: int, end: int) -> bool:
-    """Whether a mark within reasoning begins a block in it: text follows directly, and no quotation mark is before it."""
+    """Whether a mark within reasoning begins a block in it: text follows directly, and no quotation
+    mark is before it.
+    """
     after = text[end : end + 1]
     return (after == "\n" or after.isalnum()) and text[start - 1 : start] not in _QUOTES
 
@@ -207,7 +223,8 @@ def _begins_line(text: str, at: int) -> bool:
 class _TagSplitter:
     """Splits a text at the marks of reasoning, from one block to the next.
 
-    `done`: up to where the text is sorted into `answer` and `blocks`; `text_start`: where visible text goes on from there.
+    `done`: up to where the text is sorted into `answer` and `blocks`; `text_start`: where visible
+    text goes on from there.
     """
 
     def __init__(self, text: str, more_tags: tuple[str, ...]) -> None:
@@ -253,7 +270,9 @@ class _TagSplitter:
         return self.text_start >= mark.start and not self.answer
 
     def _end_block_of_template(self, n: int) -> None:
-        """Take what is before an end without a beginning as reasoning, if the chat template began it."""
+        """Take what is before an end without a beginning as reasoning, if the chat template began
+        it.
+        """
         mark = self.marks[n]
         if (
             self.blocks
@@ -266,7 +285,9 @@ class _TagSplitter:
         self.quotes = _QuoteTracker(self.text, mark.end)
 
     def _end_of_block(self, n: int) -> int | None:
-        """Return the number of the mark that ends the block which a mark begins; None if it begins none."""
+        """Return the number of the mark that ends the block which a mark begins; None if it begins
+        none.
+        """
         mark, end = self.marks[n], self.any_ends[n]
         is_mentioned, is_quoted, is_block = _is_mentioned(self.text, mark.end), False, True
         if not self._begins_answer(mark):
@@ -314,7 +335,8 @@ def _join(blocks: list[str]) -> str:
 
 
 def _ends_after(marks: list[_Mark]) -> tuple[list[int | None], list[int | None]]:
-    """Return, for each mark, the number of the next end of its pair that is used, and of the next one at all.
+    """Return, for each mark, the number of the next end of its pair that is used, and of the next
+    one at all.
 
     For a beginning that is balanced, its own end stands for the next one that is used.
     """
@@ -340,7 +362,9 @@ def _ends_after(marks: list[_Mark]) -> tuple[list[int | None], list[int | None]]
 
 
 def _ends_template_block(text: str, mark: _Mark, text_start: int, quotes: _QuoteTracker) -> bool:
-    """Whether an end without a beginning ends reasoning that the chat template began, in the prompt."""
+    """Whether an end without a beginning ends reasoning that the chat template began, in the
+    prompt.
+    """
     after = text[mark.end : mark.end + 1]
     if after in _LISTING or (
         after in _STOPS and (mark.end + 1 == len(text) or text[mark.end + 1].isspace())
@@ -362,10 +386,12 @@ def _ends_template_block(text: str, mark: _Mark, text_start: int, quotes: _Quote
 
 
 class _QuoteTracker:
-    """Tracks whether a position in a text is in a code fence, or in backticks or quotation marks on its line.
+    """Tracks whether a position in a text is in a code fence, or in backticks or quotation marks on
+    its line.
 
-    What was there up to the position: `fences`, `strings` (triple quotation marks of Python), open braces (`depth`), and whether
-    there was a brace or a tag, so that the text `may_be_data` (JSON or XML).
+    What was there up to the position: `fences`, `strings` (triple quotation marks of Python), open
+    braces (`depth`), and whether there was a brace or a tag, so that the text `may_be_data` (JSON
+    or XML).
     """
 
     def __init__(self, text: str, at: int = 0) -> None:
@@ -378,7 +404,9 @@ class _QuoteTracker:
         self._at = at
 
     def is_quoted_at(self, at: int) -> bool:
-        """Whether a later position is in a code fence, in backticks or in quotation marks. Sets the attributes for it."""
+        """Whether a later position is in a code fence, in backticks or in quotation marks. Sets the
+        attributes for it.
+        """
         self._advance(at)
         return bool(self.fences % 2 or self._ticks % 2 or self._quotes % 2)
 
@@ -398,7 +426,9 @@ class _QuoteTracker:
 
 
 def _split_harmony(text: str) -> SplitText | None:
-    """Return the parts of a text in harmony, with its markers or without them; None if it is in another format."""
+    """Return the parts of a text in harmony, with its markers or without them; None if it is in
+    another format.
+    """
     if _BARE_ANALYSIS.match(text):
         return _split_bare_harmony(text)
     if "<|channel|>" not in text:
@@ -425,7 +455,9 @@ def _split_harmony(text: str) -> SplitText | None:
 
 
 def _harmony_headers(text: str) -> list[re.Match[str]]:
-    """Return the headers of the messages, if the first begins the text, or follows a message that the prompt began."""
+    """Return the headers of the messages, if the first begins the text, or follows a message that
+    the prompt began.
+    """
     headers: list[re.Match[str]] = []
     quotes, text_start = _QuoteTracker(text), _text_start(text, 0)
     for header in _HARMONY_HEADER.finditer(text):
@@ -468,7 +500,9 @@ def _without_header(text: str) -> str:
 
 
 def _without_end_tokens(text: str, *, may_be_empty: bool) -> str:
-    """Return a text without the tokens after its end. A text about tokens, or of nothing else, is left whole."""
+    """Return a text without the tokens after its end. A text about tokens, or of nothing else, is
+    left whole.
+    """
     end = start = len(text)
     while True:
         while end and text[end - 1].isspace():
@@ -498,10 +532,12 @@ _LONGEST_HEADER = 512
 
 
 class VisibleText:
-    """Filters a text that arrives in parts: what is shown is the answer, as `split_reasoning` finds it in the whole.
+    """Filters a text that arrives in parts: what is shown is the answer, as `split_reasoning` finds
+    it in the whole.
 
-    Reasoning is held back, and so is text after a mark that may be one, until it is clear what it is; at the latest `flush`
-    returns it. Only reasoning before an end without a beginning has been shown by then: `flush` then returns the whole answer.
+    Reasoning is held back, and so is text after a mark that may be one, until it is clear what it
+    is; at the latest `flush` returns it. Only reasoning before an end without a beginning has been
+    shown by then: `flush` then returns the whole answer.
     """
 
     def __init__(self) -> None:
@@ -582,7 +618,9 @@ class VisibleText:
         return ""
 
     def _in_block(self) -> str:
-        """Drop a block up to its end. An end that may only be mentioned in it is decided by what follows, up to the last part."""
+        """Drop a block up to its end. An end that may only be mentioned in it is decided by what
+        follows, up to the last part.
+        """
         pattern, kinds = _marks(())
         after = 0
         for mark in pattern.finditer(self._pending):
@@ -607,7 +645,9 @@ class VisibleText:
         return ""
 
     def _drop(self, end: int) -> None:
-        """Drop what is pending up to a position, but for its first characters that are not blank."""
+        """Drop what is pending up to a position, but for its first characters that are not
+        blank.
+        """
         self._dropped = "".join((self._dropped + self._pending[:end]).split())[:5]
         self._pending = self._pending[end:]
 

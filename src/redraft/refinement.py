@@ -1,6 +1,8 @@
-"""A refinement: a task with its plan, its performer and its session, prepared, run to its end, and reopened.
+"""A refinement: a task with its plan, its performer and its session, prepared, run to its end, and
+reopened.
 
-`refine`, `stream`, batches and `grade` prepare a `Refinement` and run it with `final_trace` or `run_refinement`.
+`refine`, `stream`, batches and `grade` prepare a `Refinement` and run it with `final_trace` or
+`run_refinement`.
 """
 
 from __future__ import annotations
@@ -53,7 +55,9 @@ PLAN_KEYS = frozenset(
     {"priors", CALIBRATION_KEY, *PROMPT_KEYS}
 )  # of all that is recorded of a plan
 Sample: TypeAlias = Task | tuple[str | Sequence[Message], str] | Mapping[str, Any]
-"""A `Task` with a response, `(prompt, response)`, or a mapping such as {"query": ..., "response": ...}."""
+"""A `Task` with a response, `(prompt, response)`, or a mapping such as {"query": ..., "response":
+...}.
+"""
 TaskInput: TypeAlias = str | Iterable[Message] | Sample | Trace
 
 
@@ -134,12 +138,16 @@ def limits_left(session: Session, deadline_at: float | None) -> Left:
 
 
 def no_limits() -> Left:
-    """Return that nothing is limited: for a task that shares a budget, which other tasks may yet leave unspent."""
+    """Return that nothing is limited: for a task that shares a budget, which other tasks may yet
+    leave unspent.
+    """
     return UNLIMITED
 
 
 def in_rounds(refinement: Refinement, left: Callable[[], Left] = no_limits) -> Refinement:
-    """Return the refinement with a noise-aware plan that is asked round by round, given what is left."""
+    """Return the refinement with a noise-aware plan that is asked round by round, given what is
+    left.
+    """
     plan = refinement.plan
     if not isinstance(plan, NoiseAwarePlan):
         return refinement
@@ -152,7 +160,9 @@ def in_rounds(refinement: Refinement, left: Callable[[], Left] = no_limits) -> R
 
 
 async def resolve_model(model: Any) -> Any:
-    """Return the given model, or one that is found; None for False, or if none is found. Raises RedraftError without asyncio."""
+    """Return the given model, or one that is found; None for False, or if none is found. Raises
+    RedraftError without asyncio.
+    """
     check_event_loop()
     if model is not None:
         return None if model is False else model
@@ -176,8 +186,8 @@ def make_refinement(
 ) -> Refinement:
     """Make a refinement in a session, with its deadline on the monotonic clock. Raises ConfigError.
 
-    `model_searched` says whether a model was searched for, for the message if there is none. `plan` replaces that of the session;
-    `settings` are its `plan_settings`, if they are known.
+    `model_searched` says whether a model was searched for, for the message if there is none. `plan`
+    replaces that of the session; `settings` are its `plan_settings`, if they are known.
     """
     options = session.options
     earlier = _check_reads_no_files(task) if isinstance(task, Trace) else None
@@ -251,7 +261,9 @@ def _starting_trace(
     options: Options,
     form: AnswerForm[Any] | None,
 ) -> Trace:
-    """Return the trace that the work begins with: the records of an earlier trace, if there is one, and the given answers."""
+    """Return the trace that the work begins with: the records of an earlier trace, if there is one,
+    and the given answers.
+    """
     records: tuple[Record, ...] = earlier.records if earlier else ()
     recorded: Mapping[str, Any] = earlier.settings if earlier else {}
     if form:
@@ -274,14 +286,18 @@ def _check_has_prompt(task: Task) -> None:
 
 
 def _with_plan_settings(trace: Trace, settings: Mapping[str, Any]) -> Trace:
-    """Record a plan (see `plan_settings`) in the settings of a trace, in place of what they had of one."""
+    """Record a plan (see `plan_settings`) in the settings of a trace, in place of what they had of
+    one.
+    """
     kept = {name: value for name, value in trace.settings.items() if name not in PLAN_KEYS}
     recorded = {**kept, **settings} if kept else settings
     return trace if recorded == trace.settings else replace(trace, settings=recorded)
 
 
 def plan_settings(plan: Plan) -> dict[str, Any]:
-    """Return what a trace records of a plan: its own prompts, its priors, if they are not the shipped ones, and its calibration."""
+    """Return what a trace records of a plan: its own prompts, its priors, if they are not the
+    shipped ones, and its calibration.
+    """
     settings: dict[str, Any] = {}
     if (prompts := prompts_of(plan)) and (prompts.draft or prompts.refine):
         own = zip(PROMPT_KEYS, (prompts.draft, prompts.refine), strict=True)
@@ -295,7 +311,9 @@ def plan_settings(plan: Plan) -> dict[str, Any]:
 
 
 def prompt_data(prompt: DraftPrompt | RefinePrompt) -> dict[str, str]:
-    """Return a prompt as plain data: a template as it is, a function by its name and a hash of its source."""
+    """Return a prompt as plain data: a template as it is, a function by its name and a hash of its
+    source.
+    """
     if isinstance(prompt, str):
         return {"template": prompt}
     name = getattr(prompt, "__qualname__", type(prompt).__qualname__)
@@ -305,7 +323,8 @@ def prompt_data(prompt: DraftPrompt | RefinePrompt) -> dict[str, str]:
 def _in_form(
     records: tuple[Record, ...], settings: Mapping[str, Any], form: AnswerForm[Any]
 ) -> tuple[tuple[Record, ...], Mapping[str, Any]]:
-    """Return the records of a trace, with the answers in them that were given extracted, and its settings with the form.
+    """Return the records of a trace, with the answers in them that were given extracted, and its
+    settings with the form.
 
     Raises ConfigError if the trace has answers of another form.
     """
@@ -325,25 +344,29 @@ def _in_form(
         )
     elif records and saved != kind:
         raise ConfigError(
-            f"answer: the trace was made with {'another' if saved else 'no'} form of answer, so its grades do not say whether an "
-            f"answer is valid as {form.name}; pass its task, with the best answer as `response`"
+            f"answer: the trace was made with {'another' if saved else 'no'} form of answer, so "
+            f"its grades do not say whether an answer is valid as {form.name}; pass its task, "
+            "with the best answer as `response`"
         )
     return records, {**settings, FORM_SETTING: kind}
 
 
 MODEL_DISABLED_MESSAGE = (
-    "model=False: there is no model, and nothing to repair: name a model, such as model='openai:gpt-4o-mini', or give the task "
-    "a `response` and requirements"
+    "model=False: there is no model, and nothing to repair: name a model, such as "
+    "model='openai:gpt-4o-mini', or give the task a `response` and requirements"
 )
 NO_MODEL_MESSAGE = (
-    "no model was found, so nothing can be written: Redraft looked for REDRAFT_MODEL, OPENAI_API_KEY, and local servers of "
-    "Ollama, LM Studio, llama.cpp and vLLM (`redraft models` shows what it found). Name one as `model`, or give a `response` and "
-    "requirements: the built-in editor can repair an answer, but it never invents one"
+    "no model was found, so nothing can be written: Redraft looked for REDRAFT_MODEL, "
+    "OPENAI_API_KEY, and local servers of Ollama, LM Studio, llama.cpp and vLLM (`redraft models` "
+    "shows what it found). Name one as `model`, or give a `response` and requirements: the "
+    "built-in editor can repair an answer, but it never invents one"
 )
 
 
 def as_task(task: Any, name: str = "task") -> Task:
-    """Return the task that a prompt, chat messages or a `Sample` stand for. Raises ConfigError that begins with the name."""
+    """Return the task that a prompt, chat messages or a `Sample` stand for. Raises ConfigError that
+    begins with the name.
+    """
     try:
         match task:
             case Task():
@@ -366,14 +389,17 @@ def _task_of_mapping(row: Mapping[str, Any]) -> Task:
     except ConfigError as error:
         problem = str(error).partition("; ")[0].replace("column", "key")
         raise ConfigError(
-            f"{problem}; a mapping has one key for the prompt ({', '.join(PROMPT_NAMES)} or messages) and one for the response "
-            f"({', '.join(RESPONSE_NAMES)}), got {', '.join(map(repr, list(row)[:20])) or 'no key'}"
+            f"{problem}; a mapping has one key for the prompt ({', '.join(PROMPT_NAMES)} or "
+            f"messages) and one for the response ({', '.join(RESPONSE_NAMES)}), got "
+            f"{', '.join(map(repr, list(row)[:20])) or 'no key'}"
         ) from None
     return columns.task(row)
 
 
 def _with_file_contents(task: Task) -> Task:
-    """Replace files that requirements name by their contents, so that the trace is self-contained."""
+    """Replace files that requirements name by their contents, so that the trace is
+    self-contained.
+    """
     if not (task.requirements and any(map(reads_file, task.requirements))):
         return task
     return replace(
@@ -385,17 +411,21 @@ def _with_file_contents(task: Task) -> Task:
 
 
 def _check_reads_no_files(trace: Trace) -> Trace:
-    """Raise ConfigError for a trace whose requirements read files: its author must not choose files here."""
+    """Raise ConfigError for a trace whose requirements read files: its author must not choose files
+    here.
+    """
     for spec in filter(reads_file, trace.task.requirements):
         parse(spec, files=False)
     return trace
 
 
 async def run_refinement(refinement: Refinement) -> AsyncGenerator[Trace, None]:
-    """Run a refinement. Every record is stored, then passed to `on_record`, then the trace is yielded.
+    """Run a refinement. Every record is stored, then passed to `on_record`, then the trace is
+    yielded.
 
-    When cancelled or closed, it makes no more calls; what was recorded by then, and an outcome `cancelled`, is stored and
-    passed on. CancelledError and RedraftError carry the result so far as `result`.
+    When cancelled or closed, it makes no more calls; what was recorded by then, and an outcome
+    `cancelled`, is stored and passed on. CancelledError and RedraftError carry the result so far as
+    `result`.
     """
     async with RefinementRun(refinement) as run:
         with run.telemetry() as record_steps:
@@ -405,9 +435,11 @@ async def run_refinement(refinement: Refinement) -> AsyncGenerator[Trace, None]:
 
 
 class RefinementRun:
-    """A refinement that runs. Its records go to its store, then to `on_record`; `trace` is the latest trace.
+    """A refinement that runs. Its records go to its store, then to `on_record`; `trace` is the
+    latest trace.
 
-    Leaving its context frees what the refinement holds, and gives the error that ended it the result so far.
+    Leaving its context frees what the refinement holds, and gives the error that ended it the
+    result so far.
     """
 
     def __init__(self, refinement: Refinement) -> None:
@@ -420,7 +452,9 @@ class RefinementRun:
         return self
 
     def telemetry(self) -> AbstractContextManager[RecordSteps]:
-        """Store the trace, and return a context that is recorded as this refinement; its value makes a performer record steps."""
+        """Store the trace, and return a context that is recorded as this refinement; its value
+        makes a performer record steps.
+        """
         self._persist(self.trace)
         return record_refinement(
             lambda: self.trace, self._refinement.writer_name, self._refinement.fingerprint
@@ -435,7 +469,9 @@ class RefinementRun:
         )
 
     async def next_trace(self, engine: Engine) -> Trace:
-        """Return the next trace, whose new record is stored and passed on. Not once the engine is over."""
+        """Return the next trace, whose new record is stored and passed on. Not once the engine is
+        over.
+        """
         trace = await engine.next_trace()
         if trace is None:
             trace = engine.trace = with_outcome(self.trace, self._refinement.plan)
@@ -520,7 +556,9 @@ async def final_trace(refinement: Refinement) -> Trace:
 
 
 def reopen_if_needed(trace: Trace, plan: Plan) -> Trace:
-    """Return a finished trace unchanged if the plan would end it again for the same reason, else without its outcome."""
+    """Return a finished trace unchanged if the plan would end it again for the same reason, else
+    without its outcome.
+    """
     if trace.outcome is None:
         return trace
     reasons = [
@@ -535,9 +573,11 @@ def without_outcome(trace: Trace) -> Trace:
 
 
 def with_original_settings(trace: Trace, plan: Plan, options: Options) -> Plan:
-    """Return the plan with the original priors and calibration if those reproduce the stored outcome and the present ones do not.
+    """Return the plan with the original priors and calibration if those reproduce the stored
+    outcome and the present ones do not.
 
-    Priors that were learned, and labels that were given, in the meantime must not cause more calls; priors that the user gives may.
+    Priors that were learned, and labels that were given, in the meantime must not cause more calls;
+    priors that the user gives may.
     """
     if (
         trace.outcome is None
@@ -555,7 +595,9 @@ def with_original_settings(trace: Trace, plan: Plan, options: Options) -> Plan:
 
 
 def with_recorded_settings(trace: Trace, plan: NoiseAwarePlan, options: Options) -> NoiseAwarePlan:
-    """Return the plan with the calibration that the trace recorded, and with its priors unless the user gave some."""
+    """Return the plan with the calibration that the trace recorded, and with its priors unless the
+    user gave some.
+    """
     calibration, priors = None, plan.priors
     with suppress(ConfigError, TypeError):
         if CALIBRATION_KEY in trace.settings:

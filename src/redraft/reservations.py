@@ -1,8 +1,10 @@
-"""Reserve the grades of a text together with the text, so that no text is paid for that cannot be graded.
+"""Reserve the grades of a text together with the text, so that no text is paid for that cannot be
+graded.
 
-`Reservations` wraps the performer of one task. A step that writes a text is performed only if the budget has room for the text
-and for all its grades by graders that call a model, and if both are likely to end before the deadline. The calls that grade the
-text use the reservation. A grade of a given text is performed only if the budget has room for all its calls.
+`Reservations` wraps the performer of one task. A step that writes a text is performed only if the
+budget has room for the text and for all its grades by graders that call a model, and if both are
+likely to end before the deadline. The calls that grade the text use the reservation. A grade of a
+given text is performed only if the budget has room for all its calls.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ from .perform import ModelClient, Roles, StepClient, failure_record
 from .protocols import Perform
 from .text import utf8_size
 
-JUDGE_TOKEN_FACTOR = 1.25  # tokens of a text in a judge's prompt for each token that the writer counted: tokenizers differ
+# tokens of a text in a judge's prompt for each token that the writer counted: tokenizers differ
+JUDGE_TOKEN_FACTOR = 1.25
 DEFAULT_INSTRUCTION_BYTES = (
     2000  # of the prompt of a grader without `prompt_texts`, besides task and text
 )
@@ -36,7 +39,9 @@ MAX_DURATIONS = 64  # the latest durations that are kept
 
 @dataclass
 class StepStatistics:
-    """The durations of a run's steps in seconds and, by grader, the bytes of instructions and the calls for one grade."""
+    """The durations of a run's steps in seconds and, by grader, the bytes of instructions and the
+    calls for one grade.
+    """
 
     writing_seconds: deque[float] = field(default_factory=lambda: deque(maxlen=MAX_DURATIONS))
     grading_seconds: deque[float] = field(default_factory=lambda: deque(maxlen=MAX_DURATIONS))
@@ -64,7 +69,9 @@ def _median(values: Collection[float]) -> float | None:
 
 @dataclass
 class PendingGrades:
-    """A text that is not fully graded: its reservation, the number of grades that are left, and when it was written."""
+    """A text that is not fully graded: its reservation, the number of grades that are left, and
+    when it was written.
+    """
 
     reservation: Reservation
     repeats_left: int
@@ -73,7 +80,9 @@ class PendingGrades:
 
 @dataclass
 class Reservations:
-    """The reservations of one task. `deadline_at` is on the monotonic clock; None: there is no deadline."""
+    """The reservations of one task. `deadline_at` is on the monotonic clock; None: there is no
+    deadline.
+    """
 
     trace: Trace
     roles: Roles
@@ -191,7 +200,9 @@ class Reservations:
         return record
 
     async def _grade_alone(self, perform: Perform, step: Grade | Compare) -> Record:
-        """Perform a grade that was not reserved with its text, as that of a given text: its first call reserves the others."""
+        """Perform a grade that was not reserved with its text, as that of a given text: its first
+        call reserves the others.
+        """
         members = [grader for grader in self._llm_graders if grader.name == step.grader]
         if (
             not members
@@ -222,11 +233,16 @@ class Reservations:
     # ---- time
 
     def _check_time(self, seconds: float | None) -> None:
-        """Raise BudgetExhaustedError if a text that takes so many seconds is not likely to be finished before the deadline."""
+        """Raise BudgetExhaustedError if a text that takes so many seconds is not likely to be
+        finished before the deadline.
+        """
         if self.deadline_at is None or seconds is None:
             return
         if (left := self.deadline_at - monotonic()) < seconds:
-            message = f"a text with its grades takes about {seconds:.1f} s, {max(0.0, left):.1f} s are left before the deadline"
+            message = (
+                f"a text with its grades takes about {seconds:.1f} s, {max(0.0, left):.1f} s are "
+                "left before the deadline"
+            )
             raise BudgetExhaustedError(message, limit="deadline")
 
     def _note_seconds(self, record: Record) -> None:
@@ -244,7 +260,9 @@ class Reservations:
         )
 
     def _further_need(self, grader: PanelGrader, step: Grade) -> CostEstimate:
-        """Return the estimated cost of the calls of one grade after the first; the text is part of their prompts."""
+        """Return the estimated cost of the calls of one grade after the first; the text is part of
+        their prompts.
+        """
         return replace(_total(self._further_calls(grader, step)), per_token=ZERO_AMOUNTS)
 
     def _further_calls(self, grader: PanelGrader, step: Grade) -> list[CostEstimate]:
@@ -255,7 +273,9 @@ class Reservations:
     def _call_needs(
         self, panel_grader: PanelGrader, repeats: int, text: PromptSize = NO_TEXT
     ) -> Iterator[CostEstimate]:
-        """Yield the estimated cost of each call of a grader for these repeats, with `text` in each prompt."""
+        """Yield the estimated cost of each call of a grader for these repeats, with `text` in each
+        prompt.
+        """
         name = panel_grader.name
         first = name not in self._seen_graders
         grader, task = self.roles.graders[name], self.trace.task
@@ -316,7 +336,9 @@ def _total(calls: Iterable[CostEstimate]) -> CostEstimate:
 def grader_calls(
     grader: Any, task: Task, client: ModelClient | None, roles: Roles, *, first_for_task: bool
 ) -> Iterator[tuple[ModelClient | None, Any]]:
-    """Yield the client and the grader of each call for one grade; `first_for_task` adds the calls that are made once for a task."""
+    """Yield the client and the grader of each call for one grade; `first_for_task` adds the calls
+    that are made once for a task.
+    """
     if not makes_calls(grader):
         return
     own = getattr(grader, "model", None)
@@ -333,7 +355,9 @@ def grader_calls(
 
 
 def instruction_bytes(grader: Any) -> int:
-    """Return the estimated bytes of a grader's prompt besides the task and the text, before the first grade."""
+    """Return the estimated bytes of a grader's prompt besides the task and the text, before the
+    first grade.
+    """
     prompt_texts = getattr(grader, "prompt_texts", None)
     if prompt_texts is None:
         return DEFAULT_INSTRUCTION_BYTES

@@ -49,7 +49,9 @@ else:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """The expected quality of an answer that no judge graded, with its 95 % interval; both by the plan's priors."""
+    """The expected quality of an answer that no judge graded, with its 95 % interval; both by the
+    plan's priors.
+    """
 
     mean: float
     interval: tuple[float, float]
@@ -83,9 +85,11 @@ class Result(Generic[T_co]):
 
     Attributes:
         trace: The task and all records.
-        error: The error of a task of `refine_many` that failed, else None. `value` is then the best text so far, or "".
+        error: The error of a task of `refine_many` that failed, else None. `value` is then the best
+            text so far, or "".
         answer: The form of the answer; None without the argument `answer`.
-        plan: The plan that was followed; None if it is not known, as for a trace that was read from a file.
+        plan: The plan that was followed; None if it is not known, as for a trace that was read from
+            a file.
         callback_errors: What `on_record` and `on_step` raised, in words; the run went on.
     """
 
@@ -102,7 +106,9 @@ class Result(Generic[T_co]):
 
     @cached_property
     def parsed(self) -> T_co | None:
-        """The best answer as the value that the argument `answer` asks for; None if it is not valid, and without that argument."""
+        """The best answer as the value that the argument `answer` asks for; None if it is not
+        valid, and without that argument.
+        """
         return parsed_answer(self.trace, self.answer)
 
     @property
@@ -124,45 +130,56 @@ class Result(Generic[T_co]):
     def score(self) -> float | None:
         """The score of the best answer, in [0, 1]; None if it was never scored.
 
-        If graders are noisy, it is the posterior mean of the answer's quality given all scores, else the graders' score. With
-        people's labels behind the only judge that scores, it is the label that people are expected to give (see `score_basis`).
+        If graders are noisy, it is the posterior mean of the answer's quality given all scores,
+        else the graders' score. With people's labels behind the only judge that scores, it is the
+        label that people are expected to give (see `score_basis`).
         """
         return self.trace.score
 
     @property
     def score_interval(self) -> tuple[float, float] | None:
-        """The 95 % interval of the true score, if the priors fit; None if no grader is noisy or noise is not modelled.
+        """The 95 % interval of the true score, if the priors fit; None if no grader is noisy or
+        noise is not modelled.
 
-        With people's labels behind the judge, it is the interval of the label that people would give (see `score_basis`).
+        With people's labels behind the judge, it is the interval of the label that people would
+        give (see `score_basis`).
         """
         return score_interval(self.trace)
 
     @property
     def score_basis(self) -> str:
-        """What stands behind the score and its interval: "by people's labels (n = 120)", or "by this judge".
+        """What stands behind the score and its interval: "by people's labels (n = 120)", or "by
+        this judge".
 
-        With several judges it is "by these judges"; "" if no judge takes part in the score, or there is none.
+        With several judges it is "by these judges"; "" if no judge takes part in the score, or
+        there is none.
 
-        People's labels stand behind a score if one judge alone makes it, and its validation card holds a calibration.
+        People's labels stand behind a score if one judge alone makes it, and its validation card
+        holds a calibration.
         """
         return score_basis(self.trace)
 
     @property
     def forecast(self) -> Forecast | None:
-        """The expected quality of the best answer if no judge graded it, as with `unseen_last`; else None."""
+        """The expected quality of the best answer if no judge graded it, as with `unseen_last`;
+        else None.
+        """
         return forecast(self.trace)
 
     @property
     def diagnosis(self) -> Diagnosis | None:
         """The diagnosis of the run; None if it was cut short or nothing stands out.
 
-        Its `kind` is "reached", "bad check", "regression", "noise", "too few repeats" or "ceiling"; `message` gives the figures.
+        Its `kind` is "reached", "bad check", "regression", "noise", "too few repeats" or "ceiling";
+        `message` gives the figures.
         """
         return diagnose(self.trace)
 
     @property
     def judge_score(self) -> float | None:
-        """The graders' score of the best answer (the mean over repeats); None if it was never scored."""
+        """The graders' score of the best answer (the mean over repeats); None if it was never
+        scored.
+        """
         return self.trace.judge_score
 
     @property
@@ -177,13 +194,17 @@ class Result(Generic[T_co]):
 
     @property
     def top(self) -> tuple[RankedAnswer, ...]:
-        """The answers that the plan keeps, best first: the best, or with `BestOfN(keep=k)` the `k` best; none if none is graded."""
+        """The answers that the plan keeps, best first: the best, or with `BestOfN(keep=k)` the `k`
+        best; none if none is graded.
+        """
         k = max(1, len(self.trace.outcome.kept) if self.trace.outcome else 0)
         return top_answers(self.trace, k)
 
     @property
     def steps(self) -> tuple[CandidateStep, ...]:
-        """How each candidate came about, in order: its parent, the feedback on it, the messages sent, the answer and its grades."""
+        """How each candidate came about, in order: its parent, the feedback on it, the messages
+        sent, the answer and its grades.
+        """
         from .plans.replay import candidate_steps
 
         return candidate_steps(self.trace, self.plan)
@@ -213,14 +234,20 @@ class Result(Generic[T_co]):
     def metadata(self) -> dict[str, Any]:
         """More facts from the trace, as plain data that `json.dumps` accepts.
 
-        - `iterations`, `converged`; `score_history`: the scores in order; `note`: why the run stopped, in words
+        - `iterations`, `converged`; `score_history`: the scores in order; `note`: why the run
+          stopped, in words
         - `selection_reason`: why the best answer is not the one that was scored highest, or ""
-        - `p_target`: probability that the best answer reaches the target, on the basis of `score_basis`; None if scores are exact
-        - `priors`: those of the plan, None for the shipped ones; `diagnosis`: its kind and message, or None
+        - `p_target`: probability that the best answer reaches the target, on the basis of
+          `score_basis`; None if scores are exact
+        - `priors`: those of the plan, None for the shipped ones; `diagnosis`: its kind and message,
+          or None
         - `repairs`: how many were made without a model; `best`: the id of the best candidate
-        - `changed_fields`: with a JSON answer: what the best answer changed of its parent though it was right and nobody asked
-        - `broken`: the musts that the best answer breaks; `truncated`: whether it was cut off at the token limit
-        - `usage_by`: usage by role and model; `validation`: what cards say of each grader, if asked for; `failures`, in words
+        - `changed_fields`: with a JSON answer: what the best answer changed of its parent though it
+          was right and nobody asked
+        - `broken`: the musts that the best answer breaks; `truncated`: whether it was cut off at
+          the token limit
+        - `usage_by`: usage by role and model; `validation`: what cards say of each grader, if asked
+          for; `failures`, in words
         - `callback_errors`: what `on_record` and `on_step` raised, in words
         """
         trace, diagnosis = self.trace, self.diagnosis
@@ -253,7 +280,9 @@ class Result(Generic[T_co]):
         }
 
     def to_dict(self, *, trace: bool = False) -> dict[str, Any]:
-        """Return the result as plain data that `json.dumps` accepts, with the whole trace if asked for."""
+        """Return the result as plain data that `json.dumps` accepts, with the whole trace if asked
+        for.
+        """
         data = {
             "value": self.value,
             **(
@@ -283,7 +312,10 @@ class Result(Generic[T_co]):
 
     def __repr__(self) -> str:
         order = ranked_text(self.trace)
-        return f"Result({order or f'score={format_score_with_interval(self)}'}, stop={str(self.stop)!r}, value={self.value[:60]!r})"
+        return (
+            f"Result({order or f'score={format_score_with_interval(self)}'}, "
+            f"stop={str(self.stop)!r}, value={self.value[:60]!r})"
+        )
 
     def __rich__(self) -> Any:
         from rich.text import Text
@@ -293,10 +325,12 @@ class Result(Generic[T_co]):
     def _repr_html_(self) -> str:
         from html import escape  # only notebooks need it
 
-        return f"<p>{escape(self.summary())}</p><pre>{escape(strip_control_sequences(self.display_text))}</pre>"
+        return f"<p>{escape(self.summary())}</p><pre>{escape(strip_control_sequences(self.display_text))}</pre>"  # noqa: E501
 
     def summary(self) -> str:
-        """Return one line: the scores, why the run stopped, its usage and, if graders are noisy, the diagnosis."""
+        """Return one line: the scores, why the run stopped, its usage and, if graders are noisy,
+        the diagnosis.
+        """
         u = self.usage
         tokens = (
             "unknown"
@@ -339,9 +373,11 @@ class Result(Generic[T_co]):
 
 
 def parsed_answer(trace: Trace, form: AnswerForm[T_co] | None) -> T_co | None:
-    """Return the value of the best answer; None if it is not valid or was cut off, or calls tools, and without a form.
+    """Return the value of the best answer; None if it is not valid or was cut off, or calls tools,
+    and without a form.
 
-    An answer whose validation did not end, as one that the deadline cut off, is not validated again: it may never end.
+    An answer whose validation did not end, as one that the deadline cut off, is not validated
+    again: it may never end.
     """
     best = trace.best
     if (
@@ -376,7 +412,9 @@ def parsed_data(trace: Trace, form: AnswerForm[Any] | None, value: Any) -> Any:
 
 
 def changed_fields(trace: Trace) -> list[FieldChange]:
-    """Return the fields that the best answer changed of its parent though they were right and nobody asked for it."""
+    """Return the fields that the best answer changed of its parent though they were right and
+    nobody asked for it.
+    """
     return unrequested_changes(trace, trace.best) if trace.best else []
 
 
@@ -404,7 +442,9 @@ def score_interval(trace: Trace) -> tuple[float, float] | None:
 
 
 def score_basis(trace: Trace) -> str:
-    """Return what stands behind the score of a trace: people's labels, or its judges; "" without a judge or a score."""
+    """Return what stands behind the score of a trace: people's labels, or its judges; "" without a
+    judge or a score.
+    """
     end = trace.outcome
     if end and end.labels is not None:
         return f"by {labels_text(end.labels)}"
@@ -426,7 +466,10 @@ def format_score_with_interval(result: Result[Any]) -> str:
     """Format a score with its interval, or the forecast of an answer that no judge graded."""
     if expected := result.forecast:
         low, high = expected.interval
-        return f"{format_score(result.score)}, forecast {expected.mean:.2f} [{low:.2f}, {high:.2f}] {result.score_basis}"
+        return (
+            f"{format_score(result.score)}, forecast {expected.mean:.2f} [{low:.2f}, {high:.2f}] "
+            f"{result.score_basis}"
+        )
     if not (interval := result.score_interval):
         return format_score(result.score)
     return (
@@ -435,7 +478,9 @@ def format_score_with_interval(result: Result[Any]) -> str:
 
 
 def headline(result: Result[Any]) -> str:
-    """Return the scores of the first and of the best answer, what stands behind them, and why the run stopped, in plain words."""
+    """Return the scores of the first and of the best answer, what stands behind them, and why the
+    run stopped, in plain words.
+    """
     note = result.trace.outcome.note if result.trace.outcome else ""
     wrote = any(candidate.role in {"generate", "refine"} for candidate in result.trace.candidates)
     show_note = (
@@ -446,7 +491,10 @@ def headline(result: Result[Any]) -> str:
         or not is_graded(result.trace)
     )
     why = f" ({strip_control_sequences(note)})" if note and show_note else ""
-    return f"{ranked_text(result.trace) or _scores_in_words(result)}; stopped: {stop_phrase(result.trace)}{why}"
+    return (
+        f"{ranked_text(result.trace) or _scores_in_words(result)}; stopped: "
+        f"{stop_phrase(result.trace)}{why}"
+    )
 
 
 def stop_phrase(trace: Trace) -> str:
@@ -459,7 +507,9 @@ def stop_phrase(trace: Trace) -> str:
 
 
 def _scores_in_words(result: Result[Any]) -> str:
-    """Return the score of the best answer, after that of the first unless it is the first, and what stands behind it."""
+    """Return the score of the best answer, after that of the first unless it is the first, and what
+    stands behind it.
+    """
     if not result.trace.graded_candidates:
         return format_score(None)
     trace, expected, interval = result.trace.with_estimates, result.forecast, result.score_interval
@@ -523,7 +573,8 @@ def result_or_raise(
     plan: Plan | None = None,
     callback_errors: tuple[str, ...] = (),
 ) -> Result[T_co]:
-    """Return the result of a finished trace. Raises its error if there is no answer, or if a grader of the user never grades.
+    """Return the result of a finished trace. Raises its error if there is no answer, or if a grader
+    of the user never grades.
 
     `graders` are those of the panel by their names.
     """
@@ -538,14 +589,18 @@ def result_or_raise(
 
 
 def is_graded(trace: Trace) -> bool:
-    """Whether the best answer is graded, or calls tools, so that it is returned ungraded by design."""
+    """Whether the best answer is graded, or calls tools, so that it is returned ungraded by
+    design.
+    """
     return bool(trace.graded_candidates) or (
         trace.outcome is not None and trace.outcome.reason is StopReason.TOOL_CALLS
     )
 
 
 def conclusion_error(result: Result[Any]) -> RedraftError:
-    """Return the error of a refinement without a grade: that of the limit that ended it, of its graders or of the model."""
+    """Return the error of a refinement without a grade: that of the limit that ended it, of its
+    graders or of the model.
+    """
     trace = result.trace
     if result.stop not in LIMITS:
         return _nothing_graded_error(result)
@@ -563,7 +618,9 @@ def _with_result(error: RedraftError, result: Result[Any]) -> RedraftError:
 
 
 def never_grades(trace: Trace, grader: str) -> bool:
-    """Whether a grader has graded no answer, and neither a limit nor a model that it asks is the cause."""
+    """Whether a grader has graded no answer, and neither a limit nor a model that it asks is the
+    cause.
+    """
     feedback = [
         f for of_candidate in trace.feedback.values() for f in of_candidate if f.grader == grader
     ]
@@ -589,7 +646,9 @@ def sorted_failures(trace: Trace) -> list[Failure]:
 
 
 def grader_messages(trace: Trace) -> list[str]:
-    """Return what graders that failed said, with their names, each once. A limit that ended the run is no failure of theirs."""
+    """Return what graders that failed said, with their names, each once. A limit that ended the run
+    is no failure of theirs.
+    """
     failures = [
         f
         for f in sorted_failures(trace)
@@ -599,7 +658,9 @@ def grader_messages(trace: Trace) -> list[str]:
 
 
 def _nothing_graded_error(result: Result[Any]) -> RedraftError:
-    """Return the error of a refinement without a grade: of its graders if there is a text, else of the model."""
+    """Return the error of a refinement without a grade: of its graders if there is a text, else of
+    the model.
+    """
     trace = result.trace
     failures = sorted_failures(trace)
     other_messages = dict.fromkeys(f.message for f in failures if f.step_slot[0] != "feedback")
@@ -613,7 +674,7 @@ def _nothing_graded_error(result: Result[Any]) -> RedraftError:
             name: f" ({reason})" for name, reason in trace.unscored_reasons.items() if reason
         }
         silent = dict.fromkeys(
-            f"{grader}: its score is None{reasons.get(grader) or NO_SCORE_HINT * (grader not in musts)}"
+            f"{grader}: its score is None{reasons.get(grader) or NO_SCORE_HINT * (grader not in musts)}"  # noqa: E501
             for grader in scoreless
         )
         has_feedback = any(f.score is not None or f.is_critique for f in feedback)

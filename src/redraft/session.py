@@ -55,15 +55,23 @@ if TYPE_CHECKING:
 
 TESTS = "tests"  # the name of the grader that runs tests
 PYTHON_CODE = "python code"  # the name of the form of answer that it grades
-NOTHING_GRADES = "nothing grades this task: no grader, judge, requirement, test or form of the answer is named for it"
-NO_JUDGE_MODEL = "there is no model, and without one only requirements or functions can grade: give some, or a model"
+NOTHING_GRADES = (
+    "nothing grades this task: no grader, judge, requirement, test or form of the answer is named "
+    "for it"
+)
+NO_JUDGE_MODEL = (
+    "there is no model, and without one only requirements or functions can grade: give some, or a "
+    "model"
+)
 MAX_CACHED_SETUPS = 1000  # every row of a data set may have its own requirements
 
 
 class JudgeCalibration(NamedTuple):
-    """What people's labels say about a grader on the panel; `calibration` is None without labels of single answers.
+    """What people's labels say about a grader on the panel; `calibration` is None without labels of
+    single answers.
 
-    `noise` is the standard deviation of repeated scores in its validation, and how many answers had them.
+    `noise` is the standard deviation of repeated scores in its validation, and how many answers had
+    them.
     """
 
     calibration: Calibration | None = None
@@ -85,7 +93,8 @@ class JudgeCalibration(NamedTuple):
 class TaskSetup(NamedTuple):
     """What tasks with the same requirements share in a session.
 
-    `is_noisy`: a model takes part in the score. `checks` raise ConfigError for a task that cannot be graded.
+    `is_noisy`: a model takes part in the score. `checks` raise ConfigError for a task that cannot
+    be graded.
     """
 
     panel: tuple[PanelGrader, ...]
@@ -96,12 +105,13 @@ class TaskSetup(NamedTuple):
 
 @dataclass
 class Session:
-    """Owns what all calls of a run share: its graders and plans, and in `clients` the budget, the limit and the connected models.
+    """Owns what all calls of a run share: its graders and plans, and in `clients` the budget, the
+    limit and the connected models.
 
-    `writer` is the model that writes (None: there is none), `judge` the one that graders use (None: the writer).
-    A list of models as `writer` is tried in order (see `failover`); the first one is the judge if there is no other.
-    `limit_calls` replaces the concurrency limit around the calls of a model. `connect` returns the model that a user names;
-    `watch` wraps the complete call.
+    `writer` is the model that writes (None: there is none), `judge` the one that graders use (None:
+    the writer). A list of models as `writer` is tried in order (see `failover`); the first one is
+    the judge if there is no other. `limit_calls` replaces the concurrency limit around the calls of
+    a model. `connect` returns the model that a user names; `watch` wraps the complete call.
     """
 
     options: Options
@@ -143,7 +153,9 @@ class Session:
 
     @property
     def judge_params(self) -> Mapping[str, Any]:
-        """The parameters of the judge's calls: if the model that writes judges, its own are beneath them."""
+        """The parameters of the judge's calls: if the model that writes judges, its own are beneath
+        them.
+        """
         own = self.options.judge_params or {}
         return (
             own
@@ -152,7 +164,9 @@ class Session:
         )
 
     def setup(self, requirements: tuple[str, ...], *, has_tests: bool = False) -> TaskSetup:
-        """Return what tasks with these requirements, and with tests or without, share; it is cached. Raises ConfigError."""
+        """Return what tasks with these requirements, and with tests or without, share; it is
+        cached. Raises ConfigError.
+        """
         key = has_tests and self._has_tests_of_tasks, requirements
         if (setup := self.setup_cache.get(key)) is None:
             setup = self._make_setup(requirements, has_tests=has_tests)
@@ -199,19 +213,25 @@ class Session:
     def resolve_panel(
         self, requirements: tuple[str, ...], *, has_tests: bool = False
     ) -> tuple[tuple[PanelGrader, ...], Roles]:
-        """Return the panel and the roles for tasks with these requirements (see `setup`). Raises ConfigError."""
+        """Return the panel and the roles for tasks with these requirements (see `setup`). Raises
+        ConfigError.
+        """
         setup = self.setup(requirements, has_tests=has_tests)
         return setup.panel, setup.roles
 
     def common_panel(self) -> tuple[tuple[PanelGrader, ...], Roles]:
-        """Return the panel and the roles of a task with tests and without requirements; empty if only requirements grade."""
+        """Return the panel and the roles of a task with tests and without requirements; empty if
+        only requirements grade.
+        """
         has_judge = self.graders is None and (self.writer is not None or self.judge is not None)
         if self.graders in (None, []) and not has_judge and self.options.answer is None:
             return (), assign_roles(self, [])
         return self.resolve_panel((), has_tests=True)
 
     def plan_for(self, *, writes: bool, noisy: bool) -> Plan:
-        """Return the plan of tasks in this session (see `Options.make_plan`); it is cached. Raises ConfigError."""
+        """Return the plan of tasks in this session (see `Options.make_plan`); it is cached. Raises
+        ConfigError.
+        """
         key = writes, noisy
         if key not in self.plan_cache:
             calibration = self.calibration.for_plan
@@ -222,7 +242,9 @@ class Session:
 
     @property
     def default_judge_note(self) -> str:
-        """That the default judge grades, and which model it asks; "" if something is named that grades."""
+        """That the default judge grades, and which model it asks; "" if something is named that
+        grades.
+        """
         judges = self.common_panel()[1].judges if self.graders is None else {}
         names = [client.name for client in judges.values() if client]
         return default_judge_note(names[0]) if names else ""
@@ -234,7 +256,9 @@ class Session:
         return panel, roles.graders.values()
 
     def _check_trust(self, panel: tuple[PanelGrader, ...], roles: Roles) -> tuple[PanelGrader, ...]:
-        """Add what validation cards say of the graders, if asked for. Raises ConfigError for an untrusted grader."""
+        """Add what validation cards say of the graders, if asked for. Raises ConfigError for an
+        untrusted grader.
+        """
         if self.options.require_validated == "off":
             return panel
         from .cards import CardStore, enforce_trust, trust_statuses  # most runs ask for no cards
@@ -245,7 +269,8 @@ class Session:
 
     @property
     def calibration(self) -> JudgeCalibration:
-        """What people's labels say about the judge as it is now, by its validation card, looked up once.
+        """What people's labels say about the judge as it is now, by its validation card, looked up
+        once.
 
         It is empty if no judge that may score has such a card, or if several have one.
         """
@@ -290,7 +315,9 @@ class Session:
 
     @property
     def priors(self) -> Priors:
-        """The priors of the model and the graders, looked up once; an unreadable file counts as missing."""
+        """The priors of the model and the graders, looked up once; an unreadable file counts as
+        missing.
+        """
         if self.cached_priors is None:
             self.cached_priors = self._load_priors()
         return self.cached_priors
@@ -304,7 +331,9 @@ class Session:
         )
 
     def _learned_priors(self) -> Priors:
-        """Return the priors learned from earlier runs, if they are asked for and there are any; else the shipped ones."""
+        """Return the priors learned from earlier runs, if they are asked for and there are any;
+        else the shipped ones.
+        """
         if self.options.priors == "learned" and llm_graders(self._any_panel()[0]):
             from .storage.priors_store import PriorsStore  # most runs have the shipped priors
 
@@ -320,9 +349,11 @@ class Session:
 
     @property
     def priors_key(self) -> PriorsKey | None:
-        """The key under which learned priors are stored: the writer and the graders that make the score.
+        """The key under which learned priors are stored: the writer and the graders that make the
+        score.
 
-        None if there is nothing to learn (no model writes, or none grades), or if a grader has no stable fingerprint.
+        None if there is nothing to learn (no model writes, or none grades), or if a grader has no
+        stable fingerprint.
         """
         panel, roles = self._any_panel()
         if roles.writer is None or not llm_graders(panel):
@@ -381,7 +412,9 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class TestsOfTask(GraderSpec):
-    """The grader that runs the tests of tasks. It is on the panel of those that have tests, and of no others."""
+    """The grader that runs the tests of tasks. It is on the panel of those that have tests, and of
+    no others.
+    """
 
 
 def graders_of_run(
@@ -392,13 +425,15 @@ def graders_of_run(
     requirements: bool = False,
     tests: Any = None,
 ) -> list[Any] | None:
-    """Return the graders of a run, besides the requirements of its tasks and the form of the answer, which are on every panel.
+    """Return the graders of a run, besides the requirements of its tasks and the form of the
+    answer, which are on every panel.
 
-    They are those that are named, and no others: `graders`, the tests of tasks, and `judge` if none of these asks it. None means
-    that nothing is named, neither requirements nor a form, so that the default judge grades.
+    They are those that are named, and no others: `graders`, the tests of tasks, and `judge` if none
+    of these asks it. None means that nothing is named, neither requirements nor a form, so that the
+    default judge grades.
 
-    `requirements`: whether any task of the run has some; `tests`: the grader for the tests of tasks, None if there are none. Raises
-    ConfigError if `judge` is False and a grader asks one.
+    `requirements`: whether any task of the run has some; `tests`: the grader for the tests of
+    tasks, None if there are none. Raises ConfigError if `judge` is False and a grader asks one.
     """
     named = [] if graders is None else _as_list(graders)
     known = [as_grader(as_grader_spec(each).grader) for each in named]
@@ -436,7 +471,9 @@ def graders_for_tasks(
 def graders_for_columns(
     graders: Any, judge: Any, answer: AnswerForm[Any] | None, columns: TaskColumns
 ) -> list[Any] | None:
-    """Return the graders of a run over a table; a column of tests is one for every row. Raises ConfigError."""
+    """Return the graders of a run over a table; a column of tests is one for every row. Raises
+    ConfigError.
+    """
     tests = TESTS if columns.tests else None
     return graders_of_run(
         graders, judge, answer, requirements=bool(columns.requirements), tests=tests
@@ -445,7 +482,10 @@ def graders_for_columns(
 
 def default_judge_note(model: str) -> str:
     """Return the message that the default judge grades, and which model it asks."""
-    return f"the default judge grades, with model {model}: no grader, requirement, test or form of the answer is named"
+    return (
+        f"the default judge grades, with model {model}: no grader, requirement, test or form of "
+        "the answer is named"
+    )
 
 
 def _check_asks_none(grader: Any) -> None:
@@ -457,7 +497,8 @@ def _check_asks_none(grader: Any) -> None:
             else ", or set model_free = True in its class if it asks none"
         )
         raise ConfigError(
-            f"judge: no judge is wanted, and grader {_name_of(grader)!r} asks one: leave out either{own_code}"
+            f"judge: no judge is wanted, and grader {_name_of(grader)!r} asks one: leave out "
+            f"either{own_code}"
         )
 
 
@@ -480,7 +521,8 @@ def resolve_graders(
     has_model: bool,
     answer: AnswerForm[Any] | None = None,
 ) -> list[tuple[PanelGrader, Any]]:
-    """Return the panel in order: a task's requirements as musts, the form of the answer, then the graders.
+    """Return the panel in order: a task's requirements as musts, the form of the answer, then the
+    graders.
 
     `graders` are those of the run (see `graders_of_run`). Raises ConfigError if the panel is empty.
     """
@@ -515,7 +557,9 @@ def needs_judge(graders: Any) -> bool:
 
 
 def tie_break_grader(members: Sequence[tuple[PanelGrader, Any]]) -> list[tuple[PanelGrader, Any]]:
-    """Return the first judge as a comparer by the same rubric. Empty if no LLM judge is present or a comparer already is."""
+    """Return the first judge as a comparer by the same rubric. Empty if no LLM judge is present or
+    a comparer already is.
+    """
     judge = next(
         (grader for member, grader in members if not (member.model_free or member.compares)), None
     )
@@ -555,7 +599,9 @@ def _panel_grader(name: str, grader: Any, spec: GraderSpec) -> PanelGrader:
 
 
 def _may_call_model(grader: Any) -> bool:
-    """Whether only a grader's usage shows if it calls a model; for a composite, if no part certainly does."""
+    """Whether only a grader's usage shows if it calls a model; for a composite, if no part
+    certainly does.
+    """
     if hasattr(grader, "may_call_model"):
         return bool(grader.may_call_model)
     if parts := getattr(grader, "parts", ()):
@@ -573,7 +619,9 @@ def _reads_tool_calls(grader: Any) -> bool:
 
 
 def assign_roles(session: Session, members: list[tuple[PanelGrader, Any]]) -> Roles:
-    """Assign models to roles. A grader uses its own `model` if it has one, else the judge, else the writer."""
+    """Assign models to roles. A grader uses its own `model` if it has one, else the judge, else the
+    writer.
+    """
     options = session.options
     writers = alternative_models(session.writer)
     writing = (
@@ -618,7 +666,9 @@ def assign_roles(session: Session, members: list[tuple[PanelGrader, Any]]) -> Ro
 
 
 def _client_for_argument(make: Callable[[], ModelClient], argument: str) -> ModelClient:
-    """Return the client of a model that was given as an argument. Raises ConfigError naming the argument."""
+    """Return the client of a model that was given as an argument. Raises ConfigError naming the
+    argument.
+    """
     try:
         return make()
     except ConfigError as error:
@@ -628,7 +678,9 @@ def _client_for_argument(make: Callable[[], ModelClient], argument: str) -> Mode
 def _grader_client(
     session: Session, grader: Any, default: ModelClient | None, *, model_free: bool
 ) -> ModelClient | None:
-    """Return the client of a grader, after checking that each of its parts has one. Raises ConfigError."""
+    """Return the client of a grader, after checking that each of its parts has one. Raises
+    ConfigError.
+    """
     own = getattr(grader, "model", None)
     client = session.clients.client_for(own) if own is not None else default
     parts = getattr(grader, "parts", ())
@@ -641,13 +693,16 @@ def _grader_client(
             else ", or set model_free = True in its class if it asks none"
         )
         raise ConfigError(
-            f"grader {_name_of(grader)!r} asks a model and none was found: give `model` or `judge`{own_code}"
+            f"grader {_name_of(grader)!r} asks a model and none was found: give `model` or "
+            f"`judge`{own_code}"
         )
     return client
 
 
 def scoring_graders(panel: Iterable[PanelGrader]) -> list[PanelGrader]:
-    """Return the graders that make the score of a task; if all are musts, those that call a model."""
+    """Return the graders that make the score of a task; if all are musts, those that call a
+    model.
+    """
     pointwise = [grader for grader in panel if not grader.compares]
     return [grader for grader in pointwise if not grader.must] or [
         grader for grader in pointwise if not grader.model_free
@@ -655,7 +710,9 @@ def scoring_graders(panel: Iterable[PanelGrader]) -> list[PanelGrader]:
 
 
 def check_task(grader: Any, task: Task) -> None:
-    """Raise ConfigError for a task that a grader, or a part of it, cannot grade, or not on this machine."""
+    """Raise ConfigError for a task that a grader, or a part of it, cannot grade, or not on this
+    machine.
+    """
     if needs := getattr(grader, "needs", ()):
         check_needs(grader.name, needs, task)
     check_environment(grader)

@@ -1,9 +1,10 @@
 """Declares every setting once: its type, default, allowed values and help.
 
-Generated from these declarations are the checks (`check_settings`), the keyword arguments of `refine` and `batch` (the typed
-dictionaries `Settings` below and `redraft.runs.config.BatchSettings`, written by scripts/docs.py), the options of the command
-line and the keys of configuration files (`redraft.cli.options`), and the tables in docs/python.md. To add a setting, add a
-field here.
+Generated from these declarations are the checks (`check_settings`), the keyword arguments of
+`refine` and `batch` (the typed dictionaries `Settings` below and
+`redraft.runs.config.BatchSettings`, written by scripts/docs.py), the options of the command line
+and the keys of configuration files (`redraft.cli.options`), and the tables in docs/python.md. To
+add a setting, add a field here.
 
 The command line imports this module to show its help, so it imports nothing slow.
 """
@@ -201,7 +202,9 @@ class FilePath:
 
 @dataclass(eq=False)
 class PromptSource:
-    """A template, the path of a file with one, or a function. `options` reads the file, and the plan checks the template."""
+    """A template, the path of a file with one, or a function. `options` reads the file, and the
+    plan checks the template.
+    """
 
     expected: str
 
@@ -214,7 +217,9 @@ class PromptSource:
 
 @dataclass(eq=False)
 class Instance:
-    """An object of the caller: `expected` describes it, `methods` names what it must provide; `or_flag`: True and False, too."""
+    """An object of the caller: `expected` describes it, `methods` names what it must provide;
+    `or_flag`: True and False, too.
+    """
 
     expected: str
     methods: tuple[str, ...] = ()
@@ -242,7 +247,10 @@ class PriceTable:
     """A mapping of model names to two prices."""
 
     def check(self, name: str, value: Any, *, optional: bool) -> None:
-        expected = f'{name} must be USD per million (input, output) tokens by model name, such as {{"llama3.2": (0.1, 0.4)}}'
+        expected = (
+            f"{name} must be USD per million (input, output) tokens by model name, such as "
+            '{"llama3.2": (0.1, 0.4)}'
+        )
         if value is None and optional:
             return
         if not isinstance(value, Mapping):
@@ -262,10 +270,11 @@ CALLABLE = ("__call__",)
 class SettingInfo:
     """What a declaration contains besides type and default.
 
-    `help` explains the setting in the help of commands and in the documentation; `detail` continues it in the documentation.
-    `on_command_line`: whether there is an option; `in_files`: whether that option can also be set in configuration files and
-    the environment. `has_own_parameter`: the functions have a parameter of that name, so that types can depend on it; it is in
-    none of the typed dictionaries.
+    `help` explains the setting in the help of commands and in the documentation; `detail` continues
+    it in the documentation. `on_command_line`: whether there is an option; `in_files`: whether that
+    option can also be set in configuration files and the environment. `has_own_parameter`: the
+    functions have a parameter of that name, so that types can depend on it; it is in none of the
+    typed dictionaries.
     """
 
     kind: ValueKind
@@ -281,7 +290,9 @@ class SettingInfo:
 def setting(
     default: Any, kind: ValueKind, help: str, *, optional: bool = False, **more: Any
 ) -> Any:
-    """Declare a setting as a field of a dataclass. None is allowed if it is the default, or with `optional`."""
+    """Declare a setting as a field of a dataclass. None is allowed if it is the default, or with
+    `optional`.
+    """
     info = SettingInfo(kind=kind, help=help, optional=optional or default is None, **more)
     return field(default=default, metadata={"setting": info})
 
@@ -293,7 +304,9 @@ def info_of(field: Field[Any]) -> SettingInfo:
 
 
 def check_settings(declaration: type, values: Any) -> None:
-    """Check the attributes of `values` that `declaration` declares. Raises ConfigError for the first invalid one."""
+    """Check the attributes of `values` that `declaration` declares. Raises ConfigError for the
+    first invalid one.
+    """
     for each in fields(declaration):
         info = info_of(each)
         info.kind.check(each.name, getattr(values, each.name), optional=info.optional)
@@ -309,9 +322,10 @@ class OptionFields:
     answer: Any = setting(
         None,
         Instance("a type, a JSON schema or 'code:LANGUAGE'", may_be_class=True),
-        "The form of the answer: a type such as a pydantic model, a JSON schema, or 'code:LANGUAGE'.",
-        detail="`result.parsed` is then the value. See [typed answers](how-to/typed-answers.md). On the command line: "
-        "`--answer`, `--schema`.",
+        "The form of the answer: a type such as a pydantic model, a JSON schema, or "
+        "'code:LANGUAGE'.",
+        detail="`result.parsed` is then the value. See [typed answers](how-to/typed-answers.md). On "  # noqa: E501
+        "the command line: `--answer`, `--schema`.",
         has_own_parameter=True,
         **PYTHON_ONLY,
     )
@@ -341,13 +355,15 @@ class OptionFields:
     noise_aware: bool | None = setting(
         None,
         Flag(),
-        "Treat scores as noisy and stop when no step is worth its cost. Default: yes if a model grades.",
+        "Treat scores as noisy and stop when no step is worth its cost. Default: yes if a model "
+        "grades.",
         detail="`False` takes scores as exact. See [the default plan](adaptive.md).",
     )
     min_expected_gain: float = setting(
         0.01,
         Number(),
-        "Stop when no step is expected to raise the score by this much per unit of cost (noise-aware only).",
+        "Stop when no step is expected to raise the score by this much per unit of cost "
+        "(noise-aware only).",
         detail="See the [example](adaptive.md#how-the-next-step-is-chosen).",
         metavar="G",
     )
@@ -368,29 +384,38 @@ class OptionFields:
         Instance(
             "'shipped', 'learned', Priors, the path of a .json file or None", may_be_class=True
         ),
-        "Priors to start with: shipped (default), learned (from earlier runs, see `redraft priors`), or from a JSON file.",
-        detail='In Python also `redraft.quality.priors.Priors`. "learned" falls back to the shipped ones if no run with this model '
+        "Priors to start with: shipped (default), learned (from earlier runs, see `redraft "
+        "priors`), or from a JSON file.",
+        detail='In Python also `redraft.quality.priors.Priors`. "learned" falls back to the shipped '  # noqa: E501
+        "ones if no run with this model "
         "and these graders has been learned from.",
         metavar="shipped|learned|FILE",
     )
     width: int | None = setting(
         None,
         WholeNumber(1, 64),
-        "Number of texts, first drafts or refinements, that are written at the same time (noise-aware only).",
-        detail="Default: one, or in `refine` as many as the deadline needs. With it, `max_iterations` and `patience` count rounds. "
-        "See [Spend a budget](how-to/budgets.md#take-fewer-rounds).",
+        "Number of texts, first drafts or refinements, that are written at the same time "
+        "(noise-aware only).",
+        detail="Default: one, or in `refine` as many as the deadline needs. With it, "
+        "`max_iterations` and `patience` count rounds. See [Spend a "
+        "budget](how-to/budgets.md#take-fewer-rounds).",
         metavar="N",
     )
     unseen_last: bool = setting(
         False,
         Flag(),
-        "Let the last answer be one that no judge grades, if learned priors say that it is better. Default: no.",
-        detail="`result.score` is then None, and `result.forecast` has the expected quality. Needs the noise-aware plan.",
+        "Let the last answer be one that no judge grades, if learned priors say that it is "
+        "better. Default: no.",
+        detail=(
+            "`result.score` is then None, and `result.forecast` has the expected quality. Needs "
+            "the noise-aware plan."
+        ),
     )
     tie_break: bool = setting(
         False,
         Flag(),
-        "If the scores do not separate the two best answers, let the judge compare them. Default: no.",
+        "If the scores do not separate the two best answers, let the judge compare them. Default: "
+        "no.",
         detail="The judge compares in both orders: two more calls. Needs the noise-aware plan.",
     )
     draft_prompt: DraftPrompt | Path | None = setting(
@@ -398,19 +423,22 @@ class OptionFields:
         PromptSource(
             "a template with {prompt}, the Path of a file with one, or a function of a trace"
         ),
-        "Template of the prompt for drafts: {prompt}, {demands}, {context} and the names of columns are fields.",
-        detail="In Python the text of a template, a `Path`, or a function `(trace) -> str | messages`. "
-        "See [Write your own prompts](how-to/own-prompts.md).",
+        "Template of the prompt for drafts: {prompt}, {demands}, {context} and the names of "
+        "columns are fields.",
+        detail="In Python the text of a template, a `Path`, or a function `(trace) -> str | "
+        "messages`. See [Write your own prompts](how-to/own-prompts.md).",
         metavar="FILE",
     )
     refine_prompt: RefinePrompt | Path | None = setting(
         None,
         PromptSource(
-            "a template with {response}, the Path of a file with one, or a function of a trace and a candidate"
+            "a template with {response}, the Path of a file with one, or a function of a trace "
+            "and a candidate"
         ),
-        "Template of the prompt for refinements: also {response}, {feedback}, {score}, {reason} and {tried} are fields.",
-        detail="In Python the text of a template, a `Path`, or a function `(trace, parent) -> str | messages`. "
-        "See [Write your own prompts](how-to/own-prompts.md).",
+        "Template of the prompt for refinements: also {response}, {feedback}, {score}, "
+        "{reason} and {tried} are fields.",
+        detail="In Python the text of a template, a `Path`, or a function `(trace, parent) -> str | "  # noqa: E501
+        "messages`. See [Write your own prompts](how-to/own-prompts.md).",
         metavar="FILE",
     )
     plan: Plan | None = setting(
@@ -442,7 +470,8 @@ class OptionFields:
     editor: bool | Editor = setting(
         True,
         Instance("True, False or an Editor", ("repair",), or_flag=True),
-        "Repair the form of an answer, and code by its tests, without a model where possible. Default: yes.",
+        "Repair the form of an answer, and code by its tests, without a model where possible. "
+        "Default: yes.",
         detail="In Python also an `Editor` of your own, which repairs the form.",
     )
     store: Store | None = setting(
@@ -454,7 +483,8 @@ class OptionFields:
     on_record: Callable[[Record], object] | None = setting(
         None,
         Instance("a function of a record, or None", CALLABLE, may_be_class=True),
-        "Called with every record when it is added; awaited if it is async. What it raises is named in the result.",
+        "Called with every record when it is added; awaited if it is async. What it raises is "
+        "named in the result.",
         **PYTHON_ONLY,
     )
     on_step: Callable[[Step], object] | None = setting(
@@ -475,14 +505,19 @@ class OptionFields:
     model_params: Mapping[str, Any] | None = setting(
         None,
         Parameters(),
-        "Further parameters of the model that writes, such as {'top_p': 0.9}, which its endpoint takes.",
-        detail="On the command line: `--model-param NAME=VALUE`, repeatable. See [Parameters](models.md#parameters).",
+        "Further parameters of the model that writes, such as {'top_p': 0.9}, which its "
+        "endpoint takes.",
+        detail=(
+            "On the command line: `--model-param NAME=VALUE`, repeatable. See "
+            "[Parameters](models.md#parameters)."
+        ),
         **PYTHON_ONLY,
     )
     judge_params: Mapping[str, Any] | None = setting(
         None,
         Parameters(),
-        "Parameters of the model that judges, such as {'reasoning_effort': 'low', 'max_tokens': 8192}.",
+        "Parameters of the model that judges, such as {'reasoning_effort': 'low', 'max_tokens': "
+        "8192}.",
         detail="On the command line: `--judge-param NAME=VALUE`, repeatable.",
         **PYTHON_ONLY,
     )
@@ -516,15 +551,18 @@ class OptionFields:
     prices: Mapping[str, tuple[float, float]] | None = setting(
         None,
         PriceTable(),
-        "Price in USD per million (input, output) tokens by model name, if the known price is missing or wrong.",
+        "Price in USD per million (input, output) tokens by model name, if the known price is "
+        "missing or wrong.",
         detail="On the command line: `--price MODEL=IN,OUT`, repeatable.",
         **PYTHON_ONLY,
     )
     sandbox: str = setting(
         "auto",
         Text(),
-        "Where graders run the code of an answer: auto (the best that works here), bubblewrap, landlock or docker:IMAGE.",
-        detail='"unsafe" limits resources and protects nothing; on the command line that is `--unsafe-exec`. '
+        "Where graders run the code of an answer: auto (the best that works here), bubblewrap, "
+        "landlock or docker:IMAGE.",
+        detail='"unsafe" limits resources and protects nothing; on the command line that is '
+        "`--unsafe-exec`. "
         "See [Run code](how-to/running-code.md).",
         metavar="TIER",
     )
@@ -538,13 +576,18 @@ class OptionFields:
     trust_in_process: bool = setting(
         False,
         Flag(),
-        "Count tests that can only run beside the code, which could forge their outcome. Default: no.",
-        detail="Such are files for pytest or unittest that need the objects of the code. Without it they give no score.",
+        "Count tests that can only run beside the code, which could forge their outcome. Default: "
+        "no.",
+        detail=(
+            "Such are files for pytest or unittest that need the objects of the code. Without it "
+            "they give no score."
+        ),
     )
     require_validated: Validation = setting(
         "off",
         Keyword(get_args(Validation)),
-        "Warn about, or reject, graders without a validation card that shows them better than chance (see `redraft validate`).",
+        "Warn about, or reject, graders without a validation card that shows them better than "
+        "chance (see `redraft validate`).",
     )
     cards_dir: str | Path | None = setting(
         None,
@@ -556,7 +599,9 @@ class OptionFields:
 
 @dataclass(frozen=True)
 class EndpointLimits:
-    """Rate limits of one endpoint. Its limit of calls in flight adapts between `min_in_flight` and `max_in_flight`."""
+    """Rate limits of one endpoint. Its limit of calls in flight adapts between `min_in_flight` and
+    `max_in_flight`.
+    """
 
     initial_in_flight: int = setting(
         16, WholeNumber(1), "Number of calls in flight at the start.", metavar="N"
@@ -600,7 +645,8 @@ class BatchFields:
     keep: int = setting(
         1,
         WholeNumber(1),
-        "Number of the best drafts to keep, at most n (mode best only). More than 1 adds the column kept.",
+        "Number of the best drafts to keep, at most n (mode best only). More than 1 adds the "
+        "column kept.",
         metavar="K",
         **NOT_IN_FILES,
     )
@@ -644,8 +690,8 @@ class BatchFields:
         False,
         Flag(),
         "Replace an existing file.",
-        detail="Without it, a run that would leave out rows of its output is refused. See [Another run with the same "
-        "output](batch.md#another-run-with-the-same-output).",
+        detail="Without it, a run that would leave out rows of its output is refused. See [Another "
+        "run with the same output](batch.md#another-run-with-the-same-output).",
         **NOT_IN_FILES,
     )
     errors: str | Path | None = setting(
@@ -674,8 +720,10 @@ class BatchFields:
     pilot: int | None = setting(
         None,
         WholeNumber(2, 10_000),
-        "Run only a stratified sample of N rows, keep their results, and forecast what the others take.",
-        detail="`report.forecast` has the calls, tokens, cost and time. The output is written by the run without `pilot`, which "
+        "Run only a stratified sample of N rows, keep their results, and forecast what the others "
+        "take.",
+        detail="`report.forecast` has the calls, tokens, cost and time. The output is written by the "  # noqa: E501
+        "run without `pilot`, which "
         'reuses these rows. Needs `engine="local"`. See [Pilot](batch.md#pilot).',
         metavar="N",
         **NOT_IN_FILES,
@@ -684,7 +732,10 @@ class BatchFields:
         1,
         WholeNumber(1),
         "Number of processes on this machine that work on the rows, if one keeps a processor busy.",
-        detail='At most four for each processor. Needs `engine="local"`. See [Several processes](batch.md#several-processes).',
+        detail=(
+            'At most four for each processor. Needs `engine="local"`. See [Several '
+            "processes](batch.md#several-processes)."
+        ),
         metavar="N",
         **NOT_IN_FILES,
     )
@@ -720,21 +771,24 @@ class BatchFields:
     learn: bool = setting(
         True,
         Flag(),
-        "Learn priors from finished rows, for later rows; with `--priors learned` also for other runs. Default: yes.",
+        "Learn priors from finished rows, for later rows; with `--priors learned` also for other "
+        "runs. Default: yes.",
         detail='Later rows of the same run use them only with `engine="local"`.',
         **NOT_IN_FILES,
     )
     calibrate: bool = setting(
         True,
         Flag(),
-        "Grade the first answer of 16 of the first 64 rows twice, to learn how noisy the judge is. Default: yes.",
+        "Grade the first answer of 16 of the first 64 rows twice, to learn how noisy the judge "
+        "is. Default: yes.",
         detail="About 4 % of the calls of those rows. See [Priors](adaptive.md#priors).",
         **NOT_IN_FILES,
     )
     spreadsheet_safe: bool = setting(
         False,
         Flag(),
-        "In CSV and TSV output, escape cells that a spreadsheet would evaluate; reading reverses this. Default: no.",
+        "In CSV and TSV output, escape cells that a spreadsheet would evaluate; reading reverses "
+        "this. Default: no.",
         **NOT_IN_FILES,
     )
 

@@ -11,8 +11,8 @@ T = TypeVar("T")
 def init_by_slots(cls: type[T]) -> type[T]:
     """Let a frozen dataclass with slots set its fields by the slots themselves, in half the time.
 
-    The `__init__` of the standard library calls `object.__setattr__`, which looks each field up by its name. No field
-    is left out of `__init__` or is keyword-only.
+    The `__init__` of the standard library calls `object.__setattr__`, which looks each field up by
+    its name. No field is left out of `__init__` or is keyword-only.
     """
     all_fields: tuple[Field[Any], ...] = fields(cls)  # type: ignore[arg-type]
     assert all(f.init and not f.kw_only for f in all_fields)

@@ -1,7 +1,9 @@
-"""Draw charts as SVG: self-contained files with a light and a dark style, and a description for screen readers.
+"""Draw charts as SVG: self-contained files with a light and a dark style, and a description for
+screen readers.
 
-Everything in this package that draws SVG uses this module; it does not know what is drawn. Texts are untrusted: ElementTree
-escapes them, and `clean_text` removes characters that are invalid in XML or control a terminal.
+Everything in this package that draws SVG uses this module; it does not know what is drawn. Texts
+are untrusted: ElementTree escapes them, and `clean_text` removes characters that are invalid in XML
+or control a terminal.
 """
 
 from __future__ import annotations
@@ -30,11 +32,13 @@ STYLE = """
 .redraft .grid { stroke: #262c36 } .redraft .axis { stroke: #6e7681 }
 .redraft .chance { stroke: #f0883e } .redraft .mean { fill: #f0883e }
 }
-"""
+"""  # noqa: E501
 
 
 def clean_text(text: Any, limit: int = 200) -> str:
-    """Return untrusted text on one line, without characters that are invalid in XML or control a terminal, cut to `limit`."""
+    """Return untrusted text on one line, without characters that are invalid in XML or control a
+    terminal, cut to `limit`.
+    """
     flat = " ".join(
         INVALID_IN_XML.sub(
             "", strip_control_sequences(str(text)[: limit * 4]).replace("\r", " ")
@@ -55,7 +59,9 @@ class Drawing:
     def create(
         cls, width: float, height: float, title: str, descriptions: Iterable[str]
     ) -> Drawing:
-        """Return an empty drawing with its heading; `descriptions` say what it shows, with the numbers."""
+        """Return an empty drawing with its heading; `descriptions` say what it shows, with the
+        numbers.
+        """
         description = "; ".join(descriptions)
         suffix = sha256(f"{title}{description}".encode()).hexdigest()[:8]
         drawing = cls(Element("svg", xmlns="http://www.w3.org/2000/svg"), width, height)
@@ -77,7 +83,9 @@ class Drawing:
         return drawing
 
     def add(self, tag: str, style: str, tooltip: str = "", **attributes: Any) -> None:
-        """Add a shape with a class of the style sheet. `tooltip` is shown while the pointer rests on it."""
+        """Add a shape with a class of the style sheet. `tooltip` is shown while the pointer rests
+        on it.
+        """
         formatted = {
             name.replace("_", "-"): _attribute(value) for name, value in attributes.items()
         }
@@ -95,7 +103,9 @@ class Drawing:
         anchor: str = "start",
         rotation: float = 0,
     ) -> None:
-        """Add a text at its baseline; `anchor` is start, middle or end; `rotation` is in degrees."""
+        """Add a text at its baseline; `anchor` is start, middle or end; `rotation` is in
+        degrees.
+        """
         attributes = {"x": _attribute(x), "y": _attribute(y), "text-anchor": anchor, "class": style}
         if rotation:
             attributes["transform"] = (
@@ -162,7 +172,9 @@ class Axes:
 
 
 def ticks(low: float, high: float, count: int = 5) -> list[float]:
-    """Return about `count` round numbers from `low` to `high`, in steps of 1, 2 or 5 times a power of ten."""
+    """Return about `count` round numbers from `low` to `high`, in steps of 1, 2 or 5 times a power
+    of ten.
+    """
     rough = (high - low) / count
     power = float(f"1e{f'{rough:e}'.partition('e')[2]}")
     step = next(power * n for n in (1, 2, 5, 10) if power * n >= rough * (1 - 1e-9))

@@ -1,7 +1,8 @@
-"""Run a coroutine from synchronous code, and handle Ctrl-C meanwhile; say where no coroutine of Redraft can run.
+"""Run a coroutine from synchronous code, and handle Ctrl-C meanwhile; say where no coroutine of
+Redraft can run.
 
-Threads that gevent or eventlet has replaced are greenlets, which share one thread of the system, so that they can have one event
-loop only.
+Threads that gevent or eventlet has replaced are greenlets, which share one thread of the system, so
+that they can have one event loop only.
 """
 
 from __future__ import annotations
@@ -36,15 +37,18 @@ POLL_INTERVAL = (
 
 
 def run_sync(coroutine: Coroutine[Any, Any, T], *stop_callbacks: Callable[[], object]) -> T:
-    """Run a coroutine and return its result. If an event loop is running in this thread, run it in another thread.
+    """Run a coroutine and return its result. If an event loop is running in this thread, run it in
+    another thread.
 
-    Ctrl-C cancels the coroutine, waits until it has ended, and raises KeyboardInterrupt. The exception's `result` is what the
-    coroutine returned despite the cancellation, or the `result` of its CancelledError, or None. With `stop_callbacks`, each
-    Ctrl-C calls the next of them in the coroutine's event loop instead of cancelling. One more Ctrl-C interrupts at once. This
-    also applies if SIGINT was ignored at the start, as it is for background processes; a handler that the program has set
-    itself stays in place.
+    Ctrl-C cancels the coroutine, waits until it has ended, and raises KeyboardInterrupt. The
+    exception's `result` is what the coroutine returned despite the cancellation, or the `result` of
+    its CancelledError, or None. With `stop_callbacks`, each Ctrl-C calls the next of them in the
+    coroutine's event loop instead of cancelling. One more Ctrl-C interrupts at once. This also
+    applies if SIGINT was ignored at the start, as it is for background processes; a handler that
+    the program has set itself stays in place.
 
-    Greenlets share an event loop. What is raised in one that waits, such as a timeout, cancels its coroutine.
+    Greenlets share an event loop. What is raised in one that waits, such as a timeout, cancels its
+    coroutine.
     """
     try:
         _check_threads()
@@ -68,7 +72,9 @@ def run_sync(coroutine: Coroutine[Any, Any, T], *stop_callbacks: Callable[[], ob
 
 
 def uvloop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Return the function that creates an event loop of uvloop; None if that is not installed, or descriptors are scarce."""
+    """Return the function that creates an event loop of uvloop; None if that is not installed, or
+    descriptors are scarce.
+    """
     if descriptor_limit() < MIN_DESCRIPTORS:
         return None
     try:
@@ -86,31 +92,38 @@ def run_on_uvloop(main: Coroutine[Any, Any, T]) -> T:
 
 
 def check_event_loop() -> None:
-    """Raise RedraftError if the coroutine that calls this does not run on asyncio, or while Python shuts down."""
+    """Raise RedraftError if the coroutine that calls this does not run on asyncio, or while Python
+    shuts down.
+    """
     _check_threads()
     loop = _get_running_loop()
     if loop is None or asyncio.current_task() is None:
         raise RedraftError(
-            "this function runs on asyncio, and here is no task of it: under trio call the one that ends in _sync in a thread, "
-            "such as `await trio.to_thread.run_sync(redraft.refine_sync, ...)`"
+            "this function runs on asyncio, and here is no task of it: under trio call the one "
+            "that ends in _sync in a thread, such as `await "
+            "trio.to_thread.run_sync(redraft.refine_sync, ...)`"
         )
     if _main_thread_has_ended():
         loop.set_default_executor(_LoopThreadPool())  # the other one starts nothing any more
 
 
 def _check_threads() -> None:
-    """Raise RedraftError where no thread can be started, or where a library has replaced them too late."""
+    """Raise RedraftError where no thread can be started, or where a library has replaced them too
+    late.
+    """
     if sys.is_finalizing() or (
         _main_thread_has_ended()
         and all(each.daemon or each is main_thread() for each in enumerate_threads())
     ):
         raise RedraftError(
-            "Python is shutting down, and starts no more threads: call this before the main thread ends"
+            "Python is shutting down, and starts no more threads: call this before the main "
+            "thread ends"
         )
     if threads_are_greenlets() and not _WORKS_IN_GREENLETS:
         raise RedraftError(
-            "gevent or eventlet has replaced threads after Redraft was imported, or has not replaced `select` as well: call "
-            "`gevent.monkey.patch_all()` at the start of the program, before any other import"
+            "gevent or eventlet has replaced threads after Redraft was imported, or has not "
+            "replaced `select` as well: call `gevent.monkey.patch_all()` at the start of the "
+            "program, before any other import"
         )
 
 
@@ -169,7 +182,9 @@ class _SyncRunner(Generic[T]):
             self._coroutine.close()  # in case it never began
 
     def run_in_thread(self) -> T:
-        """Run the coroutine in another thread, a daemon, so that one that does not end is abandoned."""
+        """Run the coroutine in another thread, a daemon, so that one that does not end is
+        abandoned.
+        """
         outcome: Future[T] = Future()
 
         def run() -> None:
@@ -217,7 +232,9 @@ _greenlet_loops: list[tuple[asyncio.AbstractEventLoop, Thread]] = []
 
 
 class _HidingSelector(selectors.DefaultSelector):
-    """Hides its event loop while that waits: other greenlets run then, and must find no loop in their thread, or their own."""
+    """Hides its event loop while that waits: other greenlets run then, and must find no loop in
+    their thread, or their own.
+    """
 
     others_loop: asyncio.AbstractEventLoop | None = None
 
@@ -238,7 +255,9 @@ class _HidingSelector(selectors.DefaultSelector):
 
 
 def _run_among_greenlets(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine in the event loop that all greenlets share, and let the others work until it has ended."""
+    """Run a coroutine in the event loop that all greenlets share, and let the others work until it
+    has ended.
+    """
     if not _greenlet_loops:
         selector = _HidingSelector()
         shared = asyncio.SelectorEventLoop(selector)
@@ -249,7 +268,8 @@ def _run_among_greenlets(coroutine: Coroutine[Any, Any, T]) -> T:
     loop, greenlet = _greenlet_loops[0]
     if current_thread() is greenlet:
         raise RedraftError(
-            "a coroutine that Redraft calls cannot wait for another call of it: use `await redraft.refine(...)`"
+            "a coroutine that Redraft calls cannot wait for another call of it: use `await "
+            "redraft.refine(...)`"
         )
     outcome = asyncio.run_coroutine_threadsafe(coroutine, loop)
     try:
@@ -259,14 +279,18 @@ def _run_among_greenlets(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 class _LoopThreadPool(ThreadPoolExecutor):
-    """The thread pool of an event loop; after an interrupt, shutdown does not wait for running functions."""
+    """The thread pool of an event loop; after an interrupt, shutdown does not wait for running
+    functions.
+    """
 
     abandon_running = False
 
     def submit(
         self, function: Callable[P, T], /, *arguments: P.args, **keywords: P.kwargs
     ) -> Future[T]:
-        """Run a function in a thread of the pool, or in one of its own, since a pool ends with the main thread."""
+        """Run a function in a thread of the pool, or in one of its own, since a pool ends with the
+        main thread.
+        """
         try:
             return super().submit(function, *arguments, **keywords)
         except RuntimeError:
@@ -304,7 +328,8 @@ def _signal_wakeup(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
 def _sigint_handler(handler: Callable[..., None], *, loop_blocked: bool) -> Iterator[None]:
     """Replace the handler of SIGINT if it is Python's own or ignores the signal.
 
-    With `loop_blocked` any Python handler is replaced: one of the blocked event loop would act too late.
+    With `loop_blocked` any Python handler is replaced: one of the blocked event loop would act too
+    late.
     """
     previous = signal.getsignal(signal.SIGINT) if current_thread() is main_thread() else None
     if previous in {None, signal.SIG_DFL} or not (
@@ -329,10 +354,11 @@ _fork = local()
 
 @contextmanager
 def reset_in_children(reset: Callable[[], object]) -> Iterator[None]:
-    """Call a function, which restores the default signal handling, in each child that is forked meanwhile.
+    """Call a function, which restores the default signal handling, in each child that is forked
+    meanwhile.
 
-    A SIGTERM that a child receives before is delivered after the call: the handler of the parent would set a flag, which Python
-    clears in a child, or write to a socket that the parent reads.
+    A SIGTERM that a child receives before is delivered after the call: the handler of the parent
+    would set a flag, which Python clears in a child, or write to a socket that the parent reads.
     """
     _child_resets.append(reset)
     try:

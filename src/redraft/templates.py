@@ -1,11 +1,12 @@
 r"""Templates with named fields, for prompts that users write.
 
-Only named fields are replaced; every other brace stays as written. There is no attribute access, no format specification and no
-code, as in `str.format`, and inserted text is never parsed again. The meaning of braces:
+Only named fields are replaced; every other brace stays as written. There is no attribute access, no
+format specification and no code, as in `str.format`, and inserted text is never parsed again. The
+meaning of braces:
 
 - `{response}`: a field; a name that is not known is for the caller to accept or to reject;
-- `{word}` directly after a letter, a digit or one of `^ _ $ \ }`, as in LaTeX (`\frac{a}{b}`) and in code (`${HOME}`): itself,
-  unless the name is known;
+- `{word}` directly after a letter, a digit or one of `^ _ $ \ }`, as in LaTeX (`\frac{a}{b}`) and
+  in code (`${HOME}`): itself, unless the name is known;
 - `{{word}}`: the text `{word}`, whatever the name;
 - everything else, such as `{"a": 1}`, `{x: 1}`, `{0}`, `{}`, `{ context }`: itself.
 """
@@ -23,7 +24,9 @@ TemplatePart = tuple[str, str]
 
 
 def parse_template(text: str, known: Collection[str]) -> tuple[TemplatePart, ...]:
-    """Return the parts of a template; `known` are the names that are fields wherever they stand in braces."""
+    """Return the parts of a template; `known` are the names that are fields wherever they stand in
+    braces.
+    """
     return tuple(_parts(text, known))
 
 

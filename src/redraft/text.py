@@ -1,4 +1,6 @@
-"""Text for people: model output made safe for terminals and Markdown, durations and times; size and composed form of a text."""
+"""Text for people: model output made safe for terminals and Markdown, durations and times; size and
+composed form of a text.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ LINKS = re.compile(
 
 
 def strip_control_sequences(text: str) -> str:
-    """Remove what could control a terminal: escape sequences, control characters, direction overrides."""
+    """Remove what could control a terminal: escape sequences, control characters, direction
+    overrides.
+    """
     cleaned = BIDI.sub("", CONTROL_SEQUENCES.sub("", text.replace("\r\n", "\n")))
     return cleaned.encode("utf-8", "replace").decode()
 
@@ -35,10 +39,12 @@ def utf8_size(text: str) -> int:
 
 
 def compose_nfc(text: str) -> str:
-    """Return the composed form of Unicode (NFC), in which graders and requirements compare texts: a letter and its accent are one.
+    """Return the composed form of Unicode (NFC), in which graders and requirements compare texts: a
+    letter and its accent are one.
 
-    Nothing else changes: case, spaces, quotation marks, and compatible characters (full-width digits, ligatures) stay. It takes
-    linear time: `normalize` sorts a run of combining marks in quadratic time.
+    Nothing else changes: case, spaces, quotation marks, and compatible characters (full-width
+    digits, ligatures) stay. It takes linear time: `normalize` sorts a run of combining marks in
+    quadratic time.
     """
     return (
         text
@@ -101,6 +107,8 @@ def markdown_table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> 
 
 
 def escape_cell(text: Any, limit: int = 300) -> str:
-    """Return untrusted text as a table cell: on one line, of at most `limit` characters, with Markdown and HTML syntax escaped."""
+    """Return untrusted text as a table cell: on one line, of at most `limit` characters, with
+    Markdown and HTML syntax escaped.
+    """
     flat = " ".join(strip_control_sequences(str(text)).split())
     return LINKS.sub(lambda found: f"&#{ord(found[0])};", flat[:limit].translate(MARKDOWN_ESCAPES))

@@ -28,9 +28,11 @@ MAX_THREADS = min(
 async def run_in_thread_if_large(
     size: int, function: Callable[P, T], *arguments: P.args, **keywords: P.kwargs
 ) -> T:
-    """Call a function that reads a text of `size` characters: in a thread if there are THREAD_THRESHOLD or more, else directly.
+    """Call a function that reads a text of `size` characters: in a thread if there are
+    THREAD_THRESHOLD or more, else directly.
 
-    For functions that take time in proportion to the text, and would block the event loop for a long one.
+    For functions that take time in proportion to the text, and would block the event loop for a
+    long one.
     """
     return (
         function(*arguments, **keywords)
@@ -42,11 +44,12 @@ async def run_in_thread_if_large(
 async def run_in_thread(function: Callable[P, T], *arguments: P.args, **keywords: P.kwargs) -> T:
     """Call a function, such as one of the user's, in a thread that does nothing else meanwhile.
 
-    A function that never returns holds up nothing else: if the caller is cancelled, as by a deadline, the thread is abandoned, and
-    neither the end of the event loop nor that of the program waits for it.
+    A function that never returns holds up nothing else: if the caller is cancelled, as by a
+    deadline, the thread is abandoned, and neither the end of the event loop nor that of the program
+    waits for it.
 
-    A StopIteration, which no future can hold, becomes a RuntimeError, and so does a SystemExit: `sys.exit` in the code of a user
-    ends this call, not the program.
+    A StopIteration, which no future can hold, becomes a RuntimeError, and so does a SystemExit:
+    `sys.exit` in the code of a user ends this call, not the program.
     """
 
     def call() -> T:
@@ -68,7 +71,9 @@ async def call_in_daemon_thread(function: Callable[[], T]) -> T:
     try:
         return await result
     finally:
-        del result  # the traceback of its exception has this frame, which would keep both until garbage is collected
+        # the traceback of its exception has this frame, which would keep both until garbage is
+        # collected
+        del result
 
 
 def submit_to_daemon_thread(function: Callable[[], T]) -> Future[T]:
@@ -120,8 +125,9 @@ _submitted: set[Future[Any]] = set()
 class LastingThreadPool:
     """At most `count` threads, which run functions and live as long as the process.
 
-    Those of `concurrent.futures` end with the main thread, even if Python then waits for others: new work would be refused, and the
-    kernel would kill processes that it ends with the thread that started them. Python waits at its end for what was submitted.
+    Those of `concurrent.futures` end with the main thread, even if Python then waits for others:
+    new work would be refused, and the kernel would kill processes that it ends with the thread that
+    started them. Python waits at its end for what was submitted.
     """
 
     def __init__(self, count: int, name: str) -> None:
@@ -214,5 +220,7 @@ _thread_limits: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] 
 
 
 def _thread_limit() -> asyncio.Semaphore:
-    """Return the limit on the threads of the running event loop. An abandoned thread does not count."""
+    """Return the limit on the threads of the running event loop. An abandoned thread does not
+    count.
+    """
     return _thread_limits.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(MAX_THREADS))

@@ -1,10 +1,11 @@
 """What model calls consumed, and the ledger that counts them.
 
-An unknown part makes a sum unknown: None is never read as 0. A call is entered in the ledger once, when it is made, and settled
-when its usage is known. Code that counts usage opens a `CallLedger` around the work; an entry stays, whatever happens to its
-call. A call that was cancelled, timed out or lost is never settled: it counts, with unknown usage. Only the HTTP client knows
-when a request is really sent; it reports that with `LedgerEntry.start_counting` and `count_request`. For any other model, a call
-that was started counts as sent.
+An unknown part makes a sum unknown: None is never read as 0. A call is entered in the ledger once,
+when it is made, and settled when its usage is known. Code that counts usage opens a `CallLedger`
+around the work; an entry stays, whatever happens to its call. A call that was cancelled, timed out
+or lost is never settled: it counts, with unknown usage. Only the HTTP client knows when a request
+is really sent; it reports that with `LedgerEntry.start_counting` and `count_request`. For any other
+model, a call that was started counts as sent.
 """
 
 from __future__ import annotations
@@ -25,16 +26,19 @@ def add_optional(a: float | None, b: float | None) -> Any:
 @init_by_slots
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What model calls consumed. An unknown value is None, never 0, and a sum with an unknown part is None.
+    """What model calls consumed. An unknown value is None, never 0, and a sum with an unknown part
+    is None.
 
     Attributes:
         calls: Number of model calls made, failed and repeated ones included.
         input_tokens: Tokens that models read.
         output_tokens: Tokens that models wrote.
-        cached_calls: Calls that were answered from a cache. They cost nothing and are not counted in `calls`.
+        cached_calls: Calls that were answered from a cache. They cost nothing and are not counted
+            in `calls`.
         retried_calls: How many of `calls` were retries or repeated questions.
         cost: Cost in USD.
-        answer_tokens: Tokens of the answers when they were made: without failed attempts, with cached answers.
+        answer_tokens: Tokens of the answers when they were made: without failed attempts, with
+            cached answers.
         answer_cost: Cost of the same in USD.
     """
 
@@ -69,7 +73,9 @@ class Usage:
 
     @property
     def cached_cost(self) -> float | None:
-        """Cost in USD, when they were made, of the answers from a cache; unknown if other calls of the same sum were repeated."""
+        """Cost in USD, when they were made, of the answers from a cache; unknown if other calls of
+        the same sum were repeated.
+        """
         if not self.cached_calls:
             return 0.0
         if self.answer_cost is None or self.cost is None or self.retried_calls:
@@ -81,7 +87,9 @@ class Usage:
         return replace(self, cost=cost)
 
     def as_answer(self, cost: float | None) -> Usage:
-        """Return the usage with this cost, and with its tokens and its cost as those of the answer."""
+        """Return the usage with this cost, and with its tokens and its cost as those of the
+        answer.
+        """
         read, written = self.input_tokens, self.output_tokens
         tokens = None if read is None or written is None else read + written
         return Usage(
@@ -89,7 +97,9 @@ class Usage:
         )
 
     def as_single_answer(self) -> Usage:
-        """Return the usage with every call after the first counted as a retry: all were made for one answer."""
+        """Return the usage with every call after the first counted as a retry: all were made for
+        one answer.
+        """
         return replace(self, retried_calls=max(self.calls - 1, 0))
 
 
@@ -102,7 +112,9 @@ def unknown_usage(calls: int = 1) -> Usage:
 
 
 class LedgerEntry:
-    """One call to a model. `requests` is how many requests were sent for it; None if that is not reported: it counts as one."""
+    """One call to a model. `requests` is how many requests were sent for it; None if that is not
+    reported: it counts as one.
+    """
 
     __slots__ = ("_settled_usage", "requests")
 
@@ -119,7 +131,9 @@ class LedgerEntry:
         self.requests = (self.requests or 0) + 1
 
     def settle(self, usage: Usage) -> Usage:
-        """Enter the usage of the call, as far as it is known; it has at least as many calls as requests were sent."""
+        """Enter the usage of the call, as far as it is known; it has at least as many calls as
+        requests were sent.
+        """
         minimum = (0 if usage.cached_calls else 1) if self.requests is None else self.requests
         if usage.calls < minimum:
             usage += unknown_usage(minimum - usage.calls)
@@ -143,8 +157,9 @@ class LedgerEntry:
 class CallLedger:
     """The calls made while it is open, in this asyncio task and those it starts.
 
-    `reserve_again` reserves another attempt of the call that is about to be made, given the usage of the last one. It is for an
-    inner wrapper that repeats the call, which takes it out: it does not concern the calls that a model makes in answering.
+    `reserve_again` reserves another attempt of the call that is about to be made, given the usage
+    of the last one. It is for an inner wrapper that repeats the call, which takes it out: it does
+    not concern the calls that a model makes in answering.
     """
 
     __slots__ = ("_answer_usage", "_token", "entries", "reserve_again")
@@ -180,7 +195,9 @@ class CallLedger:
 
     @property
     def usage(self) -> Usage:
-        """The usage as that of one question: every call after the first is a retry, and the answer's usage is added."""
+        """The usage as that of one question: every call after the first is a retry, and the
+        answer's usage is added.
+        """
         answer, entries = self._answer_usage, self.entries
         if answer and (
             not entries or (len(entries) == 1 and answer.calls == entries[0].usage.calls)

@@ -34,8 +34,8 @@ def _pattern() -> Any:
 def tokens(text: str) -> list[str]:
     """Split a text into words, spaces and punctuation; joined, they are the text again.
 
-    A word is a sequence of letters with their combining marks. In scripts without spaces between words (such as Chinese,
-    Japanese and Thai) each character with its marks is a word.
+    A word is a sequence of letters with their combining marks. In scripts without spaces between
+    words (such as Chinese, Japanese and Thai) each character with its marks is a word.
     """
     words: list[str] = _pattern().findall(text)
     return words
@@ -45,10 +45,11 @@ Operation: TypeAlias = tuple[str, int, int, int, int]
 
 
 def _compare(before: str, after: str) -> tuple[list[str], list[str], Iterable[Operation]]:
-    """Return the parts of both texts, and the operations that turn the first into the second, as difflib writes them.
+    """Return the parts of both texts, and the operations that turn the first into the second, as
+    difflib writes them.
 
-    difflib's result is easier to read, and its time grows with the cube of the length; that of the longest common subsequence is a
-    64th of the square.
+    difflib's result is easier to read, and its time grows with the cube of the length; that of the
+    longest common subsequence is a 64th of the square.
     """
     is_long = len(before) + len(after) > MAX_CHARACTERS
     if not is_long:
@@ -73,7 +74,9 @@ def _compare(before: str, after: str) -> tuple[list[str], list[str], Iterable[Op
 def _split_both(
     before: str, after: str, splits: Iterable[Callable[[str], list[str]]]
 ) -> tuple[list[str], list[str]]:
-    """Return the parts of both texts by the first of these ways that gives few enough; else each as a whole."""
+    """Return the parts of both texts by the first of these ways that gives few enough; else each as
+    a whole.
+    """
     for split in splits:
         old, new = split(before), split(after)
         if len(old) + len(new) <= MAX_LONG:
@@ -98,7 +101,8 @@ def _split_lines(text: str) -> list[str]:
 def word_diff(before: str, after: str) -> list[DiffSpan]:
     """Return the spans that turn `before` into `after`.
 
-    Long texts are compared line by line, and texts of very many lines as a whole: the time is bounded.
+    Long texts are compared line by line, and texts of very many lines as a whole: the time is
+    bounded.
     """
     spans: list[DiffSpan] = []
     old, new, operations = _compare(before, after)
@@ -112,7 +116,9 @@ def word_diff(before: str, after: str) -> list[DiffSpan]:
 
 
 def _merge_adjacent(spans: list[DiffSpan]) -> Iterator[DiffSpan]:
-    """Merge changes with only spaces between them into one change, which is easier to read than alternating words."""
+    """Merge changes with only spaces between them into one change, which is easier to read than
+    alternating words.
+    """
     removed, added, space = "", "", ""
     for i, span in enumerate(spans):
         is_gap = (

@@ -1,4 +1,6 @@
-"""A small OpenAI-compatible chat server on this machine, which gives the answers of the test and counts the requests."""
+"""A small OpenAI-compatible chat server on this machine, which gives the answers of the test and
+counts the requests.
+"""
 
 import asyncio
 import json
@@ -8,8 +10,9 @@ from aiohttp import web
 
 
 class ChatServer:
-    """`answer(messages, n)` gives the n-th reply: text, the fields of a message (and `finish_reason`), a status, a status with a
-    message or an error of fields, bytes (a body), or None for no reply at all.
+    """`answer(messages, n)` gives the n-th reply: text, the fields of a message (and
+    `finish_reason`), a status, a status with a message or an error of fields, bytes (a body), or
+    None for no reply at all.
 
     `hold(n)` keeps call n waiting.
     """
@@ -99,7 +102,9 @@ class ChatServer:
 def verdict(
     score, criteria=("instructions", "correctness", "completeness", "clarity"), change="say more"
 ):
-    """The default judge's answer with one score for every criterion; it asks for a change unless the score is 5."""
+    """The default judge's answer with one score for every criterion; it asks for a change unless
+    the score is 5.
+    """
     rows = {
         name: {"evidence": "", "change": change if score < 5 else "", "score": score}
         for name in criteria
@@ -112,7 +117,9 @@ def is_judging(messages):
 
 
 def writer_and_judge(drafts, scores):
-    """Answers the writer with the drafts in order and the judge with the scores in order; the last of each is repeated."""
+    """Answers the writer with the drafts in order and the judge with the scores in order; the last
+    of each is repeated.
+    """
     drafts, scores = list(drafts), list(scores)
 
     def answer(messages, n):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+
 from in_process import READ_AT_START, CommandResult, run_in_process
 
 from .chat_server import ChatServer
@@ -27,8 +28,8 @@ class Redraft:
         self.folder = folder
 
     def __call__(self, *args, input="", env=None, cwd=None):
-        """Run the command inside this process, or in one of its own where `env` has a variable that the interpreter reads when it
-        starts.
+        """Run the command inside this process, or in one of its own where `env` has a variable that
+        the interpreter reads when it starts.
         """
         run = (
             self.process
@@ -64,7 +65,9 @@ class Redraft:
         )
 
     def in_terminal(self, *args, stdout_too=True):
-        """Return all that the program writes to a terminal, its stdout if that is not the terminal, and its exit code."""
+        """Return all that the program writes to a terminal, its stdout if that is not the terminal,
+        and its exit code.
+        """
         ours, theirs = pty.openpty()
         with subprocess.Popen(
             [*PROGRAM, *map(str, args)],

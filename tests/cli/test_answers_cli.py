@@ -1,4 +1,6 @@
-"""The form of the answer on the command line: --answer, --schema, and the column `parsed` of a batch."""
+"""The form of the answer on the command line: --answer, --schema, and the column `parsed` of a
+batch.
+"""
 
 import csv
 import json
@@ -48,7 +50,9 @@ def folder(redraft, monkeypatch):
     [("--answer", "forms:Invoice"), ("--answer", "forms.py:Invoice"), ("--schema", "schema.json")],
 )
 def test_a_form_is_asked_for_and_refined(redraft, serve, folder, option):
-    """The model gets the schema, is told the wrong field, and the valid answer is printed; --json has the value."""
+    """The model gets the schema, is told the wrong field, and the valid answer is printed; --json
+    has the value.
+    """
     server = serve(answering(BAD, FENCE))
     given = ("run", "Read it", "--model", server.model, "--grader", "json", *option)
     done = redraft(*given, "--json")
@@ -69,7 +73,9 @@ def test_a_form_is_asked_for_and_refined(redraft, serve, folder, option):
 def test_a_grader_in_a_file_receives_the_object(
     redraft, serve, folder, answer, grader, grader_first
 ):
-    """The class is the same one, whichever option loads its file first, and from whichever file the grader imports it."""
+    """The class is the same one, whichever option loads its file first, and from whichever file the
+    grader imports it.
+    """
     small = (
         "\n\ndef small(answer: Invoice) -> float:\n    return 1.0 if answer.total < 3 else 0.0\n"
     )
@@ -117,7 +123,9 @@ def test_an_answer_that_stays_wrong_exits_with_3(redraft, serve, folder):
 
 @pytest.mark.parametrize("option", [("--answer", "forms:Invoice"), ("--schema", "schema.json")])
 def test_a_trace_is_resumed_with_its_form(redraft, serve, folder, option):
-    """The trace names the form, so that no option is needed and no call is made again; another form is refused."""
+    """The trace names the form, so that no option is needed and no call is made again; another form
+    is refused.
+    """
     server = serve(answering(GOOD))
     given = ("run", "q", "--model", server.model, "--grader", "json", *option, "--trace", "t.jsonl")
     assert redraft(*given).returncode == 0
@@ -214,7 +222,9 @@ def test_types_in_a_file_of_settings_are_relative_to_it():
 
 @pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet"])
 def test_a_batch_has_a_column_parsed(redraft, serve, folder, suffix):
-    """It stands beside `best`; the same command makes no call, and another schema redoes the rows."""
+    """It stands beside `best`; the same command makes no call, and another schema redoes the
+    rows.
+    """
     server = serve(
         lambda messages, n: {"Read 0": GOOD, "Read 1": BAD}.get(
             messages[0]["content"].splitlines()[0], FENCE

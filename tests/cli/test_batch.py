@@ -1,4 +1,6 @@
-"""`redraft batch`: its options, output and messages; how rows are processed is tested in tests/runs."""
+"""`redraft batch`: its options, output and messages; how rows are processed is tested in
+tests/runs.
+"""
 
 import json
 import re
@@ -36,7 +38,9 @@ def events(text):
 
 @pytest.fixture
 def batch(redraft, serve):
-    """Run `redraft batch in.jsonl -o out.jsonl` against a server, which is returned with the run."""
+    """Run `redraft batch in.jsonl -o out.jsonl` against a server, which is returned with the
+    run.
+    """
 
     def run(*more, answer=answer, n=6, server=None):
         if not (redraft.folder / "in.jsonl").exists():
@@ -50,7 +54,9 @@ def batch(redraft, serve):
 
 
 def test_every_row_gets_its_best_answer_and_nothing_is_paid_for_twice(batch):
-    """Columns are kept and added, in the order of the input; the same command again makes no call and writes the same output."""
+    """Columns are kept and added, in the order of the input; the same command again makes no call
+    and writes the same output.
+    """
     done = batch()
     assert done.returncode == 0, done.err
     rows = read_rows(batch.folder / "out.jsonl")
@@ -170,7 +176,9 @@ def test_dry_run_shows_calls_and_cost_and_does_nothing(batch):
 
 
 def test_json_prints_progress_and_report_as_json_lines(batch):
-    """With --json progress and the report go to stdout; with --log-format json alone all messages are JSON on stderr."""
+    """With --json progress and the report go to stdout; with --log-format json alone all messages
+    are JSON on stderr.
+    """
     done = batch("--json", "--log-format", "json")
     told = events(done.out)
     assert len(told) == len(done.out.splitlines())
@@ -184,7 +192,9 @@ def test_json_prints_progress_and_report_as_json_lines(batch):
 
 
 def test_output_dash_writes_rows_to_stdout(redraft, serve):
-    """-o - writes the rows alone to stdout; without --journal nothing is saved, and a message says so."""
+    """-o - writes the rows alone to stdout; without --journal nothing is saved, and a message says
+    so.
+    """
     write_rows(redraft.folder, 3)
     ours = ("batch", "in.jsonl", "-o", "-", "--model", serve(answer).model, "--json")
     alone = redraft(*ours)
@@ -210,7 +220,9 @@ def test_input_dash_reads_rows_from_stdin(redraft, serve):
 
 
 def test_the_live_view_shows_progress_and_no_control_sequences_of_rows(redraft, serve):
-    """A terminal shows rows, calls, cost, tokens and scores; control sequences in a row have no effect."""
+    """A terminal shows rows, calls, cost, tokens and scores; control sequences in a row have no
+    effect.
+    """
     write_rows(redraft.folder, 80, id=EVIL)
     server = serve(lambda messages, n: (400, EVIL) if n == 0 else answer(messages, n))
     seen, _, code = redraft.in_terminal(
@@ -266,8 +278,8 @@ def start_and_wait_for_call(redraft, serve, hold=4):
 @pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("told", [signal.SIGINT, signal.SIGTERM])
 def test_one_signal_waits_for_calls_in_flight(redraft, serve, told):
-    """After one Ctrl-C or SIGTERM the call in flight is finished and saved, a message says how to resume, and the same command
-    resumes.
+    """After one Ctrl-C or SIGTERM the call in flight is finished and saved, a message says how to
+    resume, and the same command resumes.
     """
     process, server = start_and_wait_for_call(redraft, serve)
     process.send_signal(told)
@@ -336,7 +348,7 @@ def test_metrics_serves_prometheus_figures(redraft, serve):
         0
     ].decode()
     assert arrived.wait(30)
-    figures = urllib.request.urlopen(where).read().decode()  # noqa: S310
+    figures = urllib.request.urlopen(where).read().decode()
     server.release()
     process.communicate(timeout=30)
     assert process.returncode == 0
@@ -360,7 +372,9 @@ def test_a_port_in_use_is_reported_before_any_call(batch):
 
 
 def test_an_exhausted_usd_budget_ends_the_run_and_a_larger_one_resumes_it(batch):
-    """A budget in USD holds for a model with a given price; exit code 1, and the same command resumes with a larger budget."""
+    """A budget in USD holds for a model with a given price; exit code 1, and the same command
+    resumes with a larger budget.
+    """
     unknown = batch("--budget-usd", "0.5", n=40)
     assert unknown.returncode == 2 and "price" in unknown.err
     done = batch("--budget-calls", "10", "--price", "tiny=1,2")
@@ -394,7 +408,9 @@ def test_a_price_for_an_unknown_model_is_reported(batch):
 
 
 def test_a_run_waits_for_an_endpoint_that_is_down_until_give_up_after(redraft, closed_url):
-    """The message says since when it is down; after --give-up-after seconds the run ends with exit code 1 and can be resumed."""
+    """The message says since when it is down; after --give-up-after seconds the run ends with exit
+    code 1 and can be resumed.
+    """
     write_rows(redraft.folder)
     done = redraft(
         "batch",
@@ -463,7 +479,9 @@ def test_a_used_up_quota_has_a_hint_of_its_own(batch):
 
 
 def test_explain_names_the_changed_settings_and_only_affected_rows_are_redone(batch):
-    """--explain names the changes and does nothing; the next run redoes only the rows that they affect."""
+    """--explain names the changes and does nothing; the next run redoes only the rows that they
+    affect.
+    """
     batch()
     calls, before = batch.server.calls, {p.name: p.read_bytes() for p in batch.folder.iterdir()}
     done = batch("--explain")
@@ -529,7 +547,9 @@ def test_redraft_toml_can_set_columns(redraft, serve):
 
 
 def test_rows_of_the_output_are_replaced_only_if_asked_for(redraft):
-    """Exit code 2 with the numbers and the option; other settings for the same rows are announced on one line."""
+    """Exit code 2 with the numbers and the option; other settings for the same rows are announced
+    on one line.
+    """
     (redraft.folder / "in.jsonl").write_text(
         "".join(f'{{"prompt": "{n}", "response": "a, b"}}\n' for n in range(20))
     )

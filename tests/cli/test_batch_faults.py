@@ -1,4 +1,6 @@
-"""Batches whose rows, endpoints, files or arguments fail: what happens to them and which message appears."""
+"""Batches whose rows, endpoints, files or arguments fail: what happens to them and which message
+appears.
+"""
 
 import asyncio
 import json
@@ -41,7 +43,9 @@ def good(text):
 
 
 class Server:
-    """An endpoint that fails for prompts with "poison" in them, for all requests while it is `down`, and otherwise answers."""
+    """An endpoint that fails for prompts with "poison" in them, for all requests while it is
+    `down`, and otherwise answers.
+    """
 
     def __init__(self, fails=None, down_from=None, down=None):
         self.fails, self.down_from, self.down = fails, down_from, down
@@ -79,7 +83,9 @@ async def run(folder, server, prompts, *, outage=30.0, timeout=60.0, start=4, **
     ids=["last", "last three", "alone", "two alone", "many"],
 )
 async def test_unanswered_rows_fail_and_the_run_continues(tmp_path, serve, good_rows, poison):
-    """It is not taken for an outage: the endpoint answers a probe, so the rows fail and the run ends normally."""
+    """It is not taken for an outage: the endpoint answers a probe, so the rows fail and the run
+    ends normally.
+    """
     server = serve(Server(fails=None))
     report, rows, seconds = await run(
         tmp_path,
@@ -99,7 +105,9 @@ async def test_unanswered_rows_fail_and_the_run_continues(tmp_path, serve, good_
 @pytest.mark.parametrize("status", [403, 404])
 @pytest.mark.parametrize("good_rows", [0, 5])
 async def test_a_forbidden_row_fails_alone(tmp_path, serve, status, good_rows):
-    """The endpoint answers a probe with the same key and model, so only the row is at fault; the budget counts the probe."""
+    """The endpoint answers a probe with the same key and model, so only the row is at fault; the
+    budget counts the probe.
+    """
     server = serve(Server(fails=status))
     report, rows, _ = await run(
         tmp_path,
@@ -136,7 +144,9 @@ QUOTED = [
     ],
 )
 async def test_a_row_whose_words_an_error_repeats_fails_alone(tmp_path, serve, status, words):
-    """A validator quotes what it refuses; what a row says of keys, money and models concerns this row only."""
+    """A validator quotes what it refuses; what a row says of keys, money and models concerns this
+    row only.
+    """
     message = f"1 validation error: {{'loc': ('messages', 0), 'input': 'poison: {words}'}}"
     body = {"error": {"message": message, "type": "invalid_request_error"}}
     fails = json.dumps(body).encode() if status == 200 else (status, message)
@@ -196,7 +206,9 @@ async def test_an_unreadable_body_is_retried_like_a_500(tmp_path, serve, fails):
 @pytest.mark.slow(but_each=3)
 @no_answers
 async def test_an_endpoint_without_answers_is_down(tmp_path, serve, fails):
-    """The run ends as after an outage, says so, and can be resumed; no row fails, and the progress counts the calls."""
+    """The run ends as after an outage, says so, and can be resumed; no row fails, and the progress
+    counts the calls.
+    """
     said, calls = [], []
     server = serve(Server(down_from=0, down=fails))
     more = {"say": said.append, "on_progress": lambda progress: calls.append(progress.calls)}
@@ -263,7 +275,9 @@ async def test_an_outage_at_the_end_leaves_the_remaining_rows_for_a_resumed_run(
 
 @pytest.mark.slow
 async def test_a_run_waits_for_an_outage_and_only_bad_rows_fail(tmp_path, serve):
-    """All rows wait while the endpoint is down; afterwards only those with the poisoned prompt fail."""
+    """All rows wait while the endpoint is down; afterwards only those with the poisoned prompt
+    fail.
+    """
     server = serve(Server(fails=None, down_from=8, down=503))
     stay, back = server.answer, []
 
@@ -285,7 +299,7 @@ async def test_concurrency_falls_for_a_slow_endpoint_and_no_row_fails(tmp_path, 
     """Where half of the calls time out, fewer calls run at once until every row is answered."""
 
     def slow(messages, n):
-        time.sleep(0.125)  # noqa: ASYNC251  (the whole server: it has one thread)
+        time.sleep(0.125)
         return "fine"
 
     report, _, _ = await run(
@@ -311,7 +325,8 @@ async def test_an_outage_of_one_endpoint_of_two_leaves_rows_for_a_resumed_run(tm
 
 
 class SlowWithSideEffect:
-    """Answers slowly, and changes the files of the run at the sixth call, so that the change is noticed in time.
+    """Answers slowly, and changes the files of the run at the sixth call, so that the change is
+    noticed in time.
 
     Without a function `do` it answers at once.
     """
@@ -347,7 +362,9 @@ FATES = {"deleted": remove, "replaced": replace, "moved": move}
 @pytest.mark.parametrize("name", ["out.jsonl", "out.jsonl.journal", "out.jsonl.journal-wal"])
 @pytest.mark.slow(but_each=3)
 async def test_a_deleted_file_ends_the_run_and_loses_no_answer(tmp_path, serve, name, fate):
-    """The error names it and what is left; the same call resumes with every answer that was paid for."""
+    """The error names it and what is left; the same call resumes with every answer that was paid
+    for.
+    """
     folder = tmp_path / "work"
     folder.mkdir()
     server = serve(SlowWithSideEffect(lambda: FATES[fate](folder / name)))
@@ -399,7 +416,9 @@ def put_back(folder, name, fate, message):
 
 
 async def test_a_failing_journal_ends_the_run_and_fails_no_row(tmp_path, serve):
-    """An error of the journal ends the run wherever it arises, also while looking for a cached answer."""
+    """An error of the journal ends the run wherever it arises, also while looking for a cached
+    answer.
+    """
 
     def raise_full_disk(text):
         raise StoreError("journal 'kept' is damaged")
@@ -503,7 +522,9 @@ def test_a_deleted_output_exits_with_1(redraft, serve):
 @pytest.mark.parametrize("most", [20_000, 200_000])
 @pytest.mark.slow(but_each=2)
 def test_a_full_disk_ends_the_run_and_is_named(tmp_path, serve, most):
-    """Whether the output or the journal has no room: exit code 1, the path, and the same command resumes."""
+    """Whether the output or the journal has no room: exit code 1, the path, and the same command
+    resumes.
+    """
     table(tmp_path / "in.jsonl", [f"say {i} {'x' * 2000}" for i in range(60)])
     server = serve(lambda messages, n: verdict(5) if is_judging(messages) else "y" * 2000)
     command = [
@@ -579,8 +600,8 @@ UNUSABLE = {
 
 @pytest.mark.parametrize("kind", UNUSABLE)
 def test_a_file_without_usable_rows_is_reported_with_reasons(redraft, kind):
-    """The error comes before a model is looked for, with counts and a place; the errors file lists each row, and no other file is
-    written.
+    """The error comes before a model is looked for, with counts and a place; the errors file lists
+    each row, and no other file is written.
     """
     name, data, words, bad = UNUSABLE[kind]
     (redraft.folder / name).write_bytes(data)

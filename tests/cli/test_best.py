@@ -55,7 +55,9 @@ def test_the_best_of_several_drafts_is_printed(redraft, serve):
 @pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_command_prints_the_best_so_far(redraft, serve, ending):
-    """Interrupted before the last grade, it prints the ranking of the others and the best of them; exit code 130."""
+    """Interrupted before the last grade, it prints the ranking of the others and the best of them;
+    exit code 130.
+    """
     scores = iter([2, 5, 3])
     server = serve(drafting("a", "b", "c", judge=lambda messages: verdict(next(scores))))
     arrived = server.hold(5)

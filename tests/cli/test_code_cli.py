@@ -1,11 +1,13 @@
-"""Code that is run, from the command line: the options, the defaults, what is recorded, what needs consent."""
+"""Code that is run, from the command line: the options, the defaults, what is recorded, what needs
+consent.
+"""
 
 import json
 
 import pytest
-from require import require_sandbox
 
 from redraft.sandbox import Sandbox
+from require import require_sandbox
 
 pytestmark = pytest.mark.usefixtures("sandbox")
 
@@ -40,7 +42,9 @@ def folder(redraft):
 
 
 def test_a_function_is_improved_until_its_tests_pass(redraft, folder, serve):
-    """The tests run without being named as a grader; a resumed trace runs them in the same way, with no call."""
+    """The tests run without being named as a grader; a resumed trace runs them in the same way,
+    with no call.
+    """
     server = serve(write_next)
     done = redraft("run", *FIB, "--model", server.model, "--trace", "t.jsonl", "--no-editor")
     assert (done.returncode, done.out.strip(), server.calls) == (0, DRAFTS[1], 2)
@@ -99,7 +103,9 @@ def test_the_best_of_given_programs(redraft, folder):
     ],
 )
 def test_tests_grade_once(redraft, folder, options, score):
-    """They are something that is named, beside whatever else is; a grader that runs them need not be named, and may be."""
+    """They are something that is named, beside whatever else is; a grader that runs them need not
+    be named, and may be.
+    """
     done = redraft(
         "grade", "Write fib(n).", "--response", "wrong.py", "--tests", "tests.json", *options
     )

@@ -32,7 +32,9 @@ def test_option_before_environment_before_file(redraft):
 
 
 def test_pyproject_applies_in_every_folder_of_its_repository(redraft):
-    """[tool.redraft] applies in each folder of its repository; its paths are relative to the file."""
+    """[tool.redraft] applies in each folder of its repository; its paths are relative to the
+    file.
+    """
     (redraft.folder / ".git").mkdir()
     (redraft.folder / "schema.json").write_text('{"type": "string"}')
     (redraft.folder / "pyproject.toml").write_text(

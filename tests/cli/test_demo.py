@@ -22,7 +22,9 @@ socket.getaddrinfo = lost
 
 
 def test_the_demo_needs_no_network_and_looks_for_a_model_last(redraft):
-    """With every connection refused the demo shows all its work; only then it looks for a model, on this machine alone."""
+    """With every connection refused the demo shows all its work; only then it looks for a model, on
+    this machine alone.
+    """
     spy = redraft.folder / "spy"
     spy.mkdir()
     (spy / "sitecustomize.py").write_text(SPY)
@@ -38,7 +40,9 @@ def test_the_demo_needs_no_network_and_looks_for_a_model_last(redraft):
 
 
 def test_the_demo_shows_each_step_and_the_unmet_requirement(redraft):
-    """It shows scores, edits, lossy edits, changes, and the requirement that only a model can meet."""
+    """It shows scores, edits, lossy edits, changes, and the requirement that only a model can
+    meet.
+    """
     done = redraft("demo", EXAMPLES)
     assert (
         "score 0.00" in done.out and "score 0.80 (+0.20)" in done.out and "score 1.00" in done.out

@@ -24,7 +24,9 @@ def lines(path):
 
 
 def test_pairs_are_exported_with_their_source(folder_with_run):
-    """Each repaired answer is paired with the given one, with its source, and the counts are printed."""
+    """Each repaired answer is paired with the given one, with its source, and the counts are
+    printed.
+    """
     done = folder_with_run("export", "out.jsonl", "-o", "pairs.jsonl", "--min-margin", "0.5")
     assert done.returncode == 0, done.err
     rows = lines(folder_with_run.folder / "pairs.jsonl")
@@ -61,7 +63,9 @@ def test_every_format_is_written_to_stdout(folder_with_run, form):
 
 
 def test_rows_removed_from_the_input_are_left_out(folder_with_run):
-    """After a run over fewer rows they are neither exported nor counted; when they come back they are."""
+    """After a run over fewer rows they are neither exported nor counted; when they come back they
+    are.
+    """
 
     def run_and_export(rows):
         (folder_with_run.folder / "in.jsonl").write_text(

@@ -11,9 +11,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from require import as_root
 
 from redraft.storage import Journal
+from require import as_root
 
 ROWS = '{"id": "a", "prompt": "Say it", "response": "One, two"}\n'
 BATCH = ("batch", "in.jsonl", "--model", "none", "--require", "no_commas")
@@ -25,7 +25,9 @@ def modes(folder):
 
 
 def test_a_journal_named_uv_does_not_touch_uv_lock(redraft):
-    """The lock file of another program is neither overwritten nor deleted; the error names it and says what to do."""
+    """The lock file of another program is neither overwritten nor deleted; the error names it and
+    says what to do.
+    """
     (redraft.folder / "in.jsonl").write_text(ROWS)
     (redraft.folder / "uv.lock").write_text(LOCK)
     done = redraft(*BATCH, "-o", "out.jsonl", "--journal", "uv")
@@ -41,7 +43,9 @@ def test_a_journal_named_uv_does_not_touch_uv_lock(redraft):
 
 @pytest.mark.parametrize("umask", [0o022, 0o077, 0o000])
 def test_journals_are_private_and_outputs_follow_the_umask(redraft, umask):
-    """Prompts and answers are readable by their owner alone; named outputs have the usual permissions."""
+    """Prompts and answers are readable by their owner alone; named outputs have the usual
+    permissions.
+    """
     (redraft.folder / "in.jsonl").write_text(f"{ROWS}nonsense\n")
     (redraft.folder / "in.txt").write_text("a")
     before = os.umask(umask)

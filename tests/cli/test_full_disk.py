@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+
 from disk_faults import fill, small_disk
 
 from .chat_server import is_judging, verdict
@@ -38,7 +39,9 @@ COMMANDS = {
     ),
 }
 RESUMED = {"run": ("run", "--resume", "trace.jsonl", *RUN)}
-"""The command that continues a trace that has begun; the others are continued by the same command."""
+"""The command that continues a trace that has begun; the others are continued by the same
+command.
+"""
 GRADER_IS_POOR = 3  # the exit code of `validate`
 ROWS = 20
 
@@ -61,7 +64,9 @@ def write_inputs(folder):
 @pytest.mark.parametrize("room", [0, 12_288, 65_536])
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_disk_that_fills_and_is_emptied(tmp_path, serve, name, room):
-    """Twice the command fails while the disk is full, and says so without a traceback; then it does all its work."""
+    """Twice the command fails while the disk is full, and says so without a traceback; then it does
+    all its work.
+    """
     model = serve(answer).model
     with small_disk(tmp_path / "disk") as disk:
         write_inputs(disk)

@@ -1,4 +1,6 @@
-"""Graders in files and modules that the command line names: `--grader FILE.py:NAME` and `--grader MODULE:NAME`."""
+"""Graders in files and modules that the command line names: `--grader FILE.py:NAME` and `--grader
+MODULE:NAME`.
+"""
 
 import json
 import sys
@@ -8,8 +10,8 @@ import pytest
 from redraft.cli.consent import find_sensitive_settings, rebase_paths
 from redraft.cli.grader_code import find_code, load_grader
 from redraft.errors import ConfigError
-from redraft.graders.fingerprint import grader_fingerprint
 from redraft.graders import as_grader
+from redraft.graders.fingerprint import grader_fingerprint
 
 CODE = '''
 from __future__ import annotations
@@ -61,7 +63,9 @@ def test_functions_classes_and_graders_are_loaded(folder, name):
 
 
 def test_a_file_imports_those_beside_it_and_hides_no_module(folder):
-    """The folder is on the path while the file runs; a file with the name of an installed module does not take its place."""
+    """The folder is on the path while the file runs; a file with the name of an installed module
+    does not take its place.
+    """
     (folder / "marked_words.py").write_text("WORD = 'please'")
     (folder / "wave.py").write_text(
         "from marked_words import WORD\ndef polite(text): return float(WORD in text)"
@@ -219,7 +223,9 @@ def test_a_failed_grader_is_shown_beside_the_others(folder, redraft):
 
 
 def test_an_error_of_code_names_no_command_that_does_not_know_it(redraft):
-    """`redraft graders` lists no function of a file; a class says how it is told apart from one that asks a model."""
+    """`redraft graders` lists no function of a file; a class says how it is told apart from one
+    that asks a model.
+    """
     code = "def bad(text):\n    return 'high'\n\nclass Silent:\n    name = 's'\n    async def grade(self, task, candidate, ask): ...\n"
     (redraft.folder / "g.py").write_text(code)
     (redraft.folder / "a.md").write_text("yes")

@@ -38,7 +38,9 @@ def test_help_of_the_program_names_every_command(redraft):
 
 
 def test_the_list_of_commands_shows_the_summary_of_each():
-    """`redraft --help` prints from a table; its summaries equal those of the commands, on one line."""
+    """`redraft --help` prints from a table; its summaries equal those of the commands, on one
+    line.
+    """
     context = click.Context(program)
     short_help = {
         name: program.get_command(context, name).get_short_help_str(limit=65) for name in COMMANDS

@@ -17,7 +17,9 @@ def gateway_folder():
 
 
 def test_a_key_is_printed_once_and_works(redraft):
-    """stdout is the key alone, for scripts; the list shows its name, limits and what it spent, never the key."""
+    """stdout is the key alone, for scripts; the list shows its name, limits and what it spent,
+    never the key.
+    """
     added = redraft(
         "keys",
         "add",
@@ -80,7 +82,9 @@ def test_a_key_is_printed_once_and_works(redraft):
     ],
 )
 def test_small_and_large_amounts_are_readable(redraft, limits, cost, shown):
-    """The list has as many digits as an amount needs, and columns of the month if a key has a limit for it."""
+    """The list has as many digits as an amount needs, and columns of the month if a key has a limit
+    for it.
+    """
     secret = redraft("keys", "add", "ci", *limits).out.strip()
     with closing(KeyStore(gateway_folder() / FILE_NAME)) as store:
         store.reserve(store.authenticate({"x-api-key": secret}), cost=cost, calls=1).settle(

@@ -1,4 +1,6 @@
-"""The command line says what stands behind a score: this judge, or people's labels on its validation card."""
+"""The command line says what stands behind a score: this judge, or people's labels on its
+validation card.
+"""
 
 import json
 from dataclasses import replace
@@ -53,7 +55,9 @@ def save_card(folder, model):
 
 @pytest.mark.parametrize("labelled", [False, True])
 def test_commands_name_what_stands_behind_the_score(labelled, redraft, serve, tmp_path):
-    """`run`, `show` and `batch` show it for people and in JSON; after `run`, `show` needs no card."""
+    """`run`, `show` and `batch` show it for people and in JSON; after `run`, `show` needs no
+    card.
+    """
     server = serve(writer_and_judge(["poor", "good"], [2, 4]))
     if labelled:
         save_card(tmp_path / "cards", server.model)

@@ -1,4 +1,6 @@
-"""Limits of time and cost: the same options for every command that calls a model, and the messages when a limit ends the work."""
+"""Limits of time and cost: the same options for every command that calls a model, and the messages
+when a limit ends the work.
+"""
 
 import json
 import re
@@ -125,7 +127,9 @@ def test_the_pause_of_a_batch_has_a_date_and_a_length(redraft, serve):
     "refusal", [(429, "Please try again in 1.1s."), (429, "too much", {"Retry-After": "1"})]
 )
 def test_a_short_pause_of_a_batch_is_reported_once(redraft, serve, refusal, options):
-    """In a pipe as a line; in JSON as a notice, and as the state in the progress. What the server wrote is not repeated."""
+    """In a pipe as a line; in JSON as a notice, and as the state in the progress. What the server
+    wrote is not repeated.
+    """
     server = serve(lambda messages, n: refusal if n == 0 else "Fine.")
     (redraft.folder / "in.jsonl").write_text('{"prompt": "Say it"}\n' * 2)
     named = ("--model", server.model, "--require", "words:1-5", "--max-iterations", "0")

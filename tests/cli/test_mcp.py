@@ -24,7 +24,9 @@ import pytest
     ],
 )
 def test_a_mistake_is_found_at_the_start(redraft, arguments, says):
-    """It ends with 2 and one line that says what is wrong; nothing is written to stdout, which is for the protocol."""
+    """It ends with 2 and one line that says what is wrong; nothing is written to stdout, which is
+    for the protocol.
+    """
     done = redraft("mcp", *arguments)
     assert done.returncode == 2
     assert says in done.err

@@ -1,11 +1,13 @@
-"""What a person reads in a pipe or a log: prose, and JSON only if asked for; tables without padding."""
+"""What a person reads in a pipe or a log: prose, and JSON only if asked for; tables without
+padding.
+"""
 
 import json
 import re
 
 import pytest
-from cpu_time import least_seconds
 
+from cpu_time import least_seconds
 from redraft.cli import COMMANDS, output, program
 
 from .chat_server import writer_and_judge
@@ -59,7 +61,9 @@ def noted_options():
     ],
 )
 def test_a_message_of_the_library_names_options(noted_options, message, expected):
-    """Python's arguments are replaced by the options of the command; addresses and quoted values are left as they are."""
+    """Python's arguments are replaced by the options of the command; addresses and quoted values
+    are left as they are.
+    """
     assert output.in_options(message) == expected
 
 
@@ -135,7 +139,9 @@ def test_stderr_in_a_pipe_is_prose_or_json_if_asked_for(redraft, commands, name)
 
 @pytest.mark.parametrize("name", NAMES)
 def test_no_table_in_a_pipe_is_padded_or_wrapped(redraft, commands, name):
-    """Cells are separated by tabs, no line ends with spaces, and the width of a terminal changes nothing."""
+    """Cells are separated by tabs, no line ends with spaces, and the width of a terminal changes
+    nothing.
+    """
     narrow, wide = (redraft(*commands[name], env={"COLUMNS": columns}) for columns in ("20", "200"))
     nonce = re.compile(r"(?<=-)[0-9a-f]{8}\b")
     assert nonce.sub("", narrow.out) == nonce.sub("", wide.out)
@@ -158,7 +164,9 @@ def test_no_progress_is_reported_before_a_row_has_ended(redraft, serve):
 
 @pytest.mark.parametrize("options", [(), ("--log-format", "json")])
 def test_libraries_show_no_progress_in_a_pipe(redraft, options):
-    """Those that load data sets write to stderr themselves unless their environment says otherwise."""
+    """Those that load data sets write to stderr themselves unless their environment says
+    otherwise.
+    """
     (redraft.folder / "own.py").write_text(
         "import os\n\ndef tell(text):\n    return 1.0, os.environ.get('HF_HUB_DISABLE_PROGRESS_BARS', 'shown')\n"
     )

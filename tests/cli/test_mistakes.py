@@ -1,6 +1,8 @@
-"""A newcomer's mistakes on the command line: each message names the argument, its value and what to do next.
+"""A newcomer's mistakes on the command line: each message names the argument, its value and what to
+do next.
 
-Most run in this process, since only the message matters. Tests of a stream or of the end of a process start one.
+Most run in this process, since only the message matters. Tests of a stream or of the end of a
+process start one.
 """
 
 import asyncio
@@ -291,7 +293,9 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("typed", TYPED)
 def test_a_mistake_is_named_with_its_value_and_what_to_do(folder, capfd, typed):
-    """The exit code tells usage errors from failures, the message has all three parts, and there is no traceback."""
+    """The exit code tells usage errors from failures, the message has all three parts, and there is
+    no traceback.
+    """
     code, words = TYPED[typed]
     assert main(shlex.split(typed)) == code
     said = " ".join(capfd.readouterr().err.split())
@@ -458,7 +462,9 @@ def test_sigterm_during_validation_says_how_to_resume(redraft, serve, sent):
     ],
 )
 def test_a_404_names_the_url_and_suggests_the_versioned_one(folder, serve, capfd, path, words):
-    """The message has the requested URL and, where the address has no version, the address to try."""
+    """The message has the requested URL and, where the address has no version, the address to
+    try.
+    """
     server = serve(lambda messages, n: 404)
     address = f"http://127.0.0.1:{server.port}{path}"
     assert main(["run", "hi", "--model", f"{address}#tiny", "--require", "words:2"]) == 1

@@ -1,13 +1,15 @@
-"""Commands under limits on open files: the soft one is raised, and the hard one makes them slower."""
+"""Commands under limits on open files: the soft one is raised, and the hard one makes them
+slower.
+"""
 
 import json
 import subprocess
 
 import pytest
-from require import require_sandbox
 
 from redraft.middleware import shortage
 from redraft.sandbox.tiers import MIN_DESCRIPTORS
+from require import require_sandbox
 
 from .conftest import PROGRAM
 
@@ -106,7 +108,9 @@ def test_too_few_descriptors_for_a_sandbox_are_an_error_before_any_call(redraft,
 
 
 def test_a_batch_that_found_no_room_says_so(redraft, serve, monkeypatch):
-    """The summary has the reason and what to do, and with room the same command grades what was answered."""
+    """The summary has the reason and what to do, and with room the same command grades what was
+    answered.
+    """
     monkeypatch.setattr(shortage, "SHORTAGE_PAUSES", (0.0,))
     server = serve(lambda messages, n: "fine")
     write_rows(redraft.folder, 3)

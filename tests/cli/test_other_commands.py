@@ -6,6 +6,7 @@ import re
 import signal
 
 from fault_server import FaultServer, models
+
 from redraft import __version__
 from redraft.graders import entries
 from redraft.requirements import KINDS
@@ -87,7 +88,9 @@ def test_models_says_where_it_looked(redraft, serve):
 
 
 async def test_models_lists_those_of_an_address(redraft):
-    """It asks that server alone, and shows all names without the key; they can be used with --model as they are shown."""
+    """It asks that server alone, and shows all names without the key; they can be used with --model
+    as they are shown.
+    """
     names = [f"m{n}" for n in range(20)]
     async with FaultServer().says(models(*names)) as server:
         address = server.url.replace("://", "://:secret-5f2d@")
@@ -133,7 +136,9 @@ def test_graders_lists_every_kind_with_an_example(redraft):
 
 
 def test_a_pipe_gets_every_grader_whole_on_one_line(redraft):
-    """The name comes first, columns are a tab apart, and no line is cut, so that grep and cut find it."""
+    """The name comes first, columns are a tab apart, and no line is cut, so that grep and cut find
+    it.
+    """
     shown = redraft("graders", env={"COLUMNS": "40"}).out
     lines = {row.split()[0]: row for row in shown.splitlines() if row}
     for e in entries():
@@ -150,7 +155,7 @@ def test_a_terminal_gets_one_line_for_each_grader(redraft):
     assert max(map(len, rows)) <= 100
     for e in entries():
         (row,) = [row for row in rows if row.split()[:1] == [e.name]]
-        assert e.about in row or e.about[:20] in row and "\u2026" in row
+        assert e.about in row or (e.about[:20] in row and "\u2026" in row)
 
 
 def test_version_is_printed(redraft):

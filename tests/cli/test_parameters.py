@@ -1,4 +1,6 @@
-"""--model-param and --judge-param, and the tables of files with the same names: what is sent, saved and refused."""
+"""--model-param and --judge-param, and the tables of files with the same names: what is sent, saved
+and refused.
+"""
 
 import json
 import os
@@ -26,7 +28,9 @@ def server(serve):
 
 
 def sent(server):
-    """Return what the writer and the judge were sent besides the usual fields, each kind of request once."""
+    """Return what the writer and the judge were sent besides the usual fields, each kind of request
+    once.
+    """
     kinds = {}
     for body in server.bodies:
         further = {name: value for name, value in body.items() if name not in OWN}
@@ -77,7 +81,9 @@ def test_every_command_sends_what_it_is_given(redraft, server, command):
 
 
 def test_the_nearest_wins_name_by_name(redraft, server):
-    """The grader before the command line, that before the file of the folder, and that before the user's own."""
+    """The grader before the command line, that before the file of the folder, and that before the
+    user's own.
+    """
     files(
         redraft,
         "[judge-param]\na = 2\nb = 2\nc = 2\n[model-param]\ntop_p = 0.5",
@@ -206,7 +212,9 @@ def test_mistakes_on_the_command_line_are_named(redraft, option, given, says):
 
 
 def test_an_error_advises_an_option_that_exists(redraft, serve):
-    """A verdict that is cut off twice, and a parameter that the endpoint refuses, in the words of the command line."""
+    """A verdict that is cut off twice, and a parameter that the endpoint refuses, in the words of
+    the command line.
+    """
     cut = {
         "id": "x",
         "choices": [

@@ -53,7 +53,9 @@ def test_every_parameter_is_shown_with_its_meaning(redraft):
 
 
 def test_priors_are_learned_for_the_model_and_judge_of_a_trace(folder_with_trace):
-    """A trace of `redraft run` knows its model and judge; the learned priors are listed and shown."""
+    """A trace of `redraft run` knows its model and judge; the learned priors are listed and
+    shown.
+    """
     done = folder_with_trace(*LEARN)
     assert done.returncode == 0, done.err
     [one] = priors_file()
@@ -82,7 +84,9 @@ def test_learning_again_replaces_learned_priors(folder_with_trace):
 
 
 def test_priors_of_fewer_tasks_do_not_replace_those_of_more(folder_with_trace):
-    """Fewer than eight tasks are too few; fewer than before replace the saved priors only with the option that forces it."""
+    """Fewer than eight tasks are too few; fewer than before replace the saved priors only with the
+    option that forces it.
+    """
     few = folder_with_trace("priors", "learn", "t.jsonl")
     assert few.returncode == 1 and "1 task of at least 8" in few.err and priors_file() == []
     assert folder_with_trace(*LEARN, "t.jsonl").returncode == 0
@@ -94,7 +98,9 @@ def test_priors_of_fewer_tasks_do_not_replace_those_of_more(folder_with_trace):
 
 
 def test_a_run_says_which_priors_it_uses(folder_with_trace):
-    """It says how many tasks they are from, that the file is damaged or that there are none; with shipped priors it says nothing."""
+    """It says how many tasks they are from, that the file is damaged or that there are none; with
+    shipped priors it says nothing.
+    """
     plain = ("run", "Count", "--model", folder_with_trace.server.model)
     run = (*plain, "--priors", "learned")
     assert "nothing has been learned yet" in folder_with_trace(*run).err
@@ -346,7 +352,9 @@ def test_no_invalid_priors_file_hides_the_others(folder_with_trace):
 
 
 def test_a_round_of_two_and_a_last_answer_unseen(redraft, serve):
-    """Two drafts are written at once; the last call of the budget buys an answer that no judge sees, with a forecast."""
+    """Two drafts are written at once; the last call of the budget buys an answer that no judge
+    sees, with a forecast.
+    """
     server = serve(writer_and_judge(["one", "two", "three"], [2]))
     (redraft.folder / "mine.json").write_text(
         json.dumps(Priors(gain=0.3, gain_sd=0.02, noise_sd=0.3).to_dict())

@@ -1,4 +1,6 @@
-"""Commands over many rows write no prompt on stderr: an endpoint may repeat it in its errors, and stderr often goes to a log."""
+"""Commands over many rows write no prompt on stderr: an endpoint may repeat it in its errors, and
+stderr often goes to a log.
+"""
 
 import json
 
@@ -137,7 +139,9 @@ CASES = [
 
 @pytest.mark.parametrize(("kind", "command", "form"), CASES)
 def test_no_prompt_is_on_stderr(redraft, serve, command, form, kind):
-    """The kind of each error and a row are named, and the endpoint's text is in the output alone."""
+    """The kind of each error and a row are named, and the endpoint's text is in the output
+    alone.
+    """
     arguments, failing = COMMANDS[command]
 
     def answer(messages, n):

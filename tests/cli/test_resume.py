@@ -12,7 +12,9 @@ from .chat_server import is_judging, writer_and_judge
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_prints_the_best_so_far_and_keeps_the_trace(redraft, serve, ending):
-    """Interrupted or terminated during a refinement: exit code 130, the graded draft on stdout, and a trace that can be resumed."""
+    """Interrupted or terminated during a refinement: exit code 130, the graded draft on stdout, and
+    a trace that can be resumed.
+    """
     server = serve(writer_and_judge(["draft", "better"], [2, 5]))
     arrived = server.hold(2)
     process = redraft.start("run", "Say it", "--model", server.model, "--trace", "t.jsonl")
@@ -48,7 +50,9 @@ def test_ctrl_c_before_the_first_grade_prints_the_draft(redraft, serve, ending):
 
 
 def test_kill_9_loses_no_record(redraft, serve):
-    """The trace can be read after kill -9, also of a run that resumes, and each run makes only the calls that are missing."""
+    """The trace can be read after kill -9, also of a run that resumes, and each run makes only the
+    calls that are missing.
+    """
     server = serve(writer_and_judge(["draft", "better", "best"], [2, 3, 3, 5]))
     starts = [
         (
@@ -79,7 +83,8 @@ def test_kill_9_loses_no_record(redraft, serve):
 
     done = redraft("run", "--resume", "t.jsonl")
     assert (done.returncode, done.out) == (0, "best\n")
-    # a draft and a refinement with their grades, of which the second was in flight at a kill; so was that of the third text
+    # a draft and a refinement with their grades, of which the second was in flight at a kill; so
+    # was that of the third text
     assert [is_judging(m) for m in server.asked] == [
         False,
         True,
@@ -107,7 +112,9 @@ def test_a_trace_with_a_torn_last_line_can_be_resumed(redraft, serve):
 
 
 def test_resume_takes_settings_from_the_trace_and_options_override_them(redraft, serve):
-    """Model, requirements, rubric and limits are those of the trace, unless an option changes them."""
+    """Model, requirements, rubric and limits are those of the trace, unless an option changes
+    them.
+    """
     (redraft.folder / "rubric.toml").write_text('[criteria]\nwarmth = "It is kind."\n')
     from .chat_server import verdict
 

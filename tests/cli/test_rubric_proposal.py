@@ -78,7 +78,9 @@ def test_a_file_is_labelled_data(redraft):
 
 
 def test_graders_shows_rubrics_in_each_mode_and_aliases(redraft):
-    """A rubric in full under its prefix, and another library's name with the grader that it stands for."""
+    """A rubric in full under its prefix, and another library's name with the grader that it stands
+    for.
+    """
     shown = redraft("graders", "pairwise:clarity", env={"COLUMNS": "200"}).out
     assert shown.startswith("pairwise:clarity\n") and "wording" in shown and "redraft best" in shown
     assert "reads\tmessages\n" in shown

@@ -11,7 +11,9 @@ from .chat_server import is_judging, verdict, writer_and_judge
 
 
 def test_the_next_model_answers_when_the_first_is_down(redraft, serve):
-    """Names of models are separated by commas; the summary and the trace say who wrote and why, and a run resumes."""
+    """Names of models are separated by commas; the summary and the trace say who wrote and why, and
+    a run resumes.
+    """
     down, up = serve(lambda messages, n: 503), serve(writer_and_judge(["fine"], [5]))
     models = f"{down.model.replace('#tiny', '#first')},{up.model}"
     command = ["run", "Say it", "--model", models, "--judge", up.model, "--trace", "t.jsonl"]
@@ -29,7 +31,9 @@ def test_the_next_model_answers_when_the_first_is_down(redraft, serve):
 
 
 def test_stdout_is_the_answer_alone(redraft, serve):
-    """The best answer alone goes to stdout; the steps, the judge's reasons and the estimates go to stderr."""
+    """The best answer alone goes to stdout; the steps, the judge's reasons and the estimates go to
+    stderr.
+    """
     server = serve(writer_and_judge(["poor", "good"], [2, 5]))
     done = redraft("run", "Say it", "--model", server.model)
     assert (done.returncode, done.out) == (0, "good\n")
@@ -100,7 +104,9 @@ def test_exit_1_when_the_model_fails(redraft, serve):
 
 
 def test_the_best_so_far_when_it_fails_later(redraft, serve):
-    """A failed refinement ends the work, and the graded draft is printed with the reason; the exit code is about the draft."""
+    """A failed refinement ends the work, and the graded draft is printed with the reason; the exit
+    code is about the draft.
+    """
     server = serve(
         lambda messages, n: [lambda: "draft", lambda: verdict(2), lambda: 400][min(n, 2)]()
     )
@@ -284,7 +290,9 @@ NO_CREDIT = {
 
 @pytest.mark.parametrize("reply", NO_CREDIT.values(), ids=NO_CREDIT)
 def test_a_used_up_quota_has_a_hint_of_its_own(redraft, serve, reply):
-    """It is no fault of the key, which the hint for a refused key is about; the command ends after one call."""
+    """It is no fault of the key, which the hint for a refused key is about; the command ends after
+    one call.
+    """
     server = serve(lambda messages, n: reply)
     done = redraft("run", "Say it", "--model", server.model)
     assert done.returncode == 1 and "until the quota is renewed" in done.err, done.err
@@ -313,7 +321,9 @@ def test_a_rubric_and_a_requirement_grade_together(redraft, serve):
 
 
 def test_the_budget_ends_the_work_with_the_best_so_far(redraft, serve):
-    """When the budget has no room for another answer and its grade, the best is printed with the command that resumes."""
+    """When the budget has no room for another answer and its grade, the best is printed with the
+    command that resumes.
+    """
     server = serve(writer_and_judge(["a", "b", "c"], [1, 2, 3]))
     done = redraft(
         "run", "Say it", "--model", server.model, "--budget-calls", "3", "--trace", "t.jsonl"

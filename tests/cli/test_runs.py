@@ -91,7 +91,9 @@ def test_an_output_in_another_folder_names_its_run(journal):
 
 
 def test_a_run_with_a_name_of_its_own_is_found_by_its_output(journal):
-    """The output, the journal and the name mean the same run; with several runs in a journal, each is found by its own output."""
+    """The output, the journal and the name mean the same run; with several runs in a journal, each
+    is found by its own output.
+    """
     batch(journal, "named.jsonl", "--name", "mine")
     for name in ("named.jsonl", "named.jsonl.journal", "mine"):
         told = journal("runs", "show", name, "--json")
@@ -173,7 +175,9 @@ def test_a_damaged_journal_is_recovered_as_json_lines(journal):
 
 
 def test_an_export_does_not_overwrite_a_file(journal):
-    """A nonempty file is refused with the option that allows it; the journal itself is always refused."""
+    """A nonempty file is refused with the option that allows it; the journal itself is always
+    refused.
+    """
     before = (journal.folder / "in.jsonl").read_bytes()
     for command in (("export",), ("runs", "export")):
         refused = journal(*command, "out.jsonl", "-o", "in.jsonl")
@@ -198,7 +202,9 @@ def test_a_named_run_and_older_than_exclude_each_other(journal):
 
 @pytest.mark.slow
 def test_what_killed_processes_spent_is_shown(redraft, serve):
-    """Each of two kills leaves what its process had spent, also in a run with few rows and without a budget."""
+    """Each of two kills leaves what its process had spent, also in a run with few rows and without
+    a budget.
+    """
     (redraft.folder / "in.jsonl").write_text(
         "".join(json.dumps({"prompt": f"say {n}"}) + "\n" for n in range(12))
     )

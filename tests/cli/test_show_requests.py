@@ -73,7 +73,9 @@ def test_request_of_which_only_the_facts_were_kept(redraft, folder):
 
 
 def test_request_that_was_passed_on(redraft, folder, tmp_path):
-    """Its facts and its bodies: nothing was refined or graded. One without an answer has no bodies, though it keeps texts."""
+    """Its facts and its bodies: nothing was refined or graded. One without an answer has no bodies,
+    though it keeps texts.
+    """
     store = RequestStore(tmp_path / "passed")
     recorder = store.begin("passed", Owner(), "pass/m", "chat", Retention("full"))
     usage = Usage(calls=1, input_tokens=7, output_tokens=3, cost=None)

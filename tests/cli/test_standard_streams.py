@@ -1,5 +1,6 @@
-"""Commands whose standard streams are closed, as cron and some containers leave them, or take nothing: the same work, and what is
-printed is lost."""
+"""Commands whose standard streams are closed, as cron and some containers leave them, or take
+nothing: the same work, and what is printed is lost.
+"""
 
 import json
 import os
@@ -21,7 +22,9 @@ COMBINATIONS = [chosen for count in (1, 2, 3) for chosen in combinations(CLOSING
 
 
 def run_closed(arguments, closings, cwd, env=None):
-    """Run the program with these standard streams closed; return what it printed on the others, and the exit code."""
+    """Run the program with these standard streams closed; return what it printed on the others, and
+    the exit code.
+    """
     command = ["sh", "-c", f'exec "$@" {" ".join(closings)}', "sh", *PROGRAM, *arguments]
     environment = {**os.environ, **(env or {})}
     return subprocess.run(
@@ -52,7 +55,9 @@ def batch_of(folder, server, count=3):
     ],
 )
 def test_a_batch_writes_its_rows_and_nothing_else_into_its_files(redraft, serve, closings):
-    """Nothing that is printed lands in a file, which has the number of a stream only if that is closed."""
+    """Nothing that is printed lands in a file, which has the number of a stream only if that is
+    closed.
+    """
     server = serve(lambda messages, n: "fine")
     done = run_closed(batch_of(redraft.folder, server), closings, redraft.folder)
     assert done.returncode == 0
@@ -122,7 +127,9 @@ def full_disk():
 
 @contextmanager
 def full_pipe():
-    """Give the end of a pipe that nobody reads and that does not block, as programs on Node have them."""
+    """Give the end of a pipe that nobody reads and that does not block, as programs on Node have
+    them.
+    """
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     try:
@@ -179,7 +186,9 @@ def contents(place):
 def test_a_batch_does_its_work_though_nobody_reads_its_messages(
     redraft, serve, destination, formatted
 ):
-    """`2>&1 | head -1`, a collector of logs that has ended, and a full disk behind stderr lose what is said, and no row."""
+    """`2>&1 | head -1`, a collector of logs that has ended, and a full disk behind stderr lose what
+    is said, and no row.
+    """
     server = serve(lambda messages, n: "fine")
     with DESTINATIONS[destination]() as stderr:
         done = run_with(
@@ -194,7 +203,9 @@ def test_a_batch_does_its_work_though_nobody_reads_its_messages(
 @pytest.mark.slow
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_ends_quietly_where_nobody_reads(redraft, serve, name):
-    """Without a reader of its messages the exit code, stdout and the files are the same; without one of its output it says nothing."""
+    """Without a reader of its messages the exit code, stdout and the files are the same; without
+    one of its output it says nothing.
+    """
     server = serve(writer_and_judge(["Yes."], [5]))
     command = [word.replace("SERVER", server.model) for word in TYPED[name].split()]
 

@@ -1,4 +1,6 @@
-"""Every command that reads tables recognises how they are written, says so on stderr, and takes --encoding."""
+"""Every command that reads tables recognises how they are written, says so on stderr, and takes
+--encoding.
+"""
 
 import json
 
@@ -36,7 +38,9 @@ def test_every_command_that_names_columns_takes_an_encoding():
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_tables_in_other_encodings(redraft, name):
-    """What is recognised is read, and reported; what is not is refused with the name of the option, and read with it."""
+    """What is recognised is read, and reported; what is not is refused with the name of the option,
+    and read with it.
+    """
     (redraft.folder / "t.csv").write_bytes(ROWS.encode("utf-16"))
     done = redraft(*COMMANDS[name])
     good = 3 if name == "validate" else 0  # three labels show nothing

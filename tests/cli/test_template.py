@@ -1,4 +1,6 @@
-"""--template: a prompt of the user's own in a file, with its scale and its reply form, and what is wrong with such a file."""
+"""--template: a prompt of the user's own in a file, with its scale and its reply form, and what is
+wrong with such a file.
+"""
 
 import json
 
@@ -26,7 +28,9 @@ def folder(redraft):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_that_grades_takes_a_template(redraft, serve, folder, command):
-    """The judge is asked by it, with the task and the answer in their places, and nothing is appended."""
+    """The judge is asked by it, with the task and the answer in their places, and nothing is
+    appended.
+    """
     server = serve(lambda messages, n: '{"why": "It is short.", "score": 4}')
     (folder / "mine.toml").write_text(f"template = '{PROMPT}'\n{FORM}")
     done = redraft(*COMMANDS[command], "--template", "mine.toml", "--model", server.model)
@@ -36,7 +40,9 @@ def test_every_command_that_grades_takes_a_template(redraft, serve, folder, comm
 
 
 def test_the_score_is_read_on_the_scale_of_the_template(redraft, serve, folder):
-    """4 on a scale from 1 to 10 is a third; a score off the scale is asked for again, and is then a failure."""
+    """4 on a scale from 1 to 10 is a third; a score off the scale is asked for again, and is then a
+    failure.
+    """
     (folder / "mine.toml").write_text(f"template = '{PROMPT}'\n{FORM}")
     server = serve(
         lambda messages, n: json.dumps({"why": "It is short.", "score": 4 if n == 0 else 11})
@@ -82,7 +88,9 @@ CRITIC = "template = '{response} for {query}'\nread = {actions = 'todo', done = 
     ],
 )
 def test_a_form_without_a_score_is_a_critic(redraft, serve, folder, arguments, config):
-    """It steers and stops a run, by option, by name and by configuration; its score is unknown, and its schema is sent."""
+    """It steers and stops a run, by option, by name and by configuration; its score is unknown, and
+    its schema is sent.
+    """
     (folder / "critic.toml").write_text(CRITIC)
     (folder / "redraft.toml").write_text(config)
 

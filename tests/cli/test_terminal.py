@@ -28,7 +28,9 @@ def test_the_live_view_shows_answers_scores_and_usage(redraft, serve):
 
 
 def test_control_sequences_of_a_model_have_no_effect(redraft, serve):
-    """Escape sequences, control characters and markup in answers, reasons and advice are shown as text."""
+    """Escape sequences, control characters and markup in answers, reasons and advice are shown as
+    text.
+    """
     server = serve(lambda messages, n: verdict(2, change=EVIL) if n % 2 else f"{EVIL} {n}")
     seen, _, _ = redraft.in_terminal(
         "run", "Say it", "--model", server.model, "--max-iterations", "1", "--trace", "t.jsonl"

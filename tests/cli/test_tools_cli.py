@@ -26,7 +26,9 @@ def tools_in(folder, tools=(SEARCH,)):
 
 
 def test_a_tool_call_is_printed_and_saved(redraft, serve, tmp_path):
-    """It is on stdout, in the output file, in the trace and in `show`; the judge is not called and gets no tools."""
+    """It is on stdout, in the output file, in the trace and in `show`; the judge is not called and
+    gets no tools.
+    """
     server = serve(lambda messages, n: calling())
     given = ("--model", server.model, "--tools", tools_in(tmp_path))
     done = redraft("run", "Will it rain?", *given, "--trace", "t.jsonl")

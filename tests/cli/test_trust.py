@@ -1,4 +1,6 @@
-"""Settings that were found in a folder or in a trace: what they may not choose without consent, and how to give consent."""
+"""Settings that were found in a folder or in a trace: what they may not choose without consent, and
+how to give consent.
+"""
 
 import json
 import os
@@ -79,7 +81,9 @@ def example_of(table, **values):
 
 
 class World:
-    """An untrusted folder, a folder with private files beside it, and a server that counts calls."""
+    """An untrusted folder, a folder with private files beside it, and a server that counts
+    calls.
+    """
 
     def __init__(self, folder, server, monkeypatch, capsys):
         self.server, self.capsys = server, capsys
@@ -135,7 +139,9 @@ def world(tmp_path, serve, monkeypatch, capsys):
 @pytest.mark.parametrize("place", ["redraft.toml", "pyproject.toml"])
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_sensitive_settings_of_a_found_file_need_consent(world, kind, place):
-    """Nothing is sent, read or run; exit code 2, and the message names the command that allows it."""
+    """Nothing is sent, read or run; exit code 2, and the message names the command that allows
+    it.
+    """
     world.write(HOSTILE[kind], place)
     more = [] if "model" in HOSTILE[kind] else ["--model", world.server.model]
     world.is_refused(*world.run(*more), world.stranger)
@@ -204,7 +210,9 @@ def test_learning_from_a_trace_needs_consent_too(world):
 
 
 def test_consent_covers_the_sensitive_settings_until_one_changes(world):
-    """An edited target needs no new consent, an edited host or file does; consents can be listed and revoked."""
+    """An edited target needs no new consent, an edited host or file does; consents can be listed
+    and revoked.
+    """
     hostile = {"model": "{url}", "require": ["json_schema:{outside}/schema.json"]}
     world.write({**hostile, "target-score": 0.5})
     code, out, _ = world("trust", ".", "--yes")
@@ -289,7 +297,9 @@ def test_a_users_own_traces_need_no_consent(world):
     ],
 )
 def test_settings_chosen_by_the_user_need_no_consent(world, monkeypatch, tmp_path, way):
-    """These are the command line, the environment, --config FILE, the user's own configuration, and folders in REDRAFT_TRUST."""
+    """These are the command line, the environment, --config FILE, the user's own configuration, and
+    folders in REDRAFT_TRUST.
+    """
     typed = ()
     if way == "typed":
         world.write({"model": "http://127.0.0.1:9/v1#spy"})
@@ -357,8 +367,9 @@ def test_harmless_settings_need_no_consent(world, table):
 
 
 def test_every_setting_and_every_kind_of_model_is_classified():
-    """A text setting is a model, a spec, a path or harmless; a model is a named provider or needs consent."""
-    from importlib import import_module
+    """A text setting is a model, a spec, a path or harmless; a model is a named provider or needs
+    consent.
+    """
 
     from redraft.cli.consent import ANSWER_SETTINGS, MODEL_SETTINGS, PATH_SETTINGS
     from redraft.graders.execution import EXECUTION_FIELDS
@@ -389,7 +400,9 @@ def test_every_setting_and_every_kind_of_model_is_classified():
 
 
 def test_a_folder_cannot_give_consent_to_itself(world, monkeypatch):
-    """Where REDRAFT_HOME is in the folder, its consents and configuration are not the user's own."""
+    """Where REDRAFT_HOME is in the folder, its consents and configuration are not the user's
+    own.
+    """
     monkeypatch.setenv("REDRAFT_HOME", "own")
     world.write({"model": "{url}"})
     for given in (world("trust", ".", "--yes"), world.run()):
@@ -531,7 +544,9 @@ def test_redraft_trust_does_not_take_values_of_require_validated(world, monkeypa
 @pytest.mark.parametrize("own", ["file", "environment"])
 @pytest.mark.parametrize("where", ["redraft.toml", "t.jsonl"])
 def test_found_settings_do_not_lower_require_validated(world, monkeypatch, tmp_path, where, own):
-    """A user who refuses unvalidated graders refuses them in an untrusted folder, too; --trust and --config may allow them."""
+    """A user who refuses unvalidated graders refuses them in an untrusted folder, too; --trust and
+    --config may allow them.
+    """
     (tmp_path / "home").mkdir()
     monkeypatch.setenv("REDRAFT_HOME", str(tmp_path / "home"))
     if own == "environment":
@@ -549,7 +564,9 @@ def test_found_settings_do_not_lower_require_validated(world, monkeypatch, tmp_p
 
 
 def test_every_run_says_where_settings_came_from(world):
-    """It says so once, with the host and without the secrets of its address; if all settings are options it says nothing."""
+    """It says so once, with the host and without the secrets of its address; if all settings are
+    options it says nothing.
+    """
     world.write({"target-score": 0.8})
     address = world.server.model.replace("://", "://me:hunter22@").replace("#", "?key=hunter22#")
     _, _, err = world.run("--model", address)

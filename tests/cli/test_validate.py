@@ -109,7 +109,7 @@ def test_an_unvalidated_grader_gives_a_warning_or_is_refused(redraft, serve, lab
     assert re.search(
         r"^redraft: grader 'truth' is not trusted: it was never validated; .*redraft validate",
         done.err,
-        re.M,
+        re.MULTILINE,
     )
     calls = server.calls
     refused = redraft(*grade, "--require-validated", "error")
@@ -285,9 +285,11 @@ def test_the_card_is_listed_with_its_grader(redraft, labels_and_rubric):
 
 
 def test_a_rubric_is_induced_from_data(redraft, serve, labels_and_rubric):
-    """Rubrics are proposed, one is chosen on separate rows and measured on others, and it is saved with both agreements.
+    """Rubrics are proposed, one is chosen on separate rows and measured on others, and it is saved
+    with both agreements.
 
-    When the budget ends after the choice it is saved all the same, and the exit code says that something is missing.
+    When the budget ends after the choice it is saved all the same, and the exit code says that
+    something is missing.
     """
 
     def answer(messages, n):
@@ -342,7 +344,8 @@ def test_a_rubric_is_induced_from_data(redraft, serve, labels_and_rubric):
 
 
 def test_an_induced_rubric_that_is_no_better_is_not_saved(redraft, serve, labels_and_rubric):
-    """The initial rubric is kept, and the exit code says so; unreadable proposals are an error of their own.
+    """The initial rubric is kept, and the exit code says so; unreadable proposals are an error of
+    their own.
 
     When the budget ends before a rubric was chosen no file is written.
     """

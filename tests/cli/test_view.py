@@ -1,4 +1,6 @@
-"""`redraft view` and `redraft label`: what they find, what they write, and what they say when they cannot."""
+"""`redraft view` and `redraft label`: what they find, what they write, and what they say when they
+cannot.
+"""
 
 import json
 import re

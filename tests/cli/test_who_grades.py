@@ -1,4 +1,6 @@
-"""Who grades an answer: what is named and nothing else, decided alike by every face; with nothing named, the default judge."""
+"""Who grades an answer: what is named and nothing else, decided alike by every face; with nothing
+named, the default judge.
+"""
 
 import asyncio
 import json
@@ -33,7 +35,9 @@ WORDS, LENGTH, TESTS = "words:1-5", "no_commas", "assert f() == 1"
 
 @dataclass
 class Named:
-    """What a run names: `graders` that call no model or do, the `judge` ("none" for no judge), and the fields of its task."""
+    """What a run names: `graders` that call no model or do, the `judge` ("none" for no judge), and
+    the fields of its task.
+    """
 
     requirements: list = field(default_factory=list)
     graders: list = field(default_factory=list)
@@ -67,7 +71,9 @@ class Named:
 
 
 class Endpoint:
-    """One server with the models `tiny`, which writes, and `judge`; it counts the calls to each that judge."""
+    """One server with the models `tiny`, which writes, and `judge`; it counts the calls to each
+    that judge.
+    """
 
     def __init__(self, serve):
         self.text = CODE
@@ -440,10 +446,8 @@ def canonical(names):
         pytest.param(*row, face, id=f"{name}-{face}")
         for (name, row), face in product(TABLE.items(), FACES)
         if not (
-            row[0].form
-            and face in WITHOUT_FORM
-            or row[0].tests
-            and face in WITHOUT_TESTS
+            (row[0].form and face in WITHOUT_FORM)
+            or (row[0].tests and face in WITHOUT_TESTS)
             or (face, row[0]) == SERVES_NOTHING_ELSE
         )
     ],
@@ -546,7 +550,9 @@ def test_a_preview_counts_no_calls_of_a_judge_that_nobody_named(endpoint, tmp_pa
 
 @pytest.mark.parametrize("mode", ["refine", "best", "grade"])
 def test_a_row_that_nothing_grades_is_a_failure_with_that_name(mode, endpoint, tmp_path):
-    """The column of requirements is what the run names; a row without any takes no call, and the others are graded."""
+    """The column of requirements is what the run names; a row without any takes no call, and the
+    others are graded.
+    """
     rows = [Named([WORDS]).row, {"prompt": "Write g.", "requirements": []}]
     rows = [row | ({"response": CODE} if mode == "grade" else {}) for row in rows]
     output = tmp_path / "out.jsonl"
@@ -579,7 +585,9 @@ def test_a_preview_of_rows_that_nothing_grades(endpoint, tmp_path, redraft):
 
 
 def test_a_task_that_nothing_grades_is_a_failure_or_an_error(endpoint):
-    """Who grades is decided once for all tasks: requirements of one of them leave no default judge for the others."""
+    """Who grades is decided once for all tasks: requirements of one of them leave no default judge
+    for the others.
+    """
     tasks = [Task("Write f.", CODE, requirements=[WORDS]), Task("Write g.", CODE)]
     graded, other = asyncio.run(grade_many(tasks))
     assert (graded.score, other.score, type(other.error)) == (1.0, None, ConfigError)
@@ -608,7 +616,9 @@ def test_tasks_are_graded_by_the_tests_and_requirements_that_they_have(endpoint)
     ids=str,
 )
 def test_a_comparison_of_answers_by_a_tool(named, judged, answers, endpoint):
-    """By default a comparer grades; with requirements alone nobody is asked, unless the server names a judge."""
+    """By default a comparer grades; with requirements alone nobody is asked, unless the server
+    names a judge.
+    """
     endpoint.verdict_on = lambda messages: json.dumps(
         {"reason": "So.", "ranking": [*range(1, answers + 1)], "better": "A"}
     )
@@ -637,7 +647,9 @@ def test_no_hint_advises_what_was_done(options, advises, endpoint, tmp_path, red
 
 @pytest.mark.parametrize("face", ["run", "best", "grade", "batch"])
 def test_a_rubric_is_something_that_is_named(face, endpoint, tmp_path, redraft):
-    """Its judge grades beside requirements, on the judge that is named; without a judge it is a usage error."""
+    """Its judge grades beside requirements, on the judge that is named; without a judge it is a
+    usage error.
+    """
     (tmp_path / "rubric.toml").write_text('name = "mine"\n[criteria]\nclarity = "It is clear."\n')
     (tmp_path / "rows.jsonl").write_text(json.dumps(Named().row))
     (tmp_path / "answer.txt").write_text(CODE)

@@ -1,4 +1,6 @@
-"""Options that name a file to be written: a place where it cannot be is a usage error, before anything is sent or changed."""
+"""Options that name a file to be written: a place where it cannot be is a usage error, before
+anything is sent or changed.
+"""
 
 import click
 import pytest

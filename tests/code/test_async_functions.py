@@ -1,6 +1,7 @@
 """Async functions and methods of a program, in the usual forms of tests of them."""
 
 import pytest
+
 from redraft.code import parse_tests, run_tests
 from redraft.sandbox import Limits
 
@@ -112,7 +113,9 @@ FORMS = (
 @pytest.mark.slow(but_each=6)
 @pytest.mark.parametrize("name", RIGHT)
 def test_right_programs_pass(name):
-    """What is awaited is run where the program is, and its value, its exception or its items come back."""
+    """What is awaited is run where the program is, and its value, its exception or its items come
+    back.
+    """
     code, tests = RIGHT[name]
     report = run_tests(code, parse_tests(tests), limits=LIMITS)
     assert report.score == 1, (report.problem, report.results)
@@ -157,8 +160,8 @@ async def f(n):
         ("import asyncio\nasync def main():\n    await f(asyncio.Event())\n    assert True\nasyncio.run(main())", "by value"),
         ("import asyncio\ndef test_f():\n    assert asyncio.iscoroutinefunction(f)", "inspects the candidate"),
         (
-            "import asyncio\ndef test_f():\n    try:\n        asyncio.run(asyncio.wait_for(f(1), 0.01))\n        assert False\n"
-            "    except TimeoutError:\n        pass",
+            ("import asyncio\ndef test_f():\n    try:\n        asyncio.run(asyncio.wait_for(f(1), 0.01))\n        assert False\n"
+            "    except TimeoutError:\n        pass"),
             "limit its time",
         ),
     ],

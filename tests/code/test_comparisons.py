@@ -78,7 +78,9 @@ def test_without_options_it_is_the_equality_of_python(a, b):
     ],
 )
 def test_options_of_a_comparison(comparer, expected, got, equal):
-    """Tolerance, nan and the types that JSON lacks count only where they were asked for, and inside of containers, too."""
+    """Tolerance, nan and the types that JSON lacks count only where they were asked for, and inside
+    of containers, too.
+    """
     assert comparer.equal(expected, got) is equal
 
 

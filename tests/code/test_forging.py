@@ -1,11 +1,13 @@
-"""Programs that try to pass tests that they fail: none does, whether the tests are calls, code, or input and output."""
+"""Programs that try to pass tests that they fail: none does, whether the tests are calls, code, or
+input and output.
+"""
 
 import re
 
 import pytest
+
 from redraft.code import parse_tests, run_tests
-from redraft.errors import SandboxUnavailableError
-from redraft.sandbox import Limits, Sandbox
+from redraft.sandbox import Limits
 
 LIMITS = Limits(cpu_seconds=1, wall_seconds=3, memory_bytes=256 * 2**20)
 EXPECTED = 7_391_846_205  # f(x) must return it plus x; no program below knows it
@@ -142,7 +144,8 @@ ATTACKS = {
     "loop": "while True: pass",
     "flood": "def f(x):\n    while True: print('x' * 100000)",
 }
-ATTACKS_AT_LOADING = [  # the others do something when `f` is called, which nobody does in a whole program
+# the others do something when `f` is called, which nobody does in a whole program
+ATTACKS_AT_LOADING = [
     "empty", "os._exit", "sys.exit", "syntax", "atexit", "patched builtins", "patched json and codecs", "settrace", "import hooks",
     "gc", "writes answers ahead", "writes garbage", "writes a huge length", "reads the protocol", "a thread that answers",
     "prints the verdict",
@@ -181,7 +184,9 @@ attacks = pytest.mark.parametrize(
 @pytest.mark.slow(but_each=2)
 @attacks
 def test_no_program_passes_calls_that_it_fails(name, sandbox):
-    """The values that it gives are compared where it is not, so it cannot say that they are right."""
+    """The values that it gives are compared where it is not, so it cannot say that they are
+    right.
+    """
     check_that_all_fail(
         run_tests(ATTACKS[name], parse_tests(CALLS, "f"), sandbox=sandbox, limits=LIMITS)
     )
@@ -261,7 +266,9 @@ def f(x):
     ids=["calls", "code", "hidden"],
 )
 def test_the_program_cannot_see_what_is_expected(tests, sandbox):
-    """Neither expected values nor test code are in the memory, the files or the environment of the program's sandbox."""
+    """Neither expected values nor test code are in the memory, the files or the environment of the
+    program's sandbox.
+    """
     report = run_tests(SPY, parse_tests(tests, "f"), sandbox=sandbox)
     assert "unseen" in (report.results[0].got or report.results[0].error)
     assert report.score == 0
@@ -310,7 +317,9 @@ RARE = [
     "tests", [RAISING[1], RAISING[3], [{"input": [1], "raises": "Exception"}], *RARE]
 )
 def test_the_end_of_the_program_is_no_exception(tests, sandbox):
-    """A test that expects an exception passes if one is raised, and not if the program ends or runs out of time."""
+    """A test that expects an exception passes if one is raised, and not if the program ends or runs
+    out of time.
+    """
     read = parse_tests(tests, "f")
     assert run_tests("def f(x): raise KeyError(x)", read, sandbox=sandbox).score == 1
     for body in (
@@ -323,7 +332,9 @@ def test_the_end_of_the_program_is_no_exception(tests, sandbox):
 
 
 def test_an_exception_at_the_start_is_not_the_expected_one(sandbox):
-    """`raises` is about the call: a program that raises before it is called raises nothing that was asked for."""
+    """`raises` is about the call: a program that raises before it is called raises nothing that was
+    asked for.
+    """
     tests = parse_tests([{"input": [1], "raises": "ValueError"}], "f")
     assert run_tests("raise ValueError", tests, sandbox=sandbox).score == 0
     assert run_tests("def f(x):\n    raise UnicodeError", tests, sandbox=sandbox).score == 1
@@ -351,8 +362,10 @@ EXCEPTIONS = ["ValueError", "KeyError", "TypeError", "IndexError", "NotImplement
     [
         f"class E({', '.join(EXCEPTIONS)}): pass\ndef f(x): raise E",
         f"E = Exception\nfor name in {EXCEPTIONS}: E = type(name, (E,), {{}})\ndef f(x): raise E",
-        f"class Meta(type):\n    def mro(cls): return [cls, {', '.join(EXCEPTIONS)}, Exception, BaseException, object]\n"
-        "class E(ValueError, metaclass=Meta): pass\ndef f(x): raise E",
+        (
+            f"class Meta(type):\n    def mro(cls): return [cls, {', '.join(EXCEPTIONS)}, Exception, BaseException, object]\n"
+            "class E(ValueError, metaclass=Meta): pass\ndef f(x): raise E"
+        ),
     ],
     ids=["bases", "names", "mro"],
 )
@@ -363,7 +376,9 @@ def test_an_exception_is_not_all_that_could_be_expected(code, sandbox):
 
 
 def test_an_exception_counts_as_its_own_class_and_its_bases(sandbox):
-    """A class of the program's own counts by its name, by those of its bases, and by the built-in class that it derives from."""
+    """A class of the program's own counts by its name, by those of its bases, and by the built-in
+    class that it derives from.
+    """
     tests = parse_tests(
         [
             {"input": [1], "raises": name}
@@ -377,23 +392,35 @@ def test_an_exception_counts_as_its_own_class_and_its_bases(sandbox):
 
 IMPOSTORS = {  # a program, and test code that computes what is right
     "a number that changes": (
-        "class V:\n    def __init__(s, c): s.c, s.n = c, 0\n"
-        "    def __float__(s):\n        s.n += 1\n        return -s.c[0] / s.c[1] if s.n == 2 else 0.0\n"
-        "def f(c): return V(c)",
-        "import math\ndef check(candidate):\n    for c in ([1, 2, 3], [4, 5, 6]):\n"
-        "        x = candidate(list(c))\n        assert abs(sum(a * math.pow(x, i) for i, a in enumerate(c))) < 1e-6",
+        (
+            "class V:\n    def __init__(s, c): s.c, s.n = c, 0\n"
+            "    def __float__(s):\n        s.n += 1\n        return -s.c[0] / s.c[1] if s.n == 2 else 0.0\n"
+            "def f(c): return V(c)"
+        ),
+        (
+            "import math\ndef check(candidate):\n    for c in ([1, 2, 3], [4, 5, 6]):\n"
+            "        x = candidate(list(c))\n        assert abs(sum(a * math.pow(x, i) for i, a in enumerate(c))) < 1e-6"
+        ),
     ),
     "a list with two faces": (
-        "class L:\n    def __init__(s, x): s.x = x\n    def __len__(s): return len(s.x)\n    def __getitem__(s, i): return i\n"
-        "    def __iter__(s): return iter(s.x)\ndef f(x): return L(x)",
-        "def check(candidate):\n    for x in ([3, 1, 2], [9, 8]):\n        r = candidate(x)\n"
-        "        assert all(r[i] <= r[i + 1] for i in range(len(r) - 1)) and sorted(r) == sorted(x)",
+        (
+            "class L:\n    def __init__(s, x): s.x = x\n    def __len__(s): return len(s.x)\n    def __getitem__(s, i): return i\n"
+            "    def __iter__(s): return iter(s.x)\ndef f(x): return L(x)"
+        ),
+        (
+            "def check(candidate):\n    for x in ([3, 1, 2], [9, 8]):\n        r = candidate(x)\n"
+            "        assert all(r[i] <= r[i + 1] for i in range(len(r) - 1)) and sorted(r) == sorted(x)"
+        ),
     ),
     "a method of the class Solution": (
-        "class Solution:\n    def f(s, x):\n        s.x = x\n        return s\n    def __len__(s): return len(s.x)\n"
-        "    def __getitem__(s, i): return i\n    def __iter__(s): return iter(s.x)",
-        "def check(candidate):\n    for x in ([3, 1, 2], [9, 8]):\n        r = Solution().f(x)\n"
-        "        assert all(r[i] <= r[i + 1] for i in range(len(r) - 1)) and sorted(r) == sorted(x)",
+        (
+            "class Solution:\n    def f(s, x):\n        s.x = x\n        return s\n    def __len__(s): return len(s.x)\n"
+            "    def __getitem__(s, i): return i\n    def __iter__(s): return iter(s.x)"
+        ),
+        (
+            "def check(candidate):\n    for x in ([3, 1, 2], [9, 8]):\n        r = Solution().f(x)\n"
+            "        assert all(r[i] <= r[i + 1] for i in range(len(r) - 1)) and sorted(r) == sorted(x)"
+        ),
     ),
     "a text that agrees": (
         "class T:\n    def startswith(s, *a): return True\n    endswith = startswith\ndef f(x): return T()",
@@ -405,8 +432,10 @@ IMPOSTORS = {  # a program, and test code that computes what is right
     ),
     "an error that the test code catches": (
         "class T:\n    def __iter__(s): raise ValueError\ndef f(x): return T()",
-        "def check(candidate):\n    for x in [1]:\n        try:\n            list(candidate(x))\n        except BaseException:\n"
-        "            assert True",
+        (
+            "def check(candidate):\n    for x in [1]:\n        try:\n            list(candidate(x))\n        except BaseException:\n"
+            "            assert True"
+        ),
     ),
     "an argument that is changed": (
         "def f(x):\n    x.clear()\n    return []",
@@ -426,7 +455,9 @@ IMPOSTORS = {  # a program, and test code that computes what is right
 @pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("name", IMPOSTORS)
 def test_no_object_takes_the_part_of_a_value(name, sandbox):
-    """Test code that computes what is right gets built-in values, and its own arguments as they were."""
+    """Test code that computes what is right gets built-in values, and its own arguments as they
+    were.
+    """
     code, source = IMPOSTORS[name]
     tests = parse_tests(source, "f")
     assert tests.kind == "driver"
@@ -438,10 +469,14 @@ def test_no_object_takes_the_part_of_a_value(name, sandbox):
     ("code", "source"),
     [
         (
-            "class Stack:\n    def __init__(s, x): s.x = list(x)\n    def __len__(s): return len(s.x)\n    def __getitem__(s, i): return s.x[i]\n"
-            "    def __iter__(s): return iter(s.x)\n    def pop(s): return s.x.pop()\n    def copy(s): return Stack(s.x)",
-            "def check(candidate):\n    s = candidate([1, 2])\n    assert len(s) == 2 and s[0] == 1 and list(s) == [1, 2]\n"
-            "    assert Stack([3]).copy().pop() == 3\n    assert s.copy().pop() == 2",
+            (
+                "class Stack:\n    def __init__(s, x): s.x = list(x)\n    def __len__(s): return len(s.x)\n    def __getitem__(s, i): return s.x[i]\n"
+                "    def __iter__(s): return iter(s.x)\n    def pop(s): return s.x.pop()\n    def copy(s): return Stack(s.x)"
+            ),
+            (
+                "def check(candidate):\n    s = candidate([1, 2])\n    assert len(s) == 2 and s[0] == 1 and list(s) == [1, 2]\n"
+                "    assert Stack([3]).copy().pop() == 3\n    assert s.copy().pop() == 2"
+            ),
         ),
         (
             "class Node:\n    def __init__(s, v): s.value, s.title = v, 'a'\ndef make(v): return Node(v)",
@@ -459,7 +494,9 @@ def test_no_object_takes_the_part_of_a_value(name, sandbox):
     ids=["a class", "attributes", "in place", "in place with a result"],
 )
 def test_objects_and_arguments_that_the_tests_ask_about(code, source, sandbox):
-    """A class that the test code calls by name has its methods, and arguments that it compares are those after the call."""
+    """A class that the test code calls by name has its methods, and arguments that it compares are
+    those after the call.
+    """
     report = run_tests(
         code,
         parse_tests(source, "Stack" if "Stack" in code else "f"),

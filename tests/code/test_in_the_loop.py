@@ -1,15 +1,18 @@
-"""Code that is run as part of a refinement: which graders run it, what a model is shown, what the settings change."""
+"""Code that is run as part of a refinement: which graders run it, what a model is shown, what the
+settings change.
+"""
 
 import json
 from dataclasses import fields, replace
 
 import pytest
-import redraft
 from hypothesis import given
 from hypothesis import strategies as st
+
+import redraft
 from redraft import Task
 from redraft.core.visible_tests import visible_tests
-from redraft.errors import ConfigError, GradingError, SandboxUnavailableError
+from redraft.errors import ConfigError, SandboxUnavailableError
 from redraft.graders import Checklist, Gate, Jury, WeightedMean, as_grader, router
 from redraft.graders.computed.code_tests import CodeTests
 from redraft.graders.execution import EXECUTION_FIELDS, CodeExecution
@@ -58,7 +61,9 @@ def feedback_of(result, candidate=-1):
 
 
 def test_a_function_is_improved_until_its_tests_pass():
-    """Each draft runs; its failures, with the lines of its traceback, are what the next prompt asks to change."""
+    """Each draft runs; its failures, with the lines of its traceback, are what the next prompt asks
+    to change.
+    """
     model = redraft.ScriptedModel(FENCED)
     result = redraft.refine_sync(fib_task(), model, answer="code:python", **EXACT)
     assert result.parsed == DRAFTS[-1] and result.stop == "target"
@@ -85,7 +90,9 @@ def test_tests_as_a_hard_constraint():
 
 
 async def test_a_batch_runs_the_tests_of_each_row_and_resumes_without_any_work(tmp_path):
-    """The column is recognised; the score is that of the tests; a change of a row's tests redoes this row alone."""
+    """The column is recognised; the score is that of the tests; a change of a row's tests redoes
+    this row alone.
+    """
     rows = [
         {"id": "fib", "prompt": "Write fib(n).", "tests": TESTS},
         {
@@ -140,7 +147,9 @@ async def test_a_row_is_redone_if_code_runs_in_another_way(tmp_path, change):
 
 @pytest.mark.slow
 def test_tests_are_validated_against_labels(tmp_path):
-    """Labelled rows have the tests of their task, so that their verdicts can be compared with those of people."""
+    """Labelled rows have the tests of their task, so that their verdicts can be compared with those
+    of people.
+    """
     codes = [("return n + 1", 1), ("return n", 0), ("return 1 + n", 1), ("return n - 1", 0)]
     rows = [
         {
@@ -171,7 +180,9 @@ def test_tests_are_validated_against_labels(tmp_path):
     ],
 )
 async def test_the_default_grader_of_code_with_tests(answer, tests, graders, panel):
-    """Tests are something that is named: they run beside other graders, unless the answer is of another language."""
+    """Tests are something that is named: they run beside other graders, unless the answer is of
+    another language.
+    """
     stream = redraft.stream(
         Task("Write it.", tests=tests), redraft.ScriptedModel(["x"]), graders, answer=answer
     )
@@ -363,7 +374,9 @@ def test_the_settings_reach_every_grader_that_runs_code():
 
 
 def test_a_container_for_code_is_not_where_installed_tools_run():
-    """Ruff and mypy are here and seldom in an image; one that the user names for the grader stays."""
+    """Ruff and mypy are here and seldom in an image; one that the user names for the grader
+    stays.
+    """
     container = CodeExecution("docker:python:3.12", ("no-such-package-here",))
     for spec in ("lint", "security", "types", "lint:sandbox=docker:ruff"):
         grader = as_grader(spec)
@@ -450,7 +463,9 @@ async def test_a_run_and_a_batch_say_why_there_is_no_score(tmp_path, tests, reas
 
 
 def test_validate_takes_how_code_is_run(tmp_path):
-    """Code whose tests need its own objects is judged only with the setting that `refine` has, too."""
+    """Code whose tests need its own objects is judged only with the setting that `refine` has,
+    too.
+    """
     rows = [
         {
             "prompt": "Write A.",
@@ -470,7 +485,9 @@ def test_validate_takes_how_code_is_run(tmp_path):
 
 
 def test_rows_of_mbpp_in_a_batch(tmp_path):
-    """The columns of the set-up belong to the asserts; a row without tests fails with the reason, and the others go on."""
+    """The columns of the set-up belong to the asserts; a row without tests fails with the reason,
+    and the others go on.
+    """
     rows = [
         {"test_list": ["assert f(1) == 1"], "test_setup_code": "", "test_imports": []},
         {"test_list": ["assert g(f(1)) == 2"], "test_setup_code": "def g(n): return n + 1"},

@@ -1,4 +1,6 @@
-"""Measures of Python programs that nothing runs: complexity, similarity, and comments that switch checks off."""
+"""Measures of Python programs that nothing runs: complexity, similarity, and comments that switch
+checks off.
+"""
 
 import ast
 import io
@@ -62,7 +64,9 @@ def test_decisions_add_up(codes):
 
 
 def test_functions_count_on_their_own():
-    """Inner functions, methods and lambdas, by their names; defaults and decorators count where they stand."""
+    """Inner functions, methods and lambdas, by their names; defaults and decorators count where
+    they stand.
+    """
     code = """
 class A:
     def m(self, x=1 if y else 2):
@@ -94,7 +98,9 @@ def test_layout_and_names_do_not_count(names, equal):
 
 
 def test_what_a_program_calls_counts():
-    """Names that it does not bind are no names of its own: functions that it calls, attributes, keywords."""
+    """Names that it does not bind are no names of its own: functions that it calls, attributes,
+    keywords.
+    """
     assert code_similarity("print(sorted(x))", "print(reversed(x))", False) < 1
     assert code_similarity("a = 1\nx.a = a", "b = 1\nx.b = b", False) < 1
     assert code_similarity("x = 1", "x = 2", False) < 1
@@ -169,7 +175,7 @@ def test_no_switch_is_left(lines):
     assert not [
         comment
         for comment in comments
-        if "ignore" in comment and "types" not in comment or "pyright" in comment
+        if ("ignore" in comment and "types" not in comment) or "pyright" in comment
     ]
     assert ast.dump(ast.parse(code)) == ast.dump(ast.parse(blanked))
     assert len(code.split("\n")) == len(blanked.split("\n"))

@@ -1,9 +1,12 @@
-"""What the program defines and test code touches: each assertion is judged as in one process, or it is unknown with a reason."""
+"""What the program defines and test code touches: each assertion is judged as in one process, or it
+is unknown with a reason.
+"""
 
 import sys
 from types import ModuleType
 
 import pytest
+
 from redraft.code import parse_tests, run_tests
 from redraft.sandbox import Limits
 
@@ -263,7 +266,9 @@ def holds(assertion):
     ("assertions", "expected"), [(TRUE, True), (FALSE, False)], ids=["true", "false"]
 )
 def test_what_the_program_defines_is_judged_as_in_one_process(assertions, expected, sandbox):
-    """Constants, enumerations, classes with special methods, data classes, named tuples, decorators and generators."""
+    """Constants, enumerations, classes with special methods, data classes, named tuples, decorators
+    and generators.
+    """
     assert [each for each in assertions if holds(each) is not expected] == []
     source = IMPORT + "\n".join(f"assert {each}" for each in assertions)
     report = run_tests(
@@ -278,7 +283,9 @@ def test_what_the_program_defines_is_judged_as_in_one_process(assertions, expect
 @pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("assertion", UNKNOWN)
 def test_no_comparison_of_the_program_says_whether_a_value_is_right(assertion, sandbox):
-    """Its class would get the expected value, and decide; that is unknown, whatever it would say."""
+    """Its class would get the expected value, and decide; that is unknown, whatever it would
+    say.
+    """
     report = run_tests(PROGRAM, parse_tests(f"{IMPORT}assert {assertion}"), sandbox=sandbox)
     assert report.score is None and "of the program's class" in report.problem
 
@@ -286,7 +293,9 @@ def test_no_comparison_of_the_program_says_whether_a_value_is_right(assertion, s
 @pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("name", LONGER)
 def test_longer_tests_are_judged_as_in_one_process(name, sandbox, monkeypatch):
-    """Exceptions with attributes and bases, attributes that are set, and constants that are changed."""
+    """Exceptions with attributes and bases, attributes that are set, and constants that are
+    changed.
+    """
     source = LONGER[name] if name == "a module" else f"{IMPORT}{LONGER[name]}"
     module = ModuleType("solution")
     vars(module).update(names_of_program())
@@ -301,7 +310,9 @@ def test_longer_tests_are_judged_as_in_one_process(name, sandbox, monkeypatch):
 
 
 def test_constants_are_as_after_the_last_call(sandbox):
-    """What the test code itself puts into one does not reach the program, so that what comes then is unknown."""
+    """What the test code itself puts into one does not reach the program, so that what comes then
+    is unknown.
+    """
     code = "SEEN = []\ndef f(x):\n    SEEN.append(x)\n    return len(SEEN)"
     seen = parse_tests(
         "from solution import SEEN, f\ndef test_a():\n    f(5)\n    assert SEEN == [5]"

@@ -1,4 +1,6 @@
-"""Tests in the forms of data sets are read without running anything; what is wrong with them is said."""
+"""Tests in the forms of data sets are read without running anything; what is wrong with them is
+said.
+"""
 
 import json
 import sys
@@ -107,7 +109,9 @@ def test_what_is_no_test_is_named(tests, message):
     ],
 )
 def test_a_function_as_an_argument_needs_the_program_itself(test, is_function):
-    """A function cannot be passed by value, so such tests run beside the program, if at all, and say why."""
+    """A function cannot be passed by value, so such tests run beside the program, if at all, and
+    say why.
+    """
     tests = parse_tests(test)
     assert (tests.kind, tests.why) == (
         ("in_process", "f is called with a function") if is_function else ("driver", "")
@@ -384,7 +388,9 @@ def test_the_names_of_the_candidate_in_test_code():
 
 
 def test_tests_that_repeat_without_end_stay_code():
-    """A short text that would fill the memory here runs in a sandbox, which limits it; what is small is still read."""
+    """A short text that would fill the memory here runs in a sandbox, which limits it; what is
+    small is still read.
+    """
     many = "\n".join(f"assert f('a' * {n}) == [0] * {n}" for n in range(900_000, 900_100))
     assert parse_tests(many, "f").kind == "driver"
     assert (
@@ -465,7 +471,9 @@ NO_PAIRS = {"input": [], "output": []}
     ],
 )
 def test_inputs_and_outputs_of_programs(tests):
-    """Equally long lists of texts are tests of standard input and output, however a data set wraps them."""
+    """Equally long lists of texts are tests of standard input and output, however a data set wraps
+    them.
+    """
     parsed = parse_tests(tests)
     assert [(test.stdin, test.stdout, test.hidden) for test in parsed.runs] == [
         ("1 2\n", "3\n", False),

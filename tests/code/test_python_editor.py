@@ -1,4 +1,6 @@
-"""The editor for Python: which changes it keeps, what they cost, and that hidden tests never decide."""
+"""The editor for Python: which changes it keeps, what they cost, and that hidden tests never
+decide.
+"""
 
 import asyncio
 from dataclasses import replace
@@ -16,12 +18,11 @@ from redraft.code.agreement import similar_calls
 from redraft.code.editor import PARALLEL_RUNS, is_better, visible_tests
 from redraft.code.report import make_report
 from redraft.core.records import Candidate, Feedback
-from redraft.errors import ConfigError, SandboxUnavailableError
+from redraft.errors import ConfigError
 from redraft.graders.computed.code_checks import CodeSyntax, Lint
 from redraft.graders.computed.code_tests import CodeTests
 from redraft.protocols import Edit
-from redraft.sandbox import Limits, Sandbox
-
+from redraft.sandbox import Limits
 
 needs_sandbox = pytest.mark.usefixtures("sandbox")
 
@@ -29,7 +30,9 @@ TESTS = [{"input": [n], "output": n, "name": f"t{n}"} for n in range(6)]
 
 
 class TableRun:
-    """Tests whose outcome is looked up: `passing(code)` gives the numbers of the tests that pass. It records what was run."""
+    """Tests whose outcome is looked up: `passing(code)` gives the numbers of the tests that pass.
+    It records what was run.
+    """
 
     def __init__(self, passing):
         self.passing, self.codes, self.names = passing, [], []
@@ -174,7 +177,9 @@ def test_changes_are_made_one_after_the_other():
 
 
 def test_hidden_tests_never_decide():
-    """They are run with the first and the last version only, and a version that breaks them is kept all the same."""
+    """They are run with the first and the last version only, and a version that breaks them is kept
+    all the same.
+    """
     tests = parse_tests([{**test, "hidden": n >= 4} for n, test in enumerate(TESTS)])
     run = TableRun(lambda code: {CODE: {0, 1, 2, 4, 5}, RIGHT: {0, 1, 2, 3}}.get(code, set()))
     repair = PythonEditor(max_runs=20).repair(CODE, tests, run)
@@ -540,7 +545,9 @@ TIMES = [
 async def test_a_test_that_got_less_time_before_the_repair_must_pass_after_it(
     cpu_seconds, after, counts
 ):
-    """The code as it is gets a part of the seconds, so nothing is known of a test that ran out of them."""
+    """The code as it is gets a part of the seconds, so nothing is known of a test that ran out of
+    them.
+    """
     code, fixed = (
         "def f(x):\n    return sqrt(x)\n",
         "from math import sqrt\ndef f(x):\n    return sqrt(x)\n",

@@ -9,9 +9,10 @@ import time
 from importlib import import_module
 
 import pytest
-from descriptors import open_files
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from descriptors import open_files
 from redraft.code import arun_tests, parse_tests, run_tests
 from redraft.code.loader import load
 from redraft.code.program import complete_program
@@ -227,7 +228,9 @@ def test_a_checker_judges_values_and_outputs():
     ],
 )
 def test_programs_with_input_and_output(code, ok, error):
-    """A program reads its input in any way, may end itself with exit code 0, and must print what is expected."""
+    """A program reads its input in any way, may end itself with exit code 0, and must print what is
+    expected.
+    """
     [(passed, _, found)] = outcomes(code, [{"stdin": "1 2\n", "stdout": "3\n"}])
     assert (passed, found) == (ok, error)
 
@@ -283,7 +286,9 @@ def f(v, sort=False):
     ],
 )
 def test_test_code_sees_the_program_by_value(code, passed):
-    """Helpers, loops, changed arguments, exceptions and generators work across the border; each statement counts."""
+    """Helpers, loops, changed arguments, exceptions and generators work across the border; each
+    statement counts.
+    """
     assert [ok for ok, _, _ in outcomes(code, CHECK)] == list(map(bool, passed))
 
 
@@ -333,7 +338,8 @@ class Stack:
 @pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("tier", ["bubblewrap", "landlock"])
 def test_a_file_for_pytest_runs_apart_from_the_program(tier):
-    """Fixtures, parameters, test classes, expected exceptions of the program, and methods of its objects.
+    """Fixtures, parameters, test classes, expected exceptions of the program, and methods of its
+    objects.
 
     In a sandbox that lets nothing be written, pytest gets the file from memory.
     """
@@ -410,7 +416,9 @@ def check(candidate):
     ],
 )
 def test_no_test_disappears(tests, code, passed):
-    """What the program makes the test code skip, leave out or never reach counts as failed; what its author skips does not."""
+    """What the program makes the test code skip, leave out or never reach counts as failed; what
+    its author skips does not.
+    """
     assert [ok for ok, _, _ in outcomes(code, tests)] == passed
 
 
@@ -483,7 +491,9 @@ PREFIX = 'from typing import List\n\ndef helper(n):\n    return n + 1\n\ndef f(n
     ],
 )
 def test_completions(code, prefix, works):
-    """A body continues the function that the task begins, and a whole function may use what the task defines before it."""
+    """A body continues the function that the task begins, and a whole function may use what the
+    task defines before it.
+    """
     program = complete_program(code, prefix, "f")
     assert run_tests(program, parse_tests([{"input": [1], "output": [2]}], "f")).ok is works
 
@@ -572,6 +582,8 @@ async def test_cancelling_at_any_time_leaves_nothing_open():
     ],
 )
 def test_calls_that_name_no_function(code, score, error):
-    """The function is found in the program; if there is none, an error of the program is named first."""
+    """The function is found in the program; if there is none, an error of the program is named
+    first.
+    """
     report = run_tests(code, parse_tests([{"input": [1, 2], "output": 3}]))
     assert report.score == score and report.results[0].error.startswith(error)

@@ -1,13 +1,15 @@
-"""Test code apart from the program: what it sees of arguments, objects and arrays is what it would see in one process.
+"""Test code apart from the program: what it sees of arguments, objects and arrays is what it would
+see in one process.
 
-Each row of a table runs twice where that can be: apart from the program, and in one process by `exec`. The outcome is the same, or
-the tests give no score and say why.
+Each row of a table runs twice where that can be: apart from the program, and in one process by
+`exec`. The outcome is the same, or the tests give no score and say why.
 """
 
 import collections.abc
 import typing
 
 import pytest
+
 from redraft.code import parse_tests, run_tests
 from redraft.sandbox import Sandbox
 
@@ -38,8 +40,8 @@ ARGUMENTS = {  # a program that changes its argument, and assertions that hold i
     "a result that is passed on": ("def f(a=None):\n    if a is None:\n        return []\n    a.append(1)\n    return len(a)", "r = f()\nn = f(r)\nassert r == [1]"),
     "unittest": (
         SORT,
-        "import unittest\nclass T(unittest.TestCase):\n    def setUp(self):\n        self.a = [3, 1]\n"
-        "    def test_a(self):\n        self.r = f(self.a)\n        self.assertEqual(self.a, [1, 3])\n        self.assertEqual(self.r, 1)",
+        ("import unittest\nclass T(unittest.TestCase):\n    def setUp(self):\n        self.a = [3, 1]\n"
+        "    def test_a(self):\n        self.r = f(self.a)\n        self.assertEqual(self.a, [1, 3])\n        self.assertEqual(self.r, 1)"),
     ),
 }  # fmt: skip
 
@@ -56,7 +58,9 @@ def run_in_one_process(code, tests):
 @pytest.mark.parametrize("name", ARGUMENTS)
 @pytest.mark.slow(but_each=5)
 def test_changed_arguments_are_seen(name, sandbox):
-    """An assertion that is about an argument sees what the call made of it, whatever the call returned."""
+    """An assertion that is about an argument sees what the call made of it, whatever the call
+    returned.
+    """
     code, source = ARGUMENTS[name]
     assert run_in_one_process(code, source)
     report = run_tests(code, parse_tests(source, "f"), sandbox=sandbox)
@@ -178,7 +182,9 @@ def test_whether_a_name_is_callable_is_asked(code, score, sandbox):
     ["collections.Counter", "types.GeneratorType", "(list, collections.OrderedDict)", "enum.Enum"],
 )
 def test_classes_that_are_lost_on_the_way_are_unknown(kind):
-    """Values arrive as their built-in bases, so that whether they are of such a class is not judged."""
+    """Values arrive as their built-in bases, so that whether they are of such a class is not
+    judged.
+    """
     source = f"import collections, enum, types\nassert isinstance(f(1), {kind})"
     tests = parse_tests(source, "f")
     assert tests.kind == "in_process" and "passed as their built-in base classes" in tests.why
@@ -234,7 +240,9 @@ def test_arrays_of_numpy_beside_json_are_lists(with_numpy):
 
 
 def test_an_array_in_an_assert_fails_with_a_reason(with_numpy):
-    """As in plain Python, where == of an array has no truth value; the reason says what to return."""
+    """As in plain Python, where == of an array has no truth value; the reason says what to
+    return.
+    """
     code = f"{NUMPY}def f(n): return [np.array([1, 2]), [np.array([1, 2])], {{'a': np.zeros(3)}}, np.datetime64('2020-01-01')][n]"
     tests = parse_tests([f"assert f({n}) == [1, 2]" for n in range(4)])
     *arrays, date = run_tests(code, tests, sandbox=with_numpy).results

@@ -1,6 +1,9 @@
-"""What tests and a program share in one process, where each has a sandbox of its own: it is carried over, or there is no score."""
+"""What tests and a program share in one process, where each has a sandbox of its own: it is carried
+over, or there is no score.
+"""
 
 import pytest
+
 from redraft.code import parse_tests, run_tests
 from redraft.errors import SandboxUnavailableError
 from redraft.sandbox import Limits, Sandbox
@@ -38,9 +41,9 @@ CASES = {  # a program, its tests, and their score or why there is none
     "a value that the program changes later": ("class S:\n    def __init__(self): self.items = []\n    def push(self, x): self.items.append(x); return self.items\n", "def test_a():\n    s = S()\n    assert s.push(1) == [1]\n    got = s.push(2)\n    assert got == [1, 2]\n    got = s.push(3)\n    assert got == [1, 2, 3]", 1.0),
     "an argument that nobody has": ("def f(a): return sorted(a)\n", "def test_a():\n    a = [2, 1]\n    assert f(a) == [1, 2]\n    a.append(0)\n    assert f(a) == [0, 1, 2]", 1.0),
     "objects that the program still has": (
-        "class Item:\n    def __init__(self, n): self.n = n\n"
+        ("class Item:\n    def __init__(self, n): self.n = n\n"
         "class Box:\n    def __init__(self): self.items = []\n    def add(self, n): self.items.append(Item(n)); return self.items\n"
-        "    def sum(self): return sum(item.n for item in self.items)\n",
+        "    def sum(self): return sum(item.n for item in self.items)\n"),
         "def test_a():\n    box = Box()\n    items = box.add(1)\n    box.add(2)\n    assert [i.n for i in items] == [1] and box.sum() == 3",
         1.0,
     ),

@@ -1,4 +1,6 @@
-"""Values cross the border of the sandbox by value: what comes back is of exact built-in types, and hostile input is refused."""
+"""Values cross the border of the sandbox by value: what comes back is of exact built-in types, and
+hostile input is refused.
+"""
 
 import datetime as dt
 import json
@@ -382,7 +384,9 @@ MODULUS = 2**61 - 1  # hash(n * MODULUS) == 0
     ids=lambda data: str(data)[:40],
 )
 def test_hostile_messages_are_refused_quickly(data):
-    """Keys of one hash, oversized numbers and malformed values take no time and raise the one error."""
+    """Keys of one hash, oversized numbers and malformed values take no time and raise the one
+    error.
+    """
     started = time.thread_time()
     with pytest.raises(ValueCodecError):
         decode(data)
@@ -391,7 +395,7 @@ def test_hostile_messages_are_refused_quickly(data):
 
 def test_named_tuples_keep_their_fields_where_they_are_wanted():
     """Beside the program they are named tuples again; where verdicts are made, tuples."""
-    kind = namedtuple("Point", "x y")  # noqa: PYI024
+    kind = namedtuple("Point", "x y")
     data = Encoder(lambda _: None).encode([kind(1, [2])])
     assert data == [{"t": "named tuple", "v": ["Point", ["x", "y"], [1, [2]]]}]
     assert type(decode(data)[0]) is tuple

@@ -1,4 +1,6 @@
-"""Which code of an answer is the program: for tests, for the other graders of code, and for the form of the answer alike."""
+"""Which code of an answer is the program: for tests, for the other graders of code, and for the
+form of the answer alike.
+"""
 
 import asyncio
 import textwrap
@@ -116,7 +118,7 @@ RIGHT = {
     "a long constant between prose": (f"Here it is:\n\nsteps = {{\n    1: 1,\n}}\n{F.replace('n + 1', 'n + steps[1]')}\n\nIt's done.", CALLS_F),
     "a formula in prose": (f"With x = the number:\nx = the number\n\n{F}\n\nIt's done.", CALLS_F),
     "a constant after a formula": (f"So:\nx = the number\nSTEP: int = 1\n{F.replace('n + 1', 'n + STEP')}\n\nIt's done.", CALLS_F),
-    "prose after a constant": (f"STEP = 1\n\ndef f(n):\n    return n + STEP\n\nIt's done.", CALLS_F),
+    "prose after a constant": ("STEP = 1\n\ndef f(n):\n    return n + STEP\n\nIt's done.", CALLS_F),
 }  # fmt: skip
 CALLS_NO_NAME = [{"input": [1], "output": 2}]
 RIGHT_WITHOUT_A_NAME = {
@@ -180,7 +182,9 @@ ALONE = {  # what stays as it is: there is nothing to choose, or nothing says wh
 
 
 def program(answer, tests):
-    """Return the code of an answer, as the form takes it and as graders of that do; all must agree."""
+    """Return the code of an answer, as the form takes it and as graders of that do; all must
+    agree.
+    """
     task = Task("Write f.", tests=tests)
     form = CodeAnswer("python").for_task(task)
     code = form.extract(answer)
@@ -198,7 +202,9 @@ def program(answer, tests):
 
 @each_row("name", RIGHT)
 def test_the_code_that_tests_call_is_the_program(name):
-    """It passes them, and usage, tests and attempts beside it do not run; all who take the code take the same."""
+    """It passes them, and usage, tests and attempts beside it do not run; all who take the code
+    take the same.
+    """
     answer, tests = RIGHT[name]
     names = {"__name__": "solution"}
     exec(program(answer, tests), names)
@@ -224,7 +230,9 @@ def test_for_standard_input_it_is_the_code_that_reads_it(name):
 
 @pytest.mark.parametrize("name", ALONE)
 def test_what_is_no_choice_stays_as_it_was(name):
-    """Nothing is cut from code with a mistake, and the longest block counts where no block defines what is called."""
+    """Nothing is cut from code with a mistake, and the longest block counts where no block defines
+    what is called.
+    """
     answer, code = ALONE[name]
     assert program(answer, CALLS_F).strip() == code.strip()
 
@@ -269,7 +277,9 @@ def test_other_languages(language, text, code):
 
 
 def test_the_form_and_the_graders_score_the_same_program(sandbox):
-    """A whole program with a fenced example costs one call, and usage beside a function counts for no grader."""
+    """A whole program with a fenced example costs one call, and usage beside a function counts for
+    no grader.
+    """
     task = Task("Write f.", tests=CALLS_F)
     for answer in (f"Sure:\n\n{block(WITH_EXAMPLE)}", f"{block(F)}Usage:\n{block(USAGE)}"):
         result = redraft.refine_sync(

@@ -1,4 +1,6 @@
-"""Runs as people bring them: incomplete ones, scores where lower is better, scores in words, folders of files, known columns."""
+"""Runs as people bring them: incomplete ones, scores where lower is better, scores in words,
+folders of files, known columns.
+"""
 
 import json
 import random
@@ -74,7 +76,9 @@ INCOMPLETE = {
 
 @pytest.mark.parametrize("case", INCOMPLETE)
 def test_rows_that_b_lacks_count_like_rows_without_a_score(tmp_path, monkeypatch, capsys, case):
-    """An incomplete run does not pass; rows that only B has, and those that A has no score for, change nothing."""
+    """An incomplete run does not pass; rows that only B has, and those that A has no score for,
+    change nothing.
+    """
     a, b, gate, words = INCOMPLETE[case]
     monkeypatch.chdir(tmp_path)
     write("a.jsonl", scored(a)), write("b.jsonl", scored(b))
@@ -86,7 +90,9 @@ def test_rows_that_b_lacks_count_like_rows_without_a_score(tmp_path, monkeypatch
 
 
 def test_missing_rows_are_those_with_null_scores():
-    """The worst case and both verdicts are the same, whether the rows are missing or have no score."""
+    """The worst case and both verdicts are the same, whether the rows are missing or have no
+    score.
+    """
     absent, null = (
         compare_sync(scored(WHOLE), scored(b)) for b in (RISEN[:30], [*RISEN[:30], *[None] * 30])
     )
@@ -197,7 +203,9 @@ def test_other_names_are_compared_as_they_are(name):
 
 
 def test_lower_is_better(tmp_path, monkeypatch, capsys):
-    """A lower word error rate is better; the means are those of the files, the difference says by how much B is better."""
+    """A lower word error rate is better; the means are those of the files, the difference says by
+    how much B is better.
+    """
     monkeypatch.chdir(tmp_path)
     write("a.jsonl", scored([0.40 + n % 5 / 100 for n in range(60)], "wer", topic="t"))
     write("b.jsonl", scored([0.20 + n % 5 / 100 for n in range(60)], "wer", topic="t"))
@@ -261,7 +269,9 @@ GRADERS = ["--grader", "own.py:toxicity", "--grader", "own.py:latency"]
 
 
 def test_the_direction_of_own_grades_is_known(tmp_path, monkeypatch, capsys):
-    """Scores of graders are never turned round, nor asked back by their names; other columns of the same file are."""
+    """Scores of graders are never turned round, nor asked back by their names; other columns of the
+    same file are.
+    """
     monkeypatch.chdir(tmp_path)
     Path("own.py").write_text(
         "def toxicity(text):\n    return min(1.0, len(text) / 50)\n\n\ndef latency(text):\n    return 0.5\n"
@@ -441,7 +451,9 @@ FOLDERS = {
 
 @pytest.mark.parametrize("case", FOLDERS)
 def test_ids_that_begin_again_in_each_file_are_different_questions(tmp_path, case):
-    """80 rows of two subjects stay 80, in both runs the same questions; files may be named by another day."""
+    """80 rows of two subjects stay 80, in both runs the same questions; files may be named by
+    another day.
+    """
     a, b = FOLDERS[case]
     for options in (a, b):
         if "doc" in options:
@@ -483,7 +495,9 @@ def test_files_under_other_names_are_told_apart_by_their_hashes(tmp_path):
 
 
 def test_summaries_beside_the_samples_are_left_out(tmp_path):
-    """As lm-evaluation-harness writes them: a folder for each model, with the results of all tasks beside the samples."""
+    """As lm-evaluation-harness writes them: a folder for each model, with the results of all tasks
+    beside the samples.
+    """
     runs = []
     for side, every in (("A [1]", 3), ("B", 5)):
         (tmp_path / side).mkdir()
@@ -498,7 +512,9 @@ def test_summaries_beside_the_samples_are_left_out(tmp_path):
 
 
 def test_the_same_task_twice_is_a_repeat(tmp_path):
-    """Two evaluations of one task in a folder are repeats of its questions; the task is a column of slices."""
+    """Two evaluations of one task in a folder are repeats of its questions; the task is a column of
+    slices.
+    """
     files = {**by_subject(1, 3), **by_subject(2, 4)}
     report = compare_sync(
         lm_eval_run(tmp_path / "A", files),
@@ -536,7 +552,9 @@ IDS = {
 
 @pytest.mark.parametrize("case", IDS)
 def test_an_id_of_different_tasks_is_none(case):
-    """Rows of a table are paired by their task where an ID stands for several, and the other run has the same tasks."""
+    """Rows of a table are paired by their task where an ID stands for several, and the other run
+    has the same tasks.
+    """
     make, rows, repeats = IDS[case]
     runs = [
         [{**make(n, run), "response": f"{run}{n}", "score": n % k / k} for n in range(40)]
@@ -617,7 +635,9 @@ SCORES = st.lists(
 
 @given(SCORES, st.booleans(), st.integers(0, 2**32))
 def test_no_interval_leaves_the_scale(rows, lower, seed):
-    """Differences of scores from 0 to 1 lie from -1 to 1, also with labels, slices, any look, and rows that are missing."""
+    """Differences of scores from 0 to 1 lie from -1 to 1, also with labels, slices, any look, and
+    rows that are missing.
+    """
     rng = random.Random(seed)
     a = [
         {"id": n, "prompt": f"q{n}", "response": f"a{n}", "score": x, "s": str(c)}

@@ -1,4 +1,6 @@
-"""Comparisons: verdicts, labels of people, slices, models and prompts that are run, graders that look again, and errors."""
+"""Comparisons: verdicts, labels of people, slices, models and prompts that are run, graders that
+look again, and errors.
+"""
 
 import json
 import random
@@ -107,7 +109,9 @@ def test_answers_that_cannot_be_scored_may_hide_a_loss():
 
 
 def people_rows(n, seed=5):
-    """Return two runs whose judge prefers B by 0.1, although people rate A higher by 0.05, and the labels of people."""
+    """Return two runs whose judge prefers B by 0.1, although people rate A higher by 0.05, and the
+    labels of people.
+    """
     rng = random.Random(seed)
     a, b, people = [], [], {}
     for k in range(n):
@@ -168,7 +172,9 @@ def preference_labels(people, rng):
     [(column_labels, "score"), (answer_labels, "score"), (preference_labels, "preference")],
 )
 def test_labels_of_people_overrule_a_biased_judge(labels, unit):
-    """The judge says that B is better; with labels of a part of the rows the verdict is about people."""
+    """The judge says that B is better; with labels of a part of the rows the verdict is about
+    people.
+    """
     a, b, people = people_rows(900)
     assert compare_sync(a, b).verdict == "better"
     labelled = {id: people[id] for id in list(people)[:300]}
@@ -245,7 +251,9 @@ def test_labels_that_do_not_fit(labels, arguments, message):
 
 
 def test_graders_on_the_same_answers_need_labels():
-    """A higher score of the same answers is no better grader; with labels it is known which run rates as people do."""
+    """A higher score of the same answers is no better grader; with labels it is known which run
+    rates as people do.
+    """
     rows = run_rows(200, 0, 1)
     higher = [{**row, "score": min(1, row["score"] + 0.1)} for row in rows]
     report = compare_sync(rows, higher)
@@ -290,7 +298,9 @@ def test_slices_and_clusters():
 
 @pytest.mark.slow
 def test_looking_early_is_allowed():
-    """Looking three times and stopping at the first verdict is wrong in at most 5 % of 30 worlds."""
+    """Looking three times and stopping at the first verdict is wrong in at most 5 % of 30
+    worlds.
+    """
     wrong = 0
     for seed in range(30):
         a, b = run_rows(100, 0, 2 * seed + 1), run_rows(100, 0, 2 * seed + 2, answers="y")
@@ -329,7 +339,9 @@ def length_share(text: str) -> float:
 
 
 def test_models_answer_the_same_tasks(tmp_path):
-    """Both are graded by the same graders; a second comparison makes no call, a new B only its own."""
+    """Both are graded by the same graders; a second comparison makes no call, a new B only its
+    own.
+    """
     journal = tmp_path / "compare.journal"
 
     short, long = writes(4), writes(12)
@@ -523,7 +535,9 @@ SHOWN = re.compile(r"<(first|second)-([0-9a-f]{8})>\n(.*?)\n</\1-\2>", re.DOTALL
 
 
 def pair_judge(biased):
-    """Return a judge of pairs that prefers the longer answer, or always the first that it is shown."""
+    """Return a judge of pairs that prefers the longer answer, or always the first that it is
+    shown.
+    """
 
     def answer(messages):
         one, other = (text for _, _, text in SHOWN.findall(messages[-1]["content"]))
@@ -535,7 +549,9 @@ def pair_judge(biased):
 
 @pytest.mark.parametrize(("biased", "rate", "bias"), [(False, 11 / 12, 0.0), (True, 0.5, 0.5)])
 def test_a_judge_sees_each_pair_in_both_orders(tmp_path, biased, rate, bias):
-    """Its preference for a position cancels and is told; equal answers are ties that take no call; calls are cached."""
+    """Its preference for a position cancels and is told; equal answers are ties that take no call;
+    calls are cached.
+    """
     a = [{"id": n, "prompt": f"T{n}", "response": f"short {n}", "score": 0.5} for n in range(24)]
     b = [
         {**row, "response": row["response"] if row["id"] < 4 else f"a long answer {row['id']}"}
@@ -571,7 +587,9 @@ class Longer:
 )
 @pytest.mark.parametrize("max_iterations", [0, 1])
 def test_models_are_compared_by_a_grader_that_compares(tmp_path, grader, max_iterations):
-    """Their answers have no score of their own: the report has the win rate, and the share of wins as the score."""
+    """Their answers have no score of their own: the report has the win rate, and the share of wins
+    as the score.
+    """
     judge = pair_judge(biased=False)
     variants = ({"model": writes(4), "label": "short"}, {"model": writes(12), "label": "long"})
     settings = {"journal": tmp_path / "j.journal", "max_iterations": max_iterations}
@@ -609,7 +627,9 @@ def test_a_ranker_is_refused_before_the_first_call(tmp_path, grader, are_runs):
 
 
 def test_answers_without_a_score_are_compared(tmp_path):
-    """Of finished runs, too; an answer that only one side has is a loss of the other, and the gate counts it."""
+    """Of finished runs, too; an answer that only one side has is a loss of the other, and the gate
+    counts it.
+    """
     a = [{"id": n, "prompt": f"T{n}", "response": f"short {n}", "score": None} for n in range(30)]
     b = [{**row, "response": f"a long answer {row['id']}" if row["id"] else None} for row in a]
     report = compare_sync(

@@ -1,4 +1,6 @@
-"""The figures of a comparison report against small models of them, and the properties that they must have whatever the data."""
+"""The figures of a comparison report against small models of them, and the properties that they
+must have whatever the data.
+"""
 
 import random
 from dataclasses import replace
@@ -20,7 +22,9 @@ N = 48
 
 
 def rows_of(scores, same=(), side="a", docs=None, *, samples=1):
-    """Rows of a run; the answers to the tasks in `same` are those of both runs, the others name their run."""
+    """Rows of a run; the answers to the tasks in `same` are those of both runs, the others name
+    their run.
+    """
     return [
         {
             "id": str(k),
@@ -35,7 +39,9 @@ def rows_of(scores, same=(), side="a", docs=None, *, samples=1):
 
 
 class World:
-    """Two runs of which a third has equal answers, whose scores a noisy judge gives, and what people say."""
+    """Two runs of which a third has equal answers, whose scores a noisy judge gives, and what
+    people say.
+    """
 
     def __init__(self, seed=1, n=N, labelled=14, docs=None, samples=1):
         rng = random.Random(seed)
@@ -108,7 +114,8 @@ def compared(world, unit="columns", *, labels=None, **options):
 
 
 def by_hand(world, unit, level=0.95):
-    """What people would say of all pairs: an estimate over pairs of different answers, times the share of these.
+    """What people would say of all pairs: an estimate over pairs of different answers, times the
+    share of these.
 
     Pairs without a label in a document with labels are left out.
     """
@@ -142,7 +149,9 @@ def by_hand(world, unit, level=0.95):
 
 
 def of_all(estimate, share):
-    """The product of an estimate and the share of different answers: to first order, the variances add up."""
+    """The product of an estimate and the share of different answers: to first order, the variances
+    add up.
+    """
     value, half = estimate.value * share.value, (share.interval[1] - share.interval[0]) / 2
     low, high = (
         hypot(share.value * (end - estimate.value), estimate.value * half)
@@ -159,7 +168,9 @@ def of_all(estimate, share):
 )
 @pytest.mark.parametrize("unit", UNITS)
 def test_what_people_would_say_of_all_pairs(unit, docs):
-    """The estimate and its interval are those of the labelled pairs, the scores of other documents, and the share that differs."""
+    """The estimate and its interval are those of the labelled pairs, the scores of other documents,
+    and the share that differs.
+    """
     world = World(docs=docs)
     people = compared(world, unit, level=0.9).people
     estimate, alone, share, others = by_hand(world, unit, 0.9)
@@ -179,7 +190,9 @@ def test_what_people_would_say_of_all_pairs(unit, docs):
 
 @pytest.mark.parametrize("docs", [None, DOCS], ids=["rows", "documents"])
 def test_the_standard_error_of_labels_alone_is_that_of_clusters(docs):
-    """Without equal answers, it is the sample's standard error over the sums of documents, as numpy computes it."""
+    """Without equal answers, it is the sample's standard error over the sums of documents, as numpy
+    computes it.
+    """
     world = World(docs=docs)
     world.same, world.different = set(), list(range(N))
     for row in world.b:
@@ -204,7 +217,9 @@ def test_the_standard_error_of_labels_alone_is_that_of_clusters(docs):
 @pytest.mark.parametrize("mistaken", [False, True])
 @pytest.mark.parametrize("unit", ["columns", "answers"])
 def test_labels_of_equal_answers_change_nothing(unit, mistaken, docs):
-    """Their difference is 0, and they are counted as such already, even if a label says something else."""
+    """Their difference is 0, and they are counted as such already, even if a label says something
+    else.
+    """
     world = World(docs=docs)
     more = [
         {"id": str(k), "label_a": 0.2, "label_b": 0.9 if mistaken else 0.2}
@@ -270,7 +285,9 @@ def test_labels_of_equal_answers_do_not_make_up_for_others(unit, count):
 @pytest.mark.parametrize("docs", [None, DOCS], ids=["rows", "documents"])
 @pytest.mark.parametrize("unit", UNITS)
 def test_the_two_sides_change_places(unit, docs):
-    """B against A is the opposite of A against B: each figure changes its sign, and each interval its ends."""
+    """B against A is the opposite of A against B: each figure changes its sign, and each interval
+    its ends.
+    """
     world = World(docs=docs)
     swapped = {
         "columns": lambda row: {**row, "label_a": row["label_b"], "label_b": row["label_a"]},
@@ -327,7 +344,9 @@ def test_order_and_names_do_not_matter(unit):
 
 @pytest.mark.parametrize("unit", ["columns", "answers"])
 def test_rows_twice_in_their_documents_are_no_more_evidence(unit):
-    """The same rows under other IDs in the same documents change no figure; in documents of their own, they narrow the intervals."""
+    """The same rows under other IDs in the same documents change no figure; in documents of their
+    own, they narrow the intervals.
+    """
     world = World(docs=DOCS)
     plain = compared(world, unit)
 
@@ -398,7 +417,9 @@ def test_unlabelled_rows_of_a_document_with_labels_are_left_out():
 
 
 def test_labels_of_one_document_have_no_interval():
-    """They say nothing of other documents; the estimate is still that of all pairs, with 0 for those of equal answers."""
+    """They say nothing of other documents; the estimate is still that of all pairs, with 0 for
+    those of equal answers.
+    """
     world = World(docs=[k // 24 for k in range(N)])
     world.labelled = [k for k in world.different if k < 24]
     report = compared(world)
@@ -413,7 +434,9 @@ def test_labels_of_one_document_have_no_interval():
 
 
 def labels_by_search(target, sd, correlation, rows, level):
-    """The smallest number of labels, of at least two, with which the half-width is no larger than the target."""
+    """The smallest number of labels, of at least two, with which the half-width is no larger than
+    the target.
+    """
     z = stats.norm.ppf(0.5 + level / 2)
     return next(
         n
@@ -427,7 +450,9 @@ def labels_by_search(target, sd, correlation, rows, level):
     ("shift", "margin"), [(0.0, 0.05), (0.0, None), (-0.02, 0.1), (0.02, 0.001)]
 )
 def test_how_many_labels_would_decide(unit, shift, margin):
-    """By the formula of PPI++ with the spread of the labels, their correlation with the scores, and the share that differs."""
+    """By the formula of PPI++ with the spread of the labels, their correlation with the scores, and
+    the share that differs.
+    """
     world = World(seed=5)
     world.truth = [0.0 if k in world.same else t - 0.08 + shift for k, t in enumerate(world.truth)]
     report = compared(world, unit, margin=margin)
@@ -462,7 +487,9 @@ def binary(n, seed, share):
 
 
 def test_slices_share_the_error():
-    """Two columns with k values each: each interval has the confidence 1 - 0.05 / (2 k), over the rows of its slice."""
+    """Two columns with k values each: each interval has the confidence 1 - 0.05 / (2 k), over the
+    rows of its slice.
+    """
     a, b = binary(60, 1, 0.5), binary(60, 2, 0.7)
     topics = [None if k % 5 == 4 else f"t{k % 5 // 2}" for k in range(60)]
     sides = [
@@ -498,7 +525,9 @@ def test_a_long_value_of_a_slice_is_cut():
     ("low", "high", "mirrored"), [(0.0, 1.0, 1.0), (0.0, 3.0, 0.0), (-1.0, 1.0, 0.0)]
 )
 def test_where_lower_scores_are_better(low, high, mirrored):
-    """The difference is A - B; the means are those of the scores as they are, on a scale from 0 to 1 and on any other."""
+    """The difference is A - B; the means are those of the scores as they are, on a scale from 0 to
+    1 and on any other.
+    """
     rng = random.Random(3)
     a, b = ([rng.uniform(low, high) for _ in range(30)] for _ in "ab")
     sides = [[{"id": k, "score": s} for k, s in enumerate(scores)] for scores in (a, b)]
@@ -516,7 +545,9 @@ def test_where_lower_scores_are_better(low, high, mirrored):
         assert found.difference.interval[0] >= -1
 
 
-LOST = {  # scores of A and B (None: no score; "no row": B lacks it), whether lower is better, and what the lost rows count as
+# scores of A and B (None: no score; "no row": B lacks it), whether lower is better, and what the
+# lost rows count as
+LOST = {
     "shares": ([0.2, 0.6, 0.9, 0.4], [0.3, 0.7, None, "no row"], False, 0.0),
     "shares where lower is better": ([0.2, 0.6, 0.9, 0.4], [0.3, 0.7, None, "no row"], True, 1.0),
     "shares with a 1": ([0.2, 1.0, 0.9, 0.4], [0.3, 0.7, None, "no row"], False, 0.0),
@@ -567,7 +598,9 @@ def test_the_worst_case(name):
 
 
 def test_errors_against_labels():
-    """Both runs have the same answers: the mean of |A - label| - |B - label| with its standard error."""
+    """Both runs have the same answers: the mean of |A - label| - |B - label| with its standard
+    error.
+    """
     rng = random.Random(8)
     truth = [rng.random() for _ in range(40)]
     a, b = ([min(1, max(0, t + rng.gauss(0, sd))) for t in truth] for sd in (0.3, 0.1))
@@ -601,7 +634,9 @@ def test_errors_against_labels():
 
 
 def test_errors_of_samples_weigh_their_texts_by_how_often_they_occur():
-    """Of three samples with two texts, the error of the text that occurs twice counts twice; a text without a label does not."""
+    """Of three samples with two texts, the error of the text that occurs twice counts twice; a text
+    without a label does not.
+    """
     texts = ("x", "x", "y", "z")
     scores = {"a": (0.2, 0.6, 0.9, 0.0), "b": (0.4, 0.4, 0.7, 1.0)}
     label = {"x": 0.5, "y": 0.6}
@@ -634,7 +669,9 @@ def test_errors_of_samples_weigh_their_texts_by_how_often_they_occur():
 
 
 def finite(report):
-    """Every number of a report is a number, and every interval has its ends in order around the value."""
+    """Every number of a report is a number, and every interval has its ends in order around the
+    value.
+    """
     found = [
         report.difference,
         report.errors,
@@ -720,7 +757,9 @@ def test_wider_confidence_gives_wider_intervals():
 
 @pytest.mark.parametrize("unit", UNITS)
 def test_an_interval_stays_on_its_scale(unit):
-    """Few labels that agree give a wide interval, and it ends where the scale of the labels does."""
+    """Few labels that agree give a wide interval, and it ends where the scale of the labels
+    does.
+    """
     world = World(n=12, labelled=3)
     world.same = set()
     for side, rows in (("a", world.a), ("b", world.b)):

@@ -62,7 +62,9 @@ def test_exit_codes(tmp_path, monkeypatch, capsys, shift, options, code, words):
 
 
 def test_files_for_continuous_integration(tmp_path, monkeypatch, capsys):
-    """JUnit XML has a failure, Markdown is added to what is there, and JSON says whether it passed."""
+    """JUnit XML has a failure, Markdown is added to what is there, and JSON says whether it
+    passed.
+    """
     monkeypatch.chdir(tmp_path)
     write_run(tmp_path / "a.jsonl", 0.0)
     write_run(tmp_path / "b.jsonl", -0.2)
@@ -107,7 +109,9 @@ def test_compare_prints_a_table_or_json(tmp_path, monkeypatch, capsys):
 
 
 def test_prompts_are_compared_by_a_command(tmp_path, monkeypatch, capsys):
-    """Both prompts are run on the tasks by the model that is named, and graded by code of the user."""
+    """Both prompts are run on the tasks by the model that is named, and graded by code of the
+    user.
+    """
     monkeypatch.chdir(tmp_path)
     write_run(tmp_path / "tasks.jsonl", 0.0, n=12)
     (tmp_path / "grade.py").write_text(
@@ -128,7 +132,7 @@ def test_prompts_are_compared_by_a_command(tmp_path, monkeypatch, capsys):
         "grade.py:length",
         "--json",
     ]
-    import redraft.cli.request as request
+    from redraft.cli import request
 
     async def echo_model(_name):
         return lambda messages: messages[-1]["content"]
@@ -147,7 +151,9 @@ def test_prompts_are_compared_by_a_command(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize("command", ["compare", "gate"])
 def test_a_run_is_named_in_any_way(tmp_path, monkeypatch, capsys, command):
-    """By its name, its output, or its journal; two runs in one journal have different names in the report."""
+    """By its name, its output, or its journal; two runs in one journal have different names in the
+    report.
+    """
     monkeypatch.chdir(tmp_path)
     rows = [
         {"id": k, "prompt": f"Say it {k}", "a": "One, two", "b": f"One two {k}"} for k in range(9)
@@ -266,7 +272,9 @@ def test_a_candidate_that_changes_nothing_passes():
     "evidence", ["scores", "scores at any time", "labels", "win rate", "scores of 1 to 5"]
 )
 def test_answers_that_b_lost_count_against_it(evidence):
-    """Whatever the verdict follows from: B is good on what it answers, and has no score for a tenth of the rows."""
+    """Whatever the verdict follows from: B is good on what it answers, and has no score for a tenth
+    of the rows.
+    """
     rng, low, high = random.Random(3), *((1, 5) if evidence == "scores of 1 to 5" else (0.4, 0.6))
     a = [{"id": n, "response": f"a{n}", "score": rng.uniform(low, high)} for n in range(600)]
     b = [
@@ -297,7 +305,9 @@ def test_answers_that_b_lost_count_against_it(evidence):
 
 
 def test_half_of_the_answers_is_not_all_of_them():
-    """A candidate that repeats the answers of A to some of its tasks has not shown that it is as good on the others."""
+    """A candidate that repeats the answers of A to some of its tasks has not shown that it is as
+    good on the others.
+    """
     rows = [{"id": n, "response": f"x{n}", "score": 0.5} for n in range(40)]
     report = compare_sync(rows, rows[:4])
     assert report.gate == "undecided"
@@ -305,7 +315,9 @@ def test_half_of_the_answers_is_not_all_of_them():
 
 
 def test_labels_have_a_scale_of_their_own():
-    """With scores from 1 to 5, the margin of 0.02 is of labels from 0 to 1; the gate names the labels that would decide it."""
+    """With scores from 1 to 5, the margin of 0.02 is of labels from 0 to 1; the gate names the
+    labels that would decide it.
+    """
     rng = random.Random(1)
     a = [{"id": n, "response": f"a{n}", "score": rng.choice([3.0, 4.0])} for n in range(300)]
     b = [{"id": n, "response": f"b{n}", "score": rng.choice([3.0, 4.0, 5.0])} for n in range(300)]
@@ -359,7 +371,9 @@ NAMES = st.text(
 
 @given(NAMES, NAMES, NAMES, st.sampled_from(["pass", "fail"]))
 def test_hostile_names_end_nothing(a, b, topic, undecided):
-    """Whatever a name contains, the XML can be read, and the Markdown has as many lines as with plain names."""
+    """Whatever a name contains, the XML can be read, and the Markdown has as many lines as with
+    plain names.
+    """
 
     def run(name, shift):
         rows = [
@@ -429,7 +443,9 @@ PLUGIN_TESTS = """
 
 @pytest.mark.slow
 def test_the_pytest_plugin(pytester, monkeypatch):
-    """The fixture fails, skips or passes a test; marks have its settings; calls are kept between sessions."""
+    """The fixture fails, skips or passes a test; marks have its settings; calls are kept between
+    sessions.
+    """
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # the plugin may be installed, or not
     pytester.makepyfile(PLUGIN_TESTS)
     pytester.makeconftest("def pytest_addoption(parser): parser.addini('expected_calls', 'n')")

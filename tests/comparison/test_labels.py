@@ -1,4 +1,6 @@
-"""Labels that people gave in `redraft label`, in comparisons: which of them count, and that the others cannot bias a verdict."""
+"""Labels that people gave in `redraft label`, in comparisons: which of them count, and that the
+others cannot bias a verdict.
+"""
 
 import json
 import random
@@ -19,7 +21,9 @@ from redraft.viewer.run_library import RunLibrary
 
 
 def world(seed, n=150, same=0.0):
-    """Return two runs, and by how much people rate B above A in each row: more where the judge, who is biased, sees a near tie."""
+    """Return two runs, and by how much people rate B above A in each row: more where the judge, who
+    is biased, sees a near tie.
+    """
     rng = random.Random(seed)
     a, b, truth = [], [], {}
     for k in range(n):
@@ -63,7 +67,9 @@ def near_ties(b, ids, count):
 
 @pytest.mark.slow
 def test_labels_chosen_to_teach_do_not_bias_the_estimate():
-    """They are of near ties, which are not like all rows: an estimate from all labels misses the truth, and they are left out."""
+    """They are of near ties, which are not like all rows: an estimate from all labels misses the
+    truth, and they are left out.
+    """
     misses = {"random": 0, "all": 0}
     for seed in range(12):
         a, b, truth = world(seed)
@@ -84,7 +90,9 @@ def test_labels_chosen_to_teach_do_not_bias_the_estimate():
 
 
 def test_rows_with_equal_answers_need_no_label():
-    """Their difference is 0, whatever the scores say; the interval covers the truth as often as it says."""
+    """Their difference is 0, whatever the scores say; the interval covers the truth as often as it
+    says.
+    """
     covered, widths = 0, []
     for seed in range(20):
         a, b, truth = world(seed, same=0.5)
@@ -201,7 +209,9 @@ def test_what_does_not_count_is_told(tmp_path):
     ],
 )
 def test_without_a_random_sample_nothing_is_estimated(tmp_path, sample, message):
-    """It is an error that says what is missing; whoever knows that the labels are a random sample can say so."""
+    """It is an error that says what is missing; whoever knows that the labels are a random sample
+    can say so.
+    """
     path = tmp_path / "people.jsonl"
     write_pairs(path, ["B"] * 20, sample)
     a, b, _ = world(0, n=60)
@@ -252,7 +262,9 @@ def test_labels_that_cannot_be_read_are_counted(tmp_path):
 
 @pytest.mark.slow
 def test_graders_are_compared_on_the_random_rows(tmp_path, monkeypatch, capsys):
-    """Agreement on rows that were chosen because graders disagree there is not the agreement on all rows."""
+    """Agreement on rows that were chosen because graders disagree there is not the agreement on all
+    rows.
+    """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("REDRAFT_HOME", str(tmp_path / "home"))
     with LabelFile("people.jsonl", LabelQuestion("score", scale=(0, 9))) as file:
@@ -305,7 +317,9 @@ def write_batches(folder):
 
 @pytest.mark.parametrize("form", ["journal", "export"])
 def test_from_batches_to_a_verdict(tmp_path, monkeypatch, capsys, form):
-    """Two runs, labels by two people in the order that the page shows, and the commands: people overrule the judge."""
+    """Two runs, labels by two people in the order that the page shows, and the commands: people
+    overrule the judge.
+    """
     monkeypatch.chdir(tmp_path)
     write_batches(tmp_path)
     journals = [tmp_path / "a.jsonl.journal", tmp_path / "b.jsonl.journal"]

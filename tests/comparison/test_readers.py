@@ -6,9 +6,9 @@ import zipfile
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from places import changed_at
 
 import redraft
+from places import changed_at
 from redraft.comparison import foreign_results, read_results, readers, results
 from redraft.errors import ConfigError
 from redraft.tables.readers import Row
@@ -239,7 +239,9 @@ def test_an_archive_of_inspect(tmp_path):
 
 
 def test_texts_of_inspect_in_attachments(tmp_path):
-    """A long text stands in the attachments; one that is elsewhere is unknown, and never the same as another."""
+    """A long text stands in the attachments; one that is elsewhere is unknown, and never the same
+    as another.
+    """
     key = "attachment://0123456789abcdef0123456789abcdef"
     sample = {**inspect_sample(1, "C"), "input": key, "output": {"completion": key}}
     path = tmp_path / "log.eval"
@@ -379,7 +381,9 @@ def test_errors_say_what_to_do(tmp_path, name, content, arguments, message):
 
 
 def test_sizes_are_bounded(tmp_path, monkeypatch):
-    """A large document, a sample that unpacks to more than it says, and too many rows are errors."""
+    """A large document, a sample that unpacks to more than it says, and too many rows are
+    errors.
+    """
     monkeypatch.setattr(readers, "MAX_DOCUMENT_BYTES", 2000)
     monkeypatch.setattr(readers, "MAX_SAMPLE_BYTES", 500)
     monkeypatch.setattr(results, "MAX_RESULTS", 3)
@@ -439,7 +443,9 @@ DOCUMENTS = [
 
 @given(st.sampled_from(DOCUMENTS), st.none() | st.tuples(st.integers(0, 10**4), JSON))
 def test_any_document_is_read_or_refused(given_document, change):
-    """No document, whatever one of its values is, raises anything but ConfigError; every score is a finite number or None."""
+    """No document, whatever one of its values is, raises anything but ConfigError; every score is a
+    finite number or None.
+    """
     document, part, score, count = given_document
     if change:
         document = changed_at(document, *change)

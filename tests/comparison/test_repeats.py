@@ -1,14 +1,15 @@
-"""Repeats of a task: epochs, samples and equal tasks under different IDs count as one cluster, and all of their answers count."""
+"""Repeats of a task: epochs, samples and equal tasks under different IDs count as one cluster, and
+all of their answers count.
+"""
 
 import json
-import random
 
 import pytest
-from cpu_time import least_seconds
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import redraft
+from cpu_time import least_seconds
 from redraft.cli import main
 from redraft.comparison import compare_sync
 from redraft.comparison.labels import read_labels
@@ -25,7 +26,9 @@ TASKS = 24
 
 
 def samples(scores, form, tasks=TASKS):
-    """Return the rows of a run with two samples a task, one after the other: the first is the text A, the second A or B."""
+    """Return the rows of a run with two samples a task, one after the other: the first is the text
+    A, the second A or B.
+    """
     rows = []
     for sample, score in enumerate(scores):
         for k in range(tasks):
@@ -83,7 +86,9 @@ FORMS = ["repeated IDs", "other IDs", "no ID", "IDs without a task", "Inspect"]
 
 @pytest.mark.parametrize("form", FORMS)
 def test_samples_whose_first_answers_coincide_differ(tmp_path, monkeypatch, capsys, form):
-    """Half as good is worse, and the gate fails, also if an undecided one passed; the tasks are the clusters."""
+    """Half as good is worse, and the gate fails, also if an undecided one passed; the tasks are the
+    clusters.
+    """
     monkeypatch.chdir(tmp_path)
     a, b = write_sides(tmp_path, form)
     report = compare_sync(a, b)
@@ -106,9 +111,11 @@ def test_samples_whose_first_answers_coincide_differ(tmp_path, monkeypatch, caps
 
 
 def repeated_worlds(form):
-    """Return two runs of samples that differ in their second texts only, which people rate lower in B; the scores say higher."""
+    """Return two runs of samples that differ in their second texts only, which people rate lower in
+    B; the scores say higher.
+    """
     runs = []
-    for side, second, scores in (("a", "good", (0.5, 0.4)), ("b", "bad", (0.5, 0.8))):
+    for _side, second, scores in (("a", "good", (0.5, 0.4)), ("b", "bad", (0.5, 0.8))):
         rows = []
         for k in range(40):
             for sample, (text, score) in enumerate(zip(("same", second), scores, strict=True)):
@@ -160,7 +167,9 @@ def pair_labels(pairs):
     ],
 )
 def test_labels_are_of_all_samples(form, labels, value):
-    """What people say of second samples counts, although the first ones are the same in both runs."""
+    """What people say of second samples counts, although the first ones are the same in both
+    runs.
+    """
     a, b = repeated_worlds(form)
     assert compare_sync(a, b).verdict == "better"
     report = compare_sync(a, b, labels=labels)
@@ -175,7 +184,9 @@ def test_labels_are_of_all_samples(form, labels, value):
 
 
 def test_errors_are_of_each_sample():
-    """If only the graders differ, the score of each sample is held against the label of its own text."""
+    """If only the graders differ, the score of each sample is held against the label of its own
+    text.
+    """
     rows = [
         {"id": k, "prompt": f"T{k}", "response": f"{text} {k}"}
         for k in range(20)
@@ -220,7 +231,9 @@ def test_the_order_of_samples_does_not_matter():
 
 
 def test_a_judge_sees_all_samples(tmp_path):
-    """Each sample of A meets one of B; the win rate of a task is the mean of these, and equal texts take no call."""
+    """Each sample of A meets one of B; the win rate of a task is the mean of these, and equal texts
+    take no call.
+    """
     a, b = repeated_worlds("repeated IDs")
 
     def prefer_good(messages):
@@ -240,7 +253,9 @@ def test_a_judge_sees_all_samples(tmp_path):
 
 
 def equal_task_rows(shift, same=("prompt", "context", "reference")):
-    """Return rows with their own IDs, four for each task; tasks differ in the columns that are not in `same`."""
+    """Return rows with their own IDs, four for each task; tasks differ in the columns that are not
+    in `same`.
+    """
     columns = ("prompt", "context", "reference")
     return [
         {
@@ -343,7 +358,9 @@ ROWS = st.lists(
 
 
 def columns_of_world(rows, form):
-    """Return both runs, with tasks that occur once or more often, and the labels of answers and of rows."""
+    """Return both runs, with tasks that occur once or more often, and the labels of answers and of
+    rows.
+    """
     runs = [], []
     for n, (a, b, task, _) in enumerate(rows):
         for run, side, score in zip(runs, "AB", (a, b), strict=True):
@@ -388,7 +405,9 @@ def intervals(report):
 @settings(max_examples=60, deadline=None)
 @given(ROWS, st.sampled_from(["repeated IDs", "other IDs", "no ID"]), st.booleans())
 def test_rows_twice_never_narrow_an_interval(rows, form, has_labels):
-    """The same tasks with the same scores once more are no more evidence, whatever their IDs, with labels or without."""
+    """The same tasks with the same scores once more are no more evidence, whatever their IDs, with
+    labels or without.
+    """
     a, b, labels = columns_of_world(rows, form)
     options = {"slices": "kind", "anytime": True, "labels": labels if has_labels else None}
     once = compare_sync(a, b, **options)

@@ -1,8 +1,9 @@
-"""The verdict and the gate follow from an interval: a table at each boundary, and what a report says it needs."""
+"""The verdict and the gate follow from an interval: a table at each boundary, and what a report
+says it needs.
+"""
 
 import json
 from dataclasses import replace
-from math import ceil
 
 import pytest
 
@@ -146,7 +147,8 @@ VERDICTS = {  # the verdict and the gate; the margin is 0.02
         "undecided",
         "undecided",
     ),
-    # of 100 rows 10 were lost: each counts as a loss of 1 point of labels, or of one half of a preference
+    # of 100 rows 10 were lost: each counts as a loss of 1 point of labels, or of one half of a
+    # preference
     "lost rows and labels": (
         report(
             people=people(0.2, 0.3),
@@ -273,7 +275,8 @@ def test_what_a_verdict_follows_from(found, evidence, value, interval):
 @pytest.mark.parametrize(
     ("found", "rows", "gate_rows"),
     [
-        # half-width 0.5, value 0.125, 100 rows: (0.5 / 0.125)^2 of them; the margin of 1/8 makes the target 0.25
+        # half-width 0.5, value 0.125, 100 rows: (0.5 / 0.125)^2 of them; the margin of 1/8 makes
+        # the target 0.25
         (report(-0.375, 0.625, margin=0.125), 1600, 400),
         (
             report(-0.625, 0.375, margin=0.125),
@@ -304,7 +307,9 @@ def test_what_a_verdict_follows_from(found, evidence, value, interval):
     ],
 )
 def test_how_many_rows_would_decide(found, rows, gate_rows):
-    """As many as make the half-width the distance to the boundary; the sentence says how many more."""
+    """As many as make the half-width the distance to the boundary; the sentence says how many
+    more.
+    """
     assert (found.rows_needed, found.gate_rows_needed) == (rows, gate_rows)
     base = found.errors.rows if found.errors else found.wins.pairs if found.wins else 100
     if rows:
@@ -368,8 +373,10 @@ def test_the_lines_of_a_report():
         "undecided whether B is better than A",
         "score: 0.500 to 0.700, +0.200 (+0.100 to +0.300) over 100 rows; 60 higher, 10 equal, 30 lower",
         "valid at any look: (+0.050 to +0.400)",
-        "people: +0.100 (-0.100 to +0.300) from 20 labels and 80 scores, and 0 for 1 row with equal answers; "
-        "labels alone (-0.200 to +0.400)",
+        (
+            "people: +0.100 (-0.100 to +0.300) from 20 labels and 80 scores, and 0 for 1 row with equal answers; "
+            "labels alone (-0.200 to +0.400)"
+        ),
         "error against people: 0.250 to 0.200, smaller by +0.050 (-0.100 to +0.200) over 100 labels",
         "win rate of B: 0.600 (+0.400 to +0.800) over 40 pairs in both orders; the same verdict in both 75%, bias to the first -0.125",
         "left out: 1 only in A, 2 only in B, 3 without a score in A, 4 without a score in B, 2 unreadable, 6 labels of other answers",

@@ -179,7 +179,9 @@ UNEVEN = [
     ],
 )
 def test_next_step(panel, prior, records, steps):
-    """The plan returns the step that is due, else the most valuable step for its cost, else a stop."""
+    """The plan returns the step that is due, else the most valuable step for its cost, else a
+    stop.
+    """
     assert (
         describe(Adaptive(BARE, 0.005, max_attempts=4, priors=prior)(trace(panel, *records)))
         == steps
@@ -228,7 +230,9 @@ READ = [draft(0), feedback(0, 0.5), child(1, 0)]
     ],
 )
 def test_unreadable_grades_are_asked_for_again(panel, records, steps):
-    """A grade that could not be read is asked for again: twice while nothing is readable, else three times if that is worth most."""
+    """A grade that could not be read is asked for again: twice while nothing is readable, else
+    three times if that is worth most.
+    """
     assert (
         describe(Adaptive(BARE, 0.0, max_attempts=8, priors=HELPS)(trace(panel, *records))) == steps
     )
@@ -251,7 +255,9 @@ def test_no_attempts_no_second_question():
     ],
 )
 def test_confidence_moves_the_target(confidence, step):
-    """The target is reached with the probability of `confidence`, and never below the graders' own scores."""
+    """The target is reached with the probability of `confidence`, and never below the graders' own
+    scores.
+    """
     prior = replace(HELPS, draft_mean_sd=0.2)
     plan = Adaptive(
         SelfRefine(target(0.8) | max_iterations(9)), 0.0, priors=prior, confidence=confidence
@@ -581,7 +587,9 @@ NO = Priors(noise_sd=0.1, gain=-0.5, gain_sd=0.0, step_sd=0.0, draft_sd=0.1)
     ],
 )
 def test_comparers_break_ties_last(panel, records, steps):
-    """A comparer decides between the two best if their estimates are close, unless it contradicts itself."""
+    """A comparer decides between the two best if their estimates are close, unless it contradicts
+    itself.
+    """
     plan = Adaptive(SelfRefine(max_iterations(9), drafts=2), 0.0, max_attempts=0, priors=NO)
     assert describe(plan(trace(panel, *records))) == steps
 
@@ -616,7 +624,9 @@ def test_tie_break_respects_the_target(score, tie_breaks, steps):
     ],
 )
 def test_preferred_candidate(tie_breaks, winner):
-    """The candidate wins that most comparisons of exactly these two prefer, whatever the order shown."""
+    """The candidate wins that most comparisons of exactly these two prefer, whatever the order
+    shown.
+    """
     compared = trace([JUDGE, RANKER], draft(0), draft(1), draft(2), *tie_breaks)
     assert comparison_winner(compared, [compared.by_id[0], compared.by_id[1]]) == winner
     assert comparison_winner(compared, [compared.by_id[1], compared.by_id[0]]) == winner
@@ -683,7 +693,7 @@ def carry_out(start, run, world):
 def model_calls(world, panel):
     """Count the model calls of a world, without tie-breaks."""
     model_graders = {grader.name for grader in panel if not grader.model_free}
-    repairs = {c for c in world.repaired}
+    repairs = set(world.repaired)
     return sum(
         slot[2] in model_graders
         if slot[0] == "feedback"
@@ -712,7 +722,9 @@ def world_of(run):
 @settings(max_examples=3 * settings.default.max_examples, deadline=None)
 @given(st.one_of(runs, failing))
 def test_calls_are_bounded(run):
-    """A run makes at most (1 + repeats) x (drafts + attempts) calls: 2 x (1 + max_iterations) for one judge and one draft."""
+    """A run makes at most (1 + repeats) x (drafts + attempts) calls: 2 x (1 + max_iterations) for
+    one judge and one draft.
+    """
     world, panel = world_of(run), PANELS[run["panel"]]
     carry_out(begin(run), run, world)
     repeats = sum(
@@ -749,7 +761,9 @@ def test_every_run_ends_without_repeated_steps(run):
 @settings(max_examples=2 * settings.default.max_examples, deadline=None)
 @given(run=runs, cut=st.floats(0, 1))
 def test_every_prefix_resumes_to_the_same_answer(run, cut):
-    """A run that is cut anywhere, pickled and resumed gives the same answer and estimate without repeated calls."""
+    """A run that is cut anywhere, pickled and resumed gives the same answer and estimate without
+    repeated calls.
+    """
     full = carry_out(begin(run), run, world_of(run))
     n = max(1, int(cut * len(full.records)))
     prefix = pickle.loads(pickle.dumps(Trace(full.task, full.panel, full.records[:n])))
@@ -762,7 +776,9 @@ def test_every_prefix_resumes_to_the_same_answer(run, cut):
 
 @given(st.one_of(runs, failing))
 def test_arrival_order_does_not_matter(run):
-    """Two runs whose records arrive in different orders hold the same records, including failures."""
+    """Two runs whose records arrive in different orders hold the same records, including
+    failures.
+    """
     one, other = (carry_out(begin(run), run, world_of(run)) for _ in range(2))
     assert same(one, other)
     assert one.outcome == other.outcome

@@ -61,7 +61,9 @@ def test_invalid_fields_are_rejected(wrong):
 
 
 def test_artifact_round_trips():
-    """An artifact survives JSON and pickle with any JSON metadata, and does not share the mapping it was given."""
+    """An artifact survives JSON and pickle with any JSON metadata, and does not share the mapping
+    it was given.
+    """
     metadata = {"n": [1, 2**70, None, {"deep": "\ud800"}]}
     artifact = Artifact("image", "https://x.test/a.png", DIGEST, "image/png; q=1", metadata)
     metadata["n"] = []
@@ -96,7 +98,9 @@ CALL = ToolCall("f", "{}", "1")
     ],
 )
 def test_equality_uses_text_calls_and_artifact(other, same):
-    """Two candidates are equal by kind and digest wherever the artifact is stored, in the posterior as in the trace."""
+    """Two candidates are equal by kind and digest wherever the artifact is stored, in the posterior
+    as in the trace.
+    """
     trace = Trace(Task("q"), records=(Candidate(0, "a", artifact=TREE), other))
     assert trace.is_unchanged(other) is same
     assert (len(observe(trace).shape.nodes) == 1) is same

@@ -1,4 +1,6 @@
-"""Every public method of a calibration gives the figure that numpy computes from the formulas of quality/README.md."""
+"""Every public method of a calibration gives the figure that numpy computes from the formulas of
+quality/README.md.
+"""
 
 import json
 from dataclasses import fields, replace
@@ -92,7 +94,9 @@ class ByNumpy:
 
 
 def check_predictions(calibration):
-    """`predict`, `probability`, `expected_label`, `interval_around`, `share_reaching` and `scale_of`."""
+    """`predict`, `probability`, `expected_label`, `interval_around`, `share_reaching` and
+    `scale_of`.
+    """
     reference = ByNumpy(calibration)
     for score, sd in product(SCORES, SDS):
         mean, scale = reference.mean_and_scale(score, sd)
@@ -156,7 +160,9 @@ CHECKS = {
 @pytest.mark.parametrize("name", CALIBRATIONS)
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_figures_of_a_calibration(check, name):
-    """With the noise unknown, 0 or known, with and without a spread of the scores or of the errors."""
+    """With the noise unknown, 0 or known, with and without a spread of the scores or of the
+    errors.
+    """
     check(CALIBRATIONS[name])
 
 
@@ -247,7 +253,9 @@ RIGHT = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_values_out_of_range_are_refused(name):
-    """The ends of each range are values; beyond them is an error of the configuration, also as data."""
+    """The ends of each range are values; beyond them is an error of the configuration, also as
+    data.
+    """
     for value in WRONG[name]:
         with pytest.raises(ConfigError):
             Calibration.from_data({**GOOD, name: value})

@@ -6,19 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from redraft.core.records import Candidate, Comparison, Failure, Feedback, Outcome, StopReason
+from redraft.core.stopping import max_iterations, target
+from redraft.core.task import Task
+from redraft.core.trace import PanelGrader, Trace
+from redraft.plans.adaptive import Adaptive
+from redraft.plans.self_refine import SelfRefine
 from redraft.quality.diagnosis import (
     DiagnosisKind,
     diagnose,
     has_significant_gain,
     selection_reason,
 )
-from redraft.plans.adaptive import Adaptive
-from redraft.plans.self_refine import SelfRefine
 from redraft.quality.priors import Priors
-from redraft.core.records import Candidate, Comparison, Failure, Feedback, Outcome, StopReason
-from redraft.core.task import Task
-from redraft.core.stopping import max_iterations, target
-from redraft.core.trace import PanelGrader, Trace
 from redraft.quality.simulate import SimulatedTask, run_to_end
 from redraft.runs.row_result import row_result
 
@@ -26,7 +26,8 @@ CHECK, JUDGE = PanelGrader("check", model_free=True), PanelGrader("judge")
 
 
 def finished_trace(*answers, graders=(CHECK,), best=0, reason="patience", estimates=(), noise=None):
-    """Build a finished trace from (parent, score, score of the next grader ...); a tuple of scores holds repeats.
+    """Build a finished trace from (parent, score, score of the next grader ...); a tuple of scores
+    holds repeats.
 
     Parent None makes a draft, "given" a given response, and "=" a copy of the answer before.
     """
@@ -113,7 +114,9 @@ def test_computed_scores_have_no_noise(answers, more, expected):
     ],
 )
 def test_moves_within_the_noise_are_ignored(answers, more, expected):
-    """A move within a judge's noise is no move; repeated grades of one text show how large the noise is."""
+    """A move within a judge's noise is no move; repeated grades of one text show how large the
+    noise is.
+    """
     assert kind(*answers, graders=(JUDGE,), **more) == expected
 
 
@@ -319,7 +322,9 @@ def test_improved_count_agrees_with_diagnoses(plan):
     ],
 )
 def test_reason_for_not_returning_the_highest_score(answers, more, why):
-    """One sentence names both answers, their difference and the reason; it is empty if the highest was returned."""
+    """One sentence names both answers, their difference and the reason; it is empty if the highest
+    was returned.
+    """
     reason = selection_reason(finished_trace(*answers, graders=(JUDGE,), reason="gain", **more))
     assert (
         reason.endswith("by the plan's decision")
@@ -333,7 +338,9 @@ def test_reason_for_not_returning_the_highest_score(answers, more, why):
 
 
 def test_reason_names_constraint_or_comparison():
-    """The reason names the constraints that the other answer breaks, or says that the two were compared."""
+    """The reason names the constraints that the other answer breaks, or says that the two were
+    compared.
+    """
     graders = (PanelGrader("words:5", must=True, model_free=True), JUDGE)
     assert "the other breaks words:5" in selection_reason(
         finished_trace((None, 1.0, 0.5), (0, 0.0, 0.8), graders=graders)

@@ -12,10 +12,7 @@ from worlds import World, last, same
 
 import redraft
 from redraft.core.engine import advance, replay_from
-from redraft.plans.adaptive import Adaptive
-from redraft.plans.rounds import returns_rounds
-from redraft.plans.self_refine import BestOfN, SelfRefine
-from redraft.plans import plan_from_generator
+from redraft.core.prompts import refinement_messages, tried_lines
 from redraft.core.records import (
     Candidate,
     Comparison,
@@ -25,11 +22,14 @@ from redraft.core.records import (
     StopReason,
     ToolCall,
 )
-from redraft.core.task import Task
-from redraft.core.prompts import refinement_messages, tried_lines
 from redraft.core.steps import Generate, Grade, Refine, Stop
 from redraft.core.stopping import done, max_iterations, patience, target
+from redraft.core.task import Task
 from redraft.core.trace import PanelGrader, Trace, cached_view
+from redraft.plans import plan_from_generator
+from redraft.plans.adaptive import Adaptive
+from redraft.plans.rounds import returns_rounds
+from redraft.plans.self_refine import BestOfN, SelfRefine
 from redraft.usage import Usage
 
 JUDGES = (PanelGrader("tone"), PanelGrader("facts", weight=2.0))
@@ -67,7 +67,9 @@ def carry_out(trace, run, world):
 @settings(max_examples=2 * settings.default.max_examples, deadline=None)
 @given(run=runs, cut=st.floats(0, 1))
 def test_every_prefix_resumes_to_the_same_trace(run, cut):
-    """A run that is cut anywhere, pickled and resumed ends the same; only failures are tried again."""
+    """A run that is cut anywhere, pickled and resumed ends the same; only failures are tried
+    again.
+    """
     full = carry_out(begin(run), run, World(run["seed"], run["fails"]))
     assert full.outcome
     n = max(1, int(cut * len(full.records)))
@@ -92,7 +94,9 @@ def test_arrival_order_does_not_matter(run):
 @settings(max_examples=60, deadline=None)
 @given(run=runs)
 def test_rounds_change_no_step(run):
-    """A plan that is asked after each record, also in the middle of a round, leads to the same trace."""
+    """A plan that is asked after each record, also in the middle of a round, leads to the same
+    trace.
+    """
     by_rounds = advance(
         begin(run), PLANS[run["plan"]], World(run["seed"], run["fails"]), by_rounds=True
     )
@@ -102,7 +106,9 @@ def test_rounds_change_no_step(run):
 
 
 def test_plan_is_not_asked_in_the_middle_of_a_round():
-    """Of four grades that arrive one by one, the plan is asked again after the last; after a failure, it is asked at once."""
+    """Of four grades that arrive one by one, the plan is asked again after the last; after a
+    failure, it is asked at once.
+    """
 
     def times_asked(failing):
         asked = []
@@ -286,7 +292,9 @@ def random_record(chance, trace):
 @settings(max_examples=4 * settings.default.max_examples, deadline=None)
 @given(seed=st.integers(0, 2**32), panel=st.sampled_from([*PANELS, "optional"]))
 def test_incremental_views_do_not_depend_on_which_were_read(seed, panel):
-    """Whatever was recorded and read before, each view is that of a trace built from all its records."""
+    """Whatever was recorded and read before, each view is that of a trace built from all its
+    records.
+    """
     chance, views = (
         random.Random(seed),
         [name for name, view in vars(Trace).items() if isinstance(view, cached_view)],
@@ -308,7 +316,9 @@ def test_incremental_views_do_not_depend_on_which_were_read(seed, panel):
 @settings(max_examples=2 * settings.default.max_examples, deadline=None)
 @given(seed=st.integers(0, 2**32), panel=st.sampled_from([*PANELS]))
 def test_what_was_tried_does_not_depend_on_earlier_prompts(seed, panel):
-    """A trace that was extended after prompts were made, also in two ways, gives the prompts of one built from all its records."""
+    """A trace that was extended after prompts were made, also in two ways, gives the prompts of one
+    built from all its records.
+    """
     chance = random.Random(seed)
     trace = other = Trace(Task("explain"), PANELS[panel])
     for _ in range(15):
@@ -349,7 +359,8 @@ def test_draft_is_graded_while_others_are_written():
             if step.slot == ("candidate", 1):
                 await slow.wait()
             if step.slot == ("feedback", 0, "facts", 0):
-                slow.set()  # the slow draft only ever comes after the fast one's grade was asked for
+                # the slow draft only ever comes after the fast one's grade was asked for
+                slow.set()
             return World(5).answer(step)
 
         await asyncio.wait_for(
@@ -399,7 +410,7 @@ def test_plan_that_repeats_itself_ends():
         )
 
     perform.calls = 0
-    stubborn = lambda trace: [Generate(0, trace.task.messages), Generate(1, trace.task.messages)]  # noqa: E731
+    stubborn = lambda trace: [Generate(0, trace.task.messages), Generate(1, trace.task.messages)]
     trace = asyncio.run(asyncio.wait_for(last(advance(Trace(Task("q")), stubborn, perform)), 5))
     assert perform.calls == 2
     assert len(trace.candidates) == 1

@@ -1,4 +1,6 @@
-"""Fitting recovers the priors that simulated tasks were drawn from, as far as scores can tell them, and changes no others."""
+"""Fitting recovers the priors that simulated tasks were drawn from, as far as scores can tell them,
+and changes no others.
+"""
 
 import random
 from dataclasses import replace
@@ -35,7 +37,9 @@ ROLES = [("generate", None), ("refine", 0), ("refine", 1), ("generate", None), (
 
 
 def draw_family(chance, p, roles=ROLES, share=1.0):
-    """Draw a family from the priors: its texts in `roles`, each graded once, the first of them `LOOKS` times."""
+    """Draw a family from the priors: its texts in `roles`, each graded once, the first of them
+    `LOOKS` times.
+    """
     level, gain = chance.gauss(p.draft_mean, p.draft_mean_sd), chance.gauss(p.gain, p.gain_sd)
     qualities, styles, scores, nodes, again = [], [], [], [], (0, 0.0)
     for i, (role, parent) in enumerate(roles):
@@ -65,7 +69,9 @@ def draw_family(chance, p, roles=ROLES, share=1.0):
 
 
 def scored_by(judge, step, p, n, roles=ROLES[:3], seed=1):
-    """Return families whose scores a judge gives that turns an impression with noise into a score on a scale with this step."""
+    """Return families whose scores a judge gives that turns an impression with noise into a score
+    on a scale with this step.
+    """
     chance = random.Random(seed)
     return [
         graded(
@@ -76,7 +82,9 @@ def scored_by(judge, step, p, n, roles=ROLES[:3], seed=1):
 
 
 def graded(chance, judge, step, family, noise_sd):
-    """Return a family with the scores of a judge in place of impressions, two for its first text."""
+    """Return a family with the scores of a judge in place of impressions, two for its first
+    text.
+    """
     scores = [
         [judge(h + chance.gauss(0, noise_sd)) for _ in range(1 if i else REPEATS)]
         for i, h in enumerate(family.scores)
@@ -122,7 +130,9 @@ WORLD = replace(
 
 @pytest.fixture(scope="module")
 def fitted_priors():
-    """Return the priors fitted to 400 families of a world that differs from the shipped priors, as a judge scores them."""
+    """Return the priors fitted to 400 families of a world that differs from the shipped priors, as
+    a judge scores them.
+    """
     return fit_priors(families(WORLD, 400), SHIPPED)
 
 
@@ -191,7 +201,9 @@ def test_a_drift_that_was_measured_stays(before, after):
 
 
 def test_what_is_unknown_about_the_lift_shrinks():
-    """The spread of the gain holds the error of its mean, never more than before; without refinements it stays."""
+    """The spread of the gain holds the error of its mean, never more than before; without
+    refinements it stays.
+    """
     sds = [fit_with_errors(families(WORLD, n), SHIPPED) for n in (2, 20, 200)]
     assert [fit.priors.gain_sd for fit in sds] == sorted(
         (fit.priors.gain_sd for fit in sds), reverse=True
@@ -230,7 +242,9 @@ YES_NO = replace(SHIPPED, noise_sd=0.2, draft_mean=0.45, gain=0.15, bias_drift=0
 )
 @pytest.mark.slow(but_each=2)
 def test_scores_that_are_intervals_teach_noise_level_and_lift(judge, step, world):
-    """They are nearer to the truth than the same scores taken as values, whose spread the ends of the scale limit."""
+    """They are nearer to the truth than the same scores taken as values, whose spread the ends of
+    the scale limit.
+    """
     tasks = scored_by(judge, step, world, 200)
     start = replace(SHIPPED, bias_drift=0.0, bias_sd=0.0)
     fitted = fit_priors(tasks, start)
@@ -268,7 +282,9 @@ def test_a_latent_score_lies_in_its_interval_or_near_it():
     )
 )
 def test_noise_of_values_is_their_pooled_variance(pairs):
-    """It is a mean of variances with the previous one as `NOISE_PSEUDO_COUNT` degrees of freedom."""
+    """It is a mean of variances with the previous one as `NOISE_PSEUDO_COUNT` degrees of
+    freedom.
+    """
     tasks = [
         Observations(
             TreeShape((Node("generate", None, 0.5),), 1.0),
@@ -293,7 +309,9 @@ def test_the_inverse_of_a_matrix_that_is_not_positive_definite_is_infinite():
 
 @given(st.floats(-1, 1), st.floats(1e-6, 1))
 def test_a_move_is_shrunk_by_its_error(move, error):
-    """It keeps its sign, never grows, is 0 below the error, and is kept almost whole far above it."""
+    """It keeps its sign, never grows, is 0 below the error, and is kept almost whole far above
+    it.
+    """
     shrunk = shrunk_move(move, error)
     assert abs(shrunk) <= abs(move) and shrunk * move >= 0
     assert shrunk == 0 or abs(move) > error

@@ -1,4 +1,6 @@
-"""People's labels behind the posterior of a plan: tables and properties, on calibrations that are easy to read."""
+"""People's labels behind the posterior of a plan: tables and properties, on calibrations that are
+easy to read.
+"""
 
 import random
 from dataclasses import replace
@@ -51,7 +53,9 @@ STOPS = StopReason.MAX_ITERATIONS
 
 
 def trace_of(*scores, panel=(JUDGE,), parents=True):
-    """A trace of a draft and its refinements in a chain (without `parents`: of drafts), each scored once by the first grader."""
+    """A trace of a draft and its refinements in a chain (without `parents`: of drafts), each scored
+    once by the first grader.
+    """
     trace = Trace(Task("q"), panel)
     for id, score in enumerate(scores):
         parent = id - 1 if id and parents else None
@@ -116,7 +120,9 @@ def test_a_judge_that_says_yes_or_no_gets_the_share_of_its_yes(score):
 
 @given(st.floats(0, 0.2), st.floats(0.2, 1), st.integers(1, 5), st.sampled_from([1.0, 0.5, 0.25]))
 def test_every_score_on_a_coarse_scale_has_its_own_belief(draft_mean, noise_sd, repeats, step):
-    """The equivalent score of a belief after one score is that score, also where the quality is believed to be below 0."""
+    """The equivalent score of a belief after one score is that score, also where the quality is
+    believed to be below 0.
+    """
     given_priors = Priors(draft_mean=draft_mean, noise_sd=noise_sd)
     trace = Trace(Task("q"), (PanelGrader("judge", repeats=repeats, score_step=step),)) + Candidate(
         0, "text"
@@ -209,7 +215,9 @@ def test_labels_count_for_the_only_judge_that_scores(panel, grader, labels):
     ],
 )
 def test_the_target_is_in_peoples_points(score, goal, confidence, reached):
-    """The judge's 0.9 is people's 0.45. The probability decides alone, and is the one that is reported."""
+    """The judge's 0.9 is people's 0.45. The probability decides alone, and is the one that is
+    reported.
+    """
     rules = SelfRefine(target(goal) | patience(2) | max_iterations(3))
     plan = Adaptive(rules, calibration=LENIENT, confidence=confidence)
     (step,) = plan(trace_of(score))
@@ -306,7 +314,8 @@ def labels_of(world, rng, tasks):
 
 @pytest.mark.slow
 def test_a_kind_judge_is_found_out_by_labels():
-    """Reported minus true is large and "by this judge"; with 120 labels it is within .03, on average over ten sets of labels.
+    """Reported minus true is large and "by this judge"; with 120 labels it is within .03, on
+    average over ten sets of labels.
 
     Nobody can see kindness in the judge's own grades.
     """

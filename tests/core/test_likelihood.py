@@ -1,4 +1,6 @@
-"""What scores on coarse scales and at the ends of a scale say: compared with numerical integration and with simulation."""
+"""What scores on coarse scales and at the ends of a scale say: compared with numerical integration
+and with simulation.
+"""
 
 import random
 from math import inf, isfinite
@@ -36,7 +38,9 @@ NORMAL = NormalDist()
 
 
 def posterior_of(panel, *scores, prior=None, parents=()):
-    """Return the posterior of texts, each with a list of scores; `parents` maps texts to the text they refine."""
+    """Return the posterior of texts, each with a list of scores; `parents` maps texts to the text
+    they refine.
+    """
     return Posterior(observations_of(panel, *scores, parents=parents), prior or Priors())
 
 
@@ -59,7 +63,9 @@ def observations_of(panel, *scores, parents=()):
 
 @given(st.floats(-6, 6), st.floats(0.01, 6))
 def test_moments_of_an_interval(low, width):
-    """Probability, mean and variance are those of a truncated normal distribution, integrated numerically."""
+    """Probability, mean and variance are those of a truncated normal distribution, integrated
+    numerically.
+    """
     x = np.linspace(low, low + width, 4001)
     density = np.exp(-(x**2) / 2) / np.sqrt(2 * np.pi)
     weight = np.trapezoid(density, x)
@@ -134,7 +140,9 @@ def integrated(mean, variance, intervals, noise):
     st.lists(st.sampled_from([0.0, 0.25]), min_size=1, max_size=6),
 )
 def test_sites_have_the_effect_of_the_intervals(mean, sd, noise_sd, lowest, above):
-    """The mean is the exact one within a fifth of the posterior standard deviation, which is exact within a fifth."""
+    """The mean is the exact one within a fifth of the posterior standard deviation, which is exact
+    within a fifth.
+    """
     intervals = [score_interval(lowest + more, 0.25) for more in above]
     sites, value, precision = [Site()] * len(intervals), mean, 1 / sd**2
     for _ in range(2):
@@ -157,7 +165,9 @@ def test_one_interval_is_exact():
 
 @given(st.floats(-0.5, 0.5), st.floats(0.01, 0.3), st.floats(0, 1), st.floats(0.1, 0.5))
 def test_value_of_a_coarse_score(lead, slope, mean, sd):
-    """It lies between no information and the impression itself, and many levels come near the impression."""
+    """It lies between no information and the impression itself, and many levels come near the
+    impression.
+    """
     coarse, fine = (
         expected_improvement_by_levels(lead, slope, mean, sd, step) for step in (1.0, 0.01)
     )
@@ -168,7 +178,9 @@ def test_value_of_a_coarse_score(lead, slope, mean, sd):
 
 
 def sampled_means(seen, prior, chance, chains=2000, sweeps=60):
-    """Return the posterior means of the qualities by Gibbs sampling of the impressions, with the noise, within their intervals."""
+    """Return the posterior means of the qualities by Gibbs sampling of the impressions, with the
+    noise, within their intervals.
+    """
     tree = cached_tree(seen.unscored_shape, prior)
     scores = [
         (i, v.score, v.score, tree.noise_variance(v.noise_weight)) for i, v in seen.values.items()
@@ -225,7 +237,9 @@ def sampled_means(seen, prior, chance, chains=2000, sweeps=60):
     ],
 )
 def test_two_sweeps_are_nearly_exact(panel, scale, seed):
-    """In random trees of texts, means are within a tenth of the posterior standard deviation of the exact ones."""
+    """In random trees of texts, means are within a tenth of the posterior standard deviation of the
+    exact ones.
+    """
     chance = random.Random(seed)
     parents = {i: chance.randrange(i) for i in range(1, 8) if chance.random() < 0.6}
     scores = [[chance.choice(scale) for _ in range(chance.choice([1, 1, 2]))] for _ in range(8)]
@@ -245,7 +259,9 @@ def test_two_sweeps_are_nearly_exact(panel, scale, seed):
     )
 )
 def test_equal_texts_have_equal_means(families):
-    """Drafts with equal scores whose refinements have equal scores are estimated equally, in whatever order they were written."""
+    """Drafts with equal scores whose refinements have equal scores are estimated equally, in
+    whatever order they were written.
+    """
     drafts = [[score] for score, _ in families]
     refined = [i for i, (_, score) in enumerate(families) if score is not None]
     parents = {len(drafts) + n: i for n, i in enumerate(refined)}
@@ -256,7 +272,9 @@ def test_equal_texts_have_equal_means(families):
 
 
 def test_yes_and_no_move_the_estimate_less_than_values():
-    """A yes says that the impression is above the middle, not that it is 1; repeats narrow it down."""
+    """A yes says that the impression is above the middle, not that it is 1; repeats narrow it
+    down.
+    """
     yes, no = (posterior_of(YES_NO, [score]) for score in (1.0, 0.0))
     taken_as_value = posterior_of(PanelGrader("judge", score_step=0.0), [0.99])
     assert no.means[0] < Priors().draft_mean < yes.means[0] < taken_as_value.means[0]
@@ -266,7 +284,9 @@ def test_yes_and_no_move_the_estimate_less_than_values():
 
 
 def test_a_full_score_says_at_least():
-    """A 1.0 leaves open how far above the scale the impression is: the estimate is about that of a value of 1, and less certain."""
+    """A 1.0 leaves open how far above the scale the impression is: the estimate is about that of a
+    value of 1, and less certain.
+    """
     full = posterior_of(JUDGE, [1.0])
     value = posterior_of(JUDGE, [0.98765])
     assert full.means[0] == pytest.approx(value.means[0], abs=0.03)
@@ -309,7 +329,9 @@ def test_means_of_several_graders_are_values(panel):
     st.data(),
 )
 def test_any_scores_give_finite_values(scores, panel, data):
-    """Whatever texts were given which scores: finite means and gains, none below 0, independent of the order of records."""
+    """Whatever texts were given which scores: finite means and gains, none below 0, independent of
+    the order of records.
+    """
     parents = {
         i: data.draw(st.integers(0, i - 1))
         for i in range(1, len(scores))
@@ -330,7 +352,9 @@ def test_any_scores_give_finite_values(scores, panel, data):
 
 
 def test_intervals_cover_the_truth_of_a_judge_that_says_yes_or_no():
-    """Where the world is as the model says, 95 % intervals hold the quality in at least 90 % of the tasks."""
+    """Where the world is as the model says, 95 % intervals hold the quality in at least 90 % of the
+    tasks.
+    """
     chance, p, held = random.Random(4), Priors(), 0
     for _ in range(200):
         level = chance.gauss(p.draft_mean, p.draft_mean_sd)

@@ -1,4 +1,6 @@
-"""A plan with a view of what is left: tables of the next step, and properties of every run within a budget."""
+"""A plan with a view of what is left: tables of the next step, and properties of every run within a
+budget.
+"""
 
 import random
 from dataclasses import replace
@@ -190,7 +192,9 @@ def test_the_note_names_the_need_and_the_rest():
     ],
 )
 def test_unseen_last(more, priors, panel, records, left, steps):
-    """The last call may buy a refinement that no judge grades, if learned priors expect it to be better."""
+    """The last call may buy a refinement that no judge grades, if learned priors expect it to be
+    better.
+    """
     assert describe(plan(priors, **more).decide(trace(panel, *records), left).steps) == steps
 
 
@@ -210,7 +214,9 @@ def test_an_unseen_text_is_checked_without_a_model():
 
 
 def test_the_forecast_is_the_belief():
-    """Score and interval are unknown; the forecast is what the priors say of a refinement of the best answer."""
+    """Score and interval are unknown; the forecast is what the priors say of a refinement of the
+    best answer.
+    """
     records = [*GRADED, child(1, 0)]
     (stop,) = plan(KEEN, unseen_last=True).decide(trace([JUDGE], *records), Left(calls=0)).steps
     expected = expected_text(Posterior(observe(trace([JUDGE], *GRADED)), KEEN), "refine", 0)
@@ -247,7 +253,9 @@ NEEDS = st.builds(Left, *[st.none() | st.floats(0, 100)] * 6)
 
 @given(NEEDS, NEEDS)
 def test_left_arithmetic(left, need):
-    """What is left less a step is never more than before nor negative; what a step took is put back."""
+    """What is left less a step is never more than before nor negative; what a step took is put
+    back.
+    """
     rest = minus(left, need)
     for name in ("calls", "tokens", "usd", "input_tokens", "output_tokens"):
         before, after, took = (getattr(value, name) for value in (left, rest, need))
@@ -261,7 +269,9 @@ def test_left_arithmetic(left, need):
 
 
 def test_needs_are_means_and_unknown_stays_unknown():
-    """One text of two has no token count, so that of a text is unknown; parts add, at the same time only in calls and money."""
+    """One text of two has no token count, so that of a text is unknown; parts add, at the same time
+    only in calls and money.
+    """
     known = Candidate(0, "a", usage=Usage(1, 6, 4, answer_tokens=10, answer_cost=1.0), seconds=2.0)
     unknown = Candidate(
         1, "b", usage=Usage(3, None, None, answer_tokens=None, answer_cost=2.0), seconds=4.0
@@ -311,13 +321,17 @@ def test_left_is_checked(name):
     ],
 )
 def test_width_of_a_round(more, left, steps):
-    """A round has as many texts as `width`, the budget and the attempts allow; a deadline widens it."""
+    """A round has as many texts as `width`, the budget and the attempts allow; a deadline widens
+    it.
+    """
     records = draft(0, usage=CALL, seconds=2.0), feedback(0, 0.5, usage=CALL, seconds=1.0)
     assert describe(plan(**more).decide(trace([JUDGE], *records), left).steps) == steps
 
 
 def test_a_wide_plan_names_only_steps_that_it_takes():
-    """It grades no text again, so the note of its stop does not say what another grade would gain."""
+    """It grades no text again, so the note of its stop does not say what another grade would
+    gain.
+    """
     (stop,) = (
         replace(plan(DOUBTS, width=2), min_expected_gain=0.5).decide(trace([JUDGE], *PAIR)).steps
     )
@@ -342,7 +356,9 @@ def test_a_round_spreads_where_one_more_of_a_kind_gains_little():
     st.sampled_from([("refine", 0), ("generate", None)]),
 )
 def test_an_imagined_text_moves_no_belief(score, panel, priors, step):
-    """A score that comes out as expected leaves the means as they are, and the imagined text has the expected quality."""
+    """A score that comes out as expected leaves the means as they are, and the imagined text has
+    the expected quality.
+    """
     before = Posterior(observe(trace([panel], draft(0), feedback(0, score))), priors)
     after = before.with_expected_text(*step, -1)
     assert after.means[0] == pytest.approx(before.means[0], abs=2e-6)
@@ -354,7 +370,9 @@ def test_an_imagined_text_moves_no_belief(score, panel, priors, step):
 
 
 def test_a_round_ends_before_the_next_begins():
-    """While one text of a round is being written, the others are graded, and nothing else begins, nor ends the run."""
+    """While one text of a round is being written, the others are graded, and nothing else begins,
+    nor ends the run.
+    """
     ours, asked = plan(width=3), []
 
     def decide(now):
@@ -401,7 +419,9 @@ def test_a_round_does_not_end_a_run_whose_texts_are_being_written():
     st.integers(1, 2),
 )
 def test_a_run_keeps_its_budget(calls, seed, priors, width, unseen, repeats):
-    """No step is asked for that cannot be paid for to its end, no text but a last unseen one stays ungraded, and the run ends."""
+    """No step is asked for that cannot be paid for to its end, no text but a last unseen one stays
+    ungraded, and the run ends.
+    """
     ours = plan(priors, width=width, unseen_last=unseen)
     simulator = SimulatedTask(priors, random.Random(seed))
     now, spent, per_text = (

@@ -1,13 +1,15 @@
-"""Observations of a trace, as tables: records on the left; parents, scores and their repeats on the right."""
+"""Observations of a trace, as tables: records on the left; parents, scores and their repeats on the
+right.
+"""
 
 import random
 
 import pytest
 
-from redraft.quality.lineage import observe, llm_graders
 from redraft.core.records import Candidate, Failure, Feedback
 from redraft.core.task import Task
 from redraft.core.trace import PanelGrader, Trace
+from redraft.quality.lineage import llm_graders, observe
 
 JUDGE, OTHER = PanelGrader("judge"), PanelGrader("other")
 CHECK, FORM = PanelGrader("check", model_free=True), PanelGrader("form", must=True, model_free=True)
@@ -183,7 +185,9 @@ def test_repeats_of_the_same_text(panel, words, noise, again):
     ],
 )
 def test_noisy_graders(panel, shares, share):
-    """Graders that call a model are noisy as far as they enter the score; a `must` counts only if nothing else does."""
+    """Graders that call a model are noisy as far as they enter the score; a `must` counts only if
+    nothing else does.
+    """
     assert {grader.name: part for grader, part in llm_graders(panel)} == shares
     assert of(panel).shape.repeat_noise_weight == share
 

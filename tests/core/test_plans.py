@@ -172,7 +172,9 @@ def test_self_refine(panel, records, steps):
     ],
 )
 def test_parallel_drafts(records, steps):
-    """Finished drafts are graded at once; repairs wait for all drafts, so that their IDs do not depend on timing."""
+    """Finished drafts are graded at once; repairs wait for all drafts, so that their IDs do not
+    depend on timing.
+    """
     assert describe(SelfRefine(RULE, drafts=3)(trace((DEMAND, JUDGE), *records))) == steps
 
 
@@ -266,7 +268,9 @@ def test_advice_lists_unmet_criteria():
 
 
 def test_advice_mentions_failed_revisions():
-    """Advice repeats what a failed revision was asked to do, not its text, and names a copy as such."""
+    """Advice repeats what a failed revision was asked to do, not its text, and names a copy as
+    such.
+    """
     traces = trace(
         (JUDGE,),
         draft(0),

@@ -1,4 +1,6 @@
-"""The posterior equals that of a reference implementation with independent causes and dense matrices in numpy."""
+"""The posterior equals that of a reference implementation with independent causes and dense
+matrices in numpy.
+"""
 
 import random
 from itertools import permutations
@@ -10,13 +12,13 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from redraft.quality.posterior import DIGITS, Posterior, expected_improvement
-from redraft.quality.tree import REPAIR_SD
-from redraft.quality.lineage import Observations, Node, TreeShape, observe
-from redraft.quality.priors import Priors
 from redraft.core.records import Candidate, Feedback
 from redraft.core.task import Task
 from redraft.core.trace import PanelGrader, Trace
+from redraft.quality.lineage import Node, Observations, TreeShape, observe
+from redraft.quality.posterior import DIGITS, Posterior, expected_improvement
+from redraft.quality.priors import Priors
+from redraft.quality.tree import REPAIR_SD
 
 SHIPPED = Priors()
 ROUNDED = 0.5 / 10**DIGITS + 1e-8  # how much a mean may be rounded; gains are not
@@ -24,7 +26,9 @@ JUDGE, CHECK = PanelGrader("judge"), PanelGrader("check", model_free=True)
 
 
 class Dense:
-    """All qualities and biases as a matrix over independent causes: the mean, the gain, and two causes for each text."""
+    """All qualities and biases as a matrix over independent causes: the mean, the gain, and two
+    causes for each text.
+    """
 
     def __init__(self, kin, share, priors):
         self.kin, self.share, self.p = list(kin), share, priors
@@ -63,7 +67,9 @@ class Dense:
         self.style_mean[i] += kinship * self.style_mean[parent]
 
     def condition(self, grades):
-        """Return the means and covariances of all qualities after grades of the form (text, share of one grade's noise, score)."""
+        """Return the means and covariances of all qualities after grades of the form (text, share
+        of one grade's noise, score).
+        """
         seen = [i for i, _, _ in grades]
         noise = np.diag([n * self.p.noise_sd**2 + 1e-12 for _, n, _ in grades])
         grade = self.quality[seen] + self.style[seen]
@@ -101,7 +107,9 @@ class Dense:
         )
 
     def gain(self, grades, i, rival, *, repeat):
-        """Return the value of one more grade: the expected best of two after it, over the better one (or the rival) before it."""
+        """Return the value of one more grade: the expected best of two after it, over the better
+        one (or the rival) before it.
+        """
         mean, sd = self.predict(grades, i, self.share)
         ahead = []
         for score in (mean, mean + sd):
@@ -243,7 +251,9 @@ def test_values_agree_with_simulation():
 
 
 def test_expected_gain_is_the_mean_of_the_positive_part():
-    """Without spread it is the lead itself; with spread even a candidate that is behind has a gain."""
+    """Without spread it is the lead itself; with spread even a candidate that is behind has a
+    gain.
+    """
     assert expected_improvement(0.2, 0.0) == 0.2
     assert expected_improvement(-0.2, 0.0) == 0.0
     assert expected_improvement(0.0, 0.1) == pytest.approx(0.1 * NormalDist().pdf(0))
@@ -282,7 +292,9 @@ def computed_traces(draw):
 @settings(max_examples=2 * settings.default.max_examples, deadline=None)
 @given(computed_traces())
 def test_computed_scores_are_exact(trace):
-    """With a grader that calls no model, the best is that of the plain rules, and ties go to the oldest."""
+    """With a grader that calls no model, the best is that of the plain rules, and ties go to the
+    oldest.
+    """
     posterior = Posterior(observe(trace), SHIPPED)
     assert posterior.means == pytest.approx(trace.scores, abs=1e-6)
     assert all(sd < 1e-4 for sd in posterior.sds.values())
@@ -393,7 +405,9 @@ def test_repair_keeps_most_of_the_quality():
 
 
 def test_must_does_not_enter_the_estimate():
-    """A computed `must` carries no information on quality, and the score beside it keeps its noise."""
+    """A computed `must` carries no information on quality, and the score beside it keeps its
+    noise.
+    """
     must = PanelGrader("form", must=True, model_free=True)
     with_it = posterior_of([must, JUDGE], draft(0), feedback(0, 0.0, "form"), feedback(0, 0.7))
     assert with_it.means == posterior_of([JUDGE], draft(0), feedback(0, 0.7)).means
@@ -414,7 +428,9 @@ def test_computed_share_of_a_score_has_no_noise():
 
 
 def test_sixty_texts_have_the_conditional_distribution():
-    """Long chains, many children and many drafts, of a judge and of a grader that computes, give the figures of dense matrices."""
+    """Long chains, many children and many drafts, of a judge and of a grader that computes, give
+    the figures of dense matrices.
+    """
     chance = random.Random(3)
     for parents in (
         range(-1, 59),

@@ -1,4 +1,6 @@
-"""Figures of the measurement model from SciPy and from dense matrices: probabilities, expectations, forecasts, noise, fits."""
+"""Figures of the measurement model from SciPy and from dense matrices: probabilities, expectations,
+forecasts, noise, fits.
+"""
 
 import random
 from dataclasses import replace
@@ -55,7 +57,9 @@ ENDS = (-inf, -40.0, -8.0, -3.0, -0.7, 0.0, 0.4, 2.0, 6.0, 38.0, inf)
 
 
 def test_the_normal_distribution():
-    """Density, distribution function and expected positive part are those of SciPy, far into the tails."""
+    """Density, distribution function and expected positive part are those of SciPy, far into the
+    tails.
+    """
     for x in (-37.0, -12.0, -5.0, -1.0, -1e-9, 0.0, 0.3, 1.96, 8.0):
         assert density(x) == pytest.approx(stats.norm.pdf(x), rel=1e-12)
         assert normal_cdf(x) == pytest.approx(stats.norm.cdf(x), rel=1e-12)
@@ -72,7 +76,9 @@ def test_the_normal_distribution():
 
 @pytest.mark.parametrize("low", ENDS[:-1])
 def test_a_truncated_normal_distribution(low):
-    """Probability, mean and shrinkage are those of SciPy; where it has no digits left, all of the mass is at the nearer end."""
+    """Probability, mean and shrinkage are those of SciPy; where it has no digits left, all of the
+    mass is at the nearer end.
+    """
     for high in ENDS:
         if high <= low:
             continue
@@ -98,7 +104,9 @@ def test_a_truncated_normal_distribution(low):
 
 @pytest.mark.parametrize("step", [1.0, 0.5, 0.25])
 def test_the_value_of_a_score_with_few_levels(step):
-    """The sum over the levels of what the better of two is worth after each, by SciPy's truncated normal distribution."""
+    """The sum over the levels of what the better of two is worth after each, by SciPy's truncated
+    normal distribution.
+    """
     levels = [k * step for k in range(round(1 / step) + 1)]
     for centre, sd in product((0.1, 0.6), (0.1, 0.4)):
         lows, highs = (
@@ -119,7 +127,9 @@ def test_the_value_of_a_score_with_few_levels(step):
 @pytest.mark.parametrize("bounds", [(-inf, 0.5), (0.25, 0.75), (0.5, inf)])
 @pytest.mark.parametrize("weight", [1.0, 0.5])
 def test_the_site_of_one_interval(bounds, weight):
-    """With it, mean and variance are those of the integral over the impression; applied again, it stays."""
+    """With it, mean and variance are those of the integral over the impression; applied again, it
+    stays.
+    """
     for mean, sd, noise in ((0.6, 0.2, 0.02), (0.1, 0.3, 0.1), (1.5, 0.1, 0.01)):
         noise_sd = sqrt(noise * weight)
 
@@ -173,7 +183,9 @@ def test_forecasts_of_texts_that_do_not_exist_yet(known, prior, data):
 @settings(max_examples=40)
 @given(families(), priors, st.data())
 def test_a_text_that_is_imagined(known, prior, data):
-    """It is as if it had been written and had the score that is expected: all means stay, the spreads shrink."""
+    """It is as if it had been written and had the score that is expected: all means stay, the
+    spreads shrink.
+    """
     texts = range(len(known.shape.nodes))
     share = known.shape.repeat_noise_weight
     parent = data.draw(st.sampled_from([None, *texts]))
@@ -190,7 +202,9 @@ def test_a_text_that_is_imagined(known, prior, data):
 @settings(max_examples=40)
 @given(families(), priors, st.data())
 def test_the_value_of_a_first_score(known, prior, data):
-    """A text that cannot be returned without a score: the expected lead over the best, where it has one."""
+    """A text that cannot be returned without a score: the expected lead over the best, where it has
+    one.
+    """
     texts = range(len(known.shape.nodes))
     unscored = [i for i in texts if known.shape.nodes[i].noise_weight is None]
     if not unscored:
@@ -204,7 +218,9 @@ def test_the_value_of_a_first_score(known, prior, data):
 
 
 def test_a_known_quality_reaches_a_target_or_does_not():
-    """Without any spread the probability is 0 or 1, and a quality that equals the target reaches it."""
+    """Without any spread the probability is 0 or 1, and a quality that equals the target reaches
+    it.
+    """
     check = PanelGrader("check", model_free=True)
     trace = Trace(
         Task("q"),
@@ -242,7 +258,9 @@ BENT = Calibration(
 @pytest.mark.parametrize("prior", [SHIPPED, Priors(draft_mean=0.4, noise_sd=0.25, bias_drift=0.08)])
 @pytest.mark.parametrize("votes", [0, 3])
 def test_labels_behind_a_posterior(prior, changes, votes):
-    """The equivalent score of the README: B^-1(E[q]) + drift; its label, and the interval scaled by the change of the variance."""
+    """The equivalent score of the README: B^-1(E[q]) + drift; its label, and the interval scaled by
+    the change of the variance.
+    """
     calibration = replace(BENT, **changes)
     jury = tuple(Feedback(score, grader="member") for score in (0.4, 0.45, 0.5)[:votes])
     records = [
@@ -295,7 +313,9 @@ def test_labels_behind_a_posterior(prior, changes, votes):
 
 @pytest.mark.parametrize("step", [1.0, 0.25])
 def test_beliefs_between_the_scores_of_a_coarse_scale(step):
-    """Between two anchors, score and spread are on the line that joins them; beyond the last ones, the spread stays."""
+    """Between two anchors, score and spread are on the line that joins them; beyond the last ones,
+    the spread stays.
+    """
     judge = PanelGrader("judge", score_step=step)
     trace = Trace(
         Task("q"),
@@ -329,7 +349,8 @@ def test_beliefs_between_the_scores_of_a_coarse_scale(step):
 @pytest.mark.parametrize(
     ("panel", "looks", "due"),
     [
-        # scores of the same text by two drafts: the pooled score, its noise weight, degrees of freedom and squares
+        # scores of the same text by two drafts: the pooled score, its noise weight, degrees of
+        # freedom and squares
         ((JUDGE,), ((0.4,), (0.8,)), (0.6, 0.5, 1, 0.08)),
         (
             (JUDGE,),
@@ -347,7 +368,9 @@ def test_beliefs_between_the_scores_of_a_coarse_scale(step):
     ],
 )
 def test_identical_texts_are_one(panel, looks, due):
-    """Their scores are repeats of one text, weighted by precision, and show the noise of a judge."""
+    """Their scores are repeats of one text, weighted by precision, and show the noise of a
+    judge.
+    """
     records = []
     for id, scores in enumerate(looks):
         records.append(Candidate(id, "same", role="generate"))
@@ -447,7 +470,9 @@ def highest(tasks, prior):
 
 @pytest.mark.slow
 def test_a_fit_is_the_maximum_that_scipy_finds(tasks):
-    """Level, lift, retention and spread, their errors by the inverse of the curvature, and the moves less these errors."""
+    """Level, lift, retention and spread, their errors by the inverse of the curvature, and the
+    moves less these errors.
+    """
     squares, degrees = 4 * SHIPPED.noise_sd**2 + 3 * 0.02, 4 + 3
     noise = sqrt(squares / degrees)
     noise_error = noise / sqrt(2 * degrees)
@@ -576,7 +601,9 @@ def test_noise_of_values_has_limits(squares, degrees, due):
 
 
 def test_figures_of_a_diagnosis():
-    """The normal quantile with Bonferroni's correction, the pooled noise, and the spread of a mean change."""
+    """The normal quantile with Bonferroni's correction, the pooled noise, and the spread of a mean
+    change.
+    """
     assert [bonferroni_z(n) for n in (1, 2, 7)] == pytest.approx(
         [stats.norm.ppf(1 - 0.025 / n) for n in (1, 2, 7)]
     )
@@ -605,7 +632,9 @@ def test_figures_of_a_diagnosis():
 
 
 class OneAbove:
-    """A source of random numbers that are all one standard deviation above their mean, and of what was asked."""
+    """A source of random numbers that are all one standard deviation above their mean, and of what
+    was asked.
+    """
 
     def __init__(self):
         self.asked = []
@@ -683,7 +712,8 @@ def test_the_panel_of_simulated_tasks(panel, graders):
     assert len(levels) == 48 and all(one != other for one, other in pairwise(levels))
 
 
-CHECKED = {  # against SciPy, numpy or dense matrices: here, in test_posterior.py and test_calibration_figures.py
+# against SciPy, numpy or dense matrices: here, in test_posterior.py and test_calibration_figures.py
+CHECKED = {
     posterior: {"expected_improvement", "Posterior"},
     lookahead: {"ExpectedQuality", "expected_text", "task_gain_sd"},
     labelled_figures_module: {"LabelledFigures", "labelled_figures", "shrunk_move"},

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 import redraft
-from redraft.quality.posterior import Posterior, expected_improvement
 from redraft.core.records import Candidate, Feedback
 from redraft.core.task import Task
 from redraft.core.trace import PanelGrader, Trace
-from redraft.quality.lineage import Observations, Node, TreeShape, observe
 from redraft.quality.fit import fit_priors
+from redraft.quality.lineage import Node, Observations, TreeShape, observe
+from redraft.quality.posterior import Posterior, expected_improvement
 from redraft.quality.priors import Priors
 
 README = Path(redraft.__file__).parent / "quality" / "README.md"

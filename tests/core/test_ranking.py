@@ -37,7 +37,9 @@ ROWS = st.lists(
 @given(rows=ROWS)
 @settings(max_examples=150, deadline=None)
 def test_each_answer_is_the_best_of_those_after_it(rows):
-    """Without the answers before it, every graded answer would be the best of the trace; ungraded ones come last."""
+    """Without the answers before it, every graded answer would be the best of the trace; ungraded
+    ones come last.
+    """
     trace = trace_of(rows)
     ranked = ranking(trace)
     assert sorted(row.candidate.id for row in ranked) == list(range(len(rows)))
@@ -157,7 +159,9 @@ def test_keep_is_at_most_n(keep):
 
 
 def test_batch_writes_the_kept_answers(tmp_path):
-    """The column is there if several are kept, also for rows that fail; the same command makes no call again."""
+    """The column is there if several are kept, also for rows that fail; the same command makes no
+    call again.
+    """
 
     def run(model, **more):
         out = tmp_path / f"out{more.get('keep', 1)}.jsonl"

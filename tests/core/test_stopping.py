@@ -55,7 +55,9 @@ def scored(*scores, panel=(JUDGE,)):
 
 
 def musts(*rows):
-    """A draft and refinements with the scores of two musts and of the judge; a fraction of a must is how near it is."""
+    """A draft and refinements with the scores of two musts and of the judge; a fraction of a must
+    is how near it is.
+    """
     records = []
     for id, (first, second, score) in enumerate(rows):
         records.append(refined(id) if id else draft())
@@ -175,7 +177,9 @@ def test_what_patience_says():
     st.sampled_from([0.0, 0.01, 0.05, 0.1, 0.5]),
 )
 def test_patience_is_the_distance_to_the_last_gain(scores, least):
-    """With one judge: how many refinements came after the last that exceeded the best before it by more than the least gain."""
+    """With one judge: how many refinements came after the last that exceeded the best before it by
+    more than the least gain.
+    """
     best, count = scores[0], 0
     for score in scores[1:]:
         count = 0 if score > best + 20 * least + 1e-6 else count + 1

@@ -284,7 +284,9 @@ def test_invalid_score_is_an_error(score):
 
 
 def test_planning_200_candidates_takes_under_a_second():
-    """All plans of a run that grows to 200 candidates together take less than a second of CPU time."""
+    """All plans of a run that grows to 200 candidates together take less than a second of CPU
+    time.
+    """
     spent = 0.0
     plan = SelfRefine(max_iterations(199) | patience(1000))
 

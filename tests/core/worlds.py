@@ -1,4 +1,6 @@
-"""Simulated worlds that perform steps: each answer depends only on the step, not on when it is asked for."""
+"""Simulated worlds that perform steps: each answer depends only on the step, not on when it is
+asked for.
+"""
 
 import asyncio
 import random
@@ -14,7 +16,9 @@ def chance(*key):
 
 
 class World:
-    """Performs steps: `fails` is the share of slots that always fail (repairs never do), `asked` the performed slots in order."""
+    """Performs steps: `fails` is the share of slots that always fail (repairs never do), `asked`
+    the performed slots in order.
+    """
 
     def __init__(self, seed, fails=0.0, jitter=True):
         self.seed, self.fails, self.jitter, self.asked = seed, fails, jitter, []
@@ -61,11 +65,13 @@ class World:
 
 async def last(traces):
     trace = None
-    async for trace in traces:
+    async for trace in traces:  # noqa: B007
         pass
     return trace
 
 
 def same(one, other):
-    """Return whether two traces hold the same records in any order; a failure that was tried again may occur twice."""
+    """Return whether two traces hold the same records in any order; a failure that was tried again
+    may occur twice.
+    """
     return set(map(repr, one.records)) == set(map(repr, other.records))

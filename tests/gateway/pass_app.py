@@ -1,4 +1,6 @@
-"""A gateway of pass-through alone, without keys and limits: the routes that clients of each protocol call."""
+"""A gateway of pass-through alone, without keys and limits: the routes that clients of each
+protocol call.
+"""
 
 import json
 from contextlib import aclosing
@@ -27,7 +29,9 @@ def pass_through(model, **env):
 
 
 def app_of(model, **env):
-    """Return the application that passes every request on to one model. `app.state.replies` are the replies so far."""
+    """Return the application that passes every request on to one model. `app.state.replies` are the
+    replies so far.
+    """
     passing = pass_through(model, **env)
 
     def route(path, wire):

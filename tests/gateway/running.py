@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 
 import httpx2
 import uvicorn
-import vendors
 
+import vendors
 from redraft.gateway.app import Gateway
 from redraft.gateway.config import GatewayConfig, Profile, ServedModel
 from redraft.gateway.server import GatewayHttpServer, bind_socket, url_of
@@ -17,7 +17,9 @@ PROMPT = [{"role": "user", "content": "Say it well."}]
 
 
 def config_for(folder, url, **changes):
-    """Return the configuration of a gateway before one model, with one profile; `changes` are those of the profile."""
+    """Return the configuration of a gateway before one model, with one profile; `changes` are those
+    of the profile.
+    """
     name = url.partition("#")[2] or "tiny"
     fields = {"graders": ["judge"], **changes}
     models = {"tiny": ServedModel("tiny", url.partition("#")[0], name, prices=(1.0, 2.0))}

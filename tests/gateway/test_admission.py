@@ -56,7 +56,9 @@ async def end(clients):
 
 
 async def test_requests_of_one_caller_are_served_in_order():
-    """Two work, the others wait in order, and one more than the queue holds is told when to come back."""
+    """Two work, the others wait in order, and one more than the queue holds is told when to come
+    back.
+    """
     admission, served = admission_of(), []
     clients = [Client(admission, "a", served, n) for n in range(7)]
     await settle()
@@ -86,7 +88,9 @@ async def test_a_caller_cannot_keep_the_others_out():
 
 
 async def test_who_gives_up_a_place_in_a_full_queue():
-    """The latest of the caller with the longest queue, for a caller whose own stays shorter than that; else who comes is refused."""
+    """The latest of the caller with the longest queue, for a caller whose own stays shorter than
+    that; else who comes is refused.
+    """
     admission, served, clients = admission_of(concurrent=1), [], []
     queues = []
     for number, caller in enumerate("aaaaabbbccbd"):
@@ -108,7 +112,9 @@ async def test_who_gives_up_a_place_in_a_full_queue():
 
 
 async def test_who_was_there_before_is_not_overtaken_by_a_new_caller():
-    """A new caller counts as served when it came: it waits for one turn of the others, and not for two."""
+    """A new caller counts as served when it came: it waits for one turn of the others, and not for
+    two.
+    """
     admission, served = admission_of(concurrent=1), []
     clients = [Client(admission, caller, served, number) for number, caller in enumerate("aaab")]
     for client in (0, 1, 3, 2):
@@ -185,7 +191,9 @@ async def test_a_request_cancelled_in_the_queue_leaves_it():
     ],
 )
 async def test_a_full_queue_says_how_long_it_is(durations, concurrent, queue, waiting, seconds):
-    """The mean duration of the requests so far, the latest weighing a tenth, for each that waits and oneself, by the slots."""
+    """The mean duration of the requests so far, the latest weighing a tenth, for each that waits
+    and oneself, by the slots.
+    """
     now, served = [0.0], []
     admission = Admission(GatewayLimits(max_concurrent=concurrent, max_queue=queue), lambda: now[0])
     for duration in durations:
@@ -241,7 +249,9 @@ EVENTS = st.lists(
 
 @given(EVENTS, st.integers(1, 3), st.integers(0, 4))
 def test_limits_hold_and_no_slot_is_lost_in_any_order_of_events(events, concurrent, queue):
-    """Never more at work or waiting than allowed; nobody waits beside a free slot; each caller's requests keep their order."""
+    """Never more at work or waiting than allowed; nobody waits beside a free slot; each caller's
+    requests keep their order.
+    """
 
     async def run():
         admission, served, clients = admission_of(concurrent, queue), [], []
@@ -274,7 +284,9 @@ def test_limits_hold_and_no_slot_is_lost_in_any_order_of_events(events, concurre
 
 @pytest.mark.parametrize("others", [1, 3])
 def test_slots_are_shared_equally(others):
-    """One caller floods the queue, others always have one request: each of these gets its share of all that is served."""
+    """One caller floods the queue, others always have one request: each of these gets its share of
+    all that is served.
+    """
 
     async def run():
         admission, served = admission_of(concurrent=4, queue=20), []

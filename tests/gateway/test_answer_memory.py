@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 import pytest
-import vendors
 from chat_server import ChatServer
 from hypothesis import given
 from hypothesis import strategies as st
 
+import vendors
 from redraft.core.records import Candidate
 from redraft.gateway.answer_memory import AnswerMemory
 from redraft.gateway.config import GatewayLimits
@@ -117,7 +117,9 @@ def upstream():
 async def test_a_client_with_retries_pays_once_for_an_answer_without_room(
     upstream, tmp_path, model, held, calls
 ):
-    """An SDK that retries twice buys no second answer; without any room it retries, and nothing is bought."""
+    """An SDK that retries twice buys no second answer; without any room it retries, and nothing is
+    bought.
+    """
     config = config_for(tmp_path, upstream.model, graders=["words:1-"])
     with KeyRing(tmp_path) as ring:
         _, key = ring.add("ci")

@@ -101,7 +101,9 @@ def test_a_request_in_full():
 
 
 def test_tool_turns():
-    """Calls become those of the assistant's message; results become messages of their own, before what the user says."""
+    """Calls become those of the assistant's message; results become messages of their own, before
+    what the user says.
+    """
     result = {
         "type": "tool_result",
         "tool_use_id": "t1",
@@ -276,10 +278,9 @@ BLOCKS = st.fixed_dictionaries(
         "type": st.sampled_from(
             ["text", "image", "tool_use", "tool_result", "document", "thinking", "other"]
         ),
-        **{
-            name: JSON
-            for name in ("text", "input", "id", "name", "tool_use_id", "citations", "is_error")
-        },
+        **dict.fromkeys(
+            ("text", "input", "id", "name", "tool_use_id", "citations", "is_error"), JSON
+        ),
         "content": JSON
         | st.lists(
             st.fixed_dictionaries({"type": st.just("text")}, optional={"text": JSON}), max_size=2
@@ -307,9 +308,8 @@ TURNS = st.fixed_dictionaries(
             "max_tokens": st.just(5),
             "messages": st.lists(TURNS, max_size=3) | JSON,
         },
-        optional={
-            name: JSON
-            for name in (
+        optional=dict.fromkeys(
+            (
                 "system",
                 "tools",
                 "tool_choice",
@@ -319,8 +319,9 @@ TURNS = st.fixed_dictionaries(
                 "stop_sequences",
                 "stream",
                 "redraft",
-            )
-        },
+            ),
+            JSON,
+        ),
     )
 )
 def test_any_request_is_read_or_refused(request_body):
@@ -383,7 +384,9 @@ def content_of(block):
 @pytest.mark.parametrize(("given_answer", "stop_reason", "kinds"), ANSWERS)
 @pytest.mark.parametrize("events", [True, False])
 async def test_the_sdk_reads_the_same_of_a_stream(given_answer, stop_reason, kinds, events):
-    """The SDK reads the same message of a stream as of a whole reply, with and without events of the refinement."""
+    """The SDK reads the same message of a stream as of a whole reply, with and without events of
+    the refinement.
+    """
     client = app_of(given_answer)
     asked = dict(
         model="refine/fast",
@@ -445,7 +448,9 @@ async def test_errors(status, expected, kind):
 
 
 def test_arguments_that_are_no_object():
-    """A tool call whose arguments are no JSON object, which Anthropic's protocol requires, is an error of the model."""
+    """A tool call whose arguments are no JSON object, which Anthropic's protocol requires, is an
+    error of the model.
+    """
     with pytest.raises(GatewayError, match="no JSON object") as caught:
         WIRE.answer_body(parse(), answer("", (ToolCall("add", "[1"),)), CREATED)
     assert caught.value.status == 502

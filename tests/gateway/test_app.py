@@ -6,9 +6,9 @@ import sqlite3
 from contextlib import aclosing, closing
 
 import pytest
-import vendors
 from chat_server import ChatServer, is_judging, verdict, writer_and_judge
 
+import vendors
 from redraft.gateway.app import MODEL_PATHS
 from redraft.gateway.client_exchange import with_pauses
 from redraft.gateway.keys import KeyLimits, KeyRing
@@ -32,7 +32,9 @@ def upstream():
 
 
 async def test_refined_answer(upstream, tmp_path):
-    """The better of two answers is returned, with its own tokens, all calls beside them, and headers that say how it came about."""
+    """The better of two answers is returned, with its own tokens, all calls beside them, and
+    headers that say how it came about.
+    """
     server = upstream(writer_and_judge(["first", "second"], [2, 5]))
     async with openai_client(config_for(tmp_path, server.model)) as client:
         raw = await client.chat.completions.with_raw_response.create(
@@ -154,7 +156,9 @@ async def test_detection_recognises_a_gateway(upstream, tmp_path):
 
 
 async def test_health_and_figures(upstream, tmp_path):
-    """Health and readiness ask no model; the figures count requests; an unknown path is an error in the client's form."""
+    """Health and readiness ask no model; the figures count requests; an unknown path is an error in
+    the client's form.
+    """
     server = upstream(writer_and_judge(["only"], [5]))
     async with (
         running(config_for(tmp_path, server.model)) as (url, gateway),
@@ -304,7 +308,9 @@ UPSTREAM_ERRORS = {
     ("said", "status", "code", "should_retry"), UPSTREAM_ERRORS.values(), ids=UPSTREAM_ERRORS
 )
 async def test_upstream_errors(upstream, tmp_path, said, status, code, should_retry):
-    """An error of the model becomes one of the gateway: never the client's own 401, and no retry where that would repeat all."""
+    """An error of the model becomes one of the gateway: never the client's own 401, and no retry
+    where that would repeat all.
+    """
     server = upstream(lambda *_: said)
     config = config_for(tmp_path, server.model, settings={"retries": 0})
     async with running(config) as (url, _), http_client(url) as client:
@@ -332,7 +338,9 @@ async def test_rate_limit_of_the_model(upstream, tmp_path):
 
 
 async def test_schema_is_a_hard_constraint(upstream, tmp_path):
-    """An answer that breaks the schema of `response_format` is never returned, however it is graded."""
+    """An answer that breaks the schema of `response_format` is never returned, however it is
+    graded.
+    """
     schema = {
         "type": "object",
         "properties": {"n": {"type": "integer"}},
@@ -470,7 +478,9 @@ async def test_keys(upstream, tmp_path):
 @pytest.mark.parametrize("model", ["refine/fast", "pass/tiny"])
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 async def test_an_answer_is_replayed(upstream, tmp_path, model, stream):
-    """A request that was answered is not run again under its idempotency key: the reply is the same, also of a stream."""
+    """A request that was answered is not run again under its idempotency key: the reply is the
+    same, also of a stream.
+    """
     server = upstream(writer_and_judge(["only"], [5]))
     async with running(config_for(tmp_path, server.model)) as (url, _), http_client(url) as client:
         body = {"model": model, "messages": PROMPT, "stream": stream and model != "pass/tiny"}
@@ -506,7 +516,9 @@ async def test_idempotency_key_joins_the_run(upstream, tmp_path):
 
 
 async def test_side_requests_are_passed_on(upstream, tmp_path):
-    """A request that is a text of `pass_through` is answered once, ungraded; `refine = "none"` does that to all."""
+    """A request that is a text of `pass_through` is answered once, ungraded; `refine = "none"` does
+    that to all.
+    """
     server = upstream(lambda messages, n: "a title")
     config = config_for(tmp_path, server.model, pass_through=("Generate a title",))
     title = [{"role": "user", "content": "Generate a title"}]
@@ -553,7 +565,9 @@ CALL = {
 
 
 async def test_a_tool_call_is_not_rewritten(upstream, tmp_path):
-    """A turn that calls tools comes back as the model wrote it, for one call; the final text is refined without calling tools."""
+    """A turn that calls tools comes back as the model wrote it, for one call; the final text is
+    refined without calling tools.
+    """
 
     def answer(messages, n):
         if is_judging(messages):
@@ -588,7 +602,9 @@ async def test_a_tool_call_is_not_rewritten(upstream, tmp_path):
 
 
 async def test_reload(upstream, tmp_path):
-    """Another configuration counts for the requests to come; a request at work keeps the one that it began with."""
+    """Another configuration counts for the requests to come; a request at work keeps the one that
+    it began with.
+    """
     server = upstream(writer_and_judge(["only"], [5]))
     arrived = server.hold(0)
     config = config_for(tmp_path, server.model)
@@ -609,7 +625,9 @@ async def test_reload(upstream, tmp_path):
 
 
 async def test_pauses():
-    """Nothing for a while is None; one task produces and closes the items, also if their reader leaves early."""
+    """Nothing for a while is None; one task produces and closes the items, also if their reader
+    leaves early.
+    """
     tasks, closed = [], []
 
     async def produce(count):

@@ -1,13 +1,15 @@
-"""All protocols through one gateway, before a real llama.cpp server that speaks both, and many requests at once."""
+"""All protocols through one gateway, before a real llama.cpp server that speaks both, and many
+requests at once.
+"""
 
 import asyncio
 from dataclasses import replace
 
 import pytest
-import vendors
 from chat_server import ChatServer, writer_and_judge
 from fault_server import http
 
+import vendors
 from redraft.gateway.config import GatewayConfig, GatewayLimits, Profile, ServedModel
 
 from .running import PROMPT, config_for, http_client, running
@@ -25,7 +27,9 @@ def config(request, plain_server, tmp_path):
 
 @pytest.mark.parametrize("model", ["refine/fast", "pass/tiny"])
 async def test_anthropic_client(config, model):
-    """Its messages and streams work before either kind of model; tokens are counted; errors are in its form."""
+    """Its messages and streams work before either kind of model; tokens are counted; errors are in
+    its form.
+    """
     async with (
         running(config) as (url, _),
         vendors.AsyncAnthropic(
@@ -53,7 +57,9 @@ async def test_anthropic_client(config, model):
 
 @pytest.mark.parametrize("model", ["refine/fast", "pass/tiny"])
 async def test_openai_client(config, model):
-    """Chat completions and responses work before either kind of model, as a whole and as a stream."""
+    """Chat completions and responses work before either kind of model, as a whole and as a
+    stream.
+    """
     async with (
         running(config) as (url, _),
         vendors.AsyncOpenAI(base_url=url, api_key="x", max_retries=0) as client,
@@ -83,7 +89,9 @@ async def test_openai_client(config, model):
 
 
 async def test_headers_of_anthropics_protocol(tmp_path, faults):
-    """Requests and counts of tokens that are passed on keep the client's beta features, and not its key."""
+    """Requests and counts of tokens that are passed on keep the client's beta features, and not its
+    key.
+    """
     text = {
         "type": "message",
         "role": "assistant",
@@ -114,7 +122,9 @@ async def test_headers_of_anthropics_protocol(tmp_path, faults):
 @pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("model", ["refine/fast", "pass/tiny"])
 async def test_many_requests_at_once(tmp_path, model):
-    """More requests than are at work at once wait for their turn; all are answered and nothing is left behind."""
+    """More requests than are at work at once wait for their turn; all are answered and nothing is
+    left behind.
+    """
     server = ChatServer(writer_and_judge(["only"], [5]))
     config = replace(
         config_for(tmp_path, server.model), limits=GatewayLimits(max_concurrent=20, max_queue=200)

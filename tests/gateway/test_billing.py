@@ -1,4 +1,6 @@
-"""Keys and budgets of a real `redraft serve`: what is charged, refused, shared and recovered, with a scripted model behind it."""
+"""Keys and budgets of a real `redraft serve`: what is charged, refused, shared and recovered, with
+a scripted model behind it.
+"""
 
 import json
 import os
@@ -136,7 +138,9 @@ def gateway(tmp_path):
 
 
 def test_replies_are_charged_until_the_budget_could_be_exceeded(gateway):
-    """By what they cost; then 402, which asks not to be retried and costs nothing, and no model is asked."""
+    """By what they cost; then 402, which asks not to be retried and costs nothing, and no model is
+    asked.
+    """
     answered = 0
     while (reply := gateway.ask(max_tokens=5))[0] == 200:
         answered += 1
@@ -159,7 +163,9 @@ def test_a_model_without_a_price_is_refused_to_a_key_with_a_budget(gateway):
 
 @pytest.mark.slow
 def test_a_killed_gateway_charges_what_was_at_work_once(gateway):
-    """kill -9 in the middle: the settled reply is charged as it was, the one at work as it was reserved, once for all restarts."""
+    """kill -9 in the middle: the settled reply is charged as it was, the one at work as it was
+    reserved, once for all restarts.
+    """
     gateway.key, gateway.secret = gateway.add_key("cd", KeyLimits(usd_per_day=100))
     charged = 0
     for call in (0, 2):  # (of the model, which gets one more for each reply that was lost)
@@ -204,7 +210,9 @@ def test_a_client_that_leaves_returns_what_was_reserved(gateway):
 
 
 def test_requests_with_one_idempotency_key_are_charged_once(gateway):
-    """Two at the same time ask the model once; a third gets the same reply later; another body is an error."""
+    """Two at the same time ask the model once; a third gets the same reply later; another body is
+    an error.
+    """
     arrived = gateway.model.hold(0)
     with ThreadPoolExecutor() as pool:
         first = pool.submit(gateway.ask, idempotency_key="one")

@@ -1,4 +1,6 @@
-"""Bodies of requests: the rate of a key before they are read, their values before they are built, large ones in another process."""
+"""Bodies of requests: the rate of a key before they are read, their values before they are built,
+large ones in another process.
+"""
 
 import asyncio
 import errno
@@ -74,7 +76,9 @@ DENSE = {
 @pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("raw", DENSE.values(), ids=DENSE)
 async def test_the_loop_only_glances_at_a_dense_body(raw, monkeypatch):
-    """What needs a closer look, whether it has few values or many, gets it elsewhere: the loop searches no byte of it for texts."""
+    """What needs a closer look, whether it has few values or many, gets it elsewhere: the loop
+    searches no byte of it for texts.
+    """
     searched, parsed, loads = [], [], orjson.loads
     monkeypatch.setattr(
         body_worker,
@@ -99,7 +103,9 @@ def test_what_is_in_a_text_is_no_value(raw):
 
 @given(JSON)
 def test_no_value_is_missed(value):
-    """By its bytes, a body never has fewer values than it has; and at most one more for each list and object."""
+    """By its bytes, a body never has fewer values than it has; and at most one more for each list
+    and object.
+    """
     raw = json.dumps(value).encode()
 
     def count(inner):
@@ -250,7 +256,9 @@ def head_of(key, size, **headers):
 
 
 async def test_the_rate_comes_before_the_body(upstream, tmp_path):
-    """The 429 is there before a byte of the body is; a body that comes all the same is dropped, and the connection goes on."""
+    """The 429 is there before a byte of the body is; a body that comes all the same is dropped, and
+    the connection goes on.
+    """
     with KeyRing(tmp_path) as ring:
         _, key = ring.add("slow", KeyLimits(requests_per_minute=1))
         _, other = ring.add("other")
@@ -278,7 +286,9 @@ async def test_the_rate_comes_before_the_body(upstream, tmp_path):
 
 
 async def test_a_replay_is_no_further_request(upstream, tmp_path):
-    """A request that joins a run by its idempotency key does not count; one with another body does."""
+    """A request that joins a run by its idempotency key does not count; one with another body
+    does.
+    """
     with KeyRing(tmp_path) as ring:
         _, key = ring.add("slow", KeyLimits(requests_per_minute=1))
     headers = {"Authorization": f"Bearer {key}", "Idempotency-Key": "one"}
@@ -326,7 +336,9 @@ async def test_repeats_of_a_request_are_limited(upstream, tmp_path, same):
 
 
 async def test_two_senders_of_large_bodies(upstream, tmp_path, monkeypatch):
-    """With a key for one request a minute, and 31 MiB allowed, one body of many is read; nothing large is parsed here."""
+    """With a key for one request a minute, and 31 MiB allowed, one body of many is read; nothing
+    large is parsed here.
+    """
     with KeyRing(tmp_path) as ring:
         _, key = ring.add("slow", KeyLimits(requests_per_minute=1))
         _, other = ring.add("other")

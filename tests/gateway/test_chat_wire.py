@@ -1,4 +1,6 @@
-"""OpenAI's chat completions: what a request may ask, and what the clients of OpenAI and LangChain read of the answer."""
+"""OpenAI's chat completions: what a request may ask, and what the clients of OpenAI and LangChain
+read of the answer.
+"""
 
 import json
 import warnings
@@ -206,7 +208,9 @@ def test_a_field_is_honoured(fields, expected):
     ],
 )
 def test_a_wrong_field_is_refused_by_its_name(param, fields):
-    """What is wrong or cannot be honoured is an error that names the field, before anything is done."""
+    """What is wrong or cannot be honoured is an error that names the field, before anything is
+    done.
+    """
     with pytest.raises(GatewayError) as caught:
         parse(**fields)
     assert (caught.value.status, caught.value.code, caught.value.param) == (
@@ -267,7 +271,9 @@ def test_every_field_of_openai_is_known():
 
 @given(st.text(max_size=1500), st.integers(0, 2), st.booleans(), st.booleans())
 def test_a_stream_is_read_as_it_was_written(text, calls, include_usage, events):
-    """The client's own decoder finds the text, the calls and the usage again, whatever characters they hold."""
+    """The client's own decoder finds the text, the calls and the usage again, whatever characters
+    they hold.
+    """
     from redraft.core.records import ToolCall
 
     fields = {
@@ -350,7 +356,9 @@ async def test_openai_reads_answers(events):
 
 
 async def test_openai_raises_errors():
-    """An error before the answer is one of its status; one in a stream is raised while it is read."""
+    """An error before the answer is one of its status; one in a stream is raised while it is
+    read.
+    """
     failure = GatewayError(502, "upstream_error", "the model is out of service")
     async with client_of(CHAT, failure) as http:
         client = vendors.AsyncOpenAI(

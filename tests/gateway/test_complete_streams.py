@@ -1,4 +1,6 @@
-"""Streams whose client has read the last event and closes the connection: they are complete, whatever the model or the client does."""
+"""Streams whose client has read the last event and closes the connection: they are complete,
+whatever the model or the client does.
+"""
 
 import asyncio
 import json
@@ -88,7 +90,9 @@ def streaming(wire, gap):
 
 
 async def read_and_leave(url, path, body, key="none", **headers):
-    """Read a stream up to its last event and close the connection at once, as the clients of the vendors do."""
+    """Read a stream up to its last event and close the connection at once, as the clients of the
+    vendors do.
+    """
     wire = next(name for name, each in PATHS.items() if each == path)
     host, port = url.removeprefix("http://").partition("/")[0].split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
@@ -132,7 +136,9 @@ SPOKEN = {  # by the client, by the model
 async def test_a_passed_stream_is_complete_with_its_last_event(
     faults, tmp_path, monkeypatch, client, model, gap, headers
 ):
-    """Its outcome, usage and texts are recorded and its cost is charged, though the model ends the body later or never."""
+    """Its outcome, usage and texts are recorded and its cost is charged, though the model ends the
+    body later or never.
+    """
     monkeypatch.setattr(
         passing, "END_SECONDS", 1800.0
     )  # so that a wait for the end of the body is noticed

@@ -1,4 +1,6 @@
-"""Conversions between OpenAI's and Anthropic's protocols: requests there and back, tools, thinking and streams."""
+"""Conversions between OpenAI's and Anthropic's protocols: requests there and back, tools, thinking
+and streams.
+"""
 
 import json
 
@@ -111,7 +113,9 @@ def test_requests_there_and_back(messages, parameters, choice, has_tools):
 
 
 def test_parallel_calls_and_defaults():
-    """One call at a time can be said in both protocols; a request without a limit of tokens gets one."""
+    """One call at a time can be said in both protocols; a request without a limit of tokens gets
+    one.
+    """
     body = {
         "model": "m",
         "messages": [USER],
@@ -296,7 +300,9 @@ def message_stream():
 @pytest.mark.parametrize("is_shown", [True, False])
 @pytest.mark.parametrize("is_stream", [True, False])
 async def test_anthropic_client_calls_tools_of_an_openai_model(faults, is_stream, is_shown):
-    """The Anthropic SDK reads tool calls, and thinking if it asked for it, of a model that speaks OpenAI's protocol."""
+    """The Anthropic SDK reads tool calls, and thinking if it asked for it, of a model that speaks
+    OpenAI's protocol.
+    """
     whole = completion("I look. ", "tool_calls", tool_calls=CALLS, reasoning_content="hm")
     whole["usage"] = CALL_CHUNKS[-1]["usage"]
     faults.says(send_and_close(sse(*CALL_CHUNKS)) if is_stream else http(whole))

@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from require import require_program
 
 from redraft.gateway.config import load_config
 from redraft.gateway.request_store import retentions
+from require import require_program
 
 ROOT = Path(__file__).parents[2]
 UNIT = ROOT / "deploy/redraft.service"
@@ -58,7 +58,9 @@ def test_configuration_in_the_manual_is_valid(tmp_path):
 
 
 def test_image_is_small_and_unprivileged():
-    """Nothing of the build is in it but the installed program; it does not run as root, and what it stores is in a volume."""
+    """Nothing of the build is in it but the installed program; it does not run as root, and what it
+    stores is in a volume.
+    """
     assert {arguments.split()[0] for _, name, arguments in instructions() if name == "FROM"} == {
         "python:3.13-slim"
     }
@@ -115,7 +117,9 @@ def test_unit_is_accepted_by_systemd(tmp_path):
 
 
 def test_unit_reloads_drains_and_is_confined():
-    """SIGHUP reloads; systemd waits longer than the gateway drains; the exposure that systemd computes is low."""
+    """SIGHUP reloads; systemd waits longer than the gateway drains; the exposure that systemd
+    computes is low.
+    """
     text = UNIT.read_text()
     assert "ExecReload=/bin/kill -HUP $MAINPID" in text
     drain = load_config(ROOT / "deploy/gateway.toml", {}).limits.drain_seconds
@@ -167,10 +171,12 @@ def build_in(prefix, environment):
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_build_steps_in_a_fresh_root(tmp_path):
-    """What the image's build copies and runs gives a gateway that works, from the files of the context alone.
+    """What the image's build copies and runs gives a gateway that works, from the files of the
+    context alone.
 
-    Then as an operator would: it refuses to listen on all addresses without a key; with one it starts, the health check passes, a
-    client without the key is refused, and SIGTERM ends it with exit code 0.
+    Then as an operator would: it refuses to listen on all addresses without a key; with one it
+    starts, the health check passes, a client without the key is refused, and SIGTERM ends it with
+    exit code 0.
     """
     environment = {
         name: value

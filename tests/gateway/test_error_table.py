@@ -1,4 +1,6 @@
-"""How each failure is told to a client: on every route, whole and streamed, in the form of the protocol."""
+"""How each failure is told to a client: on every route, whole and streamed, in the form of the
+protocol.
+"""
 
 import json
 
@@ -76,7 +78,9 @@ REDIRECTS = "the model behind the gateway redirects, which is not followed: "
 TOO_MANY = "the model behind the gateway receives too many requests: "
 TOO_LATE = "the model behind the gateway did not answer in time: "
 NO_BUDGET = "the budget of a request to this profile is used up before there is an answer: "
-FAILURES = [  # of a refinement; the status, the code, the beginning of the message, the wait, and whether to try again
+# of a refinement; the status, the code, the beginning of the message, the wait, and whether to try
+# again
+FAILURES = [
     (ConfigError("x"), 400, "invalid_request", "", None, False),
     (
         AuthenticationError("x", status=401),
@@ -149,7 +153,9 @@ FAILURES = [  # of a refinement; the status, the code, the beginning of the mess
     "row", FAILURES, ids=lambda row: f"{type(row[0]).__name__} {getattr(row[0], 'status', '')}"
 )
 def test_what_a_client_is_told_of_a_failed_refinement(row):
-    """Also where the failure is that of a grader; what was paid for is never asked for again by the client's SDK."""
+    """Also where the failure is that of a grader; what was paid for is never asked for again by the
+    client's SDK.
+    """
     failure, status, code, words, wait, should_retry = row
     seen = gateway_error(failure)
     told = (seen.status, seen.code, seen.message, seen.retry_after, seen.should_retry)
@@ -173,7 +179,9 @@ BODIES = {
     "responses": {"input": "Say it well.", "store": False},
     "messages": {"messages": PROMPT, "max_tokens": 9},
 }
-FAULTS = {  # of a model; status and code of a request that is passed on, and of one that is refined; the wait in seconds
+# of a model; status and code of a request that is passed on, and of one that is refined; the wait
+# in seconds
+FAULTS = {
     "400": (error(400), (400, "invalid_request"), (400, "upstream_refused"), None),
     "400 with a code": (
         error(400, code="a_code"),
@@ -243,7 +251,9 @@ def told(reply):
 
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_what_a_client_is_told_on_every_route(faults, tmp_path, fault):
-    """A client's own mistakes keep their status; each protocol has its type, and no stream ends as if it were whole."""
+    """A client's own mistakes keep their status; each protocol has its type, and no stream ends as
+    if it were whole.
+    """
     answer, passed, refined, wait = FAULTS[fault]
     faults.says(answer)
     config = config_for(tmp_path, faults.url, graders=["words:1-9"], settings={"retries": 0})
@@ -261,25 +271,29 @@ async def test_what_a_client_is_told_on_every_route(faults, tmp_path, fault):
                     assert seen == expected, (model, wire, is_stream)
 
 
-STATUSES = {  # of a reply of a model, with a wait of 7 seconds; the status, the code, the wait, whether to try again
-    **{status: (502, "upstream_redirect", None, None) for status in (300, 301, 308, 399)},
+# of a reply of a model, with a wait of 7 seconds; the status, the code, the wait, whether to try
+# again
+STATUSES = {
+    **dict.fromkeys((300, 301, 308, 399), (502, "upstream_redirect", None, None)),
     400: (400, "invalid_request", None, None),
-    **{status: (502, "upstream_authentication", None, False) for status in (401, 403)},
+    **dict.fromkeys((401, 403), (502, "upstream_authentication", None, False)),
     402: (502, "upstream_quota", None, False),
     404: (404, "not_found", None, None),
-    **{status: (504, "upstream_timeout", None, None) for status in (408, 504)},
+    **dict.fromkeys((408, 504), (504, "upstream_timeout", None, None)),
     413: (413, "request_too_large", None, None),
-    **{status: (400, "invalid_request", None, None) for status in (405, 406, 410, 418, 451, 499)},
+    **dict.fromkeys((405, 406, 410, 418, 451, 499), (400, "invalid_request", None, None)),
     422: (422, "unprocessable_request", None, None),
-    **{status: (503, "upstream_overloaded", 7, None) for status in (409, 424, 425, 498, 503, 529)},
+    **dict.fromkeys((409, 424, 425, 498, 503, 529), (503, "upstream_overloaded", 7, None)),
     429: (429, "upstream_rate_limit", 7, None),
-    **{status: (502, "upstream_error", 7, None) for status in (500, 501, 502, 520, 599)},
+    **dict.fromkeys((500, 501, 502, 520, 599), (502, "upstream_error", 7, None)),
 }
 
 
 @pytest.mark.parametrize("status", STATUSES)
 def test_what_the_status_of_a_model_becomes(status):
-    """A client's own mistakes keep their status, whatever the words; no other 4xx looks as if it were about the client's key."""
+    """A client's own mistakes keep their status, whatever the words; no other 4xx looks as if it
+    were about the client's key.
+    """
     failure = error_from_reply(
         "tiny",
         status,

@@ -1,4 +1,6 @@
-"""What clients of the gateway see of an answer that failed: an error, or with `pass/` in the model's own protocol the model's words."""
+"""What clients of the gateway see of an answer that failed: an error, or with `pass/` in the
+model's own protocol the model's words.
+"""
 
 import json
 
@@ -7,9 +9,8 @@ from fault_server import chunk, completion, good, http, send_and_close, sse
 
 from redraft.gateway.stream_usage import StreamEnds
 
-from .pass_app import app_of
+from .pass_app import app_of, served
 from .pass_app import http_client as pass_client
-from .pass_app import served
 from .running import config_for, http_client, running
 from .test_complete_streams import PATHS, body_of
 
@@ -56,7 +57,9 @@ async def ask(client, wire, model, is_stream):
 @pytest.mark.parametrize("wire", ["chat", "messages", "responses"])
 @pytest.mark.parametrize("name", FAILED)
 async def test_a_failed_answer_that_is_passed_on(faults, name, wire, is_stream):
-    """In the model's own protocol it arrives as it is; another protocol has no word for it, so it is an error."""
+    """In the model's own protocol it arrives as it is; another protocol has no word for it, so it
+    is an error.
+    """
     fields, words = FAILED[name]
     refusals = [http({"error": {"message": "no such path"}}, 404)] if wire == "responses" else []
     faults.says(*refusals, reply_of(fields, is_stream))
@@ -90,7 +93,9 @@ async def test_a_failed_answer_is_refined_no_further(faults, tmp_path, wire, is_
 
 
 async def test_what_fails_for_good_is_an_error(faults, tmp_path):
-    """The client is told what the provider said, and what to raise after a limit that left nothing."""
+    """The client is told what the provider said, and what to raise after a limit that left
+    nothing.
+    """
     async with (
         running(config_for(tmp_path, faults.url, graders=["words:1-9"])) as (url, _),
         http_client(url) as client,
@@ -114,7 +119,9 @@ async def test_what_fails_for_good_is_an_error(faults, tmp_path):
     ],
 )
 async def test_other_words_for_an_end_are_converted(faults, reason, converted):
-    """A client of another protocol reads the word of its own, and an answer without a text after the limit is one."""
+    """A client of another protocol reads the word of its own, and an answer without a text after
+    the limit is one.
+    """
     client = pass_client(app_of(served(faults.url)))
     client.base_url = "http://gateway/v1"
     faults.says(http(choice_of(reason)))

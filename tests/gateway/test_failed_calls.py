@@ -1,7 +1,8 @@
-"""What requests cost that fail: `pass/NAME` and `refine/NAME` say the same of each failure, to the key, the store and the figures."""
+"""What requests cost that fail: `pass/NAME` and `refine/NAME` say the same of each failure, to the
+key, the store and the figures.
+"""
 
 import re
-import socket
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
@@ -49,7 +50,9 @@ def config_of(folder, faults, closed_url, answer):
 async def test_what_a_failure_costs(
     faults, closed_url, tmp_path, answer, expected, model, is_stream
 ):
-    """What certainly cost nothing is not charged, and what was not sent is no call; what is unknown is charged as reserved."""
+    """What certainly cost nothing is not charged, and what was not sent is no call; what is unknown
+    is charged as reserved.
+    """
     config = config_of(tmp_path, faults, closed_url, answer)
     with KeyRing(tmp_path) as ring:
         key, secret = ring.add("app", KeyLimits(usd_per_day=1.0))
@@ -148,7 +151,9 @@ async def test_what_is_refused_before_it_is_sent_costs_nothing(faults, tmp_path)
 
 
 async def test_each_form_in_which_a_request_is_sent_is_a_call(faults, tmp_path):
-    """A server that refuses the first one is asked again: the refusal costs nothing, and both are counted."""
+    """A server that refuses the first one is asked again: the refusal costs nothing, and both are
+    counted.
+    """
     faults.says(error(404, "no such path"), good("fine"))
     with KeyRing(tmp_path) as ring:
         key, secret = ring.add("app", KeyLimits(usd_per_day=1.0))
@@ -175,7 +180,9 @@ async def test_each_form_in_which_a_request_is_sent_is_a_call(faults, tmp_path):
 
 @pytest.mark.slow
 async def test_nobody_outside_makes_series(faults, tmp_path):
-    """Codes and types of models, names, paths and methods of clients: the second flood of new words adds no series."""
+    """Codes and types of models, names, paths and methods of clients: the second flood of new words
+    adds no series.
+    """
     statuses = (400, 404, 413, 422, 429, 402, 403, 500, 503)
 
     def flood(n):
@@ -252,7 +259,9 @@ WAITS = [  # of a model, and those that the client is told, in whole seconds
 async def test_the_client_is_told_how_long_the_model_wants_to_wait(
     faults, closed_url, tmp_path, answer, wait
 ):
-    """Wherever the model says it. A request is refined at once or refused at once when that is more than a minute."""
+    """Wherever the model says it. A request is refined at once or refused at once when that is more
+    than a minute.
+    """
     config = config_of(tmp_path, faults, closed_url, answer)
     if wait and int(wait) > 60:  # (its profile would ask again)
         config = replace(config, profiles={"fast": replace(config.profiles["fast"], settings={})})

@@ -1,4 +1,6 @@
-"""A gateway with more clients than descriptors: every client gets an answer, or is asked to come back."""
+"""A gateway with more clients than descriptors: every client gets an answer, or is asked to come
+back.
+"""
 
 import asyncio
 import contextlib
@@ -66,7 +68,9 @@ class HeldModel:
 
 
 async def ask(port, kept=None):
-    """Send a request; return the status and whether the reply asks to come back, or the error. `kept` gets a connection that stays."""
+    """Send a request; return the status and whether the reply asks to come back, or the error.
+    `kept` gets a connection that stays.
+    """
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: {len(BODY)}\r\n\r\n"
@@ -146,7 +150,9 @@ async def test_the_usual_soft_limit_is_raised(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("keeps", [False, True], ids=["closing", "keeping"])
 async def test_clients_beyond_the_hard_limit_are_answered(tmp_path, keeps):
-    """They wait until others have ended, also where clients stay connected, and come back if they are asked to; none is cut off."""
+    """They wait until others have ended, also where clients stay connected, and come back if they
+    are asked to; none is cut off.
+    """
     async with HeldModel() as model:
         model.gate.set()
         with gateway_process(tmp_path, model.url, 128, 128) as (port, _):
@@ -161,7 +167,9 @@ async def test_clients_beyond_the_hard_limit_are_answered(tmp_path, keeps):
 
 @pytest.mark.slow
 async def test_clients_beyond_the_hard_limit_are_refused_while_no_other_ends(tmp_path):
-    """The model answers nobody: those who find no room are told so, and all others are answered later."""
+    """The model answers nobody: those who find no room are told so, and all others are answered
+    later.
+    """
     async with HeldModel() as model:
         with gateway_process(tmp_path, model.url, 128, 128) as (port, _):
             clients = [asyncio.ensure_future(ask(port)) for _ in range(200)]
@@ -177,7 +185,9 @@ async def test_clients_beyond_the_hard_limit_are_refused_while_no_other_ends(tmp
 
 
 async def test_a_refused_client_reads_why(tmp_path, monkeypatch):
-    """Health checks are answered; the others get 503 in their protocol with Retry-After, are counted, and have a body of any size."""
+    """Health checks are answered; the others get 503 in their protocol with Retry-After, are
+    counted, and have a body of any size.
+    """
     monkeypatch.setattr(acceptor.Acceptor, "_has_room", lambda self: False)
     monkeypatch.setattr(acceptor, "FULL_SECONDS", 0.01)
     async with running(config_for(tmp_path, "http://127.0.0.1:9/v1#tiny")) as (url, gateway):
@@ -202,7 +212,9 @@ async def ask_health(port):
 
 @pytest.fixture
 def no_room(monkeypatch):
-    """Every connection finds the gateway full, is refused soon, and is never given up for its silence."""
+    """Every connection finds the gateway full, is refused soon, and is never given up for its
+    silence.
+    """
     monkeypatch.setattr(acceptor.Acceptor, "_has_room", lambda self: False)
     monkeypatch.setattr(acceptor, "FULL_SECONDS", 0.01)
     monkeypatch.setattr(acceptor, "REFUSED_HEAD_SECONDS", 3600.0)
@@ -212,7 +224,9 @@ def no_room(monkeypatch):
 @pytest.mark.usefixtures("no_room")
 @pytest.mark.parametrize("is_refusing", [False, True], ids=["waiting", "refusing"])
 async def test_clients_that_wait_take_no_turns_of_the_loop(tmp_path, monkeypatch, is_refusing):
-    """Between two looks at them, nothing is done for those in the backlog, however often the loop turns."""
+    """Between two looks at them, nothing is done for those in the backlog, however often the loop
+    turns.
+    """
     looks, turns = 0, 1000
 
     def count(acceptor):
@@ -242,7 +256,9 @@ async def test_clients_that_wait_take_no_turns_of_the_loop(tmp_path, monkeypatch
 @pytest.mark.usefixtures("no_room")
 @pytest.mark.parametrize("how", ["closes", "resets"])
 async def test_a_client_that_leaves_while_it_waits_is_forgotten(tmp_path, monkeypatch, how):
-    """It keeps no place of those that are refused at once, of which there is one here: the next one is answered."""
+    """It keeps no place of those that are refused at once, of which there is one here: the next one
+    is answered.
+    """
     monkeypatch.setattr(acceptor, "REFUSED_AT_ONCE", 1)
     async with running(config_for(tmp_path, "http://127.0.0.1:9/v1#tiny")) as (url, _):
         port = int(url.rpartition(":")[2].partition("/")[0])
@@ -258,7 +274,9 @@ async def test_a_client_that_leaves_while_it_waits_is_forgotten(tmp_path, monkey
     "sent", [b"", b"GET /healthz HTTP/1.1\r\nhost: "], ids=["silent", "half a head"]
 )
 async def test_silent_clients_keep_nobody_from_being_refused(tmp_path, monkeypatch, sent):
-    """More than are refused at once: their connections end long before those of clients for whom there is room."""
+    """More than are refused at once: their connections end long before those of clients for whom
+    there is room.
+    """
     monkeypatch.setattr(acceptor, "REFUSED_HEAD_SECONDS", 0.1)
     async with running(config_for(tmp_path, "http://127.0.0.1:9/v1#tiny")) as (url, _):
         port = int(url.rpartition(":")[2].partition("/")[0])

@@ -12,8 +12,8 @@ from contextlib import closing
 
 import pytest
 from chat_server import ChatServer
-from disk_faults import fill, small_disk
 
+from disk_faults import fill, small_disk
 from redraft.errors import StoreError
 from redraft.gateway.request_store import RequestStore, find_stored_request
 
@@ -76,7 +76,9 @@ def error_at_start(folder):
 
 @pytest.mark.slow
 def test_a_start_on_a_full_disk_says_so(tmp_path):
-    """Whichever of the files has no room: a gateway needs its lock, and the indexes of its files."""
+    """Whichever of the files has no room: a gateway needs its lock, and the indexes of its
+    files.
+    """
     with small_disk(tmp_path / "data") as disk:
         assert error_at_start(disk / "store") == ""
         said = []
@@ -94,7 +96,9 @@ def test_a_start_on_a_full_disk_says_so(tmp_path):
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
 @pytest.mark.parametrize("room", [0, 8192])
 def test_a_disk_that_fills_and_is_emptied(tmp_path, upstream, end, room):
-    """Requests go on, but for those with a budget; /readyz says so; within seconds of there being room all is recorded again."""
+    """Requests go on, but for those with a budget; /readyz says so; within seconds of there being
+    room all is recorded again.
+    """
     with (
         small_disk(tmp_path / "data") as disk,
         served(tmp_path, upstream.port, "require-keys = false") as gateway,
@@ -149,7 +153,9 @@ def test_a_disk_that_fills_and_is_emptied(tmp_path, upstream, end, room):
 @pytest.mark.slow
 @pytest.mark.parametrize("room", [0, 40_000, 100_000])
 def test_a_gateway_that_could_not_start_can_later(tmp_path, upstream, monkeypatch, room):
-    """Twice the start fails on a full disk, and says so; once there is room, the gateway starts in that folder."""
+    """Twice the start fails on a full disk, and says so; once there is room, the gateway starts in
+    that folder.
+    """
     with small_disk(tmp_path / "data") as disk:
         ballast = fill(disk, leave=room)
         (tmp_path / "gateway.toml").write_text(CONFIG.format(port=upstream.port, gateway=""))

@@ -1,4 +1,6 @@
-"""The configuration of a gateway: what a file may say, and that nothing in it is ignored or guessed."""
+"""The configuration of a gateway: what a file may say, and that nothing in it is ignored or
+guessed.
+"""
 
 import tomllib
 from dataclasses import replace
@@ -112,7 +114,7 @@ def test_a_whole_file(tmp_path):
                 ("answered", "words:1-400"),
             )
         },
-        host="0.0.0.0",  # noqa: S104
+        host="0.0.0.0",
         port=9000,
         limits=GatewayLimits(8, 0, 2.5, 60, 0, 2**19),
         passed_retention=Retention("off"),
@@ -251,7 +253,9 @@ def test_texts_that_pass_through():
     ],
 )
 def test_a_mistake_is_named(text, message):
-    """An error names the key, the value and what is allowed. Values that may be keys are not shown."""
+    """An error names the key, the value and what is allowed. Values that may be keys are not
+    shown.
+    """
     with pytest.raises(ConfigError) as caught:
         parse(text)
     assert message in str(caught.value)
@@ -312,7 +316,9 @@ def test_what_is_kept_is_the_default_of_profiles():
     ],
 )
 def test_a_model_by_its_name(name, env, expected):
-    """A name that `connect` takes stands for an address, a protocol and the variable with its key."""
+    """A name that `connect` takes stands for an address, a protocol and the variable with its
+    key.
+    """
     assert served_model("a", name, env) == expected
 
 
@@ -320,7 +326,9 @@ def test_a_model_by_its_name(name, env, expected):
     "name", ["gpt-4o", "openai:", "local:a.gguf", URL, "http://me:secret@h/v1#x"]
 )
 def test_a_name_without_an_address(name):
-    """A name that has no address to which requests can be passed is refused; a password in it is not shown."""
+    """A name that has no address to which requests can be passed is refused; a password in it is
+    not shown.
+    """
     with pytest.raises(ConfigError) as caught:
         served_model("a", name, {})
     assert "secret" not in str(caught.value)

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from in_process import run_code
 
+from in_process import run_code
 from redraft.gateway import upstream_errors
 from redraft.gateway.app import WIRES
 from redraft.gateway.config import (
@@ -79,7 +79,9 @@ def test_the_page_lists_every_key(table, keys):
 
 
 def codes_in_source():
-    """Return the codes of all errors that the source of the gateway can make, and the expressions from which others come."""
+    """Return the codes of all errors that the source of the gateway can make, and the expressions
+    from which others come.
+    """
     codes, expressions = set(upstream_errors._CODES.values()), set()
     for path in (Path(__file__).parents[2] / "src/redraft/gateway").glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):

@@ -1,4 +1,6 @@
-"""Which requests reach the gateway: hosts, origins, bodies and keys, against a real server and raw sockets."""
+"""Which requests reach the gateway: hosts, origins, bodies and keys, against a real server and raw
+sockets.
+"""
 
 import asyncio
 import json
@@ -87,7 +89,9 @@ class Server:
             return read_reply(connection)
 
     def get(self, path="/v1/chat/completions", method="GET", body=None, **headers):
-        """Send a request with these headers (underscores for hyphens); the Host header is ours unless it is given."""
+        """Send a request with these headers (underscores for hyphens); the Host header is ours
+        unless it is given.
+        """
         given = {
             "host": f"127.0.0.1:{self.port}",
             **{name.replace("_", "-"): value for name, value in headers.items()},
@@ -169,7 +173,9 @@ def server(tmp_path_factory):
     ],
 )
 def test_only_our_own_names_are_served(server, host, status):
-    """A foreign domain that resolves to this machine (DNS rebinding) gets nothing; the port may be that of a mapping."""
+    """A foreign domain that resolves to this machine (DNS rebinding) gets nothing; the port may be
+    that of a mapping.
+    """
     got, headers, body = server.get(host=host)
     assert got == status
     if got == 421:
@@ -221,7 +227,9 @@ def test_probes_may_use_any_host(server, path):
     ],
 )
 def test_pages_are_refused_unless_their_origin_is_allowed(server, headers, status):
-    """Programs send neither header. An allowed page may read the reply; caches keep the replies of origins apart."""
+    """Programs send neither header. An allowed page may read the reply; caches keep the replies of
+    origins apart.
+    """
     got, reply, _ = server.get(method="POST", body=b"{}", **headers)
     assert got == status
     assert reply.get("access-control-allow-origin") == (
@@ -327,7 +335,9 @@ def test_a_slow_body_is_given_up(tmp_path):
 
 
 def test_a_reply_that_has_begun_is_broken_off(tmp_path):
-    """A body that turns out too large later cannot get another status; the reply is incomplete, and memory is released."""
+    """A body that turns out too large later cannot get another status; the reply is incomplete, and
+    memory is released.
+    """
     with serving(tmp_path) as server:
         head = b"POST /echo HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n"
         with socket.create_connection(("127.0.0.1", server.port), 60) as connection:
@@ -347,7 +357,9 @@ def test_a_reply_that_has_begun_is_broken_off(tmp_path):
     [(8, 8 * MIB, 64), (8, MIB, 512), (1, MIB, 512), (40, 40 * MIB, 16)],
 )
 async def test_large_bodies_share_a_limit(tmp_path, max_mib, size, fitting):
-    """Requests in progress may hold 512 MiB, or sixteen of the largest bodies; one more is asked to come back, unless it is small."""
+    """Requests in progress may hold 512 MiB, or sixteen of the largest bodies; one more is asked to
+    come back, unless it is small.
+    """
     release, config = (
         asyncio.Event(),
         GatewayConfig(tmp_path, limits=GatewayLimits(max_body=max_mib * MIB)),

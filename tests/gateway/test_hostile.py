@@ -93,7 +93,7 @@ async def test_endless_heads_and_trailers(tmp_path, head, more):
     """A connection ends that sends more than a head or trailers may have."""
     async with (
         running(config_for(tmp_path, "http://127.0.0.1:1/v1")) as (url, _),
-        connection(url) as (reader, writer),
+        connection(url) as (_reader, writer),
     ):
         writer.write(head)
         try:
@@ -111,7 +111,9 @@ async def test_endless_heads_and_trailers(tmp_path, head, more):
     ("is_used", "sent"), [(False, b""), (False, b"POST /v1/chat"), (True, b"POST /v1/chat")]
 )
 async def test_a_head_that_never_ends(tmp_path, monkeypatch, is_used, sent):
-    """A connection without a whole head of a request ends after a while, also one that was used before."""
+    """A connection without a whole head of a request ends after a while, also one that was used
+    before.
+    """
     monkeypatch.setattr(connections, "HEAD_SECONDS", 0.2)
     async with (
         running(config_for(tmp_path, "http://127.0.0.1:1/v1")) as (url, _),
@@ -127,7 +129,9 @@ async def test_a_head_that_never_ends(tmp_path, monkeypatch, is_used, sent):
 
 
 async def test_a_slow_body_is_no_slow_head(faults, tmp_path, monkeypatch):
-    """A request whose head has arrived may take its time, and so may its answer and the time between requests."""
+    """A request whose head has arrived may take its time, and so may its answer and the time
+    between requests.
+    """
     monkeypatch.setattr(connections, "HEAD_SECONDS", 0.2)
 
     async def late(writer):
@@ -308,7 +312,9 @@ NOT_OF_RESPONSES = {"messages": PROMPT, "max_tokens": 100_000}
     + [("responses", *each) for each in (SMUGGLED | NOT_OF_RESPONSES).items()],
 )
 async def test_fields_of_another_protocol(faults, tmp_path, wire, name, value):
-    """A field of chat completions is not passed on behind another protocol, where it would replace what was checked."""
+    """A field of chat completions is not passed on behind another protocol, where it would replace
+    what was checked.
+    """
     faults.says(http(completion("fine")))
     body = {"model": "refine/fast", **ASKED[wire], name: value}
     async with (
@@ -392,7 +398,9 @@ COSTS = [  # the protocol, fields of the request, and the output tokens that are
 
 @pytest.mark.parametrize(("wire", "fields", "tokens"), COSTS)
 def test_reserved_tokens(tmp_path, wire, fields, tokens):
-    """Of several limits the largest counts, since models obey different ones; only the protocol's own makes it smaller."""
+    """Of several limits the largest counts, since models obey different ones; only the protocol's
+    own makes it smaller.
+    """
     config = config_for(tmp_path, "http://127.0.0.1:1/v1")
     routing = load_routing(config, {})
     assert routing.pass_cost(config.models["tiny"], wire, fields, 0) == pytest.approx(
@@ -532,7 +540,9 @@ async def test_names_and_figures_need_a_key(tmp_path, path):
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
 def test_messages_that_nobody_can_write(tmp_path):
-    """With stderr on a full disk, requests are answered, the configuration is read again, and the end is a gentle one."""
+    """With stderr on a full disk, requests are answered, the configuration is read again, and the
+    end is a gentle one.
+    """
     model = ChatServer(lambda messages, n: "Yes.")
     (tmp_path / "gateway.toml").write_text(
         f'[gateway]\nfolder = "data"\nport = 0\n[models.small]\nurl = "http://127.0.0.1:{model.port}/v1"\nmodel = "tiny"\n'

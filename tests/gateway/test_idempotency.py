@@ -1,4 +1,6 @@
-"""Requests with one idempotency key: one run, the same items for all, 422 for another body, cancelled with the last reader."""
+"""Requests with one idempotency key: one run, the same items for all, 422 for another body,
+cancelled with the last reader.
+"""
 
 import asyncio
 
@@ -11,7 +13,9 @@ from redraft.gateway.idempotency import RunsInFlight
 
 
 class Work:
-    """What runs start: counts the runs, lets a test release the items, and sees whether the run was closed."""
+    """What runs start: counts the runs, lets a test release the items, and sees whether the run was
+    closed.
+    """
 
     def __init__(self, *items, error=None):
         self.items, self.error = items, error
@@ -54,7 +58,9 @@ async def test_a_second_request_joins_the_run_and_reads_it_from_the_start():
 
 
 async def test_another_body_is_an_error_and_another_caller_shares_nothing():
-    """422 and not to be retried, in flight and after the end; the same key of another caller starts a run of its own."""
+    """422 and not to be retried, in flight and after the end; the same key of another caller starts
+    a run of its own.
+    """
     runs, work = RunsInFlight(), Work("one")
     first = await runs.join("key", "me", "hash", work)
     for _ in range(2):

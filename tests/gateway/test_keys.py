@@ -1,4 +1,6 @@
-"""Keys and budgets: who is let in, what is reserved and charged, and that no crash bills twice or forgets."""
+"""Keys and budgets: who is let in, what is reserved and charged, and that no crash bills twice or
+forgets.
+"""
 
 import os
 import signal
@@ -15,13 +17,13 @@ from hashlib import sha256
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from require import as_root
 
 from redraft.errors import ConfigError, StoreError, StoreLockedError
 from redraft.gateway.exchange import GatewayError
 from redraft.gateway.key_database import KeyDatabase
 from redraft.gateway.keys import DAY, FILE_NAME, NANO, KeyLimits, KeyRing, KeyStore, days_of
 from redraft.usage import Usage, unknown_usage
+from require import as_root
 
 NOON = 20_000 * DAY + DAY / 2
 
@@ -127,7 +129,7 @@ def test_a_key_is_sent_as_clients_of_openai_or_anthropic_send_it(
     ring, store, clock, make_headers, allowed
 ):
     """The exact key in either header; nothing else. An error never repeats what was sent."""
-    key, secret = ring.add("ci")
+    _key, secret = ring.add("ci")
     clock.now += 1
     if allowed:
         assert store.authenticate(make_headers(secret)).name == "ci"
@@ -147,7 +149,9 @@ def test_an_expired_key_is_refused_by_name(ring, store, clock):
 
 
 def test_a_revoked_key_is_refused_within_a_second_in_another_process(tmp_path, ring):
-    """A running gateway needs no signal, neither for authentication nor for a reservation of a caller it knows."""
+    """A running gateway needs no signal, neither for authentication nor for a reservation of a
+    caller it knows.
+    """
     _, secret = ring.add("ci")
     now = 0.0
     with closing(KeyStore(tmp_path / FILE_NAME, monotonic_clock=lambda: now)) as store:
@@ -270,7 +274,9 @@ def test_calls_are_limited_as_well(ring, store):
 
 
 def test_without_a_price_a_limit_in_usd_refuses(ring, store):
-    """A limit that cannot be kept is not pretended; keys without one are served, and their calls count as of unknown cost."""
+    """A limit that cannot be kept is not pretended; keys without one are served, and their calls
+    count as of unknown cost.
+    """
     caller = caller_with(ring, store, usd_per_day=1.0)
     error = refusal(store.reserve, caller, cost=None, calls=1)
     assert (error.status, error.code, error.should_retry) == (
@@ -297,7 +303,9 @@ def test_an_unknown_cost_is_charged_as_it_was_reserved(ring, store, usage):
 
 
 def test_a_reservation_is_settled_once_and_at_the_end_of_its_context(ring, store):
-    """Settling twice charges once; an exception charges what was reserved; a release charges nothing."""
+    """Settling twice charges once; an exception charges what was reserved; a release charges
+    nothing.
+    """
     caller = caller_with(ring, store, usd_per_day=1.0)
     with store.reserve(caller, cost=0.1, calls=1) as reservation:
         reservation.settle(Usage(calls=1, cost=0.05))
@@ -336,7 +344,9 @@ MONTHS = [
 
 @pytest.mark.parametrize(("now", "length", "end"), MONTHS)
 def test_a_month_is_one_of_the_calendar_in_utc(now, length, end):
-    """It begins with its first day, whatever its length, and ends with the first moment of the next."""
+    """It begins with its first day, whatever its length, and ends with the first moment of the
+    next.
+    """
     days = days_of("month", at(now))
     assert (len(days), days.stop * DAY) == (length, at(end)) and int(at(now) // DAY) in days
     assert (days.start * DAY) == at(f"{now[:8]}01")
@@ -352,7 +362,9 @@ def test_a_month_is_one_of_the_calendar_in_utc(now, length, end):
     ids=["usd", "calls", "both"],
 )  # fmt: skip
 def test_a_budget_of_a_month_lasts_until_the_next(ring, store, clock, limits, cost, calls, text):
-    """It counts all days of the month, refuses until it ends, says when that is, and begins anew."""
+    """It counts all days of the month, refuses until it ends, says when that is, and begins
+    anew.
+    """
     clock.now = at("2026-11-03 12:00:00")
     caller = caller_with(ring, store, **limits)
     for _ in range(25):
@@ -371,7 +383,9 @@ def test_a_budget_of_a_month_lasts_until_the_next(ring, store, clock, limits, co
 
 
 def test_a_day_within_a_month_has_its_own_limit(ring, store, clock):
-    """The budget of the day refuses although the month has room, and resets with the day; what is reserved counts in both."""
+    """The budget of the day refuses although the month has room, and resets with the day; what is
+    reserved counts in both.
+    """
     clock.now = at("2026-11-03 12:00:00")
     caller = caller_with(ring, store, usd_per_day=1.0, usd_per_month=1.5)
     open_request = store.reserve(caller, cost=1.0, calls=1)
@@ -415,7 +429,9 @@ def test_anonymous_callers_have_no_budget(tmp_path, store):
     ],
 )
 def test_amounts_are_rounded_up(ring, store, cost, nanodollars):
-    """To a nanodollar, where they are reserved and where they are spent: what costs little is not free."""
+    """To a nanodollar, where they are reserved and where they are spent: what costs little is not
+    free.
+    """
     caller = caller_with(ring, store, usd_per_day=1.0)
     reservation = store.reserve(caller, cost=cost, calls=1)
     [key] = ring.stored_keys()
@@ -429,13 +445,17 @@ PART = NANO // 128  # of a dollar: it and its multiples are exact
 
 
 class Purse:
-    """What the requests of two days in one month have used and hold, in parts of a dollar and in calls."""
+    """What the requests of two days in one month have used and hold, in parts of a dollar and in
+    calls.
+    """
 
     def __init__(self):
         self.used, self.held = [], []  # (day, parts, calls) of each request
 
     def sums(self, day=None):
-        """Return the parts and the calls that are used, and those that are held, of one day or of both."""
+        """Return the parts and the calls that are used, and those that are held, of one day or of
+        both.
+        """
         lists = [
             [each[1:] for each in entries if day in {None, each[0]}]
             for entries in (self.used, self.held)
@@ -443,7 +463,9 @@ class Purse:
         return [[sum(each[i] for each in entries) for i in (0, 1)] for entries in lists]
 
     def refuses(self, day, parts, calls):
-        """Return the status with which a request is refused, or None: 402 without room, 429 if what is held may return some."""
+        """Return the status with which a request is refused, or None: 402 without room, 429 if what
+        is held may return some.
+        """
         limits = [(None, 1, 30), (None, 0, 3 * 128), (day, 1, 20), (day, 0, 2 * 128)]
         for period, unit, most in limits:
             used, held = self.sums(period)
@@ -475,7 +497,9 @@ class Purse:
 def test_a_budget_allows_what_it_has_room_for_and_nothing_else(
     tmp_path_factory, requests, first_day
 ):
-    """A request is refused if what is spent and reserved leaves too little of the day or the month, and each sum is exact."""
+    """A request is refused if what is spent and reserved leaves too little of the day or the month,
+    and each sum is exact.
+    """
     folder, clock = tmp_path_factory.mktemp("keys"), Clocks()
     with (
         KeyRing(folder, clock) as ring,
@@ -540,7 +564,9 @@ def test_a_rate_is_limited_with_the_time_to_wait(ring, store, clock):
     ],
 )
 def test_how_many_requests_are_accepted_at_once(ring, store, clock, per_minute, at_once, wait):
-    """Those of ten seconds, at least one; then it takes exactly the time that the error says until the next one."""
+    """Those of ten seconds, at least one; then it takes exactly the time that the error says until
+    the next one.
+    """
     caller = caller_with(ring, store, requests_per_minute=per_minute)
     for _ in range(at_once):
         store.count_request(caller)
@@ -561,7 +587,9 @@ def test_how_many_requests_are_accepted_at_once(ring, store, clock, per_minute, 
 @example([0.0] * 11 + [0.5, 0.5] * 10, 60.0)
 @example([0.0] * 3 + [119.0, 1.0], 0.5)
 def test_no_pattern_of_requests_exceeds_a_rate(tmp_path_factory, pauses, rate):
-    """In any time, at most the rate times that time plus ten seconds, or one request, are accepted; what is refused had no room."""
+    """In any time, at most the rate times that time plus ten seconds, or one request, are accepted;
+    what is refused had no room.
+    """
     folder, clock = tmp_path_factory.mktemp("keys"), Clocks()
     with (
         KeyRing(folder, clock) as ring,
@@ -613,7 +641,9 @@ for n in range(10**9):
 @pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("lines", [2, 3, 4, 61, 212, 533])
 def test_a_killed_gateway_forgets_nothing_and_bills_nobody_twice(tmp_path, ring, lines):
-    """kill -9 at any moment: what was settled is charged once, what was reserved in full, once, at the next start."""
+    """kill -9 at any moment: what was settled is charged once, what was reserved in full, once, at
+    the next start.
+    """
     key, secret = ring.add("ci", KeyLimits(usd_per_day=1e6))
     ring._clock = time.time
     command = [sys.executable, "-c", WORKER, str(tmp_path / FILE_NAME), secret]
@@ -734,7 +764,9 @@ PRAGMA user_version = 1;
 
 
 def test_a_file_of_an_earlier_release_is_continued(tmp_path, clock):
-    """Its keys and limits hold, what was spent counts for the month, and what a killed gateway had reserved is charged."""
+    """Its keys and limits hold, what was spent counts for the month, and what a killed gateway had
+    reserved is charged.
+    """
     day, secret = int(clock.now // DAY), "rd-" + "k" * 43
     with closing(sqlite3.connect(tmp_path / FILE_NAME)) as connection, connection:
         connection.executescript(RELEASED)

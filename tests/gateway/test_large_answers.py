@@ -1,4 +1,6 @@
-"""A gateway in a process of its own, with large answers and large bodies: the memory that it takes, by what Linux says of it."""
+"""A gateway in a process of its own, with large answers and large bodies: the memory that it takes,
+by what Linux says of it.
+"""
 
 import asyncio
 import json
@@ -95,7 +97,9 @@ class Serving:
         return [line for line in lines if "status" in line]
 
     async def ask(self, path, body=None, *, key="none", is_read=True):
-        """Send a request; return its reply without the body, and what is left of the connection if it is not read."""
+        """Send a request; return its reply without the body, and what is left of the connection if
+        it is not read.
+        """
         sock = socket.socket()
         if not is_read:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -207,7 +211,9 @@ async def test_slow_readers_of_large_answers(tmp_path):
     ids=["default", "allowed"],
 )
 async def test_senders_of_large_bodies(tmp_path, settings, statuses):
-    """Two of them with a key of one request a minute neither fill the memory nor keep another client waiting for an answer."""
+    """Two of them with a key of one request a minute neither fill the memory nor keep another
+    client waiting for an answer.
+    """
     with KeyRing(tmp_path / "state") as ring:
         _, slow = ring.add("slow", KeyLimits(requests_per_minute=1))
         _, other = ring.add("other")

@@ -1,4 +1,6 @@
-"""How long one request with a large body, where an operator allows such, holds the event loop, by the CPU time of its thread."""
+"""How long one request with a large body, where an operator allows such, holds the event loop, by
+the CPU time of its thread.
+"""
 
 import asyncio
 import gc
@@ -18,7 +20,8 @@ from redraft.gateway.keys import KeyLimits, KeyRing
 from .running import config_for, running
 
 MIB = 2**20
-MOST = 10  # times as long as Python reads the JSON of 62,000 messages; what grows with their square takes more
+# times as long as Python reads the JSON of 62,000 messages; what grows with their square takes more
+MOST = 10
 COMPLETION = {
     "object": "chat.completion",
     "choices": [
@@ -72,7 +75,9 @@ def reading_time():
 
 @contextmanager
 def longest_turns():
-    """Measure the CPU time of each callback of the loop; yields a list that has the longest ones and what they ran."""
+    """Measure the CPU time of each callback of the loop; yields a list that has the longest ones
+    and what they ran.
+    """
     found, run = [], asyncio.Handle._run
 
     def run_measured(handle):

@@ -1,4 +1,6 @@
-"""What a request leaves in memory once it has ended: nothing, also without a search for cycles of objects."""
+"""What a request leaves in memory once it has ended: nothing, also without a search for cycles of
+objects.
+"""
 
 import asyncio
 import json
@@ -9,8 +11,8 @@ from dataclasses import replace
 import pytest
 from chat_server import ChatServer, is_judging, verdict
 from fault_server import FaultServer, call, chunk, completion, error, http, sse
-from freed import no_collection, objects_in_cycles, objects_of
 
+from freed import no_collection, objects_in_cycles, objects_of
 from redraft.core.trace import Trace
 from redraft.gateway.client_exchange import ClientExchange
 from redraft.gateway.config import GatewayConfig, GatewayLimits, Profile, Retention, ServedModel
@@ -287,7 +289,9 @@ def large_answers():
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_slow_reader_who_leaves(large_answers, tmp_path, stream):
-    """A client that has not read a refined answer when it leaves did not get it: it counts as left, and frees what it held."""
+    """A client that has not read a refined answer when it leaves did not get it: it counts as left,
+    and frees what it held.
+    """
     config = config_for(tmp_path, large_answers.model, graders=["words:1-"])
     async with running(config) as (url, gateway):
         async with slow_reader(url, {"model": "refine/fast", "messages": PROMPT, "stream": stream}):
@@ -301,7 +305,9 @@ async def test_a_slow_reader_who_leaves(large_answers, tmp_path, stream):
 
 @pytest.mark.parametrize("model", ["pass/tiny", "refine/fast"])
 async def test_answers_share_a_limit(large_answers, tmp_path, model):
-    """While one answer is not read, another that does not fit beside it is refused; then it is given."""
+    """While one answer is not read, another that does not fit beside it is refused; then it is
+    given.
+    """
     config = config_for(tmp_path, large_answers.model, graders=["words:1-"])
     config = replace(config, limits=GatewayLimits(max_answers=10**7))
     body = {"model": model, "messages": PROMPT}

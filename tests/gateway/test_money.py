@@ -1,4 +1,5 @@
-"""What a request names and does not send: fields that choose the model or the host, fields and tools with a price, images, files.
+"""What a request names and does not send: fields that choose the model or the host, fields and
+tools with a price, images, files.
 
 A server stands in for the provider: it charges for what a request names, as providers do.
 """
@@ -106,7 +107,9 @@ def reply_of(path, tokens, written=5):
 
 @dataclass
 class Provider:
-    """A provider that holds its answers until `release` is set. `charged`: USD for what it has answered."""
+    """A provider that holds its answers until `release` is set. `charged`: USD for what it has
+    answered.
+    """
 
     url: str = ""
     requests: list = field(default_factory=list)
@@ -154,7 +157,9 @@ async def provider():
 
 @asynccontextmanager
 async def gateway(folder, provider, usd=None, profile={}, kind="openai", **model):
-    """A gateway before the provider, for a key with a limit of so many USD a day. Yields the client, the key and the folder's keys."""
+    """A gateway before the provider, for a key with a limit of so many USD a day. Yields the
+    client, the key and the folder's keys.
+    """
     served = ServedModel("m", provider.url, "tiny", kind, **{"prices": PRICES, **model})
     refined = Profile(
         "fast",
@@ -253,7 +258,9 @@ NOTHING = (None, [], {}, "")
 
 @pytest.mark.parametrize("wire", WIRES)
 async def test_fields_that_choose_the_route_are_refused_on_every_path(tmp_path, provider, wire):
-    """By name, in any case, whichever key and model; a null and what is empty ask for nothing. Nothing is sent or charged."""
+    """By name, in any case, whichever key and model; a null and what is empty ask for nothing.
+    Nothing is sent or charged.
+    """
     async with gateway(tmp_path, provider) as (client, _):
         for model in MODELS:
             for name in ROUTING:
@@ -348,22 +355,18 @@ async def test_fields_without_a_known_price_are_refused_to_keys_with_a_limit(
 
 
 ILL_NAMED = {
-    **{
-        "Service_Tier": "priority",
-        "serviceTier": "priority",
-        "Max_Tokens": 100_000,
-        "maxTokens": 100_000,
-        "N": 50,
-        "Best_Of": 50,
-    },
-    **{
-        "Messages": [],
-        "Tools": [],
-        "Instructions": "x",
-        "Input": "x",
-        "ſystem": "x",
-        "Cache_Control": {},
-    },
+    "Service_Tier": "priority",
+    "serviceTier": "priority",
+    "Max_Tokens": 100_000,
+    "maxTokens": 100_000,
+    "N": 50,
+    "Best_Of": 50,
+    "Messages": [],
+    "Tools": [],
+    "Instructions": "x",
+    "Input": "x",
+    "ſystem": "x",
+    "Cache_Control": {},
 }
 ILL_NUMBERS = [
     (name, value)
@@ -373,7 +376,9 @@ ILL_NUMBERS = [
 
 
 async def test_names_in_another_case_are_refused_to_keys_with_a_limit(tmp_path, provider):
-    """Servers in Go read them without regard to case, as the last of a repeated key. Other keys may send them."""
+    """Servers in Go read them without regard to case, as the last of a repeated key. Other keys may
+    send them.
+    """
     async with gateway(tmp_path, provider, 5.0) as (client, _):
         for model in MODELS:
             for name, value in ILL_NAMED.items():
@@ -450,7 +455,9 @@ async def test_what_the_operator_prices_is_reserved_and_charged(tmp_path, provid
         assert spending(tmp_path, key)[0] == charged
         metrics = (await client.get(client.base_url.join("/metrics"))).text
         assert (
-            float(re.search(r"^redraft_gateway_cost_usd_total\{.*\} (\S+)$", metrics, re.M)[1])
+            float(
+                re.search(r"^redraft_gateway_cost_usd_total\{.*\} (\S+)$", metrics, re.MULTILINE)[1]
+            )
             == charged
         )
     assert provider.requests[0][1]["service_tier"] == "priority"
@@ -531,7 +538,9 @@ CLIENT_TOOLS = {
 async def test_tools_that_the_provider_runs_are_left_out_with_a_notice(
     tmp_path, provider, wire, caplog
 ):
-    """For keys with a limit in USD: the tools that the client runs stay, and the reply and the log say what is missing."""
+    """For keys with a limit in USD: the tools that the client runs stay, and the reply and the log
+    say what is missing.
+    """
     caplog.set_level("INFO", "redraft.access")
     kind = "anthropic" if wire == "messages" else "openai"
     kept = [FUNCTION[wire], *CLIENT_TOOLS[wire]]
@@ -713,7 +722,9 @@ async def reserved_for(client, provider, folder, key, wire, body):
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("is_nested", [False, True])
 async def test_images_and_files_are_reserved_at_their_maximum(tmp_path, provider, wire, is_nested):
-    """An image at the tokens that it may have, a file at the context window, wherever in a conversation; text by its length."""
+    """An image at the tokens that it may have, a file at the context window, wherever in a
+    conversation; text by its length.
+    """
     kind = "anthropic" if wire == "messages" else "openai"
     name = "input" if wire == "responses" else "messages"
 
@@ -1025,7 +1036,9 @@ async def test_an_unknown_context_window_is_told_with_what_can_be_done(tmp_path,
 
 
 async def test_a_refinement_reserves_images_and_files_in_each_call(tmp_path, provider):
-    """The budget of a profile bounds its calls by what images may have; a file has no bound but the context window."""
+    """The budget of a profile bounds its calls by what images may have; a file has no bound but the
+    context window.
+    """
     model = {"context_window": 400_000, "image_tokens": 2000}
     cases = [
         (None, IMAGE["chat"], 2000),
@@ -1045,7 +1058,9 @@ async def test_a_refinement_reserves_images_and_files_in_each_call(tmp_path, pro
 
 
 async def test_audio_is_reserved_where_the_operator_states_prices(tmp_path, provider):
-    """Published prices are those of text: by them it is refused, unless it has a price of its own."""
+    """Published prices are those of text: by them it is refused, unless it has a price of its
+    own.
+    """
     body = body_of(
         "chat",
         "pass/m",
@@ -1114,7 +1129,9 @@ ATTACKS = {
 @pytest.mark.parametrize("usd", [0.01, 0.5])
 @pytest.mark.parametrize("attack", ATTACKS)
 async def test_many_requests_at_once_never_exceed_the_budget(tmp_path, provider, attack, usd):
-    """What the provider charges for 64 requests at once stays within the key's budget, and so does what is counted."""
+    """What the provider charges for 64 requests at once stays within the key's budget, and so does
+    what is counted.
+    """
     wire, body, provider.tokens, price = ATTACKS[attack]
     body = body | {"model": body["model"] or "pass/m"}
     provider.release.clear()
@@ -1161,7 +1178,9 @@ def exact(value):
 
 
 async def test_all_else_is_passed_on_as_the_same_values(tmp_path, provider):
-    """Numbers stay what they are, escapes are decoded, of repeated keys the last counts; only the model's name changes."""
+    """Numbers stay what they are, escapes are decoded, of repeated keys the last counts; only the
+    model's name changes.
+    """
     loop = asyncio.get_running_loop()
     async with gateway(tmp_path, provider) as (client, _):
 
@@ -1293,7 +1312,9 @@ FIELD_NAMES = (
 
 @given(st.dictionaries(st.sampled_from(FIELD_NAMES), VALUE), st.sampled_from(WIRES))
 def test_any_form_is_read_or_refused(body, wire):
-    """Whatever a request holds: a 400 that names a place, or a request whose reservation is a number."""
+    """Whatever a request holds: a 400 that names a place, or a request whose reservation is a
+    number.
+    """
     model = ServedModel(
         "m", "http://127.0.0.1:1/v1", "tiny", prices=PRICES, field_prices={"file_id": 1.0}
     )
@@ -1347,7 +1368,9 @@ def test_deep_places_cost_nothing_until_they_are_named():
 async def test_what_is_written_into_a_cache_is_reserved_at_its_price(
     tmp_path, provider, control, factor
 ):
-    """Anthropic asks a quarter more for five minutes and twice as much for an hour, wherever the mark is."""
+    """Anthropic asks a quarter more for five minutes and twice as much for an hour, wherever the
+    mark is.
+    """
     text = "x" * 40_000
     async with gateway(tmp_path, provider, 5.0, kind="anthropic") as (client, key):
         marked = body_of(
@@ -1404,7 +1427,9 @@ def test_images_are_bounded_by_the_name_of_the_model(name, tokens):
     [(100, 2048, 2500), (5000, 10_000, 10_500), (50_000, 50_000, 50_500)],
 )
 def test_the_tokens_of_an_image_are_learned(reported, least, most):
-    """At first the documented most, then twice what the endpoint has counted, but no fewer than a large image has."""
+    """At first the documented most, then twice what the endpoint has counted, but no fewer than a
+    large image has.
+    """
     estimator = CostEstimator(model="qwen3-vl").token_estimator
     size = PromptSize(messages=1, images=1)
     assert 16_384 <= estimator.tokens(size) < 17_000
@@ -1417,7 +1442,9 @@ def test_the_tokens_of_an_image_are_learned(reported, least, most):
 
 @pytest.mark.parametrize("tables", [{}, {"prices": (100.0, 0.0)}, {"prices": None}])
 async def test_models_that_graders_name_are_charged(tmp_path, provider, tables):
-    """Their prices are those of a table with the model's name; without one, a key with a limit in USD is refused unpaid."""
+    """Their prices are those of a table with the model's name; without one, a key with a limit in
+    USD is refused unpaid.
+    """
     models = {"m": ServedModel("m", provider.url, "tiny", prices=PRICES)}
     if tables:
         models["rm"] = ServedModel("rm", provider.url, "rater", **tables)
@@ -1446,7 +1473,9 @@ async def test_models_that_graders_name_are_charged(tmp_path, provider, tables):
 
 @pytest.mark.parametrize(("writer", "rater", "name"), [(0.0, 1e6, "rater"), (1e6, 0.0, "m")])
 async def test_calls_of_graders_with_a_server_are_reserved(tmp_path, provider, writer, rater, name):
-    """As those of a judge: a key with room for one kind of calls is refused, also if the grader's model has the writer's name."""
+    """As those of a judge: a key with room for one kind of calls is refused, also if the grader's
+    model has the writer's name.
+    """
     models = {
         "m": ServedModel("m", provider.url, "tiny", prices=(writer, 0.0)),
         "rm": ServedModel("rm", provider.url, name, prices=(rater, 0.0)),
@@ -1467,7 +1496,8 @@ async def test_calls_of_graders_with_a_server_are_reserved(tmp_path, provider, w
 
 # ---- verdicts
 
-VERDICTS = {  # of the judge: parameters in the profile, and the grader -> the tokens that each verdict may have
+# of the judge: parameters in the profile, and the grader -> the tokens that each verdict may have
+VERDICTS = {
     "no limit": ({}, "judge", 4096),
     "a limit of the judge": ({"judge_params": {"max_tokens": 6000}}, "judge", 6000),
     "a limit of the grader": ({"judge_params": {"max_tokens": 6000}}, "judge:max_tokens=300", 300),

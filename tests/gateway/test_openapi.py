@@ -64,7 +64,9 @@ def test_the_document_is_valid():
     ],
 )
 def test_fields_that_no_request_may_have(name, sent):
-    """The document refuses what the wires refuse: fields of another protocol, for the gateway, and graders that are no names."""
+    """The document refuses what the wires refuse: fields of another protocol, for the gateway, and
+    graders that are no names.
+    """
     check = validator(name)
     sent = {"model": "refine/fast", **sent}
     assert check.is_valid(sent)
@@ -89,7 +91,9 @@ def test_fields_that_no_request_may_have(name, sent):
     ],
 )
 def test_fields_that_a_wire_reads_are_allowed(name, wire):
-    """No field that a protocol has is refused by the document, but for those that the wire refuses as well."""
+    """No field that a protocol has is refused by the document, but for those that the wire refuses
+    as well.
+    """
     fields = DOCUMENT["components"]["schemas"][name]["properties"]
     assert [
         field for field in wire.KNOWN - set(wire.REFUSED) if fields.get(field) == {"type": "null"}

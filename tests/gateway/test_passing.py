@@ -1,12 +1,12 @@
-"""Requests that are passed on: with both SDKs to a real llama.cpp server, and to servers that misbehave."""
+"""Requests that are passed on: with both SDKs to a real llama.cpp server, and to servers that
+misbehave.
+"""
 
 import asyncio
 import json
-import socket
 from contextlib import aclosing
 
 import pytest
-import vendors
 from fault_server import (
     chunk,
     completion,
@@ -20,6 +20,7 @@ from fault_server import (
     then_silence,
 )
 
+import vendors
 from redraft.errors import ConfigError
 from redraft.gateway.exchange import GatewayError
 from redraft.gateway.stream_usage import UsageRemover
@@ -90,7 +91,9 @@ async def test_a_reply_with_a_byte_order_mark_is_passed_on_unchanged(faults):
 
 @pytest.mark.parametrize("kind", ["openai", "anthropic"])
 async def test_chat_client_and_a_real_server(plain_server, kind):
-    """The OpenAI SDK gets an answer of a server of either protocol, whole and streamed, with the usage."""
+    """The OpenAI SDK gets an answer of a server of either protocol, whole and streamed, with the
+    usage.
+    """
     app = app_of(served(base_url(plain_server), kind))
     client = openai_client(app)
     whole = await client.chat.completions.create(model="pass/m", messages=USER, max_tokens=5)
@@ -111,7 +114,9 @@ async def test_chat_client_and_a_real_server(plain_server, kind):
 
 @pytest.mark.parametrize("kind", ["openai", "anthropic"])
 async def test_anthropic_client_and_a_real_server(plain_server, kind):
-    """The Anthropic SDK gets an answer of a server of either protocol, whole and streamed, and counts tokens."""
+    """The Anthropic SDK gets an answer of a server of either protocol, whole and streamed, and
+    counts tokens.
+    """
     app = app_of(served(base_url(plain_server), kind))
     client = anthropic_client(app)
     whole = await client.messages.create(
@@ -130,7 +135,9 @@ async def test_anthropic_client_and_a_real_server(plain_server, kind):
 @pytest.mark.parametrize("is_native", [True, False])
 @pytest.mark.parametrize("kind", ["openai", "anthropic"])
 async def test_responses_and_a_real_server(plain_server, kind, is_native):
-    """OpenAI's responses are answered by a server that has them, and by one that has only chat completions or messages."""
+    """OpenAI's responses are answered by a server that has them, and by one that has only chat
+    completions or messages.
+    """
     model = served(base_url(plain_server), kind)
     app = app_of(model)
     if not is_native:
@@ -165,7 +172,9 @@ async def test_a_server_without_responses_is_asked_once(faults):
 
 
 async def test_only_the_name_of_the_model_is_changed(faults):
-    """A request in the model's own protocol arrives as it was sent, and its reply as the model wrote it."""
+    """A request in the model's own protocol arrives as it was sent, and its reply as the model
+    wrote it.
+    """
     reply = completion("ü", x_private=[1.5, None])
     faults.says(http(reply))
     extra = {
@@ -181,7 +190,9 @@ async def test_only_the_name_of_the_model_is_changed(faults):
 
 
 async def test_headers_on_the_way_to_the_model(faults):
-    """The model gets the gateway's key, and of the client's headers only those of Anthropic's protocol."""
+    """The model gets the gateway's key, and of the client's headers only those of Anthropic's
+    protocol.
+    """
     faults.says(http(message()))
     client = {
         "authorization": "Bearer mine",
@@ -200,7 +211,8 @@ async def test_headers_on_the_way_to_the_model(faults):
     assert not {"cookie", "x-forwarded-for", "x-api-key", "anthropic-beta"} & set(to_openai)
 
 
-REFUSALS = [  # status and body of the model; the gateway's status, code and whether the client may try again
+# status and body of the model; the gateway's status, code and whether the client may try again
+REFUSALS = [
     (
         400,
         {"error": {"message": "no such parameter", "param": "top_k", "code": "unknown"}},
@@ -290,7 +302,9 @@ REFUSALS = [  # status and body of the model; the gateway's status, code and whe
 @pytest.mark.parametrize("is_stream", [False, True])
 @pytest.mark.parametrize(("status", "body", "expected", "code", "should_retry"), REFUSALS)
 async def test_refusals(faults, status, body, expected, code, should_retry, is_stream):
-    """A client can tell its own mistakes from those of the gateway and of the model; no error contains the key."""
+    """A client can tell its own mistakes from those of the gateway and of the model; no error
+    contains the key.
+    """
     faults.says(http(body, status, Retry_After="7"))
     with pytest.raises(GatewayError) as caught:
         await forward(faults.url, body={"stream": is_stream}, model={"key_env": "KEY"})
@@ -351,7 +365,7 @@ STREAM = sse(chunk("a "), chunk("b"), END, USAGE)
 async def test_a_stream_that_breaks_off(faults, wire, answer):
     """The client reads an error and no end of the stream, and the usage stays unknown."""
     faults.says(answer)
-    reply, received = await forward(faults.url, wire, body={"stream": True})
+    _reply, received = await forward(faults.url, wire, body={"stream": True})
     assert b"[DONE]" not in received
     assert b"message_stop" not in received
     assert b'"error"' in received.rpartition(b"data:")[2]
@@ -364,7 +378,9 @@ async def test_a_stream_that_breaks_off(faults, wire, answer):
     ids=["nothing", "empty choices", "only usage"],
 )
 async def test_a_stream_without_an_answer(faults, wire, events):
-    """Its end would make it an empty answer, so the client reads an error instead; the usage stays unknown."""
+    """Its end would make it an empty answer, so the client reads an error instead; the usage stays
+    unknown.
+    """
     faults.says(send_and_close(sse(*events)))
     reply, received = await forward(faults.url, wire, body={"stream": True})
     assert (reply.failure.status, reply.failure.code, reply.usage) == (502, "upstream_error", None)
@@ -391,8 +407,8 @@ GARBLED = [
 
 @pytest.mark.parametrize("garbled", GARBLED)
 async def test_garbled_events(faults, garbled):
-    """A client of the model's protocol reads them as the model sent them; one of another protocol, for whom nothing can be made of
-    them, reads an error, except for lines that are no data.
+    """A client of the model's protocol reads them as the model sent them; one of another protocol,
+    for whom nothing can be made of them, reads an error, except for lines that are no data.
     """
     body = sse(chunk("a "), END).partition(b"data: [DONE]")
     stream = body[0] + garbled + body[1] + body[2]
@@ -407,7 +423,9 @@ async def test_garbled_events(faults, garbled):
 
 
 async def test_a_stream_passes_byte_by_byte(faults):
-    """A client that asks for the usage gets the stream as the model wrote it, and one that does not gets it without that chunk."""
+    """A client that asks for the usage gets the stream as the model wrote it, and one that does not
+    gets it without that chunk.
+    """
     faults.says(send_and_close(STREAM))
     whole, received = await forward(
         faults.url, body={"stream": True, "stream_options": {"include_usage": True}}
@@ -426,7 +444,9 @@ async def test_a_stream_passes_byte_by_byte(faults):
 
 @pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n"])
 def test_usage_is_removed_wherever_the_network_splits_the_stream(end):
-    """The chunk with the usage is removed, and nothing else, for every place at which a stream may be split."""
+    """The chunk with the usage is removed, and nothing else, for every place at which a stream may
+    be split.
+    """
     stream = STREAM.partition(b"\r\n\r\n")[2].replace(b"\n\n", end)
     expected = [
         line for line in stream.split(end[: len(end) // 2]) if line and b"usage" not in line
@@ -438,7 +458,9 @@ def test_usage_is_removed_wherever_the_network_splits_the_stream(end):
 
 
 async def test_a_server_that_refuses_stream_options(faults):
-    """A server that does not know `stream_options` is asked again without, and from then on never with."""
+    """A server that does not know `stream_options` is asked again without, and from then on never
+    with.
+    """
     faults.says(error(400, "Unrecognized argument: stream_options"), send_and_close(STREAM))
     model = served(faults.url)
     passing = pass_through(model)
@@ -503,7 +525,7 @@ async def test_a_client_that_leaves_early_ends_the_work(is_stream):
         writer.close()
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-        url = "http://127.0.0.1:{}/v1".format(server.sockets[0].getsockname()[1])
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
         task = asyncio.create_task(forward(url, body={"stream": is_stream}))
         async with asyncio.timeout(60):
             await received.wait()
@@ -538,7 +560,9 @@ def events_of(wire):
 @pytest.mark.parametrize("size", [1, 7, 10_000])
 @pytest.mark.parametrize("wire", ["chat", "messages", "responses"])
 async def test_a_connection_that_stays_open_after_the_last_event(faults, wire, size):
-    """The client's stream ends with the last event, and the usage is known, however the bytes were cut into parts."""
+    """The client's stream ends with the last event, and the usage is known, however the bytes were
+    cut into parts.
+    """
     whole = events_of(wire)
     head, _, body = whole.partition(b"\r\n\r\n")
 
@@ -617,7 +641,9 @@ async def test_prices(faults):
 
 
 async def test_tokens_are_estimated_for_a_server_that_does_not_count(faults):
-    """A server of OpenAI's protocol that cannot count tokens is asked once; then they are estimated."""
+    """A server of OpenAI's protocol that cannot count tokens is asked once; then they are
+    estimated.
+    """
     faults.says(http(b"", 404))
     model = served(faults.url)
     passing = pass_through(model)

@@ -7,18 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from each_row import each_row
+from redraft import Budget, Candidate, Task, Trace, with_weight
 from redraft.core.records import ToolCall
 from redraft.errors import (
-    AuthenticationError,
-    BadResponseError,
-    BudgetExhaustedError,
     ConfigError,
-    ContentFilterError,
-    ContextLengthError,
-    GradingError,
-    ModelTimeoutError,
-    ModelUnavailableError,
-    RateLimitError,
 )
 from redraft.gateway.anthropic_wire import MessagesWire
 from redraft.gateway.chat_wire import ChatWire
@@ -30,7 +22,6 @@ from redraft.gateway.request_options import check_requirements, request_graders,
 from redraft.gateway.responses_wire import ResponsesWire
 from redraft.models import ScriptedModel
 from redraft.protocols import Reply
-from redraft import Budget, Candidate, Task, Trace, with_weight
 from redraft.usage import NO_USAGE, Usage
 
 TOOLS = [
@@ -113,7 +104,9 @@ class CallsSend:
 
 
 async def test_the_best_of_several_tool_calls():
-    """With `candidates` and a grader that reads tool calls, the best of so many is chosen; none is rewritten."""
+    """With `candidates` and a grader that reads tool calls, the best of so many is chosen; none is
+    rewritten.
+    """
     model = ScriptedModel([calls_to("look_up"), calls_to("send"), calls_to("look_up")])
     answer = await answer_to(refiner_of(model, graders=[CallsSend()], candidates=3), tools=TOOLS)
     assert (answer.tool_calls[0].name, answer.score, answer.iterations, model.calls) == (
@@ -132,7 +125,9 @@ async def test_a_bad_tool_call_is_not_rewritten():
 
 
 async def test_a_text_is_refined_without_tools():
-    """While a text is refined the model cannot call tools; a call in spite of that costs the refinement, not the answer."""
+    """While a text is refined the model cannot call tools; a call in spite of that costs the
+    refinement, not the answer.
+    """
     model = ScriptedModel(
         ["one two three four five six", calls_to("send"), calls_to("send"), calls_to("send")]
     )
@@ -152,7 +147,9 @@ async def test_tool_choice_is_passed_on(choice):
 
 
 async def test_nothing_is_refined():
-    """With `refine = "none"` there is one call and no score, also for a model that is not in the configuration."""
+    """With `refine = "none"` there is one call and no score, also for a model that is not in the
+    configuration.
+    """
     model = ScriptedModel(["one two three four five six"])
     answer = await answer_to(refiner_of(model, refine="none"))
     assert (answer.text, answer.score, model.calls, answer.stop) == (
@@ -173,7 +170,9 @@ async def test_images_stay_in_the_messages():
 
 
 async def test_a_parameter_that_cannot_be_passed_on_is_refused():
-    """A model that is no endpoint takes no further parameters; the error names the first of them."""
+    """A model that is no endpoint takes no further parameters; the error names the first of
+    them.
+    """
     with pytest.raises(GatewayError, match="'top_p' cannot be passed on") as caught:
         refiner_of(ScriptedModel([])).prepare(request_of(top_p=0.5), "t1")
     assert (caught.value.status, caught.value.param) == (400, "top_p")
@@ -221,7 +220,9 @@ async def test_a_reply_that_is_cut_off():
     ),
 )
 def test_options_stay_within_the_maximum(target, iterations, maximum, settings):
-    """Whatever a request chooses, it gets at most the profile's maximum, and no more iterations than the profile has without one."""
+    """Whatever a request chooses, it gets at most the profile's maximum, and no more iterations
+    than the profile has without one.
+    """
     profile = Profile("fast", "m", settings=settings, maximum=maximum)
     options = {
         name: value
@@ -267,7 +268,9 @@ GRADERS = {
 
 @each_row(("spec", "is_allowed"), GRADERS.items())
 def test_graders_of_a_request(spec, is_allowed):
-    """A request may name the profile's own graders, judges, rubrics and requirements; no file, no code and no host."""
+    """A request may name the profile's own graders, judges, rubrics and requirements; no file, no
+    code and no host.
+    """
     profile = Profile("fast", "m", graders=["judge"])
     options = RequestOptions(graders=(spec,))
     if spec == "own:1":
@@ -295,7 +298,9 @@ def test_requirements_of_a_request():
 
 
 def test_rubric_of_a_request():
-    """A rubric is one of the gallery, or criteria in words; it is never the name of a file, nor a template."""
+    """A rubric is one of the gallery, or criteria in words; it is never the name of a file, nor a
+    template.
+    """
     profile = Profile("fast", "m", graders=["words:1-5"])
     by_name, in_words, path = (
         request_graders(RequestOptions(rubric=text), profile)[0]
@@ -346,14 +351,18 @@ SIDE_REQUESTS = {
 
 @pytest.mark.parametrize(("messages", "passes"), SIDE_REQUESTS.values(), ids=SIDE_REQUESTS)
 def test_side_requests(messages, passes):
-    """A text counts in a message of the system, and if it is the whole last message of the user: data switches nothing off."""
+    """A text counts in a message of the system, and if it is the whole last message of the user:
+    data switches nothing off.
+    """
     request = request_of(messages=messages)
     assert is_side_request(request, (TITLE,)) is passes
     assert not is_side_request(request, ())
 
 
 def wires():
-    """Yield each protocol, with a request whose instructions are a text and one whose message quotes it."""
+    """Yield each protocol, with a request whose instructions are a text and one whose message
+    quotes it.
+    """
     yield (
         ChatWire(),
         {"messages": [{"role": "system", "content": TITLE}, ASKED]},
@@ -387,7 +396,9 @@ def wires():
     ("wire", "system", "data"), [*wires()], ids=lambda value: getattr(value, "name", "")
 )
 def test_side_requests_of_every_protocol(wire, system, data):
-    """`system` of Anthropic, `instructions` and developers' messages are messages of the system; results of tools are data."""
+    """`system` of Anthropic, `instructions` and developers' messages are messages of the system;
+    results of tools are data.
+    """
     parsed = [wire.parse({"model": "refine/fast", **body}) for body in (system, data)]
     assert [is_side_request(request, (TITLE,)) for request in parsed] == [True, False]
 
@@ -409,7 +420,9 @@ REQUIRED = {
 
 @pytest.mark.parametrize(("options", "own"), REQUIRED.values(), ids=REQUIRED)
 def test_required_graders_grade_whatever_a_request_names(options, own):
-    """What a request names is added to them; their requirements are conditions, and all else together weighs no more than they."""
+    """What a request names is added to them; their requirements are conditions, and all else
+    together weighs no more than they.
+    """
     refiner = refiner_of(
         ScriptedModel([]),
         graders=["helpfulness"],
@@ -428,7 +441,9 @@ def test_required_graders_grade_whatever_a_request_names(options, own):
 
 
 async def test_a_request_does_not_outweigh_required_graders():
-    """Whatever it adds, an answer that breaks a required requirement is refined and loses; less work than the profile's is not done."""
+    """Whatever it adds, an answer that breaks a required requirement is refined and loses; less
+    work than the profile's is not done.
+    """
     model = ScriptedModel(["one two three four five six seven", "one two"])
     refiner = refiner_of(model, graders=None, required_graders=("words:1-5",))
     options = {
@@ -452,7 +467,8 @@ def test_a_request_to_required_graders_asks_for_no_less():
         assert request_settings(request_of(redraft={name: asked}), profile, 60.0)[name] == gets
 
 
-MOST_CALLS = [  # fields of a profile; the texts that are written at most, and the calls that grade each
+# fields of a profile; the texts that are written at most, and the calls that grade each
+MOST_CALLS = [
     ({"judge": None, "settings": {"max_iterations": 2}}, 3, 0),
     ({"graders": ["judge"], "settings": {"max_iterations": 2}}, 3, 1),
     ({"graders": ["judge"], "settings": {"max_iterations": 0, "drafts": 3}}, 3, 1),
@@ -476,7 +492,9 @@ MOST_CALLS = [  # fields of a profile; the texts that are written at most, and t
 
 @pytest.mark.parametrize(("fields", "texts", "grades"), MOST_CALLS)
 def test_how_many_calls_a_request_may_need(fields, texts, grades):
-    """For the budget of a key: each text is written, and graded by each call; a budget of the profile is a limit of its own."""
+    """For the budget of a key: each text is written, and graded by each call; a budget of the
+    profile is a limit of its own.
+    """
     fields = {"judge": ScriptedModel([]), **fields}
     prepared = refiner_of(ScriptedModel([]), **fields).prepare(request_of(), "t")
     assert (prepared.max_calls, len(prepared.grading_calls)) == (texts * (1 + grades), grades)

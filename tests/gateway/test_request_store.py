@@ -1,4 +1,6 @@
-"""The store of the gateway: what each level keeps, how requests end, what retention deletes, and faults of the disk."""
+"""The store of the gateway: what each level keeps, how requests end, what retention deletes, and
+faults of the disk.
+"""
 
 import asyncio
 import os
@@ -12,8 +14,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from disk_faults import small_files
 
+from disk_faults import small_files
 from redraft import ScriptedModel, refine
 from redraft.errors import StoreError
 from redraft.gateway import request_store
@@ -77,7 +79,9 @@ def age(folder, days, where="1"):
 
 
 async def test_full_keeps_the_trace_and_the_facts(tmp_path):
-    """The trace is that of the refinement; score, iterations and stop come from it, usage from the end."""
+    """The trace is that of the refinement; score, iterations and stop come from it, usage from the
+    end.
+    """
     store = RequestStore(tmp_path)
     recorder = begin(store, "t1")
     result = await refined(recorder)
@@ -118,7 +122,9 @@ async def test_full_keeps_the_trace_and_the_facts(tmp_path):
     [(METADATA, True, True), (METADATA, False, True), (FULL, False, True), (OFF, True, False)],
 )
 async def test_less_than_full_keeps_no_text(tmp_path, retention, is_stored, has_row):
-    """Neither the prompt nor an answer is in any file; the facts are complete unless the level is off."""
+    """Neither the prompt nor an answer is in any file; the facts are complete unless the level is
+    off.
+    """
     store = RequestStore(tmp_path)
     recorder = begin(store, "t1", retention, is_stored=is_stored)
     await refined(recorder, answers=("first answer", "second answer", "third answer"))
@@ -137,7 +143,9 @@ async def test_less_than_full_keeps_no_text(tmp_path, retention, is_stored, has_
 
 @pytest.mark.parametrize(("retention", "is_kept"), [(FULL, True), (METADATA, False)])
 def test_request_that_was_passed_on(tmp_path, retention, is_kept):
-    """At level full its bodies are kept as they are, up to a limit; they are no refinement, so there is no score and no stop."""
+    """At level full its bodies are kept as they are, up to a limit; they are no refinement, so
+    there is no score and no stop.
+    """
     store = RequestStore(tmp_path)
     recorder = begin(store, "t1", retention, model="pass/m")
     assert recorder.keeps_texts is is_kept
@@ -204,7 +212,9 @@ asyncio.run(main())
 
 
 def test_kill_loses_nothing_committed(tmp_path):
-    """The next start gives an outcome to open requests, with what their traces tell; finished ones stay as they are."""
+    """The next start gives an outcome to open requests, with what their traces tell; finished ones
+    stay as they are.
+    """
     ended = subprocess.run(
         [sys.executable, "-c", KILLED, tmp_path, Path(__file__).parent], check=False
     )
@@ -228,7 +238,9 @@ KILLED_AT_ONCE = KILLED.replace("await store.wait_for_commit()", "pass")
 
 
 def test_kill_loses_no_row_that_was_put(tmp_path):
-    """Not even one that was not committed yet: with a table that never commits, the next start finds all."""
+    """Not even one that was not committed yet: with a table that never commits, the next start
+    finds all.
+    """
     code = KILLED_AT_ONCE.replace(
         "async def main():", "from redraft.gateway import request_table\nasync def main():"
     )
@@ -298,7 +310,9 @@ ENDS = {
 
 
 def kill_between(folder, held_up):
-    """Let requests of each kind end, and kill the process while one of its files cannot be written, after the other was."""
+    """Let requests of each kind end, and kill the process while one of its files cannot be written,
+    after the other was.
+    """
     command = [
         sys.executable,
         "-c",
@@ -311,7 +325,9 @@ def kill_between(folder, held_up):
 
 
 def test_no_outcome_is_committed_before_its_trace(tmp_path):
-    """When the gateway is killed in between, requests are in progress without a trace, and the next start calls them interrupted."""
+    """When the gateway is killed in between, requests are in progress without a trace, and the next
+    start calls them interrupted.
+    """
     kill_between(tmp_path, "gateway.journal")
     assert find_stored_request(tmp_path, "before").facts.outcome == "answered"
     found = [find_stored_request(tmp_path, id) for id in REQUESTS]
@@ -325,7 +341,9 @@ def test_no_outcome_is_committed_before_its_trace(tmp_path):
 
 
 def test_outcome_whose_trace_is_committed_survives_a_kill(tmp_path):
-    """It is taken from the file of pending rows, with all facts, as often as the gateway is killed."""
+    """It is taken from the file of pending rows, with all facts, as often as the gateway is
+    killed.
+    """
     kill_between(tmp_path, "requests.db")
     assert {find_stored_request(tmp_path, id).facts.outcome for id in REQUESTS} == {None}
     for _ in range(2):
@@ -344,7 +362,9 @@ def test_outcome_whose_trace_is_committed_survives_a_kill(tmp_path):
 
 
 async def test_outcome_is_written_though_the_journal_cannot_be(tmp_path, monkeypatch):
-    """A request does not stay in progress for it, whether its outcome waited for the journal or came after the error."""
+    """A request does not stay in progress for it, whether its outcome waited for the journal or
+    came after the error.
+    """
 
     def fail(transaction, connection):
         raise sqlite3.OperationalError("database or disk is full")
@@ -382,7 +402,9 @@ async def test_outcome_is_written_though_the_journal_cannot_be_at_the_end(tmp_pa
 
 
 async def test_what_waits_for_the_journal_stays_pending(tmp_path, monkeypatch):
-    """The file of pending rows keeps it when it is emptied; meanwhile the request is shown as in progress, and is not purged."""
+    """The file of pending rows keeps it when it is emptied; meanwhile the request is shown as in
+    progress, and is not purged.
+    """
     monkeypatch.setattr("redraft.gateway.request_table.MAX_COMMITTED_BYTES", 0)
     store = RequestStore(
         tmp_path, dict.fromkeys(("refine/fast", "pass/m"), Retention("full", days=0))
@@ -481,7 +503,9 @@ def test_pending_rows_stay_when_the_disk_is_full(tmp_path):
 
 
 def test_row_that_is_torn_does_not_spoil_the_next(tmp_path):
-    """Whether the disk was full in the middle of it, or the process was killed: what is added afterwards is whole."""
+    """Whether the disk was full in the middle of it, or the process was killed: what is added
+    afterwards is whole.
+    """
     path = tmp_path / "pending"
     rows = PendingRows(path)
     rows.add(RequestFacts("t0"))
@@ -546,7 +570,9 @@ os.kill(os.getpid(), signal.SIGKILL)
     "statement", ["DELETE", "PRAGMA incremental_vacuum", "PRAGMA wal_checkpoint", "none"]
 )
 def test_what_was_deleted_does_not_come_back_after_a_kill(tmp_path, statement):
-    """Whether the process is killed while it deletes or after it: no request comes back, and none loses its outcome."""
+    """Whether the process is killed while it deletes or after it: no request comes back, and none
+    loses its outcome.
+    """
     ended = subprocess.run(
         [sys.executable, "-c", KILLED_AFTER_PURGE, tmp_path, statement, Path(__file__).parent],
         check=False,
@@ -587,7 +613,9 @@ async def test_what_was_deleted_is_not_pending(tmp_path):
 
 
 def test_nothing_is_deleted_that_stays_pending(tmp_path, monkeypatch):
-    """An error says so if the file of pending rows cannot be written, and if the table was closed meanwhile; later it is deleted."""
+    """An error says so if the file of pending rows cannot be written, and if the table was closed
+    meanwhile; later it is deleted.
+    """
     store = RequestStore(tmp_path, {"pass/m": Retention("metadata", days=0)})
     begin(store, "t1", METADATA, "pass/m").finish(RequestEnd(200))
     store._table.flush()
@@ -621,7 +649,9 @@ async def test_trace_without_facts_is_found_after_a_restart(tmp_path):
 
 
 async def test_old_requests_leave_the_files(tmp_path):
-    """Each profile has its own days. What was deleted is in no file any more, and the files get smaller."""
+    """Each profile has its own days. What was deleted is in no file any more, and the files get
+    smaller.
+    """
     store = RequestStore(
         tmp_path,
         {"refine/fast": Retention("full", days=2), "refine/slow": Retention("full", days=20)},
@@ -646,7 +676,9 @@ async def test_old_requests_leave_the_files(tmp_path):
 
 
 async def test_a_large_journal_is_written_again_once_a_day(tmp_path, monkeypatch):
-    """A day after the first deletion, also if the gateway was started again meanwhile; a small one after each deletion."""
+    """A day after the first deletion, also if the gateway was started again meanwhile; a small one
+    after each deletion.
+    """
     written_at, began = [], time.time()
     clock = SimpleNamespace(
         hour=0, time=lambda: began + clock.hour * 3600.0, monotonic=time.monotonic
@@ -739,7 +771,9 @@ LOADS = {
 
 @pytest.mark.parametrize("load", LOADS)
 def test_folder_has_no_more_bytes_than_keep_mb(tmp_path, load):
-    """After each purge, whatever is kept, of however many models: all files together; the oldest requests go, and not all."""
+    """After each purge, whatever is kept, of however many models: all files together; the oldest
+    requests go, and not all.
+    """
     count, size, models, level = LOADS[load]
     names = [f"pass/{n}" for n in range(models)]
     store = RequestStore(tmp_path, {name: replace(level, megabytes=0.7) for name in names})
@@ -816,7 +850,9 @@ def test_log_that_another_process_holds_deletes_no_more_requests(tmp_path, monke
 
 
 def stored_bytes(folder, best):
-    """The bytes of the only trace, by what the journal has of it, with 500 for its result besides the best answer."""
+    """The bytes of the only trace, by what the journal has of it, with 500 for its result besides
+    the best answer.
+    """
     with Journal(folder / "gateway.journal", read_only=True) as journal:
         [run] = journal.runs()
         [row] = journal.stored_rows([*journal.row_states(run.name)])
@@ -824,7 +860,9 @@ def stored_bytes(folder, best):
 
 
 async def test_size_of_a_trace_is_that_of_its_lines(tmp_path):
-    """Whether it is refined or passed on; also that of the lines alone, if the process is killed before the result."""
+    """Whether it is refined or passed on; also that of the lines alone, if the process is killed
+    before the result.
+    """
     for name, model in (
         ("refined", "refine/fast"),
         ("passed", "pass/m"),
@@ -852,7 +890,9 @@ def states(folder):
 
 
 async def test_purge_gives_all_free_pages_back_and_writes_no_more_than_it_must(tmp_path):
-    """What is deleted leaves both files smaller, with no free page; a purge that finds nothing touches no file."""
+    """What is deleted leaves both files smaller, with no free page; a purge that finds nothing
+    touches no file.
+    """
     store = RequestStore(
         tmp_path,
         {"refine/fast": Retention("full", days=2), "pass/m": Retention("metadata", days=2)},
@@ -968,7 +1008,9 @@ print(step)
 @pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize(("first", "stride"), [(5, 37), (0, 7), (3, 11)])
 def test_two_kills_lose_no_fact(tmp_path, first, stride):
-    """Killed before any statement, and again in the next start: what was committed keeps its facts, what was purged stays away."""
+    """Killed before any statement, and again in the next start: what was committed keeps its facts,
+    what was purged stays away.
+    """
     command = [
         sys.executable,
         "-c",
@@ -1014,7 +1056,9 @@ async def test_maintenance_runs_beside_the_event_loop(tmp_path):
 
 
 async def test_requests_go_on_without_a_disk(tmp_path, monkeypatch):
-    """A disk that is full makes no request fail; the problem is told, and once there is room everything is written."""
+    """A disk that is full makes no request fail; the problem is told, and once there is room
+    everything is written.
+    """
     monkeypatch.setattr("redraft.gateway.request_table.RETRY_SECONDS", 0.05)
     errors = []
     store = RequestStore(tmp_path, on_error=lambda: errors.append(1))
@@ -1061,7 +1105,9 @@ async def test_facts_are_written_once_there_is_room_although_no_request_comes(
 
 
 async def test_journal_is_opened_again_soon_after_an_error(tmp_path, monkeypatch):
-    """The error ends the minute's wait, also where nobody waits for the commit that fails; texts are stored again."""
+    """The error ends the minute's wait, also where nobody waits for the commit that fails; texts
+    are stored again.
+    """
     monkeypatch.setattr("redraft.gateway.request_store.MAINTENANCE_SECONDS", 1e6)
     monkeypatch.setattr("redraft.gateway.request_store.RECOVERY_SECONDS", 0.01)
     errors = []
@@ -1085,7 +1131,9 @@ async def test_journal_is_opened_again_soon_after_an_error(tmp_path, monkeypatch
 
 
 async def test_store_that_fails_again_is_not_called_well(tmp_path, monkeypatch):
-    """The journal is opened again, and written to: while that fails, so does the store, though no request comes."""
+    """The journal is opened again, and written to: while that fails, so does the store, though no
+    request comes.
+    """
     monkeypatch.setattr("redraft.gateway.request_store.RECOVERY_SECONDS", 0.01)
     store = RequestStore(tmp_path)
     passed(store, "before")
@@ -1155,7 +1203,9 @@ def test_one_process_uses_a_folder(tmp_path):
 
 
 def test_files_are_private_and_foreign_files_are_refused(tmp_path):
-    """Nobody else on the machine can read what is kept; a file of another program stays as it is."""
+    """Nobody else on the machine can read what is kept; a file of another program stays as it
+    is.
+    """
     RequestStore(tmp_path / "a").close()
     assert {oct(path.stat().st_mode & 0o777) for path in (tmp_path / "a").iterdir()} == {"0o600"}
     (tmp_path / "b").mkdir()
@@ -1215,7 +1265,9 @@ def test_retention_of_each_model():
 
 
 def test_writing_is_cheap(tmp_path):
-    """A request to pass/ pays for two rows with a few calls of functions on the event loop, and none of them waits for the disk."""
+    """A request to pass/ pays for two rows with a few calls of functions on the event loop, and
+    none of them waits for the disk.
+    """
     store, called = RequestStore(tmp_path), []
     for n in range(3):
         called.clear()

@@ -1,4 +1,6 @@
-"""OpenAI's responses: what a request may ask, and what the clients of OpenAI and LangChain read of the answer."""
+"""OpenAI's responses: what a request may ask, and what the clients of OpenAI and LangChain read of
+the answer.
+"""
 
 import json
 import warnings
@@ -186,7 +188,9 @@ def test_a_field_is_honoured(fields, expected):
     ],
 )
 def test_a_wrong_field_is_refused_by_its_name(param, fields):
-    """What is wrong, refers to what is not stored, or only OpenAI has, is an error that names the field."""
+    """What is wrong, refers to what is not stored, or only OpenAI has, is an error that names the
+    field.
+    """
     with pytest.raises(GatewayError) as caught:
         parse(**fields)
     assert (caught.value.status, caught.value.code, caught.value.param) == (
@@ -245,7 +249,9 @@ def test_every_body_is_read_or_refused(fields, change):
     st.sampled_from([None, "length", "content_filter"]),
 )
 def test_a_stream_is_read_as_it_was_written(text, calls, events, finish_reason):
-    """The deltas make up the text and the arguments, and the last event holds the same response as without a stream."""
+    """The deltas make up the text and the arguments, and the last event holds the same response as
+    without a stream.
+    """
     request = parse(stream=True, redraft={"events": events})
     given_answer = answer(
         text, tuple(ToolCall(f"f{n}", text, f"c{n}") for n in range(calls)), finish_reason
@@ -271,7 +277,9 @@ def test_a_stream_is_read_as_it_was_written(text, calls, events, finish_reason):
 
 
 def test_a_response_is_complete():
-    """A response has each field that OpenAI's has, repeats what was asked, and fits its type strictly."""
+    """A response has each field that OpenAI's has, repeats what was asked, and fits its type
+    strictly.
+    """
     request = parse(
         instructions="be brief", tools=TOOLS, tool_choice="auto", metadata={"a": "b"}, top_p=0.5
     )
@@ -339,7 +347,9 @@ async def test_output_is_valid_input():
 
 
 async def test_openai_raises_errors():
-    """An error before the answer is one of its status; one in a stream ends the response and is raised."""
+    """An error before the answer is one of its status; one in a stream ends the response and is
+    raised.
+    """
     failure = GatewayError(503, "overloaded", "the queue is full")
     async with client_of(RESPONSES, failure) as http:
         client = vendors.AsyncOpenAI(
@@ -355,7 +365,7 @@ async def test_openai_raises_errors():
             async for event in await client.responses.create(
                 model="refine/fast", input="hi", stream=True
             ):
-                kinds.append(event.type)  # noqa: PERF401  (it raises)
+                kinds.append(event.type)
         assert kinds == ["response.created", "response.in_progress", "response.failed"]
         assert event.response.error.message == "the queue is full"
 

@@ -1,4 +1,6 @@
-"""Requests made up from the gateway's OpenAPI document, right and wrong ones: none gets a 500, and every error has its form."""
+"""Requests made up from the gateway's OpenAPI document, right and wrong ones: none gets a 500, and
+every error has its form.
+"""
 
 import json
 import urllib.error
@@ -51,7 +53,9 @@ def check(gateway, case):
 @pytest.mark.parametrize("mode", ["allowed", "wrong"])
 @pytest.mark.parametrize(("method", "path"), OPERATIONS)
 def test_no_request_gets_a_500(gateway, method, path, mode):
-    """What the document allows, and what it does not, gets an answer or an error that says what is wrong."""
+    """What the document allows, and what it does not, gets an answer or an error that says what is
+    wrong.
+    """
     import schemathesis  # it takes long, and each process that runs tests reads this file
 
     made = (
@@ -101,7 +105,9 @@ HOSTILE = {
 )
 @pytest.mark.parametrize("body", HOSTILE.values(), ids=HOSTILE)
 def test_no_body_gets_a_500(gateway, path, body):
-    """Bodies that no schema describes get an answer or an error in its form, and the gateway goes on."""
+    """Bodies that no schema describes get an answer or an error in its form, and the gateway goes
+    on.
+    """
     request = urllib.request.Request(
         f"{gateway.url}/{path}", body, {"Content-Type": "application/json"}
     )

@@ -33,7 +33,9 @@ def upstream():
 
 @contextlib.contextmanager
 def serve(*args, folder, start=True):
-    """Run the command; yields the process, whose `url` is the address of the gateway if it starts."""
+    """Run the command; yields the process, whose `url` is the address of the gateway if it
+    starts.
+    """
     process = subprocess.Popen(
         [
             sys.executable,
@@ -79,7 +81,9 @@ def write_config(path, upstream, **profiles):
 
 
 def test_one_model(upstream, tmp_path):
-    """With --model alone there is refine/default and pass/default; each request is a line of the access log without its text."""
+    """With --model alone there is refine/default and pass/default; each request is a line of the
+    access log without its text.
+    """
     with serve("--model", upstream.model, folder=tmp_path) as process:
         assert (
             process.started["models"] == ["refine/default", "pass/default"]
@@ -106,7 +110,9 @@ def test_found_model(upstream, tmp_path, monkeypatch):
 
 
 def test_sigterm_drains(upstream, tmp_path):
-    """After SIGTERM the request at work is answered, others are refused, readiness is 503, and the exit code is 0."""
+    """After SIGTERM the request at work is answered, others are refused, readiness is 503, and the
+    exit code is 0.
+    """
     arrived = upstream.hold(0)
     with serve("--model", upstream.model, folder=tmp_path) as process:
         answers = []
@@ -158,7 +164,9 @@ def test_drain_ends(upstream, tmp_path):
 
 
 def test_sighup_reads_the_configuration_again(upstream, tmp_path):
-    """SIGHUP makes a new profile available; a file with a mistake changes nothing, and the message says what is wrong."""
+    """SIGHUP makes a new profile available; a file with a mistake changes nothing, and the message
+    says what is wrong.
+    """
     config = write_config(tmp_path / "gateway.toml", upstream, default="")
     with serve("--config", str(config), "--no-access-log", folder=tmp_path) as process:
         assert ask(process, model="refine/careful").status_code == 404
@@ -315,7 +323,9 @@ ALLOCATORS = (
 @pytest.mark.parametrize("in_thread", [False, True], ids=["main thread", "thread"])
 @pytest.mark.parametrize("size", [2000, 20_000, 200_000, 2_000_000, 8_000_000])
 def test_free_memory_is_given_back(size, in_thread):
-    """Buffers of any size, freed between others that are in use, in the heap of the program and in that of a thread."""
+    """Buffers of any size, freed between others that are in use, in the heap of the program and in
+    that of a thread.
+    """
     count = 64 * MIB // size
     command = [sys.executable, "-c", FREEING, json.dumps([size, count, in_thread])]
     environment = {

@@ -1,4 +1,6 @@
-"""A short soak of bench/gateway.py: mixed load with faults leaves nothing behind, and `kill -9` loses nothing that was recorded."""
+"""A short soak of bench/gateway.py: mixed load with faults leaves nothing behind, and `kill -9`
+loses nothing that was recorded.
+"""
 
 import json
 import subprocess

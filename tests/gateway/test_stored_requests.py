@@ -1,4 +1,6 @@
-"""What a running gateway leaves: rows with outcomes, traces, figures and log lines, also after SIGTERM and `kill -9`."""
+"""What a running gateway leaves: rows with outcomes, traces, figures and log lines, also after
+SIGTERM and `kill -9`.
+"""
 
 import json
 import os
@@ -122,7 +124,9 @@ def contents(folder):
 
 
 def test_each_level_and_the_end(tmp_path, upstream):
-    """After SIGTERM the exit code is 0, and each request is as its level says: in the store, in the figures and in the log."""
+    """After SIGTERM the exit code is 0, and each request is as its level says: in the store, in the
+    figures and in the log.
+    """
     with served(tmp_path, upstream.port) as gateway:
         full, answer = gateway.ask("refine/full", "prompt of full")
         assert answer["choices"][0]["message"]["content"] == "three words here"
@@ -182,7 +186,9 @@ def test_content_in_the_log_only_if_asked(tmp_path, upstream):
 
 
 def test_an_answer_has_its_trace_even_after_kill_9(tmp_path, upstream):
-    """What a client has received is in the journal, whatever happens to the gateway in the next moment, also the second time."""
+    """What a client has received is in the journal, whatever happens to the gateway in the next
+    moment, also the second time.
+    """
     received = []
     for is_stream in (False, True):
         with served(tmp_path, upstream.port) as gateway:
@@ -205,7 +211,8 @@ def test_an_answer_has_its_trace_even_after_kill_9(tmp_path, upstream):
 
 
 def test_no_outcome_without_its_trace_after_kill_9(tmp_path, upstream):
-    """Killed while another program locks the journal, the gateway has not recorded how requests with texts ended, but the others.
+    """Killed while another program locks the journal, the gateway has not recorded how requests
+    with texts ended, but the others.
 
     The next gateway does, and what it finds is as it was after another kill of the same kind.
     """
@@ -246,7 +253,9 @@ def outcomes(folder):
 
 
 def test_bodies_of_passed_requests(tmp_path, upstream):
-    """With `store = "full"` in [gateway] the request and the reply are kept as they were, unless the client asks not to."""
+    """With `store = "full"` in [gateway] the request and the reply are kept as they were, unless
+    the client asks not to.
+    """
     with served(tmp_path, upstream.port, 'store = "full"') as gateway:
         stored, _ = gateway.ask("pass/m", "prompt of pass")
         asked_not_to, _ = gateway.ask("pass/m", "prompt not stored", store=False)
@@ -296,7 +305,8 @@ def test_second_gateway_on_one_folder_is_refused(tmp_path, upstream):
 
 
 def test_kill_in_the_middle(tmp_path, upstream):
-    """Answers that clients have got are in the store with their traces; a request in the middle gets an outcome at the next start.
+    """Answers that clients have got are in the store with their traces; a request in the middle
+    gets an outcome at the next start.
 
     What the first kill left is as it was after the second.
     """

@@ -1,4 +1,6 @@
-"""A gateway's routes with a fixed answer instead of a refinement: what a client reads of the wires alone."""
+"""A gateway's routes with a fixed answer instead of a refinement: what a client reads of the wires
+alone.
+"""
 
 import json
 
@@ -44,7 +46,8 @@ UNKNOWN = unknown_usage()
 
 
 def client_of(wire, failure=None, **changes):
-    """Return an HTTP client of a server that answers with one wire: with tool calls if the request has tools.
+    """Return an HTTP client of a server that answers with one wire: with tool calls if the request
+    has tools.
 
     `failure`: the error that ends streams; `changes`: of the answer.
     """

@@ -1,7 +1,9 @@
-"""Write the golden files: `python tests/golden/write.py`. A test compares them with what the code writes now.
+"""Write the golden files: `python tests/golden/write.py`. A test compares them with what the code
+writes now.
 
-Each file carries the schema version of its format. A file whose content would change under the same version is not
-written: raise the version first, so that a release that reads only the old one says so instead of guessing.
+Each file carries the schema version of its format. A file whose content would change under the same
+version is not written: raise the version first, so that a release that reads only the old one says
+so instead of guessing.
 """
 
 from __future__ import annotations
@@ -16,8 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from redraft.cards import SCHEMA as CARD_SCHEMA
-from redraft.cards import Card
-from redraft.cards import ClassRates, Measure
+from redraft.cards import Card, ClassRates, Measure
 from redraft.core.records import (
     Artifact,
     Candidate,
@@ -30,8 +31,8 @@ from redraft.core.records import (
     ToolCall,
     Usage,
 )
-from redraft.core.task import Task
 from redraft.core.serialize import SCHEMA, record_to_json
+from redraft.core.task import Task
 from redraft.core.trace import PanelGrader, Trace
 from redraft.jsontext import dumps_text
 from redraft.protocols import Reply
@@ -63,7 +64,9 @@ FAILURE = Failure(
 
 
 def example_trace() -> Trace:
-    """A trace in which every field of every record, of the task and of the panel differs from its default."""
+    """A trace in which every field of every record, of the task and of the panel differs from its
+    default.
+    """
     task = Task(
         [
             {"role": "system", "content": "Be kind."},
@@ -177,7 +180,9 @@ def trace_lines() -> str:
 
 
 def write_journal(path: Path) -> None:
-    """A journal with a run, a finished row with the records of the example, an open row, and a cached reply."""
+    """A journal with a run, a finished row with the records of the example, an open row, and a
+    cached reply.
+    """
     trace = example_trace()
     with Journal(path) as journal:
         journal.update_run(
@@ -206,7 +211,9 @@ def write_journal(path: Path) -> None:
 
 
 def journal_dump() -> str:
-    """The tables and rows of that journal as SQL, with its schema version; the moments of writing are left out."""
+    """The tables and rows of that journal as SQL, with its schema version; the moments of writing
+    are left out.
+    """
     with TemporaryDirectory() as folder:
         path = Path(folder) / "journal"
         write_journal(path)
@@ -270,7 +277,9 @@ def example_priors() -> StoredPriors:
 
 
 class GoldenFile(NamedTuple):
-    """A file, what writes its content, its schema version as the code has it, and how the version is read from a file."""
+    """A file, what writes its content, its schema version as the code has it, and how the version
+    is read from a file.
+    """
 
     name: str
     write: Callable[[], str]

@@ -1,4 +1,6 @@
-"""Verdicts in loose forms that can mean one thing only: numbers and words in quotes, flat criteria, other keys, comments."""
+"""Verdicts in loose forms that can mean one thing only: numbers and words in quotes, flat criteria,
+other keys, comments.
+"""
 
 import json
 
@@ -42,7 +44,9 @@ def number(value, rng):
 
 
 def loosened(verdict, rng):
-    """Return a verdict of any judge in a loose form, and what it says of `done`: True, False or None."""
+    """Return a verdict of any judge in a loose form, and what it says of `done`: True, False or
+    None.
+    """
     loose = {key: _part(key, value, rng) for key, value in verdict.items()}
     done = verdict.get("done")
     if "done" in loose and rng.random() < 0.2:

@@ -1,23 +1,25 @@
 """Verdicts for every judge, valid and malformed, and an oracle for what was read from them.
 
-The oracle knows nothing of the reader. It turns the parsed value into a pattern in which numbers, true, false, null and keys
-have one spelling only, and searches the answer for it. If the pattern is missing, the reader invented something.
+The oracle knows nothing of the reader. It turns the parsed value into a pattern in which numbers,
+true, false, null and keys have one spelling only, and searches the answer for it. If the pattern is
+missing, the reader invented something.
 """
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Callable
+from typing import Any
 
 from loose_verdicts import loosened, written
 
 from redraft import Candidate, Judge
-from redraft.protocols import Reply
 from redraft.graders.judging import checklist, ranking
 from redraft.graders.judging.structured import UnreadableOutput, read_object
-from redraft.validation.recorded_formats import parse_output as read_recorded
 from redraft.graders.rubric import DEFAULT_RUBRIC
+from redraft.protocols import Reply
 from redraft.validation import rubric_induction as induction
+from redraft.validation.recorded_formats import parse_output as read_recorded
 
 JUDGE = Judge({"truth": "It is true.", "style": "It's clear; naïve readers follow."})
 QUESTIONS = tuple(
@@ -33,7 +35,9 @@ REASONS = [word for word in WORDS if word]
 
 @dataclass(frozen=True)
 class Schema:
-    """A kind of verdict: `make` writes one, `read` parses an answer, and `claims` compares the parsed values with the JSON."""
+    """A kind of verdict: `make` writes one, `read` parses an answer, and `claims` compares the
+    parsed values with the JSON.
+    """
 
     name: str
     make: Callable[[Any], Any]
@@ -45,7 +49,8 @@ def _criterion(rng, **verdict):
     return {"evidence": rng.choice(WORDS), "change": rng.choice(WORDS), **verdict}
 
 
-# What a verdict says, found without the reader: a key is known by its letters and digits, and stands once.
+# What a verdict says, found without the reader: a key is known by its letters and digits, and
+# stands once.
 
 
 class NoClaim(Exception):
@@ -88,7 +93,7 @@ def done(data):
     value = said(data, "done", optional=True)
     words = {"true": True, "false": False, "none": None}
     word = str(value).strip(" \t\r\n*`_:").lower()
-    if word not in words or isinstance(value, int) and not isinstance(value, bool):
+    if word not in words or (isinstance(value, int) and not isinstance(value, bool)):
         raise NoClaim(value)
     return words[word]
 
@@ -168,7 +173,9 @@ LIST_FORM = (("ranking", "order"), ("ties", "equal"), ("done", "done"))
 
 
 def _scale_claims(scale, find):
-    """Whether a score is the written number, which is on the scale, at its place between the ends."""
+    """Whether a score is the written number, which is on the scale, at its place between the
+    ends.
+    """
 
     def claims(made, data):
         written = find(data)
@@ -357,7 +364,9 @@ def _in_place(where, dialects, text, rng):
 
 
 def duplicate_key(text, rng):
-    """Insert a member a second time with another value; its key is spelled the same, escaped or bare."""
+    """Insert a member a second time with another value; its key is spelled the same, escaped or
+    bare.
+    """
     keys = list(re.finditer(r'"([a-z]\w*)": ', text))
     if not keys:
         return text
@@ -432,7 +441,7 @@ def embed(text, rng):
             "{{score: 5}} {}",
             "‘{}’",
             "{}\n\nFinal: 5",
-        ]  # fmt: skip
+        ]
     )
     return (
         form.replace("{{", "\0")
@@ -459,7 +468,9 @@ HOSTILE = [
 
 
 def malformed_verdict(rng):
-    """Return a schema and an answer to it with one to four changes; half of them have a form error first, a third are loose."""
+    """Return a schema and an answer to it with one to four changes; half of them have a form error
+    first, a third are loose.
+    """
     schema = rng.choice(SCHEMAS)
     verdict = schema.make(rng)
     if rng.random() < 0.3 and schema in LOOSE:
@@ -566,7 +577,9 @@ class NotHere(Exception):
 
 
 def occurs_in(text, data):
-    """Return whether the answer spells the parsed value as its one object, with every number, word and key unchanged."""
+    """Return whether the answer spells the parsed value as its one object, with every number, word
+    and key unchanged.
+    """
     for start in (at for at, c in enumerate(text) if c == "{"):
         try:
             end = _after(text, start, data)
@@ -659,7 +672,9 @@ def _units(text):
 
 
 def examine(schema, text):
-    """Return None for an unreadable answer, else whether everything in the parsed value occurs in the answer."""
+    """Return None for an unreadable answer, else whether everything in the parsed value occurs in
+    the answer.
+    """
     try:
         made = schema.read(text)
     except UnreadableOutput:
@@ -672,7 +687,9 @@ def examine(schema, text):
 
 
 def without_texts(value):
-    """Return a value without its texts, except texts that are verdicts: numbers, words and keys remain."""
+    """Return a value without its texts, except texts that are verdicts: numbers, words and keys
+    remain.
+    """
     if isinstance(value, dict):
         return {
             key: item if key in {"answer", "winner", "name"} else without_texts(item)
@@ -691,7 +708,9 @@ AROUND = [
 
 
 def valid_verdict(rng):
-    """Return a schema, an answer in loose forms that can mean one thing only, the verdict, and what it says of `done`."""
+    """Return a schema, an answer in loose forms that can mean one thing only, the verdict, and what
+    it says of `done`.
+    """
     schema = rng.choice(LOOSE)
     verdict = schema.make(rng)
     loose, is_done = loosened(verdict, rng)
@@ -699,7 +718,9 @@ def valid_verdict(rng):
 
 
 def of_valid(rng):
-    """Return the kind of a valid verdict, and whether it is read; None if it is read as another one."""
+    """Return the kind of a valid verdict, and whether it is read; None if it is read as another
+    one.
+    """
     schema, text, verdict, is_done = valid_verdict(rng)
     try:
         made = schema.read(text)
@@ -718,7 +739,9 @@ def of_valid(rng):
 
 
 def of_form(form, rng):
-    """Return whether a verdict that is wrong in form only can be read, or None if it was read as another verdict."""
+    """Return whether a verdict that is wrong in form only can be read, or None if it was read as
+    another verdict.
+    """
     schema = rng.choice(SCHEMAS)
     verdict = schema.make(rng)
     text = FORMS[form](json.dumps(verdict, ensure_ascii=False, indent=rng.choice([None, 2])), rng)

@@ -1,4 +1,6 @@
-"""The names of other libraries' graders: every one makes a grader of ours or says why there is none."""
+"""The names of other libraries' graders: every one makes a grader of ours or says why there is
+none.
+"""
 
 import re
 
@@ -128,7 +130,9 @@ def test_an_argument_reaches_the_target():
 )
 @pytest.mark.parametrize("alias", ALIASES, ids=lambda alias: alias.name)
 def test_a_name_is_found_after_the_name_of_a_way_of_judging(alias, prefix, kind):
-    """And as the rubric of the class: it is the rubric of the target, or an error says what the name stands for."""
+    """And as the rubric of the class: it is the rubric of the target, or an error says what the
+    name stands for.
+    """
     spelling = alias.spellings[-1]
     if spelling in rubric_files() or find_alias(spelling) != alias:
         return

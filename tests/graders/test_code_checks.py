@@ -1,4 +1,6 @@
-"""Graders of Python code that is not run: syntax, lint, security, types, complexity, and the similarity with a reference."""
+"""Graders of Python code that is not run: syntax, lint, security, types, complexity, and the
+similarity with a reference.
+"""
 
 from dataclasses import replace
 from importlib import metadata
@@ -6,7 +8,6 @@ from importlib import metadata
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from require import require_sandbox
 
 import redraft
 from redraft import Candidate, Task
@@ -17,6 +18,7 @@ from redraft.graders.execution import check_environment
 from redraft.graders.registry import grader_from_spec
 from redraft.sandbox import Execution, Sandbox
 from redraft.sync import run_sync
+from require import require_sandbox
 
 pytestmark = pytest.mark.usefixtures("sandbox")
 
@@ -112,7 +114,9 @@ FENCED = f"```python\n{GOOD}```\n"
     ],
 )
 async def test_every_block_of_python_must_compile(text, score, says):
-    """A good block does not hide a broken one; blocks in another language, and without a label, are no Python."""
+    """A good block does not hide a broken one; blocks in another language, and without a label, are
+    no Python.
+    """
     feedback = await run_grader("syntax", text)
     assert feedback.score == score
     assert says in " ".join(feedback.actions)
@@ -179,7 +183,9 @@ async def test_no_rule_about_the_end_of_a_file_counts_against_code_in_an_answer(
     ],
 )
 async def test_types(checker, options, code, score):
-    """Errors in unannotated functions count, modules that are not there do not, and no comment switches a check off."""
+    """Errors in unannotated functions count, modules that are not there do not, and no comment
+    switches a check off.
+    """
     feedback = await run_grader(f"types:checker={checker}{options}", code)
     assert feedback.metadata["tool"].startswith(checker) and feedback.metadata["sandbox"]
     assert feedback.score == pytest.approx(score) if score else feedback.score < 1

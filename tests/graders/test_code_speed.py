@@ -9,7 +9,7 @@ import pytest
 from redraft import Candidate, Task
 from redraft.code import parse_tests
 from redraft.code.timing import compare_speed
-from redraft.errors import ConfigError, SandboxUnavailableError
+from redraft.errors import ConfigError
 from redraft.graders.registry import grader_from_spec
 from redraft.sandbox import Limits, Sandbox
 
@@ -47,7 +47,9 @@ async def run_speed(code, reference=LOOP, spec="speed:rounds=3", tests=TESTS, **
 )
 @pytest.mark.slow(but_each=2)
 async def test_the_score_is_the_ratio_of_times(code, spec, lowest, highest):
-    """A program that changes the clock changes its own clock only. The bounds are wide, since other tests load the machine."""
+    """A program that changes the clock changes its own clock only. The bounds are wide, since other
+    tests load the machine.
+    """
     feedback = await run_speed(code, spec=spec)
     assert lowest <= feedback.score <= highest, feedback
     assert bool(feedback.actions) is (feedback.score < 1)

@@ -3,10 +3,11 @@
 import json
 
 import pytest
+
 import redraft
 from redraft import Task
 from redraft.core.records import Candidate
-from redraft.errors import ConfigError, SandboxUnavailableError
+from redraft.errors import ConfigError
 from redraft.graders.computed.code_tests import CodeTests
 from redraft.graders.registry import grader_from_spec
 from redraft.sandbox import Sandbox
@@ -53,7 +54,9 @@ async def grade(answer, tests=TESTS, grader=CodeTests(), prompt="Write fib(n).",
     ],
 )
 async def test_scores_and_actions(answer, score, actions):
-    """The score is the share that passes; the feedback says which call fails, what was expected and what came."""
+    """The score is the share that passes; the feedback says which call fails, what was expected and
+    what came.
+    """
     feedback = await grade(answer)
     assert feedback.score == pytest.approx(score)
     assert feedback.actions[: len(actions)] == actions
@@ -73,8 +76,8 @@ WORDING = {
         "def f(n):\n    return n * f(n - 1)",
         CALLS,
         (
-            "f(3): RecursionError: maximum recursion depth exceeded, expected 6 (line 2, in f: return n * f(n - 1));"
-            " 1 other test fails in the same way",
+            ("f(3): RecursionError: maximum recursion depth exceeded, expected 6 (line 2, in f: return n * f(n - 1));"
+            " 1 other test fails in the same way"),
         ),
     ),
     "two errors": (
@@ -90,12 +93,16 @@ WORDING = {
 
 @pytest.mark.parametrize(("code", "tests", "actions"), WORDING.values(), ids=WORDING)
 async def test_actions_say_once_what_is_wrong_and_where(code, tests, actions):
-    """A program prints and a function returns; an error that several tests show is told once, with its line."""
+    """A program prints and a function returns; an error that several tests show is told once, with
+    its line.
+    """
     assert (await grade(code, json.dumps(tests))).actions == actions
 
 
 async def test_the_record_says_how_it_was_measured():
-    """The metadata has the method, the tier, the counts, the time and the memory, and never what hidden tests hold."""
+    """The metadata has the method, the tier, the counts, the time and the memory, and never what
+    hidden tests hold.
+    """
     feedback = await grade(RECURSIVE)
     figures = dict(feedback.metadata)
     assert figures.pop("seconds") > 0

@@ -9,14 +9,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from redraft import BestOfN, Budget, Candidate, ScriptedModel, Task, Trace, refine
+from redraft import BestOfN, Candidate, ScriptedModel, Task, Trace, refine
 from redraft.core.records import Comparison, Failure
-from redraft.errors import ConfigError, GradingError
-from redraft.graders.judging.ranking import ORDER_CHANGED_NOTE, Pairwise, merge_orders, rank_by_wins
+from redraft.errors import ConfigError
 from redraft.graders.base import copeland
-from redraft.middleware.messages import IMAGES_OMITTED_NOTE
-from redraft.graders.judging.ranking import Ranker, knockout, stable_shuffle
+from redraft.graders.judging.ranking import (
+    ORDER_CHANGED_NOTE,
+    Pairwise,
+    Ranker,
+    knockout,
+    merge_orders,
+    rank_by_wins,
+    stable_shuffle,
+)
 from redraft.graders.rubric import Criterion, Rubric
+from redraft.middleware.messages import IMAGES_OMITTED_NOTE
 from redraft.perform import ModelClient, StepClient
 
 SHOWN = re.compile(
@@ -111,7 +118,9 @@ def test_order_shown_depends_on_content(texts, repeat, random):
 
 
 def test_no_position_is_favoured():
-    """Over many tasks each candidate is shown about equally often in each position, and each repeat has another order."""
+    """Over many tasks each candidate is shown about equally often in each position, and each repeat
+    has another order.
+    """
     orders = [
         [c.id for c in stable_shuffle(Task(f"q{n}"), some("a", "b", "c"), 0)] for n in range(600)
     ]
@@ -196,7 +205,9 @@ async def test_invalid_ties_are_requested_again(ties):
 
 
 async def test_rubric_sets_criteria_and_inputs():
-    """The prompt has names, descriptions, weights and the required context; without that context no call is made."""
+    """The prompt has names, descriptions, weights and the required context; without that context no
+    call is made.
+    """
     rubric = Rubric(
         "honesty",
         (Criterion("support", "The context says it.", 2.0), Criterion("tone", "It is calm.")),
@@ -301,7 +312,9 @@ async def test_pair_is_compared_in_both_orders():
 
 @pytest.mark.parametrize("winner", ["first", "second"])
 async def test_verdict_that_changes_with_the_order_is_a_tie(winner):
-    """A judge that favours a position decides nothing; the reason says so, and the earliest candidate is returned."""
+    """A judge that favours a position decides nothing; the reason says so, and the earliest
+    candidate is returned.
+    """
     result = await choose(["one", "two"], Pairwise(), model_of(always(winner)))
     [comparison] = result.trace.comparisons
     assert comparison.ties == ((0, 1),)
@@ -331,7 +344,9 @@ async def test_two_ties_agree():
 
 CHANGED = ORDER_CHANGED_NOTE
 A, B, C = "abc"
-PAIRS = {  # what a judge says of each pair in each order: the winner, the reason, what to change, done; the whole comparison
+# what a judge says of each pair in each order: the winner, the reason, what to change, done; the
+# whole comparison
+PAIRS = {
     "both orders": ({A + B: (A, "x", ["1"], True), B + A: (A, "x", ["1"], True)}, ((0, 1), "x", ("1",), True, ())),
     "the second": ({A + B: (B, "x", ["1"], True), B + A: (B, "y", ["2"], False)}, ((1, 0), "x; y", ("1", "2"), False, ())),
     "no reasons": ({A + B: (A, "", [], None), B + A: (A, "", [], None)}, ((0, 1), "", (), None, ())),
@@ -369,7 +384,9 @@ PAIRS = {  # what a judge says of each pair in each order: the winner, the reaso
 
 @pytest.mark.parametrize(("verdicts", "expected"), PAIRS.values(), ids=PAIRS)
 async def test_what_a_comparison_by_pairs_says(verdicts, expected):
-    """Ranking, reason, changes, `done` and ties of all pairs. A verdict without one of the other order is given in both."""
+    """Ranking, reason, changes, `done` and ties of all pairs. A verdict without one of the other
+    order is given in both.
+    """
     candidates = some(*sorted({letter for pair in verdicts for letter in pair}))
 
     def answer(messages):
@@ -451,7 +468,9 @@ async def test_single_answer_needs_no_comparison():
 
 
 async def test_up_to_four_answers_are_all_compared():
-    """n (n - 1) calls decide by wins; usage is the sum, and the advice comes from the winner's comparisons."""
+    """n (n - 1) calls decide by wins; usage is the sum, and the advice comes from the winner's
+    comparisons.
+    """
     model = model_of(prefers())
     result = await choose(["a", "aaaa", "aa", "aaa"], Pairwise(), model)
     [comparison] = result.trace.comparisons
@@ -501,7 +520,9 @@ verdicts = st.sampled_from(["first", "second", "tie"])
     )
 )
 def test_any_verdicts_give_a_complete_comparison(pairs):
-    """Each candidate occurs once, ties are adjacent, every verdict is kept, and a contradiction is reported."""
+    """Each candidate occurs once, ties are adjacent, every verdict is kept, and a contradiction is
+    reported.
+    """
     n = next(n for n in range(2, 6) if n * (n - 1) // 2 == len(pairs))
 
     def verdict(winner, one, other):
@@ -534,7 +555,9 @@ def test_any_verdicts_give_a_complete_comparison(pairs):
     st.sampled_from([Ranker(), Ranker(max_group_size=2), Ranker(max_group_size=5)]),
 )
 def test_long_lists_are_ranked_by_knockout(lengths, ranker):
-    """The knockout ends, ranks each answer once with the best first, and no call shows more than `max_group_size`."""
+    """The knockout ends, ranks each answer once with the best first, and no call shows more than
+    `max_group_size`.
+    """
     candidates, model = some(*("x" * n for n in lengths)), model_of(ranks())
     comparison = asyncio.run(ranker.compare(Task("q"), candidates, client(model)))
     check_whole(comparison, range(len(lengths)))
@@ -572,7 +595,8 @@ def test_knockout_ends_for_any_verdicts(n, most, size, random):
     assert len(rounds) <= 2 * n
 
 
-KNOCKOUTS = [  # answers, finalists at most, size of a group; the groups compared, the ranking, the ties
+# answers, finalists at most, size of a group; the groups compared, the ranking, the ties
+KNOCKOUTS = [
     (3, 3, 3, [[0, 1, 2]], (2, 1, 0), ()),
     (4, 3, 3, [[0, 2], [1, 3], [2, 3]], (3, 2, 0, 1), ((0, 1),)),
     (5, 2, 2, [[0, 3], [1, 4], [2, 4], [3, 4]], (4, 3, 2, 0, 1), ((0, 1),)),
@@ -590,7 +614,9 @@ KNOCKOUTS = [  # answers, finalists at most, size of a group; the groups compare
 
 @pytest.mark.parametrize(("n", "most", "size", "groups", "ranking", "ties"), KNOCKOUTS)
 async def test_the_rounds_of_a_knockout(n, most, size, groups, ranking, ties):
-    """Later answers are better. Each group's winner advances, and an answer alone without a comparison; rounds tie."""
+    """Later answers are better. Each group's winner advances, and an answer alone without a
+    comparison; rounds tie.
+    """
     compared = []
 
     async def contest(group):
@@ -631,7 +657,9 @@ async def test_of_those_who_tie_in_a_group_the_earliest_advances():
 
 @pytest.mark.parametrize(("grader", "judging"), [("ranker", ranks()), (Pairwise(), prefers())])
 async def test_best_of_n_drafts(grader, judging):
-    """`refine(task, plan=BestOfN(4), graders=...)` drafts four answers, compares them once and returns the best."""
+    """`refine(task, plan=BestOfN(4), graders=...)` drafts four answers, compares them once and
+    returns the best.
+    """
     writer = ScriptedModel(["aa", "a", "aaaa", "aaa"])
     result = await refine("q", writer, grader, model_of(judging), plan=BestOfN(4))
     assert (result.value, writer.calls, len(result.trace.comparisons)) == ("aaaa", 4, 1)
@@ -698,7 +726,9 @@ RANKERS = [(ByLength(), None), (Ranker(), model_of(ranks())), (Pairwise(), model
 
 @pytest.mark.parametrize(("grader", "judge"), RANKERS, ids=lambda value: getattr(value, "name", ""))
 async def test_the_steps_have_the_reason_and_the_rank(grader, judge):
-    """The feedback that led to a candidate is what was known of its parent then; the calls of all steps are those of the run."""
+    """The feedback that led to a candidate is what was known of its parent then; the calls of all
+    steps are those of the run.
+    """
     result = await refine(
         "q", ScriptedModel(["a", "bb", "ccc", "dddd"]), grader, judge, max_iterations=3
     )

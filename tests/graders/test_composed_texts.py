@@ -1,4 +1,6 @@
-"""Texts are equal whether Unicode's letters with accents are composed (NFC) or decomposed (NFD): in every grader and requirement."""
+"""Texts are equal whether Unicode's letters with accents are composed (NFC) or decomposed (NFD): in
+every grader and requirement.
+"""
 
 import json
 import unicodedata
@@ -27,7 +29,8 @@ CODE = 'def f(é):\n    return "café" + é\n'
 DATA = {"né": "café", "b": ["à", "Tiếng"]}
 CALL = {"name": "chercher_café", "arguments": {"où": "Orléans"}}
 
-# Graders that compare no texts of the answer with others, or compare them as another program does; each with its reason.
+# Graders that compare no texts of the answer with others, or compare them as another program does;
+# each with its reason.
 EXEMPT_GRADERS = {
     "lint": "runs ruff on the code",
     "moderation": "sends the answer to an endpoint",
@@ -100,7 +103,9 @@ def answers_for(name):
 
 
 class Vectors:
-    """A judge that gives the two texts of an embedding back as a score: 1 if they are the same text."""
+    """A judge that gives the two texts of an embedding back as a score: 1 if they are the same
+    text.
+    """
 
     async def complete(self, request):
         first, second = (message["content"] for message in request.messages)
@@ -125,7 +130,9 @@ async def scores(name, answer, reference):
     ids=lambda entry: entry.name,
 )
 async def test_every_computed_grader_sees_no_difference(entry):
-    """The score is the same in all four combinations of forms; a grader without a stated reason cannot be left out."""
+    """The score is the same in all four combinations of forms; a grader without a stated reason
+    cannot be left out.
+    """
     same, other = answers_for(entry.name)
     for answer in (same, other):
         found = {(await scores(entry.name, a, r)) for a, r in product(forms(answer), forms(same))}
@@ -200,7 +207,9 @@ def test_every_kind_with_a_text_is_in_the_table():
     ],
 )
 async def test_nothing_else_is_normalised(a, b):
-    """Accents, case, invisible and full-width characters, ligatures, quotation marks and spaces are differences for `exact`."""
+    """Accents, case, invisible and full-width characters, ligatures, quotation marks and spaces are
+    differences for `exact`.
+    """
     assert await scores("exact:whitespace=true", a, b) == 0
     assert not parse(f"regex:^{b}$").check(a).ok or b == "..."
 
@@ -215,7 +224,9 @@ async def test_nothing_else_is_normalised(a, b):
     ],
 )
 async def test_canonical_forms_are_equal(a, b):
-    """Signs that Unicode defines as another letter, syllables of Hangul, and marks in another order."""
+    """Signs that Unicode defines as another letter, syllables of Hangul, and marks in another
+    order.
+    """
     assert await scores("exact", a, b) == 1
     assert parse(f"contains:{a}").check(f"x {b} x").ok
 

@@ -1,4 +1,6 @@
-"""Computed graders under attack: appended text raises no weak answer, and no text makes a grader crash or hang."""
+"""Computed graders under attack: appended text raises no weak answer, and no text makes a grader
+crash or hang.
+"""
 
 import time
 from functools import cache
@@ -238,7 +240,9 @@ MEASURED = [*WEAK, *PADDABLE]
 
 
 def in_time_of_length(spec, shape):
-    """The parameters of a test. It is slow for an unusual shape, and for options of a grader that is measured without them."""
+    """The parameters of a test. It is slow for an unusual shape, and for options of a grader that
+    is measured without them.
+    """
     base, colon, _ = spec.partition(":")
     usual = shape in USUAL and not (colon and base in MEASURED)
     return pytest.param(spec, shape, marks=() if usual else pytest.mark.slow)

@@ -10,8 +10,8 @@ import redraft
 from redraft import Budget, Candidate, Task
 from redraft.errors import BadResponseError, ConfigError, ModelError, ModelUnavailableError
 from redraft.graders.computed.embedding import Embedding
-from redraft.models.scoring import cosine_similarity
 from redraft.grading import grade_many
+from redraft.models.scoring import cosine_similarity
 from redraft.options import Options
 from redraft.perform import StepClient
 from redraft.session import Session

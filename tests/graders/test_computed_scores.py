@@ -2,7 +2,6 @@
 
 import asyncio
 import dataclasses
-import subprocess
 import sys
 
 import pytest
@@ -27,7 +26,9 @@ async def run_grader(spec, text, reference=None, **fields):
         Task("q", reference=reference, **fields), Candidate(0, text), None
     )
     assert (
-        feedback.score is None or feedback.score == 1 or all(feedback.actions) and feedback.actions
+        feedback.score is None
+        or feedback.score == 1
+        or (all(feedback.actions) and feedback.actions)
     )
     return feedback
 
@@ -135,7 +136,9 @@ async def test_list_is_compared_number_by_number(reference):
     ],
 )
 async def test_numbers_in_references(reference, right, wrong):
-    """Lists and ranges are compared as such; in prose the last number counts; fractions, dates and grouped thousands stay whole."""
+    """Lists and ranges are compared as such; in prose the last number counts; fractions, dates and
+    grouped thousands stay whole.
+    """
     assert await score_of("numeric", right, reference) == 1
     assert await score_of("numeric", wrong, reference) == 0
 
@@ -298,7 +301,9 @@ PLANTS = "Photosynthesis is how green plants turn sunlight, water and carbon dio
 
 OVERLAPS = ("rouge", "rouge:kind=rouge1", "rouge:kind=rouge2", "bleu", "chrf", "fuzzy")
 FOX, GUNMAN = "The quick brown fox jumps over the lazy dog", "police killed the gunman"
-PUBLISHED = [  # rouge-score 0.1.2 (fmeasure, no stemming), sacrebleu 2.6.0 (sentence_bleu, sentence_chrf, / 100), rapidfuzz 3.14 (ratio / 100)
+# rouge-score 0.1.2 (fmeasure, no stemming), sacrebleu 2.6.0 (sentence_bleu, sentence_chrf, / 100),
+# rapidfuzz 3.14 (ratio / 100)
+PUBLISHED = [
     (
         "The quick brown dog jumps on the log.",
         FOX,
@@ -348,7 +353,9 @@ async def test_overlaps_equal_the_reference_implementations(text, reference, val
 
 @pytest.mark.parametrize("spec", ["rouge", "bleu", "chrf"])
 async def test_overlap_ignores_unrelated_words(spec):
-    """If every sentence is on the topic the score is the published one, and unrelated words earn nothing."""
+    """If every sentence is on the topic the score is the published one, and unrelated words earn
+    nothing.
+    """
     text = "Photosynthesis is how plants turn water, sunlight and carbon dioxide into oxygen and sugar."
     guarded = f"{spec}_on_topic"
     assert await score_of(guarded, text, PLANTS) == pytest.approx(
@@ -398,7 +405,9 @@ async def test_overlaps_in_any_script(spec):
     ],
 )
 async def test_citations_against_the_context(spec, text, score):
-    """The score is the share of quotes and labelled passages that the context supports, and 0 without a citation."""
+    """The score is the share of quotes and labelled passages that the context supports, and 0
+    without a citation.
+    """
     assert await score_of(spec, text, context=CONTEXT) == pytest.approx(score)
 
 
@@ -468,7 +477,9 @@ async def test_unmeasurable_text_has_no_score():
     ],
 )
 async def test_personal_data_is_found_and_masked(kind, text):
-    """Personal data is recognised by form and checksum; the reason names its kind and shows only the beginning."""
+    """Personal data is recognised by form and checksum; the reason names its kind and shows only
+    the beginning.
+    """
     feedback = await run_grader("pii", text)
     assert feedback.score == 0
     assert feedback.done is False
@@ -497,7 +508,9 @@ async def test_similar_text_is_no_personal_data(text):
     ],
 )  # fmt: skip
 async def test_addresses_that_nobody_has_are_no_personal_data(text):
-    """Private, link-local, shared, multicast, documentation and benchmark addresses lead to nobody."""
+    """Private, link-local, shared, multicast, documentation and benchmark addresses lead to
+    nobody.
+    """
     assert await score_of("pii", f"The server is {text}.") == 1
 
 
@@ -630,7 +643,9 @@ COMPUTED = [entry for entry in entries() if entry.mode == "code"]
 
 @pytest.mark.parametrize("entry", COMPUTED, ids=lambda e: e.name)
 def test_every_example_makes_a_grader(entry, monkeypatch):
-    """Each example gives a grader with its name and options that calls no chat model; its entry says if it calls a server."""
+    """Each example gives a grader with its name and options that calls no chat model; its entry
+    says if it calls a server.
+    """
     monkeypatch.setenv("OPENAI_API_KEY", "sk-canary")
     grader = grader_from_spec(entry.example)
     assert grader.name == (entry.name if entry.name == "embedding" else entry.example)
@@ -703,7 +718,9 @@ OWN_GRADERS = [
 @pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("entry", OWN_GRADERS, ids=lambda entry: entry.name)
 def test_option_of_every_type(entry):
-    """Each option of a grader is read from its name, or refused with its name: none raises another error."""
+    """Each option of a grader is read from its name, or refused with its name: none raises another
+    error.
+    """
     kind = type(entry.make(""))
     for field in dataclasses.fields(kind):
         if field.name == "name":

@@ -1,4 +1,6 @@
-"""No control token of a chat template reaches a judge: each is broken up, stays legible, and keeps its length."""
+"""No control token of a chat template reaches a judge: each is broken up, stays legible, and keeps
+its length.
+"""
 
 import json
 import re
@@ -28,7 +30,8 @@ TOKENS = (
     "[INST] [/INST] <<SYS>> <</SYS>> [SYSTEM_PROMPT] [/SYSTEM_PROMPT] [AVAILABLE_TOOLS] [/TOOL_RESULTS] [TOOL_CALLS] [THINK] [/THINK] "
     "<start_of_turn> <end_of_turn> <start_of_image> [gMASK] <sop> ]~b] ]~!b[ [e~[ <end_of_sentence> [|user|] [|endofturn|] <seed:bos> "
     "<s> </s> <bos> <eos> <pad> <unk> <think> </think> <tool_call> </tool_call> <extra_id_0> <reserved_106> <unused7> <SPECIAL_12> "
-    # GLM, Qwen, Hermes, Nemotron, MiniMax, Seed, Command R, StarCoder, Granite, Gemma 3, InternLM, TeleChat, openPangu, Kimi, Mistral
+    # GLM, Qwen, Hermes, Nemotron, MiniMax, Seed, Command R, StarCoder, Granite, Gemma 3, InternLM,
+    # TeleChat, openPangu, Kimi, Mistral
     "<arg_key> </arg_value> <tool_response> <TOOLCALL> </AVAILABLE_TOOLS> <TOOL_RESPONSE> <minimax:tool_call> <seed:think> <BOS_TOKEN> "
     "<EOS_TOKEN> <EOP_TOKEN> <CLS> <SEP> <MASK_TOKEN> <fim_prefix> <fim-suffix> <file_sep> <repo_name> <jupyter_start> <commit_msg> "
     "<image_soft_token> <ctrl99> <mask:0> <eoh> [UNUSED_TOKEN_146] <_user> <_end> [unused10] [BOS] [EOS] [EOT] [PAD] ◁think▷ ◁/think▷ "
@@ -112,7 +115,9 @@ JUDGES = {
 
 
 async def shown_texts(judge, text):
-    """Return all that a judge sees of a task that has `text` in every foreign field, including the judge's own answer."""
+    """Return all that a judge sees of a task that has `text` in every foreign field, including the
+    judge's own answer.
+    """
     call = {"function": {"name": "f", "arguments": json.dumps({"a": text}, ensure_ascii=False)}}
     messages = [
         {"role": "system", "content": text},
@@ -139,7 +144,9 @@ async def shown_texts(judge, text):
 
 @pytest.mark.parametrize("name", JUDGES)
 async def test_no_control_token_reaches_a_judge(name):
-    """Control tokens are broken in every field of the task, in examples and in the judge's own quoted answer."""
+    """Control tokens are broken in every field of the task, in examples and in the judge's own
+    quoted answer.
+    """
     prompt = await shown_texts(JUDGES[name], " ".join(TOKENS))
     assert "\u2039|im_start|>" in prompt
     assert [token for token in TOKENS if token in prompt] == []
@@ -163,7 +170,9 @@ def test_ordinary_text_is_unchanged(text):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_tokens_in_other_forms_are_broken(form):
-    """Full-width forms and invisible characters within a token change nothing about it: its first character is replaced."""
+    """Full-width forms and invisible characters within a token change nothing about it: its first
+    character is replaced.
+    """
     for token in TOKENS:
         changed = FORMS[form](token)
         shown = without_control_tokens(f"a {changed} b")
@@ -195,7 +204,9 @@ def test_spaces_at_the_ends_are_no_way_around(token):
     ],
 )
 def test_hidden_text_is_replaced(hidden):
-    """Invisible characters that could carry a text are shown as marks, and the judge is told what these stand for."""
+    """Invisible characters that could carry a text are shown as marks, and the judge is told what
+    these stand for.
+    """
     shown = enclose("answer", f"4{hidden}2", "00000000")
     assert "\ufffd" in shown
     assert (
@@ -206,7 +217,9 @@ def test_hidden_text_is_replaced(hidden):
 
 
 def seen(text):
-    """Return a text as a lenient reader takes it: without invisible characters and full-width forms."""
+    """Return a text as a lenient reader takes it: without invisible characters and full-width
+    forms.
+    """
     text = "".join(
         c for c in text if unicodedata.category(c) not in ("Cf", "Mn") and c not in "\u3164"
     )
@@ -232,7 +245,9 @@ PARTS = ["<", "<|", "|>", "[", "]", "a", "\n", " ", *INVISIBLE, "\u200b" * 5, *H
 @example("<|<turn|>")
 @example("<\u200b|im_start|>\U000e0041")
 def test_nested_tokens_are_broken(text):
-    """Nested, adjacent and half tokens leave no token in any form, and a second pass changes nothing."""
+    """Nested, adjacent and half tokens leave no token in any form, and a second pass changes
+    nothing.
+    """
     shown = without_control_tokens(text)
     left = ORDINARY.sub("", seen(shown))
     assert [token for token in TOKENS if seen(token) in left] == []

@@ -58,7 +58,8 @@ async def verdict(judge, *replies, text="an answer"):
     return feedback, model.calls
 
 
-JURIES = {  # the replies to two critics and a judge -> the score, the actions, done; None: no quorum
+# the replies to two critics and a judge -> the score, the actions, done; None: no quorum
+JURIES = {
     "critics and a judge": (
         says(["A."], False),
         says(["B."], True),
@@ -73,7 +74,9 @@ JURIES = {  # the replies to two critics and a judge -> the score, the actions, 
 
 @pytest.mark.parametrize(("first", "second", "third", "expected"), JURIES.values(), ids=JURIES)
 async def test_critics_vote_in_a_jury(first, second, third, expected):
-    """What they say counts, and is no part of the score, which nothing but critics leaves unknown."""
+    """What they say counts, and is no part of the score, which nothing but critics leaves
+    unknown.
+    """
 
     async def reply(request):
         prompt = request.messages[1]["content"]
@@ -243,7 +246,9 @@ def test_a_file_may_hold_the_form_of_a_critic(tmp_path):
 
 
 def test_the_schema_is_that_of_the_model():
-    """With the bounds that it states; other texts are bounded, so that a model that rambles reaches the score."""
+    """With the bounds that it states; other texts are bounded, so that a model that rambles reaches
+    the score.
+    """
     schema = Judge(template="{response}", read=Verdict).answer_schema()
     assert list(schema["properties"]) == schema["required"] == ["reason", "score", "category"]
     assert schema["properties"]["score"] == {"type": "integer", "minimum": 1, "maximum": 10}
@@ -348,7 +353,9 @@ def test_what_the_schema_of_a_model_allows_is_read(fields, settings, scale, data
 
 
 def texts(max_size):
-    """Return a strategy of texts. A backspace or a form feed before a letter is read as a backslash that was not doubled."""
+    """Return a strategy of texts. A backspace or a form feed before a letter is read as a backslash
+    that was not doubled.
+    """
     return st.text(st.characters(codec="utf-8", exclude_characters="\b\f"), max_size=max_size)
 
 
@@ -444,7 +451,9 @@ async def test_validators_hold_up_nothing_else():
 
 
 def test_validators_are_part_of_the_fingerprint():
-    """Two models with one schema that validate differently are two graders; the prompts of both are the same."""
+    """Two models with one schema that validate differently are two graders; the prompts of both are
+    the same.
+    """
     plain = create_model("Critique", actions=(list[str], ...), done=(bool, ...))
     checked = create_model(
         "Critique",

@@ -1,4 +1,6 @@
-"""Scores as expectations over token probabilities: computed from the place of the score, or refused with the reason."""
+"""Scores as expectations over token probabilities: computed from the place of the score, or refused
+with the reason.
+"""
 
 import json
 from math import log
@@ -79,7 +81,9 @@ def test_without_sound_probabilities_there_is_no_expectation(made, says):
     ],
 )
 def test_how_much_of_the_probability_must_be_on_scores(weights, expected):
-    """At least half, and at most all, but for what endpoints round; the share is never more than 1."""
+    """At least half, and at most all, but for what endpoints round; the share is never more than
+    1.
+    """
     if isinstance(expected, tuple):
         assert expected_score(weights) == pytest.approx(expected)
         return
@@ -134,7 +138,9 @@ def test_numbers_of_one_token(shares, written):
 @example([0.3, *[0.05] * 8, 0.3], 5)
 @example([0.3, *[0.05] * 8, 0.3], 10)
 def test_numbers_of_several_tokens(shares, written):
-    """If digits are tokens, 1 and 10 are told apart where one of them was written; else their part is left out."""
+    """If digits are tokens, 1 and 10 are told apart where one of them was written; else their part
+    is left out.
+    """
     chance = dict(enumerate(shares, 1))
     first = {"1": chance[1] + chance[10], **{str(n): chance[n] for n in range(2, 10)}}
     tokens = [TokenLogprobs(str(written)[0], tuple((t, log(p)) for t, p in first.items()))]
@@ -198,7 +204,9 @@ async def grade(judge, made):
 
 
 async def test_the_feedback_says_how_it_was_scored():
-    """With probabilities the score is the expectation; without, that it is not stands in reason and metadata."""
+    """With probabilities the score is the expectation; without, that it is not stands in reason and
+    metadata.
+    """
     judge = Judge(template=TEMPLATE, scale=(1, 5), read="score", scoring="expectation")
     feedback, asked = await grade(judge, reply('{"score": ', "4", top={"4": 0.5, "5": 0.5}))
     assert feedback.score == pytest.approx(0.875)

@@ -1,4 +1,6 @@
-"""Which of several marked answers of a text counts: the last one after a withdrawal, all of them without one."""
+"""Which of several marked answers of a text counts: the last one after a withdrawal, all of them
+without one.
+"""
 
 import pytest
 
@@ -206,7 +208,9 @@ async def test_marks_that_are_not_the_own_of_a_text_do_not_count(text):
 
 @pytest.mark.parametrize("text", OWN_MARKS)
 async def test_marks_with_such_words_around_them_count(text):
-    """The words belong to another part of the sentence, or are the writer's own, or all of the text is quoted."""
+    """The words belong to another part of the sentence, or are the writer's own, or all of the text
+    is quoted.
+    """
     assert await score_of("numeric", text, "13") == 1
     for other in ("6", "7"):
         assert await score_of("numeric", text, other) == 0
@@ -448,7 +452,9 @@ NO_CHOICES = [
 
 @each_row(("text", "letter"), CHOICES)
 async def test_letters_of_choices_are_read(text, letter):
-    """In LaTeX's text commands, with brackets, after a conclusion, with what was ruled out before."""
+    """In LaTeX's text commands, with brackets, after a conclusion, with what was ruled out
+    before.
+    """
     for other in "ABCDE":
         assert await score_of("math", text, other) == (other == letter)
     assert await score_of("math", text, rf"\boxed{{\text{{{letter}}}}}") == 1

@@ -1,4 +1,6 @@
-"""Fingerprints identify what was measured: they survive moves and renames of code and change only on purpose."""
+"""Fingerprints identify what was measured: they survive moves and renames of code and change only
+on purpose.
+"""
 
 import ast
 import importlib
@@ -181,7 +183,7 @@ SOURCE = """
 def own_module(module, name, rule, body):
     """Return a class and a function as Redraft would define them in this module."""
     namespace = {"__name__": module}
-    exec(textwrap.dedent(SOURCE.format(name=name, rule=rule, body=body)), namespace)  # noqa: S102
+    exec(textwrap.dedent(SOURCE.format(name=name, rule=rule, body=body)), namespace)
     return namespace[name], namespace[rule]
 
 
@@ -196,7 +198,9 @@ def own_module(module, name, rule, body):
     ids=["moved", "renamed", "moved and renamed", "edited"],
 )
 def test_fingerprint_survives_moves_renames_and_edits(module, name, rule, body):
-    """A class, and a function inside a plan, keep their fingerprint; a changed setting changes it."""
+    """A class, and a function inside a plan, keep their fingerprint; a changed setting changes
+    it.
+    """
     before, rule_before = own_module("redraft.graders.example", "Example", "rule", "None")
     after, rule_after = own_module(module, name, rule, body)
     assert fingerprint(before()) == fingerprint(after())

@@ -28,7 +28,9 @@ from redraft.graders.foreign import foreign_grader
     ],
 )
 def test_graders_of_redraft_are_allowed(spec):
-    """Requirements, judges by rubrics of the gallery, and what only computes, with their options."""
+    """Requirements, judges by rubrics of the gallery, and what only computes, with their
+    options.
+    """
     assert foreign_grader(spec).name
 
 
@@ -72,7 +74,9 @@ def test_what_names_files_code_or_hosts_is_refused(spec, why):
     "spec", ["exact", "citations:min_words=6", "jury:helpfulness,rouge", "tool_calls"]
 )
 def test_what_computes_from_other_fields_than_the_task_has(spec):
-    """A server whose requests have no reference refuses a grader that compares with it; a judge does without it."""
+    """A server whose requests have no reference refuses a grader that compares with it; a judge
+    does without it.
+    """
     assert foreign_grader(spec)
     with pytest.raises(
         ConfigError, match="computes from the .*(reference|context).*, which no task has here"
@@ -82,7 +86,9 @@ def test_what_computes_from_other_fields_than_the_task_has(spec):
 
 
 def test_every_grader_that_is_refused():
-    """A new grader with a file as its argument must be added to the checks; this lists which there are."""
+    """A new grader with a file as its argument must be added to the checks; this lists which there
+    are.
+    """
     refused = set()
     for entry in entries():
         try:

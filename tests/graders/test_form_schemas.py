@@ -1,4 +1,6 @@
-"""Forms of one's own as JSON schemas: what a schema allows is read, and what a form allows follows its schema."""
+"""Forms of one's own as JSON schemas: what a schema allows is read, and what a form allows follows
+its schema.
+"""
 
 import json
 from types import SimpleNamespace
@@ -87,7 +89,9 @@ def example(form, others=()):
 
 @st.composite
 def judges(draw):
-    """Draw a judge or a critic with a form, which its template writes as JSON, with a field within, in words, or not at all."""
+    """Draw a judge or a critic with a form, which its template writes as JSON, with a field within,
+    in words, or not at all.
+    """
     form = draw(forms())
     shown = draw(
         st.sampled_from(
@@ -245,9 +249,11 @@ ORDERS = [
      ["thoughts", ["why", "score"], "sure"]),
     ('Input: {"id": 1, "text": "..."} Output: {"score": 3}', {"score": "score"}, ["score"]),
     ('{"score": 3, "old": 1} then {"why": "", "score": 4}', {"score": "score"}, ["why", "score"]),
-    ('{"Score": 3, "why": ""}', {"score": "score"}, ["score"]),  # written in another case: nothing is known of it
+    # written in another case: nothing is known of it
+    ('{"Score": 3, "why": ""}', {"score": "score"}, ["score"]),
     ('{"a": [{"b": 1}], "score": 3}', {"score": "score"}, ["a", "score"]),
-    ('{"SCORE": 3, "score": 4}', {"score": "score"}, ["score"]),  # a reply with both would not be read
+    # a reply with both would not be read
+    ('{"SCORE": 3, "score": 4}', {"score": "score"}, ["score"]),
     ('{"score": 3', {"score": "score"}, ["score"]),
     ('}{"x": {"y": {}}} {', {"score": "verdict.score", "reason": "verdict.why"}, [["why", "score"]]),
 ]  # fmt: skip
@@ -262,7 +268,9 @@ def names_in(schema):
 
 @pytest.mark.parametrize(("written", "read", "names"), ORDERS)
 def test_the_keys_are_asked_for_as_the_template_writes_them(written, read, names):
-    """In its order, with those that it writes beside them; without JSON in it, the reason is first."""
+    """In its order, with those that it writes beside them; without JSON in it, the reason is
+    first.
+    """
     schema = Judge(template="Rate {response}. " + written, scale=(1, 10), read=read).answer_schema()
     assert names_in(schema) == names
     assert schema["required"] == list(schema["properties"])
@@ -313,7 +321,9 @@ GRADERS = {
 @pytest.mark.parametrize("refused", [(), ("json_schema",), ("json_schema", "json_object")])
 @pytest.mark.parametrize(("make", "reply"), GRADERS.values(), ids=GRADERS)
 async def test_a_form_is_sent_as_a_schema_where_the_endpoint_takes_one(make, reply, refused):
-    """Where it refuses, the next format is tried, as with the judges' own form; what works is known for the next call."""
+    """Where it refuses, the next format is tried, as with the judges' own form; what works is known
+    for the next call.
+    """
     judge = Endpoint(reply, refused)
     writer = ScriptedModel(["one", "two"])
     result = await redraft.refine("q", writer, make(), judge=judge, plan=redraft.BestOfN(2))
@@ -352,7 +362,9 @@ REAL = {
 
 @pytest.mark.parametrize("name", REAL)
 async def test_a_small_model_of_a_real_server_answers_in_a_form(plain_server, name):
-    """Random words make valid verdicts, each at the first ask: llama.cpp holds the model to the schema."""
+    """Random words make valid verdicts, each at the first ask: llama.cpp holds the model to the
+    schema.
+    """
     session = redraft.session.Session(redraft.options.Options(retries=0), None, REAL[name])
     connected = session.clients.client_for(redraft.models.connect(plain_server))
     try:

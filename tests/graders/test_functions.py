@@ -1,4 +1,6 @@
-"""Functions as graders: whether they call a model decides their noise, and an error names the user's line."""
+"""Functions as graders: whether they call a model decides their noise, and an error names the
+user's line.
+"""
 
 import json
 import math
@@ -170,7 +172,9 @@ async def test_grader_error_names_file_and_line(grader, words, function, source)
 
 
 async def test_error_of_redraft_names_no_line():
-    """A function that returned no grade has a message of its own; code without a file is named as Python does."""
+    """A function that returned no grade has a message of its own; code without a file is named as
+    Python does.
+    """
     for value, words in (("good", "must return a score"), (7, "must be a number in .0, 1., got 7")):
         with pytest.raises(GradingError, match=words) as caught:
             await refine(
@@ -181,7 +185,7 @@ async def test_error_of_redraft_names_no_line():
             )
         assert " line " not in str(caught.value)
     names = {}
-    exec("def typed(text):\n    return undefined", names)  # noqa: S102
+    exec("def typed(text):\n    return undefined", names)
     with pytest.raises(GradingError, match=r"\(in typed, <string> line 2\)"):
         await refine("q", ScriptedModel(["a"]), names["typed"], max_iterations=0)
 
@@ -284,7 +288,9 @@ async def test_model_function_error_names_its_line():
 
 @pytest.mark.timeout(20)
 async def test_stop_iteration_is_an_ordinary_failure():
-    """A future cannot hold StopIteration, so it becomes an ordinary failure of a grader or a model."""
+    """A future cannot hold StopIteration, so it becomes an ordinary failure of a grader or a
+    model.
+    """
 
     def raise_stop_iteration(text):
         return next(iter(()))

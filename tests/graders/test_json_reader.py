@@ -1,4 +1,6 @@
-"""Reading a judge's reply: one JSON object or an error, nothing invented, in time linear in the text."""
+"""Reading a judge's reply: one JSON object or an error, nothing invented, in time linear in the
+text.
+"""
 
 import json
 import random
@@ -189,7 +191,9 @@ def test_the_longest_answer_that_is_read(read, refused):
 
 
 def test_five_thousand_malformed_verdicts():
-    """An independent oracle finds everything that was read in the answer; bench/reader_fuzz.py tries 100,000 verdicts."""
+    """An independent oracle finds everything that was read in the answer; bench/reader_fuzz.py
+    tries 100,000 verdicts.
+    """
     rng = random.Random(9)
     found = [malformed.examine(*malformed.malformed_verdict(rng)) for _ in range(5000)]
     assert False not in found

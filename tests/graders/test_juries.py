@@ -1,4 +1,6 @@
-"""Graders made of graders: how votes decide, what is recorded, and how a failing part affects the rest."""
+"""Graders made of graders: how votes decide, what is recorded, and how a failing part affects the
+rest.
+"""
 
 import asyncio
 import json
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 from each_row import each_row
 from redraft import BestOfN, Budget, Candidate, Feedback, Judge, ScriptedModel, Task, Trace, refine
 from redraft.core.records import Comparison, Failure
-from redraft.errors import BadResponseError, BudgetExhaustedError, ConfigError, GradingError
+from redraft.errors import BadResponseError, ConfigError, GradingError
 from redraft.graders import FunctionGrader, Ranker, router
 from redraft.graders.composite import Cascade, Gate, Jury, Minimum, RankingJury, WeightedMean
 from redraft.graders.fingerprint import grader_fingerprint
@@ -80,7 +82,9 @@ def test_aggregation(how, scores, score):
 
 
 async def test_jury_keeps_reasons_actions_and_spread():
-    """Actions come once from each member below 1, `done` needs every vote, and the spread is that of the votes."""
+    """Actions come once from each member below 1, `done` needs every vote, and the spread is that
+    of the votes.
+    """
     members = [
         says(Feedback(0.4, "weak", ("cut it", "cite"), False), "x"),
         says(Feedback(0.8, "fine", ("cite",), True), "y"),
@@ -125,7 +129,9 @@ async def test_failing_member_keeps_the_other_votes():
     ],
 )
 def test_quorum_is_required(scores, quorum, answered):
-    """More than half, or the given number, must vote; the error names the missing members and why."""
+    """More than half, or the given number, must vote; the error names the missing members and
+    why.
+    """
     members = [
         says(ValueError("no idea") if s is None else s, f"g{n}") for n, s in enumerate(scores)
     ]
@@ -232,7 +238,7 @@ async def test_members_use_the_models_they_name():
     """The record names every model that answered and holds their total usage."""
     one, other = ScriptedModel([verdict(1)], name="one"), ScriptedModel([verdict(3)], name="other")
     jury = Jury([Judge({"truth": "t"}, model=one), Judge({"truth": "t"}, model=other)])
-    feedback, result = await grade_answer(jury)
+    feedback, _result = await grade_answer(jury)
     assert feedback.score == pytest.approx(0.4)
     assert (set(feedback.by.split(", ")), feedback.usage.calls) == ({"one", "other"}, 2)
 
@@ -342,7 +348,9 @@ def ranker(*order, name="r"):
     ],
 )
 async def test_ranking_jury_ranks_by_wins(orders, ranking, ties):
-    """Pairwise majorities decide and a cycle ties; a failed member is recorded, and half of them failing breaks the quorum."""
+    """Pairwise majorities decide and a cycle ties; a failed member is recorded, and half of them
+    failing breaks the quorum.
+    """
     council = RankingJury([ranker(*order, name=f"r{n}") for n, order in enumerate(orders)])
     trace = Trace(Task("q"), records=tuple(Candidate(id, "abc"[id]) for id in range(3)))
     if ranking is None:
@@ -398,7 +406,9 @@ async def test_ranking_jury_calls_each_repeat():
     ],
 )
 def test_cascade_trusts_the_cheap_grader_only_to_reject(first, then, score, decided, asked):
-    """The expensive grader decides if the cheap one passes, is unsure or fails, and the reason says which decided."""
+    """The expensive grader decides if the cheap one passes, is unsure or fails, and the reason says
+    which decided.
+    """
     cheap = says(first if isinstance(first, Exception) else Feedback(first, "why"), "cheap")
     feedback = alone(Cascade(cheap, says(then, "dear")))
     assert feedback.score == score
@@ -416,7 +426,9 @@ def test_cascade_trusts_the_cheap_grader_only_to_reject(first, then, score, deci
     ],
 )
 def test_gate_stops_what_does_not_pass(gate, at, score, asked):
-    """A failed gate scores 0 with its own actions and skips the other grader; an unknown one stays unknown."""
+    """A failed gate scores 0 with its own actions and skips the other grader; an unknown one stays
+    unknown.
+    """
     feedback = alone(
         Gate(says(Feedback(gate, "too long", ("cut it",)), "short"), says(0.7, "dear"), at)
     )
@@ -434,7 +446,9 @@ async def test_gate_saves_the_judge_call():
 
 
 def test_weights_are_not_renormalised():
-    """Each part of a weighted mean is a criterion; one missing score makes it unknown, and one failure fails it."""
+    """Each part of a weighted mean is a criterion; one missing score makes it unknown, and one
+    failure fails it.
+    """
     x, y = says(Feedback(0.5, "so so", ("better",)), "x"), says(1.0, "y")
     feedback = alone(WeightedMean([(x, 3), (y, 1)]))
     assert feedback.score == pytest.approx(0.625)
@@ -517,7 +531,9 @@ CRITIC = Feedback(None, "hm", ("cut",))
 
 
 def combined(make, given):
-    """What a composite says of parts that are feedback, a score without a reason, or fail: all that there is, or the error."""
+    """What a composite says of parts that are feedback, a score without a reason, or fail: all that
+    there is, or the error.
+    """
     parts = [
         ValueError("no")
         if each == "fails"
@@ -681,7 +697,9 @@ NO_X = "x: ValueError: no"
     ],
 )
 def test_composites_say_exactly_what_follows_from_their_parts(make, given, expected):
-    """Reasons, actions, `done` and criteria with no reason, one, equal ones and all; with unknown scores and failures."""
+    """Reasons, actions, `done` and criteria with no reason, one, equal ones and all; with unknown
+    scores and failures.
+    """
     made = combined(make, given)
     assert made == (
         expected if isinstance(expected, str) else (pytest.approx(expected[0]), *expected[1:])

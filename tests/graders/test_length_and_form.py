@@ -174,7 +174,9 @@ REPLIES = [
 
 @each_row(("spec", "reply", "score"), REPLIES)
 async def test_form_of_a_given_text_and_of_a_model_reply(spec, reply, score):
-    """The verdict is the same for a given text, which holds the tags, and for a reply, from which think blocks are taken."""
+    """The verdict is the same for a given text, which holds the tags, and for a reply, from which
+    think blocks are taken.
+    """
     feedback = await grade(spec, reply)
     assert feedback.score == score, feedback.reason
     try:
@@ -206,7 +208,9 @@ async def test_form_of_a_given_text_and_of_a_model_reply(spec, reply, score):
     ],
 )
 async def test_how_a_reply_contains_its_reasoning(message, form):
-    """The form is recorded when the reply is read; reasoning in a field of its own counts as a think block."""
+    """The form is recorded when the reply is read; reasoning in a field of its own counts as a
+    think block.
+    """
     reply = reply_from_message(message, "stop", NO_USAGE)
     assert reply.reasoning_form == form
     candidate = Candidate(0, reply.text, reasoning=reply.reasoning, reasoning_form=form)
@@ -238,7 +242,9 @@ async def test_tool_calls_may_stand_in_place_of_the_answer():
 
 
 def test_form_leads_a_refinement():
-    """The model is told what is wrong with the form, and a repaired answer keeps the form of its reply."""
+    """The model is told what is wrong with the form, and a repaired answer keeps the form of its
+    reply.
+    """
     model = ScriptedModel(["four , I think", "<think>two and two</think>four , I think"])
     result = redraft.refine_sync(
         "Add.", model, [must("reasoning_format"), "no_commas"], max_iterations=1
@@ -274,7 +280,9 @@ async def test_any_sequence_of_tags_is_right_or_wrong(text):
 
 
 async def test_a_package_is_first_loaded_in_a_thread():
-    """Loading one, such as the tokens' vocabulary, can take a second, in which the event loop would do nothing else."""
+    """Loading one, such as the tokens' vocabulary, can take a second, in which the event loop would
+    do nothing else.
+    """
 
     def runs_in_main_thread():
         return threading.current_thread() is threading.main_thread()

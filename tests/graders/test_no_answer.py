@@ -1,4 +1,6 @@
-"""Texts that are no answer by their form: published master keys are, short honest answers are not."""
+"""Texts that are no answer by their form: published master keys are, short honest answers are
+not.
+"""
 
 import json
 
@@ -63,7 +65,9 @@ async def score_of(text, prompt="q", reference=None):
 @pytest.mark.parametrize("key", MASTER_KEYS)
 @pytest.mark.parametrize("around", ["{}", " {}\n", "**{}**", "\u200b{}", "{}\n\n"])
 async def test_published_master_keys_are_no_answer(key, around):
-    """All ten keys of the paper are caught in any markup; a key in bold may be left to the judge."""
+    """All ten keys of the paper are caught in any markup; a key in bold may be left to the
+    judge.
+    """
     if around == "**{}**" and not any(map(str.isalnum, key)):
         return
     assert await score_of(around.format(key)) == 0
@@ -71,7 +75,9 @@ async def test_published_master_keys_are_no_answer(key, around):
 
 @each_row("text", SYMBOLS)
 async def test_symbol_is_an_answer(text):
-    """Empty collections, operators, regular expressions, signs and emoji are answers for any task."""
+    """Empty collections, operators, regular expressions, signs and emoji are answers for any
+    task.
+    """
     assert await score_of(text) == 1
 
 
@@ -83,7 +89,9 @@ async def test_punctuation_other_than_stops_is_an_answer(text):
 
 @pytest.mark.parametrize(("prompt", "text"), LISTED)
 async def test_listed_option_is_an_answer(prompt, text):
-    """An option is listed as a bullet, letter, number, quotation or with "or"; without the list the text is no answer."""
+    """An option is listed as a bullet, letter, number, quotation or with "or"; without the list the
+    text is no answer.
+    """
     assert await score_of(text, prompt) == 1
     assert await score_of(text) == 0
 
@@ -109,7 +117,9 @@ async def test_the_reference_is_an_answer(text):
     ids=["judge", "checklist"],
 )
 async def test_judges_grade_what_passes_the_filter(judge):
-    """An option of the task reaches the judge, and the same text elsewhere scores 0 without a call."""
+    """An option of the task reaches the judge, and the same text elsewhere scores 0 without a
+    call.
+    """
     row = {"evidence": "e", "change": "", "score": 5, "answer": "yes"}
     reply_text = json.dumps(
         {

@@ -1,4 +1,6 @@
-"""Shares of numbers and of tokens, against slow implementations that follow the definitions word by word."""
+"""Shares of numbers and of tokens, against slow implementations that follow the definitions word by
+word.
+"""
 
 from fractions import Fraction
 from itertools import permutations
@@ -45,7 +47,9 @@ async def grade(spec, text, reference):
     ],
 )
 async def test_share_of_numbers(options, text, reference, score):
-    """Numbers count in any notation; only those of the reference that are missing or wrong cost something."""
+    """Numbers count in any notation; only those of the reference that are missing or wrong cost
+    something.
+    """
     feedback = await grade(f"number_accuracy:{options}", text, reference)
     assert feedback.score == pytest.approx(score)
     assert bool(feedback.actions) is (score < 1)
@@ -93,7 +97,7 @@ def close(x, y):
 @settings(max_examples=3 * settings.default.max_examples, deadline=None)
 def test_bit_masks_find_the_longest_subsequence_and_the_most_pairs(a, b):
     """Equality with a tolerance is not transitive, and an item may equal several others."""
-    symmetric = lambda x, y: close(x, y) or close(y, x)  # noqa: E731
+    symmetric = lambda x, y: close(x, y) or close(y, x)
     masks = [sum(1 << n for n, y in enumerate(b) if symmetric(x, y)) for x in a]
     assert longest_common_subsequence(masks) == slow_subsequence(a, b, symmetric)
     assert maximum_matching(masks) == slow_matching(a, b, symmetric)
@@ -119,13 +123,15 @@ def equal_numbers(actual, expected):
 @given(actual=NUMBERS, expected=NUMBERS, order=st.booleans(), extra=st.booleans())
 @settings(max_examples=3 * settings.default.max_examples, deadline=None)
 async def test_share_equals_its_definition(actual, expected, order, extra):
-    """50% equals 50%, 0.5 and 50; the rest follows from the longest subsequence or the best pairing."""
+    """50% equals 50%, 0.5 and 50; the rest follows from the longest subsequence or the best
+    pairing.
+    """
     feedback = await grade(
         f"number_accuracy:order={order},extra={extra},absolute=0,relative=0".lower(),
         written(actual),
         written(expected),
     )
-    flipped = lambda e, a: equal_numbers(a, e)  # noqa: E731
+    flipped = lambda e, a: equal_numbers(a, e)
     if order:
         right = slow_subsequence(expected, actual, flipped)
     else:

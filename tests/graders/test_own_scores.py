@@ -1,4 +1,6 @@
-"""What a grader of the user may return as a score: numbers of any type, and results as other evaluators give them."""
+"""What a grader of the user may return as a score: numbers of any type, and results as other
+evaluators give them.
+"""
 
 import math
 from dataclasses import dataclass, field
@@ -72,7 +74,9 @@ NO_SCORES = [
 
 @each_row(("value", "score"), SCORES)
 def test_real_numbers_and_booleans_of_any_type_are_scores(value, score):
-    """Alone, with a reason, in a mapping and as an attribute; what is outside by a rounding error is clipped."""
+    """Alone, with a reason, in a mapping and as an attribute; what is outside by a rounding error
+    is clipped.
+    """
     for result in (
         value,
         {"score": value},
@@ -88,7 +92,9 @@ def test_real_numbers_and_booleans_of_any_type_are_scores(value, score):
 
 @each_row("value", NO_SCORES, ids=lambda value: type(value).__name__)
 def test_anything_else_is_an_error(value):
-    """It names the grader, the value and what is allowed, wherever the value stands; it is never zero or one."""
+    """It names the grader, the value and what is allowed, wherever the value stands; it is never
+    zero or one.
+    """
     for result in (value, (value, "why"), {"score": value}, SimpleNamespace(score=value)):
         with pytest.raises((TypeError, ValueError), match=r"(?s)grader 'mine'.*\[0, 1\]"):
             as_feedback(result, "mine")
@@ -174,7 +180,9 @@ FOREIGN = [
 
 @pytest.mark.parametrize(("result", "score", "reason"), FOREIGN)
 def test_results_of_other_evaluators_are_read(result, score, reason):
-    """openevals, LangSmith, autoevals, promptfoo, Phoenix and DeepEval give a mapping or an object with a score."""
+    """openevals, LangSmith, autoevals, promptfoo, Phoenix and DeepEval give a mapping or an object
+    with a score.
+    """
     feedback = as_feedback(result, "mine")
     assert (feedback.score, feedback.reason) == (score, reason)
 

@@ -1,4 +1,6 @@
-"""A perfect answer scores 1 by every name: those of other libraries, and our own graders and requirements."""
+"""A perfect answer scores 1 by every name: those of other libraries, and our own graders and
+requirements.
+"""
 
 import json
 
@@ -139,7 +141,9 @@ LEFT_OUT = {
 
 
 class GenerousJudge:
-    """A judge that gives full marks in any form that it is asked for, and prefers the answer without the word BAD."""
+    """A judge that gives full marks in any form that it is asked for, and prefers the answer
+    without the word BAD.
+    """
 
     name = identity = "generous"
 
@@ -172,7 +176,9 @@ class GenerousJudge:
 
 
 async def score_of(spec, name):
-    """Return the score of the sample for the grader of that name; of a comparer, 1 if it puts the sample before a bad one."""
+    """Return the score of the sample for the grader of that name; of a comparer, 1 if it puts the
+    sample before a bad one.
+    """
     grader = as_grader(spec)
     task = Task("q", REQUIREMENTS[name]) if name in REQUIREMENTS else SAMPLES.get(name, prose)()
     judge = GenerousJudge()

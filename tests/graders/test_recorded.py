@@ -1,4 +1,6 @@
-"""Recorded judge outputs: what a format reads, what it rejects, and that no text makes it crash or invent a value."""
+"""Recorded judge outputs: what a format reads, what it rejects, and that no text makes it crash or
+invent a value.
+"""
 
 import random
 import re
@@ -149,7 +151,7 @@ UNREADABLE = [
             "3 points (of 5)",
             "3 percent",
             "3 (stars)",
-        )  # fmt: skip
+        )
     ),
     ("prometheus", "[RESULT] 3 of 10", "not on the scale"),
     ("score_of@1-10", "Score: 0/10", "outside"),
@@ -271,7 +273,9 @@ def test_unknown_format_is_rejected(spec, message):
 
 @each_row("form", OUTPUT_FORMATS.values(), ids=OUTPUT_FORMATS)
 def test_every_format_reads_its_example(form):
-    """Each example in the list of formats is readable and has the kind and scale that the list states."""
+    """Each example in the list of formats is readable and has the kind and scale that the list
+    states.
+    """
     reading = parse_output(form.example, form)
     assert {
         "pair": reading.winner,
@@ -296,7 +300,8 @@ def test_custom_format():
     assert parse_output("<think>no</think>YES", form).label == "yes"
 
 
-# --- hostile outputs ----------------------------------------------------------------------------------------------------
+# --- hostile outputs
+# ----------------------------------------------------------------------------------------------------
 
 SPECS = [
     *OUTPUT_FORMATS,
@@ -339,7 +344,9 @@ def mutate(rng):
 
 
 def check(text, spec):
-    """Assert that reading neither crashes nor invents a value; return whether the text was readable."""
+    """Assert that reading neither crashes nor invents a value; return whether the text was
+    readable.
+    """
     try:
         reading = parse_output(text, spec)
     except UnreadableOutput as complaint:
@@ -402,7 +409,9 @@ DIGITS = st.from_regex("[0-9]{1,7}", fullmatch=True)
 @example("", "0", "0")
 @example("", "6", "5")
 def test_score_is_read_as_written(before, score, most):
-    """A number of up to six digits out of another that is no smaller is read as it is written, and nothing of any other text."""
+    """A number of up to six digits out of another that is no smaller is read as it is written, and
+    nothing of any other text.
+    """
     text = f"Score: {before}{score}/{most}"
     is_readable = not before and max(len(score), len(most)) <= 6 and 0 < int(most) >= int(score)
     assert check(text, "score_of") is is_readable

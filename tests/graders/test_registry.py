@@ -7,11 +7,10 @@ import sys
 
 import pytest
 
-from redraft.protocols import Comparer, Grader
 from redraft.errors import ConfigError
-from redraft.graders import as_grader, entries, find_entry
-from redraft.graders import registry
+from redraft.graders import as_grader, entries, find_entry, registry
 from redraft.graders.fingerprint import grader_fingerprint
+from redraft.protocols import Comparer, Grader
 
 
 def test_names_are_unique(monkeypatch):
@@ -102,7 +101,9 @@ def other_package(tmp_path, monkeypatch):
 
 
 async def test_graders_of_other_packages(other_package):
-    """A class or function entry point is listed with its package and loaded on use, and cannot replace a built-in name."""
+    """A class or function entry point is listed with its package and loaded on use, and cannot
+    replace a built-in name.
+    """
     listed = {e.name: e for e in entries()}
     assert "kindly" not in sys.modules
     assert (listed["loud"].origin, listed["loud"].mode) == ("kindly", "function")
@@ -140,7 +141,9 @@ UNLIKE = [("a", "b"), ("b", "a")]
 
 @pytest.mark.parametrize("order", UNLIKE, ids="".join)
 def test_name_of_two_packages_is_ambiguous(install, order):
-    """The error names both packages in any order of discovery, and names that only one of them has work."""
+    """The error names both packages in any order of discovery, and names that only one of them has
+    work.
+    """
     for letter in order:
         points = ["polite = offers_{0}:grade", "only_{0} = offers_{0}:grade"]
         install(

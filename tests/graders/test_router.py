@@ -73,7 +73,9 @@ def test_needs_are_those_of_the_chosen_grader():
     ],
 )
 def test_a_task_without_a_grader_is_an_error_before_any_call(by, domain, says):
-    """The error names the value and the keys; with a default, there is none, unless the function itself fails."""
+    """The error names the value and the keys; with a default, there is none, unless the function
+    itself fails.
+    """
     graders = {"math": "numeric", "prose": "words:1"}
     model = ScriptedModel(["4"])
     with pytest.raises(ConfigError, match=says):
@@ -174,7 +176,9 @@ def test_fingerprint_covers_graders_keys_and_the_function():
 
 
 async def test_batch_rows_choose_their_graders(tmp_path):
-    """A column that has no role is metadata; a row without a grader fails alone, and its resume makes no call again."""
+    """A column that has no role is metadata; a row without a grader fails alone, and its resume
+    makes no call again.
+    """
     rows = [
         {"prompt": "2 + 2?", "domain": "math", "reference": "4"},
         {"prompt": "Say hi.", "domain": "prose"},

@@ -1,4 +1,6 @@
-"""Rubrics as data, the rubric gallery and templates: what is accepted, what the judge is shown, what is rejected."""
+"""Rubrics as data, the rubric gallery and templates: what is accepted, what the judge is shown,
+what is rejected.
+"""
 
 import json
 import re
@@ -267,7 +269,9 @@ def test_rubric_round_trips(names, texts, levels, weight):
 
 
 def test_fingerprint_depends_on_the_prompt(letters, monkeypatch):
-    """Levels, examples, names of criteria and prompt text count; the rubric's name and subject do not."""
+    """Levels, examples, names of criteria and prompt text count; the rubric's name and subject do
+    not.
+    """
 
     def fingerprint_of(**changes):
         return grader_fingerprint(
@@ -287,7 +291,9 @@ def test_fingerprint_depends_on_the_prompt(letters, monkeypatch):
 
 
 async def test_only_criteria_below_five_say_what_to_change(letters):
-    """Advice on a met criterion is dropped, and an unmet criterion without advice is itself the advice."""
+    """Advice on a met criterion is dropped, and an unmet criterion without advice is itself the
+    advice.
+    """
     task = Task("q", reference="r")
     judge = Judge(letters)
     both = await judge.grade(
@@ -357,7 +363,9 @@ def test_every_rubric_scores_compares_and_ranks(name):
 
 
 def test_a_ranker_takes_a_file(tmp_path, letters):
-    """As a judge does; a name that is neither a rubric nor a file is an error with the nearest names."""
+    """As a judge does; a name that is neither a rubric nor a file is an error with the nearest
+    names.
+    """
     assert as_grader(f"ranker:{tmp_path / 'letters.toml'}").rubric == letters
     for spec in ("ranker:helpfulnes", "pairwise:helpfulnes", "judge:helpfulnes"):
         with pytest.raises(
@@ -372,7 +380,9 @@ def test_a_ranker_takes_a_file(tmp_path, letters):
 
 @each_row("name", GALLERY)
 def test_gallery_rubric_suits_a_small_model(name):
-    """It has few criteria, describes both ends and the middle, and its examples use valid scores."""
+    """It has few criteria, describes both ends and the middle, and its examples use valid
+    scores.
+    """
     content, entry = gallery_rubric(name), find_entry(name)
     assert 1 <= len(content.criteria) <= 4
     assert 1 <= len(content.examples) <= 2
@@ -451,7 +461,9 @@ def test_named_judges_take_a_file(tmp_path, letters):
     ],
 )
 def test_braces_in_templates(template, shown):
-    """Fields are filled; JSON, LaTeX and code stay; doubled braces become single where they can only be an escape."""
+    """Fields are filled; JSON, LaTeX and code stay; doubled braces become single where they can
+    only be an escape.
+    """
     assert Template(template).fill({"task": "T", "answer": "A"}) == shown
 
 
@@ -524,7 +536,9 @@ def test_any_template_is_accepted_or_rejected(text):
 
 
 def test_template_from_a_file(tmp_path):
-    """A template is a file of its own or a key of a rubric, whose criteria follow unless the template places them."""
+    """A template is a file of its own or a key of a rubric, whose criteria follow unless the
+    template places them.
+    """
     (tmp_path / "t.txt").write_text("MINE {query} / {response}")
     judge = Judge(template=tmp_path / "t.txt")
     assert "MINE <task-0a1b2c3d>\nTHE TASK" in prompt(judge)

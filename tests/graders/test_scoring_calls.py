@@ -1,4 +1,6 @@
-"""Calls of graders with a server of their own (embeddings, reward models, moderation) are calls like all others."""
+"""Calls of graders with a server of their own (embeddings, reward models, moderation) are calls
+like all others.
+"""
 
 import asyncio
 import json
@@ -15,10 +17,10 @@ from redraft.graders.fingerprint import grader_fingerprint
 from redraft.graders.reward import Moderation, Reward
 from redraft.models.pricing import Price, price_of
 from redraft.models.scoring import connect_embeddings, connect_moderation
+from redraft.options import Options
 from redraft.runs import BatchRun
 from redraft.session import Session
 from redraft.validation import validate
-from redraft.options import Options
 
 TOKENS = 7
 REPLIES = {
@@ -43,7 +45,9 @@ NO_WRITER = {"max_iterations": 0}
 
 @dataclass
 class Server:
-    """Gives good answers after the statuses in `failures`, with the tokens of the prompt; holds them until `release` is set."""
+    """Gives good answers after the statuses in `failures`, with the tokens of the prompt; holds
+    them until `release` is set.
+    """
 
     url: str = ""
     paths: list = field(default_factory=list)
@@ -86,7 +90,9 @@ every = pytest.mark.parametrize("make", GRADERS.values(), ids=GRADERS)
 
 @every
 async def test_usage_and_cost_are_those_of_the_result(server, make):
-    """An unknown price makes the cost unknown, not 0; a given one counts the tokens of the prompt."""
+    """An unknown price makes the cost unknown, not 0; a given one counts the tokens of the
+    prompt.
+    """
     result = await refine(
         TASK, ScriptedModel(["a", "b"]), make(server.url), max_iterations=1, target_score=1
     )
@@ -100,7 +106,9 @@ async def test_usage_and_cost_are_those_of_the_result(server, make):
 
 @every
 async def test_a_budget_in_usd_needs_a_price_and_is_kept(server, make):
-    """Without a price it is refused, with too little of it nothing is sent; a price of output, of which there is none, is not held."""
+    """Without a price it is refused, with too little of it nothing is sent; a price of output, of
+    which there is none, is not held.
+    """
     with pytest.raises(ConfigError, match="the price of 'm' is unknown"):
         await refine(TASK, ScriptedModel(["a"]), make(server.url), budget=Budget(usd=1))
     settings = {"prices": {"m": (1.0, 1_000_000.0)}, **NO_WRITER}
@@ -215,7 +223,9 @@ async def test_it_needs_a_validation_card_like_a_judge(server, make, tmp_path):
 async def test_a_card_is_of_this_endpoint_and_its_verdicts_are_not_paid_twice(
     server, make, tmp_path
 ):
-    """A second validation has the verdicts of the first; the card says which model it is of, and has its fingerprint."""
+    """A second validation has the verdicts of the first; the card says which model it is of, and
+    has its fingerprint.
+    """
     rows = [
         {"prompt": "p", "response": f"a{n}", "reference": "y", "score": n % 2} for n in range(6)
     ]
@@ -230,7 +240,9 @@ async def test_a_card_is_of_this_endpoint_and_its_verdicts_are_not_paid_twice(
 
 @every
 async def test_an_estimate_counts_the_grades_of_all_responses(server, make, tmp_path):
-    """As it does for judges; a number takes no tokens of an answer, and no instructions are sent."""
+    """As it does for judges; a number takes no tokens of an answer, and no instructions are
+    sent.
+    """
     (tmp_path / "rows.jsonl").write_text(
         "".join(
             f'{{"prompt": "p{n}", "responses": ["a{n}", "b{n}"], "reference": "y"}}\n'

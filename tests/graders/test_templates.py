@@ -365,7 +365,9 @@ async def test_comparers_append_their_form_to_a_template_without_one():
 
 
 async def test_criteria_may_be_judged_apart():
-    """Each call shows one criterion; scores, reasons and changes are joined, and `done` needs all."""
+    """Each call shows one criterion; scores, reasons and changes are joined, and `done` needs
+    all.
+    """
     judge = Judge({"truth": "It is true.", "style": "It is plain."}, criteria_mode="separate")
 
     async def answer(messages):

@@ -1,7 +1,8 @@
-"""Rubrics for agents and conversations, on trajectories with known faults: what the judge sees, and that data stay data.
+"""Rubrics for agents and conversations, on trajectories with known faults: what the judge sees, and
+that data stay data.
 
-Each file in `trajectories/` is a row as a table holds it: `messages` and `tools`. `fault` says what is wrong, `weak` which rubrics
-are about it, `shows` what a judge must see.
+Each file in `trajectories/` is a row as a table holds it: `messages` and `tools`. `fault` says what
+is wrong, `weak` which rubrics are about it, `shows` what a judge must see.
 """
 
 import asyncio
@@ -50,7 +51,9 @@ def verdict(rubric, score=2):
 
 
 async def judged(name, task):
-    """Return the feedback of a rubric on the response of a task, the prompt of the judge, and its sections by name."""
+    """Return the feedback of a rubric on the response of a task, the prompt of the judge, and its
+    sections by name.
+    """
     model = ScriptedModel([verdict(gallery_rubric(name))])
     result = await refine(task, model, name, max_iterations=0, editor=False)
     prompt = model.messages[0][-1]["content"]
@@ -70,7 +73,9 @@ def test_the_rubrics_for_agents_read_trajectories():
 
 
 def outside_sections(prompt):
-    """Return the prompt without its sections and their random number, which may contain any two digits."""
+    """Return the prompt without its sections and their random number, which may contain any two
+    digits.
+    """
     return re.sub("-[0-9a-f]{8}", "", SECTION.sub("", prompt))
 
 

@@ -87,7 +87,9 @@ async def test_where_no_call_is_expected(spec):
 
 
 async def test_text_is_read_only_where_no_call_stands_elsewhere():
-    """A final answer in JSON is no call; without other calls, calls in the text count as `tool_calls` reads them."""
+    """A final answer in JSON is no call; without other calls, calls in the text count as
+    `tool_calls` reads them.
+    """
     answer = '{"name": "Ann", "arguments": {}}'
     assert await score_of(PRECISION, trajectory(SEARCH, BOOK, expected=EXPECTED), answer) == 1
     text = f"<tool_call>{json.dumps(EXPECTED[0])}</tool_call>"
@@ -133,7 +135,9 @@ def slow_order(made, expected):
 @given(made=NAMES, expected=NAMES, split=st.integers(0, 7))
 @settings(max_examples=2 * settings.default.max_examples, deadline=None)
 async def test_measures_equal_their_definitions(made, expected, split):
-    """Precision, recall and order follow from pairs of equal calls, wherever in the trajectory the calls stand."""
+    """Precision, recall and order follow from pairs of equal calls, wherever in the trajectory the
+    calls stand.
+    """
     task = trajectory(*map(message_call, made[:split]), expected=[call(name) for name in expected])
     answer = [ToolCall(name) for name in made[split:]]
     left, common = list(expected), 0

@@ -1,9 +1,12 @@
-"""Verdicts that can mean one thing only are read at the first ask; what would have to be guessed is asked for again."""
+"""Verdicts that can mean one thing only are read at the first ask; what would have to be guessed is
+asked for again.
+"""
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -69,7 +72,9 @@ def row(score, **others):
 
 
 LONG = "x" * 9_000
-BOUNDS = [  # a judge, a reply with a long text, where it is found in what is made of it, and how many characters are kept
+# a judge, a reply with a long text, where it is found in what is made of it, and how many
+# characters are kept
+BOUNDS = [
     (POINTWISE, rows(row(4, evidence=LONG)), lambda made: made.criteria[0].evidence, 300),
     (POINTWISE, rows(row(4, change=LONG)), lambda made: made.actions[0], 960),
     (POINTWISE, rows().replace("It is so.", LONG), lambda made: made.reason, 2000),
@@ -109,7 +114,9 @@ BOUNDS = [  # a judge, a reply with a long text, where it is found in what is ma
 
 @pytest.mark.parametrize(("grader", "reply", "kept", "size"), BOUNDS)
 async def test_texts_of_verdicts_are_bounded(grader, reply, kept, size):
-    """Four times what is asked for of a reason and a change; three hundred characters of a quotation."""
+    """Four times what is asked for of a reason and a change; three hundred characters of a
+    quotation.
+    """
     made, calls = await verdict(grader, reply)
     assert (kept(made), calls) == (LONG[:size], 1)
 
@@ -665,7 +672,9 @@ HONEST = [
 
 @each_row("around", DOUBTFUL)
 def test_a_verdict_that_may_not_be_the_judges_own_is_asked_for_again(around):
-    """A form, a quotation, a supposition, a refusal in any language, or a word that takes it back."""
+    """A form, a quotation, a supposition, a refusal in any language, or a word that takes it
+    back.
+    """
     with pytest.raises(UnreadableOutput, match="write one object and nothing else"):
         read_object(around.replace("{}", OWN_VERDICT))
 
@@ -680,7 +689,9 @@ def test_prose_that_is_no_denial_may_surround_a_verdict(around):
 
 
 def instances(schema):
-    """Return a strategy of the instances of a JSON schema, of the keywords that a judge's schemas have."""
+    """Return a strategy of the instances of a JSON schema, of the keywords that a judge's schemas
+    have.
+    """
     if "enum" in schema:
         values = st.sampled_from(schema["enum"])
         return values | values.map(float) if schema["type"] == "integer" else values
@@ -795,7 +806,9 @@ FORMS = {
 
 
 def consistent(data, draw):
-    """Make a ranking one of all answers, its ties groups of neighbours, and a question one with words: a schema cannot say so."""
+    """Make a ranking one of all answers, its ties groups of neighbours, and a question one with
+    words: a schema cannot say so.
+    """
     if "questions" in data:
         data["questions"][0] = f"{data['questions'][0][:-1]}?"
     if "ranking" not in data:

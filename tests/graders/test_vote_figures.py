@@ -1,4 +1,6 @@
-"""What votes add up to: means, medians and rankings against numpy and a count of majorities, and properties of them."""
+"""What votes add up to: means, medians and rankings against numpy and a count of majorities, and
+properties of them.
+"""
 
 import random
 from itertools import permutations
@@ -96,7 +98,9 @@ def test_the_quorum_is_more_than_half(members, count):
 @settings(max_examples=20)
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0.01, 50)), min_size=1, max_size=6))
 def test_a_weighted_mean_is_numpy(rows):
-    """`numpy.average` with the weights; the lowest score for a minimum; each part is a criterion with its weight."""
+    """`numpy.average` with the weights; the lowest score for a minimum; each part is a criterion
+    with its weight.
+    """
     parts = [
         (FunctionGrader(lambda text, score=score: score, f"f{n}"), weight)
         for n, (score, weight) in enumerate(rows)
@@ -145,7 +149,9 @@ def points_by_matrix(votes, count):
     )
 )
 def test_a_ranking_by_majorities(votes):
-    """Points are those of a matrix; equal points tie; the order of the votes does not matter, and twice the votes change nothing."""
+    """Points are those of a matrix; equal points tie; the order of the votes does not matter, and
+    twice the votes change nothing.
+    """
     count = len(votes[0])
     comparisons = [comparison_of(places) for places in votes]
     points = points_by_matrix(votes, count)
@@ -164,7 +170,9 @@ def test_a_ranking_by_majorities(votes):
 
 
 def test_a_ranking_with_known_points():
-    """The example of a majority cycle under a loser, and of a winner against each other candidate."""
+    """The example of a majority cycle under a loser, and of a winner against each other
+    candidate.
+    """
     cycle = [Comparison(order) for order in ((0, 1, 2, 3), (1, 2, 0, 3), (2, 0, 1, 3))]
     assert copeland(cycle) == ((0, 1, 2, 3), ((0, 1, 2),))
     tennessee = [
@@ -214,7 +222,9 @@ def test_an_expected_score_is_the_mean_by_probability(weights, covered):
     [((MIN_COVERED, MAX_COVERED), True), ((MIN_COVERED - 1e-6, MAX_COVERED + 1e-6), False)],
 )
 def test_probabilities_that_say_nothing(sums, ends):
-    """Too little of the probability, or more than 1: there is no expectation; the ends of the range are one."""
+    """Too little of the probability, or more than 1: there is no expectation; the ends of the range
+    are one.
+    """
     for total in sums:
         if ends:
             assert expected_score({1: total}) == (1.0, min(total, 1.0))
@@ -224,7 +234,9 @@ def test_probabilities_that_say_nothing(sums, ends):
 
 
 def test_raw_rewards_on_a_logistic_curve():
-    """`scipy.stats.logistic`, with the median and the quartiles of numpy, which become 0.25 and 0.75 if they are even."""
+    """`scipy.stats.logistic`, with the median and the quartiles of numpy, which become 0.25 and
+    0.75 if they are even.
+    """
     for x in (-800.0, -30.0, -1.0, 0.0, 0.5, 30.0, 800.0):
         assert logistic(x) == pytest.approx(stats.logistic.cdf(x), abs=1e-12)
     rng = random.Random(1)

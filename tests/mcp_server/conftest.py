@@ -77,7 +77,9 @@ async def http_client(url, key=None, mode="auto"):
 
 
 class SilentModel:
-    """An endpoint that never answers. `arrived` is set by a request, `left` when its client has closed the connection."""
+    """An endpoint that never answers. `arrived` is set by a request, `left` when its client has
+    closed the connection.
+    """
 
     def __init__(self):
         self.arrived, self.left = threading.Event(), threading.Event()

@@ -13,8 +13,8 @@ import anyio
 import httpx
 import pytest
 from chat_server import writer_and_judge
-from in_process import run_in_process
 
+from in_process import run_in_process
 from redraft import Budget
 from redraft.gateway.keys import Caller, KeyLimits, KeyRing
 
@@ -42,7 +42,9 @@ def add_key(folder, name="agent", limits=KeyLimits(), profiles=()):
 @pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_the_tools_work_over_http(tmp_path, serve, mode):
-    """Without keys it is open to this machine; refining reports progress in both forms of the protocol."""
+    """Without keys it is open to this machine; refining reports progress in both forms of the
+    protocol.
+    """
     server, heard = serve(writer_and_judge(["Good."], [5])), []
 
     async def hear(progress, total, message):
@@ -75,7 +77,9 @@ async def test_cancellation_over_http(tmp_path, silent_model, mode):
 
 @pytest.mark.slow
 async def test_once_there_is_a_key_each_request_needs_one(tmp_path):
-    """A missing or wrong key is a 401; a session cannot be continued with the key of somebody else; a revoked key ends it."""
+    """A missing or wrong key is a 401; a session cannot be continued with the key of somebody else;
+    a revoked key ends it.
+    """
     key, other = add_key(tmp_path), add_key(tmp_path, "other")
     with (
         http_server("--folder", tmp_path, "--model", "none") as url,
@@ -136,7 +140,9 @@ def test_pages_and_foreign_names_reach_nothing(open_server, headers, status):
 
 
 async def test_a_budget_of_a_key_is_kept(tmp_path, serve):
-    """Calls are counted by what they used; once the rest is not enough, the tool says so, and no call is made."""
+    """Calls are counted by what they used; once the rest is not enough, the tool says so, and no
+    call is made.
+    """
     server = serve(writer_and_judge(["Good."], [5]))
     with KeyRing(tmp_path) as ring:
         stored, key = ring.add("agent", KeyLimits(calls_per_day=6))
@@ -156,7 +162,9 @@ async def test_a_budget_of_a_key_is_kept(tmp_path, serve):
 
 @pytest.mark.parametrize("limits", [{"usd_per_day": 1.0}, {"usd_per_month": 1.0}])
 def test_a_key_with_a_limit_in_usd_needs_calls_of_bounded_cost(limits):
-    """Without --budget-usd a call may cost anything, so it is refused; a limit of calls alone needs none."""
+    """Without --budget-usd a call may cost anything, so it is refused; a limit of calls alone needs
+    none.
+    """
     from redraft.mcp_server.http import CallRefusedError, _check_key
 
     unbounded, bounded = (
@@ -237,7 +245,9 @@ def post_and_ignore(url, request, headers):
 
 @pytest.mark.slow
 async def test_the_end_of_the_server_cancels_what_is_not_finished(tmp_path, silent_model):
-    """SIGTERM closes the connection to the model, and the process ends with 0, as `http_server` asserts."""
+    """SIGTERM closes the connection to the model, and the process ends with 0, as `http_server`
+    asserts.
+    """
     with http_server("--folder", tmp_path, "--model", silent_model.model) as url:
         call = {"name": "refine", "arguments": {"prompt": "Say it"}}
         session = httpx.post(url, json=INITIALIZE, headers=HEADERS).headers["mcp-session-id"]

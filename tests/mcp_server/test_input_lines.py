@@ -1,4 +1,6 @@
-"""The lines of stdin: whatever a client writes, each line is one text or one that is too long, and nothing is held beyond the limit."""
+"""The lines of stdin: whatever a client writes, each line is one text or one that is too long, and
+nothing is held beyond the limit.
+"""
 
 import asyncio
 import json
@@ -40,7 +42,9 @@ def lines_of(data):
 @pytest.mark.parametrize("first", [b"", b"\n\n", b"first\n", b"f\xff\xfe\n"])
 @pytest.mark.parametrize("excess", [-1, 0, 1, 2**16, 2**18])
 def test_a_line_over_the_limit_is_one_item(monkeypatch, first, ending, excess):
-    """It comes in the place of the line; the lines before and after it are whole, also the last one without an end."""
+    """It comes in the place of the line; the lines before and after it are whole, also the last one
+    without an end.
+    """
     monkeypatch.setattr(input_lines, "MAX_LINE", 2**17)
     line = b"x" * (2**17 + excess)
     expected = [each.decode(errors="replace") for each in first.split(b"\n")[:-1]]
@@ -78,7 +82,9 @@ LONG = {"text": "x" * 2000, "id": 1, "more": [{"id": 2}], "quoted": ',"id":3}'}
 )
 @pytest.mark.parametrize("separators", [(",", ":"), (", ", ": ")])
 def test_the_request_of_a_long_line_is_known(monkeypatch, number, order, separators):
-    """Its number is found at both ends, where clients write it, so that the client does not wait for an answer for ever."""
+    """Its number is found at both ends, where clients write it, so that the client does not wait
+    for an answer for ever.
+    """
     monkeypatch.setattr(input_lines, "MAX_LINE", 1000)
     fields = {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": LONG}
     line = json.dumps(
@@ -108,5 +114,7 @@ def test_the_request_of_a_long_line_is_known(monkeypatch, number, order, separat
     ],
 )
 def test_a_number_that_may_be_another_is_not_taken(line):
-    """A number within the arguments, or in a text, is not that of the request: the error would end another call."""
+    """A number within the arguments, or in a text, is not that of the request: the error would end
+    another call.
+    """
     assert request_id(line.encode()) is None

@@ -1,4 +1,6 @@
-"""The progress of a call: which notes are sent, and that nobody waits long for a client that does not read them."""
+"""The progress of a call: which notes are sent, and that nobody waits long for a client that does
+not read them.
+"""
 
 import asyncio
 from time import monotonic

@@ -1,4 +1,6 @@
-"""The tools over stdin and stdout, in a process of their own, called by the client of the protocol's own library."""
+"""The tools over stdin and stdout, in a process of their own, called by the client of the
+protocol's own library.
+"""
 
 import asyncio
 import json
@@ -18,7 +20,9 @@ GRADE = {"response": "One, two", "requirements": ["no_commas", "words:1-5"]}
 @pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_the_tools_work_without_a_model(mode):
-    """An agent lists the tools, grades by requirements and repairs a draft, in both forms of the protocol."""
+    """An agent lists the tools, grades by requirements and repairs a draft, in both forms of the
+    protocol.
+    """
     async with stdio_client("--model", "none", mode=mode) as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         assert set(tools) == {"refine", "grade", "compare", "validate_grader"}
@@ -38,7 +42,9 @@ async def test_the_tools_work_without_a_model(mode):
 
 
 async def test_an_answer_is_refined_with_progress(serve):
-    """The model writes and judges until the target is reached; the client hears how it goes on, in order, and of the last step."""
+    """The model writes and judges until the target is reached; the client hears how it goes on, in
+    order, and of the last step.
+    """
     server = serve(writer_and_judge(["Bad.", "Good."], [1, 5]))
     heard = []
 
@@ -138,7 +144,9 @@ def write(process, **message):
 @pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("end", ["eof", signal.SIGINT, signal.SIGTERM])
 def test_the_end_cancels_what_is_not_finished(silent_model, end):
-    """When stdin closes, or a signal comes, the model's connection is closed, and the process ends with 0 and without a word."""
+    """When stdin closes, or a signal comes, the model's connection is closed, and the process ends
+    with 0 and without a word.
+    """
     process = start("--model", silent_model.model)
     write(
         process,
@@ -197,7 +205,9 @@ JUNK = {  # what is written, and the errors that answer it
 
 
 def test_a_line_that_is_no_message_is_answered_and_ends_nothing():
-    """Each such line gets an error with the number of its request, if that is known, and the next message is answered."""
+    """Each such line gets an error with the number of its request, if that is known, and the next
+    message is answered.
+    """
     process = start("--model", "none")
     for number, (name, (junk, errors)) in enumerate(JUNK.items(), 100):
         process.stdin.write(junk)
@@ -218,7 +228,9 @@ def test_a_line_that_is_no_message_is_answered_and_ends_nothing():
 
 @pytest.mark.slow
 async def test_the_tools_work_with_a_real_model(plain_server):
-    """A llama.cpp server with random weights writes; requirements grade, and what it cannot meet is in the result."""
+    """A llama.cpp server with random weights writes; requirements grade, and what it cannot meet is
+    in the result.
+    """
     call = {
         "prompt": "Say it",
         "requirements": ["words:1-400", "contains:xylophone"],

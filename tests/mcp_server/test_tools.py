@@ -59,7 +59,7 @@ def test_schemas_are_valid_and_plain(tool):
 def test_descriptions_name_graders_that_exist():
     """The model that calls the tools learns the names from the descriptions."""
     text = json.dumps([tool_schema(tool.input, ()) for tool in TOOLS.values()])
-    specs = {spec for spec in re.findall(r'\\"([a-z_]+(?::[^"\\]+)?)\\"', text)} - {"name"}
+    specs = set(re.findall(r'\\"([a-z_]+(?::[^"\\]+)?)\\"', text)) - {"name"}
     assert len(specs) > 6
     for spec in specs:
         assert foreign_grader(spec)
@@ -147,7 +147,9 @@ GRADED_BY = {
     "reference": "[1]",
     "context": "{}",
 }
-COMPLETE = [  # the arguments of each tool with every field, all texts of which are JSON where they may be any text
+# the arguments of each tool with every field, all texts of which are JSON where they may be any
+# text
+COMPLETE = [
     (
         "refine",
         {
@@ -190,7 +192,9 @@ def test_the_table_has_every_field():
 
 
 def loosened(value, data):
-    """A value as clients may send it: lists, objects, numbers and booleans as JSON in a text, and nulls for what was left out."""
+    """A value as clients may send it: lists, objects, numbers and booleans as JSON in a text, and
+    nulls for what was left out.
+    """
     if isinstance(value, dict):
         value = {name: loosened(each, data) for name, each in value.items()}
     elif isinstance(value, list):
@@ -200,7 +204,9 @@ def loosened(value, data):
 
 @given(case=st.sampled_from(COMPLETE), data=st.data())
 def test_values_in_texts_and_nulls_are_read(case, data):
-    """What is no text may come as JSON in a text, at any depth, and what is optional as null. Texts are left as they are."""
+    """What is no text may come as JSON in a text, at any depth, and what is optional as null. Texts
+    are left as they are.
+    """
     kind, arguments = TOOLS[case[0]].input, case[1]
     sent = {name: loosened(value, data) for name, value in arguments.items()}
     optional = [
@@ -354,7 +360,9 @@ async def test_too_many_values_are_refused():
 
 
 async def test_answers_are_compared_in_both_orders(serve):
-    """The model that compares sees each pair twice; the answer that it prefers wherever it stands is best."""
+    """The model that compares sees each pair twice; the answer that it prefers wherever it stands
+    is best.
+    """
 
     def answer(messages, n):
         text = "".join(message["content"] for message in messages)
@@ -381,7 +389,9 @@ async def test_answers_are_compared_in_both_orders(serve):
 
 @pytest.mark.slow
 async def test_a_grader_is_validated_by_labels():
-    """Accuracy with its interval, and the examples that contradict the labels, in both kinds of labels."""
+    """Accuracy with its interval, and the examples that contradict the labels, in both kinds of
+    labels.
+    """
     examples = [
         {"response": f"a {n}" if n % 2 else f"a, {n}", "label": bool(n % 2)} for n in range(1, 21)
     ]
@@ -404,7 +414,9 @@ async def test_a_grader_is_validated_by_labels():
 
 
 async def test_nothing_is_stored_unless_asked_for(tmp_path, monkeypatch):
-    """Neither cards nor verdicts nor traces; with a folder, the trace has the name in the result."""
+    """Neither cards nor verdicts nor traces; with a folder, the trace has the name in the
+    result.
+    """
     monkeypatch.setenv("REDRAFT_HOME", str(tmp_path / "home"))
     draft = {"draft": "a, b", "requirements": ["no_commas"]}
     examples = [{"response": "a", "label": True}, {"response": "a, b", "label": False}]
@@ -526,6 +538,8 @@ def test_any_input_is_read_or_refused(tool, arguments):
 
 
 def test_a_wrong_name_is_found_at_the_start():
-    """The names of models are connected when the server starts, so that a mistake is no error of a call."""
+    """The names of models are connected when the server starts, so that a mistake is no error of a
+    call.
+    """
     with pytest.raises(ConfigError, match="nonsense"):
         Workbench(["nonsense:model"])

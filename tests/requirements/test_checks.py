@@ -210,7 +210,9 @@ ALL = [parse(kind.example) for kind in KINDS.values()] + [
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(ODD)
 def test_every_check_and_repair_accepts_any_text(text):
-    """Any text can be measured, and each repair keeps code and URLs byte for byte and stays encodable."""
+    """Any text can be measured, and each repair keeps code and URLs byte for byte and stays
+    encodable.
+    """
     protected = [text[start:end] for start, end in texts.protected_spans(text)]
     for requirement in ALL:
         assert requirement.check(text).measurement

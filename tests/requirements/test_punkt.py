@@ -47,6 +47,8 @@ COUNTED = [  # by NLTK 3.10.4, punkt_tab, English
 
 @each_row(("text", "count"), COUNTED)
 def test_sentences_are_counted_as_nltk_counts_them(text, count):
-    """List numbers, closing quotes, emphasis and initials after a full stop follow the rules of Punkt."""
+    """List numbers, closing quotes, emphasis and initials after a full stop follow the rules of
+    Punkt.
+    """
     check = parse(f"sentences_and_numbers:{count}").check(text)
     assert check.ok, check.measurement

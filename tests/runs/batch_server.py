@@ -1,10 +1,12 @@
-"""An endpoint with a batch API on the loopback, which gives the answers of the logging server and logs every request of a batch.
+"""An endpoint with a batch API on the loopback, which gives the answers of the logging server and
+logs every request of a batch.
 
     python tests/runs/batch_server.py [--port 0] [--log FILE] [--latency 0.05] [--expire 1] ...
 
-It has /v1/files and /v1/batches, and /v1/chat/completions, which counts live calls although none should come. A marker in a
-prompt requests a fault: "[429 once]", "[lost once]" (an error object instead of a response), "[filter]", "[cut]", "[400]",
-"[401]". In the log "B" is a request that was submitted, "E" its answer that was read, "L" a live call. GET /stats counts.
+It has /v1/files and /v1/batches, and /v1/chat/completions, which counts live calls although none
+should come. A marker in a prompt requests a fault: "[429 once]", "[lost once]" (an error object
+instead of a response), "[filter]", "[cut]", "[400]", "[401]". In the log "B" is a request that was
+submitted, "E" its answer that was read, "L" a live call. GET /stats counts.
 """
 
 from __future__ import annotations
@@ -18,13 +20,13 @@ from urllib.parse import parse_qs
 
 import orjson
 from logging_server import (
-    EventLog,
     Endpoint,
+    EventLog,
+    answer_text,
     completion,
     http,
     parser,
     request_hash,
-    answer_text,
     serve,
 )
 

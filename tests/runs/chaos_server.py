@@ -1,9 +1,10 @@
 """The logging server with faults: a share of the requests fails, in every known way.
 
-    python tests/runs/chaos_server.py [--share 0.2] [--seed 0] [--only KIND] [and the logging server's options]
+    python tests/runs/chaos_server.py [--share 0.2] [--seed 0] [--only KIND] [and the logging
+    server's options]
 
-Whether and how a request fails follows from the seed, the request and how often it was made, so that a retry may succeed and a
-run can be reproduced.
+Whether and how a request fails follows from the seed, the request and how often it was made, so
+that a retry may succeed and a run can be reproduced.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import socket
 import struct
 from collections import Counter
 
-from logging_server import EventLog, Endpoint, completion, http, parser, answer_text, serve
+from logging_server import Endpoint, EventLog, answer_text, completion, http, parser, serve
 
 HTML = b"<!doctype html><title>502</title>Bad gateway"
 

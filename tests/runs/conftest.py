@@ -9,7 +9,9 @@ from .killing import serving
 
 @pytest.fixture
 def serve(tmp_path):
-    """Start servers: `serve(*options)` the logging one, `serve(*options, script="chaos_server.py")` the other."""
+    """Start servers: `serve(*options)` the logging one, `serve(*options, script="chaos_server.py")`
+    the other.
+    """
     with ExitStack() as stack:
         count = iter(range(100))
 

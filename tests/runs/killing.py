@@ -1,13 +1,16 @@
-"""Kill a batch at random moments and compare its result, and what it paid for, with an undisturbed run.
+"""Kill a batch at random moments and compare its result, and what it paid for, with an undisturbed
+run.
 
-The tests and bench/kill.py share this module. A row makes one call at a time, and its answer is in the journal before the
-row's next call. So a kill may cost a row the one call that it has in flight, and nothing else. A repeated call is needless if
+The tests and bench/kill.py share this module. A row makes one call at a time, and its answer is in
+the journal before the row's next call. So a kill may cost a row the one call that it has in flight,
+and nothing else. A repeated call is needless if
 
 - no kill lies between the two,
 - the answer was in the journal at the last kill before the repetition,
 - the row had made its next call before the kill, or
-- the answer had been sent so long before the kill that the client must have read and committed it. How long that takes is
-  measured in the same run: the longest time from an answer to the next call of its row, at least `MIN_COMMIT_DELAY`.
+- the answer had been sent so long before the kill that the client must have read and committed it.
+  How long that takes is measured in the same run: the longest time from an answer to the next call
+  of its row, at least `MIN_COMMIT_DELAY`.
 """
 
 from __future__ import annotations
@@ -45,7 +48,9 @@ WORDS = "rivers bridges tides clocks maps lenses kilns looms sails wells".split(
 
 
 class Server:
-    """A server in a process of its own. `log` is a file with a line for everything that happened."""
+    """A server in a process of its own. `log` is a file with a line for everything that
+    happened.
+    """
 
     def __init__(self, script, *options, log=None, port=0):
         self.command = [
@@ -75,7 +80,9 @@ class Server:
         self.process.communicate()
 
     def shut_down(self):
-        """End it between two answers, with its calls in flight: the log has every answer that it sent."""
+        """End it between two answers, with its calls in flight: the log has every answer that it
+        sent.
+        """
         self.process.communicate()  # closes its standard input
 
     @property
@@ -131,7 +138,9 @@ def write_rows(path, n):
 
 
 def batch(source, output, model, *options):
-    """Return the command that refines a file of rows, with shipped priors. Model None: that of the environment."""
+    """Return the command that refines a file of rows, with shipped priors. Model None: that of the
+    environment.
+    """
     given = [
         source,
         "-o",
@@ -147,7 +156,7 @@ def batch(source, output, model, *options):
 
 def start(command, **env):
     """Start a program that receives Ctrl-C, even if the tests were started with it ignored."""
-    heed = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # noqa: E731
+    heed = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)
     out, err = TemporaryFile(), TemporaryFile()
     process = subprocess.Popen(
         command,
@@ -221,9 +230,11 @@ def until(holds, process=None, within=280):
 
 
 def kill_at(moments, command, progress, dice, within=600, after_kill=lambda: None):
-    """Run the command until it ends by itself, and kill it whenever the progress reaches one of the moments.
+    """Run the command until it ends by itself, and kill it whenever the progress reaches one of the
+    moments.
 
-    Some kills hit the first second of a process instead. Return how it ended and when it was killed.
+    Some kills hit the first second of a process instead. Return how it ended and when it was
+    killed.
     """
     kills = []
     for n, moment in enumerate(moments):
@@ -251,7 +262,9 @@ def moments(whole, kills, dice):
 
 @dataclass
 class Figures:
-    """The result of a killed run. `again` counts repeated calls, `needless` those of them that the journal should have saved."""
+    """The result of a killed run. `again` counts repeated calls, `needless` those of them that the
+    journal should have saved.
+    """
 
     rows: int
     kills: int
@@ -270,7 +283,9 @@ class Figures:
 
 
 def compare(source, output, undisturbed, entries, kills, journaled, seconds):
-    """Return the figures of a killed run. `journaled`: for each kill, the marks of the answers in the journal after it."""
+    """Return the figures of a killed run. `journaled`: for each kill, the marks of the answers in
+    the journal after it.
+    """
     wanted, got = (
         [json.loads(line)["id"] for line in Path(path).read_text().splitlines()]
         for path in (source, output)
@@ -311,7 +326,9 @@ def calls_by_hash(entries):
 
 
 def needless_calls(calls, kills, journaled=None):
-    """Return how many repeated calls no kill can explain, see the module's docstring. `kills` are in order."""
+    """Return how many repeated calls no kill can explain, see the module's docstring. `kills` are
+    in order.
+    """
     starts = defaultdict(list)
     for sha, times in calls.items():
         starts[row_of(sha)] += [at for at, _ in times]
@@ -331,7 +348,9 @@ def row_of(sha):
 
 
 def commit_delay(calls, kills):
-    """Return the longest time from an answer to the next call of its row, kills aside; at least `MIN_COMMIT_DELAY`."""
+    """Return the longest time from an answer to the next call of its row, kills aside; at least
+    `MIN_COMMIT_DELAY`.
+    """
     by_row = defaultdict(list)
     for sha, times in calls.items():
         by_row[row_of(sha)] += times
@@ -352,8 +371,9 @@ def commit_delay(calls, kills):
 def needless(times, kills, delay, starts=(), journaled=()):
     """Return how many repetitions of one call are needless.
 
-    `times`: of each repetition, when it was asked and answered (None: its client left before). `starts`: when the row made its
-    calls, this one and others. `journaled`: for each kill, whether the answer was in the journal then.
+    `times`: of each repetition, when it was asked and answered (None: its client left before).
+    `starts`: when the row made its calls, this one and others. `journaled`: for each kill, whether
+    the answer was in the journal then.
     """
     return sum(
         not _explains(before, after, kills, delay, starts, journaled)
@@ -366,7 +386,8 @@ def _explains(before, again_at, kills, delay, starts, journaled):
     last = bisect_left(kills, again_at)  # the number of kills before the repetition
     if last and journaled and journaled[last - 1]:
         return False
-    # The log has the server's times: a request that was on its way at the kill is logged a little later.
+    # The log has the server's times: a request that was on its way at the kill is logged a little
+    # later.
     between = kills[bisect_left(kills, asked_at - delay) : last]
     if answered_at is None:
         return bool(between)
@@ -393,7 +414,9 @@ def most_in_flight(entries, settling=0.0):
 
 
 def check_asked_once(entries, kills):
-    """Check that only calls that were in flight at a kill, or just answered, were made again: no more than that many at each."""
+    """Check that only calls that were in flight at a kill, or just answered, were made again: no
+    more than that many at each.
+    """
     calls = calls_by_hash(entries)
     assert needless_calls(calls, kills) == 0
     again = sum(len(times) - 1 for times in calls.values())
@@ -417,7 +440,7 @@ def killed_run(folder, rows, kills, server, *, seed=0, options=(), say=lambda _:
     if not lines:  # a server whose log is not ours to read: by the clock
         whole, progress = seconds + kills, lambda: time.monotonic() - began
     command, journaled = batch(source, disturbed, server.model, *options), []
-    save = lambda: journaled.append(journaled_marks(f"{disturbed}.journal"))  # noqa: E731
+    save = lambda: journaled.append(journaled_marks(f"{disturbed}.journal"))
     last, at = kill_at(moments(whole, kills, dice), command, progress, dice, after_kill=save)
     assert last.code == 0, last.err[-3000:]
     return compare(

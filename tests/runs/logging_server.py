@@ -1,14 +1,16 @@
-"""A chat endpoint on the loopback whose answers follow from the request alone, and which logs every request.
+"""A chat endpoint on the loopback whose answers follow from the request alone, and which logs every
+request.
 
     python tests/runs/logging_server.py [--port 0] [--log FILE] [--latency 0.02] [--jitter 0.5]
 
-It prints its address on the first line and serves until its standard input is closed. The same words always get the same
-answer: a text for a writer, an instance of the schema for a request with one (a judge's verdict, good or bad by a hash of the
-request). The nonce of a judge's envelope, which is new in every call, is ignored.
+It prints its address on the first line and serves until its standard input is closed. The same
+words always get the same answer: a text for a writer, an instance of the schema for a request with
+one (a judge's verdict, good or bad by a hash of the request). The nonce of a judge's envelope,
+which is new in every call, is ignored.
 
-The log has one line of `LINE` bytes for each event: "B" a request came, "E" its answer was sent, "X" its client left before;
-the hash of the request, after the number of the row that its prompt names, in 8 digits; and the time on the monotonic clock,
-which all processes of a machine share.
+The log has one line of `LINE` bytes for each event: "B" a request came, "E" its answer was sent,
+"X" its client left before; the hash of the request, after the number of the row that its prompt
+names, in 8 digits; and the time on the monotonic clock, which all processes of a machine share.
 """
 
 from __future__ import annotations
@@ -103,7 +105,9 @@ class Endpoint(asyncio.Protocol):
 
 
 def request_hash(body):
-    """The hash of a request without its nonce, after the number of the row that its prompt names."""
+    """The hash of a request without its nonce, after the number of the row that its prompt
+    names.
+    """
     row = int(found[1]) if (found := ROW.search(body)) else 0
     return f"{row:08d}{hashlib.sha256(NONCE.sub(b'->', body)).hexdigest()[:24]}"
 
@@ -130,7 +134,9 @@ def prose(sha, dice):
 
 
 def instance(schema, dice, merit, mark=""):
-    """Return an instance of a schema with a mark in its texts. The more merit, the more often an enumeration's last and best."""
+    """Return an instance of a schema with a mark in its texts. The more merit, the more often an
+    enumeration's last and best.
+    """
     if "enum" in schema:
         return schema["enum"][-1] if dice.random() < merit else dice.choice(schema["enum"])
     match schema.get("type"):

@@ -1,10 +1,11 @@
-"""The logging server, which refuses some parameters, fails now and then, and judges some texts in prose whatever the request.
+"""The logging server, which refuses some parameters, fails now and then, and judges some texts in
+prose whatever the request.
 
     python tests/runs/picky_server.py [--formats] [and the logging server's options]
 
-It refuses a system role, and a response_format unless with --formats. Every eighth request gets a bare 500 the first time, and
-one text in ten is judged in prose until the judge is told that this cannot be read. All of it follows from the words of the
-request.
+It refuses a system role, and a response_format unless with --formats. Every eighth request gets a
+bare 500 the first time, and one text in ten is judged in prose until the judge is told that this
+cannot be read. All of it follows from the words of the request.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from collections import Counter
 
 from logging_server import (
     NONCE,
-    EventLog,
     Endpoint,
+    EventLog,
     completion,
     http,
     instance,

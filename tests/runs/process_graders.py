@@ -22,7 +22,7 @@ def brevity(text):
 
 def crash_once(text):
     mark = Path(os.environ["CRASH_MARK"])
-    if "word " * 5 == text and not mark.exists():
+    if text == "word " * 5 and not mark.exists():
         mark.touch()
         os._exit(9)
     return 1.0

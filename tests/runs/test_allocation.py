@@ -1,5 +1,5 @@
-"""The allocation of one budget over all rows: calls go to the rows with the highest expected gain, and no more is spent than the
-budget.
+"""The allocation of one budget over all rows: calls go to the rows with the highest expected gain,
+and no more is spent than the budget.
 """
 
 import asyncio
@@ -18,26 +18,25 @@ from hypothesis import strategies as st
 
 from redraft import Budget, Feedback, Task
 from redraft.cli.commands.runs import runs
-from redraft.protocols import Reply
-from redraft.plans.adaptive import Adaptive
-from redraft.plans.self_refine import SelfRefine
-from redraft.quality.priors import Priors
 from redraft.core.records import Candidate, Comparison, Outcome
-from redraft.usage import Usage
 from redraft.core.steps import Compare
 from redraft.core.stopping import max_iterations, target
 from redraft.core.trace import PanelGrader, Trace
 from redraft.models.pricing import FREE
-from redraft.runs import BatchRun
-from redraft.runs import api
+from redraft.plans.adaptive import Adaptive
+from redraft.plans.self_refine import SelfRefine
+from redraft.protocols import Reply
+from redraft.quality.priors import Priors
 from redraft.quality.simulate import SimulatedTask, run_to_end, simulate_tasks, simulated_record
+from redraft.runs import BatchRun, api
 from redraft.runs.allocation import BudgetAllocator, DecisionLog, budget_unit, simulated_logs
 from redraft.runs.online_priors import OnlinePriors
 from redraft.storage.journal import Journal
+from redraft.usage import Usage
 
 from .killing import write_rows
-from .test_shards import LocalExecutor
 from .test_provider_batch import provider
+from .test_shards import LocalExecutor
 
 __all__ = ["provider"]
 
@@ -110,8 +109,8 @@ async def qualities_with_budget_each(n, each):
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [1, 8, 120])
 async def test_hard_rows_get_more_of_the_budget(width):
-    """The budget is kept and nearly used, every row has an answer, hard rows get more calls, and the answers are better than with
-    equal calls for each row.
+    """The budget is kept and nearly used, every row has an answer, hard rows get more calls, and
+    the answers are better than with equal calls for each row.
     """
     n, each = 120, 4
     qualities, tasks = await qualities_with_shared_budget(n, n * each, width)
@@ -139,14 +138,16 @@ def test_with_enough_budget_the_price_is_the_plans_own():
 
 
 def test_the_price_is_in_the_unit_of_the_budget():
-    """Once the cost of a call is known, from spending or from finished rows, the price is for one USD."""
+    """Once the cost of a call is known, from spending or from finished rows, the price is for one
+    USD.
+    """
     spent = {}
     allocator = BudgetAllocator(PLAN, "usd", lambda: 3.9, lambda: spent, 100)
     assert allocator.price.unit == "calls"
     spent |= {"calls": 10, "usd": 0.1}
     price, unit = allocator.price
     assert unit == "usd"
-    calls = BudgetAllocator(PLAN, "calls", lambda: 400, lambda: {}, 100)
+    calls = BudgetAllocator(PLAN, "calls", lambda: 400, dict, 100)
     assert price == pytest.approx(calls.price.price / 0.01, rel=0.02)
 
 
@@ -193,8 +194,10 @@ def test_the_first_decision_is_priced_in_the_unit_of_the_budget():
 
 
 def test_a_decision_in_another_unit_is_converted_to_the_budgets():
-    """With cached answers nothing is spent and the cost of a call is unknown; the decisions are in USD all the same."""
-    allocator = BudgetAllocator(PLAN, "usd", lambda: 1.0, lambda: {}, 100)
+    """With cached answers nothing is spent and the cost of a call is unknown; the decisions are in
+    USD all the same.
+    """
+    allocator = BudgetAllocator(PLAN, "usd", lambda: 1.0, dict, 100)
     row = allocator.start_row()
     assert allocator.price_for(row).unit == "calls"
     row.next_steps(PLAN, trace_with_costs(0.004))
@@ -222,7 +225,9 @@ async def finish_rows(allocator, tasks, n):
 
 
 async def test_new_priors_reset_the_price():
-    """Decisions under the old priors are dropped, also of rows that end later, so the price is that of a new run."""
+    """Decisions under the old priors are dropped, also of rows that end later, so the price is that
+    of a new run.
+    """
     tasks, priors = Tasks(40), Priors(draft_mean=0.7, noise_sd=0.05)
     allocator = allocator_for(tasks, 640, 160)
     late = allocator.start_row()
@@ -230,13 +235,13 @@ async def test_new_priors_reset_the_price():
     allocator.set_priors(priors)
     late.finish(await tasks.work(39, partial(late.next_steps, PLAN)))
     fresh = BudgetAllocator(
-        replace(PLAN, priors=priors), "calls", lambda: 640 - tasks.calls, lambda: {}, 120
+        replace(PLAN, priors=priors), "calls", lambda: 640 - tasks.calls, dict, 120
     )
     assert allocator.estimate.base == fresh.estimate.base
     assert allocator.price == fresh.price
     assert (
         allocator.price
-        != BudgetAllocator(PLAN, "calls", lambda: 640 - tasks.calls, lambda: {}, 120).price
+        != BudgetAllocator(PLAN, "calls", lambda: 640 - tasks.calls, dict, 120).price
     )
 
 
@@ -267,7 +272,9 @@ WITH_COMPARISON = (PanelGrader("judge"), PanelGrader("final", compares=True))
 
 
 def test_simulated_tasks_end_with_a_comparison_and_the_posterior():
-    """Where a grader compares, a simulated task has a comparison of two calls; its end has all that the plan reports."""
+    """Where a grader compares, a simulated task has a comparison of two calls; its end has all that
+    the plan reports.
+    """
     plan = Adaptive(SelfRefine(max_iterations(3)), min_expected_gain=0.005)
     ended = [
         run_to_end(trace, plan, world)
@@ -287,7 +294,7 @@ def test_simulated_tasks_end_with_a_comparison_and_the_posterior():
 def test_a_comparison_ends_a_task():
     """A task ends with it however low the price falls, and it is no decision of the task."""
     left = [100.0]
-    allocator = BudgetAllocator(PLAN, "calls", lambda: left[0], lambda: {}, 20, WITH_COMPARISON)
+    allocator = BudgetAllocator(PLAN, "calls", lambda: left[0], dict, 20, WITH_COMPARISON)
     row = allocator.start_row()
     trace = next(
         trace
@@ -318,7 +325,9 @@ def test_a_comparison_ends_a_task():
 
 
 def test_decisions_record_the_expected_gain_and_cost_of_each_step():
-    """The cost is corrected once it is known, a repeated decision counts once, and the record can be saved as JSON."""
+    """The cost is corrected once it is known, a repeated decision counts once, and the record can
+    be saved as JSON.
+    """
     plan = Adaptive(min_expected_gain=0.0)
     allocator = allocator_for(Tasks(1), 100, 1)
     for world, trace in simulate_tasks(
@@ -345,7 +354,7 @@ def test_decisions_record_the_expected_gain_and_cost_of_each_step():
 
 def test_a_row_of_unknown_cost_is_no_decision():
     """Nor is it an error."""
-    allocator = BudgetAllocator(PLAN, "usd", lambda: 1.0, lambda: {}, 2)
+    allocator = BudgetAllocator(PLAN, "usd", lambda: 1.0, dict, 2)
     row = allocator.start_row()
     trace = Trace(
         Task("t"),
@@ -392,7 +401,9 @@ async def quality_judge(text, model):
 
 
 class Writer:
-    """Writes good texts for an easy task, and texts for a hard one that improve with each refinement."""
+    """Writes good texts for an easy task, and texts for a hard one that improve with each
+    refinement.
+    """
 
     name, identity, formats = "w", "w", ("text",)
 
@@ -483,7 +494,9 @@ async def test_budget_is_reserved_for_the_final_check(tmp_path, rows, budget, wi
 @pytest.mark.slow
 @pytest.mark.parametrize("price", [None, FREE], ids=["it turns out", "it is known"])
 async def test_a_usd_budget_does_not_limit_a_free_model(tmp_path, rows, price):
-    """About as many calls are made as without one; of two limits the effective one sets the price."""
+    """About as many calls are made as without one; of two limits the effective one sets the
+    price.
+    """
     plain, free, both = (Writer(0.0) for _ in range(3))
     for model in (plain, free, both):
         model.price = price
@@ -582,7 +595,9 @@ async def test_a_resumed_run_reads_the_decisions_of_finished_rows(tmp_path, rows
 @pytest.mark.slow
 @pytest.mark.parametrize("more", [Budget(calls=300), None], ids=["more", "no limit"])
 async def test_a_larger_budget_resumes_rows_that_ended_by_the_price(tmp_path, rows, more):
-    """Hard rows resume while it is worth the price; repeated with the same budget the run makes no call."""
+    """Hard rows resume while it is worth the price; repeated with the same budget the run makes no
+    call.
+    """
     model, output = Writer(), tmp_path / "out.jsonl"
     report = await go(rows, output, model, budget=Budget(calls=100), learn=False)
     before, first = lines(output), model.calls
@@ -602,7 +617,9 @@ async def test_a_larger_budget_resumes_rows_that_ended_by_the_price(tmp_path, ro
 
 
 async def test_a_larger_budget_reaches_all_rows(tmp_path, rows):
-    """It is allocated as if the budget had been as large from the start: early rows get no preference."""
+    """It is allocated as if the budget had been as large from the start: early rows get no
+    preference.
+    """
     model, output = Writer(), tmp_path / "out.jsonl"
     await go(rows, output, model, budget=Budget(calls=100), learn=False)
     await go(rows, output, model, budget=Budget(calls=180), learn=False)
@@ -614,7 +631,9 @@ async def test_a_larger_budget_reaches_all_rows(tmp_path, rows):
 @pytest.mark.slow
 @pytest.mark.parametrize("now", [False, True])
 async def test_a_run_resumed_with_a_larger_budget_may_be_interrupted(tmp_path, rows, now):
-    """Rows that were not reconsidered yet are reconsidered by the next run, and nothing paid for is lost."""
+    """Rows that were not reconsidered yet are reconsidered by the next run, and nothing paid for is
+    lost.
+    """
     model, output, given = (
         Writer(),
         tmp_path / "out.jsonl",
@@ -709,7 +728,9 @@ async def test_shards_resume_with_a_larger_budget(tmp_path, rows, monkeypatch):
 
 
 async def test_the_price_is_in_the_progress_and_the_report(tmp_path, rows):
-    """They have the price and the number of rows that it ended; without a budget they have neither."""
+    """They have the price and the number of rows that it ended; without a budget they have
+    neither.
+    """
     seen = []
     told = await go(
         rows,
@@ -733,9 +754,11 @@ async def test_the_price_is_in_the_progress_and_the_report(tmp_path, rows):
 
 @pytest.mark.slow
 async def test_shards_share_the_budget(tmp_path, rows, monkeypatch):
-    """Each shard uses what is left for each remaining row of the run, so that prices are equal where rows are.
+    """Each shard uses what is left for each remaining row of the run, so that prices are equal
+    where rows are.
 
-    Each row is graded. Whether the last ones end by the price or by the quota depends on the time at which quotas are exchanged.
+    Each row is graded. Whether the last ones end by the price or by the quota depends on the time
+    at which quotas are exchanged.
     """
     monkeypatch.setattr(api, "RayPool", LocalExecutor)
     model = Writer()

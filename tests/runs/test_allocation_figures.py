@@ -1,11 +1,11 @@
 """The figures of the budget's allocation, from small logs of decisions and worked out by hand.
 
-Simulated rows count as 16 rows in all. What a row is expected to cost further is the product-limit estimate: after each decision,
-the rows that continue at a price among those that have got there, and what their steps have cost.
+Simulated rows count as 16 rows in all. What a row is expected to cost further is the product-limit
+estimate: after each decision, the rows that continue at a price among those that have got there,
+and what their steps have cost.
 """
 
 import json
-
 
 import pytest
 from hypothesis import given, settings
@@ -34,13 +34,17 @@ WITH_COMPARISON = (PanelGrader("judge"), PanelGrader("final", compares=True))
 
 
 def log(base, *decisions, unit="calls", comparison=0.0):
-    """A finished row: its cost before the first decision, and the rate and the cost of each best offer."""
+    """A finished row: its cost before the first decision, and the rate and the cost of each best
+    offer.
+    """
     return DecisionLog(unit, base, [*map(Decision._make, decisions)], comparison)
 
 
 @pytest.fixture
 def allocate(monkeypatch):
-    """An allocator for so many rows that has seen these finished rows; `simulated`: what it simulates, in calls."""
+    """An allocator for so many rows that has seen these finished rows; `simulated`: what it
+    simulates, in calls.
+    """
 
     def new(
         left,
@@ -67,9 +71,10 @@ FOUR = (
     log(4.0, (0.1, 1.0), (0.0, 0.0)),
     log(3.0, (0.0, 0.0)),
 )
-# The base of a row is (16 * 2 + 2 + 2 + 4 + 3) / 20 = 2.15. Of 20 rows two continue at a price of 0.25, for 2 each: 4 / 20 = 0.2
-# a row. At 0.15 one of these two continues for 3 more: (4 + 2 * 3 / 2) / 20 = 0.35. At 0.05 a third continues for 1, and of these
-# three one for 3 more: (5 + 3 * 3 / 3) / 20 = 0.4.
+# The base of a row is (16 * 2 + 2 + 2 + 4 + 3) / 20 = 2.15. Of 20 rows two continue at a price of
+# 0.25, for 2 each: 4 / 20 = 0.2 a row. At 0.15 one of these two continues for 3 more: (4 + 2 * 3 /
+# 2) / 20 = 0.35. At 0.05 a third continues for 1, and of these three one for 3 more: (5 + 3 * 3 /
+# 3) / 20 = 0.4.
 PRICES = [
     (0.0, 0.5),
     (0.1, 0.3),
@@ -79,13 +84,17 @@ PRICES = [
 
 
 def is_just_above(price, rate):
-    """Whether a price was found by halving: at most 1 % above the rate from which on it is affordable."""
+    """Whether a price was found by halving: at most 1 % above the rate from which on it is
+    affordable.
+    """
     return rate <= price <= 1.01 * rate
 
 
 @pytest.mark.parametrize(("further", "rate"), PRICES)
 def test_the_price_is_the_lowest_that_all_rows_can_pay(allocate, further, rate):
-    """With the slightest amount less it is the next rate; with enough for all offers it is the plan's own, with none at all 1."""
+    """With the slightest amount less it is the next rate; with enough for all offers it is the
+    plan's own, with none at all 1.
+    """
     need = 10 * (2.15 + further)
     assert is_just_above(allocate(need + 1e-9, 10, *FOUR).price.price, rate)
     higher = {0.0: 1.0, 0.1: 0.5, 0.2: 0.3, 0.35: 0.2}[further]
@@ -96,7 +105,9 @@ def test_the_price_is_the_lowest_that_all_rows_can_pay(allocate, further, rate):
 
 
 def test_the_estimate_weighs_simulated_rows_as_sixteen(allocate):
-    """Here in USD, at 0.02 a call: half of the simulated rows continue for 3 calls, which gain 0.4 a call, or 20 a USD."""
+    """Here in USD, at 0.02 a call: half of the simulated rows continue for 3 calls, which gain 0.4
+    a call, or 20 a USD.
+    """
     simulated = (log(2.0, (0.4, 3.0), (0.0, 0.0)), log(4.0, (0.0, 0.0)))
     finished = (
         log(0.5, (5.0, 0.25), (0.0, 0.0), unit="usd"),
@@ -124,7 +135,9 @@ def test_the_estimate_weighs_simulated_rows_as_sixteen(allocate):
 
 
 def test_a_comparison_is_expected_as_often_as_rows_have_ended_with_one(allocate):
-    """Among rows with two answers: of 16 simulated ones half, of three finished ones one, so 9 of 19; at the mean price, once a row."""
+    """Among rows with two answers: of 16 simulated ones half, of three finished ones one, so 9 of
+    19; at the mean price, once a row.
+    """
     simulated = (log(2.0, (0.4, 3.0), (0.0, 0.0), comparison=2.0), log(2.0, (0.4, 3.0), (0.0, 0.0)))
     finished = (
         log(2.0, (0.5, 2.0), (0.0, 0.0), comparison=4.0),
@@ -173,7 +186,9 @@ def test_rows_with_two_drafts_need_a_comparison_in_any_case(allocate):
 
 
 def test_a_larger_budget_pays_for_the_offers_of_stopped_rows(allocate):
-    """Of three rows that the price stopped, each needs its last offer and what follows; a row that was compared is not reopened."""
+    """Of three rows that the price stopped, each needs its last offer and what follows; a row that
+    was compared is not reopened.
+    """
     stopped = (
         log(2.0, (0.5, 2.0), (0.2, 3.0)),
         log(2.0, (0.2, 3.0)),
@@ -188,8 +203,9 @@ def test_a_larger_budget_pays_for_the_offers_of_stopped_rows(allocate):
             allocator.add_stopped(each)
         return allocator
 
-    # At a price up to 0.2, after two decisions 8 of 8 rows stop: 3 + 0. After one, 8 + 2 of 10 continue, for 8 * 7 + 2 * 3: 3 + 6.2.
-    # One of these 10 has ended with a comparison: 2 / 10 for each.
+    # At a price up to 0.2, after two decisions 8 of 8 rows stop: 3 + 0. After one, 8 + 2 of 10
+    # continue, for 8 * 7 + 2 * 3: 3 + 6.2. One of these 10 has ended with a comparison: 2 / 10 for
+    # each.
     need = (3 + 0 + 0.2) + (3 + 6.2 + 0.2)
     assert is_just_above(with_stopped(need - 1e-9).price.price, 0.2)
     allocator = with_stopped(need + 1e-9)
@@ -202,7 +218,9 @@ def test_a_larger_budget_pays_for_the_offers_of_stopped_rows(allocate):
 
 
 def test_a_row_that_is_reopened_is_no_finished_one(allocate):
-    """Its offer is worth exactly the plan's own price; what it will have cost in the end is not known any more."""
+    """Its offer is worth exactly the plan's own price; what it will have cost in the end is not
+    known any more.
+    """
     stopped, other = log(8.0, (0.002, 3.0)), log(2.0, (0.0019, 3.0))
     allocator = allocate(1e6, 0, stopped, other)
     for each in (stopped, other):
@@ -216,7 +234,9 @@ def test_a_row_that_is_reopened_is_no_finished_one(allocate):
 @settings(max_examples=8, deadline=None)
 @given(st.floats(0.5, 9.0), st.floats(0.01, 9.0), st.floats(0.5, 20.0), st.floats(0.5, 20.0))
 def test_many_equal_rows_give_their_own_costs(base, cost, simulated_base, simulated_cost):
-    """Of a thousand the latest 384 count, against 16 simulated ones: the figures are theirs but for a twenty-fifth."""
+    """Of a thousand the latest 384 count, against 16 simulated ones: the figures are theirs but for
+    a twenty-fifth.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
             allocation,
@@ -228,7 +248,7 @@ def test_many_equal_rows_give_their_own_costs(base, cost, simulated_base, simula
             (16 * simulated_base + 384 * base) / 400 + (16 * simulated_cost + 384 * cost) / 400
         )
         for factor, price in ((1 + 1e-9, 0.002), (1 - 1e-9, 0.5)):
-            allocator = BudgetAllocator(PLAN, "calls", lambda: need * factor, dict, 20)  # noqa: B023
+            allocator = BudgetAllocator(PLAN, "calls", lambda: need * factor, dict, 20)
             for each in finished:
                 allocator.add_finished(each)
             assert price <= allocator.price.price <= 1.01 * price
@@ -299,7 +319,9 @@ FAILED = Failure(("feedback", 0, "judge", 0), "grade", "ModelError", "no", usage
     ],
 )
 def test_costs_of_answers_and_what_was_paid(records, answers, paid):
-    """Answers cost the same from the cache; retries and failures are paid for; what is unknown is no 0 of answers."""
+    """Answers cost the same from the cache; retries and failures are paid for; what is unknown is
+    no 0 of answers.
+    """
     units = ("calls", "tokens", "usd")
     assert tuple(cost_of_answers(records, unit) for unit in units) == answers
     assert tuple(amount_paid(records, unit) for unit in units) == paid
@@ -329,9 +351,11 @@ FREE_PLAN = Adaptive(SelfRefine(max_iterations(2)), min_expected_gain=0.0, prior
 
 @pytest.mark.parametrize(("unit", "scale"), [("calls", None), ("tokens", 1), ("usd", 1)])
 def test_a_log_has_the_cost_of_each_step(unit, scale):
-    """Until a step is done its cost is what it is expected to be; then it is what its answers have cost. Comparisons are apart."""
+    """Until a step is done its cost is what it is expected to be; then it is what its answers have
+    cost. Comparisons are apart.
+    """
     log, start = DecisionLog(unit), Trace(Task("t"), (PanelGrader("judge"),))
-    cost = lambda *digits: len(digits) if scale is None else sum(digits)  # noqa: E731
+    cost = lambda *digits: len(digits) if scale is None else sum(digits)
     trace = decided(log, start, text(1, retries=1))
     assert (log.base, log.decisions, log.committed, log.has_rivals) == (None, [], 0.0, False)
     trace = decided(log, trace, FAILED, grade(20, cached=True))
@@ -370,7 +394,9 @@ def test_a_log_does_not_guess_an_unknown_cost():
 
 
 def test_an_account_reserves_the_next_step_and_a_comparison(allocate):
-    """Before its first decision what rows need on average; then its own step; a comparison as soon as there may be two answers."""
+    """Before its first decision what rows need on average; then its own step; a comparison as soon
+    as there may be two answers.
+    """
     allocator = allocate(
         1e6,
         3,
@@ -407,7 +433,9 @@ def test_an_account_reserves_the_next_step_and_a_comparison(allocate):
 def test_another_answer_is_refused_to_a_row_where_other_rows_need_what_is_left(
     allocate, has_rivals
 ):
-    """It may take a row's cost once more, and a comparison of 8, which is reserved already if there are two answers."""
+    """It may take a row's cost once more, and a comparison of 8, which is reserved already if there
+    are two answers.
+    """
     base = (16 * 2 + 5) / 17
     for left, price in ((2 * base + 8, 0.002), (2 * base + 7.99, 1.0)):
         finished, simulated = log(5.0, (0.0, 0.0), comparison=8.0), log(2.0, (0.0, 0.0))
@@ -437,14 +465,18 @@ def test_a_free_step_costs_nothing_and_is_worth_any_price():
     ],
 )
 def test_the_plans_own_price_is_converted_to_the_unit_of_the_budget(allocate, spent, price):
-    """Here 0.5 for a USD with a budget of calls. Until it is known what a call costs, nothing is lower than it."""
+    """Here 0.5 for a USD with a budget of calls. Until it is known what a call costs, nothing is
+    lower than it.
+    """
     plan = PLAN.with_price(0.5, "usd")
     assert allocate(1e6, 10, *FOUR, plan=plan, spent=spent).price == (pytest.approx(price), "calls")
 
 
 @pytest.mark.parametrize(("more", "highest"), [({}, 2 / 21), ({"unknown": True}, 20.0)])
 def test_a_call_costs_what_finished_rows_say_or_else_what_was_spent(allocate, more, highest):
-    """One row cost 21 USD for two calls; of a row of unknown cost only what the whole run has spent is known: 0.5 USD for 10 calls."""
+    """One row cost 21 USD for two calls; of a row of unknown cost only what the whole run has spent
+    is known: 0.5 USD for 10 calls.
+    """
     allocator = allocate(1e6, 1, unit="usd", spent={"calls": 10, "usd": 0.5})
     trace = Trace(Task("t"), (PanelGrader("judge"),), (text(1, **more), grade(20)))
     allocator.start_row().finish(trace + Outcome(0, "gain"))

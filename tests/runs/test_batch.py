@@ -1,4 +1,6 @@
-"""Batches: what happens to each row, whatever fails in between. The model is a function of its messages; the files are real."""
+"""Batches: what happens to each row, whatever fails in between. The model is a function of its
+messages; the files are real.
+"""
 
 import asyncio
 import json
@@ -13,11 +15,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from redraft import Budget, Feedback, batch, batch_sync, must
-from redraft.usage import Usage
-from redraft.protocols import Reply
 from redraft.errors import AuthenticationError, ConfigError, ContextLengthError, StoreError
+from redraft.protocols import Reply
 from redraft.runs import BatchRun
 from redraft.storage.journal import Journal
+from redraft.usage import Usage
 
 COLUMNS = [
     *(
@@ -35,7 +37,9 @@ COLUMNS = [
 
 
 class Writer:
-    """Answers by a hash of the messages, so that the same words get the same answer; counts the calls."""
+    """Answers by a hash of the messages, so that the same words get the same answer; counts the
+    calls.
+    """
 
     name = identity = "writer"
 
@@ -85,7 +89,9 @@ async def run(tmp_path, model, *, out="out.jsonl", n=12, **more):
 
 
 async def test_a_call_begins_when_the_records_of_earlier_calls_are_on_disk(tmp_path):
-    """Each call of a row finds its header and one record for each call before it in the journal's file."""
+    """Each call of a row finds its header and one record for each call before it in the journal's
+    file.
+    """
     on_disk = []
 
     class Watching(Writer):
@@ -108,7 +114,9 @@ async def test_a_call_begins_when_the_records_of_earlier_calls_are_on_disk(tmp_p
 
 
 async def test_rows_keep_their_columns_and_get_their_results(tmp_path):
-    """The output has the input's rows in order with the best answer and its usage; the report adds up."""
+    """The output has the input's rows in order with the best answer and its usage; the report adds
+    up.
+    """
     report = await run(tmp_path, Writer())
     rows = lines(tmp_path / "out.jsonl")
     assert [row["id"] for row in rows] == [f"r{i}" for i in range(12)]
@@ -135,7 +143,9 @@ async def test_rows_keep_their_columns_and_get_their_results(tmp_path):
 
 
 async def test_rows_of_noisy_graders_report_estimated_scores(tmp_path):
-    """First and best scores are estimates, so that a row whose first answer is kept has gained nothing."""
+    """First and best scores are estimates, so that a row whose first answer is kept has gained
+    nothing.
+    """
     report = await run(tmp_path, Writer(), graders=asking_grader, n=40, min_expected_gain=0.02)
     rows = lines(tmp_path / "out.jsonl")
     for row in rows:
@@ -194,7 +204,9 @@ async def test_only_rows_that_a_change_affects_are_redone(tmp_path):
 
 
 async def test_explain_reports_changes_before_a_run(tmp_path):
-    """`prepare(explain=True)` names the changed rows and settings, makes no call and writes no file."""
+    """`prepare(explain=True)` names the changed rows and settings, makes no call and writes no
+    file.
+    """
     await run(tmp_path, Writer(), max_iterations=1)
     table(tmp_path / "in.jsonl", 12, reference="the truth")
     before = (tmp_path / "out.jsonl.journal").read_bytes()
@@ -245,7 +257,9 @@ async def test_a_failed_row_does_not_stop_the_others(tmp_path):
 
 
 async def test_a_wrong_key_ends_the_run_at_once(tmp_path):
-    """Few calls are made, no row is marked as failed, and the same call resumes with the right key."""
+    """Few calls are made, no row is marked as failed, and the same call resumes with the right
+    key.
+    """
     wrong = Writer(lambda text: AuthenticationError("the key is wrong", status=401))
     report = await run(tmp_path, wrong, n=200)
     assert (report.end_reason, report.failed, report.resumable) == ("fatal", 0, True)
@@ -257,7 +271,9 @@ async def test_a_wrong_key_ends_the_run_at_once(tmp_path):
 
 
 async def test_the_budget_covers_the_whole_run(tmp_path):
-    """At its end graded answers are written and the other rows marked; a larger budget resumes, and is never exceeded."""
+    """At its end graded answers are written and the other rows marked; a larger budget resumes, and
+    is never exceeded.
+    """
     model = Writer()
     report = await run(tmp_path, model, budget=Budget(calls=10), max_in_flight=2)
     rows = lines(tmp_path / "out.jsonl")
@@ -291,7 +307,9 @@ async def test_a_budget_too_small_for_any_row_is_reported(tmp_path, budget):
 
 
 async def test_identical_rows_are_paid_for_once(tmp_path):
-    """This holds also for calls at the same moment; the rows look alike, and the report has what was paid."""
+    """This holds also for calls at the same moment; the rows look alike, and the report has what
+    was paid.
+    """
     source = tmp_path / "in.jsonl"
     source.write_text('{"prompt": "the same"}\n' * 8)
     model = Writer()
@@ -544,7 +562,9 @@ async def test_a_run_that_is_stopped_before_its_first_row_has_a_report(tmp_path,
 @pytest.mark.parametrize("limit", ["output_tokens", "tokens", "usd"])
 @pytest.mark.parametrize("stops", [(), (5, 9)])
 async def test_a_budget_is_kept_over_interruptions(tmp_path, limit, stops):
-    """With 64 long answers in flight the limit is never exceeded, and the journal has all of the usage."""
+    """With 64 long answers in flight the limit is never exceeded, and the journal has all of the
+    usage.
+    """
     served = dict.fromkeys(["output_tokens", "tokens", "usd"], 0)
 
     class LongAnswerModel(Writer):

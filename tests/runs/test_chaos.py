@@ -12,7 +12,9 @@ NAMED = ("Error", "content_filter", "refus")
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_every_row_ends_with_a_result_or_a_named_error(tmp_path, serve):
-    """Of 200 rows with an eighth of the calls failing in 17 ways none hangs or is lost, and failed rows can be redone."""
+    """Of 200 rows with an eighth of the calls failing in 17 ways none hangs or is lost, and failed
+    rows can be redone.
+    """
     source, output = write_rows(tmp_path / "rows.jsonl", 200), tmp_path / "out.jsonl"
     chaos = serve("--share", 0.12, "--latency", 0.01, script="chaos_server.py")
     command = batch(source, output, chaos.model, "--timeout", 1, "--max-iterations", 1)

@@ -1,4 +1,6 @@
-"""When a complete run is found complete without its rows being read, and when they are read again."""
+"""When a complete run is found complete without its rows being read, and when they are read
+again.
+"""
 
 import asyncio
 import json

@@ -1,4 +1,6 @@
-"""What a run does to the rows that stand in its output: none disappears unless that was asked for."""
+"""What a run does to the rows that stand in its output: none disappears unless that was asked
+for.
+"""
 
 import json
 import shutil
@@ -37,7 +39,9 @@ def write(path, rows):
 
 
 class Folder:
-    """A folder with data and the output of a run on them; `said` are the messages of the latest run."""
+    """A folder with data and the output of a run on them; `said` are the messages of the latest
+    run.
+    """
 
     def __init__(self, path, name, rows):
         self.path, self.output, self.model = path, path / name, Writer()
@@ -99,7 +103,9 @@ OTHER_RUNS = {
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("change", OTHER_RUNS)
 async def test_a_run_that_leaves_out_rows_of_its_output_is_refused(tmp_path, change, name):
-    """The error has the numbers; nothing is called or changed. With `overwrite` it runs, and the earlier command restores the rows."""
+    """The error has the numbers; nothing is called or changed. With `overwrite` it runs, and the
+    earlier command restores the rows.
+    """
     prepare, left = OTHER_RUNS[change]
     folder = Folder(tmp_path, name, ROWS)
     assert await folder.run() == 20
@@ -124,7 +130,9 @@ async def test_a_run_that_leaves_out_rows_of_its_output_is_refused(tmp_path, cha
 
 @pytest.mark.parametrize("name", FORMATS)
 async def test_other_rows_with_the_same_ids_are_other_rows(tmp_path, name):
-    """Many data sets are numbered from 0: a row of another file is another row unless its task is the same."""
+    """Many data sets are numbered from 0: a row of another file is another row unless its task is
+    the same.
+    """
     folder = Folder(tmp_path, name, NUMBERED)
     await folder.run()
     before = folder.output.read_bytes()
@@ -185,7 +193,9 @@ SAME_ROWS = {
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("rows", SAME_ROWS)
 async def test_rows_of_an_earlier_run_are_known_again(tmp_path, rows, name):
-    """A run that has all rows of its output asks nothing and replaces nothing, whatever IDs look like in the format."""
+    """A run that has all rows of its output asks nothing and replaces nothing, whatever IDs look
+    like in the format.
+    """
     first, second, settings, calls = SAME_ROWS[rows]
     folder = Folder(
         tmp_path, name, [row if "prompt" in row else {**row, "prompt": "no ID"} for row in first]
@@ -200,7 +210,9 @@ async def test_rows_of_an_earlier_run_are_known_again(tmp_path, rows, name):
 
 @pytest.mark.parametrize("name", FORMATS)
 async def test_the_same_rows_with_other_settings_are_redone_with_a_word(tmp_path, name):
-    """One line says how many results are replaced, and the earlier command restores them without a call."""
+    """One line says how many results are replaced, and the earlier command restores them without a
+    call.
+    """
     folder = Folder(tmp_path, name, NUMBERED)
     await folder.run()
     before = folder.output.read_bytes()
@@ -232,7 +244,9 @@ async def test_a_pilot_leaves_the_output_alone(tmp_path, name):
 
 @pytest.mark.parametrize("name", FORMATS)
 async def test_an_output_without_its_journal_and_a_journal_without_its_output(tmp_path, name):
-    """An output that was moved is replaced only if asked for; a missing one is written again, and another run may use its name."""
+    """An output that was moved is replaced only if asked for; a missing one is written again, and
+    another run may use its name.
+    """
     folder = Folder(tmp_path, name, ROWS)
     await folder.run()
     before = folder.output.read_bytes()

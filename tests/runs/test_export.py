@@ -1,10 +1,12 @@
-"""Training data from a run: correct pairs, no duplicates, stable splits, and files that the trainers' libraries load."""
+"""Training data from a run: correct pairs, no duplicates, stable splits, and files that the
+trainers' libraries load.
+"""
 
 import json
-from contextlib import suppress
 import random
 import subprocess
 import sys
+from contextlib import suppress
 from types import SimpleNamespace
 
 import pytest
@@ -16,10 +18,16 @@ from redraft.core.records import Candidate, Feedback, Outcome, StopReason
 from redraft.core.task import Task
 from redraft.core.trace import PanelGrader, Trace
 from redraft.errors import ConfigError, RedraftError
-from redraft.jsontext import dumps_text
-from redraft.export.formats import Provenance
+from redraft.export.formats import (
+    FORMATS,
+    ExportConfig,
+    NotExportable,
+    Provenance,
+    TraceExamples,
+    types_of,
+)
 from redraft.export.writer import export
-from redraft.export.formats import FORMATS, TraceExamples, NotExportable, ExportConfig, types_of
+from redraft.jsontext import dumps_text
 
 pytestmark = pytest.mark.usefixtures("no_open_files")
 
@@ -29,7 +37,9 @@ RUN = Provenance("nightly", "openai:small", {"target_score": 0.9})
 
 
 def trace(*answers, task="Why is the sky blue?", panel=JUDGE, reason=StopReason.PATIENCE):
-    """The trace of a refinement: each answer is a score, or (text, scores by grader, other fields of the candidate)."""
+    """The trace of a refinement: each answer is a score, or (text, scores by grader, other fields
+    of the candidate).
+    """
     grown = Trace(task if isinstance(task, Task) else Task(task), panel)
     for i, answer in enumerate(answers):
         text, scores, more = answer if isinstance(answer, tuple) else (f"answer {i}", answer, {})
@@ -186,8 +196,8 @@ def test_the_scores_of_a_trajectory_are_those_that_graders_gave(tmp_path):
     ],
 )
 def test_pairs_follow_the_recipe(tmp_path, scores, recipe, pairs):
-    """The best answer is paired with the first, the worst, or each that scored less by the margin; ungraded answers are never
-    used.
+    """The best answer is paired with the first, the worst, or each that scored less by the margin;
+    ungraded answers are never used.
     """
     rows, _ = export_to_file(tmp_path, [trace(*scores)], **recipe)
     assert [(r["redraft_score_chosen"], r["redraft_score_rejected"]) for r in rows] == pairs
@@ -301,7 +311,9 @@ LOWER_CUT = trace(("poo", 0.1, CUT), ("fair", 0.2, {}), WHOLE)
 def test_an_answer_that_takes_the_place_of_the_best_is_not_fine_tuned_on(
     tmp_path, format, left, reason, kept
 ):
-    """A comparison of complete answers with scores is as good as in another row. No answer that was cut off is in a format of TRL."""
+    """A comparison of complete answers with scores is as good as in another row. No answer that was
+    cut off is in a format of TRL.
+    """
     fine = trace(("poor", 0.1, {}), ("fine", 0.95, {}), task="Another question")
     rows, numbers = export_to_file(tmp_path, [left, fine], format=format)
     found = [row for row in rows if row["redraft_row"] == "row 0"]
@@ -310,7 +322,9 @@ def test_an_answer_that_takes_the_place_of_the_best_is_not_fine_tuned_on(
 
 
 def test_a_must_comes_before_a_score(tmp_path):
-    """The chosen answer meets the must and the rejected one breaks it, whatever the judge's score."""
+    """The chosen answer meets the must and the rejected one breaks it, whatever the judge's
+    score.
+    """
     gated = trace(
         ("long", (0.0, 0.5), {}),
         ("short", (1.0, 0.8), {}),
@@ -333,7 +347,9 @@ def test_a_must_comes_before_a_score(tmp_path):
 
 
 def test_a_step_is_compared_with_its_parent(tmp_path):
-    """It is not compared with the answer before it; for an ungraded parent its own parent counts."""
+    """It is not compared with the answer before it; for an ungraded parent its own parent
+    counts.
+    """
     both = trace(
         0.5,
         0.2,
@@ -352,7 +368,9 @@ def test_a_step_is_compared_with_its_parent(tmp_path):
 
 
 def test_a_conversation_stays_whole(tmp_path):
-    """System message, earlier turns and text parts are the prompt, without keys that training does not use."""
+    """System message, earlier turns and text parts are the prompt, without keys that training does
+    not use.
+    """
     turns = [
         {"role": "system", "content": "Be kind."},
         {
@@ -403,8 +421,8 @@ def any_examples(traces, **recipe):
     runs, st.sampled_from([0.0, 0.1, 0.25]), st.sampled_from(["best-first", "best-worst", "all"])
 )
 def test_every_pair_has_a_better_chosen_answer(tmp_path_factory, traces, margin, pairs):
-    """The chosen text scored more by the margin, differs, is complete and breaks no must; no pair is repeated, and every row is
-    counted.
+    """The chosen text scored more by the margin, differs, is complete and breaks no must; no pair
+    is repeated, and every row is counted.
     """
     assume(any_examples(traces, pairs=pairs, min_margin=margin))
     rows, numbers = export_to_file(
@@ -440,7 +458,9 @@ def test_duplicates_are_exported_once_and_counted(tmp_path_factory, traces, form
 
 
 def test_a_prompt_stays_in_its_split(tmp_path):
-    """The split of a prompt does not depend on other rows, their order or the run; the share is about the requested one."""
+    """The split of a prompt does not depend on other rows, their order or the run; the share is
+    about the requested one.
+    """
     traces = [trace(0.1, 0.9, task=f"Question {i}") for i in range(400)]
     recipe = ExportConfig(test_size=0.25, salt="s")
 
@@ -472,7 +492,9 @@ def test_a_prompt_stays_in_its_split(tmp_path):
 
 @pytest.mark.parametrize("side", ["train", "test"])
 def test_an_empty_split_leaves_no_file(tmp_path, side):
-    """A file of an earlier export is removed, too: `datasets` cannot load an empty one, and old examples would look new."""
+    """A file of an earlier export is removed, too: `datasets` cannot load an empty one, and old
+    examples would look new.
+    """
     salt = next(s for s in map(str, range(99)) if _in_test(s) == (side == "train"))
     (tmp_path / f"out.{side}.jsonl").write_text('{"old": 1}\n')
     done = export(
@@ -517,7 +539,9 @@ HARD = [
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("files", ["jsonl", "parquet"])
 def test_a_folder_loads_as_it_was_written(tmp_path, load, format, files):
-    """`datasets` loads both splits from the folder's name with every value unchanged: texts like dates stay texts."""
+    """`datasets` loads both splits from the folder's name with every value unchanged: texts like
+    dates stay texts.
+    """
     recipe = ExportConfig(format, test_size=0.4, files=files)
     more = [trace(0.1, 0.9, task=f"Question {i}") for i in range(20)]
     done = export(trace_of_texts([*HARD, *more]), tmp_path / "data", recipe, Provenance("r"))
@@ -583,7 +607,9 @@ HOSTILE = '"}\n---\nevil: [x]\n# <script>alert(1)</script> | `x` \x1b[31m ![](ht
 
 
 def test_the_card_says_how_the_data_were_made(tmp_path):
-    """It has the counts, the graders with their validation cards, the writers, and what was left out."""
+    """It has the counts, the graders with their validation cards, the writers, and what was left
+    out.
+    """
     card = {"status": "trusted", "words": "preference 0.81 [0.76, 0.85] of 300 rows"}
     panel = (PanelGrader("helpful", card=card), PanelGrader("words:<9"))
     traces = [
@@ -620,7 +646,9 @@ def test_the_card_says_how_the_data_were_made(tmp_path):
 
 
 def test_hostile_names_are_escaped_in_the_card(tmp_path):
-    """They stay within their quotes in the header and are neither HTML, Markdown nor control sequences in the text."""
+    """They stay within their quotes in the header and are neither HTML, Markdown nor control
+    sequences in the text.
+    """
     seat = PanelGrader(HOSTILE, card={"status": HOSTILE, "words": HOSTILE})
     panel = (seat, PanelGrader("second", card="no mapping"))
     rows = [trace(0.2, (HOSTILE, 0.8, {"by": HOSTILE}), panel=panel, task=HOSTILE)]
@@ -782,7 +810,9 @@ def test_an_existing_file_is_not_replaced_without_permission(tmp_path):
 
 
 def test_only_files_of_an_earlier_export_are_replaced_in_a_folder(tmp_path):
-    """Files that its card names are replaced; with any other file the folder is refused and stays unchanged."""
+    """Files that its card names are replaced; with any other file the folder is refused and stays
+    unchanged.
+    """
     folder = tmp_path / "set"
     export(trace_of_texts([trace(0.2, 0.8)]), folder, ExportConfig(), RUN)
     export(
@@ -842,7 +872,9 @@ def test_a_full_disk_leaves_the_old_file(tmp_path, name, there):
 
 
 def test_prompts_leave_out_requirements_unless_requested(tmp_path):
-    """With them the prompt is that of the writer; the split follows the user's words in either case."""
+    """With them the prompt is that of the writer; the split follows the user's words in either
+    case.
+    """
     panel = (PanelGrader("words:<9", must=True, demand="at most 8 words"), PanelGrader("judge"))
     traces = [
         trace((f"a {i}", (1.0, 0.3), {}), (f"b {i}", (1.0, 0.8), {}), task=f"Why {i}?", panel=panel)

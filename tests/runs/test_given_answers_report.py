@@ -1,6 +1,7 @@
 """The report of rows with several given answers: the best of them is the starting point."""
 
 import pytest
+
 from redraft import ScriptedModel, batch_sync
 
 GIVEN = ["aaaa", "aaa", "a"]
@@ -36,7 +37,9 @@ def share_of_nine(text):
     ],
 )
 def test_only_a_later_answer_can_regress(given, answers, settings, counts, tmp_path):
-    """A given answer that scores lower than another is no regression; a row whose start has no score is not counted."""
+    """A given answer that scores lower than another is no regression; a row whose start has no
+    score is not counted.
+    """
     rows = [
         {"prompt": "q", "responses": given}
         if len(given) > 1

@@ -43,7 +43,9 @@ def read(path):
 
 
 def test_responses_are_graded_as_they_are(tmp_path):
-    """The built-in editor, which could repair one for nothing, does not; nor do settings of a refinement that are given."""
+    """The built-in editor, which could repair one for nothing, does not; nor do settings of a
+    refinement that are given.
+    """
     rows = [
         {"id": "0", "prompt": "q", "response": "hello"},
         {"id": "1", "prompt": "q", "response": "HI"},
@@ -61,7 +63,9 @@ def test_responses_are_graded_as_they_are(tmp_path):
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet", ".csv"])
 def test_every_row_has_the_columns_of_every_grader(tmp_path, suffix):
-    """An unknown score is null, or empty in CSV; the second run makes no call and writes the same."""
+    """An unknown score is null, or empty in CSV; the second run makes no call and writes the
+    same.
+    """
     CALLS.clear()
     output = tmp_path / f"out{suffix}"
     graders = [tone, tone, strict, "words:1-2"]

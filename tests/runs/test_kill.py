@@ -18,10 +18,10 @@ from .killing import (
     ending,
     killed_run,
     needless,
+    output_of,
     run,
     run_here,
     start,
-    output_of,
     until,
     write_rows,
 )
@@ -49,7 +49,9 @@ def rows(tmp_path):
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_run_killed_at_random_moments_loses_nothing_and_pays_for_nothing_twice(tmp_path, serve):
-    """200 rows, killed 9 times: the output equals that of an undisturbed run, and no call is repeated needlessly (see `killing`)."""
+    """200 rows, killed 9 times: the output equals that of an undisturbed run, and no call is
+    repeated needlessly (see `killing`).
+    """
     few = ("--initial-in-flight", 16, "--max-in-flight", 16)
     figures = killed_run(tmp_path, 200, 9, serve("--latency", 0.03), seed=11, options=few)
     assert (figures.lost, figures.duplicated, figures.in_order, figures.equal) == (
@@ -66,9 +68,11 @@ def test_a_run_killed_at_random_moments_loses_nothing_and_pays_for_nothing_twice
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("options", [(), ("--formats",)], ids=["takes no formats", "takes formats"])
 def test_a_killed_run_makes_the_calls_of_an_undisturbed_one(tmp_path, serve, options):
-    """What a run learns of an endpoint, and when, does not change the output, and a resumed run still knows it.
+    """What a run learns of an endpoint, and when, does not change the output, and a resumed run
+    still knows it.
 
-    The endpoint refuses system roles and formats, fails now and then, and judges some texts in prose.
+    The endpoint refuses system roles and formats, fails now and then, and judges some texts in
+    prose.
     """
     server = serve("--latency", 0.02, *options, script="picky_server.py")
     few = ("--initial-in-flight", 4, "--max-in-flight", 4)
@@ -86,7 +90,9 @@ def test_a_killed_run_makes_the_calls_of_an_undisturbed_one(tmp_path, serve, opt
 
 
 def test_an_undisturbed_run_makes_every_call_once(tmp_path, rows, serve):
-    """Each call that a row counts is sent once or answered by the cache; a finished run makes no call when it is repeated."""
+    """Each call that a row counts is sent once or answered by the cache; a finished run makes no
+    call when it is repeated.
+    """
     server, output = serve("--latency", 0.01), tmp_path / "out.jsonl"
     command = batch(rows, output, server.model)
     assert run_here(command).code == 0
@@ -106,7 +112,9 @@ def test_an_undisturbed_run_makes_every_call_once(tmp_path, rows, serve):
 @pytest.mark.slow
 @pytest.mark.parametrize("ends", [signal.SIGINT, signal.SIGTERM])
 def test_after_one_signal_a_run_waits_for_the_calls_in_flight(tmp_path, rows, serve, ends):
-    """No call in flight is lost, and the message says how to resume; the resumed run repeats no call and writes the same bytes."""
+    """No call in flight is lost, and the message says how to resume; the resumed run repeats no
+    call and writes the same bytes.
+    """
     server = serve("--latency", 0.1)
     assert run_here(batch(rows, tmp_path / "plain.jsonl", server.model)).code == 0
     begun, whole = server.lines(), times(server)
@@ -152,7 +160,9 @@ def test_after_two_signals_a_run_ends_at_once(tmp_path, rows, serve):
 @pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("twice", [False, True])
 def test_ctrl_c_in_a_script_raises_with_the_report(tmp_path, rows, serve, twice):
-    """The first Ctrl-C waits for calls in flight, the second does not; every call is in the report and in the journal."""
+    """The first Ctrl-C waits for calls in flight, the second does not; every call is in the report
+    and in the journal.
+    """
     server = serve("--latency", 3600 if twice else 0.2, "--jitter", 0)
     process = start(
         [sys.executable, "-c", SCRIPT, str(rows), str(tmp_path / "out.jsonl"), server.model]
@@ -212,7 +222,9 @@ def test_with_few_descriptors_only_what_was_sent_is_counted(tmp_path, serve):
 
 @pytest.mark.slow
 def test_a_wrong_key_stops_the_run_at_once(tmp_path, serve):
-    """There is one error for the run, which says what to do, not one for each row; with the right key the run resumes."""
+    """There is one error for the run, which says what to do, not one for each row; with the right
+    key the run resumes.
+    """
     source, refusing = write_rows(tmp_path / "rows.jsonl", 60), serve("--refuse", 401)
     command = batch(source, tmp_path / "out.jsonl", refusing.model)
     ended = run_here(command)
@@ -267,7 +279,9 @@ def times(server, since=0):
 
 
 def test_which_repeated_calls_are_needless():
-    """A kill explains a repetition if it came before the answer, or so soon after it that the answer need not be saved yet."""
+    """A kill explains a repetition if it came before the answer, or so soon after it that the
+    answer need not be saved yet.
+    """
     for times, kills, count in [
         ([(1.0, 2.0)], [], 0),
         ([(1.0, 2.0), (3.0, 4.0)], [], 1),
@@ -292,7 +306,9 @@ def test_an_answer_must_be_saved_before_its_row_makes_the_next_call(next_call, c
     ("journaled", "count"), [([True, True], 1), ([False, True], 1), ([False, False], 0), ([], 0)]
 )
 def test_an_answer_in_the_journal_must_not_be_paid_for_again(journaled, count):
-    """No kill explains the repetition of a call whose answer was in the journal when the run was resumed."""
+    """No kill explains the repetition of a call whose answer was in the journal when the run was
+    resumed.
+    """
     assert needless([(1.0, 2.0), (3.0, 4.0)], [0.5, 2.05], 0.25, [], journaled) == count
 
 

@@ -1,4 +1,6 @@
-"""`calibrate` learns priors from a stated number of calls, says what they mean, and saves them only when asked."""
+"""`calibrate` learns priors from a stated number of calls, says what they mean, and saves them only
+when asked.
+"""
 
 import asyncio
 import random
@@ -15,7 +17,7 @@ from redraft.protocols import Reply
 from redraft.quality.diagnosis import scores_to_show
 from redraft.quality.fit import PriorsFit, fit_with_errors, lift
 from redraft.quality.priors import Priors
-from redraft.runs.learning import LearnedValue, LearnedPriors, evenly_chosen
+from redraft.runs.learning import LearnedPriors, LearnedValue, evenly_chosen
 from redraft.storage.priors_store import PriorsKey, PriorsStore
 
 
@@ -25,7 +27,8 @@ async def judge(text, model):
 
 
 class Bench:
-    """A writer and a judge whose numbers are known: drafts of quality `level`, refinements that add `gain`, scores with `noise`.
+    """A writer and a judge whose numbers are known: drafts of quality `level`, refinements that add
+    `gain`, scores with `noise`.
 
     A text contains its quality. Calls whose prompt contains `failing` fail.
     """
@@ -105,7 +108,9 @@ def test_it_learns_the_noise_and_says_how_many_scores_it_takes(noise):
 
 
 def test_what_was_learned_as_lines_and_as_data():
-    """To the digit; without a second score, without a drift, and without a key nothing is said of them."""
+    """To the digit; without a second score, without a drift, and without a key nothing is said of
+    them.
+    """
     values = {
         "noise": LearnedValue(0.25, 0.03125, 0.125, 0.25),
         "level": LearnedValue(0.5, 0.0625, 0.625, 0.53125),

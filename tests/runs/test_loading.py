@@ -1,6 +1,8 @@
-"""What other libraries load: the outputs of batches and the exports of runs whose first failure comes late.
+"""What other libraries load: the outputs of batches and the exports of runs whose first failure
+comes late.
 
-A reader that takes the types of columns from its first block, as `datasets` does, finds only nulls there.
+A reader that takes the types of columns from its first block, as `datasets` does, finds only nulls
+there.
 """
 
 import json
@@ -12,9 +14,8 @@ import redraft
 from redraft.core.records import Candidate, Feedback, Outcome, StopReason
 from redraft.core.task import Task
 from redraft.core.trace import PanelGrader, Trace
-from redraft.export.formats import ExportConfig, Provenance
+from redraft.export.formats import FORMATS, ExportConfig, Provenance
 from redraft.export.writer import export
-from redraft.export.formats import FORMATS
 
 BLOCK = 4096  # bytes; much less than the rows of a test
 COUNT = 60
@@ -54,7 +55,9 @@ CALL = {
     "content": "",
     "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}],
 }
-LATE = {  # the rows, the settings, and a column that is null in all rows but the last, with what it says there
+# the rows, the settings, and a column that is null in all rows but the last, with what it says
+# there
+LATE = {
     "a row without a response": (rows(response=""), {}, "error", "NoResponseError"),
     "a broken requirement": (rows(response="Too " * 30), {}, "broken", "words"),
     "a grader that fails": (rows(), {"graders": [lambda text, task: breaks_down(text) if task.id == str(LAST) else 1.0]}, "error", "no more"),
@@ -101,7 +104,9 @@ def test_json_lines_that_are_there_already_are_read_in_one_block(tmp_path, case)
 
 
 def trace(*answers, **outcome):
-    """The trace of a refinement with these scores; a score of None is an answer that nothing graded."""
+    """The trace of a refinement with these scores; a score of None is an answer that nothing
+    graded.
+    """
     grown = Trace(Task(f"Question {outcome.pop('n')}"), (PanelGrader("judge"),))
     for i, score in enumerate(answers):
         grown += Candidate(
@@ -120,7 +125,9 @@ def trace(*answers, **outcome):
 
 
 def late_failure(format):
-    """Rows of a run, of which the last is the first whose refinement failed, and the one before the first with several answers."""
+    """Rows of a run, of which the last is the first whose refinement failed, and the one before the
+    first with several answers.
+    """
     usual = (0.1,) if format == "trajectory" else (0.1, 0.9)
     traces = [trace(*usual, n=n) for n in range(COUNT)]
     return [*traces, trace(0.1, None, 0.9, None, n=COUNT, reason=StopReason.FAILED)]

@@ -1,10 +1,11 @@
-"""What a run learns from its rows: it does not depend on their order of completion, delays no row for long, and is saved."""
+"""What a run learns from its rows: it does not depend on their order of completion, delays no row
+for long, and is saved.
+"""
 
 import asyncio
 import json
 import random
 from contextlib import closing
-from dataclasses import replace
 from hashlib import sha256
 
 import pytest
@@ -14,15 +15,15 @@ from hypothesis import strategies as st
 from redraft import Feedback, Result, Task
 from redraft.core.records import Candidate
 from redraft.core.trace import PanelGrader, Trace
-from redraft.session import Session
+from redraft.options import Options
 from redraft.protocols import Reply
 from redraft.quality.priors import Priors
-from redraft.usage import Usage
-from redraft.options import Options
 from redraft.runs import BatchRun, online_priors
 from redraft.runs.online_priors import OnlinePriors, RefitSchedule
+from redraft.session import Session
 from redraft.storage.journal import Journal
-from redraft.storage.priors_store import StoredPriors, PriorsStore
+from redraft.storage.priors_store import PriorsStore, StoredPriors
+from redraft.usage import Usage
 
 from . import killing
 
@@ -30,7 +31,9 @@ N = 24
 
 
 class Writer:
-    """Answers by a hash of the messages, each call after a random number of turns of the event loop."""
+    """Answers by a hash of the messages, each call after a random number of turns of the event
+    loop.
+    """
 
     name = identity = "writer"
 
@@ -58,7 +61,9 @@ async def digit_judge(text, model):
 
 @pytest.fixture(autouse=True)
 def early(monkeypatch):
-    """Refit the priors before rows 4 and 16, and save them after fewer rows, so that a small run does all of it."""
+    """Refit the priors before rows 4 and 16, and save them after fewer rows, so that a small run
+    does all of it.
+    """
     monkeypatch.setattr(online_priors, "MIN_ROWS_TO_SAVE", 16)
     monkeypatch.setattr(online_priors, "LAST_DOUBLING", 4)
     monkeypatch.setattr(OnlinePriors, "first_refit", 4)
@@ -96,7 +101,9 @@ CALM = []
 
 
 async def undisturbed_run(folder):
-    """Return the output of an undisturbed run and what it learned. It runs once, since it is always the same."""
+    """Return the output of an undisturbed run and what it learned. It runs once, since it is always
+    the same.
+    """
     if not CALM:
         await run_of(table(folder / "rows.jsonl"), folder / "out.jsonl", Writer()).go()
         CALM[:] = (folder / "out.jsonl").read_bytes(), saved_refits(folder / "out.jsonl.journal")
@@ -156,7 +163,9 @@ async def test_an_interrupted_run_learns_the_same_priors(tmp_path, tmp_path_fact
 
 
 async def test_a_hanging_row_delays_the_others_for_a_bounded_time(tmp_path, rows, monkeypatch):
-    """The refit is skipped for the whole run, also after it resumes; a message says so, and the run saves it."""
+    """The refit is skipped for the whole run, also after it resumes; a message says so, and the run
+    saves it.
+    """
     monkeypatch.setattr(OnlinePriors, "max_wait", 0.05)
     said = []
     model = Writer(hangs="question 1.")
@@ -205,7 +214,9 @@ async def test_a_run_that_was_not_asked_writes_nothing_to_the_folder_of_the_user
 
 
 async def test_a_complete_run_saves_priors_for_later_runs(tmp_path, rows):
-    """A run with priors="learned" begins with them; this run, resumed, keeps the priors it began with."""
+    """A run with priors="learned" begins with them; this run, resumed, keeps the priors it began
+    with.
+    """
     await run_of(rows, tmp_path / "out.jsonl", Writer(), priors="learned").go()
     ((_, kept),) = PriorsStore.in_folder().entries()
     assert kept.priors.tasks == N
@@ -251,7 +262,9 @@ async def test_a_repeated_run_ignores_priors_learned_since(tmp_path, rows):
     ("begun", "then"), [("learned", "learned"), ("learned", None), (None, None), (None, "shipped")]
 )
 async def test_a_resumed_run_keeps_the_priors_it_began_with(tmp_path, rows, begun, then):
-    """Priors learned or forgotten in between have no effect, also where it asked for learned ones and there were none."""
+    """Priors learned or forgotten in between have no effect, also where it asked for learned ones
+    and there were none.
+    """
     for kept in (None, Priors(draft_mean=0.2, tasks=10**6)):
         folder = tmp_path / str(kept and kept.tasks)
         folder.mkdir()
@@ -364,7 +377,9 @@ async def test_the_report_says_from_which_row_each_priors_apply(tmp_path, rows):
 @pytest.mark.parametrize("some", [30, 10**6], ids=["cut short", "whole"])
 @pytest.mark.slow
 async def test_a_resumed_run_may_change_to_shipped_priors(tmp_path, rows, some):
-    """A run that began with learned priors uses shipped ones for the remaining rows; finished rows stay."""
+    """A run that began with learned priors uses shipped ones for the remaining rows; finished rows
+    stay.
+    """
     await run_of(rows, tmp_path / "first.jsonl", Writer(), priors="learned").go()
     ((_, kept),) = PriorsStore.in_folder().entries()
     model = Writer()
@@ -403,7 +418,9 @@ async def test_an_interrupted_or_small_run_saves_no_priors(tmp_path, rows):
 
 @given(st.integers(0, 4), st.integers(1, 20))
 def test_rows_to_learn_from_are_evenly_chosen(nth, first):
-    """There are as many as allowed, all from the first half before the refit, in order; each is known as finished or not."""
+    """There are as many as allowed, all from the first half before the refit, in order; each is
+    known as finished or not.
+    """
     schedule, n = RefitSchedule(Priors(), first=first), first
     for _ in range(nth):
         n *= 2 if n < online_priors.LAST_DOUBLING else 4
@@ -432,7 +449,9 @@ def test_rows_to_learn_from_are_evenly_chosen(nth, first):
 
 @pytest.mark.slow
 def test_only_learned_priors_are_saved_by_a_command(tmp_path, rows, serve):
-    """With --priors learned a batch saves what it learned, unless --no-learn says otherwise; without it, it saves nothing."""
+    """With --priors learned a batch saves what it learned, unless --no-learn says otherwise;
+    without it, it saves nothing.
+    """
     server = serve("--latency", 0.001)
 
     def run(name, *more):
@@ -463,7 +482,9 @@ async def test_an_unwritable_priors_folder_fails_no_run(tmp_path, rows, monkeypa
 
 
 class Reader:
-    """Counts how often each text was graded, and grades by a hash that differs from grade to grade."""
+    """Counts how often each text was graded, and grades by a hash that differs from grade to
+    grade.
+    """
 
     name = identity = "reader"
 
@@ -588,7 +609,9 @@ def test_which_rows_get_a_second_look(panel, tasks, rows, looks):
     ],
 )
 def test_how_many_second_looks_a_row_has_had(grades, looks):
-    """The judges of its score that graded the first answer more often than they grade every answer."""
+    """The judges of its score that graded the first answer more often than they grade every
+    answer.
+    """
     texts = (Candidate(0, "a"), Candidate(1, "b", 0, role="refine"))
     feedback = [
         Feedback(0.5, candidate=id, grader=name, repeat=n) for n, (id, name) in enumerate(grades)
@@ -600,7 +623,9 @@ def test_how_many_second_looks_a_row_has_had(grades, looks):
 @pytest.mark.parametrize("some", [6, 14, 40])
 @pytest.mark.slow(but_each=3)
 async def test_an_interrupted_run_resumes_its_second_looks(tmp_path, rows, calibrated, some):
-    """The same rows get one each, the output is that of an undisturbed run, and a finished run makes no call."""
+    """The same rows get one each, the output is that of an undisturbed run, and a finished run
+    makes no call.
+    """
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     for folder in (whole, cut):
         folder.mkdir()

@@ -1,4 +1,6 @@
-"""What the allocator and the report count as paid, after a run was interrupted once, twice, and three times."""
+"""What the allocator and the report count as paid, after a run was interrupted once, twice, and
+three times.
+"""
 
 import asyncio
 import json
@@ -17,15 +19,16 @@ from redraft.plans.self_refine import SelfRefine
 from redraft.protocols import Reply
 from redraft.quality.priors import Priors
 from redraft.quality.simulate import SimulatedTask, simulated_record
-from redraft.runs import BatchRun
-from redraft.runs import allocation
+from redraft.runs import BatchRun, allocation
 from redraft.runs.allocation import SCALE, BudgetAllocator, Decision, DecisionLog
 from redraft.storage.journal import Journal
 from redraft.usage import Usage
 
 
 class Hashed:
-    """A writer and judge whose answers and costs follow from the words alone. It stops the run at some of its calls."""
+    """A writer and judge whose answers and costs follow from the words alone. It stops the run at
+    some of its calls.
+    """
 
     name, identity, formats = "w", "w", ("text",)
 
@@ -61,8 +64,9 @@ async def judge(text, model):
 
 
 async def runs_until_the_end(folder, budget, stops):
-    """Start a run again until it is complete, and check the figures after each start. Return what it has spent, its
-    output, and the results in the journal."""
+    """Start a run again until it is complete, and check the figures after each start. Return what
+    it has spent, its output, and the results in the journal.
+    """
     model, usages = Hashed(stops), []
     rows = [{"id": f"r{n}", "prompt": f"row {n} please"} for n in range(10)]
     given = dict(
@@ -113,9 +117,11 @@ async def runs_until_the_end(folder, budget, stops):
     ],
 )
 async def test_a_resumed_run_counts_what_was_paid_before_once(tmp_path, budget, stops):
-    """After each start tracker, journal, allocator and all reports together say exactly what the model was paid.
+    """After each start tracker, journal, allocator and all reports together say exactly what the
+    model was paid.
 
-    With a budget of calls, which leaves the price as it is, rows end as without an interruption, and after the same decisions.
+    With a budget of calls, which leaves the price as it is, rows end as without an interruption,
+    and after the same decisions.
     """
     resumed = await runs_until_the_end(tmp_path, budget, stops)
     if budget.calls:
@@ -128,8 +134,9 @@ ROWS, BUDGET = 7, 40
 
 
 class Interrupted:
-    """Rows that proceed one step at a time, in turn, three at a time. At each interruption all that is left of the run are the
-    traces, the logs of finished rows, and what was spent; a new allocator and new accounts continue from these.
+    """Rows that proceed one step at a time, in turn, three at a time. At each interruption all that
+    is left of the run are the traces, the logs of finished rows, and what was spent; a new
+    allocator and new accounts continue from these.
     """
 
     def __init__(self):
@@ -142,7 +149,7 @@ class Interrupted:
         self.restart()
 
     def restart(self):
-        spent = lambda: {"calls": self.spent}  # noqa: E731
+        spent = lambda: {"calls": self.spent}
         ended = len(self.finished)
         self.allocator = BudgetAllocator(
             PLAN, "calls", lambda: BUDGET - self.spent, spent, ROWS - ended
@@ -181,7 +188,9 @@ class Interrupted:
         return isinstance(step, Stop)
 
     def figures(self):
-        """What the allocator says once each row has decided by the present price, and what rows need by their own expectations."""
+        """What the allocator says once each row has decided by the present price, and what rows
+        need by their own expectations.
+        """
         allocator = self.allocator
         self.decide()
         needs = [
@@ -212,7 +221,9 @@ def course_of(interruptions):
 
 
 def test_the_price_does_not_depend_on_interruptions(monkeypatch):
-    """After each step it is that of a run without one, and so is what rows need; a row never needs what it has spent before."""
+    """After each step it is that of a run without one, and so is what rows need; a row never needs
+    what it has spent before.
+    """
     simulated = [
         DecisionLog(
             "calls", 3.0, [Decision(rate, 3.0), Decision(rate / 2, 3.0), Decision(0.0, 0.0)]

@@ -20,13 +20,14 @@ from redraft.errors import ConfigError
 from redraft.protocols import Reply
 from redraft.runs.dataset import BatchRow
 from redraft.runs.forecast import (
+    ForecastRange,
     PilotRow,
+    _t_quantile,
     forecast_seconds,
     forecast_total,
     make_forecast,
     stratified_sample,
 )
-from redraft.runs.forecast import ForecastRange, _t_quantile
 from redraft.usage import Usage
 from redraft.validation.statistics import t_quantile
 
@@ -44,7 +45,9 @@ def rows_of(sizes, with_response=()):
     st.lists(st.integers(1, 300), min_size=2, max_size=60), st.integers(2, 20), st.integers(0, 5)
 )
 def test_the_sample_has_its_size_and_spreads_over_sizes(sizes, size, seed):
-    """Of rows in the order of their size, each stretch of total / size rows has at most two in the sample."""
+    """Of rows in the order of their size, each stretch of total / size rows has at most two in the
+    sample.
+    """
     sample = stratified_sample(rows_of(sizes), size, len(sizes), seed)
     assert len(sample) == min(size, len(sizes))
     assert sample <= set(range(len(sizes)))
@@ -77,7 +80,9 @@ WORLDS = {
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("pilot", [10, 20])
 def test_at_least_80_percent_of_forecasts_hold(world, pilot):
-    """Over 150 worlds, the actual total of the other rows is in the range; the ranges are not useless."""
+    """Over 150 worlds, the actual total of the other rows is in the range; the ranges are not
+    useless.
+    """
     rng, hits, widths = random.Random(f"{world} {pilot}"), 0, []
     for seed in range(150):
         sizes = [int(rng.lognormvariate(5.5, 0.7)) + 1 for _ in range(200)]
@@ -131,8 +136,8 @@ def test_what_is_unknown_stays_unknown():
     ],
 )
 def test_a_total_is_the_mean_of_a_row_for_each_row(sample, rows):
-    """Its range is that of a prediction by Student's t, for the logarithm, of the sample with a row of 0 and one of its largest and
-    its mean together.
+    """Its range is that of a prediction by Student's t, for the logarithm, of the sample with a row
+    of 0 and one of its largest and its mean together.
     """
     found, average = forecast_total(sample, rows), mean(sample)
     assert found.value == pytest.approx(average * rows)
@@ -206,7 +211,9 @@ def test_time_depends_on_calls_at_the_same_time(concurrency, pilot, limit, value
 
 
 def test_few_rows_cannot_keep_many_calls_in_flight():
-    """Fewer rows than in the pilot keep fewer, down to one at a time; without a concurrency there is no forecast."""
+    """Fewer rows than in the pilot keep fewer, down to one at a time; without a concurrency there
+    is no forecast.
+    """
     busy = ForecastRange(90, 60, 120)
     assert forecast_seconds(busy, 2.0, 10, 3, 100) == ForecastRange(90.0, 20.0, 120.0)
     assert forecast_seconds(busy, 4.0, 10, 5, 100) == ForecastRange(45.0, 12.0, 60.0)
@@ -254,7 +261,9 @@ def data(n):
 
 
 def test_the_rows_of_a_pilot_are_kept(tmp_path):
-    """The run without `pilot` repeats none of them, and takes what was forecast; the output is complete."""
+    """The run without `pilot` repeats none of them, and takes what was forecast; the output is
+    complete.
+    """
     output, model = tmp_path / "out.jsonl", CountingModel(0.002)
     settings = {"max_iterations": 2, "prices": {"counting": (1.0, 2.0)}, "max_in_flight": 4}
     report = redraft.batch_sync(data(120), output, model, grade, pilot=20, **settings)
@@ -385,7 +394,9 @@ async def prompts_of_preview(tmp_path, graders, **settings):
 
 
 async def test_a_preview_shows_the_prompts_of_a_row(tmp_path):
-    """For the draft with its demands, for each judge, and for a refinement, with stand-ins; no model is called."""
+    """For the draft with its demands, for each judge, and for a refinement, with stand-ins; no
+    model is called.
+    """
     found = await prompts_of_preview(tmp_path, ["helpfulness", redraft.must("words:1-5")])
     assert list(found) == [("generate", ""), ("grade", "helpfulness"), ("refine", "")]
     assert "1 to 5 words" in found["generate", ""][-1]["content"]

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from redraft import Budget
-from redraft.quality.priors import Priors
 from redraft.errors import ConfigError
 from redraft.graders import Checklist, Jury, Pairwise, Reward
+from redraft.quality.priors import Priors
 from redraft.runs import BatchRun
 
 from .test_online_priors import Writer, digit_judge
@@ -90,7 +90,9 @@ async def test_the_estimate_depends_on_the_priors(tmp_path):
 
 
 async def test_the_estimate_depends_on_the_lengths_of_texts(tmp_path):
-    """Longer prompts and responses raise it, also in other scripts, and a lower max_tokens lowers it."""
+    """Longer prompts and responses raise it, also in other scripts, and a lower max_tokens lowers
+    it.
+    """
     plain = (await run_of(tmp_path, table(tmp_path / "a.jsonl")).prepare()).expected
     longer = (
         await run_of(tmp_path, table(tmp_path / "b.jsonl", prompt=PROMPT * 50)).prepare()
@@ -154,7 +156,9 @@ FIGURES = {
 async def test_the_estimate_without_refinements_is_a_sum_of_calls(
     tmp_path, settings, responses, calls
 ):
-    """Of 4 bytes a token, and what a draft or a verdict usually has; responses are as long as they are."""
+    """Of 4 bytes a token, and what a draft or a verdict usually has; responses are as long as they
+    are.
+    """
     rows = [
         {
             "prompt": "p" * 40,
@@ -188,7 +192,9 @@ async def test_unknown_estimates_are_none(tmp_path):
 
 
 async def test_the_preview_says_how_rows_begin(tmp_path):
-    """It counts rows with a response; where none has one, it lists the columns and says how to name one."""
+    """It counts rows with a response; where none has one, it lists the columns and says how to name
+    one.
+    """
     rows = tmp_path / "rows.jsonl"
     rows.write_text('{"prompt": "a", "answer": "b"}\n{"prompt": "c", "answer": null}\n')
     assert (
@@ -203,7 +209,9 @@ async def test_the_preview_says_how_rows_begin(tmp_path):
 
 
 async def test_calls_of_a_grader_for_the_whole_task_are_in_the_range(tmp_path):
-    """A checklist that writes its own questions makes one more call for each row, in the estimate and both bounds."""
+    """A checklist that writes its own questions makes one more call for each row, in the estimate
+    and both bounds.
+    """
     rows = table(tmp_path / "rows.jsonl")
     given = await run_of(tmp_path, rows, Checklist(questions=["Is it short?"])).prepare()
     drawn = await run_of(tmp_path, rows, Checklist()).prepare()

@@ -7,7 +7,9 @@ from redraft.errors import AuthenticationError, ModelTimeoutError
 
 
 async def test_a_probe_uses_no_answer_of_a_scripted_model(tmp_path):
-    """Its next answer goes to the next attempt of the same request, and it gets no other requests than those of rows."""
+    """Its next answer goes to the next attempt of the same request, and it gets no other requests
+    than those of rows.
+    """
     source = tmp_path / "in.jsonl"
     source.write_text(json.dumps({"prompt": "Say it"}) + "\n")
     model = ScriptedModel([ModelTimeoutError("late"), "fine"])
@@ -17,7 +19,9 @@ async def test_a_probe_uses_no_answer_of_a_scripted_model(tmp_path):
 
 
 async def test_a_forbidden_call_of_a_scripted_model_ends_the_run(tmp_path):
-    """No endpoint can say whether only the row was forbidden; the next answer of the script is left for a row."""
+    """No endpoint can say whether only the row was forbidden; the next answer of the script is left
+    for a row.
+    """
     source = tmp_path / "in.jsonl"
     source.write_text(json.dumps({"prompt": "Say it"}) + "\n")
     model = ScriptedModel([AuthenticationError("status 403", status=403), "fine"])

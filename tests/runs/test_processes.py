@@ -57,7 +57,7 @@ from .killing import (
     until,
     write_rows,
 )
-from .process_graders import Extra, brevity, crash_once, crash_always, ends_a_fork, ends_a_program
+from .process_graders import Extra, brevity, crash_always, crash_once, ends_a_fork, ends_a_program
 
 PLAIN = {
     "noise_aware": False
@@ -89,7 +89,9 @@ def graded(n):
 @pytest.mark.slow(but_each=2)
 @pytest.mark.parametrize("processes", [2, 3])
 def test_processes_give_the_result_of_one(tmp_path, serve, processes):
-    """The output and the journal are the same, and so are the figures of the report. A finished run starts no process."""
+    """The output and the journal are the same, and so are the figures of the report. A finished run
+    starts no process.
+    """
     rows, server = write_rows(tmp_path / "rows.jsonl", 30), serve("--latency", 0.02)
     given = {
         **PLAIN,
@@ -251,7 +253,9 @@ def test_functions_of_a_script_from_standard_input_are_refused(tmp_path):
 
 @pytest.mark.slow
 def test_rows_have_objects_of_the_user(tmp_path):
-    """Their classes are found as those of graders are. A row that cannot be sent is named, and ends the run."""
+    """Their classes are found as those of graders are. A row that cannot be sent is named, and ends
+    the run.
+    """
     rows = [row | {"extra": Extra(n)} for n, row in enumerate(graded(4))]
     assert go(rows, tmp_path / "a.jsonl", False, brevity, mode="grade", processes=2).done == 4
     rows[2]["extra"] = Lock()
@@ -265,7 +269,9 @@ def test_rows_have_objects_of_the_user(tmp_path):
 
 @pytest.mark.slow
 def test_what_a_grader_starts_can_be_terminated(tmp_path):
-    """The processes that it starts do not inherit that workers leave SIGTERM to the process of the run."""
+    """The processes that it starts do not inherit that workers leave SIGTERM to the process of the
+    run.
+    """
     report = go(
         graded(2),
         tmp_path / "a.jsonl",
@@ -292,7 +298,9 @@ def test_a_process_that_cannot_be_started_ends_the_run(tmp_path, monkeypatch):
 
 
 def test_processes_share_one_budget(tmp_path, serve):
-    """It is spent to the last call and not beyond; every row is in the output, and a larger budget resumes the run."""
+    """It is spent to the last call and not beyond; every row is in the output, and a larger budget
+    resumes the run.
+    """
     rows, server = write_rows(tmp_path / "rows.jsonl", 30), serve("--latency", 0.02)
     report = go(
         rows,
@@ -395,14 +403,16 @@ def is_alive(pid):
 
 
 async def kill_workers(going, reached, numbers):
-    """Kill the oldest worker whenever the server's log has reached one of these lengths. Return when.
+    """Kill the oldest worker whenever the server's log has reached one of these lengths. Return
+    when.
 
-    The second one may be killed before the first one's successor works: the run might end until then.
+    The second one may be killed before the first one's successor works: the run might end until
+    then.
     """
     kills, killed = [], set()
-    oldest = lambda: next((pid for pid in workers_of(os.getpid()) if pid not in killed), None)  # noqa: E731
+    oldest = lambda: next((pid for pid in workers_of(os.getpid()) if pid not in killed), None)
     for number in numbers:
-        await asyncio.to_thread(until, lambda: (reached(number) and oldest()) or going.done())  # noqa: B023
+        await asyncio.to_thread(until, lambda: (reached(number) and oldest()) or going.done())
         assert not going.done(), "the run ended before the kill"
         killed.add(pid := oldest())
         kills.append(time.monotonic())
@@ -412,7 +422,9 @@ async def kill_workers(going, reached, numbers):
 
 @pytest.mark.slow
 async def test_killed_workers_are_replaced(tmp_path, serve):
-    """First one, then the other: the output is that of one process, and no call is repeated but those in flight."""
+    """First one, then the other: the output is that of one process, and no call is repeated but
+    those in flight.
+    """
     rows, server = write_rows(tmp_path / "rows.jsonl", 100), serve("--latency", 0.05)
     await BatchRun.from_arguments(rows, tmp_path / "plain.jsonl", server.model, **PLAIN).go()
     said, since = [], server.lines()
@@ -431,7 +443,9 @@ async def test_killed_workers_are_replaced(tmp_path, serve):
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_killed_run_loses_nothing_and_pays_for_nothing_twice(tmp_path, serve):
-    """The workers end with the process that has started them; the same command resumes from their journals."""
+    """The workers end with the process that has started them; the same command resumes from their
+    journals.
+    """
     few = ("--processes", 2, "--initial-in-flight", 16, "--max-in-flight", 16)
     figures = killed_run(tmp_path, 200, 5, serve("--latency", 0.03), seed=5, options=few)
     assert (figures.lost, figures.duplicated, figures.in_order, figures.equal) == (
@@ -446,24 +460,22 @@ def test_a_killed_run_loses_nothing_and_pays_for_nothing_twice(tmp_path, serve):
 
 @pytest.mark.slow
 def test_a_run_resumes_with_another_number_of_processes(tmp_path, serve):
-    """Workers end when the process of the run is killed, also one that has resumed it with more; no call is repeated needlessly."""
+    """Workers end when the process of the run is killed, also one that has resumed it with more; no
+    call is repeated needlessly.
+    """
     rows, server = write_rows(tmp_path / "rows.jsonl", 60), serve("--latency", 0.05)
     output, kills = tmp_path / "out.jsonl", []
-    for processes, number in ((2, 60), (3, 240)):
-        process = start(
-            batch(rows, output, server.model, "--processes", processes, "--no-noise-aware")
-        )
-        until(lambda: server.lines() > number, process)  # noqa: B023
+    for count, number in ((2, 60), (3, 240)):
+        process = start(batch(rows, output, server.model, "--processes", count, "--no-noise-aware"))
+        until(lambda: server.lines() > number, process)
         workers = workers_of(process.pid)
         kills.append(time.monotonic())
         process.kill()
         ending(process)
-        until(lambda: not any(map(is_alive, workers)), within=60)  # noqa: B023
-    for processes in (1, 2):
+        until(lambda: not any(map(is_alive, workers)), within=60)
+    for count in (1, 2):
         assert (
-            run(
-                batch(rows, output, server.model, "--processes", processes, "--no-noise-aware")
-            ).code
+            run(batch(rows, output, server.model, "--processes", count, "--no-noise-aware")).code
             == 0
         )
     check_asked_once(server.entries(), kills)
@@ -475,7 +487,9 @@ def test_a_run_resumes_with_another_number_of_processes(tmp_path, serve):
 @pytest.mark.slow
 @pytest.mark.parametrize("whole_group", [False, True])
 def test_after_one_signal_a_run_waits_for_the_calls_in_flight(tmp_path, serve, whole_group):
-    """A terminal sends Ctrl-C to all processes. No call in flight is lost; the resumed run repeats none."""
+    """A terminal sends Ctrl-C to all processes. No call in flight is lost; the resumed run repeats
+    none.
+    """
     rows, server = write_rows(tmp_path / "rows.jsonl", 40), serve("--latency", 0.1)
     command = batch(
         rows, tmp_path / "out.jsonl", server.model, "--processes", 2, "--no-noise-aware"
@@ -511,7 +525,9 @@ def test_after_two_signals_a_run_ends_at_once(tmp_path, serve):
 
 
 def test_a_grader_that_kills_its_process_once_is_survived(tmp_path, monkeypatch):
-    """The process that replaces the dead one gets the rows that were not finished, and learns how many were."""
+    """The process that replaces the dead one gets the rows that were not finished, and learns how
+    many were.
+    """
     sent = []
     monkeypatch.setattr(
         "redraft.runs.executors.processes.encode_code",
@@ -545,7 +561,9 @@ def test_a_row_that_kills_every_process_ends_the_run(tmp_path):
 
 @pytest.mark.slow
 async def test_what_killed_workers_have_spent_counts(tmp_path, serve):
-    """Also in a run without a budget, for a later one that has one: each call that the server got but those in flight at a kill."""
+    """Also in a run without a budget, for a later one that has one: each call that the server got
+    but those in flight at a kill.
+    """
     rows, server = write_rows(tmp_path / "rows.jsonl", 60), serve("--latency", 0.05)
     run = BatchRun.from_arguments(rows, tmp_path / "out.jsonl", server.model, processes=2, **PLAIN)
     going = asyncio.ensure_future(run.go())
@@ -571,7 +589,9 @@ async def test_a_stopped_worker_is_replaced(tmp_path, serve, monkeypatch):
 
 
 def test_a_journal_that_fails_ends_the_run(tmp_path, monkeypatch):
-    """Here it fails when the process of the run commits the first rows of its workers. The report says why."""
+    """Here it fails when the process of the run commits the first rows of its workers. The report
+    says why.
+    """
 
     def fail(*_):
         raise sqlite3.OperationalError("database or disk is full")
@@ -619,7 +639,9 @@ def test_a_stopped_process_is_noticed(monkeypatch):
 
 
 async def test_first_messages_of_a_process_come_first():
-    """Here the quota is due before the journal has committed what an earlier process wrote. Its rows and figures follow."""
+    """Here the quota is due before the journal has committed what an earlier process wrote. Its
+    rows and figures follow.
+    """
     waiting, committed, spent = asyncio.Event(), asyncio.Event(), {"calls": 3.0}
 
     async def wait_for_commit():
@@ -760,7 +782,9 @@ async def test_an_endpoint_that_paused_elsewhere_is_not_called():
 def test_a_worker_that_loses_the_run_while_it_writes_ends_silently(
     tmp_path, serve, monkeypatch, capfd, messages
 ):
-    """Whatever it sends first that nobody can receive, it writes nothing to stderr, and the run goes on with another worker."""
+    """Whatever it sends first that nobody can receive, it writes nothing to stderr, and the run
+    goes on with another worker.
+    """
     rows, server = write_rows(tmp_path / "rows.jsonl", 12), serve("--latency", 0.01)
     start, started, received, lost = processes.start_process, {}, Counter(), []
 

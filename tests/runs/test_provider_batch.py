@@ -10,14 +10,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from redraft.middleware import Budget
-from redraft.protocols import Request
 from redraft.cli import main
 from redraft.errors import ConfigError
+from redraft.middleware import Budget
 from redraft.models import Chat
-from redraft.models.openai_batches import BatchClient, parse_result_line
 from redraft.models.functions import ScriptedModel
-from redraft.runs import EndpointLimits, BatchRun, batch_sync
+from redraft.models.openai_batches import BatchClient, parse_result_line
+from redraft.protocols import Request
+from redraft.runs import BatchRun, EndpointLimits, batch_sync
 from redraft.runs.executors.batch_queue import ModelQueue
 from redraft.runs.executors.provider_batch import BatchedModel
 from redraft.storage.journal import Journal
@@ -165,8 +165,8 @@ def test_a_batched_model_is_known_as_its_chat_model():
 
 @pytest.mark.slow
 async def test_a_killed_run_submits_no_request_twice(tmp_path, rows, local, provider):
-    """After kill -9 at any moment the submitted batches are found, and the output is the same. A budget that just suffices still
-    does: the process loses no reservation.
+    """After kill -9 at any moment the submitted batches are found, and the output is the same. A
+    budget that just suffices still does: the process loses no reservation.
     """
     wanted, calls = local
     server, dice = provider("--latency", 0.15), Random(5)
@@ -194,8 +194,9 @@ def open_batches(output):
 async def test_answers_that_no_row_has_used_survive_a_second_process(
     tmp_path, rows, local, provider, kills
 ):
-    """It works on a few of the rows, takes their answers from the first one's batch, and ends, or is killed after it has submitted
-    a batch of its own. The third process submits none of the requests of either again.
+    """It works on a few of the rows, takes their answers from the first one's batch, and ends, or
+    is killed after it has submitted a batch of its own. The third process submits none of the
+    requests of either again.
     """
     wanted, calls = local
     server, output = provider("--first", 0.3, "--latency", 0.4), tmp_path / "out.jsonl"
@@ -453,7 +454,9 @@ def test_poll_is_checked(poll):
 async def test_a_budget_smaller_than_a_batch_limits_its_size(
     tmp_path, provider, run_by_provider_batch
 ):
-    """Rows that wait for budget delay no other: the batch has what the budget allows, and the rest does not start."""
+    """Rows that wait for budget delay no other: the batch has what the budget allows, and the rest
+    does not start.
+    """
     server = provider()
     report = await asyncio.wait_for(
         run_by_provider_batch(server.model, budget=Budget(calls=10)), 60
@@ -485,8 +488,8 @@ async def test_the_same_prompt_is_submitted_once(tmp_path, provider, run_by_prov
 async def test_a_stopped_run_leaves_its_batch_to_the_resumed_one(
     tmp_path, rows, local, provider, ends
 ):
-    """Stopped or past its deadline it ends at once, and the same command reads the answers within the same budget. A batch whose
-    id was not saved is found by its metadata.
+    """Stopped or past its deadline it ends at once, and the same command reads the answers within
+    the same budget. A batch whose id was not saved is found by its metadata.
     """
     wanted, calls = local
     server, said, output = (
@@ -518,7 +521,9 @@ async def test_a_stopped_run_leaves_its_batch_to_the_resumed_one(
 
 
 def forget_batch(output):
-    """Change the journal as if the process had been killed between creating a batch and saving its id."""
+    """Change the journal as if the process had been killed between creating a batch and saving its
+    id.
+    """
     with Journal(f"{output}.journal") as journal:
         waves = journal.run("out-jsonl").metadata["provider_batches"]
         assert len(waves["open"]) == 1

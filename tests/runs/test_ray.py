@@ -1,4 +1,6 @@
-"""Runs on a real local Ray: workers that are killed, drivers that are killed, objects that cannot be sent."""
+"""Runs on a real local Ray: workers that are killed, drivers that are killed, objects that cannot
+be sent.
+"""
 
 import asyncio
 import json
@@ -15,8 +17,7 @@ import pytest
 from redraft import Budget, Feedback
 from redraft.cli.grader_code import load_grader
 from redraft.errors import ConfigError
-from redraft.runs import BatchRun
-from redraft.runs import api
+from redraft.runs import BatchRun, api
 from redraft.runs.executors.ray import RayPool
 
 from .killing import check_asked_once, start, until, write_rows
@@ -36,7 +37,9 @@ DRIVER = (
 
 @pytest.fixture(scope="module")
 def cluster():
-    """The address of a Ray as a run starts it; the runs of these tests are connected to it already."""
+    """The address of a Ray as a run starts it; the runs of these tests are connected to it
+    already.
+    """
     with pytest.MonkeyPatch.context() as env, asyncio.Runner() as runner:
         env.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
         own = RayPool()
@@ -71,8 +74,8 @@ async def kill_workers(going, reached, part):
     """Kill the worker of a shard, and the one that replaces it once that works. Return when."""
     kills, killed = [], {None}
     for number in (40, 120):
-        is_next = lambda: reached(number) and worker_process(part) not in killed  # noqa: B023, E731
-        await asyncio.to_thread(until, lambda: is_next() or going.done())  # noqa: B023
+        is_next = lambda: reached(number) and worker_process(part) not in killed
+        await asyncio.to_thread(until, lambda: is_next() or going.done())
         assert not going.done(), "the run ended before the kill"
         killed.add(pid := worker_process(part))
         os.kill(pid, signal.SIGKILL)
@@ -81,8 +84,8 @@ async def kill_workers(going, reached, part):
 
 
 async def test_a_killed_worker_is_replaced(tmp_path, rows, serve, cluster):
-    """After kill -9 of a worker, and of the one in its place, the run continues, the output is that of one process, and no call is
-    repeated needlessly.
+    """After kill -9 of a worker, and of the one in its place, the run continues, the output is that
+    of one process, and no call is repeated needlessly.
     """
     server = serve("--latency", 0.05)
     wanted, since = await asyncio.to_thread(local_output, rows, tmp_path, server)
@@ -101,7 +104,9 @@ async def test_a_killed_worker_is_replaced(tmp_path, rows, serve, cluster):
 
 
 def test_a_run_resumes_after_its_driver_was_killed(tmp_path, rows, serve, cluster):
-    """Its workers die with it, twice; the same run, even with another number of shards, resumes from their results."""
+    """Its workers die with it, twice; the same run, even with another number of shards, resumes
+    from their results.
+    """
     server = serve("--latency", 0.05)
     wanted, since = local_output(rows, tmp_path, server)
     output, stops = tmp_path / "out.jsonl", []
@@ -109,7 +114,7 @@ def test_a_run_resumes_after_its_driver_was_killed(tmp_path, rows, serve, cluste
         driver = start(
             [sys.executable, "-c", DRIVER, str(rows), str(output), server.model, cluster]
         )
-        until(lambda: server.lines() > since + number, driver)  # noqa: B023
+        until(lambda: server.lines() > since + number, driver)
         driver.kill()
         driver.wait()
         killed, begun = time.monotonic(), server.lines()
@@ -169,7 +174,9 @@ async def test_a_worker_that_ray_gives_up_ends_the_run(tmp_path, rows, serve, cl
 
 
 async def test_workers_receive_a_users_own_graders(tmp_path, rows, serve, cluster):
-    """A function is sent with its closure; the output keeps the order of the input; a stop ends all workers."""
+    """A function is sent with its closure; the output keeps the order of the input; a stop ends all
+    workers.
+    """
     best = 60
 
     def short_grader(text):
@@ -196,7 +203,9 @@ async def test_workers_receive_a_users_own_graders(tmp_path, rows, serve, cluste
 
 
 async def test_workers_receive_a_grader_from_a_file(tmp_path, cluster):
-    """The command line loads FILE.py:NAME as a module that a worker, in another folder, could not import."""
+    """The command line loads FILE.py:NAME as a module that a worker, in another folder, could not
+    import.
+    """
     (tmp_path / "graders").mkdir()
     (tmp_path / "graders" / "polite_words.py").write_text(
         "def polite(text):\n    return float('please' in text)\n"

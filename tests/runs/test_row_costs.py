@@ -1,4 +1,6 @@
-"""What a row has cost, iteration by iteration: in its result, in the journal, in the output, and in the report of the run."""
+"""What a row has cost, iteration by iteration: in its result, in the journal, in the output, and in
+the report of the run.
+"""
 
 import json
 from collections import Counter
@@ -23,7 +25,9 @@ GRADER = PanelGrader("judge")
 
 
 def answered(n, *, cached=False, retries=0, cost=True, tokens=True):
-    """The usage of one answer whose figures are `n` alone: n tokens, n USD. Retries, and what they cost, are no part of it."""
+    """The usage of one answer whose figures are `n` alone: n tokens, n USD. Retries, and what they
+    cost, are no part of it.
+    """
     paid = 0 if cached else 1 + retries
     return Usage(
         paid,
@@ -52,7 +56,9 @@ def failed(slot, n):
 
 
 GIVEN = Candidate(0, "given")
-ROWS = {  # records -> the best score, the calls and the cost of each iteration; each record has a digit of its own
+# records -> the best score, the calls and the cost of each iteration; each record has a digit of
+# its own
+ROWS = {
     "draft only": ([text(0, 1), grade(0, 20)], [(0.5, 2, 21)]),
     "two refinements": (
         [
@@ -178,7 +184,8 @@ ROWS = {  # records -> the best score, the calls and the cost of each iteration;
 
 @pytest.mark.parametrize(("records", "expected"), ROWS.values(), ids=ROWS)
 def test_each_iteration_has_its_own_calls_and_costs(records, expected):
-    """A text, its grades and its repair count for the iteration that wrote it, from the cache or not; failures and retries for none.
+    """A text, its grades and its repair count for the iteration that wrote it, from the cache or
+    not; failures and retries for none.
 
     The columns have the sums. With an outcome or without one the figures are the same.
     """
@@ -224,7 +231,9 @@ GRADED = ("feedback", 0, "judge")
 
 # ---- a whole run
 
-TOKENS = {  # of the calls about each row, in order: the writer's and the judge's in turn, each with a digit of its own
+# of the calls about each row, in order: the writer's and the judge's in turn, each with a digit of
+# its own
+TOKENS = {
     "a": (1, 20, 300, 4000, 50000, 600000),
     "b": (2, 50),
     "c": (3, 40, 100),
@@ -235,7 +244,9 @@ BUSY = BadResponseError("odd", retryable=True, usage=Usage(1, 7_000_000, 0, cost
 
 
 class Role:
-    """The writer or the judge. It counts the calls about each row, for both; with `busy` the judge's second one fails once."""
+    """The writer or the judge. It counts the calls about each row, for both; with `busy` the
+    judge's second one fails once.
+    """
 
     def __init__(self, name, calls, busy):
         self.name = self.identity = name
@@ -262,7 +273,7 @@ def run(folder, calls, busy=(), **more):
     settings = dict(
         judge=judge, max_iterations=2, patience=3, target_score=1.0, editor=False, noise_aware=False
     )
-    prices = {name: (1.0, 1.0) for name in "wj"}
+    prices = dict.fromkeys("wj", (1.0, 1.0))
     rows = [{"id": name, "prompt": f"{name}, please"} for name in TOKENS]
     return batch_sync(
         rows, folder / "out.jsonl", writer, verdict, prices=prices, **settings, **more
@@ -282,9 +293,11 @@ def results(folder):
 
 
 def test_a_run_reports_what_each_iteration_has_cost(tmp_path, capsys):
-    """The writer's calls and the judge's, in the output, the journal, the report and the table: from the cache the same to the digit.
+    """The writer's calls and the judge's, in the output, the journal, the report and the table:
+    from the cache the same to the digit.
 
-    A call that is made again counts once for its row, and as paid for; a failure counts for its row if that has no grade.
+    A call that is made again counts once for its row, and as paid for; a failure counts for its row
+    if that has no grade.
     """
     calls = Counter()
     paid = run(tmp_path, calls, [BUSY])
@@ -354,7 +367,9 @@ def test_a_run_reports_what_each_iteration_has_cost(tmp_path, capsys):
     ],
 )
 def test_what_the_cache_saves_in_a_step(usage, saved):
-    """What its answers cost when they were made; unknown is not 0, and what is saved in one step does not hide what is unknown."""
+    """What its answers cost when they were made; unknown is not 0, and what is saved in one step
+    does not hide what is unknown.
+    """
     assert usage.cached_cost == saved
     progress = BatchProgress()
     for each in (
@@ -381,9 +396,11 @@ def result_of(*iterations, **columns):
 
 
 def test_the_report_sums_iterations_over_rows():
-    """Gains are those over the same row's iteration before; an unknown cost makes only that of its iteration unknown.
+    """Gains are those over the same row's iteration before; an unknown cost makes only that of its
+    iteration unknown.
 
-    The interval is the mean plus or minus 1.96 standard errors. Figures survive being saved, and count further rows after that.
+    The interval is the mean plus or minus 1.96 standard errors. Figures survive being saved, and
+    count further rows after that.
     """
     builder = ReportBuilder()
     rows = [
@@ -451,8 +468,10 @@ SUMMARIES = {
         {"rows": 3, "done": 2, "failed": 1, "reused": 3},
         [
             "rows 2 done, 1 failed (3 of them before)",
-            "all rows were finished before, so nothing was done; --retry failed repeats the failed ones; "
-            "another output starts a new run",
+            (
+                "all rows were finished before, so nothing was done; --retry failed repeats the failed ones; "
+                "another output starts a new run"
+            ),
             "score unknown",
             "paid: 0 calls, 0 tokens, 0 USD; 1.2 s",
         ],
@@ -504,8 +523,10 @@ SUMMARIES = {
         [
             "rows 2,000 done, 5 failed, 4 cut short, 1,000 not tried, 2 unreadable (1,000 of them before)",
             "blank given responses, which count as none: 1",
-            "score 0.500 -> 0.625 (1,999 by judge a, 1 by judge b), uplift +0.125 (95 %: -0.062 to +0.250); "
-            "improved 1,200, too few grades to tell 3, unchanged 790, regressed (first answer kept) 7",
+            (
+                "score 0.500 -> 0.625 (1,999 by judge a, 1 by judge b), uplift +0.125 (95 %: -0.062 to +0.250); "
+                "improved 1,200, too few grades to tell 3, unchanged 790, regressed (first answer kept) 7"
+            ),
             "stopped: target 1,999, gain 1",
             "diagnosis: noise 3",
             "errors: ConfigError 1, ModelError 2, OtherError 2",
@@ -557,7 +578,9 @@ SUMMARIES = {
 
 @pytest.mark.parametrize(("figures", "expected"), SUMMARIES.values(), ids=SUMMARIES)
 def test_the_summary_of_a_run(figures, expected):
-    """To the letter: what is 0 or unknown is left out, and with `quote_errors` a line has the message instead of the row."""
+    """To the letter: what is 0 or unknown is left out, and with `quote_errors` a line has the
+    message instead of the row.
+    """
     report = BatchReport(**NO_ROWS | figures)
     assert report.summary(quote_errors=False) == expected
     whole = report.summary()
@@ -713,6 +736,8 @@ NO_GRADE = Failure(("feedback", 0, "judge", 0), "grade", "BadResponseError", "od
     ],
 )
 def test_a_row_names_the_failure_that_ended_it(records, status, error, kind):
-    """That of an answer before that of a grader, in whatever order they came; a row that was cut short may have none."""
+    """That of an answer before that of a grader, in whatever order they came; a row that was cut
+    short may have none.
+    """
     result = row_result(Trace(Task("t"), (GRADER,), tuple(records)))
     assert (result.status, result.columns["error"], result.error_kind) == (status, error, kind)

@@ -1,4 +1,6 @@
-"""When a later start of a run takes the summary of its data from the journal, and when it checks the rows again."""
+"""When a later start of a run takes the summary of its data from the journal, and when it checks
+the rows again.
+"""
 
 import json
 import os

@@ -6,9 +6,9 @@ import pytest
 
 from fake_clock import FakeClock
 from redraft import Feedback
-from redraft.protocols import Reply
 from redraft.core.records import Usage
 from redraft.errors import StoreError
+from redraft.protocols import Reply
 from redraft.runs import BatchRun
 from redraft.runs.progress import BatchProgress
 from redraft.runs.scheduler import ROWS_PER_TURN, SOFT_ENDS, Scheduler
@@ -16,7 +16,9 @@ from redraft.storage.journal import Journal
 
 
 class Endpoints:
-    """Endpoints with a number of slots for calls; every call that starts, waits and ends is logged."""
+    """Endpoints with a number of slots for calls; every call that starts, waits and ends is
+    logged.
+    """
 
     def __init__(self, log, room=10**6):
         self.log, self.size, self.calls, self.closed = log, room, 0, None
@@ -151,7 +153,9 @@ def test_rows_under_way_come_first():
 
 @pytest.mark.parametrize(("slots", "seconds"), [(1, 100), (10, 10), (100, 1)])
 def test_as_many_rows_start_in_a_turn_as_there_are_free_slots(slots, seconds):
-    """Up to 32 of them; no row starts before there is a slot for its call, and no slot stays free."""
+    """Up to 32 of them; no row starts before there is a slot for its call, and no slot stays
+    free.
+    """
     log, _, took = play({f"r{n}": [1] for n in range(100)}, room=slots)
     group = log.index(
         "r0 starts"
@@ -194,7 +198,9 @@ def test_when_budget_or_time_is_exhausted_rows_under_way_end_by_themselves(reaso
 
 @pytest.mark.parametrize("reason", ["interrupted", "outage", "fatal"])
 def test_a_hard_end_closes_the_endpoints_waits_for_calls_and_then_cancels_rows(reason):
-    """In that order: a call in flight is heard, its row asks nothing more, and no row starts or is skipped."""
+    """In that order: a call in flight is heard, its row asks nothing more, and no row starts or is
+    skipped.
+    """
 
     async def meanwhile(scheduler, _):
         await asyncio.sleep(0.5)
@@ -245,7 +251,9 @@ def test_cancellation_ends_the_run_at_once():
     ],
 )
 def test_an_error_that_a_row_raises_ends_the_run(error, reason, message):
-    """An error outside the row's result ends all rows; calls in flight are not awaited. Its text may be that of a row."""
+    """An error outside the row's result ends all rows; calls in flight are not awaited. Its text
+    may be that of a row.
+    """
     log, scheduler, seconds = play({"a": [1, error], "b": [9]})
     assert "b cancelled" in log
     assert (scheduler.reason, scheduler.message, scheduler.detail, seconds) == (

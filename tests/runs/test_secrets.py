@@ -58,11 +58,13 @@ def test_a_key_from_the_environment_is_not_written(tmp_path, rows, serve):
     "kills", [(60,), pytest.param((30, 90), marks=pytest.mark.slow)], ids=["one", "two"]
 )
 def test_a_killed_run_leaves_no_key_of_a_url(tmp_path, rows, serve, kills):
-    """No file left by kill -9 has it, nor any later message about the run; nor after a kill of the run that resumes it."""
+    """No file left by kill -9 has it, nor any later message about the run; nor after a kill of the
+    run that resumes it.
+    """
     server, killed = serve("--latency", 0.05), []
     for number in kills:
         process = start(batch(rows, tmp_path / "out.jsonl", model_with_key(server), "--debug"))
-        until(lambda: server.lines() > number, process)  # noqa: B023
+        until(lambda: server.lines() > number, process)
         process.kill()
         killed.append(ending(process))
     assert (tmp_path / "out.jsonl.journal-wal").exists()

@@ -1,4 +1,6 @@
-"""Runs in several shards, here in one process: how work is divided, how it ends, how results are merged."""
+"""Runs in several shards, here in one process: how work is divided, how it ends, how results are
+merged.
+"""
 
 import asyncio
 import json
@@ -14,18 +16,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redraft import Budget, Feedback
+from redraft.errors import BudgetExhaustedError, ConfigError, StoreError
 from redraft.middleware import EndpointLimiter
 from redraft.middleware.call_costs import ZERO_AMOUNTS
 from redraft.protocols import Reply
-from redraft.usage import Usage
-from redraft.errors import BudgetExhaustedError, ConfigError, StoreError
-from redraft.runs import EndpointLimits, BatchRun
-from redraft.runs import api
+from redraft.runs import BatchRun, EndpointLimits, api
+from redraft.runs.executors.shard_protocol import Quota, QuotaSplitter, QuotaUse, Refusal
 from redraft.runs.executors.shard_worker import ShardBudget, ShardWorker
 from redraft.runs.executors.sharded import merge_shards
-from redraft.runs.executors.shard_protocol import Quota, QuotaSplitter, QuotaUse, Refusal
 from redraft.storage.journal import Journal
 from redraft.storage.shard_merge import shard_journals
+from redraft.usage import Usage
 
 ROWS = 24
 
@@ -51,7 +52,9 @@ class RecordingModel:
 
 
 class HeldModel(RecordingModel):
-    """Answers twenty calls at once; later calls wait until the run was stopped, and then take long."""
+    """Answers twenty calls at once; later calls wait until the run was stopped, and then take
+    long.
+    """
 
     def __init__(self):
         super().__init__()
@@ -139,7 +142,9 @@ def go(rows, output, model, **given):
 
 
 def assert_progress_is_final(progress, report):
-    """Whoever shows the progress shows the figures of the report once the run has ended, however it ended."""
+    """Whoever shows the progress shows the figures of the report once the run has ended, however it
+    ended.
+    """
     names = (
         "done",
         "failed",
@@ -166,7 +171,9 @@ def journal_content(journal, run):
 
 
 def test_shards_give_the_result_of_one_process(tmp_path, rows, local_shards):
-    """The output is the same byte for byte, the journal has the same rows and records, the report the same figures."""
+    """The output is the same byte for byte, the journal has the same rows and records, the report
+    the same figures.
+    """
     alone, shared = RecordingModel(), RecordingModel()
     one = go(rows, tmp_path / "a.jsonl", alone, engine="local", shards=None)
     many = go(rows, tmp_path / "b.jsonl", shared)
@@ -249,7 +256,9 @@ class LongAnswerModel(RecordingModel):
 @pytest.mark.parametrize("shards", [1, 3, 8])
 @pytest.mark.slow(but_each=3)
 def test_shards_keep_a_token_budget(tmp_path, rows, local_shards, limit, shards):
-    """With the longest possible answers the limit is not exceeded, and the report has the tokens spent."""
+    """With the longest possible answers the limit is not exceeded, and the report has the tokens
+    spent.
+    """
     model = LongAnswerModel()
     report = go(
         rows,
@@ -266,7 +275,9 @@ def test_shards_keep_a_token_budget(tmp_path, rows, local_shards, limit, shards)
 
 
 def test_shards_share_one_budget(tmp_path, rows, local_shards):
-    """It is spent to the last call by the shards that need it; every row is in the output, and a larger budget resumes the run."""
+    """It is spent to the last call by the shards that need it; every row is in the output, and a
+    larger budget resumes the run.
+    """
     whole, model = RecordingModel(), RecordingModel()
     go(rows, tmp_path / "whole.jsonl", whole, engine="local", shards=None)
     most = len(whole.asked) // 2
@@ -307,7 +318,9 @@ def test_a_journal_that_a_worker_cannot_reach_is_named(tmp_path, rows, monkeypat
 
 
 async def test_a_limiter_is_resized_while_calls_wait():
-    """A lower limit cancels no call and lets none start; a higher one lets calls start, and new rates apply from then on."""
+    """A lower limit cancels no call and lets none start; a higher one lets calls start, and new
+    rates apply from then on.
+    """
     gate = EndpointLimiter("m", initial=4, maximum=4, queue_seconds=0, rpm=1_000_000)
     places = [await gate.acquire() for _ in range(3)]
     gate.resize(1, 1_000_000, None)
@@ -386,7 +399,9 @@ def test_a_shard_that_keeps_dying_ends_the_run(tmp_path, rows, monkeypatch):
 
 
 def test_the_results_of_a_shard_are_merged_once(tmp_path, rows, local_shards):
-    """A shard file that was merged but not removed changes nothing when found again, least of all the amount spent."""
+    """A shard file that was merged but not removed changes nothing when found again, least of all
+    the amount spent.
+    """
     with Journal(tmp_path / "j") as whole:
         whole.update_run("r", spent={"calls": 2.0})
         with Journal(tmp_path / "j.1-of-2") as part:
@@ -415,7 +430,9 @@ def test_a_locked_shard_file_is_waited_for_and_then_named(tmp_path, monkeypatch)
 
 @pytest.mark.parametrize("held", [False, True])
 def test_a_lock_without_a_shard_file_is_removed(tmp_path, held):
-    """A worker may be killed before it has created its journal, or be about to end when the next run begins."""
+    """A worker may be killed before it has created its journal, or be about to end when the next
+    run begins.
+    """
     hold = "import sys, pathlib; from redraft.storage.secure_files import PathLock; lock = PathLock(pathlib.Path(sys.argv[1]), 'it'); print(flush=True)"
     with Journal(tmp_path / "j") as whole:
         whole.update_run("r")
@@ -515,7 +532,9 @@ def test_a_busy_shard_gets_what_idle_shards_leave(of, calls):
 
 
 class PlanningShards:
-    """Shards of `rows` rows, of which each needs a call in any case and may plan more. They die, and quotas arrive late or never."""
+    """Shards of `rows` rows, of which each needs a call in any case and may plan more. They die,
+    and quotas arrive late or never.
+    """
 
     def __init__(self, rows, calls):
         n = len(rows)
@@ -540,7 +559,9 @@ class PlanningShards:
             self.is_exchanging[k], self.sent[k], self.answers[k] = True, self.quotas.next(k), None
 
     def obey(self, k):
-        """Apply the quota that was sent, and answer. A worker that has not opened its journal does not know its use."""
+        """Apply the quota that was sent, and answer. A worker that has not opened its journal does
+        not know its use.
+        """
         if self.sent[k] is None:
             return
         self.quota[k], self.sent[k] = self.sent[k], None
@@ -567,7 +588,9 @@ class PlanningShards:
             self.extra[k] += max(0, int(self.quota[k].share.get("calls", 0) - self.planned(k)))
 
     def call(self, k):
-        """Make as many of the planned calls, and then of those that rows need, as the quota has room for."""
+        """Make as many of the planned calls, and then of those that rows need, as the quota has
+        room for.
+        """
         while self.is_open[k] and (self.rows[k] or self.extra[k]) and not self.is_short(k):
             self.reserved[k] += 1
             if self.extra[k]:
@@ -584,7 +607,9 @@ class PlanningShards:
         self.extra[k] = 0
 
     def die(self, k):
-        """Start again with what the journal has: what was reserved counts as spent. An answer is lost."""
+        """Start again with what the journal has: what was reserved counts as spent. An answer is
+        lost.
+        """
         self.spent[k], self.reserved[k], self.extra[k], self.is_open[k] = (
             self.committed(k),
             0,
@@ -609,9 +634,11 @@ actions = st.lists(
 @given(st.lists(st.integers(1, 4), min_size=2, max_size=3), st.integers(0, 20), actions)
 @pytest.mark.slow
 def test_no_shard_spends_what_rows_of_another_need(rows, more, steps):
-    """In any order of messages, calls and deaths, all shards keep within the budget, and every row gets the call that it needs.
+    """In any order of messages, calls and deaths, all shards keep within the budget, and every row
+    gets the call that it needs.
 
-    When nothing is late any more, all rows end: no quota or share of another shard keeps a row from its call.
+    When nothing is late any more, all rows end: no quota or share of another shard keeps a row from
+    its call.
     """
     calls = sum(rows) + more
     world, shards = PlanningShards(rows, calls), range(len(rows))
@@ -627,7 +654,9 @@ def test_no_shard_spends_what_rows_of_another_need(rows, more, steps):
 
 
 def test_a_share_grows_only_when_other_shards_have_confirmed_smaller_ones():
-    """A shard that has spent much gets no larger share while the others may still plan with what they have."""
+    """A shard that has spent much gets no larger share while the others may still plan with what
+    they have.
+    """
     quotas = QuotaSplitter([10, 10], 8, budget=Budget(calls=80))
     first, second = quotas.next(0), quotas.next(1)
     assert (first.share, second.share) == ({"calls": 40.0}, {"calls": 40.0})
@@ -644,7 +673,9 @@ def test_a_share_grows_only_when_other_shards_have_confirmed_smaller_ones():
 
 
 async def test_a_worker_that_starts_again_confirms_no_quota(tmp_path):
-    """Until it has opened its journal it does not know what was spent, so nothing of its quota is granted to others."""
+    """Until it has opened its journal it does not know what was spent, so nothing of its quota is
+    granted to others.
+    """
     quotas = QuotaSplitter([1, 1], 8, budget=Budget(calls=10))
     status = await ShardWorker().exchange_quota(quotas.next(0))
     assert status.use is None
@@ -664,7 +695,9 @@ async def test_a_refusal_holds_only_for_calls_that_need_as_much():
 
 
 def test_rates_and_concurrency_follow_the_work():
-    """Two shards begin with half each, a busy one gets nearly all, and all when the other is finished."""
+    """Two shards begin with half each, a busy one gets nearly all, and all when the other is
+    finished.
+    """
     shares = QuotaSplitter([1, 1], 100, rpm=60)
     for _ in range(3):
         first, second = shares.next(0), shares.next(1)

@@ -1,10 +1,12 @@
 """Programs that try to get out of the sandbox, or to use up the machine.
 
-An escape is an expression, evaluated inside: that it returns a value at all is the escape, an exception or the end of the process is
-the containment. `outside` holds what the test prepared on this machine: a canary file, a listener, another process. `works_unsafe` says
-that the attack succeeds where only resources are limited, which shows that it is an attack.
+An escape is an expression, evaluated inside: that it returns a value at all is the escape, an
+exception or the end of the process is the containment. `outside` holds what the test prepared on
+this machine: a canary file, a listener, another process. `works_unsafe` says that the attack
+succeeds where only resources are limited, which shows that it is an attack.
 
-An exhaustion is a program that uses a resource without end; `statuses` are the ways in which it may end.
+An exhaustion is a program that uses a resource without end; `statuses` are the ways in which it may
+end.
 """
 
 from typing import NamedTuple

@@ -1,4 +1,5 @@
-"""A grader in a process of its own: runs sandboxed programs and waits, so that a test can kill it; or reports all attacks.
+"""A grader in a process of its own: runs sandboxed programs and waits, so that a test can kill it;
+or reports all attacks.
 
 grader.py wait TIER      start programs that loop, sleep and write files; print the process IDs of all its descendants
 grader.py attacks TIER   run each attack of `attacks.py`; print what succeeded, as JSON
@@ -15,9 +16,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from sandbox.attacks import ESCAPE_RUNNER, ESCAPES
-
 from redraft.sandbox import Limits, Sandbox, SandboxedProcessError
+from sandbox.attacks import ESCAPE_RUNNER, ESCAPES
 
 PROGRAMS = [
     "while True: pass",

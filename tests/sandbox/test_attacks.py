@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from require import require_sandbox
-from sandbox.attacks import ESCAPE_RUNNER, ESCAPES, EXHAUSTIONS
 
 from redraft.sandbox import Limits, Sandbox, SandboxedProcessError
+from require import require_sandbox
+from sandbox.attacks import ESCAPE_RUNNER, ESCAPES, EXHAUSTIONS
 
 LIMITS = Limits(
     memory_bytes=256 * 2**20,
@@ -24,7 +24,8 @@ LIMITS = Limits(
     output_bytes=10_000,
 )
 ISOLATING = ["bubblewrap", "landlock"]
-LEARNED = {  # what a program learns in a tier without namespaces: it may, and the documentation says so
+# what a program learns in a tier without namespaces: it may, and the documentation says so
+LEARNED = {
     "landlock": (
         "see whether it exists",
         "read inherited descriptors",
@@ -98,7 +99,9 @@ def _listener(family, address):
 
 
 def attempt(sandbox, runner, outside, expression):
-    """What became of an attack in a process of its own: the answer of the runner, or how the process ended."""
+    """What became of an attack in a process of its own: the answer of the runner, or how the
+    process ended.
+    """
     with sandbox.start(runner, outside, ATTACK_LIMITS) as process:
         return _result(process, expression)
 

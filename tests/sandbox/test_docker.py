@@ -1,7 +1,10 @@
-"""The tier "docker:IMAGE": the client's command, the carried streams, the limits inside, and the end.
+"""The tier "docker:IMAGE": the client's command, the carried streams, the limits inside, and the
+end.
 
-Most tests use a client that starts the program on this machine instead of in a container: everything is real but the container.
-With an image in the environment (`SANDBOX_IMAGE=python:3.13-slim pytest tests/sandbox/test_docker.py`) they use it, and the real client.
+Most tests use a client that starts the program on this machine instead of in a container:
+everything is real but the container. With an image in the environment
+(`SANDBOX_IMAGE=python:3.13-slim pytest tests/sandbox/test_docker.py`) they use it, and the real
+client.
 """
 
 import os
@@ -11,14 +14,14 @@ import time
 from pathlib import Path
 
 import pytest
-from sandbox.grader import is_alive
-from sandbox.test_attacks import RUN
-from sandbox.test_process import KINDS, OF_PROGRAM
 
 from redraft.code import parse_tests, run_tests
 from redraft.errors import ConfigError, SandboxUnavailableError
 from redraft.sandbox import Limits, Sandbox, SandboxedProcessError, docker
 from redraft.sandbox import tiers as tiers_module
+from sandbox.grader import is_alive
+from sandbox.test_attacks import RUN
+from sandbox.test_process import KINDS, OF_PROGRAM
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="not Linux")
 
@@ -139,14 +142,18 @@ def test_an_unknown_end_has_no_figures(start):
     ],
 )
 def test_the_filter_applies_inside(start, attempt):
-    """A program starts no process, opens no socket, and cannot get at the process that carries its messages."""
+    """A program starts no process, opens no socket, and cannot get at the process that carries its
+    messages.
+    """
     runner = "import os, socket\ndef main(s, channel):\n channel.receive()\n try: channel.send(repr(eval(s)))\n except OSError as e: channel.send(e.errno)\n"
     with start(runner, attempt) as process:
         assert process.request(0) in (1, 13)
 
 
 def test_a_forged_report_is_not_believed(start):
-    """What a program writes is carried as its output, even if it has the form of the carrier's messages."""
+    """What a program writes is carried as its output, even if it has the form of the carrier's
+    messages.
+    """
     report = b'{"reason": null, "exit_code": 0, "signal": null}'
     forged = b"\3" + len(report).to_bytes(4, "big") + report
     with start(RUN, f"import os\nos.write(1, {forged!r})\nos._exit(9)") as process:

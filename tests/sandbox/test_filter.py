@@ -1,4 +1,6 @@
-"""The filter of system calls: what it allows on each machine, by a simulation of the kernel's interpreter."""
+"""The filter of system calls: what it allows on each machine, by a simulation of the kernel's
+interpreter.
+"""
 
 import struct
 
@@ -86,7 +88,8 @@ def test_verdicts(machine, name, arguments, for_programs, for_tools):
         )
 
 
-# Numbers of the calls that are allowed whatever their arguments (of <asm/unistd_64.h> and <asm-generic/unistd.h>), as ranges.
+# Numbers of the calls that are allowed whatever their arguments (of <asm/unistd_64.h> and
+# <asm-generic/unistd.h>), as ranges.
 ALLOWED = {
     ("x86_64", "program"): (
         "0-15 17-26 28 32-40 45-48 51-52 55 60-61 63 74-91 95-100 102 104 107-108 110-111 115 118 120-121 124 127-128 "
@@ -109,7 +112,9 @@ ALLOWED = {
         "233 236 243 260 269 276 278 283 285-287 291 293 436 439 441"
     ),
 }
-WRITING = {  # calls of programs that may write, but not change more than that; flags are those of open with O_TRUNC or without
+# calls of programs that may write, but not change more than that; flags are those of open with
+# O_TRUNC or without
+WRITING = {
     "files": {
         "rename": ALLOW,
         "chmod": ALLOW,
@@ -210,7 +215,9 @@ def ranges(numbers):
 @pytest.mark.parametrize("is_tool", [False, True])
 @pytest.mark.parametrize("machine", ARCHITECTURES)
 def test_calls_by_other_numbers_end_the_process(machine, is_tool):
-    """Those of every other architecture, and those of x32 (with bit 30), among them calls that are allowed by their own numbers."""
+    """Those of every other architecture, and those of x32 (with bit 30), among them calls that are
+    allowed by their own numbers.
+    """
     program, own = filter_program(is_tool=is_tool, machine=machine), ARCHITECTURES[machine]
     numbers = [
         0,
@@ -264,7 +271,9 @@ def test_calls_by_other_numbers_end_the_process(machine, is_tool):
 @example(machine="aarch64", architecture=0x40000028, number=1, arguments=[])
 @example(machine="aarch64", architecture=ARCHITECTURES["aarch64"], number=2**30 + 93, arguments=[])
 def test_every_call_gets_a_verdict(machine, architecture, number, arguments):
-    """Calls of another architecture, and those of x32, end the process; numbers that do not exist are refused."""
+    """Calls of another architecture, and those of x32, end the process; numbers that do not exist
+    are refused.
+    """
     result = verdict(
         filter_program(is_tool=False, machine=machine), architecture, number, arguments
     )

@@ -1,4 +1,6 @@
-"""What a program sees of its interpreter: the standard library and shared libraries, and no package that was not named."""
+"""What a program sees of its interpreter: the standard library and shared libraries, and no package
+that was not named.
+"""
 
 import importlib.util
 import json
@@ -12,11 +14,11 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-from require import require_sandbox
 
 from redraft.sandbox import Sandbox
 from redraft.sandbox import interpreter as interpreter_module
 from redraft.sandbox.interpreter import current_interpreter
+from require import require_sandbox
 
 PROJECT = Path(__file__).parents[2]
 PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
@@ -153,7 +155,9 @@ def plant(folder):
 
 @pytest.fixture(scope="module")
 def prefix(tmp_path_factory):
-    """An installed interpreter: a copy of this one's, with packages and other files in all places that may hold them."""
+    """An installed interpreter: a copy of this one's, with packages and other files in all places
+    that may hold them.
+    """
     prefix = tmp_path_factory.mktemp("prefix").resolve()
     base, left_out = (
         Path(sys.base_prefix),
@@ -252,7 +256,9 @@ def test_no_package_of_the_interpreter_is_found(prefix, runner, tmp_path, tier, 
 
 @pytest.mark.slow  # it says something about the table of ways, not about the sandbox
 def test_the_ways_find_packages_without_a_sandbox(prefix, runner):
-    """Each way finds what lies there where nothing is hidden, so that the test above says something."""
+    """Each way finds what lies there where nothing is hidden, so that the test above says
+    something.
+    """
     folder = str(prefix / PACKAGES[0])
     found = found_by(prefix / "bin" / PYTHON, prefix, runner, "unsafe", [folder])
     assert {name.partition(": ")[2] for name in found} == set(WAYS)
@@ -260,7 +266,9 @@ def test_the_ways_find_packages_without_a_sandbox(prefix, runner):
 
 @pytest.mark.parametrize("tier", ["bubblewrap", "landlock"])
 def test_named_packages_are_found_and_no_other(runner, tier):
-    """The named package and those that it requires are found with their metadata; the others in that folder are absent."""
+    """The named package and those that it requires are found with their metadata; the others in
+    that folder are absent.
+    """
     require_sandbox(tier)
     folder = sysconfig.get_path("purelib")
     with Sandbox(tier, packages=["jsonschema"]).start(runner, None) as process:
@@ -278,7 +286,9 @@ def test_named_packages_are_found_and_no_other(runner, tier):
 
 @pytest.mark.parametrize("tier", ["bubblewrap", "landlock"])
 def test_folders_of_this_machine_that_no_program_needs(runner, tier):
-    """Of /usr/local only libraries are seen, of /usr neither sources nor headers, and of other interpreters no packages."""
+    """Of /usr/local only libraries are seen, of /usr neither sources nor headers, and of other
+    interpreters no packages.
+    """
     require_sandbox(tier)
     folders = [
         "/usr/local",
@@ -304,7 +314,9 @@ def test_folders_of_this_machine_that_no_program_needs(runner, tier):
 
 @pytest.mark.parametrize("tier", ["bubblewrap", "landlock"])
 def test_the_standard_library_is_whole(runner, tier):
-    """Each module of the standard library can be found, also after the import system forgets what it has listed."""
+    """Each module of the standard library can be found, also after the import system forgets what
+    it has listed.
+    """
     require_sandbox(tier)
     expected = [n for n in sys.stdlib_module_names if importlib.util.find_spec(n) is not None]
     with Sandbox(tier).start(runner, None) as process:
@@ -337,7 +349,9 @@ def test_the_standard_library_is_whole(runner, tier):
     ],
 )
 def test_where_an_interpreter_may_be_installed(tmp_path, monkeypatch, base, shown, hidden):
-    """Of the prefix only the executable and the folders of libraries are shown, of these no packages; of a home folder less."""
+    """Of the prefix only the executable and the folders of libraries are shown, of these no
+    packages; of a home folder less.
+    """
     root, home = tmp_path.resolve(), tmp_path.resolve() / "home" / "me"
     for name in ("usr/lib", "usr/share", "usr/local/lib", f"{base}/lib/{PYTHON}"):
         for place in (

@@ -1,4 +1,6 @@
-"""The tier "landlock": what older kernels refuse, where it takes over from bubblewrap, and the folder of a tool."""
+"""The tier "landlock": what older kernels refuse, where it takes over from bubblewrap, and the
+folder of a tool.
+"""
 
 import errno
 import json
@@ -9,15 +11,15 @@ import time
 from contextlib import suppress
 
 import pytest
-from require import require_program
-from sandbox.test_attacks import LEARNED
-from sandbox.test_process import GRADER, fresh_choice  # noqa: F401  (a fixture)
 
 from redraft.errors import SandboxUnavailableError
 from redraft.sandbox import Limits, Sandbox, SandboxedProcess, landlock
 from redraft.sandbox import tiers as tiers_module
 from redraft.sandbox.landlock_rules import landlock_version
 from redraft.sandbox.launch import Program
+from require import require_program
+from sandbox.test_attacks import LEARNED
+from sandbox.test_process import GRADER, fresh_choice  # noqa: F401  (a fixture)
 
 pytestmark = pytest.mark.skipif(
     not (sys.platform == "linux" and landlock_version()), reason="no Landlock"
@@ -95,7 +97,9 @@ NO_NAMESPACES = "echo 0 > /proc/sys/user/max_user_namespaces && exec {} {} attac
 
 @pytest.mark.slow
 def test_it_is_chosen_where_no_namespaces_are_to_be_had():
-    """Where bubblewrap is installed and the system gives it no namespaces, the attacks meet this tier, and fail."""
+    """Where bubblewrap is installed and the system gives it no namespaces, the attacks meet this
+    tier, and fail.
+    """
     unshare = require_program("unshare")
     script = NO_NAMESPACES.format(sys.executable, GRADER)
     command = [unshare, "--user", "--map-root-user", "sh", "-c"]

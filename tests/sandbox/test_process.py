@@ -1,4 +1,6 @@
-"""Sandboxed processes: what works inside, the messages, how they end, and which sandbox is chosen."""
+"""Sandboxed processes: what works inside, the messages, how they end, and which sandbox is
+chosen.
+"""
 
 import json
 import os
@@ -18,16 +20,16 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from descriptors import open_files
-from require import as_root, require_program, require_sandbox
-from sandbox.grader import is_alive
-from sandbox.test_attacks import LEARNED, RUN, tiers
 
-from redraft.errors import ConfigError, SandboxUnavailableError
+from descriptors import open_files
 from redraft.descriptors import open_descriptors
+from redraft.errors import ConfigError, SandboxUnavailableError
 from redraft.sandbox import Limits, Sandbox, SandboxedProcessError, bubblewrap, monitor, process
 from redraft.sandbox import tiers as tiers_module
 from redraft.sandbox.interpreter import Packages
+from require import as_root, require_program, require_sandbox
+from sandbox.grader import is_alive
+from sandbox.test_attacks import LEARNED, RUN, tiers
 
 sandbox = tiers("bubblewrap", "landlock", "unsafe")
 isolated = tiers("bubblewrap", "landlock")
@@ -150,7 +152,9 @@ def test_packages(isolated, run):
 
 @pytest.mark.parametrize("places", [("/var/tmp",), ("/tmp",), ("/tmp", "/var/tmp")])
 def test_packages_in_temporary_folders(namespaces, run, monkeypatch, places):
-    """The folder in memory hides no package and no tool, and temporary files work, wherever the packages are."""
+    """The folder in memory hides no package and no tool, and temporary files work, wherever the
+    packages are.
+    """
     with ExitStack() as stack:
         folders = [stack.enter_context(tempfile.TemporaryDirectory(dir=place)) for place in places]
         for number, folder in enumerate(folders):
@@ -214,7 +218,9 @@ VALUES = st.recursive(
     ]
 )
 def test_messages_arrive_unchanged(value):
-    """Any JSON value goes in and comes back as it was: long integers, infinity, lone halves of surrogate pairs."""
+    """Any JSON value goes in and comes back as it was: long integers, infinity, lone halves of
+    surrogate pairs.
+    """
     assert ECHO_PROCESS[0].request([value]) == [value]
 
 
@@ -238,7 +244,9 @@ def test_the_last_message(sandbox, echo):
 
 
 def test_a_message_that_is_not_read_ends_in_time(sandbox, run):
-    """One that no pipe holds: the time of the request counts while it is written, not only that of the process."""
+    """One that no pipe holds: the time of the request counts while it is written, not only that of
+    the process.
+    """
     with sandbox.start(
         run, "import time\nwhile True: time.sleep(1)", Limits(wall_seconds=3600)
     ) as process:
@@ -248,7 +256,9 @@ def test_a_message_that_is_not_read_ends_in_time(sandbox, run):
 
 
 def test_a_large_message(sandbox, echo):
-    """A message as large as the limit passes, a larger one is an error of the caller, a larger answer ends the process."""
+    """A message as large as the limit passes, a larger one is an error of the caller, a larger
+    answer ends the process.
+    """
     with sandbox.start(echo, None, Limits(frame_bytes=2**20)) as process:
         assert process.request("x" * 1_000_000) == "x" * 1_000_000
         with pytest.raises(ValueError, match="more than frame_bytes=1,048,576"):
@@ -275,7 +285,9 @@ GARBAGE = {
 
 @pytest.mark.parametrize("name", GARBAGE)
 def test_garbage_instead_of_an_answer(tmp_path, name):
-    """Whatever else a program writes where answers belong ends it, and is never taken for an answer. The tier does not matter."""
+    """Whatever else a program writes where answers belong ends it, and is never taken for an
+    answer. The tier does not matter.
+    """
     source = f"""
 import json, os
 def main(settings, channel):
@@ -309,7 +321,9 @@ ENDS = {
 
 @pytest.mark.parametrize("name", ENDS)
 def test_an_end_instead_of_an_answer(sandbox, echo, name):
-    """A process that ends instead of answering raises with the way in which it ended; so does each later request."""
+    """A process that ends instead of answering raises with the way in which it ended; so does each
+    later request.
+    """
     program, status, exit_code, signal_number = ENDS[name]
     with sandbox.start(echo, None) as process:
         for _ in range(2):
@@ -395,7 +409,9 @@ OF_CHILD = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {KIND
 
 
 def test_what_runs_inside_has_no_descriptor_of_ours(sandbox, run):
-    """A tool has three pipes. A program reads nothing, and has the pipes of its messages, which no program that it starts gets."""
+    """A tool has three pipes. A program reads nothing, and has the pipes of its messages, which no
+    program that it starts gets.
+    """
     with ExitStack() as ours:
         for each in (socket.socket(), tempfile.TemporaryFile(), *map(os.fdopen, os.pipe(), "rw")):
             os.set_inheritable(ours.enter_context(each).fileno(), True)
@@ -411,7 +427,9 @@ def test_what_runs_inside_has_no_descriptor_of_ours(sandbox, run):
 
 
 def test_the_limits_that_the_kernel_enforces(sandbox, run):
-    """Programs and tools have the same: whole seconds of CPU time, with two to spare, and no core files or locked memory."""
+    """Programs and tools have the same: whole seconds of CPU time, with two to spare, and no core
+    files or locked memory.
+    """
     names = ("AS", "CORE", "CPU", "FSIZE", "MEMLOCK", "MSGQUEUE", "NOFILE")
     program = f"import resource\nprint(*[resource.getrlimit(getattr(resource, 'RLIMIT_' + n)) for n in {names}])"
     limits = Limits(cpu_seconds=3.7, memory_bytes=200 * 2**20, open_files=20, file_bytes=12_345)
@@ -435,7 +453,9 @@ def test_the_limits_that_the_kernel_enforces(sandbox, run):
     ],
 )
 def test_how_much_output_is_kept(namespaces, out, err, kept, status):
-    """The first bytes of each stream; it says whether there were more. A flood ends the process, however small the limit is."""
+    """The first bytes of each stream; it says whether there were more. A flood ends the process,
+    however small the limit is.
+    """
     program = f"import os\nfor n, size in ((1, {out}), (2, {err})):\n    while size: size -= os.write(n, b'x' * size)"
     execution = namespaces.run_tool(["python", "-c", program], limits=Limits(output_bytes=10))
     assert (execution.status, execution.stdout, execution.stderr) == (
@@ -487,7 +507,9 @@ def test_tools(sandbox):
 
 
 def test_packages_of_tools(isolated):
-    """A tool imports its packages, and what they require; another package is absent, not forbidden."""
+    """A tool imports its packages, and what they require; another package is absent, not
+    forbidden.
+    """
     code = "import mypy.build, mypy_extensions, importlib.util\nprint(mypy.__name__, importlib.util.find_spec('numpy'))\nimport orjson"
     execution = Sandbox(isolated.spec, packages=["mypy"]).run_tool(
         ["python", "-c", code], limits=Limits(cpu_seconds=20, memory_bytes=2**30)
@@ -497,7 +519,9 @@ def test_packages_of_tools(isolated):
 
 
 def test_a_package_that_was_not_named_is_absent(isolated, run):
-    """It is not found, though it lies in the same folder, so that programs which do without it work."""
+    """It is not found, though it lies in the same folder, so that programs which do without it
+    work.
+    """
     program = "import numpy, importlib.util\nprint(importlib.util.find_spec('pytest'), importlib.util.find_spec('orjson'))\ntry: import orjson\nexcept ImportError: print('absent')"
     with Sandbox(isolated.spec, packages=["numpy"]).start(run, program) as process:
         assert process.wait().stdout == "None None\nabsent\n"
@@ -535,7 +559,7 @@ RANGES = {
         (dict(open_files=3), "open_files must be"),
         (dict(inodes=True), "inodes must be"),
         *(
-            (dict([(name, value)]), f"{name} must be")
+            ({name: value}, f"{name} must be")
             for name, ends in RANGES.items()
             for value in (ends[0] - 1, ends[1] + 1)
         ),
@@ -548,7 +572,9 @@ def test_invalid_limits(limits, message):
 
 
 def test_valid_limits():
-    """The ends of each range are in it. By the clock a process has twice its CPU time and five seconds, unless it is said."""
+    """The ends of each range are in it. By the clock a process has twice its CPU time and five
+    seconds, unless it is said.
+    """
     for name, ends in RANGES.items():
         assert [getattr(Limits(**{name: value}), name) for value in ends] == list(ends)
     assert (Limits().wall, Limits(cpu_seconds=0.5).wall, Limits(wall_seconds=0.1).wall) == (
@@ -588,7 +614,9 @@ def fresh_choice():
 
 
 def test_refused_without_bubblewrap(fresh_choice, monkeypatch):
-    """Without bubblewrap the tier is refused with what to install, and never replaced by one without protection."""
+    """Without bubblewrap the tier is refused with what to install, and never replaced by one
+    without protection.
+    """
     monkeypatch.setattr(bubblewrap.shutil, "which", lambda name: None)
     with pytest.raises(
         SandboxUnavailableError,
@@ -627,7 +655,9 @@ def test_refused_where_bubblewrap_fails(fresh_choice, monkeypatch, tmp_path):
     ],
 )
 def test_bubblewrap_replaced_by_something_broken(fresh_choice, monkeypatch, tmp_path, script):
-    """Whatever it does, it counts as missing, and a program that never answers is asked only once."""
+    """Whatever it does, it counts as missing, and a program that never answers is asked only
+    once.
+    """
     broken = tmp_path / "bwrap"
     broken.write_text(f"#!/bin/sh\necho >> {tmp_path}/starts\n{script}\n")
     broken.chmod(0o755)
@@ -640,7 +670,9 @@ def test_bubblewrap_replaced_by_something_broken(fresh_choice, monkeypatch, tmp_
 
 @pytest.mark.parametrize("way", range(len(bubblewrap.LAUNCHES)))
 def test_every_way_to_start_bubblewrap(namespaces, fresh_choice, monkeypatch, run, way):
-    """Each form of the command works; without capabilities a program has no writable folder, but a tool has one."""
+    """Each form of the command works; without capabilities a program has no writable folder, but a
+    tool has one.
+    """
     monkeypatch.setattr(
         tiers_module, "LAUNCHES", {"bubblewrap": bubblewrap.LAUNCHES[way : way + 1]}
     )
@@ -740,12 +772,16 @@ def test_attacks_as_a_normal_user(tier, tmp_path):
     ],
 )
 def test_status_after_a_signal(number, cpu_seconds, status):
-    """A process that the kernel ended at the limit of CPU time ran out of time, in a container too; ticks are not exact."""
+    """A process that the kernel ended at the limit of CPU time ran out of time, in a container too;
+    ticks are not exact.
+    """
     assert monitor._status(None, number, cpu_seconds, Limits(cpu_seconds=20)) == status
 
 
 def test_a_process_with_thousands_of_open_files_starts_sandboxed_ones(sandbox):
-    """Descriptors beyond 1,023, which `select` does not have, are those of any server with many clients."""
+    """Descriptors beyond 1,023, which `select` does not have, are those of any server with many
+    clients.
+    """
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limits[1] != resource.RLIM_INFINITY and limits[1] < 2048:
         pytest.skip("the hard limit on open files is below 2,048")

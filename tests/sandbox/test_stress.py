@@ -11,13 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+
 from descriptors import open_files
+from redraft.sandbox import Limits, Sandbox, SandboxedProcessError
+from redraft.sandbox.interpreter import _prefix_files, current_interpreter, find_packages
 from sandbox import grader
 from sandbox.grader import descendants, is_alive
 from sandbox.test_attacks import RUN, tiers
-
-from redraft.sandbox import Limits, Sandbox, SandboxedProcessError
-from redraft.sandbox.interpreter import _prefix_files, current_interpreter, find_packages
 
 isolated = tiers("bubblewrap", "landlock")
 
@@ -38,7 +38,9 @@ PROGRAMS = {
 
 @pytest.mark.slow(but_each=2)
 def test_many_at_once(isolated, tmp_path):
-    """Programs that run at the same time do not disturb each other, and leave no process, thread or descriptor behind."""
+    """Programs that run at the same time do not disturb each other, and leave no process, thread or
+    descriptor behind.
+    """
     for name, source in PROGRAMS.items():
         (tmp_path / name).write_text(source)
     descriptors, threads = open_files(), threading.active_count()
@@ -74,7 +76,9 @@ def test_many_at_once(isolated, tmp_path):
 
 
 def test_one_program_sees_nothing_of_another(isolated, tmp_path):
-    """What a program wrote is gone when the next one runs, and two at the same time have folders of their own."""
+    """What a program wrote is gone when the next one runs, and two at the same time have folders of
+    their own.
+    """
     (tmp_path / "run.py").write_text(RUN)
     write = "import os\ntry: open('/tmp/trace', 'w').write('x')\nexcept OSError: pass\nprint(os.listdir('/tmp') if os.getcwd() == '/tmp' else [])"
     look = "import os\nprint([n for n in os.listdir(os.getcwd()) if n == 'trace'] if os.getcwd() == '/tmp' else [])"
@@ -169,7 +173,9 @@ def test_what_is_shown():
 
 
 def test_a_system_without_process_descriptors(tmp_path, monkeypatch):
-    """Where the system lacks `pidfd_open` and `waitid`, as macOS does, the end of a process is noticed, too."""
+    """Where the system lacks `pidfd_open` and `waitid`, as macOS does, the end of a process is
+    noticed, too.
+    """
     (tmp_path / "answer.py").write_text(ANSWER)
     (tmp_path / "loop.py").write_text(PROGRAMS["loop"])
     monkeypatch.delattr(os, "pidfd_open")

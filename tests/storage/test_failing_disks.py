@@ -1,4 +1,6 @@
-"""A disk that fails while a file is created, written or put in place: nothing is left that stops the next attempt."""
+"""A disk that fails while a file is created, written or put in place: nothing is left that stops
+the next attempt.
+"""
 
 import errno
 import os
@@ -7,12 +9,12 @@ from itertools import count
 from types import SimpleNamespace
 
 import pytest
-from disk_faults import CALLS, failing
 from test_secure_files import KINDS
 
+from disk_faults import CALLS, failing
 from redraft.errors import StoreError
-from redraft.runs import files as run_files
 from redraft.gateway.request_store import RequestStore
+from redraft.runs import files as run_files
 from redraft.storage import Journal, secure_files
 from redraft.storage.secure_files import PathLock
 from redraft.validation.label_file import LabelFile, LabelQuestion
@@ -59,7 +61,9 @@ WRITERS = KINDS | {
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("kind", WRITERS)
 def test_after_a_failure_the_next_attempt_succeeds(tmp_path, kind, call):
-    """Wherever a call fails: no lock and no draft is left, and the same writing succeeds once the disk works."""
+    """Wherever a call fails: no lock and no draft is left, and the same writing succeeds once the
+    disk works.
+    """
     name, write = WRITERS[kind]
     for after in count():
         number = NUMBERS[after % len(NUMBERS)]
@@ -88,7 +92,9 @@ def test_after_a_failure_the_next_attempt_succeeds(tmp_path, kind, call):
     ["an answer", "packed rows", "a table", "a card", "priors", "what is saved of a journal"],
 )
 def test_file_that_may_not_be_on_the_disk_replaces_nothing(tmp_path, kind):
-    """The system is asked to write the new one out before it has the name: a power failure leaves one of the two, and no empty file."""
+    """The system is asked to write the new one out before it has the name: a power failure leaves
+    one of the two, and no empty file.
+    """
     name, write = WRITERS[kind]
     write(tmp_path / name)
     (tmp_path / name).write_bytes(b"the old one")
@@ -146,7 +152,9 @@ def test_empty_lock_that_nobody_holds_is_stale(tmp_path):
 
 
 def test_empty_lock_that_is_held_is_a_lock(tmp_path):
-    """Its holder has created it, and is about to sign it: it is neither removed nor called foreign."""
+    """Its holder has created it, and is about to sign it: it is neither removed nor called
+    foreign.
+    """
     with secure_files.create_file(tmp_path / "j.lock") as file:
         secure_files.try_lock(file)
         with pytest.raises(StoreError, match="is held by another process"):
@@ -156,7 +164,9 @@ def test_empty_lock_that_is_held_is_a_lock(tmp_path):
 
 
 def test_lock_that_another_process_removes_before_it_is_held(tmp_path, monkeypatch):
-    """Without hard links it is empty and free for a moment, and taken for a stale one; its creator then takes another one."""
+    """Without hard links it is empty and free for a moment, and taken for a stale one; its creator
+    then takes another one.
+    """
     removed = []
 
     def try_lock(file, before=secure_files.try_lock):

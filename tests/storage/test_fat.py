@@ -1,4 +1,6 @@
-"""Disks without hard links, links and modes, as FAT and exFAT have none: locks, journals and outputs work there all the same."""
+"""Disks without hard links, links and modes, as FAT and exFAT have none: locks, journals and
+outputs work there all the same.
+"""
 
 import json
 import os
@@ -7,9 +9,9 @@ import sys
 from contextlib import nullcontext
 
 import pytest
-from disk_faults import fat_disk, like_fat
 from test_failing_disks import WRITERS
 
+from disk_faults import fat_disk, like_fat
 from redraft.storage import Journal
 from redraft.viewer.index import RunIndex
 
@@ -157,7 +159,9 @@ def place(request, tmp_path):
 @pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize("place", DISKS, indirect=True)
 def test_process_that_is_killed_leaves_no_lock(place):
-    """Whichever step it was killed before, and also if the next one is killed while it finds what was left: a third has it."""
+    """Whichever step it was killed before, and also if the next one is killed while it finds what
+    was left: a third has it.
+    """
     kind, folder = place
     locks, writes = map(int, run(KILLED_AT_EACH_STEP, kind, folder).split())
     assert locks > 4 and writes > locks
@@ -222,7 +226,9 @@ asyncio.run(batch(rows, folder / "out.jsonl", model, grade, max_iterations=0, ma
 @pytest.mark.slow
 @pytest.mark.parametrize("place", DISKS, indirect=True)
 def test_batch_that_is_killed_twice_is_resumed(place, tmp_path_factory):
-    """It pays again only for the last calls, and its output is that of a run that was never killed."""
+    """It pays again only for the last calls, and its output is that of a run that was never
+    killed.
+    """
     kind, folder = place
     log = tmp_path_factory.mktemp("log") / "calls"
     first = 0

@@ -1,4 +1,6 @@
-"""Hostile journals and traces: each gives one typed error that names the file, within a bounded time."""
+"""Hostile journals and traces: each gives one typed error that names the file, within a bounded
+time.
+"""
 
 import json
 import os
@@ -9,12 +11,12 @@ from time import monotonic
 import pytest
 
 from redraft import Task
-from redraft.protocols import Reply
 from redraft.core.records import Candidate
 from redraft.core.serialize import record_to_json
 from redraft.core.trace import Trace
 from redraft.errors import StoreError
 from redraft.jsontext import dumps_text
+from redraft.protocols import Reply
 from redraft.storage import Journal, read_trace, salvage
 from redraft.storage.schema import set_time_limit
 from redraft.storage.shard_merge import merge_shard
@@ -224,7 +226,9 @@ def test_foreign_objects_are_named_and_kept(tmp_path, kind):
     "kind", [*FOREIGN, *(pytest.param(kind, marks=pytest.mark.slow) for kind in CELLS)]
 )
 def test_recovery_of_a_hostile_journal_ends(tmp_path, kind):
-    """Recovery writes what the tables hold or raises an error that names the file, and leaves nothing else."""
+    """Recovery writes what the tables hold or raises an error that names the file, and leaves
+    nothing else.
+    """
     path, out = tmp_path / "j", tmp_path / "out" / "saved.jsonl"
     out.parent.mkdir()
     (FOREIGN | CELLS)[kind](path)
@@ -232,7 +236,7 @@ def test_recovery_of_a_hostile_journal_ends(tmp_path, kind):
     try:
         counts = salvage(path, out)
     except StoreError as error:
-        assert str(path) in str(error)  # noqa: PT017
+        assert str(path) in str(error)
         assert list(out.parent.iterdir()) == []
     else:
         assert sum(counts.values()) == len(out.read_text().splitlines())
@@ -240,7 +244,9 @@ def test_recovery_of_a_hostile_journal_ends(tmp_path, kind):
 
 
 def test_statements_on_foreign_files_have_an_end():
-    """A file can make any statement long. One clock runs for all statements, and can be started again."""
+    """A file can make any statement long. One clock runs for all statements, and can be started
+    again.
+    """
     numbers = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n LIMIT {}) SELECT count(*) FROM n"
     with closing(sqlite3.connect(":memory:")) as connection:
         set_time_limit(connection, 3600.0)
@@ -374,7 +380,9 @@ def test_oversized_trace_is_not_read(tmp_path, size, message):
 
 
 def test_any_written_trace_is_readable(tmp_path):
-    """User data may hold numbers beyond 64 bits and lone surrogates; only Redraft's own fields have limits."""
+    """User data may hold numbers beyond 64 bits and lone surrogates; only Redraft's own fields have
+    limits.
+    """
     task = Task(
         "\ud800",
         id="\udfff",

@@ -17,18 +17,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redraft import ScriptedModel, Task, refine
-from redraft.protocols import RateLimitStatus, Reply, TokenLogprobs
 from redraft.core.records import Candidate, ToolCall
-from redraft.usage import Usage
 from redraft.core.serialize import record_to_json
 from redraft.core.trace import Trace
 from redraft.errors import ConfigError, StoreError
 from redraft.jsontext import dumps_text
+from redraft.protocols import RateLimitStatus, Reply, TokenLogprobs
 from redraft.storage import Journal, RowInfo, salvage
 from redraft.storage.database import Writer
-from redraft.storage.shard_merge import OverlayCache, SnapshotCache, checkpoint, merge_shard
 from redraft.storage.schema import SCHEMA
+from redraft.storage.shard_merge import OverlayCache, SnapshotCache, checkpoint, merge_shard
 from redraft.storage.transaction import RowChanges
+from redraft.usage import Usage
 
 pytestmark = pytest.mark.usefixtures("no_open_files")
 
@@ -113,7 +113,9 @@ OPS = st.one_of(
 @settings(max_examples=40, deadline=None)
 @given(st.lists(OPS, max_size=25))
 def test_journal_behaves_like_an_in_memory_table(tmp_path_factory, ops):
-    """Reading returns the latest write in any order of operations, however often the file is closed."""
+    """Reading returns the latest write in any order of operations, however often the file is
+    closed.
+    """
     path = tmp_path_factory.mktemp("j") / "j"
     journal, rows = Journal(path), {}
     journal.update_run("r")
@@ -231,7 +233,9 @@ REPLIES = [
 
 @pytest.mark.parametrize("reply", REPLIES)
 def test_cached_reply_is_available_at_once(tmp_path, reply):
-    """A reply is available before the commit, after it and in the next process, without its rate-limit status."""
+    """A reply is available before the commit, after it and in the next process, without its
+    rate-limit status.
+    """
     with Journal(tmp_path / "j") as journal:
         assert journal.response_cache.get("ab") is None
         journal.response_cache["ab"] = replace(
@@ -271,7 +275,9 @@ async def test_group_commit(tmp_path):
 
 
 def test_writes_of_one_transaction_keep_their_order(tmp_path):
-    """Also those that name a row in another way: here a row is seen and then deleted, and another is deleted and then seen."""
+    """Also those that name a row in another way: here a row is seen and then deleted, and another
+    is deleted and then seen.
+    """
     path = make_journal(tmp_path / "j", rows=2)
     with Journal(path) as journal, closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")  # the writes wait, and are committed together
@@ -304,7 +310,9 @@ READERS = {  # each returns the number of the write that it sees
 
 
 def test_what_is_read_has_what_was_written_before(tmp_path):
-    """Whatever is read, it has also what is not committed yet, here since another program locks the file for a moment."""
+    """Whatever is read, it has also what is not committed yet, here since another program locks the
+    file for a moment.
+    """
     path = make_journal(tmp_path / "j", rows=0)
     seen_by = {}
     with (
@@ -326,7 +334,9 @@ def test_what_is_read_has_what_was_written_before(tmp_path):
 
 
 def test_what_was_written_just_before_is_deleted_too(tmp_path, monkeypatch):
-    """A row that is not committed yet does not return after it, or its run, was deleted, nor in the next run of the same name."""
+    """A row that is not committed yet does not return after it, or its run, was deleted, nor in the
+    next run of the same name.
+    """
     monkeypatch.setattr("redraft.storage.database.POSTPONE_SECONDS", 60)
     deletions = {
         "rows": lambda journal: journal.delete("r", ["late"]),
@@ -416,7 +426,9 @@ def test_rows_that_are_postponed_later_do_not_postpone_an_earlier_one(monkeypatc
 
 
 class HeldUp:
-    """Commits what a writer gives it, each transaction when the test says so, and notes what happened."""
+    """Commits what a writer gives it, each transaction when the test says so, and notes what
+    happened.
+    """
 
     def __init__(self):
         self.events, self.begun, self._allowed = [], SimpleQueue(), SimpleQueue()
@@ -439,7 +451,9 @@ class HeldUp:
 
 
 def test_callbacks_come_after_the_commit_of_what_was_written_before():
-    """In order, before a flush returns; without anything to commit at once, and also while the writer is being closed."""
+    """In order, before a flush returns; without anything to commit at once, and also while the
+    writer is being closed.
+    """
     held = HeldUp()
     held.call("nothing written")
     assert held.events == ["nothing written"]
@@ -481,7 +495,9 @@ async def test_callbacks_come_when_writing_fails():
 
 
 def test_callback_that_raises_is_logged_and_holds_nobody_up(caplog):
-    """Neither after a commit nor when writing fails: the others are called, and those who wait go on."""
+    """Neither after a commit nor when writing fails: the others are called, and those who wait go
+    on.
+    """
     held = HeldUp()
     for id, how in (("a", "succeed"), ("b", "fail")):
         held.write(id)
@@ -533,7 +549,9 @@ def test_nothing_is_left_to_flush_after_closing(tmp_path):
 
 
 def test_metadata_is_committed_without_waiting_for_other_writes(tmp_path, monkeypatch):
-    """So a call that is about to be made counts as spent if the process is killed; rows wait for more rows."""
+    """So a call that is about to be made counts as spent if the process is killed; rows wait for
+    more rows.
+    """
     with Journal(tmp_path / "j") as journal:
         journal.update_run("r")
         journal.flush()
@@ -719,7 +737,9 @@ def test_link_is_the_same_journal(tmp_path):
 
 
 def test_rows_missing_from_the_input_do_not_count(tmp_path):
-    """A pass over the whole input excludes rows that it did not see, and they count again when they are seen."""
+    """A pass over the whole input excludes rows that it did not see, and they count again when they
+    are seen.
+    """
 
     def seen_rows():
         return journal.run("r").counts["done"], [row.id for row, _ in journal.traces("r")]
@@ -830,7 +850,9 @@ with Journal(sys.argv[1]) as journal:
 
 
 def test_full_disk_stops_the_writer_and_loses_nothing(tmp_path):
-    """The error and every later one name the file and what is safe in it; with space again the run resumes."""
+    """The error and every later one name the file and what is safe in it; with space again the run
+    resumes.
+    """
     path = tmp_path / "j"
     ended = subprocess.run(
         [sys.executable, "-c", FULL, str(path)], capture_output=True, text=True, timeout=60
@@ -871,7 +893,9 @@ LATER_WRITES = {
 
 
 def test_nothing_is_taken_after_a_failed_write(tmp_path):
-    """Every later write is the same error, in the words of the first: the caller would take it as stored."""
+    """Every later write is the same error, in the words of the first: the caller would take it as
+    stored.
+    """
     with pytest.raises(StoreError, match="nothing to update"), Journal(tmp_path / "j") as journal:
         journal.update_run("r")
         journal.append_records("r", "x", 0, [record(0)])

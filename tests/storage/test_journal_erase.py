@@ -21,7 +21,9 @@ HEADER = dumps_text(Trace(Task("q")).header())
 
 
 def add_rows(journal, ids, size=50):
-    """Add rows whose lines alternate, as those of requests that are answered at the same time do."""
+    """Add rows whose lines alternate, as those of requests that are answered at the same time
+    do.
+    """
     journal.update_run("r")
     for n, id in enumerate(ids):
         journal.begin_row("r", id, n, "", {}, HEADER)
@@ -39,7 +41,9 @@ def traces_of(ids, folder):
 
 @pytest.mark.parametrize("existing", [False, True])
 def test_erased_rows_leave_no_trace(tmp_path, existing):
-    """Neither in the journal, once it is compacted, nor in its log; the others stay, and the file gets smaller."""
+    """Neither in the journal, once it is compacted, nor in its log; the others stay, and the file
+    gets smaller.
+    """
     old, new = [f"old{n:03}" for n in range(150)], [f"new{n:03}" for n in range(50)]
     if existing:
         with Journal(tmp_path / "j") as journal:
@@ -64,7 +68,9 @@ def test_erased_rows_leave_no_trace(tmp_path, existing):
 
 @pytest.mark.parametrize("seed", range(8))
 def test_copies_of_erased_rows_go_when_the_journal_is_compacted(tmp_path, seed):
-    """SQLite leaves copies where it moved texts of many lengths, added in any order: without `compact`, five of the eight have some."""
+    """SQLite leaves copies where it moved texts of many lengths, added in any order: without
+    `compact`, five of the eight have some.
+    """
     rng, ids = random.Random(seed), [f"id{n:03}" for n in range(80)]
     with Journal(tmp_path / "j") as journal:
         journal.use_incremental_vacuum()

@@ -1,4 +1,6 @@
-"""Stored priors: for which model and graders they hold, how they are found, and that a damaged file stops no run."""
+"""Stored priors: for which model and graders they hold, how they are found, and that a damaged file
+stops no run.
+"""
 
 import asyncio
 import json
@@ -11,24 +13,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redraft import Result, ScriptedModel, batch, must, refine, refine_many, stream, with_weight
-from redraft.quality.priors import Priors
-from redraft.session import Session
-from redraft.protocols import Reply
-from redraft.errors import ConfigError, StoreError
-from redraft.plans.adaptive import Adaptive
 from redraft.core.records import Feedback
-from redraft.usage import Usage
 from redraft.core.trace import Trace
+from redraft.errors import ConfigError, StoreError
 from redraft.options import Options
+from redraft.plans.adaptive import Adaptive
+from redraft.protocols import Reply
+from redraft.quality.priors import Priors
 from redraft.runs import BatchRun
 from redraft.runs.row_key import settings_parts
+from redraft.session import Session
 from redraft.storage.priors_store import (
-    StoredPriors,
     PriorsKey,
     PriorsStore,
+    StoredPriors,
     priors_from_data,
     read_priors,
 )
+from redraft.usage import Usage
 
 pytestmark = pytest.mark.usefixtures("no_open_files")
 
@@ -53,7 +55,9 @@ async def llm_grader(text, model):
 
 
 def test_stored_priors_are_found(tmp_path):
-    """Priors are found for their pair of model and graders only, and a second write replaces the first."""
+    """Priors are found for their pair of model and graders only, and a second write replaces the
+    first.
+    """
     store = PriorsStore.in_folder(tmp_path / "deep" / "shelf")
     assert store.load(PAIR) is None and list(store.entries()) == []
     store.save(stored_priors(Priors()))
@@ -147,7 +151,9 @@ def test_file_in_place_of_the_folder_is_ignored(monkeypatch, tmp_path):
 
 
 def test_pair_depends_on_what_decides_its_scores():
-    """Another model, judge, weight or grader makes another pair; a name, a seed, a `must` or the order of graders does not."""
+    """Another model, judge, weight or grader makes another pair; a name, a seed, a `must` or the
+    order of graders does not.
+    """
     same = [
         open_session(),
         open_session(seed=3),
@@ -213,7 +219,9 @@ def test_unstorable_priors_have_no_pair(arranged):
 
 
 def test_session_uses_stored_priors_on_request(tmp_path):
-    """Otherwise it uses the default priors or those of the user, also from a file; other graders have other priors."""
+    """Otherwise it uses the default priors or those of the user, also from a file; other graders
+    have other priors.
+    """
     one = open_session(priors="learned")
     PriorsStore.in_folder().save(stored_priors(pair=one.priors_key))
     assert one.priors == LEARNED
@@ -269,7 +277,9 @@ async def run_stream(settings):
 
 @pytest.mark.parametrize("run_once", [run_refine, run_refine_many, run_stream])
 async def test_stored_priors_are_used_only_on_request(tmp_path, run_once):
-    """Without the option the same call gives the same records; the result's metadata names its priors."""
+    """Without the option the same call gives the same records; the result's metadata names its
+    priors.
+    """
     useless = Priors(
         draft_mean=0.5, gain=0.0, retention=1.0, gain_sd=0, step_sd=0, draft_sd=0, tasks=500
     )
@@ -339,8 +349,8 @@ async def test_later_priors_do_not_reopen_a_finished_trace():
     )
     assert (await resume("q", min_expected_gain=0.1)).usage.calls > 2
     loaded = Trace.from_json(first.trace.to_json())
-    for given in (first.trace, loaded):
-        assert (await resume(given, min_expected_gain=0.1)).trace.records == first.trace.records
+    for trace in (first.trace, loaded):
+        assert (await resume(trace, min_expected_gain=0.1)).trace.records == first.trace.records
     assert (await resume(first.trace, min_expected_gain=0.001)).usage.calls > 2
     assert (await resume(first.trace, min_expected_gain=0.1, priors=eager)).usage.calls > 2
 

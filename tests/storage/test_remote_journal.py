@@ -8,7 +8,9 @@ from redraft.storage.remote_journal import RemoteJournal, without_metadata
 
 
 def test_writes_are_committed_by_the_process_of_the_run(tmp_path):
-    """Rows, records, results and replies are in its journal, and shared metadata are passed to it; others stay where they are."""
+    """Rows, records, results and replies are in its journal, and shared metadata are passed to it;
+    others stay where they are.
+    """
     path, metadata = tmp_path / "run.journal", {}
     with Journal(path) as journal:
         journal.update_run("run", invocation=1)

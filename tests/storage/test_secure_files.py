@@ -11,21 +11,21 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from disk_faults import failing
-from require import as_root
 
+from disk_faults import failing
 from redraft import ScriptedModel, Task, refine
-from redraft.quality.priors import Priors
+from redraft.cards import write_card_file
 from redraft.core.records import Candidate
 from redraft.core.trace import Trace
-from redraft.tables.writers import open_output
 from redraft.errors import StoreError
 from redraft.export.writer import open_drafts
+from redraft.quality.priors import Priors
 from redraft.storage import Journal, JsonlStore, read_trace, salvage, write_atomic
-from redraft.storage.priors_store import StoredPriors, PriorsKey, PriorsStore
+from redraft.storage.priors_store import PriorsKey, PriorsStore, StoredPriors
 from redraft.storage.secure_files import PathLock, draft_folder
-from redraft.cards import write_card_file
+from redraft.tables.writers import open_output
 from redraft.validation.run import VerdictFile
+from require import as_root
 
 pytestmark = pytest.mark.usefixtures("no_open_files")
 
@@ -174,7 +174,9 @@ def test_own_link_is_followed(tmp_path, kind):
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
 @pytest.mark.parametrize("kind", KINDS)
 def test_file_modes(tmp_path, monkeypatch, kind, umask):
-    """Internal files are private, named files follow the umask, and a replaced file keeps its mode."""
+    """Internal files are private, named files follow the umask, and a replaced file keeps its
+    mode.
+    """
     name, write = KINDS[kind]
     monkeypatch.setenv("REDRAFT_HOME", str(tmp_path / "home"))
     before = os.umask(umask)
@@ -197,7 +199,9 @@ def test_file_modes(tmp_path, monkeypatch, kind, umask):
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
 def test_files_beside_a_journal_are_private(tmp_path, umask):
-    """Lock, WAL and index are private while the journal is open; an existing file keeps its mode."""
+    """Lock, WAL and index are private while the journal is open; an existing file keeps its
+    mode.
+    """
     before = os.umask(umask)
     try:
         with Journal(tmp_path / "j") as opened:
@@ -228,7 +232,9 @@ BODIES = {
 
 @pytest.mark.parametrize("kind", BODIES)
 def test_error_in_the_body_closes_and_removes_all_drafts(tmp_path, kind):
-    """The file can be written again at once; a refused second writer changes nothing for the first."""
+    """The file can be written again at once; a refused second writer changes nothing for the
+    first.
+    """
     path = tmp_path / "any.jsonl"
     for _ in range(2):
         with pytest.raises(ZeroDivisionError), BODIES[kind](path):
@@ -258,7 +264,9 @@ NO_LOCKS = {
 @pytest.mark.parametrize("call", ["none", "link"])
 @pytest.mark.parametrize("make", NO_LOCKS.values(), ids=NO_LOCKS)
 def test_foreign_lock_is_rejected(tmp_path, make, call):
-    """The lock and its link target stay unchanged, and the error names it; also where there are no hard links."""
+    """The lock and its link target stay unchanged, and the error names it; also where there are no
+    hard links.
+    """
     lock, precious = tmp_path / "uv.lock", tmp_path / "precious"
     precious.write_text("precious")
     make(lock)
@@ -275,7 +283,9 @@ def test_foreign_lock_is_rejected(tmp_path, make, call):
 
 @pytest.mark.parametrize("call", ["none", "link"])
 def test_lock_is_exclusive(tmp_path, call):
-    """Only one process holds the lock at a time, also after a stale lock was replaced, and also without hard links."""
+    """Only one process holds the lock at a time, also after a stale lock was replaced, and also
+    without hard links.
+    """
     with failing(call, errno.EPERM):
         check_that_a_lock_is_exclusive(tmp_path)
 
@@ -291,7 +301,7 @@ def check_that_a_lock_is_exclusive(tmp_path):
             try:
                 lock = PathLock(tmp_path / "j", "journal")
             except StoreError as error:
-                assert "is held by" in str(error)  # noqa: PT017
+                assert "is held by" in str(error)
                 continue
             inside.append(1)
             most[0] = max(most[0], len(inside))

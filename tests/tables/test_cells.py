@@ -1,4 +1,6 @@
-"""Lists in cells of CSV, as JSON and as Python writes them: read exactly, or refused with a reason, never taken for one answer."""
+"""Lists in cells of CSV, as JSON and as Python writes them: read exactly, or refused with a reason,
+never taken for one answer.
+"""
 
 import csv
 import io
@@ -191,7 +193,9 @@ UNREADABLE += [
 
 @pytest.mark.parametrize("cell", UNREADABLE)
 def test_a_list_that_cannot_be_read_is_refused(cell, tmp_path):
-    """The row is unreadable, and says why; it is never graded as one answer, and no new one is written."""
+    """The row is unreadable, and says why; it is never graded as one answer, and no new one is
+    written.
+    """
     with pytest.raises(ValueError, match="'responses' looks like a list of responses"):
         task_of({"prompt": "q", "responses": cell})
     (tmp_path / "rows.csv").write_text(
@@ -302,7 +306,9 @@ MESSAGES_IN_JSON = [
 
 @pytest.mark.parametrize("text", [*LISTS_THAT_ARE_TEXTS, *MESSAGES_IN_JSON])
 def test_no_text_of_a_single_answer_is_changed(text, tmp_path):
-    """An answer may be a list, and so may a question and what belongs to it; batches and validations agree."""
+    """An answer may be a list, and so may a question and what belongs to it; batches and
+    validations agree.
+    """
     others = {"response": text, "reference": text, "context": text, "system": text}
     task = task_of({"prompt": "q", **others})
     assert (task.response, task.reference, task.context, task.messages[0]["content"]) == (text,) * 4

@@ -1,4 +1,6 @@
-"""Column mapping: which column has which role, stated or recognised by name, and the task that a row makes."""
+"""Column mapping: which column has which role, stated or recognised by name, and the task that a
+row makes.
+"""
 
 import json
 from functools import partial
@@ -86,7 +88,9 @@ TESTS = {
 
 @each_row(("values", "column"), TESTS.values(), ids=TESTS)
 def test_a_column_is_tests_if_it_holds_tests(values, column):
-    """The names of published data sets are also names of other columns, which stay metadata; so does a column that is not wanted."""
+    """The names of published data sets are also names of other columns, which stay metadata; so
+    does a column that is not wanted.
+    """
     for columns, expected in ((TaskColumns(), column), (TaskColumns(tests=""), None)):
         shape = infer_columns([values], columns)
         task = shape.task(values)
@@ -346,7 +350,9 @@ JSON = st.recursive(
     st.dictionaries(st.sampled_from([*GOOD, "messages", "input", "output", "text", "query"]), JSON)
 )
 def test_any_row_is_a_task_or_a_value_error(values):
-    """It holds for a row with its own mapping and with the mapping of another row, whatever its columns are."""
+    """It holds for a row with its own mapping and with the mapping of another row, whatever its
+    columns are.
+    """
     try:
         infer_columns([values]).task(values)
     except ValueError:

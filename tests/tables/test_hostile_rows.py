@@ -1,4 +1,6 @@
-"""Hostile rows: each row is processed or rejected with its place and a reason, and the other rows continue."""
+"""Hostile rows: each row is processed or rejected with its place and a reason, and the other rows
+continue.
+"""
 
 import gzip
 import json
@@ -15,11 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redraft import batch_sync
+from redraft.errors import ConfigError
+from redraft.requirements import parse
 from redraft.tables import iter_rows
 from redraft.tables.columns import TaskColumns
 from redraft.tables.sources import open_source
-from redraft.errors import ConfigError
-from redraft.requirements import parse
 
 
 def nested_list(depth):
@@ -159,7 +161,8 @@ def test_one_bad_object_stops_no_document(tmp_path, name, item, complaint):
     ]
 
 
-# --- requirements ------------------------------------------------------------------------------------------------------------
+# --- requirements
+# ------------------------------------------------------------------------------------------------------------
 
 KEYWORDS = (
     "$schema $ref $id $anchor $dynamicRef $recursiveRef $defs $vocabulary type enum const pattern properties additionalProperties "
@@ -235,7 +238,8 @@ def test_every_part_of_a_schema_obeys_the_pattern_limit(schema):
     assert "could not be checked within 0.5 s" in done.stderr or "ok=False" in done.stdout
 
 
-# --- decompression bombs --------------------------------------------------------------------------------------------
+# --- decompression bombs
+# --------------------------------------------------------------------------------------------
 
 
 def shared_text(path):
@@ -346,7 +350,9 @@ if __name__ == "__main__":
 @pytest.mark.parametrize("name", BOMBS)
 @pytest.mark.slow(but_each=3)
 def test_small_file_uses_little_memory(tmp_path, name):
-    """An oversized value is reported with file and place, and the rows before and after it are read."""
+    """An oversized value is reported with file and place, and the rows before and after it are
+    read.
+    """
     write, most_rows, said = BOMBS[name]
     write(tmp_path / name)
     assert (tmp_path / name).stat().st_size < 3_000_000
@@ -360,7 +366,9 @@ def test_small_file_uses_little_memory(tmp_path, name):
 
 
 def test_unrepresentable_values_are_bad_rows(tmp_path):
-    """Dates after the year 9999 and invalid UTF-8 are bad rows, and the rows beside them are read."""
+    """Dates after the year 9999 and invalid UTF-8 are bad rows, and the rows beside them are
+    read.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -399,7 +407,8 @@ def test_parquet_row_groups_are_read_in_order(tmp_path, monkeypatch):
     assert len(list(other)) == 10_000 - 3334
 
 
-# --- other files in a folder ---------------------------------------------------------------------------------------
+# --- other files in a folder
+# ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("spec", ["data", "data/*.jsonl", "data/**/*.jsonl"])

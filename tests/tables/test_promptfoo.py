@@ -1,4 +1,6 @@
-"""CSV of promptfoo: repeated columns of assertions, metadata, recorded answers; what is not read is reported or refused by name."""
+"""CSV of promptfoo: repeated columns of assertions, metadata, recorded answers; what is not read is
+reported or refused by name.
+"""
 
 import pytest
 

@@ -1,4 +1,6 @@
-"""Reading rows from files: every format gives the same rows with their places, and unreadable rows are reported."""
+"""Reading rows from files: every format gives the same rows with their places, and unreadable rows
+are reported.
+"""
 
 import csv
 import gzip
@@ -12,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from redraft.tables import BadRow, iter_rows
 from redraft.errors import ConfigError
+from redraft.tables import BadRow, iter_rows
 
 PEOPLE = [{"name": "Ann", "says": 'a, "b"\nc'}, {"name": "Bö", "says": ""}]
 
@@ -92,7 +94,9 @@ def test_stdin_is_json_lines(monkeypatch):
     ],
 )
 def test_row_has_a_place(tmp_path, name, data, places):
-    """The place is the line where the row begins; in documents and Parquet it is the number of the row."""
+    """The place is the line where the row begins; in documents and Parquet it is the number of the
+    row.
+    """
     path = tmp_path / name
     path.write_bytes(data)
     assert [row.location for row in iter_rows(path)] == [f"{path}:{n}" for n in places]

@@ -15,10 +15,10 @@ from threading import Thread
 import pytest
 
 import redraft
+from redraft.errors import ConfigError, StoreError
 from redraft.tables import Row
 from redraft.tables.sources import open_source
 from redraft.tables.spool import ReadInterrupted
-from redraft.errors import ConfigError, StoreError
 
 
 def lines(*numbers):
@@ -232,7 +232,8 @@ def test_pipe_must_hold_json_lines(monkeypatch, tmp_path, piped, through):
     assert len(bad) == piped.count("\n")
 
 
-# --- stopping --------------------------------------------------------------------------------------------------------------
+# --- stopping
+# --------------------------------------------------------------------------------------------------------------
 
 
 def endless():
@@ -308,7 +309,8 @@ def test_stoppable_reading_gives_the_same_rows_and_errors(error):
         list(open_source(failing_rows(), should_stop=lambda: False).rows())
 
 
-# --- DataFrames and the like -----------------------------------------------------------------------------------------------
+# --- DataFrames and the like
+# -----------------------------------------------------------------------------------------------
 
 
 class FakePolarsFrame:
@@ -353,7 +355,9 @@ def test_frame_is_read_row_by_row(kind):
 
 
 def test_missing_value_of_a_dataframe_is_none():
-    """Every kind of missing value is None; arrays are lists, dates stay, and column names are strings."""
+    """Every kind of missing value is None; arrays are lists, dates stay, and column names are
+    strings.
+    """
     import numpy
     import pandas
 
@@ -393,7 +397,8 @@ def test_dataframe_uses_little_memory():
     assert peak < 4 * 2**20
 
 
-# --- Hugging Face ----------------------------------------------------------------------------------------------------------
+# --- Hugging Face
+# ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -471,7 +476,9 @@ class Evil(datasets.GeneratorBasedBuilder):
 
 @pytest.fixture
 def folder_with_script(tmp_path, monkeypatch):
-    """A folder with a loading script in it and in a subfolder, and the file that a script leaves when it runs."""
+    """A folder with a loading script in it and in a subfolder, and the file that a script leaves
+    when it runs.
+    """
     mark = tmp_path / "ran"
     here = tmp_path / "here"
     (here / "evil").mkdir(parents=True)

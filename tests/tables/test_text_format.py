@@ -1,4 +1,6 @@
-"""Encodings, line ends and separators are recognised by the beginning of a file, reported if they are not usual, or named."""
+"""Encodings, line ends and separators are recognised by the beginning of a file, reported if they
+are not usual, or named.
+"""
 
 import csv
 import gzip
@@ -66,7 +68,9 @@ def zstd(data):
 @pytest.mark.parametrize("separator", SEPARATORS)
 @pytest.mark.parametrize("name", READ_AS)
 def test_csv_is_read_as_it_was_written(tmp_path, caplog, name, separator, end, suffix, pack):
-    """The rows are the same for every encoding and separator; what is not usual is reported once, with what to do."""
+    """The rows are the same for every encoding and separator; what is not usual is reported once,
+    with what to do.
+    """
     path = tmp_path / f"t.csv{suffix}"
     path.write_bytes(pack(written(ROWS, separator, end).encode(name)))
     assert rows_of(path) == rows_of(path) == ROWS
@@ -137,7 +141,9 @@ OTHERS = {
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_what_is_not_recognised_is_refused_and_can_be_named(tmp_path, name):
-    """No text is read in a wrong alphabet: the line is bad, and says what to do. With the name of its encoding it is read."""
+    """No text is read in a wrong alphabet: the line is bad, and says what to do. With the name of
+    its encoding it is read.
+    """
     (tmp_path / "t.csv").write_bytes(f'id,prompt\n1,plain\n2,"{OTHERS[name]}"\n'.encode(name))
     bad = []
     assert rows_of(tmp_path / "t.csv", bad) == [{"id": "1", "prompt": "plain"}]
@@ -231,7 +237,9 @@ BY_SEPARATOR = {
 
 @pytest.mark.parametrize("kind", BY_SEPARATOR)
 def test_separator(tmp_path, kind):
-    """The separator is that by which the first records have as many fields as there are names; a doubt goes to the usual one."""
+    """The separator is that by which the first records have as many fields as there are names; a
+    doubt goes to the usual one.
+    """
     text, names = BY_SEPARATOR[kind]
     (tmp_path / "t.csv").write_text(text, newline="")
     rows, bad = open_source(tmp_path / "t.csv"), []

@@ -1,4 +1,6 @@
-"""Writing tables: rows arrive in any order, and the output is ordered, complete and readable after any interruption."""
+"""Writing tables: rows arrive in any order, and the output is ordered, complete and readable after
+any interruption.
+"""
 
 import csv
 import io
@@ -14,13 +16,13 @@ from uuid import UUID
 
 import numpy
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from redraft.tables import iter_rows, spool
-from redraft.tables.writers import merge_columns, open_output, result_column_names
-from redraft.tables import table_writers as tables
 from redraft.errors import ConfigError, StoreError
+from redraft.tables import iter_rows, spool
+from redraft.tables import table_writers as tables
+from redraft.tables.writers import merge_columns, open_output, result_column_names
 
 PEOPLE = [{"name": "Ann", "says": 'a, "b"\r\nc', "n": 1}, {"name": "Bö", "says": "", "n": 2}]
 LOSSLESS = ["t.jsonl", "t.NDJSON", "t.jsonl.gz", "t.jsonl.zst", "t.parquet"]
@@ -137,7 +139,8 @@ def test_space_of_delivered_rows_is_reused(tmp_path, monkeypatch):
     assert waiting._file_bytes < 20_000
 
 
-# --- resuming --------------------------------------------------------------------------------------------------------------
+# --- resuming
+# --------------------------------------------------------------------------------------------------------------
 
 
 def test_file_cut_anywhere_is_completed(tmp_path):
@@ -235,7 +238,8 @@ def test_error_publishes_the_rows_so_far(tmp_path):
     assert read_rows(tmp_path / "t.csv") == [{"n": "1"}, {"n": "3"}]
 
 
-# --- full disks and invalid outputs ----------------------------------------------------------------------------------------------------
+# --- full disks and invalid outputs
+# ----------------------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -355,7 +359,8 @@ def test_device_gets_json_lines():
         put("/dev/full", PEOPLE, resume=True)
 
 
-# --- values ------------------------------------------------------------------------------------------------------------------
+# --- values
+# ------------------------------------------------------------------------------------------------------------------
 
 TEXT = st.text(st.characters(exclude_categories=()), max_size=6)
 VALUE = st.recursive(
@@ -468,7 +473,9 @@ BEFORE = [
 
 @pytest.mark.parametrize("name", WRITTEN)
 def test_safe_csv_contains_no_formula(tmp_path, name):
-    """Texts that a spreadsheet would evaluate get an apostrophe; numbers and negative numbers stay."""
+    """Texts that a spreadsheet would evaluate get an apostrophe; numbers and negative numbers
+    stay.
+    """
     texts = [before + formula for before in BEFORE for formula in FORMULAS]
     harmless = ["x=1", "-1", "-1.5", -1, None, True, {"a": [1]}, "", "\ud800"]
     path = put(
@@ -493,7 +500,7 @@ def test_foreign_csv_is_read_unchanged(tmp_path):
 @pytest.mark.parametrize("name", ["t.csv", "t.parquet"])
 def test_any_column_name(tmp_path, name):
     """A name without UTF-8 form is escaped, and its values are kept."""
-    assert read_rows(put(tmp_path / name, [{"\ud800": "a", "\ud801": "b", "x\ny": "c"}])) == [
+    assert read_rows(put(tmp_path / name, [{"\ud800": "a", "\ud801": "b", "x\ny": "c"}])) == [  # noqa: F601
         {r"\ud800": "a", r"\ud801": "b", "x\ny": "c"}
     ]
 
@@ -607,7 +614,8 @@ def test_any_rows_of_json_make_a_table(tmp_path_factory, table, name):
     assert len(read_rows(put(tmp_path_factory.getbasetemp() / name, table))) == len(table)
 
 
-# --- names -------------------------------------------------------------------------------------------------------------------
+# --- names
+# -------------------------------------------------------------------------------------------------------------------
 
 
 def test_result_columns_do_not_overwrite_input():

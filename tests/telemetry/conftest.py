@@ -1,4 +1,6 @@
-"""The SDK in the process of the tests, with what it records in memory, and a receiver of OTLP over HTTP."""
+"""The SDK in the process of the tests, with what it records in memory, and a receiver of OTLP over
+HTTP.
+"""
 
 import gzip
 import json
@@ -112,7 +114,9 @@ def values_of(attributes):
 
 @dataclass
 class Receiver:
-    """An OTLP collector: it decodes what it gets. `delay` holds every reply until the receiver is closed."""
+    """An OTLP collector: it decodes what it gets. `delay` holds every reply until the receiver is
+    closed.
+    """
 
     status: int = 200
     delay: bool = False

@@ -6,8 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redraft.telemetry.attributes import call_target
-from redraft.telemetry.attributes import MAX_CONTENT, answer_data, as_json, clean, message_data
+from redraft.telemetry.attributes import (
+    MAX_CONTENT,
+    answer_data,
+    as_json,
+    call_target,
+    clean,
+    message_data,
+)
 
 
 @pytest.mark.parametrize(
@@ -37,7 +43,9 @@ from redraft.telemetry.attributes import MAX_CONTENT, answer_data, as_json, clea
     ],
 )
 def test_target(name, url, expected):
-    """The provider follows from the host, else from the name; an address without a name speaks OpenAI's protocol."""
+    """The provider follows from the host, else from the name; an address without a name speaks
+    OpenAI's protocol.
+    """
     target = call_target(name, url)
     assert (
         target.provider,

@@ -1,4 +1,6 @@
-"""No command writes a secret of its environment anywhere: each variable that may hold one has a canary of its own."""
+"""No command writes a secret of its environment anywhere: each variable that may hold one has a
+canary of its own.
+"""
 
 import json
 import os
@@ -35,7 +37,7 @@ GOOD = {
     "REDRAFT_MODEL": "http://:{c}@127.0.0.1:{port}/v1#tiny",
     "OPENAI_BASE_URL": "http://me:{c}@127.0.0.1:{port}/v1?sig={c}",
     "OLLAMA_HOST": "http://me:{c}@127.0.0.1:9",
-    **{name: "http://me:{c}@127.0.0.1:9" for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")},
+    **dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), "http://me:{c}@127.0.0.1:9"),
     "ANTHROPIC_CUSTOM_HEADERS": "X-Api-Key: {c}",
     "DATABASE_DSN": "postgres://me:{c}@127.0.0.1:9/d",
 }
@@ -58,9 +60,10 @@ MALFORMED = {
     "REDRAFT_MODEL": "http://:{c}@[::1/v1#tiny",
     "OPENAI_BASE_URL": "me:{c}@127.0.0.1:{port}/v1",
     "OLLAMA_HOST": "http://me:{c}@127.0.0.1:port",
-    **{name: "http://me:{c}@127.0.0.1:port" for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")},
+    **dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), "http://me:{c}@127.0.0.1:port"),
 }
-CASES = {  # the values of the variables, options of each command, and the model of those that take one
+# the values of the variables, options of each command, and the model of those that take one
+CASES = {
     "malformed, as JSON": (MALFORMED, ["--log-format=json"], ["--model", "openai:tiny"]),
     "malformed": (MALFORMED, [], []),
     "good": (GOOD, [], []),

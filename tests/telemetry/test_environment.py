@@ -1,16 +1,17 @@
-"""The SDK configured by OTEL_ variables: what is chosen, and `redraft` with a receiver of OTLP, a dead one and a slow one."""
+"""The SDK configured by OTEL_ variables: what is chosen, and `redraft` with a receiver of OTLP, a
+dead one and a slow one.
+"""
 
 import os
-import socket
 import subprocess
 import sys
 from time import monotonic
 
 import pytest
+from chat_server import ChatServer
 
 from redraft.telemetry.environment import collector, exporters_of
 
-from chat_server import ChatServer
 from .conftest import Receiver, values_of
 
 ENDPOINT, TRACES = "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_TRACES_EXPORTER"
@@ -46,7 +47,9 @@ ALL = {"traces": "otlp", "metrics": "otlp", "logs": "otlp"}
     ],
 )
 def test_exporter_of_each_signal(environ, expected, complaint):
-    """A signal is sent where its exporter is named, or an endpoint is; what is not available is said and left out."""
+    """A signal is sent where its exporter is named, or an endpoint is; what is not available is
+    said and left out.
+    """
     said = []
     assert exporters_of(environ, said.append) == expected
     assert (complaint in said[0]) if complaint else said == []
@@ -90,7 +93,9 @@ def chat():
 
 
 def test_run_is_received(receiver, chat, tmp_path):
-    """`redraft run` sends its spans, evaluation events and metrics over OTLP, with the headers and the name that are set."""
+    """`redraft run` sends its spans, evaluation events and metrics over OTLP, with the headers and
+    the name that are set.
+    """
     done, _ = redraft(
         *("run", "PROMPT-4711", "--model", chat.model, "--grader", "words:3-9"),
         folder=tmp_path,
@@ -121,7 +126,9 @@ def test_run_is_received(receiver, chat, tmp_path):
 
 
 def test_batch_is_received(receiver, chat, tmp_path):
-    """`redraft batch` sends a trace for each row and one for the run; the service is called redraft by default."""
+    """`redraft batch` sends a trace for each row and one for the run; the service is called redraft
+    by default.
+    """
     (tmp_path / "rows.jsonl").write_text(
         "".join(f'{{"prompt": "Question {n}"}}\n' for n in range(5))
     )
@@ -149,7 +156,9 @@ def test_batch_is_received(receiver, chat, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["closed", "silent", "refuses"])
 def test_collector_that_does_not_work(fault, chat, closed_url, tmp_path):
-    """A dead, silent or refusing collector costs at most two seconds and one line, which has no secret; the answer is there."""
+    """A dead, silent or refusing collector costs at most two seconds and one line, which has no
+    secret; the answer is there.
+    """
     asked = ("run", "Say hi", "--model", chat.model, "--grader", "words:3-9")
     plain, usual = redraft(*asked, folder=tmp_path)
     with Receiver(delay=fault == "silent", status=500 if fault == "refuses" else 200) as receiver:

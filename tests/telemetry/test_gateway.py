@@ -1,13 +1,15 @@
-"""The gateway's requests as spans: from the client's trace to the header that the model's server gets."""
+"""The gateway's requests as spans: from the client's trace to the header that the model's server
+gets.
+"""
 
 import asyncio
 
 import fault_server as fs
 import pytest
-import vendors
 from fault_server import FaultServer
 from opentelemetry.trace import SpanKind, StatusCode
 
+import vendors
 from gateway.running import PROMPT, config_for, http_client, openai_client, running
 
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -28,7 +30,9 @@ def tree(memory):
 
 
 async def test_refined_request(memory, faults, tmp_path):
-    """A refinement belongs to the request, the request to the client's trace, and the model's server is told of it."""
+    """A refinement belongs to the request, the request to the client's trace, and the model's
+    server is told of it.
+    """
     faults.says(fs.good("a fine answer"))
     config = config_for(tmp_path, f"{faults.url}#tiny", graders=["words:2-9"])
     async with openai_client(config) as client:
@@ -51,7 +55,9 @@ async def test_refined_request(memory, faults, tmp_path):
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_passed_request(memory, faults, tmp_path, stream):
-    """A request that is passed on is a call below the request, with the tokens of the model's reply."""
+    """A request that is passed on is a call below the request, with the tokens of the model's
+    reply.
+    """
     usage = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
     events = fs.sse(fs.chunk("fine"), fs.chunk(finish="stop"), {"choices": [], "usage": usage})
     faults.says(fs.send_and_close(events) if stream else fs.good("fine"))

@@ -1,7 +1,10 @@
-"""What the gateway records: the span of a request, and below it its refinement or the call that is passed on."""
+"""What the gateway records: the span of a request, and below it its refinement or the call that is
+passed on.
+"""
 
 import pytest
 from chat_server import ChatServer, writer_and_judge
+
 from gateway.running import PROMPT, config_for, http_client, running
 
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -12,7 +15,9 @@ TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     ("model", "name"), [("refine/fast", "invoke_workflow refine"), ("pass/tiny", "chat tiny")]
 )
 async def test_spans_of_a_request(memory, tmp_path, model, name, stream):
-    """The client's trace has the request, with the ID under which it is stored, and what was done for it, also for a stream."""
+    """The client's trace has the request, with the ID under which it is stored, and what was done
+    for it, also for a stream.
+    """
     server = ChatServer(writer_and_judge(["only"], [5]))
     try:
         async with (

@@ -83,7 +83,9 @@ async def test_status(memory, status, error):
 
 
 async def test_names_of_unknown_paths_and_methods(memory):
-    """A path that the server does not have is no part of the name, and a method that HTTP does not have has no name."""
+    """A path that the server does not have is no part of the name, and a method that HTTP does not
+    have has no name.
+    """
     await request(refine_app, path="/" + "x" * 500, method="GET")
     await request(refine_app, path="/\ud800", method="HACK")
     assert [span.name for span in memory.spans if span.kind is SpanKind.SERVER] == ["GET", "_OTHER"]
@@ -126,7 +128,9 @@ async def test_ignored_paths_and_other_scopes(memory, monkeypatch):
 
 
 async def passed_parts(usage, error=None):
-    """Pass a call on as a gateway does: in an asynchronous generator, which is suspended while the client reads."""
+    """Pass a call on as a gateway does: in an asynchronous generator, which is suspended while the
+    client reads.
+    """
     with record_forwarded_call(call_target("tiny", "http://127.0.0.1:9/v1", "anthropic")) as call:
         with call.as_current():
             sent = outgoing_headers({})
@@ -137,7 +141,9 @@ async def passed_parts(usage, error=None):
 
 
 async def test_call_that_is_passed_on(memory):
-    """It is recorded like any other call, its span is sent to the server, and it is not current while the client reads."""
+    """It is recorded like any other call, its span is sent to the server, and it is not current
+    while the client reads.
+    """
     parts = []
     async for part in passed_parts(Usage(1, 70, 3)):
         parts.append(part)
@@ -167,7 +173,9 @@ async def test_call_that_is_passed_on_and_fails(memory, end):
 
 
 async def test_annotations(memory, monkeypatch):
-    """The program can add facts to the span of a request, such as the ID under which it is stored."""
+    """The program can add facts to the span of a request, such as the ID under which it is
+    stored.
+    """
 
     async def app(scope, receive, send):
         annotate(trace_id="req-\ud800", iterations=2)

@@ -16,9 +16,9 @@ import redraft
 from redraft.core.records import Feedback
 from redraft.errors import GradingError, ModelError, RateLimitError
 from redraft.models import Chat, ScriptedModel
+from redraft.options import Options
 from redraft.protocols import Reply
 from redraft.refinement import prepare_refinement
-from redraft.options import Options
 from redraft.telemetry import with_remote_context
 from redraft.usage import Usage
 
@@ -83,7 +83,9 @@ async def test_tree_of_a_refinement(memory):
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_call_of_a_server(memory, faults, stream):
-    """A call says which model was asked at which address, what it answered, and what that took; its trace context is sent."""
+    """A call says which model was asked at which address, what it answered, and what that took; its
+    trace context is sent.
+    """
     identity = {"id": "chatcmpl-7", "model": "tiny-2026-11-01"}
     usage = {"prompt_tokens": 7, "completion_tokens": 3}
     if stream:
@@ -156,7 +158,9 @@ async def test_call_of_a_server_that_returns_numbers(
 async def test_trace_context_is_sent_as_the_program_wants(
     memory, faults, monkeypatch, propagators, is_sent
 ):
-    """OTEL_PROPAGATORS without `tracecontext` sends nothing to model servers and takes nothing from clients."""
+    """OTEL_PROPAGATORS without `tracecontext` sends nothing to model servers and takes nothing from
+    clients.
+    """
     monkeypatch.setenv("OTEL_PROPAGATORS", propagators)
     faults.says(fs.good("a fine answer"))
     with with_remote_context({"traceparent": TRACEPARENT}):
@@ -167,7 +171,9 @@ async def test_trace_context_is_sent_as_the_program_wants(
 
 
 async def test_evaluation_event_per_grade(memory):
-    """Each grade is an event under the call that wrote the answer, with the fingerprint of its grader and no explanation."""
+    """Each grade is an event under the call that wrote the answer, with the fingerprint of its
+    grader and no explanation.
+    """
     writer = ScriptedModel(
         [Reply("too short", response_id="r-1"), Reply("now it is long enough", response_id="r-2")]
     )
@@ -218,7 +224,9 @@ async def test_evaluation_event_per_grade(memory):
 
 
 async def test_events_of_spans_without_a_logger_provider(memory, monkeypatch):
-    """A program that configured only traces gets the evaluation as an event of the span of the grade."""
+    """A program that configured only traces gets the evaluation as an event of the span of the
+    grade.
+    """
     configure(monkeypatch, memory.tracers)
     await redraft.refine("Say hi", ScriptedModel(["hello there my friend"]), WORDS)
     (event,) = memory.one("grade").events
@@ -230,7 +238,9 @@ async def test_events_of_spans_without_a_logger_provider(memory, monkeypatch):
 
 
 async def test_grader_that_fails(memory):
-    """A grade that failed is an event with an error and without a score; the message of the error stays here."""
+    """A grade that failed is an event with an error and without a score; the message of the error
+    stays here.
+    """
 
     def broken(text):
         raise ZeroDivisionError("SECRETIVE message")
@@ -254,7 +264,9 @@ async def test_grader_that_fails(memory):
 
 
 async def test_call_that_fails(memory, faults):
-    """A call that failed has the kind of its error and its status; neither the server's message nor the key is recorded."""
+    """A call that failed has the kind of its error and its status; neither the server's message nor
+    the key is recorded.
+    """
     faults.says(fs.error(401, "SECRETIVE message sk-canary-4711-abcdef"))
     with pytest.raises(ModelError):
         await redraft.refine("Say hi", Chat("tiny", faults.url, key="sk-canary-4711-abcdef"), WORDS)
@@ -269,7 +281,9 @@ async def test_call_that_fails(memory, faults):
 
 
 async def test_retries_are_one_call(memory):
-    """A call with its retries is one span: the conventions say so, and the tokens of all attempts are its own."""
+    """A call with its retries is one span: the conventions say so, and the tokens of all attempts
+    are its own.
+    """
     refused = RateLimitError("later", retryable=True, retry_after=0.0, usage=Usage(calls=1))
     await redraft.refine(
         "Say hi", ScriptedModel([refused, "hello there my friend"]), WORDS, retries=2
@@ -289,7 +303,9 @@ async def test_answer_from_the_cache_is_no_call(memory):
 
 @pytest.mark.parametrize("end", ["cancel", "close"])
 async def test_interrupted_refinement_ends_its_spans(memory, end):
-    """When a refinement is cancelled, or its stream is closed early, all its spans end, with an error where work was cut off."""
+    """When a refinement is cancelled, or its stream is closed early, all its spans end, with an
+    error where work was cut off.
+    """
     asked, never = asyncio.Event(), asyncio.Event()
 
     async def slow(messages):
@@ -353,7 +369,9 @@ async def test_many_at_once_keep_apart(memory):
 
 
 async def test_span_of_the_program_is_the_parent(memory):
-    """A refinement belongs to the span that is current where it is started, in a thread of its own as well."""
+    """A refinement belongs to the span that is current where it is started, in a thread of its own
+    as well.
+    """
     tracer = trace.get_tracer("program")
     with tracer.start_as_current_span("request") as request:
         await redraft.refine("Say hi", ScriptedModel(["hello there my friend"]), WORDS)
@@ -448,7 +466,9 @@ async def test_no_content_is_recorded(memory):
     ],
 )
 async def test_content_where_the_program_wants_it(memory, monkeypatch, value, on_spans, in_events):
-    """The usual variable puts content on spans, in events, or both; keys of the environment are masked there too."""
+    """The usual variable puts content on spans, in events, or both; keys of the environment are
+    masked there too.
+    """
     monkeypatch.setenv(CONTENT, value)
     monkeypatch.setenv("SOME_API_KEY", "sk-live-abcdefghijklmnop1234567890")
     await refine_secrets()
@@ -472,7 +492,9 @@ async def test_content_where_the_program_wants_it(memory, monkeypatch, value, on
 
 
 async def test_messages_by_the_conventions(memory, monkeypatch):
-    """Messages have the form of the conventions' schema; images are named and not copied; the length is bounded."""
+    """Messages have the form of the conventions' schema; images are named and not copied; the
+    length is bounded.
+    """
     monkeypatch.setenv(CONTENT, "true")
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 1000}}
     call = {"id": "c1", "type": "function", "function": {"name": "search", "arguments": "{}"}}
@@ -501,7 +523,9 @@ async def test_messages_by_the_conventions(memory, monkeypatch):
 
 
 async def test_metrics(memory, faults):
-    """The durations and the tokens of calls, by model and kind of token, in the conventions' buckets."""
+    """The durations and the tokens of calls, by model and kind of token, in the conventions'
+    buckets.
+    """
     faults.says(fs.good("a fine answer", usage=(70, 3)))
     await redraft.refine("Say hi", Chat("tiny", faults.url), WORDS)
     (seconds,) = memory.metrics["gen_ai.client.operation.duration"]
@@ -574,7 +598,9 @@ async def test_rows_of_a_batch_are_traces_of_their_own(memory, tmp_path):
 
 
 def test_nothing_is_imported_without_it():
-    """A program that does not use OpenTelemetry does not load it, and `import redraft` loads nothing of it."""
+    """A program that does not use OpenTelemetry does not load it, and `import redraft` loads
+    nothing of it.
+    """
     code = (
         "import sys, redraft\n"
         "assert 'redraft.telemetry' not in sys.modules\n"
@@ -602,7 +628,9 @@ async def test_nothing_is_recorded_by_the_api_alone(monkeypatch, faults):
 
 
 async def test_traces_that_are_not_sampled(memory, monkeypatch):
-    """A sampler that drops a trace drops the spans of its steps and calls; the metrics count all."""
+    """A sampler that drops a trace drops the spans of its steps and calls; the metrics count
+    all.
+    """
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
@@ -613,7 +641,9 @@ async def test_traces_that_are_not_sampled(memory, monkeypatch):
 
 
 async def test_program_that_configures_it_later(memory, monkeypatch):
-    """OpenTelemetry is used from the moment at which the program configures it, and no longer than that."""
+    """OpenTelemetry is used from the moment at which the program configures it, and no longer than
+    that.
+    """
     for providers, count in (((), 0), ((memory.tracers,), 1), ((), 1), ((memory.tracers,), 2)):
         configure(monkeypatch, *providers)
         await redraft.refine("Say hi", ScriptedModel(["hello there my friend"]), WORDS)

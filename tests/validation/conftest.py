@@ -1,4 +1,6 @@
-"""Bootstrap intervals of these tests use 200 samples in place of 1000, which takes a fifth of the time."""
+"""Bootstrap intervals of these tests use 200 samples in place of 1000, which takes a fifth of the
+time.
+"""
 
 import pytest
 

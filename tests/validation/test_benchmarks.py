@@ -1,4 +1,6 @@
-"""Published benchmarks: their shapes, and their scores, which are computed here a second time from the publications."""
+"""Published benchmarks: their shapes, and their scores, which are computed here a second time from
+the publications.
+"""
 
 import json
 import random
@@ -122,7 +124,9 @@ FORMATS = [(name, suffix) for name in ROWS for suffix in (".jsonl", ".json", ".p
     "name, suffix", [each for each in FORMATS if each[1] != ".csv" or "RMB" not in each[0]]
 )  # (CSV has no objects)
 def test_shapes_are_recognised_in_every_format(name, suffix, tmp_path):
-    """A file as published, or the same rows in another format; the notes name the benchmark, and no response is lost."""
+    """A file as published, or the same rows in another format; the notes name the benchmark, and no
+    response is lost.
+    """
     rows, path = [ROWS[name](n) for n in range(4)], tmp_path / f"rows{suffix}"
     if suffix in {".jsonl", ".json"}:
         write_rows(path, rows)
@@ -187,7 +191,9 @@ def test_rows_that_do_not_fit_their_benchmark_are_reported(tmp_path):
 
 
 def test_judge_bench_keeps_its_order(tmp_path):
-    """Its labels are about A and B; in other benchmarks the order of the responses is a hash of their texts."""
+    """Its labels are about A and B; in other benchmarks the order of the responses is a hash of
+    their texts.
+    """
     rows = [judge_bench(n, label=random.Random(n).choice(["A>B", "B>A"])) for n in range(12)]
     for row, case in zip(
         rows, read_cases(write_rows(tmp_path / "rows.jsonl", rows)).cases, strict=True
@@ -210,7 +216,9 @@ def benchmark_named(name):
 
 
 def scores_of(name, rows, all_scores, *, ranks=False):
-    """Return the scores of a benchmark, given a grader's scores of each row's responses, the better ones first."""
+    """Return the scores of a benchmark, given a grader's scores of each row's responses, the better
+    ones first.
+    """
     benchmark, verdicts, cases = benchmark_named(name), [], []
     for n, (row, scores) in enumerate(zip(rows, all_scores, strict=True)):
         case = benchmark_case(benchmark, row, f"line {n}")
@@ -236,7 +244,9 @@ score = st.sampled_from([0.0, 0.2, 0.4, 0.6, 0.8, 1.0])
     )
 )
 def test_reward_bench_weights_subsets_and_averages_sections(drawn):
-    """447 rows of math-prm weigh 984 in Reasoning, 164 rows of code 164 each; a tie of scores is wrong."""
+    """447 rows of math-prm weigh 984 in Reasoning, 164 rows of code 164 each; a tie of scores is
+    wrong.
+    """
     rows = [reward_bench(n, subset) for n, (subset, _, _) in enumerate(drawn)]
     report, _ = scores_of("RewardBench", rows, [scores for _, *scores in drawn])
     accuracy = {
@@ -256,12 +266,14 @@ def test_reward_bench_weights_subsets_and_averages_sections(drawn):
 
 
 def published_ties_score(reference, tied):
-    """RewardBench 2's score of Ties, from its description: 30 % each for accuracies, 20 % each for margins, 1 % for their ratio."""
+    """RewardBench 2's score of Ties, from its description: 30 % each for accuracies, 20 % each for
+    margins, 1 % for their ratio.
+    """
 
     def stats(right, wrong):
         return min(right) - max(wrong), max(right) - min(right)
 
-    mean = lambda values: sum(values) / len(values)  # noqa: E731
+    mean = lambda values: sum(values) / len(values)
     total, preferred, hard, ratio = (
         0.3 * mean([stats(*t)[0] > 0 for t in tied])
         + 0.3 * mean([stats(*r)[0] > 0 for r in reference]),
@@ -286,7 +298,9 @@ ties = st.tuples(*[st.lists(score, min_size=n, max_size=n) for n in (1, 2, 2, 3)
     st.lists(st.lists(score, min_size=4, max_size=4), min_size=1, max_size=6),
 )
 def test_reward_bench_2_scores_ties_by_their_margins(drawn, focus):
-    """Ties counts accuracies and margins; in the other subsets a shared first place counts in part."""
+    """Ties counts accuracies and margins; in the other subsets a shared first place counts in
+    part.
+    """
     rows, all_scores = [], []
     for n, (right, wrong, tied_right, tied_wrong) in enumerate(drawn):
         rows.append(reward_bench_2(n, "Ties", ("a",), ("x", "y"), f"ref:{n}"))
@@ -313,10 +327,12 @@ def test_reward_bench_2_scores_ties_by_their_margins(drawn, focus):
     )
 )
 def test_rm_bench_compares_three_with_three(drawn):
-    """Hard: chosen plainer than rejected; easy: richer; the two domains of safety are averaged first."""
+    """Hard: chosen plainer than rejected; easy: richer; the two domains of safety are averaged
+    first.
+    """
     rows = [rm_bench(n, domain) for n, (domain, _) in enumerate(drawn)]
     report, _ = scores_of("RM-Bench", rows, [scores for _, scores in drawn])
-    mean = lambda values: sum(values) / len(values)  # noqa: E731
+    mean = lambda values: sum(values) / len(values)
 
     def level(domain, cells):
         return mean([mean([s[i] > s[3 + j] for i, j in cells]) for d, s in drawn if d == domain])
@@ -365,7 +381,9 @@ def test_rmb_averages_its_goals():
 
 
 def test_judge_bench_counts_both_orders():
-    """One right verdict and a tie are right, a right and a wrong one are not, and no readable verdict is wrong."""
+    """One right verdict and a tie are right, a right and a wrong one are not, and no readable
+    verdict is wrong.
+    """
     benchmark = benchmark_named("JudgeBench")
     verdicts = {
         "right": [(0, 1), (0, 1)],

@@ -1,4 +1,6 @@
-"""Labels as people bring them: repeated rows, a score for each answer, scales that run the other way, words and columns of others."""
+"""Labels as people bring them: repeated rows, a score for each answer, scales that run the other
+way, words and columns of others.
+"""
 
 import json
 import random
@@ -116,7 +118,9 @@ TWELVE = [
 @pytest.mark.parametrize("kind", ["score", "pass"])
 @pytest.mark.parametrize("case", REPEATS)
 def test_repeats_are_one_cluster(tmp_path, case, kind):
-    """However rows are repeated, no interval is much narrower than that of the rows once, and a line says so everywhere."""
+    """However rows are repeated, no interval is much narrower than that of the rows once, and a
+    line says so everywhere.
+    """
     repeat, dropped, clusters = REPEATS[case]
     rows = [
         {**row, "label": row["label"] if kind == "score" else int(row["label"] > 0.4)}
@@ -177,7 +181,9 @@ def test_a_named_column_of_clusters_counts(tmp_path):
 
 @pytest.mark.parametrize(("tasks", "too_few"), [(9, True), (10, False)])
 def test_the_line_says_what_too_few_clusters_prove(tmp_path, tasks, too_few):
-    """Nine clusters prove nothing, however many rows they have, and how to count each row is said."""
+    """Nine clusters prove nothing, however many rows they have, and how to count each row is
+    said.
+    """
     rows = [
         {"prompt": f"Write {n % tasks}", "response": "word " * n, "label": n} for n in range(1, 61)
     ]
@@ -269,7 +275,9 @@ def test_two_graders_are_compared_by_clusters():
 
 
 def chance_is_rejected(kind, seed, repeats=5):
-    """Return whether a grader that guesses is found to be better than chance on 24 rows that are repeated, not quite equal."""
+    """Return whether a grader that guesses is found to be better than chance on 24 rows that are
+    repeated, not quite equal.
+    """
     rng = random.Random(f"{kind} {seed}")
     cases, verdicts = [], []
     for n in range(24):
@@ -284,8 +292,8 @@ def chance_is_rejected(kind, seed, repeats=5):
                 )
                 verdicts.append(Verdict(id, (score, 0.5)))
             elif kind == "ranking":
-                order = tuple(rng.sample(range(3), 3)) if not k else order
-                guess = tuple(rng.random() for _ in range(3)) if not k else guess
+                order = tuple(rng.sample(range(3), 3)) if not k else order  # noqa: F821
+                guess = tuple(rng.random() for _ in range(3)) if not k else guess  # noqa: F821
                 cases.append(LabelledCase(id, kind, Task(f"q{n}"), ("a", "b", "c"), ranks=order))
                 verdicts.append(Verdict(id, guess))
             else:
@@ -313,7 +321,9 @@ HEADLINES = {
 
 @pytest.mark.parametrize("kind", ["pass", "pair"])
 def test_a_judge_that_guesses_is_not_better_than_chance_for_repeats(kind, monkeypatch):
-    """Of 200 guessing judges at most 5 (2.5 %) are found better than chance; where each repeat counts as a row, 20 are."""
+    """Of 200 guessing judges at most 5 (2.5 %) are found better than chance; where each repeat
+    counts as a row, 20 are.
+    """
     assert sum(chance_is_rejected(kind, seed) for seed in range(200)) <= 5
     monkeypatch.setattr(f"{__name__}.with_clusters", lambda cases: cases)
     assert sum(chance_is_rejected(kind, seed) for seed in range(200)) >= 20
@@ -322,7 +332,9 @@ def test_a_judge_that_guesses_is_not_better_than_chance_for_repeats(kind, monkey
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["score", "ranking"])
 def test_correlations_of_guesses_are_not_better_than_chance_for_repeats(kind):
-    """Of 100 guessing judges at most 5 are found: a bootstrap over 24 clusters is a little too narrow, also without repeats."""
+    """Of 100 guessing judges at most 5 are found: a bootstrap over 24 clusters is a little too
+    narrow, also without repeats.
+    """
     assert sum(chance_is_rejected(kind, seed) for seed in range(100)) <= 5
 
 
@@ -444,7 +456,9 @@ def test_a_row_without_ratings_is_left_out():
     "odd", [["4", "N/A"], [4, 5, 3], ["A", "B"], [4, {"Rating": 5}], "none given"]
 )
 def test_a_row_with_other_ratings_is_left_out(odd):
-    """One odd row does not make votes of the scores of the others; where most rows are odd, or may be votes, they are no scores."""
+    """One odd row does not make votes of the scores of the others; where most rows are odd, or may
+    be votes, they are no scores.
+    """
     good = [{"prompt": f"q{n}", "responses": ["x", "y"], "ratings": [5, n % 5]} for n in range(6)]
     found = read_cases([*good, {**good[0], "prompt": "q", "ratings": odd}])
     assert (found.kind, len(found.cases), len(found.skipped_rows)) == ("pair", 6, 1)
@@ -649,7 +663,8 @@ OF_LANGSMITH = {
     "label": "feedback.score",
 }
 TWO = {"prompt": "q{}", "one": "r", "two": "s", "better": "first"}
-NAMED = {  # a row, the columns that are named, and the kind, the responses and the label that are read
+# a row, the columns that are named, and the kind, the responses and the label that are read
+NAMED = {
     "LangSmith": (LANGSMITH, OF_LANGSMITH, ("pass", ("r",), 1)),
     "LangSmith's reference": (
         {**LANGSMITH, "output": "r", "outputs": {"answer": "x"}},
@@ -767,7 +782,9 @@ ROWS = st.lists(
 @given(ROWS, st.sampled_from(["score", "pass", "pair", "ranking"]))
 @settings(max_examples=20, deadline=None)
 def test_no_interval_leaves_the_scale(rows, kind):
-    """Shares lie from 0 to 1, correlations, kappa and differences from -1 to 1, with and without clusters."""
+    """Shares lie from 0 to 1, correlations, kappa and differences from -1 to 1, with and without
+    clusters.
+    """
     cases, verdicts = [], []
     for n, (label, score, cluster) in enumerate(rows):
         texts = ("a",) if kind in {"score", "pass"} else ("a", "bb")

@@ -16,14 +16,12 @@ from pathlib import Path
 import pytest
 
 from redraft import Feedback, Judge, ScriptedModel, Task, refine, with_weight
+from redraft.cards import Card, CardStore, Measure, UntrustedGraderWarning, write_card_file
 from redraft.errors import ConfigError, StoreError
 from redraft.graders import FunctionGrader, Gate, Jury, Minimum, Rubric
 from redraft.graders.fingerprint import grader_fingerprint
 from redraft.options import Options
 from redraft.session import Session
-from redraft.cards import Card, CardStore, write_card_file
-from redraft.cards import Measure
-from redraft.cards import UntrustedGraderWarning
 from redraft.storage.secure_files import data_dir
 
 GOOD = Measure("preference", 0.9, 0.85, 0.94, 200, 0.5)
@@ -209,7 +207,7 @@ def recursive_function(most):
 def function_from_text(text):
     """Return a function that no file holds."""
     space = {}
-    exec(text, space)  # noqa: S102
+    exec(text, space)
     return space["f"]
 
 
@@ -321,7 +319,9 @@ async def run(store, trust, graders=JUDGE):
     ],
 )
 async def test_untrusted_grader_gives_a_warning_or_an_error(tmp_path, content, status):
-    """No card, a stale card and an interval that includes chance count as untrusted, before any call."""
+    """No card, a stale card and an interval that includes chance count as untrusted, before any
+    call.
+    """
     store = CardStore(tmp_path)
     if content:
         write_to_store(store, content())
@@ -383,7 +383,7 @@ async def test_custom_code_needs_a_card(tmp_path, grader):
     ):
         await run(CardStore(tmp_path), "error", grader)
     run_session = Session(Options(), None, grader)
-    panel, graders = run_session.resolve_panel(())
+    _panel, graders = run_session.resolve_panel(())
     write_to_store(
         CardStore(tmp_path), card(run_session.fingerprint(graders, "short"), grader="short")
     )

@@ -1,4 +1,6 @@
-"""Means over clusters: the variance is that of a jackknife by hand, the degrees of freedom those of the matrix, and both hold up."""
+"""Means over clusters: the variance is that of a jackknife by hand, the degrees of freedom those of
+the matrix, and both hold up.
+"""
 
 import numpy as np
 import pytest
@@ -40,7 +42,9 @@ def test_the_variance_of_a_mean_is_that_of_a_jackknife(rows):
 
 @given(ROWS, st.lists(VALUES, min_size=6, max_size=20))
 def test_the_error_of_an_estimate_includes_that_of_the_weight(rows, others):
-    """Leave out one cluster at a time, labelled or not, and estimate again with a weight of its own."""
+    """Leave out one cluster at a time, labelled or not, and estimate again with a weight of its
+    own.
+    """
     labels, scores, clusters = zip(*rows, strict=True)
     other_clusters = [10 + n % 3 for n in range(len(others))]
 
@@ -68,7 +72,9 @@ def test_the_error_of_an_estimate_includes_that_of_the_weight(rows, others):
 
 @given(st.lists(st.integers(1, 12), min_size=2, max_size=12))
 def test_degrees_of_freedom_are_those_of_the_matrix(sizes):
-    """Written out: the fewer of independent rows and of clusters whose rows are alike; k - 1 for equal sizes."""
+    """Written out: the fewer of independent rows and of clusters whose rows are alike; k - 1 for
+    equal sizes.
+    """
     shares, k = np.array(sizes) / sum(sizes), len(sizes)
     centre = np.diag(1 / (1 - shares)) @ (np.eye(k) - np.outer(shares, np.ones(k)))
     found = []
@@ -83,7 +89,9 @@ def test_degrees_of_freedom_are_those_of_the_matrix(sizes):
 @pytest.mark.parametrize("alike", [0.0, 0.5, 0.95])
 @pytest.mark.parametrize(("k", "sizes"), [(6, (3, 6)), (10, (1, 20)), (20, (3, 6))])
 def test_few_clusters_of_unequal_sizes_are_covered(k, sizes, alike):
-    """A 95 % interval of no difference excludes 0 in at most 5 % of 400 worlds, however alike the rows of a cluster are."""
+    """A 95 % interval of no difference excludes 0 in at most 5 % of 400 worlds, however alike the
+    rows of a cluster are.
+    """
     rng = np.random.default_rng(k)
     wrong = 0
     for _ in range(400):
@@ -102,7 +110,9 @@ def test_few_clusters_of_unequal_sizes_are_covered(k, sizes, alike):
 
 @pytest.mark.slow
 def test_eight_labelled_clusters_are_covered():
-    """With as few clusters, a weight that is taken for known would make the interval too narrow: it covers about 95 % of worlds."""
+    """With as few clusters, a weight that is taken for known would make the interval too narrow: it
+    covers about 95 % of worlds.
+    """
     rng = np.random.default_rng(2)
     hits = 0
     for _ in range(400):

@@ -1,4 +1,6 @@
-"""Estimates of what people would say: figures computed by hand and by the authors' package, coverage in simulations, and errors."""
+"""Estimates of what people would say: figures computed by hand and by the authors' package,
+coverage in simulations, and errors.
+"""
 
 import random
 from math import sqrt
@@ -82,7 +84,9 @@ PACKAGE = (0.60701, 0.56226, 0.65176)
 @pytest.mark.parametrize("n", [10, 20, 40])
 @pytest.mark.slow(but_each=3)
 def test_intervals_cover_the_mean_label(n):
-    """95 % intervals cover about 95 % of the time, also with few labels, and are narrower than without a judge."""
+    """95 % intervals cover about 95 % of the time, also with few labels, and are narrower than
+    without a judge.
+    """
     rng, hits, widths = random.Random(100 + n), [], []
     for _ in range(600):
         labels, scores, _ = noisy_rows(rng, n)
@@ -110,7 +114,9 @@ def test_intervals_cover_shares(share, right):
 
 
 def test_clusters_widen_the_interval():
-    """Four similar rows a task: as independent rows they cover too rarely, by clusters about 95 % of the time."""
+    """Four similar rows a task: as independent rows they cover too rarely, by clusters about 95 %
+    of the time.
+    """
     rng, hits = random.Random(8), {"rows": [], "clusters": []}
     for _ in range(300):
         labels, scores, clusters = noisy_rows(rng, 80, 4)
@@ -133,7 +139,9 @@ def test_clusters_widen_the_interval():
     st.floats(-5, 5),
 )
 def test_units_and_order_do_not_matter(rows, others, unit, shift):
-    """In other units and in another order the estimate is the same; a useless judge leaves the mean label."""
+    """In other units and in another order the estimate is the same; a useless judge leaves the mean
+    label.
+    """
     labels, scores = (list(column) for column in zip(*rows, strict=True))
     found = ppi_mean(labels, scores, others)
     scaled = ppi_mean(
@@ -147,7 +155,9 @@ def test_units_and_order_do_not_matter(rows, others, unit, shift):
 
 
 def test_equal_labels_do_not_look_certain():
-    """Few or no failures: the interval of a share contains Wilson's; other labels without variation have no interval."""
+    """Few or no failures: the interval of a share contains Wilson's; other labels without variation
+    have no interval.
+    """
     every = ppi_mean([1.0] * 20, [0.9] * 20, [0.8] * 100)
     assert every.value == 1
     assert every.interval == pytest.approx(wilson_interval(20, 20))
@@ -177,7 +187,9 @@ def test_a_difference_is_that_of_pairs():
 
 
 def test_a_pass_rate_is_corrected_for_both_errors():
-    """Rates by hand: 65 % pass, 90 % of good and 20 % of bad answers; the interval covers in simulations."""
+    """Rates by hand: 65 % pass, 90 % of good and 20 % of bad answers; the interval covers in
+    simulations.
+    """
     found = rogan_gladen([1] * 10 + [0] * 10, [1] * 9 + [0] * 9 + [1] * 2, [1] * 65 + [0] * 35)
     assert found.value == pytest.approx((0.65 + 0.8 - 1) / 0.7)
     rng, hits = random.Random(6), []
@@ -201,7 +213,9 @@ def test_a_pass_rate_is_corrected_for_both_errors():
     ],
 )
 def test_labels_needed(half_width, sd, needed):
-    """A table by hand, for judges with correlations of 0, 0.5, 0.7 and 0.9; few unlabelled answers help less."""
+    """A table by hand, for judges with correlations of 0, 0.5, 0.7 and 0.9; few unlabelled answers
+    help less.
+    """
     assert [labels_needed(half_width, sd, r) for r in (0, 0.5, 0.7, 0.9)] == needed
     assert labels_needed(half_width, sd, 0.9, unlabelled=0) == needed[0]
     assert needed[3] <= labels_needed(half_width, sd, 0.9, unlabelled=1000) <= 1.5 * needed[3]

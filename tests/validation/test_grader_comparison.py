@@ -35,7 +35,9 @@ def scored(cases, noise, rng):
 
 
 def test_the_less_noisy_grader_is_better():
-    """The concordances are shares of pairs in the same order, and the interval is wholly above 0."""
+    """The concordances are shares of pairs in the same order, and the interval is wholly above
+    0.
+    """
     rng = random.Random(0)
     cases = score_cases(80, rng)
     first, second = scored(cases, 0.4, rng), scored(cases, 0.05, rng)

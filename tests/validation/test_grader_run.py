@@ -1,4 +1,6 @@
-"""Running a grader on labelled cases: what is saved, what is repeated, and how attacks are measured."""
+"""Running a grader on labelled cases: what is saved, what is repeated, and how attacks are
+measured.
+"""
 
 import asyncio
 import json
@@ -6,9 +8,9 @@ import re
 
 import pytest
 
-from redraft import Budget, Judge, ScriptedModel, Task
+from redraft import Budget, Judge, Task
+from redraft.cards import CardStore
 from redraft.core.records import Feedback, StopReason
-from redraft.session import Session
 from redraft.errors import (
     AuthenticationError,
     ConfigError,
@@ -19,15 +21,13 @@ from redraft.errors import (
 from redraft.graders import Jury
 from redraft.models.functions import CallableModel
 from redraft.options import Options
-from redraft.validation.attacks import Attack, attacked_cases, read_attacks, prefers_worse
-from redraft.cards import CardStore
-from redraft.validation.cases import LabelledCase, Verdict
-from redraft.validation.run import LabelledData, LiveConfig, validate_live
-from redraft.validation.run import JudgedCase
-from redraft.validation.card_page import write_card
-from redraft.validation.report import ReportConfig
-from redraft.validation.run import VerdictFile
+from redraft.session import Session
 from redraft.usage import Usage
+from redraft.validation.attacks import Attack, attacked_cases, prefers_worse, read_attacks
+from redraft.validation.card_page import write_card
+from redraft.validation.cases import LabelledCase, Verdict
+from redraft.validation.report import ReportConfig
+from redraft.validation.run import JudgedCase, LabelledData, LiveConfig, VerdictFile, validate_live
 
 JUDGE = Judge({"truth": "It is true."}, name="truthful")
 
@@ -190,7 +190,9 @@ async def test_a_grader_without_a_score_says_why(tmp_path, name):
 
 @pytest.mark.parametrize("error", [AuthenticationError("401"), ModelUnavailableError("down")])
 async def test_permanent_errors_stop_the_run(tmp_path, error):
-    """Ten failures in a row stop it, without a card; a single one may be that of a case, whose words an error repeats."""
+    """Ten failures in a row stop it, without a card; a single one may be that of a case, whose
+    words an error repeats.
+    """
     model = CountingJudge(trouble=(0, error))
     with pytest.raises(GradingError, match="nothing could be judged"):
         await validate_grader(CardStore(tmp_path), model, cases(300), max_in_flight=2)
@@ -380,7 +382,9 @@ async def test_attack_success_rate(tmp_path):
 
 
 def test_attack_positions():
-    """Master keys replace the answer and others are appended, and only the worse response changes."""
+    """Master keys replace the answer and others are appended, and only the worse response
+    changes.
+    """
     case = pairs()[1]
     verdicts = {case.id: [Verdict(case.id, (1.0, 0.0))]}
     for attack, expected in ((Attack("X", "plea"), "1 bad\nX"), (Attack("X", "master_key"), "X")):
@@ -391,7 +395,9 @@ def test_attack_positions():
 
 
 def test_attack_files(tmp_path):
-    """JSON lines hold text and kind, or lines are plain; the error for anything else names the line."""
+    """JSON lines hold text and kind, or lines are plain; the error for anything else names the
+    line.
+    """
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "one", "kind": "k"}\nplain words\n')
     assert read_attacks(path) == [Attack("one", "k"), Attack("plain words")]
@@ -437,7 +443,9 @@ STORED = {
 
 
 def test_verdicts_are_read_as_they_were_stored(tmp_path):
-    """Also those without a score, with the usage and the reason why the run ended; they are final, and no outage is."""
+    """Also those without a score, with the usage and the reason why the run ended; they are final,
+    and no outage is.
+    """
     about, usage = {"grader": "g", "data": "d"}, Usage(2, 30, 4, cost=0.5)
     with VerdictFile(tmp_path / "v.jsonl", about) as file:
         for name, verdict in STORED.items():
@@ -462,7 +470,9 @@ def test_verdicts_are_read_as_they_were_stored(tmp_path):
 
 
 async def test_only_what_an_outage_prevented_is_asked_again(tmp_path):
-    """A reply without a score is final, also if the other answer of its pair has one; each call is counted."""
+    """A reply without a score is final, also if the other answer of its pair has one; each call is
+    counted.
+    """
     said = {
         "5 good": 5,
         "2 bad": 2,

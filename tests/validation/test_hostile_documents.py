@@ -1,4 +1,6 @@
-"""Small hostile files: rubrics, templates, cards, attacks, schemas and labelled rows. Every error names the file."""
+"""Small hostile files: rubrics, templates, cards, attacks, schemas and labelled rows. Every error
+names the file.
+"""
 
 import json
 import os
@@ -8,17 +10,16 @@ from pathlib import Path
 
 import pytest
 
+from redraft.cards import Card, CardStore, Measure, calibration_for
 from redraft.errors import ConfigError, RedraftError, StoreError
 from redraft.graders import Judge, Rubric
 from redraft.graders.judging.checklist import Checklist
-from redraft.validation.recorded_formats import parse_output
-from redraft.requirements import parse
 from redraft.quality.calibration import Calibration
+from redraft.requirements import parse
 from redraft.validation.attacks import read_attacks
-from redraft.cards import Card, CardStore, calibration_for
-from redraft.cards import Measure
 from redraft.validation.labelled import read_cases
 from redraft.validation.recorded import read_verdicts
+from redraft.validation.recorded_formats import parse_output
 
 DEEP = "[" * 100_000
 DIGITS = "9" * 5000
@@ -192,7 +193,9 @@ WRONG = [
 
 @pytest.mark.parametrize("shape", LABELLED)
 def test_only_hostile_labelled_rows_are_left_out(tmp_path, shape):
-    """They are reported with place and reason, and data without a readable row is a Redraft error."""
+    """They are reported with place and reason, and data without a readable row is a Redraft
+    error.
+    """
     good = LABELLED[shape]
     path = tmp_path / "labelled.jsonl"
     for name in good:

@@ -1,4 +1,6 @@
-"""Rubric induction from labelled data: which rubric wins, what the file holds, and what happens at a limit."""
+"""Rubric induction from labelled data: which rubric wins, what the file holds, and what happens at
+a limit.
+"""
 
 import asyncio
 import json
@@ -6,29 +8,28 @@ import re
 from dataclasses import replace
 
 import pytest
-from fake_clock import pass_time
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fake_clock import pass_time
 from redraft import Budget, ScriptedModel, Task
-from redraft.session import Session
-from redraft.protocols import Reply
+from redraft.cards import Measure
 from redraft.errors import BadResponseError, ModelUnavailableError
 from redraft.graders import Criterion, Rubric
 from redraft.graders.judging.structured import UnreadableOutput
 from redraft.graders.rubric import ScoredExample
 from redraft.models.functions import CallableModel
 from redraft.options import Options
-from redraft.validation.cases import LabelledCase, Verdict
-from redraft.cards import Measure
-from redraft.validation.cases import CaseVerdicts
+from redraft.protocols import Reply
+from redraft.session import Session
+from redraft.validation.cases import CaseVerdicts, LabelledCase, Verdict
 from redraft.validation.rubric_induction import (
     InducedRubric,
     RubricInduction,
-    to_toml,
     disagreements,
     parse_rubric,
     split_cases,
+    to_toml,
 )
 
 START = Rubric(
@@ -71,7 +72,9 @@ def verdict_json(name, score):
 
 
 class RubricJudge:
-    """A judge that is right where the name of the rubric's only criterion lets it be, and else ties."""
+    """A judge that is right where the name of the rubric's only criterion lets it be, and else
+    ties.
+    """
 
     def __init__(self, **right):
         self.right, self.calls = right, 0
@@ -132,7 +135,9 @@ async def test_rubric_that_is_better_only_in_training_loses(right, start):
     "rubbish", ["hm", '{"criteria": [{"name": "a", "description": "b", "weight": [1]}]}']
 )
 async def test_unreadable_later_proposal_ends_the_search(rubbish):
-    """The best rubric so far is measured and the problem reported; an unreadable first proposal is an error."""
+    """The best rubric so far is measured and the problem reported; an unreadable first proposal is
+    an error.
+    """
     found = await induce(
         [proposal("half"), rubbish, rubbish], RubricJudge(half={n for n in EVERY if n % 3})
     )
@@ -346,7 +351,9 @@ def test_rubric_file_round_trips(tmp_path_factory, rubric, data):
 
 
 def test_lone_surrogates_are_escaped(tmp_path):
-    """Two names that differ in a lone surrogate stay different, and everything else is unchanged."""
+    """Two names that differ in a lone surrogate stay different, and everything else is
+    unchanged.
+    """
     path = tmp_path / "rubric.toml"
     rubric = Rubric(
         "r\udc80", tuple(Criterion(f"n{lone}", f'"""\n{lone}') for lone in "\ud800\udfff")

@@ -1,17 +1,17 @@
-"""Every public estimator, interval and test: its values by another program or by a second formula, and properties for any data.
+"""Every public estimator, interval and test: its values by another program or by a second formula,
+and properties for any data.
 
-`FUNCTIONS` has an entry for each public function of the modules that compute figures. Figures of other programs are written down
-with the program and the call that gave them: SciPy 1.17.1, statsmodels 0.15.0, scikit-learn 1.9.1, krippendorff 0.9.0, ppi-python
-0.2.3, confseq (commit 70b1ef3) and llm_judge_reporting (commit 082884d).
+`FUNCTIONS` has an entry for each public function of the modules that compute figures. Figures of
+other programs are written down with the program and the call that gave them: SciPy 1.17.1,
+statsmodels 0.15.0, scikit-learn 1.9.1, krippendorff 0.9.0, ppi-python 0.2.3, confseq (commit
+70b1ef3) and llm_judge_reporting (commit 082884d).
 """
 
 import asyncio
 import inspect
 import random
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
-
 from itertools import chain
 from math import ceil, isfinite, log, sqrt
 from pathlib import Path
@@ -57,7 +57,9 @@ def jackknife(estimates, whole):
 
 
 def mean_and_variance(sizes, sums):
-    """Return the mean of all rows of clusters, and its variance, with one cluster left out at a time."""
+    """Return the mean of all rows of clusters, and its variance, with one cluster left out at a
+    time.
+    """
     places = range(len(sizes))
     less = [
         sum(sums[j] for j in places if j != i) / sum(sizes[j] for j in places if j != i)
@@ -68,7 +70,9 @@ def mean_and_variance(sizes, sums):
 
 
 def matrix_freedom(sizes):
-    """Return Bell and McCaffrey's degrees of freedom by their matrix, for independent rows or for clusters of equal rows."""
+    """Return Bell and McCaffrey's degrees of freedom by their matrix, for independent rows or for
+    clusters of equal rows.
+    """
     shares, k = np.array(sizes, float) / sum(sizes), len(sizes)
     centre = np.diag(1 / (1 - shares)) @ (np.eye(k) - np.outer(shares, np.ones(k)))
     found = []
@@ -94,7 +98,8 @@ class Ppi(NamedTuple):
 
 
 def interval_of_differences(labels, groups, residuals, level, model=None):
-    """Return the t interval of a mean of differences and the one with two more clusters, in opposite directions, together.
+    """Return the t interval of a mean of differences and the one with two more clusters, in
+    opposite directions, together.
 
     `model` is the estimate of the mean with a judge; None: the mean of the residuals.
     """
@@ -115,9 +120,11 @@ def interval_of_differences(labels, groups, residuals, level, model=None):
 
 
 def ppi_point(labelled, others):
-    """Return the estimate and the weight of PPI++ from rows (cluster, label, score) and others (cluster, score).
+    """Return the estimate and the weight of PPI++ from rows (cluster, label, score) and others
+    (cluster, score).
 
-    The weight is cov(label, score) / (var(all scores) (1 + n / N)), with a degree of freedom for each cluster, from 0 to 1.
+    The weight is cov(label, score) / (var(all scores) (1 + n / N)), with a degree of freedom for
+    each cluster, from 0 to 1.
     """
     y, f = (np.array([row[i] for row in labelled], float) for i in (1, 2))
     g = np.array([row[1] for row in others], float)
@@ -136,7 +143,9 @@ def ppi_point(labelled, others):
 
 
 def ppi(labels, scores, others, groups, other_groups):
-    """Return the estimate with its variances by leaving out one cluster at a time, and Satterthwaite's degrees of freedom."""
+    """Return the estimate with its variances by leaving out one cluster at a time, and
+    Satterthwaite's degrees of freedom.
+    """
     rows, more = (
         list(zip(groups, labels, scores, strict=True)),
         list(zip(other_groups, others, strict=True)),
@@ -159,7 +168,9 @@ def ppi(labels, scores, others, groups, other_groups):
 
 
 def isotonic(points):
-    """Return the isotonic regression at each x: the largest over a <= x of the smallest over b >= x of the mean of a..b."""
+    """Return the isotonic regression at each x: the largest over a <= x of the smallest over b >= x
+    of the mean of a..b.
+    """
     xs = sorted({x for x, _ in points})
 
     def mean(a, b):
@@ -169,7 +180,9 @@ def isotonic(points):
 
 
 def shrunk_line(points):
-    """Return least squares, with the slope moved towards 1 as if 4 labels of the residual variance said so."""
+    """Return least squares, with the slope moved towards 1 as if 4 labels of the residual variance
+    said so.
+    """
     x, y = (np.array(column) for column in zip(*points, strict=True))
     slope, start = np.polyfit(x, y, 1)
     v, sxx = ((y - start - slope * x) ** 2).sum() / (len(x) - 2), ((x - x.mean()) ** 2).sum()
@@ -248,7 +261,9 @@ CONTROL = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9]
 
 
 def ranks_partial(x, y, control):
-    """Return the correlation of what a least-squares line through the ranks of `control` leaves of the ranks of x and y."""
+    """Return the correlation of what a least-squares line through the ranks of `control` leaves of
+    the ranks of x and y.
+    """
     a, b, c = (scipy.stats.rankdata(column) for column in (x, y, control))
     rest = [side - np.polyval(np.polyfit(c, side, 1), c) for side in (a, b)]
     return np.corrcoef(*rest)[0, 1]
@@ -263,13 +278,17 @@ def tau_b(x, y):
 
 
 def counter_statistic(values):
-    """Return a statistic that gives these values one after another; the first is of the rows themselves."""
+    """Return a statistic that gives these values one after another; the first is of the rows
+    themselves.
+    """
     each = iter(values)
     return lambda _rows: next(each)
 
 
 def bets(values, alpha, grid):
-    """Return the means of a grid that hedged betting does not exclude, after each value: Waudby-Smith and Ramdas, step by step."""
+    """Return the means of a grid that hedged betting does not exclude, after each value:
+    Waudby-Smith and Ramdas, step by step.
+    """
     kept, ends = list(grid), []
     up, down = dict.fromkeys(grid, 1.0), dict.fromkeys(grid, 1.0)
     total, squares, variance = 0.5, 0.25, 0.25
@@ -348,7 +367,9 @@ TABLES = [
 
 
 def regular_table(seed: int, n: int = 12) -> Table:
-    """Return rows whose columns all vary, and with both kinds of each 0/1 column, and a judge that is better than chance."""
+    """Return rows whose columns all vary, and with both kinds of each 0/1 column, and a judge that
+    is better than chance.
+    """
     rng = random.Random(seed)
     y = [rng.random() for _ in range(n)]
     good = [float(i % 3 > 0) for i in range(n)]
@@ -373,7 +394,7 @@ REGULAR = [regular_table(seed) for seed in range(4)]
 
 Result = Any
 Change = tuple[Callable[[Table], Table], Callable[[float], float]]
-SAME: Callable[[float], float] = lambda x: x  # noqa: E731
+SAME: Callable[[float], float] = lambda x: x
 
 
 @dataclass(frozen=True)
@@ -386,7 +407,8 @@ class Function:
         limits: The lowest and the highest value, also of the ends of the interval.
         ordered: Whether the order of rows matters.
         of_clusters: Whether rows that are repeated in their clusters change nothing.
-        changes: Pairs of a change of all rows, and how the value and the ends of the interval change with it.
+        changes: Pairs of a change of all rows, and how the value and the ends of the interval
+            change with it.
     """
 
     figures: Callable[[], Sequence[tuple[Any, Any]]]
@@ -504,7 +526,9 @@ def bin_figures():
 
 
 def bootstrap_figures():
-    """The quantiles of the samples' values by numpy.quantile, and the limits at which there is no interval."""
+    """The quantiles of the samples' values by numpy.quantile, and the limits at which there is no
+    interval.
+    """
     rows = [0.0, 1.0, 2.0]
     values = [float((7 * n) % 1000) ** 2 for n in range(1000)]
     for level in (0.95, 0.8):
@@ -529,7 +553,9 @@ def bootstrap_figures():
 
 
 def block_figures():
-    """By sklearn.isotonic.IsotonicRegression, and by the formula of the largest of smallest means."""
+    """By sklearn.isotonic.IsotonicRegression, and by the formula of the largest of smallest
+    means.
+    """
     blocks = m.isotonic_blocks(STEPS)
     fitted = {
         1: 0.1,
@@ -553,7 +579,9 @@ def block_figures():
 
 
 def clustered_figures():
-    """Clusters of one size by statsmodels OLS(y, 1).fit(cov_type="cluster"), unequal ones by leaving out one at a time."""
+    """Clusters of one size by statsmodels OLS(y, 1).fit(cov_type="cluster"), unequal ones by
+    leaving out one at a time.
+    """
     found = clusters.clustered_mean(
         *clusters.cluster_sums(clusters.cluster_numbers(THREES, 15), LABELS)
     )
@@ -574,7 +602,9 @@ def clustered_figures():
 
 
 def ppi_figures():
-    """The value by ppi_py.ppi_mean_pointestimate with this weight (linear in it); the rest by leaving out one at a time."""
+    """The value by ppi_py.ppi_mean_pointestimate with this weight (linear in it); the rest by
+    leaving out one at a time.
+    """
     found = estimators.ppi_mean(LABELS, SCORES, OTHERS)
     yield found.value, pytest.approx(0.61333333 + found.judge_weight * (0.59333333 - 0.61333333))
     alone = scipy.stats.ttest_1samp(LABELS, 0).confidence_interval(0.9)
@@ -616,7 +646,9 @@ def ppi_figures():
 
 
 def share_interval(labels, groups, value, error, t):
-    """Return Wilson's interval for as many rows as would be as precise, and with it that of few labels of one kind."""
+    """Return Wilson's interval for as many rows as would be as precise, and with it that of few
+    labels of one kind.
+    """
     if not set(labels) <= {0, 1}:
         return value - t * error, value + t * error
     n, found = len(set(groups)), []
@@ -713,7 +745,9 @@ def ppi_difference_figures():
 
 
 def rogan_gladen_figures():
-    """By llm_judge_reporting.confidence_interval; a share outside of 0 to 1 by the same formula, limited before."""
+    """By llm_judge_reporting.confidence_interval; a share outside of 0 to 1 by the same formula,
+    limited before.
+    """
     good, passed = [1] * 10 + [0] * 10, [1] * 9 + [0] + [0] * 8 + [1] * 2
     found = estimators.rogan_gladen(good, passed, [1] * 65 + [0] * 35)
     yield (
@@ -755,7 +789,9 @@ def rogan_gladen_figures():
 
 
 def rogan_gladen_difference_figures():
-    """By the delta method with the shrunk rates; limited to -1..1, as an estimate of Rogan and Gladen is to 0..1."""
+    """By the delta method with the shrunk rates; limited to -1..1, as an estimate of Rogan and
+    Gladen is to 0..1.
+    """
     good, passed = [1] * 20 + [0] * 10, [1] * 17 + [0] * 3 + [0] * 8 + [1] * 2
     a, b = [1, 0, 1, 0, 0, 1, 0, 1, 1, 0] * 4, [1, 1, 1, 0, 1, 1, 0, 1, 0, 0] * 4
     for level in (0.95, 0.8):
@@ -798,7 +834,9 @@ def rogan_gladen_difference_figures():
 
 
 def needed_figures():
-    """By statsmodels samplesize_confint_proportion(0.5, half_width), and by the formula of the variance."""
+    """By statsmodels samplesize_confint_proportion(0.5, half_width), and by the formula of the
+    variance.
+    """
     yield [estimators.labels_needed(h, 0.5) for h in (0.1, 0.05, 0.03)], [97, 385, 1068]
     for many in (0, 1, 30, 1000):
         n = estimators.labels_needed(0.1, 0.4, 0.8, unlabelled=many, confidence=0.9)
@@ -824,7 +862,9 @@ def needed_figures():
 
 
 def paired_figures():
-    """The t interval by scipy.stats.ttest_rel, together with that of two more rows, by leaving out one cluster at a time."""
+    """The t interval by scipy.stats.ttest_rel, together with that of two more rows, by leaving out
+    one cluster at a time.
+    """
     for groups in (None, THREES, UNEQUAL):
         for a, b in (
             (LABELS, SCORES),
@@ -926,7 +966,9 @@ def win_figures():
 
 
 def rows_figures():
-    """The half-width falls with the root of the rows, and with their number if there is no spread."""
+    """The half-width falls with the root of the rows, and with their number if there is no
+    spread.
+    """
     base = differences.paired_difference([0.0] * 4, [0.1, 0.1, 0.1, 0.1])
     spread = differences.PairedDifference(0.02, (-0.08, 0.12), 0.05, 100, 100, 0.5, 0.52, 1, 1, 1)
     yield differences.rows_to_decide(spread), 2500
@@ -963,7 +1005,9 @@ def votes_figures():
 
 
 def sequence_figures():
-    """By confseq.betting.betting_cs(x, breaks=2000, running_intersection=True, theta=1/2, trunc_scale=1/2), and step by step."""
+    """By confseq.betting.betting_cs(x, breaks=2000, running_intersection=True, theta=1/2,
+    trunc_scale=1/2), and step by step.
+    """
     theirs = [
         (0.0, 1.0),
         (0.0, 1.0),
@@ -1010,7 +1054,9 @@ def sequence_figures():
 
 
 def fit_figures():
-    """A line with its slope moved towards 1; its errors with each cluster left out; and isotonic regression of many labels."""
+    """A line with its slope moved towards 1; its errors with each cluster left out; and isotonic
+    regression of many labels.
+    """
     points = list(zip(SCORES, LABELS, strict=True))
     for groups in (range(15), UNEQUAL):
         found = calibration.fit_calibration(SCORES, LABELS, clusters=list(groups))
@@ -1054,7 +1100,9 @@ def fit_figures():
 
 
 def map_figures():
-    """From 51 labels: the line, isotonic regression, or the mean of both, whichever cross-fitting does not find to be worse."""
+    """From 51 labels: the line, isotonic regression, or the mean of both, whichever cross-fitting
+    does not find to be worse.
+    """
     rng = random.Random(0)
     scores = [round(rng.random() * 20) / 20 for _ in range(60)]
     worlds = {
@@ -1073,7 +1121,7 @@ def map_figures():
         centres = [fmean([x for x in scores if x in block]) for block in map(set, blocks)]
         joined = lambda x, at=centres, values=[steps[b[0]] for b in blocks]: float(
             np.interp(x, at, values)
-        )  # noqa: B006, E731
+        )
         maps = {
             "line": line,
             "step": lambda x, steps=steps: steps[x],
@@ -1092,7 +1140,9 @@ def map_figures():
 
 
 def drift_figures():
-    """Two tasks with two refinements each, by hand: the scores gain 0.2, 0.1, 0.3 and 0.2, the labels 0.1, 0.1, 0.1 and 0."""
+    """Two tasks with two refinements each, by hand: the scores gain 0.2, 0.1, 0.3 and 0.2, the
+    labels 0.1, 0.1, 0.1 and 0.
+    """
     scores, labels = [0.2, 0.4, 0.5, 0.3, 0.6, 0.8], [0.2, 0.3, 0.4, 0.1, 0.2, 0.2]
     parents, tasks = [None, 0, 1, None, 3, 4], ["x", "x", "x", "y", "y", "y"]
     changes, by_task = [0.1, 0.0, 0.2, 0.2], [(0.1, 0.0), (0.2, 0.2)]
@@ -1171,7 +1221,9 @@ def score_cases(labels, tasks=None):
 
 
 def concordance_by_row(labels, scores, step=1e-5):
-    """Return what each row adds to the share of pairs in the right order, by the change of that share with the row's weight."""
+    """Return what each row adds to the share of pairs in the right order, by the change of that
+    share with the row's weight.
+    """
 
     def share(weights):
         pairs = [
@@ -1302,7 +1354,9 @@ def tau_figures():
 
 
 def attack_figures():
-    """Four attacked answers of two tasks: one verdict changes; an unreadable one counts as unchanged."""
+    """Four attacked answers of two tasks: one verdict changes; an unreadable one counts as
+    unchanged.
+    """
     cases = [
         LabelledCase(f"{task}+{n}", "pass", Task(task), ("r",), label=0, group=kind)
         for n, (task, kind) in enumerate(
@@ -1459,7 +1513,9 @@ FUNCTIONS = {
                 m.partial_rank_correlation(LABELS, SCORES, CONTROL),
                 pytest.approx(ranks_partial(LABELS, SCORES, CONTROL)),
             ),
-            *(  # the control determines a side, also where rounding makes that correlation a little less than 1
+            # the control determines a side, also where rounding makes that correlation a little
+            # less than 1
+            *(
                 (m.partial_rank_correlation(LABELS[:n], [unit * x for x in control], control), None)
                 for n in range(4, 16)
                 for unit in (1, -1)
@@ -1799,7 +1855,9 @@ def numbers(result):
 
 
 def estimates(result):
-    """Return the value and the ends of each estimate in a result, and the numbers of others as they are."""
+    """Return the value and the ends of each estimate in a result, and the numbers of others as they
+    are.
+    """
     if isinstance(result, dict):
         return [each for part in result.values() for each in estimates(part)]
     if isinstance(result, list):
@@ -1828,7 +1886,9 @@ WITH_ROWS = [name for name, function in FUNCTIONS.items() if function.call]
 
 @pytest.mark.parametrize("name", WITH_ROWS)
 def test_tables_of_few_rows_give_a_figure_or_a_clear_error(name):
-    """Of 0 to 5 rows, all equal or not, with and without clusters and other rows: finite, in order, in range, without a warning."""
+    """Of 0 to 5 rows, all equal or not, with and without clusters and other rows: finite, in order,
+    in range, without a warning.
+    """
     function, known = FUNCTIONS[name], 0
     lowest, highest = function.limits
     for table in TABLES:

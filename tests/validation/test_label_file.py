@@ -1,4 +1,6 @@
-"""Labels of people: whatever happens to the process, the file holds every label that was confirmed, and other tools read them."""
+"""Labels of people: whatever happens to the process, the file holds every label that was confirmed,
+and other tools read them.
+"""
 
 import json
 import os
@@ -9,8 +11,8 @@ import sys
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from places import changed_at
 
+from places import changed_at
 from redraft.errors import ConfigError, StoreError
 from redraft.validation import read_cases
 from redraft.validation.label_file import (
@@ -83,7 +85,9 @@ def values(labels):
 @settings(max_examples=60, deadline=None)
 @given(label_sets())
 def test_what_is_read_is_what_was_said(tmp_path_factory, history):
-    """The last label of each annotator counts, in order, and a file that is opened again goes on."""
+    """The last label of each annotator counts, in order, and a file that is opened again goes
+    on.
+    """
     question, moves, text = history
     path = tmp_path_factory.mktemp("labels") / "l.jsonl"
     half = len(moves) // 2
@@ -100,7 +104,9 @@ def test_what_is_read_is_what_was_said(tmp_path_factory, history):
 @settings(max_examples=40, deadline=None)
 @given(label_sets(), st.integers(1, 400))
 def test_a_torn_file_keeps_every_whole_line(tmp_path_factory, history, cut):
-    """Cut anywhere after its first line, the file is read without its torn last line, and can be continued."""
+    """Cut anywhere after its first line, the file is read without its torn last line, and can be
+    continued.
+    """
     question, moves, text = history
     path = tmp_path_factory.mktemp("labels") / "l.jsonl"
     with LabelFile(path, question) as file:
@@ -132,7 +138,9 @@ with LabelFile(sys.argv[1], question) as file:
 
 
 def test_kill_loses_no_label(tmp_path):
-    """Every label that was confirmed before `kill -9` is in the file; at most the one in progress is there beside them."""
+    """Every label that was confirmed before `kill -9` is in the file; at most the one in progress
+    is there beside them.
+    """
     path, count = tmp_path / "l.jsonl", 0
     for number in (200, 50):
         command = [sys.executable, "-c", SCRIPT, str(path), str(count)]
@@ -147,7 +155,9 @@ def test_kill_loses_no_label(tmp_path):
 
 
 def test_two_processes_do_not_mix(tmp_path):
-    """The file is locked, another kind of question is refused, and so is a file of something else, unchanged."""
+    """The file is locked, another kind of question is refused, and so is a file of something else,
+    unchanged.
+    """
     path = tmp_path / "l.jsonl"
     with (
         LabelFile(path, LabelQuestion("pair")),
@@ -199,7 +209,9 @@ def test_a_label_is_one_of_the_choices(tmp_path, value):
 @settings(max_examples=60, deadline=None)
 @given(history=label_sets(), format=st.sampled_from(LABEL_FORMATS))
 def test_other_formats_keep_the_labels(tmp_path_factory, history, format):
-    """What is exported and imported again has the same values by the same annotators, for the same texts."""
+    """What is exported and imported again has the same values by the same annotators, for the same
+    texts.
+    """
     question, moves, text = history
     with LabelFile(tmp_path_factory.mktemp("labels") / "l.jsonl", question) as file:
         replay(file, moves, text)
@@ -226,7 +238,9 @@ def test_other_formats_keep_the_labels(tmp_path_factory, history, format):
      '[{"data": {"id": "1", "response_a": "a", "response_b": "b"}, "annotations": [{"result": [{"value": {"selected": "up"}}]}]}]'],
 )  # fmt: skip
 def test_foreign_files_are_refused_with_a_reason(format, text):
-    """A value that is no answer, or a shape that is not the format's, is an error and never a label."""
+    """A value that is no answer, or a shape that is not the format's, is an error and never a
+    label.
+    """
     with pytest.raises(ConfigError) as caught:
         import_labels(text, format, LabelQuestion("pair"))
     assert len(str(caught.value)) < 500
@@ -249,7 +263,7 @@ LABEL_STUDIO = [
 def test_an_export_of_label_studio_is_read():
     """As Label Studio writes it: users by number or as objects, cancelled annotations, times."""
     found = import_labels(json.dumps(LABEL_STUDIO), "label-studio", LabelQuestion("pair"))
-    assert [(l.item, l.annotator, l.value, l.seconds) for l in found.labels.values()] == [
+    assert [(x.item, x.annotator, x.value, x.seconds) for x in found.labels.values()] == [
         ("17", "3", 2.0, 4.3),
         ("17", "ann@example.org", None, None),
     ]
@@ -282,7 +296,9 @@ def test_validate_reads_the_file_as_it_is(tmp_path):
 @pytest.mark.skipif(os.name == "nt", reason="not POSIX")
 @pytest.mark.parametrize("room", [0, 1, 40, 90])
 def test_a_write_that_fails_tears_nothing(tmp_path, room):
-    """When the disk is full, the label is refused; when there is room again, the file goes on, and all of it is read."""
+    """When the disk is full, the label is refused; when there is room again, the file goes on, and
+    all of it is read.
+    """
     import resource
 
     path = tmp_path / "l.jsonl"
@@ -317,7 +333,9 @@ def test_a_file_of_which_only_the_start_was_written_is_begun_again(tmp_path):
 
 
 def test_a_label_keeps_the_responses_that_were_judged(tmp_path):
-    """An item is not replaced by another one of the same ID, such as the same pair in the other order."""
+    """An item is not replaced by another one of the same ID, such as the same pair in the other
+    order.
+    """
     path = tmp_path / "l.jsonl"
     with LabelFile(path, LabelQuestion("pair")) as file:
         file.add(LabelItem("x", "q", ("a", "b"), origins=("first", "best")), Label("x", "ann", 1.0))
@@ -335,7 +353,9 @@ def test_a_label_keeps_the_responses_that_were_judged(tmp_path):
 
 
 def test_the_random_share_is_chosen_once(tmp_path):
-    """Another share would sample from the items that were not chosen for what they teach; such a sample is biased."""
+    """Another share would sample from the items that were not chosen for what they teach; such a
+    sample is biased.
+    """
     path = tmp_path / "l.jsonl"
     with LabelFile(path, LabelQuestion("pair")) as file:
         assert file.choose_random_share(None, 0.25) == 0.25
@@ -389,7 +409,9 @@ ODD = st.sampled_from(
 
 @given(label_sets(), st.sampled_from(LABEL_FORMATS), st.integers(0, 200), ODD)
 def test_what_is_imported_can_be_read(tmp_path_factory, history, format, n, value):
-    """A file in which one value is another is refused as a whole, or all of it is in the file of labels, which stays readable."""
+    """A file in which one value is another is refused as a whole, or all of it is in the file of
+    labels, which stays readable.
+    """
     question, moves, text = history
     folder = tmp_path_factory.mktemp("labels")
     with LabelFile(folder / "l.jsonl", question) as file:
@@ -418,7 +440,9 @@ def test_what_is_imported_can_be_read(tmp_path_factory, history, format, n, valu
 
 
 def test_rows_without_an_id_are_different_items():
-    """And JSON Lines are split at line ends alone: other tools write U+2028 and U+0085 as they are."""
+    """And JSON Lines are split at line ends alone: other tools write U+2028 and U+0085 as they
+    are.
+    """
     text = '{"response": "a\u2028\x85b", "ratings": [1]}\n{"response": "c", "ratings": [0]}\n'
     found = import_labels(text, "jsonl", LabelQuestion("pass"))
     assert [(item.id, item.responses) for item in found.items.values()] == [

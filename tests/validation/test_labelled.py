@@ -1,4 +1,6 @@
-"""Labelled data in any usual layout becomes cases; rows that cannot be understood are left out and reported."""
+"""Labelled data in any usual layout becomes cases; rows that cannot be understood are left out and
+reported.
+"""
 
 import json
 
@@ -7,17 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redraft.errors import ConfigError
-from redraft.validation.labelled import read_cases
-from redraft.validation.recorded import read_verdicts
-from redraft.validation.recorded_formats import parse_output
 from redraft.validation.cases import (
     AmbiguousLabel,
     parse_number,
     parse_pass,
+    parse_preference,
     ranks_from_order,
     zero_based_ranks,
-    parse_preference,
 )
+from redraft.validation.labelled import read_cases
+from redraft.validation.recorded import read_verdicts
+from redraft.validation.recorded_formats import parse_output
 
 FIRST, SECOND, TIE = (0, 1), (1, 0), (0, 0)
 
@@ -169,7 +171,9 @@ def test_several_ratings_become_one_label(write_file):
 
 
 def test_ratings_in_columns_of_their_own(write_file, tmp_path):
-    """Commas join the column names; an empty CSV cell is a missing rating, and a cell may hold a list."""
+    """Commas join the column names; an empty CSV cell is a missing rating, and a cell may hold a
+    list.
+    """
     path = tmp_path / "t.csv"
     path.write_text('prompt,response,r1,r2,all\nq,x,3,,"[1, 2]"\n')
     assert read_cases(path, {"ratings": "r1,r2"}).cases[0].ratings == (3, None)
@@ -225,7 +229,9 @@ def test_orders_and_ranks_are_equivalent(order):
 
 
 def test_chosen_response_is_in_either_position(write_file):
-    """The position depends only on the texts, so it gives nothing away and is the same on every read."""
+    """The position depends only on the texts, so it gives nothing away and is the same on every
+    read.
+    """
     path = write_file(
         *({"prompt": f"q{n}", "chosen": f"good {n}", "rejected": f"bad {n}"} for n in range(200))
     )
@@ -358,7 +364,9 @@ def test_broken_rows_are_counted(tmp_path):
 
 
 def test_rows_can_be_filtered_and_limited(write_file):
-    """A column's value filters and then the limit applies; a missing column selects nothing and is reported."""
+    """A column's value filters and then the limit applies; a missing column selects nothing and is
+    reported.
+    """
     path = write_file(*(one(n, subset="even" if n % 2 == 0 else "odd") for n in range(2, 10)))
     found = read_cases(path, {"where:subset": "odd", "where:judge": "x"}, limit=2)
     assert [case.label for case in found.cases] == [3, 5]
@@ -471,7 +479,9 @@ def llmbar(text):
 
 
 def test_outputs_in_a_separate_file(write_file):
-    """In swapped order the first output belongs to the second response; rows of other cases are left out."""
+    """In swapped order the first output belongs to the second response; rows of other cases are
+    left out.
+    """
     cases = read_cases(write_file(*BOTH)).cases
     outputs = write_file(
         {"id": "p1", "order": "AB", "completion": "Output (a) is better."},

@@ -1,15 +1,17 @@
-"""Plots of a validation: valid XML with the numbers in words, safe for any names, and visible in a browser."""
+"""Plots of a validation: valid XML with the numbers in words, safe for any names, and visible in a
+browser.
+"""
 
 from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from require import require_program
 from rich.console import Console
 
-from redraft.validation import plots
 from redraft.svg import ticks
+from redraft.validation import plots
+from require import require_program
 
 HOSTILE = '</text><script>alert("x")</script>\x1b[31m\u202e & \x00\ufffe\ud800'
 POINTS = [(0.05, 0.02, 40), (0.45, 0.5, 20), (0.95, 0.86, 140)]
@@ -158,7 +160,9 @@ def print_plot(drawn):
 
 
 def test_each_group_of_a_forest_has_its_own_chance():
-    """A line and a number for each group; the axis states the value only if it is the same for all."""
+    """A line and a number for each group; the axis states the value only if it is the same for
+    all.
+    """
     different = plots.forest_svg(ROWS)
     assert different.count('class="chance"') == 2 and "dashed: chance<" in different
     assert "120 rows, chance 0.50" in different and "7 rows, chance 0.25" in different
@@ -215,7 +219,9 @@ def browser():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", DRAWN)
 def test_browser_renders_the_plot(browser, name, tmp_path):
-    """As a file of its own, light and dark, its texts are inside the picture and something is drawn."""
+    """As a file of its own, light and dark, its texts are inside the picture and something is
+    drawn.
+    """
     path = tmp_path / "plot.svg"
     path.write_text(DRAWN[name], encoding="utf-8")
     shots = []

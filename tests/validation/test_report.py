@@ -7,8 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redraft import Task
-from redraft.validation.cases import LabelledCase, Verdict
-from redraft.validation.cases import CaseVerdicts, preferred_response, verdict_ranks
+from redraft.validation.cases import (
+    CaseVerdicts,
+    LabelledCase,
+    Verdict,
+    preferred_response,
+    verdict_ranks,
+)
 from redraft.validation.report import ReportConfig, build_report
 
 TASK = Task("q")
@@ -32,7 +37,9 @@ def measures_by_name(grader_report):
 
 
 def test_pair_needs_both_orders():
-    """Right counts 1, a tie one half, wrong and unreadable 0; a verdict that changes with the order is a tie."""
+    """Right counts 1, a tie one half, wrong and unreadable 0; a verdict that changes with the order
+    is a tie.
+    """
     cases = [
         pair("right", A),
         pair("wrong", A),
@@ -87,7 +94,9 @@ def test_unreadable_verdict_is_never_right():
 
 
 def test_fixed_position_is_no_better_than_chance():
-    """A judge that always takes the first response ties everywhere: preference 0.5, position bias 1."""
+    """A judge that always takes the first response ties everywhere: preference 0.5, position bias
+    1.
+    """
     cases = [pair(f"c{i}", A if i % 2 else B) for i in range(60)]
     grader_report = build_report(cases, [v for c in cases for v in both_orders(c.id, A, B)])
     assert grader_report.headline.value == 0.5
@@ -128,7 +137,9 @@ def passing(id, label, group=""):
 
 
 def test_pass_and_fail():
-    """Balanced accuracy averages both classes, scores count as probabilities, and leniency is the share that passes wrongly."""
+    """Balanced accuracy averages both classes, scores count as probabilities, and leniency is the
+    share that passes wrongly.
+    """
     labels = [1, 1, 1, 1, 0, 0]
     scores = [0.9, 0.8, 0.7, 0.2, 0.6, None]
     cases = [passing(f"c{i}", label) for i, label in enumerate(labels)]
@@ -167,7 +178,9 @@ def scored_case(id, label, text="t", ratings=()):
 
 
 def test_scores_correlate_with_human_scores():
-    """A monotone grader has rank correlation 1 and a constant one None; repeats are averaged and give the noise."""
+    """A monotone grader has rank correlation 1 and a constant one None; repeats are averaged and
+    give the noise.
+    """
     cases = [scored_case(f"c{i}", i % 10, "x" * (i * 7 % 13 + 1)) for i in range(40)]
     verdicts = [
         Verdict(c.id, (c.label / 10 + d,), repeat=n)
@@ -196,7 +209,9 @@ def test_mostly_unreadable_grader_is_not_trusted():
 
 
 def test_leniency_needs_the_scale():
-    """Human scores of 4 and 5 may be lenient themselves, so leniency is unknown without the scale."""
+    """Human scores of 4 and 5 may be lenient themselves, so leniency is unknown without the
+    scale.
+    """
     cases = [scored_case(f"c{i}", 4 + i % 2) for i in range(40)]
     verdicts = [Verdict(c.id, ((c.label - 1) / 4,)) for c in cases]
     assert measures_by_name(build_report(cases, verdicts))["leniency"].value is None
@@ -222,7 +237,9 @@ def test_human_agreement():
 
 
 def test_rankings():
-    """Kendall's tau-b applies within each row; a shared first rank counts in part, and a reversed order is -1."""
+    """Kendall's tau-b applies within each row; a shared first rank counts in part, and a reversed
+    order is -1.
+    """
     cases = [
         LabelledCase(f"c{i}", "ranking", TASK, ("a", "b", "c"), ranks=(0, 1, 2)) for i in range(12)
     ]
@@ -256,7 +273,9 @@ def test_swapping_the_responses_swaps_the_preference(rankings):
 
 
 def test_repeats_of_a_pair_in_one_order_are_compared():
-    """Of three verdicts in the first order and two in the second only the second agree; a single verdict has no repeat."""
+    """Of three verdicts in the first order and two in the second only the second agree; a single
+    verdict has no repeat.
+    """
     shown = [((0, 1), A), ((0, 1), A), ((0, 1), B), ((1, 0), A), ((1, 0), A)]
     verdicts = [
         Verdict("x", ranks=places, presentation_order=order, repeat=n)
@@ -272,7 +291,9 @@ def test_repeats_of_a_pair_in_one_order_are_compared():
 
 
 def test_measures_name_what_chance_gives():
-    """0 for correlations, kappa and alpha, the larger class for accuracy, and the share of places for the rest."""
+    """0 for correlations, kappa and alpha, the larger class for accuracy, and the share of places
+    for the rest.
+    """
     cases = [passing(f"c{i}", int(i < 3)) for i in range(4)]
     found = build_report(cases, [Verdict(c.id, (0.6,)) for c in cases]).measures
     assert {x.name: x.chance for x in found if x.chance is not None} == {

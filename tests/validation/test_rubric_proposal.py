@@ -1,4 +1,6 @@
-"""A rubric from a description: what the model is asked, what is read, what is refused, what the file holds."""
+"""A rubric from a description: what the model is asked, what is read, what is refused, what the
+file holds.
+"""
 
 import json
 import tomllib
@@ -128,7 +130,9 @@ line = st.text(
     model=st.text(max_size=20),
 )
 def test_the_file_holds_the_same_rubric(description, texts, model):
-    """Whatever the model or the user wrote, the file is TOML, and its comments hold nothing else."""
+    """Whatever the model or the user wrote, the file is TOML, and its comments hold nothing
+    else.
+    """
     row = {
         **ROW,
         "description": texts[0],

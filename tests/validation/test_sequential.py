@@ -1,4 +1,6 @@
-"""Confidence sequences: valid at every look, narrower than the one that ignores the variance, and errors."""
+"""Confidence sequences: valid at every look, narrower than the one that ignores the variance, and
+errors.
+"""
 
 import random
 from math import sqrt
@@ -24,7 +26,9 @@ def test_intervals_only_shrink(values):
 @pytest.mark.slow(but_each=3)
 @pytest.mark.parametrize(("mean", "sd"), [(0.0, 0.15), (0.0, 0.5), (0.1, 0.3)])
 def test_looking_after_every_row_is_allowed(mean, sd):
-    """In at most 5 % of 100 worlds does any of 120 intervals miss the mean (with the error of the simulation)."""
+    """In at most 5 % of 100 worlds does any of 120 intervals miss the mean (with the error of the
+    simulation).
+    """
     rng, misses = random.Random(1), 0
     for _ in range(100):
         values = [min(1.0, max(-1.0, rng.gauss(mean, sd))) for _ in range(120)]

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from redraft.errors import ConfigError
 from redraft.validation import statistics as m
 
-FLEISS = [  # Fleiss 1971, table 1: ten of its columns are subjects, five categories, fourteen raters
+# Fleiss 1971, table 1: ten of its columns are subjects, five categories, fourteen raters
+FLEISS = [
     [0, 0, 0, 0, 14], [0, 2, 6, 4, 2], [0, 0, 3, 5, 6], [0, 3, 9, 2, 0], [2, 2, 8, 1, 1],
     [7, 7, 0, 0, 0], [3, 2, 6, 3, 0], [2, 5, 3, 2, 2], [6, 5, 2, 1, 0], [0, 2, 2, 3, 7],
 ]  # fmt: skip
@@ -75,7 +76,9 @@ def test_label_without_predictions_has_no_precision():
 
 
 def ratings(table):
-    """Return the two raters' labels for a table of counts, with one row for each label of the first rater."""
+    """Return the two raters' labels for a table of counts, with one row for each label of the first
+    rater.
+    """
     cells = [
         (i, j) for i, row in enumerate(table) for j, count in enumerate(row) for _ in range(count)
     ]
@@ -247,7 +250,9 @@ def correlations(x, y):
 
 
 def test_correlations():
-    """One swapped pair of ranks is exact, a monotone curve is 1 by ranks only, and pairs with None are left out."""
+    """One swapped pair of ranks is exact, a monotone curve is 1 by ranks only, and pairs with None
+    are left out.
+    """
     assert correlations([1, 2, 3, 4], [1, 3, 2, 4]) == pytest.approx((0.8, 0.8, 2 / 3))
     pearson, *ranks = correlations([1, 2, 3, None, 9], [1, 10, 100, 5, None])
     assert ranks == pytest.approx([1, 1])
@@ -260,7 +265,9 @@ def test_two_pairs_have_a_tau_only():
 
 
 def test_partial_rank_correlation():
-    """A correlation that a third variable explains vanishes when it is held fixed, and another one stays."""
+    """A correlation that a third variable explains vanishes when it is held fixed, and another one
+    stays.
+    """
     length = list(range(40))
     noise = [(7 * i) % 11 for i in length]
     score = [a + 3 * b for a, b in zip(length, noise, strict=True)]
@@ -277,7 +284,9 @@ def test_partial_correlation_is_unknown(given):
 
 
 def test_calibration():
-    """The table by hand has a calibrated and an uncalibrated bin; 0 and 1 fall in the outer bins."""
+    """The table by hand has a calibrated and an uncalibrated bin; 0 and 1 fall in the outer
+    bins.
+    """
     forecasts, outcomes = [0.0, 0.5, 0.9, 1.0], [0, 1, 1, 0]
     assert m.brier_score(forecasts, outcomes) == pytest.approx((0 + 0.25 + 0.01 + 1) / 4)
     assert m.reliability_bins(forecasts, outcomes, bins=2) == [

@@ -1,4 +1,6 @@
-"""`redraft.validation.validate` from Python: cases and graders of every form, the result, and the card."""
+"""`redraft.validation.validate` from Python: cases and graders of every form, the result, and the
+card.
+"""
 
 import json
 import subprocess

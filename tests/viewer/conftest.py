@@ -4,12 +4,12 @@ import threading
 from contextlib import contextmanager
 
 import pytest
-from require import require_program
 
 from redraft.cards import CardStore
-from redraft.viewer.run_library import RunLibrary
 from redraft.viewer.pages import STYLES, ViewerPages
+from redraft.viewer.run_library import RunLibrary
 from redraft.web.server import PageServer
+from require import require_program
 
 FLAGS = [
     "--no-sandbox",
@@ -36,7 +36,9 @@ def serving(app_of, styles=STYLES):
 
 @contextmanager
 def viewing(tmp_path, *paths):
-    """Serve the pages of these journals; the value is the server, with its library as an attribute."""
+    """Serve the pages of these journals; the value is the server, with its library as an
+    attribute.
+    """
     with RunLibrary(paths, tmp_path / "cache") as library:
         for entry in library.entries():
             assert library.build(entry).wait(300)
@@ -50,7 +52,9 @@ def viewing(tmp_path, *paths):
     scope="module"
 )  # playwright keeps an event loop running, which asynchronous tests of other modules cannot share
 def browser():
-    """A real browser: Debian's Chromium, where it is installed. While it is open, nothing else can run an event loop."""
+    """A real browser: Debian's Chromium, where it is installed. While it is open, nothing else can
+    run an event loop.
+    """
     path = require_program("chromium")
     from playwright.sync_api import sync_playwright
 

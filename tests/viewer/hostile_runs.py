@@ -1,4 +1,6 @@
-"""A run in which every text tries to run a script, to load something, to leave its place or to confuse a reader."""
+"""A run in which every text tries to run a script, to load something, to leave its place or to
+confuse a reader.
+"""
 
 from redraft.core.records import Candidate, CriterionScore, Failure, Feedback, Outcome, StopReason
 from redraft.core.task import Task

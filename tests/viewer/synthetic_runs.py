@@ -1,10 +1,12 @@
-"""Journals with runs that were not computed: as many rows as a test wants, with any texts, written through the journal."""
+"""Journals with runs that were not computed: as many rows as a test wants, with any texts, written
+through the journal.
+"""
 
 import random
 import sqlite3
 from contextlib import closing
 
-from redraft.core.records import Candidate, CriterionScore, Feedback, Failure, Outcome, StopReason
+from redraft.core.records import Candidate, CriterionScore, Failure, Feedback, Outcome, StopReason
 from redraft.core.task import Task
 from redraft.core.trace import PanelGrader, Trace
 from redraft.jsontext import dumps_text
@@ -84,7 +86,9 @@ def feedback(numbers, candidate, quality, action):
 
 
 def make_trace(seed, *, prompt=None, text=None, action="Say what happened to the grain", gain=0.12):
-    """Return a finished trace: a draft and up to three refinements, some of them worse than what they refine."""
+    """Return a finished trace: a draft and up to three refinements, some of them worse than what
+    they refine.
+    """
     numbers = random.Random(seed)
     task = Task(prompt or f"Question {seed}: {sentence(numbers, 14)}", id=f"row-{seed}")
     trace = Trace(task, PANEL, settings=SETTINGS)

@@ -110,7 +110,9 @@ def test_a_wrong_token_finds_nothing(server, change):
 
 
 def test_every_reply_forbids_what_is_not_its_own(server):
-    """Refusals, too, carry the headers; nothing sets a cookie, which other ports of this machine would receive."""
+    """Refusals, too, carry the headers; nothing sets a cookie, which other ports of this machine
+    would receive.
+    """
     for headers in ({}, {"Host": "evil.example"}, {"Origin": "null"}):
         reply, _ = request(server, **headers)
         policy = reply.headers["Content-Security-Policy"]
@@ -139,7 +141,9 @@ def test_an_inline_style_is_allowed_by_its_hash():
 
 
 def test_replies_do_not_wait(server):
-    """A small reply on an open connection is sent at once: Nagle's algorithm, which holds it back for 40 ms, is off."""
+    """A small reply on an open connection is sent at once: Nagle's algorithm, which holds it back
+    for 40 ms, is off.
+    """
     with socket.create_connection(("127.0.0.1", server.port), 60) as connection:
         connection.sendall(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
         assert connection.recv(1)
@@ -151,7 +155,9 @@ def test_replies_do_not_wait(server):
 
 
 def test_the_browser_is_given_the_address_in_a_private_file(monkeypatch):
-    """Not as an argument, which other users can read; and a browser that does not return holds nothing up."""
+    """Not as an argument, which other users can read; and a browser that does not return holds
+    nothing up.
+    """
     opened, release = [], threading.Event()
     monkeypatch.setattr("webbrowser.open", lambda uri: (opened.append(uri), release.wait(60)))
     with browser_page("http://127.0.0.1:1/secret/"):

@@ -1,4 +1,6 @@
-"""The pages in a real browser: they show what is there, keys work, and nothing in a run can make them do anything else."""
+"""The pages in a real browser: they show what is there, keys work, and nothing in a run can make
+them do anything else.
+"""
 
 import re
 from contextlib import contextmanager
@@ -8,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from cpu_time import least_seconds
-
 from redraft.storage.journal import Journal
 from redraft.viewer.run_library import RunLibrary
 from redraft.viewer.static_page import static_page
@@ -22,7 +23,9 @@ VIEWPORTS = [("light", 1280), ("dark", 390)]
 
 @contextmanager
 def watched_page(browser, allowed, **options):
-    """A page of which every script error, console message, dialog and request to another address is a failure."""
+    """A page of which every script error, console message, dialog and request to another address is
+    a failure.
+    """
     context = browser.new_context(**options)
     page = context.new_page()
     faults = []
@@ -72,7 +75,9 @@ def key_of(server, name):
 
 
 def check_layout(page):
-    """Nothing is wider than the page, controls have names and show the focus, heading levels follow, and text has contrast."""
+    """Nothing is wider than the page, controls have names and show the focus, heading levels
+    follow, and text has contrast.
+    """
     assert page.evaluate(
         "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
     )
@@ -134,7 +139,9 @@ PAGES = {
 
 
 def some_and_slow(pages):
-    """Two rows of a table: a few of the pages, in one context of the browser, which takes as long as a page; the others are slow."""
+    """Two rows of a table: a few of the pages, in one context of the browser, which takes as long
+    as a page; the others are slow.
+    """
     some = [*pages][::5]
     return [
         pytest.param(some, id="some"),
@@ -146,7 +153,9 @@ def some_and_slow(pages):
 
 @pytest.mark.parametrize("names", some_and_slow(PAGES))
 def test_pages_are_legible(browser, runs, names):
-    """Light and dark, on a screen and on a phone: no console message, nothing too wide, names, headings, contrast of AA."""
+    """Light and dark, on a screen and on a phone: no console message, nothing too wide, names,
+    headings, contrast of AA.
+    """
     for theme, width in VIEWPORTS:
         with watched_page(
             browser, runs.url, color_scheme=theme, viewport={"width": width, "height": 900}
@@ -187,7 +196,9 @@ HOSTILE_PAGES = [
 
 @pytest.mark.parametrize("paths", some_and_slow(HOSTILE_PAGES))
 def test_hostile_texts_do_nothing(browser, hostile, paths):
-    """In every field of every page: no script runs, no console message, and no request leaves the page's own address."""
+    """In every field of every page: no script runs, no console message, and no request leaves the
+    page's own address.
+    """
     with watched_page(browser, hostile.url, viewport={"width": 1280, "height": 900}) as page:
         for path in paths:
             assert (
@@ -222,7 +233,9 @@ def test_hostile_texts_are_shown(browser, hostile):
 
 @pytest.mark.slow
 def test_a_long_answer_is_cut_and_can_be_saved(browser, huge, tmp_path):
-    """A page shows the start of 10 MB and says so; the whole text is a file. The difference of two is shown, too."""
+    """A page shows the start of 10 MB and says so; the whole text is a file. The difference of two
+    is shown, too.
+    """
     run = f"run/{huge.library.entries()[0].key}"
     with watched_page(browser, huge.url) as page:
         assert page.goto(f"{huge.url}{run}/rows/1").status == 200
@@ -276,7 +289,9 @@ def press(page, key):
 
 
 def test_keys_walk_through_a_run(browser, runs):
-    """j and k are rows in the order of the list, n and p answers, d the form of the difference, u the list, / the search."""
+    """j and k are rows in the order of the list, n and p answers, d the form of the difference, u
+    the list, / the search.
+    """
     run = f"{runs.url}run/{key_of(runs, 'short')}"
     with watched_page(browser, runs.url, viewport={"width": 1280, "height": 900}) as page:
         page.goto(f"{run}/rows?sort=uplift&descending=1")
@@ -376,7 +391,9 @@ QUERIES = (
 
 @pytest.mark.slow
 def test_a_large_run_is_fast(browser, tmp_path):
-    """A hundred times the rows take at most thirty times the CPU time of the server for its pages, in any order and search."""
+    """A hundred times the rows take at most thirty times the CPU time of the server for its pages,
+    in any order and search.
+    """
     paths = [write_large_run(tmp_path / f"{rows}.journal", rows) for rows in (1_000, 100_000)]
     times = []
     for path in paths:

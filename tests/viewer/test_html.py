@@ -48,7 +48,9 @@ def test_text_stays_text(templates, text):
 
 @given(st.text())
 def test_nothing_invisible_is_left(text):
-    """No control character, direction mark or lone surrogate remains, except tabs, line ends, joiners and variation selectors."""
+    """No control character, direction mark or lone surrogate remains, except tabs, line ends,
+    joiners and variation selectors.
+    """
     left = {
         c
         for c in visible_text(text)
@@ -74,7 +76,9 @@ def test_nothing_invisible_is_left(text):
     ],
 )
 def test_invisible_characters_are_shown(text, shown):
-    """Control characters as their pictures, others by their code; joiners of scripts and emoji stay."""
+    """Control characters as their pictures, others by their code; joiners of scripts and emoji
+    stay.
+    """
     assert visible_text(text) == shown
 
 

@@ -1,4 +1,6 @@
-"""The index of a run: the facts that lists show agree with the journal, also after any change of it."""
+"""The index of a run: the facts that lists show agree with the journal, also after any change of
+it.
+"""
 
 import itertools
 import os
@@ -12,9 +14,9 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from redraft.core.serialize import record_to_json
 from redraft.errors import ConfigError, StoreError
 from redraft.jsontext import dumps_text
-from redraft.core.serialize import record_to_json
 from redraft.runs.report import ReportBuilder
 from redraft.runs.row_result import RowResult, row_result
 from redraft.storage import Journal, JsonlStore
@@ -51,7 +53,9 @@ def all_rows(index):
 
 
 def test_facts_are_those_of_the_result_and_the_trace(journal, index):
-    """Every row that the journal holds is in the index, with the figures of its result and its records."""
+    """Every row that the journal holds is in the index, with the figures of its result and its
+    records.
+    """
     by_id = {row.id: row for row in all_rows(index)}
     with Journal(journal, read_only=True) as opened:
         stored = list(opened.traces("answers"))
@@ -161,7 +165,9 @@ QUERIES = st.builds(
 )
 @given(query=QUERIES)
 def test_lists_are_filtered_and_sorted(index, query):
-    """Any combination of filters and orders gives the rows that a plain loop would, with unknown values last."""
+    """Any combination of filters and orders gives the rows that a plain loop would, with unknown
+    values last.
+    """
     part = {"grader": "style", "criterion": "judge: clarity"}.get(query.sort, "")
     query = replace(query, part=part)
     parts = {}
@@ -288,7 +294,9 @@ def add_failed_row(journal, attempt):
 @example(operations=["add", "resync", "continue"], seed=0)
 @example(operations=["add", "add", "resync", "move"], seed=0)
 def test_an_extended_index_is_the_index_built_anew(operations, seed, tmp_path_factory):
-    """Whatever happened to the journal between two looks, also of another process: rows begun, finished, redone and left out."""
+    """Whatever happened to the journal between two looks, also of another process: rows begun,
+    finished, redone and left out.
+    """
     folder = tmp_path_factory.mktemp("live")
     path = folder / "live.journal"
     numbers, seconds = random.Random(seed), itertools.count()
@@ -395,7 +403,9 @@ def test_an_extended_index_is_the_index_built_anew(operations, seed, tmp_path_fa
 
 
 def test_an_index_is_kept_and_a_broken_one_made_anew(journal, tmp_path):
-    """The second look reads nothing; a file that is no index, or that of another release, is replaced."""
+    """The second look reads nothing; a file that is no index, or that of another release, is
+    replaced.
+    """
     read = []
     with RunIndex(journal, "answers", tmp_path) as index:
         index.sync(lambda done, total: read.append(total))
@@ -450,7 +460,9 @@ def test_a_damaged_row_is_one_row(tmp_path, damage):
 
 
 def test_which_criterion_limits_rows(tmp_path):
-    """The lowest one of a row whose score is below 1; means are over the rows that have both scores."""
+    """The lowest one of a row whose score is below 1; means are over the rows that have both
+    scores.
+    """
     path = write_run(tmp_path / "limits.journal", 40)
     with (
         RunIndex(path, "answers", tmp_path / "cache") as index,
@@ -477,7 +489,9 @@ def test_which_criterion_limits_rows(tmp_path):
 
 @pytest.mark.slow
 def test_two_runs_are_compared_as_the_command_does(tmp_path, monkeypatch, capsys):
-    """The same words and figures as `redraft compare` on the journals; the rows that changed most are those of the scores."""
+    """The same words and figures as `redraft compare` on the journals; the rows that changed most
+    are those of the scores.
+    """
     import json
 
     from redraft.cli import main
@@ -525,7 +539,9 @@ def test_two_runs_are_compared_as_the_command_does(tmp_path, monkeypatch, capsys
 
 
 def test_building_can_be_stopped_and_goes_on(journal, tmp_path):
-    """Ctrl-C does not wait for 100,000 rows; what is read is kept, and the next look reads the rest."""
+    """Ctrl-C does not wait for 100,000 rows; what is read is kept, and the next look reads the
+    rest.
+    """
     with RunIndex(journal, "answers", tmp_path) as index:
 
         def stop(done, total):

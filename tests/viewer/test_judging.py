@@ -1,4 +1,6 @@
-"""The prompts of judges, made again from a journal: those that were sent, or a reason why they are not shown."""
+"""The prompts of judges, made again from a journal: those that were sent, or a reason why they are
+not shown.
+"""
 
 import json
 import re
@@ -30,7 +32,7 @@ def judge_model(sent):
     def reply(messages):
         sent.append([(m["role"], m["content"]) for m in messages])
         text = messages[-1]["content"]
-        return verdict(re.findall(r"^- (\w+):", text, re.M) or ["overall"])
+        return verdict(re.findall(r"^- (\w+):", text, re.MULTILINE) or ["overall"])
 
     return CallableModel(reply, name="judge model")
 
@@ -101,7 +103,9 @@ def run_batch(folder, graders, sent, rows=None, *, asks=True, **settings):
     ids=["default", "gallery", "separate", "cut", "template", "scale"],
 )
 def test_prompts_are_those_that_were_sent(tmp_path, judge):
-    """Whatever the rubric, the template and the settings of the judge: equal but for the random digits."""
+    """Whatever the rubric, the template and the settings of the judge: equal but for the random
+    digits.
+    """
     sent = []
     path = run_batch(tmp_path, judge, sent)
     trace, judges = trace_and_judges(path, "r")
@@ -140,7 +144,9 @@ def test_what_is_not_known_is_told(tmp_path, graders, problems):
 
 
 def test_other_wording_is_never_shown_as_the_prompt(tmp_path, monkeypatch):
-    """If this release writes other prompts, or the journal was changed, there is a reason and no prompt."""
+    """If this release writes other prompts, or the journal was changed, there is a reason and no
+    prompt.
+    """
     path = run_batch(tmp_path, Judge(CRITERIA), [])
     trace, judges = trace_and_judges(path, "r")
     with monkeypatch.context() as patch:
@@ -159,7 +165,9 @@ def test_other_wording_is_never_shown_as_the_prompt(tmp_path, monkeypatch):
 
 
 def test_each_row_has_the_judge_of_its_own_settings(tmp_path):
-    """A run that was resumed with another rubric has both; the rows keep theirs, and the journal grows by little."""
+    """A run that was resumed with another rubric has both; the rows keep theirs, and the journal
+    grows by little.
+    """
     rows = [{"id": str(n), "prompt": f"Describe {n}."} for n in range(2)]
     path = run_batch(tmp_path, Judge({"old": "x"}), [], rows)
     run_batch(tmp_path, Judge({"new": "y"}), [], rows, limit=1, overwrite=True)
@@ -167,7 +175,7 @@ def test_each_row_has_the_judge_of_its_own_settings(tmp_path):
     for id in ("0", "1"):
         trace, judges = trace_and_judges(path, id)
         (view,) = judging_views(trace, trace.best, judges)
-        found[id] = re.findall(r"^- (\w+):", shown([view])[0][0][-1][1], re.M)
+        found[id] = re.findall(r"^- (\w+):", shown([view])[0][0][-1][1], re.MULTILINE)
     assert found == {"0": ["new"], "1": ["old"]}
     with closing(sqlite3.connect(path)) as database:
         assert all(

@@ -1,4 +1,6 @@
-"""Judging in the browser: blind, with keys, by several people at once, and without losing a label."""
+"""Judging in the browser: blind, with keys, by several people at once, and without losing a
+label.
+"""
 
 import os
 import re
@@ -12,7 +14,7 @@ from random import Random
 from statistics import fmean
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import redraft
@@ -72,7 +74,9 @@ def run(tmp_path_factory):
 
 
 def test_pairs_of_a_run_are_the_first_and_the_best_answer(run):
-    """Of every row whose best answer is another than its first; which comes first says nothing about where it comes from."""
+    """Of every row whose best answer is another than its first; which comes first says nothing
+    about where it comes from.
+    """
     library, entry = run
     source = run_source(library, entry, "pair")
     firsts = Counter()
@@ -182,7 +186,9 @@ SOURCES = st.dictionaries(st.text(max_size=6), st.floats(0, 1), min_size=1, max_
 
 @given(SOURCES, st.sampled_from([0.0, 0.2, 0.5, 1.0]), st.data())
 def test_every_item_comes_once(information, share, data):
-    """In whatever order an annotator stops and goes on: no item twice, none forgotten, the random ones in the same order."""
+    """In whatever order an annotator stops and goes on: no item twice, none forgotten, the random
+    ones in the same order.
+    """
     queue = LabelQueue(LabelSource("x", information, lambda id: None), share)
     whole = list(queue.following([], []))
     assert sorted(whole) == sorted(information)
@@ -206,7 +212,9 @@ def test_every_item_comes_once(information, share, data):
 
 
 def test_the_random_share_represents_all_items():
-    """Of the first labels a quarter is random; their mean is unbiased, and that of the chosen ones is not."""
+    """Of the first labels a quarter is random; their mean is unbiased, and that of the chosen ones
+    is not.
+    """
     numbers = Random(1)
     gaps, shares = {"random": [], "chosen": []}, []
     for world in range(40):
@@ -307,7 +315,9 @@ def write_two_runs(folder):
 
 @contextmanager
 def label_command(folder, *arguments):
-    """Run `redraft label` in a process of its own; the value is the process and the address of the page."""
+    """Run `redraft label` in a process of its own; the value is the process and the address of the
+    page.
+    """
     command = [sys.executable, "-m", "redraft", "label", *arguments, "--no-browser"]
     environment = {**os.environ, "REDRAFT_HOME": str(folder / "home")}
     process = subprocess.Popen(
@@ -335,10 +345,12 @@ def sign_in(page, url, name):
 
 @pytest.mark.slow
 def test_labels_of_two_people_reach_everything(browser, tmp_path, monkeypatch, capsys):
-    """Two people in two browser sessions label 40 pairs, `kill -9` in between loses none, and all that uses labels has them.
+    """Two people in two browser sessions label 40 pairs, `kill -9` in between loses none, and all
+    that uses labels has them.
 
-    Both prefer the shorter answer; the grader prefers the longer one. So `validate` says that it agrees with nobody, `compare`
-    overrules it, and a judge that agrees with them is trusted, with its noise in the priors.
+    Both prefer the shorter answer; the grader prefers the longer one. So `validate` says that it
+    agrees with nobody, `compare` overrules it, and a judge that agrees with them is trusted, with
+    its noise in the priors.
     """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("REDRAFT_HOME", str(tmp_path / "home"))
@@ -452,7 +464,9 @@ def test_keys_skip_undo_and_choose(browser, run, tmp_path):
 
 
 def test_a_hasty_key_is_not_about_the_item_before(browser, run, tmp_path):
-    """A second key before the next item is there changes nothing, and a key that is held down judges one item."""
+    """A second key before the next item is there changes nothing, and a key that is held down
+    judges one item.
+    """
     library, entry = run
     path = tmp_path / "l.jsonl"
     press = "keys => keys.forEach(key => document.body.dispatchEvent(new KeyboardEvent('keydown', {bubbles: true, ...key})))"
@@ -489,7 +503,9 @@ def test_hostile_items_do_nothing(browser, tmp_path, kind):
 
 
 def test_wrong_forms_change_nothing(run, tmp_path):
-    """An item that is not there, a choice that is none, no name, and a form of other pages are refused."""
+    """An item that is not there, a choice that is none, no name, and a form of other pages are
+    refused.
+    """
     import http.client
     from urllib.parse import urlencode
 
@@ -558,7 +574,9 @@ def test_what_cannot_be_judged_is_passed_over(tmp_path):
 
 
 def test_no_request_makes_the_label_page_fail(run, tmp_path):
-    """A name that is too long and a choice of an item that nobody was shown are refused, and nothing is written."""
+    """A name that is too long and a choice of an item that nobody was shown are refused, and
+    nothing is written.
+    """
     from starlette.testclient import TestClient
 
     library, entry = run

@@ -1,4 +1,6 @@
-"""The pages as an application, without a browser: no address and no journal makes them fail, and none changes a run."""
+"""The pages as an application, without a browser: no address and no journal makes them fail, and
+none changes a run.
+"""
 
 import json
 import sqlite3
@@ -18,11 +20,11 @@ from redraft.core.task import Task
 from redraft.core.trace import PanelGrader, Trace
 from redraft.storage.journal import Journal
 from redraft.storage.trace_file import JsonlStore
-from redraft.viewer.run_library import RunLibrary
 from redraft.viewer.formats import count
 from redraft.viewer.pages import ViewerPages
 from redraft.viewer.row_query import ORDERS
 from redraft.viewer.row_view import snippet
+from redraft.viewer.run_library import RunLibrary
 from redraft.viewer.static_page import static_page
 
 from .hostile_runs import ATTACKS, HOSTILE, hostile_trace, write_hostile_run
@@ -133,7 +135,9 @@ PARTS = st.one_of(
     query=st.lists(st.tuples(NAMES, VALUES), max_size=4),
 )
 def test_no_address_makes_a_page_fail(pages, path, query):
-    """Whatever somebody writes into an address, the reply is a page, or says what is wrong with the address."""
+    """Whatever somebody writes into an address, the reply is a page, or says what is wrong with the
+    address.
+    """
     from urllib.parse import quote, urlencode
 
     key = pages.keys[len(query) % len(pages.keys)]
@@ -161,13 +165,19 @@ DAMAGES_OF_ROWS = [
     "UPDATE rows SET id = '17' WHERE row = ROW",
     "UPDATE lines SET line = x'ff' WHERE number / 1048576 = ROW",
     "UPDATE lines SET line = '" + "[" * 100_000 + "' WHERE number = ROW * 1048576 + 1",
-    "UPDATE lines SET line = json_set(line, '$.score', 7, '$.seconds', 1e300, '$.candidate', 99) WHERE number / 1048576 = ROW "
-    "AND line LIKE '%feedback%'",
+    (
+        "UPDATE lines SET line = json_set(line, '$.score', 7, '$.seconds', 1e300, '$.candidate', 99) WHERE number / 1048576 = ROW "
+        "AND line LIKE '%feedback%'"
+    ),
     "UPDATE lines SET line = json_set(line, '$.id', -3, '$.parent', 12) WHERE number = ROW * 1048576 + 1",
-    "UPDATE lines SET line = json_set(line, '$.best', 77, '$.estimates', json('[[5, 0.3]]')) WHERE number / 1048576 = ROW "
-    "AND line LIKE '%outcome%'",
-    'UPDATE lines SET line = json_set(line, \'$.settings\', json(\'{"draft-prompt": {"template": "{no_such_column} {prompt}"}}\')) '
-    "WHERE number = ROW * 1048576",
+    (
+        "UPDATE lines SET line = json_set(line, '$.best', 77, '$.estimates', json('[[5, 0.3]]')) WHERE number / 1048576 = ROW "
+        "AND line LIKE '%outcome%'"
+    ),
+    (
+        'UPDATE lines SET line = json_set(line, \'$.settings\', json(\'{"draft-prompt": {"template": "{no_such_column} {prompt}"}}\')) '
+        "WHERE number = ROW * 1048576"
+    ),
     "UPDATE lines SET line = json_set(line, '$.settings', json('{\"draft-prompt\": {\"template\": 5}}')) WHERE number = ROW * 1048576",
     "DELETE FROM lines WHERE number = ROW * 1048576",
     "DELETE FROM lines WHERE number / 1048576 = ROW",
@@ -196,7 +206,9 @@ def damage(path, statements):
 
 @pytest.mark.slow
 def test_no_row_makes_a_page_fail(tmp_path):
-    """Values that Redraft would not write cost at most their own row, and nothing is written to the run."""
+    """Values that Redraft would not write cost at most their own row, and nothing is written to the
+    run.
+    """
     n = len(DAMAGES_OF_ROWS)
     path = write_run(tmp_path / "a.journal", n + 2)
     before = damage(
@@ -220,7 +232,9 @@ def test_no_row_makes_a_page_fail(tmp_path):
 
 @pytest.mark.parametrize("statement", DAMAGES_OF_RUNS)
 def test_no_run_makes_a_page_fail(tmp_path, statement):
-    """A run that cannot be read is named on the page of all runs, and what is said of others is shown as unknown."""
+    """A run that cannot be read is named on the page of all runs, and what is said of others is
+    shown as unknown.
+    """
     path = write_run(tmp_path / "a.journal", 2)
     before = damage(path, [statement])
     pages = Pages(tmp_path, path, tmp_path)
@@ -233,7 +247,9 @@ def test_no_run_makes_a_page_fail(tmp_path, statement):
 
 
 def test_any_row_can_be_opened(tmp_path):
-    """Whatever its ID is: with slashes, quotes, percent signs, control characters and half characters."""
+    """Whatever its ID is: with slashes, quotes, percent signs, control characters and half
+    characters.
+    """
     ids = [
         "a/b",
         "../..",
@@ -262,7 +278,9 @@ def test_any_row_can_be_opened(tmp_path):
 
 
 def test_a_journal_has_any_name_and_may_be_replaced(tmp_path):
-    """The pages show the file that is there now, not the one of a minute ago; a file of another kind is named."""
+    """The pages show the file that is there now, not the one of a minute ago; a file of another
+    kind is named.
+    """
     path = write_run(tmp_path / "work.db", 3)
     pages = Pages(tmp_path, path)
     assert "of 3 rows done" in pages.get("").text
@@ -340,7 +358,9 @@ OWN_GRADERS = [
 
 @pytest.mark.parametrize("length", [0, 30_000])
 def test_the_snippet_reproduces_a_row(tmp_path, length):
-    """In a process of its own, for hostile texts and for a task that is too long to be written out."""
+    """In a process of its own, for hostile texts and for a task that is too long to be written
+    out.
+    """
     rows = [
         {
             "id": attack,
@@ -358,7 +378,7 @@ def test_the_snippet_reproduces_a_row(tmp_path, length):
         index = library.build(entry).ready_index()
         code = "results = []\n"
         scores = []
-        for number, id in index.read("SELECT number, id FROM rows"):
+        for number, _id in index.read("SELECT number, id FROM rows"):
             trace = index.trace(number)
             scores.append([trace.score, trace.best.text])
             code += (
@@ -380,7 +400,9 @@ def test_the_snippet_reproduces_a_row(tmp_path, length):
 
 
 def test_a_snippet_names_what_cannot_be_named(tmp_path):
-    """A function is a comment, and so is whatever would read a file; names in hostile runs are never code."""
+    """A function is a comment, and so is whatever would read a file; names in hostile runs are
+    never code.
+    """
     task = Task("q", id="x", requirements=["words:1-9"])
     object.__setattr__(task, "requirements", ("words:1-9", "json_schema:/etc/passwd"))
     panel = (

@@ -10,7 +10,9 @@ import pytest
 @pytest.mark.skipif(sys.platform == "win32", reason="not POSIX")
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
 def test_a_signal_that_arrives_while_the_address_is_announced_ends_it(name):
-    """Also in a callback whose exceptions Python ignores, as those that asyncio has for the objects of a new event loop."""
+    """Also in a callback whose exceptions Python ignores, as those that asyncio has for the objects
+    of a new event loop.
+    """
     code = f"""
         import signal, weakref
         from redraft.web.server import PageServer

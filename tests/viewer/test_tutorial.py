@@ -1,4 +1,6 @@
-"""The tutorial that ends with a decision: its pictures show what a reader sees, and its commands run."""
+"""The tutorial that ends with a decision: its pictures show what a reader sees, and its commands
+run.
+"""
 
 import json
 import re
@@ -7,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from in_process import run_in_process
 
+from in_process import run_in_process
 from redraft.validation.label_file import Label, LabelFile, LabelItem, LabelQuestion
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
@@ -48,7 +50,9 @@ def run_block(language, code, folder):
 
 
 def test_each_picture_is_small_and_on_the_page(pictures, tutorial):
-    """The page shows every picture, says in words what it shows, and has no other; its command is on the page."""
+    """The page shows every picture, says in words what it shows, and has no other; its command is
+    on the page.
+    """
     shown = re.findall(r"!\[([^\]]{20,})\]\(pictures/(\w+)\.webp\)", tutorial)
     assert sorted(name for _, name in shown) == sorted(
         picture.name for picture in pictures.PICTURES
@@ -79,7 +83,9 @@ def add_labels(folder):
 
 @pytest.mark.slow
 def test_the_commands_with_a_model_run(pictures, tutorial, plain_server, tmp_path):
-    """All of them, with few rows and a grader that computes; the answers of a model of random weights differ."""
+    """All of them, with few rows and a grader that computes; the answers of a model of random
+    weights differ.
+    """
     section = tutorial.partition("## Now with a model of yours")[2]
     lines = [line for line in pictures.console_commands(section) if line.startswith("redraft ")]
     pilot, old, new, view, label, compare = (shlex.split(line)[1:] for line in lines)
@@ -106,7 +112,9 @@ def test_the_commands_with_a_model_run(pictures, tutorial, plain_server, tmp_pat
 def test_the_pictures_show_what_a_reader_sees(
     runs, browser, pictures
 ):  # the commands run before the browser has its event loop
-    """The commands serve pages with all that the pictures of the tutorial and the README show, where they show it."""
+    """The commands serve pages with all that the pictures of the tutorial and the README show,
+    where they show it.
+    """
     missing, chosen = {}, [*pictures.PICTURES, pictures.README_PICTURE]
     pictures.walk(
         runs,

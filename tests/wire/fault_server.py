@@ -1,8 +1,8 @@
 """A server that answers each request as scripted, well or badly, and records what it received.
 
-It speaks HTTP/1.1 by hand, so that it can break the protocol. An answer is bytes (sent unchanged), an async function of the
-connection's writer, or a function of the request that returns bytes (see `accepting`). After the end of the script it repeats
-the last answer.
+It speaks HTTP/1.1 by hand, so that it can break the protocol. An answer is bytes (sent unchanged),
+an async function of the connection's writer, or a function of the request that returns bytes (see
+`accepting`). After the end of the script it repeats the last answer.
 """
 
 from __future__ import annotations
@@ -232,7 +232,9 @@ def accepting(
     writer="A text.",
     judge='{"reason": "It is so.", "criteria": {"truth": {"evidence": "", "change": "c", "score": 4}}, "done": false}',
 ):
-    """Answer what no rule rejects, a judge's prompt as a judge, else as a writer; answers are texts or functions of the body."""
+    """Answer what no rule rejects, a judge's prompt as a judge, else as a writer; answers are texts
+    or functions of the body.
+    """
 
     def answer(request):
         body = request.body
@@ -276,7 +278,9 @@ def alternation(body):
 
 
 def late_alternation(body):
-    """Allow a leading system message and then require alternating roles, as Mistral's template does."""
+    """Allow a leading system message and then require alternating roles, as Mistral's template
+    does.
+    """
     turns = body["messages"][body["messages"][0]["role"] == "system" :]
     if any(message["role"] != ("user", "assistant")[n % 2] for n, message in enumerate(turns)):
         words = "After the optional system message, conversation roles must alternate user/assistant/user/assistant/..."

@@ -18,7 +18,9 @@ def server_context(authority, *names):
 
 @asynccontextmanager
 async def serving(answer, tls=None):
-    """A server that calls `answer(reader, writer)` for each connection, or sends these bytes for each request."""
+    """A server that calls `answer(reader, writer)` for each connection, or sends these bytes for
+    each request.
+    """
     tasks = set()
 
     async def serve(reader, writer):

@@ -1,4 +1,5 @@
-"""The quirks of providers and servers as data: `quirks/*.toml`, what a file may say, and the server that plays one.
+"""The quirks of providers and servers as data: `quirks/*.toml`, what a file may say, and the server
+that plays one.
 
 Here are no expectations: `test_quirks` compares what comes out with the table [right] of a file.
 """
@@ -67,7 +68,9 @@ WORDS = set().union(*(face.words for face in FACES.values()))
 
 @dataclass(frozen=True)
 class QuirkReply:
-    """A reply of the server. Of a whole answer it has one form, of a stream at most one; else it is cut into a stream."""
+    """A reply of the server. Of a whole answer it has one form, of a stream at most one; else it is
+    cut into a stream.
+    """
 
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
@@ -107,7 +110,9 @@ class Right:
 
 @dataclass(frozen=True)
 class Quirk:
-    """A quirk file. `left_out` are words for the faces that cannot play it, for the reason in `why`."""
+    """A quirk file. `left_out` are words for the faces that cannot play it, for the reason in
+    `why`.
+    """
 
     name: str
     server: str
@@ -124,7 +129,9 @@ class Quirk:
 
 
 def load_quirks(folder: Path = FOLDER) -> list[Quirk]:
-    """Return the quirks of a folder. Raises QuirkError, which names the file and what is wrong with it."""
+    """Return the quirks of a folder. Raises QuirkError, which names the file and what is wrong with
+    it.
+    """
     return [load_quirk(path) for path in sorted(folder.glob("*.toml"))]
 
 
@@ -200,7 +207,9 @@ def _record(kind: type, place: str, data: dict[str, Any]) -> Any:
 
 @dataclass
 class Play:
-    """One quirk before one face: which replies were sent, and the requests with the time of each."""
+    """One quirk before one face: which replies were sent, and the requests with the time of
+    each.
+    """
 
     quirk: Quirk
     role: str
@@ -210,7 +219,9 @@ class Play:
     turns: int = 0
 
     def answer(self, body: dict[str, Any]) -> bytes:
-        """Record a request and return the response to it; after very many a wrong key ends what would go on for ever."""
+        """Record a request and return the response to it; after very many a wrong key ends what
+        would go on for ever.
+        """
         self.requests.append(body)
         self.times.append(self.clock.now)
         if len(self.requests) > MAX_REQUESTS:
@@ -345,5 +356,7 @@ def _filled(value: Any, answer: str) -> Any:
 
 
 def _in_text(text: str, answer: str) -> str:
-    """Return JSON or events as text with the answer, escaped as within a JSON text, in place of "{answer}"."""
+    """Return JSON or events as text with the answer, escaped as within a JSON text, in place of
+    "{answer}".
+    """
     return text.replace("{answer}", json.dumps(answer)[1:-1])

@@ -1,11 +1,13 @@
-"""Complete refinements with restricted endpoints: the answer is the same, and a rejected parameter is not sent again."""
+"""Complete refinements with restricted endpoints: the answer is the same, and a rejected parameter
+is not sent again.
+"""
 
 import json
 import logging
 
 import pytest
-import vendors
 
+import vendors
 from redraft import Judge, Task, refine, refine_many
 from redraft.errors import ModelError
 from redraft.models import Chat, connect
@@ -99,7 +101,9 @@ PERSONAS = {
 
 @pytest.mark.parametrize(("rules", "task", "notes"), PERSONAS.values(), ids=PERSONAS)
 async def test_requests_are_adapted_to_the_endpoint(faults, caplog, rules, task, notes):
-    """The refinement succeeds, and each rejection happens a bounded number of times, is reported once and is remembered."""
+    """The refinement succeeds, and each rejection happens a bounded number of times, is reported
+    once and is remembered.
+    """
     faults.says(fs.accepting(*rules))
     with caplog.at_level(logging.INFO, "redraft"):
         results = await refine_many(
@@ -181,7 +185,9 @@ async def test_impossible_role_order_is_an_error(faults):
     ],
 )
 async def test_strict_template_accepts_any_task(request, where, task):
-    """llama.cpp with Gemma's template rejects adjacent messages of one role and a leading assistant message."""
+    """llama.cpp with Gemma's template rejects adjacent messages of one role and a leading assistant
+    message.
+    """
     if where == "server":
         model = request.getfixturevalue("strict_server")
     else:  # one thread: several would wait for each other by spinning
@@ -227,7 +233,9 @@ async def grade_texts(faults, *texts, **settings):
 
 @pytest.mark.parametrize("first", ["HOSTILE", "honest"])
 async def test_hostile_draft_does_not_change_the_format(faults, first):
-    """A draft whose judge answers in prose leaves the schema format for drafts judged before and after it."""
+    """A draft whose judge answers in prose leaves the schema format for drafts judged before and
+    after it.
+    """
     faults.says(
         fs.accepting(judge=lambda body: "No." if "HOSTILE" in json.dumps(body) else VERDICT)
     )
@@ -258,7 +266,9 @@ async def test_a_transient_error_is_retried_in_the_same_format(faults, status, t
 
 @pytest.mark.parametrize("worked", [False, True])
 async def test_permanent_500_is_limited_by_retry(faults, worked):
-    """It costs four calls in total and not four in each format, also if the format worked before."""
+    """It costs four calls in total and not four in each format, also if the format worked
+    before.
+    """
     faults.says(*[fs.accepting()] * worked, fs.error(500, "Internal Server Error"))
     *_, last = await grade_texts(faults, *["one"] * worked, "two")
     assert last.score is None and {failure.error for failure in last.trace.failures.values()} == {
@@ -268,7 +278,9 @@ async def test_permanent_500_is_limited_by_retry(faults, worked):
 
 
 async def test_endpoint_that_ignores_formats_is_prompted_in_words(faults):
-    """It answers prose to a response_format and objects without one; soon every verdict takes one call."""
+    """It answers prose to a response_format and objects without one; soon every verdict takes one
+    call.
+    """
     faults.says(fs.accepting(judge=lambda body: "Well." if "response_format" in body else VERDICT))
     results = await grade_texts(faults, *map(str, range(7)))
     assert [result.score for result in results] == [0.8] * 7
@@ -305,7 +317,9 @@ async def test_resumed_batch_remembers_rejections(faults, tmp_path):
 
 
 async def test_capabilities_belong_to_one_session(faults):
-    """Another refinement in the same process learns by itself, because no module state is shared."""
+    """Another refinement in the same process learns by itself, because no module state is
+    shared.
+    """
     faults.says(fs.accepting(fs.no_format()))
     await grade_texts(faults, "one")
     faults.says(fs.accepting())

@@ -114,7 +114,9 @@ ENDS = [
 @pytest.mark.parametrize(("case", "ends"), ENDS)
 @pytest.mark.slow(but_each=3)
 async def test_sent_requests_count_as_calls(case, stream, ends):
-    """However the run ends, it counts the requests that were sent and knows only the usage that the server reported."""
+    """However the run ends, it counts the requests that were sent and knows only the usage that the
+    server reported.
+    """
     where, (calls, tokens) = SENT[case]
     async with where() as (url, asked):
         used = await usage_of(

@@ -1,4 +1,6 @@
-"""What a run reports and charges for what an endpoint says of its usage, at 2 and 8 USD per million tokens, worked out by hand."""
+"""What a run reports and charges for what an endpoint says of its usage, at 2 and 8 USD per million
+tokens, worked out by hand.
+"""
 
 import pytest
 
@@ -33,7 +35,9 @@ USAGE = {"prompt_tokens": 100, "completion_tokens": 10}
 BUSY = fs.error(503, "busy")
 EMPTY = fs.good("", usage=(100, 3))
 CUT = fs.http(b'{"choices": [{"mess')
-ANSWERS = {  # answers of the server, whether it streams: calls, retries, tokens read and written, tokens of the answer, USD
+# answers of the server, whether it streams: calls, retries, tokens read and written, tokens of the
+# answer, USD
+ANSWERS = {
     "an answer": ([answer()], False, (1, 0, 100, 10, 110, 0.00028)),
     "tokens from a cache are part of the prompt": (
         [answer(prompt_tokens_details={"cached_tokens": 80})],
@@ -71,7 +75,9 @@ ANSWERS = {  # answers of the server, whether it streams: calls, retries, tokens
 
 @pytest.mark.parametrize("budget", [NO_LIMIT, AMPLE], ids=["no limit", "ample"])
 async def test_the_usage_of_an_answer_is_reported_and_priced(faults, monkeypatch, budget):
-    """All attempts count; what is not known is unknown, and so is a sum with it. A budget changes none of this."""
+    """All attempts count; what is not known is unknown, and so is a sum with it. A budget changes
+    none of this.
+    """
     monkeypatch.setitem(retry.__kwdefaults__, "jitter", lambda: 0.0)
     for name, (answers, streams, (calls, retried, read, written, tokens, usd)) in ANSWERS.items():
         faults.says(*answers)
@@ -90,7 +96,9 @@ async def test_the_usage_of_an_answer_is_reported_and_priced(faults, monkeypatch
 
 
 async def test_an_unknown_price_is_an_unknown_cost_and_no_budget_in_usd(faults):
-    """A server on this machine has no price: nothing is reported as free, and a limit in USD is refused before any call."""
+    """A server on this machine has no price: nothing is reported as free, and a limit in USD is
+    refused before any call.
+    """
     model = Chat("m", faults.says(answer()).url)
     result = await refine("q", model, lambda text: 0.5, max_iterations=0)
     assert (result.cost, result.usage.answer_cost, result.usage.tokens) == (None, None, 110)
@@ -111,7 +119,9 @@ async def test_an_unknown_price_is_an_unknown_cost_and_no_budget_in_usd(faults):
 
 
 async def test_samples_and_verdicts_are_priced_each_by_its_model(faults):
-    """Three drafts of one model and three verdicts of another, each with its own usage and price."""
+    """Three drafts of one model and three verdicts of another, each with its own usage and
+    price.
+    """
     judge = '{"reason": "It is so.", "criteria": {"truth": {"evidence": "", "change": "c", "score": 4}}, "done": false}'
 
     def reply(request):

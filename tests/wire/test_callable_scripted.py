@@ -9,10 +9,10 @@ from itertools import cycle
 import pytest
 
 import redraft
-from redraft.protocols import Model, Reply
 from redraft.errors import BadResponseError, ModelError, RateLimitError
-from redraft.usage import Usage
 from redraft.models import CallableModel, ScriptedModel, connect
+from redraft.protocols import Model, Reply
+from redraft.usage import Usage
 
 UNKNOWN = Usage(calls=1, input_tokens=None, output_tokens=None, cost=None)
 NOTHING = Usage(calls=1)
@@ -88,7 +88,9 @@ def test_identity_of_a_function():
 
 
 async def test_script_is_followed(ask):
-    """Texts, Replies, functions and exceptions come in order, and calls and messages are recorded."""
+    """Texts, Replies, functions and exceptions come in order, and calls and messages are
+    recorded.
+    """
     whole = Reply("whole", Usage(1, 5, 6), "length")
     model = ScriptedModel(
         ["one", whole, shout, whisper, RateLimitError("slow"), ValueError, "<think>hm</think>two"]

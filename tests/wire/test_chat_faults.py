@@ -10,7 +10,6 @@ import ssl
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from io import BytesIO
-
 from time import process_time, thread_time
 
 import pytest
@@ -18,8 +17,6 @@ import trustme
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redraft.middleware import EndpointCapabilities
-from redraft.middleware.adapt import adapt
 from redraft import Judge, refine
 from redraft.errors import (
     AuthenticationError,
@@ -32,9 +29,11 @@ from redraft.errors import (
     ModelUnavailableError,
     RateLimitError,
 )
-from redraft.usage import Usage
+from redraft.middleware import EndpointCapabilities
+from redraft.middleware.adapt import adapt
 from redraft.models import Chat, Timeouts
 from redraft.reasoning import VisibleText
+from redraft.usage import Usage
 
 from . import fault_server as fs
 
@@ -362,7 +361,9 @@ TABLE = {
 
 @pytest.mark.parametrize("name", TABLE)
 async def test_each_fault_has_its_error(faults, ask, name):
-    """Each fault raises the right error, which knows whether to retry and what may have been billed."""
+    """Each fault raises the right error, which knows whether to retry and what may have been
+    billed.
+    """
     does, kind, retryable, usage, words = TABLE[name]
     faults.says(does)
     with pytest.raises(ModelError) as caught:
@@ -548,7 +549,9 @@ async def test_stream_reset_is_an_error(faults, ask):
 
 
 async def test_stream_shows_text_without_thinking(faults, ask):
-    """The parts are those of the answer, the Reply has the thinking, and the last event has the usage."""
+    """The parts are those of the answer, the Reply has the thinking, and the last event has the
+    usage.
+    """
     events = [
         fs.chunk(role="assistant"),
         fs.chunk("<thi"),
@@ -596,7 +599,9 @@ async def test_split_surrogate_pair_is_joined(faults, ask, text):
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_lone_surrogates_cost_no_extra_call(faults, stream):
-    """A draft, a verdict and a refinement with lone surrogates take four calls, and requests carry replacement characters."""
+    """A draft, a verdict and a refinement with lone surrogates take four calls, and requests carry
+    replacement characters.
+    """
 
     def says(text):
         return (
@@ -646,7 +651,9 @@ async def test_lone_surrogates_do_not_hide_other_errors(faults, ask, body):
     ],
 )
 def test_stream_is_read_in_linear_time(text):
-    """Any division shows the same text, and thinking in many pieces is not searched again for each."""
+    """Any division shows the same text, and thinking in many pieces is not searched again for
+    each.
+    """
     start = thread_time()
     visible = VisibleText()
     shown = "".join(map(visible.add, text)) + visible.flush()
@@ -714,7 +721,9 @@ SLOW = {
 
 @pytest.mark.parametrize("name", SLOW)
 async def test_slow_servers_time_out(faults, ask, name):
-    """Silence, pauses and drips raise ModelTimeoutError soon after their limit, and the call may have been billed."""
+    """Silence, pauses and drips raise ModelTimeoutError soon after their limit, and the call may
+    have been billed.
+    """
     does, timeouts, stream = SLOW[name]
     start = asyncio.get_running_loop().time()
     with pytest.raises(ModelTimeoutError) as caught:
@@ -756,7 +765,9 @@ async def _says_at_once(reader, writer):
 
 @pytest.mark.parametrize("certified", [False, True])
 async def test_insecure_connection_stops_the_call(ask, certified):
-    """Without TLS or with an invalid certificate nothing is sent, counted or retried, and the host is named."""
+    """Without TLS or with an invalid certificate nothing is sent, counted or retried, and the host
+    is named.
+    """
     context = None
     if certified:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -772,7 +783,9 @@ async def test_insecure_connection_stops_the_call(ask, certified):
 
 
 async def test_a_byte_order_mark_is_no_fault(faults, ask):
-    """An answer, an error and a list of models that begin with one are read, so that no paid answer is asked for again."""
+    """An answer, an error and a list of models that begin with one are read, so that no paid answer
+    is asked for again.
+    """
     mark = b"\xef\xbb\xbf"
     model = Chat("m", faults.url)
     faults.says(fs.http(mark + json.dumps(fs.completion("hi \ud83d")).encode()))
@@ -827,7 +840,9 @@ async def test_request_follows_the_protocol(faults, ask):
 
 
 async def test_rejected_parameter_is_not_sent_again(faults, ask):
-    """A model with another name for max_tokens, or without temperature, is recognised even by an error code alone."""
+    """A model with another name for max_tokens, or without temperature, is recognised even by an
+    error code alone.
+    """
     wrong = [
         fs.error(400, "no", code="unsupported_parameter", param=name)
         for name in ("max_tokens", "temperature")
@@ -911,7 +926,9 @@ async def test_many_thinking_blocks_are_read_in_linear_time(faults, ask):
 
 
 async def test_surrogates_and_large_bodies_are_sent(faults, ask):
-    """Lone surrogates become U+FFFD, pairs their character, and a body of megabytes is sent completely."""
+    """Lone surrogates become U+FFFD, pairs their character, and a body of megabytes is sent
+    completely.
+    """
     text = "a\ud800b\ud83d\ude00c" + "x" * 2_000_000
     assert (await Chat("m", faults.says(GOOD).url).complete(ask(text))).text == "fine"
     assert (

@@ -7,9 +7,9 @@ import json
 
 import pytest
 
-from redraft.protocols import Reply, Request
 from redraft.errors import AuthenticationError, ContextLengthError, ModelError
 from redraft.models import Chat
+from redraft.protocols import Reply, Request
 
 VERDICT = {
     "type": "object",
@@ -26,7 +26,9 @@ def chat(real):
 
 @pytest.fixture
 def endless(real):
-    """Make the model answer up to the token limit; random weights might otherwise start with the end token."""
+    """Make the model answer up to the token limit; random weights might otherwise start with the
+    end token.
+    """
     return Chat(real.name, real.url, key=real.key, extra_body={"ignore_eos": True})
 
 
@@ -155,7 +157,9 @@ async def test_list_models(chat):
 
 
 def test_one_client_in_many_event_loops(real, ask):
-    """A client works in one event loop after another without being closed (warnings are errors here)."""
+    """A client works in one event loop after another without being closed (warnings are errors
+    here).
+    """
     chat = Chat(real.name, real.url, key=real.key)
     texts = {asyncio.run(chat.complete(ask(max_tokens=3, temperature=0.0))).text for _ in range(3)}
     assert len(texts) == 1

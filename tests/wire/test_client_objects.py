@@ -1,4 +1,6 @@
-"""Clients and models of other packages: those of openai, LangChain and pydantic-ai, against llama.cpp and against faults."""
+"""Clients and models of other packages: those of openai, LangChain and pydantic-ai, against
+llama.cpp and against faults.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,9 @@ from functools import cache
 from typing import Any
 
 import pytest
-import vendors
 
 import redraft
+import vendors
 from redraft.errors import (
     AuthenticationError,
     BadResponseError,
@@ -51,7 +53,9 @@ OPEN_CLIENTS = []
 
 @pytest.fixture(autouse=True)
 def close_clients():
-    """Close the connections of synchronous clients at the end of each test, and not whenever they are collected."""
+    """Close the connections of synchronous clients at the end of each test, and not whenever they
+    are collected.
+    """
     yield
     while OPEN_CLIENTS:
         OPEN_CLIENTS.pop().close()
@@ -79,7 +83,9 @@ KINDS = ("openai", "openai async", "langchain", "pydantic-ai")
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_client_writes_and_judges_in_many_event_loops(real, kind):
-    """Usage is that of the server, and every `refine_sync` has an event loop of its own (warnings are errors here)."""
+    """Usage is that of the server, and every `refine_sync` has an event loop of its own (warnings
+    are errors here).
+    """
     client = given_clients(real.url, real.key, real.name)[kind]
 
     async def asks(text, model):
@@ -133,7 +139,9 @@ FAULTS = {
 @pytest.mark.parametrize("kind", KINDS[:2])
 @pytest.mark.slow(but_each=2)
 async def test_faults_of_openai_clients_are_translated(faults, ask, kind, name):
-    """Each has the class that it has for Redraft's own client, after one request, and shows no key."""
+    """Each has the class that it has for Redraft's own client, after one request, and shows no
+    key.
+    """
     does, error_class, retryable = FAULTS[name]
     model = redraft.connect(given_clients(faults.says(does).url, CANARY, "m")[kind])
     with pytest.raises(ModelError) as caught:
@@ -151,7 +159,9 @@ async def test_faults_of_openai_clients_are_translated(faults, ask, kind, name):
 )
 @pytest.mark.slow(but_each=2)
 async def test_faults_of_langchain_models_are_translated(faults, ask, name):
-    """LangChain's own retries are off, and the status and the headers are read from the exception of the vendor's package."""
+    """LangChain's own retries are off, and the status and the headers are read from the exception
+    of the vendor's package.
+    """
     does, error_class, retryable = FAULTS[name]
     model = redraft.connect(given_clients(faults.says(does).url, CANARY, "m")["langchain"])
     with pytest.raises(ModelError) as caught:
@@ -204,7 +214,9 @@ asyncio.run(main())
 
 @pytest.mark.parametrize("kind", [KINDS[0], KINDS[2]])
 async def test_tools_are_sent_and_tool_calls_are_read(faults, kind):
-    """A task's tools reach the endpoint in OpenAI's form, and the calls come back with their IDs."""
+    """A task's tools reach the endpoint in OpenAI's form, and the calls come back with their
+    IDs.
+    """
     call = {"id": "c1", "type": "function", "function": {"name": "find", "arguments": '{"q": "x"}'}}
     answer = {
         "choices": [
@@ -233,7 +245,9 @@ async def test_tools_are_sent_and_tool_calls_are_read(faults, kind):
 
 
 def test_identities_have_no_key_and_tell_settings_apart():
-    """They name class, endpoint, model and parameters, so that caches and resumed runs notice a change."""
+    """They name class, endpoint, model and parameters, so that caches and resumed runs notice a
+    change.
+    """
     url = f"http://user:{CANARY}@127.0.0.1:9/v1"
     one = {
         kind: redraft.connect(client) for kind, client in given_clients(url, CANARY, "m").items()
@@ -336,7 +350,9 @@ def langchain_model(content="fine", **fields):
 
 
 async def test_messages_of_langchain(ask):
-    """Roles, tool calls and tool results become LangChain's messages, and the temperature is set on a copy."""
+    """Roles, tool calls and tool results become LangChain's messages, and the temperature is set on
+    a copy.
+    """
     model, _ = langchain_model()
     call = {"id": "c1", "type": "function", "function": {"name": "find", "arguments": "{}"}}
     messages = (
@@ -405,7 +421,9 @@ async def test_invalid_answers_of_langchain_are_errors(ask, content, fields, kin
 
 
 async def test_errors_of_a_chat_model_are_failures_of_the_model(ask):
-    """An exception of a model of your own is a ModelError, and a task with tools that it does not take a ConfigError."""
+    """An exception of a model of your own is a ModelError, and a task with tools that it does not
+    take a ConfigError.
+    """
     with pytest.raises(ModelError, match="RuntimeError: broken"):
         await redraft.connect(scripted_class()()).complete(ask())
     with pytest.raises(ConfigError, match="does not support them"):

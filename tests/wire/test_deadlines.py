@@ -1,4 +1,6 @@
-"""Deadlines of requests: they end blocks as `asyncio.timeout` does, each at its own time, with one timer for all of them."""
+"""Deadlines of requests: they end blocks as `asyncio.timeout` does, each at its own time, with one
+timer for all of them.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import pytest
 
 from redraft.errors import ConfigError
@@ -62,7 +61,9 @@ async def test_invalid_redraft_model_is_an_error():
 
 
 async def test_configured_endpoint_is_listed_with_its_key(faults):
-    """OPENAI_BASE_URL is asked for its models with OPENAI_API_KEY, and a small known model is preferred."""
+    """OPENAI_BASE_URL is asked for its models with OPENAI_API_KEY, and a small known model is
+    preferred.
+    """
     faults.says(fs.models("text-embedding-3-small", "gpt-4o", "gpt-4o-mini"))
     found = await find_model({"OPENAI_BASE_URL": faults.url, "OPENAI_API_KEY": KEY}, servers=[])
     assert (found.model.name, found.model.base_url) == ("gpt-4o-mini", faults.url)
@@ -87,7 +88,9 @@ async def test_rejected_key_is_reported(faults):
 
 
 async def test_local_server_is_found(real, faults, closed_address, ask):
-    """The first server in the list with a chat model is used, and no other server's key is sent to it."""
+    """The first server in the list with a chat model is used, and no other server's key is sent to
+    it.
+    """
     faults.says(
         fs.models("nomic-embed-text", "llama3.2", "qwen3"), fs.models("llama3.2"), fs.good()
     )
@@ -152,7 +155,9 @@ async def test_listing_searches_every_location(faults):
 
 
 def test_choice_of_a_model():
-    """Small known models come first, then the first that chats; embedding, image and speech models are skipped."""
+    """Small known models come first, then the first that chats; embedding, image and speech models
+    are skipped.
+    """
     assert choose_model(["gpt-4o", "gpt-4o-mini"]) == "gpt-4o-mini"
     assert (
         choose_model(["whisper-1", "dall-e-3", "tts-1", "mistral-small", "zephyr"])
@@ -168,7 +173,9 @@ def test_choice_of_a_model():
 
 
 async def test_named_model_is_listed(faults):
-    """`redraft models` contacts it and reports a missing name, a silent server or nonsense without raising."""
+    """`redraft models` contacts it and reports a missing name, a silent server or nonsense without
+    raising.
+    """
 
     async def place(name):
         return (await find_model({"REDRAFT_MODEL": name}, servers=(), search_all=True)).locations[0]

@@ -1,4 +1,6 @@
-"""Servers that echo the key they received, in every place, encoding and length: Redraft shows and stores it nowhere."""
+"""Servers that echo the key they received, in every place, encoding and length: Redraft shows and
+stores it nowhere.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +12,10 @@ import tracemalloc
 from urllib.parse import quote
 
 import pytest
-import vendors
 from hypothesis import given
 from hypothesis import strategies as st
 
+import vendors
 from redraft.errors import ModelError
 from redraft.masking import MIN_FRAGMENT, Mask, MaskedStream
 from redraft.models import Chat, connect
@@ -121,7 +123,9 @@ CLIENTS = {
 
 
 async def outcome(awaitable):
-    """Return all texts of a call: the answer's or the error's message, representation and traceback."""
+    """Return all texts of a call: the answer's or the error's message, representation and
+    traceback.
+    """
     try:
         reply = await awaitable
     except ModelError as error:
@@ -137,7 +141,9 @@ async def outcome(awaitable):
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("place", PLACES)
 async def test_echoed_key_is_masked(faults, ask, caplog, place, client):
-    """The whole key, its beginning and its end are masked; `test_every_fragment_at_every_place` tries all lengths."""
+    """The whole key, its beginning and its end are masked; `test_every_fragment_at_every_place`
+    tries all lengths.
+    """
     caplog.set_level(logging.DEBUG)
     model = CLIENTS[client](faults.url, KEY)
     for echoed in (KEY, KEY[:MIN_FRAGMENT], KEY[:-3], KEY[3:]):
@@ -213,7 +219,9 @@ async def test_ordinary_words_in_answers_are_unchanged(faults, ask, key):
     "key", ["password1234", "Development2", "completion1", "function7x", "my-secretkey-1"]
 )
 async def test_word_inside_a_key_is_not_masked(faults, ask, key):
-    """A key of a word and a number is masked as a whole, without masking the word or a field of the answer."""
+    """A key of a word and a number is masked as a whole, without masking the word or a field of the
+    answer.
+    """
     text = "a password, a secretkey, the completion of a function, Development"
     model = Chat(
         "m", faults.says(fs.good(f"{text}: {key}", tool_calls=[fs.call("search")])).url, key=key
@@ -342,7 +350,9 @@ async def test_other_calls_are_masked(faults, ask, call):
 
 
 async def test_connection_error_has_no_cause(ask):
-    """The HTTP client's exception holds the request with the key, so the error is raised without it."""
+    """The HTTP client's exception holds the request with the key, so the error is raised without
+    it.
+    """
     for model in (client("http://127.0.0.1:9/v1", KEY) for client in CLIENTS.values()):
         shown_text = await outcome(model.complete(ask()))
         assert "ModelUnavailableError" in shown_text

@@ -1,4 +1,6 @@
-"""Where requests go: addresses and their secrets, proxies, redirects and image addresses, with one policy for all clients."""
+"""Where requests go: addresses and their secrets, proxies, redirects and image addresses, with one
+policy for all clients.
+"""
 
 from __future__ import annotations
 
@@ -140,7 +142,8 @@ def refined(kind, env):
     )
 
 
-REQUESTS = {  # whatever sends a request to a model that is given by its name or in the configuration of a gateway
+# whatever sends a request to a model that is given by its name or in the configuration of a gateway
+REQUESTS = {
     "address": lambda env: asked("http://models.example/v1#m", env),
     "openai": lambda env: asked("openai:m", {**env, "OPENAI_BASE_URL": "http://models.example/v1"}),
     "ollama": lambda env: asked("ollama:m", {**env, "OLLAMA_HOST": "http://models.example"}),
@@ -176,7 +179,9 @@ REQUESTS = {  # whatever sends a request to a model that is given by its name or
 @pytest.mark.parametrize("switch", ["url", "env"])
 @pytest.mark.parametrize("kind", REQUESTS)
 async def test_every_request_uses_the_configured_proxy(monkeypatch, kind, switch):
-    """REDRAFT_PROXY holds for whatever asks a named model, in a command or in the gateway; its password is not shown."""
+    """REDRAFT_PROXY holds for whatever asks a named model, in a command or in the gateway; its
+    password is not shown.
+    """
     async with fs.FaultServer() as proxy:
         proxy.says(fs.error(404, f"nothing here, {PW}"))
         address = f"http://u:{PW}@{proxy.host}"
@@ -258,7 +263,9 @@ def test_query_is_sent_but_not_shown(named):
 
 
 def test_endpoints_with_different_queries_differ():
-    """A short hash of the query without secrets distinguishes them, and a new key keeps the name."""
+    """A short hash of the query without secrets distinguishes them, and a new key keeps the
+    name.
+    """
     one, other, again = (
         connect(f"http://host/v1?deployment={d}&sig={k}#m").identity
         for d, k in (("a", "1"), ("b", "1"), ("a", "2"))
@@ -302,7 +309,9 @@ def test_invalid_address_is_rejected_without_its_secrets(named):
 )
 @pytest.mark.parametrize("name", ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY"])
 def test_an_invalid_proxy_of_the_environment_is_named(monkeypatch, name, value):
-    """With REDRAFT_PROXY=env, a model that would use it is refused when it is named; others are not."""
+    """With REDRAFT_PROXY=env, a model that would use it is refused when it is named; others are
+    not.
+    """
     monkeypatch.setenv("REDRAFT_PROXY", "env")
     monkeypatch.setenv(name, value)
     scheme = name.partition("_")[0].lower()
@@ -347,7 +356,9 @@ PROXY_FAULTS = {  # what a proxy does when it is asked for a tunnel, and what is
 @pytest.mark.parametrize("switch", ["url", "env"])
 @pytest.mark.parametrize("fault", PROXY_FAULTS)
 async def test_errors_on_the_way_name_the_proxy(ask, monkeypatch, fault, switch):
-    """Its host and port are named, its password is not, and no hint says to use the proxy that is used."""
+    """Its host and port are named, its password is not, and no hint says to use the proxy that is
+    used.
+    """
     answer, words = PROXY_FAULTS[fault]
     async with fs.FaultServer() as proxy:
         proxy.says(answer)
@@ -374,7 +385,9 @@ async def test_errors_on_the_way_name_the_proxy(ask, monkeypatch, fault, switch)
 async def test_a_proxy_that_is_not_used_is_named_if_a_host_is_out_of_reach(
     ask, closed_url, monkeypatch, url, variable
 ):
-    """The error says how to use it; for a host on this machine, which no setting sends through a proxy, it does not."""
+    """The error says how to use it; for a host on this machine, which no setting sends through a
+    proxy, it does not.
+    """
     monkeypatch.setenv(variable, f"http://u:{PW}@127.0.0.1:9")
     with pytest.raises(
         ModelUnavailableError,
@@ -448,7 +461,9 @@ def test_stored_model_name():
     + [("192.168.1.2", False), ("ollama", False), ("gpu.local", False), ("localhost", False)],
 )
 def test_key_over_plain_http_gives_a_warning(host, warned):
-    """The warning names the internet host; without a key, with TLS or for a local host there is none."""
+    """The warning names the internet host; without a key, with TLS or for a local host there is
+    none.
+    """
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         Chat("m", f"http://{host}:8080/v1", key=KEY)

@@ -39,7 +39,9 @@ def error_details(error):
 
 @pytest.mark.parametrize("name", FAULTS)
 async def test_refine_raises_the_models_error(faults, ask, name):
-    """Its class, status, wait and `retryable` are the same from `refine` and in results of `refine_many`."""
+    """Its class, status, wait and `retryable` are the same from `refine` and in results of
+    `refine_many`.
+    """
     faults.says(FAULTS[name])
     with pytest.raises(ModelError) as raised:
         await Chat("m", faults.url).complete(ask())
@@ -82,7 +84,9 @@ def test_failure_without_a_status_is_read():
 
 @pytest.mark.parametrize("judge", [None, Jury(["judge", "helpfulness"])], ids=["judge", "jury"])
 async def test_judge_error_is_the_cause_of_the_grading_error(faults, judge):
-    """The server's own error says why no grade exists; a refinement returns its answer with that as the note."""
+    """The server's own error says why no grade exists; a refinement returns its answer with that as
+    the note.
+    """
     faults.says(BUSY)
     result = await refine("q", ScriptedModel(["a"]), judge, Chat("m", faults.url), retries=0)
     assert (result.value, result.score) == ("a", None) and "no, 429" in result.metadata["note"]
@@ -122,7 +126,7 @@ def test_every_error_can_be_raised_again(kind):
 async def test_foreign_error_is_a_model_error():
     """It is one even if its class has a name that Redraft uses elsewhere."""
 
-    class Usage(Exception):  # noqa: N818
+    class Usage(Exception):
         pass
 
     async def raise_foreign_error(messages):

@@ -1,4 +1,6 @@
-"""What errors say in their words: the same fault in the words of many servers, and what only looks like one."""
+"""What errors say in their words: the same fault in the words of many servers, and what only looks
+like one.
+"""
 
 import pytest
 
@@ -69,7 +71,9 @@ CASES = [(words, fault) for fault, texts in SAID.items() for words in texts]
 
 @each_row(("words", "fault"), CASES)
 def test_words_say_what_is_wrong(words, fault):
-    """In a 400, and in an answer with status 200; what a server that is down says of it counts for nothing."""
+    """In a 400, and in an answer with status 200; what a server that is down says of it counts for
+    nothing.
+    """
     assert stated_fault(400, set(), words) == stated_fault(200, {"400"}, words) == fault
     assert stated_fault(503, {"503"}, words) is None
 
@@ -82,7 +86,9 @@ def test_words_say_what_is_wrong(words, fault):
     ],
 )
 def test_a_request_that_exceeds_a_whole_limit_is_too_long(limit):
-    """No wait helps, nor is the quota of others used up; without these words a 429 says that the endpoint is busy."""
+    """No wait helps, nor is the quota of others used up; without these words a 429 says that the
+    endpoint is busy.
+    """
     words = f"Request too large for m in organization org-1 on {limit}. The input or output tokens must be reduced."
     assert error_class(429, {"code": "rate_limit_exceeded", "message": words}) is ContextLengthError
     busy = f"Rate limit reached for m on {limit.replace('Limit', 'Limit 40000, Used')}. Please try again in 2s."
@@ -112,16 +118,15 @@ def test_a_code_counts_before_the_words_of_a_quoted_request():
 
 
 KINDS = {  # of an error by its status alone, and whether its call may be made again
-    **{status: (ModelError, False) for status in (400, 406, 411, 415, 418, 421, 422, 451, 499)},
-    **{status: (AuthenticationError, False) for status in (401, 402, 403)},
-    **{status: (ModelUnavailableError, False) for status in (404, 405, 410)},
+    **dict.fromkeys((400, 406, 411, 415, 418, 421, 422, 451, 499), (ModelError, False)),
+    **dict.fromkeys((401, 402, 403), (AuthenticationError, False)),
+    **dict.fromkeys((404, 405, 410), (ModelUnavailableError, False)),
     408: (ModelTimeoutError, True),
     413: (ContextLengthError, False),
     429: (RateLimitError, True),
-    **{
-        status: (ModelUnavailableError, True)
-        for status in (409, 424, 425, 498, 500, 501, 502, 503, 504, 520, 529, 599)
-    },
+    **dict.fromkeys(
+        (409, 424, 425, 498, 500, 501, 502, 503, 504, 520, 529, 599), (ModelUnavailableError, True)
+    ),
 }
 
 

@@ -1,4 +1,6 @@
-"""How answers end: a failed answer never passes for a whole one, whatever the server calls its end. (What users see: `quirks/`.)"""
+"""How answers end: a failed answer never passes for a whole one, whatever the server calls its end.
+(What users see: `quirks/`.)
+"""
 
 import pytest
 from hypothesis import example, given
@@ -116,7 +118,9 @@ def streamed(finish="stop", text=HALF, **fields):
 
 
 ERROR = {"code": 502, "message": "Provider returned error"}
-FAILURES = {  # what the choice says, the class of the error, whether it is worth asking again, and words of the message
+# what the choice says, the class of the error, whether it is worth asking again, and words of the
+# message
+FAILURES = {
     "an error in the choice": ({"finish": "error", "error": ERROR}, BadResponseError, True, "status 502: Provider returned error"),
     "an error beside a good end": ({"error": ERROR}, BadResponseError, True, "status 502: Provider returned error"),
     "an error without an end": ({"finish": None, "error": {"message": "lost"}}, BadResponseError, True, "lost"),

@@ -1,4 +1,6 @@
-"""Connections of HTTP: framing, reuse, limits, TLS and proxies, with real sockets; aiohttp is the reference."""
+"""Connections of HTTP: framing, reuse, limits, TLS and proxies, with real sockets; aiohttp is the
+reference.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,8 @@ def target(url, **changes):
 
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
-RESPONSES = {  # what the server sends before it closes the connection; the body, or what the error says
+# what the server sends before it closes the connection; the body, or what the error says
+RESPONSES = {
     "length": (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi", b"hi"),
     "no body": (b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", b""),
     "no content": (b"HTTP/1.1 204 No Content\r\n\r\n", b""),
@@ -141,7 +144,9 @@ class MemoryTransport(asyncio.Transport):
 
 
 async def read_pieces(pieces):
-    """Return what becomes of a response that arrives in these pieces, and whether its connection can be used again."""
+    """Return what becomes of a response that arrives in these pieces, and whether its connection
+    can be used again.
+    """
     pool = ConnectionPool(4.0)
     connection = Connection(pool, find_route("http://h/").origin)
     connection.connection_made(MemoryTransport())
@@ -204,7 +209,9 @@ VALUES = st.from_regex(r"([!-~]([ -~]{0,12}[!-~])?)?", fullmatch=True)
     PARTS,
 )
 async def test_responses_are_read_as_aiohttp_reads_them(status, headers, parts):
-    """Status, headers and body are the same, with a length, in chunks and until the end of the connection."""
+    """Status, headers and body are the same, with a length, in chunks and until the end of the
+    connection.
+    """
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers)
     body = b"".join(parts)
     chunks = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in parts) + b"0\r\n\r\n"
@@ -277,7 +284,9 @@ def test_a_header_begins_no_other_line():
 
 
 def test_headers_cannot_change_the_framing():
-    """A header that is given replaces one of ours in any spelling, but not those that say where the body ends."""
+    """A header that is given replaces one of ours in any spelling, but not those that say where the
+    body ends.
+    """
     given = {
         "host": "other",
         "CONTENT-LENGTH": "9",
@@ -319,7 +328,9 @@ async def test_addresses_without_a_server(url):
 
 
 async def test_ports_and_names_in_the_host_header():
-    """The default port is left out, an IPv6 address is in brackets, and another script is encoded."""
+    """The default port is left out, an IPv6 address is in brackets, and another script is
+    encoded.
+    """
     hosts = {
         "http://h:80/": "h",
         "https://h:443/": "h",
@@ -370,7 +381,9 @@ KEPT = {
 
 @pytest.mark.parametrize("name", KEPT)
 def test_connections_that_can_be_used_again(on_loop, name):
-    """Only a whole response with nothing behind it leaves a connection for the next request, which gets its own answer."""
+    """Only a whole response with nothing behind it leaves a connection for the next request, which
+    gets its own answer.
+    """
     raw, is_kept = KEPT[name]
 
     async def ask_twice():
@@ -420,7 +433,9 @@ async def test_a_cancelled_request_leaves_no_answer_behind(faults, at):
 
 
 async def test_an_early_answer_ends_a_long_upload(faults):
-    """A server may refuse before it has read the body; the rest is not sent, and the connection is not used again."""
+    """A server may refuse before it has read the body; the rest is not sent, and the connection is
+    not used again.
+    """
 
     async def refuse(reader, writer):
         await reader.readuntil(b"\r\n\r\n")
@@ -435,7 +450,9 @@ async def test_an_early_answer_ends_a_long_upload(faults):
 
 
 def test_idle_connections_are_closed_in_time(on_loop):
-    """A connection is closed when it was idle for long enough, also if nothing is requested any more."""
+    """A connection is closed when it was idle for long enough, also if nothing is requested any
+    more.
+    """
 
     async def open_two():
         ended = []
@@ -465,7 +482,9 @@ def test_idle_connections_are_closed_in_time(on_loop):
 
 
 def test_nothing_is_open_when_the_loop_ends(on_loop, recwarn):
-    """Idle connections and streams that were left are closed with the loop; a warning would be an error here."""
+    """Idle connections and streams that were left are closed with the loop; a warning would be an
+    error here.
+    """
 
     async def leave_open():
         async with fs.FaultServer().says(
@@ -543,7 +562,9 @@ async def test_slow_responses_end_in_time(faults, name):
 
 
 async def test_addresses_are_asked_for_once(faults, monkeypatch):
-    """Connections that are opened at the same time share one DNS query; one that failed is not kept."""
+    """Connections that are opened at the same time share one DNS query; one that failed is not
+    kept.
+    """
     loop, asked = asyncio.get_running_loop(), []
     original = loop.getaddrinfo
 
@@ -578,7 +599,9 @@ async def test_connections_go_to_all_addresses_of_a_host(monkeypatch):
 
 
 async def test_the_next_address_is_tried_without_delay(faults, monkeypatch):
-    """Where the first address of a host does not answer, the second is used after a quarter of a second."""
+    """Where the first address of a host does not answer, the second is used after a quarter of a
+    second.
+    """
     loop = asyncio.get_running_loop()
 
     kind = socket.SOCK_STREAM
@@ -648,7 +671,9 @@ def test_a_certificate_for_another_name_is_refused(on_loop, authority, trusted, 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
 def test_requests_through_a_tunnel(on_loop, authority, trusted, scheme):
-    """The proxy gets its own password and no header of the request; the server gets no password of the proxy."""
+    """The proxy gets its own password and no header of the request; the server gets no password of
+    the proxy.
+    """
     tunnels, heads = Proxy(), []
 
     async def ask():

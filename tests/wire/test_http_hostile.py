@@ -1,4 +1,6 @@
-"""What a server, a proxy or a caller may do to a connection, and what the HTTP client makes of it."""
+"""What a server, a proxy or a caller may do to a connection, and what the HTTP client makes of
+it.
+"""
 
 import asyncio
 import gc
@@ -7,7 +9,6 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import suppress
 
 import idna
 import pytest
@@ -76,7 +77,9 @@ async def test_a_cut_body_is_not_whole_if_two_headers_name_its_encoding():
     ids=["LF", "mixed", "chunk size with spaces", "folded header", "control character"],
 )
 async def test_responses_of_imprecise_servers_are_read(raw):
-    """As aiohttp, curl and browsers read them (RFC 9112: a recipient MAY recognize a single LF as a line terminator)."""
+    """As aiohttp, curl and browsers read them (RFC 9112: a recipient MAY recognize a single LF as a
+    line terminator).
+    """
     async with serving(raw) as port:
         assert await outcome(f"http://localhost:{port}/") == (200, b"hi")
 
@@ -123,7 +126,9 @@ async def test_the_trailers_of_a_large_body_are_limited(trailer):
     ],
 )
 async def test_tunnel(authority, trusted, reply):
-    """RFC 9110: a client must ignore Content-Length and Transfer-Encoding in a successful response to CONNECT."""
+    """RFC 9110: a client must ignore Content-Length and Transfer-Encoding in a successful response
+    to CONNECT.
+    """
     seen = []
 
     async def answer(reader, writer):
@@ -208,7 +213,9 @@ async def test_a_proxy_that_closes_its_tunnel_is_unreachable(authority, trusted)
 
 @pytest.fixture
 async def resolver(monkeypatch):
-    """Let `answers`, a list, say what a look-up does: an exception, or a number of seconds before it answers this machine."""
+    """Let `answers`, a list, say what a look-up does: an exception, or a number of seconds before
+    it answers this machine.
+    """
     answers, loop = [], asyncio.get_running_loop()
     look_up = loop.getaddrinfo
 
@@ -312,7 +319,9 @@ async def test_a_url_with_a_lone_surrogate_cannot_be_sent():
 
 @pytest.mark.parametrize("host", ["stra\xdfe.test", "\u03b2\u03cc\u03bb\u03bf\u03c2.test"])
 def test_a_key_goes_to_no_other_host_than_in_a_browser(host):
-    """The codec of Python (IDNA 2003) makes another host of these than browsers and aiohttp (IDNA 2008): they must be encoded."""
+    """The codec of Python (IDNA 2003) makes another host of these than browsers and aiohttp (IDNA
+    2008): they must be encoded.
+    """
     with pytest.raises(InvalidRequestError, match="write it as xn--"):
         find_route(f"https://{host}/")
     encoded = idna.encode(host, uts46=True).decode()
@@ -436,7 +445,9 @@ async def test_a_server_waits_for_the_reader(authority, trusted, scheme):
     "unasked", [b"", b"HTTP/1.1 400 Bad\r\nContent-Length: 0\r\n\r\n"], ids=["nothing", "400"]
 )
 async def test_a_connection_that_is_lost_before_the_request_fails_at_once(monkeypatch, unasked):
-    """The event loop has other work between the two, or uvloop delivers the end first; the request counts as not sent."""
+    """The event loop has other work between the two, or uvloop delivers the end first; the request
+    counts as not sent.
+    """
     loop = asyncio.get_running_loop()
     connect = loop.create_connection
 

@@ -1,4 +1,6 @@
-"""What goes over the wire for every kind of judge: the whole body of each request, with its prompt and its JSON schema."""
+"""What goes over the wire for every kind of judge: the whole body of each request, with its prompt
+and its JSON schema.
+"""
 
 from __future__ import annotations
 
@@ -222,7 +224,9 @@ IN_TURN = {
         good('{"ranking": [2, 1]}'),
     ),
 }
-"""Judges and the replies of their endpoint in turn: the same question in another form, or once more."""
+"""Judges and the replies of their endpoint in turn: the same question in another form, or once
+more.
+"""
 
 
 def instance(schema, root=None):
@@ -257,7 +261,9 @@ def answer(request):
 
 
 async def sent(server, judge, *replies):
-    """Return the bodies that a judge sends, as JSON without the random digits of delimiters; without `replies` in any order."""
+    """Return the bodies that a judge sends, as JSON without the random digits of delimiters;
+    without `replies` in any order.
+    """
     server.requests.clear()
     server.says(*(replies or (answer,)))
     model = connect(f"{server.url}#m")
@@ -278,7 +284,9 @@ async def all_requests(server):
 
 
 async def test_judges_send_what_the_golden_file_holds(faults):
-    """The prompt, the JSON schema (also the order of its keys) and the parameters of every kind of judge, in every setting."""
+    """The prompt, the JSON schema (also the order of its keys) and the parameters of every kind of
+    judge, in every setting.
+    """
     golden, now = json.loads(GOLDEN.read_text(encoding="utf-8")), await all_requests(faults)
     bodies = {
         name: [json.dumps(body, ensure_ascii=False) for body in each]

@@ -1,4 +1,5 @@
-"""Against LiteLLM's proxy in front of llama.cpp's server, where the program `litellm` is found (see CONTRIBUTING.md).
+"""Against LiteLLM's proxy in front of llama.cpp's server, where the program `litellm` is found (see
+CONTRIBUTING.md).
 
 What the proxy sends, shortened, is played without it, too: `quirks/litellm-*.toml`.
 """
@@ -18,7 +19,6 @@ from dataclasses import dataclass
 
 import httpx2
 import pytest
-from require import require_program
 
 import redraft
 from redraft.errors import (
@@ -31,6 +31,7 @@ from redraft.errors import (
 from redraft.gateway.app import Gateway
 from redraft.gateway.config import GatewayConfig, Profile, ServedModel
 from redraft.models import Chat
+from require import require_program
 
 from . import tiny
 
@@ -253,7 +254,9 @@ async def test_a_server_that_is_down_is_tried_again(proxy, ask):
 
 
 async def test_a_rate_limit_says_how_long_to_wait(proxy, ask):
-    """One request a minute is allowed: of a few in a row, one is refused, and its error has the wait."""
+    """One request a minute is allowed: of a few in a row, one is refused, and its error has the
+    wait.
+    """
     with pytest.raises(RateLimitError) as caught:
         for _ in range(5):
             await proxy.model("limited").complete(ask(max_tokens=2))
@@ -285,7 +288,9 @@ async def test_a_server_that_dies_in_a_stream(proxy, gguf_file, real, ask):
 
 
 async def pass_on(reader, writer, port, server, most=3000):
-    """Pass a request on to the server, and at most so many bytes of its answer back; then kill the server."""
+    """Pass a request on to the server, and at most so many bytes of its answer back; then kill the
+    server.
+    """
     back_reader, back_writer = await asyncio.open_connection("127.0.0.1", port)
     head = await reader.readuntil(b"\r\n\r\n")
     length = int(re.search(rb"(?i)content-length: *(\d+)", head)[1])

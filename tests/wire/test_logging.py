@@ -1,4 +1,6 @@
-"""Log records under "redraft": retries, pauses and outages, without content or keys, with a real misbehaving server."""
+"""Log records under "redraft": retries, pauses and outages, without content or keys, with a real
+misbehaving server.
+"""
 
 import asyncio
 import logging
@@ -115,7 +117,9 @@ async def test_rejected_key_is_logged(faults, ask, caplog):
 
 
 def test_no_output_by_default():
-    """Without configured logging nothing is written, and importing redraft does not import logging."""
+    """Without configured logging nothing is written, and importing redraft does not import
+    logging.
+    """
     assert any(isinstance(handler, logging.NullHandler) for handler in log.handlers)
     script = "import sys, redraft; print('logging' in sys.modules); from redraft.log import log; log.warning('x')"
     ended = subprocess.run(

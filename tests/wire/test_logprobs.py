@@ -19,7 +19,9 @@ def client(call):
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_score_is_the_expectation_of_a_real_server(digit_server, stream):
-    """The written score is what the grammar allows; the expectation lies between the scores that are likely there."""
+    """The written score is what the grammar allows; the expectation lies between the scores that
+    are likely there.
+    """
     url, _, name = digit_server.partition("#")
     replies = []
 
@@ -39,7 +41,9 @@ async def test_a_score_is_the_expectation_of_a_real_server(digit_server, stream)
 
 @pytest.mark.slow
 async def test_an_improbable_score_is_taken_as_written(plain_server):
-    """Random weights find no digit likely: the score counts as written, and the feedback says why."""
+    """Random weights find no digit likely: the score counts as written, and the feedback says
+    why.
+    """
     url, _, name = plain_server.partition("#")
     feedback = await JUDGE.grade(
         Task("q"), Candidate(0, "an answer"), client(Chat(name, url).complete)
@@ -63,7 +67,9 @@ VERDICT = '{"reason": "Fine.", "criteria": {"truth": {"evidence": "", "change": 
     ],
 )
 async def test_an_endpoint_that_refuses_is_asked_without(error):
-    """It is asked once more, and from then on at once; the feedback says that the score is as written."""
+    """It is asked once more, and from then on at once; the feedback says that the score is as
+    written.
+    """
     asked = []
 
     async def call(request):

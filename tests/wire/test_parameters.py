@@ -5,9 +5,9 @@ import logging
 from contextlib import suppress
 
 import pytest
-import vendors
 
 import redraft
+import vendors
 from redraft import BestOfN, Budget, Judge, grade, refine
 from redraft.errors import ConfigError, GradingError, ModelError
 from redraft.graders import Checklist, Pairwise, Ranker
@@ -28,7 +28,9 @@ OWN = ("model", "messages", "response_format", "stream", "temperature")
 
 
 def further(requests):
-    """Return what each request sent besides the usual fields, without the seed and the temperature 0 of judges."""
+    """Return what each request sent besides the usual fields, without the seed and the temperature
+    0 of judges.
+    """
     return [
         {name: value for name, value in request.body.items() if name not in OWN}
         for request in requests
@@ -67,14 +69,18 @@ WAYS = {  # how they are given -> what the writer sends, and the judge
 
 @pytest.mark.parametrize(("settings", "of_grader", "written", "judged"), WAYS.values(), ids=WAYS)
 async def test_the_nearest_parameter_is_sent(server, settings, of_grader, written, judged):
-    """That of the grader, else that of the call, else that of the model that writes, which judges here."""
+    """That of the grader, else that of the call, else that of the model that writes, which judges
+    here.
+    """
     judge = Judge(RUBRIC, params=of_grader or None)
     await refine("q", Chat("m", server.url), judge, max_iterations=0, **settings)
     assert further(server.requests) == [written, judged]
 
 
 async def test_a_judge_of_its_own_has_none_of_the_writers_parameters(server):
-    """`judge` is another model, with the parameters of the judge alone; so is the model that a grader names."""
+    """`judge` is another model, with the parameters of the judge alone; so is the model that a
+    grader names.
+    """
     writer, judge = Chat("w", server.url), Chat("j", server.url)
     settings = {"max_iterations": 0, "model_params": {"top_p": 0.5}, "judge_params": {"top_k": 2}}
     await refine("q", writer, Judge(RUBRIC), judge=judge, **settings)
@@ -147,7 +153,9 @@ async def test_a_grader_of_the_user_asks_with_the_parameters_of_the_judge(server
 
 
 async def test_a_changed_parameter_is_another_call(server):
-    """A cache and the fingerprint of a grader tell parameters apart; what is sent twice is one call, however it was given."""
+    """A cache and the fingerprint of a grader tell parameters apart; what is sent twice is one
+    call, however it was given.
+    """
     model, store = Chat("m", server.url), {}
     ways = [
         {},
@@ -197,7 +205,8 @@ async def test_rows_are_done_again_if_a_parameter_changes(server, tmp_path):
 
 CUT = fs.completion("", "length", usage=(7, 2048), reasoning_content="Let me think")
 LONG = fs.completion(VERDICT.replace("5", "3").replace("true}", "false}"), usage=(7, 9000))
-ROOMS = {  # the judge's limit, and what a server says to the second request -> the limits that were sent
+# the judge's limit, and what a server says to the second request -> the limits that were sent
+ROOMS = {
     "no limit": (None, None, [None, 8192]),
     "a limit of its own": (500, None, [500, 2000]),
     "a smaller maximum": (None, "max_tokens is too large: 8192. This model supports at most 4096 completion tokens", [None, 8192, 4096]),
@@ -215,7 +224,9 @@ async def test_a_verdict_that_is_cut_is_asked_for_with_more_room(server, limit, 
     assert [request.body.get("max_tokens") for request in server.requests] == sent
 
 
-USES = {  # the parameters of the judge, and the tokens that the server says that it used -> the limits that were sent
+# the parameters of the judge, and the tokens that the server says that it used -> the limits that
+# were sent
+USES = {
     "the server does not say": ({}, None, [None, 32768]),
     "nothing, by its count": ({}, 0, [None, 32768]),
     "few, without the reasoning": ({}, 3, [None, 2048]),
@@ -287,7 +298,9 @@ async def test_a_budget_learns_how_long_a_judge_reasons(server):
 
 
 async def test_a_verdict_that_is_cut_twice_says_what_to_do(server):
-    """How to give it more, in Python and on the command line; a grader with its own limit is told to raise that."""
+    """How to give it more, in Python and on the command line; a grader with its own limit is told
+    to raise that.
+    """
     server.says(fs.http(CUT))
     with pytest.raises(
         GradingError,
@@ -312,7 +325,9 @@ def thinks_in_streams(body):
 
 
 async def test_a_model_that_thinks_in_streams_only_is_asked_not_to_think(server, caplog):
-    """Once it has said so, in every role, with a warning; a user who wants it to think reads why it cannot."""
+    """Once it has said so, in every role, with a warning; a user who wants it to think reads why it
+    cannot.
+    """
     server.says(
         lambda request: (
             thinks_in_streams(request.body)
@@ -370,7 +385,9 @@ CLIENTS = {
 
 @pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS)
 async def test_every_client_sends_parameters(server, client):
-    """Known names as its own settings, others as they are; the client's own parameters are beneath them."""
+    """Known names as its own settings, others as they are; the client's own parameters are beneath
+    them.
+    """
     settings = {"model_params": {"top_p": 0.5, "top_k": 3, **NO_THINKING}, "judge_params": LOW}
     await refine("q", client(server.url), Judge(RUBRIC), max_iterations=0, **settings)
     for body, further in zip(further_of(server), ({}, LOW), strict=True):

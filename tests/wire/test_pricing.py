@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from redraft.usage import Usage
 from redraft.models import Chat, Price, ScriptedModel, connect, price_of
 from redraft.models.pricing import context_window_of
-
+from redraft.usage import Usage
 
 OPENAI = "https://api.openai.com/v1"
 PUBLISHED = [  # USD per million tokens read and written, as the providers have published them
@@ -24,7 +23,9 @@ PUBLISHED = [  # USD per million tokens read and written, as the providers have 
 
 @pytest.mark.parametrize(("model", "where", "price"), PUBLISHED)
 def test_published_prices(model, where, price):
-    """Known models have a price per million tokens; where it grows with the prompt, that of short ones."""
+    """Known models have a price per million tokens; where it grows with the prompt, that of short
+    ones.
+    """
     assert price_of(model, where) == Price(*price)
 
 
@@ -68,7 +69,9 @@ def test_unknown_price_is_none(model, where):
 
 
 def test_price_of_a_model_object():
-    """A model is priced by name and endpoint; a scripted model is free, and a function has no known price."""
+    """A model is priced by name and endpoint; a scripted model is free, and a function has no known
+    price.
+    """
     assert price_of(Chat("gpt-4o-mini")) == price_of("gpt-4o-mini", "openai")
     assert price_of(Chat("gpt-4o-mini", "http://127.0.0.1:1/v1")) is None
     assert price_of(ScriptedModel([])) == Price(0, 0)
@@ -76,7 +79,9 @@ def test_price_of_a_model_object():
 
 
 def test_cost():
-    """Cost is tokens times price; an unknown number of tokens costs None, and zero tokens cost 0."""
+    """Cost is tokens times price; an unknown number of tokens costs None, and zero tokens cost
+    0.
+    """
     price = Price(2, 8)
     assert price.cost(Usage(1, 1_000_000, 500_000)) == 6.0
     assert price.cost(Usage(1, None, 5)) is None

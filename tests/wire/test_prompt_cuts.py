@@ -1,6 +1,7 @@
-"""Prompts that a server cuts without an error: what it reports tells, and no text raises a false alarm."""
+"""Prompts that a server cuts without an error: what it reports tells, and no text raises a false
+alarm.
+"""
 
-import asyncio
 import base64
 import json
 import random
@@ -125,7 +126,9 @@ def test_a_count_that_no_text_has_needs_no_window(tokens):
 
 
 def test_only_what_every_template_sends_counts():
-    """Reasoning of earlier turns, results of tools and images may be left out or counted otherwise."""
+    """Reasoning of earlier turns, results of tools and images may be left out or counted
+    otherwise.
+    """
     thought = {"role": "assistant", "content": f"<think>{LONG}</think>yes"}
     tool = {"role": "tool", "content": LONG, "tool_call_id": "1"}
     image = {
@@ -183,7 +186,9 @@ async def test_an_answer_to_a_cut_prompt_has_a_note_and_a_warning(faults, is_str
 
 
 async def test_the_grade_of_a_judge_that_did_not_see_all_is_unknown(faults):
-    """The answer comes back without a score, and the note says why; `grade` raises. Its tokens are counted."""
+    """The answer comes back without a score, and the note says why; `grade` raises. Its tokens are
+    counted.
+    """
     judge = redraft.Judge({"truth": "It is true."})
     faults.says(reply(VERDICT))
     with pytest.warns(

@@ -1,4 +1,6 @@
-"""Vendors through pydantic-ai: its function model for requests and answers, its OpenAI client for the network."""
+"""Vendors through pydantic-ai: its function model for requests and answers, its OpenAI client for
+the network.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +10,8 @@ import subprocess
 import sys
 
 import pytest
-import vendors
 
-from redraft.protocols import Model, Request
+import vendors
 from redraft.errors import (
     AuthenticationError,
     BadResponseError,
@@ -22,9 +23,10 @@ from redraft.errors import (
     ModelUnavailableError,
     RateLimitError,
 )
-from redraft.usage import Usage
 from redraft.models import connect
 from redraft.models.pydantic_ai import ProviderModel
+from redraft.protocols import Model, Request
+from redraft.usage import Usage
 
 from . import fault_server as fs
 
@@ -85,7 +87,9 @@ async def test_messages_and_settings_are_translated():
 
 
 async def test_images_are_translated():
-    """Images go by address or as data; an invalid one is an error that names it before anything is sent."""
+    """Images go by address or as data; an invalid one is an error that names it before anything is
+    sent.
+    """
     model, seen = function_model(vendors.TextPart("a cat"))
     pixel = "data:image/png;base64,iVBORw0KGgo="
     shown = [
@@ -137,7 +141,9 @@ async def test_schema_is_sent_natively():
     ],
 )
 async def test_invalid_answers_are_errors(parts, fields, kind):
-    """Empty answers, thinking alone, unreadable tool calls and filtered answers are errors that were paid for."""
+    """Empty answers, thinking alone, unreadable tool calls and filtered answers are errors that
+    were paid for.
+    """
     model, _ = function_model(
         *(getattr(vendors, name)(*values) for name, *values in parts), **fields
     )
@@ -232,7 +238,9 @@ def test_missing_key_or_package_is_an_error(monkeypatch):
 
 
 def test_one_model_in_many_event_loops(monkeypatch, closed_url):
-    """A named vendor's client is made for each event loop and closed with it (warnings are errors here)."""
+    """A named vendor's client is made for each event loop and closed with it (warnings are errors
+    here).
+    """
     monkeypatch.setenv("DEEPSEEK_API_KEY", CANARY)
     model = connect("deepseek:deepseek-chat", timeout=5.0)
     assert (model.name, model.provider, model.model_name) == (

@@ -1,6 +1,8 @@
-"""Each quirk of a provider or a server gets what is right, through every face: `quirks/*.toml`, whose form CONTRIBUTING.md describes.
+"""Each quirk of a provider or a server gets what is right, through every face: `quirks/*.toml`,
+whose form CONTRIBUTING.md describes.
 
-No test waits: retries and limiters get a clock that advances when they sleep, and the server notes the time of each request.
+No test waits: retries and limiters get a clock that advances when they sleep, and the server notes
+the time of each request.
 """
 
 import asyncio
@@ -92,7 +94,9 @@ class Stage:
         return play, key
 
     async def serve(self, reader, writer):
-        """Answer requests as the play of their address says; at other addresses a writer answers."""
+        """Answer requests as the play of their address says; at other addresses a writer
+        answers.
+        """
         try:
             while request := await fs._read(reader):
                 play = self.plays.get(request.path.removeprefix("/").partition("/v1")[0])
@@ -139,7 +143,9 @@ async def stage(tmp_path_factory):
 
 
 def config_of(stage, folder):
-    """Return a gateway with a profile for each quirk and face: the model writes, or it judges what another one writes."""
+    """Return a gateway with a profile for each quirk and face: the model writes, or it judges what
+    another one writes.
+    """
     models = {"plain": ServedModel("plain", stage.address("plain"), "m")}
     profiles = {}
     for quirk in QUIRKS:
@@ -158,7 +164,9 @@ def config_of(stage, folder):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came out: an answer, a score, or an error with its words. What a face does not show is None."""
+    """What came out: an answer, a score, or an error with its words. What a face does not show is
+    None.
+    """
 
     answer: str | None = None
     score: float | None = None
@@ -314,7 +322,9 @@ def mistakes(right, face, outcome, play, log):
 
 
 def wrong_calls(right, face, play):
-    """Yield what is wrong with the calls. A batch goes on asking an endpoint that seems to be down, and probes one that refuses."""
+    """Yield what is wrong with the calls. A batch goes on asking an endpoint that seems to be down,
+    and probes one that refuses.
+    """
     made = len(play.requests)
     goes_on = face.through == "batch" and right.error
     if not (
@@ -412,7 +422,9 @@ WRONG = {
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("face", ["refine", "refine streamed", "batch", "grade", "grade streamed"])
 async def test_a_wrong_expectation_is_noticed(stage, tmp_path, caplog, face):
-    """Each of what a file may expect, if the face shows it; else the library would prove nothing."""
+    """Each of what a file may expect, if the face shows it; else the library would prove
+    nothing.
+    """
     face, path = FACES[face], tmp_path / "sample.toml"
     path.write_text(SAMPLE)
     quirk = load_quirk(path)

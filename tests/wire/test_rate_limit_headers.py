@@ -59,7 +59,9 @@ EMPTY = {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "2
 )
 @pytest.mark.parametrize("stream", [False, True])
 async def test_reply_carries_the_rate_limit_headers(faults, ask, headers, pace, stream):
-    """The forms of OpenAI, Anthropic and the IETF are read; invalid values and missing headers give nothing."""
+    """The forms of OpenAI, Anthropic and the IETF are read; invalid values and missing headers give
+    nothing.
+    """
     body = fs.sse(fs.chunk("fine"), fs.chunk(finish="stop"))
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items()).encode()
     faults.says(
@@ -150,7 +152,9 @@ async def test_rejection_without_retry_after_waits_for_the_reset(faults, ask, he
     ],
 )
 async def test_long_wait_is_an_error(faults, asked, words):
-    """The error gives the wait, its end, the status and the seconds, and no call is made meanwhile."""
+    """The error gives the wait, its end, the status and the seconds, and no call is made
+    meanwhile.
+    """
     faults.says(fs.error(429, "slow down", {"Retry-After": asked}))
     asking = retry(Chat("m", faults.url).complete)
     with pytest.raises(

@@ -1,4 +1,6 @@
-"""Reasoning in replies is in no answer, whole or streamed, of any model. (How servers send it: `quirks/`.)"""
+"""Reasoning in replies is in no answer, whole or streamed, of any model. (How servers send it:
+`quirks/`.)
+"""
 
 import json
 from contextlib import aclosing
@@ -64,7 +66,9 @@ async def test_the_reply_has_the_answer_alone(faults, ask, name, is_stream):
 
 @pytest.mark.parametrize("name", MESSAGES)
 async def test_a_stream_ends_with_the_answer(faults, ask, name):
-    """The parts are those of the answer; reasoning that the prompt began is known as such only when its end arrives."""
+    """The parts are those of the answer; reasoning that the prompt began is known as such only when
+    its end arrives.
+    """
     faults.says(reply_of(MESSAGES[name], True))
     async with aclosing(Chat("m", faults.url).stream(ask())) as stream:
         *parts, reply = [part async for part in stream]
@@ -129,7 +133,9 @@ async def test_an_answer_about_marks_is_whole(faults, ask, is_stream):
 
 
 async def test_reasoning_hides_no_key(faults, ask):
-    """A key that is spread around a block is masked in the joined answer, and so is one in the reasoning."""
+    """A key that is spread around a block is masked in the joined answer, and so is one in the
+    reasoning.
+    """
     key = "sk-canary-4711-0815"
     faults.says(
         good(f"Key {key[:9]}<thinking></thinking>{key[9:]}"), good(f"[THINK]{key}[/THINK]four")

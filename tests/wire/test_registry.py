@@ -305,7 +305,9 @@ def test_client_can_be_pickled():
 
 @pytest.mark.slow
 def test_vendors_are_known_to_pydantic_ai():
-    """pydantic-ai knows every vendor's prefix, possibly under an earlier name; for some it asks for a further package."""
+    """pydantic-ai knows every vendor's prefix, possibly under an earlier name; for some it asks for
+    a further package.
+    """
     from pydantic_ai.providers import infer_provider_class
 
     from redraft.models.pydantic_ai import VENDOR_ALIASES

@@ -1,4 +1,6 @@
-"""A shortage of this machine (descriptors, memory, ports, processes, threads) is waited for, and blamed on nobody else."""
+"""A shortage of this machine (descriptors, memory, ports, processes, threads) is waited for, and
+blamed on nobody else.
+"""
 
 import asyncio
 import errno
@@ -14,17 +16,17 @@ import pytest
 
 from redraft import ScriptedModel, Task, batch, descriptors, refine
 from redraft.descriptors import is_shortage
-from redraft.errors import ConfigError, ModelError, ModelUnavailableError, ShortageError
-from redraft.graders import Jury
+from redraft.errors import ConfigError, ModelUnavailableError, ShortageError
 from redraft.gateway.refining import gateway_error
 from redraft.gateway.upstream_errors import error_from_failure
+from redraft.graders import Jury
+from redraft.masking import NO_SECRETS
 from redraft.middleware import shortage
 from redraft.middleware.circuit_breaker import FAILURE_THRESHOLD
 from redraft.middleware.endpoint_limiter import EndpointLimiter
 from redraft.models import Chat, http_connections
 from redraft.models.client_errors import model_error
 from redraft.models.http_client import HttpExchange, RequestTarget, Timeouts
-from redraft.masking import NO_SECRETS
 from redraft.protocols import Reply, Request
 from redraft.sandbox import tiers
 
@@ -99,7 +101,9 @@ async def test_a_call_that_finds_no_room_says_so(faults, monkeypatch, place):
 
 
 async def test_the_last_descriptors_are_held_back(faults):
-    """With every descriptor in use nothing is looked up or connected, and the call goes on once one is closed."""
+    """With every descriptor in use nothing is looked up or connected, and the call goes on once one
+    is closed.
+    """
     faults.says(fs.good("fine"))
     model = Chat("m", faults.url)
     with no_descriptors():
@@ -187,7 +191,9 @@ def taken_lock(folder):
 
 
 def test_what_counts_as_a_shortage(monkeypatch, tmp_path):
-    """An errno that other things have as well is one only where a process or a thread is started."""
+    """An errno that other things have as well is one only where a process or a thread is
+    started.
+    """
     caused = ConfigError("rules.txt cannot be read")
     caused.__cause__ = OSError(errno.EMFILE, "")
     shortages = [OSError(number, "") for number in SHORTAGES]
@@ -214,7 +220,9 @@ def test_what_counts_as_a_shortage(monkeypatch, tmp_path):
 
 
 async def test_no_shortage_counts_against_an_endpoint():
-    """The circuit stays closed, the limit as it is, and a probe that could not be sent shows nothing."""
+    """The circuit stays closed, the limit as it is, and a probe that could not be sent shows
+    nothing.
+    """
     limiter = EndpointLimiter("host", initial=8)
     for _ in range(2 * FAILURE_THRESHOLD):
         slot = await limiter.acquire()
@@ -320,7 +328,9 @@ async def test_a_part_of_a_grader_is_tried_again_until_there_is_room():
 
 
 async def test_a_shortage_is_no_reason_to_ask_a_model_twice_in_one_try():
-    """A grader that asks and then finds no room asks once for each try, and what still runs ends before the next."""
+    """A grader that asks and then finds no room asks once for each try, and what still runs ends
+    before the next.
+    """
     asked, ended, tries = [], [], []
 
     async def answer(prompt):
@@ -399,7 +409,9 @@ async def test_steps_that_waited_in_vain_with_another_try_once_more():
 
 
 async def test_rows_that_fail_for_a_shortage_are_redone(tmp_path):
-    """They are open, whatever was short, and the same command finishes them without asking again for what was answered."""
+    """They are open, whatever was short, and the same command finishes them without asking again
+    for what was answered.
+    """
     model, grader = ScriptedModel(["fine"] * 9), ShortGrader(10**6)
     first = await batch([{"prompt": "q"}], tmp_path / "out.jsonl", model, grader)
     assert (first.done, first.failed, first.unfinished) == (0, 0, 1)

@@ -1,4 +1,6 @@
-"""Streams are bounded like bodies, however they are divided, compressed or padded, and are read in linear time."""
+"""Streams are bounded like bodies, however they are divided, compressed or padded, and are read in
+linear time.
+"""
 
 import gzip
 import json
@@ -8,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redraft.errors import BadResponseError
-from redraft.usage import Usage
 from redraft.models import Chat
 from redraft.models.sse import SSEParser, StreamAssembler
 from redraft.reasoning import VisibleText
+from redraft.usage import Usage
 
 from . import fault_server as fs
 
@@ -68,7 +70,9 @@ async def test_stream_of_more_than_8_mib_is_rejected(faults, ask, name):
 
 @pytest.mark.slow
 async def test_long_answer_in_small_events_is_read(faults, ask):
-    """Thirty thousand tokens in events of 400 bytes exceed 8 MiB on the wire and are an ordinary answer."""
+    """Thirty thousand tokens in events of 400 bytes exceed 8 MiB on the wire and are an ordinary
+    answer.
+    """
     token = {**fs.chunk("word "), "id": "x" * 150, "system_fingerprint": "y" * 150}
     raw = fs.sse(*[token] * 30_000, END)
     assert len(raw) > 10 * MIB

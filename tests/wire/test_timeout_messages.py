@@ -60,7 +60,9 @@ async def test_deadline_error_names_the_silent_endpoint(faults, who):
 
 @pytest.mark.parametrize("who", WAITS)
 async def test_a_wait_that_ends_after_the_deadline_is_an_error_at_once(faults, who):
-    """It says how long the endpoint wants, after one call, and never shows a key. The answer of the writer is kept."""
+    """It says how long the endpoint wants, after one call, and never shows a key. The answer of the
+    writer is kept.
+    """
     faults.says(fs.error(429, "busy", headers={"Retry-After": "100"}))
     url = f"http://user:{KEY}@{faults.host}/v1?api_key={KEY}#m"
     if who in {"writer", "client"}:

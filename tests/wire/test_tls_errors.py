@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import os
 import re
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 import httpx
 import pytest
-import vendors
 import trustme
 
+import vendors
 from redraft.errors import ModelUnavailableError
 from redraft.models import Chat
 from redraft.models.openai_client import ClientModel
 
 from .http_servers import server_context, serving
 
-NOW = datetime.now(timezone.utc)
+NOW = datetime.now(UTC)
 TO_DO = r"is not trusted \(.+\): set SSL_CERT_FILE to a file with the certificate of its authority"
 
 
@@ -107,7 +107,9 @@ AUTHORITIES = {
 
 @pytest.mark.parametrize("name", AUTHORITIES)
 async def test_what_openssl_does_not_find_is_named(ask, authority, monkeypatch, tmp_path, name):
-    """OpenSSL ignores a file or folder that does not exist: the error about the certificate says so."""
+    """OpenSSL ignores a file or folder that does not exist: the error about the certificate says
+    so.
+    """
     values, words = AUTHORITIES[name]
     (tmp_path / "text.pem").write_text("no certificate")
     for variable in ("SSL_CERT_FILE", "SSL_CERT_DIR"):

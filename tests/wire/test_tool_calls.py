@@ -5,21 +5,21 @@ from __future__ import annotations
 import json
 
 import pytest
-import vendors
 from hypothesis import given
 from hypothesis import strategies as st
 
+import vendors
 from redraft import Budget, Judge, Task, refine
+from redraft.core.records import MAX_TOOL_CALLS
+from redraft.errors import BadResponseError, ConfigError, ModelError
 from redraft.graders import Ranker
 from redraft.middleware.call_costs import request_size
-from redraft.protocols import Reply, Request, ToolCall
-from redraft.errors import BadResponseError, ConfigError, ModelError, ModelUnavailableError
-from redraft.core.records import MAX_TOOL_CALLS
 from redraft.models import CallableModel, Chat, connect
 from redraft.models.openai_batches import BatchClient
-from redraft.models.pydantic_ai import ProviderModel
 from redraft.models.openai_responses import read_reply
+from redraft.models.pydantic_ai import ProviderModel
 from redraft.models.sse import StreamAssembler
+from redraft.protocols import Reply, Request, ToolCall
 
 from . import fault_server as fs
 
@@ -77,7 +77,7 @@ async def test_tools_reach_the_writer_only(faults, where, graders):
     task = Task("Say it.", tools=[SEARCH], tool_choice="auto") if where == "task" else "Say it."
     try:
         await refine(task, model, graders, max_iterations=1, target_score=1)
-    except Exception:  # noqa: BLE001, S110  (what a judge says does not matter here)
+    except Exception:
         pass
     writing, judging = sent_by(faults)
     assert writing and judging
@@ -104,7 +104,9 @@ async def test_task_tools_override_model_tools(faults):
 
 @pytest.mark.parametrize("text", ["", "I think so."])
 async def test_uninvited_tool_call_is_rejected(faults, text):
-    """A text beside the call counts; without text the model is called again, and then it is an error."""
+    """A text beside the call counts; without text the model is called again, and then it is an
+    error.
+    """
     faults.says(fs.good(text or None, "tool_calls", tool_calls=[fs.call("search")]))
     model = Chat("m", faults.url)
     if text:
@@ -369,7 +371,9 @@ def test_streamed_and_complete_calls_are_equal(calls, size):
 
 
 async def test_functions_take_tools_by_keyword():
-    """A function with such a parameter gets the tools; for another one, a task with tools is an error that names it."""
+    """A function with such a parameter gets the tools; for another one, a task with tools is an
+    error that names it.
+    """
     seen = []
 
     def agent(messages, tools=None, tool_choice="unset"):
@@ -391,7 +395,9 @@ def plain(messages):
 
 
 async def test_vendors_support_tools():
-    """Through pydantic-ai, definitions, tool choice, and calls and results in a conversation are sent, and calls are returned."""
+    """Through pydantic-ai, definitions, tool choice, and calls and results in a conversation are
+    sent, and calls are returned.
+    """
     seen = []
 
     def answer(messages, info):
@@ -453,7 +459,9 @@ def test_provider_batch_offers_tools_to_the_writer_only(stream):
 
 
 async def test_real_server_accepts_tools(plain_server):
-    """llama.cpp accepts tools, calls and results in a conversation, and the turns that request a better call."""
+    """llama.cpp accepts tools, calls and results in a conversation, and the turns that request a
+    better call.
+    """
     url, _, name = plain_server.partition("#")
     model = Chat(
         name, url, extra_body={"ignore_eos": True}

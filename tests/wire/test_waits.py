@@ -1,16 +1,18 @@
-"""How long a server asks to wait, wherever it says it, and what everything that retries makes of it."""
+"""How long a server asks to wait, wherever it says it, and what everything that retries makes of
+it.
+"""
 
 import asyncio
 import json
 import time
 
 import pytest
-from cpu_time import least_seconds
-from fake_clock import FakeClock
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 import redraft
+from cpu_time import least_seconds
+from fake_clock import FakeClock
 from redraft.errors import (
     AuthenticationError,
     BadResponseError,
@@ -140,7 +142,9 @@ def at(seconds):
     return time.time() + seconds
 
 
-HEADERS = [  # headers, and the seconds that they ask to wait beside a body that asks for four (None: the body counts)
+# headers, and the seconds that they ask to wait beside a body that asks for four (None: the body
+# counts)
+HEADERS = [
     ({"retry-after": "7"}, 7.0),
     ({"retry-after-ms": "1500", "retry-after": "7"}, 1.5),
     ({"retry-after": "-7"}, None),
@@ -153,12 +157,16 @@ HEADERS = [  # headers, and the seconds that they ask to wait beside a body that
 
 @pytest.mark.parametrize(("headers", "seconds"), HEADERS)
 def test_a_header_comes_first(headers, seconds):
-    """A valid Retry-After counts before the body, and the body before the time when a limit is whole again."""
+    """A valid Retry-After counts before the body, and the body before the time when a limit is
+    whole again.
+    """
     assert stated_wait(429, headers, says("try again in 4s")) == (seconds or 4.0)
 
 
 def resets():
-    """Return headers without Retry-After, and the seconds until their reset. Dates are those of now."""
+    """Return headers without Retry-After, and the seconds until their reset. Dates are those of
+    now.
+    """
     return [
         ({"x-ratelimit-reset-tokens": "7.66s"}, 7.66),
         ({"x-ratelimit-reset-requests": "250ms", "x-ratelimit-reset-tokens": "6m0s"}, 0.25),
@@ -181,7 +189,9 @@ def resets():
 @pytest.mark.parametrize("n", range(len(resets())))
 @pytest.mark.parametrize("in_body", [False, True], ids=["headers", "body"])
 def test_the_reset_of_a_limit(n, in_body):
-    """Durations, numbers and dates; of those that are exhausted the last one, else the first. A router quotes headers in its body."""
+    """Durations, numbers and dates; of those that are exhausted the last one, else the first. A
+    router quotes headers in its body.
+    """
     headers, seconds = resets()[n]
     asked = (
         stated_wait(429, {}, behind_router("no", **headers))
@@ -335,7 +345,9 @@ NOTHING_ELSE = dict(max_iterations=0, graders="words:1-9")
 
 
 class Server:
-    """A model whose server answers with these statuses and bodies, then "four"; `times` are those of the calls on the loop's clock."""
+    """A model whose server answers with these statuses and bodies, then "four"; `times` are those
+    of the calls on the loop's clock.
+    """
 
     def __init__(self, *replies, name="m"):
         self.replies, self.times, self.name, self.identity = list(replies), [], name, name
@@ -381,7 +393,9 @@ def test_refine_waits_as_long_as_the_body_says():
     ],
 )
 def test_a_wait_that_is_too_long_is_an_error_at_once(seconds, deadline, calls):
-    """Too long is more than what the deadline leaves; without one, more than a minute. The error says what the server wants."""
+    """Too long is more than what the deadline leaves; without one, more than a minute. The error
+    says what the server wants.
+    """
     server = Server((429, google(retry_info(f"{seconds}s"))))
 
     async def work():
@@ -398,7 +412,9 @@ def test_a_wait_that_is_too_long_is_an_error_at_once(seconds, deadline, calls):
 
 
 def test_other_calls_to_the_endpoint_wait_and_those_to_others_do_not():
-    """A judge elsewhere is asked while the writer waits, and a wait that nobody waits for holds nobody."""
+    """A judge elsewhere is asked while the writer waits, and a wait that nobody waits for holds
+    nobody.
+    """
     writer, judge = Server((429, BUSY)), Server((429, google(retry_info("1h"))), name="judge")
 
     async def work():

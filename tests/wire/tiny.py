@@ -1,7 +1,8 @@
 """A language model of half a megabyte with random weights, and llama.cpp's own server for it.
 
-Its answers make no sense, but it behaves like a real model: it has a context that can overflow, an end token, and a grammar
-that enforces a schema. `python tiny.py FILE [KEY]` serves FILE on a free port and prints its address.
+Its answers make no sense, but it behaves like a real model: it has a context that can overflow, an
+end token, and a grammar that enforces a schema. `python tiny.py FILE [KEY]` serves FILE on a free
+port and prints its address.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ STRICT = (  # like Gemma's: no system role, and alternating roles
 
 
 def make(path: Path, template: str = TEMPLATE, likely: str = "") -> Path:
-    """Write the model to a file; the characters in `likely` get most of the probability everywhere."""
+    """Write the model to a file; the characters in `likely` get most of the probability
+    everywhere.
+    """
     import gguf
 
     writer = gguf.GGUFWriter(str(path), "llama")
@@ -82,8 +85,9 @@ def _describe(writer, gguf, words, template) -> None:
 def _tensors(size: int, likely: str):
     """Return random weights; two dimensions are not random.
 
-    Dimension 0 is constant and makes words likely, raw bytes unlikely and the end token possible. Dimension 1 says that the token is
-    a space, which ends the prompt, and makes the end token impossible there: an empty answer is an error, and would be a rare one.
+    Dimension 0 is constant and makes words likely, raw bytes unlikely and the end token possible.
+    Dimension 1 says that the token is a space, which ends the prompt, and makes the end token
+    impossible there: an empty answer is an error, and would be a rare one.
     """
     import numpy as np
 

@@ -1,15 +1,17 @@
-"""Typed answers: what form an answer must have, as the argument `answer` of `refine` and `batch` says.
+"""Typed answers: what form an answer must have, as the argument `answer` of `refine` and `batch`
+says.
 
-A form asks for the answer (a JSON schema for the endpoint, a demand for the prompt), extracts it from what a model wrote, checks
-it, and converts it to a value. `as_answer_form` makes one from a type, a JSON schema or "code:LANGUAGE":
+A form asks for the answer (a JSON schema for the endpoint, a demand for the prompt), extracts it
+from what a model wrote, checks it, and converts it to a value. `as_answer_form` makes one from a
+type, a JSON schema or "code:LANGUAGE":
 
 - `TypedAnswer`: anything that pydantic's `TypeAdapter` takes. pydantic is imported only then.
 - `SchemaAnswer`: a JSON Schema.
 - `CodeAnswer`: the code in the answer's code block.
 
-`AnswerGrader` is the hard constraint that every run with a form has. The form of JSON is repaired without a model where nothing but
-commas, quotes and the text around the JSON is wrong; no value is converted or completed by a repair. The forms are loaded when they
-are first used.
+`AnswerGrader` is the hard constraint that every run with a form has. The form of JSON is repaired
+without a model where nothing but commas, quotes and the text around the JSON is wrong; no value is
+converted or completed by a repair. The forms are loaded when they are first used.
 """
 
 from __future__ import annotations

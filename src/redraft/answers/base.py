@@ -8,11 +8,16 @@ from typing import Any, Protocol, TypeVar
 from ..protocols import Edit
 
 T_co = TypeVar("T_co", covariant=True)
-EXPECTED = "a type such as a pydantic model, a JSON schema as a dict, or 'code:LANGUAGE', such as 'code:python'"
+EXPECTED = (
+    "a type such as a pydantic model, a JSON schema as a dict, or 'code:LANGUAGE', such as "
+    "'code:python'"
+)
 
 
 class InvalidAnswer(ValueError):
-    """An answer is not of the form. `errors` say what is wrong, one line each; `nearness` how near it comes, in [0, 1]."""
+    """An answer is not of the form. `errors` say what is wrong, one line each; `nearness` how near
+    it comes, in [0, 1].
+    """
 
     def __init__(self, errors: Sequence[str], count: int = 0, nearness: float = 0.0) -> None:
         more = max(count, len(errors)) - 1
@@ -23,10 +28,11 @@ class InvalidAnswer(ValueError):
 class AnswerForm(Protocol[T_co]):
     """The form that an answer must have. `read` returns its value.
 
-    - `name`: the form in words, for messages. `demand`: what it demands, in words. `instruction`: the same with the schema, for
-      the prompt.
+    - `name`: the form in words, for messages. `demand`: what it demands, in words. `instruction`:
+      the same with the schema, for the prompt.
     - `schema`: the JSON schema for the endpoint; None if there is none.
-    - `fingerprint`: 16 hex digits for everything that decides which answers are accepted, and as what.
+    - `fingerprint`: 16 hex digits for everything that decides which answers are accepted, and as
+      what.
     - `editable`: whether an editor can repair its answers. `is_json`: whether its answers are JSON.
     """
 
@@ -46,7 +52,9 @@ class AnswerForm(Protocol[T_co]):
     def is_json(self) -> bool: ...
 
     def extract(self, text: str, *, given: bool = False) -> str:
-        """Return what of a text is the answer; `given`: the user gave the text, and no model wrote it."""
+        """Return what of a text is the answer; `given`: the user gave the text, and no model wrote
+        it.
+        """
         ...
 
     def read(self, text: str) -> T_co:
@@ -58,9 +66,13 @@ class AnswerForm(Protocol[T_co]):
         ...
 
     def to_data(self, value: Any, text: str) -> Any:
-        """Return the value that `read` returned for a text as a JSON value, from which `read` makes the same value again."""
+        """Return the value that `read` returned for a text as a JSON value, from which `read` makes
+        the same value again.
+        """
         ...
 
     def accepts(self, annotation: Any) -> bool:
-        """Return whether a function whose first parameter has this annotation receives the value instead of the text."""
+        """Return whether a function whose first parameter has this annotation receives the value
+        instead of the text.
+        """
         ...

@@ -51,7 +51,7 @@ CODE_START = re.compile(
     re.MULTILINE,
 )
 FIRST_LINE = re.compile(
-    r"(?:(?:async\s+def|def|class)\s+\w+.*[:(,]|import\s+[\w., ]+|from\s+[\w.]+\s+import\b.*|@\w.*)\s*(?:#.*)?$"
+    r"(?:(?:async\s+def|def|class)\s+\w+.*[:(,]|import\s+[\w., ]+|from\s+[\w.]+\s+import\b.*|@\w.*)\s*(?:#.*)?$"  # noqa: E501
 )
 DEFINITION = re.compile(r"(async\s+def|def|class|import|from)\b|@")
 STATEMENT = re.compile(  # a line of code with a mistake, rather than prose
@@ -61,8 +61,10 @@ STATEMENT = re.compile(  # a line of code with a mistake, rather than prose
 ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\s*(?::[^=\n]+)?=(?!=)")
 MAX_ASSIGNMENTS = 3  # between prose, with which code is tried to begin
 MAX_BLOCKS = 50  # code blocks of an answer that are looked at
-MAX_CLOSINGS = 8  # ends of a block that are tried, for code that holds a fence itself; also of code without a fence
-MAX_SYNTAX_CHARS = 40_000  # in longer answers, and of longer code, the syntax is not checked: parsing may take quadratic time
+# ends of a block that are tried, for code that holds a fence itself; also of code without a fence
+MAX_CLOSINGS = 8
+# in longer answers, and of longer code, the syntax is not checked: parsing may take quadratic time
+MAX_SYNTAX_CHARS = 40_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +77,18 @@ class CodeBlock:
 
 @dataclass(frozen=True)
 class CodeAnswer:
-    """Code in one language. Graders see, and `result.value` and `result.parsed` are, the code without fences and prose.
+    """Code in one language. Graders see, and `result.value` and `result.parsed` are, the code
+    without fences and prose.
 
-    A text that is Python as a whole is the code. Reasoning before an answer, such as between <think> and </think>, is left out.
-    Else it is one of the code blocks: of those labelled with the language, or without a label if there are none. Of Python, those
-    count whose syntax is right, and that are more than values, if there are any. If the task has tests, it is the last block that
-    defines what they call, together with the blocks that define what that one uses; if they give texts to standard input, the last
-    one that reads it. Without tests it is the longest, the last of equally long ones. Without such a block the answer is the Python
-    between prose, or the whole text. The body of a Python function alone, with `return`, keeps its indentation. The syntax of
-    Python is checked with the parser of the Python that runs Redraft.
+    A text that is Python as a whole is the code. Reasoning before an answer, such as between
+    <think> and </think>, is left out. Else it is one of the code blocks: of those labelled with the
+    language, or without a label if there are none. Of Python, those count whose syntax is right,
+    and that are more than values, if there are any. If the task has tests, it is the last block
+    that defines what they call, together with the blocks that define what that one uses; if they
+    give texts to standard input, the last one that reads it. Without tests it is the longest, the
+    last of equally long ones. Without such a block the answer is the Python between prose, or the
+    whole text. The body of a Python function alone, with `return`, keeps its indentation. The
+    syntax of Python is checked with the parser of the Python that runs Redraft.
 
     Raises ConfigError for what is not the name of a language.
     """
@@ -94,7 +99,8 @@ class CodeAnswer:
     def __post_init__(self) -> None:
         if not isinstance(self.language, str) or not LANGUAGE.fullmatch(self.language):
             raise ConfigError(
-                f"answer: 'code:' must be followed by a language, such as code:python, got {self.language!r:.80}"
+                "answer: 'code:' must be followed by a language, such as code:python, got "
+                f"{self.language!r:.80}"
             )
 
     @property
@@ -130,7 +136,9 @@ class CodeAnswer:
         return self.demand
 
     def for_task(self, task: Task) -> CodeAnswer:
-        """Return the form of the answers to a task, whose tests say which code of an answer is the program."""
+        """Return the form of the answers to a task, whose tests say which code of an answer is the
+        program.
+        """
         if self.language != "python" or not task.tests:
             return self
         try:
@@ -139,7 +147,9 @@ class CodeAnswer:
             return self
 
     def extract(self, text: str, *, given: bool = False) -> str:
-        """Return the code in an answer, or the whole text, without the indentation of all lines; a function's body keeps it."""
+        """Return the code in an answer, or the whole text, without the indentation of all lines; a
+        function's body keeps it.
+        """
         text = without_reasoning(plain_text(text))
         blocks = code_blocks(text, self.language)
         codes = self.labelled_codes(blocks) or [block.code for block in blocks if not block.label]
@@ -161,7 +171,9 @@ class CodeAnswer:
         return self._body(text) or self._between_prose(text) or _without_indentation(text).strip()
 
     def _tested_code(self, blocks: Sequence[CodeBlock], codes: Sequence[str], tests: Tests) -> str:
-        """Return what is tested of the blocks: `codes`, else those without a label as well, else all; "" if none of them is."""
+        """Return what is tested of the blocks: `codes`, else those without a label as well, else
+        all; "" if none of them is.
+        """
         from ..code.program import tested_program
 
         without_label = [block.code for block in blocks if not block.label or block.code in codes]
@@ -180,11 +192,15 @@ class CodeAnswer:
         return (self.language, *ALIASES.get(self.language, ()))
 
     def _body(self, code: str) -> str:
-        """Return code that is the body of a Python function, with its indentation; "" for other code."""
+        """Return code that is the body of a Python function, with its indentation; "" for other
+        code.
+        """
         return function_body(code) if self.language == "python" else ""
 
     def _between_prose(self, text: str) -> str:
-        """Return the functions and classes of Python with prose before or after them; "" without any."""
+        """Return the functions and classes of Python with prose before or after them; "" without
+        any.
+        """
         return (
             code_between_prose(text)
             if self.language == "python" and len(text) <= MAX_SYNTAX_CHARS
@@ -192,7 +208,9 @@ class CodeAnswer:
         )
 
     def read(self, text: str) -> str:
-        """Return the code. Raises InvalidAnswer if there is none, or if it is Python with an error of syntax."""
+        """Return the code. Raises InvalidAnswer if there is none, or if it is Python with an error
+        of syntax.
+        """
         if not text.strip():
             raise InvalidAnswer(("there is no code",))
         if (
@@ -212,7 +230,9 @@ class CodeAnswer:
         return Check(ok=True, measurement=f"valid as {self.name}")
 
     def repairs(self, text: str) -> Iterator[Edit]:
-        """Yield Python with its syntax repaired, if small changes are enough (see `redraft.code.slips`)."""
+        """Yield Python with its syntax repaired, if small changes are enough (see
+        `redraft.code.slips`).
+        """
         if self.language != "python" or function_body(text):
             return
         from ..code.proposals import repaired_syntax
@@ -230,7 +250,9 @@ class CodeAnswer:
 
 
 def task_tests(task: Task, entry_point: str | None = None) -> Tests:
-    """Return the tests of a task; its metadata may name the function to test. Raises ConfigError."""
+    """Return the tests of a task; its metadata may name the function to test. Raises
+    ConfigError.
+    """
     from ..code.tests import cached_tests
 
     name = entry_point or task.metadata.get("entry_point")
@@ -243,7 +265,9 @@ def plain_text(text: str) -> str:
 
 
 def without_reasoning(text: str) -> str:
-    """Return the answer in a text with reasoning, unless that is all there is; a text that is Python as a whole stays so."""
+    """Return the answer in a text with reasoning, unless that is all there is; a text that is
+    Python as a whole stays so.
+    """
     answer = ANSWER_TAGS.sub("\n", split_reasoning(text).answer)
     return (
         text
@@ -253,7 +277,9 @@ def without_reasoning(text: str) -> str:
 
 
 def is_code(code: str) -> bool:
-    """Return whether a text is Python that does something: values alone, such as an output or a text in quotes, do nothing."""
+    """Return whether a text is Python that does something: values alone, such as an output or a
+    text in quotes, do nothing.
+    """
     return (
         len(code) <= MAX_SYNTAX_CHARS
         and not syntax_error(code)
@@ -270,7 +296,9 @@ def _valid(codes: Iterable[str]) -> list[str]:
 
 
 def code_between_prose(text: str) -> str:
-    """Return the functions and classes, and what is around them, of a text with prose before or after; "" for Python alone."""
+    """Return the functions and classes, and what is around them, of a text with prose before or
+    after; "" for Python alone.
+    """
     untagged = TAGS.sub("", text)
     if untagged != text and not syntax_error(untagged):
         return untagged
@@ -289,7 +317,9 @@ def code_between_prose(text: str) -> str:
 
 
 def _indented_code(lines: Sequence[str]) -> str:
-    """Return the Python among lines of prose that is indented as code is in Markdown; "" if there is none with a definition."""
+    """Return the Python among lines of prose that is indented as code is in Markdown; "" if there
+    is none with a definition.
+    """
     if any(line.strip() and not line[0].isspace() and STATEMENT.match(line) for line in lines):
         return ""
     code = textwrap.dedent(
@@ -299,7 +329,9 @@ def _indented_code(lines: Sequence[str]) -> str:
 
 
 def _code_before_prose(lines: Sequence[str]) -> str:
-    """Return the Python that the lines begin with, up to a line of prose; "" if what is no Python there is a mistake in code."""
+    """Return the Python that the lines begin with, up to a line of prose; "" if what is no Python
+    there is a mistake in code.
+    """
     for _ in range(MAX_CLOSINGS):
         try:
             tree = _parse_quietly("\n".join(lines))
@@ -320,7 +352,9 @@ def _code_before_prose(lines: Sequence[str]) -> str:
 
 
 def _without_values(body: Sequence[ast.stmt], last: int) -> tuple[int, int]:
-    """Return the first and the last line without words and tags before and after code, such as `[PYTHON]` or `Done`."""
+    """Return the first and the last line without words and tags before and after code, such as
+    `[PYTHON]` or `Done`.
+    """
     first = 0
     for node in itertools.takewhile(_is_word, body):
         first = node.end_lineno or 0
@@ -346,12 +380,15 @@ def _parse_quietly(code: str) -> ast.Module:
 
 
 def _without_indentation(code: str) -> str:
-    """Return code without the indentation that all its lines have, as the body of a function alone may come."""
+    """Return code without the indentation that all its lines have, as the body of a function alone
+    may come.
+    """
     return textwrap.dedent(code) if code.lstrip("\n")[:1] in {" ", "\t"} else code
 
 
 def function_body(code: str) -> str:
-    """Return code that is the body of a function, with the indentation of its first line if only that was lost; "" for other code.
+    """Return code that is the body of a function, with the indentation of its first line if only
+    that was lost; "" for other code.
 
     A body that is not indented is code like any other.
     """
@@ -381,12 +418,15 @@ def _returns(code: str) -> bool:
 
 
 def code_blocks(text: str, language: str) -> list[CodeBlock]:
-    """Return the code blocks of a text. One that is not closed ends with the text. A text that is Python as a whole has none."""
+    """Return the code blocks of a text. One that is not closed ends with the text. A text that is
+    Python as a whole has none.
+    """
     text = without_reasoning(plain_text(text))
     blocks: list[CodeBlock] = []
     at = start = 0  # where the next fence may be, and where the text before it begins
     has_code = in_quotes = (
-        False  # of what is outside of the blocks: a fence in a text in three quotes is part of code there
+        # of what is outside of the blocks: a fence in a text in three quotes is part of code there
+        False
     )
     if language == "python" and OPENING_FENCE.search(text) and is_code(_without_indentation(text)):
         return []
@@ -413,8 +453,8 @@ def _is_in_quotes(text: str) -> bool:
 def _block_at(text: str, opening: re.Match[str], language: str) -> tuple[str, int]:
     """Return the code of the block that begins here, and where it ends.
 
-    Python may hold a fence in a text: if the code up to the first closing fence is not Python, later ones are tried, and if all
-    are not, it is the first one outside of a text in three quotes.
+    Python may hold a fence in a text: if the code up to the first closing fence is not Python,
+    later ones are tried, and if all are not, it is the first one outside of a text in three quotes.
     """
     fence = opening[2]
     closing = re.compile(rf"^[ \t]*+{fence}{fence[0]}*+[ \t]*+$\n?", re.MULTILINE)
@@ -440,7 +480,9 @@ def _dedent(code: str, indentation: str) -> str:
 
 
 def syntax_error(code: str) -> str:
-    """Return what is wrong with the syntax of Python code, and where; "" if nothing is, or the code is too long to check."""
+    """Return what is wrong with the syntax of Python code, and where; "" if nothing is, or the code
+    is too long to check.
+    """
     if len(code) > MAX_SYNTAX_CHARS:
         return ""
     try:

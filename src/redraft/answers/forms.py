@@ -22,7 +22,8 @@ def as_answer_form(answer: Any, context: Mapping[str, Any] | None = None) -> Ans
     """
     if context is not None and (answer is None or isinstance(answer, str | Mapping)):
         raise ConfigError(
-            "answer_context is for the validators of an `answer` that is a type, such as a pydantic model"
+            "answer_context is for the validators of an `answer` that is a type, such as a "
+            "pydantic model"
         )
     if answer is None:
         return None
@@ -43,6 +44,8 @@ def as_answer_form(answer: Any, context: Mapping[str, Any] | None = None) -> Ans
 
 
 def form_for_task(form: AnswerForm[Any] | None, task: Task) -> AnswerForm[Any] | None:
-    """Return the form of the answers to a task: of code, its tests say which part of an answer counts."""
+    """Return the form of the answers to a task: of code, its tests say which part of an answer
+    counts.
+    """
     for_task = getattr(form, "for_task", None)
     return for_task(task) if for_task else form

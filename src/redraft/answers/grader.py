@@ -18,7 +18,8 @@ NAME = "answer"
 @fingerprint_name("answer")
 @dataclass(frozen=True)
 class AnswerGrader:
-    """A grader that scores 1 for an answer of the form, and 0 for any other, whose errors are the actions.
+    """A grader that scores 1 for an answer of the form, and 0 for any other, whose errors are the
+    actions.
 
     An answer that was cut off at the token limit is not valid, however complete it looks.
     """
@@ -44,7 +45,8 @@ class AnswerGrader:
         return self.form.instruction
 
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
-        """Return 1 or 0, with the errors as actions. A validator of the user that raises on a value has not accepted it.
+        """Return 1 or 0, with the errors as actions. A validator of the user that raises on a value
+        has not accepted it.
 
         Raises what such a validator raises for another reason than the value, such as an OSError.
         """

@@ -61,7 +61,9 @@ EXTRA_HINT = "pip install 'redraft[typed]'"
 
 
 class JsonAnswer(ABC, Generic[T]):
-    """An answer that is one JSON value. It is read strictly: RFC 8259, no duplicate keys, no NaN."""
+    """An answer that is one JSON value. It is read strictly: RFC 8259, no duplicate keys, no
+    NaN.
+    """
 
     editable = True
     is_json = True
@@ -93,7 +95,9 @@ class JsonAnswer(ABC, Generic[T]):
 
     @cached_property
     def wrapper_key(self) -> str | None:
-        """The key of the object in which the model returns a value that is no object; None if the value is one."""
+        """The key of the object in which the model returns a value that is no object; None if the
+        value is one.
+        """
         return wrapper_key(self.json_schema, ignores_extra=self.ignores_extra)
 
     @property
@@ -120,7 +124,9 @@ class JsonAnswer(ABC, Generic[T]):
         return f"answer {self.name}"
 
     def extract(self, text: str, *, given: bool = False) -> str:
-        """Return the JSON without the code fence around it, and without the object in which the model had to wrap it."""
+        """Return the JSON without the code fence around it, and without the object in which the
+        model had to wrap it.
+        """
         bare = without_fence(text)
         try:
             value = read_json(bare)
@@ -147,12 +153,16 @@ class JsonAnswer(ABC, Generic[T]):
         return self._is_valid("[]")
 
     def _wrapper_contents(self, text: str) -> Iterator[tuple[str, str]]:
-        """Yield what is in wrappers around a JSON text, as `wrapper_contents` does; nothing where values of any type are valid."""
+        """Yield what is in wrappers around a JSON text, as `wrapper_contents` does; nothing where
+        values of any type are valid.
+        """
         if not TYPE_KEYWORDS.isdisjoint(self.json_schema):
             yield from wrapper_contents(text, self._wrapper_names, lists=not self._may_be_list)
 
     def read(self, text: str) -> T:
-        """Return the value. Raises InvalidAnswer with the errors: each with a path, a message, and the value found."""
+        """Return the value. Raises InvalidAnswer with the errors: each with a path, a message, and
+        the value found.
+        """
         text = text.strip()
         try:
             value = read_json(text)
@@ -173,7 +183,9 @@ class JsonAnswer(ABC, Generic[T]):
             raise self._wrapper_error(text, value, invalid) from invalid.__cause__
 
     def _wrapper_error(self, text: str, value: Any, invalid: InvalidAnswer) -> InvalidAnswer:
-        """Return the error of a text that is not valid; where the answer is in a wrapper, or lacks one, with that first."""
+        """Return the error of a text that is not valid; where the answer is in a wrapper, or lacks
+        one, with that first.
+        """
         inner = [(wrapper, self._error_of(each)) for wrapper, each in self._wrapper_contents(text)]
         wrapper, error = max(inner, key=lambda each: each[1].nearness, default=("", invalid))
         if error.nearness > invalid.nearness:
@@ -216,7 +228,9 @@ class JsonAnswer(ABC, Generic[T]):
         return self._error_of(text).nearness == 1
 
     def _syntax_error(self, text: str, problem: str) -> InvalidAnswer:
-        """Return the error of a text that is no JSON, with the errors of the values in it as far as they can be told."""
+        """Return the error of a text that is no JSON, with the errors of the values in it as far as
+        they can be told.
+        """
         message = single_line(f"it is not JSON: {problem}")
         if repaired := repaired_json(text):
             try:
@@ -236,7 +250,9 @@ class JsonAnswer(ABC, Generic[T]):
         return Check(ok=True, measurement=f"valid as {self.name}")
 
     def repairs(self, text: str) -> Iterator[Edit]:
-        """Yield the one value in the text, if its form is all that is wrong: its syntax, or a wrapper around it."""
+        """Yield the one value in the text, if its form is all that is wrong: its syntax, or a
+        wrapper around it.
+        """
         given = text.strip()
         doubled = double_backslashes(given)
         if is_clean := is_json(doubled):
@@ -266,7 +282,9 @@ class JsonAnswer(ABC, Generic[T]):
         )
 
     def _readings(self, text: str) -> Iterator[tuple[str, str]]:
-        """Yield the values that a JSON text may mean, each with the step that leads to it, or ""."""
+        """Yield the values that a JSON text may mean, each with the step that leads to it, or
+        "".
+        """
         yield "", self._without_wrapper(text, read_json(text))
         yield "", text
         for wrapper, content in self._wrapper_contents(text):
@@ -274,7 +292,9 @@ class JsonAnswer(ABC, Generic[T]):
         yield "read JSON in texts", self._with_texts_read(text)
 
     def _with_texts_read(self, text: str) -> str:
-        """Return a JSON text with objects and lists for the texts that hold them: of many for all, else where errors get fewer."""
+        """Return a JSON text with objects and lists for the texts that hold them: of many for all,
+        else where errors get fewer.
+        """
         found = [*islice(json_in_texts(text), MAX_TEXTS)]
         if len(found) > MAX_MEMBERS:
             return with_pieces(text, found)
@@ -289,11 +309,12 @@ class JsonAnswer(ABC, Generic[T]):
 @fingerprint_name("typed_answer")
 @dataclass(frozen=True, eq=False)
 class TypedAnswer(JsonAnswer[T]):
-    """An answer of a type that pydantic validates: a model, a dataclass, a TypedDict, `list[Model]`, a union.
+    """An answer of a type that pydantic validates: a model, a dataclass, a TypedDict,
+    `list[Model]`, a union.
 
-    Values are validated as `TypeAdapter.validate_json` does: lax unless the type is strict, so that "12" is accepted for an int.
-    `context` is what validators find as `info.context`. Raises ConfigError for what is no such type, and if pydantic is not
-    installed.
+    Values are validated as `TypeAdapter.validate_json` does: lax unless the type is strict, so that
+    "12" is accepted for an int. `context` is what validators find as `info.context`. Raises
+    ConfigError for what is no such type, and if pydantic is not installed.
     """
 
     type: Any
@@ -404,8 +425,8 @@ class TypedAnswer(JsonAnswer[T]):
                 else ""
             )
             raise ValidatorError(
-                f"a validator of {self.name} raised {error_text(error)}; that is a fault of the code: for a wrong answer, "
-                f"validators raise a ValueError{hint}"
+                f"a validator of {self.name} raised {error_text(error)}; that is a fault of the "
+                f"code: for a wrong answer, validators raise a ValueError{hint}"
             ) from error
         if isinstance(value, dict) and len(value) == 1 and _says_nothing(validated):
             [(key, content)] = member_texts(text).items()
@@ -423,9 +444,11 @@ class TypedAnswer(JsonAnswer[T]):
             return None
 
     def to_data(self, value: Any, text: str) -> Any:
-        """Return the value as the type serializes it; the JSON of the answer if the type does not read the same value from that.
+        """Return the value as the type serializes it; the JSON of the answer if the type does not
+        read the same value from that.
 
-        A type need not read what it writes: a field may have an alias for validation only, or be left out.
+        A type need not read what it writes: a field may have an alias for validation only, or be
+        left out.
         """
         for by_alias in (True, False):
             try:
@@ -437,7 +460,9 @@ class TypedAnswer(JsonAnswer[T]):
         return read_json(text.strip())
 
     def accepts(self, annotation: Any) -> bool:
-        """Return whether the annotation is the type, or a class that every value of the type is an instance of."""
+        """Return whether the annotation is the type, or a class that every value of the type is an
+        instance of.
+        """
         target = getattr(self.type, "_type", self.type)
         if annotation == target:
             return True
@@ -454,7 +479,9 @@ class TypedAnswer(JsonAnswer[T]):
 @fingerprint_name("schema_answer")
 @dataclass(frozen=True, eq=False)
 class SchemaAnswer(JsonAnswer[Any]):
-    """An answer that follows a JSON schema. `read` returns plain data. Raises ConfigError for what is no schema."""
+    """An answer that follows a JSON schema. `read` returns plain data. Raises ConfigError for what
+    is no schema.
+    """
 
     given_schema: Mapping[str, Any]
     requirement: JsonSchema = field(init=False, repr=False)
@@ -499,7 +526,9 @@ class SchemaAnswer(JsonAnswer[Any]):
         return value
 
     def _find_errors(self, text: str, value: Any) -> list[str]:
-        """Return the errors. What may take long is checked in a worker. Raises TimeoutError or ComputeLimitError."""
+        """Return the errors. What may take long is checked in a worker. Raises TimeoutError or
+        ComputeLimitError.
+        """
         if self.requirement.check_cost(text) <= IN_PROCESS:
             return self.requirement.find_errors(value, MAX_ERRORS)
         schema, failure = self.requirement.schema, "the schema could not be checked"
@@ -531,7 +560,9 @@ def _schema_errors(schema: str, text: str) -> list[str]:
 
 
 def _stable_data(value: Any) -> Any:
-    """Return what stands for a value that JSON lacks in a fingerprint, in every run: of a set its items, else the class."""
+    """Return what stands for a value that JSON lacks in a fingerprint, in every run: of a set its
+    items, else the class.
+    """
     if isinstance(value, set | frozenset):
         return sorted(
             str(each if isinstance(each, str | int | float) else _stable_data(each))
@@ -541,7 +572,9 @@ def _stable_data(value: Any) -> Any:
 
 
 def invalid_answer(errors: list[str], count: int) -> InvalidAnswer:
-    """Return the error for these errors, of which there are `count`; the fewer there are, the nearer the answer comes."""
+    """Return the error for these errors, of which there are `count`; the fewer there are, the
+    nearer the answer comes.
+    """
     left = [f"{count - len(errors)} more errors"] if count > len(errors) else []
     return InvalidAnswer((*errors, *left), count, nearness=1 / (1 + count))
 
@@ -580,10 +613,13 @@ def is_function(value: Any) -> bool:
 
 
 def function_error(function: Any) -> ConfigError:
-    """Return the error of a function in the place of a type. Pydantic would call it with the answer of the model."""
+    """Return the error of a function in the place of a type. Pydantic would call it with the answer
+    of the model.
+    """
     name = getattr(function, "__qualname__", None) or checks.format_value(function, 60)
     return ConfigError(
-        f"answer: {name} is a function and no type; a function that grades belongs to graders (--grader)"
+        f"answer: {name} is a function and no type; a function that grades belongs to graders "
+        "(--grader)"
     )
 
 
@@ -605,7 +641,9 @@ def _without_metadata(annotation: Any) -> Any:
 
 
 def _called_functions(core_schema: Any) -> list[Any]:
-    """Return the functions that a core schema of pydantic calls with values: functions in the place of types."""
+    """Return the functions that a core schema of pydantic calls with values: functions in the place
+    of types.
+    """
     calls = (
         node
         for node in _nodes(core_schema)
@@ -626,7 +664,9 @@ DATACLASS_METHODS = ("__post_init__",)
 
 
 def _sources(core_schema: Any) -> set[str]:
-    """Return the source of the user's validators in a core schema of pydantic: they decide what is valid, too."""
+    """Return the source of the user's validators in a core schema of pydantic: they decide what is
+    valid, too.
+    """
     functions = (
         node
         for node in _nodes(core_schema)
@@ -636,7 +676,9 @@ def _sources(core_schema: Any) -> set[str]:
 
 
 def _nodes(core_schema: Any) -> Iterator[Any]:
-    """Yield each value in a core schema of pydantic, and the methods of its classes that validate."""
+    """Yield each value in a core schema of pydantic, and the methods of its classes that
+    validate.
+    """
     seen: set[int] = set()
     pending = [core_schema]
     while pending:

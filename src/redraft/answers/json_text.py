@@ -1,8 +1,9 @@
 """Reads the JSON of an answer strictly, and repairs its form.
 
-A repair changes commas, colons, quotes, single backslashes, and the text and wrappers around the JSON. It keeps every bracket, key,
-text, number and word of the value, in the same order, and numbers digit by digit (`same_tokens` checks this, whatever the repair
-did). JSON that is cut off is not repaired, and neither is a text with several different values.
+A repair changes commas, colons, quotes, single backslashes, and the text and wrappers around the
+JSON. It keeps every bracket, key, text, number and word of the value, in the same order, and
+numbers digit by digit (`same_tokens` checks this, whatever the repair did). JSON that is cut off is
+not repaired, and neither is a text with several different values.
 """
 
 from __future__ import annotations
@@ -87,7 +88,9 @@ _DECODER = json.JSONDecoder(
 
 
 def without_fence(text: str) -> str:
-    """Return the content of the code fence around a text, or the text without the spaces around it."""
+    """Return the content of the code fence around a text, or the text without the spaces around
+    it.
+    """
     stripped = text.strip()
     start = FENCE_START.match(stripped)
     if (
@@ -124,7 +127,9 @@ def _composed_text(text: str) -> str:
 
 
 def json_in_texts(text: str) -> Iterator[tuple[int, int, str]]:
-    """Yield the texts in JSON that hold an object or a list: where each begins and ends, and the JSON in it."""
+    """Yield the texts in JSON that hold an object or a list: where each begins and ends, and the
+    JSON in it.
+    """
     for match in TEXT_OR_KEY.finditer(text):
         content = "" if match[2] else json.loads(match[1]).strip()
         if content[:1] in {"{", "["} and is_json(content := double_backslashes(content)):
@@ -132,7 +137,9 @@ def json_in_texts(text: str) -> Iterator[tuple[int, int, str]]:
 
 
 def with_pieces(text: str, pieces: Iterable[tuple[int, int, str]]) -> str:
-    """Return a text in which each piece takes the place from its first number to its second; the pieces are in order."""
+    """Return a text in which each piece takes the place from its first number to its second; the
+    pieces are in order.
+    """
     parts, at = [], 0
     for start, end, content in pieces:
         parts += [text[at:start], content]
@@ -149,10 +156,12 @@ def _next_token(text: str, at: int) -> int:
 def wrapper_contents(
     text: str, names: Collection[str], *, lists: bool
 ) -> Iterator[tuple[str, str]]:
-    """Yield what is in a wrapper around JSON, what is in a wrapper in that, and so on, each with the wrapper in words.
+    """Yield what is in a wrapper around JSON, what is in a wrapper in that, and so on, each with
+    the wrapper in words.
 
-    Wrappers are a list of one (with `lists`), a text that holds JSON, an object with one key of these names (see `plain_name`), a
-    call of a function of such a name, and an object that is a schema but for its properties, which are values.
+    Wrappers are a list of one (with `lists`), a text that holds JSON, an object with one key of
+    these names (see `plain_name`), a call of a function of such a name, and an object that is a
+    schema but for its properties, which are values.
     """
     wrappers: list[str] = []
     while len(wrappers) < MAX_WRAPPERS:
@@ -192,7 +201,9 @@ def plain_name(key: str) -> str:
 
 
 def repaired_json(text: str) -> str | None:
-    """Return the one JSON object or list in a text, as valid JSON; None if there is none, or it cannot be repaired safely."""
+    """Return the one JSON object or list in a text, as valid JSON; None if there is none, or it
+    cannot be repaired safely.
+    """
     if len(text) > MAX_REPAIR_CHARS:
         return None
     blocks = [content for _, content in _first_blocks(text) if OPENING.search(content)]
@@ -211,7 +222,9 @@ def _first_blocks(text: str) -> list[tuple[str, str]]:
 
 
 def _repaired_piece(text: str) -> str | None:
-    """Return the value that starts at the first bracket. None if there are brackets after it, or it is part of something else."""
+    """Return the value that starts at the first bracket. None if there are brackets after it, or it
+    is part of something else.
+    """
     first = OPENING.search(text)
     if first is None or text[: first.start()].rstrip().endswith(EMBEDDED_AFTER):
         return None
@@ -220,7 +233,9 @@ def _repaired_piece(text: str) -> str | None:
 
 
 def _value_at(text: str, start: int) -> tuple[str | None, int]:
-    """Return the object or list that starts here, repaired if it is no JSON, and its end; None if it cannot be repaired."""
+    """Return the object or list that starts here, repaired if it is no JSON, and its end; None if
+    it cannot be repaired.
+    """
     try:
         end = _DECODER.raw_decode(text, start)[1]
     except (ValueError, RecursionError):
@@ -248,7 +263,9 @@ def is_json(text: str) -> bool:
 
 
 def same_tokens(before: str, after: str) -> bool:
-    """Return whether two texts have the same brackets, texts, numbers and words in the same order."""
+    """Return whether two texts have the same brackets, texts, numbers and words in the same
+    order.
+    """
     try:
         return list(tokens_of(before)) == list(tokens_of(after))
     except ValueError:
@@ -256,7 +273,9 @@ def same_tokens(before: str, after: str) -> bool:
 
 
 def tokens_of(text: str) -> Iterator[tuple[str, str]]:
-    """Yield kind and content of each token except commas and colons. Raises ValueError for what is none, such as a bad escape."""
+    """Yield kind and content of each token except commas and colons. Raises ValueError for what is
+    none, such as a bad escape.
+    """
     at = 0
     while at < len(text):
         match = TOKEN.match(text, at)
@@ -273,7 +292,9 @@ def tokens_of(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _decode_string(content: str) -> str:
-    """Return the text that the inside of a string stands for. Raises ValueError for a wrong escape."""
+    """Return the text that the inside of a string stands for. Raises ValueError for a wrong
+    escape.
+    """
     escaped = ESCAPE.sub(_json_escape, content)
     decoded: str = json.loads(double_backslashes(f'"{escaped}"'), strict=False)
     return decoded

@@ -1,8 +1,9 @@
 """JSON schemas of answers: for an endpoint, and for a prompt.
 
-Endpoints with strict schemas (OpenAI's) demand an object at the top, closed objects whose properties are all required, no default
-values and no keywords beside a reference. `endpoint_schema` is the schema of a type in that form. It asks for every field, also
-those with a default, and is therefore only for types: a JSON schema of the user is sent as it is.
+Endpoints with strict schemas (OpenAI's) demand an object at the top, closed objects whose
+properties are all required, no default values and no keywords beside a reference. `endpoint_schema`
+is the schema of a type in that form. It asks for every field, also those with a default, and is
+therefore only for types: a JSON schema of the user is sent as it is.
 """
 
 from __future__ import annotations
@@ -78,7 +79,9 @@ def map_schema(node: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) ->
 
 
 def resolve_root(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the schema with the definition that it refers to at its top; a recursive type has only a reference there."""
+    """Return the schema with the definition that it refers to at its top; a recursive type has only
+    a reference there.
+    """
     reference = schema.get("$ref")
     prefix = "#/$defs/"
     definitions = schema.get("$defs", {})
@@ -95,10 +98,12 @@ def resolve_root(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def wrapper_key(schema: Mapping[str, Any], *, ignores_extra: bool) -> str | None:
-    """Return the key under which an answer that is no object stands in an object; None if the answer is, or may be, any object.
+    """Return the key under which an answer that is no object stands in an object; None if the
+    answer is, or may be, any object.
 
-    No object that is an answer has a property of that name, so a wrapped answer cannot be mistaken for one that is not wrapped.
-    `ignores_extra` says that properties which the schema does not name are no part of an answer, unless it allows them in words.
+    No object that is an answer has a property of that name, so a wrapped answer cannot be mistaken
+    for one that is not wrapped. `ignores_extra` says that properties which the schema does not name
+    are no part of an answer, unless it allows them in words.
     """
     if schema.get("type") == "object" or _takes_any_key(
         schema, schema, set(), ignores_extra=ignores_extra
@@ -110,7 +115,8 @@ def wrapper_key(schema: Mapping[str, Any], *, ignores_extra: bool) -> str | None
 
 
 def wrapper_names(schema: Mapping[str, Any], name: str) -> frozenset[str]:
-    """Return the keys under which a model may put a whole answer, as `plain_name` returns them: of the type, and common ones.
+    """Return the keys under which a model may put a whole answer, as `plain_name` returns them: of
+    the type, and common ones.
 
     No property of an answer is among them: what stands under its name is a part of an answer.
     """
@@ -130,7 +136,9 @@ def wrapper_names(schema: Mapping[str, Any], name: str) -> frozenset[str]:
 def _takes_any_key(
     node: Any, root: Mapping[str, Any], seen: set[str], *, ignores_extra: bool
 ) -> bool:
-    """Whether an object with a property of any name may follow a schema. `seen` are the references that were followed."""
+    """Whether an object with a property of any name may follow a schema. `seen` are the references
+    that were followed.
+    """
     if not isinstance(node, Mapping):
         return node is True
     inner = partial(_takes_any_key, root=root, seen=seen, ignores_extra=ignores_extra)
@@ -152,7 +160,9 @@ def _takes_any_key(
 
 
 def _target(reference: str, root: Mapping[str, Any]) -> Any:
-    """Return the schema that a reference points to; False, which nothing follows, if there is none."""
+    """Return the schema that a reference points to; False, which nothing follows, if there is
+    none.
+    """
     node: Any = root
     for step in reference.removeprefix("#").split("/")[1:]:
         members = (
@@ -184,7 +194,9 @@ def _property_names(node: Any) -> set[str]:
 
 
 def wrap_schema(schema: Mapping[str, Any], key: str | None) -> dict[str, Any]:
-    """Return the schema of an object that holds the answer under the key; the schema itself without a key."""
+    """Return the schema of an object that holds the answer under the key; the schema itself without
+    a key.
+    """
     if key is None:
         return dict(schema)
     shared = {name: schema[name] for name in ("$schema", "$defs", "definitions") if name in schema}
@@ -217,7 +229,9 @@ def _close(node: dict[str, Any]) -> dict[str, Any]:
 
 
 def prompt_schema(schema: Mapping[str, Any]) -> str:
-    """Return a schema as JSON for a prompt: without titles, and without descriptions if it is very long."""
+    """Return a schema as JSON for a prompt: without titles, and without descriptions if it is very
+    long.
+    """
     plain = map_schema(schema, _without("title"))
     for text in (
         json.dumps(plain, ensure_ascii=False, indent=2),

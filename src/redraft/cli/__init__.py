@@ -1,8 +1,9 @@
 """The command line.
 
-`commands` declares each command in a module of its own: its arguments, options and help. These modules are imported one at a
-time, when a command runs or shows its help, and import nothing slow. A command with little to do does it itself; the others
-import their module of `operations`, which imports all that it needs at its top. `redraft.api` and `redraft.runs` do the work.
+`commands` declares each command in a module of its own: its arguments, options and help. These
+modules are imported one at a time, when a command runs or shows its help, and import nothing slow.
+A command with little to do does it itself; the others import their module of `operations`, which
+imports all that it needs at its top. `redraft.api` and `redraft.runs` do the work.
 """
 
 from __future__ import annotations
@@ -78,7 +79,9 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that the arguments name. Raises UsageError naming the nearest command for an unknown name."""
+        """Return the command that the arguments name. Raises UsageError naming the nearest command
+        for an unknown name.
+        """
         if args and not args[0].startswith("-") and args[0] not in COMMANDS:
             raise click.UsageError(
                 unknown_name_message("command", args[0], COMMANDS, "redraft --help")
@@ -86,7 +89,9 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command. If messages are JSON, Ctrl-C writes no blank line, as click does for people."""
+        """Run the command. If messages are JSON, Ctrl-C writes no blank line, as click does for
+        people.
+        """
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as error:
@@ -119,7 +124,9 @@ WORKING_COMMANDS = frozenset(
 @click.version_option(__version__, prog_name="redraft", message="%(prog)s %(version)s")
 @click.pass_context
 def program(ctx: click.Context) -> None:
-    """Improve LLM answers: draft, grade, give feedback, redraft, and keep the best answer, with the scores as evidence."""
+    """Improve LLM answers: draft, grade, give feedback, redraft, and keep the best answer, with the
+    scores as evidence.
+    """
     if ctx.invoked_subcommand in WORKING_COMMANDS and any(
         name.startswith(TELEMETRY_SWITCHES) for name in os.environ
     ):
@@ -130,7 +137,9 @@ def program(ctx: click.Context) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run a command and return the exit code. Without `argv` the process is that of the command line."""
+    """Run a command and return the exit code. Without `argv` the process is that of the command
+    line.
+    """
     from .errors import exit_code_of
 
     if argv is None:

@@ -1,4 +1,5 @@
-"""The form of the answer from the command line: `--answer module:Class`, `--answer code:python` and `--schema FILE`.
+"""The form of the answer from the command line: `--answer module:Class`, `--answer code:python` and
+`--schema FILE`.
 
 A type is code of the user (see `user_code`). It is loaded only when a command uses it.
 """
@@ -19,7 +20,9 @@ FORM = "--answer is code:LANGUAGE, or MODULE:CLASS or FILE.py:CLASS"
 
 
 def load_answer(answer: str | None, schema: str | None) -> Any:
-    """Return the argument `answer` of `refine` that the two options stand for. Raises ConfigError or UsageError."""
+    """Return the argument `answer` of `refine` that the two options stand for. Raises ConfigError
+    or UsageError.
+    """
     if answer and schema:
         raise click.UsageError(
             "--answer and --schema both choose the form of the answer: leave out one of them"
@@ -34,7 +37,9 @@ def load_answer(answer: str | None, schema: str | None) -> Any:
 
 
 def canonical_schema(schema: str) -> str:
-    """Return the schema in a file, or the given one if it is JSON already, as canonical JSON. Raises ConfigError."""
+    """Return the schema in a file, or the given one if it is JSON already, as canonical JSON.
+    Raises ConfigError.
+    """
     try:
         requirement = json_schema(schema.strip())
     except ConfigError as error:

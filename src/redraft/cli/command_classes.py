@@ -1,4 +1,6 @@
-"""The kinds of commands: with defaults from configuration files, with headings in their help, with a default subcommand."""
+"""The kinds of commands: with defaults from configuration files, with headings in their help, with
+a default subcommand.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ HELP = "redraft.help"  # key in a context's `meta`: whether only help is request
 
 
 class ConfiguredCommand(click.Command):
-    """A command whose options can have defaults in files, which are read by `config` when the command runs."""
+    """A command whose options can have defaults in files, which are read by `config` when the
+    command runs.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -35,7 +39,9 @@ class ConfiguredCommand(click.Command):
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command. Raises ConfigError for settings of a file that need consent and have none."""
+        """Run the command. Raises ConfigError for settings of a file that need consent and have
+        none.
+        """
         from . import config
 
         config.require_consent_for_files(ctx)
@@ -55,7 +61,9 @@ def _read_files(ctx: click.Context, param: click.Parameter, named: str | None) -
 
 
 class SectionedCommand(ConfiguredCommand):
-    """A command whose help lists options under headings; `sections` maps the first parameter of each section to its heading."""
+    """A command whose help lists options under headings; `sections` maps the first parameter of
+    each section to its heading.
+    """
 
     def __init__(self, *args: Any, sections: Mapping[str, str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

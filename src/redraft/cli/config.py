@@ -1,9 +1,11 @@
-"""Defaults from files: `redraft.toml`, or `[tool.redraft]` in pyproject.toml, in this folder or above it within a repository,
-or the file that --config names instead; beneath it the user's own configuration.
+"""Defaults from files: `redraft.toml`, or `[tool.redraft]` in pyproject.toml, in this folder or
+above it within a repository, or the file that --config names instead; beneath it the user's own
+configuration.
 
-A key of a file is the name of an option that is a `SettingOption`. API keys are not allowed in files: each model reads its
-key from the environment. The command line and the environment take precedence over files. `consent` decides what a file that
-was found in a folder may not choose without consent.
+A key of a file is the name of an option that is a `SettingOption`. API keys are not allowed in
+files: each model reads its key from the environment. The command line and the environment take
+precedence over files. `consent` decides what a file that was found in a folder may not choose
+without consent.
 
 `command_classes` imports this module when a command runs, so that help is shown without it.
 """
@@ -46,7 +48,9 @@ LAYERS = "redraft.layers"  # key in a context's `meta`: the files with settings
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """The defaults of one file by parameter name. `folder` is where it was found; None: the user chose the file."""
+    """The defaults of one file by parameter name. `folder` is where it was found; None: the user
+    chose the file.
+    """
 
     where: str
     values: Mapping[str, Any]
@@ -55,7 +59,9 @@ class Layer:
 
 
 def use_files(ctx: click.Context, named: str | None) -> None:
-    """Take the defaults of a command from files; `named` is the file that --config names. Raises ConfigError."""
+    """Take the defaults of a command from files; `named` is the file that --config names. Raises
+    ConfigError.
+    """
     ctx.meta[LAYERS] = layers = layers_for(ctx.command.params, Path.cwd(), named)
     defaults: dict[str, Any] = {}
     for name, value in (item for layer in layers for item in layer.values.items()):
@@ -68,7 +74,9 @@ def use_files(ctx: click.Context, named: str | None) -> None:
 
 
 def declared_parameters(name: str) -> dict[str, Any]:
-    """Return the parameters that files declare for the model of a name, in [models."NAME".params]."""
+    """Return the parameters that files declare for the model of a name, in
+    [models."NAME".params].
+    """
     ctx = click.get_current_context(silent=True)
     layers: list[Layer] = ctx.meta.get(LAYERS, []) if ctx else []
     tables = [
@@ -89,7 +97,8 @@ def _check_models(value: Any, where: str) -> None:
     """Raise ConfigError for anything but tables of models with their parameters."""
     if not isinstance(value, Mapping):
         raise ConfigError(
-            f'{where} must be tables such as [models."ollama:qwen3".params], got {format_value(value)}'
+            f'{where} must be tables such as [models."ollama:qwen3".params], got '
+            f"{format_value(value)}"
         )
     for name, table in value.items():
         if not isinstance(table, Mapping) or list(table) != ["params"]:
@@ -103,7 +112,8 @@ def _check_models(value: Any, where: str) -> None:
 
 def _secret_address_error(where: str) -> ConfigError:
     return ConfigError(
-        f"{where}: an address in a file must not contain a user or a key: they are read from the environment only"
+        f"{where}: an address in a file must not contain a user or a key: they are read from the "
+        "environment only"
     )
 
 
@@ -121,7 +131,9 @@ def require_consent_for_files(ctx: click.Context) -> None:
 
 
 def used_layers(ctx: click.Context) -> list[tuple[Layer, set[str]]]:
-    """Return the files that supply settings to this command, and their keys: those neither typed nor in the environment."""
+    """Return the files that supply settings to this command, and their keys: those neither typed
+    nor in the environment.
+    """
     layers: list[Layer] = ctx.meta.get(LAYERS, [])
     keys = {
         str(p.name): p.key
@@ -165,7 +177,9 @@ def layers_for(
 
 
 def keep_strict_validation(values: Mapping[str, Any], own: str | None) -> dict[str, Any]:
-    """Return the settings of a folder or a trace without a `require_validated` that is weaker than the user's `own`."""
+    """Return the settings of a folder or a trace without a `require_validated` that is weaker than
+    the user's `own`.
+    """
     level = values.get("require_validated")
     is_weaker = None not in (level, own) and VALIDATION_LEVELS.index(
         str(level)
@@ -184,7 +198,9 @@ def _layer(
     folder: Path,
     place: Path | None = None,
 ) -> Layer:
-    """Check the settings of a file. `folder` is the working directory; `place` the folder in which the file was found."""
+    """Check the settings of a file. `folder` is the working directory; `place` the folder in which
+    the file was found.
+    """
     where = os.path.relpath(path, folder) if place else str(path)
     return Layer(
         where,
@@ -195,7 +211,9 @@ def _layer(
 
 
 def user_file() -> Path:
-    """Return the path of the user's own configuration: config.toml in REDRAFT_HOME, or in the system's folder for configuration."""
+    """Return the path of the user's own configuration: config.toml in REDRAFT_HOME, or in the
+    system's folder for configuration.
+    """
     if own := os.environ.get("REDRAFT_HOME"):
         return Path(own, "config.toml")
     base = os.environ.get("XDG_CONFIG_HOME") or os.environ.get("APPDATA")
@@ -203,20 +221,24 @@ def user_file() -> Path:
 
 
 def user_table(folder: Path) -> Mapping[str, Any] | None:
-    """Read the user's own settings; None without such a file. Raises ConfigError, also if it could have come with `folder`."""
+    """Read the user's own settings; None without such a file. Raises ConfigError, also if it could
+    have come with `folder`.
+    """
     own = user_file()
     if not os.path.lexists(own):
         return None
     if could_be_planted(own, _search_folders(folder)[-1]):
         raise ConfigError(
-            f"{own} lies in the current folder, so it is not used as your own configuration: name another REDRAFT_HOME"
+            f"{own} lies in the current folder, so it is not used as your own configuration: name "
+            "another REDRAFT_HOME"
         )
     table: Mapping[str, Any] = _settings_in(own, _contents(own))
     return table
 
 
 def nearest(folder: Path) -> tuple[Path, Mapping[str, Any]] | None:
-    """Find the first file with settings, from `folder` up to the root of its repository; outside a repository in `folder` alone.
+    """Find the first file with settings, from `folder` up to the root of its repository; outside a
+    repository in `folder` alone.
 
     Raises ConfigError for a file that cannot be read.
     """
@@ -248,7 +270,9 @@ def _contents(path: Path, what: str = "") -> bytes:
 
 
 def _settings_in(path: Path, data: bytes) -> Any:
-    """Parse the table with settings from the contents of a file; None for a pyproject.toml without one. Raises ConfigError."""
+    """Parse the table with settings from the contents of a file; None for a pyproject.toml without
+    one. Raises ConfigError.
+    """
     try:
         table: Any = parse_toml(data.decode("utf-8"))
     except ValueError as error:
@@ -265,7 +289,9 @@ def _settings_in(path: Path, data: bytes) -> Any:
 def check_table(
     table: Mapping[str, Any], params: Iterable[click.Parameter], where: str, *, beside: str = "."
 ) -> dict[str, Any]:
-    """Convert the values of a table, by parameter name. Raises ConfigError naming `where` and the key."""
+    """Convert the values of a table, by parameter name. Raises ConfigError naming `where` and the
+    key.
+    """
     options, keys = {p.key: p for p in params if isinstance(p, SettingOption)}, setting_keys()
     values: dict[str, Any] = {}
     for name, value in table.items():
@@ -292,7 +318,9 @@ def _unknown_key_error(where: str, key: str, known: list[str]) -> ConfigError:
 
 
 def _convert(setting: SettingOption, value: Any, where: str) -> Any:
-    """Convert a value to the type of the setting. Nothing is coerced except a whole number to a fraction. Raises ConfigError."""
+    """Convert a value to the type of the setting. Nothing is coerced except a whole number to a
+    fraction. Raises ConfigError.
+    """
     if isinstance(setting.type, ParameterType):
         check_parameters(where, value)
         return value
@@ -317,7 +345,9 @@ def _has_secret(name: str) -> bool:
 
 
 def _type_of(setting: SettingOption) -> tuple[tuple[type, ...], str]:
-    """Return the types of values that a file may have for a setting, or for each in its list, and how a message names them."""
+    """Return the types of values that a file may have for a setting, or for each in its list, and
+    how a message names them.
+    """
     if setting.multiple:
         return (str,), "a list of texts"
     if setting.is_flag:

@@ -1,14 +1,16 @@
-"""Consent to settings that come with a folder or a trace: with some of them, someone else could choose where texts are sent,
-which code runs and where, or which files are read.
+"""Consent to settings that come with a folder or a trace: with some of them, someone else could
+choose where texts are sent, which code runs and where, or which files are read.
 
-The first part finds these settings: explicit addresses, model files, code, paths that lead out of the folder of the file
-that names them, and what loosens the sandbox of code. Named providers ("openai:gpt-4o-mini") and all other settings need no
-consent. It looks at names and resolves paths; it opens nothing.
+The first part finds these settings: explicit addresses, model files, code, paths that lead out of
+the folder of the file that names them, and what loosens the sandbox of code. Named providers
+("openai:gpt-4o-mini") and all other settings need no consent. It looks at names and resolves paths;
+it opens nothing.
 
-The second part keeps the consents in the user's own data folder, one file each, named after what it is for: a folder together
-with a hash of its sensitive settings, or such a hash alone for traces, which may be moved. The hash covers the sensitive
-settings only: changing a target score asks nothing again, changing a host does. A run that a user starts saves the hash of the
-trace that it writes, so that the trace can be resumed; this allows no more than the run did.
+The second part keeps the consents in the user's own data folder, one file each, named after what it
+is for: a folder together with a hash of its sensitive settings, or such a hash alone for traces,
+which may be moved. The hash covers the sensitive settings only: changing a target score asks
+nothing again, changing a host does. A run that a user starts saves the hash of the trace that it
+writes, so that the trace can be resumed; this allows no more than the run did.
 """
 
 from __future__ import annotations
@@ -75,7 +77,9 @@ SCHEMA = 1
 
 @dataclass(frozen=True, slots=True)
 class SensitiveSetting:
-    """A setting that needs consent, by its key; `value` is what the consent is for, a path with its target."""
+    """A setting that needs consent, by its key; `value` is what the consent is for, a path with its
+    target.
+    """
 
     key: str
     kind: Kind
@@ -83,7 +87,9 @@ class SensitiveSetting:
 
     @property
     def description(self) -> str:
-        """The setting on one line, without control characters, characters that imitate another host, or a password."""
+        """The setting on one line, without control characters, characters that imitate another
+        host, or a password.
+        """
         value = self.value
         if self.kind == "address":  # also one inside a spec: without user info and query
             value = re.sub(r"(?<=//)[^/#?\s]*@|\?[^#]*", "", value)
@@ -98,8 +104,9 @@ def find_sensitive_settings(
 ) -> tuple[SensitiveSetting, ...]:
     """Return the settings in a table that need consent, each once, in the order of their keys.
 
-    `folder` is the folder of the file that holds the table; relative paths start from `base`. Raises ConfigError for a path
-    in the folder that is neither a file nor a folder: reading a pipe could block forever.
+    `folder` is the folder of the file that holds the table; relative paths start from `base`.
+    Raises ConfigError for a path in the folder that is neither a file nor a folder: reading a pipe
+    could block forever.
     """
     settings: dict[SensitiveSetting, None] = {}
     for key in sorted(table):
@@ -134,13 +141,16 @@ def sensitive_settings_of_trace(trace: Trace, path: Path) -> tuple[SensitiveSett
 
 
 def settings_digest(settings: tuple[SensitiveSetting, ...]) -> str:
-    """Return one hash over all settings: an address may be harmless alone, but not together with a certain file."""
+    """Return one hash over all settings: an address may be harmless alone, but not together with a
+    certain file.
+    """
     keys = sorted({(s.key, s.kind, s.value) for s in settings})
     return hashlib.sha256(json.dumps(keys).encode()).hexdigest()
 
 
 def visit_setting(key: str, value: str, visit: Visit) -> str:
-    """Return the value of a setting with each address, model file, path and piece of code replaced by the result of `visit`.
+    """Return the value of a setting with each address, model file, path and piece of code replaced
+    by the result of `visit`.
 
     Raises ConfigError for a jury of more than 200 graders.
     """
@@ -230,7 +240,9 @@ def _visit_grader(spec: str, name: str, argument: str, visit: Visit) -> str:
 
 
 def _visit_unknown(spec: str, name: str, argument: str, visit: Visit) -> str:
-    """Visit a spec that names no known grader: an address, or code, if it looks like one; others are rejected later."""
+    """Visit a spec that names no known grader: an address, or code, if it looks like one; others
+    are rejected later.
+    """
     if find_code(spec):
         return visit("code", spec)
     if "//" in spec:
@@ -245,7 +257,9 @@ def _visit_unknown(spec: str, name: str, argument: str, visit: Visit) -> str:
 
 
 def _target_outside(text: str, folder: Path, base: Path, key: str) -> str | None:
-    """Return the target of a path, all links followed, unless it is in the folder. Raises ConfigError for a pipe or a device."""
+    """Return the target of a path, all links followed, unless it is in the folder. Raises
+    ConfigError for a pipe or a device.
+    """
     try:
         target = (base / text).resolve()
         if not target.is_relative_to(folder.resolve()):
@@ -260,7 +274,9 @@ def _target_outside(text: str, folder: Path, base: Path, key: str) -> str | None
 
 @dataclass(frozen=True, slots=True)
 class Consent:
-    """Consent to the settings of a folder, or to those of a trace; `descriptions` are their lines as they were shown."""
+    """Consent to the settings of a folder, or to those of a trace; `descriptions` are their lines
+    as they were shown.
+    """
 
     place: str
     is_trace: bool
@@ -291,9 +307,11 @@ def require_consent(
     *,
     is_trace: bool = False,
 ) -> None:
-    """Raise ConfigError naming the command that gives consent if this command uses settings without it.
+    """Raise ConfigError naming the command that gives consent if this command uses settings without
+    it.
 
-    `place` is the folder of a settings file, or a trace. `used` are the keys of the settings that this command uses.
+    `place` is the folder of a settings file, or a trace. `used` are the keys of the settings that
+    this command uses.
     """
     chosen = [s for s in settings if s.key in used]
     if not chosen:
@@ -306,12 +324,15 @@ def require_consent(
         descriptions = "; ".join(s.description for s in chosen)
         command = f"redraft trust {shlex.quote(str(place.resolve()))}"
         raise ConfigError(
-            f"{where} chooses {descriptions}. If it is yours, or you trust its author, allow it once with: {command}"
+            f"{where} chooses {descriptions}. If it is yours, or you trust its author, allow it "
+            f"once with: {command}"
         )
 
 
 def check_store_location(folder: Path) -> None:
-    """Raise ConfigError if consent to the settings of a folder would be saved inside that folder: it could come with it."""
+    """Raise ConfigError if consent to the settings of a folder would be saved inside that folder:
+    it could come with it.
+    """
     if could_be_planted(data_dir() / "trust", folder):
         raise ConfigError(
             f"consent would be saved in {data_dir()}, which lies in {folder.resolve()}: "
@@ -320,7 +341,9 @@ def check_store_location(folder: Path) -> None:
 
 
 def trusted_folders() -> list[Path]:
-    """Return the folders in REDRAFT_TRUST, separated as in PATH. Raises ConfigError for a value of --require-validated."""
+    """Return the folders in REDRAFT_TRUST, separated as in PATH. Raises ConfigError for a value of
+    --require-validated.
+    """
     names = [name for name in os.environ.get(VARIABLE, "").split(os.pathsep) if name.strip()]
     if mistaken := [name for name in names if name in NOT_FOLDERS]:
         raise ConfigError(
@@ -350,7 +373,9 @@ def save_consent(consent: Consent) -> None:
 
 
 def save_consent_for_trace(path: str, settings: tuple[SensitiveSetting, ...]) -> None:
-    """Save consent to the settings of a run that writes a trace. If that fails, resuming the trace asks for consent."""
+    """Save consent to the settings of a run that writes a trace. If that fails, resuming the trace
+    asks for consent.
+    """
     if settings:
         consent = consent_for(Path(path), settings, is_trace=True)
         with suppress(StoreError):
@@ -366,7 +391,9 @@ def saved_consents() -> Iterator[tuple[Path, Consent]]:
 
 
 def revoke_consent(consent: Consent) -> bool:
-    """Remove a consent and return whether there was one. Raises StoreError if its file cannot be removed."""
+    """Remove a consent and return whether there was one. Raises StoreError if its file cannot be
+    removed.
+    """
     path = data_dir() / "trust" / consent.file_name
     try:
         path.unlink()
@@ -404,7 +431,8 @@ def _read_consent(path: Path) -> Consent | None:
 
 
 def could_be_planted(own: Path, folder: Path) -> bool:
-    """Return whether one of the user's own files or folders lies inside a folder of someone else and may have come with it.
+    """Return whether one of the user's own files or folders lies inside a folder of someone else
+    and may have come with it.
 
     A folder that contains the user's home directory is not someone else's.
     """

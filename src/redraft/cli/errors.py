@@ -39,16 +39,30 @@ if TYPE_CHECKING:
 
 OK, FAILED, USAGE, BROKEN, INTERRUPTED = 0, 1, 2, 3, 130
 WORSE, UNDECIDED = 4, 5  # of `gate`
-UNPROVEN = 3  # of `validate` and `rubric`: the work was done, but nothing is better than chance, or than the starting point
+# of `validate` and `rubric`: the work was done, but nothing is better than chance, or than the
+# starting point
+UNPROVEN = 3
 
 HINTS = {
-    "AuthenticationError": "keys are read from the environment (see `redraft models`), or from an address: http://:KEY@HOST/v1#NAME",
-    NOTHING_LEFT: "wait until the quota is renewed, raise it at the provider, or use another --model",
-    "ModelUnavailableError": "`redraft models URL` asks the server at an address, `redraft models` those that Redraft knows",
+    "AuthenticationError": (
+        "keys are read from the environment (see `redraft models`), or from an address: "
+        "http://:KEY@HOST/v1#NAME"
+    ),
+    NOTHING_LEFT: (
+        "wait until the quota is renewed, raise it at the provider, or use another --model"
+    ),
+    "ModelUnavailableError": (
+        "`redraft models URL` asks the server at an address, `redraft models` those that Redraft "
+        "knows"
+    ),
     "ModelTimeoutError": "try again, or use another --model",
-    "ShortageError": "raise the limit on open files (`ulimit -n`), or work on less at once: --max-in-flight",
+    "ShortageError": (
+        "raise the limit on open files (`ulimit -n`), or work on less at once: --max-in-flight"
+    ),
     "RateLimitError": "wait a little and try again",
-    "ContextLengthError": "shorten the prompt or the response, or use a --model with a longer context",
+    "ContextLengthError": (
+        "shorten the prompt or the response, or use a --model with a longer context"
+    ),
     "ContentFilterError": "rephrase the prompt, or use another --model",
     "GradingError": "try another --judge, or grade by requirements: `redraft graders` lists them",
     "BudgetExhaustedError": "raise the budget or the --deadline",
@@ -60,7 +74,9 @@ LIMIT_HINTS = {
 
 
 def exit_code(result: Result) -> int:
-    """Return the exit code for a result, which has an answer: whether that was graded, and is not known to break a requirement."""
+    """Return the exit code for a result, which has an answer: whether that was graded, and is not
+    known to break a requirement.
+    """
     from ..core.records import StopReason
     from ..result import broken_musts, is_graded
 
@@ -70,7 +86,9 @@ def exit_code(result: Result) -> int:
 
 
 def warn_if_ungraded(result: Result) -> None:
-    """Say that the answer is not verified, if nothing has graded it, and unless the user has interrupted the work, what to do."""
+    """Say that the answer is not verified, if nothing has graded it, and unless the user has
+    interrupted the work, what to do.
+    """
     from ..core.records import StopReason
     from ..result import conclusion_error, is_graded
 
@@ -80,7 +98,9 @@ def warn_if_ungraded(result: Result) -> None:
 
 
 def exit_code_of(invoke: Callable[[], Any]) -> int:
-    """Run a command and return its exit code, whatever it raises; `--debug` or REDRAFT_DEBUG adds the traceback."""
+    """Run a command and return its exit code, whatever it raises; `--debug` or REDRAFT_DEBUG adds
+    the traceback.
+    """
     with output.message_scope():
         try:
             with warnings.catch_warnings(), _sigterm_as_interrupt():
@@ -133,7 +153,9 @@ def _sigterm_as_interrupt() -> Iterator[None]:
 
 @contextmanager
 def handle_sigterm(loop: AbstractEventLoop, handler: Callable[[], object]) -> Iterator[None]:
-    """Call `handler` on SIGTERM while a loop runs, then restore the previous handler, which the loop does not do itself."""
+    """Call `handler` on SIGTERM while a loop runs, then restore the previous handler, which the
+    loop does not do itself.
+    """
     before = signal.getsignal(signal.SIGTERM)
     with suppress(NotImplementedError):  # Windows has no such signal
         loop.add_signal_handler(signal.SIGTERM, handler)
@@ -175,7 +197,9 @@ def report_error(error: Exception) -> int:
 
 
 def _report_os_error(error: OSError) -> int:
-    """Write which file or stream could not be used. If stdout is full, its buffered output is discarded."""
+    """Write which file or stream could not be used. If stdout is full, its buffered output is
+    discarded.
+    """
     if error.filename or error.errno not in {errno.ENOSPC, errno.EIO, errno.EBADF, errno.EFBIG}:
         output.error(f"{error.filename or 'output'}: {error.strerror or error}", _file_hint(error))
         return FAILED
@@ -197,7 +221,10 @@ def _file_hint(error: OSError) -> str:
         with suppress(StoreError):
             data_folder = str(data_dir())
         if data_folder and str(error.filename or "").startswith(data_folder):
-            return "it belongs to your data folder, which REDRAFT_HOME names: name another folder, or ask its owner for access"
+            return (
+                "it belongs to your data folder, which REDRAFT_HOME names: name another folder, "
+                "or ask its owner for access"
+            )
         return "name a file in a folder where you may write, or ask its owner for access"
     return (
         "make room, or name a file on another disk"
@@ -267,7 +294,9 @@ def _failed_code_grader(error: RedraftError) -> str:
 
 
 def _discard_output() -> int:
-    """End quietly after the reader of our output has closed the pipe: the interpreter's last flush goes to the null device."""
+    """End quietly after the reader of our output has closed the pipe: the interpreter's last flush
+    goes to the null device.
+    """
     null_device = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         try:

@@ -1,7 +1,8 @@
-"""Graders from code that the command line names: `path/to/graders.py:NAME` and `package.module:NAME` (see `user_code`).
+"""Graders from code that the command line names: `path/to/graders.py:NAME` and
+`package.module:NAME` (see `user_code`).
 
-NAME is a function, a grader, or a class that is called without arguments. `find_code` decides both what is loaded and what needs
-consent: nothing is loaded that consent does not cover.
+NAME is a function, a grader, or a class that is called without arguments. `find_code` decides both
+what is loaded and what needs consent: nothing is loaded that consent does not cover.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from .user_code import CodeName, load_code, parse_code_name, run_code
 
 
 def find_code(spec: str) -> CodeName | None:
-    """Return the code that a grader's spec names; None for any other spec. It loads and imports nothing.
+    """Return the code that a grader's spec names; None for any other spec. It loads and imports
+    nothing.
 
-    Names of graders and requirements take precedence. A module that does not exist is no code, but may be a mistyped name.
+    Names of graders and requirements take precedence. A module that does not exist is no code, but
+    may be a mistyped name.
     """
     code = parse_code_name(spec)
     if code is None or any(entry.name == spec.partition(":")[0].strip() for entry in entries()):
@@ -45,7 +48,9 @@ def load_grader(spec: str) -> Any:
 
 
 def _check_module(spec: str) -> None:
-    """Raise ConfigError for a name of no grader that may name code: it says that the module is missing."""
+    """Raise ConfigError for a name of no grader that may name code: it says that the module is
+    missing.
+    """
     code = parse_code_name(spec)
     if code is None or code.is_file or code.module_exists:
         return

@@ -1,4 +1,5 @@
-"""The options that commands share. The options of settings are generated from the declarations in `redraft.settings`.
+"""The options that commands share. The options of settings are generated from the declarations in
+`redraft.settings`.
 
 Every module in `commands` imports this one, also to show help, so it imports nothing slow.
 """
@@ -71,7 +72,9 @@ POSITIVE = NumberRange(0)
 
 
 class SettingOption(click.Option):
-    """An option with a default in the environment (REDRAFT_NAME, for those given once) and in configuration files."""
+    """An option with a default in the environment (REDRAFT_NAME, for those given once) and in
+    configuration files.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -79,7 +82,9 @@ class SettingOption(click.Option):
             self.envvar = f"REDRAFT_{self.key.replace('-', '_').upper()}"
 
     def get_error_hint(self, ctx: click.Context | None) -> str:
-        """Return the name of the option for an error message, with the environment variable if the value came from there."""
+        """Return the name of the option for an error message, with the environment variable if the
+        value came from there.
+        """
         hint = super().get_error_hint(ctx)
         from_environment = (
             ctx is not None
@@ -108,7 +113,9 @@ def group(*decorators: Callable[[F], F]) -> Callable[[F], F]:
 def setting_options(
     declaration: type, *names: str, callback: Callable[..., Any] | None = None, **defaults: Any
 ) -> Callable[[F], F]:
-    """Generate the options of these settings, in this order. `defaults` replace the declared defaults."""
+    """Generate the options of these settings, in this order. `defaults` replace the declared
+    defaults.
+    """
     by_name = {field.name: field for field in fields(declaration)}
     selected = [by_name[name] for name in names]
     more = {"callback": callback} if callback else {}
@@ -220,7 +227,9 @@ background = group(
         "--tests",
         type=READABLE,
         metavar="FILE",
-        help="Tests of Python code, which run in a sandbox and grade: JSON, asserts, or a test file.",
+        help=(
+            "Tests of Python code, which run in a sandbox and grade: JSON, asserts, or a test file."
+        ),
     ),
 )
 port = click.option(
@@ -252,7 +261,10 @@ encoding = click.option(
     metavar="NAME",
     expose_value=False,
     callback=_use_encoding,
-    help="Encoding of all tables to read, such as cp1251. Default: that of each is recognised (UTF-8, UTF-16, Windows-1252).",
+    help=(
+        "Encoding of all tables to read, such as cp1251. Default: that of each is recognised "
+        "(UTF-8, UTF-16, Windows-1252)."
+    ),
 )
 label_columns = group(
     click.option(
@@ -274,7 +286,10 @@ def direction(what: str) -> Callable[[F], F]:
             "--lower-is-better/--higher-is-better",
             "lower_is_better",
             default=None,
-            help=f"Which end is better: of the {what}. Default: higher; it must be stated for names such as wer, loss or latency.",
+            help=(
+                f"Which end is better: of the {what}. Default: higher; it must be stated for "
+                "names such as wer, loss or latency."
+            ),
         )
     )
 
@@ -299,7 +314,10 @@ template = setting(
     "--template",
     type=click.Path(exists=True, dir_okay=False),
     metavar="FILE",
-    help="Use an LLM judge with the prompt in FILE: text with {query} and {response}, or TOML with template, scale and read.",
+    help=(
+        "Use an LLM judge with the prompt in FILE: text with {query} and {response}, or TOML "
+        "with template, scale and read."
+    ),
 )
 UNSAFE_EXEC = "redraft.unsafe_exec"  # key in a context's `meta`: whether --unsafe-exec is given
 
@@ -314,7 +332,8 @@ def _choose_sandbox(ctx: click.Context, param: click.Parameter, value: str) -> s
         return value
     if ctx.get_parameter_source("sandbox") is ParameterSource.COMMANDLINE and value != "unsafe":
         raise click.UsageError(
-            f"--unsafe-exec runs code without a sandbox: leave out that option, or --sandbox {value}",
+            "--unsafe-exec runs code without a sandbox: leave out that option, or --sandbox "
+            f"{value}",
             ctx,
         )
     ctx.set_parameter_source("sandbox", ParameterSource.COMMANDLINE)
@@ -329,7 +348,10 @@ execution = group(
         is_eager=True,
         expose_value=False,
         callback=_note_unsafe,
-        help="Run code without a sandbox: with limits of time and memory, and with access to everything here.",
+        help=(
+            "Run code without a sandbox: with limits of time and memory, and with access to "
+            "everything here."
+        ),
     ),
     setting_options(OptionFields, "packages", "trust_in_process"),
 )
@@ -338,14 +360,17 @@ grading = group(
         "--require",
         multiple=True,
         metavar="SPEC",
-        help="A requirement that the answer must meet, such as words:80-200 (repeatable; `redraft graders` lists them all).",
+        help=(
+            "A requirement that the answer must meet, such as words:80-200 (repeatable; `redraft "
+            "graders` lists them all)."
+        ),
     ),
     setting(
         "--grader",
         multiple=True,
         metavar="NAME",
-        help="A grader that scores the answer: a name that `redraft graders` lists, a SPEC, or code of yours as FILE.py:NAME or "
-        "MODULE:NAME (repeatable).",
+        help="A grader that scores the answer: a name that `redraft graders` lists, a SPEC, or "
+        "code of yours as FILE.py:NAME or MODULE:NAME (repeatable).",
     ),
     rubric,
     template,
@@ -360,7 +385,9 @@ class ParameterType(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     name = "parameter"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the parameter by its name. Raises ConfigError for one that no model may be given."""
+        """Return the parameter by its name. Raises ConfigError for one that no model may be
+        given.
+        """
         if isinstance(value, Mapping):
             return value
         from ..parameters import check_parameters, parse_parameter
@@ -398,27 +425,29 @@ def _parameters(option: str, help: str) -> Callable[[F], F]:
 params = group(
     _parameters(
         "--model-param",
-        "A further parameter of the model that writes, such as top_p=0.9 or chat_template_kwargs.enable_thinking=false "
-        "(repeatable).",
+        "A further parameter of the model that writes, such as top_p=0.9 or "
+        "chat_template_kwargs.enable_thinking=false (repeatable).",
     ),
     _parameters(
         "--judge-param",
-        "A parameter of the model that judges, such as reasoning_effort=low or max_tokens=8192 (repeatable). If the model that "
-        "writes judges, those of --model-param are its own, too.",
+        "A parameter of the model that judges, such as reasoning_effort=low or max_tokens=8192 "
+        "(repeatable). If the model that writes judges, those of --model-param are its own, too.",
     ),
 )
 models = group(
     setting(
         "--model",
         metavar="MODEL",
-        help="The model that writes, such as openai:gpt-4o-mini or ollama:llama3.2, or none. Of several, separated by commas, the "
-        "next answers while those before it are out of service. Default: look for one.",
+        help="The model that writes, such as openai:gpt-4o-mini or ollama:llama3.2, or none. Of "
+        "several, separated by commas, the next answers while those before it are out of "
+        "service. Default: look for one.",
     ),
     setting(
         "--judge",
         metavar="MODEL",
-        help="The model that judges, also beside requirements, or none. Default: the (first) model that writes judges if a grader "
-        "asks a judge, or if no grader, requirement, test or form of the answer is named.",
+        help="The model that judges, also beside requirements, or none. Default: the (first) model "
+        "that writes judges if a grader asks a judge, or if no grader, requirement, test or "
+        "form of the answer is named.",
     ),
     params,
 )
@@ -427,7 +456,10 @@ answer = group(
     setting(
         "--answer",
         metavar="TYPE",
-        help="The form of the answer: code:LANGUAGE, or a type such as module:Class or file.py:Class, which runs that code.",
+        help=(
+            "The form of the answer: code:LANGUAGE, or a type such as module:Class or "
+            "file.py:Class, which runs that code."
+        ),
     ),
     setting(
         "--schema",
@@ -469,7 +501,9 @@ cards_dir = setting_options(OptionFields, "cards_dir")
 
 
 def check_noise_aware(ctx: click.Context) -> None:
-    """Raise UsageError for options that have no effect with --no-noise-aware. Defaults from files are ignored instead."""
+    """Raise UsageError for options that have no effect with --no-noise-aware. Defaults from files
+    are ignored instead.
+    """
     source = ctx.get_parameter_source
     names = [
         name
@@ -479,7 +513,8 @@ def check_noise_aware(ctx: click.Context) -> None:
     if ctx.params["noise_aware"] is False and names:
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in names)
         raise click.UsageError(
-            f"--no-noise-aware takes scores as exact, so {flags} would have no effect: leave out one or the other"
+            f"--no-noise-aware takes scores as exact, so {flags} would have no effect: leave out "
+            "one or the other"
         )
 
 
@@ -498,7 +533,8 @@ def _check_price(text: str) -> str:
         parse_price(text)
     except ValueError:
         raise click.BadParameter(
-            f"{text!r} is not a price: give MODEL=IN,OUT in USD per million tokens, such as llama3.2=0.1,0.4"
+            f"{text!r} is not a price: give MODEL=IN,OUT in USD per million tokens, such as "
+            "llama3.2=0.1,0.4"
         ) from None
     return text
 
@@ -560,9 +596,9 @@ columns = group(
         multiple=True,
         callback=_check_columns,
         metavar="ROLE=NAME",
-        help="The column with that role (repeatable), if its name does not say so: prompt, messages, response, "
-        "responses (a list), id, system, reference, context, "
-        "tests (of code, run by the grader tests), requirements, tools or tool_choice.",
+        help="The column with that role (repeatable), if its name does not say so: prompt, "
+        "messages, response, responses (a list), id, system, reference, context, tests (of "
+        "code, run by the grader tests), requirements, tools or tool_choice.",
     ),
     encoding,
 )

@@ -1,8 +1,9 @@
-"""Reads texts, and writes answers and messages: stdin, stdout, stderr and files. It knows nothing about refinements.
+"""Reads texts, and writes answers and messages: stdin, stdout, stderr and files. It knows nothing
+about refinements.
 
-Messages go to stderr: lines for people, or with `--log-format json` a JSON object on each line. An object has an `event`
-(progress, notice, warning, error, report or traceback); notices, warnings and errors also have a `message`, often with a `hint`
-at what to do next.
+Messages go to stderr: lines for people, or with `--log-format json` a JSON object on each line. An
+object has an `event` (progress, notice, warning, error, report or traceback); notices, warnings and
+errors also have a `message`, often with a `hint` at what to do next.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ from ..text import strip_control_sequences
 
 @dataclass
 class _MessageFormat:
-    """How messages are written: as JSON, through which function if not to stderr, and with which options for Python's arguments."""
+    """How messages are written: as JSON, through which function if not to stderr, and with which
+    options for Python's arguments.
+    """
 
     json: bool = False
     write: Callable[[str], object] | None = None
@@ -47,7 +50,9 @@ QUIET_LIBRARIES = {  # these libraries write to stderr themselves, whatever the 
 
 
 class _WarningHandler(logging.Handler):
-    """Shows what libraries log as warnings, without the secrets of the environment, which these may quote."""
+    """Shows what libraries log as warnings, without the secrets of the environment, which these may
+    quote.
+    """
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.name == "redraft.endpoint":  # progress shows pauses and outages
@@ -66,7 +71,9 @@ class _FallbackHandler(logging.Handler):
 
 
 class _WaitHandler(logging.Handler):
-    """Says that a call waits before it is made again, unless a message about its endpoint has said so until then."""
+    """Says that a call waits before it is made again, unless a message about its endpoint has said
+    so until then.
+    """
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
@@ -124,14 +131,18 @@ def use_json_messages() -> None:
 
 
 def _quiet_libraries() -> None:
-    """Have libraries that are imported later show neither progress nor notices, which a log is not the place for."""
+    """Have libraries that are imported later show neither progress nor notices, which a log is not
+    the place for.
+    """
     for name, value in QUIET_LIBRARIES.items():
         os.environ.setdefault(name, value)
 
 
 @contextmanager
 def redirect_messages(write: Callable[[str], object]) -> Iterator[None]:
-    """Pass messages for people to `write`, so that a live display on the same terminal can make room for them."""
+    """Pass messages for people to `write`, so that a live display on the same terminal can make
+    room for them.
+    """
     before, _format.write = _format.write, write
     try:
         yield
@@ -144,7 +155,9 @@ def messages_are_json() -> bool:
 
 
 def note_options(options: Mapping[str, Sequence[str]]) -> None:
-    """Note the options of the command that runs, by the names of their parameters: an option, and the one that says no."""
+    """Note the options of the command that runs, by the names of their parameters: an option, and
+    the one that says no.
+    """
     _format.options = options
 
 
@@ -162,12 +175,14 @@ _FROM_PYTHON = re.compile(r" \(from Python: [^()]*\)")
 _BESIDE_OPTION = re.compile(r"`?\b\w+=\S{0,80} \((--[^()]{1,80})\)|\b(\w+?)s? \((--\2)\)")
 _ARGUMENT = re.compile(
     r"^(?P<name>\w+)(?=:| must be)|(?P<given>\bas )?`(?P<quoted>\w+)`|"
-    r"(?<!--column )(?<!-c )(?<!or )(?<![?&])\b(?P<set>\w+)=(?:(?P<flag>True|False)\b|(?=[\d([{]|$))"
+    r"(?<!--column )(?<!-c )(?<!or )(?<![?&])\b(?P<set>\w+)=(?:(?P<flag>True|False)\b|(?=[\d([{]|$))"  # noqa: E501
 )
 
 
 def in_options(message: str) -> str:
-    """Return a message of the library with the options of the command in place of Python's arguments; quoted values unchanged."""
+    """Return a message of the library with the options of the command in place of Python's
+    arguments; quoted values unchanged.
+    """
 
     def option(found: re.Match[str]) -> str:
         name = found["name"] or found["quoted"] or found["set"]
@@ -176,7 +191,7 @@ def in_options(message: str) -> str:
             return found[0]
         if found["flag"] == "False":
             return names[-1] if len(names) > 1 else f"{names[0]} none"
-        return f"{'with ' * bool(found['given'])}{names[0]}{' ' * bool(found['set'] and not found['flag'])}"
+        return f"{'with ' * bool(found['given'])}{names[0]}{' ' * bool(found['set'] and not found['flag'])}"  # noqa: E501
 
     message = _BESIDE_OPTION.sub(lambda found: found[1] or found[3], _FROM_PYTHON.sub("", message))
     if not _format.options:
@@ -235,7 +250,9 @@ def single_line(text: str) -> str:
 
 
 def format_time(timestamp: str) -> str:
-    """Format a time in the local time zone; in its own zone where the local calendar does not reach."""
+    """Format a time in the local time zone; in its own zone where the local calendar does not
+    reach.
+    """
     time = parse_time(timestamp)
     try:
         return time.astimezone().strftime("%Y-%m-%d %H:%M")
@@ -250,7 +267,9 @@ def parse_time(timestamp: str) -> datetime:
 
 
 def read_text(name: str, option: str) -> str:
-    """Return the text in a file, or on stdin for "-". Raises UsageError for what is not readable as UTF-8."""
+    """Return the text in a file, or on stdin for "-". Raises UsageError for what is not readable as
+    UTF-8.
+    """
     try:
         data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
         return data.decode("utf-8-sig")
@@ -268,7 +287,9 @@ def check_single_stdin(**sources: str | None) -> None:
 
 
 def print_answer(text: str) -> None:
-    """Write the answer alone to stdout: unchanged for programs, without control characters on a terminal."""
+    """Write the answer alone to stdout: unchanged for programs, without control characters on a
+    terminal.
+    """
     shown = strip_control_sequences(text) if sys.stdout.isatty() else text
     ending = "" if shown.endswith("\n") or not shown else "\n"
     sys.stdout.buffer.write((shown + ending).encode("utf-8", "replace"))
@@ -276,7 +297,8 @@ def print_answer(text: str) -> None:
 
 
 def check_output(path: str, *, overwrite: bool, option: str = "--output") -> None:
-    """Raise UsageError if no file can be created at the path, or if a file there is not empty and may not be replaced.
+    """Raise UsageError if no file can be created at the path, or if a file there is not empty and
+    may not be replaced.
 
     `option`: the option that named the file.
     """
@@ -288,11 +310,14 @@ def check_output(path: str, *, overwrite: bool, option: str = "--output") -> Non
 
 
 def check_writable(path: str, option: str = "--output") -> None:
-    """Raise UsageError if no file can be created at the path. Commands call this before any model is paid for."""
+    """Raise UsageError if no file can be created at the path. Commands call this before any model
+    is paid for.
+    """
     folder = Path(path).absolute().parent
     if Path(path).is_dir():
         raise click.UsageError(
-            f"{option}: {path} cannot be written: it is a folder; name a file, such as {path.rstrip('/')}/OUT"
+            f"{option}: {path} cannot be written: it is a folder; name a file, such as "
+            f"{path.rstrip('/')}/OUT"
         )
     if not folder.is_dir():
         raise click.UsageError(
@@ -300,5 +325,6 @@ def check_writable(path: str, option: str = "--output") -> None:
         )
     if not os.access(folder, os.W_OK):
         raise click.UsageError(
-            f"{option}: {path} cannot be written: you may not write in its folder; name a file in another"
+            f"{option}: {path} cannot be written: you may not write in its folder; name a file in "
+            "another"
         )

@@ -1,4 +1,5 @@
-"""The progress of one refinement, in words: messages on stderr, or JSON lines on stdout for programs.
+"""The progress of one refinement, in words: messages on stderr, or JSON lines on stdout for
+programs.
 
 The live view of a terminal is in `terminal`, so that other output does not load rich.
 """
@@ -23,7 +24,9 @@ from .output import notice
 
 
 class ProgressReporter(Protocol):
-    """Receives every step and record of a refinement, and the message of the error that it raises in the end, if any."""
+    """Receives every step and record of a refinement, and the message of the error that it raises
+    in the end, if any.
+    """
 
     def begin(self, trace: Trace) -> None: ...
 
@@ -59,7 +62,8 @@ class TraceProgress:
 class PlainReporter:
     """Writes a line for each event, for logs and for terminals that cannot redraw.
 
-    Failures are reported when the work goes on. Those that end it are left to the message that says why it ended.
+    Failures are reported when the work goes on. Those that end it are left to the message that says
+    why it ended.
     """
 
     def __init__(self, progress: TraceProgress) -> None:
@@ -91,7 +95,9 @@ class PlainReporter:
                 notice(" · ".join(filter(None, parts)))
 
     def _report_failures(self, end_reason: str = "") -> None:
-        """Report the failures since the last report, except those that are the reason why the work ended."""
+        """Report the failures since the last report, except those that are the reason why the work
+        ended.
+        """
         for line in dict.fromkeys(
             f"failed: {f.role}: {f.message}" for f in self._failures if f.message not in end_reason
         ):
@@ -104,7 +110,9 @@ class PlainReporter:
 
 
 class JsonReporter:
-    """Writes an object a line to stdout: start, priors (unless they are the shipped ones), step, record, result, error."""
+    """Writes an object a line to stdout: start, priors (unless they are the shipped ones), step,
+    record, result, error.
+    """
 
     def __init__(self, progress: TraceProgress) -> None:
         self._progress = progress
@@ -137,12 +145,16 @@ class JsonReporter:
 
 
 def print_event(event: str, **fields: Any) -> None:
-    """Write one JSON line to stdout and flush it. Raises BrokenPipeError if the reader has closed the pipe."""
+    """Write one JSON line to stdout and flush it. Raises BrokenPipeError if the reader has closed
+    the pipe.
+    """
     print(json.dumps({"event": event, **fields}), flush=True)  # noqa: T201
 
 
 def summary_line(result: Result) -> str:
-    """Summarize a result in one line: its scores, why the work ended, and why a higher-scoring answer was not kept."""
+    """Summarize a result in one line: its scores, why the work ended, and why a higher-scoring
+    answer was not kept.
+    """
     return " · ".join(filter(None, [headline(result), selection_reason(result.trace)]))
 
 
@@ -168,7 +180,10 @@ def describe_comparison(comparison: Comparison) -> str:
     """Describe the result of a comparison."""
     first = [id for id, place in comparison.ranks.items() if place == 0]
     if comparison.consistent is False or len(first) == len(comparison.ranking):
-        return f"{comparison.grader} cannot tell which of {' and '.join(map(str, sorted(comparison.ranking)))} is best"
+        return (
+            f"{comparison.grader} cannot tell which of "
+            f"{' and '.join(map(str, sorted(comparison.ranking)))} is best"
+        )
     return f"{comparison.grader} puts {' and '.join(map(str, sorted(first)))} first"
 
 
@@ -183,7 +198,9 @@ def describe_origin(candidate: Candidate) -> str:
 
 
 def feedback_summary(trace: Trace, candidate: Candidate) -> str:
-    """Join the reasons of graders that did not give a candidate the full score; of all graders where each of them did."""
+    """Join the reasons of graders that did not give a candidate the full score; of all graders
+    where each of them did.
+    """
     views = trace.feedback[candidate.id]
     imperfect = [f for f in views if f.score is None or f.score < 1]
     return "; ".join(f.reason for f in imperfect or views if f.reason)

@@ -1,7 +1,8 @@
-"""Converts the arguments of a command to arguments of `redraft.api`, and to settings in a trace's header and back.
+"""Converts the arguments of a command to arguments of `redraft.api`, and to settings in a trace's
+header and back.
 
-A header contains settings, so that its trace can be resumed, but no secrets: addresses are saved without user, password
-and query.
+A header contains settings, so that its trace can be resumed, but no secrets: addresses are saved
+without user, password and query.
 """
 
 from __future__ import annotations
@@ -78,7 +79,9 @@ UNSET_IN_TRACE = (
 
 @dataclass(frozen=True, kw_only=True)
 class SharedArguments:
-    """The values of the options that all commands with graders share. `settings` are those of `redraft.options.Options`."""
+    """The values of the options that all commands with graders share. `settings` are those of
+    `redraft.options.Options`.
+    """
 
     require: tuple[str, ...] = ()
     grader: tuple[str, ...] = ()
@@ -136,7 +139,9 @@ def make_task(
     tests: str | None = None,
     tools: str | None = None,
 ) -> Task:
-    """Make the task. All arguments but prompt and system message are names of files. Raises UsageError for an unreadable file."""
+    """Make the task. All arguments but prompt and system message are names of files. Raises
+    UsageError for an unreadable file.
+    """
     prompt = prompt or DEFAULT_PROMPT
     check_single_stdin(PROMPT=prompt, **{"--response": response, "--tools": tools})
     text = read_text("-", "PROMPT") if prompt == "-" else prompt
@@ -144,7 +149,8 @@ def make_task(
     if given is not None and is_blank(given):
         if prompt == DEFAULT_PROMPT:
             raise click.UsageError(
-                f"--response: {response} is blank, which is no response: give a PROMPT, or another file"
+                f"--response: {response} is blank, which is no response: give a PROMPT, or "
+                "another file"
             )
         warning(f"--response: {response} is blank, which is no response")
     return Task(
@@ -174,7 +180,9 @@ def _read_tools(file: str) -> tuple[Mapping[str, Any], ...]:
 
 
 def canonical_requirements(specs: Iterable[str]) -> list[str]:
-    """Return requirements in their canonical form, for example with the schema that a file contains. Raises ConfigError."""
+    """Return requirements in their canonical form, for example with the schema that a file
+    contains. Raises ConfigError.
+    """
     return [_parse_requirement(spec).spec for spec in specs]
 
 
@@ -192,10 +200,13 @@ def _parse_requirement(spec: str) -> Requirement:
 
 
 def build_request(arguments: SharedArguments, trace: Trace, **more: Any) -> RefineRequest:
-    """Build the request from the arguments of a command; `more` are settings without an option. Raises ConfigError."""
+    """Build the request from the arguments of a command; `more` are settings without an option.
+    Raises ConfigError.
+    """
     if arguments.model == "none" and not trace.task.given_responses and not trace.candidates:
         raise ConfigError(
-            "--model none: there is no model to write an answer; give one to repair with --response FILE"
+            "--model none: there is no model to write an answer; give one to repair with "
+            "--response FILE"
         )
     budget = budget_of(arguments, trace.usage)
     settings: dict[str, Any] = {
@@ -215,7 +226,8 @@ def build_request(arguments: SharedArguments, trace: Trace, **more: Any) -> Refi
 
 
 def build_settings(arguments: SharedArguments) -> Settings:
-    """Build the settings of `Options` from the arguments of a command, except the budget and the form of the answer.
+    """Build the settings of `Options` from the arguments of a command, except the budget and the
+    form of the answer.
 
     Raises ConfigError.
     """
@@ -242,7 +254,9 @@ class ParameterArguments(Protocol):
 
 
 def parameter_settings(a: ParameterArguments) -> Settings:
-    """Return the parameters of the models as settings; a judge that is not named is the model that writes, and has its own."""
+    """Return the parameters of the models as settings; a judge that is not named is the model that
+    writes, and has its own.
+    """
     own = {} if a.judge else without_sampling(a.model_param or {})
     return {
         "model_params": a.model_param,
@@ -251,14 +265,17 @@ def parameter_settings(a: ParameterArguments) -> Settings:
 
 
 def answer_of(arguments: SharedArguments) -> Any:
-    """Return the form of the answer that the arguments of a command choose; None without one. Raises ConfigError."""
+    """Return the form of the answer that the arguments of a command choose; None without one.
+    Raises ConfigError.
+    """
     return load_answer(arguments.answer, arguments.schema)
 
 
 def load_graders(
     names: Iterable[str], rubric: Any, template: str | None = None
 ) -> list[Any] | None:
-    """Return the named graders, and a judge with `rubric` and `template` (see `load_rubric`); None if there are none.
+    """Return the named graders, and a judge with `rubric` and `template` (see `load_rubric`); None
+    if there are none.
 
     Raises ConfigError for code that cannot be loaded.
     """
@@ -282,7 +299,9 @@ def runs_unsafe_code(grader: Any) -> bool:
 
 
 def warn_if_unsafe(sandbox: str | None, graders: Iterable[str]) -> None:
-    """Warn of --unsafe-exec, unless every named grader that runs code names a sandbox of its own."""
+    """Warn of --unsafe-exec, unless every named grader that runs code names a sandbox of its
+    own.
+    """
     if sandbox == UNSAFE:
         tiers = [tier for name in graders for tier in _own_tiers(load_grader(name))]
         if not tiers or any(tier in ("auto", UNSAFE) for tier in tiers):
@@ -306,12 +325,15 @@ def warn_of_unsafe_code() -> None:
     if not noted.get(WARNED_OF_UNSAFE):
         noted[WARNED_OF_UNSAFE] = True
         warning(
-            "code of answers runs without a sandbox: it can read, change and send everything that you can"
+            "code of answers runs without a sandbox: it can read, change and send everything that "
+            "you can"
         )
 
 
 def load_rubric(rubric: Any, template: str | None = None) -> Rubric | None:
-    """Return the rubric in a file (or a Rubric) with the template in a file; None without either. Raises ConfigError."""
+    """Return the rubric in a file (or a Rubric) with the template in a file; None without either.
+    Raises ConfigError.
+    """
     loaded = Rubric.load(rubric) if isinstance(rubric, str) else cast("Rubric | None", rubric)
     if template is None:
         return loaded
@@ -324,7 +346,9 @@ def load_rubric(rubric: Any, template: str | None = None) -> Rubric | None:
 
 
 def load_template_file(file: Path) -> Rubric:
-    """Return the rubric with the template in a file: text, or a file in the format of rubrics. Raises ConfigError."""
+    """Return the rubric with the template in a file: text, or a file in the format of rubrics.
+    Raises ConfigError.
+    """
     if file.suffix.lower() not in {".toml", ".json", ".yaml", ".yml"}:
         return Rubric(file.stem, overall_criterion(), template=read_text_file(file, "template"))
     rubric = Rubric.load(file)
@@ -344,7 +368,9 @@ def judge_of(rubric: Rubric) -> Any:
 
 
 def parse_model(name: str | None) -> Any:
-    """Return the named model, a list if there are several: False for "none", None if no model was named. Raises ConfigError."""
+    """Return the named model, a list if there are several: False for "none", None if no model was
+    named. Raises ConfigError.
+    """
     if name and name != "none" and name.strip().lower() in {"none", "none:", "no"}:
         raise ConfigError(
             f"model: {name!r} is not the name of a model; for no model at all write --model none"
@@ -356,12 +382,16 @@ def parse_model(name: str | None) -> Any:
 
 
 def with_declared_parameters(name: str) -> Any:
-    """Return a name, or the model with that name if a file declares parameters for it. Raises ConfigError."""
+    """Return a name, or the model with that name if a file declares parameters for it. Raises
+    ConfigError.
+    """
     return connect_declared(name) if declared_parameters(name) else name
 
 
 def connect_declared(name: str) -> Model:
-    """Return the model with a name, and with the parameters that files declare for it. Raises ConfigError."""
+    """Return the model with a name, and with the parameters that files declare for it. Raises
+    ConfigError.
+    """
     return connect(name, params=declared_parameters(name) or None)
 
 
@@ -372,7 +402,9 @@ async def find_model(name: str | None) -> Any:
 
 
 async def find_judge(judge: str | None, model: str | None) -> Any:
-    """Return the model that judges: the named one, else the (first) model that writes, else one that was discovered, or None."""
+    """Return the model that judges: the named one, else the (first) model that writes, else one
+    that was discovered, or None.
+    """
     found = await find_model(judge or model)
     return found if judge else next(iter(alternative_models(found)), None)
 
@@ -383,7 +415,9 @@ def parse_prices(prices: Iterable[str]) -> dict[str, tuple[float, float]] | None
 
 
 def load_priors(priors: Priors | str | Path | None) -> Priors | str | None:
-    """Return priors as they are, load them from a file, or return the name of a kind of priors. Raises ConfigError."""
+    """Return priors as they are, load them from a file, or return the name of a kind of priors.
+    Raises ConfigError.
+    """
     if priors is None or isinstance(priors, Priors):
         return priors
     if str(priors) in PRIORS_KEYWORDS:
@@ -415,8 +449,8 @@ def make_budget(
     for name, limit in limits.items():
         if limit is not None and spent[name] is None:
             raise ConfigError(
-                f"--budget-{name} {limit:g}: the trace's spending so far is unknown, since an endpoint did not report it; "
-                "limit the calls by --budget-calls, or leave it out"
+                f"--budget-{name} {limit:g}: the trace's spending so far is unknown, since an "
+                "endpoint did not report it; limit the calls by --budget-calls, or leave it out"
             )
     left: dict[str, Any] = {
         n: limit if limit is None else max(0, limit - (spent[n] or 0))
@@ -426,7 +460,9 @@ def make_budget(
 
 
 def settings_for_trace(values: Mapping[str, Any], params: list[SettingOption]) -> dict[str, Any]:
-    """Return the settings of a run that the header of its trace saves, by their keys in configuration files."""
+    """Return the settings of a run that the header of its trace saves, by their keys in
+    configuration files.
+    """
     saved: dict[str, Any] = {
         p.key: values[str(p.name)] for p in params if values[str(p.name)] not in (None, ())
     }
@@ -463,8 +499,8 @@ def settings_from_trace(
 ) -> dict[str, Any]:
     """Complete the values of a command from the header of the trace in the file `where`.
 
-    Typed options take precedence over the trace, and the trace over environment and configuration files. Raises ConfigError,
-    also for settings that need consent and have none.
+    Typed options take precedence over the trace, and the trace over environment and configuration
+    files. Raises ConfigError, also for settings that need consent and have none.
     """
     from_trace = {**_saved_settings(trace, params, where), **_saved_prompts(ctx, trace, where)}
     if trace.settings:
@@ -498,7 +534,9 @@ def settings_from_trace(
 
 
 def _saved_settings(trace: Trace, params: list[SettingOption], where: str) -> dict[str, Any]:
-    """Return the values of options that a trace has saved, without its prompts. Raises ConfigError."""
+    """Return the values of options that a trace has saved, without its prompts. Raises
+    ConfigError.
+    """
     saved = {"require": list(trace.task.requirements), **trace.settings}
     plain = {p.key for p in params} - {"rubric", "priors", *PROMPT_KEYS}
     values = check_table(
@@ -515,7 +553,9 @@ def _saved_settings(trace: Trace, params: list[SettingOption], where: str) -> di
 
 
 def _saved_prompts(ctx: click.Context, trace: Trace, where: str) -> dict[str, str]:
-    """Return the templates of prompts that a trace has saved. Raises ConfigError for a function that no option replaces."""
+    """Return the templates of prompts that a trace has saved. Raises ConfigError for a function
+    that no option replaces.
+    """
     templates = {}
     for key in PROMPT_KEYS:
         if key not in trace.settings:
@@ -525,13 +565,16 @@ def _saved_prompts(ctx: click.Context, trace: Trace, where: str) -> dict[str, st
             templates[name] = template
         elif ctx.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
             raise ConfigError(
-                f"{where}: its {key} is a function of Python: resume it in Python, or give --{key} FILE"
+                f"{where}: its {key} is a function of Python: resume it in Python, or give "
+                f"--{key} FILE"
             )
     return templates
 
 
 def _saved_template(prompt: Any, where: str) -> str:
-    """Return the template that a trace has saved; "" for a function. Raises ConfigError for anything else."""
+    """Return the template that a trace has saved; "" for a function. Raises ConfigError for
+    anything else.
+    """
     if isinstance(prompt, Mapping) and isinstance(prompt.get("template"), str):
         return str(prompt["template"])
     if isinstance(prompt, Mapping) and "function" in prompt:
@@ -547,13 +590,16 @@ def with_requirements(trace: Trace, require: Iterable[str]) -> Trace:
 
 
 def report_unused_prices(prices: Mapping[str, Any] | None, model: Any, judge: Any) -> None:
-    """Report the prices that are for neither of these models; a grader may have a model of its own that one is for."""
+    """Report the prices that are for neither of these models; a grader may have a model of its own
+    that one is for.
+    """
     models = [*alternative_models(model or None), *([judge] if judge else [])]
     names = {connect(each).name for each in models} if prices else set()
     for name in prices or {}:
         if names and name not in names:
             notice(
-                f"--price {name}: no model in this run has that name; there is {', '.join(sorted(names))}"
+                f"--price {name}: no model in this run has that name; there is "
+                f"{', '.join(sorted(names))}"
             )
 
 
@@ -563,12 +609,15 @@ def check_judge_params(graders: Any) -> None:
         "judge_param"
     ) is ParameterSource.COMMANDLINE and not needs_judge(graders):
         raise click.UsageError(
-            "--judge-param: none of the graders asks the judge: leave it out, or name one, such as --grader judge"
+            "--judge-param: none of the graders asks the judge: leave it out, or name one, such "
+            "as --grader judge"
         )
 
 
 def announce_sources(*models: Any) -> None:
-    """If settings come from files, name the files and the places where these models run; None means no model."""
+    """If settings come from files, name the files and the places where these models run; None means
+    no model.
+    """
     ctx = click.get_current_context()
     files = [layer.where for layer, _ in reversed(used_layers(ctx))]
     if trace := ctx.meta.get(TRACE):
@@ -581,7 +630,9 @@ def announce_sources(*models: Any) -> None:
 
 
 def model_location(model: Any) -> str:
-    """Return where a model runs: an address without user info and query, a provider, or this machine."""
+    """Return where a model runs: an address without user info and query, a provider, or this
+    machine.
+    """
     if isinstance(model, list):
         return ", then ".join(dict.fromkeys(map(model_location, model)))
     if not isinstance(model, str):

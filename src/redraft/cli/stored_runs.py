@@ -24,7 +24,9 @@ class StoredRun:
         return {"journal": str(self.path), **asdict(self.info)}
 
     def writes(self, name: str) -> bool:
-        """Whether this is the output of the run: the file of that path, or the one beside the journal."""
+        """Whether this is the output of the run: the file of that path, or the one beside the
+        journal.
+        """
         output = self.info.metadata.get("output")
         return output is not None and is_file_of_run(output, name, self.path)
 
@@ -61,9 +63,11 @@ def read_runs(paths: list[Path], *, strict: bool = True) -> list[StoredRun]:
 
 
 def find_run(name: str, journal: str | None) -> StoredRun:
-    """Return the run of that name, that which writes the output at that path, or the only one of that journal.
+    """Return the run of that name, that which writes the output at that path, or the only one of
+    that journal.
 
-    Raises ConfigError unless there is exactly one, StoreError for a journal that was named and cannot be read.
+    Raises ConfigError unless there is exactly one, StoreError for a journal that was named and
+    cannot be read.
     """
     own = Path(name) if name.endswith(SUFFIX) else Path(f"{name}{SUFFIX}")
     is_named = not journal and own.is_file()
@@ -84,10 +88,12 @@ def find_run(name: str, journal: str | None) -> StoredRun:
         raise ConfigError(f"there is no run {name!r}; {describe_runs(runs, paths)}")
     if len({run.path for run in matches}) == len(matches):
         raise ConfigError(
-            f"there are {len(matches)} runs {name!r}; give --journal: {', '.join(str(run.path) for run in matches)}"
+            f"there are {len(matches)} runs {name!r}; give --journal: "
+            f"{', '.join(str(run.path) for run in matches)}"
         )
     raise ConfigError(
-        f"{name!r} does not mean one run; {describe_runs(matches, paths)}: name one, with --journal {matches[0].path}"
+        f"{name!r} does not mean one run; {describe_runs(matches, paths)}: name one, with "
+        f"--journal {matches[0].path}"
     )
 
 

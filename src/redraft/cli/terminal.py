@@ -1,6 +1,8 @@
-"""Drawing on a terminal with rich: consoles, tables, the live view of a refinement, a whole trace, the difference of two answers.
+"""Drawing on a terminal with rich: consoles, tables, the live view of a refinement, a whole trace,
+the difference of two answers.
 
-Text from models enters only as `Text` without control characters: neither markup nor escapes in it have any effect.
+Text from models enters only as `Text` without control characters: neither markup nor escapes in it
+have any effect.
 """
 
 from __future__ import annotations
@@ -53,7 +55,8 @@ MARKS = {"removed": ("[-", "-]"), "added": ("{+", "+}")}
 
 
 class PlainConsole(Console):
-    """A console that interprets no markup. Where its output is no terminal, it wraps nothing, and separates cells by tabs.
+    """A console that interprets no markup. Where its output is no terminal, it wraps nothing, and
+    separates cells by tabs.
 
     On stderr, each line is a message if those are JSON.
     """
@@ -66,7 +69,9 @@ class PlainConsole(Console):
         )
 
     def print(self, *objects: Any, **settings: Any) -> None:
-        """Print objects, as `Console.print` does; where the output is no terminal, each on lines of its own."""
+        """Print objects, as `Console.print` does; where the output is no terminal, each on lines of
+        its own.
+        """
         if self.is_terminal and not self._writes_json:
             super().print(*objects, **settings)
             return
@@ -81,7 +86,9 @@ class PlainConsole(Console):
 
 
 def plain_content(content: Any) -> Any:
-    """Return text without styles: a table as lines with tabs between the cells, a rule as its title; unknown content as it is."""
+    """Return text without styles: a table as lines with tabs between the cells, a rule as its
+    title; unknown content as it is.
+    """
     match content:
         case Table():
             heads = [column.header for column in content.columns]
@@ -162,7 +169,9 @@ class LiveReporter:
 
 
 def candidate_table(trace: Trace) -> Table:
-    """Return a table with a row for each answer: its score, its origin and a remark; the best is highlighted."""
+    """Return a table with a row for each answer: its score, its origin and a remark; the best is
+    highlighted.
+    """
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False, expand=True)
     table.add_column(no_wrap=True, justify="right")
     table.add_column(no_wrap=True)
@@ -192,8 +201,8 @@ def candidate_table(trace: Trace) -> Table:
 class TraceView:
     """Shows a trace on a console.
 
-    `full`: show whole texts; `changes_only`: show only feedback that differs from that on the parent answer; `label` returns
-    the name under which a grader is shown.
+    `full`: show whole texts; `changes_only`: show only feedback that differs from that on the
+    parent answer; `label` returns the name under which a grader is shown.
     """
 
     console: Console
@@ -303,7 +312,9 @@ def in_panel_order(trace: Trace, candidate: int) -> list[Feedback]:
 
 
 def criteria_text(view: Feedback | GraderFeedback) -> str:
-    """Return the scores by criterion on one line; "" for a single one, and for the votes of other graders."""
+    """Return the scores by criterion on one line; "" for a single one, and for the votes of other
+    graders.
+    """
     if len(view.criteria) < 2 or (isinstance(view, Feedback) and view.votes):
         return ""
     return "; ".join(f"{c.name[:MAX_CRITERION]} {c.score:.2f}" for c in view.criteria)
@@ -319,7 +330,9 @@ def _score_text(view: Feedback | GraderFeedback) -> Text:
 
 
 def _repeats_reason(view: Feedback | GraderFeedback) -> bool:
-    """Return whether the only suggested action repeats the reason, as the feedback of requirements does."""
+    """Return whether the only suggested action repeats the reason, as the feedback of requirements
+    does.
+    """
     return len(view.actions) == 1 and view.actions[0].startswith(f"{view.reason}; ")
 
 
@@ -393,7 +406,8 @@ def _show_outcome(out: Console, trace: Trace) -> None:
     else:
         out.print(
             text_line(
-                f"score {format_score(result.score)} · not finished: resume with redraft run --resume",
+                f"score {format_score(result.score)} · not finished: resume with redraft run "
+                "--resume",
                 "bold yellow",
             )
         )
@@ -436,7 +450,9 @@ def _excerpt(text: str, *, first: bool, last: bool) -> str:
 
 
 def _cut_at_last_word(text: str) -> str:
-    """Return the text without its last, incomplete word; unchanged where words have no spaces between them."""
+    """Return the text without its last, incomplete word; unchanged where words have no spaces
+    between them.
+    """
     head, space, _ = text.rpartition(" ")
     return f"{head.rstrip()} " if space else text.rstrip("\n")
 

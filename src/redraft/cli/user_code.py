@@ -1,8 +1,9 @@
 """Code of the user that the command line names: `path/to/file.py:NAME` and `package.module:NAME`.
 
-A file is run once, whichever options name it, so that a grader and the type of the answer from one file belong together; it may
-import the files beside it. A module is an installed one, or one in the current folder. Naming code runs it, so a name may come from
-the command line, or from a settings file or a trace with the consent of the user (see `consent`), and never from data.
+A file is run once, whichever options name it, so that a grader and the type of the answer from one
+file belong together; it may import the files beside it. A module is an installed one, or one in the
+current folder. Naming code runs it, so a name may come from the command line, or from a settings
+file or a trace with the consent of the user (see `consent`), and never from data.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ class CodeName(NamedTuple):
 
     @property
     def module_exists(self) -> bool:
-        """Whether the package of the module is installed or in the current folder. Nothing is imported."""
+        """Whether the package of the module is installed or in the current folder. Nothing is
+        imported.
+        """
         package = self.place.partition(".")[0]
         try:
             is_here = Path(f"{package}.py").is_file() or Path(package, "__init__.py").is_file()
@@ -54,7 +57,9 @@ class CodeName(NamedTuple):
 
 
 def parse_code_name(text: str) -> CodeName | None:
-    """Return the code that a text names; None if it has not the form FILE.py:NAME or MODULE:NAME. Nothing is loaded."""
+    """Return the code that a text names; None if it has not the form FILE.py:NAME or MODULE:NAME.
+    Nothing is loaded.
+    """
     place, colon, name = text.strip().rpartition(":")
     code = CodeName(place, name)
     if (
@@ -72,7 +77,9 @@ def _is_dotted_name(text: str) -> bool:
 
 
 def load_code(code: CodeName, what: str) -> Any:
-    """Return the object that a name stands for. Raises ConfigError that begins with `what`, such as "grader 'a.py:f'"."""
+    """Return the object that a name stands for. Raises ConfigError that begins with `what`, such as
+    "grader 'a.py:f'".
+    """
     module = (
         _load_file(Path(code.place).expanduser(), code.place, what)
         if code.is_file
@@ -100,7 +107,8 @@ def run_code(code: Callable[[], T], what: str) -> T:
 
 
 def _load_file(path: Path, shown: str, what: str) -> ModuleType:
-    """Return the module in a file, run once; other files can import it by its own name, unless another module has that.
+    """Return the module in a file, run once; other files can import it by its own name, unless
+    another module has that.
 
     Its bytecode cache is neither read nor written: only the file itself counts.
     """
@@ -123,8 +131,9 @@ def _load_file(path: Path, shown: str, what: str) -> ModuleType:
     try:
         with _on_path(path.parent, 0):
             run_code(
-                lambda: exec(compile(path.read_bytes(), str(path), "exec"), vars(module)), what
-            )  # noqa: S102  (the user's own code)
+                lambda: exec(compile(path.read_bytes(), str(path), "exec"), vars(module)),  # noqa: S102  (the user's own code)
+                what,
+            )
     except BaseException:
         del sys.modules[name]
         raise

@@ -1,4 +1,5 @@
-"""Runs the tests of a program in a sandbox, and reports which passed. The program cannot forge the verdict.
+"""Runs the tests of a program in a sandbox, and reports which passed. The program cannot forge the
+verdict.
 
 `parse_tests` reads tests of many forms, `run_tests` runs a program against them.
 """

@@ -1,7 +1,9 @@
-"""Whether different changes that pass all tests do the same on other inputs, which tells repairs from coincidences.
+"""Whether different changes that pass all tests do the same on other inputs, which tells repairs
+from coincidences.
 
-Few tests can be satisfied by a wrong change. A real mistake can usually be corrected at several places or in several ways that do
-the same, and a coincidence seldom can. So the editor looks for changes that agree, on inputs that are made from those of the tests.
+Few tests can be satisfied by a wrong change. A real mistake can usually be corrected at several
+places or in several ways that do the same, and a coincidence seldom can. So the editor looks for
+changes that agree, on inputs that are made from those of the tests.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ Behaviour: TypeAlias = tuple[tuple[str | None, str], ...]
 
 
 def similar_calls(tests: Tests) -> Tests | None:
-    """Return calls whose arguments differ a little from those of the tests; None for tests that are no calls.
+    """Return calls whose arguments differ a little from those of the tests; None for tests that are
+    no calls.
 
     Nothing is expected of them, so whether they pass means nothing.
     """
@@ -68,6 +71,8 @@ def behaviour(report: TestReport) -> Behaviour:
 
 
 def largest_group(behaviours: Sequence[Behaviour]) -> list[int]:
-    """Return the numbers of the programs that behave alike, of the largest group and of the first of equally large ones."""
+    """Return the numbers of the programs that behave alike, of the largest group and of the first
+    of equally large ones.
+    """
     [(most, _)] = Counter(behaviours).most_common(1)
     return [n for n, each in enumerate(behaviours) if each == most]

@@ -1,8 +1,10 @@
-"""Whether test code checks what a call did to its arguments: what it compares is looked at, and nothing is executed.
+"""Whether test code checks what a call did to its arguments: what it compares is looked at, and
+nothing is executed.
 
-`assert f(x) == sorted(x)` uses an argument to find out what is right, and the candidate must not change what that says. So the test
-code sees changes of arguments only if an assertion of it is about an argument and not about a returned value, as in
-`f(x); assert x == [1, 2]`, or asks whether the returned object is the argument.
+`assert f(x) == sorted(x)` uses an argument to find out what is right, and the candidate must not
+change what that says. So the test code sees changes of arguments only if an assertion of it is
+about an argument and not about a returned value, as in `f(x); assert x == [1, 2]`, or asks whether
+the returned object is the argument.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from collections.abc import Container, Iterable, Iterator
 def checks_arguments(
     tree: ast.Module, names: Container[str], parameters: Iterable[str] = ()
 ) -> bool:
-    """Return whether an assertion is about an argument of a call of the candidate, whose `names` are given.
+    """Return whether an assertion is about an argument of a call of the candidate, whose `names`
+    are given.
 
     `parameters` are those of helpers, which may get a returned value.
     """
@@ -41,7 +44,9 @@ def checks_arguments(
 def _is_about(
     condition: ast.expr, arguments: set[str], results: set[str], candidate: Container[str]
 ) -> bool:
-    """Return whether a condition is about the arguments of a call alone, or whether the result is one of them."""
+    """Return whether a condition is about the arguments of a call alone, or whether the result is
+    one of them.
+    """
     match condition:
         case (
             ast.Compare(left=left, ops=[ast.Is()], comparators=[right])
@@ -118,7 +123,9 @@ def _atoms(test: ast.expr) -> Iterator[ast.expr]:
 
 
 def root(node: ast.expr) -> str:
-    """Return the name that an expression begins with, as in `x`, `x[:2]`, `x.y`; "" if it begins with something else."""
+    """Return the name that an expression begins with, as in `x`, `x[:2]`, `x.y`; "" if it begins
+    with something else.
+    """
     base = _base(node)
     while isinstance(base, ast.Attribute):
         base = _base(base.value)
@@ -153,7 +160,9 @@ def references(node: ast.AST) -> Iterator[str]:
 
 
 def _shared_names(node: ast.AST) -> Iterator[str]:
-    """Yield the names in an expression, except those in calls, such as `list(x)`, and in slices, which copy."""
+    """Yield the names in an expression, except those in calls, such as `list(x)`, and in slices,
+    which copy.
+    """
     if isinstance(node, ast.Call) or (
         isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice)
     ):

@@ -1,7 +1,9 @@
-"""Prepares test code for running apart from the candidate: what its parts are, and which names stand for the candidate.
+"""Prepares test code for running apart from the candidate: what its parts are, and which names
+stand for the candidate.
 
-A part counts as one test. In `def check(candidate)`, and in code without functions, each statement with an assertion is one; in a
-file for pytest or unittest each test function or method. The code is read and rewritten here, and never executed.
+A part counts as one test. In `def check(candidate)`, and in code without functions, each statement
+with an assertion is one; in a file for pytest or unittest each test function or method. The code is
+read and rewritten here, and never executed.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ PYTEST_MODULES = (
 )  # the second one is stood for where it is not installed
 MODULE_NAMES = {"__name__", "__file__", "__doc__", "__builtins__"}
 MAX_PART_TEXT = 300
-LOST_CLASSES = {  # of values that arrive as something simpler: a list, a dictionary, an iterator, a proxy
+# of values that arrive as something simpler: a list, a dictionary, an iterator, a proxy
+LOST_CLASSES = {
     *(
         "Counter",
         "OrderedDict",
@@ -52,10 +55,12 @@ LOST_CLASSES = {  # of values that arrive as something simpler: a list, a dictio
 
 
 FILES = (  # names in tests that share files with a program
-    "open", "write_text", "write_bytes", "read_text", "read_bytes", "touch", "mkdir", "makedirs", "exists", "isfile", "isdir",
+    "open", "write_text", "write_bytes", "read_text", "read_bytes", "touch", "mkdir", "makedirs", "exists", "isfile", "isdir",  # noqa: E501
     "is_file", "listdir", "tempfile", "tmp_path", "tmpdir",
 )  # fmt: skip
-UNSHARED = (  # what tests and the program have in common in one process: names in the tests, what is in the program, and what it is
+# what tests and the program have in common in one process: names in the tests, what is in the
+# program, and what it is
+UNSHARED = (
     ({"seed", "manual_seed"}, r"rand|shuffle|uuid|secrets", "seed random numbers (seed)"),
     (
         {"redirect_stdout", "redirect_stderr", "stdout", "stderr", "capfd"},
@@ -99,11 +104,12 @@ class TestCode:
     - `source`: the rewritten code; `check`: the name of its check function, or "".
     - `parts`: the text of each numbered part; `functions`: the test functions without
       parameters, a part each, and whether an assertion of theirs must be reached.
-    - `candidate_names`, `exceptions`, `modules`: the names that stand for functions and classes, exceptions and modules of the
-      candidate.
+    - `candidate_names`, `exceptions`, `modules`: the names that stand for functions and classes,
+      exceptions and modules of the candidate.
     - `needs`: why the code needs the objects of the candidate themselves; "" if it does not.
     - `uses_pytest`: whether pytest runs it.
-    - `compares_arguments`: whether it checks an argument of the candidate after the call, which the call may have changed.
+    - `compares_arguments`: whether it checks an argument of the candidate after the call, which the
+      call may have changed.
     """
 
     __test__ = False
@@ -153,7 +159,9 @@ def read_test_code(
 
 
 def names_of_candidate(tree: ast.Module, entry_point: str | None = None) -> set[str]:
-    """Return the names of the candidate that test code uses: those that it does not define, imports, or reads of its modules."""
+    """Return the names of the candidate that test code uses: those that it does not define,
+    imports, or reads of its modules.
+    """
     modules = tuple(_candidate_modules(tree, ()))
     found = (
         set(_free_names(tree))
@@ -181,10 +189,12 @@ def _names_of_modules(tree: ast.Module, modules: Container[str]) -> Iterator[str
 
 
 def unshared_state(tree: ast.Module, code: str, test: str, *happened: str) -> str:
-    """Return what a test and a program seem to have in common and have not, as they run in two processes; "" for nothing.
+    """Return what a test and a program seem to have in common and have not, as they run in two
+    processes; "" for nothing.
 
-    `test`: the name of a test function or method, or the text of an assertion outside of them; `happened`: the name of the
-    exception that came, and "has_tasks" if the program has tasks that run on.
+    `test`: the name of a test function or method, or the text of an assertion outside of them;
+    `happened`: the name of the exception that came, and "has_tasks" if the program has tasks that
+    run on.
     """
     name = re.split(r"\.|::", test.partition("[")[0])[-1]
     used, words = _used_names(_nodes_of_test(tree, name)), {*happened}
@@ -209,7 +219,9 @@ def _nodes_of_test(tree: ast.Module, name: str) -> Iterator[ast.AST]:
 
 
 def _used_names(nodes: Iterable[ast.AST]) -> set[str]:
-    """Return the names that code uses, those of modules and parameters included, and "async" if a function is."""
+    """Return the names that code uses, those of modules and parameters included, and "async" if a
+    function is.
+    """
     found: set[str] = set()
     for node in nodes:
         match node:
@@ -228,7 +240,9 @@ def _used_names(nodes: Iterable[ast.AST]) -> set[str]:
 
 
 def _exceptions(tree: ast.Module, names: set[str]) -> set[str]:
-    """Return which names of the candidate are those of exceptions, as far as the test code catches them."""
+    """Return which names of the candidate are those of exceptions, as far as the test code catches
+    them.
+    """
     caught = set(_caught_names(tree))
     if caught - names - set(dir(builtins)):  # a variable: any of the exceptions
         caught |= {name for name in names if name.endswith(("Error", "Exception", "Err"))}
@@ -236,7 +250,9 @@ def _exceptions(tree: ast.Module, names: set[str]) -> set[str]:
 
 
 def _with_import(code: TestCode) -> TestCode:
-    """Return code for pytest, in which names of the candidate that it does not import are imported."""
+    """Return code for pytest, in which names of the candidate that it does not import are
+    imported.
+    """
     names = (*code.candidate_names, *code.exceptions)
     if not names or code.modules:
         return code
@@ -258,7 +274,8 @@ def _with_parts(code: TestCode, tree: ast.Module) -> TestCode:
     functions = () if check else tuple(_test_functions(tree))
     if not splitter.parts and not functions and not any(_unittest_classes(tree)):
         raise ConfigError(
-            "tests: nothing in the test code is a test: no assert, no test function, no unittest.TestCase"
+            "tests: nothing in the test code is a test: no assert, no test function, no "
+            "unittest.TestCase"
         )
     tree = ast.fix_missing_locations(_MarkAssertions().visit(tree))
     return replace(code, source=ast.unparse(tree), parts=tuple(splitter.parts), functions=functions)
@@ -268,7 +285,8 @@ def _with_parts(code: TestCode, tree: ast.Module) -> TestCode:
 
 
 class _Splitter:
-    """Wraps each statement that asserts something, so that the statements after one that fails still run.
+    """Wraps each statement that asserts something, so that the statements after one that fails
+    still run.
 
     `helpers` are the functions of the test code that assert something.
     """
@@ -298,7 +316,9 @@ class _Splitter:
         return ast.With([ast.withitem(part)], [node])
 
     def _asserts(self, node: ast.AST) -> bool:
-        """Return whether code asserts something when it runs: itself, by a helper, or by a library's `assert_...`."""
+        """Return whether code asserts something when it runs: itself, by a helper, or by a
+        library's `assert_...`.
+        """
         if isinstance(node, ast.Assert) or (
             isinstance(node, ast.Call)
             and (_function_name(node) in self.helpers or _is_library_assertion(node))
@@ -333,7 +353,9 @@ def _is_library_assertion(node: ast.Call) -> bool:
 
 
 class _MarkAssertions(ast.NodeTransformer):
-    """Lets each assertion tell that it was reached: a loop that runs no time asserts nothing, and `assert False` never passes."""
+    """Lets each assertion tell that it was reached: a loop that runs no time asserts nothing, and
+    `assert False` never passes.
+    """
 
     def visit_Assert(self, node: ast.Assert) -> ast.Assert:
         never = isinstance(node.test, ast.Constant) and not node.test.value
@@ -360,7 +382,9 @@ def _is_main_call(node: ast.stmt) -> bool:
 
 
 def _test_functions(tree: ast.Module) -> Iterator[tuple[str, bool]]:
-    """Yield the names of test functions that take nothing, and whether one of their assertions must be reached."""
+    """Yield the names of test functions that take nothing, and whether one of their assertions must
+    be reached.
+    """
     for node in tree.body:
         if (
             isinstance(node, FunctionNode)
@@ -383,7 +407,9 @@ def _unittest_classes(tree: ast.Module) -> Iterator[ast.ClassDef]:
 
 
 def _uses_pytest(tree: ast.Module) -> bool:
-    """Return whether code is a file for pytest: it imports it, or has test functions with fixtures, or test classes."""
+    """Return whether code is a file for pytest: it imports it, or has test functions with fixtures,
+    or test classes.
+    """
     for node in ast.walk(tree):
         match node:
             case ast.Import(names=aliases) if any(
@@ -411,7 +437,9 @@ def _uses_pytest(tree: ast.Module) -> bool:
 
 
 def _candidate_modules(tree: ast.Module, packages: Container[str]) -> Iterator[str]:
-    """Yield the names of modules that test code imports and nobody has installed: they are the candidate."""
+    """Yield the names of modules that test code imports and nobody has installed: they are the
+    candidate.
+    """
     for node in ast.walk(tree):
         names: Iterable[str] = ()
         if isinstance(node, ast.Import):
@@ -438,7 +466,9 @@ def _is_installed(name: str) -> bool:
 
 
 def _parameters_of_helpers(tree: ast.Module) -> Iterator[str]:
-    """Yield the parameters of functions that are neither tests nor the check function: they may get a returned value."""
+    """Yield the parameters of functions that are neither tests nor the check function: they may get
+    a returned value.
+    """
     for node in ast.walk(tree):
         if isinstance(node, ast.Lambda) or (
             isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
@@ -520,7 +550,9 @@ def _is_text(node: ast.expr) -> bool:
 
 
 def _functions_here(tree: ast.Module) -> set[str]:
-    """Return the names that stand for functions and classes of the test code, or for built-in ones."""
+    """Return the names that stand for functions and classes of the test code, or for built-in
+    ones.
+    """
     built_in = {name for name in dir(builtins) if callable(getattr(builtins, name))}
     defined = {
         node.name
@@ -537,7 +569,9 @@ def _functions_here(tree: ast.Module) -> set[str]:
 
 
 def _passes_function(argument: ast.expr, functions: Container[str]) -> bool:
-    """Return whether an argument is a function or contains one; what a call in it returns is not looked at."""
+    """Return whether an argument is a function or contains one; what a call in it returns is not
+    looked at.
+    """
     match argument:
         case ast.Lambda():
             return True
@@ -576,8 +610,9 @@ def _compares_types(node: ast.Compare, names: Container[str]) -> bool:
 def _need_of_objects(tree: ast.Module, names: Container[str]) -> str:
     """Return what in test code cannot be done by value; "" if there is nothing.
 
-    That is an argument that is a function, and a class of the candidate as a base, in isinstance, or patched.
-    Code that the candidate returns would be beside the tests, too, if the test code runs it.
+    That is an argument that is a function, and a class of the candidate as a base, in isinstance,
+    or patched. Code that the candidate returns would be beside the tests, too, if the test code
+    runs it.
     """
     functions = _functions_here(tree)
     needs = (
@@ -601,7 +636,9 @@ def _passed_function(node: ast.AST, names: Container[str], functions: Container[
 
 
 def _use_of_class(node: ast.AST, names: Container[str]) -> str:
-    """Return what needs a class itself, of the candidate or of a value of it; "" if nothing does."""
+    """Return what needs a class itself, of the candidate or of a value of it; "" if nothing
+    does.
+    """
     match node:
         case ast.ClassDef(name=name, bases=bases) if any(
             base in names for each in bases for base in _names_in(each)
@@ -621,12 +658,17 @@ def _use_of_class(node: ast.AST, names: Container[str]) -> str:
             | ast.Attribute(attr="assertIsInstance" | "assertNotIsInstance"),
             args=[_, kind, *_],
         ) if lost := LOST_CLASSES & set(map(_last_name, ast.walk(kind))):
-            return f"isinstance is asked about {min(lost)}, and values are passed as their built-in base classes"
+            return (
+                f"isinstance is asked about {min(lost)}, and values are passed as their built-in "
+                "base classes"
+            )
     return ""
 
 
 def _access(node: ast.AST) -> str:
-    """Return what changes or inspects the candidate, or may run its code here; "" if nothing does."""
+    """Return what changes or inspects the candidate, or may run its code here; "" if nothing
+    does.
+    """
     match node:
         case ast.Attribute(attr="patch" | "setattr") | ast.arg(arg="monkeypatch" | "capsys"):
             return "it changes or watches the candidate's module"

@@ -1,6 +1,8 @@
-"""Tests as Python code, read into calls: `assert f(1, [2]) == 3` becomes a call of `f` and an expected value.
+"""Tests as Python code, read into calls: `assert f(1, [2]) == 3` becomes a call of `f` and an
+expected value.
 
-No test code is executed here: literals and arithmetic on numbers are evaluated with limits; what is neither stays code.
+No test code is executed here: literals and arithmetic on numbers are evaluated with limits; what is
+neither stays code.
 """
 
 from __future__ import annotations
@@ -59,7 +61,9 @@ _UNARY: Mapping[type, Callable[[Any], Any]] = {
 
 
 def literal(node: ast.expr) -> Any:
-    """Return the value of a literal, also with arithmetic on numbers, such as [3 * 19, "a" * 5]. Raises NotSimpleError."""
+    """Return the value of a literal, also with arithmetic on numbers, such as [3 * 19, "a" * 5].
+    Raises NotSimpleError.
+    """
     match node:
         case ast.Constant(value=value) if value is not ...:
             return value
@@ -135,7 +139,9 @@ def _is_small(function: Callable[[Any, Any], Any], left: Any, right: Any) -> boo
 
 
 def _repeated_items(tree: ast.AST) -> int:
-    """Return how many items and characters arithmetic on texts and lists makes in test code, at most."""
+    """Return how many items and characters arithmetic on texts and lists makes in test code, at
+    most.
+    """
     products = (
         node
         for node in ast.walk(tree)
@@ -145,7 +151,9 @@ def _repeated_items(tree: ast.AST) -> int:
 
 
 def _items_of(node: ast.expr, levels: int) -> int:
-    """Return how many items the text or list has that an expression makes; an upper limit if that is not plain."""
+    """Return how many items the text or list has that an expression makes; an upper limit if that
+    is not plain.
+    """
     match node:
         case ast.Constant(value=str() | bytes() as text):
             return len(text)
@@ -185,8 +193,8 @@ def _is_number_node(node: ast.expr) -> bool:
 def simple_asserts(tree: ast.Module, entry_point: str | None) -> list[SimpleAssert]:
     """Return the assertions of test code that consists of nothing else. Raises NotSimpleError.
 
-    They stand in `def check(candidate)` or by themselves. Documentation, imports, constants that nothing reads, `assert True` and
-    the call of the check function are passed over.
+    They stand in `def check(candidate)` or by themselves. Documentation, imports, constants that
+    nothing reads, `assert True` and the call of the check function are passed over.
     """
     if _repeated_items(tree) > MAX_REPEATED_IN_ALL:
         raise NotSimpleError
@@ -201,7 +209,8 @@ def simple_asserts(tree: ast.Module, entry_point: str | None) -> list[SimpleAsse
 def test_body(
     tree: ast.Module, entry_point: str | None
 ) -> tuple[list[ast.stmt], Mapping[str, str]]:
-    """Return the statements with the assertions, and the names that stand for functions of the candidate there.
+    """Return the statements with the assertions, and the names that stand for functions of the
+    candidate there.
 
     An empty mapping: every name does.
     """
@@ -248,7 +257,9 @@ def checked_name(tree: ast.Module) -> str | None:
 
 
 def awaited_expression(node: ast.expr) -> ast.expr:
-    """Return what is awaited, in `await f(1)` and `asyncio.run(f(1))`; any other expression as it is."""
+    """Return what is awaited, in `await f(1)` and `asyncio.run(f(1))`; any other expression as it
+    is.
+    """
     match node:
         case (
             ast.Await(value=inner)
@@ -259,7 +270,9 @@ def awaited_expression(node: ast.expr) -> ast.expr:
 
 
 def _calls_check(node: ast.stmt) -> bool:
-    """Return whether a statement is `check(f)`, `test_check()`, or a function that holds nothing but the former."""
+    """Return whether a statement is `check(f)`, `test_check()`, or a function that holds nothing
+    but the former.
+    """
     match node:
         case ast.Expr(value=ast.Call(func=ast.Name(id="check" | "test_check"))):
             return True
@@ -374,7 +387,9 @@ def _absolute_difference(
 
 
 def _isclose(test: ast.Call) -> tuple[ast.Call, Comparison, Any, Tolerance]:
-    """Return `math.isclose(f(x), expected, rel_tol=..., abs_tol=...)` as a comparison with a tolerance."""
+    """Return `math.isclose(f(x), expected, rel_tol=..., abs_tol=...)` as a comparison with a
+    tolerance.
+    """
     options = {keyword.arg: _number(literal(keyword.value)) for keyword in test.keywords}
     match test.args:
         case [ast.Call() as call, other] | [other, ast.Call() as call] if set(options) <= {

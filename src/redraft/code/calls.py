@@ -17,7 +17,9 @@ from .tests import CallTest, Tests
 from .values import Decoder, ValueCodecError, nested_lists
 
 Checker: TypeAlias = Callable[[Any, Any, Any], bool]
-"""`(input, expected, got) -> bool`: a comparison of the author's. It runs outside of the sandbox, on built-in values."""
+"""`(input, expected, got) -> bool`: a comparison of the author's. It runs outside of the sandbox,
+on built-in values.
+"""
 
 
 def run_calls(
@@ -37,8 +39,8 @@ def run_calls(
 def default_entry_point(code: str) -> str:
     """Return the name of the function that a program is for; "" if there is none.
 
-    It is the last function that the program defines at its top level, a public one if there is one, else the last lambda that has
-    a name there, else the only public method of the class Solution.
+    It is the last function that the program defines at its top level, a public one if there is one,
+    else the last lambda that has a name there, else the only public method of the class Solution.
     """
     try:
         body = parse(code).body
@@ -71,7 +73,9 @@ def _names_of_lambdas(body: Iterable[ast.stmt]) -> Iterator[str]:
 
 
 def _methods_of_solution(body: Iterable[ast.stmt]) -> list[str]:
-    """Return the public method of the class Solution in a list; an empty one if there is none, or there are several."""
+    """Return the public method of the class Solution in a list; an empty one if there is none, or
+    there are several.
+    """
     classes = (node for node in body if isinstance(node, ast.ClassDef) and node.name == "Solution")
     methods = [name for kind in classes for name in _public(_function_names(kind.body))]
     return methods if len(methods) == 1 else []
@@ -108,8 +112,9 @@ def _answer_of(session: CandidateSession, test: CallTest, checker: Checker | Non
 def decoder_of(test: CallTest, checker: Checker | None = None) -> Decoder:
     """Return what reads the value of a call.
 
-    Arrays of NumPy become lists where a list is what can be expected: beside JSON, and for a checker. In an assertion, `==` with an
-    array is no truth value, so it fails as it does in plain Python, with a reason.
+    Arrays of NumPy become lists where a list is what can be expected: beside JSON, and for a
+    checker. In an assertion, `==` with an array is no truth value, so it fails as it does in plain
+    Python, with a reason.
     """
     return Decoder() if checker or test.comparer.json else Decoder(array=_refuse_array)
 
@@ -117,7 +122,8 @@ def decoder_of(test: CallTest, checker: Checker | None = None) -> Decoder:
 def _refuse_array(kind: str, shape: list[int] | None, items: list[Any]) -> Any:
     if shape:
         raise ValueCodecError(
-            "it is an array of NumPy (numpy.ndarray), which == compares item by item: return a list (.tolist())"
+            "it is an array of NumPy (numpy.ndarray), which == compares item by item: return a "
+            "list (.tolist())"
         )
     return nested_lists(kind, shape, items)
 
@@ -141,7 +147,8 @@ def judge(test: CallTest, answer: Answer, checker: Checker | None = None) -> Tes
 
 
 def _classes_of(types: Sequence[str]) -> Iterator[str]:
-    """Yield the names of the classes that an exception counts as: its own, and the first built-in one with the bases of that.
+    """Yield the names of the classes that an exception counts as: its own, and the first built-in
+    one with the bases of that.
 
     An exception that claims to be several built-in ones would be whichever is expected.
     """
@@ -167,7 +174,9 @@ def _compare(test: CallTest, value: Any, checker: Checker | None) -> tuple[bool,
 
 
 def call_checker(checker: Checker, test_input: Any, expected: Any, got: Any) -> tuple[bool, str]:
-    """Return whether the author's comparison returns True, and what it raised: it may not have expected such a value."""
+    """Return whether the author's comparison returns True, and what it raised: it may not have
+    expected such a value.
+    """
     try:
         return checker(test_input, expected, got) is True, ""
     except Exception as error:  # noqa: BLE001  (code of the task's author)

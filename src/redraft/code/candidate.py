@@ -1,7 +1,9 @@
-"""The candidate's side of the exchange: it loads the program and answers calls. It runs in the sandbox, beside hostile code.
+"""The candidate's side of the exchange: it loads the program and answers calls. It runs in the
+sandbox, beside hostile code.
 
-Nothing here decides anything. It knows neither tests nor expected values, and what it answers is a claim that the other side
-decodes and compares. It imports from the standard library alone, and no more than each program must wait for.
+Nothing here decides anything. It knows neither tests nor expected values, and what it answers is a
+claim that the other side decodes and compares. It imports from the standard library alone, and no
+more than each program must wait for.
 """
 
 from __future__ import annotations
@@ -130,7 +132,9 @@ class LoadedProgram:
     def call(
         self, function: Any, args: Any, kwargs: Any, *, back: bool, reference: bool = False
     ) -> dict[str, Any]:
-        """Call a function and return its value; `back`: also what is in the containers that were passed, for test code."""
+        """Call a function and return its value; `back`: also what is in the containers that were
+        passed, for test code.
+        """
         decoder: Decoder = Decoder(
             self.object_of, lambda number: decoder.containers[number], make_array, named_tuple_maker
         )
@@ -150,13 +154,17 @@ class LoadedProgram:
     def returned_value(
         self, value: Any, containers: list[Any], *, reference: bool
     ) -> dict[str, Any]:
-        """Return a value, with what is now in the containers that were passed, and which of them it is."""
+        """Return a value, with what is now in the containers that were passed, and which of them it
+        is.
+        """
         same = next((n for n, container in enumerate(containers) if container is value), None)
         answer = self.value_with_reference(value) if reference else self.value(value)
         return {**answer, "contents": self.contents(containers), "same": same}
 
     def wait_for(self, numbers: list[int]) -> dict[str, Any]:
-        """Run what is awaited to its end, all of it at the same time. Return whether the program has other tasks that go on."""
+        """Run what is awaited to its end, all of it at the same time. Return whether the program
+        has other tasks that go on.
+        """
         import asyncio
 
         async def wait() -> bool:
@@ -170,7 +178,9 @@ class LoadedProgram:
         return {"value": self.runner.run(wait())}
 
     def contents(self, containers: Any) -> Any:
-        """Return what is after the call in the lists and the like that were passed: the program may have changed them."""
+        """Return what is after the call in the lists and the like that were passed: the program may
+        have changed them.
+        """
         try:
             return Encoder(self.refer).encode_contents(containers)
         except ValueCodecError:
@@ -183,7 +193,8 @@ class LoadedProgram:
             return {"refused": str(error)[:MAX_MESSAGE]}
 
     def value_with_reference(self, value: Any) -> dict[str, Any]:
-        """Return a value; with it a reference if it is of a class of the program that is derived from a built-in one.
+        """Return a value; with it a reference if it is of a class of the program that is derived
+        from a built-in one.
 
         If that class has operators of its own, there is only the reference.
         """
@@ -207,7 +218,9 @@ class LoadedProgram:
 
 
 def abilities_of(value: Any) -> list[str]:
-    """Return which special methods the class of an object has, and to which abstract classes the object belongs."""
+    """Return which special methods the class of an object has, and to which abstract classes the
+    object belongs.
+    """
     import _collections_abc as abstract
 
     methods: dict[str, Any] = {"__hash__": object.__hash__}
@@ -230,7 +243,9 @@ def operator_of(name: str) -> Any:
 
 
 def completed_value(value: Any) -> Any:
-    """Return what a coroutine returns, or the list of what an asynchronous generator yields; other values as they are."""
+    """Return what a coroutine returns, or the list of what an asynchronous generator yields; other
+    values as they are.
+    """
     if type(value).__name__ not in ("coroutine", "async_generator"):
         return value
     import asyncio
@@ -247,7 +262,9 @@ def completed_value(value: Any) -> Any:
 
 
 def find(module: ModuleType, name: str) -> Any:
-    """Return the function of a name, "Class.method" for a method of a new object; else a method of the class Solution."""
+    """Return the function of a name, "Class.method" for a method of a new object; else a method of
+    the class Solution.
+    """
     first, _, rest = name.partition(".")
     if not hasattr(module, first):
         solution = getattr(module, "Solution", None)
@@ -281,7 +298,9 @@ def feed_stdin(data: bytes) -> None:
 
 
 def describe_error(error: BaseException) -> dict[str, Any]:
-    """Return the type of an exception, its bases, its message and the lines of the program that led to it."""
+    """Return the type of an exception, its bases, its message and the lines of the program that led
+    to it.
+    """
     try:
         message = str(error)[:MAX_MESSAGE]
     except BaseException:  # a hostile __str__

@@ -1,4 +1,6 @@
-"""Whether what a program returned or printed is what was expected. Values are of exact built-in types (`values.decode`)."""
+"""Whether what a program returned or printed is what was expected. Values are of exact built-in
+types (`values.decode`).
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ NUMBER = re.compile(
 class Tolerance:
     """How far numbers may lie from those expected: `absolute`, or `relative` to the expected one.
 
-    `symmetric`: relative to the larger one, as `math.isclose` does it. A tolerance of 1 or more allows every larger number then.
+    `symmetric`: relative to the larger one, as `math.isclose` does it. A tolerance of 1 or more
+    allows every larger number then.
     """
 
     relative: float = 0.0
@@ -50,10 +53,11 @@ class Tolerance:
 class ValueComparer:
     """Compares values as Python's == does.
 
-    - `tolerance`: numbers that are close count as equal, also inside of lists, tuples and dictionaries.
+    - `tolerance`: numbers that are close count as equal, also inside of lists, tuples and
+      dictionaries.
     - `equal_nan`: nan equals nan; without it nan equals nothing.
-    - `json`: the expected value comes from JSON, which has neither tuples nor keys that are numbers: a tuple equals a list, and
-      the key 1 equals "1".
+    - `json`: the expected value comes from JSON, which has neither tuples nor keys that are
+      numbers: a tuple equals a list, and the key 1 equals "1".
     """
 
     tolerance: Tolerance | None = None
@@ -61,7 +65,9 @@ class ValueComparer:
     json: bool = False
 
     def equal(self, expected: Any, got: Any) -> bool:
-        """Return whether a value of exact built-in types equals the expected one. Raises what `==` raises (a signalling NaN)."""
+        """Return whether a value of exact built-in types equals the expected one. Raises what `==`
+        raises (a signalling NaN).
+        """
         if self.tolerance is None and not self.equal_nan and not self.json:
             return bool(expected == got)
         if _is_number(expected) and _is_number(got):
@@ -100,7 +106,9 @@ class ValueComparer:
         )
 
     def _with_json_keys(self, expected: Mapping[Any, Any], got: dict[Any, Any]) -> dict[Any, Any]:
-        """Return the dictionary with keys that are numbers as JSON writes them, if all expected keys are texts."""
+        """Return the dictionary with keys that are numbers as JSON writes them, if all expected
+        keys are texts.
+        """
         if (
             not self.json
             or len(expected) != len(got)
@@ -137,9 +145,10 @@ def equal_output(
 ) -> bool:
     """Return whether a program printed what was expected.
 
-    "exact": equal, but for the way in which lines end and one line end at the end. "tokens": equal sequences of words, which white
-    space of ASCII separates, as checkers of programming contests do it. "floats": as tokens, and words that are decimal numbers
-    may differ by `tolerance`, absolute or relative to the expected one.
+    "exact": equal, but for the way in which lines end and one line end at the end. "tokens": equal
+    sequences of words, which white space of ASCII separates, as checkers of programming contests do
+    it. "floats": as tokens, and words that are decimal numbers may differ by `tolerance`, absolute
+    or relative to the expected one.
     """
     if comparison == "exact":
         return _without_last_line_end(expected) == _without_last_line_end(printed)

@@ -1,8 +1,9 @@
 """The cyclomatic complexity of each function of a program (McCabe 1976, "A complexity measure").
 
-It is 1 and the number of decisions: `if`, `elif`, `for`, `while`, `except`, `case`, conditional expressions, `and` and `or` (one
-for each further operand), and each `for` and `if` of a comprehension. A function inside a function counts on its own, and so does
-a lambda; what stands outside of functions counts as one unit, too.
+It is 1 and the number of decisions: `if`, `elif`, `for`, `while`, `except`, `case`, conditional
+expressions, `and` and `or` (one for each further operand), and each `for` and `if` of a
+comprehension. A function inside a function counts on its own, and so does a lambda; what stands
+outside of functions counts as one unit, too.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ DECISIONS = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler, ast.If
 
 @dataclass(frozen=True, slots=True)
 class FunctionComplexity:
-    """The complexity of a function: its name (with those around it), the line where it begins, and the number, at least 1."""
+    """The complexity of a function: its name (with those around it), the line where it begins, and
+    the number, at least 1.
+    """
 
     name: str
     line: int
@@ -27,7 +30,9 @@ class FunctionComplexity:
 
 
 def complexities(code: str) -> list[FunctionComplexity]:
-    """Return the complexity of each function, the most complex first. Raises SyntaxError, and what `ast.parse` raises."""
+    """Return the complexity of each function, the most complex first. Raises SyntaxError, and what
+    `ast.parse` raises.
+    """
     units: list[_Unit] = [_Unit(MODULE_UNIT, 1, list(ast.parse(code).body))]
     measured = []
     while units:

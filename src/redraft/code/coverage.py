@@ -1,7 +1,8 @@
 """Which lines of a program the failing tests run, so that changes are tried there first.
 
-The program is run once more in the sandbox with an addition that returns the lines of a call instead of its value. What comes back
-is the program's own word: it decides the order of the changes and nothing else.
+The program is run once more in the sandbox with an addition that returns the lines of a call
+instead of its value. What comes back is the program's own word: it decides the order of the changes
+and nothing else.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ LINES = re.compile(r"'0x([0-9a-f]{1,260})'")
 
 
 def with_line_recording(code: str, entry_point: str) -> str | None:
-    """Return the program whose function returns the lines that it runs, as bits of a number; None if that cannot be done."""
+    """Return the program whose function returns the lines that it runs, as bits of a number; None
+    if that cannot be done.
+    """
     if not entry_point.isidentifier() or code.count("\n") > MAX_LINES:
         return None
     return code.rstrip() + ADDITION.replace("{count}", str(code.count("\n") + 1)).replace(
@@ -60,10 +63,12 @@ def with_line_recording(code: str, entry_point: str) -> str | None:
 
 
 def suspicious_lines(recorded: TestReport, passed: Sequence[bool]) -> Mapping[int, float]:
-    """Return how suspicious each line is, from 0 to 1, by which tests run it and which of these passed.
+    """Return how suspicious each line is, from 0 to 1, by which tests run it and which of these
+    passed.
 
-    The measure is Ochiai's: failing tests that run the line, divided by the square root of all failing tests times all tests that
-    run the line (Abreu, Zoeteweij and van Gemund, 2006). Empty if the lines are not known.
+    The measure is Ochiai's: failing tests that run the line, divided by the square root of all
+    failing tests times all tests that run the line (Abreu, Zoeteweij and van Gemund, 2006). Empty
+    if the lines are not known.
     """
     runs = [_lines_of(result.got) for result in recorded.results]
     if len(runs) != len(passed) or not any(runs) or all(passed):

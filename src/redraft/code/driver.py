@@ -1,6 +1,7 @@
 """Runs test code in a sandbox of its own, and passes its calls on to the candidate in another.
 
-Test code and expected values never reach the candidate, and its objects never reach the test code: only values do.
+Test code and expected values never reach the candidate, and its objects never reach the test code:
+only values do.
 """
 
 from __future__ import annotations
@@ -113,7 +114,9 @@ class NamedTupleReference:
 
 @dataclass(frozen=True, slots=True)
 class ContainerReference:
-    """Stands here for a list or the like that the test code passed to the candidate, by its number."""
+    """Stands here for a list or the like that the test code passed to the candidate, by its
+    number.
+    """
 
     number: int
 
@@ -123,7 +126,9 @@ class BrokenTestsError(Exception):
 
 
 def run_driver(session: CandidateSession, tests: Tests) -> TestReport:
-    """Run test code apart from the candidate; a part of it that fails does not keep the others from running."""
+    """Run test code apart from the candidate; a part of it that fails does not keep the others from
+    running.
+    """
     return _run_code("driver", session, tests)
 
 
@@ -136,7 +141,8 @@ def _run_code(method: str, session: CandidateSession, tests: Tests) -> TestRepor
     results: list[TestResult] = []
     doubts: list[
         str
-    ] = []  # for each visible test that fails, what may be the reason beside the program; "" for nothing
+        # for each visible test that fails, what may be the reason beside the program; "" for nothing  # noqa: E501
+    ] = []
     with session:
         for test in sorted(tests.code, key=lambda test: test.hidden):
             code = read_test_code(test.source, tests.entry_point, session.sandbox.packages)
@@ -161,7 +167,9 @@ def _run_code(method: str, session: CandidateSession, tests: Tests) -> TestRepor
 
 
 def _doubt(result: TestResult, tree: ast.Module, code: str, relay: _Relay) -> str:
-    """Return what may be the reason why a test fails beside the program; "" if it is the program for certain."""
+    """Return what may be the reason why a test fails beside the program; "" if it is the program
+    for certain.
+    """
     exception = result.error.partition(":")[0]
     if exception in OWN_FAULTS:
         return ""
@@ -230,7 +238,9 @@ class _Relay:
         return self._results(problem)
 
     def _exchange(self, process: SandboxedProcess) -> str:
-        """Answer the requests of the test code until it is done. Return why it failed outside of its parts, or ""."""
+        """Answer the requests of the test code until it is done. Return why it failed outside of
+        its parts, or "".
+        """
         message = self._first_message()
         while True:
             request = process.request(message)
@@ -270,7 +280,9 @@ class _Relay:
         }
 
     def lost_class(self, part: str, exception: str) -> str:
-        """Return what a part passed that is another value for the program; "" for nothing. Data alone is missed with an error."""
+        """Return what a part passed that is another value for the program; "" for nothing. Data
+        alone is missed with an error.
+        """
         number = self.code.parts.index(part) if part in self.code.parts else part
         name, is_data = self.lost.get(number) or self.lost.get(None) or ("", True)
         is_missed = name and (
@@ -285,7 +297,9 @@ class _Relay:
         )
 
     def _note(self, request: Mapping[str, Any]) -> None:
-        """Note the outcomes of parts; one that is planned has failed until it is known to have passed. None: it was skipped."""
+        """Note the outcomes of parts; one that is planned has failed until it is known to have
+        passed. None: it was skipped.
+        """
         for name in _list(request.get("planned")):
             self.outcomes.setdefault(str(name), (False, ""))
         for entry in _list(request.get("finished")):
@@ -299,7 +313,9 @@ class _Relay:
                 self.lost[_part_of(request)] = name, is_data
 
     def _forward(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Pass a request on to the candidate. Return the answer for the test code, made of checked values."""
+        """Pass a request on to the candidate. Return the answer for the test code, made of checked
+        values.
+        """
         self.calls += 1
         if self.calls > MAX_CALLS:
             raise BrokenTestsError(f"they make more than {MAX_CALLS:,} calls")
@@ -379,7 +395,9 @@ def _patient(limits: Limits) -> Limits:
 
 
 def _checked_contents(contents: Any) -> Any:
-    """Return what is in the arguments after the call, checked; None if it cannot be passed by value."""
+    """Return what is in the arguments after the call, checked; None if it cannot be passed by
+    value.
+    """
     if contents is None:
         return None
     try:

@@ -1,9 +1,12 @@
-"""Test code in a sandbox of its own: the candidate is elsewhere, and each call of it goes out by value and comes back by value.
+"""Test code in a sandbox of its own: the candidate is elsewhere, and each call of it goes out by
+value and comes back by value.
 
-Proxies stand for the candidate here (see `proxies`). An exception that the candidate raised is raised here as the built-in class of
-the same name. Constants of the candidate are values; those that can be changed are read again after each call.
+Proxies stand for the candidate here (see `proxies`). An exception that the candidate raised is
+raised here as the built-in class of the same name. Constants of the candidate are values; those
+that can be changed are read again after each call.
 
-Lists and other containers among the arguments get what the candidate put into them, if the test code checks that.
+Lists and other containers among the arguments get what the candidate put into them, if the test
+code checks that.
 
 The file runs in a sandbox and imports from the standard library alone.
 """
@@ -64,7 +67,9 @@ NOT_RAISED = ("StopIteration", "StopAsyncIteration", "GeneratorExit")
 
 
 def main(channel: Any) -> None:
-    """Run test code; each answer asks for a call of the candidate, and the last one says that it is done."""
+    """Run test code; each answer asks for a call of the candidate, and the last one says that it is
+    done.
+    """
     message = channel.receive()
     if message is not None:
         setattr(builtins, "callable", is_callable)  # noqa: B010  (to a type checker it is another type)
@@ -76,7 +81,8 @@ def main(channel: Any) -> None:
 
 
 class ArgumentEncoder(Encoder):
-    """Encodes arguments, and keeps the class of one that the program gets as another, and whether that is only data.
+    """Encodes arguments, and keeps the class of one that the program gets as another, and whether
+    that is only data.
 
     Raises ValueClassError for mocks, which belong to many classes.
     """
@@ -134,7 +140,9 @@ class Driver:
         self.loop: Any = None  # in which they are awaited
 
     def take_outcomes(self) -> dict[str, Any]:
-        """Return what the other side does not know yet: outcomes, and the names of the tests that are to come."""
+        """Return what the other side does not know yet: outcomes, and the names of the tests that
+        are to come.
+        """
         outcomes = {"finished": self.finished, "planned": self.planned}
         self.finished, self.planned = [], []
         return outcomes
@@ -156,7 +164,9 @@ class Driver:
         return ""
 
     def bind(self, message: dict[str, Any]) -> None:
-        """Make the modules that stand for the candidate: proxies or, if its code is given, itself."""
+        """Make the modules that stand for the candidate: proxies or, if its code is given,
+        itself.
+        """
         self.compares_arguments = message["compares_arguments"]
         for name in message["exceptions"]:
             self.exceptions[name] = type(name, (Exception,), {})
@@ -177,8 +187,8 @@ class Driver:
         if message["entry_point"]:
             self.define(namespace, names["candidate"], message["entry_point"])
         complete(
-            eval(compile(message["tests"], "<tests>", "exec", ALLOW_TOP_LEVEL_AWAIT), namespace)
-        )  # noqa: S307
+            eval(compile(message["tests"], "<tests>", "exec", ALLOW_TOP_LEVEL_AWAIT), namespace)  # noqa: S307
+        )
         if message["check"]:
             complete(namespace[message["check"]](namespace[names["candidate"]]))
         for name, asserts in message["functions"]:
@@ -225,7 +235,9 @@ class Driver:
     part: Any = None
 
     def note_assertion(self, value: Any, *, never: bool = False) -> Any:
-        """Note that an assertion was evaluated; one that must `never` be reached fails even if the test code catches its error."""
+        """Note that an assertion was evaluated; one that must `never` be reached fails even if the
+        test code catches its error.
+        """
         if self.part is not None:
             self.part.reached = True
             if never:
@@ -249,7 +261,8 @@ class Driver:
     # ---- calls
 
     def ask(self, request: dict[str, Any], *, ends: bool = False) -> Any:
-        """Send a request of the test code out and return the value. Raises what the candidate raised.
+        """Send a request of the test code out and return the value. Raises what the candidate
+        raised.
 
         With `ends`, StopAsyncIteration is raised, which ends a loop of the test code.
         """
@@ -268,13 +281,17 @@ class Driver:
         return answer
 
     def fail(self, problem: str) -> CandidateEnd:
-        """Return the error to raise for a part that has failed, whatever the test code makes of the error."""
+        """Return the error to raise for a part that has failed, whatever the test code makes of the
+        error.
+        """
         if self.part is not None:
             self.part.failure = self.part.failure or problem
         return CandidateEnd(problem)
 
     def look_up(self, name: str) -> Any:
-        """Return a constant of the candidate, or what stands for its function or class of that name, or for nothing."""
+        """Return a constant of the candidate, or what stands for its function or class of that
+        name, or for nothing.
+        """
         try:
             answer = self.ask({"attribute": name, "reference": True, "look_up": True})
         except (Exception, CandidateEnd):
@@ -298,7 +315,9 @@ class Driver:
         return value
 
     def keep(self, values: list[Any]) -> None:
-        """Remember values that the candidate still has, too: what the test code changes in them now, it does not see."""
+        """Remember values that the candidate still has, too: what the test code changes in them
+        now, it does not see.
+        """
         kept = [
             value
             for value in values
@@ -311,7 +330,8 @@ class Driver:
     def check_variables(self) -> None:
         if any(differ(value, before) for value, before in self.kept):
             self.give_up(
-                "they change a value that the program got or gave in an earlier call, and still has: it has a copy"
+                "they change a value that the program got or gave in an earlier call, and still "
+                "has: it has a copy"
             )
         for name, (value, before) in self.variables.items():
             if differ(value, before):
@@ -327,7 +347,8 @@ class Driver:
         os._exit(1)
 
     async def result_of(self, remote: RemoteObject, *, ends: bool = False) -> Any:
-        """Return what an object of the candidate gives that is awaited; with `ends`, StopAsyncIteration is raised here as well.
+        """Return what an object of the candidate gives that is awaited; with `ends`,
+        StopAsyncIteration is raised here as well.
 
         What is awaited at the same time here also runs at the same time there.
         """
@@ -366,7 +387,9 @@ class Driver:
         return self.call({"operator": name}, operands, {})
 
     def call(self, request: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Send a call out with its arguments and return the value. Raises what the candidate raised."""
+        """Send a call out with its arguments and return the value. Raises what the candidate
+        raised.
+        """
         self.check_variables()
         encoder = ArgumentEncoder(refer, share=True)
         values = self.encode_arguments(encoder, args, kwargs)
@@ -393,7 +416,9 @@ class Driver:
     def encode_arguments(
         self, encoder: ArgumentEncoder, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> dict[str, Any]:
-        """Return the arguments as they are sent. The part fails if a size is too large; an unknown class ends the tests."""
+        """Return the arguments as they are sent. The part fails if a size is too large; an unknown
+        class ends the tests.
+        """
         try:
             values = {"args": encoder.encode(list(args)), "kwargs": encoder.encode(kwargs)}
             return {**values, "lost": encoder.lost} if encoder.lost else values
@@ -406,7 +431,9 @@ class Driver:
             raise self.fail(f"the arguments cannot be sent: {error}") from None
 
     def update_arguments(self, value: Any, answer: dict[str, Any], containers: list[Any]) -> Any:
-        """Put into the arguments what the call put there, if that is checked. Return the value, or the argument that it is."""
+        """Put into the arguments what the call put there, if that is checked. Return the value, or
+        the argument that it is.
+        """
         is_checked = value is None or self.compares_arguments
         if answer["contents"] is None:
             if is_checked:
@@ -422,7 +449,9 @@ class Driver:
         return value if same is None else containers[same]
 
     def decode_with_reference(self, answer: dict[str, Any]) -> Any:
-        """Return the value of an answer; what also is an object of a class of the candidate can be asked for its attributes."""
+        """Return the value of an answer; what also is an object of a class of the candidate can be
+        asked for its attributes.
+        """
         value = self.decode(answer["value"])
         match answer.get("reference"):
             case {"t": "object", "v": [int() as number, str() as name, list() as abilities]} if (
@@ -475,7 +504,9 @@ def complete(value: Any) -> None:
 
 
 def differ(before: Any, now: Any) -> bool:
-    """Return whether two values of built-in types, or arrays, are different; True if that cannot be said."""
+    """Return whether two values of built-in types, or arrays, are different; True if that cannot be
+    said.
+    """
     try:
         if hasattr(before, "dtype") or hasattr(now, "dtype"):
             return bool(before.tolist() != now.tolist())
@@ -510,7 +541,9 @@ def update(before: Any, now: Any) -> None:
 
 
 class Part:
-    """A part of the test code that counts as one test: it passes if nothing is raised and, with `asserts`, one was reached."""
+    """A part of the test code that counts as one test: it passes if nothing is raised and, with
+    `asserts`, one was reached.
+    """
 
     def __init__(self, driver: Driver, number: Any, *, asserts: bool) -> None:
         self.driver = driver
@@ -608,7 +641,9 @@ class PytestPlugin:
         self.driver.part = Part(self.driver, self.name_of(nodeid), asserts=False)
 
     def run_async(self, coroutine: Any) -> Any:
-        """Run a coroutine of the test code to its end, in the event loop of all tests and fixtures."""
+        """Run a coroutine of the test code to its end, in the event loop of all tests and
+        fixtures.
+        """
         import asyncio
 
         self.runner = self.runner or asyncio.Runner()
@@ -671,7 +706,9 @@ async def next_of(generator: Any) -> Any:
 
 
 def asyncio_fixtures() -> object:
-    """Return a plugin of pytest with the fixtures of its plugins for asyncio; `import pytest_asyncio` works, too."""
+    """Return a plugin of pytest with the fixtures of its plugins for asyncio; `import
+    pytest_asyncio` works, too.
+    """
     import asyncio
 
     import pytest

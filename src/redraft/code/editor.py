@@ -1,11 +1,13 @@
 """Repairs Python code without a model: each change is kept only if the tests say that it is better.
 
-What is tried, in this order: errors of syntax, missing imports and names of other languages, a function under another name than
-the tests call, statements that run when the program starts, caching where time runs out, and small changes of single lines. A
-change is kept if more of the visible tests pass and none that passed fails. A change that is no guess, such as a missing import,
-is a step on the way even if no more tests pass, since another error may come next. Changes of single lines are guesses: they are
-kept only if all pass in the end and, with few tests, if another such change does the same. Hidden tests never decide; they are run
-at the beginning and at the end, and reported.
+What is tried, in this order: errors of syntax, missing imports and names of other languages, a
+function under another name than the tests call, statements that run when the program starts,
+caching where time runs out, and small changes of single lines. A change is kept if more of the
+visible tests pass and none that passed fails. A change that is no guess, such as a missing import,
+is a step on the way even if no more tests pass, since another error may come next. Changes of
+single lines are guesses: they are kept only if all pass in the end and, with few tests, if another
+such change does the same. Hidden tests never decide; they are run at the beginning and at the end,
+and reported.
 """
 
 from __future__ import annotations
@@ -63,9 +65,10 @@ SLOWER = 4.0  # times the CPU time of the slowest test that passes, for a change
 class CodeRepair:
     """A program that passes more tests than the one before it.
 
-    - `code`: the changed program. `notes`: what was changed, one item for each change that was kept.
-    - `found_on`: the visible tests that failed before and pass now. The repair was chosen by them, so they prove less than tests
-      that the editor did not see.
+    - `code`: the changed program. `notes`: what was changed, one item for each change that was
+      kept.
+    - `found_on`: the visible tests that failed before and pass now. The repair was chosen by them,
+      so they prove less than tests that the editor did not see.
     - `before`, `after`: the reports on all tests, with the numbers of hidden tests that pass.
     - `runs`: how many times changed programs were run.
     """
@@ -96,9 +99,10 @@ class PythonEditor:
 
     Args:
         max_runs: Times that changed programs are run for one repair, from 1 to 10,000.
-        seconds: Seconds by the clock for the whole repair, above 0: at most half of them for the run of the code as it is, and at
-            least a quarter for the last run of the repaired code. What still runs then is stopped. A test of the code as it is
-            gets at most an eighth of them as CPU time; one that takes longer must pass after the repair.
+        seconds: Seconds by the clock for the whole repair, above 0: at most half of them for the
+            run of the code as it is, and at least a quarter for the last run of the repaired code.
+            What still runs then is stopped. A test of the code as it is gets at most an eighth of
+            them as CPU time; one that takes longer must pass after the repair.
 
     Raises:
         ConfigError: An argument is out of range.
@@ -120,10 +124,12 @@ class PythonEditor:
     async def arepair(
         self, code: str, tests: Tests, run: Run | None = None, limits: Limits | None = None
     ) -> CodeRepair | None:
-        """Return a repair by the visible tests; None if all pass, none can be judged, or no change helps.
+        """Return a repair by the visible tests; None if all pass, none can be judged, or no change
+        helps.
 
-        `run` runs tests (None: `arun_tests` in the best sandbox there is), `limits` are those of a program. Raises what `run`
-        raises, such as SandboxUnavailableError. Cancelling it ends the programs that run.
+        `run` runs tests (None: `arun_tests` in the best sandbox there is), `limits` are those of a
+        program. Raises what `run` raises, such as SandboxUnavailableError. Cancelling it ends the
+        programs that run.
         """
         if not tests.visible or not code.strip() or len(code) > MAX_CHARS:
             return None
@@ -170,7 +176,9 @@ async def _until(end: float, work: Awaitable[T]) -> T | None:
 
 
 def _first_limits(limits: Limits, seconds: float) -> Limits:
-    """Return the limits for the unchanged program, under which endless loops leave time for the repair."""
+    """Return the limits for the unchanged program, under which endless loops leave time for the
+    repair.
+    """
     cpu = min(limits.cpu_seconds, max(MIN_FIRST_SECONDS, FIRST_CPU_SHARE * seconds))
     if cpu == limits.cpu_seconds:
         return limits
@@ -182,7 +190,9 @@ def _first_limits(limits: Limits, seconds: float) -> Limits:
 
 
 def _pass_after_timeout(after: TestReport, before: TestReport) -> bool:
-    """Whether all tests pass that ran out of time before: within higher limits they might have passed then, too."""
+    """Whether all tests pass that ran out of time before: within higher limits they might have
+    passed then, too.
+    """
     return all(
         new.ok
         for old, new in zip(before.results, after.results, strict=True)
@@ -255,10 +265,12 @@ class _Search:
         return await _until(self.end, propose(function, code, *arguments)) or []
 
     async def improve(self, version: _Version) -> _Version:
-        """Return the best version that can be reached by changes each of which is an improvement or certain.
+        """Return the best version that can be reached by changes each of which is an improvement or
+        certain.
 
-        A mutation counts only if all tests pass in the end and, with fewer than four tests, if another mutation passes them and
-        behaves alike: a change that satisfies a few tests seldom has to do with the mistake.
+        A mutation counts only if all tests pass in the end and, with fewer than four tests, if
+        another mutation passes them and behaves alike: a change that satisfies a few tests seldom
+        has to do with the mistake.
         """
         certain = version
         while not version.report.ok and (better := await self._next(version)):
@@ -267,7 +279,9 @@ class _Search:
         return version if version.report.ok else certain
 
     async def _next(self, version: _Version) -> _Version | None:
-        """Return an improved version, by the first kind of changes that improves it; None if none does."""
+        """Return an improved version, by the first kind of changes that improves it; None if none
+        does.
+        """
         for proposer in PROPOSERS:
             if self.is_over:
                 return None
@@ -286,9 +300,11 @@ class _Search:
         return None
 
     async def _certain_step(self, version: _Version) -> _Version | None:
-        """Return the version without errors of syntax and names that need no guess, though no more tests pass yet.
+        """Return the version without errors of syntax and names that need no guess, though no more
+        tests pass yet.
 
-        What is left then may be repaired by other changes. None if there are no such errors, or if a test that passed fails.
+        What is left then may be repaired by other changes. None if there are no such errors, or if
+        a test that passed fails.
         """
         if self.is_over or not (proposals := await self.propose(certain_proposals, version.code)):
             return None
@@ -321,7 +337,9 @@ class _Search:
         return found
 
     async def _agreeing(self, versions: Sequence[_Version]) -> _Version | None:
-        """Return a version that another one agrees with, on inputs that are made from those of the tests; None if there is none."""
+        """Return a version that another one agrees with, on inputs that are made from those of the
+        tests; None if there is none.
+        """
         versions = versions[:MAX_AGREEING]
         similar = similar_calls(self.tests) if len(versions) > 1 else None
         behaviours: list[Behaviour] = [()] * len(versions)
@@ -345,7 +363,9 @@ class _Search:
         return [task.result() for task in tasks]
 
     async def _try(self, version: _Version, proposal: Proposal) -> _Version | None:
-        """Return the changed version if it is better: tried on a few failing tests, then on all visible ones."""
+        """Return the changed version if it is better: tried on a few failing tests, then on all
+        visible ones.
+        """
         self.runs += 1
         limits = self._limits_for(version.report)
         probe = self._probe(version.report)
@@ -367,7 +387,9 @@ class _Search:
         return _subset(self.tests, [n in failing for n in range(len(items))])
 
     def _limits_for(self, report: TestReport) -> Limits:
-        """Return limits under which an endless loop costs little: what the tests that pass take, several times."""
+        """Return limits under which an endless loop costs little: what the tests that pass take,
+        several times.
+        """
         slowest = max(
             (result.seconds or 0.0 for result in report.results if result.ok), default=0.0
         )
@@ -376,7 +398,9 @@ class _Search:
         return replace(self.limits, cpu_seconds=seconds, wall_seconds=wall)
 
     async def suspicious_lines(self, version: _Version) -> dict[int, float]:
-        """Return how suspicious the lines are: by the tests that run them, and by the tracebacks."""
+        """Return how suspicious the lines are: by the tests that run them, and by the
+        tracebacks.
+        """
         found = {
             line: 1.0 for result in version.report.failures for line in _traceback_lines(result)
         }

@@ -1,6 +1,8 @@
-"""Names that code uses and never defines: imports of the standard library that are missing, and names of other languages.
+"""Names that code uses and never defines: imports of the standard library that are missing, and
+names of other languages.
 
-The scopes are those of the compiler (`symtable`), so a name counts as undefined only if no scope that is visible defines it.
+The scopes are those of the compiler (`symtable`), so a name counts as undefined only if no scope
+that is visible defines it.
 """
 
 from __future__ import annotations
@@ -52,7 +54,9 @@ AMBIGUOUS_NAMES = frozenset(
         "match", "mul", "open", "repeat", "replace", "sample", "search", "sleep", "split", "sub", "time",
     }
 )  # fmt: skip
-"""Names that are often variables; they are imported only if the code calls them and never assigns to them."""
+"""Names that are often variables; they are imported only if the code calls them and never assigns
+to them.
+"""
 REPLACEMENTS: Mapping[str, str] = {
     "true": "True", "false": "False", "null": "None", "nil": "None", "none": "None", "undefined": "None", "NULL": "None",
     "xrange": "range", "unicode": "str", "long": "int", "raw_input": "input", "unichr": "chr", "basestring": "str",
@@ -61,7 +65,9 @@ REPLACEMENTS: Mapping[str, str] = {
 
 
 def undefined_names(code: str) -> dict[str, None]:
-    """Return the names that are read and never defined, in order; none for code that does not compile."""
+    """Return the names that are read and never defined, in order; none for code that does not
+    compile.
+    """
     try:
         table = symtable.symtable(code, "<candidate>", "exec")
     except PARSER_ERRORS:
@@ -123,10 +129,11 @@ def _global_reads(scope: symtable.SymbolTable) -> Iterator[str]:
 
 
 def missing_imports(code: str, *, standard_library_only: bool = True) -> Proposal | None:
-    """Return the code with imports of the undefined names that the standard library offers; None if there are none.
+    """Return the code with imports of the undefined names that the standard library offers; None if
+    there are none.
 
-    `datetime.datetime` gives `import datetime`; `List[int]` gives `from typing import List`. Without `standard_library_only` also
-    what `np` and `pd` usually stand for.
+    `datetime.datetime` gives `import datetime`; `List[int]` gives `from typing import List`.
+    Without `standard_library_only` also what `np` and `pd` usually stand for.
     """
     tree = parse_tree(code)
     statements: dict[str, None] = {}
@@ -166,7 +173,9 @@ def _import_of(name: str, tree: ast.Module) -> str | None:
 
 
 def _offers(module: str, attributes: set[str]) -> bool:
-    """Whether a module of the standard library has these attributes; others than the usual modules are not imported to see."""
+    """Whether a module of the standard library has these attributes; others than the usual modules
+    are not imported to see.
+    """
     if module == "datetime":  # its class of that name is used as often
         return bool(attributes & {"datetime", "date", "timedelta", "time", "timezone"})
     return module not in USUAL_MODULES or all(
@@ -208,7 +217,9 @@ def _join_statements(statements: Sequence[str]) -> list[str]:
 
 
 def foreign_names(code: str) -> Proposal | None:
-    """Return the code with undefined names of other languages and of Python 2 replaced: `true`, `null`, `xrange`."""
+    """Return the code with undefined names of other languages and of Python 2 replaced: `true`,
+    `null`, `xrange`.
+    """
     undefined = undefined_names(code)
     chosen = {name: REPLACEMENTS[name] for name in undefined if name in REPLACEMENTS}
     places = [

@@ -1,6 +1,8 @@
-"""Loads the modules that run in a sandbox. It is the first that runs there, and imports next to nothing.
+"""Loads the modules that run in a sandbox. It is the first that runs there, and imports next to
+nothing.
 
-Modules come compiled, since each program that is tested waits for them, and as source for an interpreter of another version.
+Modules come compiled, since each program that is tested waits for them, and as source for an
+interpreter of another version.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ def main(settings: dict[str, Any], channel: Any) -> None:
 
 
 def load(name: str, packed: dict[str, str]) -> ModuleType:
-    """Return a module made from its code. It can import modules that were loaded before it, as `from .name import ...`."""
+    """Return a module made from its code. It can import modules that were loaded before it, as
+    `from .name import ...`.
+    """
     from _frozen_importlib import ModuleSpec
     from _frozen_importlib_external import MAGIC_NUMBER
 

@@ -1,8 +1,10 @@
-"""Small changes of a program whose tests fail: the slips that people and models make in a line, one change at a time.
+"""Small changes of a program whose tests fail: the slips that people and models make in a line, one
+change at a time.
 
-The kinds of changes are those of mutation testing (relational, arithmetic and logical operators, constants, variables, returned
-values), and of repairs that are found by them: a statement moved out of its loop, a returned value converted to the type that the
-tests expect. Each one is an edit of the source at one place, so that the rest of the text stays as it is. Nothing is run here; see
+The kinds of changes are those of mutation testing (relational, arithmetic and logical operators,
+constants, variables, returned values), and of repairs that are found by them: a statement moved out
+of its loop, a returned value converted to the type that the tests expect. Each one is an edit of
+the source at one place, so that the rest of the text stays as it is. Nothing is run here; see
 `redraft.code.editor` for what becomes of the changes.
 """
 
@@ -31,7 +33,9 @@ MAX_NAMES = 10  # variables that are tried at a place
 
 
 class Mutation(NamedTuple):
-    """One change: how unlikely it is to be right (from 0), the line, the new code, and what was changed."""
+    """One change: how unlikely it is to be right (from 0), the line, the new code, and what was
+    changed.
+    """
 
     cost: int
     line: int
@@ -43,8 +47,10 @@ class Mutation(NamedTuple):
 class Hints:
     """What the tests say of the places to change.
 
-    - `lines`: how suspicious each line is, from 0 to 1; lines that are not named are not suspicious. Empty: nothing is known.
-    - `expected`, `got`: a value that a test expects, and the one that came instead, as Python writes them.
+    - `lines`: how suspicious each line is, from 0 to 1; lines that are not named are not
+      suspicious. Empty: nothing is known.
+    - `expected`, `got`: a value that a test expects, and the one that came instead, as Python
+      writes them.
     """
 
     lines: Mapping[int, float] = field(default_factory=dict)
@@ -56,7 +62,9 @@ NO_HINTS = Hints()
 
 
 def mutants(code: str, hints: Hints = NO_HINTS, limit: int = MAX_MUTANTS) -> list[Proposal]:
-    """Return changed programs that compile, the likeliest first, without duplicates and at most `limit`."""
+    """Return changed programs that compile, the likeliest first, without duplicates and at most
+    `limit`.
+    """
     if len(code) > MAX_CHARS:
         return []
     tree = parse_tree(code)
@@ -317,7 +325,9 @@ def _is_returned(node: ast.Name, function: FunctionNode) -> bool:
 
 
 def _arguments(tree: ast.Module, source: SourceText, hints: Hints) -> Iterator[Mutation]:
-    """Exchange the two arguments of a call, and the operands of an operator that is not symmetrical."""
+    """Exchange the two arguments of a call, and the operands of an operator that is not
+    symmetrical.
+    """
     for node in ast.walk(tree):
         match node:
             case ast.Call(args=[first, second]) if name_called(node) not in {

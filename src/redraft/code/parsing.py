@@ -1,7 +1,8 @@
 """Parses Python code of others in this process, without waiting long for it.
 
-Some texts keep the parser busy for minutes, such as an f-string with thousands of fields (its time is quadratic in Python 3.11),
-and nothing else runs in this process meanwhile. So long code is parsed in a worker first, which can be ended.
+Some texts keep the parser busy for minutes, such as an f-string with thousands of fields (its time
+is quadratic in Python 3.11), and nothing else runs in this process meanwhile. So long code is
+parsed in a worker first, which can be ended.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ MAX_SECONDS = 2.0  # of CPU time for longer code
 
 
 def parse(code: str) -> ast.Module:
-    """Return the syntax tree. Raises what `ast.parse` raises, and ValueError for code that takes the parser too long."""
+    """Return the syntax tree. Raises what `ast.parse` raises, and ValueError for code that takes
+    the parser too long.
+    """
     if len(code) > MAX_DIRECT_CHARS and _takes_long(code):
         raise ValueError("the code takes too long to parse")
     return _parse(code)

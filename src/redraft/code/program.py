@@ -1,4 +1,5 @@
-"""The program that an answer is: the code itself or, as a completion, the code of the prompt and then the answer.
+"""The program that an answer is: the code itself or, as a completion, the code of the prompt and
+then the answer.
 
 Of several pieces of code, the tests say which are the program.
 """
@@ -28,7 +29,8 @@ READS_INPUT = re.compile(
 
 @dataclass(frozen=True)
 class _Piece:
-    """A piece of code: the names that it defines, those of its functions and classes, and the names that others must define.
+    """A piece of code: the names that it defines, those of its functions and classes, and the names
+    that others must define.
 
     `runs`: whether it does something when it starts, beside defining names.
     """
@@ -41,10 +43,12 @@ class _Piece:
 
 
 def tested_program(codes: Sequence[str], tests: Tests) -> str:
-    """Return the code that the tests test: the last piece that defines each name that they use, and the pieces that these need.
+    """Return the code that the tests test: the last piece that defines each name that they use, and
+    the pieces that these need.
 
-    If they use no name, it is the last piece that reads standard input or, for calls, the last one that defines a function and
-    that no other such piece uses. Pieces that only use the program, or test it, are left out. "" if there is none. All are Python.
+    If they use no name, it is the last piece that reads standard input or, for calls, the last one
+    that defines a function and that no other such piece uses. Pieces that only use the program, or
+    test it, are left out. "" if there is none. All are Python.
     """
     pieces = [_piece(code) for code in codes]
     roots: Sequence[_Piece | None]
@@ -82,7 +86,9 @@ def _last_that_defines(name: str, pieces: Sequence[_Piece]) -> _Piece | None:
 
 
 def _with_needed(chosen: list[_Piece], pieces: Sequence[_Piece]) -> list[_Piece]:
-    """Return the pieces with those that define what they need: the last one before a piece, else the first one after it."""
+    """Return the pieces with those that define what they need: the last one before a piece, else
+    the first one after it.
+    """
     for piece in chosen:  # it grows meanwhile
         at = pieces.index(piece)
         for name in sorted(piece.needs.difference(*(each.names for each in chosen))):
@@ -176,10 +182,11 @@ def _assigned_functions(node: ast.stmt) -> Iterator[str]:
 def complete_program(code: str, prefix: str = "", entry_point: str | None = None) -> str:
     """Return the program that an answer makes with the code that its task begins with.
 
-    `prefix` is the beginning of the program, such as a function's head and documentation (HumanEval); a text that is no Python
-    code, or does not define `entry_point`, is no beginning and is ignored. If the answer does not define `entry_point`, it is
-    taken as the rest of that function, whatever its indentation. If it does, it comes after the prefix, whose imports and helper
-    functions it may use.
+    `prefix` is the beginning of the program, such as a function's head and documentation
+    (HumanEval); a text that is no Python code, or does not define `entry_point`, is no beginning
+    and is ignored. If the answer does not define `entry_point`, it is taken as the rest of that
+    function, whatever its indentation. If it does, it comes after the prefix, whose imports and
+    helper functions it may use.
     """
     if not prefix.strip() or len(prefix) > MAX_PREFIX_CHARS or not code.strip():
         return code
@@ -195,7 +202,9 @@ def complete_program(code: str, prefix: str = "", entry_point: str | None = None
 
 
 def defines(code: str, name: str | None) -> bool:
-    """Return whether code is Python and defines a function or class of this name, or any function for None, at its top level."""
+    """Return whether code is Python and defines a function or class of this name, or any function
+    for None, at its top level.
+    """
     try:
         body = parse(code).body
     except PARSER_ERRORS:
@@ -223,7 +232,9 @@ def is_python(code: str) -> bool:
 
 
 def _completions(code: str) -> Iterator[str]:
-    """Yield the forms in which a body may have come: as it is, and after its first or its whole indentation was lost."""
+    """Yield the forms in which a body may have come: as it is, and after its first or its whole
+    indentation was lost.
+    """
     yield code
     yield f"    {code.lstrip()}"
     yield textwrap.indent(textwrap.dedent(code), "    ")

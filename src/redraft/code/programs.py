@@ -1,4 +1,6 @@
-"""Changes of whole programs: one that does not start, that defines another function than the tests call, or that is too slow."""
+"""Changes of whole programs: one that does not start, that defines another function than the tests
+call, or that is too slow.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ MAX_PROPOSALS = 10
 
 
 def entry_point_aliases(code: str, entry_point: str) -> list[Proposal]:
-    """Return the program with the function under the name that the tests call: another function of it, or a method."""
+    """Return the program with the function under the name that the tests call: another function of
+    it, or a method.
+    """
     tree = parse_tree(code)
     functions = [node for node in tree.body if isinstance(node, FunctionNode)]
     if any(node.name == entry_point for node in functions) or not entry_point.isidentifier():
@@ -42,7 +46,8 @@ def _with_alias(code: str, name: str, value: str) -> Proposal:
 
 
 def without_top_level_statements(code: str) -> Proposal | None:
-    """Return the program without the statements at the top level that define nothing, and without what they read.
+    """Return the program without the statements at the top level that define nothing, and without
+    what they read.
 
     These are examples, prints, asserts, and assignments of what is read from standard input.
     """
@@ -78,7 +83,9 @@ def _reads_input(node: ast.stmt) -> bool:
 
 
 def with_cached_results(code: str) -> list[Proposal]:
-    """Return the program with the results of its recursive functions cached: all of them, then each alone."""
+    """Return the program with the results of its recursive functions cached: all of them, then each
+    alone.
+    """
     functions = [
         node
         for node in functions_of(parse_tree(code))
@@ -110,7 +117,9 @@ def _is_recursive(function: FunctionNode) -> bool:
 
 
 def _has_effects(function: FunctionNode) -> bool:
-    """Whether a function changes names outside of it, prints, yields, or is a method; its results are not cached then."""
+    """Whether a function changes names outside of it, prints, yields, or is a method; its results
+    are not cached then.
+    """
     arguments = function.args.args
     changes = any(
         isinstance(node, ast.Global | ast.Nonlocal | ast.Yield | ast.YieldFrom)
@@ -151,7 +160,8 @@ def with_recursion_limit(code: str, limit: int = 100_000) -> Proposal:
 
 
 def similar_names(code: str, names: Collection[str]) -> list[Proposal]:
-    """Return the program with undefined names replaced by the defined ones that are spelled most like them.
+    """Return the program with undefined names replaced by the defined ones that are spelled most
+    like them.
 
     First all of them together, then each name wherever it is read, then each place alone.
     """
@@ -169,7 +179,9 @@ def similar_names(code: str, names: Collection[str]) -> list[Proposal]:
 def _places_with_similar_names(
     code: str, names: Collection[str]
 ) -> list[tuple[ast.Name, list[str]]]:
-    """Return where the names are read, each with at most two defined names that are spelled like it."""
+    """Return where the names are read, each with at most two defined names that are spelled like
+    it.
+    """
     from rapidfuzz import distance
 
     tree = parse_tree(code)

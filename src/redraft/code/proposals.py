@@ -1,4 +1,6 @@
-"""Which changes of a program the editor tries. They are made in a worker process: parsing code of others may take long."""
+"""Which changes of a program the editor tries. They are made in a worker process: parsing code of
+others may take long.
+"""
 
 from __future__ import annotations
 
@@ -35,12 +37,16 @@ async def propose(function: Callable[..., Pairs], code: str, *arguments: Any) ->
 
 
 def repaired_syntax(code: str) -> Proposal | None:
-    """Return the code with its errors of syntax repaired; None if that cannot be done. It blocks while a worker does it."""
+    """Return the code with its errors of syntax repaired; None if that cannot be done. It blocks
+    while a worker does it.
+    """
     return _first(syntax_proposals, code)
 
 
 def with_missing_imports(code: str) -> Proposal | None:
-    """Return the code with the imports of the standard library that are missing; None if none are. It blocks, too."""
+    """Return the code with the imports of the standard library that are missing; None if none are.
+    It blocks, too.
+    """
     return _first(import_proposals, code)
 
 
@@ -65,7 +71,9 @@ def syntax_proposals(code: str) -> Pairs:
 
 
 def start_proposals(code: str, entry_point: str) -> Pairs:
-    """Return changes of syntax, names and statements at the top level: all of them together, then each alone."""
+    """Return changes of syntax, names and statements at the top level: all of them together, then
+    each alone.
+    """
     found = [_all_slips(code)]
     if compiles(code):
         found += [missing_imports(code, standard_library_only=False), foreign_names(code)]
@@ -75,12 +83,16 @@ def start_proposals(code: str, entry_point: str) -> Pairs:
 
 
 def certain_proposals(code: str) -> Pairs:
-    """Return the code without its errors of syntax and with the names that it misses, as far as that is no guess."""
+    """Return the code without its errors of syntax and with the names that it misses, as far as
+    that is no guess.
+    """
     return _pairs([_all_slips(code)])
 
 
 def _all_slips(code: str) -> Proposal | None:
-    """Return the code with its syntax repaired, its foreign names replaced and its imports added; None if nothing is to do."""
+    """Return the code with its syntax repaired, its foreign names replaced and its imports added;
+    None if nothing is to do.
+    """
     notes: list[str] = []
     for change in (
         repair_syntax,
@@ -99,7 +111,9 @@ def time_proposals(code: str) -> Pairs:
 
 
 def recursion_proposals(code: str) -> Pairs:
-    """Return changes of a program whose recursion is too deep: a higher limit, results cached, and both."""
+    """Return changes of a program whose recursion is too deep: a higher limit, results cached, and
+    both.
+    """
     cached, deeper = with_cached_results(code), with_recursion_limit(code)
     both = [
         Proposal(with_recursion_limit(each.code).code, f"{each.note}; {deeper.note}")
@@ -111,7 +125,9 @@ def recursion_proposals(code: str) -> Pairs:
 def mutation_proposals(
     code: str, lines: Sequence[tuple[int, float]], expected: str, got: str
 ) -> Pairs:
-    """Return small changes of the code, the likeliest first; `lines` are pairs of a line and how suspicious it is."""
+    """Return small changes of the code, the likeliest first; `lines` are pairs of a line and how
+    suspicious it is.
+    """
     return _pairs(mutants(code, Hints(dict(lines), expected, got)))
 
 

@@ -1,11 +1,14 @@
-"""What stands for the objects of the candidate where the test code runs: its module, its functions and classes, and its objects.
+"""What stands for the objects of the candidate where the test code runs: its module, its functions
+and classes, and its objects.
 
-An object that cannot be passed by value is a `RemoteObject`, which forwards methods, and operators between two objects of the
-candidate. With a value of the test code it is never equal, since no code of the candidate may say whether an expected value is
-right; if the test code itself calls the object's class by name, and the class compares, the outcome is unknown. For the same
-reason an object cannot take the part of a built-in value, whose methods and conversions the tests trust: it is asked for its
-length, items, truth or number, and for the methods of built-in types, only if the test code calls its class by name. Its proxy has
-the special methods that its own class has, so that `callable` and `isinstance(..., Iterable)` answer as they would in one process.
+An object that cannot be passed by value is a `RemoteObject`, which forwards methods, and operators
+between two objects of the candidate. With a value of the test code it is never equal, since no code
+of the candidate may say whether an expected value is right; if the test code itself calls the
+object's class by name, and the class compares, the outcome is unknown. For the same reason an
+object cannot take the part of a built-in value, whose methods and conversions the tests trust: it
+is asked for its length, items, truth or number, and for the methods of built-in types, only if the
+test code calls its class by name. Its proxy has the special methods that its own class has, so that
+`callable` and `isinstance(..., Iterable)` answer as they would in one process.
 
 The file runs in a sandbox and imports from the standard library alone.
 """
@@ -24,7 +27,9 @@ from .values import named_tuple_class
 
 
 class Exchange(Protocol):
-    """What proxies need of the exchange with the candidate. What asks the candidate raises what it raised."""
+    """What proxies need of the exchange with the candidate. What asks the candidate raises what it
+    raised.
+    """
 
     part: Any  # the test that runs; None outside of tests
     classes: set[str]  # of the candidate, that the test code has called by name
@@ -39,7 +44,9 @@ class Exchange(Protocol):
         ...
 
     def operate(self, name: str, *operands: Any) -> Any:
-        """Let the candidate apply an operator of the module `operator`, or a built-in function, and return the value."""
+        """Let the candidate apply an operator of the module `operator`, or a built-in function, and
+        return the value.
+        """
         ...
 
     def attribute(self, number: int, name: str) -> Any:
@@ -47,7 +54,9 @@ class Exchange(Protocol):
         ...
 
     def look_up(self, name: str) -> Any:
-        """Return a constant of the candidate, or what stands for its function or class of that name, or for nothing."""
+        """Return a constant of the candidate, or what stands for its function or class of that
+        name, or for nothing.
+        """
         ...
 
     def decode(self, data: Any) -> Any:
@@ -55,15 +64,21 @@ class Exchange(Protocol):
         ...
 
     def decode_with_reference(self, answer: dict[str, Any]) -> Any:
-        """Return the value of an answer; what also is an object of the candidate can be asked for its attributes."""
+        """Return the value of an answer; what also is an object of the candidate can be asked for
+        its attributes.
+        """
         ...
 
     async def result_of(self, remote: RemoteObject, *, ends: bool = False) -> Any:
-        """Return what an object of the candidate gives that is awaited; with `ends`, StopAsyncIteration is raised here as well."""
+        """Return what an object of the candidate gives that is awaited; with `ends`,
+        StopAsyncIteration is raised here as well.
+        """
         ...
 
     def remote_object(self, content: Any) -> Any:
-        """Return the proxy of an object: `content` is its number, the name of its class, and its special methods."""
+        """Return the proxy of an object: `content` is its number, the name of its class, and its
+        special methods.
+        """
         ...
 
     def fail(self, problem: str) -> BaseException:
@@ -108,7 +123,9 @@ class CandidateFunction:
         return hash(self.__name__)
 
     def is_callable(self) -> bool:
-        """Return whether the candidate has a function or class of this name; outside of a test, nobody is asked."""
+        """Return whether the candidate has a function or class of this name; outside of a test,
+        nobody is asked.
+        """
         if self._driver.part is None:
             return True
         found = self._driver.ask({"attribute": self.__name__})["value"]
@@ -159,7 +176,9 @@ class MissingName(CandidateFunction):
 
 
 class CandidateEnd(BaseException):
-    """The candidate gave no value: its process ended, or it raised what ends a process. No `except Exception` catches it."""
+    """The candidate gave no value: its process ended, or it raised what ends a process. No `except
+    Exception` catches it.
+    """
 
 
 class CandidateModule(ModuleType):
@@ -182,7 +201,9 @@ class CandidateModule(ModuleType):
 
 
 class RemoteObject:
-    """An object of the candidate. Its methods and attributes are the candidate's; comparisons only with other objects of it."""
+    """An object of the candidate. Its methods and attributes are the candidate's; comparisons only
+    with other objects of it.
+    """
 
     _is_constructed = False  # the test code itself called its class
 
@@ -259,7 +280,9 @@ def is_remote(value: Any) -> bool:
 
 
 def parts_of(remote: RemoteObject) -> tuple[Exchange, int, str]:
-    """Return the driver of a proxy, the number of its object, and the name of the object's class."""
+    """Return the driver of a proxy, the number of its object, and the name of the object's
+    class.
+    """
     return object.__getattribute__(remote, "_driver"), *object.__getattribute__(remote, "_content")
 
 
@@ -279,7 +302,9 @@ def compare(remote: RemoteObject, other: Any, name: str) -> Any:
 
 
 def operation(name: str, *, is_reflected: bool = False) -> Any:
-    """Return an operator of a proxy. A value of the test code goes to the candidate only if the test code made the object."""
+    """Return an operator of a proxy. A value of the test code goes to the candidate only if the
+    test code made the object.
+    """
 
     def operate(remote: RemoteObject, *others: Any) -> Any:
         driver, _, kind = parts_of(remote)
@@ -287,7 +312,8 @@ def operation(name: str, *, is_reflected: bool = False) -> Any:
             check_is_asked(remote, name)
             if name in ORDER or not is_constructed(remote):
                 driver.give_up(
-                    f"they pass a value to an operator ({name}) of an object of the program's class {kind!r}"
+                    f"they pass a value to an operator ({name}) of an object of the program's "
+                    f"class {kind!r}"
                 )
         return driver.operate(
             name, *((*others[::-1], remote) if is_reflected else (remote, *others))
@@ -297,9 +323,11 @@ def operation(name: str, *, is_reflected: bool = False) -> Any:
 
 
 def value_object(driver: Exchange, value: Any, number: int, name: str, abilities: list[str]) -> Any:
-    """Return a value that also is an object of a class of the candidate, derived from a built-in one.
+    """Return a value that also is an object of a class of the candidate, derived from a built-in
+    one.
 
-    One that cannot be changed stays the value, with the attributes of the object. Of another one only the object is used.
+    One that cannot be changed stays the value, with the attributes of the object. Of another one
+    only the object is used.
     """
     base: Any = tuple if isinstance(value, tuple) else type(value)
     if base not in (int, float, str, tuple, frozenset, bytes):
@@ -315,7 +343,8 @@ def value_object(driver: Exchange, value: Any, number: int, name: str, abilities
 
 
 def named_tuple(driver: Exchange, name: str, fields: list[str]) -> Callable[[list[Any]], Any]:
-    """Return what makes a named tuple of the candidate: its fields are there, and to read more of it ends the tests.
+    """Return what makes a named tuple of the candidate: its fields are there, and to read more of
+    it ends the tests.
 
     An object of the candidate does not take the part of a method of a built-in value.
     """
@@ -347,7 +376,9 @@ def named_tuple(driver: Exchange, name: str, fields: list[str]) -> Callable[[lis
 def exception_of_candidate(
     driver: Exchange, kinds: list[type[Exception]], message: str, number: int
 ) -> Exception:
-    """Return an exception that belongs to all these classes, and whose attributes are those of the candidate's."""
+    """Return an exception that belongs to all these classes, and whose attributes are those of the
+    candidate's.
+    """
     methods = {
         "__str__": lambda _: message,
         "__getattr__": lambda _, name: driver.attribute(number, name),
@@ -373,7 +404,9 @@ def make_exception(kind: type[Exception], message: str) -> Exception:
 
 @cache
 def proxy_class(abilities: tuple[str, ...], name: str = "RemoteObject") -> type[RemoteObject]:
-    """Return the class of proxies for objects with these special methods, of these abstract classes."""
+    """Return the class of proxies for objects with these special methods, of these abstract
+    classes.
+    """
     methods: dict[str, Any] = {each: METHODS[each] for each in abilities if each in METHODS}
     hashing = {} if "__hash__" in abilities else {"__hash__": None}
     methods |= COROUTINE_METHODS if "Coroutine" in abilities else {}
@@ -398,22 +431,27 @@ VALUE_METHODS = {
     if not name.startswith("_")
 }
 CONVERSIONS = (
-    "len", "getitem", "setitem", "delitem", "iter", "next", "int", "float", "index", "complex", "bytes", "abs", "round", "reversed",
+    "len", "getitem", "setitem", "delitem", "iter", "next", "int", "float", "index", "complex", "bytes", "abs", "round", "reversed",  # noqa: E501
     "contains",
 )  # fmt: skip
 
 
 def is_class_name(name: str) -> bool:
-    """Return whether a name is that of a class, as it is usually written; `Solution` holds functions (LeetCode)."""
+    """Return whether a name is that of a class, as it is usually written; `Solution` holds
+    functions (LeetCode).
+    """
     return name.lstrip("_")[:1].isupper() and name != "Solution"
 
 
 def check_is_asked(remote: RemoteObject, method: str) -> None:
-    """Fail the part if an object of another class than the test code knows is taken for a built-in value."""
+    """Fail the part if an object of another class than the test code knows is taken for a built-in
+    value.
+    """
     driver, _, name = parts_of(remote)
     if name not in driver.classes:
         raise driver.fail(
-            f"the program gave an object of its class {name!r} where the tests use a built-in value ({method})"
+            f"the program gave an object of its class {name!r} where the tests use a built-in "
+            f"value ({method})"
         )
 
 
@@ -440,7 +478,9 @@ async def next_of_remote(remote: RemoteObject) -> Any:
 
 
 def coroutine_method(name: str) -> Any:
-    """Return a method of a coroutine, which `asyncio` calls; a coroutine of this process waits for that of the candidate."""
+    """Return a method of a coroutine, which `asyncio` calls; a coroutine of this process waits for
+    that of the candidate.
+    """
 
     def call(remote: RemoteObject, *args: Any) -> Any:
         if "_coroutine" not in vars(remote):
@@ -477,7 +517,9 @@ BINARY = (
 
 
 def operator_name(name: str) -> str:
-    """Return the name in the module `operator`, where words of the language end with an underscore."""
+    """Return the name in the module `operator`, where words of the language end with an
+    underscore.
+    """
     return name if hasattr(operator, name) else f"{name}_"
 
 
@@ -498,7 +540,8 @@ METHODS = {
 }
 """Special methods of proxies, of which each has those that the class of its object has.
 
-Operators that take a value of the test code beside the object would tell the candidate what is expected: see `operation`.
+Operators that take a value of the test code beside the object would tell the candidate what is
+expected: see `operation`.
 """
 
 for _method in ("__str__", "__repr__"):

@@ -18,10 +18,12 @@ IN_PROCESS_METHOD = "in_process: forgeable"
 class TestResult:
     """The outcome of one test.
 
-    - `call`: the call, the beginning of the input, or the assertion, as text; "the program" if that did not start.
+    - `call`: the call, the beginning of the input, or the assertion, as text; "the program" if that
+      did not start.
     - `ok`: whether it passed.
     - `expected`, `got`: the values as text; None if there is none.
-    - `error`: what went wrong, if it is not that the values differ; `traceback`: the lines of the candidate that led there.
+    - `error`: what went wrong, if it is not that the values differ; `traceback`: the lines of the
+      candidate that led there.
     - `seconds`: by the clock, measured outside of the sandbox; None if it did not run.
     """
 
@@ -65,7 +67,9 @@ class TestReport:
 
     @property
     def score(self) -> float | None:
-        """The share of the visible tests that passed, by weight, from 0 to 1; None if they could not be judged."""
+        """The share of the visible tests that passed, by weight, from 0 to 1; None if they could
+        not be judged.
+        """
         total = fsum(result.weight for result in self.results)
         if self.problem or not total:
             return None

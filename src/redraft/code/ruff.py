@@ -1,7 +1,8 @@
 """Runs ruff on a program in the sandbox: findings, safe fixes, the format.
 
-Ruff reads the program and does not run it. It gets the program on its standard input and sees no configuration, neither of this
-machine nor of the project; comments of the program that switch rules off (`# noqa`) have no effect.
+Ruff reads the program and does not run it. It gets the program on its standard input and sees no
+configuration, neither of this machine nor of the project; comments of the program that switch rules
+off (`# noqa`) have no effect.
 """
 
 from __future__ import annotations
@@ -42,9 +43,11 @@ def findings(
     sandbox: Sandbox,
     limits: Limits = LIMITS,
 ) -> list[Finding]:
-    """Return what the selected rules find in a program, ordered by line. An error of syntax is a finding, too.
+    """Return what the selected rules find in a program, ordered by line. An error of syntax is a
+    finding, too.
 
-    Raises ToolError if ruff did not finish, SandboxUnavailableError, and ConfigError for an unknown rule.
+    Raises ToolError if ruff did not finish, SandboxUnavailableError, and ConfigError for an unknown
+    rule.
     """
     execution = _run_ruff(
         "check", ["--output-format=json-lines", *_selection(select, ignore)], code, sandbox, limits
@@ -68,7 +71,8 @@ def _check_rules(select: tuple[str, ...], ignore: tuple[str, ...], sandbox: Sand
 def apply_safe_fixes(
     code: str, select: Sequence[str], ignore: Sequence[str] = (), *, sandbox: Sandbox | None = None
 ) -> str:
-    """Return a program with the fixes that ruff calls safe: they keep what the program does. Blocks.
+    """Return a program with the fixes that ruff calls safe: they keep what the program does.
+    Blocks.
 
     A program with an error of syntax is returned as it is. Raises what `findings` raises.
     """
@@ -79,7 +83,9 @@ def apply_safe_fixes(
 
 
 def format_code(code: str, *, line_length: int = 88, sandbox: Sandbox | None = None) -> str:
-    """Return a program as ruff formats it. Blocks. Raises ToolError for an error of syntax, and what `findings` raises."""
+    """Return a program as ruff formats it. Blocks. Raises ToolError for an error of syntax, and
+    what `findings` raises.
+    """
     return _printed_code(
         _run_ruff("format", [f"--line-length={line_length}"], code, sandbox or Sandbox(), LIMITS)
     )
@@ -108,7 +114,9 @@ def _run_ruff(
 
 
 def _as_file(code: str) -> str:
-    """Return code with one line end at its end: a text cut from an answer does not say how its file ends."""
+    """Return code with one line end at its end: a text cut from an answer does not say how its file
+    ends.
+    """
     text = code.rstrip()
     return text and f"{text}{code[len(text) :].partition(chr(10))[0]}\n"
 

@@ -1,4 +1,6 @@
-"""`run_tests`: a program and its tests in, a report out. The verdict is made outside of the sandbox in which the program runs."""
+"""`run_tests`: a program and its tests in, a report out. The verdict is made outside of the sandbox
+in which the program runs.
+"""
 
 from __future__ import annotations
 
@@ -38,8 +40,8 @@ NOTHING_TO_WRITE_TO = (
 NOT_DEFINED = re.compile(r"NameError: name '(\w+)' is not defined")
 NODES = frozenset(("ListNode", "TreeNode"))  # classes that the judges of LeetCode's tasks provide
 NO_FOLDER = (
-    "the sandbox (landlock) has no folder to write to, and the program or its tests need one: install bubblewrap, or choose "
-    "sandbox='docker:IMAGE' or 'unsafe'"
+    "the sandbox (landlock) has no folder to write to, and the program or its tests need one: "
+    "install bubblewrap, or choose sandbox='docker:IMAGE' or 'unsafe'"
 )
 
 
@@ -52,13 +54,17 @@ def run_tests(
     trust_in_process: bool = False,
     checker: Checker | None = None,
 ) -> TestReport:
-    """Run the tests of a Python program in a sandbox and return the report. It blocks; `arun_tests` does not.
+    """Run the tests of a Python program in a sandbox and return the report. It blocks; `arun_tests`
+    does not.
 
-    - `sandbox`: the tier, and packages that the program may import; None: the best tier that there is.
-    - `limits`: of each process of the program; None: `Limits()`. After two processes that ran out of time the other tests fail.
-    - `trust_in_process`: run tests that need the program's own objects beside the program, which could forge their verdict
-      there. Without it their report has no score, and says why.
-    - `checker`: `(input, expected, got) -> bool`, called outside of the sandbox instead of the comparison.
+    - `sandbox`: the tier, and packages that the program may import; None: the best tier that there
+      is.
+    - `limits`: of each process of the program; None: `Limits()`. After two processes that ran out
+      of time the other tests fail.
+    - `trust_in_process`: run tests that need the program's own objects beside the program, which
+      could forge their verdict there. Without it their report has no score, and says why.
+    - `checker`: `(input, expected, got) -> bool`, called outside of the sandbox instead of the
+      comparison.
 
     Raises SandboxUnavailableError if there is no sandbox.
     """
@@ -110,7 +116,10 @@ def _run(
         match[1] for result in report.failures if (match := NOT_DEFINED.search(result.error))
     }
     if missing and (provided := sorted(missing & classes_of_judges(session.code, tests))):
-        problem = f"the program uses the class {provided[0]}, which a judge provides: define it in the program"
+        problem = (
+            f"the program uses the class {provided[0]}, which a judge provides: define it in the "
+            "program"
+        )
         return report_without_score(report.method, problem, report.execution)
     hidden_alone = not tests.visible and report.score is None and not report.problem
     return (
@@ -136,15 +145,18 @@ def _report(
             return run_in_process(session, tests)
     return report_without_score(
         IN_PROCESS_METHOD,
-        f"the tests need the program's own objects ({tests.why}), so they would run beside it, where it could forge their outcome;"
-        " trust_in_process=True (--trust-in-process) allows that",
+        f"the tests need the program's own objects ({tests.why}), so they would run beside it, "
+        "where it could forge their outcome; trust_in_process=True (--trust-in-process) allows "
+        "that",
     )
 
 
 def classes_of_judges(code: str, tests: Tests) -> set[str]:
-    """Return the names that a program reads and does not define, and that a judge of LeetCode's tasks would define.
+    """Return the names that a program reads and does not define, and that a judge of LeetCode's
+    tasks would define.
 
-    Those are its nodes, and what is in the annotations of a class Solution. A class that the tests of a function use is asked for.
+    Those are its nodes, and what is in the annotations of a class Solution. A class that the tests
+    of a function use is asked for.
     """
     try:
         nodes = list(ast.walk(parse(code)))

@@ -1,6 +1,8 @@
-"""The judge's side of the exchange: it sends calls to a candidate in a sandbox and checks what comes back.
+"""The judge's side of the exchange: it sends calls to a candidate in a sandbox and checks what
+comes back.
 
-An answer of the candidate is a claim about a value and nothing else. What ends without a well-formed answer is a named failure.
+An answer of the candidate is a claim about a value and nothing else. What ends without a
+well-formed answer is a named failure.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ IMPORTED = {
 TIMEOUTS = ("cpu", "wall")
 SOLUTION_CLASS = re.compile(r"^class Solution\b", re.MULTILINE)
 JUDGE_MODULES = (  # in the order of LiveCodeBench, whose imports those of LeetCodeDataset are among
-    "string", "re", "datetime", "collections", "heapq", "bisect", "copy", "math", "random", "statistics", "itertools", "functools",
+    "string", "re", "datetime", "collections", "heapq", "bisect", "copy", "math", "random", "statistics", "itertools", "functools",  # noqa: E501
     "operator", "io", "sys", "json", "builtins", "typing",
 )  # fmt: skip
 JUDGE_IMPORTS = "\n".join(
@@ -48,9 +50,10 @@ Message: TypeAlias = Mapping[str, Any]
 class ReturnValue:
     """The program returned a value.
 
-    `contents` is what is in the containers among the arguments after the call, as it was sent; `same`: the number of the one that
-    was returned; `kept`: the numbers of those that the program still has, -1 for what it returned; `reference`: what was sent with
-    a value to stand for the object itself.
+    `contents` is what is in the containers among the arguments after the call, as it was sent;
+    `same`: the number of the one that was returned; `kept`: the numbers of those that the program
+    still has, -1 for what it returned; `reference`: what was sent with a value to stand for the
+    object itself.
     """
 
     value: Any
@@ -65,8 +68,8 @@ class ReturnValue:
 class CallFailure:
     """There is no value: `error` says why.
 
-    `types` are the names of the exception's class and its bases, if one was raised, and `number` is that of the exception itself;
-    `ended`: the process ended instead of answering.
+    `types` are the names of the exception's class and its bases, if one was raised, and `number` is
+    that of the exception itself; `ended`: the process ended instead of answering.
     """
 
     error: str
@@ -82,7 +85,9 @@ Answer: TypeAlias = ReturnValue | CallFailure
 
 
 class ProcessGroup:
-    """The sandboxed processes of one report. `cancel`, from any thread, kills them and lets no other start."""
+    """The sandboxed processes of one report. `cancel`, from any thread, kills them and lets no
+    other start.
+    """
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -122,7 +127,9 @@ class CancelledTestsError(Exception):
 
 @cache
 def runner_settings(main: str) -> Mapping[str, Any]:
-    """Return the settings of `loader.py` that start a module of this package in a sandbox, after the modules that it imports."""
+    """Return the settings of `loader.py` that start a module of this package in a sandbox, after
+    the modules that it imports.
+    """
     return {"modules": {name: _packed_module(name) for name in (*IMPORTED[main], main)}}
 
 
@@ -144,7 +151,9 @@ def load_message(code: str) -> Message:
 
 @dataclass
 class CandidateSession:
-    """A program in a sandbox. It is started when first called, and started again if it ended: the other tests still count."""
+    """A program in a sandbox. It is started when first called, and started again if it ended: the
+    other tests still count.
+    """
 
     code: str
     sandbox: Sandbox
@@ -199,7 +208,9 @@ class CandidateSession:
         return self.load_failure
 
     def run(self, stdin: str) -> tuple[Answer, Execution | None]:
-        """Run the program as a script in a process of its own. Return how its code ended, and its output; None: it did not run."""
+        """Run the program as a script in a process of its own. Return how its code ended, and its
+        output; None: it did not run.
+        """
         if problem := self._stop_reason():
             return CallFailure(problem), None
         answer = self._exchange({"run": self.code, "stdin": stdin}, Decoder())
@@ -207,7 +218,9 @@ class CandidateSession:
         return answer, self.execution
 
     def _exchange(self, message: Message, decoder: Decoder) -> Answer:
-        """Return the checked answer of the process. If the process ends instead, it is counted and forgotten."""
+        """Return the checked answer of the process. If the process ends instead, it is counted and
+        forgotten.
+        """
         started = monotonic()
         try:
             if not self._process:
@@ -254,7 +267,9 @@ class CandidateSession:
 
 
 def imports_of_judges(code: str) -> str:
-    """Return what the judges of LeetCode's tasks import before a program: one with a class Solution that misses names."""
+    """Return what the judges of LeetCode's tasks import before a program: one with a class Solution
+    that misses names.
+    """
     return JUDGE_IMPORTS if SOLUTION_CLASS.search(code) and undefined_names(code) else ""
 
 
@@ -327,7 +342,9 @@ def _read_error(error: Mapping[str, Any], seconds: float, code: str) -> CallFail
 
 
 def _read_trace(trace: Any, code: str) -> str:
-    """Return the lines of the program that led to an exception, as numbers and source; the source is ours, not theirs."""
+    """Return the lines of the program that led to an exception, as numbers and source; the source
+    is ours, not theirs.
+    """
     lines = code.splitlines()
     shown = []
     for entry in trace if isinstance(trace, list) else ():

@@ -1,8 +1,9 @@
 """How similar two Python programs are, whatever their layout, comments and names.
 
-Each program is parsed, stripped of what does not run (docstrings, annotations) and written again, so that layout, quotes and
-parentheses do not count. Names that the program gives itself count as one and the same name, as in JPlag (Prechelt et al. 2002).
-The similarity is that of the two sequences of tokens.
+Each program is parsed, stripped of what does not run (docstrings, annotations) and written again,
+so that layout, quotes and parentheses do not count. Names that the program gives itself count as
+one and the same name, as in JPlag (Prechelt et al. 2002). The similarity is that of the two
+sequences of tokens.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ LAYOUT = frozenset({tokenize.NL, tokenize.NEWLINE, tokenize.COMMENT, tokenize.EN
 
 
 def code_similarity(code: str, reference: str, names: bool) -> float | None:  # noqa: FBT001  (called in a worker, with values)
-    """Return twice the length of the longest common subsequence of tokens over the number of tokens of both, from 0 to 1.
+    """Return twice the length of the longest common subsequence of tokens over the number of tokens
+    of both, from 0 to 1.
 
-    With `names`, names of the program's own must be equal. None if `code` is no Python. Raises SyntaxError for the reference.
+    With `names`, names of the program's own must be equal. None if `code` is no Python. Raises
+    SyntaxError for the reference.
     """
     from rapidfuzz import distance
 

@@ -1,7 +1,8 @@
 """Repairs of syntax: slips of the pen, text around the code, and Python 2.
 
-`repair_syntax` follows the compiler: it looks at the first error, tries what is known to cause such an error, and goes on with the
-changes after which the first error lies farthest down, until the code compiles. All changes are small, and the code is never run.
+`repair_syntax` follows the compiler: it looks at the first error, tries what is known to cause such
+an error, and goes on with the changes after which the first error lies farthest down, until the
+code compiles. All changes are small, and the code is never run.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ MAX_TRIES = 1_500  # changes that are tried in all
 MAX_WORK = 4_000_000  # characters that are compiled in all
 BEAM_WIDTH = 4  # of the changed codes that do not compile yet, how many are followed
 TOKENIZER_ERROR = re.compile(
-    r"never closed|unmatched|does not match|unterminated|invalid (character|non-printable|\w+ literal)|tabs"
+    r"never closed|unmatched|does not match|unterminated|invalid (character|non-printable|\w+ literal)|tabs"  # noqa: E501
 )
 AFTER_KEYWORD = re.compile(
     rf"\b({'|'.join(set(keyword.kwlist) - {'None', 'True', 'False'})})$"
@@ -73,12 +74,12 @@ COMPOUND = re.compile(
 )
 STATEMENT = re.compile(
     r"\s*(def|class|if|elif|else|for|while|try|except|finally|with|return|import|from|raise|assert|pass|break|continue|del|global|"
-    r"nonlocal|yield|async|await|lambda|print|not)\b(?! (is|the|this|a|an|you|we|it|these|that|above|below|each)\b)"
+    r"nonlocal|yield|async|await|lambda|print|not)\b(?! (is|the|this|a|an|you|we|it|these|that|above|below|each)\b)"  # noqa: E501
 )
 RETURN = re.compile(r"\s*(return|raise)\b")
 CODE_SIGNS = re.compile(r"[=\[\]{}]|\w\(|^\s*[@#]|^\s*['\"]|^\s*\w+\.\w+|[)\],]\s*$")
 PROSE = re.compile(
-    r"\s*([-*>]+ |\d+[.)] |#+ )?[\"'(*_`]*[A-Za-z][\w'’,;*_`-]*(([ ,.:;!?'’()*_`\"/-]+[\w'’*_`-]+)+[ .:;!?)*_`\"]*|[.!])$"
+    r"\s*([-*>]+ |\d+[.)] |#+ )?[\"'(*_`]*[A-Za-z][\w'’,;*_`-]*(([ ,.:;!?'’()*_`\"/-]+[\w'’*_`-]+)+[ .:;!?)*_`\"]*|[.!])$"  # noqa: E501
 )
 FENCE = re.compile(r"^\s*(```|~~~)[\w+-]*\s*$")
 PROMPT = re.compile(r"^\s*(>>>|\.\.\.)( |$)")
@@ -86,9 +87,11 @@ NUMBERED = re.compile(r"^\s*\d+\s*[:|.]?(\s|$)")
 
 
 def repair_syntax(code: str) -> Proposal | None:
-    """Return the code with its errors of syntax repaired; None if it compiles, if it cannot be repaired, or if it is too long.
+    """Return the code with its errors of syntax repaired; None if it compiles, if it cannot be
+    repaired, or if it is too long.
 
-    At most half of the lines are removed, no whole `return` among them, and at most 16 changes are made.
+    At most half of the lines are removed, no whole `return` among them, and at most 16 changes are
+    made.
     """
     if len(code) > MAX_CHARS or not code.strip() or syntax_problem(code) is None:
         return None
@@ -120,7 +123,9 @@ def _returns(code: str) -> int:
 
 
 def loses_lines(before: str, after: str) -> bool:
-    """Return whether code has fewer lines than before; empty ones do not count, nor does `pass`, which may have been added."""
+    """Return whether code has fewer lines than before; empty ones do not count, nor does `pass`,
+    which may have been added.
+    """
     return _content_lines(before) > _content_lines(after)
 
 
@@ -148,7 +153,9 @@ def _with_note(state: Proposal, proposal: Proposal) -> Proposal:
 
 
 def _progress(problem: Problem) -> tuple[int, int, int]:
-    """Return how far the compiler came: it reports errors of the tokenizer in the whole text before those of the parser."""
+    """Return how far the compiler came: it reports errors of the tokenizer in the whole text before
+    those of the parser.
+    """
     return (0 if TOKENIZER_ERROR.search(problem.message) else 1, problem.line, problem.column)
 
 
@@ -258,7 +265,9 @@ def _entities(lines: Sequence[str], at: int, problem: Problem) -> Iterator[Chang
 
 
 def _colon(lines: Sequence[str], at: int, problem: Problem) -> Iterator[Change]:
-    """Add the colon at the end of a compound statement; the error may stand on the line after it."""
+    """Add the colon at the end of a compound statement; the error may stand on the line after
+    it.
+    """
     for line in (at, at - 1):
         if line >= 0 and COMPOUND.match(lines[line]):
             code, rest = without_comment(lines[line])
@@ -409,7 +418,9 @@ def _brackets(lines: Sequence[str], at: int, problem: Problem) -> Iterator[Chang
 
 
 def _close(lines: Sequence[str], at: int, closer: str) -> Iterator[Change]:
-    """Add a closing bracket to the line, and to those after it: before the colon or comma at its end, or after everything."""
+    """Add a closing bracket to the line, and to those after it: before the colon or comma at its
+    end, or after everything.
+    """
     for line in range(at, min(at + 6, len(lines))):
         code, rest = without_comment(lines[line])
         note = f"added the missing {closer!r}"
@@ -442,7 +453,9 @@ def open_brackets(code: str) -> str:
 
 
 def _statement_starts(line: str, before: int) -> Iterator[int]:
-    """Yield where an expression may begin: after `return`, `=`, a comma or an opening bracket, and at the start."""
+    """Yield where an expression may begin: after `return`, `=`, a comma or an opening bracket, and
+    at the start.
+    """
     for match in reversed(
         list(
             re.finditer(
@@ -484,7 +497,9 @@ def _strings(lines: Sequence[str], at: int, problem: Problem) -> Iterator[Change
 
 
 def _with_other_inner_quotes(line: str) -> str:
-    """Return the line with other marks for strings inside the braces of an f-string, which Python 3.11 requires."""
+    """Return the line with other marks for strings inside the braces of an f-string, which Python
+    3.11 requires.
+    """
     opened = re.search(r"\bf([\"'])", line)
     if not opened:
         return line
@@ -554,7 +569,9 @@ def _indent_block(lines: Sequence[str], at: int) -> Iterator[Change]:
 
 
 def _realign(lines: Sequence[str], at: int) -> Iterator[Change]:
-    """Give the line, or the lines with the same or a deeper indentation after it, an indentation that is used before it."""
+    """Give the line, or the lines with the same or a deeper indentation after it, an indentation
+    that is used before it.
+    """
     line = lines[at]
     old = indentation(line)
     before = [indentation(each) for each in lines[:at] if each.strip()]
@@ -589,7 +606,9 @@ def _tokens(lines: Sequence[str], at: int, problem: Problem) -> Iterator[Change]
 
 
 def _cut_off_end(lines: Sequence[str], at: int, problem: Problem) -> Iterator[Change]:
-    """Remove the last line if the text ends in the middle of it, with the lines that then are no use; never whole statements."""
+    """Remove the last line if the text ends in the middle of it, with the lines that then are no
+    use; never whole statements.
+    """
     last = next((line for line in range(len(lines) - 1, -1, -1) if lines[line].strip()), 0)
     if (
         at < last - 3

@@ -1,7 +1,7 @@
 """Python source as text: whether it compiles, and edits of lines that leave the rest as it is.
 
-The code is somebody else's, and it may be made to exhaust the parser. Redraft calls these functions in a worker process (see
-`redraft.compute`), and nothing here runs the code.
+The code is somebody else's, and it may be made to exhaust the parser. Redraft calls these functions
+in a worker process (see `redraft.compute`), and nothing here runs the code.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ class Proposal(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """An error of syntax: its message, its line and column (both from 1), and the columns and the line where it ends."""
+    """An error of syntax: its message, its line and column (both from 1), and the columns and the
+    line where it ends.
+    """
 
     message: str
     line: int
@@ -56,15 +58,22 @@ def syntax_problem(code: str) -> Problem | None:
 
 
 def compile_error(code: str) -> str | None:
-    """Return what the compiler of this Python says is wrong, and where, in words; None if nothing is."""
+    """Return what the compiler of this Python says is wrong, and where, in words; None if nothing
+    is.
+    """
     if (problem := syntax_problem(code)) is None:
         return None
     version = ".".join(map(str, sys.version_info[:2]))
-    return f"line {problem.line}: {' '.join(problem.message.split())[:MAX_MESSAGE_CHARS]} (Python {version})"
+    return (
+        f"line {problem.line}: {' '.join(problem.message.split())[:MAX_MESSAGE_CHARS]} (Python "
+        f"{version})"
+    )
 
 
 def compiles(code: str) -> bool:
-    """Return whether the code compiles and does something: values by themselves, such as words of a sentence, do nothing."""
+    """Return whether the code compiles and does something: values by themselves, such as words of a
+    sentence, do nothing.
+    """
     return syntax_problem(code) is None and any(
         not isinstance(node, ast.Expr) or isinstance(node.value, ast.Call | ast.Await)
         for node in parse_tree(code).body
@@ -87,7 +96,9 @@ def indentation(line: str) -> str:
 
 
 def without_comment(line: str) -> tuple[str, str]:
-    """Return the code of a line without the space at its end, and the rest of the line: that space and a comment."""
+    """Return the code of a line without the space at its end, and the rest of the line: that space
+    and a comment.
+    """
     quote = ""
     for at, character in enumerate(line):
         if quote:
@@ -107,7 +118,9 @@ def with_lines(lines: Sequence[str], first: int, last: int, new: Sequence[str]) 
 
 
 def insert_imports(code: str, statements: Sequence[str]) -> str:
-    """Return the code with import statements after its docstring, its comments at the start, and its imports from __future__."""
+    """Return the code with import statements after its docstring, its comments at the start, and
+    its imports from __future__.
+    """
     lines = code.split("\n")
     at = 0
     for statement in parse_tree(code).body:

@@ -1,4 +1,6 @@
-"""Runs tests of whole programs: a text goes to standard input, and what is printed is compared here."""
+"""Runs tests of whole programs: a text goes to standard input, and what is printed is compared
+here.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from .tests import StdioTest, Tests
 def run_stdio(
     session: CandidateSession, tests: Tests, checker: Checker | None = None
 ) -> TestReport:
-    """Run the program once for each test, in a process of its own: the visible tests, then the hidden ones."""
+    """Run the program once for each test, in a process of its own: the visible tests, then the
+    hidden ones.
+    """
     ordered = sorted(tests.runs, key=lambda test: test.hidden)
     with session:
         results = [_run_test(session, test, checker) for test in ordered]
@@ -41,7 +45,9 @@ def _run_test(session: CandidateSession, test: StdioTest, checker: Checker | Non
 
 
 def _error_of(answer: Answer, execution: Execution | None) -> str:
-    """Return why the output does not count; "" if it does. A program may end its process if its exit code is 0."""
+    """Return why the output does not count; "" if it does. A program may end its process if its
+    exit code is 0.
+    """
     if execution and execution.truncated:
         return "it printed too much"
     if isinstance(answer, CallFailure) and not (

@@ -1,7 +1,8 @@
 """Tests of a program: their kinds, and reading them from text or JSON.
 
-Nothing of a test is executed here. A test that is an input and an expected value is a *call* or a *run*; only code that is neither
-stays code, and runs apart from the candidate (`driver`) or, if its author allows that, with it (`in_process`).
+Nothing of a test is executed here. A test that is an input and an expected value is a *call* or a
+*run*; only code that is neither stays code, and runs apart from the candidate (`driver`) or, if its
+author allows that, with it (`in_process`).
 """
 
 from __future__ import annotations
@@ -63,17 +64,19 @@ IGNORED_FIELDS = frozenset(  # of rows of MBPP, APPS, HumanEval, LiveCodeBench a
     )
 )  # fmt: skip
 FORMS = (
-    '[{"input": [args], "output": value}], [{"stdin": text, "stdout": text}], ["assert f(1) == 2"], '
-    '{"entry_point": "f", "tests": [...]}, {"inputs": [...], "outputs": [...]}, or test code'
+    '[{"input": [args], "output": value}], [{"stdin": text, "stdout": text}], ["assert f(1) '
+    '== 2"], {"entry_point": "f", "tests": [...]}, {"inputs": [...], "outputs": [...]}, or '
+    "test code"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class CallTest:
-    """A call of a function with values, and what must hold of the value that it returns or of the exception that it raises.
+    """A call of a function with values, and what must hold of the value that it returns or of the
+    exception that it raises.
 
-    `function` "" is the task's entry point. `raises` is the name of the exception that must be raised, or of a built-in base
-    class of it. Each of `alternatives` is right, too.
+    `function` "" is the task's entry point. `raises` is the name of the exception that must be
+    raised, or of a built-in base class of it. Each of `alternatives` is right, too.
     """
 
     function: str
@@ -114,9 +117,10 @@ class CodeTest:
 class Tests:
     """The tests of a program, read by `parse_tests`.
 
-    `kind` says how they are run: "calls" (values go in and out), "stdio" (texts go in and out), "driver" (test code runs in a
-    sandbox of its own and calls the candidate by value) or "in_process" (test code needs the candidate's own objects and runs
-    beside it, where the candidate could forge the verdict; `why` says what needs that).
+    `kind` says how they are run: "calls" (values go in and out), "stdio" (texts go in and out),
+    "driver" (test code runs in a sandbox of its own and calls the candidate by value) or
+    "in_process" (test code needs the candidate's own objects and runs beside it, where the
+    candidate could forge the verdict; `why` says what needs that).
     """
 
     __test__: ClassVar[bool] = False  # no test case of pytest
@@ -172,13 +176,15 @@ def parse_tests(
 ) -> Tests:
     """Read tests. `entry_point` is the name of the function to test, if the tests do not say.
 
-    Accepted, as text or as JSON: `[{"input": [args], "output": value}]` with the optional fields `kwargs`, `raises`, `tolerance`,
-    `equal_nan`, `function`, `weight`, `hidden`, `name`; `[{"stdin": text, "stdout": text, "compare": "tokens"}]`; a list of
-    asserts, also with code before them (`{"test_list": [...], "test_setup_code": code, "test_imports": [...]}`, MBPP);
-    `{"entry_point": name, "tests": ..., "hidden": ...}`, "test" alone as well (HumanEval); `{"inputs": [...], "outputs": [...],
-    "fn_name": ...}` (APPS, TACO); `{"input": [text, ...], "output": [text, ...]}`, also as `public_tests`, `private_tests` and
-    `generated_tests`, which all count (CodeContests); test code with `def check(candidate)` (HumanEval) or asserts; a file for
-    pytest or unittest. The name of a method is `Solution.name` or `Solution().name`.
+    Accepted, as text or as JSON: `[{"input": [args], "output": value}]` with the optional fields
+    `kwargs`, `raises`, `tolerance`, `equal_nan`, `function`, `weight`, `hidden`, `name`;
+    `[{"stdin": text, "stdout": text, "compare": "tokens"}]`; a list of asserts, also with code
+    before them (`{"test_list": [...], "test_setup_code": code, "test_imports": [...]}`, MBPP);
+    `{"entry_point": name, "tests": ..., "hidden": ...}`, "test" alone as well (HumanEval);
+    `{"inputs": [...], "outputs": [...], "fn_name": ...}` (APPS, TACO); `{"input": [text, ...],
+    "output": [text, ...]}`, also as `public_tests`, `private_tests` and `generated_tests`, which
+    all count (CodeContests); test code with `def check(candidate)` (HumanEval) or asserts; a file
+    for pytest or unittest. The name of a method is `Solution.name` or `Solution().name`.
 
     Raises ConfigError for anything else, naming what is wrong and where.
     """
@@ -192,7 +198,9 @@ def cached_tests(tests: str, entry_point: str | None) -> Tests:
 
 
 def _without_call(name: str | None) -> str | None:
-    """Return the name of a method of a new object, `Solution().f`, as `Solution.f`; any other name as it is."""
+    """Return the name of a method of a new object, `Solution().f`, as `Solution.f`; any other name
+    as it is.
+    """
     return name.replace("().", ".") if name else name
 
 
@@ -280,7 +288,9 @@ class _Reader:
         return self.read(tests)
 
     def holds_pairs(self, tests: Mapping[str, Any], inputs: Any, outputs: Any) -> bool:
-        """Return whether a mapping with "input" and "output" holds several tests: of a function that it names, or of a program."""
+        """Return whether a mapping with "input" and "output" holds several tests: of a function
+        that it names, or of a program.
+        """
         if tests.get("fn_name") is not None:
             return True
         if (
@@ -351,7 +361,8 @@ class _Reader:
         raises = _text_field(row, "raises", where)
         if ("output" in row) == (raises is not None):
             raise ConfigError(
-                f'{where} needs either "output", the expected value, or "raises", the name of an exception'
+                f'{where} needs either "output", the expected value, or "raises", the name of an '
+                "exception"
             )
         tolerance = row.get("tolerance")
         checks.number(f"{where}.tolerance", tolerance, 0, optional=True)
@@ -446,7 +457,8 @@ def _join(parts: Sequence[Tests]) -> Tests:
     for part in parts[1:]:
         if first.kind != part.kind:
             raise ConfigError(
-                f"the tests are of the kind {first.kind!r} and the hidden ones of the kind {part.kind!r}"
+                f"the tests are of the kind {first.kind!r} and the hidden ones of the kind "
+                f"{part.kind!r}"
             )
         first = Tests(
             first.kind,
@@ -460,7 +472,9 @@ def _join(parts: Sequence[Tests]) -> Tests:
 
 
 def _as_test(row: Mapping[str, Any], where: str) -> Mapping[str, Any]:
-    """Return a test in our fields. Two texts are what a program reads and prints; LiveCodeBench says which of the two it means."""
+    """Return a test in our fields. Two texts are what a program reads and prints; LiveCodeBench
+    says which of the two it means.
+    """
     rest = {key: value for key, value in row.items() if key not in ("input", "output", "testtype")}
     if row.get("testtype") == "functional":
         return {**rest, **_values_of(row, where)}
@@ -470,7 +484,9 @@ def _as_test(row: Mapping[str, Any], where: str) -> Mapping[str, Any]:
 
 
 def _values_of(row: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return input and output of a call of LiveCodeBench, which are JSON: each argument is a line."""
+    """Return input and output of a call of LiveCodeBench, which are JSON: each argument is a
+    line.
+    """
     try:
         given = [
             strict_loads(line) for line in str(row.get("input", "")).splitlines() if line.strip()
@@ -497,13 +513,17 @@ def _amount(values: Any, name: str) -> str:
 
 
 def _with_unwrapped(test: CallTest) -> CallTest:
-    """Return the test with the only item of a list as an alternative: many rows of the data set have values in such lists."""
+    """Return the test with the only item of a list as an alternative: many rows of the data set
+    have values in such lists.
+    """
     wrapped = isinstance(test.expected, list) and len(test.expected) == 1
     return replace(test, alternatives=(test.expected[0],)) if wrapped else test
 
 
 def _are_lines(inputs: Any) -> bool:
-    """Return whether inputs are texts, or lists of lines; other ones are arguments of a function."""
+    """Return whether inputs are texts, or lists of lines; other ones are arguments of a
+    function.
+    """
     return not isinstance(inputs, list | tuple) or all(
         isinstance(each, str) or _are_texts(each) for each in inputs
     )

@@ -1,9 +1,12 @@
-"""Times two programs on the inputs of the same tests, in the same sandbox, one after the other, several times.
+"""Times two programs on the inputs of the same tests, in the same sandbox, one after the other,
+several times.
 
-The time is the CPU time of the program's process, which the kernel tells outside of the sandbox, so that a program cannot change it
-and other programs on the machine hardly do; where it is not known (Docker), it is the time by the clock. Each run is a new process,
-so nothing that a program cached helps its next run. A run takes from loading the program to its last answer, without the start of
-the sandbox; the exchange of a call takes about 0.05 milliseconds of it. Every answer is compared with what the test expects.
+The time is the CPU time of the program's process, which the kernel tells outside of the sandbox, so
+that a program cannot change it and other programs on the machine hardly do; where it is not known
+(Docker), it is the time by the clock. Each run is a new process, so nothing that a program cached
+helps its next run. A run takes from loading the program to its last answer, without the start of
+the sandbox; the exchange of a call takes about 0.05 milliseconds of it. Every answer is compared
+with what the test expects.
 """
 
 from __future__ import annotations
@@ -44,9 +47,11 @@ class ProgramFailedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SpeedComparison:
-    """The times of a program and of a reference, in seconds: one of each for each round, in the order of the rounds.
+    """The times of a program and of a reference, in seconds: one of each for each round, in the
+    order of the rounds.
 
-    `problem` says why there are none: that of the program, or, with `reference_failed`, that of the reference.
+    `problem` says why there are none: that of the program, or, with `reference_failed`, that of the
+    reference.
     """
 
     seconds: tuple[float, ...] = ()
@@ -56,7 +61,9 @@ class SpeedComparison:
 
     @property
     def ratio(self) -> float | None:
-        """How many times as fast as the reference the program is: the median of the ratios of the rounds; None without times."""
+        """How many times as fast as the reference the program is: the median of the ratios of the
+        rounds; None without times.
+        """
         if not self.seconds:
             return None
         return median(
@@ -73,10 +80,12 @@ async def compare_speed(
     sandbox: Sandbox | None = None,
     limits: Limits | None = None,
 ) -> SpeedComparison:
-    """Time a program and a reference on the visible tests, which must be calls, or texts for standard input.
+    """Time a program and a reference on the visible tests, which must be calls, or texts for
+    standard input.
 
-    The order changes from round to round, so that a machine that gets slower favours neither. Cancelling it kills the programs.
-    Raises ValueError for other tests, and SandboxUnavailableError.
+    The order changes from round to round, so that a machine that gets slower favours neither.
+    Cancelling it kills the programs. Raises ValueError for other tests, and
+    SandboxUnavailableError.
     """
     if tests.kind not in ("calls", "stdio") or not tests.visible:
         raise ValueError(
@@ -113,7 +122,9 @@ class _Stopwatch:
         self._cpu, self._clock = process.cpu_seconds(), perf_counter()
 
     def seconds(self, ended: Execution | None = None) -> float:
-        """Return the seconds since the start; `ended` is the end of a process that ended by itself."""
+        """Return the seconds since the start; `ended` is the end of a process that ended by
+        itself.
+        """
         elapsed = perf_counter() - self._clock
         now = self._process.cpu_seconds()
         if ended:
@@ -130,7 +141,9 @@ class _Timer:
     processes: ProcessGroup
 
     def time(self, code: str, tests: Tests) -> float:
-        """Return the seconds that it takes. Raises ProgramFailedError if it does not pass each test."""
+        """Return the seconds that it takes. Raises ProgramFailedError if it does not pass each
+        test.
+        """
         if tests.kind == "calls":
             visible = [test for test in tests.calls if not test.hidden]
             return self._time_calls(code, visible, tests.entry_point or default_entry_point(code))

@@ -1,8 +1,9 @@
 """Runs a type checker on a program in the sandbox.
 
-A type checker reads the program and does not run it. It sees no configuration, and comments of the program that switch checks off
-(`# type: ignore`, `# mypy: ...`, `# pyright: ...`) are blanked before. basedpyright is the fork of pyright whose package holds the
-whole program; the package `pyright` downloads its program when it runs, which a sandbox does not allow.
+A type checker reads the program and does not run it. It sees no configuration, and comments of the
+program that switch checks off (`# type: ignore`, `# mypy: ...`, `# pyright: ...`) are blanked
+before. basedpyright is the fork of pyright whose package holds the whole program; the package
+`pyright` downloads its program when it runs, which a sandbox does not allow.
 """
 
 from __future__ import annotations
@@ -56,7 +57,9 @@ class TypeChecker:
 
 
 def installed_checker(name: str) -> TypeChecker | None:
-    """Return the type checker of that name, or for "auto" the first of `CHECKERS`, that is installed; None if there is none."""
+    """Return the type checker of that name, or for "auto" the first of `CHECKERS`, that is
+    installed; None if there is none.
+    """
     for each in CHECKERS if name == "auto" else (name,):
         try:
             checker = TypeChecker(each, metadata.version(each))
@@ -70,10 +73,11 @@ def installed_checker(name: str) -> TypeChecker | None:
 def type_findings(
     checker: TypeChecker, code: str, *, strict: bool, sandbox: Sandbox
 ) -> list[Finding]:
-    """Return the type errors of a program, ordered by line. Modules that cannot be found are no error.
+    """Return the type errors of a program, ordered by line. Modules that cannot be found are no
+    error.
 
-    The packages of `sandbox` are those whose types are known. Raises ToolError if the checker did not finish, and
-    SandboxUnavailableError.
+    The packages of `sandbox` are those whose types are known. Raises ToolError if the checker did
+    not finish, and SandboxUnavailableError.
     """
     files = {FILE_NAME: without_switches(code).encode("utf-8", "replace")}
     found = (
@@ -88,7 +92,9 @@ def type_findings(
 
 
 def without_switches(code: str) -> str:
-    """Return a program without the comments that switch a type checker off; every other character stays in its place."""
+    """Return a program without the comments that switch a type checker off; every other character
+    stays in its place.
+    """
     lines = code.splitlines(keepends=True)
     try:
         for token in tokenize.generate_tokens(io.StringIO(code).readline):
@@ -162,7 +168,8 @@ def _read_diagnostic(found: Mapping[str, Any]) -> Finding:
 
 
 def _basedpyright_command() -> Sequence[str] | None:
-    """Return the command of basedpyright; None if it, or the Node.js that its package requires, is not in this environment.
+    """Return the command of basedpyright; None if it, or the Node.js that its package requires, is
+    not in this environment.
 
     Node.js is told to read no configuration of OpenSSL, since no tier shows that of the system.
     """

@@ -1,14 +1,18 @@
-"""Python values as JSON and back, by value: what crosses the border between a sandbox and the process that judges.
+"""Python values as JSON and back, by value: what crosses the border between a sandbox and the
+process that judges.
 
-`decode` returns objects of exact built-in types, whatever class they had on the other side: no `__eq__`, `__hash__` or `__repr__`
-of a candidate ever runs where its verdict is made. It takes its input for hostile: sizes are limited before anything is built, and
-a set or a dictionary whose keys were chosen to have equal hashes is refused.
+`decode` returns objects of exact built-in types, whatever class they had on the other side: no
+`__eq__`, `__hash__` or `__repr__` of a candidate ever runs where its verdict is made. It takes its
+input for hostile: sizes are limited before anything is built, and a set or a dictionary whose keys
+were chosen to have equal hashes is refused.
 
-Texts, small numbers, booleans, None and lists stand for themselves; anything else is `{"t": tag, "v": content}`. Arrays and scalars
-of NumPy have a tag, too; what they are on this side is up to the caller, so that nothing here imports NumPy.
+Texts, small numbers, booleans, None and lists stand for themselves; anything else is `{"t": tag,
+"v": content}`. Arrays and scalars of NumPy have a tag, too; what they are on this side is up to the
+caller, so that nothing here imports NumPy.
 
-The file runs on both sides of the border, so it imports from the standard library alone, and of that only what costs nothing: each
-program that is tested waits for it. A value can only be of a class whose module is loaded already.
+The file runs on both sides of the border, so it imports from the standard library alone, and of
+that only what costs nothing: each program that is tested waits for it. A value can only be of a
+class whose module is loaded already.
 """
 
 from __future__ import annotations
@@ -43,7 +47,8 @@ CONTAINERS = (
     "deque",
     "array",
 )  # the kinds of values that a function can change
-ARRAY_TYPES = {  # the types of the items of arrays that are passed by value, and the classes of these items
+# the types of the items of arrays that are passed by value, and the classes of these items
+ARRAY_TYPES = {
     **dict.fromkeys(("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"), (int,)),
     **dict.fromkeys(("f2", "f4", "f8", "f12", "f16"), (float, int)),
     **dict.fromkeys(("c8", "c16", "c24", "c32"), (complex, float, int)),
@@ -62,7 +67,9 @@ ABILITIES = (  # special methods that a class may have or lack, and that say wha
     "__ior__", "__ixor__", "__ilshift__", "__irshift__",
     "Coroutine", "Mapping", "MutableMapping", "MutableSequence", "MutableSet", "Sequence", "Set",
 )  # fmt: skip
-"""The last ones are abstract classes of `collections.abc`, which an object belongs to only if its class says so."""
+"""The last ones are abstract classes of `collections.abc`, which an object belongs to only if its
+class says so.
+"""
 SAFE_INTEGER = 2**53  # every reader of JSON reads smaller ones exactly
 
 
@@ -82,10 +89,12 @@ def _refusal(name: str) -> str:
 
 
 class Encoder:
-    """Encodes values. `refer(object)` may return what stands for an object that cannot be passed by value; None refuses.
+    """Encodes values. `refer(object)` may return what stands for an object that cannot be passed by
+    value; None refuses.
 
-    `containers` are the lists, dictionaries, sets and arrays in the values, in the order in which a `Decoder` builds them. With
-    `share`, one that comes a second time is encoded as its number in that order.
+    `containers` are the lists, dictionaries, sets and arrays in the values, in the order in which a
+    `Decoder` builds them. With `share`, one that comes a second time is encoded as its number in
+    that order.
     """
 
     def __init__(self, refer: Callable[[Any], Any] | None = None, *, share: bool = False) -> None:
@@ -101,7 +110,9 @@ class Encoder:
         return self._encode(value, depth) if number is None else _with_tag("container", number)
 
     def encode_contents(self, containers: list[Any]) -> list[Any]:
-        """Return what is in each of the containers; one of them in another is encoded as its number."""
+        """Return what is in each of the containers; one of them in another is encoded as its
+        number.
+        """
         self.numbers = {id(container): n for n, container in enumerate(containers)}
         return [self._encode(container, 0) for container in list(containers)]
 
@@ -140,7 +151,9 @@ class Encoder:
 
 
 def encode(value: Any) -> Any:
-    """Return a value as JSON. An object of a subclass is encoded as its base. Raises ValueCodecError."""
+    """Return a value as JSON. An object of a subclass is encoded as its base. Raises
+    ValueCodecError.
+    """
     return Encoder().encode(value)
 
 
@@ -224,7 +237,9 @@ def _is_of_numpy(value: Any, name: str) -> bool:
 
 
 def _encode_array(encoder: Encoder, value: Any, depth: int) -> Any:
-    """Encode an array or a scalar of NumPy, whose shape is None: its type, its shape, and its items in a flat list."""
+    """Encode an array or a scalar of NumPy, whose shape is None: its type, its shape, and its items
+    in a flat list.
+    """
     kind = str(value.dtype.str)[1:] if value.dtype.kind != "U" else "U"
     if kind not in ARRAY_TYPES:
         raise ValueClassError(
@@ -242,7 +257,9 @@ def _encode_array(encoder: Encoder, value: Any, depth: int) -> Any:
 
 
 def _python_number(value: Any) -> Any:
-    """Return the number of a scalar of NumPy; those that are more exact than Python's become float or complex."""
+    """Return the number of a scalar of NumPy; those that are more exact than Python's become float
+    or complex.
+    """
     item = value.item()
     return (
         item
@@ -317,10 +334,13 @@ class Decoder:
     """Decodes values.
 
     - `resolve(content)` returns what the tag "object" stands for; without it, that tag is refused.
-    - `container(number)` returns what stands for a container that was encoded before; without it, that is refused.
-    - `named(class name, names)` returns what makes a named tuple of its items; without it, they become a tuple.
-    - `array(type, shape, items)` makes an array of NumPy; shape None: a scalar. Without it, arrays become lists, one inside the
-      other, and scalars the number that they are. `array` may raise ValueCodecError.
+    - `container(number)` returns what stands for a container that was encoded before; without it,
+      that is refused.
+    - `named(class name, names)` returns what makes a named tuple of its items; without it, they
+      become a tuple.
+    - `array(type, shape, items)` makes an array of NumPy; shape None: a scalar. Without it, arrays
+      become lists, one inside the other, and scalars the number that they are. `array` may raise
+      ValueCodecError.
 
     `containers` are the lists, dictionaries, sets and arrays that were built, the inner ones first.
     """
@@ -402,7 +422,9 @@ class Decoder:
 
 
 def decode(data: Any) -> Any:
-    """Return the value of exact built-in types that `encode` made JSON of. Raises ValueCodecError for anything else."""
+    """Return the value of exact built-in types that `encode` made JSON of. Raises ValueCodecError
+    for anything else.
+    """
     return Decoder().decode(data)
 
 
@@ -417,7 +439,9 @@ def _hex_number(content: Any, limit: int = MAX_HEX_DIGITS) -> int:
 
 
 def _checked_keys(keys: list[Any]) -> list[Any]:
-    """Return the keys. Raises ValueCodecError if many have one hash: a set or dictionary of them takes quadratic time."""
+    """Return the keys. Raises ValueCodecError if many have one hash: a set or dictionary of them
+    takes quadratic time.
+    """
     counts: dict[int, int] = {}
     for key in keys:
         counts[hash(key)] = counts.get(hash(key), 0) + 1
@@ -470,7 +494,9 @@ def _decode_array(decoder: Decoder, content: Any, depth: int) -> Any:
 
 
 def nested_lists(_kind: str, shape: list[int] | None, items: list[Any]) -> Any:
-    """Return the items of an array as lists, one inside the other; of a scalar or an array without dimensions, its only item."""
+    """Return the items of an array as lists, one inside the other; of a scalar or an array without
+    dimensions, its only item.
+    """
     if not shape:
         return items[0]
     for size in reversed(shape[1:]):
@@ -479,7 +505,9 @@ def nested_lists(_kind: str, shape: list[int] | None, items: list[Any]) -> Any:
 
 
 def make_array(kind: str, shape: list[int] | None, items: list[Any]) -> Any:
-    """Return an array of NumPy, or a scalar of it. Only for a process in a sandbox, where NumPy was asked for."""
+    """Return an array of NumPy, or a scalar of it. Only for a process in a sandbox, where NumPy was
+    asked for.
+    """
     import numpy as np
 
     array = np.array(items, kind)
@@ -487,7 +515,9 @@ def make_array(kind: str, shape: list[int] | None, items: list[Any]) -> Any:
 
 
 def named_tuple_class(name: str, fields: list[str]) -> Any:
-    """Return the class of named tuples; `tuple` if these are no names that one can have. Only for a process in a sandbox."""
+    """Return the class of named tuples; `tuple` if these are no names that one can have. Only for a
+    process in a sandbox.
+    """
     from collections import namedtuple
 
     try:
@@ -537,7 +567,9 @@ def _decode_range(_decoder: Decoder, content: Any, _depth: int) -> range:
 
 
 def _library(module: str, name: str) -> Callable[[Any], Any]:
-    """Return a function that calls a class of the standard library, which is imported when it is needed."""
+    """Return a function that calls a class of the standard library, which is imported when it is
+    needed.
+    """
 
     def make(content: Any) -> Any:
         kind = getattr(__import__(module), name)

@@ -1,11 +1,14 @@
-"""Comparisons: is B better than A, worse, or undecided, and how many more rows or labels would decide it.
+"""Comparisons: is B better than A, worse, or undecided, and how many more rows or labels would
+decide it.
 
-`compare` reads the results of two runs, or runs two models or prompts on the same tasks; `read_results` reads result files of other
-programs, too. Importing this package loads nothing: each name is loaded when it is first used.
+`compare` reads the results of two runs, or runs two models or prompts on the same tasks;
+`read_results` reads result files of other programs, too. Importing this package loads nothing: each
+name is loaded when it is first used.
 
-- `api.py`: `compare`, `compare_sync`; `report.py`: the report and its verdicts; `estimates.py`: what is in it;
-  `ci_reports.py`: the same for continuous integration.
-- `readers.py`, `foreign_results.py`: results in files; `results.py`: how rows are paired; `labels.py`: labels of people.
+- `api.py`: `compare`, `compare_sync`; `report.py`: the report and its verdicts; `estimates.py`:
+  what is in it; `ci_reports.py`: the same for continuous integration.
+- `readers.py`, `foreign_results.py`: results in files; `results.py`: how rows are paired;
+  `labels.py`: labels of people.
 - `variants.py`: runs models and prompts, or grades answers anew.
 
 The statistics are in `redraft.validation`: `differences.py`, `estimators.py`, `sequential.py`.

@@ -48,35 +48,45 @@ async def compare(
     """Return whether B is better than A, worse, or undecided: paired, with an interval.
 
     Args:
-        a: The results of a run, usually the present state: a file (see `read_results`), the report of a batch, or rows. With
-            `tasks`: a model, the path of a prompt template, or a mapping of settings of `batch`, such as
-            {"model": "openai:gpt-4o-mini", "temperature": 0}.
+        a: The results of a run, usually the present state: a file (see `read_results`), the report
+            of a batch, or rows. With `tasks`: a model, the path of a prompt template, or a mapping
+            of settings of `batch`, such as {"model": "openai:gpt-4o-mini", "temperature": 0}.
         b: The same for what may replace it.
-        tasks: A data set, as in `batch`. Both variants answer its tasks, and the same graders grade the answers.
-        labels: Labels of people on some of the answers: a file, several files, or rows (see the guide). The verdict is then about
-            what people say, whatever the bias of the graders. The labelled rows must be a random sample; of the files of `redraft
-            label`, those that were drawn at random count.
+        tasks: A data set, as in `batch`. Both variants answer its tasks, and the same graders grade
+            the answers.
+        labels: Labels of people on some of the answers: a file, several files, or rows (see the
+            guide). The verdict is then about what people say, whatever the bias of the graders. The
+            labelled rows must be a random sample; of the files of `redraft label`, those that were
+            drawn at random count.
         model: The model that answers, for variants that name none.
-        graders: As in `refine`. Without `tasks`, the answers of both runs are graded anew by these. A grader that compares
-            answers, such as "pairwise", sees each pair in both orders and gives the win rate.
+        graders: As in `refine`. Without `tasks`, the answers of both runs are graded anew by these.
+            A grader that compares answers, such as "pairwise", sees each pair in both orders and
+            gives the win rate.
         judge: The model that graders ask. One model judges both runs.
         score: The name of the score in result files; "" for the usual or the only one.
-        lower_is_better: Whether lower scores of the result files are better, such as error rates. None: higher ones are, and a name
-            such as "wer", "perplexity" or "latency" is an error that asks which it is.
-        result_columns: The columns of tables of results by role, if their names do not say it: id, prompt, messages, response.
+        lower_is_better: Whether lower scores of the result files are better, such as error rates.
+            None: higher ones are, and a name such as "wer", "perplexity" or "latency" is an error
+            that asks which it is.
+        result_columns: The columns of tables of results by role, if their names do not say it: id,
+            prompt, messages, response.
         label_columns: The columns of the labels by role, as in `redraft.validation.validate`.
-        label_scale: The lowest and the highest label, such as (1, 5); None: that of `redraft label`, or from 0 to 1.
-        cluster: A column of what several rows have in common, such as their document; they do not count as independent. Default:
-            rows of equal tasks (prompt, context and reference) are one cluster, whatever their IDs. "id" counts each ID.
-        slices: Columns, such as a topic, whose values are compared one by one, with intervals that hold for all values of all of
-            these columns at once.
-        margin: The loss that does not matter, in the unit of what the verdict is about: scores, labels from 0 to 1, or the share
-            of wins. Default: 0.02, but none for scores that are not from 0 to 1.
+        label_scale: The lowest and the highest label, such as (1, 5); None: that of `redraft
+            label`, or from 0 to 1.
+        cluster: A column of what several rows have in common, such as their document; they do not
+            count as independent. Default: rows of equal tasks (prompt, context and reference) are
+            one cluster, whatever their IDs. "id" counts each ID.
+        slices: Columns, such as a topic, whose values are compared one by one, with intervals that
+            hold for all values of all of these columns at once.
+        margin: The loss that does not matter, in the unit of what the verdict is about: scores,
+            labels from 0 to 1, or the share of wins. Default: 0.02, but none for scores that are
+            not from 0 to 1.
         level: The confidence of the intervals.
-        anytime: Whether the verdict shall hold although it is looked at after every row. Rows must be in random order.
-        **settings: The settings of `batch`, for `tasks` and `graders`. `max_iterations` is 0 by default, so that first answers
-            are compared. `journal` (default: compare.journal) keeps every call, so that a second comparison repeats none. The
-            budget and the deadline are those of the whole comparison.
+        anytime: Whether the verdict shall hold although it is looked at after every row. Rows must
+            be in random order.
+        **settings: The settings of `batch`, for `tasks` and `graders`. `max_iterations` is 0 by
+            default, so that first answers are compared. `journal` (default: compare.journal) keeps
+            every call, so that a second comparison repeats none. The budget and the deadline are
+            those of the whole comparison.
 
     Raises:
         ConfigError: An argument or a file is wrong, or the runs have no row in common.
@@ -87,7 +97,8 @@ async def compare(
     checks.flag("lower_is_better", lower_is_better, optional=True)
     if lower_is_better is not None and (tasks is not None or graders is not None):
         raise ConfigError(
-            "lower_is_better has no effect on scores of graders: higher is better; it is about scores in result files"
+            "lower_is_better has no effect on scores of graders: higher is better; it is about "
+            "scores in result files"
         )
     _check(options, settings, tasks=tasks, graders=graders, judge=judge, model=model)
     run = ComparisonRun(
@@ -207,7 +218,8 @@ def _check(
         }
         if unused := [name for name, value in given.items() if value is not None]:
             raise ConfigError(
-                f"{unused[0]} has no effect on finished runs: give tasks to run, or graders to grade the answers anew"
+                f"{unused[0]} has no effect on finished runs: give tasks to run, or graders to "
+                "grade the answers anew"
             )
     elif tasks is None and model is not None:
         raise ConfigError(
@@ -220,7 +232,9 @@ def _check(
 
 
 def _batch_settings(settings: BatchSettings) -> BatchSettings:
-    """Return the settings of a batch without the journal. Raises ConfigError for an invalid setting."""
+    """Return the settings of a batch without the journal. Raises ConfigError for an invalid
+    setting.
+    """
     given = {name: value for name, value in settings.items() if name != "journal"}
     names = Options.__dataclass_fields__
     Options.from_settings(
@@ -239,7 +253,9 @@ def _column_names(slices: Any) -> tuple[str, ...]:
 
 
 def _with_own_names(sides: Sequence[RunResults], sources: Sequence[Any]) -> list[RunResults]:
-    """Return the runs with different names: those of equally named files are their paths, or A and B."""
+    """Return the runs with different names: those of equally named files are their paths, or A and
+    B.
+    """
     first, second = sides
     if first.name != second.name:
         return [first, second]

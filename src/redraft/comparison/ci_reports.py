@@ -18,14 +18,18 @@ MAX_LINE = 2000
 
 
 def gate_passes(report: ComparisonReport, undecided: OnUndecided = "fail") -> bool:
-    """Return whether the gate passes: B is not worse, or that is undecided and `undecided` is "pass"."""
+    """Return whether the gate passes: B is not worse, or that is undecided and `undecided` is
+    "pass".
+    """
     return report.gate == "not worse" or (report.gate == "undecided" and undecided == "pass")
 
 
 def junit_xml(
     report: ComparisonReport, undecided: OnUndecided = "fail", *, seconds: float = 0.0
 ) -> str:
-    """Return the gate as JUnit XML with one test case: it failed if the gate does, and was skipped if undecided and let pass."""
+    """Return the gate as JUnit XML with one test case: it failed if the gate does, and was skipped
+    if undecided and let pass.
+    """
     passes = gate_passes(report, undecided)
     skipped = passes and report.gate != "not worse"
     counts = {
@@ -58,7 +62,9 @@ def junit_xml(
 
 
 def markdown_summary(report: ComparisonReport, undecided: OnUndecided = "fail") -> str:
-    """Return the gate in Markdown: the verdict, the figures, and the slices; for the summary of a job or a comment."""
+    """Return the gate in Markdown: the verdict, the figures, and the slices; for the summary of a
+    job or a comment.
+    """
     state = "passed" if gate_passes(report, undecided) else "failed"
     d = report.difference
     rows = [

@@ -1,4 +1,6 @@
-"""Computes the report of a comparison from paired results: differences, slices, and what people would say."""
+"""Computes the report of a comparison from paired results: differences, slices, and what people
+would say.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +32,11 @@ MAX_SLICE_NAME = 80
 class ComparisonSettings:
     """What is computed.
 
-    `clusters` is a column of what several rows have in common (None: their task), `slices` are columns whose values are compared
-    one by one, `margin` is the loss that does not matter (None: 0.02 for scores from 0 to 1), `level` the confidence of intervals.
-    With `anytime` the verdict holds although it is looked at after every row. `lower_is_better`: of the scores; a difference is
-    then by how much lower those of B are.
+    `clusters` is a column of what several rows have in common (None: their task), `slices` are
+    columns whose values are compared one by one, `margin` is the loss that does not matter (None:
+    0.02 for scores from 0 to 1), `level` the confidence of intervals. With `anytime` the verdict
+    holds although it is looked at after every row. `lower_is_better`: of the scores; a difference
+    is then by how much lower those of B are.
     """
 
     clusters: str | None = None
@@ -95,9 +98,11 @@ def build_report(
 
 
 class PairedScores:
-    """The scores of both runs, pair by pair, and the cluster of each pair (None: each is one). `missing` stands for no score.
+    """The scores of both runs, pair by pair, and the cluster of each pair (None: each is one).
+    `missing` stands for no score.
 
-    Where lower is better, scores are mirrored: those from 0 to 1 are subtracted from 1, others from 0.
+    Where lower is better, scores are mirrored: those from 0 to 1 are subtracted from 1, others from
+    0.
     """
 
     def __init__(
@@ -118,12 +123,16 @@ class PairedScores:
         self.a, self.b = ([self.mirror(score) for score in side] for side in (a, b))
 
     def mirror(self, score: float) -> float:
-        """Return a score such that higher is better; the same function returns the original score."""
+        """Return a score such that higher is better; the same function returns the original
+        score.
+        """
         return score if not self.settings.lower_is_better else float(self.are_shares) - score
 
     @property
     def equal_tasks(self) -> int:
-        """The number of pairs that are in the cluster of an earlier one because their tasks are equal."""
+        """The number of pairs that are in the cluster of an earlier one because their tasks are
+        equal.
+        """
         return (
             0
             if self.clusters is None or self.settings.clusters is not None
@@ -144,14 +153,18 @@ class PairedScores:
         )
 
     def as_shown(self, difference: PairedDifference) -> PairedDifference:
-        """Return a difference with the means of the original scores, and an interval that does not leave their scale."""
+        """Return a difference with the means of the original scores, and an interval that does not
+        leave their scale.
+        """
         means = self.mirror(difference.mean_a), self.mirror(difference.mean_b)
         interval = _within(difference.interval, 1.0) if self.are_shares else difference.interval
         return replace(difference, mean_a=means[0], mean_b=means[1], interval=interval)
 
 
 def column_values(pairs: Sequence[ResultPair], column: str) -> list[str]:
-    """Return the values of a column as texts; "" where it is missing. Raises ConfigError if no row has it."""
+    """Return the values of a column as texts; "" where it is missing. Raises ConfigError if no row
+    has it.
+    """
     values = [value_at(pair.values, column) for pair in pairs]
     if all(value is MISSING for value in values):
         names = dict.fromkeys(str(name) for pair in pairs[:100] for name in pair.values)
@@ -205,7 +218,8 @@ def _anytime(scores: PairedScores) -> tuple[float, float]:
 
 
 def _worst_case(results: PairedResults, scores: PairedScores) -> PairedDifference | None:
-    """Return the difference if every answer that only B has no score for, or lacks, had the worst score.
+    """Return the difference if every answer that only B has no score for, or lacks, had the worst
+    score.
 
     It is 0, or the lowest score of another scale; 1, or the highest one, if lower is better.
     """
@@ -232,10 +246,11 @@ def _worst_case(results: PairedResults, scores: PairedScores) -> PairedDifferenc
 
 
 def _people(scores: PairedScores, labels: PairLabels) -> PeopleEstimate:
-    """Return what people would say of all pairs. Raises ConfigError for fewer than MIN_LABELS labelled pairs.
+    """Return what people would say of all pairs. Raises ConfigError for fewer than MIN_LABELS
+    labelled pairs.
 
-    Pairs of equal answers have the difference 0, so that labels are needed for the others only. If some rows of a cluster have a
-    label and others have none, those without one are left out.
+    Pairs of equal answers have the difference 0, so that labels are needed for the others only. If
+    some rows of a cluster have a label and others have none, those without one are left out.
     """
     pairs, groups, level = scores.pairs, scores.groups, scores.settings.level
     labelled = _labelled_places(pairs, labels, labels.differences, differing=True)
@@ -273,9 +288,11 @@ def _people(scores: PairedScores, labels: PairLabels) -> PeopleEstimate:
 
 
 def _of_all(estimate: LabelEstimate, scores: PairedScores) -> LabelEstimate:
-    """Return the estimate over all pairs from that over the pairs of different answers; the others have the difference 0.
+    """Return the estimate over all pairs from that over the pairs of different answers; the others
+    have the difference 0.
 
-    It is the product with the share of different answers, which is estimated, too: to first order, the variances add up.
+    It is the product with the share of different answers, which is estimated, too: to first order,
+    the variances add up.
     """
     differs = [0.0 if pair.same_answer else 1.0 for pair in scores.pairs]
     if all(differs):
@@ -318,7 +335,9 @@ def _errors(scores: PairedScores, labels: PairLabels) -> PairedDifference:
 def _mean_error(
     rows: Sequence[ResultRow], levels: Mapping[str | None, float], mirror: Callable[[float], float]
 ) -> float:
-    """Return the mean error of the scores of those repeats whose text has a label; the text None stands for all of them."""
+    """Return the mean error of the scores of those repeats whose text has a label; the text None
+    stands for all of them.
+    """
     scores: defaultdict[str | None, list[float]] = defaultdict(list)
     for row in rows:
         for text in {None, row.text}:
@@ -353,7 +372,8 @@ def _labelled_places(
             else "labels"
         )
         raise ConfigError(
-            f"labels: {pluralize(len(places), 'row')} have {kind} of people, and at least {MIN_LABELS} are needed{unused}"
+            f"labels: {pluralize(len(places), 'row')} have {kind} of people, and at least "
+            f"{MIN_LABELS} are needed{unused}"
         )
     return places
 
@@ -367,7 +387,8 @@ def _labels_to_decide(
     level: float,
     margin: float,
 ) -> int | None:
-    """Return how many labels would decide whether B is better, or with a margin the gate; None if it is decided, or none would.
+    """Return how many labels would decide whether B is better, or with a margin the gate; None if
+    it is decided, or none would.
 
     The spread of the labels is taken from their standard error, which knows of clusters.
     """

@@ -1,8 +1,9 @@
-"""Result files of other programs: promptfoo, Inspect, DeepEval, lm-evaluation-harness and OpenJudge.
+"""Result files of other programs: promptfoo, Inspect, DeepEval, lm-evaluation-harness and
+OpenJudge.
 
-A file is hostile data: types are checked, nothing in it is run, sizes are bounded where it is read. A score that is missing, or
-that belongs to a failed call, is None, whatever number stands in the file. `DOCUMENT_FORMS` recognises a form by the keys of a
-document, `ROW_FORMS` by those of rows.
+A file is hostile data: types are checked, nothing in it is run, sizes are bounded where it is read.
+A score that is missing, or that belongs to a failed call, is None, whatever number stands in the
+file. `DOCUMENT_FORMS` recognises a form by the keys of a document, `ROW_FORMS` by those of rows.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ INSPECT_WORDS = {
     "true": 1.0,
     "false": 0.0,
 }
-"""The values that Inspect's own metrics give to the words of its scorers; yes, no, true and false in any case."""
+"""The values that Inspect's own metrics give to the words of its scorers; yes, no, true and false
+in any case.
+"""
 INSPECT_FIELDS = (
     "id",
     "input",
@@ -61,7 +64,9 @@ class ForeignResults:
 
 @dataclass(frozen=True)
 class ResultChoice:
-    """What to take of a document: `part` is the run in it (of a provider or a filter), `score` the name of the score; "" is any."""
+    """What to take of a document: `part` is the run in it (of a provider or a filter), `score` the
+    name of the score; "" is any.
+    """
 
     name: str
     part: str = ""
@@ -95,7 +100,9 @@ def _promptfoo_rows(document: Any) -> list[Mapping[str, Any]]:
 
 
 def read_promptfoo(document: Any, choice: ResultChoice) -> ForeignResults:
-    """Return the rows of one provider and prompt: `part` is the provider, the label of the prompt, or both with "|" between."""
+    """Return the rows of one provider and prompt: `part` is the provider, the label of the prompt,
+    or both with "|" between.
+    """
     rows = _promptfoo_rows(document)
     parts = {_promptfoo_part(row): None for row in rows}
     provider = _one_part(
@@ -112,7 +119,7 @@ def _promptfoo_part(row: Mapping[str, Any]) -> str:
     )
     label = prompt.get("label") if isinstance(prompt, Mapping) else None
     index = row.get("promptIdx")
-    return f"{name or 'provider'}|{label if isinstance(label, str) and len(label) < 80 else index if index is not None else 0}"
+    return f"{name or 'provider'}|{label if isinstance(label, str) and len(label) < 80 else index if index is not None else 0}"  # noqa: E501
 
 
 def _promptfoo_row(row: Mapping[str, Any], choice: ResultChoice) -> ResultRow:
@@ -158,7 +165,9 @@ def is_inspect(document: Any) -> bool:
 
 
 def read_inspect(document: Any, choice: ResultChoice) -> ForeignResults:
-    """Return the samples; several epochs of a sample are repeats. `score` is a scorer, or "SCORER.KEY"."""
+    """Return the samples; several epochs of a sample are repeats. `score` is a scorer, or
+    "SCORER.KEY".
+    """
     samples = [sample for sample in document["samples"] if isinstance(sample, Mapping)]
     names = dict.fromkeys(name for sample in samples for name in _inspect_scores(sample))
     score = _one_score(choice, names)
@@ -166,7 +175,9 @@ def read_inspect(document: Any, choice: ResultChoice) -> ForeignResults:
 
 
 def inspect_fields(sample: Any) -> dict[str, Any]:
-    """Return the fields of a sample that are read: without its messages and events, which take most of the memory."""
+    """Return the fields of a sample that are read: without its messages and events, which take most
+    of the memory.
+    """
     return (
         {name: sample[name] for name in INSPECT_FIELDS if name in sample}
         if isinstance(sample, Mapping)
@@ -312,10 +323,11 @@ def is_lm_eval(rows: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def read_lm_eval(rows: Sequence[Row], choice: ResultChoice) -> ForeignResults:
-    """Return the samples of one filter (`part`). `score` is the name of a metric; "" the first one of the file.
+    """Return the samples of one filter (`part`). `score` is the name of a metric; "" the first one
+    of the file.
 
-    In a folder, `doc_id` begins at 0 in each file: a question is then told by its task, which is in the name of the file, or by its
-    hashes.
+    In a folder, `doc_id` begins at 0 in each file: a question is then told by its task, which is in
+    the name of the file, or by its hashes.
     """
     filters = dict.fromkeys(str(row.values.get("filter", "none")) for row in rows)
     part = choice.part or next(iter(filters))
@@ -336,7 +348,9 @@ def read_lm_eval(rows: Sequence[Row], choice: ResultChoice) -> ForeignResults:
 
 
 def _lm_eval_question(row: Row) -> tuple[str, ...]:
-    """Return what tells the question of a sample from those of other tasks: the task, or its hashes."""
+    """Return what tells the question of a sample from those of other tasks: the task, or its
+    hashes.
+    """
     if task := _lm_eval_task(row):
         return (task,)
     hashes = [str(row.values.get(f"{name}_hash") or "") for name in ("doc", "prompt", "target")]
@@ -344,7 +358,9 @@ def _lm_eval_question(row: Row) -> tuple[str, ...]:
 
 
 def _lm_eval_task(row: Row) -> str:
-    """Return the task in the name of the file, samples_TASK_2026-01-01T00-00-00.123.jsonl; "" for another name."""
+    """Return the task in the name of the file, samples_TASK_2026-01-01T00-00-00.123.jsonl; "" for
+    another name.
+    """
     found = SAMPLES_FILE.search(row.location)
     return found["task"] if found else ""
 
@@ -384,7 +400,9 @@ def _lm_eval_row(row: Row, score: str, *, is_unique: bool) -> ResultRow:
 
 
 def is_openjudge(document: Any) -> bool:
-    """Return whether a document holds the results of OpenJudge's runner: a list of results for each grader."""
+    """Return whether a document holds the results of OpenJudge's runner: a list of results for each
+    grader.
+    """
     if not isinstance(document, Mapping) or not document:
         return False
     lists = list(document.values())
@@ -403,7 +421,9 @@ def _is_grader_result(result: Any) -> bool:
 
 
 def read_openjudge(document: Any, choice: ResultChoice) -> ForeignResults:
-    """Return the results of one grader (`score`). They tell no task: rows are paired by their place in the data set."""
+    """Return the results of one grader (`score`). They tell no task: rows are paired by their place
+    in the data set.
+    """
     score = _one_score(choice, dict.fromkeys(map(str, document)))
     rows = [_openjudge_row(n, _mapping(result)) for n, result in enumerate(document[score])]
     return ForeignResults(rows, score)

@@ -1,7 +1,8 @@
-"""Labels of people on the answers of two runs: which pairs of results have one, and by how much people rate B above A.
+"""Labels of people on the answers of two runs: which pairs of results have one, and by how much
+people rate B above A.
 
-A label belongs to a text, not to a run: it counts for the pair whose answers have that text. Labels of other texts are counted as
-unused, so that old labels never stand for new answers.
+A label belongs to a text, not to a run: it counts for the pair whose answers have that text. Labels
+of other texts are counted as unused, so that old labels never stand for new answers.
 """
 
 from __future__ import annotations
@@ -42,11 +43,13 @@ class PairLabels:
     """What people say of the pairs.
 
     Attributes:
-        unit: "score": `differences` are label of B - label of A; "preference": the share of people who prefer B, less one half.
+        unit: "score": `differences` are label of B - label of A; "preference": the share of people
+            who prefer B, less one half.
         differences: By the key of the pair.
-        levels: The labels of the answers of A, by the key of the pair and the text; the text is None for a label of all repeats.
-            Empty for preferences.
-        partial: The keys of pairs of which some answers have no label, although the other run has not the same.
+        levels: The labels of the answers of A, by the key of the pair and the text; the text is
+            None for a label of all repeats. Empty for preferences.
+        partial: The keys of pairs of which some answers have no label, although the other run has
+            not the same.
         used: The number of labels that belong to a pair.
         unused: How many labels do not count, by the reason.
     """
@@ -63,8 +66,9 @@ class PairLabels:
 class SampledCases:
     """Labelled cases, and those of them that may count in an estimate of all rows.
 
-    Labels of `redraft label` say which rows were drawn at random. The others were chosen because their labels teach most, so that
-    they are not like all rows. Labels of any other origin are taken to be of a random sample.
+    Labels of `redraft label` say which rows were drawn at random. The others were chosen because
+    their labels teach most, so that they are not like all rows. Labels of any other origin are
+    taken to be of a random sample.
     """
 
     labelled: LabelledCases
@@ -98,13 +102,16 @@ def read_labels(
     """Return the labels of pairs of answers.
 
     Args:
-        source: A file or rows, or a list of files. Each row has the ID of a task and `label_a` and `label_b`; or an answer with
-            its label; or two answers and which of them is better. The last two forms are those of `redraft validate`, which
-            reads the files of `redraft label`, too: of these, rows that were not drawn at random do not count, unless all pairs
-            with different answers are labelled. If people disagree, and none of their ratings is the most frequent, it is a tie.
+        source: A file or rows, or a list of files. Each row has the ID of a task and `label_a` and
+            `label_b`; or an answer with its label; or two answers and which of them is better. The
+            last two forms are those of `redraft validate`, which reads the files of `redraft
+            label`, too: of these, rows that were not drawn at random do not count, unless all pairs
+            with different answers are labelled. If people disagree, and none of their ratings is
+            the most frequent, it is a tie.
         pairs: The results of both runs.
         columns: The columns of the last two forms by role, as in `validate`.
-        scale: The lowest and the highest label, which become 0 and 1; None: that of `redraft label`, or from 0 to 1.
+        scale: The lowest and the highest label, which become 0 and 1; None: that of `redraft
+            label`, or from 0 to 1.
 
     Raises:
         ConfigError: No label belongs to a pair, or a label is outside its scale.
@@ -162,17 +169,19 @@ def _representative_labels(
 
 def _no_random_rows(labelled: int) -> ConfigError:
     return ConfigError(
-        f"labels: none of the {labelled} labelled rows was drawn at random; if they are a random sample of all rows, say so: "
-        "label column where:sample=imported"
+        f"labels: none of the {labelled} labelled rows was drawn at random; if they are a random "
+        "sample of all rows, say so: label column where:sample=imported"
     )
 
 
 def read_sampled_cases(
     source: Any, columns: Mapping[str, str] | None = None, *, keep_undecided: bool = False
 ) -> SampledCases:
-    """Return labelled cases, and those that represent all rows. `source` and `columns` are as in `validate`.
+    """Return labelled cases, and those that represent all rows. `source` and `columns` are as in
+    `validate`.
 
-    With `keep_undecided`, rows on which people disagree without a most frequent rating are ties, else left out. Raises ConfigError.
+    With `keep_undecided`, rows on which people disagree without a most frequent rating are ties,
+    else left out. Raises ConfigError.
     """
     if isinstance(source, LabelledCases):
         return SampledCases(source, source.cases)
@@ -218,7 +227,8 @@ class _Scale:
         if not low <= value <= high:
             hint = "" if self.ends else "; give the scale, such as 1-5"
             raise ConfigError(
-                f"labels: {where} has the label {value:g}, which is not from {low:g} to {high:g}{hint}"
+                f"labels: {where} has the label {value:g}, which is not from {low:g} to "
+                f"{high:g}{hint}"
             )
         return (value - low) / (high - low)
 
@@ -231,7 +241,8 @@ def _column_labels(
     id = next((name for name in ID_NAMES if SampleColumns(table).has(name)), None)
     if id is None:
         raise ConfigError(
-            f"labels: with label_a and label_b there must be an ID, in one of the columns {', '.join(ID_NAMES)}"
+            "labels: with label_a and label_b there must be an ID, in one of the columns "
+            f"{', '.join(ID_NAMES)}"
         )
     keys = {pair.a.id: pair.key for pair in pairs if pair.a.id is not None} | {
         pair.key: pair.key for pair in pairs
@@ -295,14 +306,18 @@ class _TextLabels:
                     self._keys[name, hash_task(row.text)][pair.key] = None
 
     def are_complete(self, labels: PairLabels) -> bool:
-        """Whether every pair of different answers has a label, so that no choice of rows can bias an estimate."""
+        """Whether every pair of different answers has a label, so that no choice of rows can bias
+        an estimate.
+        """
         differing = [pair for pair in self.pairs if not pair.same_answer]
         return not labels.partial and all(
             pair.key in labels.differences for pair in differing or self.pairs
         )
 
     def collect(self, cases: Sequence[tuple[LabelledCase, _Scale]]) -> PairLabels:
-        """Return the labels of the pairs; an answer is found by the ID or the prompt of its case, or by its text alone."""
+        """Return the labels of the pairs; an answer is found by the ID or the prompt of its case,
+        or by its text alone.
+        """
         are_pairs = bool(cases) and cases[0][0].kind == "pair"
         labels = self._preferences(cases) if are_pairs else self._levels(cases)
         if cases and not labels.used:
@@ -312,12 +327,15 @@ class _TextLabels:
                 else "an answer of these runs"
             )
             raise ConfigError(
-                f"labels: none of the {len(cases)} labels is of {what}; a label counts for the text it is of"
+                f"labels: none of the {len(cases)} labels is of {what}; a label counts for the "
+                "text it is of"
             )
         return labels
 
     def _levels(self, cases: Sequence[tuple[LabelledCase, _Scale]]) -> PairLabels:
-        """Return the labels of single answers. Those that both runs have equally often cancel, and need none."""
+        """Return the labels of single answers. Those that both runs have equally often cancel, and
+        need none.
+        """
         given: defaultdict[str, defaultdict[str | None, list[float]]] = defaultdict(
             lambda: defaultdict(list)
         )
@@ -347,14 +365,17 @@ class _TextLabels:
                 levels[pair.key] = level
         if used and not differences:
             raise ConfigError(
-                "labels: no pair has a label of both answers; label the answers of A and of B to the same tasks"
+                "labels: no pair has a label of both answers; label the answers of A and of B to "
+                "the same tasks"
             )
         return PairLabels(
             "score", differences, used, {OF_OTHERS: len(cases) - used}, levels, frozenset(partial)
         )
 
     def _preferences(self, cases: Sequence[tuple[LabelledCase, _Scale]]) -> PairLabels:
-        """Return the labels of pairs of answers. Each answer of A meets each one of B; equal ones are a tie, and need no label."""
+        """Return the labels of pairs of answers. Each answer of A meets each one of B; equal ones
+        are a tie, and need no label.
+        """
         shares = {pair.key: pair.answer_shares for pair in self.pairs}
         found: defaultdict[str, defaultdict[tuple[str, str], list[float]]] = defaultdict(
             lambda: defaultdict(list)
@@ -418,7 +439,9 @@ def _prompt_hash(task: Any) -> str:
 def _surplus(
     shares: Mapping[str | None, float], others: Mapping[str | None, float]
 ) -> dict[str | None, float]:
-    """Return by how much each answer is more frequent than among the others. None stands for unknown answers, all different."""
+    """Return by how much each answer is more frequent than among the others. None stands for
+    unknown answers, all different.
+    """
     return {
         text: more
         for text, share in shares.items()
@@ -429,7 +452,9 @@ def _surplus(
 def _weighted_mean(
     labels: Mapping[str | None, float], weights: Mapping[str | None, float]
 ) -> float | None:
-    """Return the mean label of those answers with a weight that have one; 0 without any weight, None without a label."""
+    """Return the mean label of those answers with a weight that have one; 0 without any weight,
+    None without a label.
+    """
     known = [text for text in weights if text in labels]
     if not weights:
         return 0.0

@@ -1,4 +1,5 @@
-"""Reads the results of a run: a journal or an output of `redraft batch`, a table, or a result file of another program.
+"""Reads the results of a run: a journal or an output of `redraft batch`, a table, or a result file
+of another program.
 
 Files may be hostile: documents, archives and the number of rows are bounded.
 """
@@ -102,17 +103,21 @@ def read_results(
     """Return the results of a run.
 
     Args:
-        source: A path, the report of a batch, rows as mappings, a DataFrame, or results that were read before. A path is an output
-            or a journal of `redraft batch`, a table with a column of scores (JSONL, CSV, Parquet, ...), or a result file of
-            promptfoo (.json), Inspect (.json or .eval), DeepEval (.json), lm-evaluation-harness (samples_*.jsonl) or OpenJudge
-            (.json). "FILE#NAME" names one of several runs in a file: of a journal, a provider of promptfoo, or a filter of
-            lm-evaluation-harness.
-        score: The column, metric, scorer or grader whose score is compared; "" for the usual or the only one.
-        columns: The columns of a table by role, if their names do not say it: id, prompt, messages, response, score.
+        source: A path, the report of a batch, rows as mappings, a DataFrame, or results that were
+            read before. A path is an output or a journal of `redraft batch`, a table with a column
+            of scores (JSONL, CSV, Parquet, ...), or a result file of promptfoo (.json), Inspect
+            (.json or .eval), DeepEval (.json), lm-evaluation-harness (samples_*.jsonl) or OpenJudge
+            (.json). "FILE#NAME" names one of several runs in a file: of a journal, a provider of
+            promptfoo, or a filter of lm-evaluation-harness.
+        score: The column, metric, scorer or grader whose score is compared; "" for the usual or the
+            only one.
+        columns: The columns of a table by role, if their names do not say it: id, prompt, messages,
+            response, score.
         name: What the run is called in reports; "" for the name of the file.
 
     Raises:
-        ConfigError: The file cannot be read, no score is known, or there are several runs or scores and none is named.
+        ConfigError: The file cannot be read, no score is known, or there are several runs or scores
+            and none is named.
     """
     named = dict(columns or {})
     for role in named:
@@ -197,7 +202,9 @@ def _journal_row(id: str, result: Mapping[str, Any] | None, trace: Any) -> Resul
 
 
 def _own_text(text: str | None, columns: Mapping[str, Any]) -> str | None:
-    """Return the answer of a row of `redraft batch`: "" if the given one was blank, None if another error left none."""
+    """Return the answer of a row of `redraft batch`: "" if the given one was blank, None if another
+    error left none.
+    """
     if not has_value(error := columns.get("error")):
         return text
     return (
@@ -231,7 +238,9 @@ def _read_document(path: Path) -> Any:
 
 
 def _archive_samples(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield what is read of the samples in a log of Inspect (.eval), a ZIP archive with one JSON file for each."""
+    """Yield what is read of the samples in a log of Inspect (.eval), a ZIP archive with one JSON
+    file for each.
+    """
     zipfile = _zip_library()
     try:
         with BufferedReader(open_regular(path)) as file, _open_archive(path, file) as archive:
@@ -239,13 +248,15 @@ def _archive_samples(path: Path) -> Iterator[dict[str, Any]]:
             total = sum(info.file_size for info in members)
             if len(members) > MAX_SAMPLES or total > MAX_DOCUMENT_BYTES:
                 raise ConfigError(
-                    f"{str(path)!r} holds {len(members):,} samples of {total >> 20:,} MiB, which is too much"
+                    f"{str(path)!r} holds {len(members):,} samples of {total >> 20:,} MiB, which "
+                    "is too much"
                 )
             for info in members:
                 yield inspect_fields(_archive_sample(path, archive, info))
     except NotImplementedError as error:
         raise ConfigError(
-            f"{str(path)!r} needs Zstandard: pip install 'redraft[zstd]', or convert the log to .json"
+            f"{str(path)!r} needs Zstandard: pip install 'redraft[zstd]', or convert the log to "
+            ".json"
         ) from error
     except (
         OSError,
@@ -261,7 +272,9 @@ def _archive_samples(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _open_archive(path: Path, file: Any) -> Any:
-    """Return an open ZIP archive. Raises ConfigError for one whose directory would take too much memory."""
+    """Return an open ZIP archive. Raises ConfigError for one whose directory would take too much
+    memory.
+    """
     file.seek(max(0, file.seek(0, SEEK_END) - MAX_ZIP_END))
     if _directory_bytes(file.read(MAX_ZIP_END)) > MAX_DIRECTORY_BYTES:
         raise ConfigError(f"{str(path)!r} holds more files than a log of Inspect can have")
@@ -270,7 +283,9 @@ def _open_archive(path: Path, file: Any) -> Any:
 
 
 def _directory_bytes(end: bytes) -> int:
-    """Return the size of the directory of a ZIP archive, from the records at its end; 0 if there are none."""
+    """Return the size of the directory of a ZIP archive, from the records at its end; 0 if there
+    are none.
+    """
     mark = b"PK\5\6"
     place = (
         len(end) - 22 if end[-22:].startswith(mark) and end.endswith(b"\0\0") else end.rfind(mark)
@@ -289,7 +304,9 @@ def _zstd_errors() -> tuple[type[Exception], ...]:
 
 
 def _zip_library() -> Any:
-    """Return the module for ZIP archives; if it is installed, the one that also reads those with Zstandard."""
+    """Return the module for ZIP archives; if it is installed, the one that also reads those with
+    Zstandard.
+    """
     with suppress(ImportError):
         return import_module("backports.zstd.zipfile")
     return import_module("zipfile")
@@ -311,7 +328,8 @@ def _archive_sample(path: Path, archive: Any, info: Any) -> Any:
         )  # the size in the directory of a hostile archive may be wrong
     if len(data) > MAX_SAMPLE_BYTES:
         raise ConfigError(
-            f"{str(path)!r}: sample {format_value(info.filename, 80)} is larger than {MAX_SAMPLE_BYTES >> 20} MiB"
+            f"{str(path)!r}: sample {format_value(info.filename, 80)} is larger than "
+            f"{MAX_SAMPLE_BYTES >> 20} MiB"
         )
     try:
         return strict_loads(data.decode())
@@ -342,7 +360,9 @@ class _Rows:
 
 
 def _read_rows(rows: _Rows, named: Mapping[str, str], name: str) -> RunResults:
-    """Return the results in a table: an output of `redraft batch`, or any other with a column of scores."""
+    """Return the results in a table: an output of `redraft batch`, or any other with a column of
+    scores.
+    """
     if not rows.good:
         raise _no_row(name, rows.skipped)
     sample = SampleColumns([row.values for row in rows.good[:SAMPLE]])
@@ -361,7 +381,8 @@ def _read_rows(rows: _Rows, named: Mapping[str, str], name: str) -> RunResults:
     )
     if score is None:
         raise ConfigError(
-            f"{name!r}: no column is known to be the score; name it. There are {sample.column_list()}"
+            f"{name!r}: no column is known to be the score; name it. There are "
+            f"{sample.column_list()}"
         )
     id = named.get("id") or next((column for column in ID_NAMES if sample.has(column)), None)
     response = named.get("response") or next(

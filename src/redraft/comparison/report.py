@@ -1,7 +1,8 @@
-"""The report of a comparison: is B better than A, worse, or is it undecided, and how many more rows or labels would decide it.
+"""The report of a comparison: is B better than A, worse, or is it undecided, and how many more rows
+or labels would decide it.
 
-Nothing is a win inside the noise: a verdict follows from an interval, that of people's labels if there are any, else that of the
-scores. `estimates.py` computes the report.
+Nothing is a win inside the noise: a verdict follows from an interval, that of people's labels if
+there are any, else that of the scores. `estimates.py` computes the report.
 """
 
 from __future__ import annotations
@@ -36,12 +37,14 @@ class PeopleEstimate:
 
     Attributes:
         estimate: The estimate with its interval, in the unit of the labels.
-        unit: "score": points of people's labels; "preference": the share of people who prefer B, less one half.
+        unit: "score": points of people's labels; "preference": the share of people who prefer B,
+            less one half.
         labels_only: The same from the labels alone.
-        needed: About how many labels in all would decide whether B is better, if the difference stays as it is; None: decided, or
-            unknown.
+        needed: About how many labels in all would decide whether B is better, if the difference
+            stays as it is; None: decided, or unknown.
         gate_needed: The same for the gate.
-        same_answers: How many rows have the same answer in both runs. They need no label: their difference is 0.
+        same_answers: How many rows have the same answer in both runs. They need no label: their
+            difference is 0.
     """
 
     estimate: LabelEstimate
@@ -59,13 +62,16 @@ class ComparisonReport:
     Attributes:
         a: The name of the first run.
         b: The name of the second run.
-        difference: By how much B scores above A, over the rows with a score in both; if lower is better, by how much below A.
-            `mean_a` and `mean_b` are means of the scores as they are.
+        difference: By how much B scores above A, over the rows with a score in both; if lower is
+            better, by how much below A. `mean_a` and `mean_b` are means of the scores as they are.
         people: By how much people rate B above A; None without labels.
-        errors: By how much smaller the absolute errors of B's scores are, against people's labels, if both runs have the same
-            answers; None without such labels. `mean_a` and `mean_b` are negative errors.
-        wins: How often B wins in the eyes of a judge that compares answers in both orders; None without such a grader.
-        slices: For each column, the difference in each of its slices; the intervals hold for all slices of all columns at once.
+        errors: By how much smaller the absolute errors of B's scores are, against people's labels,
+            if both runs have the same answers; None without such labels. `mean_a` and `mean_b` are
+            negative errors.
+        wins: How often B wins in the eyes of a judge that compares answers in both orders; None
+            without such a grader.
+        slices: For each column, the difference in each of its slices; the intervals hold for all
+            slices of all columns at once.
         score_name: The name of the score.
         paired_by: How rows were paired: by "id" or by "task".
         only_a: Rows that B does not have.
@@ -73,19 +79,22 @@ class ComparisonReport:
         unscored_a: Rows of both runs without a score in A.
         unscored_b: Rows of both runs without a score in B.
         blank_a: Blank answers in A, of tasks that B has. They have no score.
-        blank_b: The same in B. With more of them than A, B is never better, and does not pass the gate.
+        blank_b: The same in B. With more of them than A, B is never better, and does not pass the
+            gate.
         repeats: Results beyond the first of their row; the scores of a row are averaged.
-        equal_tasks: Rows with the task of an earlier row, under another ID. Unless a column of clusters was named, the rows of one
-            task are one cluster.
+        equal_tasks: Rows with the task of an earlier row, under another ID. Unless a column of
+            clusters was named, the rows of one task are one cluster.
         same_answers: Whether both runs have the same answers. Then it is the graders that differ.
         anytime: The interval that may be looked at after every row; None if it was not asked for.
-        worst_case: The difference if every answer that only B has no score for, or that B lacks, counted as 0 (scores that are not
-            from 0 to 1: as the lowest score of both runs; where lower is better: as 1, or the highest); None if there is none.
-        margin: The loss that does not matter, in the unit of the interval that the verdict follows from; None if none was given for
-            scores that are not from 0 to 1.
+        worst_case: The difference if every answer that only B has no score for, or that B lacks,
+            counted as 0 (scores that are not from 0 to 1: as the lowest score of both runs; where
+            lower is better: as 1, or the highest); None if there is none.
+        margin: The loss that does not matter, in the unit of the interval that the verdict follows
+            from; None if none was given for scores that are not from 0 to 1.
         level: The confidence of the intervals.
         lower_is_better: Whether lower scores are better.
-        unused_labels: How many labels do not count, by the reason, such as "of rows that were not drawn at random".
+        unused_labels: How many labels do not count, by the reason, such as "of rows that were not
+            drawn at random".
         forms: What wrote the two runs, such as ("redraft", "promptfoo").
         skipped: Rows that could not be read, with the reasons.
         usage: What it took to run or grade the answers.
@@ -123,8 +132,8 @@ class ComparisonReport:
     def evidence(self) -> Evidence:
         """What the verdict follows from.
 
-        "labels" of people; "errors" of the scores against labels, if only the graders differ; the "win rate" in both orders; or
-        "scores".
+        "labels" of people; "errors" of the scores against labels, if only the graders differ; the
+        "win rate" in both orders; or "scores".
         """
         if self.people is not None:
             return "labels"
@@ -162,8 +171,8 @@ class ComparisonReport:
     def verdict(self) -> ThreeWayVerdict:
         """Whether B is "better" than A, "worse", or "undecided".
 
-        Scores of the same answers by different graders decide nothing without labels: a higher score is no better grader. B is not
-        better with more blank answers than A.
+        Scores of the same answers by different graders decide nothing without labels: a higher
+        score is no better grader. B is not better with more blank answers than A.
         """
         verdict: ThreeWayVerdict = (
             "undecided" if self._only_graders_differ else interval_verdict(self.interval)
@@ -174,9 +183,10 @@ class ComparisonReport:
     def gate(self) -> GateVerdict:
         """What a release check says: "not worse" by more than the margin, "worse", or "undecided".
 
-        With rows that only B has no score for, or that B lacks, B is not worse only if it is not worse when it loses them; with
-        more blank answers than A it is worse. The same answers with the same scores are not worse, however few they are. Raises
-        ConfigError if there is no margin.
+        With rows that only B has no score for, or that B lacks, B is not worse only if it is not
+        worse when it loses them; with more blank answers than A it is worse. The same answers with
+        the same scores are not worse, however few they are. Raises ConfigError if there is no
+        margin.
         """
         margin = self._known_margin
         if self._is_more_silent:
@@ -191,24 +201,31 @@ class ComparisonReport:
 
     @property
     def rows_needed(self) -> int | None:
-        """About how many rows in all would decide whether B is better; None if it is decided, or nothing would decide it."""
+        """About how many rows in all would decide whether B is better; None if it is decided, or
+        nothing would decide it.
+        """
         return self._rows_to_decide() if self.verdict == "undecided" else None
 
     @property
     def gate_rows_needed(self) -> int | None:
-        """About how many rows in all would decide the gate; None if it is decided, or nothing would decide it."""
+        """About how many rows in all would decide the gate; None if it is decided, or nothing would
+        decide it.
+        """
         return self._rows_to_decide(self._known_margin) if self.gate == "undecided" else None
 
     @property
     def _known_margin(self) -> float:
         if self.margin is None:
             raise ConfigError(
-                "margin: the scores are not from 0 to 1; give the loss that does not matter in their unit"
+                "margin: the scores are not from 0 to 1; give the loss that does not matter in "
+                "their unit"
             )
         return self.margin
 
     def _rows_to_decide(self, margin: float | None = None) -> int | None:
-        """Return how many rows would decide; None if that depends on labels, or nothing would decide it."""
+        """Return how many rows would decide; None if that depends on labels, or nothing would
+        decide it.
+        """
         if self.people or self._only_graders_differ or self._is_more_silent:
             return None
         rows = self._basis_rows
@@ -238,10 +255,15 @@ class ComparisonReport:
 
     @property
     def _blanks_line(self) -> str:
-        return f"{self.b} has {pluralize(self.blank_b, 'blank answer')}, {self.a} has {self.blank_a or 'none'}"
+        return (
+            f"{self.b} has {pluralize(self.blank_b, 'blank answer')}, {self.a} has "
+            f"{self.blank_a or 'none'}"
+        )
 
     def _low_if_lost(self, low: float) -> float:
-        """Return the lower end of the interval if B lost all rows that only it has no score for; `low` is that without them."""
+        """Return the lower end of the interval if B lost all rows that only it has no score for;
+        `low` is that without them.
+        """
         if not self.worst_case:
             return low
         if self.evidence == "scores":
@@ -252,7 +274,9 @@ class ComparisonReport:
 
     @property
     def _is_unchanged(self) -> bool:
-        """Whether both runs have the same answers with the same scores, and B lacks none that A has."""
+        """Whether both runs have the same answers with the same scores, and B lacks none that A
+        has.
+        """
         return self._has_equal_scores and not (self.unscored_a or self.unscored_b or self.only_a)
 
     @property
@@ -260,13 +284,18 @@ class ComparisonReport:
         return self.same_answers and self.difference.ties == self.difference.rows
 
     def summary(self) -> list[str]:
-        """Return lines for people: the verdict first, then what it follows from, then what is missing."""
+        """Return lines for people: the verdict first, then what it follows from, then what is
+        missing.
+        """
         return [self.headline(), *self._figures(), *self._remarks()]
 
     def headline(self) -> str:
         """Return the verdict in a sentence, with what would decide it."""
         if self._only_graders_differ:
-            return "undecided: the answers are the same, so only the graders differ; labels of people say which is better"
+            return (
+                "undecided: the answers are the same, so only the graders differ; labels of "
+                "people say which is better"
+            )
         if self._is_unchanged:
             return "undecided: both runs have the same answers with the same scores"
         if self.verdict != "undecided":
@@ -335,22 +364,28 @@ class ComparisonReport:
             )
             basis = f"{pluralize(p.labels, 'label')} and {pluralize(p.unlabelled, 'score')}"
             if self.people.same_answers:
-                basis = f"{basis}, and 0 for {pluralize(self.people.same_answers, 'row')} with equal answers"
+                basis = (
+                    f"{basis}, and 0 for {pluralize(self.people.same_answers, 'row')} with equal "
+                    "answers"
+                )
             lines.append(
-                f"{unit[self.people.unit]}: {format_signed(p.value)} {format_interval(p.interval)} from {basis}; "
-                f"labels alone {format_interval(self.people.labels_only.interval)}"
+                f"{unit[self.people.unit]}: {format_signed(p.value)} "
+                f"{format_interval(p.interval)} from {basis}; labels alone "
+                f"{format_interval(self.people.labels_only.interval)}"
             )
         if self.errors:
             e = self.errors
             lines.append(
-                f"error against people: {-e.mean_a:.3f} to {-e.mean_b:.3f}, smaller by {format_signed(e.value)} "
-                f"{format_interval(e.interval)} over {pluralize(e.rows, 'label')}"
+                f"error against people: {-e.mean_a:.3f} to {-e.mean_b:.3f}, smaller by "
+                f"{format_signed(e.value)} {format_interval(e.interval)} over "
+                f"{pluralize(e.rows, 'label')}"
             )
         if self.wins:
             w = self.wins
             lines.append(
-                f"win rate of B: {w.value:.3f} {format_interval(w.interval)} over {pluralize(w.pairs, 'pair')} in both orders; "
-                f"the same verdict in both {w.consistency:.0%}, bias to the first {format_signed(w.position_bias)}"
+                f"win rate of B: {w.value:.3f} {format_interval(w.interval)} over "
+                f"{pluralize(w.pairs, 'pair')} in both orders; the same verdict in both "
+                f"{w.consistency:.0%}, bias to the first {format_signed(w.position_bias)}"
             )
         return lines
 
@@ -380,7 +415,10 @@ class ComparisonReport:
             ),
             *(
                 [
-                    f"if {self.b} loses those without a score, and those that it lacks: {worst_figures}"
+                    (
+                        f"if {self.b} loses those without a score, and those that it lacks: "
+                        f"{worst_figures}"
+                    )
                 ]
                 if worst
                 else []
@@ -392,10 +430,13 @@ class ComparisonReport:
     def _equal_tasks_line(self) -> str:
         """Say that equal tasks are clusters, and how to change that."""
         if self.difference.clusters == 1:
-            return "all rows have the same task, which is one cluster, so there is no interval; name another column, such as id"
+            return (
+                "all rows have the same task, which is one cluster, so there is no interval; name "
+                "another column, such as id"
+            )
         return (
-            f"{pluralize(self.equal_tasks, 'row')} with the task of an earlier row: equal tasks are one cluster, unless another "
-            "column of clusters is named"
+            f"{pluralize(self.equal_tasks, 'row')} with the task of an earlier row: equal tasks "
+            "are one cluster, unless another column of clusters is named"
         )
 
     def as_data(self) -> dict[str, Any]:

@@ -1,8 +1,10 @@
-"""Results of a run as rows with a score each, whatever program wrote them, and the pairing of two such runs.
+"""Results of a run as rows with a score each, whatever program wrote them, and the pairing of two
+such runs.
 
-Rows are paired by their ID, else by a hash of their task; the scores of repeats are averaged, and all of their answers are kept.
-An ID that stands for different tasks in one run, as where each of several files begins at 0, is none. Rows without a partner, and
-rows without a score, are counted: nothing is dropped silently. This module knows no files.
+Rows are paired by their ID, else by a hash of their task; the scores of repeats are averaged, and
+all of their answers are kept. An ID that stands for different tasks in one run, as where each of
+several files begins at 0, is none. Rows without a partner, and rows without a score, are counted:
+nothing is dropped silently. This module knows no files.
 """
 
 from __future__ import annotations
@@ -31,9 +33,10 @@ WINS_NAME = "share of wins"
 class ResultRow:
     """One result.
 
-    `score` is None if the row failed or nobody could grade it. `task_hash` stands for the task (see `hash_task`); "" if it is
-    unknown, or was not read (see `RunResults.with_tasks`). `text` is the answer, None if unknown. `values` are the columns of the
-    row, for clusters and slices, `task` is the task if the row tells it completely.
+    `score` is None if the row failed or nobody could grade it. `task_hash` stands for the task (see
+    `hash_task`); "" if it is unknown, or was not read (see `RunResults.with_tasks`). `text` is the
+    answer, None if unknown. `values` are the columns of the row, for clusters and slices, `task` is
+    the task if the row tells it completely.
     """
 
     id: str | None
@@ -59,11 +62,13 @@ class RunResults:
 
     Attributes:
         name: What the run is called in reports.
-        form: What wrote it: "redraft", "table", "promptfoo", "inspect", "deepeval", "lm-eval" or "openjudge".
+        form: What wrote it: "redraft", "table", "promptfoo", "inspect", "deepeval", "lm-eval" or
+            "openjudge".
         rows: The results.
         score_name: The name of the score.
         skipped: Rows that could not be read, with the reasons.
-        read_task: Reads the task from the columns of a row; None if the rows have all that is known of their tasks.
+        read_task: Reads the task from the columns of a row; None if the rows have all that is known
+            of their tasks.
     """
 
     name: str
@@ -77,12 +82,16 @@ class RunResults:
 
     @property
     def is_own_grade(self) -> bool:
-        """Whether the score is that of a grader in an output of `redraft batch`, of which higher ones are better."""
+        """Whether the score is that of a grader in an output of `redraft batch`, of which higher
+        ones are better.
+        """
         reason = self.score_name.removesuffix("_score") + "_reason"
         return self.form == "redraft" and any(reason in row.values for row in self.rows[:1])
 
     def without_scores_of_blanks(self) -> RunResults:
-        """Return the results without the scores of blank answers, unless the run has no other answers: then they are unknown."""
+        """Return the results without the scores of blank answers, unless the run has no other
+        answers: then they are unknown.
+        """
         if all(is_blank(row.text) for row in self.rows if row.text is not None):
             return self
         return replace(
@@ -90,7 +99,9 @@ class RunResults:
         )
 
     def with_tasks(self) -> RunResults:
-        """Return the results with the task of each row. Few comparisons need those of both runs, and reading them takes time."""
+        """Return the results with the task of each row. Few comparisons need those of both runs,
+        and reading them takes time.
+        """
         if self.read_task is None:
             return self
         return replace(self, rows=[self.with_task(row) for row in self.rows], read_task=None)
@@ -107,8 +118,9 @@ class RunResults:
 class ResultPair:
     """The results of one task in both runs.
 
-    `a` and `b` have the mean score of repeats, and their text if it is the same in all; `a_rows` and `b_rows` are the repeats.
-    `task` is equal for equal tasks (prompt, context and reference) under different IDs, None if the task is unknown.
+    `a` and `b` have the mean score of repeats, and their text if it is the same in all; `a_rows`
+    and `b_rows` are the repeats. `task` is equal for equal tasks (prompt, context and reference)
+    under different IDs, None if the task is unknown.
     """
 
     key: str
@@ -143,9 +155,9 @@ class ResultPair:
 class PairedResults:
     """Two runs, row by row, in the order of A.
 
-    `pairs` have a score on both sides; `unscored_a` and `unscored_b` are those without a score in A or in B. `only_a` are the rows
-    that B does not have, beside an empty one; `only_b` counts those that A does not have, `repeats` those beyond the first of their
-    task.
+    `pairs` have a score on both sides; `unscored_a` and `unscored_b` are those without a score in A
+    or in B. `only_a` are the rows that B does not have, beside an empty one; `only_b` counts those
+    that A does not have, `repeats` those beyond the first of their task.
     """
 
     a: RunResults
@@ -173,11 +185,13 @@ class PairedResults:
 
 
 def pair_results(a: RunResults, b: RunResults, *, scored: bool = True) -> PairedResults:
-    """Return the rows of two runs in pairs: by ID if all rows have one and the runs share some, else by task.
+    """Return the rows of two runs in pairs: by ID if all rows have one and the runs share some,
+    else by task.
 
-    If an ID stands for different tasks in a run, rows are paired by task, unless the runs share fewer than half of their tasks, as
-    where options are in another order each time. `scored`: whether a pair needs a score on both sides; if not,
-    `with_shares_of_wins` gives scores later. Raises ConfigError if they have no row in common.
+    If an ID stands for different tasks in a run, rows are paired by task, unless the runs share
+    fewer than half of their tasks, as where options are in another order each time. `scored`:
+    whether a pair needs a score on both sides; if not, `with_shares_of_wins` gives scores later.
+    Raises ConfigError if they have no row in common.
     """
     a, b = a.without_scores_of_blanks(), b.without_scores_of_blanks()
     ids = _group_rows(a, b, lambda row: row.id) or ({}, {})
@@ -194,12 +208,13 @@ def pair_results(a: RunResults, b: RunResults, *, scored: bool = True) -> Paired
     tried = [how for how, sides in (("id", ids), ("task", tasks)) if sides[0]]
     if not tried:
         raise ConfigError(
-            f"rows of {a.name!r} and {b.name!r} cannot be paired: some have neither an ID nor a task; name their columns, such as "
-            "id=NAME or prompt=NAME"
+            f"rows of {a.name!r} and {b.name!r} cannot be paired: some have neither an ID nor a "
+            "task; name their columns, such as id=NAME or prompt=NAME"
         )
     raise ConfigError(
-        f"{a.name!r} ({pluralize(len(a.rows), 'row')}) and {b.name!r} ({pluralize(len(b.rows), 'row')}) have no row in common "
-        f"by {' or by '.join(tried)}: are they results of the same tasks?"
+        f"{a.name!r} ({pluralize(len(a.rows), 'row')}) and {b.name!r} "
+        f"({pluralize(len(b.rows), 'row')}) have no row in common by {' or by '.join(tried)}: are "
+        "they results of the same tasks?"
     )
 
 
@@ -252,7 +267,8 @@ def _make_pairs(
     missing = Counter((pair.a.score is None, pair.b.score is None) for pair in both)
     if scored and not missing[False, False]:
         raise ConfigError(
-            f"{a.name!r} and {b.name!r} have {pluralize(len(both), 'row')} in common, and none has a score in both"
+            f"{a.name!r} and {b.name!r} have {pluralize(len(both), 'row')} in common, and none "
+            "has a score in both"
         )
     return PairedResults(
         a,
@@ -278,10 +294,11 @@ def _make_pairs(
 
 
 def with_shares_of_wins(results: PairedResults, shares: Mapping[str, float]) -> PairedResults:
-    """Return results whose pairs have scores: their own if all have them, else the share of verdicts that each answer won.
+    """Return results whose pairs have scores: their own if all have them, else the share of
+    verdicts that each answer won.
 
-    `shares` are those of B, by the key of the pair. A pair without a verdict has no score where the answer is missing; if both are
-    there, it has none at all.
+    `shares` are those of B, by the key of the pair. A pair without a verdict has no score where the
+    answer is missing; if both are there, it has none at all.
     """
     if all(pair.a.score is not None and pair.b.score is not None for pair in results.pairs):
         return results
@@ -331,7 +348,9 @@ def _mean_row(rows: list[ResultRow]) -> ResultRow:
 
 
 def _task_identity(run: RunResults, rows: Sequence[ResultRow]) -> Hashable:
-    """Return what is equal for equal tasks: the hash of the task and its reference; None if the task is unknown."""
+    """Return what is equal for equal tasks: the hash of the task and its reference; None if the
+    task is unknown.
+    """
     row = run.with_task(rows[0])
     return (row.task_hash, row.task and row.task.reference) if row.task_hash else None
 
@@ -353,7 +372,9 @@ def hash_task(content: Any) -> str:
 
 
 def check_scales(a: RunResults, b: RunResults) -> None:
-    """Raise ConfigError if one run has shares in words, such as "60%", and the other one scores that are not from 0 to 1."""
+    """Raise ConfigError if one run has shares in words, such as "60%", and the other one scores
+    that are not from 0 to 1.
+    """
     for run, other in ((a, b), (b, a)):
         outside = next(
             (row.score for row in other.rows if row.score is not None and not 0 <= row.score <= 1),
@@ -370,8 +391,8 @@ def check_scales(a: RunResults, b: RunResults) -> None:
         )
         if share is not None:
             raise ConfigError(
-                f"{run.name!r} has shares from 0 to 1, such as {format_value(share, 80)}, and {other.name!r} scores on another "
-                f"scale, such as {outside:g}"
+                f"{run.name!r} has shares from 0 to 1, such as {format_value(share, 80)}, and "
+                f"{other.name!r} scores on another scale, such as {outside:g}"
             )
 
 

@@ -1,6 +1,8 @@
-"""Runs what is compared: two models, prompts or settings on the same tasks; or grades the answers of two finished runs.
+"""Runs what is compared: two models, prompts or settings on the same tasks; or grades the answers
+of two finished runs.
 
-Both runs are batches in one journal, so that a second comparison repeats no call, and a variant that has not changed takes none.
+Both runs are batches in one journal, so that a second comparison repeats no call, and a variant
+that has not changed takes none.
 """
 
 from __future__ import annotations
@@ -39,11 +41,17 @@ from .results import PairedResults, ResultPair, ResultRow, RunResults, hash_task
 DEFAULT_JOURNAL = "compare.journal"
 PROMPT_SUFFIXES = {".md", ".txt", ".toml", ".prompt"}  # of a name that is a file and no model
 OWN_SETTINGS = ("output", "name", "errors", "graders", "judge", "journal", "mode", "engine")
-"""Settings that a variant cannot have: they are those of the comparison, so that only the variants differ."""
+"""Settings that a variant cannot have: they are those of the comparison, so that only the variants
+differ.
+"""
 DRAFT_GRADING = {"graders": "answered", "judge": None}
-"""Grades single answers that a comparer will compare with those of the other variant: by a grader that asks nobody."""
+"""Grades single answers that a comparer will compare with those of the other variant: by a grader
+that asks nobody.
+"""
 DEFAULTS: BatchSettings = {"max_iterations": 0, "learn": False}
-"""Settings of `batch` with another default: first answers are compared, and earlier rows do not change later ones."""
+"""Settings of `batch` with another default: first answers are compared, and earlier rows do not
+change later ones.
+"""
 
 
 @dataclass
@@ -62,7 +70,9 @@ class ComparisonRun:
     _names: list[str] = field(default_factory=list, init=False)
 
     def check_judge(self, variants: Sequence[Any], tasks: Any, model: Any) -> None:
-        """Set the judge of both variants. Raises ConfigError for a wrong variant, or if each would be judged by its own model."""
+        """Set the judge of both variants. Raises ConfigError for a wrong variant, or if each would
+        be judged by its own model.
+        """
         own = [variant_settings(variant)[1] for variant in variants]
         if self.judge is not None or not needs_judge(self.graders):
             return
@@ -86,7 +96,9 @@ class ComparisonRun:
         )
 
     async def run(self, variant: Any, tasks: Any, model: Any) -> RunResults:
-        """Answer the tasks by a variant, and grade the answers. Raises RedraftError if the run ended early."""
+        """Answer the tasks by a variant, and grade the answers. Raises RedraftError if the run
+        ended early.
+        """
         label, own = variant_settings(variant)
         settings: dict[str, Any] = {**DEFAULTS, **self.settings, **own}
         writer = settings.pop("model", model)
@@ -108,7 +120,9 @@ class ComparisonRun:
         )
 
     async def grade_anew(self, results: RunResults, tag: str) -> RunResults:
-        """Grade the answers of a run anew. Raises ConfigError for a run that does not tell its tasks and answers."""
+        """Grade the answers of a run anew. Raises ConfigError for a run that does not tell its
+        tasks and answers.
+        """
         if not any(row.task and row.text is not None for row in results.rows):
             raise ConfigError(
                 f"{results.name!r} does not tell its tasks and answers, so they cannot be graded"
@@ -175,10 +189,12 @@ class ComparisonRun:
     async def win_rate(
         self, results: PairedResults, clusters: Sequence[Any] | None, level: float
     ) -> WinRate:
-        """Have the grader compare each pair of answers in both orders, and return the win rate of B.
+        """Have the grader compare each pair of answers in both orders, and return the win rate of
+        B.
 
-        Of repeats, the first of A meets the first of B, and so on; the win rate of a task is their mean. Pairs of the same text are
-        ties and take no call. Raises GradingError if no pair has a verdict in both orders.
+        Of repeats, the first of A meets the first of B, and so on; the win rate of a task is their
+        mean. Pairs of the same text are ties and take no call. Raises GradingError if no pair has a
+        verdict in both orders.
         """
         texts = {n: _text_pairs(pair) for n, pair in enumerate(results.pairs) if _task_of(pair)}
         if not any(texts.values()):
@@ -240,14 +256,15 @@ class ComparisonRun:
 def variant_settings(variant: Any) -> tuple[str, dict[str, Any]]:
     """Return the label and the settings of a variant. Raises ConfigError.
 
-    A variant is a model (a name or an object), the path of a prompt template, or a mapping of settings of `batch`, such as
-    {"model": ..., "draft_prompt": ...}; "label" names it.
+    A variant is a model (a name or an object), the path of a prompt template, or a mapping of
+    settings of `batch`, such as {"model": ..., "draft_prompt": ...}; "label" names it.
     """
     if isinstance(variant, Mapping):
         own = {str(name): value for name, value in variant.items()}
         if wrong := [name for name in own if name in OWN_SETTINGS]:
             raise ConfigError(
-                f"a variant cannot have {wrong[0]!r}: give it to `compare`, so that it is the same for both"
+                f"a variant cannot have {wrong[0]!r}: give it to `compare`, so that it is the "
+                "same for both"
             )
         label = (
             own.pop("label", None)
@@ -263,7 +280,8 @@ def variant_settings(variant: Any) -> tuple[str, dict[str, Any]]:
         raise ConfigError(f"there is no file {format_value(str(variant))}")
     if variant is None or isinstance(variant, bool):
         raise ConfigError(
-            f"a variant is a model, the path of a prompt, or a mapping of settings, got {format_value(variant)}"
+            "a variant is a model, the path of a prompt, or a mapping of settings, got "
+            f"{format_value(variant)}"
         )
     return variant if isinstance(variant, str) else str(
         getattr(variant, "name", type(variant).__name__)
@@ -271,7 +289,9 @@ def variant_settings(variant: Any) -> tuple[str, dict[str, Any]]:
 
 
 def _content_hash(own: Mapping[str, Any]) -> str:
-    """Return a short hash of a variant, so that another version of a prompt is another run, with a budget of its own."""
+    """Return a short hash of a variant, so that another version of a prompt is another run, with a
+    budget of its own.
+    """
     contents = {
         name: value.read_bytes().hex() if isinstance(value, Path) else value
         for name, value in own.items()
@@ -298,7 +318,9 @@ def _content_hash(own: Mapping[str, Any]) -> str:
 
 
 def ranks_answers(graders: Any) -> bool:
-    """Return whether the graders compare answers. Raises ConfigError for a mixture, for several that do, and for a ranker."""
+    """Return whether the graders compare answers. Raises ConfigError for a mixture, for several
+    that do, and for a ranker.
+    """
     if graders is None:
         return False
     members = resolve_graders((), graders, has_model=True)
@@ -313,7 +335,8 @@ def ranks_answers(graders: Any) -> bool:
                 name.replace("ranker", "pairwise", 1) if name.startswith("ranker") else "pairwise"
             )
             raise ConfigError(
-                f"graders: {name!r} shows answers in one order, and two runs are compared in both: use {pairwise!r}"
+                f"graders: {name!r} shows answers in one order, and two runs are compared in "
+                f"both: use {pairwise!r}"
             )
     return bool(comparing)
 
@@ -328,7 +351,9 @@ GRADED_COLUMNS = {
 
 
 def _graded_row(n: int, row: ResultRow) -> dict[str, Any]:
-    """Return a row of a batch that grades an answer. IDs are the places in the run: those of the run may not be unique."""
+    """Return a row of a batch that grades an answer. IDs are the places in the run: those of the
+    run may not be unique.
+    """
     task = cast("Task", row.task)
     packed = pack(replace(task, response=None, responses=()))
     metadata = {name: value for name, value in task.metadata.items() if name not in GRADED_COLUMNS}
@@ -357,7 +382,8 @@ def _text_pairs(pair: ResultPair) -> list[tuple[str, str]]:
 
 
 def _wins_of_b(judged: JudgedCase) -> tuple[float, float] | None:
-    """Return how far B wins if it is shown second, and if it is shown first; None without a verdict in both orders.
+    """Return how far B wins if it is shown second, and if it is shown first; None without a verdict
+    in both orders.
 
     A verdict without an order, of a comparer that only computes, counts in both.
     """
@@ -411,7 +437,9 @@ def _raise_early_end(report: BatchReport, label: str, usage: Usage) -> None:
 
 
 def task_values(tasks: Any, settings: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Return the columns of the tasks by the ID of the row; a journal does not keep those that have no role."""
+    """Return the columns of the tasks by the ID of the row; a journal does not keep those that have
+    no role.
+    """
     columns = columns_of(settings.get("columns"))
     dataset = open_dataset(
         open_source(tasks), columns, settings.get("on_duplicate", "error"), settings.get("limit")
@@ -421,7 +449,9 @@ def task_values(tasks: Any, settings: Mapping[str, Any]) -> dict[str, Mapping[st
 
 
 def reread(tasks: Any) -> Any:
-    """Return tasks that can be read twice: a list of what can be read only once. Raises ConfigError for stdin."""
+    """Return tasks that can be read twice: a list of what can be read only once. Raises ConfigError
+    for stdin.
+    """
     if tasks == "-":
         raise ConfigError(
             "tasks: stdin can be read only once, and both variants need them; name a file"

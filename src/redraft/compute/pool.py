@@ -1,8 +1,10 @@
-"""The pool of worker processes: started on demand, reused, killed if a job takes too long or is cancelled.
+"""The pool of worker processes: started on demand, reused, killed if a job takes too long or is
+cancelled.
 
-A thread of the pool waits for each job, so `run` never blocks the event loop and `run_sync` works from any thread. A worker always
-ends with its parent: its input is closed, and on Linux the kernel kills it. (The kernel watches the thread that started it; threads
-of the pool live as long as the process.) A forked child has its own pool.
+A thread of the pool waits for each job, so `run` never blocks the event loop and `run_sync` works
+from any thread. A worker always ends with its parent: its input is closed, and on Linux the kernel
+kills it. (The kernel watches the thread that started it; threads of the pool live as long as the
+process.) A forked child has its own pool.
 """
 
 from __future__ import annotations
@@ -57,9 +59,10 @@ async def run(
 ) -> Any:
     """Call a module-level function in a worker; arguments and value are JSON values.
 
-    Raises ComputeLimitError after `seconds` of CPU time (None: 5), twenty times as long by the clock (Windows: three times), over
-    2 GiB of memory, and if the worker crashes; its message holds `failure_text` (such as "words:80-200 could not be checked") and
-    `text_length` in characters. Cancelling the call kills the worker. A ConfigError of the function is raised as such, anything
+    Raises ComputeLimitError after `seconds` of CPU time (None: 5), twenty times as long by the
+    clock (Windows: three times), over 2 GiB of memory, and if the worker crashes; its message holds
+    `failure_text` (such as "words:80-200 could not be checked") and `text_length` in characters.
+    Cancelling the call kills the worker. A ConfigError of the function is raised as such, anything
     else as RuntimeError.
     """
     if _is_worker():
@@ -91,7 +94,9 @@ def run_sync(
 
 
 async def run_on_texts(function: Callable[..., Any], *texts: str, failure_text: str) -> Any:
-    """Call a module-level function of texts: in a thread, or in a worker if the texts are long. Raises what `run` raises."""
+    """Call a module-level function of texts: in a thread, or in a worker if the texts are long.
+    Raises what `run` raises.
+    """
     size = sum(map(len, texts))
     if size <= IN_PROCESS:
         return await run_in_thread(function, *texts)
@@ -110,7 +115,9 @@ def worker_command() -> list[str]:
 
 @cache
 def _restrictions() -> dict[str, Any]:
-    """Return the sandbox's bootstrap and, where there is one for this machine, its filter of system calls."""
+    """Return the sandbox's bootstrap and, where there is one for this machine, its filter of system
+    calls.
+    """
     from ..sandbox.launch import source_of
     from ..sandbox.seccomp import OWN_PID, filter_program
 
@@ -144,7 +151,9 @@ class _Worker:
         self._send(_encode({"path": path, "memory": MEMORY_BYTES, **_restrictions()}))
 
     def load(self, function: str) -> dict[str, Any]:
-        """Import a function. Return {}, or the answer with the error of the import. Raises _WorkerExitedError."""
+        """Import a function. Return {}, or the answer with the error of the import. Raises
+        _WorkerExitedError.
+        """
         if function in self.loaded_functions:
             return {}
         answer = self.execute(_encode({"function": function}), START_TIMEOUT)
@@ -154,7 +163,9 @@ class _Worker:
         return {}
 
     def execute(self, job: bytes, timeout: float) -> dict[str, Any]:
-        """Return the answer to a job. Raises _WorkerExitedError if the process ended or was killed after `timeout` seconds."""
+        """Return the answer to a job. Raises _WorkerExitedError if the process ended or was killed
+        after `timeout` seconds.
+        """
         timer = Timer(timeout, self._kill_on_timeout)
         timer.daemon = True
         timer.start()
@@ -195,7 +206,9 @@ class _Worker:
                 pipe.close()  # type: ignore[union-attr]
 
     def detach_after_fork(self) -> None:
-        """In a forked child: release pipes and process without writing to them or taking locks of other threads."""
+        """In a forked child: release pipes and process without writing to them or taking locks of
+        other threads.
+        """
         self.process.returncode = 0  # not our child: there is nothing to wait for
         for pipe in (self.process.stdin, self.process.stdout):
             pipe.raw.close()  # type: ignore[union-attr]
@@ -245,7 +258,9 @@ class _Job:
         return _result_value(answer)
 
     def _run_on(self, worker: _Worker, job: bytes) -> dict[str, Any] | None:
-        """Return the answer of a worker; None if it ended for another reason than its time limit."""
+        """Return the answer of a worker; None if it ended for another reason than its time
+        limit.
+        """
         self._assign(worker)
         try:
             answer = worker.load(self.name) or worker.execute(
@@ -295,7 +310,8 @@ def _result_value(answer: dict[str, Any]) -> Any:
 _workers: WeakSet[_Worker] = WeakSet()
 _idle: list[_Worker] = []
 _executor: list[LastingThreadPool] = []
-_spawn_lock = RLock()  # also held while this process forks, so that no child inherits the pipes of an unregistered worker
+# also held while this process forks, so that no child inherits the pipes of an unregistered worker
+_spawn_lock = RLock()
 
 
 def _thread_pool() -> LastingThreadPool:
@@ -329,7 +345,9 @@ def _close_idle() -> None:
 
 
 def _reset_after_fork() -> None:
-    """In a forked child: forget the parent's workers and threads. An open pipe here would keep the workers alive."""
+    """In a forked child: forget the parent's workers and threads. An open pipe here would keep the
+    workers alive.
+    """
     for worker in list(_workers):
         worker.detach_after_fork()
     _workers.clear()

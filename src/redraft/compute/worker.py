@@ -1,10 +1,13 @@
-"""The worker process: reads a job as a line of JSON and writes its value as a line of JSON, until its input ends.
+"""The worker process: reads a job as a line of JSON and writes its value as a line of JSON, until
+its input ends.
 
-It starts as a bare interpreter and imports the function of a job on first use. A kernel timer limits the CPU time of each job,
-so code that holds the interpreter's lock cannot escape it; memory is limited if the system supports it. On Linux the kernel
-kills the worker when its parent ends, and a worker starts no process and opens no connection: the limits and the filter of system
-calls are those of the sandbox, set by the functions of its bootstrap. Elsewhere it ends when it next reads a job, at the latest
-after the CPU limit or the watchdog. The module itself imports nothing of Redraft.
+It starts as a bare interpreter and imports the function of a job on first use. A kernel timer
+limits the CPU time of each job, so code that holds the interpreter's lock cannot escape it; memory
+is limited if the system supports it. On Linux the kernel kills the worker when its parent ends, and
+a worker starts no process and opens no connection: the limits and the filter of system calls are
+those of the sandbox, set by the functions of its bootstrap. Elsewhere it ends when it next reads a
+job, at the latest after the CPU limit or the watchdog. The module itself imports nothing of
+Redraft.
 """
 
 from __future__ import annotations
@@ -61,9 +64,11 @@ def _claim_stdout() -> BinaryIO:
 
 
 def _restrict(settings: dict[str, Any]) -> None:
-    """Set the limits that hold for all jobs, as far as the system has them: Windows has none, macOS refuses some.
+    """Set the limits that hold for all jobs, as far as the system has them: Windows has none, macOS
+    refuses some.
 
-    If the parent ended before the kernel was told to end this process with it, the input is closed and holds no job.
+    If the parent ended before the kernel was told to end this process with it, the input is closed
+    and holds no job.
     """
     bootstrap: dict[str, Any] = {"__name__": "bootstrap"}
     exec(compile(settings["bootstrap"], "<bootstrap>", "exec"), bootstrap)  # noqa: S102  (our own file)
@@ -95,7 +100,9 @@ def _run_job(job: dict[str, Any], functions: dict[str, Callable[..., Any]]) -> d
 
 
 def _load(name: str) -> Callable[..., Any]:
-    """Return the function "module:name" after calling `prepare` of its module, if any; that counts for no job's limit."""
+    """Return the function "module:name" after calling `prepare` of its module, if any; that counts
+    for no job's limit.
+    """
     module_name, _, attribute = name.partition(":")
     module = import_module(module_name)
     getattr(module, "prepare", lambda: None)()

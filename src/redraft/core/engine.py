@@ -1,4 +1,6 @@
-"""The engine: ask the plan for steps, have them performed, add their records to the trace, until the plan stops."""
+"""The engine: ask the plan for steps, have them performed, add their records to the trace, until
+the plan stops.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,17 @@ Perform: TypeAlias = Callable[[Step], Awaitable[Record]]
 
 
 class Engine:
-    """Runs a plan record by record: `next_trace` returns the trace after each. Leaving its context ends the steps that still run.
+    """Runs a plan record by record: `next_trace` returns the trace after each. Leaving its context
+    ends the steps that still run.
 
-    The plan is asked again after each record, while other steps are still running. `by_rounds`: while steps of a `Round` are
-    running, it is not asked after feedback. Steps already completed or failed in this run are ignored, so a plan cannot loop.
+    The plan is asked again after each record, while other steps are still running. `by_rounds`:
+    while steps of a `Round` are running, it is not asked after feedback. Steps already completed or
+    failed in this run are ignored, so a plan cannot loop.
 
-    When the context is left, running steps are cancelled, and it waits for them to end. `on_late_records` is then called with
-    the trace and the records that arrived too late, including the Failures of steps that were cancelled after a model had been
-    asked. Each of these traces can be passed to another engine to continue it.
+    When the context is left, running steps are cancelled, and it waits for them to end.
+    `on_late_records` is then called with the trace and the records that arrived too late, including
+    the Failures of steps that were cancelled after a model had been asked. Each of these traces can
+    be passed to another engine to continue it.
     """
 
     def __init__(
@@ -57,7 +62,9 @@ class Engine:
         return not self._arrived and self.trace.outcome is not None
 
     async def next_trace(self) -> Trace | None:
-        """Return the trace after the next record; None when it has an outcome, or when the plan has no more steps."""
+        """Return the trace after the next record; None when it has an outcome, or when the plan has
+        no more steps.
+        """
         if not self._arrived:
             if self.trace.outcome:
                 return None
@@ -107,7 +114,9 @@ class Engine:
                 await self._end_running()
 
     async def _end_running(self) -> None:
-        """Cancel the steps that still run, wait for them, and add the records that they give all the same."""
+        """Cancel the steps that still run, wait for them, and add the records that they give all
+        the same.
+        """
         try:
             await cancel_and_wait(self._running.values())
         finally:
@@ -135,14 +144,18 @@ async def advance(
     *,
     by_rounds: bool = False,
 ) -> AsyncGenerator[Trace, None]:
-    """Yield the trace after every new record; the arguments are those of `Engine`. Closing the iterator ends the running steps."""
+    """Yield the trace after every new record; the arguments are those of `Engine`. Closing the
+    iterator ends the running steps.
+    """
     async with Engine(trace, plan, perform, on_late_records, by_rounds=by_rounds) as engine:
         while new := await engine.next_trace():
             yield new
 
 
 async def _perform_step(perform: Perform, step: Step) -> Record:
-    """Perform a step in its own task; if it is cancelled, return the record that the performer attached."""
+    """Perform a step in its own task; if it is cancelled, return the record that the performer
+    attached.
+    """
     try:
         return await perform(step)
     except asyncio.CancelledError as error:
@@ -157,7 +170,9 @@ def _attached_record(error: asyncio.CancelledError) -> Record | None:
 
 
 def replay_from(trace: Trace, perform: Perform) -> Perform:
-    """Return a performer that takes records from `trace` and calls `perform` only for steps that are not in it."""
+    """Return a performer that takes records from `trace` and calls `perform` only for steps that
+    are not in it.
+    """
 
     async def replay(step: Step) -> Record:
         return trace.records_by_slot.get(step.slot) or await perform(step)

@@ -1,7 +1,8 @@
 """Fields of JSON answers: which were right, came back different, and nobody had asked to change.
 
-A field is named in the feedback if its name, the name of a field around it, or its value occurs there. If the feedback on an answer
-names no field at all, any of them may change, so nothing is reported.
+A field is named in the feedback if its name, the name of a field around it, or its value occurs
+there. If the feedback on an answer names no field at all, any of them may change, so nothing is
+reported.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ MIN_QUOTED_CHARS = 3  # of a value by which feedback can name a field
 
 @dataclass(frozen=True, slots=True)
 class FieldChange:
-    """A field that changed without being asked: its path, and its values as JSON, shortened; `after` is None if it is missing."""
+    """A field that changed without being asked: its path, and its values as JSON, shortened;
+    `after` is None if it is missing.
+    """
 
     path: str
     before: str
@@ -46,7 +49,9 @@ def has_json_form(trace: Trace) -> bool:
 
 
 def unrequested_changes(trace: Trace, candidate: Candidate) -> list[FieldChange]:
-    """Return the fields of the answer's parent that were right, and that the refinement changed without being asked."""
+    """Return the fields of the answer's parent that were right, and that the refinement changed
+    without being asked.
+    """
     written = (
         trace.by_id.get(candidate.parent)
         if candidate.role == "repair" and candidate.parent is not None
@@ -72,7 +77,9 @@ def unrequested_changes(trace: Trace, candidate: Candidate) -> list[FieldChange]
 
 
 def _fields_of(text: str) -> dict[str, str]:
-    """Return the values in an answer as JSON by their paths; empty if the answer is no JSON, or too large."""
+    """Return the values in an answer as JSON by their paths; empty if the answer is no JSON, or too
+    large.
+    """
     try:
         fields = dict(_leaves(strict_loads(text), ""))
     except ValueError:
@@ -93,7 +100,9 @@ def _leaves(value: Any, path: str) -> Iterator[tuple[str, str]]:
 
 
 def _has_inner(path: str, fields: Mapping[str, str]) -> bool:
-    """Return whether a field that was a value is now an object or a list of objects: its fields are new, not changed."""
+    """Return whether a field that was a value is now an object or a list of objects: its fields are
+    new, not changed.
+    """
     return path not in fields and any(
         other.startswith((f"{path}.", f"{path}[")) for other in fields
     )
@@ -121,7 +130,9 @@ def _is_named(path: str, value: str, texts: str) -> bool:
 
 
 def _occurs(text: str, texts: str) -> bool:
-    """Return whether words occur in texts; those that are not ASCII also within others, because not every script has spaces."""
+    """Return whether words occur in texts; those that are not ASCII also within others, because not
+    every script has spaces.
+    """
     words = _words(text)
     return bool(words.strip()) and (words if text.isascii() else words.strip()) in texts
 

@@ -1,7 +1,8 @@
 """Build the messages for drafts and refinements.
 
-A draft prompt holds the task and its hard constraints. A refinement prompt adds the answer to be improved, what to change,
-and what did not help before. Delimiters are derived from the text they enclose, so the same trace gives the same prompt.
+A draft prompt holds the task and its hard constraints. A refinement prompt adds the answer to be
+improved, what to change, and what did not help before. Delimiters are derived from the text they
+enclose, so the same trace gives the same prompt.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ from .trace import PanelGrader, Trace
 
 MAX_FAILED_ATTEMPTS = 3  # failed attempts that a prompt mentions
 DIGITS = 9  # of scores that are compared: smaller differences do not count, as in `Trace.best`
-SCHEMA_HEADING = "\nThe JSON schema:\n"  # in a demand, before a schema, which a refinement prompt does not repeat
+# in a demand, before a schema, which a refinement prompt does not repeat
+SCHEMA_HEADING = "\nThe JSON schema:\n"
 PRE_ANSWER_ROLES = {"user", "tool", "function"}  # roles that an assistant's turn may follow
 
 
 def draft_messages(trace: Trace) -> tuple[Message, ...]:
-    """Return the messages that ask for a draft: the task's, with the hard constraints at the end of the last user message.
+    """Return the messages that ask for a draft: the task's, with the hard constraints at the end of
+    the last user message.
 
     Without a user message, the constraints become one.
     """
@@ -38,7 +41,9 @@ def draft_messages(trace: Trace) -> tuple[Message, ...]:
 
 
 def constraint_paragraph(trace: Trace, parent: Candidate | None = None) -> str:
-    """Return the paragraph that states the hard constraints; "" if there are none. `parent` as in `demand_lines`."""
+    """Return the paragraph that states the hard constraints; "" if there are none. `parent` as in
+    `demand_lines`.
+    """
     demands = demand_lines(trace, parent)
     return (
         "\n".join(
@@ -50,7 +55,9 @@ def constraint_paragraph(trace: Trace, parent: Candidate | None = None) -> str:
 
 
 def demand_lines(trace: Trace, parent: Candidate | None = None) -> list[str]:
-    """Return the hard constraints, a line each, without the schemas that `parent`, the answer to be improved, follows."""
+    """Return the hard constraints, a line each, without the schemas that `parent`, the answer to be
+    improved, follows.
+    """
     return [f"- {_unmet_part(trace, parent, grader)}" for grader in trace.panel if grader.demand]
 
 
@@ -61,7 +68,9 @@ def _unmet_part(trace: Trace, parent: Candidate | None, grader: PanelGrader) -> 
 
 
 def with_paragraph(message: Message, text: str) -> Message:
-    """Return the message with a paragraph appended: to its text, or as another part of its content."""
+    """Return the message with a paragraph appended: to its text, or as another part of its
+    content.
+    """
     content = message["content"]
     if isinstance(content, list | tuple):
         return {**message, "content": [*content, {"type": "text", "text": text}]}
@@ -73,10 +82,11 @@ def refinement_messages(
 ) -> tuple[Message, ...]:
     """Return the messages that ask for a better version of `parent`.
 
-    The messages that ask for a draft (`request`, by default `draft_messages`) come first and unchanged, so that a provider's
-    prefix cache hits; then the parent as the assistant's turn; then one user message with the advice. Scores, other
-    candidates' texts and errors of graders are left out. The user message holds the parent where an assistant's turn cannot
-    follow, and where the parent calls tools, because an assistant's turn with calls must be followed by their results. No
+    The messages that ask for a draft (`request`, by default `draft_messages`) come first and
+    unchanged, so that a provider's prefix cache hits; then the parent as the assistant's turn; then
+    one user message with the advice. Scores, other candidates' texts and errors of graders are left
+    out. The user message holds the parent where an assistant's turn cannot follow, and where the
+    parent calls tools, because an assistant's turn with calls must be followed by their results. No
     two added neighbours have the same role.
     """
     messages, advice = (
@@ -101,7 +111,10 @@ def _delimited_answer(text: str) -> str:
     if not text.strip():
         return "The earlier answer to this request was empty."
     fence = delimiter_for(text)
-    return f"This is an earlier answer to the request above:\n\n<answer-{fence}>\n{text}\n</answer-{fence}>"
+    return (
+        "This is an earlier answer to the request "
+        f"above:\n\n<answer-{fence}>\n{text}\n</answer-{fence}>"
+    )
 
 
 def _refinement_paragraphs(trace: Trace, parent: Candidate) -> list[str]:
@@ -128,14 +141,19 @@ def _refinement_paragraphs(trace: Trace, parent: Candidate) -> list[str]:
             "\n".join(tried),
         ]
     if parent.tool_calls:
-        end = "Call the tools as they should be called, or answer in words where that is better: no comment on the changes."
+        end = (
+            "Call the tools as they should be called, or answer in words where that is better: no "
+            "comment on the changes."
+        )
     else:
         end = "Answer with the improved answer only: no preface, no comment on the changes."
     return [*paragraphs, end]
 
 
 def tried_lines(trace: Trace, parent: Candidate) -> list[str]:
-    """Return what the latest refinements of `parent` tried in vain, a line each; the counts make the next prompt differ."""
+    """Return what the latest refinements of `parent` tried in vain, a line each; the counts make
+    the next prompt differ.
+    """
     return _tried_lines(trace, parent, open_actions(trace, parent), is_json=has_json_form(trace))
 
 
@@ -154,10 +172,15 @@ def _tried_lines(
 
 
 def _field_paragraphs(trace: Trace, parent: Candidate) -> Iterator[str]:
-    """Yield what to keep of a JSON answer, and which fields the last refinement changed without being asked."""
+    """Yield what to keep of a JSON answer, and which fields the last refinement changed without
+    being asked.
+    """
     yield "Return the whole JSON again. Keep every field that needs no change exactly as it is."
     if changes := unrequested_changes(trace, parent):
-        yield "The last change also altered fields that were right. Put them back, unless something above asks for the change:"
+        yield (
+            "The last change also altered fields that were right. Put them back, unless something "
+            "above asks for the change:"
+        )
         yield "\n".join(f"- {change}" for change in changes)
 
 
@@ -170,9 +193,11 @@ def delimiter_for(text: str) -> str:
 
 
 def open_actions(trace: Trace, candidate: Candidate) -> list[str]:
-    """Return the changes that the feedback asks for, by criterion; criteria that are met are left out.
+    """Return the changes that the feedback asks for, by criterion; criteria that are met are left
+    out.
 
-    A score of 1 with changes of its own is a judge's rounding, unless it says that the answer is done.
+    A score of 1 with changes of its own is a judge's rounding, unless it says that the answer is
+    done.
     """
     lines: list[str] = []
     for feedback in trace.feedback[candidate.id]:
@@ -244,7 +269,9 @@ def _problems_of_attempts(
     *,
     is_json: bool,
 ) -> list[list[str]]:
-    """Return the new problems of refinements, which are found once for the same feedback; rankings may add to them each time."""
+    """Return the new problems of refinements, which are found once for the same feedback; rankings
+    may add to them each time.
+    """
     if trace.comparisons:
         return [new_problems(trace, child, known_problems, is_json=is_json) for child in attempts]
     found, feedback = trace.problems_by_attempt, trace.feedback

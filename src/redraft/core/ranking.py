@@ -44,10 +44,11 @@ class RankedAnswer:
 
 
 def ranking(trace: Trace) -> tuple[RankedAnswer, ...]:
-    """Return the answers, best first, and then those that were not graded. Tied and ungraded answers are sorted by age.
+    """Return the answers, best first, and then those that were not graded. Tied and ungraded
+    answers are sorted by age.
 
-    The criteria are those of `Trace.best`, which comes first. Copies of their parents, and ungraded answers that an editor's
-    repair replaced, are left out.
+    The criteria are those of `Trace.best`, which comes first. Copies of their parents, and ungraded
+    answers that an editor's repair replaced, are left out.
     """
     rows: list[RankedAnswer] = []
     for group in _tied_groups(trace):
@@ -61,7 +62,9 @@ def ranking(trace: Trace) -> tuple[RankedAnswer, ...]:
 
 
 def _tied_groups(trace: Trace) -> Iterator[list[int]]:
-    """Yield the ids of the graded answers by merit, those that tie together; the best answer of the trace is the very first."""
+    """Yield the ids of the graded answers by merit, those that tie together; the best answer of the
+    trace is the very first.
+    """
     best = trace.best
     left = [c.id for c in trace.graded_candidates if c is best or c.id not in trace.unchanged_ids]
     if best is not None and best.id in left:
@@ -76,7 +79,9 @@ def _tied_groups(trace: Trace) -> Iterator[list[int]]:
 
 
 def top_answers(trace: Trace, k: int) -> tuple[RankedAnswer, ...]:
-    """Return the `k` best graded answers, best first; of a draft and its repairs, only the best one."""
+    """Return the `k` best graded answers, best first; of a draft and its repairs, only the best
+    one.
+    """
     by_draft: dict[int, RankedAnswer] = {}
     for row in ranking(trace):
         if row.rank is not None:
@@ -92,7 +97,8 @@ def _unrepaired_id(trace: Trace, candidate: Candidate) -> int:
 
 
 def rank_feedback(comparison: Comparison, candidate: int) -> Feedback:
-    """Return what a comparison says of one of its candidates: its rank, the whole order, and why. What to change is about the best.
+    """Return what a comparison says of one of its candidates: its rank, the whole order, and why.
+    What to change is about the best.
 
     The metadata has the `rank`, from 1, and the `ranking`.
     """
@@ -113,7 +119,9 @@ def rank_feedback(comparison: Comparison, candidate: int) -> Feedback:
 
 
 def ranked_text(trace: Trace) -> str:
-    """Return the widest ranking in words, such as "ranked 3 > 2 > 1 > 0", if graders only rank; "" for others."""
+    """Return the widest ranking in words, such as "ranked 3 > 2 > 1 > 0", if graders only rank; ""
+    for others.
+    """
     return (
         f"ranked {trace.comparisons[-1].order_text}"
         if trace.comparisons and not trace.scorers

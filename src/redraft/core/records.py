@@ -1,7 +1,7 @@
 """Records: what happened in a run, as immutable values.
 
-A record and the step that asked for it share a `slot`; resuming, replaying and de-duplicating are look-ups by slot. What
-can be computed from other records is not stored (see `trace`).
+A record and the step that asked for it share a `slot`; resuming, replaying and de-duplicating are
+look-ups by slot. What can be computed from other records is not stored (see `trace`).
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ class StopReason(StrEnum):
 
     @property
     def converged(self) -> bool:
-        """Whether no further improvement was expected; `Trace.converged` also requires that all musts are met."""
+        """Whether no further improvement was expected; `Trace.converged` also requires that all
+        musts are met.
+        """
         return self in _CONVERGED
 
     @property
@@ -75,9 +77,11 @@ MAX_TOOL_CALLS = 128  # in one answer
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A tool call that a model asks for: the function's name, and its arguments as the JSON text that the model wrote.
+    """A tool call that a model asks for: the function's name, and its arguments as the JSON text
+    that the model wrote.
 
-    The result of the call refers to it by its `id`. Raises ValueError if a field is not text or the name is empty.
+    The result of the call refers to it by its `id`. Raises ValueError if a field is not text or the
+    name is empty.
     """
 
     name: str
@@ -95,11 +99,15 @@ class ToolCall:
 
     @property
     def parsed_arguments(self) -> Any:
-        """The arguments as a value, normally a dict. Raises ValueError for invalid JSON, as `jsontext.strict_loads` does."""
+        """The arguments as a value, normally a dict. Raises ValueError for invalid JSON, as
+        `jsontext.strict_loads` does.
+        """
         return strict_loads(self.arguments)
 
     def as_message_part(self) -> dict[str, Any]:
-        """Return the call in the form of an assistant's message: {"id", "type", "function": {"name", "arguments"}}."""
+        """Return the call in the form of an assistant's message: {"id", "type", "function":
+        {"name", "arguments"}}.
+        """
         return {
             "id": self.id,
             "type": "function",
@@ -117,10 +125,11 @@ _MEDIA_TYPE = re.compile(r"[\w!#$&^.+-]+/[\w!#$&^.+-]+(;[ -~]*)?", re.ASCII)
 class Artifact:
     """A reference to a result that is stored elsewhere: a git tree, a file, an image.
 
-    `kind` is "git-tree", "file", "image" or a word of your own, `uri` the location, `digest` the hash of the content as
-    "ALGORITHM:HEX" with sha1, sha256, sha384 or sha512 in lower case. `media_type` is a MIME type, such as "image/png".
-    `metadata` is any JSON object. Redraft stores and compares references; it never reads what they point to. Two artifacts of
-    the same kind with the same digest are the same, wherever they are stored.
+    `kind` is "git-tree", "file", "image" or a word of your own, `uri` the location, `digest` the
+    hash of the content as "ALGORITHM:HEX" with sha1, sha256, sha384 or sha512 in lower case.
+    `media_type` is a MIME type, such as "image/png". `metadata` is any JSON object. Redraft stores
+    and compares references; it never reads what they point to. Two artifacts of the same kind with
+    the same digest are the same, wherever they are stored.
 
     Raises ValueError for a field that is not as described.
     """
@@ -134,11 +143,13 @@ class Artifact:
     def __post_init__(self) -> None:
         if not isinstance(self.kind, str) or not _ARTIFACT_KIND.fullmatch(self.kind):
             raise ValueError(
-                f"the kind of an artifact is a word such as 'git-tree', got {checks.format_value(self.kind)}"
+                "the kind of an artifact is a word such as 'git-tree', got "
+                f"{checks.format_value(self.kind)}"
             )
         if not isinstance(self.uri, str) or not self.uri.isprintable() or not self.uri.strip():
             raise ValueError(
-                f"the uri of an artifact is text without control characters, got {checks.format_value(self.uri)}"
+                "the uri of an artifact is text without control characters, got "
+                f"{checks.format_value(self.uri)}"
             )
         algorithm, _, value = (
             self.digest.partition(":") if isinstance(self.digest, str) else ("", "", "")
@@ -147,20 +158,23 @@ class Artifact:
             "0123456789abcdef"
         ):
             raise ValueError(
-                f"the digest of an artifact is ALGORITHM:HEX, such as 'sha256:9f86...', with {', '.join(_DIGEST_LENGTHS)}, "
-                f"got {checks.format_value(self.digest)}"
+                "the digest of an artifact is ALGORITHM:HEX, such as 'sha256:9f86...', with "
+                f"{', '.join(_DIGEST_LENGTHS)}, got {checks.format_value(self.digest)}"
             )
         if self.media_type is not None and not (
             isinstance(self.media_type, str) and _MEDIA_TYPE.fullmatch(self.media_type)
         ):
             raise ValueError(
-                f"the media type of an artifact is such as 'image/png', got {checks.format_value(self.media_type)}"
+                "the media type of an artifact is such as 'image/png', got "
+                f"{checks.format_value(self.media_type)}"
             )
         object.__setattr__(self, "metadata", _json_copy("an artifact", self.metadata))
 
 
 def _json_copy(owner: str, metadata: Any) -> dict[str, Any]:
-    """Return a copy of metadata. Raises ValueError unless it is a JSON object that is not too long or nested too deeply."""
+    """Return a copy of metadata. Raises ValueError unless it is a JSON object that is not too long
+    or nested too deeply.
+    """
     if not isinstance(metadata, Mapping):
         raise ValueError(
             f"the metadata of {owner} is a mapping, got {checks.format_value(metadata)}"
@@ -171,8 +185,8 @@ def _json_copy(owner: str, metadata: Any) -> dict[str, Any]:
             raise ValueError
     except (TypeError, ValueError, RecursionError):
         raise ValueError(
-            f"the metadata of {owner} is JSON of at most {MAX_METADATA:,} characters with texts as keys, "
-            f"got {checks.format_value(metadata)}"
+            f"the metadata of {owner} is JSON of at most {MAX_METADATA:,} characters with texts "
+            f"as keys, got {checks.format_value(metadata)}"
         ) from None
     return copy
 
@@ -182,7 +196,8 @@ def _json_copy(owner: str, metadata: Any) -> dict[str, Any]:
 class Candidate:
     """One response.
 
-    Two candidates with equal text, tool calls and artifact count as the same. `text` may be empty if there is one of the others.
+    Two candidates with equal text, tool calls and artifact count as the same. `text` may be empty
+    if there is one of the others.
 
     Attributes:
         id: Its number in the trace, from 0.
@@ -192,11 +207,13 @@ class Candidate:
         role: How it was made: "generate", "refine", "repair" or "given".
         truncated: Whether the model was cut off at its token limit.
         reasoning: The model's reasoning, if the endpoint returned it. It is not part of the answer.
-        reasoning_form: How the reply contained its reasoning: "separate" (in a field of its own), "block" (in one block or channel
-            before the answer), "end_tag" (before the answer and a closing tag; the chat template had opened the block), "empty" (a
-            think block without text), or "other" (several blocks, or one after the start of the answer). None if there is none, or
-            if that is unknown.
-        note: What the editor did, why the models before this one did not write it, or that the server cut the prompt, in words.
+        reasoning_form: How the reply contained its reasoning: "separate" (in a field of its own),
+            "block" (in one block or channel before the answer), "end_tag" (before the answer and a
+            closing tag; the chat template had opened the block), "empty" (a think block without
+            text), or "other" (several blocks, or one after the start of the answer). None if there
+            is none, or if that is unknown.
+        note: What the editor did, why the models before this one did not write it, or that the
+            server cut the prompt, in words.
         lossy: Whether the editor removed content.
         usage: The usage of the calls that made it.
         seconds: How long that took, or None.
@@ -225,7 +242,9 @@ class Candidate:
 
     @property
     def display_text(self) -> str:
-        """The text and, each on a line of its own, the tool calls: `[tool call: NAME] ARGUMENTS`."""
+        """The text and, each on a line of its own, the tool calls: `[tool call: NAME]
+        ARGUMENTS`.
+        """
         if not self.tool_calls:
             return self.text
         calls = (f"[tool call: {call.name}] {call.arguments}" for call in self.tool_calls)
@@ -233,7 +252,8 @@ class Candidate:
 
     @property
     def content_key(self) -> tuple[Any, ...]:
-        """The text, the tool calls without their ids (which differ in every answer), and the kind and digest of the artifact.
+        """The text, the tool calls without their ids (which differ in every answer), and the kind
+        and digest of the artifact.
 
         Two candidates with equal keys are the same response.
         """
@@ -278,9 +298,9 @@ class CriterionScore:
 class Feedback:
     """The verdict of one grader on one candidate.
 
-    A grader of your own sets the first five fields, and may set `nearness` and `metadata`. Redraft sets the others. A score is a
-    real number of any type (NumPy's too). One that lies outside [0, 1] by at most 1e-6, a rounding error, is clipped; any other
-    out of range is an error.
+    A grader of your own sets the first five fields, and may set `nearness` and `metadata`. Redraft
+    sets the others. A score is a real number of any type (NumPy's too). One that lies outside [0,
+    1] by at most 1e-6, a rounding error, is clipped; any other out of range is an error.
 
     Attributes:
         score: From 0 to 1, higher is better; None means unknown.
@@ -295,11 +315,14 @@ class Feedback:
         usage: The usage of the calls that grading took.
         seconds: How long grading took, or None.
         votes: The votes of a jury; a `Failure` for each vote that failed.
-        nearness: How near the text comes to a requirement that it breaks, from 0 to 1; None means the same as the score.
-        metadata: Any JSON object of at most 65,536 characters, such as the figures behind the score. No prompt contains it.
+        nearness: How near the text comes to a requirement that it breaks, from 0 to 1; None means
+            the same as the score.
+        metadata: Any JSON object of at most 65,536 characters, such as the figures behind the
+            score. No prompt contains it.
 
     Raises:
-        ValueError: The score or nearness is not a number from 0 to 1, a list is not a list, or the metadata is not a JSON object.
+        ValueError: The score or nearness is not a number from 0 to 1, a list is not a list, or the
+            metadata is not a JSON object.
     """
 
     score: float | None = None
@@ -359,7 +382,9 @@ class Feedback:
 
 
 def as_score(value: Any, what: str = "a score") -> float:
-    """Return a real number (no bool) that lies in [0, 1], or outside by a rounding error, as a float. Raises ValueError."""
+    """Return a real number (no bool) that lies in [0, 1], or outside by a rounding error, as a
+    float. Raises ValueError.
+    """
     number = plain_scalar(value)
     is_real = isinstance(number, Real) or (
         isinstance(number, Number) and not isinstance(number, Complex)
@@ -385,7 +410,8 @@ def _score_error(value: Any, what: str) -> ValueError:
 
 
 def plain_scalar(value: Any) -> Any:
-    """Return a scalar of an array library (NumPy, PyTorch, JAX), or an array of no dimension, as Python's; others unchanged.
+    """Return a scalar of an array library (NumPy, PyTorch, JAX), or an array of no dimension, as
+    Python's; others unchanged.
 
     None for one that is masked, whose data are not its value.
     """
@@ -403,7 +429,9 @@ def _set_tuples(record: Any, *names: str) -> None:
 
 
 def _as_tuple(name: str, value: Any) -> tuple[Any, ...]:
-    """Return a list as a tuple. Raises ValueError for anything else, including text, which would be split."""
+    """Return a list as a tuple. Raises ValueError for anything else, including text, which would be
+    split.
+    """
     if value.__class__ is tuple:
         return value
     if isinstance(value, str | bytes | Mapping | type) or not isinstance(value, Iterable):
@@ -426,7 +454,9 @@ def _check_interval(interval: Any) -> None:
 
 
 def _checked_forecast(forecast: Any) -> tuple[float, float, float]:
-    """Return a forecast as a tuple. Raises ValueError unless it is a mean between the ends of its interval."""
+    """Return a forecast as a tuple. Raises ValueError unless it is a mean between the ends of its
+    interval.
+    """
     if not isinstance(forecast, tuple | list) or len(forecast) != 3:
         raise ValueError(
             f"a forecast must be three numbers (mean, low, high), got {forecast!r:.200}"
@@ -470,8 +500,10 @@ class Comparison:
         usage: The usage of the calls that comparing took.
         seconds: How long comparing took, or None.
         ties: Groups of IDs that share a rank. Within a group the order has no meaning.
-        presentation_order: IDs in the order in which the grader saw them, if there was a single one.
-        votes: The comparisons that this one consists of, such as both orders of a pair; a `Failure` for each that failed.
+        presentation_order: IDs in the order in which the grader saw them, if there was a single
+            one.
+        votes: The comparisons that this one consists of, such as both orders of a pair; a `Failure`
+            for each that failed.
 
     Raises:
         ValueError: The ranking or the ties hold something other than IDs of candidates.
@@ -495,7 +527,8 @@ class Comparison:
         groups = [_as_tuple("a group of ties", group) for group in _as_tuple("ties", self.ties)]
         if wrong := [id for id in chain(self.ranking, *groups) if not isinstance(id, int)]:
             raise ValueError(
-                f"ranking and ties hold ids of candidates, which are whole numbers, got {wrong[0]!r}"
+                "ranking and ties hold ids of candidates, which are whole numbers, got "
+                f"{wrong[0]!r}"
             )
         object.__setattr__(self, "ties", tuple(tuple(sorted(group)) for group in groups))
         if not {id for group in self.ties for id in group} <= set(self.ranking):
@@ -530,7 +563,9 @@ class Comparison:
 
     @property
     def consistent(self) -> bool | None:
-        """Whether all votes on the same candidates agree; None if no two votes are on the same candidates."""
+        """Whether all votes on the same candidates agree; None if no two votes are on the same
+        candidates.
+        """
         ranks_by_candidates: dict[frozenset[int], list[dict[int, int]]] = {}
         for vote in self.votes:
             if isinstance(vote, Comparison):
@@ -548,7 +583,8 @@ class Failure:
         role: The kind of step: "generate", "refine", "repair", "grade" or "compare".
         error: Name of the error.
         message: What went wrong, in words.
-        stop_reason: BUDGET, DEADLINE or, of a validator with a fault, FAILED if the run must end because of it, else None.
+        stop_reason: BUDGET, DEADLINE or, of a validator with a fault, FAILED if the run must end
+            because of it, else None.
         by: Name of the model that was called, or "".
         usage: The usage of all attempts.
         seconds: How long they took, or None.
@@ -585,15 +621,20 @@ class Outcome:
         best: ID of the best candidate, or None if there is none.
         reason: Why the run ended.
         note: The same in words.
-        score: Estimated quality of the best candidate, from 0 to 1; None if the graders' score is used without an estimate.
+        score: Estimated quality of the best candidate, from 0 to 1; None if the graders' score is
+            used without an estimate.
         interval: Its 95 % interval, or None.
         estimates: Estimated quality of each candidate, as pairs of ID and score.
-        noise_sd: Standard deviation of the noise of one score, as assumed by the plan's priors, or None.
-        kept: IDs of the candidates that the plan keeps, best first; empty if it keeps only the best.
-        forecast: Expected quality of the best candidate and the ends of its 95 % interval, if no judge has graded it, or None.
+        noise_sd: Standard deviation of the noise of one score, as assumed by the plan's priors, or
+            None.
+        kept: IDs of the candidates that the plan keeps, best first; empty if it keeps only the
+            best.
+        forecast: Expected quality of the best candidate and the ends of its 95 % interval, if no
+            judge has graded it, or None.
         p_target: Probability that the quality of the best candidate reaches the target, or None.
-        labels: How many labels of people stand behind the score, the interval, the estimates, the forecast and the probability,
-            which are then in people's points; None if they are in those of the graders.
+        labels: How many labels of people stand behind the score, the interval, the estimates, the
+            forecast and the probability, which are then in people's points; None if they are in
+            those of the graders.
 
     Raises:
         ValueError: A score or an interval is out of range.

@@ -1,7 +1,9 @@
-"""Tasks and records as JSON and back: one flat object for each, without fields that hold their default.
+"""Tasks and records as JSON and back: one flat object for each, without fields that hold their
+default.
 
-The schema version is in the header of a trace. Texts survive unchanged, including lone surrogates and NUL, by JSON's own
-escapes. What is read is checked against the type annotations of the dataclasses.
+The schema version is in the header of a trace. Texts survive unchanged, including lone surrogates
+and NUL, by JSON's own escapes. What is read is checked against the type annotations of the
+dataclasses.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ from .records import (
 )
 from .task import Task
 
-SCHEMA = 2  # of the trace format: raise it with every change of what is written (tests/golden shows them)
+# of the trace format: raise it with every change of what is written (tests/golden shows them)
+SCHEMA = 2
 RECORD_TYPES: dict[str, type] = {
     "candidate": Candidate,
     "feedback": Feedback,
@@ -80,7 +83,9 @@ def _set_fields(value: Any) -> dict[str, Any]:
 
 @cache
 def _fields_of(kind: Any) -> tuple[list[tuple[str, Any]], Callable[[Any], tuple[Any, ...]]]:
-    """Return the fields of a dataclass with their defaults, and a function that returns their values (and the class)."""
+    """Return the fields of a dataclass with their defaults, and a function that returns their
+    values (and the class).
+    """
     defaults = [
         (f.name, f.default_factory() if f.default_factory is not MISSING else f.default)
         for f in fields(kind)
@@ -101,7 +106,9 @@ def _to_jsonable(value: Any) -> Any:
 
 
 def _to_json_type(value: Any) -> dict[str, Any]:
-    """Return a dataclass or a mapping, which JSON lacks, as an object. Raises TypeError for anything else."""
+    """Return a dataclass or a mapping, which JSON lacks, as an object. Raises TypeError for
+    anything else.
+    """
     return _set_fields(value) if hasattr(value.__class__, "__dataclass_fields__") else dict(value)
 
 
@@ -190,7 +197,9 @@ FieldFormat: TypeAlias = tuple[Callable[[Any], Any] | None, frozenset[type], Val
 
 @cache
 def _field_formats(kind: Any) -> dict[str, FieldFormat]:
-    """Return for each field its decoder (None: unchanged), the classes that need no validator, and the validator."""
+    """Return for each field its decoder (None: unchanged), the classes that need no validator, and
+    the validator.
+    """
     hints = typing.get_type_hints(kind)
     if kind is Task:  # which checks its messages itself
         hints["messages"] = Any
@@ -273,8 +282,9 @@ VALIDATORS: dict[Any, Validator] = {
 def validator_for(annotation: Any) -> Validator:
     """Return a function that tells whether a value has the annotated type.
 
-    It knows scalars, unions, tuples, lists, mappings, dataclasses, enums (by value) and typed dicts; any other annotation
-    accepts everything. Integers have at most 64 bits and numbers are finite.
+    It knows scalars, unions, tuples, lists, mappings, dataclasses, enums (by value) and typed
+    dicts; any other annotation accepts everything. Integers have at most 64 bits and numbers are
+    finite.
     """
     origin, args = typing.get_origin(annotation), typing.get_args(annotation)
     if annotation in VALIDATORS:
@@ -317,7 +327,9 @@ def field_validators(kind: type) -> Mapping[str, Validator]:
 
 
 def _accepted_classes(annotation: Any) -> frozenset[type]:
-    """Return the classes whose values have the annotated type; the range of numbers is left to be checked."""
+    """Return the classes whose values have the annotated type; the range of numbers is left to be
+    checked.
+    """
     if typing.get_origin(annotation) in {typing.Union, types.UnionType}:
         return frozenset().union(*map(_accepted_classes, typing.get_args(annotation)))
     annotation = type(None) if annotation is None else annotation

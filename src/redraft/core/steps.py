@@ -1,6 +1,7 @@
 """Steps: what a plan asks for next. Each step names the slot that its record will fill.
 
-Steps are self-contained: a performer needs nothing else, so a step can be performed on another machine.
+Steps are self-contained: a performer needs nothing else, so a step can be performed on another
+machine.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from .task import Message, Task
 class Generate:
     """Ask a model for a first draft.
 
-    A prompt of the user's own is made when the step is performed: `messages` is empty until then, and `make_messages` returns them
-    or raises what the user's function raises.
+    A prompt of the user's own is made when the step is performed: `messages` is empty until then,
+    and `make_messages` returns them or raises what the user's function raises.
     """
 
     role: ClassVar[str] = "generate"
@@ -40,7 +41,8 @@ class Generate:
 class Refine:
     """Ask a model for a better version of `parent`; `make_messages` as in `Generate`.
 
-    `unseen`: the last text that is paid for; no judge grades it, so nothing is reserved for its grades.
+    `unseen`: the last text that is paid for; no judge grades it, so nothing is reserved for its
+    grades.
     """
 
     role: ClassVar[str] = "refine"
@@ -110,7 +112,9 @@ class Compare:
 @init_by_slots
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """End the run with the candidate `best`; the fields are those of the `Outcome` that it records."""
+    """End the run with the candidate `best`; the fields are those of the `Outcome` that it
+    records.
+    """
 
     role: ClassVar[str] = "stop"
     best: int | None
@@ -151,7 +155,9 @@ Step: TypeAlias = Generate | Refine | Repair | Grade | Compare | Stop
 
 
 class Round(list[Step]):
-    """Steps of which feedback on one changes nothing in the others, nor adds any, whatever the feedback says.
+    """Steps of which feedback on one changes nothing in the others, nor adds any, whatever the
+    feedback says.
 
-    Only for plans of Redraft's own: a user's plan may return these steps as its own, and stop after feedback.
+    Only for plans of Redraft's own: a user's plan may return these steps as its own, and stop after
+    feedback.
     """

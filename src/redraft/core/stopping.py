@@ -1,4 +1,6 @@
-"""Stop rules. A rule reads a trace and returns the reason to stop, or None. Rules combine with `|`; the first reason wins."""
+"""Stop rules. A rule reads a trace and returns the reason to stop, or None. Rules combine with `|`;
+the first reason wins.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ class StopDecision(NamedTuple):
 @fingerprint_name("stop_rule")
 @dataclass(frozen=True, slots=True, eq=False)
 class StopRule:
-    """Conditions that end a run, checked in order: `target(0.9) | patience(2)`. Rules with the same conditions are equal."""
+    """Conditions that end a run, checked in order: `target(0.9) | patience(2)`. Rules with the same
+    conditions are equal.
+    """
 
     conditions: tuple[Callable[[Trace], StopDecision | None], ...]
 
@@ -54,7 +58,9 @@ class StopRule:
 
     @property
     def _key(self) -> tuple[object, ...]:
-        """The conditions in a form that is compared by value: two partials of one function and equal arguments differ."""
+        """The conditions in a form that is compared by value: two partials of one function and
+        equal arguments differ.
+        """
         return tuple(
             (c.func, c.args, tuple(sorted(c.keywords.items()))) if isinstance(c, partial) else c
             for c in self.conditions
@@ -83,7 +89,9 @@ def _target(score: float, trace: Trace) -> StopDecision | None:
 
 
 def done() -> StopRule:
-    """Stop when the best candidate meets every must and every grader that sets `done` calls it done."""
+    """Stop when the best candidate meets every must and every grader that sets `done` calls it
+    done.
+    """
     return StopRule((_done,))
 
 
@@ -96,9 +104,11 @@ def _done(trace: Trace) -> StopDecision | None:
 
 
 def patience(n: int, min_delta: float = 0.01) -> StopRule:
-    """Stop when `n` (>= 1) refinements in a row did not raise the best score by more than `min_delta` (>= 0).
+    """Stop when `n` (>= 1) refinements in a row did not raise the best score by more than
+    `min_delta` (>= 0).
 
-    While the best candidate breaks a must: when `n` in a row neither met one more must nor came nearer to meeting it.
+    While the best candidate breaks a must: when `n` in a row neither met one more must nor came
+    nearer to meeting it.
     """
     checks.whole_number("patience", n, 1)
     checks.number("min_delta", min_delta)
@@ -121,9 +131,11 @@ def _patience(n: int, min_delta: float, trace: Trace) -> StopDecision | None:
 
 
 def count_stale_refinements(trace: Trace, min_delta: float) -> int:
-    """Count the latest refinements in a row that did not raise the best score or, while a must is broken, came no nearer to it.
+    """Count the latest refinements in a row that did not raise the best score or, while a must is
+    broken, came no nearer to it.
 
-    If graders only rank, count the refinements after the best. If there are only critics, every new text is progress.
+    If graders only rank, count the refinements after the best. If there are only critics, every new
+    text is progress.
     """
     if not trace.scorers and not trace.only_critics:
         best = trace.best.id if trace.best else 0
@@ -146,7 +158,9 @@ def count_stale_refinements(trace: Trace, min_delta: float) -> int:
 
 
 def _progress(trace: Trace, candidate: Candidate) -> float | None:
-    """Return the progress of a candidate that no score ranks: its nearness to the musts, then its id; None if not graded."""
+    """Return the progress of a candidate that no score ranks: its nearness to the musts, then its
+    id; None if not graded.
+    """
     if candidate not in trace.graded_candidates:
         return None
     if not trace.meets_musts(candidate.id):
@@ -155,7 +169,9 @@ def _progress(trace: Trace, candidate: Candidate) -> float | None:
 
 
 def tool_calls() -> StopRule:
-    """Stop with the first candidate that calls tools, unless a grader on the panel reads tool calls."""
+    """Stop with the first candidate that calls tools, unless a grader on the panel reads tool
+    calls.
+    """
     return StopRule((_tool_calls,))
 
 

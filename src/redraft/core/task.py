@@ -1,6 +1,7 @@
 """The task: what is to be answered, as chat messages, with the tools that the answer may call.
 
-Everything is checked when the task is made, because a task may come from a file that someone else wrote.
+Everything is checked when the task is made, because a task may come from a file that someone else
+wrote.
 """
 
 from __future__ import annotations
@@ -29,22 +30,28 @@ URL_FIELDS = {"image_url", "video_url", "audio_url", "file_url", "url", "uri"}
 class Task:
     """Something to be answered.
 
-    A blank text is none: a blank response, reference, context or ID is None, and blank `tests`, too.
+    A blank text is none: a blank response, reference, context or ID is None, and blank `tests`,
+    too.
 
     Args:
-        messages: A prompt, or chat messages in OpenAI's form, such as `{"role": "user", "content": "..."}`.
+        messages: A prompt, or chat messages in OpenAI's form, such as `{"role": "user", "content":
+            "..."}`.
         response: An answer to start from. It becomes candidate 0.
-        responses: Several answers to start from, instead of `response`. They become candidates 0, 1, ...; equal ones become one.
+        responses: Several answers to start from, instead of `response`. They become candidates 0,
+            1, ...; equal ones become one.
         reference: A known good answer, for graders that compare.
         context: Material that the answer must rest on, for graders that read it.
-        tests: Tests of code, which the grader "tests" runs in a sandbox: a text, or the list or mapping of a JSON form (see
-            `redraft.code.parse_tests`), which is kept as JSON. Judges read them, except hidden ones. The writing model never does.
-        requirements: Specs such as "words:80-200", or objects with such a `spec`. The prompt states them; each is a `must`.
+        tests: Tests of code, which the grader "tests" runs in a sandbox: a text, or the list or
+            mapping of a JSON form (see `redraft.code.parse_tests`), which is kept as JSON. Judges
+            read them, except hidden ones. The writing model never does.
+        requirements: Specs such as "words:80-200", or objects with such a `spec`. The prompt states
+            them; each is a `must`.
         id: An ID of your own.
         metadata: Anything else, for graders of your own.
-        tools: Functions that the writing model may call, in OpenAI's form. Judges are never offered them.
-        tool_choice: Whether it must call one: "none", "auto", "required", or `{"type": "function", "function": {"name": ...}}`.
-            None leaves it to the model.
+        tools: Functions that the writing model may call, in OpenAI's form. Judges are never offered
+            them.
+        tool_choice: Whether it must call one: "none", "auto", "required", or `{"type": "function",
+            "function": {"name": ...}}`. None leaves it to the model.
 
     Raises:
         ConfigError: An argument is not as described.
@@ -119,7 +126,9 @@ class Task:
 
     @property
     def visible_tests(self) -> str | None:
-        """The tests without the hidden ones, as text; None if there are none. A model is shown no others."""
+        """The tests without the hidden ones, as text; None if there are none. A model is shown no
+        others.
+        """
         return visible_tests(self.tests)
 
     @property
@@ -129,7 +138,9 @@ class Task:
 
 
 def _tests_as_text(tests: Any) -> str | None:
-    """Return tests as text: a list of lines of code joined, any other list or mapping as JSON. Raises ConfigError."""
+    """Return tests as text: a list of lines of code joined, any other list or mapping as JSON.
+    Raises ConfigError.
+    """
     if tests is None or isinstance(tests, str):
         return tests
     expected = 'a text, a list such as [{"input": [3], "output": 2}] or a mapping, of JSON values'
@@ -145,7 +156,9 @@ def _tests_as_text(tests: Any) -> str | None:
 
 
 def _check_responses(responses: Any, response: str | None) -> tuple[str, ...]:
-    """Return the answers to start from without blank and equal ones. Raises ConfigError, also if `response` is given, too."""
+    """Return the answers to start from without blank and equal ones. Raises ConfigError, also if
+    `response` is given, too.
+    """
     if responses.__class__ is tuple and not responses:  # as in most tasks
         return ()
     expected = 'a list of texts such as ["one answer", "another"]'
@@ -163,7 +176,9 @@ def _check_responses(responses: Any, response: str | None) -> tuple[str, ...]:
 
 
 def _requirement_specs(requirements: Any) -> tuple[str, ...]:
-    """Return the specs of requirements, given as specs or as objects with a `spec`. Raises ConfigError."""
+    """Return the specs of requirements, given as specs or as objects with a `spec`. Raises
+    ConfigError.
+    """
     if requirements.__class__ is tuple and not requirements:  # as in most tasks
         return ()
     expected = 'a list of specs such as ["words:80-200"], or of objects with a `spec`'
@@ -180,7 +195,8 @@ def _requirement_specs(requirements: Any) -> tuple[str, ...]:
 
 
 def as_messages(prompt: str | Iterable[Message]) -> list[dict[str, Any]]:
-    """Return chat messages: one for a prompt, or a checked copy of the given ones. Raises ValueError.
+    """Return chat messages: one for a prompt, or a checked copy of the given ones. Raises
+    ValueError.
 
     A message with tool calls may lack content, which is then None.
     """
@@ -202,7 +218,8 @@ def as_messages(prompt: str | Iterable[Message]) -> list[dict[str, Any]]:
             or not ("content" in message or calls)
         ):
             raise ValueError(
-                f'message {n} must be {{"role": "user", "content": "..."}}, got {checks.format_value(message)}'
+                f'message {n} must be {{"role": "user", "content": "..."}}, got '
+                f"{checks.format_value(message)}"
             )
         content = message.get("content")
         if not isinstance(content, str):
@@ -214,7 +231,9 @@ def as_messages(prompt: str | Iterable[Message]) -> list[dict[str, Any]]:
 
 
 def _check_urls(value: Any, where: str) -> None:
-    """Raise ValueError for the address of a file in a message that is not an http(s): or data: URL."""
+    """Raise ValueError for the address of a file in a message that is not an http(s): or data:
+    URL.
+    """
     if isinstance(value, list | tuple):
         for n, part in enumerate(value):
             _check_urls(part, f"{where}[{n}]")
@@ -226,7 +245,8 @@ def _check_urls(value: Any, where: str) -> None:
                 and not inner.lower().startswith(("http://", "https://", "data:"))
             ):
                 raise ValueError(
-                    f"{where}.{name}: an image is an http(s): or data: URL, got {checks.format_value(inner)}"
+                    f"{where}.{name}: an image is an http(s): or data: URL, got "
+                    f"{checks.format_value(inner)}"
                 )
             if isinstance(inner, Mapping):
                 _check_urls(inner, f"{where}.{name}")
@@ -242,7 +262,9 @@ def message_text(message: Message) -> str:
 
 
 def validate_tools(tools: Any) -> tuple[Mapping[str, Any], ...]:
-    """Return a checked copy of tools. Raises ValueError for anything but a list of function tools with distinct names."""
+    """Return a checked copy of tools. Raises ValueError for anything but a list of function tools
+    with distinct names.
+    """
     if isinstance(tools, str | Mapping) or not isinstance(tools, Iterable):
         raise ValueError(f"tools must be a list of {TOOL_FORM}, got {checks.format_value(tools)}")
     checked = tuple(
@@ -259,7 +281,8 @@ def validate_tools(tools: Any) -> tuple[Mapping[str, Any], ...]:
         parameters = function.get("parameters", {})
         if not isinstance(parameters, Mapping):
             raise ValueError(
-                f"tools: the parameters of {name!r} must be a JSON schema, got {checks.format_value(parameters)}"
+                f"tools: the parameters of {name!r} must be a JSON schema, got "
+                f"{checks.format_value(parameters)}"
             )
         names.append(name)
     if (duplicate := first_duplicate(names)) is not None:
@@ -276,7 +299,8 @@ def validate_tool_choice(
     names = [tool["function"]["name"] for tool in tools]
     if not names:
         raise ValueError(
-            f"tool_choice needs `tools` to choose from, and there are none, got {checks.format_value(choice)}"
+            "tool_choice needs `tools` to choose from, and there are none, got "
+            f"{checks.format_value(choice)}"
         )
     if isinstance(choice, str) and choice in TOOL_CHOICES:
         return choice
@@ -287,7 +311,11 @@ def validate_tool_choice(
     )
     if isinstance(function, Mapping) and function.get("name") in names:
         return dict(cast("Mapping[str, Any]", choice))
-    allowed = f'{", ".join(map(repr, TOOL_CHOICES))} or {{"type": "function", "function": {{"name": ...}}}}'
+    allowed = (
+        f'{", ".join(map(repr, TOOL_CHOICES))} or {{"type": "function", "function": {{"name": '
+        "...}}"
+    )
     raise ValueError(
-        f"tool_choice must be {allowed} with one of {', '.join(map(repr, names))}, got {checks.format_value(choice)}"
+        f"tool_choice must be {allowed} with one of {', '.join(map(repr, names))}, got "
+        f"{checks.format_value(choice)}"
     )

@@ -1,7 +1,7 @@
 """The trace: a task and everything recorded about it so far; immutable, and extended only by `+`.
 
-Everything else is a view computed from the records, keyed and sorted so that nothing depends on the order in which they
-arrived. Plans and stop rules are functions of the trace.
+Everything else is a view computed from the records, keyed and sorted so that nothing depends on the
+order in which they arrived. Plans and stop rules are functions of the trace.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ SCORE_TOLERANCE = 1e-9  # scores closer than this are equal
 
 
 class cached_view(Generic[T]):  # noqa: N801  (a decorator, like property)
-    """A property that is computed on first use and then stored. Unlike functools.cached_property before 3.12, it takes no lock."""
+    """A property that is computed on first use and then stored. Unlike functools.cached_property
+    before 3.12, it takes no lock.
+    """
 
     def __init__(self, compute: Callable[[Any], T]) -> None:
         self.compute, self.name, self.__doc__ = compute, compute.__name__, compute.__doc__
@@ -61,15 +63,16 @@ class PanelGrader:
     """A grader on the panel: its weight, and what a plan must know about it.
 
     - `must`: a candidate that it does not score 1 loses to every candidate that it scores 1.
-    - `model_free`: it calls no model. `may_call_model`: it is given a model that it need not call; if its feedback shows no
-      call, it counts as model-free.
+    - `model_free`: it calls no model. `may_call_model`: it is given a model that it need not call;
+      if its feedback shows no call, it counts as model-free.
     - `editable`: an editor can repair the problems that it finds.
     - `compares`: it ranks candidates instead of scoring one.
     - `repeats`: how often it grades each candidate; its score is the mean.
     - `demand`: what a must demands, in words for the writer; "" if it has none.
     - `card`: what its validation card says, if the setting `require_validated` is on.
     - `reads_tool_calls`: it also grades candidates that call tools.
-    - `score_step`: the distance between neighbouring scores that it can give, 1 for 0 or 1; None if that is unknown.
+    - `score_step`: the distance between neighbouring scores that it can give, 1 for 0 or 1; None if
+      that is unknown.
     """
 
     name: str
@@ -87,7 +90,9 @@ class PanelGrader:
 
 
 class Panel(tuple[PanelGrader, ...]):  # noqa: SLOT001  (its views are stored in it)
-    """The graders of a task, by what they do. Tasks of a session share it, so that each view is computed once."""
+    """The graders of a task, by what they do. Tasks of a session share it, so that each view is
+    computed once.
+    """
 
     @cached_view
     def pointwise(self) -> tuple[PanelGrader, ...]:
@@ -132,14 +137,15 @@ class Panel(tuple[PanelGrader, ...]):  # noqa: SLOT001  (its views are stored in
 
 @dataclass(frozen=True)
 class Trace:
-    """A task, its graders, and the records so far. It never changes: `trace + record` is a new trace.
+    """A task, its graders, and the records so far. It never changes: `trace + record` is a new
+    trace.
 
     Attributes:
         task: What is to be answered.
         panel: The graders, with their weights.
         records: All records, oldest first.
-        resumed_at: Number of records that an earlier run made. Failures among them no longer count, nor does an outcome that
-            cut the work short.
+        resumed_at: Number of records that an earlier run made. Failures among them no longer count,
+            nor does an outcome that cut the work short.
         settings: The settings that were given, as plain data.
     """
 
@@ -172,7 +178,9 @@ class Trace:
         return extended
 
     def _add_candidate(self, candidate: Candidate, extended: Trace) -> None:
-        """Extend the views by a candidate that is newer than all others; after any other one, they are computed anew."""
+        """Extend the views by a candidate that is newer than all others; after any other one, they
+        are computed anew.
+        """
         if self.candidates and candidate.id <= self.candidates[-1].id:
             return
         cached, views, id = self.__dict__, extended.__dict__, candidate.id
@@ -209,7 +217,9 @@ class Trace:
                     views["best"] = self.best
 
     def _add_feedback(self, feedback: Feedback, extended: Trace) -> None:
-        """Update the scores of the one candidate that a feedback concerns; if candidates share feedback, recompute all."""
+        """Update the scores of the one candidate that a feedback concerns; if candidates share
+        feedback, recompute all.
+        """
         views, id = extended.__dict__, feedback.candidate
         if "says_done" in self.__dict__:
             views["says_done"] = self.says_done or bool(feedback.done)
@@ -238,7 +248,9 @@ class Trace:
             views["graded_candidates"] = [*graded, self.by_id[id]]
 
     def _keeps_critics(self, feedback: Feedback, extended: Trace) -> bool:
-        """Copy the views on critics if a feedback changes none of them; return whether it does not."""
+        """Copy the views on critics if a feedback changes none of them; return whether it does
+        not.
+        """
         cached, views, before = (
             self.__dict__,
             extended.__dict__,
@@ -262,7 +274,9 @@ class Trace:
         return Trace, (self.task, self.panel, self.records, self.resumed_at, self.settings)
 
     def for_new_run(self) -> Trace:
-        """Return the trace for a new run, in which failed and interrupted steps may be tried again."""
+        """Return the trace for a new run, in which failed and interrupted steps may be tried
+        again.
+        """
         if self.resumed_at == len(self.records):
             return self
         if not END_RECORDS.isdisjoint(map(type, self.records)):
@@ -272,9 +286,11 @@ class Trace:
         return trace
 
     def with_scores(self, scores: Mapping[int, float], best: Candidate | None = None) -> Trace:
-        """Return the trace with these scores, by candidate id, in place of the graders'; stop rules can read it.
+        """Return the trace with these scores, by candidate id, in place of the graders'; stop rules
+        can read it.
 
-        Candidates without a score keep none. Rankings are ignored. `best`: the best by these scores, if it is known.
+        Candidates without a score keep none. Rankings are ignored. `best`: the best by these
+        scores, if it is known.
         """
         rescored, cached = object.__new__(Trace), vars(self)
         aggregates = {
@@ -293,9 +309,11 @@ class Trace:
 
     @property
     def with_estimates(self) -> Trace:
-        """The trace with the estimated qualities of its outcome as scores; itself if the outcome has none.
+        """The trace with the estimated qualities of its outcome as scores; itself if the outcome
+        has none.
 
-        It never stores itself: in such a cycle it would stay in memory until the garbage collector runs.
+        It never stores itself: in such a cycle it would stay in memory until the garbage collector
+        runs.
         """
         return self._trace_by_estimates if self.outcome and self.outcome.estimates else self
 
@@ -363,7 +381,9 @@ class Trace:
 
     @cached_view
     def unchanged_ids(self) -> set[int]:
-        """The ids of candidates with the same content as their parent (see `Candidate.content_key`)."""
+        """The ids of candidates with the same content as their parent (see
+        `Candidate.content_key`).
+        """
         return {c.id for c in self.candidates if c.parent is not None and self._repeats_parent(c)}
 
     def _repeats_parent(self, candidate: Candidate) -> bool:
@@ -376,7 +396,9 @@ class Trace:
 
     @cached_view
     def tool_calling_candidate(self) -> Candidate | None:
-        """The first candidate that calls tools, if no grader reads tool calls; it is returned ungraded."""
+        """The first candidate that calls tools, if no grader reads tool calls; it is returned
+        ungraded.
+        """
         callers = [c for c in self.candidates if c.tool_calls and c.role != "repair"]
         return (
             callers[0]
@@ -385,7 +407,9 @@ class Trace:
         )
 
     def is_unchanged(self, candidate: Candidate) -> bool:
-        """Whether a candidate is a copy of its parent; it is not graded again and shares its parent's feedback."""
+        """Whether a candidate is a copy of its parent; it is not graded again and shares its
+        parent's feedback.
+        """
         return candidate.id in self.unchanged_ids
 
     @cached_view
@@ -406,13 +430,16 @@ class Trace:
         return feedback
 
     def grader_score(self, candidate: int, grader: PanelGrader) -> float | None:
-        """Return the mean of a grader's scores of a candidate; None while one of its repeats is missing or unknown."""
+        """Return the mean of a grader's scores of a candidate; None while one of its repeats is
+        missing or unknown.
+        """
         return _mean_score(
             [f.score for f in self.feedback[candidate] if f.grader == grader.name], grader.repeats
         )
 
     def _aggregate(self, candidate: int) -> tuple[float, float | None]:
-        """Return the share of musts that are met, and the weighted mean of the other scores (of the musts if there are no others).
+        """Return the share of musts that are met, and the weighted mean of the other scores (of the
+        musts if there are no others).
 
         Critics do not count.
         """
@@ -440,7 +467,9 @@ class Trace:
 
     @cached_view
     def graders(self) -> Panel:
-        """The panel, by what its graders do. A grader that may call a model is model-free if its feedback shows no call."""
+        """The panel, by what its graders do. A grader that may call a model is model-free if its
+        feedback shows no call.
+        """
         panel = self.panel if isinstance(self.panel, Panel) else Panel(self.panel)
         if not panel.may_call_model:
             return panel
@@ -453,7 +482,9 @@ class Trace:
 
     @property
     def pointwise_graders(self) -> tuple[PanelGrader, ...]:
-        """The graders that grade one candidate at a time, scorers and critics, but not those that rank."""
+        """The graders that grade one candidate at a time, scorers and critics, but not those that
+        rank.
+        """
         return self.graders.pointwise
 
     def _calls_no_model(self, grader: PanelGrader) -> bool:
@@ -465,7 +496,9 @@ class Trace:
 
     @cached_view
     def _critic_status(self) -> dict[str, bool | None]:
-        """By grader: whether it only critiques and never scored; None while its feedback says nothing."""
+        """By grader: whether it only critiques and never scored; None while its feedback says
+        nothing.
+        """
         status: dict[str, bool | None] = {}
         for record in self.records:
             if isinstance(record, Feedback):
@@ -476,9 +509,11 @@ class Trace:
 
     @cached_view
     def critics(self) -> frozenset[str]:
-        """The graders that give no scores: so far they only said what to change or whether to stop. A must is never a critic.
+        """The graders that give no scores: so far they only said what to change or whether to stop.
+        A must is never a critic.
 
-        A grader that has said nothing at all (see `silent_graders`) is one, too, once another grader that is no must has.
+        A grader that has said nothing at all (see `silent_graders`) is one, too, once another
+        grader that is no must has.
         """
         status = self._critic_status
         if True not in status.values() and None not in status.values():
@@ -490,9 +525,11 @@ class Trace:
 
     @cached_view
     def silent_graders(self) -> frozenset[str]:
-        """The graders whose feedback is all empty, while another one that is no must gave a score, an action or `done`.
+        """The graders whose feedback is all empty, while another one that is no must gave a score,
+        an action or `done`.
 
-        They do not count: what the others say stands. Feedback with a reason, and no score, is not empty: a score is missing.
+        They do not count: what the others say stands. Feedback with a reason, and no score, is not
+        empty: a score is missing.
         """
         names = [s.name for s in self.pointwise_graders if not s.must]
         unheard = {name for name in names if self._critic_status.get(name, False) is None}
@@ -541,14 +578,18 @@ class Trace:
         return self.aggregates[candidate][0]
 
     def nearness(self, candidate: int) -> float:
-        """Return how near a candidate comes to meeting every must, in [0, 1]: the mean over the musts."""
+        """Return how near a candidate comes to meeting every must, in [0, 1]: the mean over the
+        musts.
+        """
         musts = {grader.name for grader in self.scorers if grader.must}
         feedback = [f for f in self.feedback[candidate] if f.grader in musts]
         nearness = [(f.score or 0.0) if f.nearness is None else f.nearness for f in feedback]
         return sum(nearness) / len(nearness) if nearness else 1.0
 
     def is_done(self, candidate: int) -> bool:
-        """Whether at least one grader says that a candidate is done, and none says that it is not."""
+        """Whether at least one grader says that a candidate is done, and none says that it is
+        not.
+        """
         verdicts = [f.done for f in self.feedback[candidate] if f.done is not None]
         if self.comparisons:
             verdicts += [
@@ -595,9 +636,10 @@ class Trace:
     def best(self) -> Candidate | None:
         """The candidate to return; once the run has ended, the one that its outcome names.
 
-        Criteria, in order: the most musts met, the highest score, the best rank in the widest comparison, done according to the
-        graders, the earliest (the latest if there are only critics). If nothing is graded: the most musts met, then the most
-        other checks without a model, then a given response, then the latest.
+        Criteria, in order: the most musts met, the highest score, the best rank in the widest
+        comparison, done according to the graders, the earliest (the latest if there are only
+        critics). If nothing is graded: the most musts met, then the most other checks without a
+        model, then a given response, then the latest.
         """
         if self.outcome and self.outcome.best in self.by_id:
             return self.by_id[self.outcome.best]
@@ -617,7 +659,9 @@ class Trace:
         return self.must_pass_rate(candidate.id), met, candidate.role == "given", candidate.id
 
     def top_candidates(self, ids: Sequence[int]) -> list[int]:
-        """Return those of these graded candidates that tie for best: only their age distinguishes them (see `best`)."""
+        """Return those of these graded candidates that tie for best: only their age distinguishes
+        them (see `best`).
+        """
         contenders, scores = list(ids), self.scores
         if self.graders.has_musts:
             contenders = _top_by(contenders, [self.must_pass_rate(id) for id in contenders])
@@ -636,7 +680,8 @@ class Trace:
 
     @property
     def score(self) -> float | None:
-        """The score of the best candidate: the estimate of the outcome if it has one, else the graders' score.
+        """The score of the best candidate: the estimate of the outcome if it has one, else the
+        graders' score.
 
         None if the candidate was never scored.
         """
@@ -681,15 +726,19 @@ class Trace:
 
     @property
     def scored_candidates(self) -> list[Candidate]:
-        """The candidates in order, without candidates that were replaced before they were fully graded."""
+        """The candidates in order, without candidates that were replaced before they were fully
+        graded.
+        """
         changed = [c for c in self.candidates if not (c.role == "repair" and self.is_unchanged(c))]
         return [c for c in changed if not (self.scores[c.id] is None and c.id in self.replaced_ids)]
 
     @cached_view
     def problems_by_attempt(self) -> dict[int, tuple[tuple[Any, ...], list[str]]]:
-        """A cache, which `core.prompts` fills: what it found wrong with refinements, by id, and the records that it read for that.
+        """A cache, which `core.prompts` fills: what it found wrong with refinements, by id, and the
+        records that it read for that.
 
-        All traces of a run share it, so that an attempt is read once and not for every later prompt.
+        All traces of a run share it, so that an attempt is read once and not for every later
+        prompt.
         """
         return {}
 
@@ -723,7 +772,8 @@ class Trace:
 
     @property
     def fatal_failure(self) -> Failure | None:
-        """The failure that ends this run, if there is one: an exhausted budget or deadline, or a failed refinement.
+        """The failure that ends this run, if there is one: an exhausted budget or deadline, or a
+        failed refinement.
 
         A refinement is not repeated, because it would send the same prompt.
         """
@@ -749,7 +799,9 @@ class Trace:
 
     @classmethod
     def from_header(cls, data: Mapping[str, Any]) -> Trace:
-        """Make a trace without records from a header. Raises StoreError for another format or schema version."""
+        """Make a trace without records from a header. Raises StoreError for another format or
+        schema version.
+        """
         check_version(data)
         panel, settings = data.get("panel", []), data.get("settings", {})
         if not isinstance(panel, list) or not all(isinstance(grader, Mapping) for grader in panel):
@@ -765,17 +817,23 @@ class Trace:
     def to_json(self) -> str:
         """Return the trace as one JSON document with its schema version."""
         records = ",".join(map(record_to_json, self.records))
-        return f'{json.dumps(self.header())[:-1]}, "resumed_at": {self.resumed_at}, "records": [{records}]}}'
+        return (
+            f'{json.dumps(self.header())[:-1]}, "resumed_at": {self.resumed_at}, "records": '
+            f"[{records}]}}"
+        )
 
     @classmethod
     def from_json(cls, text: str) -> Trace:
-        """Read what `to_json` wrote. Raises StoreError for anything else, and for another schema version."""
+        """Read what `to_json` wrote. Raises StoreError for anything else, and for another schema
+        version.
+        """
         data = object_from_json(text)
         trace = cls.from_header(data)
         records, resumed_at = data.get("records", []), data.get("resumed_at", 0)
         if not isinstance(records, list) or type(resumed_at) is not int:
             raise StoreError(
-                f"records must be a list and resumed_at a whole number, got {records!r:.80} and {resumed_at!r:.80}"
+                f"records must be a list and resumed_at a whole number, got {records!r:.80} and "
+                f"{resumed_at!r:.80}"
             )
         return replace(
             trace.with_records([record_from_json(json.dumps(r)) for r in records]),
@@ -783,14 +841,17 @@ class Trace:
         )
 
     def with_records(self, records: Iterable[Record]) -> Trace:
-        """Append records that were read. Raises StoreError for a candidate whose parent does not precede it."""
+        """Append records that were read. Raises StoreError for a candidate whose parent does not
+        precede it.
+        """
         extended = replace(self, records=(*self.records, *records))
         earlier: set[int] = set()
         for record in extended.records:
             if isinstance(record, Candidate):
                 if record.parent is not None and record.parent not in earlier:
                     raise StoreError(
-                        f"candidate {record.id} was made from candidate {record.parent}, which is not before it"
+                        f"candidate {record.id} was made from candidate {record.parent}, which is "
+                        "not before it"
                     )
                 earlier.add(record.id)
         return extended
@@ -805,7 +866,9 @@ def _top_by(ids: list[int], merits: Sequence[float]) -> list[int]:
 
 
 def _mean_score(scores: Sequence[float | None], repeats: int) -> float | None:
-    """Return the mean of a grader's scores of a candidate; None while one of its repeats is missing or unknown."""
+    """Return the mean of a grader's scores of a candidate; None while one of its repeats is missing
+    or unknown.
+    """
     if len(scores) < repeats:
         return None
     known = [score for score in scores if score is not None]
@@ -829,7 +892,8 @@ def _in_order(feedback: Sequence[Feedback]) -> tuple[Feedback, ...]:
 
 
 def _views_at_start(trace: Trace) -> dict[str, Any]:
-    """Return the views of a trace without records, or with one given answer, as a row to be graded has; none after another record.
+    """Return the views of a trace without records, or with one given answer, as a row to be graded
+    has; none after another record.
 
     They are its own, since a user's plan may change a list that it is given.
     """
@@ -868,7 +932,8 @@ def _views_at_start(trace: Trace) -> dict[str, Any]:
     return views
 
 
-# What a record of each kind leaves unchanged: fields and views. `+` copies them to the new trace, so that planning stays fast.
+# What a record of each kind leaves unchanged: fields and views. `+` copies them to the new trace,
+# so that planning stays fast.
 _CANDIDATE_VIEWS = (
     "iterations",
     "candidates",

@@ -1,6 +1,8 @@
-"""The part of a task's tests that may be shown. Hidden tests, and their results, stay out of everything that a model reads.
+"""The part of a task's tests that may be shown. Hidden tests, and their results, stay out of
+everything that a model reads.
 
-The forms of tests are those of `redraft.code.parse_tests`; here only what marks a test as hidden matters.
+The forms of tests are those of `redraft.code.parse_tests`; here only what marks a test as hidden
+matters.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ MAX_CHARS = 1_000_000  # of tests that are read
 def visible_tests(tests: str | None) -> str | None:
     """Return tests without the hidden ones, as text; None if none are left.
 
-    Tests that look like JSON and are neither JSON nor a Python literal are returned if they hide nothing by name.
+    Tests that look like JSON and are neither JSON nor a Python literal are returned if they hide
+    nothing by name.
     """
     if not tests or tests.lstrip()[:1] not in ("[", "{"):
         return tests
@@ -70,7 +73,8 @@ def _without_hidden(tests: Any) -> Any:
 
 
 def hidden_results(feedback: Iterable[Any]) -> tuple[int, int] | None:
-    """Return how many hidden tests pass and how many there are, as a feedback or a vote in it reports; None if none does.
+    """Return how many hidden tests pass and how many there are, as a feedback or a vote in it
+    reports; None if none does.
 
     This is for people: no model may see it.
     """

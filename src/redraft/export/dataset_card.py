@@ -1,7 +1,9 @@
-"""The dataset card of an export (README.md): the contents of the files, how they were made, and how reliable the graders are.
+"""The dataset card of an export (README.md): the contents of the files, how they were made, and how
+reliable the graders are.
 
-It is Markdown with a YAML header that Hugging Face `datasets` reads: the file of each split, and the types of all columns. (Without
-the types a text such as "2024-01-01" would be loaded as a date.) The names of runs, models and graders are untrusted input.
+It is Markdown with a YAML header that Hugging Face `datasets` reads: the file of each split, and
+the types of all columns. (Without the types a text such as "2024-01-01" would be loaded as a date.)
+The names of runs, models and graders are untrusted input.
 """
 
 from __future__ import annotations
@@ -28,7 +30,10 @@ DESCRIPTIONS = {
     "unpaired": "Answers labelled good or bad (TRL: KTO, BCO)",
     "prompt-completion": "Prompts with the best answer found (TRL: SFT)",
     "messages": "Conversations that end with the best answer found (TRL: SFT)",
-    "stepwise": "Every answer of a refinement, labelled with whether it was better than the one it came from (TRL: PRM)",
+    "stepwise": (
+        "Every answer of a refinement, labelled with whether it was better than the one it came "
+        "from (TRL: PRM)"
+    ),
     "trajectory": "Whole refinements: every answer with its parent, its score and its feedback",
 }
 
@@ -39,7 +44,9 @@ def dataset_card(exported: ExportResult) -> str:
 
 
 def _header(x: ExportResult) -> Iterator[str]:
-    """Yield the YAML header. Every value is written as JSON, so that untrusted text stays in its quotes."""
+    """Yield the YAML header. Every value is written as JSON, so that untrusted text stays in its
+    quotes.
+    """
     values: dict[str, Any] = {
         "license": "unknown",
         "pretty_name": " ".join(strip_control_sequences(x.provenance.run).split())[:200],
@@ -89,7 +96,10 @@ def _feature(column_type: Any) -> dict[str, Any]:
 
 def _body(x: ExportResult) -> Iterator[str]:
     yield f"# {escape_cell(x.provenance.run)}\n"
-    yield f"{DESCRIPTIONS[x.config.format]}, made by Redraft: a model's answers were graded, refined and graded again.\n"
+    yield (
+        f"{DESCRIPTIONS[x.config.format]}, made by Redraft: a model's answers were graded, "
+        "refined and graded again.\n"
+    )
     yield from markdown_table(("", ""), _count_rows(x))
     yield "\n## How it was made\n"
     yield from markdown_table(("", ""), _provenance_rows(x))
@@ -109,7 +119,10 @@ def _body(x: ExportResult) -> Iterator[str]:
     if x.left_out:
         yield from markdown_table(("why", "rows"), ((why, str(n)) for why, n in x.left_out.items()))
     yield f"\n{x.duplicates} duplicate examples were left out.\n"
-    yield "The licence is unknown: it depends on the prompts and on the terms of the models that wrote the answers."
+    yield (
+        "The licence is unknown: it depends on the prompts and on the terms of the models that "
+        "wrote the answers."
+    )
 
 
 def _count_rows(x: ExportResult) -> Iterator[tuple[str, str]]:
@@ -137,7 +150,10 @@ def _provenance_rows(x: ExportResult) -> Iterator[tuple[str, str]]:
     if config.test_size:
         yield (
             "test",
-            f"{config.test_size:g} of the prompts, by a hash of their words (salt {config.salt!r}): one prompt, one side",
+            (
+                f"{config.test_size:g} of the prompts, by a hash of their words (salt "
+                f"{config.salt!r}): one prompt, one side"
+            ),
         )
 
 

@@ -1,12 +1,14 @@
 """The training formats: `TraceExamples` makes examples from one trace, as `ExportConfig` says.
 
-These functions are pure: files and splits are in `writer`. Only answers that were not cut off and have a score are used, each text
-once. A trace without an example raises `NotExportable` with the reason. The columns are those that TRL's trainers read (see
-"Dataset formats and types" in its documentation). All other columns begin with `redraft_`, so that no trainer reads them: a column
+These functions are pure: files and splits are in `writer`. Only answers that were not cut off and
+have a score are used, each text once. A trace without an example raises `NotExportable` with the
+reason. The columns are those that TRL's trainers read (see "Dataset formats and types" in its
+documentation). All other columns begin with `redraft_`, so that no trainer reads them: a column
 `margin`, for example, would change what TRL's RewardTrainer learns.
 
-Scores are those of the graders, not the estimates of a noise-aware plan, so that each example agrees with its feedback. If graders
-are noisy, the highest score is biased upwards; set `min_margin` well above their noise.
+Scores are those of the graders, not the estimates of a noise-aware plan, so that each example
+agrees with its feedback. If graders are noisy, the highest score is biased upwards; set
+`min_margin` well above their noise.
 """
 
 from __future__ import annotations
@@ -61,21 +63,26 @@ class ExportConfig:
 
     The formats and their columns:
 
-    - preference (prompt, chosen, rejected): `chosen` is the best answer, which satisfies every must. `rejected` is another one
-      whose score is lower by at least `min_margin`: with the pairs "best-first" the first scored answer, with "best-worst" the one
-      with the lowest score; "all" gives a pair with each.
-    - unpaired (prompt, completion, label): the answers of those pairs, the chosen one labelled True, the others False. With `good`,
-      the label depends on the score instead: True for at least `good` if every must is satisfied; False for less than
-      `good` - `min_margin` or a violated must; answers in between are left out.
-    - prompt-completion (prompt, completion) and messages (messages): the best answer, if it satisfies every must and its score is
-      at least `good`. A row that failed, or whose best answer was cut off, gives none: the answer that takes its place would be
-      learned as the best. In the other formats its complete answers with a score are still compared with each other.
-    - stepwise (prompt, completions, labels): all scored answers in their order, each labelled with whether it is better than the
-      answer it was made from: more musts satisfied, or as many and a score higher by at least `min_margin`. An answer without a
-      scored predecessor is labelled True if it satisfies every must and scores more than 0. These are steps of a refinement, not of
-      a chain of reasoning. Always plain text, as TRL reads it.
-    - trajectory (prompt, candidates, best, stop): a format of Redraft. The whole refinement, including answers that were cut off or
-      have no score, each with its parent, score and feedback.
+    - preference (prompt, chosen, rejected): `chosen` is the best answer, which satisfies every
+      must. `rejected` is another one whose score is lower by at least `min_margin`: with the pairs
+      "best-first" the first scored answer, with "best-worst" the one with the lowest score; "all"
+      gives a pair with each.
+    - unpaired (prompt, completion, label): the answers of those pairs, the chosen one labelled
+      True, the others False. With `good`, the label depends on the score instead: True for at least
+      `good` if every must is satisfied; False for less than `good` - `min_margin` or a violated
+      must; answers in between are left out.
+    - prompt-completion (prompt, completion) and messages (messages): the best answer, if it
+      satisfies every must and its score is at least `good`. A row that failed, or whose best answer
+      was cut off, gives none: the answer that takes its place would be learned as the best. In the
+      other formats its complete answers with a score are still compared with each other.
+    - stepwise (prompt, completions, labels): all scored answers in their order, each labelled with
+      whether it is better than the answer it was made from: more musts satisfied, or as many and a
+      score higher by at least `min_margin`. An answer without a scored predecessor is labelled True
+      if it satisfies every must and scores more than 0. These are steps of a refinement, not of a
+      chain of reasoning. Always plain text, as TRL reads it.
+    - trajectory (prompt, candidates, best, stop): a format of Redraft. The whole refinement,
+      including answers that were cut off or have no score, each with its parent, score and
+      feedback.
 
     The score of an answer that violates a must counts as 0, unless all graders are musts.
 
@@ -84,11 +91,14 @@ class ExportConfig:
         pairs: "best-first", "best-worst" or "all"; for the formats preference and unpaired.
         min_margin: The least difference between two scores, in [0, 1].
         good: The least score of a good answer, in [0, 1]; None: no limit.
-        style: "conversational" (lists of messages) or "standard" (plain text, without prompts of more than one user message).
-        test_size: The share of prompts for the test file, in [0, 1). The split depends only on the words of the prompt and `salt`.
+        style: "conversational" (lists of messages) or "standard" (plain text, without prompts of
+            more than one user message).
+        test_size: The share of prompts for the test file, in [0, 1). The split depends only on the
+            words of the prompt and `salt`.
         salt: Changes the split.
         files: The type of the files in a folder, "jsonl" or "parquet".
-        with_requirements: Whether the prompt ends with the requirements, as the model received them.
+        with_requirements: Whether the prompt ends with the requirements, as the model received
+            them.
     """
 
     format: str = "preference"
@@ -124,7 +134,8 @@ class ExportConfig:
     def _check_use(self, name: str, given: bool, formats: tuple[str, ...]) -> None:  # noqa: FBT001
         if given and self.format not in formats:
             raise ConfigError(
-                f"{name} is for {', '.join(formats)}; format {self.format!r} does not use {getattr(self, name)!r}"
+                f"{name} is for {', '.join(formats)}; format {self.format!r} does not use "
+                f"{getattr(self, name)!r}"
             )
 
     @property
@@ -135,7 +146,9 @@ class ExportConfig:
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Where examples come from: the run, the model that wrote the answers (None: unknown), and more facts for the dataset card."""
+    """Where examples come from: the run, the model that wrote the answers (None: unknown), and more
+    facts for the dataset card.
+    """
 
     run: str
     model: str | None = None
@@ -158,7 +171,8 @@ class ExportResult:
         left_out: The number of rows without an example, by reason.
         means: The means of the scores and margins, by name.
         histograms: Their counts in 10 bins over [0, 1], by name.
-        graders: What the validation card of each grader says ("" if there is none). At most 50 are named; the others are "others".
+        graders: What the validation card of each grader says ("" if there is none). At most 50 are
+            named; the others are "others".
         writers: The number of answers by each model, in the same way.
     """
 
@@ -182,7 +196,9 @@ class ExportResult:
 
 @dataclass(frozen=True, slots=True)
 class PromptMessages:
-    """The messages of a prompt as (role, text). `standard`: the file has plain text instead of messages."""
+    """The messages of a prompt as (role, text). `standard`: the file has plain text instead of
+    messages.
+    """
 
     messages: tuple[tuple[str, str], ...]
     standard: bool
@@ -200,7 +216,9 @@ class PromptMessages:
         return text if self.standard else [{"role": "assistant", "content": text}]
 
     def in_test(self, config: ExportConfig) -> bool:
-        """Return whether the prompt belongs in the test file: by a hash of its words, regardless of white space."""
+        """Return whether the prompt belongs in the test file: by a hash of its words, regardless of
+        white space.
+        """
         words = [(role, " ".join(text.split())) for role, text in self.messages]
         digest = sha256(repr((config.salt, words)).encode("utf-8", "surrogatepass")).digest()
         return int.from_bytes(digest[:8]) < config.test_size * 2**64
@@ -208,7 +226,9 @@ class PromptMessages:
 
 @dataclass(frozen=True, slots=True)
 class TrainingExample:
-    """One example: its columns, the texts that identify duplicates, and the numbers for the dataset card."""
+    """One example: its columns, the texts that identify duplicates, and the numbers for the dataset
+    card.
+    """
 
     columns: ExampleColumns
     texts: tuple[str, ...]
@@ -237,7 +257,9 @@ class ScoredAnswer:
 
 @dataclass(frozen=True)
 class TraceExamples:
-    """The examples of a trace. `prompt` is the prompt in the examples, `own` the user's own prompt, which decides the split."""
+    """The examples of a trace. `prompt` is the prompt in the examples, `own` the user's own prompt,
+    which decides the split.
+    """
 
     trace: Trace
     config: ExportConfig
@@ -255,7 +277,9 @@ class TraceExamples:
         return MAKERS[self.config.format](self)
 
     def answers(self) -> list[ScoredAnswer]:
-        """Return the complete answers with a score, oldest first, without copies of their parents. Raises NotExportable."""
+        """Return the complete answers with a score, oldest first, without copies of their parents.
+        Raises NotExportable.
+        """
         trace = self.trace
         candidates = [c for c in trace.candidates if c.id not in trace.unchanged_ids]
         if not candidates:
@@ -321,7 +345,9 @@ def obstacle_to_pair(chosen: ScoredAnswer, other: ScoredAnswer, min_margin: floa
 
 
 def prompt_of(task_messages: Iterable[Message], *, standard: bool) -> PromptMessages:
-    """Return the messages of a prompt as text. Raises NotExportable for a prompt that the style cannot represent."""
+    """Return the messages of a prompt as text. Raises NotExportable for a prompt that the style
+    cannot represent.
+    """
     messages = tuple((str(m["role"]), _text_of(m)) for m in task_messages)
     if messages[-1][0] not in {"user", "tool"}:
         raise NotExportable(NO_QUESTION)
@@ -392,7 +418,9 @@ def unpaired_examples(source: TraceExamples) -> list[TrainingExample]:
 def _labels_by_score(
     answers: list[ScoredAnswer], good: float, min_margin: float
 ) -> list[tuple[ScoredAnswer, bool]]:
-    """Return the answers that are clearly good (True) or bad (False). Raises NotExportable if there are none."""
+    """Return the answers that are clearly good (True) or bad (False). Raises NotExportable if there
+    are none.
+    """
     labels = []
     for answer in answers:
         violates_must = answer.must_pass_rate < 1
@@ -408,7 +436,9 @@ def _score_columns(answer: ScoredAnswer) -> ExampleColumns:
 
 
 def _good_answer(source: TraceExamples) -> ScoredAnswer:
-    """Return the best answer. Raises NotExportable if it is not good enough or was cut off, or if its row failed."""
+    """Return the best answer. Raises NotExportable if it is not good enough or was cut off, or if
+    its row failed.
+    """
     best, trace = source.best_of(source.answers()), source.trace
     if trace.outcome and trace.outcome.reason is StopReason.FAILED:
         raise NotExportable(ROW_FAILED)
@@ -525,7 +555,8 @@ MAKERS: Mapping[str, Callable[[TraceExamples], list[TrainingExample]]] = {
     "trajectory": trajectory_examples,
 }
 
-# The types of the columns, as Hugging Face `datasets` names them: [type] for a list, {field: type} for an object.
+# The types of the columns, as Hugging Face `datasets` names them: [type] for a list, {field: type}
+# for an object.
 _MESSAGES = [{"role": "string", "content": "string"}]
 _FEEDBACK = {
     "grader": "string",

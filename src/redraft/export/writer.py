@@ -1,7 +1,9 @@
-"""Writes a run as training data: files that TRL's trainers load, without duplicates, with counts of what was left out.
+"""Writes a run as training data: files that TRL's trainers load, without duplicates, with counts of
+what was left out.
 
-Rows are streamed. Of each example only a digest of 16 bytes stays in memory, to detect duplicates (about 100 MB for a million
-examples). The files do not depend on time or chance, so the same run always gives the same files.
+Rows are streamed. Of each example only a digest of 16 bytes stays in memory, to detect duplicates
+(about 100 MB for a million examples). The files do not depend on time or chance, so the same run
+always gives the same files.
 """
 
 from __future__ import annotations
@@ -61,16 +63,18 @@ def export(
 ) -> ExportResult:
     """Write the rows of a run as training data.
 
-    Files are written under temporary names, and replace earlier files together when all are complete.
+    Files are written under temporary names, and replace earlier files together when all are
+    complete.
 
     Args:
         rows: The rows with their traces.
-        path: A name that ends in .jsonl or .parquet for one file, or with a split for two (NAME.train.jsonl, NAME.test.jsonl); "-"
-            for stdout; any other name for a folder, which also gets a dataset card (README.md).
+        path: A name that ends in .jsonl or .parquet for one file, or with a split for two
+            (NAME.train.jsonl, NAME.test.jsonl); "-" for stdout; any other name for a folder, which
+            also gets a dataset card (README.md).
         config: The format, and what to leave out.
         provenance: Where the rows come from.
-        overwrite: Replace files that are not empty. Without it, only those are replaced that the dataset card of an earlier export
-            names.
+        overwrite: Replace files that are not empty. Without it, only those are replaced that the
+            dataset card of an earlier export names.
 
     Returns:
         What was written, and what was left out.
@@ -102,7 +106,9 @@ def export(
 
 @contextmanager
 def open_drafts(files: Mapping[str, str]) -> Iterator[dict[str, Output]]:
-    """Open temporary files, which replace `files` together at the end. After an error they are removed."""
+    """Open temporary files, which replace `files` together at the end. After an error they are
+    removed.
+    """
     drafts: dict[str, Path] = {}
     try:
         with ExitStack() as folders:
@@ -148,18 +154,23 @@ def _publish(draft: Path, target: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ExportPaths:
-    """The paths of an export: a file for each split ("train", "test"), and the dataset card of a folder."""
+    """The paths of an export: a file for each split ("train", "test"), and the dataset card of a
+    folder.
+    """
 
     files: Mapping[str, str]
     card: Path | None = None
 
     def check(self) -> None:
-        """Raise ConfigError for a file that is not empty, unless an earlier export has written it into this folder."""
+        """Raise ConfigError for a file that is not empty, unless an earlier export has written it
+        into this folder.
+        """
         replaceable = _files_in_card(self.card) if self.card else set()
         for file in map(Path, self.files.values()):
             if file.is_file() and file.stat().st_size and file.name not in replaceable:
                 raise ConfigError(
-                    f"{str(file)!r} exists already: name another file, or replace it with overwrite (--overwrite)"
+                    f"{str(file)!r} exists already: name another file, or replace it with "
+                    "overwrite (--overwrite)"
                 )
 
     def remove_empty(self, counts: Mapping[str, int]) -> tuple[str, ...]:
@@ -179,7 +190,8 @@ def resolve_paths(path: str | Path, config: ExportConfig) -> ExportPaths:
     name, splits = str(path), ("train", "test") if config.test_size else ("train",)
     if name == "-" and len(splits) > 1:
         raise ConfigError(
-            f"test_size={config.test_size!r} makes two files: path must be a file or a folder, got '-'"
+            f"test_size={config.test_size!r} makes two files: path must be a file or a folder, "
+            "got '-'"
         )
     ending = ENDING.search(name)
     if name == "-" or (ending and len(splits) == 1):
@@ -210,7 +222,8 @@ def _folder(path: Path) -> Path:
         ) from error
     if MARK not in text:
         raise ConfigError(
-            f"path {str(path)!r} has a README.md of its own, which the card would replace: name another folder"
+            f"path {str(path)!r} has a README.md of its own, which the card would replace: name "
+            "another folder"
         )
     return path
 
@@ -303,7 +316,10 @@ class ExportCounter:
             f"{n:,} x {reason}"
             for reason, n in sorted(self.left_out.items(), key=lambda item: -item[1])
         )
-        return f"nothing was written: none of the {self.rows:,} rows of run {run!r} gives an example: {reasons}"
+        return (
+            f"nothing was written: none of the {self.rows:,} rows of run {run!r} gives an "
+            f"example: {reasons}"
+        )
 
     def result(self, files: tuple[str, ...], provenance: Provenance) -> ExportResult:
         """Return the result of the export."""

@@ -1,8 +1,10 @@
-"""Accepts the connections of clients, as long as this process has descriptors for them and for connections to models.
+"""Accepts the connections of clients, as long as this process has descriptors for them and for
+connections to models.
 
-The servers of asyncio and uvloop accept until no descriptor is left; then uvloop closes connections that nobody has answered. Here
-a connection that finds no room waits in the backlog of the listening socket until another one ends, and connections end with the
-reply. Once nothing has ended for FULL_SECONDS, those that wait are refused with 503, a few at a time.
+The servers of asyncio and uvloop accept until no descriptor is left; then uvloop closes connections
+that nobody has answered. Here a connection that finds no room waits in the backlog of the listening
+socket until another one ends, and connections end with the reply. Once nothing has ended for
+FULL_SECONDS, those that wait are refused with 503, a few at a time.
 """
 
 from __future__ import annotations
@@ -19,16 +21,18 @@ from .connections import ConnectionTimers
 
 ACCEPTED_PER_TURN = 100  # in one turn of the event loop
 REFUSED_AT_ONCE = 8  # connections that are being refused
-REFUSED_HEAD_SECONDS = 2.0  # for the head of a request that is refused: whoever is silent keeps no place from the others
+# for the head of a request that is refused: whoever is silent keeps no place from the others
+REFUSED_HEAD_SECONDS = 2.0
 FULL_SECONDS = 1.0
 
 
 class Acceptor:
     """Accepts the connections on a listening socket of the running event loop until it is closed.
 
-    `make_protocol` returns the protocol of a connection, and `connections` has those that are open. A request on a connection for
-    which there is no room goes to the application `refuse`. `kept_for_models`: descriptors for connections to models; at most half
-    of those that are free now.
+    `make_protocol` returns the protocol of a connection, and `connections` has those that are open.
+    A request on a connection for which there is no room goes to the application `refuse`.
+    `kept_for_models`: descriptors for connections to models; at most half of those that are free
+    now.
     """
 
     def __init__(
@@ -106,7 +110,9 @@ class Acceptor:
             self._note_end(protocol)
 
     def _pause(self) -> None:
-        """Accept nothing until a connection has ended; those that are at work end with their reply."""
+        """Accept nothing until a connection has ended; those that are at work end with their
+        reply.
+        """
         self._loop.remove_reader(self._listener)
         if self._timer is None:
             self._timer = self._loop.call_later(FULL_SECONDS, self._begin_refusing)
@@ -115,7 +121,9 @@ class Acceptor:
                 protocol.cycle.keep_alive = False
 
     def _begin_refusing(self) -> None:
-        """Close the connections that are idle, and refuse those that wait if there is no room even so."""
+        """Close the connections that are idle, and refuse those that wait if there is no room even
+        so.
+        """
         self._is_refusing = True
         for protocol in list(self._connections):
             if protocol.cycle is not None and protocol.cycle.response_complete:

@@ -1,10 +1,11 @@
 """The access log: one line of JSON for each request, from the logger "redraft.access".
 
-A line holds no prompt, no answer and no header, unless the operator asks for prompts and answers; never a key, only its name. All
-text is escaped to ASCII, so that it cannot move a terminal's cursor or begin a line of its own.
+A line holds no prompt, no answer and no header, unless the operator asks for prompts and answers;
+never a key, only its name. All text is escaped to ASCII, so that it cannot move a terminal's cursor
+or begin a line of its own.
 
-`AccessLogHandler` writes in a thread. If its reader does not keep up, as when a pipe is full, lines are lost and counted: a log
-must not hold up requests.
+`AccessLogHandler` writes in a thread. If its reader does not keep up, as when a pipe is full, lines
+are lost and counted: a log must not hold up requests.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ MAX_WAITING_LINES = 10_000
 MAX_PATH = 200  # characters of a path in the log
 MAX_CONTENT = 20_000  # characters of a prompt or an answer in the log
 CLOSE_SECONDS = 2.0
-GATHER_SECONDS = 0.02  # for which lines are gathered: a thread that wakes up for each line would slow the event loop down
+# for which lines are gathered: a thread that wakes up for each line would slow the event loop down
+GATHER_SECONDS = 0.02
 access_log = log.getChild("access")
 
 
@@ -38,7 +40,8 @@ def log_request(
     content: Mapping[str, str] | None = None,
     notice: str = "",
 ) -> None:
-    """Log a request that ended. `path`: without the query. `content`: texts to log with it, by name; only if the operator asks.
+    """Log a request that ended. `path`: without the query. `content`: texts to log with it, by
+    name; only if the operator asks.
 
     `notice`: what its client is told besides the answer.
     """
@@ -79,7 +82,9 @@ def request_line(
 
 
 class AccessLogHandler(logging.Handler):
-    """Writes lines to a file descriptor in a thread. `on_lost` is called in it with the number of lines that were lost."""
+    """Writes lines to a file descriptor in a thread. `on_lost` is called in it with the number of
+    lines that were lost.
+    """
 
     def __init__(self, descriptor: int, on_lost: Callable[[int], None] = lambda _: None) -> None:
         super().__init__()

@@ -1,8 +1,9 @@
 """How many requests work at once, and which waits: `Admission`.
 
-A request that finds no free slot waits in the queue. Slots go to the caller with the fewest of them at work, and among callers with
-as many to the one that was served longest ago; the requests of one caller are served in the order in which they came. If the queue
-is full, the latest request of the caller with the longest queue gives up its place to a caller with a shorter one, so that one key
+A request that finds no free slot waits in the queue. Slots go to the caller with the fewest of them
+at work, and among callers with as many to the one that was served longest ago; the requests of one
+caller are served in the order in which they came. If the queue is full, the latest request of the
+caller with the longest queue gives up its place to a caller with a shorter one, so that one key
 cannot keep the others out. No request waits longer than `queue_seconds`.
 
 One event loop uses an `Admission`; nothing here is for threads.
@@ -28,7 +29,9 @@ SMOOTHING = 0.1  # weight of the latest duration in the mean
 
 @dataclass(slots=True)
 class CallerQueue:
-    """The requests of one caller: how many are at work, those that wait in order, and the turn at which one was served last."""
+    """The requests of one caller: how many are at work, those that wait in order, and the turn at
+    which one was served last.
+    """
 
     active: int = 0
     waiting: dict[Grant, None] = field(default_factory=dict)
@@ -36,7 +39,9 @@ class CallerQueue:
 
 
 class Admission:
-    """Gives out `limits.max_concurrent` slots. Raises GatewayError 503 with `retry_after` for a request that cannot wait."""
+    """Gives out `limits.max_concurrent` slots. Raises GatewayError 503 with `retry_after` for a
+    request that cannot wait.
+    """
 
     def __init__(self, limits: GatewayLimits, clock: Callable[[], float] = monotonic) -> None:
         self._limits, self._clock = limits, clock
@@ -92,7 +97,9 @@ class Admission:
         await self._wait(caller_id)
 
     async def _wait(self, caller_id: str) -> None:
-        """Wait for a slot; one that is granted to a request that leaves at the same moment is passed on."""
+        """Wait for a slot; one that is granted to a request that leaves at the same moment is
+        passed on.
+        """
         loop = asyncio.get_running_loop()
         grant: Grant = loop.create_future()
         self._queue_of(caller_id).waiting[grant] = None

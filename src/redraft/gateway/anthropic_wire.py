@@ -1,9 +1,10 @@
 """Anthropic's messages: requests are read, answers and errors are written.
 
-The model of a refinement gets the request in OpenAI's form (see `messages_to_chat`). Thinking that a request demands
-(`thinking.type: enabled`) is refused, because the drafts of several calls have no thinking of one turn; a model that thinks as it
-likes ("adaptive") may. The thinking blocks of earlier turns are not sent on: only the model that wrote them can read them. An
-unknown number of tokens is null.
+The model of a refinement gets the request in OpenAI's form (see `messages_to_chat`). Thinking that
+a request demands (`thinking.type: enabled`) is refused, because the drafts of several calls have no
+thinking of one turn; a model that thinks as it likes ("adaptive") may. The thinking blocks of
+earlier turns are not sent on: only the model that wrote them can read them. An unknown number of
+tokens is null.
 """
 
 from __future__ import annotations
@@ -75,10 +76,15 @@ class MessagesWire:
     name: WireName = "messages"
 
     def parse(self, body: Mapping[str, Any]) -> ChatRequest:
-        """Read a request. Raises GatewayError 400 naming the field for anything that is wrong or cannot be honoured."""
+        """Read a request. Raises GatewayError 400 naming the field for anything that is wrong or
+        cannot be honoured.
+        """
         chat = chat_body(body)
         if thinking_kind(body) == "enabled":
-            message = "thinking.type 'enabled' is not supported for refined answers: use 'adaptive' or 'disabled', or a model pass/NAME"
+            message = (
+                "thinking.type 'enabled' is not supported for refined answers: use 'adaptive' or "
+                "'disabled', or a model pass/NAME"
+            )
             raise invalid_request("thinking", message)
         with errors_of_field("tools"):
             tools = validate_tools(chat.get("tools", ()))
@@ -139,7 +145,9 @@ class MessagesWire:
 
 
 class MessagesStream:
-    """Writes an answer as Anthropic's events. Progress is a ping, which clients ignore, with the step in it if asked for."""
+    """Writes an answer as Anthropic's events. Progress is a ping, which clients ignore, with the
+    step in it if asked for.
+    """
 
     def __init__(self, request: ChatRequest, trace_id: str) -> None:
         self._request, self._trace_id = request, trace_id
@@ -160,7 +168,9 @@ class MessagesStream:
         return message_event("ping")
 
     def progress(self, progress: Progress) -> bytes:
-        """Return a step of the work: a comment, or a ping with a field `redraft` if the request asks for `events`."""
+        """Return a step of the work: a comment, or a ping with a field `redraft` if the request
+        asks for `events`.
+        """
         if not self._request.options.events:
             return progress_comment(progress)
         return message_event("ping", redraft=progress_body(progress))
@@ -217,7 +227,9 @@ def tool_block_events(index: int, call: ToolCall) -> Iterator[bytes]:
 
 
 def tool_input(call: ToolCall) -> dict[str, Any]:
-    """Return the arguments of a tool call as an object. Raises GatewayError 502 if the model wrote something else."""
+    """Return the arguments of a tool call as an object. Raises GatewayError 502 if the model wrote
+    something else.
+    """
     try:
         arguments = loads(call.arguments.encode(errors="replace") or b"{}")
     except ValueError:
@@ -246,7 +258,9 @@ def _message(request: ChatRequest, trace_id: str) -> dict[str, Any]:
 
 
 def _usage(answer: Answer) -> dict[str, Any]:
-    """Return the tokens of the answer's own call, and those of all calls in `redraft`. What is unknown is null."""
+    """Return the tokens of the answer's own call, and those of all calls in `redraft`. What is
+    unknown is null.
+    """
     usage = answer.usage
     return {
         "input_tokens": usage.input_tokens,

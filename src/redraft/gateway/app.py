@@ -7,7 +7,7 @@
 | GET /v1/models, /v1/models/{id} | the models that the key may use, in the form of OpenAI and of Anthropic at once |
 | GET /healthz, /readyz | whether the process lives; whether it takes requests. Neither calls a model |
 | GET /metrics, /openapi.json | figures for Prometheus; the routes as an OpenAPI document |
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -70,9 +70,11 @@ OWN_HEADER = (b"x-redraft", __version__.encode())
 
 
 class Gateway:
-    """What all requests to one gateway share. An asynchronous context manager; `app` is the application.
+    """What all requests to one gateway share. An asynchronous context manager; `app` is the
+    application.
 
-    Raises ConfigError for a profile that cannot be served, StoreError if another process uses the folder.
+    Raises ConfigError for a profile that cannot be served, StoreError if another process uses the
+    folder.
     """
 
     def __init__(self, config: GatewayConfig, env: Mapping[str, str]) -> None:
@@ -124,11 +126,15 @@ class Gateway:
 
     @property
     def app(self) -> ASGIApp:
-        """The application, behind its checks of hosts, origins and bodies; each request to a model is a span of OpenTelemetry."""
+        """The application, behind its checks of hosts, origins and bodies; each request to a model
+        is a span of OpenTelemetry.
+        """
         return RequestSpans(self.guard, (*MODEL_PATHS, COUNT_PATH, "/v1/models"), UNRECORDED_PATHS)
 
     async def reload(self, config: GatewayConfig) -> None:
-        """Use another configuration for the requests to come. Its host, port and folder stay as they were. Raises ConfigError."""
+        """Use another configuration for the requests to come. Its host, port and folder stay as
+        they were. Raises ConfigError.
+        """
         routing = await load_routing(config, self._env).__aenter__()
         before, self.routing = self.routing, routing
         self.admission.resize(config.limits)
@@ -151,7 +157,9 @@ class Gateway:
             await asyncio.wait(self._exchanges)
 
     async def refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request for whose connection this process has no room: whether the gateway lives, or that it is busy."""
+        """Answer a request for whose connection this process has no room: whether the gateway
+        lives, or that it is busy.
+        """
 
         async def send_last(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -314,10 +322,15 @@ async def _not_found(request: Request, error: Exception) -> Response:
 
 
 def _path_hint(path: str) -> str:
-    """Return where to look instead: with a wrong base URL, the path ends as one of the routes does."""
+    """Return where to look instead: with a wrong base URL, the path ends as one of the routes
+    does.
+    """
     for known in (*MODEL_PATHS, "/v1/models"):
         if path.endswith(known.removeprefix("/v1")):
-            return f"{known} exists: a base URL ends with /v1 for clients of OpenAI, and without it for those of Anthropic"
+            return (
+                f"{known} exists: a base URL ends with /v1 for clients of OpenAI, and without it "
+                "for those of Anthropic"
+            )
     return "/openapi.json describes the routes"
 
 

@@ -1,8 +1,9 @@
-"""Reading the JSON of a request's body, so that the event loop is never held for long: `BodyParser`.
+"""Reading the JSON of a request's body, so that the event loop is never held for long:
+`BodyParser`.
 
-The values of a body are counted before they are built. What is larger than LOOP_BYTES, or may have too many values by a quick
-look at its bytes, is read in a process of its own (see `body_worker`): the library that reads JSON holds Python's lock, so that a
-thread would hold up the loop as well.
+The values of a body are counted before they are built. What is larger than LOOP_BYTES, or may have
+too many values by a quick look at its bytes, is read in a process of its own (see `body_worker`):
+the library that reads JSON holds Python's lock, so that a thread would hold up the loop as well.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ class BodyParser:
         self._turn = asyncio.Semaphore(PROCESSES)
 
     async def parse(self, raw: bytes) -> dict[str, Any]:
-        """Return the object that a body holds. Raises GatewayError: 400, or 503 and 500 if no process can be started."""
+        """Return the object that a body holds. Raises GatewayError: 400, or 503 and 500 if no
+        process can be started.
+        """
         if len(raw) <= LOOP_BYTES and not may_have_too_many_values(raw):
             return _parse(raw)
         async with self._turn:
@@ -106,7 +109,9 @@ async def _start_process() -> asyncio.subprocess.Process:
 
 
 def _error_of_end(status: int) -> GatewayError:
-    """Return the error for a process that ended with this status before it had written the value."""
+    """Return the error for a process that ended with this status before it had written the
+    value.
+    """
     if status in LIMIT_SIGNALS:
         return invalid_request("body", "the body takes too much time or memory to read")
     gateway_log.error("the process that reads a large body ended with status %d", status)

@@ -1,7 +1,9 @@
-"""The process that reads one large body: JSON on its input becomes frames on its output, each of them small.
+"""The process that reads one large body: JSON on its input becomes frames on its output, each of
+them small.
 
-It is a bare interpreter. A value of more than PIECE_BYTES is written as what it consists of, so that whoever reads the frames never
-parses more than that at a time. The module imports nothing of Redraft.
+It is a bare interpreter. A value of more than PIECE_BYTES is written as what it consists of, so
+that whoever reads the frames never parses more than that at a time. The module imports nothing of
+Redraft.
 """
 
 from __future__ import annotations
@@ -37,19 +39,24 @@ def has_too_many_values(raw: bytes) -> bool:
 
 
 def may_have_too_many_values(raw: bytes) -> bool:
-    """Whether JSON has more values than a body may have if none of its bytes are in texts: a quick look."""
+    """Whether JSON has more values than a body may have if none of its bytes are in texts: a quick
+    look.
+    """
     return len(raw) > MAX_BODY_VALUES and _values_at_most(raw) > MAX_BODY_VALUES
 
 
 def _values_at_most(raw: bytes) -> int:
-    """Each value but one follows a comma or the beginning of a list or an object, or is the only one of its kind there."""
+    """Each value but one follows a comma or the beginning of a list or an object, or is the only
+    one of its kind there.
+    """
     return len(raw) - len(raw.translate(None, b",[{"))
 
 
 def frames(value: Any) -> Iterator[tuple[bytes, bytes]]:
     """Yield the kind and the content of each frame of a value.
 
-    "v": a whole value, "k": a key of an object, "{", "[" and "s" (a text): what begins, "c": a part of a text, ".": the end of it.
+    "v": a whole value, "k": a key of an object, "{", "[" and "s" (a text): what begins, "c": a part
+    of a text, ".": the end of it.
     """
     data = orjson.dumps(value)
     if len(data) <= PIECE_BYTES:

@@ -1,7 +1,7 @@
 """Requests in OpenAI's chat form, written in Anthropic's form.
 
-Every field and part is converted, or refused by its name. The exceptions change no answer: `prompt_cache_key` (a hint), and
-reasoning of earlier turns, which has no signature of the model.
+Every field and part is converted, or refused by its name. The exceptions change no answer:
+`prompt_cache_key` (a hint), and reasoning of earlier turns, which has no signature of the model.
 """
 
 from __future__ import annotations
@@ -78,7 +78,9 @@ _DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+);base64,(.*)", re.ASCII | re.DO
 
 
 def messages_body(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a request in Anthropic's form. Raises GatewayError 400 naming the field for what that cannot say."""
+    """Return a request in Anthropic's form. Raises GatewayError 400 naming the field for what that
+    cannot say.
+    """
     check_body(body)
     refuse_fields(body, UNSAID)
     for name in body:
@@ -125,7 +127,8 @@ def _user(body: Mapping[str, Any]) -> dict[str, str] | None:
     if len(users) > 1:
         raise invalid_request(
             "user",
-            "user and safety_identifier differ: Anthropic's protocol, which this model speaks, has one",
+            "user and safety_identifier differ: Anthropic's protocol, which this model speaks, "
+            "has one",
         )
     return {"user_id": users.pop()} if users else None
 
@@ -194,7 +197,9 @@ def _tool_choice(choice: Any) -> dict[str, Any] | None:
 
 
 def _conversation(value: Any) -> tuple[str, list[dict[str, Any]]]:
-    """Return the system prompt, which the first messages are, and turns: neighbours of one role become one."""
+    """Return the system prompt, which the first messages are, and turns: neighbours of one role
+    become one.
+    """
     messages = checked_messages(value)
     texts: list[str] = []
     turns: list[dict[str, Any]] = []

@@ -1,9 +1,10 @@
 """OpenAI's chat completions: requests are read, answers and errors are written.
 
-Each field of a request is honoured, passed to the model (`parameters`), or refused by its name. Fields that OpenAI does not
-have, such as `top_k`, are passed to the model.
+Each field of a request is honoured, passed to the model (`parameters`), or refused by its name.
+Fields that OpenAI does not have, such as `top_k`, are passed to the model.
 
-The field `redraft` describes the refinement: at the top of a reply and of the chunk with `finish_reason`, and in `usage`.
+The field `redraft` describes the refinement: at the top of a reply and of the chunk with
+`finish_reason`, and in `usage`.
 """
 
 from __future__ import annotations
@@ -73,7 +74,9 @@ REFUSED: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "moderation": ((), f"its results would be lost; {PASS_HINT}"),
     "web_search_options": ((), f"its citations would be lost; {PASS_HINT}"),
 }
-"""The fields that cannot be honoured: the values that ask for nothing, and why others are refused."""
+"""The fields that cannot be honoured: the values that ask for nothing, and why others are
+refused.
+"""
 READ = (
     *(
         "model",
@@ -97,7 +100,9 @@ class ChatWire:
     name: WireName = "chat"
 
     def parse(self, body: Mapping[str, Any]) -> ChatRequest:
-        """Read a request. Raises GatewayError 400 naming the field for anything that is wrong or cannot be honoured."""
+        """Read a request. Raises GatewayError 400 naming the field for anything that is wrong or
+        cannot be honoured.
+        """
         check_body(body)
         model = model_of(body)
         refuse_fields(body, REFUSED)
@@ -163,7 +168,9 @@ class ChatWire:
 
 
 class ChatStream:
-    """Writes an answer as chunks. The client of OpenAI reads every event as a chunk, so progress is one without choices."""
+    """Writes an answer as chunks. The client of OpenAI reads every event as a chunk, so progress is
+    one without choices.
+    """
 
     def __init__(self, request: ChatRequest, trace_id: str, created: int) -> None:
         self._request = request
@@ -184,7 +191,9 @@ class ChatStream:
         return comment("keep-alive")
 
     def progress(self, progress: Progress) -> bytes:
-        """Return a step of the work: a comment, or a chunk without choices if the request asks for `events`."""
+        """Return a step of the work: a comment, or a chunk without choices if the request asks for
+        `events`.
+        """
         if not self._request.options.events:
             return progress_comment(progress)
         return event(
@@ -251,7 +260,9 @@ def tools_of(value: Any) -> tuple[Mapping[str, Any], ...]:
 def tool_choice_of(
     value: Any, tools: tuple[Mapping[str, Any], ...]
 ) -> str | Mapping[str, Any] | None:
-    """Return whether the model must call a function. Without tools, "none" and "auto" ask for nothing."""
+    """Return whether the model must call a function. Without tools, "none" and "auto" ask for
+    nothing.
+    """
     if not tools and value in ("none", "auto"):
         return None
     with errors_of_field("tool_choice"):
@@ -267,7 +278,10 @@ def _schema_of(value: Any) -> Mapping[str, Any] | None:
     if kind == "json_object":
         return {}
     if kind != "json_schema":
-        message = f"response_format.type must be text, json_object or json_schema, got {format_value(kind, 80)}"
+        message = (
+            "response_format.type must be text, json_object or json_schema, got "
+            f"{format_value(kind, 80)}"
+        )
         raise invalid_request("response_format.type", message)
     form = object_of(
         "response_format.json_schema",
@@ -327,13 +341,16 @@ def _stops(value: Any) -> str | list[str] | None:
     ):
         raise invalid_request(
             "stop",
-            f"stop must be a text or a list of at most {MAX_STOPS} short texts, got {format_value(value, 80)}",
+            f"stop must be a text or a list of at most {MAX_STOPS} short texts, got "
+            f"{format_value(value, 80)}",
         )
     return value if isinstance(value, str) else (texts or None)
 
 
 def with_ids(answer: Answer) -> list[ToolCall]:
-    """Return the tool calls of an answer; those without an ID get one, because their results refer to it."""
+    """Return the tool calls of an answer; those without an ID get one, because their results refer
+    to it.
+    """
     calls = enumerate(answer.tool_calls)
     return [
         call if call.id else ToolCall(call.name, call.arguments, f"call_{answer.trace_id}_{n}")
@@ -342,7 +359,9 @@ def with_ids(answer: Answer) -> list[ToolCall]:
 
 
 def usage_body(answer: Answer) -> dict[str, Any] | None:
-    """Return the tokens of the answer's own call, and those of all calls in `redraft`; None if its own are unknown."""
+    """Return the tokens of the answer's own call, and those of all calls in `redraft`; None if its
+    own are unknown.
+    """
     read, written = answer.usage.input_tokens, answer.usage.output_tokens
     if read is None or written is None:
         return None

@@ -1,7 +1,9 @@
-"""One request of a client, from its headers to the last byte of the reply, whichever protocol it speaks.
+"""One request of a client, from its headers to the last byte of the reply, whichever protocol it
+speaks.
 
-Everything that can be refused is refused before the status is sent: the key, the request, the profile, the load, the budget. From
-then on errors are events of the stream. When the client closes the connection, the work is cancelled at once.
+Everything that can be refused is refused before the status is sent: the key, the request, the
+profile, the load, the budget. From then on errors are events of the stream. When the client closes
+the connection, the work is cancelled at once.
 
 This is plain ASGI: `pass/NAME` has to be fast.
 """
@@ -69,15 +71,19 @@ class AdmittedRequest:
 
 @dataclass(frozen=True, slots=True)
 class ReplyHead:
-    """The second item of the work for a request that is passed on: the headers of the model's reply."""
+    """The second item of the work for a request that is passed on: the headers of the model's
+    reply.
+    """
 
     headers: Mapping[str, str]
     is_stream: bool
 
 
 COMPLETE: Any = object()
-"""The last item of a reply that is passed on, in the same turn of the event loop as the last part. It is sent before the request
-is settled and recorded; by then the request is answered, whatever its client does."""
+"""The last item of a reply that is passed on, in the same turn of the event loop as the last part.
+It is sent before the request is settled and recorded; by then the request is answered, whatever its
+client does.
+"""
 
 
 CUT_OFF = GatewayError(
@@ -190,7 +196,9 @@ class ClientExchange:
 
     @property
     def _end_of_cancellation(self) -> tuple[int, str]:
-        """The status and the error of a request that is cancelled: its client left, or the gateway ends."""
+        """The status and the error of a request that is cancelled: its client left, or the gateway
+        ends.
+        """
         is_cut_off = self.gateway.is_draining and not self._is_disconnected
         return (
             (self.wire.error_status(CUT_OFF), CUT_OFF.code)
@@ -226,7 +234,9 @@ class ClientExchange:
     def _sendable_body(
         self, body: Mapping[str, Any], target: ProfileRefiner | ServedModel
     ) -> Mapping[str, Any]:
-        """Return what may be sent of a body. Raises GatewayError 400 for what a client may not choose, or may not pay for."""
+        """Return what may be sent of a body. Raises GatewayError 400 for what a client may not
+        choose, or may not pay for.
+        """
         refuse_routing(body)
         assert self.caller
         if not self.caller.limits.has_usd:
@@ -282,7 +292,8 @@ class ClientExchange:
                     async for item in items:
                         if isinstance(item, Answer):
                             await recorder.wait_for_commit()
-                        yield item  # an answer is given once its client has read it, but for the last of it
+                        # an answer is given once its client has read it, but for the last of it
+                        yield item
                         if isinstance(item, Answer):
                             end = RequestEnd(
                                 200,
@@ -306,7 +317,9 @@ class ClientExchange:
     async def _passed_items(
         self, model: ServedModel, body: Mapping[str, Any], retention: Retention
     ) -> AsyncGenerator[Any, None]:
-        """Yield that a request is admitted, the head of the model's reply, and the parts of its body."""
+        """Yield that a request is admitted, the head of the model's reply, and the parts of its
+        body.
+        """
         gateway, caller, ledger = self.gateway, self.caller, CallLedger()
         assert caller
         async with gateway.admission.slot(caller.id):
@@ -365,7 +378,9 @@ class ClientExchange:
                 )
 
     def _settle(self, reservation: KeyReservation, end: RequestEnd, usage: Usage) -> None:
-        """Charge and record a request, with what the operator asks for fields and tools in each call that used tokens."""
+        """Charge and record a request, with what the operator asks for fields and tools in each
+        call that used tokens.
+        """
         if self.metered and self.metered.usd and usage.tokens and usage.cost is not None:
             usage = usage.with_cost(usage.cost + self.metered.usd * usage.calls)
             end = replace(end, usage=usage)
@@ -422,7 +437,9 @@ class ClientExchange:
                 await self._send_whole(200, [(b"content-type", JSON), *headers], body)
 
     async def _stream_answer(self, request: ChatRequest, items: Any) -> None:
-        """Send the answer to a request that reads a stream, with progress and keep-alives before it."""
+        """Send the answer to a request that reads a stream, with progress and keep-alives before
+        it.
+        """
         assert self.admitted
         stream = self.wire.stream(request, self.admitted.trace_id, int(time()))
         await self._start(
@@ -468,7 +485,9 @@ class ClientExchange:
             raise
 
     async def fail(self, error: GatewayError) -> None:
-        """Send an error, unless the status is sent already: then the stream ends, which has told it."""
+        """Send an error, unless the status is sent already: then the stream ends, which has told
+        it.
+        """
         if self._is_started:
             if not self._is_complete:
                 await self._finish()
@@ -493,7 +512,7 @@ class ClientExchange:
             await self._send_part(body[start : start + SENT_BYTES])
             await asyncio.sleep(
                 0
-            )  # what is sent to a client that leaves waits for nothing: it has to be noticed meanwhile
+            )  # what is sent to a client that leaves waits for nothing: it has to be noticed meanwhile  # noqa: E501
         self._is_complete = True
         await self._send({"type": "http.response.body", "body": body[last:] if last else body})
 
@@ -566,7 +585,9 @@ class ClientExchange:
 
 
 def describe_bug(failure: Exception) -> str:
-    """Return the kind of an unexpected error and where it was raised, without its message, which may hold parts of a prompt."""
+    """Return the kind of an unexpected error and where it was raised, without its message, which
+    may hold parts of a prompt.
+    """
     places = [
         f"{frame.filename.rpartition('/')[2]}:{frame.lineno}"
         for frame in extract_tb(failure.__traceback__)[-3:]
@@ -587,7 +608,8 @@ async def with_pauses(
 ) -> AsyncGenerator[T | None, None]:
     """Yield the items, and None whenever none came for so many seconds.
 
-    One task produces all of them, and closes them at the end: what they keep in context variables belongs to it.
+    One task produces all of them, and closes them at the end: what they keep in context variables
+    belongs to it.
     """
     queue: asyncio.Queue[T | BaseException | None] = asyncio.Queue(1)
 
@@ -599,7 +621,7 @@ async def with_pauses(
                     await queue.join()  # until it has been dealt with
             await queue.put(None)
         except asyncio.CancelledError:
-            pass  # (else the task would keep the error, which keeps the frames that it passed, and one of them the task)
+            pass  # (else the task would keep the error, which keeps the frames that it passed, and one of them the task)  # noqa: E501
         except Exception as error:  # noqa: BLE001  (it is raised below)
             await queue.put(error)
 

@@ -4,9 +4,9 @@
     [models.NAME]          # a model, by its URL or by a name such as "openai:gpt-4o-mini": pass/NAME
     [profiles.NAME]        # how requests to refine/NAME are answered: model, graders and the settings of `refine`
 
-Keys are written with hyphens or underscores. Nothing is coerced, and nothing unknown is ignored. API keys are not allowed in the
-file: `key-env` names the environment variable that holds one.
-"""
+Keys are written with hyphens or underscores. Nothing is coerced, and nothing unknown is ignored.
+API keys are not allowed in the file: `key-env` names the environment variable that holds one.
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -54,11 +54,12 @@ DEFAULT_PORT = 8484  # none of the ports that `discovery` asks for models
 class ServedModel:
     """A model behind the gateway, in the table [models.NAME]; `pass/NAME` for clients.
 
-    `url` is its base URL ("http://127.0.0.1:8080/v1"), `kind` the protocol that it speaks, `model` its name there; `key_env` the
-    environment variable with its key. `prices`: USD for a million input and output tokens; None: by its name, else unknown.
-    `context_window`, `image_tokens`: the most tokens of a prompt and of an image; None: by its name. `field_prices`, `tool_prices`:
-    USD that a field, or a tool which the provider runs, may add to one call. `params`: parameters of its calls where an answer is
-    refined, whatever its role (see `redraft.parameters`).
+    `url` is its base URL ("http://127.0.0.1:8080/v1"), `kind` the protocol that it speaks, `model`
+    its name there; `key_env` the environment variable with its key. `prices`: USD for a million
+    input and output tokens; None: by its name, else unknown. `context_window`, `image_tokens`: the
+    most tokens of a prompt and of an image; None: by its name. `field_prices`, `tool_prices`: USD
+    that a field, or a tool which the provider runs, may add to one call. `params`: parameters of
+    its calls where an answer is refined, whatever its role (see `redraft.parameters`).
     """
 
     name: str
@@ -77,7 +78,9 @@ class ServedModel:
 
 @dataclass(frozen=True)
 class Retention:
-    """What the gateway keeps of requests: `level`, for how many days at most, and how many megabytes at most."""
+    """What the gateway keeps of requests: `level`, for how many days at most, and how many
+    megabytes at most.
+    """
 
     level: StoreLevel = "metadata"
     days: float = 30.0
@@ -88,12 +91,13 @@ class Retention:
 class Profile:
     """How requests to `refine/NAME` are answered, in the table [profiles.NAME].
 
-    `model`, `judge`: the name of a table [models.NAME], or a name that `connect` takes; "none" for no judge. `settings`: those of
-    `refine`, by name.
-    `required_graders`: graders of every answer, whatever a request names. `maximum`: the largest values of `target_score` and
-    `max_iterations` that a request may choose. `pass_through`: texts; a request with one of them in a message of the system, or
-    whose last message of the user is one, is passed on unrefined (titles and tags of chat interfaces).
-    `candidates`: how many answers are compared in a turn that calls tools; 1: the call is passed on.
+    `model`, `judge`: the name of a table [models.NAME], or a name that `connect` takes; "none" for
+    no judge. `settings`: those of `refine`, by name. `required_graders`: graders of every answer,
+    whatever a request names. `maximum`: the largest values of `target_score` and `max_iterations`
+    that a request may choose. `pass_through`: texts; a request with one of them in a message of the
+    system, or whose last message of the user is one, is passed on unrefined (titles and tags of
+    chat interfaces). `candidates`: how many answers are compared in a turn that calls tools; 1: the
+    call is passed on.
     """
 
     name: str
@@ -111,7 +115,8 @@ class Profile:
 
 @dataclass(frozen=True)
 class GatewayLimits:
-    """The limits of a gateway: requests at work and waiting, seconds for a request and for the end, bytes of a body.
+    """The limits of a gateway: requests at work and waiting, seconds for a request and for the end,
+    bytes of a body.
 
     `max_answers`: bytes of the answers that all requests at work hold.
     """
@@ -127,10 +132,11 @@ class GatewayLimits:
 
 @dataclass(frozen=True)
 class GatewayConfig:
-    """A gateway. `folder` holds what it stores: its keys and their budgets (gateway.db) and its traces (gateway.journal).
+    """A gateway. `folder` holds what it stores: its keys and their budgets (gateway.db) and its
+    traces (gateway.journal).
 
-    `allowed_hosts`: names besides its own that a Host header may have; `allowed_origins`: pages that may call it (CORS).
-    `log_content`: whether the access log contains prompts and answers.
+    `allowed_hosts`: names besides its own that a Host header may have; `allowed_origins`: pages
+    that may call it (CORS). `log_content`: whether the access log contains prompts and answers.
     """
 
     folder: Path
@@ -239,7 +245,9 @@ PYTHON_SETTINGS = {
     "max_in_flight",
 }
 PYTHON_SETTINGS |= {"model_params", "judge_params"}
-"""The settings of `refine` that a profile does not have: they take objects, the gateway chooses them, or they have another name."""
+"""The settings of `refine` that a profile does not have: they take objects, the gateway chooses
+them, or they have another name.
+"""
 PROFILE_SETTINGS = {
     each.name: info_of(each).kind
     for each in fields(OptionFields)
@@ -254,7 +262,8 @@ _TOOL_TYPE = re.compile(r"[\w.:-]{1,64}", re.ASCII)
 def load_config(path: str | Path, env: Mapping[str, str]) -> GatewayConfig:
     """Read the configuration in a file. Relative paths in it begin at its folder.
 
-    `env` is the environment that holds the keys of the models. Raises ConfigError naming the file, the key and what is allowed.
+    `env` is the environment that holds the keys of the models. Raises ConfigError naming the file,
+    the key and what is allowed.
     """
     table = _read_toml(path)
     try:
@@ -266,7 +275,9 @@ def load_config(path: str | Path, env: Mapping[str, str]) -> GatewayConfig:
 def parse_config(
     table: Mapping[str, Any], beside: Path, env: Mapping[str, str], source: Path | None = None
 ) -> GatewayConfig:
-    """Return the configuration in a table. Relative paths begin at the folder `beside`. Raises ConfigError."""
+    """Return the configuration in a table. Relative paths begin at the folder `beside`. Raises
+    ConfigError.
+    """
     for name in table:
         if name not in {"gateway", "models", "profiles"}:
             raise _unknown_key_error(name, "", ("gateway", "models", "profiles"))
@@ -303,7 +314,9 @@ def default_config(
     settings: Mapping[str, Any] | None = None,
     folder: Path | None = None,
 ) -> GatewayConfig:
-    """Return the configuration for one model with a name that `connect` takes: refine/default and pass/default."""
+    """Return the configuration for one model with a name that `connect` takes: refine/default and
+    pass/default.
+    """
     served = served_model("default", model, env)
     profile = Profile(
         "default", served.name, False if judge == "none" else judge, settings=settings or {}
@@ -312,7 +325,9 @@ def default_config(
 
 
 def configured_folder(path: str | Path) -> Path:
-    """Return the folder of the gateway that a file configures. It does not read the rest. Raises ConfigError."""
+    """Return the folder of the gateway that a file configures. It does not read the rest. Raises
+    ConfigError.
+    """
     values = _read_toml(path).get("gateway", {})
     folder = values.get("folder") if isinstance(values, Mapping) else None
     if folder is None:
@@ -325,7 +340,9 @@ def configured_folder(path: str | Path) -> Path:
 
 
 def configured_names(path: str | Path) -> list[str]:
-    """Return the names that clients use for what a file configures. It does not check the rest. Raises ConfigError."""
+    """Return the names that clients use for what a file configures. It does not check the rest.
+    Raises ConfigError.
+    """
     table = _read_toml(path)
     kinds = (("profiles", "refine/"), ("models", "pass/"))
     return [prefix + name for kind, prefix in kinds for name in _named_tables(kind, table)]
@@ -346,7 +363,9 @@ def default_folder() -> Path:
 
 
 def served_model(name: str, model: str, env: Mapping[str, str]) -> ServedModel:
-    """Return the model behind `pass/NAME` for a name that `connect` takes, if it has an address. Raises ConfigError."""
+    """Return the model behind `pass/NAME` for a name that `connect` takes, if it has an address.
+    Raises ConfigError.
+    """
     prefix, _, rest = model.strip().partition(":")
     if prefix in {"http", "https"} and rest.startswith("//"):
         connect(model.strip(), env=env)
@@ -386,7 +405,8 @@ def _named_tables(kind: str, table: Mapping[str, Any]) -> dict[str, Mapping[str,
     for name in tables:
         if not _NAME.fullmatch(name):
             raise ConfigError(
-                f"[{kind}.{name[:80]}]: a name consists of at most 64 letters, digits, '-', '_' and '.'"
+                f"[{kind}.{name[:80]}]: a name consists of at most 64 letters, digits, '-', '_' "
+                "and '.'"
             )
     return dict(tables)
 
@@ -394,7 +414,9 @@ def _named_tables(kind: str, table: Mapping[str, Any]) -> dict[str, Mapping[str,
 def _read_table(
     where: str, table: Any, kinds: Mapping[str, ValueKind], others: Collection[str] = ()
 ) -> dict[str, Any]:
-    """Return the values of a table, checked, by their keys with underscores. Keys in `others` are left out."""
+    """Return the values of a table, checked, by their keys with underscores. Keys in `others` are
+    left out.
+    """
     if not isinstance(table, Mapping):
         raise ConfigError(f"{where} must be a table, got {format_value(table)}")
     values: dict[str, Any] = {}
@@ -412,14 +434,17 @@ def _read_table(
 
 
 def _unknown_key_error(name: str, where: str, known: Collection[str]) -> ConfigError:
-    """Return the error for a key that a table does not have. Its value is not shown: it may be an API key."""
+    """Return the error for a key that a table does not have. Its value is not shown: it may be an
+    API key.
+    """
     place = f"{where}." if where else ""
     if any(word in name.lower() for word in SECRET_WORDS):
         return ConfigError(
-            f"{place}{name[:80]} is not allowed in a file: key-env names the environment variable with the key"
+            f"{place}{name[:80]} is not allowed in a file: key-env names the environment variable "
+            "with the key"
         )
     return ConfigError(
-        f"{place}{name[:80]}: {unknown_name_message('key', name.replace('_', '-'), known, full_value=name)}"
+        f"{place}{name[:80]}: {unknown_name_message('key', name.replace('_', '-'), known, full_value=name)}"  # noqa: E501
     )
 
 
@@ -438,7 +463,9 @@ def _limits(values: dict[str, Any]) -> GatewayLimits:
 
 
 def _retention(values: dict[str, Any], default: Retention) -> Retention:
-    """Take what is kept of requests out of the values of a table. Those of [gateway] are the default of the profiles."""
+    """Take what is kept of requests out of the values of a table. Those of [gateway] are the
+    default of the profiles.
+    """
     names = {"store": "level", "keep_days": "days", "keep_mb": "megabytes"}
     return replace(
         default, **{to: values.pop(name) for name, to in names.items() if name in values}
@@ -461,7 +488,8 @@ def _served_model(name: str, table: Mapping[str, Any], env: Mapping[str, str]) -
         served = _model_by_name(where, name, values.pop("model"), env)
     else:
         raise ConfigError(
-            f"{where} needs url, such as 'http://127.0.0.1:8080/v1', or model, such as 'openai:gpt-4o-mini'"
+            f"{where} needs url, such as 'http://127.0.0.1:8080/v1', or model, such as "
+            "'openai:gpt-4o-mini'"
         )
     served = replace(served, prices=prices, **values)
     if served.key_env is not None:
@@ -484,16 +512,20 @@ def _checked_url(where: str, url: str) -> str:
         raise ConfigError(f"{where}: {error}") from None
     if key or any(secrets_in_url(url)):
         raise ConfigError(
-            f"{where} must not contain a user or a key: key-env names the environment variable with the key"
+            f"{where} must not contain a user or a key: key-env names the environment variable "
+            "with the key"
         )
     return base.geturl()
 
 
 def _check_key(where: str, variable: str, env: Mapping[str, str]) -> None:
-    """Check that an environment variable holds a key. Its name is shown only if it can be no key: in capitals."""
+    """Check that an environment variable holds a key. Its name is shown only if it can be no key:
+    in capitals.
+    """
     if not _VARIABLE.fullmatch(variable):
         raise ConfigError(
-            f"{where} must be the name of an environment variable, such as 'OPENAI_API_KEY'; in capitals, not a key"
+            f"{where} must be the name of an environment variable, such as 'OPENAI_API_KEY'; in "
+            "capitals, not a key"
         )
     if not env.get(variable, "").strip():
         raise ConfigError(f"{where}: the environment variable {variable} is not set")
@@ -511,13 +543,16 @@ def _prices(where: str, value: Any) -> tuple[float, float] | None:
         and all(is_number(price) and price >= 0 for price in value)
     ):
         raise ConfigError(
-            f"{where} must be USD per million input and output tokens, such as [0.15, 0.6], got {format_value(value)}"
+            f"{where} must be USD per million input and output tokens, such as [0.15, 0.6], got "
+            f"{format_value(value)}"
         )
     return float(value[0]), float(value[1])
 
 
 def _prices_by_name(where: str, table: Any) -> dict[str, float]:
-    """Return USD by the names of fields, which are known, or by the types of tools, which providers invent."""
+    """Return USD by the names of fields, which are known, or by the types of tools, which providers
+    invent.
+    """
     is_tool = where.endswith("tool-prices")
     if not isinstance(table, Mapping):
         raise ConfigError(
@@ -528,7 +563,8 @@ def _prices_by_name(where: str, table: Any) -> dict[str, float]:
             raise ConfigError(f"{where}: {unknown_name_message('field', name, PRICEABLE)}")
         if is_tool and not _TOOL_TYPE.fullmatch(name):
             raise ConfigError(
-                f"{where}: the type of a tool is a name such as 'web_search', got {format_value(name)}"
+                f"{where}: the type of a tool is a name such as 'web_search', got "
+                f"{format_value(name)}"
             )
         PRICE.check(f"{where}.{name}", price, optional=False)
     return {name: float(price) for name, price in table.items()}
@@ -565,7 +601,8 @@ def _profile(
     if required and (passing or values.get("refine") == "none"):
         avoiding = "pass-through" if passing else "refine = 'none'"
         raise ConfigError(
-            f"{where}.required-graders and {avoiding} exclude each other: an answer that is not refined is not graded"
+            f"{where}.required-graders and {avoiding} exclude each other: an answer that is not "
+            "refined is not graded"
         )
     retention = _retention(values, default)
     return Profile(
@@ -588,7 +625,9 @@ def _check_role(
     *,
     optional: bool,
 ) -> None:
-    """Check the model of a role: the name of a table, or a name that `connect` takes, which has a colon or a slash."""
+    """Check the model of a role: the name of a table, or a name that `connect` takes, which has a
+    colon or a slash.
+    """
     if not value and optional:
         return
     if not value:
@@ -604,7 +643,9 @@ def _check_role(
 
 
 def _graders(where: str, value: Any) -> tuple[str, ...] | None:
-    """Return names of graders and specs of requirements. They are looked up now, so that a mistake is found at the start."""
+    """Return names of graders and specs of requirements. They are looked up now, so that a mistake
+    is found at the start.
+    """
     if value is None:
         return None
     specs = [value] if isinstance(value, str) else value
@@ -614,7 +655,8 @@ def _graders(where: str, value: Any) -> tuple[str, ...] | None:
         or not all(isinstance(each, str) and each.strip() for each in specs)
     ):
         raise ConfigError(
-            f"{where} must be a list of names such as ['judge', 'words:80-200'], got {format_value(value)}"
+            f"{where} must be a list of names such as ['judge', 'words:80-200'], got "
+            f"{format_value(value)}"
         )
     try:
         resolve_graders((), specs, has_model=True)
@@ -624,7 +666,9 @@ def _graders(where: str, value: Any) -> tuple[str, ...] | None:
 
 
 def _settings(where: str, given: Mapping[str, Any], beside: Path) -> dict[str, Any]:
-    """Return the settings of `refine` in a profile, checked. Files are found from the folder of the configuration."""
+    """Return the settings of `refine` in a profile, checked. Files are found from the folder of the
+    configuration.
+    """
     settings = dict(given)
     if settings.get("sandbox") == "unsafe":
         raise ConfigError(

@@ -1,7 +1,8 @@
 """The connections of clients: uvicorn's protocols with the limits that they lack.
 
 - The head of a request must arrive within HEAD_SECONDS, and so must the first byte of a connection.
-- A client that reads nothing of a reply for READ_SECONDS is disconnected, which cancels the work for it.
+- A client that reads nothing of a reply for READ_SECONDS is disconnected, which cancels the work
+  for it.
 - The headers of a request are at most MAX_HEADER_BYTES long, and so are the trailers after a body.
 """
 
@@ -18,9 +19,11 @@ HEADER_COST = 4  # bytes of a header besides its name and its value
 
 
 class ConnectionTimers(asyncio.Protocol):
-    """Closes a connection whose client neither sends nor reads what it should. To be put before a protocol of uvicorn.
+    """Closes a connection whose client neither sends nor reads what it should. To be put before a
+    protocol of uvicorn.
 
-    `app` answers its requests, and `on_end` is called when it has ended. `head_seconds`: None for HEAD_SECONDS.
+    `app` answers its requests, and `on_end` is called when it has ended. `head_seconds`: None for
+    HEAD_SECONDS.
     """
 
     app: Any
@@ -61,7 +64,9 @@ class ConnectionTimers(asyncio.Protocol):
         self.transport.abort()
 
     def _time_head(self) -> None:
-        """Run the timer from the first byte that belongs to no request in progress until one begins."""
+        """Run the timer from the first byte that belongs to no request in progress until one
+        begins.
+        """
         is_waiting = (
             self.cycle is None or self.cycle.response_complete
         ) and not self.transport.is_closing()

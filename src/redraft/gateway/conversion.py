@@ -1,6 +1,7 @@
 """Conversions between the protocols of clients and of models: requests, whole replies and streams.
 
-A `Conversion` belongs to one request. What the model's protocol cannot say is refused when it is made, before anything is sent.
+A `Conversion` belongs to one request. What the model's protocol cannot say is refused when it is
+made, before anything is sent.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ class StreamConverter(Protocol):
     """Converts a stream as it arrives."""
 
     def feed(self, part: bytes) -> bytes:
-        """Add bytes of the model, and return those for the client. Raises GatewayError for what is no such stream."""
+        """Add bytes of the model, and return those for the client. Raises GatewayError for what is
+        no such stream.
+        """
         ...
 
     def finish(self) -> bytes:
@@ -39,7 +42,9 @@ class Conversion(Protocol):
     is_needed: bool
 
     def reply(self, data: Mapping[str, Any], created: int) -> dict[str, Any]:
-        """Return a whole reply in the client's form. `created`: Unix time in seconds. Raises GatewayError if it is no answer."""
+        """Return a whole reply in the client's form. `created`: Unix time in seconds. Raises
+        GatewayError if it is no answer.
+        """
         ...
 
     def stream(self, created: int) -> StreamConverter | None:
@@ -121,7 +126,9 @@ class ResponsesOverChat:
 
 
 class TwoConversions:
-    """A conversion after another one: `outer` is on the side of the client, `inner` on that of the model."""
+    """A conversion after another one: `outer` is on the side of the client, `inner` on that of the
+    model.
+    """
 
     is_needed = True
 
@@ -155,7 +162,9 @@ class TwoStreamConverters:
 
 
 def conversion_between(client: WireName, upstream: WireName, body: Mapping[str, Any]) -> Conversion:
-    """Return the conversion for a request. Raises GatewayError 400 naming the field that the model's protocol cannot say."""
+    """Return the conversion for a request. Raises GatewayError 400 naming the field that the
+    model's protocol cannot say.
+    """
     match client, upstream:
         case "messages", "chat":
             return MessagesOverChat(body)

@@ -1,4 +1,6 @@
-"""What the parts of the gateway pass to each other: requests, answers, progress and errors, whatever the protocol."""
+"""What the parts of the gateway pass to each other: requests, answers, progress and errors,
+whatever the protocol.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +14,19 @@ from ..core.task import Message
 from ..usage import Usage
 
 WireName: TypeAlias = Literal["chat", "responses", "messages"]
-SHORTAGE_RETRY_AFTER = 5.0  # seconds that a client is asked to wait while this machine is short of descriptors or memory
+# seconds that a client is asked to wait while this machine is short of descriptors or memory
+SHORTAGE_RETRY_AFTER = 5.0
 MAX_RETRY_AFTER = 86_400.0  # seconds that a client is asked to wait: a model may ask for any time
 
 
 class GatewayError(Exception):
     """A request that gets no answer. A wire writes it in its client's form.
 
-    `status` is the HTTP status in OpenAI's sense (a wire may use another: Anthropic's 529 for 503), `code` a word for programs,
-    such as "invalid_request" or "budget_exhausted", `param` the field of the request at fault. `retry_after`: seconds.
-    `label` is what metrics count it as: the code, unless that is a model's own. `should_retry` False tells the client's SDK not to
-    send the request again, because that would run everything again.
+    `status` is the HTTP status in OpenAI's sense (a wire may use another: Anthropic's 529 for 503),
+    `code` a word for programs, such as "invalid_request" or "budget_exhausted", `param` the field
+    of the request at fault. `retry_after`: seconds. `label` is what metrics count it as: the code,
+    unless that is a model's own. `should_retry` False tells the client's SDK not to send the
+    request again, because that would run everything again.
     """
 
     def __init__(
@@ -48,7 +52,9 @@ class GatewayError(Exception):
         self.headers = dict(headers)
 
     def copy(self) -> GatewayError:
-        """Return the error without its traceback, to be kept, or raised again: a traceback keeps all that its frames hold."""
+        """Return the error without its traceback, to be kept, or raised again: a traceback keeps
+        all that its frames hold.
+        """
         return GatewayError(
             self.status,
             self.code,
@@ -72,13 +78,17 @@ class GatewayError(Exception):
 
 
 def invalid_request(param: str, message: str) -> GatewayError:
-    """Return the error for a field of a request that is wrong, or that the gateway cannot honour."""
+    """Return the error for a field of a request that is wrong, or that the gateway cannot
+    honour.
+    """
     return GatewayError(400, "invalid_request", message, param=param)
 
 
 @dataclass(frozen=True, slots=True)
 class RequestOptions:
-    """The field `redraft` of a request; None: the profile's own value. Values are not clamped yet."""
+    """The field `redraft` of a request; None: the profile's own value. Values are not clamped
+    yet.
+    """
 
     target_score: float | None = None
     max_iterations: int | None = None
@@ -93,7 +103,8 @@ class ChatRequest:
     """A request of a client, whichever protocol it speaks, in the terms of OpenAI's chat protocol.
 
     - `model`: as the client wrote it, such as "refine/fast"; `body`: the whole request as received.
-    - `messages`, `tools`, `tool_choice`: in OpenAI's chat form (system messages first, `tool` messages for results of tools).
+    - `messages`, `tools`, `tool_choice`: in OpenAI's chat form (system messages first, `tool`
+      messages for results of tools).
     - `schema`: the JSON schema that the answer must follow; {} for any JSON object; None for text.
     - `parameters`: other parameters for the model in OpenAI's chat form, such as `top_p` or `stop`.
     - `is_stream`, `include_usage`: whether the client reads a stream, and wants the usage in it.
@@ -119,7 +130,9 @@ class ChatRequest:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A step of the work: `kind` is "candidate", "grade" or "stop"; `score` in [0, 1], None if unknown."""
+    """A step of the work: `kind` is "candidate", "grade" or "stop"; `score` in [0, 1], None if
+    unknown.
+    """
 
     kind: str
     iteration: int
@@ -129,10 +142,11 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer that was chosen. `usage` is that of its own call, `total` that of all calls; None in them is unknown.
+    """The answer that was chosen. `usage` is that of its own call, `total` that of all calls; None
+    in them is unknown.
 
-    `finish_reason` is OpenAI's: "stop", "length", "tool_calls" or "content_filter". `score`: in [0, 1], None if ungraded.
-    `broken`: the musts that the answer does not meet.
+    `finish_reason` is OpenAI's: "stop", "length", "tool_calls" or "content_filter". `score`: in [0,
+    1], None if ungraded. `broken`: the musts that the answer does not meet.
     """
 
     model: str
@@ -150,7 +164,9 @@ class Answer:
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers of a reply that describe the refinement, besides its ID. What is unknown has none."""
+        """The headers of a reply that describe the refinement, besides its ID. What is unknown has
+        none.
+        """
         values = {
             "x-redraft-score": None if self.score is None else f"{self.score:.4f}",
             "x-redraft-iterations": str(self.iterations),
@@ -161,7 +177,9 @@ class Answer:
 
 
 class AnswerStream(Protocol):
-    """Writes one answer as server-sent events. Each method returns whole events; the text is sent once it is chosen."""
+    """Writes one answer as server-sent events. Each method returns whole events; the text is sent
+    once it is chosen.
+    """
 
     def begin(self) -> bytes:
         """Return the first events: the role, or the start of the message."""
@@ -172,7 +190,9 @@ class AnswerStream(Protocol):
         ...
 
     def progress(self, progress: Progress) -> bytes:
-        """Return a step of the work: a comment, or a typed event if the request asks for `events`."""
+        """Return a step of the work: a comment, or a typed event if the request asks for
+        `events`.
+        """
         ...
 
     def finish(self, answer: Answer) -> Iterator[bytes]:
@@ -190,7 +210,9 @@ class Wire(Protocol):
     name: WireName
 
     def parse(self, body: Mapping[str, Any]) -> ChatRequest:
-        """Read a request. Raises GatewayError 400 naming the field for anything that is wrong or cannot be honoured."""
+        """Read a request. Raises GatewayError 400 naming the field for anything that is wrong or
+        cannot be honoured.
+        """
         ...
 
     def answer_body(self, request: ChatRequest, answer: Answer, created: int) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The names of fields, tools and parts of contents that cost more than the text of a request.
 
-They are of all protocols, and of the providers, routers and servers that may be behind a model. `request_costs` has the rules, and
-`redraft.parameters` the fields that choose where a request goes.
+They are of all protocols, and of the providers, routers and servers that may be behind a model.
+`request_costs` has the rules, and `redraft.parameters` the fields that choose where a request goes.
 """
 
 from __future__ import annotations
@@ -32,10 +32,13 @@ PRICED_FIELDS: Mapping[str, tuple[Any, ...]] = {
 }
 """Fields that cost money besides the tokens of the text: the values that cost nothing more.
 
-The last three change how many tokens an image or a text has; of an answer in the background the gateway sees no usage.
+The last three change how many tokens an image or a text has; of an answer in the background the
+gateway sees no usage.
 """
 PRICED_PARTS = ("file_id", "item_reference", "input_audio")
-"""Parts of a content that cost money without a known price: what the provider has stored, and audio, whose tokens cost more."""
+"""Parts of a content that cost money without a known price: what the provider has stored, and
+audio, whose tokens cost more.
+"""
 
 OUTPUT_LIMITS: Mapping[str, tuple[str, ...]] = {
     "chat": ("max_completion_tokens", "max_tokens"),
@@ -52,7 +55,9 @@ OUTPUT_FIELDS = (
         "min_tokens",
     ),  # of servers that OpenAI's protocol is not enough for
 )
-"""All fields that change the tokens of an answer. Which of them a model obeys is not known, nor what it makes of one below 1."""
+"""All fields that change the tokens of an answer. Which of them a model obeys is not known, nor
+what it makes of one below 1.
+"""
 ANSWER_COUNTS = ("n", "best_of")
 
 CONVERSATIONS = ("messages", "input", "system", "instructions")
@@ -77,7 +82,9 @@ CLIENT_TOOLS = frozenset(
         *("tool_search_tool_regex", "tool_search_tool_bm25", "tool_search", "shell", "namespace"),
     )
 )
-"""Types of tools that the client runs, or that cost tokens only. Of the last three some forms cost more (see `request_costs`)."""
+"""Types of tools that the client runs, or that cost tokens only. Of the last three some forms cost
+more (see `request_costs`).
+"""
 GROUPED = frozenset(("function", "custom"))  # in a namespace
 CLIENT_TOOLS_WITH_DATE = re.compile(
     r"(?:bash|text_editor|computer|memory|computer_toolset|browser_toolset|tool_search_tool_(?:regex|bm25))_\d{8}",
@@ -193,7 +200,9 @@ STORED_PARTS: Mapping[str, str] = {
     **dict.fromkeys(("web_search_call", "file_search_call"), "results"),
     "code_interpreter_call": "outputs",
 }
-"""Types of items that have their content in the field that stands here, or name by their ID what the provider has stored."""
+"""Types of items that have their content in the field that stands here, or name by their ID what
+the provider has stored.
+"""
 SHELL_OUTPUT = frozenset(("stdout", "stderr", "outcome"))
 MEDIA_FIELDS = frozenset(
     (

@@ -1,13 +1,17 @@
-"""Which requests reach the gateway at all: `Guard`, an ASGI middleware around the whole application.
+"""Which requests reach the gateway at all: `Guard`, an ASGI middleware around the whole
+application.
 
-- The Host header must name this gateway, so that a foreign domain that resolves to it (DNS rebinding) reaches nothing. The port is
-  not compared: it differs behind a port mapping, and it protects nothing. If the gateway listens on all addresses, any IP address
-  is accepted, because rebinding needs a name.
-- A request that a web page causes is refused unless the page's origin is one of `allowed_origins`, which get CORS headers.
-- A body larger than `max_body` is refused (413), by its Content-Length or while it is read; so is one that takes too long (408),
-  and one of more than 64 KiB for which other bodies leave no memory (503).
-- `/metrics` and `/openapi.json` need a key unless the client is on this machine. `/healthz` and `/readyz` are free and work with
-  any Host.
+- The Host header must name this gateway, so that a foreign domain that resolves to it (DNS
+  rebinding) reaches nothing. The port is not compared: it differs behind a port mapping, and it
+  protects nothing. If the gateway listens on all addresses, any IP address is accepted, because
+  rebinding needs a name.
+- A request that a web page causes is refused unless the page's origin is one of `allowed_origins`,
+  which get CORS headers.
+- A body larger than `max_body` is refused (413), by its Content-Length or while it is read; so is
+  one that takes too long (408), and one of more than 64 KiB for which other bodies leave no memory
+  (503).
+- `/metrics` and `/openapi.json` need a key unless the client is on this machine. `/healthz` and
+  `/readyz` are free and work with any Host.
 
 It refuses in the form of the protocol that the path belongs to.
 """
@@ -38,8 +42,8 @@ SMALL_BODY_BYTES = 64 * 1024  # a body up to this size is never refused for the 
 PREFLIGHT_SECONDS = 600
 PROXY_HEADERS = ("forwarded", "x-forwarded-for", "x-real-ip")
 EXPOSED_HEADERS = (
-    "retry-after, x-should-retry, x-request-id, request-id, x-redraft-trace-id, x-redraft-score, x-redraft-iterations, "
-    "x-redraft-stop, x-redraft-cost, x-redraft-notice"
+    "retry-after, x-should-retry, x-request-id, request-id, x-redraft-trace-id, x-redraft-score, "
+    "x-redraft-iterations, x-redraft-stop, x-redraft-cost, x-redraft-notice"
 )
 
 
@@ -51,10 +55,12 @@ def wire_of(path: str) -> WireName:
 
 
 class Guard:
-    """Passes the allowed requests on. `wires` write the errors; `configure` changes what is allowed.
+    """Passes the allowed requests on. `wires` write the errors; `configure` changes what is
+    allowed.
 
-    `key_paths`: paths (with all below them) that need a key. `local_key_paths`: those that need none from this machine.
-    `host_setting`, `origin_setting`: what allows another host or origin, for the message to a client that is refused; "": nothing.
+    `key_paths`: paths (with all below them) that need a key. `local_key_paths`: those that need
+    none from this machine. `host_setting`, `origin_setting`: what allows another host or origin,
+    for the message to a client that is refused; "": nothing.
     """
 
     def __init__(
@@ -116,7 +122,9 @@ class Guard:
     # ---- headers
 
     def _check_source(self, scope: Scope, headers: Headers) -> None:
-        """Raise GatewayError for another host than this gateway, and for pages that may not call it."""
+        """Raise GatewayError for another host than this gateway, and for pages that may not call
+        it.
+        """
         if scope["path"] not in FREE_PATHS:
             self._check_host(headers)
         self._check_origin(headers)
@@ -150,7 +158,10 @@ class Guard:
             or name.endswith(self._domains)
             or (self._any_address and _is_address(name))
         ):
-            message = f"this server does not answer to the host {hosts[0][:200]!r}{_allows_others(self._host_setting)}"
+            message = (
+                "this server does not answer to the host "
+                f"{hosts[0][:200]!r}{_allows_others(self._host_setting)}"
+            )
             raise GatewayError(421, "invalid_host", message, should_retry=False)
 
     def _check_origin(self, headers: Headers) -> None:
@@ -158,7 +169,10 @@ class Guard:
         if origins:
             if len(origins) == 1 and origins[0].lower() in self._origins:
                 return
-            message = f"pages of {origins[0][:200]!r} may not call this server{_allows_others(self._origin_setting)}"
+            message = (
+                f"pages of {origins[0][:200]!r} may not call this "
+                f"server{_allows_others(self._origin_setting)}"
+            )
             raise GatewayError(403, "origin_not_allowed", message, should_retry=False)
         if is_caused_elsewhere(headers.get("sec-fetch-site")):
             raise GatewayError(
@@ -193,7 +207,9 @@ class Guard:
                 await self._send_error(scope, send, body.error)
 
     def check_body(self, size: int, added: int) -> None:
-        """Raise GatewayError if a body of this size, of which `added` bytes are new, is too large or memory is short."""
+        """Raise GatewayError if a body of this size, of which `added` bytes are new, is too large
+        or memory is short.
+        """
         if size > self.max_body:
             raise self._size_error()
         self.body_bytes += added
@@ -225,7 +241,9 @@ class Guard:
 
 
 class BodyReader:
-    """Reads the body of one request within the limits of a guard; `error` is why it was refused, `size` the bytes so far."""
+    """Reads the body of one request within the limits of a guard; `error` is why it was refused,
+    `size` the bytes so far.
+    """
 
     def __init__(self, guard: Guard, receive: Receive) -> None:
         self._guard, self._receive = guard, receive

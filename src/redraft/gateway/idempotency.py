@@ -1,11 +1,13 @@
 """Requests with the same idempotency key share one run: `RunsInFlight`.
 
-A run is a stream of items (progress, the answer, or bytes) that one task produces and keeps, so that every request that joins reads
-all of them from the start. When the last reader has left, a run in progress is cancelled: at once without a key, and with one after
-a moment, so that a client whose connection broke finds it when it tries again. A finished run is replayed for some minutes; a
-failed one is forgotten, so that the client's next attempt runs again.
+A run is a stream of items (progress, the answer, or bytes) that one task produces and keeps, so
+that every request that joins reads all of them from the start. When the last reader has left, a run
+in progress is cancelled: at once without a key, and with one after a moment, so that a client whose
+connection broke finds it when it tries again. A finished run is replayed for some minutes; a failed
+one is forgotten, so that the client's next attempt runs again.
 
-A key belongs to a caller: other callers that send the same key share nothing. The same key with another body is an error (422).
+A key belongs to a caller: other callers that send the same key share nothing. The same key with
+another body is an error (422).
 """
 
 from __future__ import annotations
@@ -82,7 +84,9 @@ class SharedRun(Generic[T]):
         event.set()
 
     async def wait_for_item(self, position: int) -> bool:
-        """Wait until the item at a position is there; return False if the run ends before it. Raises the error of the run."""
+        """Wait until the item at a position is there; return False if the run ends before it.
+        Raises the error of the run.
+        """
         while position >= len(self.items):
             if self.is_done:
                 if self.error is not None:
@@ -92,7 +96,9 @@ class SharedRun(Generic[T]):
         return True
 
     async def leave(self) -> None:
-        """Count one reader less. Without readers the run is cancelled: with a grace period after it, else before this returns."""
+        """Count one reader less. Without readers the run is cancelled: with a grace period after
+        it, else before this returns.
+        """
         self.readers -= 1
         if self.readers or self.is_done:
             return
@@ -102,7 +108,9 @@ class SharedRun(Generic[T]):
             await self.cancel()
 
     async def cancel(self) -> None:
-        """Cancel the run and wait until it has ended. It is started in any case, so that what it holds is released."""
+        """Cancel the run and wait until it has ended. It is started in any case, so that what it
+        holds is released.
+        """
         self.is_cancelled = True
         asyncio.get_running_loop().call_soon(
             self._task.cancel
@@ -127,9 +135,11 @@ def _error_for_reader(error: BaseException) -> BaseException:
 
 
 class RunReader(Generic[T]):
-    """Yields the items of a run from the first on. `is_joined`: another request had started the run.
+    """Yields the items of a run from the first on. `is_joined`: another request had started the
+    run.
 
-    Close it (`aclose`, or leave its context) when the client leaves: the run is cancelled with its last reader.
+    Close it (`aclose`, or leave its context) when the client leaves: the run is cancelled with its
+    last reader.
     """
 
     def __init__(self, run: SharedRun[T], *, is_joined: bool) -> None:
@@ -161,10 +171,11 @@ class RunReader(Generic[T]):
 
 
 class RunsInFlight(Generic[T]):
-    """The runs that requests may join: those in progress and, for `replay_seconds`, those that succeeded.
+    """The runs that requests may join: those in progress and, for `replay_seconds`, those that
+    succeeded.
 
-    The oldest of the finished runs are forgotten if they take more than `max_replay_bytes` together. A run with a key goes on for
-    `grace_seconds` after its last reader has left.
+    The oldest of the finished runs are forgotten if they take more than `max_replay_bytes`
+    together. A run with a key goes on for `grace_seconds` after its last reader has left.
     """
 
     def __init__(
@@ -186,13 +197,17 @@ class RunsInFlight(Generic[T]):
         self._in_progress: set[SharedRun[T]] = set()
 
     def body_hash(self, key: str, caller_id: str) -> str | None:
-        """Return the hash of the body whose run a request with this key would join; None if there is no run."""
+        """Return the hash of the body whose run a request with this key would join; None if there
+        is no run.
+        """
         self._forget_old()
         run = self._runs.get((caller_id, key))
         return None if run is None or run.is_cancelled else run.body_hash
 
     def may_join_freely(self, key: str, caller_id: str) -> bool:
-        """Whether there is a run with this key, and fewer than FREE_JOINS requests have asked this. Counts those that ask."""
+        """Whether there is a run with this key, and fewer than FREE_JOINS requests have asked this.
+        Counts those that ask.
+        """
         if self.body_hash(key, caller_id) is None:
             return False
         run = self._runs[caller_id, key]
@@ -204,8 +219,8 @@ class RunsInFlight(Generic[T]):
     ) -> RunReader[T]:
         """Join the run of this key, or start one; without a key, always start one.
 
-        `start` returns the items of the run; what it raises itself is raised here, and nothing is kept. Raises GatewayError 422 if
-        the key was used with another body.
+        `start` returns the items of the run; what it raises itself is raised here, and nothing is
+        kept. Raises GatewayError 422 if the key was used with another body.
         """
         if key is None:
             return RunReader(self._start(body_hash, start, None), is_joined=False)

@@ -1,8 +1,9 @@
 """The file of the keys and their budgets, gateway.db. This module does not know what a request is.
 
-Money is counted in whole nanodollars, so that sums are exact. A reservation and what is spent are changed in one transaction, so
-a process that is killed at any moment leaves each reservation either open or charged, and never both. Several processes may use
-one file: SQLite serializes their transactions. Every error of SQLite becomes a StoreError that names the file.
+Money is counted in whole nanodollars, so that sums are exact. A reservation and what is spent are
+changed in one transaction, so a process that is killed at any moment leaves each reservation either
+open or charged, and never both. Several processes may use one file: SQLite serializes their
+transactions. Every error of SQLite becomes a StoreError that names the file.
 """
 
 from __future__ import annotations
@@ -37,7 +38,10 @@ CREATE TABLE reservations (id INTEGER PRIMARY KEY AUTOINCREMENT, owner TEXT NOT 
                            cost INTEGER, calls INTEGER NOT NULL);
 """
 MIGRATIONS = {
-    1: "ALTER TABLE keys ADD COLUMN usd_per_month REAL; ALTER TABLE keys ADD COLUMN calls_per_month INTEGER"
+    1: (
+        "ALTER TABLE keys ADD COLUMN usd_per_month REAL; ALTER TABLE keys ADD COLUMN "
+        "calls_per_month INTEGER"
+    )
 }
 """The statements that make the next schema of each earlier one."""
 CHARGE = """
@@ -48,9 +52,11 @@ UPDATE spending SET reserved = reserved - ?, reserved_calls = reserved_calls - ?
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """What a key used in a day or a month: nanodollars and calls that are settled and that are reserved. `used_at`: Unix time.
+    """What a key used in a day or a month: nanodollars and calls that are settled and that are
+    reserved. `used_at`: Unix time.
 
-    `unknown_calls`: how many of `calls` had no known cost; `spent` has their estimate, if there was one.
+    `unknown_calls`: how many of `calls` had no known cost; `spent` has their estimate, if there was
+    one.
     """
 
     requests: int = 0
@@ -75,7 +81,9 @@ class Charge:
 
 
 class KeyDatabase:
-    """One connection to gateway.db, which is created if it is missing, readable by its owner only."""
+    """One connection to gateway.db, which is created if it is missing, readable by its owner
+    only.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -107,13 +115,15 @@ class KeyDatabase:
                 execute(f"PRAGMA application_id = {APPLICATION_ID}")
             elif application != APPLICATION_ID:
                 raise StoreError(
-                    f"{self.label} is an SQLite file of another program; it was left unchanged: name another folder"
+                    f"{self.label} is an SQLite file of another program; it was left unchanged: "
+                    "name another folder"
                 )
             elif version in MIGRATIONS:
                 self._migrate(MIGRATIONS[version])
             elif version != SCHEMA:
                 raise StoreError(
-                    f"{self.label} has schema {version}, this release reads schema {SCHEMA}: use the Redraft that wrote it"
+                    f"{self.label} has schema {version}, this release reads schema {SCHEMA}: use "
+                    "the Redraft that wrote it"
                 )
 
     def _migrate(self, statements: str) -> None:
@@ -130,10 +140,13 @@ class KeyDatabase:
     # ---- keys
 
     def key_rows(self) -> list[tuple[Any, ...]]:
-        """Return the rows of all keys, revoked ones included, in the order in which they were added."""
+        """Return the rows of all keys, revoked ones included, in the order in which they were
+        added.
+        """
         return self._read(
-            "SELECT id, name, hash, created_at, expires_at, revoked_at, usd_per_day, calls_per_day, requests_per_minute, profiles, "
-            "usd_per_month, calls_per_month FROM keys ORDER BY created_at, rowid"
+            "SELECT id, name, hash, created_at, expires_at, revoked_at, usd_per_day, "
+            "calls_per_day, requests_per_minute, profiles, usd_per_month, calls_per_month FROM "
+            "keys ORDER BY created_at, rowid"
         )
 
     def add_key(self, row: tuple[Any, ...]) -> bool:
@@ -141,8 +154,9 @@ class KeyDatabase:
         with self._errors("written"), self._transaction():
             try:
                 self._connection.execute(
-                    f"INSERT INTO keys VALUES ({', '.join('?' * len(row))})", row
-                )  # noqa: S608  (only marks)
+                    f"INSERT INTO keys VALUES ({', '.join('?' * len(row))})",  # noqa: S608  (only marks)
+                    row,
+                )
             except sqlite3.IntegrityError:
                 return False
         return True
@@ -180,14 +194,17 @@ class KeyDatabase:
         now: float,
         check: Callable[[], None] | None,
     ) -> int:
-        """Reserve a charge and return the id of the reservation. `check` raises if the key has no room for it (None: it has)."""
+        """Reserve a charge and return the id of the reservation. `check` raises if the key has no
+        room for it (None: it has).
+        """
         with self._errors("written"), self._transaction():
             if check:
                 check()
             self._connection.execute(
-                "INSERT INTO spending (key, day, requests, reserved, reserved_calls, used_at) VALUES (?, ?, 1, ?, ?, ?) "
-                "ON CONFLICT DO UPDATE SET requests = requests + 1, reserved = reserved + excluded.reserved, "
-                "reserved_calls = reserved_calls + excluded.reserved_calls, used_at = max(used_at, excluded.used_at)",
+                "INSERT INTO spending (key, day, requests, reserved, reserved_calls, used_at) "
+                "VALUES (?, ?, 1, ?, ?, ?) ON CONFLICT DO UPDATE SET requests = requests + 1, "
+                "reserved = reserved + excluded.reserved, reserved_calls = reserved_calls + "
+                "excluded.reserved_calls, used_at = max(used_at, excluded.used_at)",
                 (*account, charge.cost or 0, charge.calls, now),
             )
             row = (owner, *account, charge.cost, charge.calls)
@@ -199,12 +216,16 @@ class KeyDatabase:
             return cursor.lastrowid
 
     def settle(self, reservation: int, charge: Charge) -> bool:
-        """Replace a reservation by a charge; return False if it is no longer open. An unknown cost is charged as reserved."""
+        """Replace a reservation by a charge; return False if it is no longer open. An unknown cost
+        is charged as reserved.
+        """
         with self._errors("written"), self._transaction():
             return self._settle(reservation, charge)
 
     def settle_all(self, owner: str) -> int:
-        """Charge the open reservations of an owner in full: what a killed process had sent is not known. Return how many."""
+        """Charge the open reservations of an owner in full: what a killed process had sent is not
+        known. Return how many.
+        """
         with self._errors("written"), self._transaction():
             rows = self._connection.execute(
                 "SELECT id, calls FROM reservations WHERE owner = ?", (owner,)
@@ -267,9 +288,11 @@ class KeyDatabase:
 
 
 def _create_or_check(path: Path) -> None:
-    """Create an empty private file, or check that the existing one and those beside it are the user's own.
+    """Create an empty private file, or check that the existing one and those beside it are the
+    user's own.
 
-    What root creates belongs to the owner of the folder, as SQLite does it with the files beside it: the service can read it.
+    What root creates belongs to the owner of the folder, as SQLite does it with the files beside
+    it: the service can read it.
     """
     is_new = not path.exists()
     with open_private(path, os.O_RDWR | os.O_CREAT) as created:
@@ -280,5 +303,6 @@ def _create_or_check(path: Path) -> None:
         file = path.with_name(f"{path.name}{suffix}")
         if file.is_symlink() or (file.exists() and is_untrusted(file)):
             raise StoreError(
-                f"the file of keys {str(path)!r} cannot be opened: {str(file)!r} beside it does not belong to it"
+                f"the file of keys {str(path)!r} cannot be opened: {str(file)!r} beside it does "
+                "not belong to it"
             )

@@ -1,16 +1,19 @@
-"""Who may use the gateway and how much: API keys, their limits, and what they have spent today and this month.
+"""Who may use the gateway and how much: API keys, their limits, and what they have spent today and
+this month.
 
-A key is 256 random bits that are shown once; the file has only their SHA-256. Looking a key up costs a hash and a look into a
-dictionary: the keys are in memory, and are read again within a quarter of a second after another process has changed them.
+A key is 256 random bits that are shown once; the file has only their SHA-256. Looking a key up
+costs a hash and a look into a dictionary: the keys are in memory, and are read again within a
+quarter of a second after another process has changed them.
 
-Before a request is worked on, `KeyStore.reserve` sets aside the most that it may cost, and `KeyReservation.settle` replaces that
-by what it did cost, so that many requests at once cannot exceed a budget together. Days and months are those of the calendar in
-UTC; a request counts on the day on which it started. An unknown cost is charged as it was reserved; without a price nothing can be
-reserved, so a key with a limit in USD is refused then. What a killed process had reserved is charged in full, once, at the next
-start.
+Before a request is worked on, `KeyStore.reserve` sets aside the most that it may cost, and
+`KeyReservation.settle` replaces that by what it did cost, so that many requests at once cannot
+exceed a budget together. Days and months are those of the calendar in UTC; a request counts on the
+day on which it started. An unknown cost is charged as it was reserved; without a price nothing can
+be reserved, so a key with a limit in USD is refused then. What a killed process had reserved is
+charged in full, once, at the next start.
 
-Without any key in the file the gateway is open to everyone who reaches it. Revoked keys stay in the file, so revoking the last key
-opens nothing.
+Without any key in the file the gateway is open to everyone who reaches it. Revoked keys stay in the
+file, so revoking the last key opens nothing.
 """
 
 from __future__ import annotations
@@ -73,7 +76,9 @@ def days_of(period: Period, now: float) -> range:
 
 @dataclass(frozen=True, slots=True)
 class KeyLimits:
-    """The limits of a key; None: no limit. Days and months are those in UTC. Calls are calls to models, not requests."""
+    """The limits of a key; None: no limit. Days and months are those in UTC. Calls are calls to
+    models, not requests.
+    """
 
     usd_per_day: float | None = None
     calls_per_day: int | None = None
@@ -103,7 +108,9 @@ class KeyLimits:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who sends a request. `profiles`: patterns of the models that it may use, such as "refine/fast" or "pass/*"; empty: all."""
+    """Who sends a request. `profiles`: patterns of the models that it may use, such as
+    "refine/fast" or "pass/*"; empty: all.
+    """
 
     id: str
     name: str
@@ -225,7 +232,9 @@ class KeyRing:
         profiles: tuple[str, ...] = (),
         expires_in_days: float | None = None,
     ) -> tuple[StoredKey, str]:
-        """Add a key and return it with its secret, which is stored nowhere. Raises ConfigError for a name that is in use."""
+        """Add a key and return it with its secret, which is stored nowhere. Raises ConfigError for
+        a name that is in use.
+        """
         _check_name(name)
         _check_profiles(profiles)
         checks.positive("expires_in_days", expires_in_days, 36500, optional=True)
@@ -285,7 +294,8 @@ def _hash_of(secret: str) -> bytes:
 
 
 class KeyReservation:
-    """What is set aside for one request. It is settled once; in a context, at its end at the latest.
+    """What is set aside for one request. It is settled once; in a context, at its end at the
+    latest.
 
     A reservation that is not settled otherwise is charged in full: the calls may have been made.
     """
@@ -296,7 +306,9 @@ class KeyReservation:
         self._store, self._id, self._calls = store, reservation, calls
 
     def settle(self, usage: Usage | None) -> None:
-        """Charge what the request used; None: that is unknown. Does nothing if it is settled already."""
+        """Charge what the request used; None: that is unknown. Does nothing if it is settled
+        already.
+        """
         reservation, self._id = self._id, None
         if reservation is not None:
             charge = (
@@ -320,9 +332,10 @@ class KeyReservation:
 class KeyStore:
     """The keys for a server, and their budgets.
 
-    `owner` names the server among those that use the same file ("serve", "mcp"): each may run once, which a lock ensures, and
-    charges at its start what it had reserved when it was killed. `require_keys`: None asks for a key once there is one in the file,
-    False never does. Raises StoreError if the file cannot be used, or another server of this name uses it.
+    `owner` names the server among those that use the same file ("serve", "mcp"): each may run once,
+    which a lock ensures, and charges at its start what it had reserved when it was killed.
+    `require_keys`: None asks for a key once there is one in the file, False never does. Raises
+    StoreError if the file cannot be used, or another server of this name uses it.
     """
 
     def __init__(
@@ -361,7 +374,9 @@ class KeyStore:
 
     @contextmanager
     def _unavailable_as_503(self) -> Iterator[None]:
-        """Translate a StoreError, which names a file, to an error for clients. The log has it once a minute."""
+        """Translate a StoreError, which names a file, to an error for clients. The log has it once
+        a minute.
+        """
         try:
             yield
         except StoreError as error:
@@ -374,7 +389,9 @@ class KeyStore:
             ) from error
 
     def authenticate(self, headers: Mapping[str, str]) -> Caller:
-        """Return who sends a request with these headers (names in lower case). Raises GatewayError 401."""
+        """Return who sends a request with these headers (names in lower case). Raises GatewayError
+        401.
+        """
         with self._unavailable_as_503():
             self._refresh()
         now, problem = self._clock(), ""
@@ -400,16 +417,19 @@ class KeyStore:
         )
 
     def count_request(self, caller: Caller) -> None:
-        """Count a request of a key, before anything is read or done for it. Raises GatewayError 429 above its rate."""
+        """Count a request of a key, before anything is read or done for it. Raises GatewayError 429
+        above its rate.
+        """
         if key := self._by_id.get(caller.id):
             self._check_rate(key)
 
     def reserve(self, caller: Caller, *, cost: float | None, calls: int) -> KeyReservation:
-        """Set aside the most that a request may cost in USD (None: unknown) and the calls to models that it may make.
+        """Set aside the most that a request may cost in USD (None: unknown) and the calls to models
+        that it may make.
 
-        Raises GatewayError: 401 if the key is no longer valid, 429 while other requests have reserved the rest of its budget, 402
-        if the budget of the day or the month is exhausted or cannot be enforced because the cost is unknown, 503 if the file cannot
-        be written.
+        Raises GatewayError: 401 if the key is no longer valid, 429 while other requests have
+        reserved the rest of its budget, 402 if the budget of the day or the month is exhausted or
+        cannot be enforced because the cost is unknown, 503 if the file cannot be written.
         """
         if not caller.id:
             return KeyReservation(self, None, calls)
@@ -435,7 +455,9 @@ class KeyStore:
     def _check_budgets(
         self, key: StoredKey, limited: Sequence[Period], charge: Charge, now: float
     ) -> None:
-        """Raise GatewayError if one of these periods has no room for a charge; the later reset comes first."""
+        """Raise GatewayError if one of these periods has no room for a charge; the later reset
+        comes first.
+        """
         for period in reversed(limited):
             days = days_of(period, now)
             _check_budget(
@@ -443,13 +465,17 @@ class KeyStore:
             )
 
     def settle(self, reservation: int, charge: Charge) -> None:
-        """Replace a reservation by a charge. If the disk does not take it, it is tried again with the next request."""
+        """Replace a reservation by a charge. If the disk does not take it, it is tried again with
+        the next request.
+        """
         self._unsettled.append((reservation, charge))
         with suppress(StoreError):
             self._settle_again()
 
     def close(self) -> None:
-        """Release the file. What could not be settled stays reserved, and is charged at the next start."""
+        """Release the file. What could not be settled stays reserved, and is charged at the next
+        start.
+        """
         with suppress(StoreError):
             self._settle_again()
         self._resources.close()
@@ -488,7 +514,9 @@ class KeyStore:
 
 
 def _credentials(headers: Mapping[str, str]) -> list[str]:
-    """Return the keys that a client sent, in the form of OpenAI's clients and in that of Anthropic's."""
+    """Return the keys that a client sent, in the form of OpenAI's clients and in that of
+    Anthropic's.
+    """
     scheme, _, token = (headers.get("authorization") or "").partition(" ")
     sent = (
         token.strip() if scheme.lower() == "bearer" else "",
@@ -498,7 +526,9 @@ def _credentials(headers: Mapping[str, str]) -> list[str]:
 
 
 def _nanodollars(cost: float | None) -> int | None:
-    """Return an amount in USD in nanodollars, rounded up; None for an unknown one, and for what is no amount."""
+    """Return an amount in USD in nanodollars, rounded up; None for an unknown one, and for what is
+    no amount.
+    """
     if cost is None or isnan(cost) or cost < 0:
         return None
     return ceil(min(cost * NANO, MAX_NANODOLLARS))
@@ -524,9 +554,15 @@ def _check_budget(
     if usd is not None:
         limit = f"key {key.name!r} may spend {format_usd(usd)} a {period}"
         if charge.cost is None:
-            message = f"{limit}, and what this model or one of its graders costs is unknown: prices must be set in the configuration"
+            message = (
+                f"{limit}, and what this model or one of its graders costs is unknown: prices "
+                "must be set in the configuration"
+            )
             raise GatewayError(402, "unknown_price", message, param="model", should_retry=False)
-        used = f"{usd_amount(spending.spent / NANO)} are spent and {usd_amount(spending.reserved / NANO)} reserved"
+        used = (
+            f"{usd_amount(spending.spent / NANO)} are spent and "
+            f"{usd_amount(spending.reserved / NANO)} reserved"
+        )
         room = (_nanodollars(usd) or 0) - spending.spent - charge.cost
         _check_room(
             room,
@@ -536,7 +572,9 @@ def _check_budget(
 
 
 def _check_room(room: int, reserved: int, message: str) -> None:
-    """Raise GatewayError 402 if there is no room; 429 if there will be some when other requests return what they reserved."""
+    """Raise GatewayError 402 if there is no room; 429 if there will be some when other requests
+    return what they reserved.
+    """
     if room < 0:
         raise GatewayError(402, "budget_exhausted", message, should_retry=False)
     if room < reserved:

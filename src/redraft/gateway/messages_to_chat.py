@@ -1,8 +1,9 @@
 """Requests in Anthropic's form, read into OpenAI's chat form.
 
-Every field and block is converted, or refused by its name: nothing is dropped, with these exceptions, which change no answer:
-`cache_control` (a hint for prices), thinking blocks of earlier turns (only the model that wrote them can read them), and the
-flag `is_error` of a tool's result, which becomes the words "Error: " before it.
+Every field and block is converted, or refused by its name: nothing is dropped, with these
+exceptions, which change no answer: `cache_control` (a hint for prices), thinking blocks of earlier
+turns (only the model that wrote them can read them), and the flag `is_error` of a tool's result,
+which becomes the words "Error: " before it.
 """
 
 from __future__ import annotations
@@ -60,7 +61,9 @@ REFUSED: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "speed": (("standard",), "this model has one speed"),
     "user_profile_id": ((), "this model knows no profiles of users"),
 }
-"""The fields that cannot be honoured: the values that ask for nothing, and why others are refused."""
+"""The fields that cannot be honoured: the values that ask for nothing, and why others are
+refused.
+"""
 KNOWN = frozenset((*READ, *REFUSED))
 THINKING_EFFORTS = (
     (4096, "low"),
@@ -74,7 +77,9 @@ _ERROR_WORD = "Error: "
 
 
 def chat_body(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a request in OpenAI's chat form. Raises GatewayError 400 naming the field for what that cannot say."""
+    """Return a request in OpenAI's chat form. Raises GatewayError 400 naming the field for what
+    that cannot say.
+    """
     check_body(body)
     refuse_fields(body, REFUSED)
     tools = chat_tools(body.get("tools"))
@@ -129,7 +134,9 @@ def _service_tier(value: Any) -> str | None:
 
 
 def thinking_kind(body: Mapping[str, Any]) -> str | None:
-    """Return whether the model is to think: "enabled", "disabled", "adaptive" (as it likes), or None."""
+    """Return whether the model is to think: "enabled", "disabled", "adaptive" (as it likes), or
+    None.
+    """
     given = object_of("thinking", body.get("thinking"), ("type", "budget_tokens", "display"))
     kind: str | None = check_field(
         "thinking.type", given.get("type"), Keyword(THINKING_KINDS), optional=not given
@@ -153,7 +160,9 @@ def shows_thinking(body: Mapping[str, Any]) -> bool:
 
 
 def _effort(body: Mapping[str, Any]) -> str | None:
-    """Return how much the model is to think, which OpenAI's protocol says in words and not in tokens."""
+    """Return how much the model is to think, which OpenAI's protocol says in words and not in
+    tokens.
+    """
     given = check_field(
         "output_config.effort",
         _output_config(body.get("output_config")).get("effort"),
@@ -224,7 +233,10 @@ def chat_tools(value: Any) -> list[dict[str, Any]]:
 def _chat_tool(where: str, value: Any) -> dict[str, Any]:
     tool = object_of(where, value)
     if tool.get("type", "custom") not in {None, "custom"}:
-        message = f"{where}.type must be 'custom': only Anthropic's own models know {format_value(tool['type'], 80)}"
+        message = (
+            f"{where}.type must be 'custom': only Anthropic's own models know "
+            f"{format_value(tool['type'], 80)}"
+        )
         raise invalid_request(f"{where}.type", message)
     object_of(where, tool, TOOL_FIELDS)
     for name, unused in {
@@ -339,7 +351,10 @@ def _blocks(where: str, content: Any) -> Iterator[tuple[str, Mapping[str, Any]]]
 
 
 def _unknown_block(where: str, block: Mapping[str, Any], allowed: str) -> GatewayError:
-    message = f"{where}.type must be {allowed} for a model that speaks OpenAI's protocol, got {format_value(block['type'], 80)}"
+    message = (
+        f"{where}.type must be {allowed} for a model that speaks OpenAI's protocol, got "
+        f"{format_value(block['type'], 80)}"
+    )
     return invalid_request(f"{where}.type", message)
 
 
@@ -425,7 +440,9 @@ def _content(parts: list[dict[str, Any]]) -> str | list[dict[str, Any]]:
 def _tool_message(
     where: str, block: Mapping[str, Any]
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return the result of a tool, and its images, which belong into the user's next message in OpenAI's form."""
+    """Return the result of a tool, and its images, which belong into the user's next message in
+    OpenAI's form.
+    """
     call = check_field(f"{where}.tool_use_id", block.get("tool_use_id"), Text(), optional=False)
     content = block.get("content")
     given = [{"type": "text", "text": content}] if isinstance(content, str) else content

@@ -1,8 +1,9 @@
 """The figures of a gateway for Prometheus.
 
-No label holds a key, a prompt or anything else that a client or the server of a model can choose: `model` is one of the configured
-names, the other values are words of Redraft, and beyond the first MAX_VALUES of a label they count as "other". Unknown
-tokens and costs are not added up; how many requests had none is a figure of its own.
+No label holds a key, a prompt or anything else that a client or the server of a model can choose:
+`model` is one of the configured names, the other values are words of Redraft, and beyond the first
+MAX_VALUES of a label they count as "other". Unknown tokens and costs are not added up; how many
+requests had none is a figure of its own.
 """
 
 from __future__ import annotations
@@ -31,9 +32,11 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class GatewayMetrics:
-    """The figures of one gateway, in a registry of their own. Raises ConfigError without prometheus-client.
+    """The figures of one gateway, in a registry of their own. Raises ConfigError without
+    prometheus-client.
 
-    `models`: the names that clients can use, such as "refine/fast". `queue_length`: reads how many requests wait.
+    `models`: the names that clients can use, such as "refine/fast". `queue_length`: reads how many
+    requests wait.
     """
 
     def __init__(

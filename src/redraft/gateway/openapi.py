@@ -69,8 +69,9 @@ def openapi_document(models: Sequence[str]) -> dict[str, Any]:
         "info": {
             "title": "Redraft gateway",
             "version": __version__,
-            "description": "Answers of models, refined (`refine/NAME`) or passed on (`pass/NAME`), in the protocols of OpenAI and "
-            "Anthropic. The field `redraft` of a request chooses how its answer is refined.",
+            "description": "Answers of models, refined (`refine/NAME`) or passed on (`pass/NAME`), in the "  # noqa: E501
+            "protocols of OpenAI and Anthropic. The field `redraft` of a request chooses how "
+            "its answer is refined.",
         },
         "security": [{}, {"bearer": []}, {"key": []}],
         "paths": _model_paths(models) | _other_paths(models),
@@ -163,7 +164,9 @@ def _other_paths(models: Sequence[str]) -> dict[str, Any]:
 
 
 def _model_operation(name: str, request: str, reply: str, wire: WireName) -> dict[str, Any]:
-    """Return an operation that asks a model. Its reply is a stream of events if the request says so."""
+    """Return an operation that asks a model. Its reply is a stream of events if the request says
+    so.
+    """
     content = {JSON_TYPE: {"schema": _reference(reply)}, STREAM_TYPE: {"schema": TEXT}}
     headers = {
         header: {"description": text, "schema": schema}
@@ -355,7 +358,9 @@ def _format_fields() -> dict[str, Schema]:
 
 
 def _request(properties: Mapping[str, Any], *required: str) -> Schema:
-    """Return the schema of a request, which may have other fields for the model, but not those that are another protocol's."""
+    """Return the schema of a request, which may have other fields for the model, but not those that
+    are another protocol's.
+    """
     names = {"minLength": 1, "maxLength": MAX_NAME_CHARS}
     refused = _null_fields({*CHAT_FIELDS, *DENIED_PARAMETERS} - set(properties))
     return {

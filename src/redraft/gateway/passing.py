@@ -1,12 +1,15 @@
-"""The work behind `pass/NAME`: a request goes to a model as it is, and its reply comes back as it is.
+"""The work behind `pass/NAME`: a request goes to a model as it is, and its reply comes back as it
+is.
 
-If the client speaks the protocol of the model, only the model's name in the request is changed, and the reply is that of the
-model, without a chunk of usage that the client did not ask for. Otherwise request and reply are converted (see `conversion`);
-what the other protocol cannot say is refused with a 400 that names it.
+If the client speaks the protocol of the model, only the model's name in the request is changed, and
+the reply is that of the model, without a chunk of usage that the client did not ask for. Otherwise
+request and reply are converted (see `conversion`); what the other protocol cannot say is refused
+with a 400 that names it.
 
-Nothing is sent again after a failure. What a server has never understood is sent in another form: without `stream_options`, or
-as chat completions instead of responses. The model's name in a reply is the one that the model states, not the client's
-`pass/NAME`. The client's key is not sent to a model, and the gateway's key not to a client.
+Nothing is sent again after a failure. What a server has never understood is sent in another form:
+without `stream_options`, or as chat completions instead of responses. The model's name in a reply
+is the one that the model states, not the client's `pass/NAME`. The client's key is not sent to a
+model, and the gateway's key not to a client.
 """
 
 from __future__ import annotations
@@ -53,7 +56,8 @@ MAX_IDLE_SECONDS = 300.0
 ROOM_SECONDS = (
     20.0  # for which a request waits while this process has no room for another connection
 )
-END_SECONDS = 0.25  # for a server to end the body after the last event; then the connection is closed instead of kept
+# for a server to end the body after the last event; then the connection is closed instead of kept
+END_SECONDS = 0.25
 MAX_REPLY_BYTES = 32 * 2**20
 MAX_STREAM_BYTES = 64 * 2**20
 EVENT_STREAM = "text/event-stream"
@@ -64,9 +68,9 @@ ANSWER_FIELDS = ("choices", "content", "output")
 class ForwardedReply:
     """The reply of a model to a request that was passed on. Iterate over it once, for its bytes.
 
-    `usage` is known once the last part is returned; it stays None if the reply breaks off or is closed before. `failure` is the
-    error with which a stream ended: its last event told it. Closing the reply (`aclose`) closes the connection to the model, which
-    then stops its work.
+    `usage` is known once the last part is returned; it stays None if the reply breaks off or is
+    closed before. `failure` is the error with which a stream ended: its last event told it. Closing
+    the reply (`aclose`) closes the connection to the model, which then stops its work.
     """
 
     def __init__(
@@ -92,7 +96,9 @@ class ForwardedReply:
         return failure
 
     def release(self) -> None:
-        """Leave the connection to who reads the end of the body; closing the reply no longer closes it."""
+        """Leave the connection to who reads the end of the body; closing the reply no longer closes
+        it.
+        """
         self._response = None
 
     async def aclose(self) -> None:
@@ -103,7 +109,9 @@ class ForwardedReply:
 
 
 class Upstream:
-    """A model behind the gateway: where its requests go, with which key, and what it has refused so far."""
+    """A model behind the gateway: where its requests go, with which key, and what it has refused so
+    far.
+    """
 
     def __init__(self, model: ServedModel, env: Mapping[str, str]) -> None:
         self.model = model
@@ -154,7 +162,8 @@ class Upstream:
     def exchange(
         self, path: str, headers: Mapping[str, str], *, stream: bool = False
     ) -> HttpExchange:
-        """Return a new request to a path below the base URL, with the headers of the client that may be passed on.
+        """Return a new request to a path below the base URL, with the headers of the client that
+        may be passed on.
 
         It is a call of the ledger that is open.
         """
@@ -175,7 +184,8 @@ class Upstream:
         return exchange
 
     def end_in_background(self, response: Response) -> None:
-        """Read the end of a body whose last event has arrived, so that its connection can be used again, for END_SECONDS at most.
+        """Read the end of a body whose last event has arrived, so that its connection can be used
+        again, for END_SECONDS at most.
 
         The model's server then sees that its client has read everything.
         """
@@ -226,13 +236,16 @@ def _key_of(model: ServedModel, env: Mapping[str, str]) -> str | None:
         return None
     if not env.get(model.key_env):
         raise ConfigError(
-            f"the key of the model {model.name!r} is missing: set the environment variable {model.key_env}"
+            f"the key of the model {model.name!r} is missing: set the environment variable "
+            f"{model.key_env}"
         )
     return env[model.key_env]
 
 
 class PassThrough:
-    """Passes requests on to the models of a gateway. Raises ConfigError if the key of one is missing."""
+    """Passes requests on to the models of a gateway. Raises ConfigError if the key of one is
+    missing.
+    """
 
     def __init__(self, models: Mapping[str, ServedModel], env: Mapping[str, str]) -> None:
         self._upstreams = {model: Upstream(model, env) for model in models.values()}
@@ -256,17 +269,19 @@ class PassThrough:
         *,
         headers: Mapping[str, str] = {},
     ) -> ForwardedReply:
-        """Send the request of a client that speaks `wire` to a model, and return the reply once its headers have arrived.
+        """Send the request of a client that speaks `wire` to a model, and return the reply once its
+        headers have arrived.
 
-        `headers`: those of the client, in lower case; only FORWARDED_HEADERS are sent on. A field `redraft` is not sent on. The
-        body is encoded again, so that no model reads a repeated key otherwise than the gateway did.
+        `headers`: those of the client, in lower case; only FORWARDED_HEADERS are sent on. A field
+        `redraft` is not sent on. The body is encoded again, so that no model reads a repeated key
+        otherwise than the gateway did.
 
-        The ledger that is open has the usage of each request to the model: none of one that was not sent or was refused, and an
-        unknown one until its reply has been read.
+        The ledger that is open has the usage of each request to the model: none of one that was not
+        sent or was refused, and an unknown one until its reply has been read.
 
         Raises:
-            GatewayError: The model refused the request, cannot be reached, or sent something else than an answer; or its
-                protocol cannot say what the request says.
+            GatewayError: The model refused the request, cannot be reached, or sent something else
+                than an answer; or its protocol cannot say what the request says.
         """
         upstream = self.upstream(model)
         body = (
@@ -287,9 +302,11 @@ class PassThrough:
     async def count_tokens(
         self, model: ServedModel, body: Mapping[str, Any], *, headers: Mapping[str, str] = {}
     ) -> dict[str, Any]:
-        """Return {"input_tokens": N} for a request in Anthropic's form: counted by the model's server, else estimated.
+        """Return {"input_tokens": N} for a request in Anthropic's form: counted by the model's
+        server, else estimated.
 
-        The estimate is too high rather than too low (see `token_estimate`). Raises GatewayError as `forward` does.
+        The estimate is too high rather than too low (see `token_estimate`). Raises GatewayError as
+        `forward` does.
         """
         upstream = self.upstream(model)
         if COUNT_PATH not in upstream.unknown_paths:
@@ -362,7 +379,9 @@ async def _read_all(
 
 
 def _answer(upstream: Upstream, content: bytes) -> dict[str, Any]:
-    """Return the JSON of an answer. Raises GatewayError for anything else, as for an error with status 200."""
+    """Return the JSON of an answer. Raises GatewayError for anything else, as for an error with
+    status 200.
+    """
     name = upstream.model.name
     try:
         data = loads(content)
@@ -472,7 +491,9 @@ def _includes_usage(options: Any) -> bool:
 async def _open(
     upstream: Upstream, conversion: Conversion, sent: Mapping[str, Any], headers: Mapping[str, str]
 ) -> tuple[HttpExchange, Response]:
-    """Send a request for a stream, and return its response once the headers have arrived. Raises GatewayError."""
+    """Send a request for a stream, and return its response once the headers have arrived. Raises
+    GatewayError.
+    """
     exchange = upstream.exchange(PATHS[conversion.upstream], headers, stream=True)
     response = None
     try:
@@ -510,10 +531,12 @@ def _stream_refusal(
 
 
 class StreamReading:
-    """Reads the stream of a model, and passes it on as it arrives. A stream that breaks off ends with an error event.
+    """Reads the stream of a model, and passes it on as it arrives. A stream that breaks off ends
+    with an error event.
 
-    It ends with the last event of the protocol, even if the model leaves the connection open. The part with that event is the last
-    one, and `reply` has the usage or the failure before it is yielded: once the client has that part, nothing is left to wait for.
+    It ends with the last event of the protocol, even if the model leaves the connection open. The
+    part with that event is the last one, and `reply` has the usage or the failure before it is
+    yielded: once the client has that part, nothing is left to wait for.
     """
 
     def __init__(
@@ -560,7 +583,9 @@ class StreamReading:
             yield part
 
     def _release(self) -> None:
-        """Close the connection; if only the end of the body is missing, read that first, which the client does not wait for."""
+        """Close the connection; if only the end of the body is missing, read that first, which the
+        client does not wait for.
+        """
         if self._ends.is_finished and not self._response.is_complete:
             self.reply.release()
             self._upstream.end_in_background(self._response)
@@ -572,7 +597,9 @@ class StreamReading:
         return self._converter.feed(part) if self._converter else part
 
     def _finish(self) -> bytes:
-        """Return the end of the stream and note its usage. Raises GatewayError if the model's stream broke off."""
+        """Return the end of the stream and note its usage. Raises GatewayError if the model's
+        stream broke off.
+        """
         if not self._ends.is_whole:
             raise unreadable_reply(self._upstream.model.name, "sent a stream that broke off")
         if not (self._ends.has_answer or self._ends.has_error):

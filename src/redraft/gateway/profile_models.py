@@ -1,7 +1,9 @@
-"""The models behind the profiles: connected once for a process, and shared by all requests with what is known of their endpoints.
+"""The models behind the profiles: connected once for a process, and shared by all requests with
+what is known of their endpoints.
 
-`WriterModel` is what one request sees of the model that writes: with the parameters of that request, and without tools once the
-first drafts are written. Judges use the connected model itself, so that no parameter of a client reaches them.
+`WriterModel` is what one request sees of the model that writes: with the parameters of that
+request, and without tools once the first drafts are written. Judges use the connected model itself,
+so that no parameter of a client reaches them.
 """
 
 from __future__ import annotations
@@ -28,10 +30,12 @@ FIRST_CALLS, MAX_CALLS = 64, 1024  # calls in flight at an endpoint: at first, a
 
 
 class ConnectedModels:
-    """The models of a gateway by the names that profiles use: those of the configuration, and those that `connect` takes.
+    """The models of a gateway by the names that profiles use: those of the configuration, and those
+    that `connect` takes.
 
-    `capabilities` is what is known of each model; `limit_calls` holds calls back while their endpoint is full or asks for it. An
-    endpoint that is out of service is not waited for: the request fails at once, and its client may ask again.
+    `capabilities` is what is known of each model; `limit_calls` holds calls back while their
+    endpoint is full or asks for it. An endpoint that is out of service is not waited for: the
+    request fails at once, and its client may ask again.
     """
 
     def __init__(self, served: Mapping[str, ServedModel], env: Mapping[str, str]) -> None:
@@ -41,7 +45,9 @@ class ConnectedModels:
         self._limiters: dict[str, EndpointLimiter] = {}
 
     def model(self, name: str) -> Model:
-        """Return the model of this name; it is connected when it is first asked for. Raises ConfigError."""
+        """Return the model of this name; it is connected when it is first asked for. Raises
+        ConfigError.
+        """
         if name not in self._models:
             served = self._served.get(name)
             self._models[name] = model = (
@@ -52,9 +58,11 @@ class ConnectedModels:
         return self._models[name]
 
     def prices(self, *names: str) -> dict[str, tuple[float, float]]:
-        """Return the prices that the configuration gives for these models, by their names at their endpoints.
+        """Return the prices that the configuration gives for these models, by their names at their
+        endpoints.
 
-        Those of all others follow, for the graders that name a model of their own: of two models of one name the higher one.
+        Those of all others follow, for the graders that name a model of their own: of two models of
+        one name the higher one.
         """
         known = {
             self.model(name).name: self._served[name].prices
@@ -70,7 +78,9 @@ class ConnectedModels:
         return {model: prices for model, prices in given.items() if prices}
 
     def limit_calls(self, call: Call, model: Model, *, has_fallback: bool = False) -> Call:
-        """Return the call of a model, limited by the limiter that all calls to its endpoint share."""
+        """Return the call of a model, limited by the limiter that all calls to its endpoint
+        share.
+        """
         address = str(getattr(model, "base_url", model.identity))
         if address not in self._limiters:
             name = str(getattr(model, "host", model.name))
@@ -97,13 +107,16 @@ def connect_served(served: ServedModel, env: Mapping[str, str]) -> Model:
 
 
 def _anthropic_model(served: ServedModel, key: str, proxy: str | None) -> Model:
-    """Return a model that speaks Anthropic's protocol, through pydantic-ai. Raises ConfigError if that is not installed."""
+    """Return a model that speaks Anthropic's protocol, through pydantic-ai. Raises ConfigError if
+    that is not installed.
+    """
     try:
         from pydantic_ai.models.anthropic import AnthropicModel
         from pydantic_ai.providers.anthropic import AnthropicProvider
     except ImportError:
         raise ConfigError(
-            f"models.{served.name}: refining with a model of kind 'anthropic' needs pip install 'redraft[providers]'"
+            f"models.{served.name}: refining with a model of kind 'anthropic' needs pip install "
+            "'redraft[providers]'"
         ) from None
     from ..models.pydantic_ai import ProviderModel
 
@@ -117,7 +130,8 @@ def _anthropic_model(served: ServedModel, key: str, proxy: str | None) -> Model:
 
 
 class WriterModel:
-    """The model that writes for one request: with its parameters, and with tools in the first `drafts` answers only.
+    """The model that writes for one request: with its parameters, and with tools in the first
+    `drafts` answers only.
 
     After them a text is refined, and a call of a tool would replace it.
     """
@@ -154,7 +168,9 @@ def _without_tool_calls(reply: Reply, name: str) -> Reply:
 
 
 def _check_parameters(model: Model, parameters: Mapping[str, Any]) -> None:
-    """Raise GatewayError 400 for parameters of OpenAI's chat protocol that a model does not take."""
+    """Raise GatewayError 400 for parameters of OpenAI's chat protocol that a model does not
+    take.
+    """
     if isinstance(model, Chat):
         return
     taken = getattr(model, "parameters", ())

@@ -1,13 +1,15 @@
-"""The work behind `refine/NAME`: a request becomes a refinement, its records become progress, its best candidate the answer.
+"""The work behind `refine/NAME`: a request becomes a refinement, its records become progress, its
+best candidate the answer.
 
 What a turn of a conversation gets depends on what the model does with it:
 
-- A turn that calls tools is returned as it is. With `candidates` > 1 and graders that read tool calls, it is the best of so many.
-  A call is never rewritten.
-- A turn of text is refined. While it is, the tools are still described to the model, and it cannot call them.
+- A turn that calls tools is returned as it is. With `candidates` > 1 and graders that read tool
+  calls, it is the best of so many. A call is never rewritten.
+- A turn of text is refined. While it is, the tools are still described to the model, and it cannot
+  call them.
 - With `tool_choice` "required" or a function, the turn must call tools; with "none" it is text.
-- Requests with one of the profile's `pass_through` texts in a message of the system, or that are one, and all requests if `refine`
-  is "none", are answered once.
+- Requests with one of the profile's `pass_through` texts in a message of the system, or that are
+  one, and all requests if `refine` is "none", are answered once.
 """
 
 from __future__ import annotations
@@ -85,9 +87,11 @@ PLAN_SETTINGS = (  # that mean nothing for an answer that is not refined
 
 
 class TraceLog:
-    """Keeps the latest trace of a request, and passes it on to `store`. What was spent is known even if it is cancelled.
+    """Keeps the latest trace of a request, and passes it on to `store`. What was spent is known
+    even if it is cancelled.
 
-    `hold` is called with the size of each new text in bytes; it raises GatewayError if there is no memory for it.
+    `hold` is called with the size of each new text in bytes; it raises GatewayError if there is no
+    memory for it.
     """
 
     def __init__(self) -> None:
@@ -128,7 +132,9 @@ class PreparedRequest:
 
     @property
     def max_calls(self) -> int:
-        """The number of calls after which it ends, as far as that is known beforehand: without retries and repeated questions."""
+        """The number of calls after which it ends, as far as that is known beforehand: without
+        retries and repeated questions.
+        """
         options = self.refinement.session.options
         if options.budget and options.budget.calls is not None:
             return int(options.budget.calls)
@@ -141,7 +147,9 @@ class PreparedRequest:
 
     @cached_property
     def grading_calls(self) -> tuple[tuple[ModelClient, int | None], ...]:
-        """The client of each call that grades one text, and the most tokens of its answer; None without a limit."""
+        """The client of each call that grades one text, and the most tokens of its answer; None
+        without a limit.
+        """
         trace, session = self.refinement.trace, self.refinement.session
         if session.options.plan is unrefined_plan:
             return ()
@@ -176,7 +184,9 @@ class PreparedRequest:
 
 @dataclass
 class ProfileRefiner:
-    """Prepares the requests to one profile. Its models are connected when it is made: raises ConfigError if one cannot be."""
+    """Prepares the requests to one profile. Its models are connected when it is made: raises
+    ConfigError if one cannot be.
+    """
 
     profile: Profile
     models: ConnectedModels
@@ -203,10 +213,15 @@ class ProfileRefiner:
             self.default_judge_note = prepared.refinement.session.default_judge_note
 
     def prepare(self, request: ChatRequest, trace_id: str) -> PreparedRequest:
-        """Return a checked request, whose time begins to run. Raises GatewayError 400 for what cannot be honoured."""
+        """Return a checked request, whose time begins to run. Raises GatewayError 400 for what
+        cannot be honoured.
+        """
         refines, log = self.is_refined(request), TraceLog()
         if refines and is_begun(request.messages[-1]):
-            message = "messages must not end with the assistant's turn: a refined answer cannot continue it; a model pass/NAME may"
+            message = (
+                "messages must not end with the assistant's turn: a refined answer cannot "
+                "continue it; a model pass/NAME may"
+            )
             raise invalid_request("messages", message)
         settings = {**self._settings(request, refines=refines), "store": log}
         options = make_options(
@@ -281,7 +296,8 @@ def is_begun(message: Message) -> bool:
 
 
 def is_side_request(request: ChatRequest, texts: Sequence[str]) -> bool:
-    """Whether one of the texts is in a message of the system, or is the whole last message of the user.
+    """Whether one of the texts is in a message of the system, or is the whole last message of the
+    user.
 
     Part of a user's message may be data, and so are results of tools: they switch nothing off.
     """
@@ -302,7 +318,9 @@ def has_other_parts(message: Message) -> bool:
 
 
 def forwarded_body(request: ChatRequest, model: ServedModel) -> dict[str, Any]:
-    """Return the body of a request that is passed on to a model, without what is meant for the gateway."""
+    """Return the body of a request that is passed on to a model, without what is meant for the
+    gateway.
+    """
     return {
         **{name: value for name, value in request.body.items() if name != "redraft"},
         "model": model.model,
@@ -321,7 +339,9 @@ def unrefined_plan(trace: Trace) -> Sequence[Step]:
 
 
 def tool_turn_plan(plan: Plan, drafts: int) -> Plan:
-    """Return a plan that ends once the first drafts are graded if one of them calls tools: the best is chosen, none rewritten."""
+    """Return a plan that ends once the first drafts are graded if one of them calls tools: the best
+    is chosen, none rewritten.
+    """
 
     def decide(trace: Trace) -> Sequence[Step]:
         steps = plan(trace)
@@ -347,7 +367,8 @@ def tool_turn_plan(plan: Plan, drafts: int) -> Plan:
 
 
 async def answer_request(prepared: PreparedRequest) -> AsyncGenerator[Progress | Answer, None]:
-    """Run the refinement of a request; yield its progress, and the answer last. Raises GatewayError if there is none.
+    """Run the refinement of a request; yield its progress, and the answer last. Raises GatewayError
+    if there is none.
 
     Closing it cancels the calls in flight.
     """
@@ -378,7 +399,8 @@ def progress_of(trace: Trace, records: Sequence[Record]) -> Iterator[Progress]:
 
 
 def answer_of(prepared: PreparedRequest, trace: Trace) -> Answer:
-    """Return the answer in a finished trace. Raises RedraftError if there is none, GatewayError if it breaks the schema.
+    """Return the answer in a finished trace. Raises RedraftError if there is none, GatewayError if
+    it breaks the schema.
 
     An answer that could not be graded is returned without a score.
     """
@@ -435,7 +457,9 @@ def _check_schema(refinement: Refinement, trace: Trace) -> None:
 
 
 def gateway_error(error: RedraftError, *, has_text: bool = False) -> GatewayError:
-    """Return what a client is told of an error. `has_text`: texts were paid for, and asking again would pay for them again."""
+    """Return what a client is told of an error. `has_text`: texts were paid for, and asking again
+    would pay for them again.
+    """
     cause = (
         error.__cause__
         if isinstance(error, GradingError) and isinstance(error.__cause__, ModelError)

@@ -1,4 +1,6 @@
-"""Streams of models, from OpenAI's chat form into Anthropic's and back, event by event as they arrive."""
+"""Streams of models, from OpenAI's chat form into Anthropic's and back, event by event as they
+arrive.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ MAX_BLOCKS = 4096  # of one reply
 
 
 def block_index(data: Mapping[str, Any]) -> int:
-    """Return the number of the block or tool call that a part belongs to; servers that state none send one."""
+    """Return the number of the block or tool call that a part belongs to; servers that state none
+    send one.
+    """
     index = data.get("index")
     return index if isinstance(index, int) else 0
 
@@ -36,7 +40,9 @@ class EventReader:
         self._parser = SSEParser()
 
     def feed(self, part: bytes) -> bytes:
-        """Add bytes of the model, and return those for the client. Raises GatewayError for what is no such stream."""
+        """Add bytes of the model, and return those for the client. Raises GatewayError for what is
+        no such stream.
+        """
         try:
             events = self._parser.feed(part)
         except ModelError as error:
@@ -127,7 +133,9 @@ class MessagesReplyStream(EventReader):
             yield from self._call_part(part)
 
     def _call_part(self, part: Any) -> Iterator[bytes]:
-        """Yield the events for a part of a tool call. One with a new ID and a name begins a call."""
+        """Yield the events for a part of a tool call. One with a new ID and a name begins a
+        call.
+        """
         function = part.get("function") if isinstance(part, dict) else None
         if not isinstance(function, dict):
             raise bad_reply("sent a tool call without a function")
@@ -146,7 +154,9 @@ class MessagesReplyStream(EventReader):
             yield self._block_delta({"type": "input_json_delta", "partial_json": text})
 
     def _open(self, kind: str, id: str | None, fields: Mapping[str, Any]) -> Iterator[bytes]:
-        """Yield the start of a block, after the end of another one; nothing if the block is open."""
+        """Yield the start of a block, after the end of another one; nothing if the block is
+        open.
+        """
         if self._block == (kind, id):
             return
         yield from self._close()

@@ -1,13 +1,17 @@
 """What a request names instead of sending it, and what that costs. The names are in `field_tables`.
 
-- Fields that choose the model, the host or the credentials are the gateway's own: a 400, for every key and on every path.
-- Of keys with a limit in USD, what costs money without a known price is a 400 that names it, unless the operator prices it: fields
-  (`PRICED_FIELDS`), and files and conversations that the provider has stored.
-- Tools that the provider runs itself are left out of the requests of such keys, with a notice: coding agents send them unasked.
-- An image that such a key names is reserved at the most tokens that it may have, and what has no such maximum (a file, a video)
-  at the context window of the model. Without one it is a 400.
+- Fields that choose the model, the host or the credentials are the gateway's own: a 400, for every
+  key and on every path.
+- Of keys with a limit in USD, what costs money without a known price is a 400 that names it, unless
+  the operator prices it: fields (`PRICED_FIELDS`), and files and conversations that the provider
+  has stored.
+- Tools that the provider runs itself are left out of the requests of such keys, with a notice:
+  coding agents send them unasked.
+- An image that such a key names is reserved at the most tokens that it may have, and what has no
+  such maximum (a file, a video) at the context window of the model. Without one it is a 400.
 
-Whatever is not in the tables costs what its text costs. Only requests of keys with a limit in USD are searched.
+Whatever is not in the tables costs what its text costs. Only requests of keys with a limit in USD
+are searched.
 """
 
 from __future__ import annotations
@@ -48,7 +52,9 @@ from .field_tables import (
 from .request_fields import DENIED_PARAMETERS, MAX_NAME_CHARS, NOTHING, is_set
 from .stream_usage import LONG_CACHE_SURCHARGE, SHORT_CACHE_SURCHARGE
 
-MAX_PARTS = 20_000  # tools, or messages and parts that are more than a text, in one request of a key with a limit in USD
+# tools, or messages and parts that are more than a text, in one request of a key with a limit in
+# USD
+MAX_PARTS = 20_000
 MAX_SHOWN = 8  # types of tools in one notice
 MAX_TYPE_CHARS = 40
 NUMBERS = frozenset((*ANSWER_COUNTS, *OUTPUT_FIELDS))
@@ -60,7 +66,9 @@ OPEN_CHOICES = (
     {"type": "none"},
 )  # of a tool, which need none
 Place: TypeAlias = tuple[Any, str | int]
-"""A place in a request: the place that holds it (None: the request), and its name or its number there."""
+"""A place in a request: the place that holds it (None: the request), and its name or its number
+there.
+"""
 NO_MESSAGE_FIELDS = MEDIA_FIELDS - {"audio"}
 MESSAGE_LISTS: tuple[Place, ...] = ((None, "messages"), (None, "input"))
 _ROUTING_NAMES = plain_names((*ROUTING_FIELDS, "model"))
@@ -74,10 +82,14 @@ _NOT_PRINTED = re.compile(r"[^\w.:-]", re.ASCII)
 class MeteredRequest:
     """A request of a key with a limit in USD: `body` is what may be sent of it.
 
-    - `images`: how many it has; `image_bytes`: those of their data that are in the request, which are no text.
-    - `unbounded`: the place of something whose tokens have no maximum but the context window, or "".
-    - `cache_factor`: what a token of the prompt costs at most if the provider writes it into its cache, by the price of one.
-    - `usd`: what its fields and tools may cost in one call by the operator's prices, besides tokens.
+    - `images`: how many it has; `image_bytes`: those of their data that are in the request, which
+      are no text.
+    - `unbounded`: the place of something whose tokens have no maximum but the context window, or
+      "".
+    - `cache_factor`: what a token of the prompt costs at most if the provider writes it into its
+      cache, by the price of one.
+    - `usd`: what its fields and tools may cost in one call by the operator's prices, besides
+      tokens.
     - `left_out`: the types of the tools that were left out.
     """
 
@@ -98,11 +110,16 @@ class MeteredRequest:
             dict.fromkeys(_NOT_PRINTED.sub("?", kind)[:MAX_TYPE_CHARS] for kind in self.left_out)
         )
         more = f" and {len(kinds) - MAX_SHOWN} more" if len(kinds) > MAX_SHOWN else ""
-        return f"left out tools that the provider runs, whose price is unknown: {', '.join(kinds[:MAX_SHOWN])}{more}"
+        return (
+            "left out tools that the provider runs, whose price is unknown: "
+            f"{', '.join(kinds[:MAX_SHOWN])}{more}"
+        )
 
 
 def refuse_routing(body: Mapping[str, Any]) -> None:
-    """Raise GatewayError 400 for a field that chooses the model, the host or the credentials, in whichever case."""
+    """Raise GatewayError 400 for a field that chooses the model, the host or the credentials, in
+    whichever case.
+    """
     if not ROUTING_FIELDS.isdisjoint(body):
         for name in body:
             if name in ROUTING_FIELDS and is_set(body[name], NOTHING):
@@ -112,7 +129,9 @@ def refuse_routing(body: Mapping[str, Any]) -> None:
 
 
 def _refuse_other_case(body: Mapping[str, Any], names: Mapping[str, str]) -> None:
-    """Raise GatewayError 400 for a field that a server may take for one of the names, since it does not regard the case."""
+    """Raise GatewayError 400 for a field that a server may take for one of the names, since it does
+    not regard the case.
+    """
     for name in body:
         if not is_usual(name) and (meant := names.get(plain_name(name), name)) != name:
             raise invalid_request(
@@ -124,7 +143,8 @@ def _refuse_other_case(body: Mapping[str, Any], names: Mapping[str, str]) -> Non
 def meter_request(
     body: Mapping[str, Any], wire: WireName, model: ServedModel | None
 ) -> MeteredRequest:
-    """Return a request of a key with a limit in USD, by the prices of the model's table (None: it has none).
+    """Return a request of a key with a limit in USD, by the prices of the model's table (None: it
+    has none).
 
     Raises GatewayError 400 for what costs money without a known price.
     """
@@ -151,7 +171,9 @@ def meter_request(
 
 
 def _tools(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the tools, but for what is none. Raises GatewayError 400 for more than can be searched."""
+    """Return the tools, but for what is none. Raises GatewayError 400 for more than can be
+    searched.
+    """
     tools = body.get("tools")
     if not isinstance(tools, list):
         return []
@@ -175,7 +197,9 @@ def _type_in(value: Mapping[str, Any]) -> str:
 
 
 def _cache_factor(part: Mapping[str, Any]) -> float:
-    """Return the price of a token that Anthropic writes into its cache, for five minutes or longer, by that of another one."""
+    """Return the price of a token that Anthropic writes into its cache, for five minutes or longer,
+    by that of another one.
+    """
     control = part.get("cache_control")
     if control is None:
         return 1.0
@@ -200,13 +224,18 @@ class _Prices:
     def add(self, name: str, where: str) -> None:
         """Add the price of a field. Raises GatewayError 400 that names its place."""
         if name not in self._fields:
-            message = f"{where} costs money without a known price, and the key has a limit in USD: leave it out"
+            message = (
+                f"{where} costs money without a known price, and the key has a limit in USD: "
+                "leave it out"
+            )
             allowed = f"the operator may price {name!r} in field-prices of {self._where}"
             raise invalid_request(where, f"{message}; {allowed}")
         self.usd += self._fields[name]
 
     def add_tool(self, kind: str) -> bool:
-        """Add the price of a tool, by its type or its type without the date. Return whether it has one."""
+        """Add the price of a tool, by its type or its type without the date. Return whether it has
+        one.
+        """
         price = self._tools.get(kind, self._tools.get(_DATE.sub("", kind)))
         self.usd += price or 0.0
         return price is not None
@@ -235,7 +264,9 @@ def _has_price(name: str, value: Any) -> bool:
 def _without_tools(
     body: Mapping[str, Any], wire: WireName, prices: _Prices
 ) -> tuple[Mapping[str, Any], tuple[str, ...]]:
-    """Return the body without the tools that the provider runs and that have no price, and their types."""
+    """Return the body without the tools that the provider runs and that have no price, and their
+    types.
+    """
     tools = _tools(body)
     left_out = [
         tool
@@ -271,14 +302,18 @@ def _is_run_by_client(tool: Mapping[str, Any], wire: WireName) -> bool:
 
 
 def _name_of(tool: Mapping[str, Any]) -> str:
-    """Return the type of a tool; of one without a type, its first key, which names it for some providers."""
+    """Return the type of a tool; of one without a type, its first key, which names it for some
+    providers.
+    """
     return str(tool.get("type") or next(iter(tool), "unnamed"))
 
 
 def _with_tools(
     body: Mapping[str, Any], kept: list[Any], left_out: list[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Return the body with the tools that are kept. Raises GatewayError 400 if the client insists on another one."""
+    """Return the body with the tools that are kept. Raises GatewayError 400 if the client insists
+    on another one.
+    """
     choice = body.get("tool_choice")
     names = {
         name
@@ -302,7 +337,10 @@ def _with_tools(
             map(str, (choice.get("type"), choice.get("name")))
         )
     if is_demanded or (not kept and choice not in OPEN_CHOICES):
-        message = "tool_choice asks for a tool that the provider runs, whose price is unknown, and the key has a limit in USD"
+        message = (
+            "tool_choice asks for a tool that the provider runs, whose price is unknown, and the "
+            "key has a limit in USD"
+        )
         raise invalid_request("tool_choice", f"{message}: {format_value(sorted(names), 200)}")
     if not kept:
         for name in ("tools", "tool_choice", "parallel_tool_calls"):
@@ -314,7 +352,9 @@ def _with_tools(
 
 
 def _path(place: Place) -> str:
-    """Return the name of a place in a request, such as "messages[0].content[1]"; of a long one its end."""
+    """Return the name of a place in a request, such as "messages[0].content[1]"; of a long one its
+    end.
+    """
     steps: list[str] = []
     outer: Any = place
     while outer is not None:
@@ -324,14 +364,17 @@ def _path(place: Place) -> str:
 
 
 def _has_other_case(part: Mapping[str, Any]) -> bool:
-    """Whether a server may find something else in a part or a tool than is searched, since it does not regard the case of names."""
+    """Whether a server may find something else in a part or a tool than is searched, since it does
+    not regard the case of names.
+    """
     return not is_usual("".join(part)) and any(
         not is_usual(name) and plain_name(name) in _PART_NAMES for name in part
     )
 
 
 def _parts(body: Mapping[str, Any]) -> Iterator[tuple[Place, Mapping[str, Any]]]:
-    """Yield the messages, items and parts of the conversation with their places, but for those that are a text and no more.
+    """Yield the messages, items and parts of the conversation with their places, but for those that
+    are a text and no more.
 
     The arguments of tools are not searched. Raises GatewayError 400 for more than can be searched.
     """
@@ -373,7 +416,9 @@ def _is_plain(part: Mapping[str, Any] | list[Any]) -> bool:
 
 
 def _kind_of(place: Place, part: Mapping[str, Any], prices: _Prices) -> str:
-    """Return what a part costs besides its text: "image", "unbounded", or "". Raises GatewayError 400 for an unknown price."""
+    """Return what a part costs besides its text: "image", "unbounded", or "". Raises GatewayError
+    400 for an unknown price.
+    """
     kind = _type_in(part)
     if _has_other_case(part):
         return "unbounded"
@@ -398,7 +443,9 @@ def _kind_of(place: Place, part: Mapping[str, Any], prices: _Prices) -> str:
 
 
 def _is_image(part: Mapping[str, Any]) -> bool:
-    """Whether a part of a type for images is one, as far as its fields and the data in the request say."""
+    """Whether a part of a type for images is one, as far as its fields and the data in the request
+    say.
+    """
     source = part.get("source")
     kind = source.get("media_type") if isinstance(source, dict) else None
     url = source.get("url") if isinstance(source, dict) else _url_of(part)
@@ -441,7 +488,9 @@ def _is_in_request(part: Mapping[str, Any], kind: str) -> bool:
 
 
 def _stored_file(part: Mapping[str, Any], kind: str) -> str:
-    """Return the place of the ID of a stored file in a part, or in an object in it; "" if there is none."""
+    """Return the place of the ID of a stored file in a part, or in an object in it; "" if there is
+    none.
+    """
     if part.get("file_id") is not None:
         return "file_id"
     if kind in TEXT_PARTS:
@@ -465,7 +514,9 @@ def _check_added_tools(place: Place, item: Mapping[str, Any]) -> None:
 
 
 def unbounded_error(where: str, model: str, *, is_configured: bool) -> GatewayError:
-    """Return the error for a part that has no stated maximum, before a model whose context window is not known."""
+    """Return the error for a part that has no stated maximum, before a model whose context window
+    is not known.
+    """
     message = f"{where}: how many tokens it has is unknown, and the key has a limit in USD"
     allowed = (
         f"set context-window in [models.{model}]"
@@ -474,5 +525,6 @@ def unbounded_error(where: str, model: str, *, is_configured: bool) -> GatewayEr
     )
     return invalid_request(
         where,
-        f"{message}: the operator may {allowed}{'' if is_configured else ', with its context-window'}",
+        f"{message}: the operator may "
+        f"{allowed}{'' if is_configured else ', with its context-window'}",
     )

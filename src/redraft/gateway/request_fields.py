@@ -1,6 +1,8 @@
-"""Checks of the fields of requests, for all protocols. Each raises GatewayError 400, which names the field.
+"""Checks of the fields of requests, for all protocols. Each raises GatewayError 400, which names
+the field.
 
-Requests come from anywhere: their sizes and depths are bounded here, and types are strict (true is no number).
+Requests come from anywhere: their sizes and depths are bounded here, and types are strict (true is
+no number).
 """
 
 from __future__ import annotations
@@ -42,7 +44,10 @@ DENIED_PARAMETERS: Mapping[str, str] = {
     **dict.fromkeys(
         sorted(ROUTING_FIELDS), "the gateway chooses the model, the host and the credentials"
     ),
-    "extra_body": "OpenAI's client sends the fields of its argument `extra_body` beside `model`, and none of this name",
+    "extra_body": (
+        "OpenAI's client sends the fields of its argument `extra_body` beside `model`, and none "
+        "of this name"
+    ),
     **dict.fromkeys(
         ("n_predict", "num_predict", "max_new_tokens"),
         "the limit of tokens is `max_completion_tokens`",
@@ -54,7 +59,9 @@ DENIED_PARAMETERS: Mapping[str, str] = {
         ("best_of", "use_beam_search", "echo"), f"the gateway returns one answer; {PASS_HINT}"
     ),
 }
-"""Other parameters that a refinement does not send: the gateway's own, or those that defeat what it does."""
+"""Other parameters that a refinement does not send: the gateway's own, or those that defeat what it
+does.
+"""
 NOTHING: tuple[Any, ...] = ([], {}, "")
 """Values with which a field that chooses the route chooses nothing."""
 CHAT_FIELDS = frozenset(
@@ -81,7 +88,9 @@ CHAT_FIELDS = frozenset(
         ),
     )
 )
-"""Fields of chat completions that a protocol without them must not pass on: they would replace what it says in other fields."""
+"""Fields of chat completions that a protocol without them must not pass on: they would replace what
+it says in other fields.
+"""
 
 
 @contextmanager
@@ -108,7 +117,9 @@ def check_body(body: Any) -> Mapping[str, Any]:
 
 
 def check_field(name: str, value: Any, kind: ValueKind, *, optional: bool = True) -> Any:
-    """Return the value if it is of the kind, or null. A whole number may be written with a fraction of zeros, as JSON allows."""
+    """Return the value if it is of the kind, or null. A whole number may be written with a fraction
+    of zeros, as JSON allows.
+    """
     if isinstance(kind, WholeNumber) and isinstance(value, float) and value.is_integer():
         value = int(value)
     try:
@@ -128,7 +139,9 @@ def _in_json_terms(message: str) -> str:
 
 
 def is_set(value: Any, unused: Sequence[Any] = ()) -> bool:
-    """Return whether a field asks for something: it is neither null nor one of the values that stand for its absence."""
+    """Return whether a field asks for something: it is neither null nor one of the values that
+    stand for its absence.
+    """
     return value is not None and not any(
         type(value) is type(each) and value == each for each in unused
     )
@@ -240,7 +253,9 @@ def checked_schema(param: str, schema: Any) -> Mapping[str, Any]:
 
 
 def checked_messages(value: Any) -> tuple[Message, ...]:
-    """Return chat messages, checked. Those of a developer become system messages, which every model knows."""
+    """Return chat messages, checked. Those of a developer become system messages, which every model
+    knows.
+    """
     messages = list_of("messages", value)
     if not messages:
         raise invalid_request("messages", "messages must be a list of at least one message")
@@ -257,7 +272,8 @@ def _check_message(where: str, message: Any) -> None:
     if not isinstance(message, Mapping):
         raise invalid_request(
             where,
-            f'{where} must be {{"role": "user", "content": "..."}}, got {format_value(message, 80)}',
+            f'{where} must be {{"role": "user", "content": "..."}}, got '
+            f"{format_value(message, 80)}",
         )
     role = message.get("role")
     if not isinstance(role, str) or role not in ROLES:
@@ -309,7 +325,8 @@ def _check_tool_call(where: str, call: Any) -> None:
     if not isinstance(function, Mapping) or call.get("type", "function") != "function":
         raise invalid_request(
             where,
-            f'{where} must be {{"id": ..., "type": "function", "function": {{...}}}}, got {format_value(call, 80)}',
+            f'{where} must be {{"id": ..., "type": "function", "function": {{...}}}}, got '
+            f"{format_value(call, 80)}",
         )
     texts = {
         "id": call.get("id"),
@@ -321,7 +338,9 @@ def _check_tool_call(where: str, call: Any) -> None:
 
 
 def metadata_of(body: Mapping[str, Any]) -> Mapping[str, str]:
-    """Return the client's own labels of a request. They are stored with it and not sent to a model."""
+    """Return the client's own labels of a request. They are stored with it and not sent to a
+    model.
+    """
     pairs = object_of("metadata", body.get("metadata"))
     if len(pairs) > MAX_METADATA_PAIRS or not all(
         isinstance(value, str) and len(value) <= 512 for value in pairs.values()
@@ -334,7 +353,9 @@ def metadata_of(body: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 def other_parameters(body: Mapping[str, Any], known: Callable[[str], bool]) -> dict[str, Any]:
-    """Return the fields that the protocol does not have, such as `top_k`: they are for the model."""
+    """Return the fields that the protocol does not have, such as `top_k`: they are for the
+    model.
+    """
     others = {
         name: value
         for name, value in body.items()
@@ -351,6 +372,9 @@ def other_parameters(body: Mapping[str, Any], known: Callable[[str], bool]) -> d
     if len(others) > MAX_OTHER_PARAMETERS or any(
         not 0 < len(name) <= MAX_NAME_CHARS for name in others
     ):
-        message = f"the body may have at most {MAX_OTHER_PARAMETERS} other fields, with names of 1 to {MAX_NAME_CHARS} characters"
+        message = (
+            f"the body may have at most {MAX_OTHER_PARAMETERS} other fields, with names of 1 to "
+            f"{MAX_NAME_CHARS} characters"
+        )
         raise invalid_request("body", message)
     return others

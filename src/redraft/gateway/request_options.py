@@ -1,4 +1,6 @@
-"""What a request may choose of its refinement: within the maxima of its profile, and nothing that names files, code or hosts."""
+"""What a request may choose of its refinement: within the maxima of its profile, and nothing that
+names files, code or hosts.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def profile_settings(profile: Profile) -> dict[str, Any]:
 
 
 def request_settings(request: ChatRequest, profile: Profile, deadline: float) -> dict[str, Any]:
-    """Return the settings of the refinement of a request: those of its profile, changed by what the request chooses."""
+    """Return the settings of the refinement of a request: those of its profile, changed by what the
+    request chooses.
+    """
     settings = profile_settings(profile)
     if params := settings.get("model_params"):
         rest = without_sampling(params)
@@ -57,7 +61,9 @@ def request_settings(request: ChatRequest, profile: Profile, deadline: float) ->
 
 
 def largest(profile: Profile, name: str) -> Any:
-    """Return the largest value that a request may choose; without a maximum, its own iterations, and any target."""
+    """Return the largest value that a request may choose; without a maximum, its own iterations,
+    and any target.
+    """
     if name in profile.maximum:
         value = profile.maximum[name]
         return int(value) if name == "max_iterations" else value
@@ -70,10 +76,12 @@ def own_setting(profile: Profile, name: str) -> Any:
 
 
 def request_graders(options: RequestOptions, profile: Profile) -> Any:
-    """Return the graders of a request: those that it names and a judge by its rubric, else those of its profile.
+    """Return the graders of a request: those that it names and a judge by its rubric, else those of
+    its profile.
 
-    The profile's required graders are always among them: requirements as conditions, and the others with at least half the weight
-    of all that a request names. Raises GatewayError 400 for a grader that a request may not name.
+    The profile's required graders are always among them: requirements as conditions, and the others
+    with at least half the weight of all that a request names. Raises GatewayError 400 for a grader
+    that a request may not name.
     """
     required = [
         must(spec) if isinstance(as_grader(spec), RequirementGrader) else spec
@@ -103,7 +111,9 @@ def _as_list(graders: Any) -> list[Any]:
 
 
 def check_requirements(specs: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the requirements of a request. Raises GatewayError 400 for one that is unknown or reads a file."""
+    """Return the requirements of a request. Raises GatewayError 400 for one that is unknown or
+    reads a file.
+    """
     for spec in specs:
         try:
             parse(spec, files=False)

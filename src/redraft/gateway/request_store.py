@@ -1,4 +1,5 @@
-"""What the gateway keeps of requests: facts in requests.db, and traces in gateway.journal, for as long as each profile allows.
+"""What the gateway keeps of requests: facts in requests.db, and traces in gateway.journal, for as
+long as each profile allows.
 
 | level | facts | trace |
 |---|---|---|
@@ -6,15 +7,15 @@
 | metadata | yes | no |
 | full | yes | yes, with the prompt, the answers and the grades |
 
-A request with `store: false` is kept at level "metadata" at most. Facts hold no text of a request (see `request_table`). The
-journal has one run for each model that clients name, so `redraft view` shows it, also while the gateway runs. Its lock lets one
-process at a time use the folder.
+A request with `store: false` is kept at level "metadata" at most. Facts hold no text of a request
+(see `request_table`). The journal has one run for each model that clients name, so `redraft view`
+shows it, also while the gateway runs. Its lock lets one process at a time use the folder.
 
-A request whose facts have an outcome has its whole trace in the journal: the last facts are written after it, except once the
-journal cannot be written.
+A request whose facts have an outcome has its whole trace in the journal: the last facts are written
+after it, except once the journal cannot be written.
 
-Nothing here makes a request fail: errors are counted, logged once a minute, and tell `RequestStore.problem` until writing works
-again, which is tried every few seconds.
+Nothing here makes a request fail: errors are counted, logged once a minute, and tell
+`RequestStore.problem` until writing works again, which is tried every few seconds.
 """
 
 from __future__ import annotations
@@ -47,16 +48,22 @@ from .request_table import RequestFacts, RequestOutcomeName, RequestTable, find_
 JOURNAL = "gateway.journal"
 TABLE = "requests.db"
 COMPANIONS = ("", "-wal", "-shm", ".pending")
-"""The ends of the names of the files that limits count; others beside them are none of the store's."""
+"""The ends of the names of the files that limits count; others beside them are none of the
+store's.
+"""
 HOUR, DAY = 3600.0, 86_400.0
 MEGABYTE = 10**6
 MAINTENANCE_SECONDS = 60.0
 RECOVERY_SECONDS = 5.0
 WARNING_SECONDS = 60.0
 COMPACT_BYTES = 64 * 2**20
-"""A journal up to this size is written again after each deletion, in about half a second; a larger one a day after the first."""
+"""A journal up to this size is written again after each deletion, in about half a second; a larger
+one a day after the first.
+"""
 REMAINS = "remains_since"
-"""The key of the metadata of a run that says since when its file may have remains of deleted texts, in seconds of the epoch."""
+"""The key of the metadata of a run that says since when its file may have remains of deleted texts,
+in seconds of the epoch.
+"""
 CLIENT_WENT_AWAY = 499
 """The status of a request whose client closed the connection, as in nginx."""
 RESULT_BYTES = 500  # of the result of a trace besides its text, roughly
@@ -78,9 +85,11 @@ class Owner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RequestEnd:
-    """How a request ended. What is None or "" is taken from the trace, if there is one, else unknown.
+    """How a request ended. What is None or "" is taken from the trace, if there is one, else
+    unknown.
 
-    `status`: the HTTP status; 499 if the client went away. `usage`: that of all calls. `error`: the code of the error.
+    `status`: the HTTP status; 499 if the client went away. `usage`: that of all calls. `error`: the
+    code of the error.
     """
 
     status: int
@@ -104,11 +113,12 @@ def retentions(config: GatewayConfig) -> dict[str, Retention]:
 
 
 class RequestStore:
-    """The store of one gateway, in a folder. Raises StoreError if it cannot be opened, or another process has it open.
+    """The store of one gateway, in a folder. Raises StoreError if it cannot be opened, or another
+    process has it open.
 
-    `retentions`: by model, see `retentions`; requests for other models are kept as `Retention()` says. It may be replaced at any
-    time. `on_error` is called once for each error, from any thread. Requests that an earlier process did not finish get the outcome
-    "interrupted".
+    `retentions`: by model, see `retentions`; requests for other models are kept as `Retention()`
+    says. It may be replaced at any time. `on_error` is called once for each error, from any thread.
+    Requests that an earlier process did not finish get the outcome "interrupted".
     """
 
     def __init__(
@@ -154,7 +164,8 @@ class RequestStore:
     ) -> RequestRecorder:
         """Record that a request started. Returns at once.
 
-        The result is what `refine` takes as `store`. `is_stored`: False if the client asks that nothing of it be kept.
+        The result is what `refine` takes as `store`. `is_stored`: False if the client asks that
+        nothing of it be kept.
         """
         level = "metadata" if retention.level == "full" and not is_stored else retention.level
         facts = RequestFacts(trace_id, time.time(), owner.id, owner.name, model, wire, level)
@@ -173,7 +184,9 @@ class RequestStore:
         return self._open_requests[trace_id].finish(end)
 
     async def wait_for_commit(self) -> None:
-        """Wait until what was recorded before is committed, so that it survives `kill -9`. Returns even if that fails."""
+        """Wait until what was recorded before is committed, so that it survives `kill -9`. Returns
+        even if that fails.
+        """
         for part in (
             self._journal,
             self._table,
@@ -191,9 +204,11 @@ class RequestStore:
         return StoredRequest(facts, _stored_trace(self._journal, facts)) if facts else None
 
     def purge(self) -> int:
-        """Delete what its retention no longer allows, and return the number of requests. Blocks: call it in another thread.
+        """Delete what its retention no longer allows, and return the number of requests. Blocks:
+        call it in another thread.
 
-        Afterwards the files together have no more bytes than the largest retention allows. Requests in progress are not deleted.
+        Afterwards the files together have no more bytes than the largest retention allows. Requests
+        in progress are not deleted.
         """
         count = 0
         for model in self._table.models():
@@ -240,7 +255,9 @@ class RequestStore:
         return count
 
     def _bytes_without_logs(self) -> int:
-        """Return how many bytes the files have once their logs are written into them, also while another process prevents that."""
+        """Return how many bytes the files have once their logs are written into them, also while
+        another process prevents that.
+        """
         others = self._file_sizes()
         for name in (JOURNAL, TABLE):
             others.pop(name, None)
@@ -255,7 +272,9 @@ class RequestStore:
         }
 
     def _remove_remains(self) -> None:
-        """Write the journal again if something of it was deleted: `erase` leaves copies that SQLite made of a text earlier."""
+        """Write the journal again if something of it was deleted: `erase` leaves copies that SQLite
+        made of a text earlier.
+        """
         now, is_small = time.time(), self._journal.size <= COMPACT_BYTES
         if not self._remains or not (
             is_small or now >= max(self._compact_after, min(self._remains.values()) + DAY)
@@ -268,7 +287,9 @@ class RequestStore:
         self._remains.clear()
 
     async def maintain(self) -> None:
-        """Purge now and every minute; after an error, try every few seconds until writing works again. Runs until cancelled."""
+        """Purge now and every minute; after an error, try every few seconds until writing works
+        again. Runs until cancelled.
+        """
         failed = asyncio.Event()
         self._wake_maintenance = partial(
             asyncio.get_running_loop().call_soon_threadsafe, failed.set
@@ -299,7 +320,9 @@ class RequestStore:
             store_log.warning("the store in %r can be written again", str(self.folder))
 
     def close(self) -> None:
-        """Commit everything and release the files. Requests without an outcome get "interrupted"."""
+        """Commit everything and release the files. Requests without an outcome get
+        "interrupted".
+        """
         for recorder in list(self._open_requests.values()):
             recorder.interrupt()
         self._journal.close()
@@ -320,7 +343,9 @@ class RequestStore:
         return position
 
     def end(self, facts: RequestFacts, journal: Journal | None) -> None:
-        """Record the last facts of a request, once the journal that has its trace, if there is one, has committed it."""
+        """Record the last facts of a request, once the journal that has its trace, if there is one,
+        has committed it.
+        """
         self._open_requests.pop(facts.trace_id, None)
         if journal:
             self._table.announce(facts)
@@ -334,7 +359,9 @@ class RequestStore:
         self._table.put(facts)
 
     def report(self, error: StoreError) -> None:
-        """Count an error, log it unless one was logged within the last minute, and look after it. May be called from any thread."""
+        """Count an error, log it unless one was logged within the last minute, and look after it.
+        May be called from any thread.
+        """
         self._on_error()
         if (now := time.monotonic()) >= self._warned_at + WARNING_SECONDS:
             self._warned_at, self._is_warned = now, True
@@ -344,7 +371,8 @@ class RequestStore:
         self._wake_maintenance()
 
     def _reopen_journal(self) -> None:
-        """Open the journal again if writing failed; requests in progress write their whole trace into it.
+        """Open the journal again if writing failed; requests in progress write their whole trace
+        into it.
 
         Something is written to it, so that `problem` says whether that works.
         """
@@ -358,7 +386,9 @@ class RequestStore:
             self._journal.flush()
 
     def _close_interrupted(self) -> None:
-        """Give an outcome to what an earlier process left without: rows of the table, and traces that have no row there."""
+        """Give an outcome to what an earlier process left without: rows of the table, and traces
+        that have no row there.
+        """
         for facts in self._table.in_progress():
             self._table.put(self._last_facts(facts))
         for run in self._journal.runs():
@@ -370,7 +400,9 @@ class RequestStore:
         self._table.flush()
 
     def _last_facts(self, facts: RequestFacts) -> RequestFacts:
-        """Return the last facts of a request of an earlier process: those announced, if its trace is complete."""
+        """Return the last facts of a request of an earlier process: those announced, if its trace
+        is complete.
+        """
         announced, trace = (
             self._table.announced.get(facts.trace_id),
             _stored_trace(self._journal, facts),
@@ -417,7 +449,8 @@ class RequestRecorder:
         return self.facts.level == "full"
 
     async def wait_for_commit(self) -> None:
-        """Wait until the texts that were recorded survive `kill -9`. Returns even if that fails, and at once if none are kept.
+        """Wait until the texts that were recorded survive `kill -9`. Returns even if that fails,
+        and at once if none are kept.
 
         The first time, also the facts of the start, by which a request is found.
         """
@@ -433,7 +466,9 @@ class RequestRecorder:
             self._store.report(error)
 
     def record_exchange(self, request: bytes, reply: bytes, usage: Usage | None = None) -> None:
-        """Record a request that was passed on and its reply as they are, each up to MAX_EXCHANGE_BYTES. Returns at once."""
+        """Record a request that was passed on and its reply as they are, each up to
+        MAX_EXCHANGE_BYTES. Returns at once.
+        """
         if self.keeps_texts:
             trace = exchange_trace(request, reply, self.facts.model, usage or unknown_usage())
             try:
@@ -506,7 +541,9 @@ class RequestRecorder:
 
 
 def exchange_trace(request: bytes, reply: bytes, model: str, usage: Usage) -> Trace:
-    """Return the trace of a request that was passed on: the bodies of the request and of the reply as texts."""
+    """Return the trace of a request that was passed on: the bodies of the request and of the reply
+    as texts.
+    """
     prompt, text = (body[:MAX_EXCHANGE_BYTES].decode(errors="replace") for body in (request, reply))
     answer = Candidate(
         0, text, by=model, role="generate", truncated=len(reply) > MAX_EXCHANGE_BYTES, usage=usage
@@ -525,7 +562,9 @@ class StoredRequest:
 
 
 def find_stored_request(folder: Path, trace_id: str) -> StoredRequest | None:
-    """Return a request in the folder of a gateway, which may be running; None if there is none of that ID. Raises StoreError."""
+    """Return a request in the folder of a gateway, which may be running; None if there is none of
+    that ID. Raises StoreError.
+    """
     facts = find_request(folder / TABLE, trace_id)
     if facts is None or facts.level != "full" or not (folder / JOURNAL).is_file():
         return StoredRequest(facts) if facts else None

@@ -1,12 +1,16 @@
-"""The table of requests, in one SQLite file: who asked for what, when, and how it ended; never a text of a request.
+"""The table of requests, in one SQLite file: who asked for what, when, and how it ended; never a
+text of a request.
 
-One thread commits. `RequestTable.put` returns within microseconds, and what was put survives `kill -9` from then on: it is also a
-line of the file NAME.pending, which is read again at the next start. Lines of committed rows are removed now and then, and before
-rows are deleted, since what the file has would come back. Rows that cannot be committed wait in memory, at most
-MAX_WAITING of them, and are tried again; `RequestTable.error` says why. A row has no outcome while its request is being answered.
+One thread commits. `RequestTable.put` returns within microseconds, and what was put survives `kill
+-9` from then on: it is also a line of the file NAME.pending, which is read again at the next start.
+Lines of committed rows are removed now and then, and before rows are deleted, since what the file
+has would come back. Rows that cannot be committed wait in memory, at most MAX_WAITING of them, and
+are tried again; `RequestTable.error` says why. A row has no outcome while its request is being
+answered.
 
-A row that tells of a stored trace is only announced at first, in NAME.pending, and put once that trace is committed elsewhere. At
-the next start it is in `RequestTable.announced`, and counts if the trace is there.
+A row that tells of a stored trace is only announced at first, in NAME.pending, and put once that
+trace is committed elsewhere. At the next start it is in `RequestTable.announced`, and counts if the
+trace is there.
 """
 
 from __future__ import annotations
@@ -53,7 +57,9 @@ MAX_WAITING = 10_000
 """Rows that wait in memory while the file cannot be written; the oldest are lost first."""
 RETRY_SECONDS = 1.0
 GATHER_SECONDS = 0.02
-"""How long rows are gathered before they are committed: a thread that wakes up for each row would slow the event loop down."""
+"""How long rows are gathered before they are committed: a thread that wakes up for each row would
+slow the event loop down.
+"""
 IDS_PER_STATEMENT = 500
 MAX_PENDING_BYTES = 16 * 2**20
 MAX_COMMITTED_BYTES = 2**18  # of the file of pending rows, before it is emptied
@@ -67,9 +73,11 @@ ROW_BYTES = 300
 class RequestFacts:
     """What is known of a request besides its content. What is unknown is None.
 
-    `started_at`: Unix time in seconds. `model`: as the client named it, such as "refine/fast". `level`: what is kept of it, "off",
-    "metadata" or "full". `outcome`: None while it is being answered; "cancelled": the client went away; "interrupted": the gateway
-    ended first. `error`: the code of the error, such as "budget_exhausted". `trace_bytes`: the size of the trace in the journal.
+    `started_at`: Unix time in seconds. `model`: as the client named it, such as "refine/fast".
+    `level`: what is kept of it, "off", "metadata" or "full". `outcome`: None while it is being
+    answered; "cancelled": the client went away; "interrupted": the gateway ended first. `error`:
+    the code of the error, such as "budget_exhausted". `trace_bytes`: the size of the trace in the
+    journal.
     """
 
     trace_id: str
@@ -123,13 +131,18 @@ OVER_SIZE = f"""SELECT trace_id FROM (
     SELECT trace_id, outcome, sum(trace_bytes + {ROW_BYTES}) OVER (ORDER BY started_at DESC, trace_id) AS total
     FROM requests WHERE model = ?
 ) WHERE total > ? AND outcome IS NOT NULL"""  # noqa: S608
-OLDEST = f"SELECT model, trace_id, trace_bytes + {ROW_BYTES} FROM requests WHERE outcome IS NOT NULL ORDER BY started_at"  # noqa: S608
+OLDEST = (
+    f"SELECT model, trace_id, trace_bytes + {ROW_BYTES} FROM requests WHERE outcome IS NOT NULL "  # noqa: S608
+    "ORDER BY started_at"
+)
 row_values = attrgetter(*COLUMNS)
 Notification: TypeAlias = Callable[[], None]
 
 
 class PendingRows:
-    """The rows that may not be committed yet, as lines of a file. What cannot be written or read is left out."""
+    """The rows that may not be committed yet, as lines of a file. What cannot be written or read is
+    left out.
+    """
 
     def __init__(self, path: Path) -> None:
         try:
@@ -169,10 +182,11 @@ class PendingRows:
             self._file.seek(self._size)
 
     def replace(self, rows: Iterable[RequestFacts], *, above: int) -> bool:
-        """Replace all rows by these, if those added since the last time make more than so many bytes (0: if there are any).
+        """Replace all rows by these, if those added since the last time make more than so many
+        bytes (0: if there are any).
 
-        After a crash the file has all of the old or all of the new rows. The old ones stay, and False is returned, if the new ones
-        cannot be written.
+        After a crash the file has all of the old or all of the new rows. The old ones stay, and
+        False is returned, if the new ones cannot be written.
         """
         if self._size <= above + (self._kept_size if above else 0):
             return True
@@ -215,9 +229,11 @@ def _as_line(facts: RequestFacts) -> bytes:
 
 
 class RequestTable:
-    """The open table, which one process at a time may write. `on_error` is called with each error, from any thread.
+    """The open table, which one process at a time may write. `on_error` is called with each error,
+    from any thread.
 
-    `announced`: the last facts of requests with a trace, by ID, that are announced and not put yet, here or by an earlier process.
+    `announced`: the last facts of requests with a trace, by ID, that are announced and not put yet,
+    here or by an earlier process.
     """
 
     def __init__(self, path: Path, on_error: Callable[[StoreError], None]) -> None:
@@ -244,7 +260,9 @@ class RequestTable:
         self._thread.start()
 
     def announce(self, facts: RequestFacts) -> None:
-        """Note the last facts of a request that has a trace, which are put once that is committed. Returns at once."""
+        """Note the last facts of a request that has a trace, which are put once that is committed.
+        Returns at once.
+        """
         with self._lock:
             self._pending.add(facts)
             self.announced[facts.trace_id] = facts
@@ -255,14 +273,18 @@ class RequestTable:
             self.announced.clear()
 
     def put(self, facts: RequestFacts) -> None:
-        """Write a row, replacing that of the same request. Returns at once, and may be called from any thread."""
+        """Write a row, replacing that of the same request. Returns at once, and may be called from
+        any thread.
+        """
         with self._lock:
             if self.announced.pop(facts.trace_id, None) is not facts:
                 self._pending.add(facts)
             self._queue.put(facts)
 
     def flush(self) -> None:
-        """Block until everything that was put before is committed. Raises StoreError if that fails."""
+        """Block until everything that was put before is committed. Raises StoreError if that
+        fails.
+        """
         done = Event()
         self._queue.put(done.set)
         self._urgent.set()
@@ -271,7 +293,9 @@ class RequestTable:
         self._check()
 
     async def wait_for_commit(self) -> None:
-        """Wait until everything that was put before is committed. Raises StoreError if that fails."""
+        """Wait until everything that was put before is committed. Raises StoreError if that
+        fails.
+        """
         loop = asyncio.get_running_loop()
         done = asyncio.Event()
 
@@ -320,7 +344,9 @@ class RequestTable:
             return [id for id in ids if connection.execute(find, (id,)).fetchone() is None]
 
     def surplus_ids(self, model: str, since: float, max_bytes: float) -> list[str]:
-        """Return the finished requests for a model that are older than `since`, and the oldest of more than `max_bytes` bytes."""
+        """Return the finished requests for a model that are older than `since`, and the oldest of
+        more than `max_bytes` bytes.
+        """
         with self._reader() as connection:
             ids = [id for (id,) in connection.execute(OLDER, (model, since))]
             if connection.execute(TOTAL_BYTES, (model,)).fetchone()[0] > max_bytes:
@@ -328,7 +354,9 @@ class RequestTable:
         return list(dict.fromkeys(ids))
 
     def oldest_ids(self, byte_count: float) -> dict[str, list[str]]:
-        """Return the oldest finished requests, by model, that have at least so many bytes together."""
+        """Return the oldest finished requests, by model, that have at least so many bytes
+        together.
+        """
         found: dict[str, list[str]] = {}
         with self._reader() as connection:
             for model, id, size in connection.execute(OLDEST):
@@ -349,7 +377,8 @@ class RequestTable:
             )
 
     def delete(self, ids: list[str]) -> None:
-        """Delete rows with an outcome, and give their space back. They do not come back, whenever the process is killed.
+        """Delete rows with an outcome, and give their space back. They do not come back, whenever
+        the process is killed.
 
         Blocks for a while; meant for another thread than the event loop's.
         """
@@ -357,7 +386,8 @@ class RequestTable:
         self.flush()
         if self._must_clear:
             raise StoreError(
-                f"nothing is deleted from the table of requests {str(self.path)!r}: its pending rows cannot be written"
+                f"nothing is deleted from the table of requests {str(self.path)!r}: its pending "
+                "rows cannot be written"
             )
         with self._reader("mode=rw") as connection:
             for start in range(0, len(ids), IDS_PER_STATEMENT):
@@ -385,7 +415,9 @@ class RequestTable:
             raise StoreError(str(self.error))
 
     def _run(self) -> None:
-        """Commit what is in the queue, together; after an error, try again until it works or the table is closed."""
+        """Commit what is in the queue, together; after an error, try again until it works or the
+        table is closed.
+        """
         rows: list[RequestFacts] = []
         is_open = True
         while is_open:
@@ -399,7 +431,9 @@ class RequestTable:
                 notify()
 
     def _clear_pending(self, *, above: int) -> None:
-        """Remove the rows that are committed from the pending ones. The lock keeps others from being added meanwhile."""
+        """Remove the rows that are committed from the pending ones. The lock keeps others from
+        being added meanwhile.
+        """
         with self._lock:
             is_cleared = self._pending.replace(self._uncommitted_rows(), above=above)
         if is_cleared and not above:
@@ -417,7 +451,8 @@ class RequestTable:
         yield from self.announced.values()
 
     def _next_group(self, rows: list[RequestFacts]) -> tuple[list[Notification], bool]:
-        """Add what is in the queue to `rows`, and return those to notify after the commit, and whether the table is still open.
+        """Add what is in the queue to `rows`, and return those to notify after the commit, and
+        whether the table is still open.
 
         Waits until there is something, or after an error until the next try.
         """
@@ -463,7 +498,9 @@ def _has_outcome(facts: RequestFacts) -> bool:
 
 
 def find_request(path: Path, trace_id: str) -> RequestFacts | None:
-    """Return the request of that ID in a file that another process may write; None if it has none, or there is no file."""
+    """Return the request of that ID in a file that another process may write; None if it has none,
+    or there is no file.
+    """
     if is_new(path):
         return None
     try:
@@ -486,7 +523,8 @@ def _facts(path: Path, row: tuple[Any, ...]) -> RequestFacts:
         invalid = "started_at"
     if invalid:
         raise StoreError(
-            f"the table of requests {str(path)!r} is damaged: {invalid} cannot be {getattr(facts, invalid)!r:.80}"
+            f"the table of requests {str(path)!r} is damaged: {invalid} cannot be "
+            f"{getattr(facts, invalid)!r:.80}"
         )
     return facts
 

@@ -1,4 +1,6 @@
-"""Requests for OpenAI's responses to models that only know chat completions: the request, whole replies and streams."""
+"""Requests for OpenAI's responses to models that only know chat completions: the request, whole
+replies and streams.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,9 @@ def responses_reply(request: ChatRequest, data: Mapping[str, Any], created: int)
 def whole_response(
     request: ChatRequest, data: Mapping[str, Any], answer: Answer, created: int
 ) -> dict[str, Any]:
-    """Return the response for an answer; `data` has the ID, the model and the usage of the model's reply."""
+    """Return the response for an answer; `data` has the ID, the model and the usage of the model's
+    reply.
+    """
     id = message_id(data.get("id"), "")
     usage = Usage(1, *token_counts(data.get("usage")))
     answer = Answer(answer.model, id, answer.text, answer.tool_calls, answer.finish_reason, usage)

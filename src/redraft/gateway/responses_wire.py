@@ -1,8 +1,10 @@
-"""OpenAI's responses: requests are read into the terms of chat completions, answers and errors are written.
+"""OpenAI's responses: requests are read into the terms of chat completions, answers and errors are
+written.
 
-Nothing can be retrieved later: what refers to a stored response (`previous_response_id`, `conversation`, `background`) is refused
-by its name, and so are tools that only OpenAI has. Items of the type "reasoning" in the input are left out: an answer never
-rests on the reasoning of an earlier one. Fields that OpenAI does not have are passed to the model, as in chat completions.
+Nothing can be retrieved later: what refers to a stored response (`previous_response_id`,
+`conversation`, `background`) is refused by its name, and so are tools that only OpenAI has. Items
+of the type "reasoning" in the input are left out: an answer never rests on the reasoning of an
+earlier one. Fields that OpenAI does not have are passed to the model, as in chat completions.
 """
 
 from __future__ import annotations
@@ -67,7 +69,9 @@ REFUSED: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "moderation": ((), "its results would be lost"),
     "image": ((), "answers are text"),
 }
-"""The fields that cannot be honoured: the values that ask for nothing, and why others are refused."""
+"""The fields that cannot be honoured: the values that ask for nothing, and why others are
+refused.
+"""
 READ = (
     *(
         "model",
@@ -119,7 +123,9 @@ class ResponsesWire:
     name: WireName = "responses"
 
     def parse(self, body: Mapping[str, Any]) -> ChatRequest:
-        """Read a request. Raises GatewayError 400 naming the field for anything that is wrong or cannot be honoured."""
+        """Read a request. Raises GatewayError 400 naming the field for anything that is wrong or
+        cannot be honoured.
+        """
         check_body(body)
         model = model_of(body)
         refuse_fields(body, REFUSED)
@@ -192,7 +198,9 @@ class ResponseStream:
         return comment("keep-alive")
 
     def progress(self, progress: Progress) -> bytes:
-        """Return a step of the work: a comment, or an event of its own type if the request asks for `events`."""
+        """Return a step of the work: a comment, or an event of its own type if the request asks for
+        `events`.
+        """
         if not self._request.options.events:
             return progress_comment(progress)
         return self._event("redraft.progress", **progress_body(progress))
@@ -209,7 +217,9 @@ class ResponseStream:
         yield self._event(f"response.{body['status']}", response=body)
 
     def fail(self, error: GatewayError) -> bytes:
-        """Return the end of the response and the error. Clients of OpenAI raise an exception for the second event."""
+        """Return the end of the response and the error. Clients of OpenAI raise an exception for
+        the second event.
+        """
         code = (
             "rate_limit_exceeded"
             if error.status == 429
@@ -320,7 +330,10 @@ def _schema(text: Mapping[str, Any]) -> Mapping[str, Any] | None:
     if kind == "json_object":
         return {}
     if kind != "json_schema":
-        message = f"text.format.type must be text, json_object or json_schema, got {format_value(kind, 80)}"
+        message = (
+            "text.format.type must be text, json_object or json_schema, got "
+            f"{format_value(kind, 80)}"
+        )
         raise invalid_request("text.format.type", message)
     check_schema_name("text.format", form)
     return checked_schema("text.format.schema", form.get("schema"))
@@ -388,7 +401,10 @@ def _add_item(messages: list[dict[str, Any]], where: str, item: Any) -> None:
 def _add_message(messages: list[dict[str, Any]], where: str, item: Mapping[str, Any]) -> None:
     role, content = item.get("role"), item.get("content")
     if role not in ("user", "assistant", "system", "developer"):
-        message = f"{where}.role must be one of user, assistant, system, developer, got {format_value(role, 80)}"
+        message = (
+            f"{where}.role must be one of user, assistant, system, developer, got "
+            f"{format_value(role, 80)}"
+        )
         raise invalid_request(f"{where}.role", message)
     if not isinstance(content, str):
         parts = [
@@ -433,7 +449,9 @@ def _chat_part(where: str, part: Any) -> dict[str, Any]:
 def _media_part(
     where: str, part: Mapping[str, Any], name: str, converted: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return a part whose content is in the request: files that are stored elsewhere are not fetched."""
+    """Return a part whose content is in the request: files that are stored elsewhere are not
+    fetched.
+    """
     for other in ("file_id", "file_url"):
         if part.get(other) is not None:
             raise invalid_request(
@@ -557,7 +575,8 @@ def output_items(answer: Answer) -> Iterator[dict[str, Any]]:
 
 
 def usage_body(answer: Answer) -> dict[str, Any] | None:
-    """Return the tokens of the answer's own call, and those of all calls in `redraft`; None if its own are unknown.
+    """Return the tokens of the answer's own call, and those of all calls in `redraft`; None if its
+    own are unknown.
 
     Clients require the details, which count tokens that are reported apart from the others: none.
     """

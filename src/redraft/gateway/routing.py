@@ -1,7 +1,8 @@
-"""Where requests go: the profiles and the models of one configuration, with the connections to them.
+"""Where requests go: the profiles and the models of one configuration, with the connections to
+them.
 
-A `Routing` is never changed. When the configuration is read again, requests at work keep the one that they began with, and it is
-closed after the last of them.
+A `Routing` is never changed. When the configuration is read again, requests at work keep the one
+that they began with, and it is closed after the last of them.
 """
 
 from __future__ import annotations
@@ -26,19 +27,23 @@ from .request_costs import MeteredRequest, meter_request, unbounded_error
 
 REFINE, PASS = "refine/", "pass/"
 ASSUMED_OUTPUT_TOKENS = 4096  # of an answer without a limit, until a model has written a longer one
-LONGER_CONTEXT = "context-1m"  # a feature in `anthropic-beta` with which a context window is longer than the published one
+# a feature in `anthropic-beta` with which a context window is longer than the published one
+LONGER_CONTEXT = "context-1m"
 
 
 @dataclass(frozen=True, slots=True)
 class InputLimits:
-    """The most tokens of a prompt (None: unknown) and of an image. `is_stated`: the operator says so, not a published list."""
+    """The most tokens of a prompt (None: unknown) and of an image. `is_stated`: the operator says
+    so, not a published list.
+    """
 
     context_window: int | None
     image_tokens: int
     is_stated: bool = False
 
     def tokens(self, size: float, request: MeteredRequest | None) -> float:
-        """Return the most input tokens of a request of so many bytes; those that may cost more count for more.
+        """Return the most input tokens of a request of so many bytes; those that may cost more
+        count for more.
 
         Tokenizers work on bytes or longer texts: no script has more than a token for each byte.
         """
@@ -56,7 +61,9 @@ class InputLimits:
 
 
 class Routing:
-    """The models of one configuration by the names that clients use. Raises ConfigError if a profile cannot be served."""
+    """The models of one configuration by the names that clients use. Raises ConfigError if a
+    profile cannot be served.
+    """
 
     def __init__(self, config: GatewayConfig, env: Mapping[str, str]) -> None:
         self.config = config
@@ -117,7 +124,8 @@ class Routing:
         wire: WireName,
         features: str = "",
     ) -> MeteredRequest:
-        """Return a request of a key with a limit in USD; `features`: those of the client in `anthropic-beta`.
+        """Return a request of a key with a limit in USD; `features`: those of the client in
+        `anthropic-beta`.
 
         Raises GatewayError 400 for what costs money without a known price.
         """
@@ -128,7 +136,10 @@ class Routing:
             model, roles = self.model_of(target.profile), _roles(target.profile)
         request = meter_request(body, wire, model)
         if LONGER_CONTEXT in features and model and model.kind == "anthropic" and not model.prices:
-            message = f"anthropic-beta: prompts with {LONGER_CONTEXT} may cost more than published, and the key has a limit in USD"
+            message = (
+                f"anthropic-beta: prompts with {LONGER_CONTEXT} may cost more than published, and "
+                "the key has a limit in USD"
+            )
             raise invalid_request(
                 "anthropic-beta", f"{message}: the operator may set prices in [models.{model.name}]"
             )
@@ -164,9 +175,11 @@ class Routing:
     def refine_cost(
         self, prepared: PreparedRequest, size: int, metered: MeteredRequest | None = None
     ) -> float | None:
-        """Return what a request that is refined may cost in USD: its budget, else an estimate; None without known prices.
+        """Return what a request that is refined may cost in USD: its budget, else an estimate; None
+        without known prices.
 
-        A budget is kept by the likely tokens of images, so what they may have is added; a file may exceed it by far.
+        A budget is kept by the likely tokens of images, so what they may have is added; a file may
+        exceed it by far.
         """
         budget, added = prepared.max_cost, prepared.max_calls * metered.usd if metered else 0.0
         if budget is not None and not (metered and (metered.images or metered.unbounded)):
@@ -229,7 +242,9 @@ def _is_count(value: Any) -> bool:
 
 
 def _output_tokens(body: Mapping[str, Any], limits: tuple[str, ...], unlimited: int) -> float:
-    """Return the most tokens of an answer: only `limits` can make them fewer than those of an answer without a limit."""
+    """Return the most tokens of an answer: only `limits` can make them fewer than those of an
+    answer without a limit.
+    """
     given = [name for name in OUTPUT_FIELDS if body.get(name) is not None]
     tokens = [body[name] if _is_count(body[name]) else unlimited for name in given]
     return max(tokens if any(name in limits for name in given) else [unlimited, *tokens])
@@ -264,14 +279,19 @@ def _cost(price: Price | None, input_tokens: float, output_tokens: float) -> flo
 def check_forwarding(
     routing: Routing, request: ChatRequest, profile: Profile
 ) -> ServedModel | None:
-    """Return the model to which a request to a profile is passed on as it is; None if this process answers it."""
+    """Return the model to which a request to a profile is passed on as it is; None if this process
+    answers it.
+    """
     return None if routing.refiners[profile.name].is_refined(request) else routing.model_of(profile)
 
 
 def load_routing(config: GatewayConfig, env: Mapping[str, str]) -> Routing:
-    """Return the routing of a configuration. Raises ConfigError, also if there is nothing to serve."""
+    """Return the routing of a configuration. Raises ConfigError, also if there is nothing to
+    serve.
+    """
     if not config.profiles and not config.models:
         raise ConfigError(
-            "the configuration has neither a table [models.NAME] nor [profiles.NAME]: there is nothing to serve"
+            "the configuration has neither a table [models.NAME] nor [profiles.NAME]: there is "
+            "nothing to serve"
         )
     return Routing(config, env)

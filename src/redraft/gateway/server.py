@@ -1,8 +1,8 @@
 """The process of a gateway: its socket, its signals, and its end.
 
-SIGTERM and SIGINT end it gently: /readyz says 503, no request is admitted, those at work have `drain_seconds` to end, everything
-is written, and the exit code is 0. A second signal ends it at once. SIGHUP reads the configuration again; a file with a mistake
-changes nothing.
+SIGTERM and SIGINT end it gently: /readyz says 503, no request is admitted, those at work have
+`drain_seconds` to end, everything is written, and the exit code is 0. A second signal ends it at
+once. SIGHUP reads the configuration again; a file with a mistake changes nothing.
 """
 
 from __future__ import annotations
@@ -39,14 +39,16 @@ KEEP_ALIVE_SECONDS = 75  # of an idle connection: longer than the 60 s of common
 OTHER_DESCRIPTORS = 64  # that are open besides connections, or held back
 SWITCH_SECONDS = 0.0005  # that a thread which writes files may keep the event loop waiting
 CLOSE_SECONDS = 5  # for connections, after the last request
-MEMORY_SECONDS = 10.0  # after which free memory is given back; done after each large answer, it would double its time
+# after which free memory is given back; done after each large answer, it would double its time
+MEMORY_SECONDS = 10.0
 
 
 class GatewayServer:
     """Serves a gateway on a socket until it is told to end.
 
-    `read_config` reads the configuration again. `allow_public`: other machines may use it without a key. `say` and `warn` write
-    messages; `announce` is called with the URL and the gateway once it takes requests.
+    `read_config` reads the configuration again. `allow_public`: other machines may use it without a
+    key. `say` and `warn` write messages; `announce` is called with the URL and the gateway once it
+    takes requests.
     """
 
     def __init__(
@@ -90,11 +92,14 @@ class GatewayServer:
                     await gateway.store.wait_for_commit()
 
     def _check_descriptors(self) -> None:
-        """Warn if clients will have to wait for descriptors before `max_concurrent` requests are at work."""
+        """Warn if clients will have to wait for descriptors before `max_concurrent` requests are at
+        work.
+        """
         most, needed = descriptor_limit(), 2 * self.config.limits.max_concurrent + OTHER_DESCRIPTORS
         if most < needed:
             self._warn(
-                f"the limit on open files is {most:.0f}: for max-concurrent it should be {needed} (ulimit -n, LimitNOFILE=)"
+                f"the limit on open files is {most:.0f}: for max-concurrent it should be {needed} "
+                "(ulimit -n, LimitNOFILE=)"
             )
 
     def stop(self) -> None:
@@ -181,17 +186,21 @@ class GatewayServer:
 
 
 def prefer_event_loop() -> None:
-    """Keep the rest of this process from holding requests up: garbage collections of what stays, and other threads."""
+    """Keep the rest of this process from holding requests up: garbage collections of what stays,
+    and other threads.
+    """
     gc.collect()
     gc.freeze()
     sys.setswitchinterval(SWITCH_SECONDS)
 
 
 def return_free_memory() -> None:
-    """Have glibc give the memory that it has free back to the system; other C libraries do so themselves, or cannot.
+    """Have glibc give the memory that it has free back to the system; other C libraries do so
+    themselves, or cannot.
 
-    It keeps what is free between other things, and up to 64 MB at the end, in its heap and in those of some threads; after many
-    large answers that is more than all else. Takes about 10 ms of CPU time for 64 MB.
+    It keeps what is free between other things, and up to 64 MB at the end, in its heap and in those
+    of some threads; after many large answers that is more than all else. Takes about 10 ms of CPU
+    time for 64 MB.
     """
     if sys.platform == "linux":
         with suppress(
@@ -229,7 +238,8 @@ class GatewayHttpServer(uvicorn.Server):
         """Accept the connections on the sockets."""
         if (
             os.name == "nt"
-        ):  # whose event loop reports no socket that can be read, and whose sockets are no descriptors
+            # whose event loop reports no socket that can be read, and whose sockets are no descriptors  # noqa: E501
+        ):
             await super().startup(sockets)
             return
         await super().startup(sockets=[])
@@ -254,7 +264,9 @@ class GatewayHttpServer(uvicorn.Server):
 
 
 def uvicorn_config(gateway: Gateway) -> uvicorn.Config:
-    """Return how uvicorn serves a gateway: with the limits of `connections`, and without its own logs."""
+    """Return how uvicorn serves a gateway: with the limits of `connections`, and without its own
+    logs.
+    """
     return uvicorn.Config(
         gateway.app,
         http=http_protocol(),
@@ -332,6 +344,7 @@ def _check_exposure(config: GatewayConfig, host: str, *, is_open: bool) -> None:
     needs_key = not is_open if config.require_keys is None else config.require_keys
     if is_public(host) and not needs_key:
         raise ConfigError(
-            f"other machines can reach {host or 'every address'}, and no API key is needed: add one with "
-            f"`redraft keys add NAME --folder {config.folder}`, or allow everyone with --insecure"
+            f"other machines can reach {host or 'every address'}, and no API key is needed: add "
+            f"one with `redraft keys add NAME --folder {config.folder}`, or allow everyone with "
+            "--insecure"
         )

@@ -1,7 +1,9 @@
-"""What a stream that is passed on says at its beginning and its end: its usage, and whether it is whole.
+"""What a stream that is passed on says at its beginning and its end: its usage, and whether it is
+whole.
 
-Events are not parsed as they pass: the last one is recognised by how its line begins, and only the first and the last bytes are
-kept, to be read when the stream has ended. `UsageRemover` takes the usage out of the stream of a client that did not ask for it.
+Events are not parsed as they pass: the last one is recognised by how its line begins, and only the
+first and the last bytes are kept, to be read when the stream has ended. `UsageRemover` takes the
+usage out of the stream of a client that did not ask for it.
 """
 
 from __future__ import annotations
@@ -44,7 +46,9 @@ _ANSWER = {
     "messages": re.compile(rb"message_start\b"),
     "responses": re.compile(rb""),
 }
-"""What a stream has if it is an answer, even an empty one; the last event of a stream of responses has the whole answer."""
+"""What a stream has if it is an answer, even an empty one; the last event of a stream of responses
+has the whole answer.
+"""
 _FINISH = re.compile(
     rb'"finish_reason"\s*:\s*(?:"(?!null"|")|\{)'
 )  # a stream of chat completions may end after it without [DONE]
@@ -52,7 +56,9 @@ _BLANK_LINE = re.compile(rb"\n\r?\n|\r\r")
 _OVERLAP = 64  # bytes that are searched again with the next part: a match may be in two parts
 
 SHORT_CACHE_SURCHARGE, LONG_CACHE_SURCHARGE = 0.25, 1.0
-"""What Anthropic asks for a token that it writes into its cache, for five minutes or an hour, more than for another one."""
+"""What Anthropic asks for a token that it writes into its cache, for five minutes or an hour, more
+than for another one.
+"""
 
 TokenCounts: TypeAlias = tuple[int | None, int | None]
 
@@ -70,7 +76,9 @@ class StreamEnds:
         self.has_error = False
         """Whether the last event is an error."""
         self.is_finished = False
-        """Whether the last event has arrived as a whole. A server that keeps the connection open sends nothing more."""
+        """Whether the last event has arrived as a whole. A server that keeps the connection open
+        sends nothing more.
+        """
 
     def add(self, part: bytes) -> None:
         """Note the next bytes."""
@@ -94,7 +102,9 @@ class StreamEnds:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the stream ended as its protocol ends one, or with an error event: its reader notices either."""
+        """Whether the stream ended as its protocol ends one, or with an error event: its reader
+        notices either.
+        """
         return self._has_last_event or (
             self._wire == "chat" and bool(_FINISH.search(b"".join(self._last)))
         )
@@ -137,7 +147,9 @@ def _object_at(data: bytes, start: int) -> Any:
 
 
 def token_counts(usage: Any) -> TokenCounts:
-    """Return the input and the output tokens in a usage object of any protocol; None for what it does not say."""
+    """Return the input and the output tokens in a usage object of any protocol; None for what it
+    does not say.
+    """
     fields = usage if isinstance(usage, dict) else {}
     output = read_count(fields.get("completion_tokens", fields.get("output_tokens")))
     if "prompt_tokens" in fields:
@@ -150,7 +162,9 @@ def token_counts(usage: Any) -> TokenCounts:
 
 
 def cache_surcharge(usage: Any) -> float:
-    """Return how many input tokens more than it has a prompt costs, because parts of it were written into a cache."""
+    """Return how many input tokens more than it has a prompt costs, because parts of it were
+    written into a cache.
+    """
     fields = usage if isinstance(usage, dict) else {}
     lives = fields.get("cache_creation")
     long = (
@@ -161,7 +175,9 @@ def cache_surcharge(usage: Any) -> float:
 
 
 class UsageRemover:
-    """Removes the chunk with the usage, which has no choices, from a stream of a client that did not ask for it."""
+    """Removes the chunk with the usage, which has no choices, from a stream of a client that did
+    not ask for it.
+    """
 
     def __init__(self) -> None:
         self._pending = b""

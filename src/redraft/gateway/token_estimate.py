@@ -1,7 +1,8 @@
 """An estimate of how many tokens a request has, for models whose server cannot count them.
 
-It is meant to be too high rather than too low, because its readers decide with it whether a request fits a context. Tokenizers
-make about one token of four bytes of English, of three bytes of code and of Chinese, and of two bytes of numbers or base64.
+It is meant to be too high rather than too low, because its readers decide with it whether a request
+fits a context. Tokenizers make about one token of four bytes of English, of three bytes of code and
+of Chinese, and of two bytes of numbers or base64.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Errors of the models behind the gateway, as the gateway's own errors.
 
-A client must be able to tell its own mistakes from those of others: the refusal of the gateway's key by a model is no refusal of
-the client's key, so its 401 becomes a 502. What the model says about the request itself keeps its status and its message.
+A client must be able to tell its own mistakes from those of others: the refusal of the gateway's
+key by a model is no refusal of the client's key, so its 401 becomes a 502. What the model says
+about the request itself keeps its status and its message.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ _CODES = {
 def error_from_reply(
     name: str, status: int, body: ErrorBody, headers: Mapping[str, str], mask: Mask = NO_SECRETS
 ) -> GatewayError:
-    """Return the error for a reply of the model `name` that is no success. `mask` hides the gateway's key in its message."""
+    """Return the error for a reply of the model `name` that is no success. `mask` hides the
+    gateway's key in its message.
+    """
     text, wait = mask(body.text), stated_wait(status, headers, body.data)
     param = None if body.param is None else mask(body.param)[:MAX_PARAM]
     quoted = f": {text}" if text else ""
@@ -54,10 +57,16 @@ def error_from_reply(
             label=code if code in KNOWN_CODES else _CODES[status],
         )
     if status in {401, 403} or fault == "key":
-        message = f"the model {name!r} refused the key of the gateway (status {status}); the operator must correct it{quoted}"
+        message = (
+            f"the model {name!r} refused the key of the gateway (status {status}); the operator "
+            f"must correct it{quoted}"
+        )
         return GatewayError(502, "upstream_authentication", message, should_retry=False)
     if body.is_used_up(status, wait):
-        message = f"the account of the gateway at the model {name!r} has no quota or credit left (status {status}){quoted}"
+        message = (
+            f"the account of the gateway at the model {name!r} has no quota or credit left "
+            f"(status {status}){quoted}"
+        )
         return GatewayError(
             429 if status == 429 else 502, "upstream_quota", message, should_retry=False
         )
@@ -111,7 +120,9 @@ def _code(status: int, body: ErrorBody, mask: Mask) -> str:
 
 
 def error_from_failure(name: str, error: ModelError) -> GatewayError:
-    """Return the error for a request to the model `name` that got no reply, or one that cannot be read."""
+    """Return the error for a request to the model `name` that got no reply, or one that cannot be
+    read.
+    """
     if isinstance(error, ModelTimeoutError):
         return GatewayError(504, "upstream_timeout", f"the model {name!r}: {error}")
     if isinstance(error, ShortageError):

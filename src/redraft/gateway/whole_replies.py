@@ -1,7 +1,7 @@
 """Whole replies of models, from OpenAI's chat form into Anthropic's and back.
 
-Of what a reply holds beyond text, tool calls and thinking, nothing has a place in the other form; a client that needs the log
-probabilities or citations of a model asks a model of its own protocol.
+Of what a reply holds beyond text, tool calls and thinking, nothing has a place in the other form; a
+client that needs the log probabilities or citations of a model asks a model of its own protocol.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ def bad_reply(message: str) -> GatewayError:
 
 
 def messages_usage(usage: Any) -> dict[str, Any]:
-    """Return the usage in Anthropic's form, which counts cached input apart. What is unknown is null."""
+    """Return the usage in Anthropic's form, which counts cached input apart. What is unknown is
+    null.
+    """
     read, written = token_counts(usage)
     details = usage.get("prompt_tokens_details") if isinstance(usage, Mapping) else None
     cached = read_count(details.get("cached_tokens")) if isinstance(details, Mapping) else None
@@ -71,7 +73,9 @@ def message_id(value: Any, prefix: str) -> str:
 
 
 def messages_reply(data: Mapping[str, Any], *, shows_thinking: bool) -> dict[str, Any]:
-    """Return a chat completion as a message of Anthropic. Raises GatewayError 502 if it is no answer."""
+    """Return a chat completion as a message of Anthropic. Raises GatewayError 502 if it is no
+    answer.
+    """
     message, finish = message_of(data)
     text, thoughts, calls = _read_message(message, finish)
     content: list[dict[str, Any]] = []
@@ -98,7 +102,9 @@ def messages_reply(data: Mapping[str, Any], *, shows_thinking: bool) -> dict[str
 
 
 def message_of(data: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
-    """Return the message of a chat completion and its reason to finish. Raises GatewayError 502 if it failed or has no message."""
+    """Return the message of a chat completion and its reason to finish. Raises GatewayError 502 if
+    it failed or has no message.
+    """
     choices = data.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else None
     finish = finish_of(choice) if isinstance(choice, dict) else None
@@ -114,7 +120,9 @@ def message_of(data: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
 
 
 def finish_of(choice: Mapping[str, Any]) -> str | None:
-    """Return OpenAI's reason to finish for that of a choice; None if it states none. Raises GatewayError 502 if it failed."""
+    """Return OpenAI's reason to finish for that of a choice; None if it states none. Raises
+    GatewayError 502 if it failed.
+    """
     try:
         return read_finish(choice)
     except ModelError as error:
@@ -137,12 +145,16 @@ def _read_message(message: Mapping[str, Any], finish: str) -> tuple[str, str, tu
 
 
 def stop_reason(finish: str, *, has_calls: bool) -> str:
-    """Return Anthropic's reason to stop for OpenAI's. Some servers write "stop" after tool calls."""
+    """Return Anthropic's reason to stop for OpenAI's. Some servers write "stop" after tool
+    calls.
+    """
     return "tool_use" if has_calls and finish == "stop" else STOP_REASONS[finish]
 
 
 def chat_reply(data: Mapping[str, Any], created: int) -> dict[str, Any]:
-    """Return a message of Anthropic as a chat completion. Raises GatewayError 502 if it is no answer."""
+    """Return a message of Anthropic as a chat completion. Raises GatewayError 502 if it is no
+    answer.
+    """
     blocks = data.get("content")
     if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
         raise bad_reply(f"sent {json_type_name(blocks)} as the content of its answer")

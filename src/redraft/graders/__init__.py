@@ -1,9 +1,11 @@
 """Graders: they score answers and say what to change, or rank them.
 
-`Judge` asks a model to follow a rubric, `Checklist` to answer questions; `Ranker` and `Pairwise` let a model compare answers. A
-plain function becomes a `FunctionGrader`, a requirement a `RequirementGrader`; the graders in `computed` ask no model. `Jury`,
-`RankingJury`, `Cascade`, `Gate`, `WeightedMean` and `Minimum` are made of other graders; a `router` chooses one of several. All
-graders with a name are in the `registry`. Graders and the table of their names are loaded when they are first used.
+`Judge` asks a model to follow a rubric, `Checklist` to answer questions; `Ranker` and `Pairwise`
+let a model compare answers. A plain function becomes a `FunctionGrader`, a requirement a
+`RequirementGrader`; the graders in `computed` ask no model. `Jury`, `RankingJury`, `Cascade`,
+`Gate`, `WeightedMean` and `Minimum` are made of other graders; a `router` chooses one of several.
+All graders with a name are in the `registry`. Graders and the table of their names are loaded when
+they are first used.
 """
 
 from __future__ import annotations

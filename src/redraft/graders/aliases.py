@@ -1,9 +1,10 @@
 """The names that other libraries give their graders, and the grader of Redraft that does the same.
 
-The table lists the 38 names in the registry of RM-Gallery and the 64 graders of OpenJudge. A name has either the `spec` of a grader
-that judges or computes the same thing, or none: then `note` says why, and `nearest` names what comes closest. `as_grader` and the
-command line accept a name as these libraries write it, in snake case, and without "grader" or "reward" at its end, such as
-`relevance` and `detoxify`. A name of Redraft's own always means Redraft's grader.
+The table lists the 38 names in the registry of RM-Gallery and the 64 graders of OpenJudge. A name
+has either the `spec` of a grader that judges or computes the same thing, or none: then `note` says
+why, and `nearest` names what comes closest. `as_grader` and the command line accept a name as these
+libraries write it, in snake case, and without "grader" or "reward" at its end, such as `relevance`
+and `detoxify`. A name of Redraft's own always means Redraft's grader.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ NO_PACKAGES = "Redraft grades answers, not packages of skills"
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """A grader of another library: `spec` is the same grader here, "" if there is none; `nearest` comes closest."""
+    """A grader of another library: `spec` is the same grader here, "" if there is none; `nearest`
+    comes closest.
+    """
 
     origin: str
     name: str
@@ -45,7 +48,10 @@ class Alias:
     @property
     def refusal(self) -> str:
         """Why there is no such grader, as a sentence without a full stop."""
-        return f"{self.name!r} of {self.origin} is not here, because {self.note}; nearest: {self.nearest!r}"
+        return (
+            f"{self.name!r} of {self.origin} is not here, because {self.note}; nearest: "
+            f"{self.nearest!r}"
+        )
 
 
 def _same(library: str, **specs: str) -> Iterator[Alias]:
@@ -78,14 +84,19 @@ ALIASES: tuple[Alias, ...] = (
         reasoning_listwise_reward="ranker:reasoning",
         rewrite_listwise_reward="ranker:rewriting",
         role_playing_listwise_reward="ranker:role_play",
-        summarization_listwise_reward="ranker:summary_coverage -- `ranker:summary_faithfulness` asks whether it is true",
+        summarization_listwise_reward=(
+            "ranker:summary_coverage -- `ranker:summary_faithfulness` asks whether it is true"
+        ),
         translation_listwise_reward="ranker:translation",
         factuality_listwise_reward="ranker:factuality",
         code_style="lint:E,W,N -- Python only",
         code_syntax_check="syntax -- Python only",
         code_execution="tests -- Python only; reads the task's tests",
         code_patch_similarity="fuzzy",
-        reasoning_format="reasoning_format:answer=answer -- `reasoning_format` alone wants no tags around the answer",
+        reasoning_format=(
+            "reasoning_format:answer=answer -- `reasoning_format` alone wants no tags around the "
+            "answer"
+        ),
         reasoning_tool_call_format="reasoning_format:answer=answer,tool_calls=true",
         length_penalty="length:characters=10-1000",
         ngram_repetition_penalty="repetition",
@@ -122,7 +133,9 @@ ALIASES: tuple[Alias, ...] = (
         ResponseCompletenessGrader="completeness",
         ResponseHelpfulnessGrader="helpfulness",
         ToolCallAccuracyGrader="tool_arguments -- `tool_selection` judges the choice",
-        ToolCallPrecisionRecallMatchGrader="tool_call_precision -- `tool_call_recall` for the other half",
+        ToolCallPrecisionRecallMatchGrader=(
+            "tool_call_precision -- `tool_call_recall` for the other half"
+        ),
         ToolCallStepSequenceMatchGrader="tool_call_order",
         ToolCallSuccessGrader="tool_call_success",
         ToolParameterCheckGrader="tool_arguments",
@@ -198,7 +211,9 @@ ALIASES: tuple[Alias, ...] = (
 
 
 def find_alias(name: str) -> Alias | None:
-    """Return the grader of another library with that name, in any of its spellings; None if there is none."""
+    """Return the grader of another library with that name, in any of its spellings; None if there
+    is none.
+    """
     return _aliases_by_spelling().get(name)
 
 
@@ -213,9 +228,11 @@ def _aliases_by_spelling() -> dict[str, Alias]:
 
 
 def aliased_spec(name: str, argument: str) -> str | None:
-    """Return the spec that another library's name stands for, with this argument if there is one; None for any other name.
+    """Return the spec that another library's name stands for, with this argument if there is one;
+    None for any other name.
 
-    Raises ConfigError for a grader that Redraft does not have, and for an argument that has no place.
+    Raises ConfigError for a grader that Redraft does not have, and for an argument that has no
+    place.
     """
     alias = find_alias(name)
     if alias is None:
@@ -225,6 +242,7 @@ def aliased_spec(name: str, argument: str) -> str | None:
     target, _, default = alias.spec.partition(":")
     if argument and target in COMPOSED:
         raise ConfigError(
-            f"grader {name!r} stands for {alias.spec!r} and takes nothing after a colon, got {argument!r}"
+            f"grader {name!r} stands for {alias.spec!r} and takes nothing after a colon, got "
+            f"{argument!r}"
         )
     return f"{target}:{argument or default}" if argument or default else target

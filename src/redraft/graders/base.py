@@ -1,9 +1,12 @@
-"""What graders are made from: functions, requirements, and the weight that a user gives a grader; what all graders share.
+"""What graders are made from: functions, requirements, and the weight that a user gives a grader;
+what all graders share.
 
-A plain function becomes a `FunctionGrader`: `(text)`, `(text, task)`, `(text, model)` or `(text, tool_calls)`, sync or async. It
-returns a score in [0, 1] (a real number of any type), a bool, `Feedback`, `(score, reason)`, a mapping with fields of `Feedback`,
-or an object with `score`; `as_feedback` reads it. Anything else is an error, never a score. If the run has a form of answer
-(`redraft.answers`) and the first parameter is annotated with its type, the function receives the value.
+A plain function becomes a `FunctionGrader`: `(text)`, `(text, task)`, `(text, model)` or `(text,
+tool_calls)`, sync or async. It returns a score in [0, 1] (a real number of any type), a bool,
+`Feedback`, `(score, reason)`, a mapping with fields of `Feedback`, or an object with `score`;
+`as_feedback` reads it. Anything else is an error, never a score. If the run has a form of answer
+(`redraft.answers`) and the first parameter is annotated with its type, the function receives the
+value.
 """
 
 from __future__ import annotations
@@ -59,8 +62,10 @@ REASON_KEYS = (
     "rationale",
     "reasoning",
 )  # in which evaluators of other libraries give the reason
-FOREIGN_KEYS = {  # of the results of openevals, LangSmith, Braintrust, Phoenix and promptfoo; all but the reason are left out
-    *REASON_KEYS, "correction", "error", "evaluator_info", "extra", "feedback_config", "key", "label", "name", "pass",
+# of the results of openevals, LangSmith, Braintrust, Phoenix and promptfoo; all but the reason are
+# left out
+FOREIGN_KEYS = {
+    *REASON_KEYS, "correction", "error", "evaluator_info", "extra", "feedback_config", "key", "label", "name", "pass",  # noqa: E501
     "source_run_id", "target_run_id", "value",
 }  # fmt: skip
 MAX_REPEATS = 1000
@@ -72,8 +77,14 @@ CLI_OPTIONS = {
     "reference": ", --reference FILE",
 }  # options that set a field
 MESSAGE_NEEDS = {  # what graders need of the messages of a task
-    "history": "earlier turns of the conversation: give Task([...]) or a column 'messages' with messages before the last question",
-    "trajectory": "a trajectory: give Task([...]) or a column 'messages' with `tool_calls` and the results (role tool)",
+    "history": (
+        "earlier turns of the conversation: give Task([...]) or a column 'messages' with messages "
+        "before the last question"
+    ),
+    "trajectory": (
+        "a trajectory: give Task([...]) or a column 'messages' with `tool_calls` and the results "
+        "(role tool)"
+    ),
 }
 TOOL_RESULT_ROLES = ("tool", "function")
 
@@ -82,8 +93,8 @@ TEXT_AS_OBJECT = re.compile(
     r"'str' object has no attribute|string indices must be|'str' object does not support"
 )
 UNANNOTATED_HINT = (
-    "it was given the text of the answer: only a function whose first parameter is annotated, as in "
-    "`def grade(answer: {name})`, is given the object; a lambda cannot be"
+    "it was given the text of the answer: only a function whose first parameter is annotated, as "
+    "in `def grade(answer: {name})`, is given the object; a lambda cannot be"
 )
 
 
@@ -92,15 +103,16 @@ UNANNOTATED_HINT = (
 class FunctionGrader:
     """A grader made from a function.
 
-    A second parameter named model, llm, judge, provider, client or ask receives the model
-    (`await model(prompt_or_messages) -> str`), one named tool_calls the candidate's `ToolCall`s, and any other the `Task`.
-    Sync functions run in a thread.
+    A second parameter named model, llm, judge, provider, client or ask receives the model (`await
+    model(prompt_or_messages) -> str`), one named tool_calls the candidate's `ToolCall`s, and any
+    other the `Task`. Sync functions run in a thread.
 
-    A first parameter that is annotated with the type of the answer (`refine(..., answer=T)`), or a base class of it, receives the
-    value instead of the text. The function is not called for an answer that is no valid T: that scores 0.
+    A first parameter that is annotated with the type of the answer (`refine(..., answer=T)`), or a
+    base class of it, receives the value instead of the text. The function is not called for an
+    answer that is no valid T: that scores 0.
 
-    Receiving the model does not mean asking it: a function that receives the model counts as one that computes until it makes a
-    call.
+    Receiving the model does not mean asking it: a function that receives the model counts as one
+    that computes until it makes a call.
     """
 
     function: Callable[..., Any]
@@ -119,7 +131,9 @@ class FunctionGrader:
 
     @cached_property
     def extra_argument(self) -> str:
-        """What the function receives besides the text: nothing, the task, the model or the tool calls. Raises ConfigError."""
+        """What the function receives besides the text: nothing, the task, the model or the tool
+        calls. Raises ConfigError.
+        """
         try:
             parameters = inspect.signature(self.function).parameters.values()
         except ValueError:
@@ -133,7 +147,8 @@ class FunctionGrader:
         if not takes_text or len(required) > 2 or needs_keyword:
             signature = inspect.signature(self.function)
             raise ConfigError(
-                f"grader {self.name!r} must take (text), (text, task) or (text, model), got {signature}"
+                f"grader {self.name!r} must take (text), (text, task) or (text, model), got "
+                f"{signature}"
             )
         if len(required) < 2:
             return TEXT_ONLY
@@ -148,12 +163,14 @@ class FunctionGrader:
 
     @cached_property
     def first_annotation(self) -> Any:
-        """The annotation of the first parameter; None without one. What cannot be resolved stays a text."""
+        """The annotation of the first parameter; None without one. What cannot be resolved stays a
+        text.
+        """
         function = (
             self.function
             if inspect.isroutine(self.function)
-            else getattr(self.function, "__call__", None)
-        )  # noqa: B004
+            else getattr(self.function, "__call__", None)  # noqa: B004
+        )
         names = _parameter_names(self.function)
         try:
             return get_type_hints(function, include_extras=True).get(names[0]) if names else None
@@ -161,18 +178,22 @@ class FunctionGrader:
             return getattr(function, "__annotations__", {}).get(names[0])
 
     def check_form(self, form: Any) -> None:
-        """Raise ConfigError if the first parameter is annotated with a class that neither texts nor answers of the form have."""
+        """Raise ConfigError if the first parameter is annotated with a class that neither texts nor
+        answers of the form have.
+        """
         annotation = self.first_annotation
         if _excludes_text(annotation) and (form is None or not form.accepts(annotation)):
             name = getattr(annotation, "__name__", str(annotation))
             given = "texts" if form is None else f"answers of the form {form.name}"
             raise ConfigError(
-                f"grader {self.name!r} takes {name}, and grades {given}: give the form with answer= (--answer), or annotate the "
-                "parameter with str"
+                f"grader {self.name!r} takes {name}, and grades {given}: give the form with "
+                "answer= (--answer), or annotate the parameter with str"
             )
 
     async def _subject(self, text: str, form: Any) -> Any:
-        """Return what the function receives: the text, or its value. Raises ValueError (`InvalidAnswer`)."""
+        """Return what the function receives: the text, or its value. Raises ValueError
+        (`InvalidAnswer`).
+        """
         annotation = self.first_annotation
         if (
             form is None
@@ -242,7 +263,9 @@ class FunctionGrader:
 
 
 def _excludes_text(annotation: Any) -> bool:
-    """Return whether no text is of this type, as far as can be told: it is a class that is unrelated to str."""
+    """Return whether no text is of this type, as far as can be told: it is a class that is
+    unrelated to str.
+    """
     origin = get_origin(annotation) or annotation
     if origin is Annotated:
         return _excludes_text(annotation.__origin__)
@@ -257,7 +280,9 @@ def _excludes_text(annotation: Any) -> bool:
 
 
 def _parameter_names(function: Callable[..., Any]) -> list[str]:
-    """Return the names of the parameters that a caller passes; empty for a builtin without a signature."""
+    """Return the names of the parameters that a caller passes; empty for a builtin without a
+    signature.
+    """
     try:
         return list(inspect.signature(function).parameters)
     except (TypeError, ValueError):
@@ -265,9 +290,11 @@ def _parameter_names(function: Callable[..., Any]) -> list[str]:
 
 
 def as_feedback(result: Any, name: str) -> Feedback:
-    """Return what a grader of the user returned as feedback: the one place that reads scores of users' code.
+    """Return what a grader of the user returned as feedback: the one place that reads scores of
+    users' code.
 
-    Raises TypeError if it is not a grade, ValueError if a part of it has another type or is out of range.
+    Raises TypeError if it is not a grade, ValueError if a part of it has another type or is out of
+    range.
     """
     result = plain_scalar(result)
     match result:
@@ -292,8 +319,9 @@ def as_feedback(result: Any, name: str) -> Feedback:
                 {"score": score, "reason": reason, "error": getattr(result, "error", None)}, name
             )
     raise TypeError(
-        f"grader {name!r} returned {checks.format_value(result)}; it must return a score in [0, 1], a bool, Feedback, "
-        "(score, reason), a mapping such as {'score': 0.5, 'reason': '...'}, or an object with `score`"
+        f"grader {name!r} returned {checks.format_value(result)}; it must return a score in [0, "
+        "1], a bool, Feedback, (score, reason), a mapping such as {'score': 0.5, 'reason': "
+        "'...'}, or an object with `score`"
     )
 
 
@@ -306,10 +334,15 @@ def _read_score(value: Any, name: str) -> float | None:
 
 
 def _feedback_from_mapping(result: Mapping[Any, Any], name: str) -> Feedback:
-    """Return a mapping with fields of `Feedback`, or as evaluators of other libraries return it, as feedback. Raises ValueError."""
+    """Return a mapping with fields of `Feedback`, or as evaluators of other libraries return it, as
+    feedback. Raises ValueError.
+    """
     if unknown := [key for key in result if key not in RESULT_FIELDS and key not in FOREIGN_KEYS]:
         raise ValueError(
-            f"grader {name!r} returned a mapping with {checks.format_value(unknown[0], 80)}; it may hold "
+            (
+                f"grader {name!r} returned a mapping with {checks.format_value(unknown[0], 80)}; it "  # noqa: E501
+                "may hold "
+            )
             + ", ".join((*RESULT_FIELDS, *REASON_KEYS))
         )
     if not result.keys() & {"score", "actions", "done"}:
@@ -374,7 +407,8 @@ class RequirementGrader:
         return self.requirement.demand
 
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
-        """Return 1 or 0, with the measurement as the reason, the demand as the action, and how near the text comes to it.
+        """Return 1 or 0, with the measurement as the reason, the demand as the action, and how near
+        the text comes to it.
 
         Raises ComputeLimitError if the check takes too long for this text.
         """
@@ -387,7 +421,9 @@ class RequirementGrader:
 
 @dataclass(frozen=True, slots=True)
 class GraderSpec:
-    """A grader with its weight (> 0), whether it is a must, and how often it grades each candidate (`repeats` >= 1)."""
+    """A grader with its weight (> 0), whether it is a must, and how often it grades each candidate
+    (`repeats` >= 1).
+    """
 
     grader: Any
     weight: float = 1.0
@@ -406,7 +442,8 @@ def with_weight(grader: Any, weight: float, *, repeats: int = 1) -> GraderSpec:
     Args:
         grader: A grader in any form that `refine` takes.
         weight: How much its score counts in the weighted mean of all graders, above 0.
-        repeats: How often it grades each answer, from 1 to 1000. Its score is the mean. Only noisy graders gain from this.
+        repeats: How often it grades each answer, from 1 to 1000. Its score is the mean. Only noisy
+            graders gain from this.
 
     Returns:
         The grader, for the argument `graders`.
@@ -418,9 +455,11 @@ def with_weight(grader: Any, weight: float, *, repeats: int = 1) -> GraderSpec:
 
 
 def must(grader: Any) -> GraderSpec:
-    """Make a grader a condition: an answer that it scores below 1 ranks below every answer that it scores 1.
+    """Make a grader a condition: an answer that it scores below 1 ranks below every answer that it
+    scores 1.
 
-    A condition is not part of the mean, unless there are only conditions. Work continues while the best answer fails one.
+    A condition is not part of the mean, unless there are only conditions. Work continues while the
+    best answer fails one.
 
     Args:
         grader: A grader in any form that `refine` takes.
@@ -449,9 +488,11 @@ def unique_name(name: str, existing: Container[str]) -> str:
 
 
 def has_needed(task: Task, need: str) -> bool:
-    """Return whether a task has what a grader needs: a field with text, a history (earlier turns), or a trajectory.
+    """Return whether a task has what a grader needs: a field with text, a history (earlier turns),
+    or a trajectory.
 
-    A trajectory is tool calls or their results, in the messages or in the answer; with tools that it may call, an answer has one.
+    A trajectory is tool calls or their results, in the messages or in the answer; with tools that
+    it may call, an answer has one.
     """
     match need:
         case "history":
@@ -485,18 +526,23 @@ def check_needs(name: str, needs: Iterable[str], task: Task) -> None:
 
 
 def check_columns(graders: Iterable[Any], columns: Any, data: str) -> None:
-    """Raise ConfigError if a grader needs a field that no column of the data holds: no row could be graded."""
+    """Raise ConfigError if a grader needs a field that no column of the data holds: no row could be
+    graded.
+    """
     for grader in graders:
         for field in getattr(grader, "needs", ()):
             if getattr(columns, field, field) is None:
                 raise ConfigError(
-                    f"grader {grader.name!r} needs a {field}, and no column of {data} holds one: name the column with "
-                    f"--column {field}=NAME (from Python: columns={{{field!r}: COLUMN}}), or choose another grader"
+                    f"grader {grader.name!r} needs a {field}, and no column of {data} holds one: "
+                    f"name the column with --column {field}=NAME (from Python: "
+                    f"columns={{{field!r}: COLUMN}}), or choose another grader"
                 )
 
 
 def is_of_user(grader: Any) -> bool:
-    """Return whether a grader, or a part of it, is code of the user: a function, a class, a requirement or a type of answer."""
+    """Return whether a grader, or a part of it, is code of the user: a function, a class, a
+    requirement or a type of answer.
+    """
     code = getattr(grader, "function", None) or type(getattr(grader, "requirement", grader))
     return (
         not is_own(code)
@@ -506,7 +552,9 @@ def is_of_user(grader: Any) -> bool:
 
 
 def check_forms(grader: Any, form: Any) -> None:
-    """Raise ConfigError if a function among the parts of a grader takes an object that the form of the answer is not."""
+    """Raise ConfigError if a function among the parts of a grader takes an object that the form of
+    the answer is not.
+    """
     if isinstance(grader, FunctionGrader):
         grader.check_form(form)
     for part in getattr(grader, "parts", ()):
@@ -514,13 +562,17 @@ def check_forms(grader: Any, form: Any) -> None:
 
 
 def parts_for(grader: Any, task: Task) -> Sequence[Any]:
-    """Return the parts of a grader that grade a task: all of them, or the one that a router chooses. Raises ConfigError."""
+    """Return the parts of a grader that grade a task: all of them, or the one that a router
+    chooses. Raises ConfigError.
+    """
     choose = getattr(grader, "parts_for", None)
     return choose(task) if choose else getattr(grader, "parts", ())
 
 
 def needs_of(grader: Any) -> Iterator[tuple[str, str]]:
-    """Yield (grader name, field) for each field that a grader, or a part of it, needs for every task."""
+    """Yield (grader name, field) for each field that a grader, or a part of it, needs for every
+    task.
+    """
     for field in getattr(grader, "needs", ()):
         yield grader.name, field
     if not hasattr(grader, "parts_for"):
@@ -529,7 +581,9 @@ def needs_of(grader: Any) -> Iterator[tuple[str, str]]:
 
 
 def makes_calls(grader: Any) -> bool:
-    """Return whether a grader, or a part of it, makes calls: to the judge or, as reward models do, to a server of its own."""
+    """Return whether a grader, or a part of it, makes calls: to the judge or, as reward models do,
+    to a server of its own.
+    """
     own_server = getattr(grader, "model", None) is not None
     return (
         not getattr(grader, "model_free", False)
@@ -539,7 +593,9 @@ def makes_calls(grader: Any) -> bool:
 
 
 def asks_judge(grader: Any) -> bool:
-    """Return whether a grader, or a part of it, calls a model and names none itself, so that it asks the judge."""
+    """Return whether a grader, or a part of it, calls a model and names none itself, so that it
+    asks the judge.
+    """
     if getattr(grader, "model", None) is not None:
         return False
     if parts := getattr(grader, "parts", ()):
@@ -553,8 +609,8 @@ def asks_judge(grader: Any) -> bool:
 async def retry_once(work: Callable[[], Awaitable[T]]) -> T:
     """Run a grader's code, and once more if it fails.
 
-    A RedraftError is not retried: model calls were retried where they failed. Nor is a shortage of this machine, for which the
-    whole step waits.
+    A RedraftError is not retried: model calls were retried where they failed. Nor is a shortage of
+    this machine, for which the whole step waits.
     """
     try:
         return await work()
@@ -567,7 +623,9 @@ async def retry_once(work: Callable[[], Awaitable[T]]) -> T:
 
 
 async def gather_or_cancel(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Return all results in order. If one fails, or the caller is cancelled, the others are cancelled."""
+    """Return all results in order. If one fails, or the caller is cancelled, the others are
+    cancelled.
+    """
     tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
     try:
         return await asyncio.gather(*tasks)
@@ -592,8 +650,8 @@ def unique_texts(texts: Iterable[str]) -> tuple[str, ...]:
 def copeland(votes: Sequence[Comparison]) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
     """Return a ranking and its ties from several comparisons (Copeland 1951).
 
-    In each pair, the candidate that most comparisons place higher gets a point; in a tie both get half. Candidates with equal
-    points tie, and so do those of a cycle (a beats b beats c beats a).
+    In each pair, the candidate that most comparisons place higher gets a point; in a tie both get
+    half. Candidates with equal points tie, and so do those of a cycle (a beats b beats c beats a).
     """
     ranks = [vote.ranks for vote in votes]
     ids = sorted({id for places in ranks for id in places})

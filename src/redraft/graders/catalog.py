@@ -1,8 +1,11 @@
-"""The table of graders with a name: LLM judges, one judge for every rubric file in `gallery/`, and the computed graders.
+"""The table of graders with a name: LLM judges, one judge for every rubric file in `gallery/`, and
+the computed graders.
 
-A rubric's name is a judge that scores one answer; `ranker:NAME` and `pairwise:NAME` compare answers by the same rubric.
+A rubric's name is a judge that scores one answer; `ranker:NAME` and `pairwise:NAME` compare answers
+by the same rubric.
 
-Listing the entries loads no grader but `Judge`. The registry adds the kinds of requirements and the graders of other packages.
+Listing the entries loads no grader but `Judge`. The registry adds the kinds of requirements and the
+graders of other packages.
 """
 
 from __future__ import annotations
@@ -45,7 +48,9 @@ def _make_judge(argument: str) -> Judge:
 
 
 def _make_comparer(kind: str, argument: str) -> Ranker:
-    """Return a ranker, or a comparer of pairs, that goes by a rubric if one is named, with options as those of a judge."""
+    """Return a ranker, or a comparer of pairs, that goes by a rubric if one is named, with options
+    as those of a judge.
+    """
     cls: type[Ranker] = getattr(import_module(".judging.ranking", __package__), kind)
     if not argument:
         return cls()
@@ -61,7 +66,8 @@ def _make_checklist(argument: str) -> Checklist:
     questions, options = split_options(argument)
     if is_gallery_rubric(questions):
         raise ConfigError(
-            f"a checklist has questions, and {questions!r} is a rubric with criteria: use the grader {questions!r}"
+            f"a checklist has questions, and {questions!r} is a rubric with criteria: use the "
+            f"grader {questions!r}"
         )
     from .judging.checklist import Checklist
 
@@ -74,7 +80,9 @@ def _make_checklist(argument: str) -> Checklist:
 
 
 def _make_jury(argument: str) -> Jury:
-    """Return a jury of the named graders, else of three votes of a judge; options are those of each."""
+    """Return a jury of the named graders, else of three votes of a judge; options are those of
+    each.
+    """
     names, options = split_options(argument)
     if names:
         voters = [
@@ -99,34 +107,38 @@ JUDGES: tuple[GraderEntry, ...] = (
     _entry(
         "judge",
         "pointwise",
-        "an LLM judge: instructions, correctness, completeness, clarity, or a rubric (a name or a file); says what to change",
+        "an LLM judge: instructions, correctness, completeness, clarity, or a rubric (a name or a "
+        "file); says what to change",
         _make_judge,
     ),
     _entry(
         "checklist",
         "pointwise",
-        "an LLM answers questions with yes, partial or no: generated from the task, or those in a file",
+        "an LLM answers questions with yes, partial or no: generated from the task, or those in a "
+        "file",
         _make_checklist,
     ),
     _entry(
         "ranker",
         "listwise",
-        "an LLM that ranks all answers so far, by a rubric if one is named; its reason is feedback for the next draft",
+        "an LLM that ranks all answers so far, by a rubric if one is named; its reason is "
+        "feedback for the next draft",
         partial(_make_comparer, "Ranker"),
         "ranker:helpfulness",
     ),
     _entry(
         "pairwise",
         "pairwise",
-        "an LLM that compares answers two at a time, in both orders, by a rubric if one is named; a verdict that changes with the"
-        " order is a tie",
+        "an LLM that compares answers two at a time, in both orders, by a rubric if one is named; "
+        "a verdict that changes with the order is a tie",
         partial(_make_comparer, "Pairwise"),
         "pairwise:clarity",
     ),
     _entry(
         "jury",
         "pointwise",
-        "the median of three votes of a judge at temperature 0.7, or of one vote of each named grader; the votes are recorded",
+        "the median of three votes of a judge at temperature 0.7, or of one vote of each named "
+        "grader; the votes are recorded",
         _make_jury,
         "jury:helpfulness,clarity",
     ),
@@ -167,7 +179,9 @@ def _judge_entry(name: str, rubric: Rubric) -> GraderEntry:
 
 
 def _lazy_factory(module: str, kind: str) -> Callable[[str], Any]:
-    """Return a `make` that loads the module when it is called. Options become part of the grader's name."""
+    """Return a `make` that loads the module when it is called. Options become part of the grader's
+    name.
+    """
 
     def make(argument: str) -> Any:
         cls = getattr(import_module(f".computed.{module}", __package__), kind)
@@ -181,7 +195,9 @@ def _lazy_factory(module: str, kind: str) -> Callable[[str], Any]:
 
 
 def _lint_factory(kind: str) -> Callable[[str], Any]:
-    """Return a `make` for a check by rules, which may stand alone: "E,F,ignore=E501" means "rules=E|F,ignore=E501"."""
+    """Return a `make` for a check by rules, which may stand alone: "E,F,ignore=E501" means
+    "rules=E|F,ignore=E501".
+    """
 
     def make(argument: str) -> Any:
         parts = [part.strip() for part in argument.split(",") if part.strip()]
@@ -415,7 +431,8 @@ COMPUTED_GRADERS: tuple[GraderEntry, ...] = (
     ),
     _code_entry(
         "speed",
-        "how fast Python code is beside the reference solution, on the inputs of the task's tests, in a sandbox",
+        "how fast Python code is beside the reference solution, on the inputs of the task's "
+        "tests, in a sandbox",
         _lazy_factory("code_speed", "Speed"),
         "messages reference tests metadata",
         "speed:goal=2",

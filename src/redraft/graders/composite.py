@@ -1,8 +1,9 @@
 """Graders made of graders: cascades, gates, means, minima and juries.
 
-`Feedback.votes` holds the vote of every part. Each part asks the model that it names, or the judge of the call, and the calls of
-all parts are accounted for together. A part that fails is tried once more, as any grader is. If it fails again, so does the
-composite; a jury continues without that vote.
+`Feedback.votes` holds the vote of every part. Each part asks the model that it names, or the judge
+of the call, and the calls of all parts are accounted for together. A part that fails is tried once
+more, as any grader is. If it fails again, so does the composite; a jury continues without that
+vote.
 
 Panels of several judges: Verga et al., arXiv:2404.18796.
 """
@@ -68,8 +69,9 @@ class Composite:
 class Cascade(Composite):
     """A cheap grader first; an expensive one unless the cheap one clearly rejects the answer.
 
-    If `first` scores the answer below `reject_below`, in (0, 1], that is the verdict. Otherwise, and if it gives no score or
-    fails, `then` decides. The reason says which of the two decided. Both are names, functions or graders. Raises ConfigError.
+    If `first` scores the answer below `reject_below`, in (0, 1], that is the verdict. Otherwise,
+    and if it gives no score or fails, `then` decides. The reason says which of the two decided.
+    Both are names, functions or graders. Raises ConfigError.
     """
 
     first: Any
@@ -87,7 +89,9 @@ class Cascade(Composite):
         return (self.first, self.then)
 
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
-        """Return the feedback of the part that decides. Raises what `then` raises, and BudgetExhaustedError."""
+        """Return the feedback of the part that decides. Raises what `then` raises, and
+        BudgetExhaustedError.
+        """
         slot = ("feedback", candidate.id, self.first.name, 0)
         first = await capture_failure(grade_part(self.first, task, candidate, ask), slot, "grade")
         if (
@@ -108,8 +112,9 @@ class Cascade(Composite):
 class Gate(Composite):
     """A grader that is asked only about answers that pass a gate.
 
-    An answer that `gate` scores below `threshold`, in (0, 1], gets 0 with the gate's reason and actions, and `grader` is not
-    asked. If the gate gives no score, there is none. Both are names, functions or graders. Raises ConfigError.
+    An answer that `gate` scores below `threshold`, in (0, 1], gets 0 with the gate's reason and
+    actions, and `grader` is not asked. If the gate gives no score, there is none. Both are names,
+    functions or graders. Raises ConfigError.
     """
 
     gate: Any
@@ -145,10 +150,11 @@ class Gate(Composite):
 @fingerprint_name("weighted_mean")
 @dataclass(frozen=True)
 class WeightedMean(Composite):
-    """The weighted mean of several graders as one: `{grader: weight}` or pairs of them; weights are numbers > 0.
+    """The weighted mean of several graders as one: `{grader: weight}` or pairs of them; weights are
+    numbers > 0.
 
-    Each part is a criterion of the feedback. If a part gives no score, there is none: weights are never renormalised.
-    Raises ConfigError.
+    Each part is a criterion of the feedback. If a part gives no score, there is none: weights are
+    never renormalised. Raises ConfigError.
     """
 
     weights: Mapping[Any, float] | Sequence[tuple[Any, float]]
@@ -180,7 +186,8 @@ class WeightedMean(Composite):
 class Minimum(Composite):
     """The lowest score of several graders: an answer is as good as its worst aspect.
 
-    Each part is a criterion of the feedback. If a part gives no score, there is none. Raises ConfigError.
+    Each part is a criterion of the feedback. If a part gives no score, there is none. Raises
+    ConfigError.
     """
 
     graders: Sequence[Any]
@@ -235,14 +242,17 @@ def _combine_feedback(
 class Jury(Composite):
     """A grader made of several, or of several votes of one; all vote at the same time.
 
-    `graders`: names, functions or graders, or a single one; each votes `repeats` times (>= 1). Repeated votes of a model
-    differ only at a temperature above 0. `aggregation` combines the scores: their "mean"; their "median"; "trimmed", the mean
-    without the lowest and the highest (of fewer than three, the mean of all); or "majority": a score of at least
-    `pass_threshold` is a vote to pass, and the result is 1 if more than half of the votes are, 0 if fewer are, 0.5 at a tie.
+    `graders`: names, functions or graders, or a single one; each votes `repeats` times (>= 1).
+    Repeated votes of a model differ only at a temperature above 0. `aggregation` combines the
+    scores: their "mean"; their "median"; "trimmed", the mean without the lowest and the highest (of
+    fewer than three, the mean of all); or "majority": a score of at least `pass_threshold` is a
+    vote to pass, and the result is 1 if more than half of the votes are, 0 if fewer are, 0.5 at a
+    tie.
 
-    A vote that fails, or says nothing, does not count; at least `quorum` votes must count (None: more than half). A critic's vote
-    counts and is no part of the score, which critics alone leave unknown. The actions are those of critics and of the votes below
-    1; `done` is True if every vote with a known `done` says so. Raises ConfigError.
+    A vote that fails, or says nothing, does not count; at least `quorum` votes must count (None:
+    more than half). A critic's vote counts and is no part of the score, which critics alone leave
+    unknown. The actions are those of critics and of the votes below 1; `done` is True if every vote
+    with a known `done` says so. Raises ConfigError.
     """
 
     graders: Any
@@ -267,7 +277,9 @@ class Jury(Composite):
         return tuple(self.graders)
 
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
-        """Return the combined feedback of all votes. Raises GradingError without a quorum, and BudgetExhaustedError."""
+        """Return the combined feedback of all votes. Raises GradingError without a quorum, and
+        BudgetExhaustedError.
+        """
 
         async def vote(slot: VoteSlot) -> Feedback | Failure:
             work = grade_part(
@@ -317,10 +329,12 @@ class Jury(Composite):
 @fingerprint_name("ranking_jury")
 @dataclass(frozen=True)
 class RankingJury(Composite):
-    """A comparer made of several. A candidate beats another if most votes rank it higher; the ranking is by wins (Copeland).
+    """A comparer made of several. A candidate beats another if most votes rank it higher; the
+    ranking is by wins (Copeland).
 
-    `comparers` are names or comparers such as `Ranker` and `Pairwise`; each votes `repeats` times (>= 1). Candidates with equally
-    many wins tie. A vote that fails does not count; at least `quorum` votes must count (None: more than half). Raises ConfigError.
+    `comparers` are names or comparers such as `Ranker` and `Pairwise`; each votes `repeats` times
+    (>= 1). Candidates with equally many wins tie. A vote that fails does not count; at least
+    `quorum` votes must count (None: more than half). Raises ConfigError.
     """
 
     comparers: Any
@@ -347,7 +361,9 @@ class RankingJury(Composite):
     async def compare(
         self, task: Task, candidates: Sequence[Candidate], ask: JudgeClient
     ) -> Comparison:
-        """Return the combined ranking of all votes. Raises GradingError without a quorum, and BudgetExhaustedError."""
+        """Return the combined ranking of all votes. Raises GradingError without a quorum, and
+        BudgetExhaustedError.
+        """
         ids = tuple(sorted(c.id for c in candidates))
 
         async def vote(slot: VoteSlot) -> Comparison | Failure:
@@ -389,7 +405,9 @@ class RankingJury(Composite):
 
 @dataclass(frozen=True, slots=True)
 class VoteSlot:
-    """One vote of one part: the part's unique name, the number of the vote, and the repeat index that it asks with."""
+    """One vote of one part: the part's unique name, the number of the vote, and the repeat index
+    that it asks with.
+    """
 
     part: Any
     name: str
@@ -398,7 +416,9 @@ class VoteSlot:
 
 
 def assign_repeats(parts: Sequence[Any], repeats: int) -> list[VoteSlot]:
-    """Give every vote a distinct repeat index, so that a cache never shares an answer between two votes."""
+    """Give every vote a distinct repeat index, so that a cache never shares an answer between two
+    votes.
+    """
     votes = [
         (part, name, repeat)
         for part, name in zip(parts, unique_names(parts), strict=True)
@@ -412,13 +432,17 @@ def assign_repeats(parts: Sequence[Any], repeats: int) -> list[VoteSlot]:
 
 
 def _vote_count(part: Any) -> int:
-    """Return how many votes one vote of a part consists of: more than one for a jury, or for a grader made of juries."""
+    """Return how many votes one vote of a part consists of: more than one for a jury, or for a
+    grader made of juries.
+    """
     inner = sum(map(_vote_count, getattr(part, "parts", ())))
     return max(1, inner * (part.repeats if isinstance(part, Jury | RankingJury) else 1))
 
 
 def _check_quorum(name: str, valid: int, votes: Sequence[Record], quorum: int | None) -> None:
-    """Raise GradingError without a quorum; or the error of a failed vote, if an endpoint or the budget caused it."""
+    """Raise GradingError without a quorum; or the error of a failed vote, if an endpoint or the
+    budget caused it.
+    """
     needed = len(votes) // 2 + 1 if quorum is None else quorum
     if valid >= needed:
         return
@@ -450,7 +474,9 @@ async def grade_part(
     name: str = "",
     repeat: int = 0,
 ) -> Feedback:
-    """Return the feedback of a part, under its name. Raises RedraftError: users' code that fails twice is a GradingError."""
+    """Return the feedback of a part, under its name. Raises RedraftError: users' code that fails
+    twice is a GradingError.
+    """
 
     async def grade() -> Feedback:
         result = await part.grade(
@@ -464,7 +490,9 @@ async def grade_part(
 
 
 async def call_part(name: str, work: Callable[[], Awaitable[T]]) -> T:
-    """Run a part's code, and once more if it fails. Raises RedraftError, and what says that this machine is short of something."""
+    """Run a part's code, and once more if it fails. Raises RedraftError, and what says that this
+    machine is short of something.
+    """
     try:
         return await retry_once(work)
     except RedraftError:
@@ -476,7 +504,9 @@ async def call_part(name: str, work: Callable[[], Awaitable[T]]) -> T:
 
 
 async def capture_failure(work: Awaitable[T], slot: tuple[Any, ...], role: str) -> T | Failure:
-    """Return the result, or the Failure of that slot. Raises BudgetExhaustedError: it ends more than one vote."""
+    """Return the result, or the Failure of that slot. Raises BudgetExhaustedError: it ends more
+    than one vote.
+    """
     try:
         return await work
     except BudgetExhaustedError:
@@ -504,7 +534,9 @@ def unique_names(parts: Sequence[Any]) -> list[str]:
 
 
 def as_part(value: Any, owner: str, method: str = "grade") -> Any:
-    """Return the grader that a value names; it must have the method `grade` or `compare`. Raises ConfigError."""
+    """Return the grader that a value names; it must have the method `grade` or `compare`. Raises
+    ConfigError.
+    """
     part = as_grader(value)
     if not hasattr(part, method):
         only, other = ("ranks", "a RankingJury") if method == "grade" else ("scores", "a Jury")
@@ -513,7 +545,9 @@ def as_part(value: Any, owner: str, method: str = "grade") -> Any:
 
 
 def as_parts(value: Any, owner: str, method: str = "grade") -> tuple[Any, ...]:
-    """Return the graders that a list, or a single value, names. Raises ConfigError if there is none."""
+    """Return the graders that a list, or a single value, names. Raises ConfigError if there is
+    none.
+    """
     values = value if isinstance(value, list | tuple) else [value]
     if not values:
         raise ConfigError(f"{owner} needs at least one part, got {checks.format_value(value)}")
@@ -535,7 +569,8 @@ def _parse_weights(value: Any) -> tuple[tuple[Any, float], ...]:
     )
     if not pairs or not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
         raise ConfigError(
-            f"weighted needs {{grader: weight}} or pairs (grader, weight), got {checks.format_value(value)}"
+            "weighted needs {grader: weight} or pairs (grader, weight), got "
+            f"{checks.format_value(value)}"
         )
     for _, weight in pairs:
         checks.positive("weight", weight)
@@ -554,5 +589,7 @@ def _join(decision: str, reason: str) -> str:
 
 
 def total_usage(votes: Iterable[Record]) -> Usage:
-    """Return the usage that the votes report themselves; model calls are accounted for by the caller."""
+    """Return the usage that the votes report themselves; model calls are accounted for by the
+    caller.
+    """
     return sum((vote.usage for vote in votes), NO_USAGE)

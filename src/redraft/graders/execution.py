@@ -1,8 +1,10 @@
-"""Settings of graders that run code: where it runs, what it may import, and whether tests beside it count.
+"""Settings of graders that run code: where it runs, what it may import, and whether tests beside it
+count.
 
-A grader of Redraft that runs code has fields of these names, or of some of them. A field that has its default value is filled in
-from the settings of the run; one that the user has set stays. A grader that runs a tool which is installed beside Redraft, such as
-ruff, does so in the best sandbox here even if code runs in a container: an image seldom has that tool.
+A grader of Redraft that runs code has fields of these names, or of some of them. A field that has
+its default value is filled in from the settings of the run; one that the user has set stays. A
+grader that runs a tool which is installed beside Redraft, such as ruff, does so in the best sandbox
+here even if code runs in a container: an image seldom has that tool.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ EXECUTION_FIELDS = ("sandbox", "packages", "trust_in_process")
 
 @dataclass(frozen=True, slots=True)
 class CodeExecution:
-    """How the code of answers runs: the tier of the sandbox, its packages, and whether tests beside the code count.
+    """How the code of answers runs: the tier of the sandbox, its packages, and whether tests beside
+    the code count.
 
     Raises ConfigError for an unknown tier, or a package that is not installed.
     """
@@ -35,7 +38,9 @@ class CodeExecution:
             Sandbox(self.sandbox, packages=self.packages)
 
     def configure(self, grader: Any) -> Any:
-        """Return the grader with these settings, and so the graders that it is made of; itself if nothing changes."""
+        """Return the grader with these settings, and so the graders that it is made of; itself if
+        nothing changes.
+        """
         kind: Any = type(grader)
         if self == DEFAULT or not (is_own(kind) and is_dataclass(kind)):
             return grader
@@ -88,17 +93,21 @@ def reports_hidden_tests(graders: Iterable[Any]) -> bool:
 
 
 def check_graders(graders: Iterable[Any]) -> None:
-    """Raise ConfigError for a grader that can grade nothing on this machine, or a part of one: before any call."""
+    """Raise ConfigError for a grader that can grade nothing on this machine, or a part of one:
+    before any call.
+    """
     for grader in graders:
         check_environment(grader)
         check_graders(getattr(grader, "parts", ()))
 
 
 def check_environment(grader: Any) -> None:
-    """Raise SandboxUnavailableError if a grader runs code and no sandbox works here, and what its own check raises.
+    """Raise SandboxUnavailableError if a grader runs code and no sandbox works here, and what its
+    own check raises.
 
-    A grader may have a method `check_environment()`, which raises ConfigError if a package or a program that it needs is missing,
-    or does not know an option. The parts of the grader are not checked.
+    A grader may have a method `check_environment()`, which raises ConfigError if a package or a
+    program that it needs is missing, or does not know an option. The parts of the grader are not
+    checked.
     """
     if isinstance(tier := getattr(grader, "sandbox", None), str) and is_own(type(grader)):
         from ..sandbox import Sandbox  # few runs need it

@@ -1,16 +1,20 @@
-"""Fingerprints: one short hash of everything that decides how a grader grades. When it changes, earlier measurements are stale.
+"""Fingerprints: one short hash of everything that decides how a grader grades. When it changes,
+earlier measurements are stale.
 
-A fingerprint covers the kind of grader, its settings and rubric, its prompts (`prompt_texts`), the graders it is made of and
-the models that answer. Of user code it covers the source of functions and classes and everything they hold: defaults,
-closures, bound arguments and attributes. It covers neither the name of a grader nor what code reaches through a global name.
+A fingerprint covers the kind of grader, its settings and rubric, its prompts (`prompt_texts`), the
+graders it is made of and the models that answer. Of user code it covers the source of functions and
+classes and everything they hold: defaults, closures, bound arguments and attributes. It covers
+neither the name of a grader nor what code reaches through a global name.
 
-Classes and functions of Redraft enter under their stable names (`own_code.fingerprint_name`), never by their source, their
-module or the name that the code uses: moving or renaming one changes no fingerprint. The names and values of their settings
-count. `tests/golden/fingerprints.json` pins all of them.
+Classes and functions of Redraft enter under their stable names (`own_code.fingerprint_name`), never
+by their source, their module or the name that the code uses: moving or renaming one changes no
+fingerprint. The names and values of their settings count. `tests/golden/fingerprints.json` pins all
+of them.
 
-A fingerprint is the same in every run of a program: no address and no order of a set enters it. A client, a lock or a file cannot
-be hashed that way. A user's grader that holds one is hashed without it, since the source of its class is included. A function that
-holds one gets a different fingerprint every time, since what it does is unknown.
+A fingerprint is the same in every run of a program: no address and no order of a set enters it. A
+client, a lock or a file cannot be hashed that way. A user's grader that holds one is hashed without
+it, since the source of its class is included. A function that holds one gets a different
+fingerprint every time, since what it does is unknown.
 """
 
 from __future__ import annotations
@@ -35,7 +39,9 @@ MAX_DEPTH = 40  # levels of nesting
 CLASS_ATTRIBUTE_TYPES = (FunctionType, bool, int, float, str, Mapping, list, tuple, set, frozenset)
 CACHED_FUNCTION_TYPE = type(functools.cache(hash))
 EARLIER_MAX_TOKENS = 2048
-"""The `max_tokens` that judges once had by default: what they said within it holds without it, and so do their fingerprints."""
+"""The `max_tokens` that judges once had by default: what they said within it holds without it, and
+so do their fingerprints.
+"""
 CYCLE_MARKER = "itself"  # replaces a value inside itself
 
 IdentityOf: TypeAlias = Callable[[Any], str | None]
@@ -47,8 +53,8 @@ def grader_fingerprint(
 ) -> str:
     """Return 16 hex digits for a grader, a plan or an editor.
 
-    `identity_of(model)` returns the identity of a model that a grader names; for None, that of the judge. `no_limit` stands for
-    the `max_tokens` of a grader that sets none.
+    `identity_of(model)` returns the identity of a model that a grader names; for None, that of the
+    judge. `no_limit` stands for the `max_tokens` of a grader that sets none.
     """
     try:
         return Hasher(identity_of, no_limit=no_limit).digest(grader)[:16]
@@ -62,10 +68,11 @@ class NotHashable(Exception):
 
 @dataclass(frozen=True)
 class Hasher:
-    """Computes the hash of a value from the hashes of its parts. `digests` caches them, each with its value.
+    """Computes the hash of a value from the hashes of its parts. `digests` caches them, each with
+    its value.
 
-    `strict`: a function holds the value, so all of it counts. `in_set`: a set holds the value, and since sets have no order, the
-    point at which a reference cycle is entered is random.
+    `strict`: a function holds the value, so all of it counts. `in_set`: a set holds the value, and
+    since sets have no order, the point at which a reference cycle is entered is random.
     """
 
     identity_of: IdentityOf
@@ -151,7 +158,9 @@ class Hasher:
         return self._instance_components(value)
 
     def _source_components(self, code: CodeType) -> list[Any]:
-        """Return the source and, as two lambdas may share a line, the column where a lambda ends. Without source, the bytecode."""
+        """Return the source and, as two lambdas may share a line, the column where a lambda ends.
+        Without source, the bytecode.
+        """
         try:
             source = inspect.getsource(code)
         except (OSError, TypeError):
@@ -164,7 +173,9 @@ class Hasher:
         return list(replace(self, strict=True).item_digests(state.items(), required=True))
 
     def item_digests(self, items: NamedValues, *, required: bool) -> Iterator[list[str]]:
-        """Yield (name, hash) pairs. An item without a hash is left out or, if `required`, gets a random one."""
+        """Yield (name, hash) pairs. An item without a hash is left out or, if `required`, gets a
+        random one.
+        """
         for name, value in items:
             try:
                 yield [name, self.digest(value)]
@@ -173,7 +184,9 @@ class Hasher:
                     yield [name, uuid4().hex]
 
     def _class_components(self, target_class: type) -> list[Any]:
-        """Return the name of a class and, for it and each base that users wrote, the source and what the attributes hold."""
+        """Return the name of a class and, for it and each base that users wrote, the source and
+        what the attributes hold.
+        """
         user_classes = [cls for cls in target_class.__mro__ if not _is_library_code(cls)]
         return [
             _qualified_name(target_class),
@@ -252,7 +265,9 @@ def _cell_contents(cell: Any) -> Any:
 
 
 def _reduce_value(value: Any) -> Any:
-    """Return what the `copy` protocol returns. Raises NotHashable for objects that cannot be copied: locks, open files."""
+    """Return what the `copy` protocol returns. Raises NotHashable for objects that cannot be
+    copied: locks, open files.
+    """
     try:
         reduce = dispatch_table.get(type(value))
         return reduce(value) if reduce else value.__reduce_ex__(2)
@@ -270,7 +285,9 @@ def _attributes(value: Any) -> NamedValues:
 
 
 def _excluded_attributes(value: Any) -> set[str]:
-    """Return the names of attributes that are cached, are no part of equality, or enter the fingerprint elsewhere."""
+    """Return the names of attributes that are cached, are no part of equality, or enter the
+    fingerprint elsewhere.
+    """
     attributes = (item for cls in type(value).__mro__ for item in vars(cls).items())
     cached = {
         name for name, attribute in attributes if isinstance(attribute, functools.cached_property)
@@ -308,7 +325,9 @@ def _class_attributes(cls: type) -> NamedValues:
 
 
 def _unwrap_function(attribute: Any) -> Any:
-    """Return the function in a property, class method, static method or cache; any other attribute as it is."""
+    """Return the function in a property, class method, static method or cache; any other attribute
+    as it is.
+    """
     inner = (getattr(attribute, name, None) for name in ("fget", "__func__", "func", "__wrapped__"))
     return next((function for function in inner if isinstance(function, FunctionType)), attribute)
 
@@ -321,7 +340,9 @@ def _class_source(cls: type) -> str:
 
 
 def _qualified_name(target: Any) -> str:
-    """Return the name of a class or function. That of user code has no module: its source identifies it."""
+    """Return the name of a class or function. That of user code has no module: its source
+    identifies it.
+    """
     if is_own(target):
         return f"redraft:{stable_name(target)}"
     qualname = str(getattr(target, "__qualname__", ""))
@@ -329,5 +350,7 @@ def _qualified_name(target: Any) -> str:
 
 
 def _is_library_code(target: Any) -> bool:
-    """Return whether a class or function belongs to Redraft or the standard library: its source is not hashed."""
+    """Return whether a class or function belongs to Redraft or the standard library: its source is
+    not hashed.
+    """
     return is_own(target) or top_level_package(target) in sys.stdlib_module_names

@@ -1,7 +1,8 @@
-"""Graders that someone names who may choose no file, no code and no host: a client of a server, or an agent with a tool.
+"""Graders that someone names who may choose no file, no code and no host: a client of a server, or
+an agent with a tool.
 
-Such a name stands for a grader of Redraft: a requirement without a file, a judge by a rubric of the gallery, or a grader that only
-computes. Whoever runs the server chooses all others.
+Such a name stands for a grader of Redraft: a requirement without a file, a judge by a rubric of the
+gallery, or a grader that only computes. Whoever runs the server chooses all others.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ def foreign_grader(spec: str, task_fields: Collection[str] | None = None) -> Any
 
     Args:
         spec: "name" or "name:argument".
-        task_fields: What the tasks have; a grader that computes from other fields is refused. None: any.
+        task_fields: What the tasks have; a grader that computes from other fields is refused. None:
+            any.
 
     Raises:
         ConfigError: There is no such grader, or it reads a file, runs a program or calls a server.
@@ -63,7 +65,9 @@ def _refusal_reason(entry: GraderEntry) -> str:
 
 
 def _check_fields(spec: str, entry: GraderEntry, task_fields: Collection[str] | None) -> None:
-    """Raise ConfigError for a grader that computes from a field which tasks do not have; a judge does without."""
+    """Raise ConfigError for a grader that computes from a field which tasks do not have; a judge
+    does without.
+    """
     missing = (
         sorted(set(entry.task_fields) - set(task_fields))
         if task_fields is not None and not entry.calls_model
@@ -71,14 +75,17 @@ def _check_fields(spec: str, entry: GraderEntry, task_fields: Collection[str] | 
     )
     if missing:
         raise ConfigError(
-            f"grader {checks.format_value(spec)} computes from the {' and '.join(missing)}, which no task has here"
+            f"grader {checks.format_value(spec)} computes from the {' and '.join(missing)}, which "
+            "no task has here"
         )
 
 
 def _check_argument(
     spec: str, name: str, argument: str, task_fields: Collection[str] | None, *, calls_model: bool
 ) -> None:
-    """Raise ConfigError for a file, for parameters of the judge, and for a jury with too many members or one that is refused."""
+    """Raise ConfigError for a file, for parameters of the judge, and for a jury with too many
+    members or one that is refused.
+    """
     parts = [part.strip() for part in argument.split(",") if part.strip()]
     if name == "jury":
         if len(parts) > MAX_VOTERS:
@@ -100,5 +107,8 @@ def _check_argument(
         and not is_gallery_rubric(named)
         and not aliased_rubric(named)
     ):
-        reason = f"names {checks.format_value(named)}, a file and no rubric of the gallery (see `redraft graders`)"
+        reason = (
+            f"names {checks.format_value(named)}, a file and no rubric of the gallery (see "
+            "`redraft graders`)"
+        )
         raise _refusal(spec, reason)

@@ -1,7 +1,8 @@
-"""The options of a judge in a spec, "RUBRIC,OPTION=VALUE,...": settings of its own, and parameters of its calls.
+"""The options of a judge in a spec, "RUBRIC,OPTION=VALUE,...": settings of its own, and parameters
+of its calls.
 
-What is no setting is a parameter, such as `max_tokens=8192` or `reasoning_effort=low`; a name that is almost that of a setting is
-taken for a slip. A value has no comma.
+What is no setting is a parameter, such as `max_tokens=8192` or `reasoning_effort=low`; a name that
+is almost that of a setting is taken for a slip. A value has no comma.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ class PointwiseSettings(JudgeSettings):
 
 
 def split_options(argument: str) -> tuple[str, list[str]]:
-    """Return what is no option in the argument of a judge, and the options. The name of a file may hold an equals sign."""
+    """Return what is no option in the argument of a judge, and the options. The name of a file may
+    hold an equals sign.
+    """
     parts = [part.strip() for part in argument.split(",")]
     options = [part for part in parts if is_option(part)]
     return ",".join(part for part in parts if part not in options), options
@@ -70,7 +73,9 @@ def is_option(part: str) -> bool:
 def option_values(
     name: str, options: list[str], settings: type[JudgeSettings] = JudgeSettings
 ) -> dict[str, Any]:
-    """Return the arguments of a judge that options give; `name` is that of the grader. Raises ConfigError."""
+    """Return the arguments of a judge that options give; `name` is that of the grader. Raises
+    ConfigError.
+    """
     own = settings.__dataclass_fields__
     keys = {option: option.partition("=")[0].strip() for option in options}
     given = [option for option in options if keys[option] in own]

@@ -1,8 +1,9 @@
 """The registry of graders with a name: what each is, what it reads, whether it makes model calls.
 
-The names come from `catalog` (judges, rubric files in `gallery/`, computed graders), from the kinds of requirements, and from other
-packages' entry points in the group `redraft.graders`. An entry point never replaces one of Redraft's names. Listing the entries
-loads no grader. Names that are none of these may be those of other libraries (`aliases`).
+The names come from `catalog` (judges, rubric files in `gallery/`, computed graders), from the kinds
+of requirements, and from other packages' entry points in the group `redraft.graders`. An entry
+point never replaces one of Redraft's names. Listing the entries loads no grader. Names that are
+none of these may be those of other libraries (`aliases`).
 """
 
 from __future__ import annotations
@@ -30,10 +31,11 @@ RUBRIC_JUDGES = frozenset({"judge", "ranker", "pairwise"})  # graders whose argu
 class GraderEntry:
     """A grader with a name, and what a user needs to know to choose it.
 
-    `make` returns the grader for the argument in "name:argument" ("" without one), or raises ConfigError. `task_fields` are the
-    fields of the task that the grader reads, `calls_model` says whether it calls the judge's model, `calls_server` whether it calls
-    a server of its own, `runs_programs` whether it runs the code of an answer, or a program that checks it, and `example` shows how
-    it is written on the command line.
+    `make` returns the grader for the argument in "name:argument" ("" without one), or raises
+    ConfigError. `task_fields` are the fields of the task that the grader reads, `calls_model` says
+    whether it calls the judge's model, `calls_server` whether it calls a server of its own,
+    `runs_programs` whether it runs the code of an answer, or a program that checks it, and
+    `example` shows how it is written on the command line.
     """
 
     name: str
@@ -65,7 +67,9 @@ def no_argument(name: str, make: Callable[[], Any]) -> Callable[[str], Any]:
 
 
 def entries() -> Iterator[GraderEntry]:
-    """Yield all entries: judges, computed graders, requirements, then those of other packages under names not yet in use."""
+    """Yield all entries: judges, computed graders, requirements, then those of other packages under
+    names not yet in use.
+    """
     builtin_names = set()
     for entry in _builtin_entries():
         builtin_names.add(entry.name)
@@ -86,7 +90,9 @@ def _builtin_entries() -> Iterator[GraderEntry]:
 
 
 def find_entry(name: str, spec: str = "") -> GraderEntry:
-    """Return the entry with that name. Raises ConfigError with the nearest names; `spec` is the whole value to quote."""
+    """Return the entry with that name. Raises ConfigError with the nearest names; `spec` is the
+    whole value to quote.
+    """
     checks.text("the name of a grader", name)
     known: dict[str, GraderEntry] = {}
     for entry in entries():
@@ -109,7 +115,8 @@ def grader_from_spec(spec: str) -> Any:
 def resolve_spec(spec: str) -> tuple[GraderEntry, str]:
     """Return the entry and the argument that "name" or "name:argument" stands for.
 
-    The name may be another library's, and so may the rubric that a judge, a ranker or a comparer of pairs goes by.
+    The name may be another library's, and so may the rubric that a judge, a ranker or a comparer of
+    pairs goes by.
 
     Raises ConfigError.
     """
@@ -126,7 +133,9 @@ def resolve_spec(spec: str) -> tuple[GraderEntry, str]:
 
 
 def as_grader(value: Any) -> Grader | Comparer:
-    """Return the grader for a name, a requirement's spec, a requirement, a function, or a grader. Raises ConfigError."""
+    """Return the grader for a name, a requirement's spec, a requirement, a function, or a grader.
+    Raises ConfigError.
+    """
     if isinstance(value, str):
         grader: Grader | Comparer = grader_from_spec(value)
         return grader
@@ -139,7 +148,8 @@ def as_grader(value: Any) -> Grader | Comparer:
     if callable(value):
         return FunctionGrader(value)
     raise ConfigError(
-        f"a grader is a name, a function, a requirement or has a `grade` method, got {checks.format_value(value)}"
+        "a grader is a name, a function, a requirement or has a `grade` method, got "
+        f"{checks.format_value(value)}"
     )
 
 
@@ -147,7 +157,9 @@ def as_grader(value: Any) -> Grader | Comparer:
 
 
 def entry_point_graders() -> dict[str, list[EntryPoint]]:
-    """Return the entry points of other packages by name; several for a name that more than one package uses."""
+    """Return the entry points of other packages by name; several for a name that more than one
+    package uses.
+    """
     from importlib.metadata import (
         entry_points,
     )  # 8 ms, and few runs use a grader of another package
@@ -159,7 +171,9 @@ def entry_point_graders() -> dict[str, list[EntryPoint]]:
 
 
 def _entry_point_entry(name: str, points: list[EntryPoint]) -> GraderEntry:
-    """Return the entry for a name that other packages use. If several use it, making the grader raises ConfigError."""
+    """Return the entry for a name that other packages use. If several use it, making the grader
+    raises ConfigError.
+    """
     origins = [
         f"{point.dist.name} {point.dist.version}" if point.dist else "another package"
         for point in points
@@ -177,7 +191,8 @@ def _entry_point_entry(name: str, points: list[EntryPoint]) -> GraderEntry:
 
     def refuse(_argument: str) -> Any:
         raise ConfigError(
-            f"grader {name!r} is ambiguous: {offers} define it; uninstall one, or use its grader from Python"
+            f"grader {name!r} is ambiguous: {offers} define it; uninstall one, or use its grader "
+            "from Python"
         )
 
     return GraderEntry(
@@ -191,7 +206,8 @@ def _entry_point_entry(name: str, points: list[EntryPoint]) -> GraderEntry:
 
 
 def _entry_point_factory(point: EntryPoint, package: str) -> Callable[[str], Any]:
-    """Return a `make` that loads a package's grader, function or class of graders when it is called.
+    """Return a `make` that loads a package's grader, function or class of graders when it is
+    called.
 
     A class is called with the argument, if there is one. Nothing else takes an argument.
     """

@@ -1,9 +1,10 @@
 """The scale of a judge's scores, and where a reply in a form of one's own holds them.
 
-A scale is a pair of numbers: `(1, 10)` allows whole numbers only, `(0.0, 1.0)` decimals, too. A score is mapped linearly to
-[0, 1]; one that is not on the scale is an error, never clamped. A reply form names keys of a JSON object: `{"score": "rating",
-"reason": "why.text"}` reads the score under "rating" and the reason under "text" of the object "why". A form of one answer without
-a score is that of a critic. A pydantic model is a form, too (see `judging.typed_form`).
+A scale is a pair of numbers: `(1, 10)` allows whole numbers only, `(0.0, 1.0)` decimals, too. A
+score is mapped linearly to [0, 1]; one that is not on the scale is an error, never clamped. A reply
+form names keys of a JSON object: `{"score": "rating", "reason": "why.text"}` reads the score under
+"rating" and the reason under "text" of the object "why". A form of one answer without a score is
+that of a critic. A pydantic model is a form, too (see `judging.typed_form`).
 """
 
 from __future__ import annotations
@@ -77,13 +78,18 @@ def parse_scale(value: Any, where: str = "") -> Scale:
         or not all(checks.is_number(n) and abs(n) <= MAX_SCALE_END for n in numbers)
         or not numbers[0] < numbers[1]
     ):
-        expected = "a pair of numbers, the worst score first: (1, 10) for whole numbers, (0.0, 1.0) for decimals"
+        expected = (
+            "a pair of numbers, the worst score first: (1, 10) for whole numbers, (0.0, 1.0) for "
+            "decimals"
+        )
         raise checks.invalid_argument(f"{where}scale", expected, value)
     return Scale(*numbers)
 
 
 def parse_read(value: Any, kind: Kind, where: str = "") -> Paths:
-    """Return (part, path) pairs for a reply. A text is the path of the first part. Raises ConfigError."""
+    """Return (part, path) pairs for a reply. A text is the path of the first part. Raises
+    ConfigError.
+    """
     parts, verdicts = FORM_PARTS[kind], VERDICT_PARTS[kind]
     paths = (
         {parts[0]: value} if isinstance(value, str) else dict(value) if _is_pairs(value) else value
@@ -92,7 +98,10 @@ def parse_read(value: Any, kind: Kind, where: str = "") -> Paths:
         typed = (
             ", or a pydantic model with such fields" if kind == "pointwise" and not where else ""
         )
-        expected = f'the key of the {parts[0]}, or a mapping such as {{"{parts[0]}": "{parts[0]}", "reason": "why.text"}}{typed}'
+        expected = (
+            f'the key of the {parts[0]}, or a mapping such as {{"{parts[0]}": "{parts[0]}", '
+            f'"reason": "why.text"}}{typed}'
+        )
         raise checks.invalid_argument(f"{where}read", expected, value)
     if unknown := [part for part in paths if part not in parts]:
         raise ConfigError(
@@ -101,26 +110,32 @@ def parse_read(value: Any, kind: Kind, where: str = "") -> Paths:
     if not set(verdicts) & set(paths):
         critic = f" (or, for a critic, of {' or '.join(verdicts[1:])})" if verdicts[1:] else ""
         raise ConfigError(
-            f"{where}read: it must name the key of the {parts[0]}{critic}, got {checks.format_value(value)}"
+            f"{where}read: it must name the key of the {parts[0]}{critic}, got "
+            f"{checks.format_value(value)}"
         )
     for (part, path), (other, inner) in permutations(paths.items(), 2):
         if inner.startswith(f"{path}.") or (inner == path and not {part, other} <= TEXT_PARTS):
             raise ConfigError(
-                f"{where}read: {part} is at {path!r} and {other} at {inner!r}, and no reply can have both"
+                f"{where}read: {part} is at {path!r} and {other} at {inner!r}, and no reply can "
+                "have both"
             )
     return tuple(paths.items())
 
 
 def check_scale(scale: Scale | None, read: Paths | None, where: str = "") -> None:
-    """Raise ConfigError for a form with a score and no scale, and for one with a scale and no score."""
+    """Raise ConfigError for a form with a score and no scale, and for one with a scale and no
+    score.
+    """
     has_score = read is not None and "score" in dict(read)
     if has_score and scale is None:
         raise ConfigError(
-            f"{where}read needs a scale, the worst and the best score of the template, such as scale=(1, 10)"
+            f"{where}read needs a scale, the worst and the best score of the template, such as "
+            "scale=(1, 10)"
         )
     if read is not None and scale is not None and not has_score:
         raise ConfigError(
-            f"{where}scale: read names no key of a score, so that there is nothing on a scale: leave it out"
+            f"{where}scale: read names no key of a score, so that there is nothing on a scale: "
+            "leave it out"
         )
 
 

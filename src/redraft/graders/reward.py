@@ -1,8 +1,9 @@
 """Graders that ask a server for a number: a reward model, and a provider's moderation endpoint.
 
-Their servers write no text, so plans treat them as graders that compute: exact, and never asked twice about one answer. Their calls
-count in usage and budgets, and need validation like those of a judge. A reward model can be fooled like any model: do not let it
-alone decide about untrusted answers.
+Their servers write no text, so plans treat them as graders that compute: exact, and never asked
+twice about one answer. Their calls count in usage and budgets, and need validation like those of a
+judge. A reward model can be fooled like any model: do not let it alone decide about untrusted
+answers.
 """
 
 from __future__ import annotations
@@ -35,20 +36,24 @@ MIN_SAMPLE = 20
 class Reward:
     """A reward model behind a server; `Feedback.metadata` has its raw score.
 
-    `endpoint` is a URL with the name of the model, such as "http://127.0.0.1:8000/classify#MODEL". The last part of its path says
-    which API it is: vLLM's /classify, /score, /rerank and /pooling, llama.cpp's /rerank, or /predict of Text Embeddings Inference
-    (TEI); `api="tei_rerank"` is TEI's /rerank. /classify and /pooling receive the conversation as messages, to which the server
-    applies the chat template; the others the task and the answer as two texts. Control tokens of chat templates are broken up. Keys
-    are found as for chat models.
+    `endpoint` is a URL with the name of the model, such as "http://127.0.0.1:8000/classify#MODEL".
+    The last part of its path says which API it is: vLLM's /classify, /score, /rerank and /pooling,
+    llama.cpp's /rerank, or /predict of Text Embeddings Inference (TEI); `api="tei_rerank"` is TEI's
+    /rerank. /classify and /pooling receive the conversation as messages, to which the server
+    applies the chat template; the others the task and the answer as two texts. Control tokens of
+    chat templates are broken up. Keys are found as for chat models.
 
     A raw score x becomes a score in [0, 1] in one of three ways:
 
     - Without further arguments, the server is asked for a probability, which is the score.
-    - `range=(low, high)`: (x - low) / (high - low), with the server's scores before any activation function.
-    - `center` and `scale`: 1 / (1 + exp(-(x - center) / scale)), with the same scores; `fit` learns both from a sample.
+    - `range=(low, high)`: (x - low) / (high - low), with the server's scores before any activation
+      function.
+    - `center` and `scale`: 1 / (1 + exp(-(x - center) / scale)), with the same scores; `fit` learns
+      both from a sample.
 
-    A raw score outside the range is an error, never clamped. `label` is the class that counts, if there are several: its number
-    from 0 (/classify) or its name (/predict). Raises ConfigError for invalid arguments.
+    A raw score outside the range is an error, never clamped. `label` is the class that counts, if
+    there are several: its number from 0 (/classify) or its name (/predict). Raises ConfigError for
+    invalid arguments.
     """
 
     endpoint: str = field(compare=False)
@@ -85,7 +90,9 @@ class Reward:
         return f"{type(self).__name__}({redacted_model_name(self.endpoint)!r})"
 
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
-        """Return the mapped score. Raises ModelError if the server fails, GradingError for a raw score outside the range."""
+        """Return the mapped score. Raises ModelError if the server fails, GradingError for a raw
+        score outside the range.
+        """
         if not candidate.text.strip():
             return Feedback(0.0, "the answer is empty")
         reply = await ask.complete(Request(scored_messages(task, candidate)))
@@ -93,7 +100,9 @@ class Reward:
         return Feedback(self.map(raw), f"reward {raw:.6g}", metadata={"raw": raw})
 
     def map(self, raw: float) -> float:
-        """Return the score in [0, 1] of a raw score. Raises GradingError if it is outside the range."""
+        """Return the score in [0, 1] of a raw score. Raises GradingError if it is outside the
+        range.
+        """
         if self.center is not None and self.scale is not None:
             return logistic((raw - self.center) / self.scale)
         low, high = self.range or (0.0, 1.0)
@@ -101,7 +110,10 @@ class Reward:
             hint = (
                 ""
                 if self.range
-                else "; declare it (range=LOW:HIGH), or learn a mapping: `redraft graders NAME --learn FILE`"
+                else (
+                    "; declare it (range=LOW:HIGH), or learn a mapping: `redraft graders NAME "
+                    "--learn FILE`"
+                )
             )
             raise GradingError(
                 f"the raw score {raw:g} is outside the range from {low:g} to {high:g}{hint}"
@@ -109,18 +121,21 @@ class Reward:
         return min(1.0, (raw - low) / (high - low))  # (a quotient may exceed 1 by a rounding error)
 
     def fit(self, raw_scores: Sequence[float]) -> Self:
-        """Return a grader with `center` and `scale` learned from the raw scores of a sample of answers.
+        """Return a grader with `center` and `scale` learned from the raw scores of a sample of
+        answers.
 
-        `center` is the median, `scale` the distance between the quartiles divided by 2 ln 3: the sample's quartiles get the scores
-        0.25 and 0.75 if it is symmetric, and outliers do not count. Raises ConfigError for fewer than 20 scores, or if the
-        quartiles are equal.
+        `center` is the median, `scale` the distance between the quartiles divided by 2 ln 3: the
+        sample's quartiles get the scores 0.25 and 0.75 if it is symmetric, and outliers do not
+        count. Raises ConfigError for fewer than 20 scores, or if the quartiles are equal.
         """
         center, scale = fit_logistic(raw_scores)
         return replace(self, range=None, center=center, scale=scale)
 
     @property
     def spec(self) -> str:
-        """The grader as text, for the command line and configuration files; without the key and the query of the URL."""
+        """The grader as text, for the command line and configuration files; without the key and the
+        query of the URL.
+        """
         options = [
             f"range={self.range[0]:g}:{self.range[1]:g}" if self.range else "",
             f"center={self.center:.6g}" if self.center is not None else "",
@@ -132,7 +147,9 @@ class Reward:
 
 
 def make_reward(argument: str) -> Reward:
-    """Return the grader for the text after "reward:": a URL and options, separated by commas. Raises ConfigError."""
+    """Return the grader for the text after "reward:": a URL and options, separated by commas.
+    Raises ConfigError.
+    """
     if not argument.strip():
         raise ConfigError(f"grader 'reward' needs a URL after the colon, such as {EXAMPLE!r}")
     endpoint, settings = _split_options(argument)
@@ -150,7 +167,9 @@ def make_reward(argument: str) -> Reward:
 
 
 def scored_messages(task: Task, candidate: Candidate) -> tuple[Message, ...]:
-    """Return the messages of a task with an answer, in which no text can imitate the end of a turn."""
+    """Return the messages of a task with an answer, in which no text can imitate the end of a
+    turn.
+    """
     answer: Message = {"role": "assistant", "content": without_control_tokens(candidate.text)}
     return (*(_safe_message(message) for message in task.messages), answer)
 
@@ -205,11 +224,14 @@ def _check_finite(name: str, value: Any) -> None:
 @fingerprint_name("moderation")
 @dataclass(frozen=True)
 class Moderation:
-    """A provider's moderation endpoint (OpenAI's /v1/moderations): 1 minus the highest category score.
+    """A provider's moderation endpoint (OpenAI's /v1/moderations): 1 minus the highest category
+    score.
 
-    `flagged=True`: 0 if the endpoint flags the answer, else 1. The actions name the flagged categories; `Feedback.metadata` has
-    "flagged", "categories" (those flagged) and "category_scores". `endpoint` names the model like a chat model: "openai:NAME" or
-    "http://host:port/v1#NAME". The endpoint sees the answer only. Raises ConfigError for an endpoint of another kind.
+    `flagged=True`: 0 if the endpoint flags the answer, else 1. The actions name the flagged
+    categories; `Feedback.metadata` has "flagged", "categories" (those flagged) and
+    "category_scores". `endpoint` names the model like a chat model: "openai:NAME" or
+    "http://host:port/v1#NAME". The endpoint sees the answer only. Raises ConfigError for an
+    endpoint of another kind.
     """
 
     endpoint: str = field(default="openai:omni-moderation-latest", compare=False, repr=False)
@@ -226,7 +248,9 @@ class Moderation:
         object.__setattr__(self, "model", connect_moderation(self.endpoint))
 
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
-        """Return the score, and which categories are flagged. Raises ModelError if the endpoint fails."""
+        """Return the score, and which categories are flagged. Raises ModelError if the endpoint
+        fails.
+        """
         if not candidate.text.strip():
             return Feedback(1.0, "the answer is empty")
         reply = await ask.complete(Request(({"role": "user", "content": candidate.text},)))
@@ -237,7 +261,10 @@ class Moderation:
             category for category, is_flagged in result["categories"].items() if is_flagged
         ]
         score = float(not result["flagged"]) if self.flagged else 1 - scores[highest]
-        reason = f"{'flagged' if result['flagged'] else 'not flagged'}; highest: {highest} {scores[highest]:.3f}"
+        reason = (
+            f"{'flagged' if result['flagged'] else 'not flagged'}; highest: {highest} "
+            f"{scores[highest]:.3f}"
+        )
         return Feedback(
             score,
             reason,
@@ -255,7 +282,9 @@ class Moderation:
 
 
 def make_moderation(argument: str) -> Moderation:
-    """Return the grader for the text after "moderation:": a model, and optionally ",flagged=true". Raises ConfigError."""
+    """Return the grader for the text after "moderation:": a model, and optionally ",flagged=true".
+    Raises ConfigError.
+    """
     endpoint, settings = _split_options(argument)
     arguments = _parse_options(
         "moderation", settings, {"flagged": _parse_flag}, "flagged=true|false"
@@ -269,7 +298,9 @@ def make_moderation(argument: str) -> Moderation:
 
 
 def _split_options(argument: str) -> tuple[str, list[str]]:
-    """Return the endpoint, and the options after it. Commas in front of the name of the model belong to the URL."""
+    """Return the endpoint, and the options after it. Commas in front of the name of the model
+    belong to the URL.
+    """
     head, hash_sign, tail = argument.strip().partition("#")
     first, *settings = (tail if hash_sign else head).split(",")
     return f"{head}#{first.strip()}" if hash_sign else first.strip(), settings
@@ -278,13 +309,16 @@ def _split_options(argument: str) -> tuple[str, list[str]]:
 def _parse_options(
     grader: str, settings: Sequence[str], parsers: Any, known: str
 ) -> dict[str, Any]:
-    """Return the values of options such as "range=-10:10". Raises ConfigError naming what is allowed."""
+    """Return the values of options such as "range=-10:10". Raises ConfigError naming what is
+    allowed.
+    """
     values = {}
     for setting in settings:
         key, equals, text = (part.strip() for part in setting.partition("="))
         if not equals or key not in parsers:
             raise ConfigError(
-                f"grader {grader!r}: {checks.format_value(setting.strip())} is not an option; there are: {known}"
+                f"grader {grader!r}: {checks.format_value(setting.strip())} is not an option; "
+                f"there are: {known}"
             )
         values[key] = parsers[key](key, text)
     return values

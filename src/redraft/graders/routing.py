@@ -28,16 +28,19 @@ def router(
 
     Args:
         graders: The graders by key: names, functions or graders.
-        by: What gives the key of a task: the path of a value in its metadata, such as "metadata.domain", or a function of the
-            task. Numbers and bools are converted as in JSON: 3 becomes "3", True "true".
-        default: The grader of tasks whose key is missing or not in the mapping; None: such a task is an error.
+        by: What gives the key of a task: the path of a value in its metadata, such as
+            "metadata.domain", or a function of the task. Numbers and bools are converted as in
+            JSON: 3 becomes "3", True "true".
+        default: The grader of tasks whose key is missing or not in the mapping; None: such a task
+            is an error.
         name: The name of the grader.
 
     Returns:
         A grader; its feedback is that of the chosen one, which is also its only vote.
 
     Raises:
-        ConfigError: An argument is not as described. A task without a grader is an error before any call.
+        ConfigError: An argument is not as described. A task without a grader is an error before any
+            call.
     """
     return Router(graders, by, default, name)
 
@@ -87,7 +90,9 @@ class Router(Composite):
 
     @property
     def may_call_model(self) -> bool:
-        """Whether only the usage shows if a model is called: whether some of the graders call one, and others do not."""
+        """Whether only the usage shows if a model is called: whether some of the graders call one,
+        and others do not.
+        """
         return not self.model_free and any(
             getattr(part, "model_free", False) or getattr(part, "may_call_model", False)
             for part in self.parts
@@ -108,12 +113,16 @@ class Router(Composite):
         return (grader,)
 
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
-        """Return the feedback of the chosen grader. Raises what it raises, and ConfigError for a task without a grader."""
+        """Return the feedback of the chosen grader. Raises what it raises, and ConfigError for a
+        task without a grader.
+        """
         feedback = await grade_part(self.parts_for(task)[0], task, candidate, ask)
         return replace(feedback, votes=(feedback,))
 
     def _key_of(self, task: Task) -> Any:
-        """Return the key of a task, MISSING without one, or any other value that is no key. Raises ConfigError."""
+        """Return the key of a task, MISSING without one, or any other value that is no key. Raises
+        ConfigError.
+        """
         value = (
             _metadata_value(task, self.by.removeprefix(METADATA))
             if isinstance(self.by, str)
@@ -129,7 +138,9 @@ class Router(Composite):
 
 
 def _metadata_value(task: Task, path: str) -> Any:
-    """Return the value at a path of keys with dots between them, MISSING if there is none or it is None."""
+    """Return the value at a path of keys with dots between them, MISSING if there is none or it is
+    None.
+    """
     value: Any = task.metadata
     for key in path.split("."):
         value = value.get(key) if isinstance(value, Mapping) else None

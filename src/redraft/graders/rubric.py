@@ -1,4 +1,5 @@
-"""Rubrics: the criteria by which an answer is judged, the meaning of their levels, examples, and prompt templates.
+"""Rubrics: the criteria by which an answer is judged, the meaning of their levels, examples, and
+prompt templates.
 
 A rubric is data, read strictly from files. It knows no model.
 """
@@ -32,7 +33,9 @@ SURROGATE = re.compile("[\ud800-\udfff]")
 
 @dataclass(frozen=True, slots=True)
 class Criterion:
-    """A criterion: a name, a description, a weight (> 0), and the meaning of some of the levels 0-5, lowest first."""
+    """A criterion: a name, a description, a weight (> 0), and the meaning of some of the levels
+    0-5, lowest first.
+    """
 
     name: str
     description: str
@@ -42,7 +45,9 @@ class Criterion:
 
 @dataclass(frozen=True, slots=True)
 class ScoredExample:
-    """An answer with its scores: a whole number 0-5 for each criterion (or one, "overall"), and the reason."""
+    """An answer with its scores: a whole number 0-5 for each criterion (or one, "overall"), and the
+    reason.
+    """
 
     answer: str
     scores: tuple[tuple[str, int], ...]
@@ -54,12 +59,13 @@ class ScoredExample:
 class Rubric:
     """The criteria of a judge.
 
-    `needs` is what a task must have: out of context, reference, tests, history (earlier turns of the conversation) and trajectory
-    (tool calls or their results). `uses` are the fields that the judge reads if the task has them: out of context, reference,
-    tests, and tools (the tools that the answer could call). `reads_tool_calls` says that answers that call tools are judged, too.
-    `template` is the author's own prompt (see `Template`), `scale` the worst and the best score of an own scale,
-    `read` the keys of the template's own reply form (see `Judge`). `about` describes the rubric for people; it is not shown to a
-    model. Raises ConfigError.
+    `needs` is what a task must have: out of context, reference, tests, history (earlier turns of
+    the conversation) and trajectory (tool calls or their results). `uses` are the fields that the
+    judge reads if the task has them: out of context, reference, tests, and tools (the tools that
+    the answer could call). `reads_tool_calls` says that answers that call tools are judged, too.
+    `template` is the author's own prompt (see `Template`), `scale` the worst and the best score of
+    an own scale, `read` the keys of the template's own reply form (see `Judge`). `about` describes
+    the rubric for people; it is not shown to a model. Raises ConfigError.
     """
 
     name: str
@@ -85,13 +91,15 @@ class Rubric:
         names = [c.name for c in self.criteria]
         if not names or len(set(names)) < len(names):
             raise ConfigError(
-                f"rubric {self.name!r} needs criteria with different names, got {checks.format_value(names)}"
+                f"rubric {self.name!r} needs criteria with different names, got "
+                f"{checks.format_value(names)}"
             )
         allowed = {*names, OVERALL}
         for example in self.examples:
             if unknown := {name for name, _ in example.scores} - allowed:
                 raise ConfigError(
-                    f"rubric {self.name!r}: an example scores {min(unknown)!r}; {checks.available_names([*names, OVERALL])}"
+                    f"rubric {self.name!r}: an example scores {min(unknown)!r}; "
+                    f"{checks.available_names([*names, OVERALL])}"
                 )
         self._check_form()
 
@@ -102,11 +110,13 @@ class Rubric:
             object.__setattr__(self, "scale", parse_scale(self.scale, "rubric: "))
             if kind != "pointwise":
                 raise ConfigError(
-                    "rubric: a scale is for a template that shows one answer: a comparison has no score"
+                    "rubric: a scale is for a template that shows one answer: a comparison has no "
+                    "score"
                 )
             if self.examples or any(c.levels for c in self.criteria):
                 raise ConfigError(
-                    f"rubric: levels and examples are given from 0 to {MAX_SCORE}: leave them out, or the scale"
+                    f"rubric: levels and examples are given from 0 to {MAX_SCORE}: leave them "
+                    "out, or the scale"
                 )
         if self.read is None:
             return
@@ -130,7 +140,9 @@ class Rubric:
 
     @property
     def spec(self) -> str:
-        """Everything that a judge sees of it, as one line of JSON. Its name and `about` are not included."""
+        """Everything that a judge sees of it, as one line of JSON. Its name and `about` are not
+        included.
+        """
         return json.dumps(
             {**self.to_data(), "name": "", "about": ""}, ensure_ascii=False, sort_keys=True
         )
@@ -139,11 +151,12 @@ class Rubric:
     def load(cls, path: str | Path) -> Rubric:
         """Read a rubric from a file.
 
-        TOML, YAML and JSON hold `criteria`: a table of name = description, or a list of {name, description, weight, levels}; and
-        optionally `name`, `about`, `needs`, `uses`, `reads_tool_calls`, `examples`, `template`, `scale`, `read`. `levels` says what
-        some of the scores 0-5 mean: a table of score = text, or a list of six texts. An example is {task, answer, score or scores,
-        reason}. In .md and .txt each line "name: description" is a criterion. Raises ConfigError, also for a template in place of
-        criteria.
+        TOML, YAML and JSON hold `criteria`: a table of name = description, or a list of {name,
+        description, weight, levels}; and optionally `name`, `about`, `needs`, `uses`,
+        `reads_tool_calls`, `examples`, `template`, `scale`, `read`. `levels` says what some of the
+        scores 0-5 mean: a table of score = text, or a list of six texts. An example is {task,
+        answer, score or scores, reason}. In .md and .txt each line "name: description" is a
+        criterion. Raises ConfigError, also for a template in place of criteria.
         """
         data, name = read_table(path, "criteria", _parse_criteria_lines)
         return cls.from_data(data, name, str(path))
@@ -153,7 +166,8 @@ class Rubric:
         """Return a rubric from plain data. Raises ConfigError naming `where`."""
         if "questions" in data:
             raise ConfigError(
-                f"{where}: questions make a checklist, not a rubric: use the grader 'checklist:{where}'"
+                f"{where}: questions make a checklist, not a rubric: use the grader "
+                f"'checklist:{where}'"
             )
         check_keys(data, tuple(f.name for f in fields(cls)), where)
         template = text_at(data, "template", where) or None
@@ -197,7 +211,8 @@ class Rubric:
         return {key: value for key, value in plain.items() if value or key == "uses"}
 
     def to_toml(self) -> str:
-        """Return the text of a TOML file from which `load` makes the same rubric. Lone surrogates are written as escapes.
+        """Return the text of a TOML file from which `load` makes the same rubric. Lone surrogates
+        are written as escapes.
 
         Raises ConfigError if the library that writes TOML is missing.
         """
@@ -215,7 +230,8 @@ class Rubric:
 
 
 def as_rubric(value: Any) -> Rubric:
-    """Return the rubric that a value is or names: in the gallery, or in a file; or one of the criteria in a mapping.
+    """Return the rubric that a value is or names: in the gallery, or in a file; or one of the
+    criteria in a mapping.
 
     Raises ConfigError.
     """
@@ -230,13 +246,15 @@ def as_rubric(value: Any) -> Rubric:
     if isinstance(value, Path):
         return Rubric.load(value)
     raise ConfigError(
-        "a rubric is a Rubric, a name in the gallery, a file name, or a mapping of criterion to description, "
-        f"got {checks.format_value(value)}"
+        "a rubric is a Rubric, a name in the gallery, a file name, or a mapping of criterion to "
+        f"description, got {checks.format_value(value)}"
     )
 
 
 def _check_no_template(text: str) -> None:
-    """Raise ConfigError for a text with a field of a template: it would be taken for a criterion or a file name."""
+    """Raise ConfigError for a text with a field of a template: it would be taken for a criterion or
+    a file name.
+    """
     if message := _template_message(text):
         raise ConfigError(f"rubric: {message}")
 
@@ -314,8 +332,8 @@ def _levels_from_row(row: Mapping[str, Any], where: str) -> tuple[tuple[int, str
         value = dict(enumerate(value))
     if not isinstance(value, Mapping):
         raise ConfigError(
-            f"{where}: levels must be a table of 0-{MAX_SCORE} = text or a list of {MAX_SCORE + 1} texts,"
-            f" got {checks.format_value(value)}"
+            f"{where}: levels must be a table of 0-{MAX_SCORE} = text or a list of "
+            f"{MAX_SCORE + 1} texts, got {checks.format_value(value)}"
         )
     levels = sorted(
         (_parse_level(key, where), text_at(value, cast("str", key), f"{where}: levels"))
@@ -330,7 +348,8 @@ def _parse_level(key: Any, where: str) -> int:
     """Return a level. Keys are texts in TOML and JSON, and may be numbers in YAML."""
     if str(key) not in {str(n) for n in range(MAX_SCORE + 1)}:
         raise ConfigError(
-            f"{where}: a level is a whole number from 0 to {MAX_SCORE}, got {checks.format_value(key)}"
+            f"{where}: a level is a whole number from 0 to {MAX_SCORE}, got "
+            f"{checks.format_value(key)}"
         )
     return int(key)
 
@@ -338,7 +357,8 @@ def _parse_level(key: Any, where: str) -> int:
 def _check_score(value: Any, where: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_SCORE:
         raise ConfigError(
-            f"{where}: a score is a whole number from 0 to {MAX_SCORE}, got {checks.format_value(value)}"
+            f"{where}: a score is a whole number from 0 to {MAX_SCORE}, got "
+            f"{checks.format_value(value)}"
         )
     return value
 
@@ -346,7 +366,8 @@ def _check_score(value: Any, where: str) -> int:
 def _example_from_row(row: Any, where: str) -> ScoredExample:
     if not isinstance(row, Mapping):
         raise ConfigError(
-            f"{where}: an example is a table with `answer` and `score` or `scores`, got {checks.format_value(row)}"
+            f"{where}: an example is a table with `answer` and `score` or `scores`, got "
+            f"{checks.format_value(row)}"
         )
     at = f"{where}: an example"
     check_keys(row, ("task", "answer", "score", "scores", "reason"), at)
@@ -358,7 +379,8 @@ def _example_from_row(row: Any, where: str) -> ScoredExample:
         or len({"score", "scores"} & row.keys()) != 1
     ):
         raise ConfigError(
-            f"{at} needs `answer`, and either `score` or a table `scores`, got {checks.format_value(dict(row))}"
+            f"{at} needs `answer`, and either `score` or a table `scores`, got "
+            f"{checks.format_value(dict(row))}"
         )
     scores = tuple((str(name), _check_score(score, at)) for name, score in value.items())
     return ScoredExample(
@@ -407,7 +429,9 @@ def check_keys(data: Mapping[str, Any], allowed: Iterable[str], where: str) -> N
 
 
 def is_gallery_rubric(name: str) -> bool:
-    """Return whether the gallery has a rubric of that name; every other text that names a rubric is the name of a file."""
+    """Return whether the gallery has a rubric of that name; every other text that names a rubric is
+    the name of a file.
+    """
     return name in rubric_files()
 
 
@@ -424,7 +448,9 @@ def rubric_files() -> dict[str, Path]:
 
 
 def _named_rubric(name: str) -> Rubric:
-    """Return the gallery's rubric of that name or of that name in another library, else that in a file. Raises ConfigError."""
+    """Return the gallery's rubric of that name or of that name in another library, else that in a
+    file. Raises ConfigError.
+    """
     if is_gallery_rubric(name):
         return gallery_rubric(name)
     if aliased := aliased_rubric(name):
@@ -437,10 +463,11 @@ def _named_rubric(name: str) -> Rubric:
 
 
 def aliased_rubric(name: str) -> str | None:
-    """Return the rubric of the gallery by which the grader of another library judges; None for any other name.
+    """Return the rubric of the gallery by which the grader of another library judges; None for any
+    other name.
 
-    A name in the gallery is not that of another library. Raises ConfigError for a grader that Redraft does not have, and for one
-    that has no rubric.
+    A name in the gallery is not that of another library. Raises ConfigError for a grader that
+    Redraft does not have, and for one that has no rubric.
     """
     if is_gallery_rubric(name):
         return None
@@ -456,7 +483,9 @@ def aliased_rubric(name: str) -> str | None:
 
 
 def text_at(data: Mapping[str, Any], key: str, where: str) -> str:
-    """Return the text under `key`, without white space around it; "" if there is none. Raises ConfigError."""
+    """Return the text under `key`, without white space around it; "" if there is none. Raises
+    ConfigError.
+    """
     value = data.get(key)
     if value is not None and not isinstance(value, str):
         raise checks.invalid_argument(f"{where}: {key}", "text", value)
@@ -483,7 +512,9 @@ def read_text_file(path: str | Path, subject: str) -> str:
 def read_table(
     path: str | Path, key: str, parse_lines: Callable[[str], Any], subject: str = "rubric"
 ) -> tuple[Mapping[str, Any], str]:
-    """Return the plain data in a file, and a name for it. `parse_lines` reads .md and .txt. Raises ConfigError."""
+    """Return the plain data in a file, and a name for it. `parse_lines` reads .md and .txt. Raises
+    ConfigError.
+    """
     file = Path(path)
     text = read_text_file(path, subject)
     readers: dict[str, Callable[[str], Any]] = {

@@ -1,10 +1,12 @@
-"""Prompt templates: a judge's prompt in a user's own words, with fields for the task and the answers.
+"""Prompt templates: a judge's prompt in a user's own words, with fields for the task and the
+answers.
 
-`templates` says what is a field and what stays as written; a name that is not in `FIELDS` is a key of the task's metadata, which
-holds the other columns of data.
+`templates` says what is a field and what stays as written; a name that is not in `FIELDS` is a key
+of the task's metadata, which holds the other columns of data.
 
-A template written for `str.format` doubles the braces of its JSON. If every single brace belongs to a field and every doubled one
-opens JSON, the template is taken for one of these, and doubled braces become single.
+A template written for `str.format` doubles the braces of its JSON. If every single brace belongs to
+a field and every doubled one opens JSON, the template is taken for one of these, and doubled braces
+become single.
 """
 
 from __future__ import annotations
@@ -55,10 +57,12 @@ MISSING_TEXT = "(none)"
 
 
 class Template:
-    """A parsed template. Raises ConfigError for a malformed field, and unless it shows one answer, two answers or all of them.
+    """A parsed template. Raises ConfigError for a malformed field, and unless it shows one answer,
+    two answers or all of them.
 
-    `kind` says which: {response} makes it pointwise, {response_a} and {response_b} pairwise, {responses} listwise. `fields` are
-    the values of `FIELDS` that occur, `metadata_fields` the keys of the task's metadata, in order.
+    `kind` says which: {response} makes it pointwise, {response_a} and {response_b} pairwise,
+    {responses} listwise. `fields` are the values of `FIELDS` that occur, `metadata_fields` the keys
+    of the task's metadata, in order.
     """
 
     def __init__(self, text: str) -> None:
@@ -76,11 +80,15 @@ class Template:
                 return kind
         if shown:
             raise ConfigError(
-                "the template must show one answer, {response}; or two, {response_a} and {response_b}; or all, {responses}"
+                "the template must show one answer, {response}; or two, {response_a} and "
+                "{response_b}; or all, {responses}"
             )
         others = ", ".join(f"{{{name}}}" for name in self.metadata_fields[:10])
         raise ConfigError(
-            "the template must show the answer: put {response} where it belongs ({{response}} is the bare word)"
+            (
+                "the template must show the answer: put {response} where it belongs "
+                "({{response}} is the bare word)"
+            )
             + (f"; it has {others}" if others else "")
         )
 
@@ -95,11 +103,14 @@ class Template:
             known = dict.fromkeys([*FIELDS, *map(str, task.metadata)])
             raise ConfigError(
                 f"the template has the field {{{missing[0]}}}, and the task has no such metadata: "
-                f"{checks.unknown_name_message('field', missing[0], known)}; write {{{{{missing[0]}}}}} for the bare word"
+                f"{checks.unknown_name_message('field', missing[0], known)}; write "
+                f"{{{{{missing[0]}}}}} for the bare word"
             )
 
     def metadata_texts(self, task: Task) -> dict[str, str]:
-        """Return the metadata that occurs, as texts by `metadata_key`. Raises ConfigError if the task lacks a field."""
+        """Return the metadata that occurs, as texts by `metadata_key`. Raises ConfigError if the
+        task lacks a field.
+        """
         self.check_task(task)
         values = {name: task.metadata[name] for name in self.metadata_fields}
         return {
@@ -109,7 +120,8 @@ class Template:
         }
 
     def fill(self, texts: Mapping[str, str]) -> str:
-        """Return the text with every field replaced; a field that the task does not have becomes "(none)".
+        """Return the text with every field replaced; a field that the task does not have becomes
+        "(none)".
 
         Parts of the conversation without a field of their own are shown with the task.
         """
@@ -165,9 +177,12 @@ def _is_field_name(name: str) -> bool:
 
 
 def _parse_fields(text: str) -> tuple[TemplatePart, ...]:
-    """Return the parts of a template. Raises ConfigError for a field with an attribute, an index or a format."""
+    """Return the parts of a template. Raises ConfigError for a field with an attribute, an index or
+    a format.
+    """
     if access := ATTRIBUTE_ACCESS.search(text):
         raise ConfigError(
-            f"the template has {access[0][:60]!r}; a field is a bare name, {{{access[1]}}}; there are {FIELD_LIST}"
+            f"the template has {access[0][:60]!r}; a field is a bare name, {{{access[1]}}}; there "
+            f"are {FIELD_LIST}"
         )
     return parse_template(text, FIELDS)

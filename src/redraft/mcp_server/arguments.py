@@ -1,11 +1,12 @@
-"""What each tool takes. The descriptions are for the model that calls the tool, which sees nothing else.
+"""What each tool takes. The descriptions are for the model that calls the tool, which sees nothing
+else.
 
-A call names no file, no code and no host: texts are given inline, graders by name, models from the list that the operator allows.
-Every size is bounded.
+A call names no file, no code and no host: texts are given inline, graders by name, models from the
+list that the operator allows. Every size is bounded.
 
-Some clients send values in another form than the schemas say that can mean one thing only: lists, objects, numbers and booleans
-as text that holds their JSON, null for what may be left out, whole numbers as 3.0. `read_arguments` reads these where no text is
-wanted.
+Some clients send values in another form than the schemas say that can mean one thing only: lists,
+objects, numbers and booleans as text that holds their JSON, null for what may be left out, whole
+numbers as 3.0. `read_arguments` reads these where no text is wanted.
 """
 
 from __future__ import annotations
@@ -50,13 +51,15 @@ class GradedBy(ToolInput):
     requirements: list[Spec] = Field(
         default=[],
         max_length=MAX_SPECS,
-        description='Checks that every answer must pass, without a model, such as "words:80-200", "bullets:3", "no_commas", '
-        '"contains:TEXT", "json". They can also be repaired without a model.',
+        description='Checks that every answer must pass, without a model, such as "words:80-200", '
+        '"bullets:3", "no_commas", "contains:TEXT", "json". They can also be repaired without '
+        "a model.",
     )
     graders: list[Spec] = Field(
         default=[],
         max_length=MAX_SPECS,
-        description='Graders by name, such as "helpfulness", "code_quality", "checklist", "readability:max_grade=8". Default: '
+        description='Graders by name, such as "helpfulness", "code_quality", "checklist", '
+        '"readability:max_grade=8". Default: '
         "none beside requirements or a schema, else a model as judge. No files, code or URLs.",
     )
     rubric: dict[Annotated[str, Field(min_length=1, max_length=100)], Spec] = Field(
@@ -116,7 +119,10 @@ class RefineInput(ModelChoice, GradedBy, QuestionInput):
     )
     answer_schema: dict[str, Any] | None = Field(
         default=None,
-        description="A JSON schema that the answer must follow; the answer is then JSON. It refers to nothing outside.",
+        description=(
+            "A JSON schema that the answer must follow; the answer is then JSON. It refers to "
+            "nothing outside."
+        ),
     )
 
     @model_validator(mode="after")
@@ -147,7 +153,9 @@ class LabelledExample(ToolInput):
     response: Text | None = Field(default=None, description="The answer, with `label`.")
     label: bool | Annotated[float, Field(allow_inf_nan=False)] | None = Field(
         default=None,
-        description="What a person says: true or false (acceptable or not), or a number (higher is better).",
+        description=(
+            "What a person says: true or false (acceptable or not), or a number (higher is better)."
+        ),
     )
     response_a: Text | None = Field(
         default=None, description="The first of two answers, with `better`."
@@ -189,7 +197,10 @@ class ValidateInput(ModelChoice):
     examples: list[LabelledExample] = Field(
         min_length=2,
         max_length=MAX_EXAMPLES,
-        description="Examples with labels of people, all of one kind. With fewer than 10, nothing is shown; 50 or more are better.",
+        description=(
+            "Examples with labels of people, all of one kind. With fewer than 10, nothing is "
+            "shown; 50 or more are better."
+        ),
     )
     threshold: float = Field(
         default=0.5,
@@ -204,7 +215,8 @@ class ValidateInput(ModelChoice):
             raise ValueError("give `grader` or `rubric`, one of them")
         if len({(each.is_pair, type(each.label) is bool) for each in self.examples}) > 1:
             raise ValueError(
-                "all examples have labels of one kind: true and false, numbers, or which of two is better"
+                "all examples have labels of one kind: true and false, numbers, or which of two "
+                "is better"
             )
         return self
 
@@ -262,7 +274,8 @@ def _input_schema(kind: type[BaseModel]) -> dict[str, Any]:
 
 
 def tool_schema(arguments: type[BaseModel], models: tuple[str, ...]) -> dict[str, Any]:
-    """Return the JSON schema of a tool's arguments in a plain form: no references, titles, or null for what may be left out.
+    """Return the JSON schema of a tool's arguments in a plain form: no references, titles, or null
+    for what may be left out.
 
     `models` are the names that `model` may have; with fewer than two it is left out.
     """

@@ -1,7 +1,8 @@
-"""Several clients over streamable HTTP, behind the keys, the limits and the Host and Origin checks of the gateway.
+"""Several clients over streamable HTTP, behind the keys, the limits and the Host and Origin checks
+of the gateway.
 
-Every call sets aside the most that it may use of its key's budget, and is charged what it used. A key that is restricted to models
-of the gateway may not call tools.
+Every call sets aside the most that it may use of its key's budget, and is charged what it used. A
+key that is restricted to models of the gateway may not call tools.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ class CallRefusedError(RedraftError):
 
 @dataclass(frozen=True)
 class HttpAddress:
-    """Where to serve: `folder` has the keys, `allowed_hosts` are other names in the Host header. `is_insecure`: needs no keys."""
+    """Where to serve: `folder` has the keys, `allowed_hosts` are other names in the Host header.
+    `is_insecure`: needs no keys.
+    """
 
     folder: Path
     host: str = "127.0.0.1"
@@ -82,13 +85,16 @@ def with_call_limit(limits: CallLimits) -> CallLimits:
 async def serve_http(
     bench: Workbench, address: HttpAddress, announce: Callable[[str], object]
 ) -> None:
-    """Serve until cancelled; `announce` is called with the URL. Raises ConfigError for a public address without keys."""
+    """Serve until cancelled; `announce` is called with the URL. Raises ConfigError for a public
+    address without keys.
+    """
     keys = KeyStore(address.folder / FILE_NAME, owner=OWNER)
     try:
         if is_public(address.host) and keys.is_open and not address.is_insecure:
             raise ConfigError(
                 f"other machines can reach {address.host}, and no API key is needed: add one with "
-                f"`redraft keys add NAME --folder {address.folder}`, or allow everyone with --insecure"
+                f"`redraft keys add NAME --folder {address.folder}`, or allow everyone with "
+                "--insecure"
             )
         with bind_socket(address.host, address.port) as listener:
             app = McpService(bench, keys)
@@ -140,7 +146,8 @@ class McpService:
 
     @asynccontextmanager
     async def admit(self, context: Context, progress: CallProgress) -> AsyncIterator[None]:
-        """Stand around a call: wait for a place, reserve the most that it may use, and charge what it used.
+        """Stand around a call: wait for a place, reserve the most that it may use, and charge what
+        it used.
 
         Raises CallRefusedError.
         """

@@ -1,4 +1,6 @@
-"""The lines of stdin, read by a thread that does not keep the process alive: Ctrl-C must not wait for the next line."""
+"""The lines of stdin, read by a thread that does not keep the process alive: Ctrl-C must not wait
+for the next line.
+"""
 
 from __future__ import annotations
 
@@ -26,20 +28,26 @@ _ID_AT_END = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class OverlongLine:
-    """Stands for a line of more than MAX_LINE bytes, which was not kept. `id` is that of its request, if it is known."""
+    """Stands for a line of more than MAX_LINE bytes, which was not kept. `id` is that of its
+    request, if it is known.
+    """
 
     id: int | str | None
 
 
 def request_id(line: bytes) -> int | str | None:
-    """Return the id of a request, which clients write at its beginning or its end; None if it is not certain."""
+    """Return the id of a request, which clients write at its beginning or its end; None if it is
+    not certain.
+    """
     found = _ID_AT_START.match(line) or _ID_AT_END.search(line, max(0, len(line) - KEPT_BYTES))
     value: int | str | None = json.loads(found[1].decode(errors="replace")) if found else None
     return value
 
 
 class InputLines:
-    """Iterates over the lines of a file descriptor as text, to the end of the file. A line that is too long is not kept."""
+    """Iterates over the lines of a file descriptor as text, to the end of the file. A line that is
+    too long is not kept.
+    """
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor

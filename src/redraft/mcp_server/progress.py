@@ -35,7 +35,9 @@ VERBS = {
 
 
 class CallProgress:
-    """Collects what happens in a call. `send` gets a growing number, no total, which is never known, and a note."""
+    """Collects what happens in a call. `send` gets a growing number, no total, which is never
+    known, and a note.
+    """
 
     def __init__(self) -> None:
         self.usage: Usage = NO_USAGE
@@ -72,7 +74,9 @@ class CallProgress:
 
     @asynccontextmanager
     async def sent_to(self, send: SendProgress) -> AsyncGenerator[None, None]:
-        """Send notes within the context. At its end, also after an error, the last one is sent, unless that takes too long."""
+        """Send notes within the context. At its end, also after an error, the last one is sent,
+        unless that takes too long.
+        """
         sending = asyncio.ensure_future(self._send_notes(send))
         try:
             yield
@@ -88,7 +92,9 @@ class CallProgress:
                 await cancel_and_wait([sending])
 
     async def _send_notes(self, send: SendProgress) -> None:
-        """Send notes to the end of the context. Without news, the latest one is repeated with the time."""
+        """Send notes to the end of the context. Without news, the latest one is repeated with the
+        time.
+        """
         sent = 0
         while True:
             elapsed = ""

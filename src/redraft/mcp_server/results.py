@@ -1,4 +1,6 @@
-"""What each tool returns: structured, with a JSON schema, and a short text for people and for clients that read only text."""
+"""What each tool returns: structured, with a JSON schema, and a short text for people and for
+clients that read only text.
+"""
 
 from __future__ import annotations
 
@@ -91,7 +93,9 @@ class AnswerVersion(BaseModel):
     """An answer on the way: how it came about, its score, and what the graders asked for."""
 
     origin: str = Field(
-        description='"given", "generate" (a draft), "refine" (a rewrite) or "repair" (without a model).'
+        description=(
+            '"given", "generate" (a draft), "refine" (a rewrite) or "repair" (without a model).'
+        )
     )
     score: float | None
     note: str
@@ -115,7 +119,9 @@ class RefineResult(ToolResult):
 
     answer: str = Field(description="The best answer.")
     value: Any = Field(
-        description="The answer as a JSON value, if `answer_schema` was given and the answer follows it."
+        description=(
+            "The answer as a JSON value, if `answer_schema` was given and the answer follows it."
+        )
     )
     score: float | None = Field(description="From 0 to 1; null if it is unknown.")
     reason: str = Field(description="Why it has this score.")
@@ -126,7 +132,9 @@ class RefineResult(ToolResult):
     )
     note: str
     summary: str = Field(
-        description="The scores of the first and of the best answer, and why the work ended, in words."
+        description=(
+            "The scores of the first and of the best answer, and why the work ended, in words."
+        )
     )
     changes: list[AnswerVersion] = Field(description="Every version of the answer, in order.")
     usage: CallUsage
@@ -280,7 +288,10 @@ class ValidateResult(ToolResult):
     judged: int
     unjudged: int
     disagreements: list[int] = Field(
-        description="Numbers of examples, from 1, in which the grader says something else than the label: look at these first."
+        description=(
+            "Numbers of examples, from 1, in which the grader says something else than the label: "
+            "look at these first."
+        )
     )
     usage: CallUsage
     summary: str

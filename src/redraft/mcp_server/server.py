@@ -1,7 +1,7 @@
 """The protocol: the list of tools, and calls with progress, cancellation and errors.
 
-An error of a call is a result with `isError`, whose text the calling model can act on. It holds no stack trace; what is unexpected
-is logged on stderr.
+An error of a call is a result with `isError`, whose text the calling model can act on. It holds no
+stack trace; what is unexpected is logged on stderr.
 """
 
 from __future__ import annotations
@@ -35,21 +35,26 @@ from .workbench import Workbench
 T = TypeVar("T")
 Context: TypeAlias = ServerRequestContext[Any, Any]
 Admit: TypeAlias = Callable[[Context, CallProgress], AbstractAsyncContextManager[object]]
-"""What stands around the work of a call: it waits for a place, and reserves a budget. It may raise RedraftError."""
+"""What stands around the work of a call: it waits for a place, and reserves a budget. It may raise
+RedraftError.
+"""
 
 MAX_ERRORS = 5  # of one invalid input that are named
 MAX_SHOWN = 60  # characters of a wrong value in an error
 MAX_VALUES = 100_000  # in the arguments of a call
 INSTRUCTIONS = (
-    "Redraft makes texts better and measures how good they are. `grade` checks a text against requirements and graders, `refine` "
-    "rewrites it until they are met, `compare` says which of several is best, and `validate_grader` whether a grader agrees with "
-    "people. Requirements such as words:80-200 or bullets:3 need no model."
+    "Redraft makes texts better and measures how good they are. `grade` checks a text against "
+    "requirements and graders, `refine` rewrites it until they are met, `compare` says which of "
+    "several is best, and `validate_grader` whether a grader agrees with people. Requirements "
+    "such as words:80-200 or bullets:3 need no model."
 )
 LOG = logging.getLogger("redraft.mcp_server")
 
 
 def make_server(bench: Workbench, admit: Admit | None = None) -> Server[Any]:
-    """Return the server of the tools. `admit` stands around each call; without it, calls only wait for a place."""
+    """Return the server of the tools. `admit` stands around each call; without it, calls only wait
+    for a place.
+    """
     listed = [_listed_tool(tool, bench) for tool in TOOLS.values()]
 
     async def list_tools(
@@ -79,7 +84,9 @@ def make_server(bench: Workbench, admit: Admit | None = None) -> Server[Any]:
 
 
 def _listed_tool(tool: ToolEntry, bench: Workbench) -> types.Tool:
-    """Return the description of a tool. None changes anything but stored traces; most call models, which are elsewhere."""
+    """Return the description of a tool. None changes anything but stored traces; most call models,
+    which are elsewhere.
+    """
     return types.Tool(
         name=tool.name,
         title=tool.title,
@@ -123,7 +130,9 @@ async def _call(
 
 
 def _read(kind: type[ToolInput], arguments: dict[str, Any]) -> ToolInput:
-    """Return the checked input of a call. Raises ValidationError, and OverlargeInputError for one that is too large or too deep."""
+    """Return the checked input of a call. Raises ValidationError, and OverlargeInputError for one
+    that is too large or too deep.
+    """
     try:
         check_bounds(arguments, MAX_VALUES)
         call = read_arguments(kind, arguments)
@@ -144,7 +153,9 @@ class OverlargeInputError(RedraftError):
 async def _work(
     tool: ToolEntry, call: ToolInput, bench: Workbench, context: Context, progress: CallProgress
 ) -> ToolResult:
-    """Run a tool. If the client asks for its progress, send that, to the last note before the result or the error."""
+    """Run a tool. If the client asks for its progress, send that, to the last note before the
+    result or the error.
+    """
     if not (context.meta and "progress_token" in context.meta):
         return await tool.run(call, bench, progress)
     async with progress.sent_to(context.session.report_progress):
@@ -152,9 +163,11 @@ async def _work(
 
 
 async def _run_apart(work: Coroutine[Any, Any, T]) -> T:
-    """Run the work in a task of its own. When cancelled, cancel it once and wait until it has ended.
+    """Run the work in a task of its own. When cancelled, cancel it once and wait until it has
+    ended.
 
-    The protocol's library cancels again and again, at every await: the work could not close its connections.
+    The protocol's library cancels again and again, at every await: the work could not close its
+    connections.
     """
     task = asyncio.ensure_future(work)
     try:
@@ -202,7 +215,9 @@ def _invalid_input_text(tool: ToolEntry, bench: Workbench, error: ValidationErro
 
 
 def _problem_text(tool: ToolEntry, bench: Workbench, problem: Mapping[str, Any]) -> str:
-    """Return one problem of an input, with the value found; for an unknown argument with the most similar ones."""
+    """Return one problem of an input, with the value found; for an unknown argument with the most
+    similar ones.
+    """
     kind, where = problem["type"], problem["loc"]
     if kind == "extra_forbidden" and len(where) == 1:
         return unknown_name_message(

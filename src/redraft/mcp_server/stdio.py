@@ -1,4 +1,6 @@
-"""One client over stdin and stdout, as coding agents start it. Nothing but the protocol is written to stdout."""
+"""One client over stdin and stdout, as coding agents start it. Nothing but the protocol is written
+to stdout.
+"""
 
 from __future__ import annotations
 
@@ -36,9 +38,11 @@ async def _no_lines() -> AsyncIterator[str]:
 
 
 class ClientMessages:
-    """The stream of the messages of a client. A line that is none is answered with an error, and the next one is read.
+    """The stream of the messages of a client. A line that is none is answered with an error, and
+    the next one is read.
 
-    Of a `ReadStream` the library uses `async for`, `async with` and `aclose`; `receive` belongs to that protocol as well.
+    Of a `ReadStream` the library uses `async for`, `async with` and `aclose`; `receive` belongs to
+    that protocol as well.
     """
 
     def __init__(self, lines: InputLines, replies: Any) -> None:
@@ -104,7 +108,9 @@ def _parse(line: str | OverlongLine) -> types.JSONRPCMessage:
 
 @contextmanager
 def _private_stdin() -> Iterator[int]:
-    """Yield a copy of stdin; whoever reads the original, such as a program that a grader runs, finds it empty."""
+    """Yield a copy of stdin; whoever reads the original, such as a program that a grader runs,
+    finds it empty.
+    """
     descriptor = os.dup(STDIN)
     empty = os.open(os.devnull, os.O_RDONLY)
     os.dup2(empty, STDIN)

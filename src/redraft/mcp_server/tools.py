@@ -182,7 +182,9 @@ def _settings(bench: Workbench, progress: CallProgress) -> Settings:
 
 
 def _task(asked: QuestionInput, by: GradedBy, *, default: str, response: str | None = None) -> Task:
-    """Return the task of a call; `default` is the prompt of a call without one. Raises ConfigError."""
+    """Return the task of a call; `default` is the prompt of a call without one. Raises
+    ConfigError.
+    """
     from ..requirements import parse
 
     messages: list[Message] = [
@@ -233,7 +235,9 @@ def _case(number: int, example: LabelledExample) -> LabelledCase:
 
 
 def _disagrees(verdict: Verdict, case: LabelledCase, threshold: float) -> bool:
-    """Whether a verdict contradicts a label of kind pass or pair; a tie of either contradicts nothing."""
+    """Whether a verdict contradicts a label of kind pass or pair; a tie of either contradicts
+    nothing.
+    """
     if case.kind == "pass" and verdict.scores and verdict.scores[0] is not None:
         return (verdict.scores[0] >= threshold) != bool(case.label)
     if case.kind == "pair" and case.ranks and verdict.readable:
@@ -250,9 +254,10 @@ TOOLS: dict[str, ToolEntry] = {
         ToolEntry(
             "refine",
             "Refine an answer",
-            "Write an answer, or improve a draft, until it is good: it is graded, rewritten by what the graders say, and graded "
-            "again; the best version is returned with its score and the reasons. Use it for texts that must meet requirements "
-            "(length, format, content) or that matter. It calls models and may take minutes.",
+            "Write an answer, or improve a draft, until it is good: it is graded, rewritten by "
+            "what the graders say, and graded again; the best version is returned with its score "
+            "and the reasons. Use it for texts that must meet requirements (length, format, "
+            "content) or that matter. It calls models and may take minutes.",
             RefineInput,
             RefineResult,
             refine_answer,
@@ -260,8 +265,9 @@ TOOLS: dict[str, ToolEntry] = {
         ToolEntry(
             "grade",
             "Grade an answer",
-            "Grade an answer and change nothing: a score from 0 to 1, and for each grader the reason and what to change. With "
-            "requirements alone no model is called, unless the server has a judge, and it is instant.",
+            "Grade an answer and change nothing: a score from 0 to 1, and for each grader the "
+            "reason and what to change. With requirements alone no model is called, unless the "
+            "server has a judge, and it is instant.",
             GradeInput,
             GradeResult,
             grade_answer,
@@ -269,8 +275,9 @@ TOOLS: dict[str, ToolEntry] = {
         ToolEntry(
             "compare",
             "Compare answers",
-            "Say which of several answers to the same prompt is best, with a ranking and the reasons. By default a model compares "
-            "them in both orders, so that their order does not matter.",
+            "Say which of several answers to the same prompt is best, with a ranking and the "
+            "reasons. By default a model compares them in both orders, so that their order does "
+            "not matter.",
             CompareInput,
             CompareResult,
             compare_answers,
@@ -278,8 +285,9 @@ TOOLS: dict[str, ToolEntry] = {
         ToolEntry(
             "validate_grader",
             "Validate a grader",
-            "Measure whether a grader can be trusted: it judges examples that people labelled. Returns accuracy, kappa and others "
-            "with 95 % intervals, and the examples in which it disagrees.",
+            "Measure whether a grader can be trusted: it judges examples that people labelled. "
+            "Returns accuracy, kappa and others with 95 % intervals, and the examples in which it "
+            "disagrees.",
             ValidateInput,
             ValidateResult,
             validate_grader,

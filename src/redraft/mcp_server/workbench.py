@@ -1,4 +1,6 @@
-"""What all tool calls share: the models that they may use, the limits of each call, and the graders that calls may name."""
+"""What all tool calls share: the models that they may use, the limits of each call, and the graders
+that calls may name.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,9 @@ from ..storage.secure_files import make_folder
 
 MAX_WAITING = 64  # calls that wait for others
 NO_MODEL = (
-    "there is no model: whoever starts the server names one with `redraft mcp --model NAME` or REDRAFT_MODEL. Without one, a draft "
-    "can be repaired by requirements, and answers can be graded by requirements and by graders that only compute"
+    "there is no model: whoever starts the server names one with `redraft mcp --model NAME` or "
+    "REDRAFT_MODEL. Without one, a draft can be repaired by requirements, and answers can be "
+    "graded by requirements and by graders that only compute"
 )
 
 
@@ -33,7 +36,9 @@ class OverloadedError(RedraftError):
 
 @dataclass(frozen=True)
 class CallLimits:
-    """What tool calls may use: `settings` holds the budget, the deadline and others of each call; `max_calls` work at a time."""
+    """What tool calls may use: `settings` holds the budget, the deadline and others of each call;
+    `max_calls` work at a time.
+    """
 
     settings: Settings = field(default_factory=Settings)
     max_calls: int = 8
@@ -42,9 +47,10 @@ class CallLimits:
 class Workbench:
     """The models and graders of a server. `close` closes the models.
 
-    `models`: the names that a call may choose from, the first by default; each may be several, separated by commas. Empty: one is
-    looked for when it is needed. False: there is none. `judge`: the model that judges; False: none does. `graders`: those that
-    calls may name besides those that `foreign_grader` allows. `traces`: the folder in which the traces of refinements are stored.
+    `models`: the names that a call may choose from, the first by default; each may be several,
+    separated by commas. Empty: one is looked for when it is needed. False: there is none. `judge`:
+    the model that judges; False: none does. `graders`: those that calls may name besides those that
+    `foreign_grader` allows. `traces`: the folder in which the traces of refinements are stored.
     `connect` returns the model with a name.
     """
 
@@ -89,11 +95,14 @@ class Workbench:
             self._places.release()
 
     async def model(self, name: str | None) -> Any:
-        """Return the model of this name, the default, or one that is found; None if there is none. Raises ConfigError."""
+        """Return the model of this name, the default, or one that is found; None if there is none.
+        Raises ConfigError.
+        """
         if name is not None and name not in self.model_names:
             allowed = ", ".join(map(repr, self.model_names)) or "none by name"
             raise ConfigError(
-                f"model: {checks.format_value(name)} is not one that may be used; there are: {allowed}"
+                f"model: {checks.format_value(name)} is not one that may be used; there are: "
+                f"{allowed}"
             )
         if self._searches:
             return await self._find()
@@ -102,7 +111,9 @@ class Workbench:
 
     @property
     def named_judge(self) -> Any:
-        """The model that whoever starts the server names as the judge; False for none, None if nothing is said."""
+        """The model that whoever starts the server names as the judge; False for none, None if
+        nothing is said.
+        """
         return (
             self._models[self._judge_name]
             if isinstance(self._judge_name, str)
@@ -110,7 +121,9 @@ class Workbench:
         )
 
     async def judge(self, name: str | None) -> Any:
-        """Return the model that graders ask: the named judge, else the (first) model of a call; None if there is none."""
+        """Return the model that graders ask: the named judge, else the (first) model of a call;
+        None if there is none.
+        """
         model = self.named_judge or await self.model(name)
         return model[0] if isinstance(model, list) else model
 
@@ -119,12 +132,16 @@ class Workbench:
         return self._graders[spec] if spec in self._graders else foreign_grader(spec)
 
     def graders(self, specs: Iterable[str], rubric: Mapping[str, str]) -> list[Any] | None:
-        """Return the graders that a call names, and a judge by its rubric; None if it names none. Raises ConfigError."""
+        """Return the graders that a call names, and a judge by its rubric; None if it names none.
+        Raises ConfigError.
+        """
         judges = [Judge(rubric, "rubric")] if rubric else []
         return [*map(self.grader, specs), *judges] or None
 
     def open_trace(self, closing: AsyncExitStack) -> tuple[JsonlStore | None, str | None]:
-        """Return the store of a new trace and its name; None for both if traces are not stored. Raises StoreError."""
+        """Return the store of a new trace and its name; None for both if traces are not stored.
+        Raises StoreError.
+        """
         if self.traces is None:
             return None, None
         name = uuid4().hex
@@ -143,7 +160,9 @@ class Workbench:
         self._models[name] = models if len(models) > 1 else models[0]
 
     async def _find(self) -> Any:
-        """Return a model that is found, and keep it; None if none is found, which the next call tries again."""
+        """Return a model that is found, and keep it; None if none is found, which the next call
+        tries again.
+        """
         if "" not in self._models:
             from ..models import find_model
 

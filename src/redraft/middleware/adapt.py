@@ -1,11 +1,14 @@
-"""Make requests in the form that a model accepts: the order of roles, system text, images, parameters, the response format.
+"""Make requests in the form that a model accepts: the order of roles, system text, images,
+parameters, the response format.
 
-What an endpoint does not accept is learned from its refusals. A refused request is made again in another form; if that helps,
-the session remembers the form, and the logger "redraft" reports it once. Neighbouring messages of one role are always merged,
-because many chat templates refuse them. If there is no other form, the error names what was refused.
+What an endpoint does not accept is learned from its refusals. A refused request is made again in
+another form; if that helps, the session remembers the form, and the logger "redraft" reports it
+once. Neighbouring messages of one role are always merged, because many chat templates refuse them.
+If there is no other form, the error names what was refused.
 
-`EndpointCapabilities` is what a session has learned: a `ModelCapabilities` for each model at its endpoint (`Model.identity`).
-It is plain data, so that a batch can keep it in its journal and start with it when it is resumed.
+`EndpointCapabilities` is what a session has learned: a `ModelCapabilities` for each model at its
+endpoint (`Model.identity`). It is plain data, so that a batch can keep it in its journal and start
+with it when it is resumed.
 """
 
 from __future__ import annotations
@@ -63,8 +66,8 @@ class FormatRecord:
     Attributes:
         works: An answer in this format has been received.
         refused_schemas: Schemas that were refused by an error that names the format.
-        fallback_requests: By schema, requests that were answered only in a less strict format. A success clears both for its
-            schema; the oldest schemas are dropped after MAX_SCHEMAS.
+        fallback_requests: By schema, requests that were answered only in a less strict format. A
+            success clears both for its schema; the oldest schemas are dropped after MAX_SCHEMAS.
     """
 
     works: bool = False
@@ -77,7 +80,9 @@ class FormatRecord:
         return bool(self.refused_schemas or self.fallback_requests)
 
     def is_usable(self, schema: str) -> bool:
-        """Whether to use this format for a schema. A format that has never worked is given up for all schemas."""
+        """Whether to use this format for a schema. A format that has never worked is given up for
+        all schemas.
+        """
         if (
             schema in self.refused_schemas
             or len(self.fallback_requests.get(schema, ())) >= MIN_FAILURES
@@ -109,7 +114,9 @@ class FormatRecord:
 
 
 class ModelCapabilities:
-    """What one model is known to accept. `adaptations` are the keys in ADAPTATIONS of those that its requests need."""
+    """What one model is known to accept. `adaptations` are the keys in ADAPTATIONS of those that
+    its requests need.
+    """
 
     def __init__(
         self, identity: str, name: str = "", on_change: Callable[[], object] = lambda: None
@@ -136,14 +143,18 @@ class ModelCapabilities:
             self._on_change()
 
     def formats_for(self, request: Request, formats: Sequence[Format]) -> Sequence[Format]:
-        """Return the formats to try, strictest first; every REPROBE_INTERVAL requests, all of them."""
+        """Return the formats to try, strictest first; every REPROBE_INTERVAL requests, all of
+        them.
+        """
         for record in self.formats.values():
             if record.has_failures:
                 return self._usable_formats(request, formats)
         return formats
 
     def _usable_formats(self, request: Request, formats: Sequence[Format]) -> Sequence[Format]:
-        """Return the formats that are not given up for the schema of a request; now and then, all of them."""
+        """Return the formats that are not given up for the schema of a request; now and then, all
+        of them.
+        """
         schema = schema_key(request)
         usable: list[Format] = [
             format for format in formats[:-1] if self._record(format).is_usable(schema)
@@ -176,7 +187,9 @@ class ModelCapabilities:
         self._report_format(format, is_lost=was_usable)
 
     def record_fallback(self, format: Format, request: Request) -> None:
-        """Record that the request was answered only in a less strict format, for an unknown reason."""
+        """Record that the request was answered only in a less strict format, for an unknown
+        reason.
+        """
         schema, record = schema_key(request), self._record(format)
         was_usable = record.is_usable(schema)
         record.add_fallbacks(schema, [self._key(request)])
@@ -192,12 +205,16 @@ class ModelCapabilities:
         self._on_change()
 
     def record_unexplained_error(self, request: Request) -> None:
-        """Record that the request failed in a format that has never worked, with an error that names nothing."""
+        """Record that the request failed in a format that has never worked, with an error that
+        names nothing.
+        """
         key = self._key(request)
         self._unexplained_errors[key] = self._unexplained_errors.get(key, 0) + 1
 
     def should_compare_formats(self, request: Request) -> bool:
-        """Whether the request has failed MIN_FAILURES times, so that formats are to be compared. True once per request."""
+        """Whether the request has failed MIN_FAILURES times, so that formats are to be compared.
+        True once per request.
+        """
         if (
             not self._unexplained_errors
             or self._unexplained_errors.get(self._key(request), 0) < MIN_FAILURES
@@ -241,7 +258,9 @@ class ModelCapabilities:
 
 
 class EndpointCapabilities:
-    """The capabilities of all models of a session. `on_change` is called when something is learned."""
+    """The capabilities of all models of a session. `on_change` is called when something is
+    learned.
+    """
 
     def __init__(self) -> None:
         self.on_change: Callable[[], object] | None = None
@@ -287,7 +306,9 @@ def schema_key(request: Request) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Adaptation:
-    """Another form of a request, and the words for the log. `lossless`: nothing of the request is lost."""
+    """Another form of a request, and the words for the log. `lossless`: nothing of the request is
+    lost.
+    """
 
     apply: Callable[[Request], Request]
     log_message: str
@@ -363,10 +384,14 @@ ADAPTATIONS: dict[str, Adaptation] = {
 CANDIDATE_ADAPTATIONS: dict[RequestPart, tuple[str, ...]] = {
     "turns": ("later_system", "opening_turn", "system")
 }
-"""The adaptations to try, in order, for a part that was refused; a part that is not listed has the adaptation of its name."""
+"""The adaptations to try, in order, for a part that was refused; a part that is not listed has the
+adaptation of its name.
+"""
 NOT_ADAPTABLE: dict[RequestPart, str] = {
     "images": "the model accepts no images, and the request needs them",
-    "tools": "the endpoint refuses the tools or tool calls of this request, which cannot be left out",
+    "tools": (
+        "the endpoint refuses the tools or tool calls of this request, which cannot be left out"
+    ),
     "turns": "the model does not accept messages in this order",
     "system": "the model accepts no system role",
 }
@@ -375,8 +400,9 @@ NOT_ADAPTABLE: dict[RequestPart, str] = {
 def adapt(call: Call, capabilities: ModelCapabilities, formats: Sequence[Format] = FORMATS) -> Call:
     """Make requests in the form that a model accepts, and learn from refusals.
 
-    `capabilities` is what is known of the model, `formats` are the response formats to try, strictest first. The usage of a
-    reply or an error includes that of the requests that were refused before.
+    `capabilities` is what is known of the model, `formats` are the response formats to try,
+    strictest first. The usage of a reply or an error includes that of the requests that were
+    refused before.
     """
     call = fall_back_formats(call, capabilities, formats)
 
@@ -410,7 +436,9 @@ def adapt(call: Call, capabilities: ModelCapabilities, formats: Sequence[Format]
 
 
 def _explain(error: ModelError, request: Request) -> None:
-    """Add to an error what was refused: a part for which there is no other form, or a parameter that the user gives."""
+    """Add to an error what was refused: a part for which there is no other form, or a parameter
+    that the user gives.
+    """
     part = refused_part(error, request)
     if part in NOT_ADAPTABLE and (part != "images" or rejects_images(error)):
         error.args = (f"{error} ({NOT_ADAPTABLE[part]})",)
@@ -464,10 +492,12 @@ def _next_adaptation(request: Request, error: ModelError) -> str | None:
 def fall_back_formats(
     call: Call, capabilities: ModelCapabilities, formats: Sequence[Format] = FORMATS
 ) -> Call:
-    """For a request with a schema, try the next format if one is refused, and plain text if the answer is prose.
+    """For a request with a schema, try the next format if one is refused, and plain text if the
+    answer is prose.
 
-    A refusal that names the format counts for all later requests with its schema. Any other sign that the format is the
-    cause counts for its own request, until MIN_FAILURES requests have shown it. Server errors that may pass are left to `retry`.
+    A refusal that names the format counts for all later requests with its schema. Any other sign
+    that the format is the cause counts for its own request, until MIN_FAILURES requests have shown
+    it. Server errors that may pass are left to `retry`.
     """
 
     async def call_in_formats(request: Request) -> Reply:
@@ -537,7 +567,9 @@ def _format_verdict(
 async def _compare_formats(
     call: Call, request: Request, capabilities: ModelCapabilities, formats: Sequence[Format]
 ) -> Reply:
-    """Find out whether the format makes a server fail: it does if plain text is answered and the format fails once more."""
+    """Find out whether the format makes a server fail: it does if plain text is answered and the
+    format fails once more.
+    """
     plain = await call(request)
     strict = request.with_format(formats[0])
     try:

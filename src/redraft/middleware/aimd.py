@@ -1,14 +1,17 @@
-"""The AIMD window: how many calls may be in flight, found by raising the limit on success and halving it on congestion.
+"""The AIMD window: how many calls may be in flight, found by raising the limit on success and
+halving it on congestion.
 
-Additive increase, multiplicative decrease, as in TCP. Until the first congestion the limit doubles after each window, as long
-as that brings more answers per second, or rises at once to as many calls as the endpoint would answer within `queue_seconds`
-if it answered no faster than now, but to MAX_GROWTH times as many at most. So an endpoint that answers fast is in full use soon
-after its first answers, and one that takes few calls at a time and lets the others queue gets no more than it answers in an
-acceptable time.
+Additive increase, multiplicative decrease, as in TCP. Until the first congestion the limit doubles
+after each window, as long as that brings more answers per second, or rises at once to as many calls
+as the endpoint would answer within `queue_seconds` if it answered no faster than now, but to
+MAX_GROWTH times as many at most. So an endpoint that answers fast is in full use soon after its
+first answers, and one that takes few calls at a time and lets the others queue gets no more than it
+answers in an acceptable time.
 
-After a congestion the limit goes half of the way back to where it occurred, holds there for a while, and then adds one, two,
-four: the binary increase of BIC-TCP (Xu, Harfoush and Rhee, 2004), because steps of one would waste a quarter of what an
-endpoint with a fixed limit allows, and would take hours if an answer takes ten seconds.
+After a congestion the limit goes half of the way back to where it occurred, holds there for a
+while, and then adds one, two, four: the binary increase of BIC-TCP (Xu, Harfoush and Rhee, 2004),
+because steps of one would waste a quarter of what an endpoint with a fixed limit allows, and would
+take hours if an answer takes ten seconds.
 """
 
 from __future__ import annotations
@@ -20,15 +23,19 @@ from .. import checks
 from ..errors import ConfigError
 
 HOLD_WINDOWS = 16  # windows to stay just below the last congestion before probing above it
-MAX_GROWTH = 8  # factor by which the limit rises at most: an endpoint may answer only after a while that it takes no more
-MIN_GAIN = 1.25  # factor by which answers per second rise with the limit, if the endpoint is not in full use
+# factor by which the limit rises at most: an endpoint may answer only after a while that it takes
+# no more
+MAX_GROWTH = 8
+# factor by which answers per second rise with the limit, if the endpoint is not in full use
+MIN_GAIN = 1.25
 
 
 class AIMDWindow:
     """A limit between `minimum` and `maximum` that starts at `initial`.
 
-    A window is as many successes as the limit allows in flight, so about one round trip. `epoch` counts the decreases: a
-    call that started in an earlier epoch says nothing about the present limit.
+    A window is as many successes as the limit allows in flight, so about one round trip. `epoch`
+    counts the decreases: a call that started in an earlier epoch says nothing about the present
+    limit.
     """
 
     def __init__(
@@ -70,7 +77,8 @@ class AIMDWindow:
             self._started_at = self._clock()
 
     def record_success(self, epoch: int) -> bool:
-        """Record an answer to a call of this epoch. Return whether the limit rises to more than twice what it was.
+        """Record an answer to a call of this epoch. Return whether the limit rises to more than
+        twice what it was.
 
         A limit that was not reached is not raised.
         """
@@ -87,9 +95,11 @@ class AIMDWindow:
         return self.limit > 2 * before
 
     def record_congestion(self, epoch: int, in_flight: int) -> None:
-        """Record that a call of this epoch, started as one of `in_flight`, was rejected or timed out: halve the limit.
+        """Record that a call of this epoch, started as one of `in_flight`, was rejected or timed
+        out: halve the limit.
 
-        This happens once per epoch. A limit that was not reached yet counts only as far as calls were in flight.
+        This happens once per epoch. A limit that was not reached yet counts only as far as calls
+        were in flight.
         """
         if epoch != self.epoch:
             return

@@ -1,11 +1,13 @@
-"""The budget of a run: reserved before each call and settled after it, so that concurrent calls cannot exceed it together.
+"""The budget of a run: reserved before each call and settled after it, so that concurrent calls
+cannot exceed it together.
 
-With a limit on output tokens, tokens or USD, every call has a `max_tokens` that fits into the rest of the budget, and the most
-that it can take is reserved: on an endpoint that honours `max_tokens` and reports its usage, no limit is exceeded. On other
-endpoints the excess is at most what was in flight, and `BudgetTracker.excess` reports it.
+With a limit on output tokens, tokens or USD, every call has a `max_tokens` that fits into the rest
+of the budget, and the most that it can take is reserved: on an endpoint that honours `max_tokens`
+and reports its usage, no limit is exceeded. On other endpoints the excess is at most what was in
+flight, and `BudgetTracker.excess` reports it.
 
-A call that does not fit waits while other calls may turn out cheaper than reserved. If none can, it is granted what is left, or
-refused with a BudgetExhaustedError.
+A call that does not fit waits while other calls may turn out cheaper than reserved. If none can, it
+is granted what is left, or refused with a BudgetExhaustedError.
 """
 
 from __future__ import annotations
@@ -34,8 +36,8 @@ EXCESS_TEXT = "more than the budget allows"
 class Budget:
     """What may be spent. None means no limit.
 
-    A call is made only if it fits into what the calls in flight leave of the budget. If answers count against a limit, each call
-    has a `max_tokens` that fits.
+    A call is made only if it fits into what the calls in flight leave of the budget. If answers
+    count against a limit, each call has a `max_tokens` that fits.
 
     Args:
         calls: Number of model calls, retries included.
@@ -75,7 +77,8 @@ class Budget:
 class Grant:
     """What a call may take, and the `max_tokens` of its answer (None: no limit depends on it).
 
-    `amounts` is None as long as nothing depends on it. `from_reserve` is the part that was drawn from the amounts held for grades.
+    `amounts` is None as long as nothing depends on it. `from_reserve` is the part that was drawn
+    from the amounts held for grades.
     """
 
     amounts: Amounts | None
@@ -104,15 +107,18 @@ def no_cost() -> CostEstimate:
 
 @dataclass(eq=False, slots=True)
 class Reservation:
-    """The part of a budget for the calls that grade a text. It is reserved together with the text, or with the first of them.
+    """The part of a budget for the calls that grade a text. It is reserved together with the text,
+    or with the first of them.
 
     Attributes:
         tracker: The budget.
-        estimate_cost: Returns what the calls may cost now; `per_token` is for each token of the text.
+        estimate_cost: Returns what the calls may cost now; `per_token` is for each token of the
+            text.
         owner: The task.
-        writing: The text is being written; the call that writes it takes the reservation. After that, each call that grades
-            it draws an equal share.
-        for_text: A text is to be written. If not, the first call that grades takes the reservation, for those that follow.
+        writing: The text is being written; the call that writes it takes the reservation. After
+            that, each call that grades it draws an equal share.
+        for_text: A text is to be written. If not, the first call that grades takes the reservation,
+            for those that follow.
         remaining: What is held; None until it is taken.
         max_prompt_bytes: Bytes of the longest prompt that drew on it.
         tokens: Tokens of the text, or the most that it may have.
@@ -142,13 +148,17 @@ class Reservation:
 
     @property
     def prompt_tokens(self) -> float:
-        """Tokens of the prompt of the next call, from the counted tokens of the text; infinite once nothing is held."""
+        """Tokens of the prompt of the next call, from the counted tokens of the text; infinite once
+        nothing is held.
+        """
         if self._need is None or not self.remaining or self.remaining["calls"] < 1:
             return inf
         return self._need.amounts(self.tokens)["input_tokens"] / self._need.prompts["calls"]
 
     def close(self) -> None:
-        """End its text. Contexts of what goes on for longer keep a reservation, so it must not keep the task."""
+        """End its text. Contexts of what goes on for longer keep a reservation, so it must not keep
+        the task.
+        """
         self.writing, self.estimate_cost = False, no_cost
 
     def hold(self, need: CostEstimate, tokens: float) -> dict[str, float]:
@@ -170,7 +180,9 @@ RESERVATION: ContextVar[Reservation | None] = ContextVar("reservation", default=
 
 @dataclass(eq=False, slots=True)
 class BudgetWaiter:
-    """A call that waits for a grant. `need` returns what it may cost, by what is known at the time."""
+    """A call that waits for a grant. `need` returns what it may cost, by what is known at the
+    time.
+    """
 
     need: Callable[[], CostEstimate]
     reservation: Reservation | None
@@ -190,12 +202,13 @@ class BudgetWaiter:
 class BudgetTracker:
     """Keeps account of a budget, and grants calls what they may take.
 
-    Calls that do not fit wait, in order, as long as calls in flight may turn out cheaper; calls that draw on a reservation
-    come first. `on_change` is called after each change.
+    Calls that do not fit wait, in order, as long as calls in flight may turn out cheaper; calls
+    that draw on a reservation come first. `on_change` is called after each change.
 
     Attributes:
         spent: What settled calls have taken.
-        reserved: What is reserved for calls in flight that are estimated; without a limit they are when it is asked for.
+        reserved: What is reserved for calls in flight that are estimated; without a limit they are
+            when it is asked for.
         held_for_grades: What is reserved for grades whose calls have not started.
         max_call_usage: The most that one call has taken.
         is_exhausted: A call was refused that the whole budget would have allowed.
@@ -234,7 +247,9 @@ class BudgetTracker:
 
     @property
     def left(self) -> dict[str, float]:
-        """What is left of each limit, by its name, with what is held for grades of texts that exist."""
+        """What is left of each limit, by its name, with what is held for grades of texts that
+        exist.
+        """
         used = self.spent_and_reserved
         return {name: max(0.0, limit - used[name]) for name, limit in self._limits.items()}
 
@@ -252,7 +267,10 @@ class BudgetTracker:
             f"{_amount(self.spent[name], name)} of {_amount(most, name)} {_unit(name, most)}"
             for name, most in over
         )
-        return f"spent {spent}, {EXCESS_TEXT}: {'; '.join(self._excess_causes) or 'spending of earlier or other runs counts'}"
+        return (
+            f"spent {spent}, {EXCESS_TEXT}: "
+            f"{'; '.join(self._excess_causes) or 'spending of earlier or other runs counts'}"
+        )
 
     @property
     def is_limited(self) -> bool:
@@ -266,9 +284,11 @@ class BudgetTracker:
         self._serve()
 
     def grant_at_once(self, expected: Callable[[], Amounts]) -> Grant | None:
-        """Return what a call may take if nothing limits it, else None. `reserve` need not be called then.
+        """Return what a call may take if nothing limits it, else None. `reserve` need not be called
+        then.
 
-        What it is `expected` to take is asked for only if that is unknown in the end, or somebody wants to know before.
+        What it is `expected` to take is asked for only if that is unknown in the end, or somebody
+        wants to know before.
         """
         if self._limits or self.on_change is not None:
             return None
@@ -280,9 +300,11 @@ class BudgetTracker:
     async def reserve(
         self, need: Callable[[], CostEstimate], reservation: Reservation | None = None
     ) -> Grant:
-        """Reserve what a call may cost. A pending `reservation` is taken with it; on another one, the call draws.
+        """Reserve what a call may cost. A pending `reservation` is taken with it; on another one,
+        the call draws.
 
-        Waits while calls in flight may turn out cheaper. Raises BudgetExhaustedError if there will not be enough.
+        Waits while calls in flight may turn out cheaper. Raises BudgetExhaustedError if there will
+        not be enough.
         """
         if grant := BudgetTracker.grant_at_once(
             self, lambda: need().expected_amounts
@@ -312,9 +334,11 @@ class BudgetTracker:
     def settle(
         self, grant: Grant, usage: Mapping[str, float | None], return_to: Reservation | None = None
     ) -> None:
-        """Replace what was reserved by what was used. An unknown amount (None) counts as what was reserved.
+        """Replace what was reserved by what was used. An unknown amount (None) counts as what was
+        reserved.
 
-        What the call drew goes back to `return_to`, as far as it is left, before waiting calls get it.
+        What the call drew goes back to `return_to`, as far as it is left, before waiting calls get
+        it.
         """
         self._active_calls -= 1
         if grant.amounts is None and None in usage.values():
@@ -345,7 +369,9 @@ class BudgetTracker:
                 self.spent[name] += reserved[name]
 
     def _return_to_reserve(self, reservation: Reservation, amounts: Amounts) -> None:
-        """Hold again what was drawn, unless the reservation was released or no call is left in the budget."""
+        """Hold again what was drawn, unless the reservation was released or no call is left in the
+        budget.
+        """
         left = self._remaining(None)
         back = {
             name: min(amount, max(0.0, left.get(name, amount))) for name, amount in amounts.items()
@@ -361,7 +387,9 @@ class BudgetTracker:
             )
 
     def split(self, reservation: Reservation, calls: int) -> Reservation:
-        """Move what is held for so many calls into a reservation of its own, so that more of them take nothing from the others."""
+        """Move what is held for so many calls into a reservation of its own, so that more of them
+        take nothing from the others.
+        """
         if not (held := reservation.remaining):
             return reservation
         share = min(1.0, calls / max(1.0, held["calls"]))
@@ -391,25 +419,33 @@ class BudgetTracker:
         self.resize(reservation, ZERO_AMOUNTS)
 
     def reopen(self, reservation: Reservation) -> None:
-        """Release what is held because no text was written; the next call that writes one takes the reservation again."""
+        """Release what is held because no text was written; the next call that writes one takes the
+        reservation again.
+        """
         self.release(reservation)
         reservation.remaining = None
 
     def end_step(self, owner: BudgetOwner) -> None:
-        """Record that a step ended: waiting calls may now be refused, because it releases nothing more."""
+        """Record that a step ended: waiting calls may now be refused, because it releases nothing
+        more.
+        """
         owner.active_steps -= 1
         if self._queue or self._urgent:
             self._serve()
 
     def check(self, amounts: Amounts) -> None:
-        """Raise BudgetExhaustedError if the amounts exceed what is not spent yet, so that waiting is useless."""
+        """Raise BudgetExhaustedError if the amounts exceed what is not spent yet, so that waiting
+        is useless.
+        """
         for name, limit in self._limits.items():
             if amounts[name] > 0 and self.spent[name] + amounts[name] > limit + FLOAT_TOLERANCE:
                 self.is_exhausted |= amounts[name] <= limit
                 raise BudgetExhaustedError(self._exhausted_message(name, amounts[name]), limit=name)
 
     def exceeded_limit(self, amounts: Amounts) -> str:
-        """Return the first limit that leaves less than this for a call without a reservation; "" if all leave enough."""
+        """Return the first limit that leaves less than this for a call without a reservation; "" if
+        all leave enough.
+        """
         left = self._remaining(None)
         return next(
             (
@@ -445,7 +481,8 @@ class BudgetTracker:
         *,
         alone: bool = False,
     ) -> Grant | None:
-        """Return what a call may take now; None if it must wait. Raises BudgetExhaustedError if there will never be enough.
+        """Return what a call may take now; None if it must wait. Raises BudgetExhaustedError if
+        there will never be enough.
 
         `alone`: no other call or step will release anything.
         """
@@ -507,7 +544,9 @@ class BudgetTracker:
         }
 
     def _refusal(self, waiter: BudgetWaiter) -> BudgetExhaustedError | None:
-        """Return the error for a waiting call that cannot be made; a subclass may return None to let it wait."""
+        """Return the error for a waiting call that cannot be made; a subclass may return None to
+        let it wait.
+        """
         minimum, left = waiter.minimum, self._remaining(waiter.reservation)
         name = max(
             (name for name in self._limits if minimum[name] > 0),
@@ -517,7 +556,8 @@ class BudgetTracker:
         return BudgetExhaustedError(self._exhausted_message(name, minimum[name]), limit=name)
 
     def _serve(self, *, patient: bool = True) -> None:
-        """Grant waiting calls what fits, in order. If nothing more will be released, refuse one at a time.
+        """Grant waiting calls what fits, in order. If nothing more will be released, refuse one at
+        a time.
 
         `patient`: wait for tasks that hold something but have no call in flight.
         """
@@ -551,7 +591,9 @@ class BudgetTracker:
 
     @property
     def _is_idle(self) -> bool:
-        """Whether nothing will be released: no call is in flight, and every task that holds something waits with all its steps."""
+        """Whether nothing will be released: no call is in flight, and every task that holds
+        something waits with all its steps.
+        """
         if self._active_calls:
             return False
         waiting = Counter(
@@ -577,7 +619,9 @@ class BudgetTracker:
         )
 
     def _start_idle_timer(self) -> None:
-        """Bound the wait while no call is in flight: a task that holds something may wait indirectly for the waiting calls."""
+        """Bound the wait while no call is in flight: a task that holds something may wait
+        indirectly for the waiting calls.
+        """
         if self._idle_timer:
             self._idle_timer.cancel()
             self._idle_timer = None
@@ -597,7 +641,10 @@ class BudgetTracker:
         )
         state = "is used up" if self.spent[name] or reserved > FLOAT_TOLERANCE else "is too small"
         spent = f"{_amount(self.spent[name], name)} spent"
-        status = f"the budget of {_amount(limit, name)} {_unit(name, limit)} {state}: {spent}{also_reserved}"
+        status = (
+            f"the budget of {_amount(limit, name)} {_unit(name, limit)} {state}: "
+            f"{spent}{also_reserved}"
+        )
         next_step = f"the next step, with the grades of its text, may take {_amount(amount, name)}"
         return f"{status}, {next_step}" + (f"; {self.excess}" if self.excess else "")
 
@@ -613,7 +660,9 @@ def _excess_causes(
 
 
 def _max_answer_tokens(remaining: Amounts, prompts: Amounts, per_token: Amounts) -> float:
-    """Return the most tokens an answer can have: below 0 if the prompts do not fit, infinite if no limit depends on it."""
+    """Return the most tokens an answer can have: below 0 if the prompts do not fit, infinite if no
+    limit depends on it.
+    """
     room = inf
     for name, amount in remaining.items():
         spare, each = amount - prompts[name], per_token[name]

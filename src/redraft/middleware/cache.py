@@ -16,7 +16,9 @@ KEY_VERSION = 1  # part of every key: raise it when the key's parts change
 
 
 def cache_key(identity: str, request: Request) -> str:
-    """Return the SHA-256 of all that decides the answer: model, endpoint, messages, parameters, schema, sample index."""
+    """Return the SHA-256 of all that decides the answer: model, endpoint, messages, parameters,
+    schema, sample index.
+    """
     request = request.original or request
     parts = (
         KEY_VERSION,

@@ -1,14 +1,17 @@
 """What a model call may cost: tokens of the prompt and of the answer, and their price.
 
-Only the endpoint knows its tokenizer and its chat template. What a prompt may take is therefore estimated by its own counts:
+Only the endpoint knows its tokenizer and its chat template. What a prompt may take is therefore
+estimated by its own counts:
 
-- Texts are of five kinds: what the assistant wrote, and other characters by their bytes in UTF-8: ASCII, most alphabets (2),
-  Chinese, Japanese, Korean and others (3), and emoji and rare characters (4). For each kind counts the highest ratio of tokens to
-  bytes that the endpoint has reported of prompts, with a margin that is larger after few reports.
-- Before there is a report for a kind, ASCII has one token per byte, which holds for every tokenizer that works on bytes. Other
-  characters have a quarter more: some tokenizers take them apart before they count. That is the most for a kind, unless the
-  endpoint is seen to count more.
-- An endpoint that counts more tokens in an answer than `max_tokens` allows gets a lower `max_tokens` for what is reserved.
+- Texts are of five kinds: what the assistant wrote, and other characters by their bytes in UTF-8:
+  ASCII, most alphabets (2), Chinese, Japanese, Korean and others (3), and emoji and rare characters
+  (4). For each kind counts the highest ratio of tokens to bytes that the endpoint has reported of
+  prompts, with a margin that is larger after few reports.
+- Before there is a report for a kind, ASCII has one token per byte, which holds for every tokenizer
+  that works on bytes. Other characters have a quarter more: some tokenizers take them apart before
+  they count. That is the most for a kind, unless the endpoint is seen to count more.
+- An endpoint that counts more tokens in an answer than `max_tokens` allows gets a lower
+  `max_tokens` for what is reserved.
 
 Amounts are kept by limit: calls, input tokens, output tokens, tokens and USD.
 """
@@ -42,7 +45,8 @@ DEFAULT_SYSTEM_TOKENS = (
 LARGE_IMAGE_TOKENS = (
     2048  # tokens of most large images: so many are expected at least, whatever smaller ones had
 )
-MAX_IMAGE_TOKENS = 16_384  # the most tokens of an image that the documentation of a provider or a server states, but for:
+# the most tokens of an image that the documentation of a provider or a server states, but for:
+MAX_IMAGE_TOKENS = 16_384
 IMAGE_TOKENS_OF: Mapping[str, int] = {
     "gpt-4o-mini": 48_169,  # 2,833 and 5,667 for each of 8 tiles
     "gpt-4o": 1_445,  # 85 and 170 for each of 8 tiles
@@ -57,7 +61,8 @@ MARGIN, FEW_MARGIN = (
     2,
 )  # factor on the highest reported ratio: the next text may have a higher one
 FEW_REPORTS = 8  # up to so many reports count as few
-LONG = 200  # bytes of a prompt whose ratio says something about longer ones: its template is a small part of it
+# bytes of a prompt whose ratio says something about longer ones: its template is a small part of it
+LONG = 200
 MAX_OVERRUN = (
     1.25  # tokens for each of max_tokens that an endpoint may count and still be taken to honour it
 )
@@ -89,10 +94,11 @@ def subtract_amounts(one: Amounts, other: Amounts) -> dict[str, float]:
 
 
 class PromptSize(NamedTuple):
-    """What a prompt holds: bytes of characters by their length in UTF-8, messages, images, and bytes of the schema.
+    """What a prompt holds: bytes of characters by their length in UTF-8, messages, images, and
+    bytes of the schema.
 
-    `written` are the bytes of all characters in messages of the assistant. The schema is separate because only some endpoints add
-    it to the prompt.
+    `written` are the bytes of all characters in messages of the assistant. The schema is separate
+    because only some endpoints add it to the prompt.
     """
 
     ascii: int = 0
@@ -130,7 +136,9 @@ def schema_size(schema: Mapping[str, Any]) -> int:
 def request_size(
     request: Request, count: Callable[[Mapping[str, Any]], int] = schema_size
 ) -> PromptSize:
-    """Return the size of what a request sends, its tools and its schema included, whose size `count` returns."""
+    """Return the size of what a request sends, its tools and its schema included, whose size
+    `count` returns.
+    """
     size = messages_size(request.messages, 0 if request.schema is None else count(request.schema))
     return size.plus(text_size(json_text(request.tools))) if request.tools else size
 
@@ -196,8 +204,9 @@ def _kinds(size: PromptSize) -> tuple[int, int, int, int, int]:
 class TokenRates:
     """The reported tokens per byte of one kind of text, by the size of the prompts.
 
-    The ratio of a short prompt is mostly that of its template, and says little of a long one. A text is therefore estimated
-    by the highest ratio among those that were not short, or at least half its size.
+    The ratio of a short prompt is mostly that of its template, and says little of a long one. A
+    text is therefore estimated by the highest ratio among those that were not short, or at least
+    half its size.
     """
 
     def __init__(self) -> None:
@@ -212,19 +221,25 @@ class TokenRates:
         self._reports = _highest([*self._reports, (size_bytes, ratio)])
 
     def ratio(self, size_bytes: int) -> float:
-        """Return the highest ratio of texts that were not short, or of at least half a size; 0 if there is none."""
+        """Return the highest ratio of texts that were not short, or of at least half a size; 0 if
+        there is none.
+        """
         return next(
             (ratio for count, ratio in self._reports if 2 * count >= min(size_bytes, 2 * LONG)), 0.0
         )
 
     def tokens(self, size_bytes: int, per_byte: float) -> float:
-        """Return the most tokens that a text is likely to have: `per_byte` of them if there is no report for its size."""
+        """Return the most tokens that a text is likely to have: `per_byte` of them if there is no
+        report for its size.
+        """
         margin = FEW_MARGIN if self._count < FEW_REPORTS else MARGIN
         return size_bytes * (min(per_byte, margin * self.ratio(size_bytes)) or per_byte)
 
 
 def _highest(reports: list[tuple[int, float]]) -> list[tuple[int, float]]:
-    """Return the reports of sizes and ratios without those that another exceeds in both, by size."""
+    """Return the reports of sizes and ratios without those that another exceeds in both, by
+    size.
+    """
     kept: list[tuple[int, float]] = []
     for size, ratio in sorted(reports, reverse=True):
         if not kept or ratio > kept[-1][1]:
@@ -238,11 +253,15 @@ class TokenEstimator:
 
     Attributes:
         max_image_tokens: The most tokens of an image, as documented.
-        image_tokens: The most tokens of an image: at first as documented, then by what the endpoint has reported.
+        image_tokens: The most tokens of an image: at first as documented, then by what the endpoint
+            has reported.
         template_tokens: Tokens that the chat template adds to each message.
-        tokens_per_byte: The most tokens of a byte of ASCII: 1, unless the endpoint has reported more.
-        longest_answers: Tokens of the longest answer so far, by whether it followed the schema of a judge.
-        max_tokens_limit: The highest `max_tokens` that the endpoint accepts, once it has refused one.
+        tokens_per_byte: The most tokens of a byte of ASCII: 1, unless the endpoint has reported
+            more.
+        longest_answers: Tokens of the longest answer so far, by whether it followed the schema of a
+            judge.
+        max_tokens_limit: The highest `max_tokens` that the endpoint accepts, once it has refused
+            one.
     """
 
     max_image_tokens: int = MAX_IMAGE_TOKENS
@@ -271,7 +290,9 @@ class TokenEstimator:
 
     @property
     def overrun(self) -> float:
-        """The tokens of an answer that the endpoint counts for each of its `max_tokens`, at most."""
+        """The tokens of an answer that the endpoint counts for each of its `max_tokens`, at
+        most.
+        """
         return FIRST_OVERRUN if self._overrun is None else self._overrun
 
     def expected_answer_tokens(self, *, schema: bool) -> int:
@@ -287,10 +308,12 @@ class TokenEstimator:
         return default if self.max_tokens_limit is None else min(default, self.max_tokens_limit)
 
     def update(self, size: PromptSize, usage: Usage, *, schema: bool) -> None:
-        """Learn from the usage that the endpoint reports for one call; unknown numbers, and those of refusals, are ignored.
+        """Learn from the usage that the endpoint reports for one call; unknown numbers, and those
+        of refusals, are ignored.
 
-        The tokens of its answer say nothing of prompts, not even of one with this answer: a model writes what its tokenizer has
-        words for, and what was written in few tokens may be read in many.
+        The tokens of its answer say nothing of prompts, not even of one with this answer: a model
+        writes what its tokenizer has words for, and what was written in few tokens may be read in
+        many.
         """
         if usage.output_tokens:
             self.longest_answers[schema] = max(
@@ -311,7 +334,9 @@ class TokenEstimator:
         self._record_prompt(size, usage.input_tokens)
 
     def _record_prompt(self, size: PromptSize, tokens: int) -> None:
-        """Record the tokens per byte of a prompt: of the kind that most of it is, else as a bound for each of its kinds."""
+        """Record the tokens per byte of a prompt: of the kind that most of it is, else as a bound
+        for each of its kinds.
+        """
         if size.images or not size.bytes:
             return
         for rates, count in zip(self._rates, _kinds(size), strict=True):
@@ -321,7 +346,9 @@ class TokenEstimator:
                 rates.record(count, tokens / count)
 
     def note_overrun(self, tokens: int, max_tokens: int) -> None:
-        """Learn how many tokens the endpoint counts in an answer that is cut off; that of one that ignores `max_tokens` is not."""
+        """Learn how many tokens the endpoint counts in an answer that is cut off; that of one that
+        ignores `max_tokens` is not.
+        """
         if max_tokens <= tokens <= MAX_OVERRUN * max_tokens:
             self._overrun = max(self._overrun or 1.0, tokens / max_tokens)
 
@@ -391,7 +418,8 @@ class CostEstimate:
 
 
 class CostEstimator:
-    """Estimates what the calls of one model may cost. Without `pricing`, USD are not counted. `model`: its name, for images.
+    """Estimates what the calls of one model may cost. Without `pricing`, USD are not counted.
+    `model`: its name, for images.
 
     `writes_text` is False for a model that returns numbers: its answers have no tokens.
     """
@@ -435,8 +463,8 @@ class CostEstimator:
     ) -> CostEstimate:
         """Return what a request may cost.
 
-        `max_tokens_cap` bounds its answer if it has no `max_tokens`; `prompt_tokens` is a second estimate of its prompt, which
-        counts if it is lower.
+        `max_tokens_cap` bounds its answer if it has no `max_tokens`; `prompt_tokens` is a second
+        estimate of its prompt, which counts if it is lower.
         """
         tokens = self.token_estimator
         least, expected, most = self._answer_tokens(request, min_tokens, max_tokens_cap)
@@ -446,7 +474,9 @@ class CostEstimator:
     def expected_amounts(
         self, request: Request, size: PromptSize, max_tokens_cap: int | None
     ) -> dict[str, float]:
-        """Return the most that the prompt of a request can take, with an answer of the expected length."""
+        """Return the most that the prompt of a request can take, with an answer of the expected
+        length.
+        """
         _, answer, _ = self._answer_tokens(request, 0, max_tokens_cap)
         prompt = self.token_estimator.tokens(size)
         usd = prompt * self._input_price + answer * self._output_price
@@ -482,10 +512,12 @@ class CostEstimator:
         *,
         schema: bool,
     ) -> CostEstimate:
-        """Return what a call that grades a text may cost; `per_token` of the result is for each token of that text.
+        """Return what a call that grades a text may cost; `per_token` of the result is for each
+        token of that text.
 
-        `size` is the prompt without the text, and `shown_per_token` the tokens of the prompt for each token of the text. The
-        answer has at most `max_answer_tokens` (None: no limit); `schema`: it follows one, and is no free text.
+        `size` is the prompt without the text, and `shown_per_token` the tokens of the prompt for
+        each token of the text. The answer has at most `max_answer_tokens` (None: no limit);
+        `schema`: it follows one, and is no free text.
         """
         tokens = self.token_estimator
         answer = min(max_answer_tokens or inf, tokens.expected_answer_tokens(schema=schema))
@@ -525,7 +557,9 @@ class CostEstimator:
 
 
 def rough_tokens(request: Request) -> int:
-    """Return a rough estimate of a call's tokens: its prompt's length, and its `max_tokens` if it sets one."""
+    """Return a rough estimate of a call's tokens: its prompt's length, and its `max_tokens` if it
+    sets one.
+    """
     original = request.original or request
     chars = sum(len(message_text(message)) for message in original.messages)
     return chars // CHARS_PER_TOKEN + 1 + (original.max_tokens or DEFAULT_OUTPUT_TOKENS)

@@ -1,7 +1,8 @@
 """A circuit breaker: it opens after many failures in a row, and then one call at a time probes.
 
-It also opens, without a message, after a single timeout that may mean that the endpoint is down. It only keeps the state and
-says when a probe is due; `endpoint_limiter` decides which call probes and which calls wait.
+It also opens, without a message, after a single timeout that may mean that the endpoint is down. It
+only keeps the state and says when a probe is due; `endpoint_limiter` decides which call probes and
+which calls wait.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ MIN_PROBE_INTERVAL, MAX_PROBE_INTERVAL = 1.0, 30.0  # seconds
 
 
 class CircuitBreaker:
-    """Open (`is_open`) after `failure_threshold` failures in a row; then a probe is due every 1, 2, 4 ... 30 s.
+    """Open (`is_open`) after `failure_threshold` failures in a row; then a probe is due every 1, 2,
+    4 ... 30 s.
 
-    It closes with the first answer. `needs_short_probe`: the last failure was a timeout or no answer of a model, which the
-    request may have caused, so a probe should send a short one; otherwise the next call is the probe. `confirmed_failures`
-    counts the failures that no request can have caused, `failures` all since the last answer.
+    It closes with the first answer. `needs_short_probe`: the last failure was a timeout or no
+    answer of a model, which the request may have caused, so a probe should send a short one;
+    otherwise the next call is the probe. `confirmed_failures` counts the failures that no request
+    can have caused, `failures` all since the last answer.
     """
 
     def __init__(
@@ -57,7 +60,9 @@ class CircuitBreaker:
         return max(self._next_probe_at - self._clock(), 0.0)
 
     def start_probe(self) -> None:
-        """Record that a probe is sent. The outage is announced only now, because other calls may have been answered until then."""
+        """Record that a probe is sent. The outage is announced only now, because other calls may
+        have been answered until then.
+        """
         self._next_probe_at = self._clock() + self._probe_interval
         self._probe_interval = min(2 * self._probe_interval, MAX_PROBE_INTERVAL)
         if not (self._announced or self._unconfirmed):
@@ -78,7 +83,9 @@ class CircuitBreaker:
             self._open(MIN_PROBE_INTERVAL)
 
     def open_pending_probe(self, error: ModelError) -> None:
-        """Open after one timeout, until a probe, which is due now, shows whether the endpoint answers."""
+        """Open after one timeout, until a probe, which is due now, shows whether the endpoint
+        answers.
+        """
         self.failures += 1
         self._last_error, self._unconfirmed, self.needs_short_probe = (
             error_summary(error),

@@ -11,7 +11,9 @@ from .timeout import longest_wait
 
 
 class ConcurrencyLimit:
-    """The state that calls share: `max_in_flight` slots, and the pauses that endpoints asked for."""
+    """The state that calls share: `max_in_flight` slots, and the pauses that endpoints asked
+    for.
+    """
 
     def __init__(self, max_in_flight: int) -> None:
         checks.whole_number("max_in_flight", max_in_flight, 1)
@@ -19,7 +21,9 @@ class ConcurrencyLimit:
         self._paused_until: dict[str, float] = {}
 
     def pause_left(self, endpoint: str) -> float:
-        """Return the seconds for which no call to an endpoint is to start; 0 or less if there is no pause."""
+        """Return the seconds for which no call to an endpoint is to start; 0 or less if there is no
+        pause.
+        """
         until = self._paused_until.get(endpoint)
         return 0.0 if until is None else until - asyncio.get_running_loop().time()
 
@@ -32,7 +36,9 @@ class ConcurrencyLimit:
 def limit_concurrency(
     call: AsyncFunction[S, R], limiter: ConcurrencyLimit, endpoint: str = ""
 ) -> AsyncFunction[S, R]:
-    """Hold calls back while `limiter` is full, or while the endpoint asks for a pause that is not too long to be waited for."""
+    """Hold calls back while `limiter` is full, or while the endpoint asks for a pause that is not
+    too long to be waited for.
+    """
 
     async def call_limited(argument: S) -> R:
         await limiter.slots.acquire()

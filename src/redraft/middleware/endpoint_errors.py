@@ -1,8 +1,10 @@
-"""What an error of an endpoint means: is it down, busy, misconfigured, or did it refuse a part of this request?
+"""What an error of an endpoint means: is it down, busy, misconfigured, or did it refuse a part of
+this request?
 
-Servers have no common code for what they refuse: the status says that it is a refusal, their message says of what. The words
-here are those of OpenAI, Azure, Anthropic, Gemini, Mistral, Groq, Together, DeepSeek, Bedrock, OpenRouter, vLLM, SGLang,
-llama.cpp (which passes on the errors of chat templates), LM Studio and Ollama. An error that names nothing is no refusal here.
+Servers have no common code for what they refuse: the status says that it is a refusal, their
+message says of what. The words here are those of OpenAI, Azure, Anthropic, Gemini, Mistral, Groq,
+Together, DeepSeek, Bedrock, OpenRouter, vLLM, SGLang, llama.cpp (which passes on the errors of chat
+templates), LM Studio and Ollama. An error that names nothing is no refusal here.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ BUSY_STATUSES = frozenset({429, 503, 529})
 
 
 def is_outage(error: ModelError) -> bool:
-    """Whether an error may mean that the endpoint is down: no connection, a timeout, 5xx, a response that is no answer."""
+    """Whether an error may mean that the endpoint is down: no connection, a timeout, 5xx, a
+    response that is no answer.
+    """
     if isinstance(error, ModelTimeoutError):
         return True
     if isinstance(error, BadResponseError):
@@ -51,13 +55,17 @@ def is_busy(error: ModelError) -> bool:
 
 
 class EndpointDownError(ModelUnavailableError):
-    """No request was sent, because the endpoint is out of service and another model can answer (see `failover`)."""
+    """No request was sent, because the endpoint is out of service and another model can answer (see
+    `failover`).
+    """
 
 
 def is_out_of_service(error: ModelError) -> bool:
-    """Whether another model should answer: the endpoint is down, or still receives too many calls after all retries.
+    """Whether another model should answer: the endpoint is down, or still receives too many calls
+    after all retries.
 
-    A wrong key, a missing quota and an unknown model are faults of the settings, which another model would only hide.
+    A wrong key, a missing quota and an unknown model are faults of the settings, which another
+    model would only hide.
     """
     if isinstance(error, AuthenticationError):
         return False
@@ -65,7 +73,9 @@ def is_out_of_service(error: ModelError) -> bool:
 
 
 def is_fatal(error: ModelError) -> bool:
-    """Whether every call would fail with this error: a wrong key, model name or address, no quota, broken TLS."""
+    """Whether every call would fail with this error: a wrong key, model name or address, no quota,
+    broken TLS.
+    """
     if isinstance(error, AuthenticationError):
         return True
     return (
@@ -76,12 +86,16 @@ def is_fatal(error: ModelError) -> bool:
 
 
 def may_be_refusal(error: ModelError) -> bool:
-    """Whether a fatal error may concern this request only: filters and routers answer with 403 and 404, and words may be quoted."""
+    """Whether a fatal error may concern this request only: filters and routers answer with 403 and
+    404, and words may be quoted.
+    """
     return (error.inferred or error.status in {403, 404}) and is_fatal(error)
 
 
 def is_call_fault(error: ModelError, request: Request, formats: set[Format]) -> bool:
-    """Whether what this request asks for may be the cause of an error. `formats` are those that have been answered."""
+    """Whether what this request asks for may be the cause of an error. `formats` are those that
+    have been answered.
+    """
     if refused_part(error, request):
         return True
     if error.status in {500, 501} and request.format != "text" and request.format not in formats:
@@ -121,7 +135,9 @@ MAX_ERROR_CHARS = 2000  # characters of a message that are searched
 
 
 def _search(*patterns: str) -> Callable[[str], re.Match[str] | None]:
-    """Return a search for any of the patterns. The first search compiles them: few runs meet an error that they describe."""
+    """Return a search for any of the patterns. The first search compiles them: few runs meet an
+    error that they describe.
+    """
     pattern = "|".join(patterns)
     return lambda text: re.search(pattern, text, re.IGNORECASE)
 
@@ -186,7 +202,9 @@ _WINDOW = _search(r"context|input tokens|`inputs`|in the (completion|messages|pr
 
 
 def refused_part(error: ModelError, request: Request) -> RequestPart | None:
-    """Return the part of the request that the error names as refused; None if it names none that the request has."""
+    """Return the part of the request that the error names as refused; None if it names none that
+    the request has.
+    """
     message = server_message(error)
     if (
         request.top_logprobs
@@ -222,24 +240,32 @@ def refused_part(error: ModelError, request: Request) -> RequestPart | None:
 
 
 def _refuses_logprobs(error: ModelError, message: str) -> bool:
-    """Whether an error says that the endpoint gives no log-probabilities, or fewer than were asked for; some say so with 403."""
+    """Whether an error says that the endpoint gives no log-probabilities, or fewer than were asked
+    for; some say so with 403.
+    """
     return (error.status == 403 or is_refusal(error)) and bool(_LOGPROBS(message))
 
 
 def is_refusal(error: ModelError) -> bool:
-    """Whether an error may be caused by what the request contains, and not by the key, the rate or the time."""
+    """Whether an error may be caused by what the request contains, and not by the key, the rate or
+    the time.
+    """
     return error.status in REFUSAL_STATUSES and not isinstance(
         error, AuthenticationError | ContextLengthError | ContentFilterError
     )
 
 
 def is_bad_answer(error: ModelError) -> bool:
-    """Whether the endpoint accepted the format, but says that the model's answer does not follow it."""
+    """Whether the endpoint accepted the format, but says that the model's answer does not follow
+    it.
+    """
     return is_refusal(error) and bool(_BAD_ANSWER(server_message(error)))
 
 
 def rejects_images(error: ModelError) -> bool:
-    """Whether an endpoint that answers without images refuses all images, not just this one, and is not in trouble."""
+    """Whether an endpoint that answers without images refuses all images, not just this one, and is
+    not in trouble.
+    """
     message = server_message(error)
     return bool(_REJECTS_IMAGES(message)) or (not _IMAGES(message) and (error.status or 500) < 500)
 
@@ -263,12 +289,16 @@ def refused_parameter(error: ModelError, request: Request) -> str:
 
 
 def refuses_max_tokens(error: ModelError) -> bool:
-    """Whether an endpoint refuses the number of tokens that an answer may have, alone or with those of the prompt."""
+    """Whether an endpoint refuses the number of tokens that an answer may have, alone or with those
+    of the prompt.
+    """
     return error.status in {400, 422} and bool(_MAX_TOKENS(server_message(error)))
 
 
 def stated_max_tokens(error: ModelError, refused: int) -> int | None:
-    """Return the most tokens of an answer that a refusal of `refused` states; None if it states none, or those of the window."""
+    """Return the most tokens of an answer that a refusal of `refused` states; None if it states
+    none, or those of the window.
+    """
     message = server_message(error)
     if _WINDOW(message):
         return None
@@ -286,14 +316,18 @@ def server_message(error: ModelError) -> str:
 
 
 def _names_format(error: ModelError, message: str) -> bool:
-    """Whether a message names the response format; one of a 5xx counts only if it says what is wrong with the format."""
+    """Whether a message names the response format; one of a 5xx counts only if it says what is
+    wrong with the format.
+    """
     if not _FORMAT(message) or _BAD_ANSWER(message):
         return False
     return (error.status or 500) < 500 or bool(_NEGATION(message) and not _OVERLOAD(message))
 
 
 def _first_parameter(message: str, request: Request) -> RequestPart | None:
-    """Return the parameter that the message names first, of those that the request may have sent."""
+    """Return the parameter that the message names first, of those that the request may have
+    sent.
+    """
     absent = {
         name for name in ("temperature", "seed") if getattr(request, name) is None
     } | request.unsupported_parameters

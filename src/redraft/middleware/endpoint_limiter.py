@@ -1,18 +1,21 @@
-"""The limiter of one endpoint: how many calls are in flight, which call goes next, and when none does.
+"""The limiter of one endpoint: how many calls are in flight, which call goes next, and when none
+does.
 
-`EndpointLimiter` holds the state that all calls to an endpoint share: the number in flight (`aimd`), the limits per minute
-(`token_bucket`), whether the endpoint is down (`circuit_breaker`), the pause it asked for, and one first-come queue, so
-that a call that is tried again goes to the back. It knows nothing of rows, budgets or retries. `limit_endpoint` wraps it
-around a model's call.
+`EndpointLimiter` holds the state that all calls to an endpoint share: the number in flight
+(`aimd`), the limits per minute (`token_bucket`), whether the endpoint is down (`circuit_breaker`),
+the pause it asked for, and one first-come queue, so that a call that is tried again goes to the
+back. It knows nothing of rows, budgets or retries. `limit_endpoint` wraps it around a model's call.
 
-Retries are decided in `retry`, which counts attempts. The limiter repeats a call by itself, however often, only in three cases
-in which the endpoint takes no call at all: it is down, it asks for a pause of more than a minute, or a fatal error has
-stopped the run (then the call waits until it is cancelled). To the caller this is one call that took long.
+Retries are decided in `retry`, which counts attempts. The limiter repeats a call by itself, however
+often, only in three cases in which the endpoint takes no call at all: it is down, it asks for a
+pause of more than a minute, or a fatal error has stopped the run (then the call waits until it is
+cancelled). To the caller this is one call that took long.
 
-A timeout may be caused by the request or by the endpoint. A very short request, the probe, tells which: while an endpoint
-may be down because of timeouts, a call that is admitted sends the probe in place of its own request, and a call that
-timed out while no other was answered has a probe sent at once. If the probe is answered, the request is at fault
-(`ModelTimeoutError.endpoint_responsive`). If the endpoint is down for other reasons, a call is its own probe.
+A timeout may be caused by the request or by the endpoint. A very short request, the probe, tells
+which: while an endpoint may be down because of timeouts, a call that is admitted sends the probe in
+place of its own request, and a call that timed out while no other was answered has a probe sent at
+once. If the probe is answered, the request is at fault (`ModelTimeoutError.endpoint_responsive`).
+If the endpoint is down for other reasons, a call is its own probe.
 """
 
 from __future__ import annotations
@@ -52,17 +55,20 @@ MIN_TOLD_PAUSE = 1.0  # seconds of the shortest pause of which `notify` is told
 RAMP_SECONDS = (
     1.0  # seconds over which calls are admitted one by one after an outage or a long pause
 )
-GROWTH_SECONDS = 0.25  # the same when the limit has risen to more than twice what it was: an endpoint that refuses does so at once
+# the same when the limit has risen to more than twice what it was: an endpoint that refuses does so
+# at once
+GROWTH_SECONDS = 0.25
 READY_SHARE = 8  # for as many calls in flight, one more is made ready and waits for the next slot
-TIMER_SECONDS = 0.01  # seconds by which a timer may be late; calls that were due meanwhile are admitted together
+# seconds by which a timer may be late; calls that were due meanwhile are admitted together
+TIMER_SECONDS = 0.01
 
 
 @dataclass(slots=True)
 class Slot:
     """An admitted call: the epoch of the AIMD window at the time, and the estimated tokens.
 
-    `in_flight` is the number of calls in flight then, including this one; `responses_before` how many had been answered.
-    With `is_probe`, only a probe may be sent.
+    `in_flight` is the number of calls in flight then, including this one; `responses_before` how
+    many had been answered. With `is_probe`, only a probe may be sent.
     """
 
     epoch: int
@@ -83,13 +89,15 @@ class Waiter:
 class EndpointLimiter:
     """The state that all calls to one endpoint share. `name` is used in messages.
 
-    The number of calls in flight starts at `initial` and adapts between `minimum` and `maximum` (`queue_seconds`: see `aimd`);
-    `rpm` and `tpm` limit requests and tokens per minute (None: no limit). An outage of `give_up_after` seconds, a wrong key, an
-    unknown model and a broken TLS connection are passed to `on_fatal(error)`, once; from then on no call is admitted, and the
-    call that failed waits until it is cancelled. Without `on_fatal` the error is raised. `notify` is called with a message when
-    the endpoint goes down, comes back, or asks for a pause of more than a second. Without `use_probes`, calls themselves are
-    the probes. With `raises_outages`, an outage and a long pause are raised instead, and never open the circuit: another model
-    answers then (see `failover`). Raises ConfigError for invalid limits.
+    The number of calls in flight starts at `initial` and adapts between `minimum` and `maximum`
+    (`queue_seconds`: see `aimd`); `rpm` and `tpm` limit requests and tokens per minute (None: no
+    limit). An outage of `give_up_after` seconds, a wrong key, an unknown model and a broken TLS
+    connection are passed to `on_fatal(error)`, once; from then on no call is admitted, and the call
+    that failed waits until it is cancelled. Without `on_fatal` the error is raised. `notify` is
+    called with a message when the endpoint goes down, comes back, or asks for a pause of more than
+    a second. Without `use_probes`, calls themselves are the probes. With `raises_outages`, an
+    outage and a long pause are raised instead, and never open the circuit: another model answers
+    then (see `failover`). Raises ConfigError for invalid limits.
     """
 
     def __init__(
@@ -151,11 +159,13 @@ class EndpointLimiter:
 
     @property
     def free_slots(self) -> int:
-        """How many more calls would be admitted at once, or may wait for a slot if none is free; 0 or less: start no new work.
+        """How many more calls would be admitted at once, or may wait for a slot if none is free; 0
+        or less: start no new work.
 
-        As some wait, the slot of an answered call is used at once, not only after new work was prepared. During a pause or an
-        outage it is 0 or less, except for one slot when a probe is due and no call waits to send it. With limits per minute it is
-        at most 1, because only the next call is known to be admitted.
+        As some wait, the slot of an answered call is used at once, not only after new work was
+        prepared. During a pause or an outage it is 0 or less, except for one slot when a probe is
+        due and no call waits to send it. With limits per minute it is at most 1, because only the
+        next call is known to be admitted.
         """
         return self._free_slots(self._seconds_until_slot(0.0))
 
@@ -176,7 +186,9 @@ class EndpointLimiter:
 
     @property
     def state(self) -> str:
-        """Why no call is admitted: "paused until 2026-03-01 14:05 UTC (for 5 min)", "down since ...", "stopped: ..."; else ""."""
+        """Why no call is admitted: "paused until 2026-03-01 14:05 UTC (for 5 min)", "down since
+        ...", "stopped: ..."; else "".
+        """
         if self._fatal_error:
             return f"stopped: {error_summary(self._fatal_error)}"
         if self._circuit.is_down:
@@ -214,7 +226,9 @@ class EndpointLimiter:
     # ---- acquiring and returning slots
 
     async def acquire(self, tokens: float = 0.0) -> Slot:
-        """Wait for a slot. It must be given back by record_success, record_failure, record_probe_failure or release."""
+        """Wait for a slot. It must be given back by record_success, record_failure,
+        record_probe_failure or release.
+        """
         if not self.queue_length and self._seconds_until_slot(tokens) <= 0:
             return self._admit(tokens)
         waiter = Waiter(tokens, asyncio.get_running_loop().create_future())
@@ -246,7 +260,9 @@ class EndpointLimiter:
         self._admit_waiting()
 
     def record_failure(self, slot: Slot, error: ModelError, *, call_fault: bool = False) -> bool:
-        """Give a slot back after an error. Return whether the call is to be repeated, which is never so if it caused the error."""
+        """Give a slot back after an error. Return whether the call is to be repeated, which is
+        never so if it caused the error.
+        """
         self.in_flight -= 1
         self._settle_tokens(slot, error.usage)
         repeat = False if call_fault else self._handle_failure(slot, error)
@@ -254,7 +270,9 @@ class EndpointLimiter:
         return repeat
 
     def record_probe_failure(self, slot: Slot, error: ModelError) -> bool:
-        """Give a slot back after a failed probe. Return whether the call that sent it is to acquire a slot again."""
+        """Give a slot back after a failed probe. Return whether the call that sent it is to acquire
+        a slot again.
+        """
         self.in_flight -= 1
         self._settle_tokens(slot, error.usage)
         if is_fatal(error) or is_outage(error):
@@ -278,21 +296,27 @@ class EndpointLimiter:
         return self._circuit.confirmed_failures
 
     def answers_others(self, slot: Slot) -> bool:
-        """Whether other calls were answered since this one was admitted, and calls have been answered at this concurrency."""
+        """Whether other calls were answered since this one was admitted, and calls have been
+        answered at this concurrency.
+        """
         return (
             self._responses > slot.responses_before
             and slot.in_flight <= self._max_answered_in_flight
         )
 
     def release(self) -> None:
-        """Give a slot back after a cancellation or an error that says nothing about the endpoint."""
+        """Give a slot back after a cancellation or an error that says nothing about the
+        endpoint.
+        """
         self.in_flight -= 1
         self._admit_waiting()
 
     # ---- what an error means for all calls
 
     def _handle_failure(self, slot: Slot, error: ModelError) -> bool:
-        """Adjust the state to an error that the endpoint caused. Return whether the call is to be repeated."""
+        """Adjust the state to an error that the endpoint caused. Return whether the call is to be
+        repeated.
+        """
         if self._raises_outages and is_out_of_service(error):
             if is_busy(error):
                 self._window.record_congestion(slot.epoch, slot.in_flight)
@@ -332,7 +356,9 @@ class EndpointLimiter:
         return is_long
 
     def _stop(self, error: ModelError) -> bool:
-        """Stop the run because of an error. Return False if nothing stops it, so that the error is raised."""
+        """Stop the run because of an error. Return False if nothing stops it, so that the error is
+        raised.
+        """
         if self._on_fatal is None:
             return False
         if self._fatal_error is None:
@@ -352,7 +378,9 @@ class EndpointLimiter:
             self._ramp_up(self._clock(), RAMP_SECONDS)
 
     def _pause(self, seconds: float, cause: str = "", level: int = logging.INFO) -> None:
-        """Pause, if no pause is as long. A `cause` is reported, and again only if the pause becomes twice as long."""
+        """Pause, if no pause is as long. A `cause` is reported, and again only if the pause becomes
+        twice as long.
+        """
         left = max(0.0, self.pause_left)
         if seconds <= left:
             return
@@ -367,7 +395,9 @@ class EndpointLimiter:
                 self._announce(f"{self._pause_text}, as it asked: {cause}")
 
     def _ramp_up(self, start_at: float, duration_seconds: float) -> None:
-        """From `start_at` on, admit up to `limit` calls spread over the duration, to avoid a thundering herd."""
+        """From `start_at` on, admit up to `limit` calls spread over the duration, to avoid a
+        thundering herd.
+        """
         self._next_admission = max(self._next_admission, start_at)
         self._ramp_remaining = self.limit
         self._ramp_interval = duration_seconds / self.limit
@@ -383,7 +413,9 @@ class EndpointLimiter:
     # ---- admission
 
     def _seconds_until_slot(self, tokens: float) -> float:
-        """Return the seconds until a call of this many tokens may be admitted; infinite if another call must end first."""
+        """Return the seconds until a call of this many tokens may be admitted; infinite if another
+        call must end first.
+        """
         if self._fatal_error or self.in_flight >= self._window.limit:
             return inf
         wait = self._next_admission - self._clock() if self._ramp_remaining else 0.0
@@ -411,7 +443,8 @@ class EndpointLimiter:
     def _admit_waiting(self) -> None:
         """Admit waiting calls in order, and schedule the next attempt.
 
-        The clock is read once for both: what is not due yet could be due a moment later, and then nothing would be scheduled.
+        The clock is read once for both: what is not due yet could be due a moment later, and then
+        nothing would be scheduled.
         """
         queue, seconds = self._queue, 0.0
         while queue and (
@@ -434,7 +467,9 @@ class EndpointLimiter:
             self._slot_event.clear()
 
     def _schedule_wakeup(self, seconds: float) -> None:
-        """Call `_admit_waiting` after this many seconds at the latest; if infinite, the next call that ends does it."""
+        """Call `_admit_waiting` after this many seconds at the latest; if infinite, the next call
+        that ends does it.
+        """
         moment = self._clock() + seconds
         if not 0 < seconds < inf or (self._wakeup_task and self._wakeup_at <= moment + 0.001):
             return
@@ -453,7 +488,8 @@ class EndpointLimiter:
 def limit_endpoint(call: Call, limiter: EndpointLimiter) -> Call:
     """Hold each call until the limiter admits it, and report to the limiter how it ended.
 
-    The reply's usage includes that of attempts that the limiter repeated, as retries; each attempt is reserved in the budget.
+    The reply's usage includes that of attempts that the limiter repeated, as retries; each attempt
+    is reserved in the budget.
     """
     answered_formats: set[Format] = set()
 
@@ -465,10 +501,12 @@ def limit_endpoint(call: Call, limiter: EndpointLimiter) -> Call:
 
 @dataclass(slots=True)
 class LimitedCall:
-    """One call to an endpoint, with the attempts that the limiter repeats and the probes sent for it.
+    """One call to an endpoint, with the attempts that the limiter repeats and the probes sent for
+    it.
 
-    `reserve_again` is that of the open ledger, and `spent` the usage of earlier attempts that it has not settled. `timeout` is the
-    error of the last attempt if it timed out, while the limiter finds out whether the endpoint answers.
+    `reserve_again` is that of the open ledger, and `spent` the usage of earlier attempts that it
+    has not settled. `timeout` is the error of the last attempt if it timed out, while the limiter
+    finds out whether the endpoint answers.
     """
 
     call: Call
@@ -502,7 +540,9 @@ class LimitedCall:
                 self.spent += result
 
     async def _attempt(self, slot: Slot) -> Reply | Usage:
-        """Send the request. Return its reply, or the usage of a failed attempt that is to be repeated."""
+        """Send the request. Return its reply, or the usage of a failed attempt that is to be
+        repeated.
+        """
         if self._request_timed_out:
             self.limiter.release()
             raise self._timeout_error(NO_USAGE)
@@ -548,10 +588,11 @@ class LimitedCall:
         return reply.usage
 
     async def _is_refusal(self, error: ModelError) -> bool:
-        """Whether an apparently fatal error concerns this request only: then a probe does not fail in this way.
+        """Whether an apparently fatal error concerns this request only: then a probe does not fail
+        in this way.
 
-        Where no probe can be sent, what an error only says in words concerns the request. `error.usage` becomes what is not
-        settled yet.
+        Where no probe can be sent, what an error only says in words concerns the request.
+        `error.usage` becomes what is not settled yet.
         """
         if not (self.limiter.stops_on_fatal and may_be_refusal(error)):
             return False

@@ -1,8 +1,9 @@
 """Several models in order: if one is out of service, the next one answers.
 
-A model is out of service after an outage (see `endpoint_errors.is_out_of_service`) that its own retries did not overcome, while
-it answered nobody else. Then no call is sent to it until it answers a short probe, which one call at a time sends, after 1, 2,
-4 ... 30 s. `Availability` has that state for one model; all calls of a session share it.
+A model is out of service after an outage (see `endpoint_errors.is_out_of_service`) that its own
+retries did not overcome, while it answered nobody else. Then no call is sent to it until it answers
+a short probe, which one call at a time sends, after 1, 2, 4 ... 30 s. `Availability` has that state
+for one model; all calls of a session share it.
 """
 
 from __future__ import annotations
@@ -26,10 +27,12 @@ PROBE_SECONDS = 10.0  # how long a probe may take
 
 
 class Availability:
-    """Whether a model is in service. `probe` sends a short request to it; None: the next call is the probe.
+    """Whether a model is in service. `probe` sends a short request to it; None: the next call is
+    the probe.
 
-    `guard` wraps each request to the model, inside all limits, and `note_outage` is called with an error that no retry overcame.
-    `notify` is called with a message when the model goes out of service or comes back.
+    `guard` wraps each request to the model, inside all limits, and `note_outage` is called with an
+    error that no retry overcame. `notify` is called with a message when the model goes out of
+    service or comes back.
     """
 
     max_retries = (
@@ -57,16 +60,21 @@ class Availability:
 
     @property
     def description(self) -> str:
-        """Why it is out of service, such as "openai:a did not answer: ModelUnavailableError (status 503)"."""
+        """Why it is out of service, such as "openai:a did not answer: ModelUnavailableError (status
+        503)".
+        """
         return f"{self.name} did not answer: {self._last_error}"
 
     def guard(self, call: Call) -> Call:
-        """Wrap the call that sends a request: while the model is out of service, raise EndpointDownError at once."""
+        """Wrap the call that sends a request: while the model is out of service, raise
+        EndpointDownError at once.
+        """
 
         async def call_guarded(request: Request) -> Reply:
             if self.is_down and _PROBED.get() is not self:
                 raise EndpointDownError(
-                    f"{self.name} is out of service since {self._circuit.down_since}: {self._last_error}"
+                    f"{self.name} is out of service since {self._circuit.down_since}: "
+                    f"{self._last_error}"
                 )
             try:
                 reply = await call(request)
@@ -135,7 +143,9 @@ _PROBED: ContextVar[Availability | None] = ContextVar("probed", default=None)
 
 @dataclass(frozen=True, slots=True)
 class FailoverModel:
-    """One of several models: its name, its call with all middleware, and whether it is in service."""
+    """One of several models: its name, its call with all middleware, and whether it is in
+    service.
+    """
 
     name: str
     call: Call
@@ -143,15 +153,19 @@ class FailoverModel:
 
 
 def _reason(error: ModelError) -> str:
-    """Return the kind of an outage, with the reason where no status says it, such as a refused connection."""
+    """Return the kind of an outage, with the reason where no status says it, such as a refused
+    connection.
+    """
     kind, reason = error_kind(error), " ".join(str(error).split())[:MAX_REASON_CHARS]
     return kind if error.status or not reason or reason == kind else f"{kind}: {reason}"
 
 
 def fail_over(models: Sequence[FailoverModel], last_name: str, last_call: Call) -> Call:
-    """Return a call that each of the models answers if those before it are out of service; the last one has no `Availability`.
+    """Return a call that each of the models answers if those before it are out of service; the last
+    one has no `Availability`.
 
-    The reply says which model answered (`by`) and why those before it did not (`note`). Errors that are no outage are raised.
+    The reply says which model answered (`by`) and why those before it did not (`note`). Errors that
+    are no outage are raised.
     """
 
     async def call_first_in_service(request: Request) -> Reply:

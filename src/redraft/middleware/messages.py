@@ -1,7 +1,8 @@
 """The messages and tools of a request in the forms that endpoints accept.
 
-The functions on messages are pure; `adapt` decides which of them an endpoint needs. The two wrappers at the end decide which
-requests offer tools, and remove tool calls from answers to the others.
+The functions on messages are pure; `adapt` decides which of them an endpoint needs. The two
+wrappers at the end decide which requests offer tools, and remove tool calls from answers to the
+others.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ TOOL_ROLES = frozenset({"tool", "function"})
 
 
 def merge_adjacent(messages: Messages) -> Messages:
-    """Join neighbouring messages of one role: texts by a blank line, lists of parts one after the other.
+    """Join neighbouring messages of one role: texts by a blank line, lists of parts one after the
+    other.
 
     Tool results, and messages that call tools, stay as they are, because each belongs to one call.
     """
@@ -57,7 +59,9 @@ def _can_merge(before: Message, after: Message) -> bool:
 
 
 def _merge(messages: Sequence[Message]) -> Message:
-    """Return one message for several. From the first on whose author has another name, the names go into the text."""
+    """Return one message for several. From the first on whose author has another name, the names go
+    into the text.
+    """
     name = messages[0].get("name")
     of_one = list(takewhile(lambda message: message.get("name") == name, messages))
     if len(of_one) < len(messages):
@@ -117,7 +121,9 @@ def fold_later_system(messages: Messages) -> Messages:
 
 
 def start_with_user(messages: Messages) -> Messages:
-    """Put a user message before a conversation that an assistant begins: the system text, if there is any."""
+    """Put a user message before a conversation that an assistant begins: the system text, if there
+    is any.
+    """
     first_role = next(
         (message["role"] for message in messages if message["role"] not in SYSTEM_ROLES), "user"
     )
@@ -171,7 +177,9 @@ def has_tools(request: Request) -> bool:
 def offer_own_tools(
     call: Call, tools: tuple[Mapping[str, Any], ...], choice: str | Mapping[str, Any] | None
 ) -> Call:
-    """Add a model's own tools to requests that write a text, unless the task has tools. Judges are offered none."""
+    """Add a model's own tools to requests that write a text, unless the task has tools. Judges are
+    offered none.
+    """
 
     async def call_with_tools(request: Request) -> Reply:
         if request.is_generation and not request.tools:
@@ -185,10 +193,12 @@ WHOLE_OR_CUT = (None, "stop", "length", "tool_calls")
 
 
 def checked_reply(endpoint: str, request: Request, reply: Reply, *, may_offer_tools: bool) -> Reply:
-    """Return a reply without tool calls if the request offers no tools, and with OpenAI's reason to finish.
+    """Return a reply without tool calls if the request offers no tools, and with OpenAI's reason to
+    finish.
 
-    `may_offer_tools`: the model may offer tools of its own to requests that write, as a `Model` of the user's may. Raises
-    BadResponseError if nothing is left of the answer, or if it may not be whole, and ContentFilterError if it was filtered.
+    `may_offer_tools`: the model may offer tools of its own to requests that write, as a `Model` of
+    the user's may. Raises BadResponseError if nothing is left of the answer, or if it may not be
+    whole, and ContentFilterError if it was filtered.
     """
     if reply.finish_reason not in WHOLE_OR_CUT:
         reply = replace(reply, finish_reason=checked_finish(reply.finish_reason, reply.usage))

@@ -1,4 +1,5 @@
-"""Put a budget around a model's call: reserve before it, settle after it, and record its cost in the ledger.
+"""Put a budget around a model's call: reserve before it, settle after it, and record its cost in
+the ledger.
 
 The rules are in `budget`, the estimates in `call_costs`.
 """
@@ -29,7 +30,8 @@ from .endpoint_errors import refuses_max_tokens
 def with_cost(
     call: Call, pricing: Pricing | None, check: Callable[[Request, Reply], Reply] | None = None
 ) -> Call:
-    """Record each call in the open ledger and in the usage of its reply, with its cost in USD (`pricing` None: unknown).
+    """Record each call in the open ledger and in the usage of its reply, with its cost in USD
+    (`pricing` None: unknown).
 
     `check` returns a reply as it is to be, or raises a ModelError.
     """
@@ -58,13 +60,15 @@ def meter(
     pricing: Pricing | None = None,
     costs: CostEstimator | None = None,
 ) -> Call:
-    """Reserve what each call may cost before it, and settle what it used after it. Raises BudgetExhaustedError.
+    """Reserve what each call may cost before it, and settle what it used after it. Raises
+    BudgetExhaustedError.
 
-    If a limit depends on the answer, `max_tokens` is set to what was reserved. The request's own `max_tokens` is never raised.
-    If it has none and the endpoint refuses the one that was set, the call is made again with half of it.
+    If a limit depends on the answer, `max_tokens` is set to what was reserved. The request's own
+    `max_tokens` is never raised. If it has none and the endpoint refuses the one that was set, the
+    call is made again with half of it.
 
-    `costs` is what is known of the endpoint (None: nothing yet). `call` must be wrapped in `with_cost`, whose ledger entries
-    say what was sent of a call that was cancelled.
+    `costs` is what is known of the endpoint (None: nothing yet). `call` must be wrapped in
+    `with_cost`, whose ledger entries say what was sent of a call that was cancelled.
     """
     estimator = costs or CostEstimator(pricing)
 
@@ -117,7 +121,8 @@ class MeteredCall:
 
     Attributes:
         first_entry: The index of the first entry of the current attempt in the ledger.
-        max_tokens_cap: The `max_tokens` to try if the request has none and the endpoint refused a higher one.
+        max_tokens_cap: The `max_tokens` to try if the request has none and the endpoint refused a
+            higher one.
         granted_max_tokens: The `max_tokens` of the current attempt.
         previous_usage: The usage of earlier attempts.
         grant: What the current attempt may take.
@@ -143,7 +148,9 @@ class MeteredCall:
 
     @property
     def reservation(self) -> Reservation | None:
-        """The reservation that the call takes or draws on, unless it is of another budget: a grader may refine something itself."""
+        """The reservation that the call takes or draws on, unless it is of another budget: a grader
+        may refine something itself.
+        """
         reservation = RESERVATION.get()
         return reservation if reservation and reservation.tracker is self.tracker else None
 
@@ -153,7 +160,9 @@ class MeteredCall:
         return sum_usage(self.ledger.entries[self.first_entry :])
 
     async def reserve(self) -> Request:
-        """Reserve an attempt. Return the request with the `max_tokens` that it may have. Raises BudgetExhaustedError."""
+        """Reserve an attempt. Return the request with the `max_tokens` that it may have. Raises
+        BudgetExhaustedError.
+        """
         reservation = self.reservation
         prompt_tokens = (
             reservation.prompt_tokens if reservation and not reservation.writing else inf
@@ -183,7 +192,9 @@ class MeteredCall:
         self.first_entry = len(self.ledger.entries)
 
     def _update_estimates(self, usage: Usage | None) -> None:
-        """Learn from the usage of a single request; without a limit on anything, there is nothing to estimate."""
+        """Learn from the usage of a single request; without a limit on anything, there is nothing
+        to estimate.
+        """
         if usage and usage.calls == 1:
             tokens = self.costs.token_estimator
             tokens.update(self.size, usage, schema=self.request.is_judgement)
@@ -205,7 +216,9 @@ class MeteredCall:
     def _update_reservation(
         self, reservation: Reservation, usage: Usage | None, *, answered: bool
     ) -> None:
-        """Adjust what is held for grades: to the length of the text, or to the prompts of its graders."""
+        """Adjust what is held for grades: to the length of the text, or to the prompts of its
+        graders.
+        """
         if not reservation.writing:
             reservation.max_prompt_bytes = max(reservation.max_prompt_bytes, self.size.bytes)
         elif not answered:
@@ -228,7 +241,9 @@ class MeteredCall:
         )
 
     def lower_max_tokens(self, error: ModelError) -> bool:
-        """Halve `max_tokens` if the endpoint refused it and the caller did not set it. Return whether to repeat the call."""
+        """Halve `max_tokens` if the endpoint refused it and the caller did not set it. Return
+        whether to repeat the call.
+        """
         granted = self.granted_max_tokens
         is_own = self.request.max_tokens is not None
         if (

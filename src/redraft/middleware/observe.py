@@ -21,14 +21,17 @@ MAX_LENGTH = 500  # characters of one: it may quote an answer
 class CallbackErrors:
     """What functions of the user raised that are called while a run goes on.
 
-    `counts` says how often, by a text such as "on_record raised ValueError: no"; `of_all` counts those of all tasks of a session.
+    `counts` says how often, by a text such as "on_record raised ValueError: no"; `of_all` counts
+    those of all tasks of a session.
     """
 
     counts: Counter[str] = field(default_factory=Counter)
     of_all: Counter[str] = field(default_factory=Counter)
 
     async def call(self, name: str, function: Callable[[Any], object], argument: Any) -> None:
-        """Call the function `name` with the argument, and wait for its result if it is async. What it raises is noted."""
+        """Call the function `name` with the argument, and wait for its result if it is async. What
+        it raises is noted.
+        """
         try:
             if isawaitable(returned := function(argument)):
                 await returned
@@ -36,7 +39,9 @@ class CallbackErrors:
             self._add(name, error)
 
     def _add(self, name: str, error: Exception) -> None:
-        """Count an error; the first of its kind is logged, by its kind alone: its message may quote an answer."""
+        """Count an error; the first of its kind is logged, by its kind alone: its message may quote
+        an answer.
+        """
         text = f"{name} raised {error_text(error)}"[:MAX_LENGTH]
         if text not in self.of_all and len(self.of_all) < MAX_ERRORS:
             log.warning("%s raised %s; the run goes on", name, error_name(error))

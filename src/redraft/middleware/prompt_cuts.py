@@ -1,14 +1,18 @@
-"""Notice a prompt that the server has cut: some answer with status 200, and report how many tokens they have read.
+"""Notice a prompt that the server has cut: some answer with status 200, and report how many tokens
+they have read.
 
-Every token holds letters or digits of one word at most, because tokenizers split texts at white space first. So a prompt has at
-least as many tokens as words, and a server that reports fewer has not read all of it. For texts without white space the size
-after compression counts, which no repetition makes large: a token stands for few bytes of it.
+Every token holds letters or digits of one word at most, because tokenizers split texts at white
+space first. So a prompt has at least as many tokens as words, and a server that reports fewer has
+not read all of it. For texts without white space the size after compression counts, which no
+repetition makes large: a token stands for few bytes of it.
 
-Measured with the tokenizers cl100k, o200k, Qwen, DeepSeek-V3, Claude 2, Mistral's first and two Tekkens on 45 texts: prose in seven
-languages, code, tables, JSON, logs, base64, long runs of one character, repetitions of what has a token of its own, and texts of
-tokens drawn from the longest of each vocabulary. Words for each token: up to 0.6 in prose and code, 1.0 in "word word word" and in
-tables, 2.0 in nothing but ".", line feeds and "//". Compressed bytes for each token: up to 1.2 in prose, code and base64, 6.5 in
-the drawn tokens. (Bytes as they are say little: 5 in prose, 10 in Thai, 1,000 in spaces.)
+Measured with the tokenizers cl100k, o200k, Qwen, DeepSeek-V3, Claude 2, Mistral's first and two
+Tekkens on 45 texts: prose in seven languages, code, tables, JSON, logs, base64, long runs of one
+character, repetitions of what has a token of its own, and texts of tokens drawn from the longest of
+each vocabulary. Words for each token: up to 0.6 in prose and code, 1.0 in "word word word" and in
+tables, 2.0 in nothing but ".", line feeds and "//". Compressed bytes for each token: up to 1.2 in
+prose, code and base64, 6.5 in the drawn tokens. (Bytes as they are say little: 5 in prose, 10 in
+Thai, 1,000 in spaces.)
 """
 
 from __future__ import annotations
@@ -31,11 +35,13 @@ WINDOW_STEP, WINDOW_SLACK = (
     512,
     8,
 )  # windows, and halves of them (Ollama), are multiples; a count may be a few tokens off
-MIN_TOKENS = 128  # a lower count is not that of a window: some servers count what their cache did not hold, or nothing
+# a lower count is not that of a window: some servers count what their cache did not hold, or
+# nothing
+MIN_TOKENS = 128
 CUT = "the server cut the prompt"
 ADVICE = (
-    "give the model a larger window (Ollama: OLLAMA_CONTEXT_LENGTH, or num_ctx in a Modelfile; llama.cpp: -c; LM Studio: the "
-    "context length) or a shorter prompt"
+    "give the model a larger window (Ollama: OLLAMA_CONTEXT_LENGTH, or num_ctx in a Modelfile; "
+    "llama.cpp: -c; LM Studio: the context length) or a shorter prompt"
 )
 
 
@@ -43,10 +49,11 @@ _warned_of: set[str] = set()
 
 
 def notice_cut_prompts(call: Call, endpoint: str) -> Call:
-    """Warn of the first prompt in this process that the server of a model has cut. `endpoint` names both.
+    """Warn of the first prompt in this process that the server of a model has cut. `endpoint` names
+    both.
 
-    An answer to the task gets a note. Another reply, as of a judge, which has not seen all that it was asked about, is a
-    ContextLengthError.
+    An answer to the task gets a note. Another reply, as of a judge, which has not seen all that it
+    was asked about, is a ContextLengthError.
     """
 
     async def call_noticing_cuts(request: Request) -> Reply:
@@ -62,7 +69,10 @@ def notice_cut_prompts(call: Call, endpoint: str) -> Call:
             _warned_of.add(endpoint)
             warnings.warn(f"{endpoint}: {what}; {ADVICE}", stacklevel=2)
         if not request.is_generation:
-            message = f"{endpoint}: {what}, so the model has not seen all of the question; give it a larger window"
+            message = (
+                f"{endpoint}: {what}, so the model has not seen all of the question; give it a "
+                "larger window"
+            )
             raise ContextLengthError(message, usage=reply.usage)
         return replace(reply, note="; ".join(filter(None, [reply.note, what])))
 

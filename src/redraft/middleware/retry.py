@@ -1,8 +1,9 @@
 """Retry calls that may succeed later, with exponential backoff and jitter.
 
-This is the place where retries are decided: the client raises a ModelError and says whether it is `retryable`, and `retry`
-decides whether and when to make the call again. (`endpoint_limiter` repeats a call only after an outage or a long pause of the
-whole endpoint, and `adapt` and `metering` send a refused request once more in another form.)
+This is the place where retries are decided: the client raises a ModelError and says whether it is
+`retryable`, and `retry` decides whether and when to make the call again. (`endpoint_limiter`
+repeats a call only after an outage or a long pause of the whole endpoint, and `adapt` and
+`metering` send a refused request once more in another form.)
 """
 
 from __future__ import annotations
@@ -35,11 +36,12 @@ def retry(
 ) -> Call:
     """Repeat a call that failed with a retryable ModelError, up to `attempts` times in all.
 
-    Waits use full jitter: uniform in [0, min(max_delay, base_delay * 2**n)] seconds, on top of what the server asked for.
-    If the server asks for a longer wait than `longest_wait(max_wait)`, the error is raised at once. An answer that is empty, or
-    ended for an unknown reason, is asked for once more, and a call that times out while its endpoint answers others is made
-    MAX_CALL_TIMEOUTS times in all. The usage of failed attempts is added to the reply, or to the error that is raised in the end.
-    `endpoint` names it in the log.
+    Waits use full jitter: uniform in [0, min(max_delay, base_delay * 2**n)] seconds, on top of what
+    the server asked for. If the server asks for a longer wait than `longest_wait(max_wait)`, the
+    error is raised at once. An answer that is empty, or ended for an unknown reason, is asked for
+    once more, and a call that times out while its endpoint answers others is made MAX_CALL_TIMEOUTS
+    times in all. The usage of failed attempts is added to the reply, or to the error that is raised
+    in the end. `endpoint` names it in the log.
     """
 
     async def call_with_retries(request: Request) -> Reply:
@@ -93,7 +95,10 @@ def retry(
 def _explain(error: ModelError, longest_wait: float, call_timeouts: int) -> None:
     """Add to the message of an error why its call is not retried."""
     if error.retry_after and error.retry_after > longest_wait:
-        wait = f"the endpoint asks to wait {format_duration(error.retry_after)}, until {format_time_in(error.retry_after)}"
+        wait = (
+            f"the endpoint asks to wait {format_duration(error.retry_after)}, until "
+            f"{format_time_in(error.retry_after)}"
+        )
         error.args = (f"{error} ({wait})",)
     if call_timeouts:
         count = "once" if call_timeouts == 1 else f"{call_timeouts} times"

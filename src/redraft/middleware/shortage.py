@@ -17,7 +17,9 @@ SHORTAGE_PAUSES = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 20.0)
 
 
 class _Retries:
-    """The steps of an event loop that try again, one at a time. `failures`: how many found no room in the end."""
+    """The steps of an event loop that try again, one at a time. `failures`: how many found no room
+    in the end.
+    """
 
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
@@ -31,10 +33,12 @@ _is_retrying: ContextVar[bool] = ContextVar("is_retrying", default=False)
 def wait_for_room(
     perform: AsyncFunction[S, R], before_retry: Callable[[S], Awaitable[object]]
 ) -> AsyncFunction[S, R]:
-    """Perform a step again, after `before_retry`, while this machine is short of something that it needs.
+    """Perform a step again, after `before_retry`, while this machine is short of something that it
+    needs.
 
-    The steps of an event loop try again one at a time, or each would take what another needs. Calls that a step has made are
-    made again then. Raises ShortageError after the last pause. (A call waits by itself: see `models.http_client`.)
+    The steps of an event loop try again one at a time, or each would take what another needs. Calls
+    that a step has made are made again then. Raises ShortageError after the last pause. (A call
+    waits by itself: see `models.http_client`.)
     """
 
     async def perform_with_room(step: S) -> R:
@@ -76,5 +80,7 @@ def wait_for_room(
 
 
 def _is_worth_a_wait(error: Exception) -> bool:
-    """Whether an error says that this machine is short of something, and no call has waited for it."""
+    """Whether an error says that this machine is short of something, and no call has waited for
+    it.
+    """
     return is_shortage(error) and not isinstance(error, ModelError)

@@ -17,7 +17,8 @@ from ..usage import current_entry
 def timeout(
     call: AsyncFunction[S, R], seconds: float | None, endpoint: str = ""
 ) -> AsyncFunction[S, R]:
-    """Raise ModelTimeoutError, which names the `endpoint`, if a call takes longer than `seconds`; None: no limit.
+    """Raise ModelTimeoutError, which names the `endpoint`, if a call takes longer than `seconds`;
+    None: no limit.
 
     The usage of a call that was sent is then unknown.
     """
@@ -46,7 +47,8 @@ MAX_WAIT = (
 
 
 def longest_wait(most: float = inf) -> float:
-    """Return how long a call may wait because its endpoint asks for it: until its deadline, and for at most `most` seconds.
+    """Return how long a call may wait because its endpoint asks for it: until its deadline, and for
+    at most `most` seconds.
 
     Without either, MAX_WAIT.
     """
@@ -63,7 +65,8 @@ def enforce_deadline(
     deadline: float | None,
     message: Callable[[S], str] = deadline_message,
 ) -> AsyncFunction[S, R]:
-    """Raise BudgetExhaustedError when the deadline (monotonic clock; None: there is none) passes before or during a call.
+    """Raise BudgetExhaustedError when the deadline (monotonic clock; None: there is none) passes
+    before or during a call.
 
     `message` returns the error's message for the argument of the call.
     """

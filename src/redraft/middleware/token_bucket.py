@@ -42,7 +42,9 @@ class TokenBucket:
         return max(lacking / self._rate, 0.0) if lacking > 1e-9 else 0.0
 
     def consume(self, amount: float) -> None:
-        """Take an amount, even if it is not available. A negative amount is returned to the bucket."""
+        """Take an amount, even if it is not available. A negative amount is returned to the
+        bucket.
+        """
         self._refill()
         self._level = min(self._level - amount, self._capacity)
 
@@ -53,7 +55,9 @@ class TokenBucket:
 
 
 class RateLimits:
-    """Limits on requests (`rpm`) and tokens (`tpm`) per minute; None: no limit. Raises ConfigError for an invalid limit."""
+    """Limits on requests (`rpm`) and tokens (`tpm`) per minute; None: no limit. Raises ConfigError
+    for an invalid limit.
+    """
 
     def __init__(self, rpm: float | None, tpm: float | None, clock: Callable[[], float]) -> None:
         self._requests = _bucket("rpm", rpm, clock)

@@ -2,12 +2,14 @@
 
 To add a provider:
 
-- It speaks OpenAI's chat protocol: add its name and address to `LOCAL_SERVERS` or `connect` in `registry`; `openai_chat.Chat`
-  is the client; `openai_responses` and `sse` read what the endpoint sends.
-- pydantic-ai has a client for it: add its prefix to `VENDORS` in `registry`; `pydantic_ai.ProviderModel` is the client.
-- Otherwise write a class with `name`, `identity` and `async complete(request) -> Reply` (`redraft.protocols.Model`) that
-  raises `ModelError`s and does not retry, limit or cache: middleware does. Pass it to `refine` as `model`, or connect it to
-  a prefix in `registry.connect`.
+- It speaks OpenAI's chat protocol: add its name and address to `LOCAL_SERVERS` or `connect` in
+  `registry`; `openai_chat.Chat` is the client; `openai_responses` and `sse` read what the endpoint
+  sends.
+- pydantic-ai has a client for it: add its prefix to `VENDORS` in `registry`;
+  `pydantic_ai.ProviderModel` is the client.
+- Otherwise write a class with `name`, `identity` and `async complete(request) -> Reply`
+  (`redraft.protocols.Model`) that raises `ModelError`s and does not retry, limit or cache:
+  middleware does. Pass it to `refine` as `model`, or connect it to a prefix in `registry.connect`.
 """
 
 from __future__ import annotations

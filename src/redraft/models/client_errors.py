@@ -1,7 +1,8 @@
 """What the errors of other packages' clients mean.
 
-Their packages raise exceptions of their own: `model_error` makes a ModelError of one, by the status and the headers of the response
-that it holds. No package is imported for that: exceptions are recognised by the names of their classes.
+Their packages raise exceptions of their own: `model_error` makes a ModelError of one, by the status
+and the headers of the response that it holds. No package is imported for that: exceptions are
+recognised by the names of their classes.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ HTTP_PACKAGES = frozenset(
 
 
 def model_error(error: Exception, mask: Mask) -> ModelError:
-    """Return the ModelError that an exception of a client's package means; its message is masked."""
+    """Return the ModelError that an exception of a client's package means; its message is
+    masked.
+    """
     if isinstance(error, ModelError | ConfigError):
         return error  # type: ignore[return-value]
     causes = list(_causes(error))
@@ -74,7 +77,9 @@ def model_error(error: Exception, mask: Mask) -> ModelError:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield an exception and those that led to it, ten at most. httpcore has one as its argument, and not as its cause."""
+    """Yield an exception and those that led to it, ten at most. httpcore has one as its argument,
+    and not as its cause.
+    """
     cause: BaseException | None = error
     for _ in range(10):
         if cause is None:

@@ -1,7 +1,8 @@
-"""What `connect` takes as a model, and which of these are clients or models of other packages that a user has already.
+"""What `connect` takes as a model, and which of these are clients or models of other packages that
+a user has already.
 
-They are recognised by the module of their class, so that no package is imported that was not handed in. `client_errors` says what
-their errors mean.
+They are recognised by the module of their class, so that no package is imported that was not handed
+in. `client_errors` says what their errors mean.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from ..protocols import Model
 
 
 def is_model(model: Any) -> bool:
-    """Whether `connect` takes an object: it may raise ConfigError for one of these, but not for another."""
+    """Whether `connect` takes an object: it may raise ConfigError for one of these, but not for
+    another.
+    """
     return (
         isinstance(model, str | Model)
         or callable(model)
@@ -42,7 +45,9 @@ def is_langchain_object(value: Any) -> bool:
 
 
 def is_openai_client(client: Any) -> bool:
-    """Whether an object is a client of the openai package, such as `OpenAI()` or `AsyncAzureOpenAI()`."""
+    """Whether an object is a client of the openai package, such as `OpenAI()` or
+    `AsyncAzureOpenAI()`.
+    """
     return _derives_from(client, "openai", "OpenAI") or _derives_from(
         client, "openai", "AsyncOpenAI"
     )
@@ -54,7 +59,9 @@ def is_langchain_chat_model(model: Any) -> bool:
 
 
 def is_openai_compatible(model: Any) -> bool:
-    """Whether a chat model of LangChain sends its parameters to an OpenAI-compatible endpoint, response formats included."""
+    """Whether a chat model of LangChain sends its parameters to an OpenAI-compatible endpoint,
+    response formats included.
+    """
     return _derives_from(model, "langchain_openai", "BaseChatOpenAI")
 
 

@@ -1,4 +1,5 @@
-"""Deadlines of blocks of code, as `asyncio.timeout` has them, with one timer for all blocks of an event loop.
+"""Deadlines of blocks of code, as `asyncio.timeout` has them, with one timer for all blocks of an
+event loop.
 
 A timer for each request costs more than the rest of its deadline, and hardly any is ever needed.
 """
@@ -12,9 +13,11 @@ from typing import Self
 
 
 class Deadlines:
-    """The deadlines of the running event loop. Its timer is set for the first of them, or an earlier one whose block has ended.
+    """The deadlines of the running event loop. Its timer is set for the first of them, or an
+    earlier one whose block has ended.
 
-    The timer outlives the block for which it is set, so it has a context of its own: a context keeps what the block works on.
+    The timer outlives the block for which it is set, so it has a context of its own: a context
+    keeps what the block works on.
     """
 
     __slots__ = ("_loop", "_next", "_timer", "open")
@@ -51,7 +54,9 @@ class Deadlines:
 
 
 class Deadline:
-    """A context manager that ends its block with TimeoutError after some seconds. Like `asyncio.timeout`, it cancels the task."""
+    """A context manager that ends its block with TimeoutError after some seconds. Like
+    `asyncio.timeout`, it cancels the task.
+    """
 
     __slots__ = ("_cancelling", "_deadlines", "_is_over", "_seconds", "_task", "when")
 

@@ -1,6 +1,7 @@
 """Find a model: the one that the environment names, then servers on this machine.
 
-Only lists of models are requested. Every location that was searched is reported, with what it would need to provide a model.
+Only lists of models are requested. Every location that was searched is reported, with what it would
+need to provide a model.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class SearchLocation:
             f" and {len(self.models) - 8} more" if len(self.models) > 8 else ""
         )
         details = " - ".join(filter(None, (listed, self.note)))
-        return f"{self.where}: {'found' if self.is_available else 'not found'}{f', {details}' if details else ''}"
+        return f"{self.where}: {'found' if self.is_available else 'not found'}{f', {details}' if details else ''}"  # noqa: E501
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +102,12 @@ async def find_model(
     servers: Sequence[LocalServer] | None = None,
     search_all: bool = False,
 ) -> DiscoveryResult:
-    """Search for a model: REDRAFT_MODEL, then OPENAI_API_KEY and OPENAI_BASE_URL, then all local servers at once.
+    """Search for a model: REDRAFT_MODEL, then OPENAI_API_KEY and OPENAI_BASE_URL, then all local
+    servers at once.
 
-    The search stops at the first location with a model, unless `search_all` is true. Raises ConfigError if REDRAFT_MODEL,
-    OPENAI_BASE_URL or OLLAMA_HOST is invalid; with `search_all` the result says so, and the search goes on.
+    The search stops at the first location with a model, unless `search_all` is true. Raises
+    ConfigError if REDRAFT_MODEL, OPENAI_BASE_URL or OLLAMA_HOST is invalid; with `search_all` the
+    result says so, and the search goes on.
     """
     env = os.environ if env is None else env
     searches: tuple[tuple[str, Callable[[], Awaitable[_SearchResult]]], ...] = (
@@ -128,7 +131,9 @@ async def find_model(
 
 
 async def search_address(url: str, env: Mapping[str, str] | None = None) -> DiscoveryResult:
-    """Ask the server at an address for its models. A name after the address is ignored. Raises ConfigError if it is no address."""
+    """Ask the server at an address for its models. A name after the address is ignored. Raises
+    ConfigError if it is no address.
+    """
     env = os.environ if env is None else env
     url = with_version(url.partition("#")[0])
     location = await _search_endpoint(
@@ -149,7 +154,9 @@ _SearchResult: TypeAlias = tuple[list[SearchLocation], Model | None]
 
 
 async def _find_configured(env: Mapping[str, str], *, check: bool) -> _SearchResult:
-    """Return the model in REDRAFT_MODEL. With `check`, its endpoint is asked. Raises ConfigError."""
+    """Return the model in REDRAFT_MODEL. With `check`, its endpoint is asked. Raises
+    ConfigError.
+    """
     name = env.get("REDRAFT_MODEL", "").strip()
     if not name:
         return [
@@ -220,7 +227,9 @@ async def _find_hosted(env: Mapping[str, str]) -> _SearchResult:
 async def _find_local(
     env: Mapping[str, str], servers: Sequence[LocalServer] | None, *, check: bool
 ) -> _SearchResult:
-    """Return the first model of the servers on this machine. With `check`, a fault in OLLAMA_HOST is reported instead of raised."""
+    """Return the first model of the servers on this machine. With `check`, a fault in OLLAMA_HOST
+    is reported instead of raised.
+    """
     faults: list[SearchLocation] = []
     if servers is None:
         try:
@@ -246,7 +255,9 @@ async def _check_server(server: LocalServer, env: Mapping[str, str]) -> SearchLo
 
 
 async def _is_listening(url: str) -> bool:
-    """Whether a server listens at a URL. (Checked first: where none does, the note is how to start one, and no error.)"""
+    """Whether a server listens at a URL. (Checked first: where none does, the note is how to start
+    one, and no error.)
+    """
     parts = urlsplit(url)
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
@@ -260,7 +271,9 @@ async def _is_listening(url: str) -> bool:
 async def _search_endpoint(
     where: str, url: str, setup_hint: str, timeouts: Timeouts, env: Mapping[str, str]
 ) -> SearchLocation:
-    """Return the location with the models that the endpoint lists, or with a note on what is wrong."""
+    """Return the location with the models that the endpoint lists, or with a note on what is
+    wrong.
+    """
     try:
         names, is_redraft = await _fetch_model_names(url, timeouts, env)
     except AuthenticationError as error:
@@ -288,7 +301,9 @@ async def _search_endpoint(
 async def _fetch_model_names(
     url: str, timeouts: Timeouts, env: Mapping[str, str]
 ) -> tuple[list[str], bool]:
-    """Return the names that an endpoint lists, and whether it is a gateway of Redraft. Raises ModelError."""
+    """Return the names that an endpoint lists, and whether it is a gateway of Redraft. Raises
+    ModelError.
+    """
     client = connect_endpoint("-", url, env, timeouts=timeouts)
     try:
         return await _request_model_list(client.target_for("/models"))
@@ -313,7 +328,9 @@ async def _request_model_list(target: RequestTarget) -> tuple[list[str], bool]:
 
 
 def choose_model(names: Sequence[str]) -> str | None:
-    """Return a small well-known model if there is one, else the first chat model; None if there is none."""
+    """Return a small well-known model if there is one, else the first chat model; None if there is
+    none.
+    """
     chat_models = [name for name in names if not _NO_CHAT.search(name)]
     return next(
         (name for name in PREFERRED_MODELS if name in chat_models),

@@ -1,7 +1,8 @@
 """Base URLs of endpoints: parsing, the key in them, URLs below them, and redaction.
 
-A base URL is `http(s)://[USER:KEY@]HOST[:PORT][/PATH][?QUERY]`. The key is sent to that host only; the query is part of every
-request. Both count as secret: only the scheme, the host, the port and the path are shown.
+A base URL is `http(s)://[USER:KEY@]HOST[:PORT][/PATH][?QUERY]`. The key is sent to that host only;
+the query is part of every request. Both count as secret: only the scheme, the host, the port and
+the path are shown.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ _LOCAL_NAMES = (".localhost", ".local", ".lan", ".home.arpa", ".internal", ".tes
 
 
 def parse_base_url(base_url: str) -> tuple[SplitResult, str | None]:
-    """Return a base URL without its user info, and the key in it. Raises ConfigError for anything else."""
+    """Return a base URL without its user info, and the key in it. Raises ConfigError for anything
+    else.
+    """
     try:
         parts = urlsplit(base_url.strip())
         host = parts.hostname
@@ -47,13 +50,15 @@ def parse_base_url(base_url: str) -> tuple[SplitResult, str | None]:
 
 
 def check_proxy(proxy: str | None, url: str = "") -> None:
-    """Raise ConfigError if this is no URL of a proxy; of "env", the proxy that the environment names for a URL is checked.
+    """Raise ConfigError if this is no URL of a proxy; of "env", the proxy that the environment
+    names for a URL is checked.
 
     The message does not show it, because it may contain a password.
     """
     if proxy and proxy != "env" and not _is_proxy(proxy):
         raise ConfigError(
-            'a proxy (REDRAFT_PROXY, proxy=) is http(s)://[USER:PASSWORD@]HOST:PORT or "env"; this one cannot be read'
+            'a proxy (REDRAFT_PROXY, proxy=) is http(s)://[USER:PASSWORD@]HOST:PORT or "env"; '
+            "this one cannot be read"
         )
     if proxy == "env" and url and (named := proxy_for("env", url)) and not _is_proxy(named):
         name = proxy_variable(url)
@@ -71,19 +76,25 @@ def _is_proxy(proxy: str) -> bool:
 
 
 def proxy_variable(url: str) -> str:
-    """Return the name of the environment variable with the proxy for a URL, as it is written there."""
+    """Return the name of the environment variable with the proxy for a URL, as it is written
+    there.
+    """
     name = f"{urlsplit(url).scheme}_proxy"
     return name if os.environ.get(name) else name.upper()
 
 
 def unused_proxy(url: str) -> str:
-    """Return the name of the environment variable with a proxy that REDRAFT_PROXY=env would use for a URL; "" if there is none."""
+    """Return the name of the environment variable with a proxy that REDRAFT_PROXY=env would use for
+    a URL; "" if there is none.
+    """
     is_public = not is_private_host(urlsplit(url).hostname or "")
     return proxy_variable(url) if is_public and proxy_for("env", url) else ""
 
 
 def _url_fault(url: str) -> str:
-    """Return what is wrong with the host or the port of a URL. After an @, any part may belong to a password."""
+    """Return what is wrong with the host or the port of a URL. After an @, any part may belong to a
+    password.
+    """
     if "@" in url:
         return "this one cannot be read"
     place = redacted_url(url).partition("://")[2].partition("/")[0]
@@ -110,7 +121,9 @@ def with_version(url: str) -> str:
 
 
 def query_fingerprint(base: SplitResult) -> str:
-    """Return a short hash of the parts of a query that are not secret, to distinguish endpoints; "" if there are none."""
+    """Return a short hash of the parts of a query that are not secret, to distinguish endpoints; ""
+    if there are none.
+    """
     public = [pair for pair in parse_qsl(base.query) if not is_secret(*pair)]
     return f"?{sha256(repr(public).encode()).hexdigest()[:8]}" if public else ""
 
@@ -123,7 +136,9 @@ def redirect_error(status: int, location: str) -> ModelError:
 
 
 def redacted_url(url: str) -> str:
-    """Return the scheme, host, port and path of a URL on one line, without user info, query and fragment."""
+    """Return the scheme, host, port and path of a URL on one line, without user info, query and
+    fragment.
+    """
     scheme, slashes, rest = url.partition("://")
     rest = re.split(r"[?#]", rest)[0]
     host, slash, path = rest.partition("/")
@@ -138,7 +153,9 @@ def redacted_url(url: str) -> str:
 
 
 def path_hint(url: str, suffix: str = CHAT_PATH) -> str:
-    """Return a hint for a 404: the path of the request, and the base URL to try if it has no version."""
+    """Return a hint for a 404: the path of the request, and the base URL to try if it has no
+    version.
+    """
     path = urlsplit(url).path
     if re.search(r"/v[0-9]", path):
         return f" (asked for {path})"
@@ -159,7 +176,9 @@ def redacted_model_name(spec: str) -> str:
 
 
 def clean_key(key: str | None) -> str | None:
-    """Return a key without white space around it. Raises ConfigError if it has characters that a header cannot contain."""
+    """Return a key without white space around it. Raises ConfigError if it has characters that a
+    header cannot contain.
+    """
     key = (key or "").strip()
     if not key.isascii() or not key.isprintable():
         raise ConfigError("the API key has characters that no key has (it is not shown here)")
@@ -170,16 +189,18 @@ def warn_plain_http(base_url: SplitResult) -> None:
     """Warn, once for each host, if a key is sent over the internet without encryption."""
     if base_url.scheme == "http" and not is_private_host(base_url.hostname or ""):
         warnings.warn(
-            f"a key is sent to {base_url.netloc} over plain http, where it can be intercepted: use https",
+            f"a key is sent to {base_url.netloc} over plain http, where it can be intercepted: "
+            "use https",
             stacklevel=3,
         )
 
 
 def is_private_host(host: str) -> bool:
-    """Whether a host is this machine or on a private network, judged by its name or address without a DNS query.
+    """Whether a host is this machine or on a private network, judged by its name or address without
+    a DNS query.
 
-    Private are loopback, private and link-local addresses, names without a dot (as containers have), and names that end in
-    .localhost, .local, .lan, .home.arpa, .internal or .test.
+    Private are loopback, private and link-local addresses, names without a dot (as containers
+    have), and names that end in .localhost, .local, .lan, .home.arpa, .internal or .test.
     """
     try:
         address = ip_address(host.partition("%")[0])

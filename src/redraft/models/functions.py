@@ -22,11 +22,13 @@ FREE_CALL = Usage(calls=1)  # usage of a call to a ScriptedModel
 
 
 class CallableModel:
-    """A function `(messages) -> text` as a model. It may be async, or else runs in a thread; it may also return a `Reply`.
+    """A function `(messages) -> text` as a model. It may be async, or else runs in a thread; it may
+    also return a `Reply`.
 
-    Parameters named `tools` and `tool_choice` are passed those of the task by keyword; without them, a task with tools is a
-    ConfigError. Its usage is unknown. Only with a `name`, or if the function is an object with an attribute `identity`, can later
-    runs find its answers in a cache and its rows in a journal. An attribute `name` is the name to show.
+    Parameters named `tools` and `tool_choice` are passed those of the task by keyword; without
+    them, a task with tools is a ConfigError. Its usage is unknown. Only with a `name`, or if the
+    function is an object with an attribute `identity`, can later runs find its answers in a cache
+    and its rows in a journal. An attribute `name` is the name to show.
     """
 
     def __init__(self, fn: Callable[[list[dict[str, Any]]], Any], name: str | None = None) -> None:
@@ -47,7 +49,8 @@ class CallableModel:
     async def complete(self, request: Request) -> Reply:
         if request.params:
             raise ConfigError(
-                f"{next(iter(request.params))!r} cannot be passed on to {self.name}, which is a function of messages"
+                f"{next(iter(request.params))!r} cannot be passed on to {self.name}, which is a "
+                "function of messages"
             )
         tool_arguments = self._tool_arguments(request)
         try:
@@ -65,12 +68,15 @@ class CallableModel:
         return as_reply(answer, self.name, UNKNOWN_USAGE)
 
     def _tool_arguments(self, request: Request) -> dict[str, Any]:
-        """Return the tools of a request as keyword arguments. Raises ConfigError if the function accepts none."""
+        """Return the tools of a request as keyword arguments. Raises ConfigError if the function
+        accepts none.
+        """
         if not request.tools:
             return {name: None for name, required in self._tool_parameters.items() if required}
         if "tools" not in self._tool_parameters:
             raise ConfigError(
-                f"the task has tools, and the function {self.name!r} has no parameter `tools`: give it one"
+                f"the task has tools, and the function {self.name!r} has no parameter `tools`: "
+                "give it one"
             )
         arguments = {
             "tools": [dict(tool) for tool in request.tools],
@@ -86,7 +92,9 @@ def _own_text(fn: Callable[..., Any], attribute: str) -> str | None:
 
 
 def _tool_parameters(fn: Callable[..., Any]) -> dict[str, bool]:
-    """Return which of the parameters `tools` and `tool_choice` a function has, and whether each is required."""
+    """Return which of the parameters `tools` and `tool_choice` a function has, and whether each is
+    required.
+    """
     try:
         parameters = signature(fn).parameters
     except (ValueError, TypeError):
@@ -110,7 +118,9 @@ async def call_function(
 
 
 def as_reply(answer: Any, name: str, usage: Usage) -> Reply:
-    """Return a Reply, made from a text if it is none. Raises BadResponseError for anything else, and for an empty text."""
+    """Return a Reply, made from a text if it is none. Raises BadResponseError for anything else,
+    and for an empty text.
+    """
     if isinstance(answer, Reply):
         return answer
     if not isinstance(answer, str):
@@ -131,7 +141,8 @@ class ScriptedModel:
     When the answers run out it raises a ModelError.
 
     Args:
-        answers: The answers: texts, `Reply` objects, functions `(messages) -> text`, or exceptions, which it raises.
+        answers: The answers: texts, `Reply` objects, functions `(messages) -> text`, or exceptions,
+            which it raises.
         name: The name under which it is recorded.
 
     Attributes:
@@ -171,7 +182,8 @@ class ScriptedModel:
             self._answer_count += 1
             return await self._resolve_answer(answer, sent)
         raise ModelError(
-            f"{self.name} has no answer left: it had {self._answer_count}, this is call {self.calls}",
+            f"{self.name} has no answer left: it had {self._answer_count}, this is call "
+            f"{self.calls}",
             usage=FREE_CALL,
         )
 

@@ -1,8 +1,10 @@
-"""HTTP requests: connections shared per event loop, timeouts, a cap on the size of responses, and typed errors.
+"""HTTP requests: connections shared per event loop, timeouts, a cap on the size of responses, and
+typed errors.
 
-This module knows nothing about models. It raises a ModelError for a failure of the network, and returns a response with any
-status. Redirects are not followed, cookies are not stored, and no proxy is used that was not configured, so that a request
-reaches only the host it is meant for. Secrets are masked in every response, because a server may echo the key it received.
+This module knows nothing about models. It raises a ModelError for a failure of the network, and
+returns a response with any status. Redirects are not followed, cookies are not stored, and no proxy
+is used that was not configured, so that a request reaches only the host it is meant for. Secrets
+are masked in every response, because a server may echo the key it received.
 """
 
 from __future__ import annotations
@@ -41,8 +43,9 @@ if TYPE_CHECKING:
     from .http_connections import Connection, ConnectionPool, Response
 
 MAX_BODY_BYTES = 8 * 1024 * 1024
-"""The largest decoded body, line or event of a stream, and text of a stream, in bytes. The whole stream, which is mostly JSON
-around the text, may be eight times as long."""
+"""The largest decoded body, line or event of a stream, and text of a stream, in bytes. The whole
+stream, which is mostly JSON around the text, may be eight times as long.
+"""
 
 REFUSED_USAGE = Usage(calls=1)
 """The usage of a call that the server refused: no tokens."""
@@ -57,8 +60,8 @@ class Timeouts:
 
     Attributes:
         connect: To connect.
-        first_byte: Until the first byte of the body. None: only `total` bounds it; a model that does not stream sends nothing
-            before it has finished.
+        first_byte: Until the first byte of the body. None: only `total` bounds it; a model that
+            does not stream sends nothing before it has finished.
         idle: Between two parts of the body.
         total: For the whole request.
         room: Before all this, until this process has room for another connection.
@@ -75,7 +78,8 @@ class Timeouts:
 class RequestTarget:
     """Where a request goes and how long it may take.
 
-    `proxy` is a URL, "env" for the proxy of the environment, or None. `mask` masks the secrets that are sent.
+    `proxy` is a URL, "env" for the proxy of the environment, or None. `mask` masks the secrets that
+    are sent.
     """
 
     url: str = field(repr=False)
@@ -92,7 +96,8 @@ HttpResponse: TypeAlias = tuple[int, Mapping[str, str], bytes]
 class LoopLocal(Generic[T]):
     """One value for each event loop, closed when the loop shuts down.
 
-    The value is held by an asynchronous generator that is started on the loop; `asyncio.run` closes those when it ends.
+    The value is held by an asynchronous generator that is started on the loop; `asyncio.run` closes
+    those when it ends.
     """
 
     def __init__(self, make: Callable[[], T], close: Callable[[T], Awaitable[Any]]) -> None:
@@ -141,13 +146,17 @@ def _new_connections(keep_seconds: float) -> Connections:
 
 
 KEEP_SECONDS = 4.0
-"""How long an idle connection is kept: many servers close one after 5 s, and a request that is sent at that moment is lost."""
+"""How long an idle connection is kept: many servers close one after 5 s, and a request that is sent
+at that moment is lost.
+"""
 
 shared_connections = LoopLocal(lambda: _new_connections(KEEP_SECONDS), Connections.close)
 """The connections of each event loop, which all clients share."""
 
 stream_connections = LoopLocal(lambda: _new_connections(0), Connections.close)
-"""The same for streams, with one connection each: llama.cpp closes the connection after a stream without announcing it."""
+"""The same for streams, with one connection each: llama.cpp closes the connection after a stream
+without announcing it.
+"""
 
 
 class HttpExchange:
@@ -247,7 +256,9 @@ class HttpExchange:
         )
 
     async def _connect(self, connections: Connections, origin: Origin) -> Connection:
-        """Return a free connection or a new one. A wait for room in this process costs the request none of its time."""
+        """Return a free connection or a new one. A wait for room in this process costs the request
+        none of its time.
+        """
         timeouts, pool, room_until = (
             self.target.timeouts,
             connections.pool,
@@ -313,7 +324,9 @@ class HttpExchange:
 
 
 def proxy_for(proxy: str | None, url: str) -> str | None:
-    """Return the proxy for requests to a URL: the configured one, or that of the environment if it is "env"."""
+    """Return the proxy for requests to a URL: the configured one, or that of the environment if it
+    is "env".
+    """
     if proxy != "env":
         return proxy
     from urllib.request import getproxies, proxy_bypass
@@ -323,7 +336,9 @@ def proxy_for(proxy: str | None, url: str) -> str | None:
 
 
 def masked_headers(headers: Mapping[str, str], mask: Mask) -> Mapping[str, str]:
-    """Return the headers of a response, in lower case, with secrets that the server echoes masked."""
+    """Return the headers of a response, in lower case, with secrets that the server echoes
+    masked.
+    """
     if not mask or mask(together := "\n".join(headers.values())) is together:
         return headers
     return {name.lower(): mask(value) for name, value in headers.items()}
@@ -354,7 +369,8 @@ class _PlainBody:
 class _Decompressor:
     """Decompresses gzip or deflate part by part, up to the cap; b"" marks the end.
 
-    One part may become at most MAX_BODY_BYTES, or a small share of a much larger cap: more is a decompression bomb.
+    One part may become at most MAX_BODY_BYTES, or a small share of a much larger cap: more is a
+    decompression bomb.
     """
 
     def __init__(self, cap: int) -> None:
@@ -406,7 +422,9 @@ def _body_decoder(response: Response, cap: int) -> Callable[[bytes], bytes]:
 
 
 def _network_error(error: Exception, mask: Mask, via: str) -> ModelError:
-    """Return the typed error. `via` is "" or the proxy, such as " through the proxy 10.0.0.1:3128"."""
+    """Return the typed error. `via` is "" or the proxy, such as " through the proxy
+    10.0.0.1:3128".
+    """
     reason = error_reason(error, mask)
     match error:
         case TLSError():
@@ -429,7 +447,9 @@ def _network_error(error: Exception, mask: Mask, via: str) -> ModelError:
 
 
 def error_reason(error: BaseException, mask: Mask = NO_SECRETS) -> str:
-    """Return the reason of an error of the operating system or a library, on one line of at most 200 characters, masked."""
+    """Return the reason of an error of the operating system or a library, on one line of at most
+    200 characters, masked.
+    """
     text = (
         getattr(error, "strerror", None)
         or getattr(error, "message", None)
@@ -448,7 +468,9 @@ async def open_exchange(
     stream: bool = False,
     entry: LedgerEntry | None = None,
 ) -> AsyncIterator[tuple[HttpExchange, Response]]:
-    """Open a request, and yield it with its response. Raises ModelError for a failure of the network."""
+    """Open a request, and yield it with its response. Raises ModelError for a failure of the
+    network.
+    """
     exchange = HttpExchange(target, stream=stream, entry=entry)
     response = failure = None
     try:
@@ -473,7 +495,9 @@ async def fetch(
     *,
     entry: LedgerEntry | None = None,
 ) -> HttpResponse:
-    """Return the status, the headers and the whole decoded body. Raises ModelError for a failure of the network."""
+    """Return the status, the headers and the whole decoded body. Raises ModelError for a failure of
+    the network.
+    """
     exchange = HttpExchange(target, entry=entry)
     try:
         return await exchange.read_all(method, body)

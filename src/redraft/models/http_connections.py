@@ -1,8 +1,10 @@
-"""Connections of HTTP/1.1: opened, used for one request after another, and closed when they have been idle for some seconds.
+"""Connections of HTTP/1.1: opened, used for one request after another, and closed when they have
+been idle for some seconds.
 
-httptools (llhttp, the parser of Node.js) reads the responses, aiohappyeyeballs chooses among the addresses of a host, and asyncio
-has TLS. The rest is here: which connection is free, and the parts of a body as they arrive. What a status or a body means, how
-long it may take and how large it may be is decided in `http_client`. (aiohttp's client takes three times the CPU time for the same
+httptools (llhttp, the parser of Node.js) reads the responses, aiohappyeyeballs chooses among the
+addresses of a host, and asyncio has TLS. The rest is here: which connection is free, and the parts
+of a body as they arrive. What a status or a body means, how long it may take and how large it may
+be is decided in `http_client`. (aiohttp's client takes three times the CPU time for the same
 request, and its import as long as that of all of Redraft that refines.)
 """
 
@@ -36,7 +38,9 @@ from .http_requests import Endpoint, Origin, encode_head
 from .tls_errors import tls_error_text
 
 MAX_HEAD_BYTES = 64 * 1024
-"""The largest head of a response; also how much more than sixteen times its content the framing of a body may take."""
+"""The largest head of a response; also how much more than sixteen times its content the framing of
+a body may take.
+"""
 
 MAX_UNREAD_BYTES = 256 * 1024
 """How much of a body is kept before the server has to wait until it is read."""
@@ -51,7 +55,9 @@ ADDRESS_SECONDS = 10.0
 """How long the addresses of a host are kept."""
 
 ROOM_SECONDS = 1.0
-"""How long a connection waits for room before it tries again, although no other connection has ended."""
+"""How long a connection waits for room before it tries again, although no other connection has
+ended.
+"""
 
 LOG_SECONDS = 60.0
 """How long nothing more is logged about a shortage."""
@@ -61,7 +67,9 @@ FALLBACK_DELAY = 0.25
 
 
 class Response:
-    """A response as it arrives. Its status and headers (in lower case) are known once `wait_for_headers` has returned."""
+    """A response as it arrives. Its status and headers (in lower case) are known once
+    `wait_for_headers` has returned.
+    """
 
     __slots__ = (
         "_connection",
@@ -92,7 +100,9 @@ class Response:
             await self._next_event()
 
     async def read_part(self) -> bytes:
-        """Return what has arrived of the body and was not read before, at least one byte; b"" at its end. Raises HttpError."""
+        """Return what has arrived of the body and was not read before, at least one byte; b"" at
+        its end. Raises HttpError.
+        """
         while not self._parts:
             if self.is_complete:
                 return b""
@@ -235,7 +245,7 @@ class Connection(asyncio.Protocol):
         is_sent = not self._unsent and not self.transport.get_write_buffer_size()
         if response is not None and failure is None and self._is_reusable and is_sent:
             self._pool.release(self)
-        else:  # (what arrives without a request, or after the end of a response, would be read as the next one)
+        else:  # (what arrives without a request, or after the end of a response, would be read as the next one)  # noqa: E501
             self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -303,7 +313,9 @@ class Lookup:
 
 
 class ConnectionPool:
-    """The connections of the running event loop, of any number. An idle one is used again for some seconds; 0: for one request."""
+    """The connections of the running event loop, of any number. An idle one is used again for some
+    seconds; 0: for one request.
+    """
 
     def __init__(self, keep_seconds: float) -> None:
         self.loop = asyncio.get_running_loop()
@@ -366,7 +378,9 @@ class ConnectionPool:
     # ---- new connections
 
     async def wait_for_room(self, error: NoRoomError) -> None:
-        """Wait until a connection has ended, or ROOM_SECONDS: others may have closed files. Idle connections end at once."""
+        """Wait until a connection has ended, or ROOM_SECONDS: others may have closed files. Idle
+        connections end at once.
+        """
         if self.loop.time() >= self._log_again_at:
             self._log_again_at = self.loop.time() + LOG_SECONDS
             endpoint_log.warning("calls wait for room for their connections: %s", error)
@@ -390,7 +404,9 @@ class ConnectionPool:
                 return
 
     async def connect(self, origin: Origin) -> Connection:
-        """Open a connection. Raises UnreachableError, TLSError or ProxyError, and NoRoomError for a shortage of our own."""
+        """Open a connection. Raises UnreachableError, TLSError or ProxyError, and NoRoomError for a
+        shortage of our own.
+        """
         is_only = not (
             self.open or self._opening
         )  # it may take any descriptor, since none is freed while it waits
@@ -417,7 +433,9 @@ class ConnectionPool:
             self._opening -= 1
 
     async def _open(self, origin: Origin, limit: float) -> Connection:
-        """Open a connection in a context of its own: the transport keeps the context, and what the request works on with it."""
+        """Open a connection in a context of its own: the transport keeps the context, and what the
+        request works on with it.
+        """
         opening = self.loop.create_task(self._connect(origin, limit), context=Context())
         try:
             return await opening
@@ -511,7 +529,8 @@ class ConnectionPool:
     async def _find_addresses(self, endpoint: Endpoint) -> list[Any]:
         """Return the addresses of a host, for each connection another one first.
 
-        Connections that are opened at the same time ask for them once; if all of these are cancelled, so is the question.
+        Connections that are opened at the same time ask for them once; if all of these are
+        cancelled, so is the question.
         """
         lookup, now = self._lookups.get(endpoint), self.loop.time()
         if lookup is None or lookup.until < now:
@@ -537,7 +556,9 @@ class ConnectionPool:
 
 
 def _new_socket(address: Any, limit: float) -> socket.socket:
-    """Return a socket for an address. Raises OSError if its descriptor is one of those that are held back, from `limit` on."""
+    """Return a socket for an address. Raises OSError if its descriptor is one of those that are
+    held back, from `limit` on.
+    """
     family, kind, protocol, _, _ = address
     new = socket.socket(family, kind, protocol)
     if new.fileno() >= limit:
@@ -547,7 +568,9 @@ def _new_socket(address: Any, limit: float) -> socket.socket:
 
 
 def _is_known(address: Any) -> bool:
-    """Whether this machine has a way to an address: if not, the error is the one that also says that no port is free."""
+    """Whether this machine has a way to an address: if not, the error is the one that also says
+    that no port is free.
+    """
     try:
         with socket.socket(address[0], socket.SOCK_DGRAM) as probe:
             probe.connect(address[4])  # sends nothing

@@ -1,4 +1,6 @@
-"""How a request over HTTP can fail below the level of models. `http_client` makes a ModelError of each."""
+"""How a request over HTTP can fail below the level of models. `http_client` makes a ModelError of
+each.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ class UnreachableError(HttpError):
 
 
 class NoRoomError(HttpError):
-    """This process cannot open a connection now, because it is short of descriptors, memory or ports."""
+    """This process cannot open a connection now, because it is short of descriptors, memory or
+    ports.
+    """
 
 
 class TLSError(HttpError):
@@ -28,7 +32,7 @@ class ProxyError(HttpError):
 
     def __init__(self, status: int) -> None:
         super().__init__(
-            f"status {status}{' (its user or password is missing or wrong)' if status == 407 else ''}"
+            f"status {status}{' (its user or password is missing or wrong)' if status == 407 else ''}"  # noqa: E501
         )
         self.status = status
 

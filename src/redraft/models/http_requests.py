@@ -1,7 +1,7 @@
 """Where a request over HTTP goes, and its head: text in, bytes out, no network.
 
-A URL is sent as it is written, with what a URL cannot contain percent-encoded. A header cannot begin another line or change where
-the body ends.
+A URL is sent as it is written, with what a URL cannot contain percent-encoded. A header cannot
+begin another line or change where the body ends.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ class Endpoint(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """What a connection leads to: a server, directly or through a proxy (with the value of its Proxy-Authorization)."""
+    """What a connection leads to: a server, directly or through a proxy (with the value of its
+    Proxy-Authorization).
+    """
 
     server: Endpoint
     proxy: Endpoint | None = None
@@ -84,7 +86,9 @@ def _split(url: str, name: str) -> tuple[Endpoint, SplitResult]:
 
 
 def port_of(parts: SplitResult) -> int:
-    """Return the port of a URL, or that of its scheme. Raises ValueError for port 0, and KeyError for a scheme that is not HTTP."""
+    """Return the port of a URL, or that of its scheme. Raises ValueError for port 0, and KeyError
+    for a scheme that is not HTTP.
+    """
     default = _default_port(parts.scheme)
     if parts.port == 0:
         raise ValueError(parts.port)
@@ -92,12 +96,15 @@ def port_of(parts: SplitResult) -> int:
 
 
 def ascii_host(host: str) -> str:
-    """Return the name of a server as DNS and certificates have it. Raises ValueError, or InvalidRequestError if it is ambiguous."""
+    """Return the name of a server as DNS and certificates have it. Raises ValueError, or
+    InvalidRequestError if it is ambiguous.
+    """
     if not host or not _NOT_IN_HOSTS.isdisjoint(host):
         raise ValueError(host)
     if not _AMBIGUOUS.isdisjoint(host):
         raise InvalidRequestError(
-            "the name of its server means different hosts to different programs: write it as xn--..."
+            "the name of its server means different hosts to different programs: write it as "
+            "xn--..."
         )
     return host.encode(
         "idna"
@@ -143,7 +150,9 @@ def request_head(
 
 
 def encode_head(request_line: str, headers: Mapping[str, str]) -> bytes:
-    """Return the head of a request. Raises InvalidRequestError if a header would begin another line."""
+    """Return the head of a request. Raises InvalidRequestError if a header would begin another
+    line.
+    """
     lines = [
         f"{request_line} HTTP/1.1",
         *(f"{name}: {value}" for name, value in headers.items()),

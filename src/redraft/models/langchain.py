@@ -1,8 +1,9 @@
 """A chat model of LangChain as a model.
 
-Everything in it is LangChain's interface for all chat models: messages, `usage_metadata`, `response_metadata` and tool calls.
-`temperature`, `max_tokens` and `seed` are set as the fields of the model that have these meanings, on a copy; a model without
-such a field is asked without the parameter. Its retries and its cache are switched off, because middleware retries and caches.
+Everything in it is LangChain's interface for all chat models: messages, `usage_metadata`,
+`response_metadata` and tool calls. `temperature`, `max_tokens` and `seed` are set as the fields of
+the model that have these meanings, on a copy; a model without such a field is asked without the
+parameter. Its retries and its cache are switched off, because middleware retries and caches.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ SAMPLING_FIELDS = {
     "max_tokens": ("max_tokens", "max_output_tokens", "num_predict", "max_new_tokens"),
     "seed": ("seed", "random_seed"),
 }
-"""The fields of LangChain's models for a parameter of a request, in the order in which they are looked for."""
+"""The fields of LangChain's models for a parameter of a request, in the order in which they are
+looked for.
+"""
 
 FINISH_FIELDS = ("finish_reason", "stop_reason", "stopReason", "done_reason")
 
@@ -91,7 +94,7 @@ class LangChainModel(ExtraBodyTools):
         )
         if address := _address(self._model):
             self.base_url = redacted_url(address)
-        self.identity = f"langchain:{kind.__module__}.{kind.__qualname__}{_parameters(self._model, self._extra)}"
+        self.identity = f"langchain:{kind.__module__}.{kind.__qualname__}{_parameters(self._model, self._extra)}"  # noqa: E501
         self.formats: tuple[Format, ...] = (
             FORMATS if is_openai_compatible(self._model) else ("text",)
         )
@@ -123,8 +126,9 @@ class LangChainModel(ExtraBodyTools):
     def _keywords(self, request: Request) -> dict[str, Any]:
         """Return the bound parameters, and the response format.
 
-        The parameters of the request win over bound ones. To an OpenAI-compatible model they go into the body, and so does the
-        response format: directly: as a parameter of LangChain's it raises an error for an answer that is cut off.
+        The parameters of the request win over bound ones. To an OpenAI-compatible model they go
+        into the body, and so does the response format: directly: as a parameter of LangChain's it
+        raises an error for an answer that is cut off.
         """
         own, further = extra_parameters(request, self._extra), request.params or {}
         if "json_schema" not in self.formats:
@@ -140,7 +144,9 @@ class LangChainModel(ExtraBodyTools):
         return own | {"extra_body": body | given}
 
     def _with_sampling(self, model: Any, request: Request) -> Any:
-        """Return a copy of the model with the parameters of the request; the model itself if it has none."""
+        """Return a copy of the model with the parameters of the request; the model itself if it has
+        none.
+        """
         update: dict[str, Any] = {}
         for parameter, fields in SAMPLING_FIELDS.items():
             value = getattr(request, parameter)
@@ -179,7 +185,9 @@ class LangChainModel(ExtraBodyTools):
 
 
 def _unwrap(model: Any) -> tuple[Any, dict[str, Any]]:
-    """Return the chat model below bound parameters, and these. Raises ConfigError if there is none."""
+    """Return the chat model below bound parameters, and these. Raises ConfigError if there is
+    none.
+    """
     given, bound = model, dict[str, Any]()
     for _ in range(10):
         if is_langchain_chat_model(model):
@@ -211,7 +219,9 @@ def _address(model: Any) -> str | None:
 
 
 def _parameters(model: Any, bound: Mapping[str, Any]) -> str:
-    """Return the fields of a model that decide its answers, without secrets; with a unique text if they cannot all be shown."""
+    """Return the fields of a model that decide its answers, without secrets; with a unique text if
+    they cannot all be shown.
+    """
     values, unknown = dict(bound), False
     for name in type(model).model_fields:
         value = getattr(model, name, None)
@@ -230,7 +240,9 @@ def _parameters(model: Any, bound: Mapping[str, Any]) -> str:
 
 
 def _without_retries(model: Any) -> tuple[Any, list[Any]]:
-    """Return a model without retries and cache, a copy if it has any, and the clients that were made for it."""
+    """Return a model without retries and cache, a copy if it has any, and the clients that were
+    made for it.
+    """
     update: dict[str, Any] = {"max_retries": 0} if "max_retries" in type(model).model_fields else {}
     if model.cache is not False and _has_cache(model):
         update["cache"] = False
@@ -273,7 +285,9 @@ def _with_text(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _to_reply(answer: Any) -> Reply:
-    """Return the reply in a message of LangChain. Raises ModelError for a refusal and for an empty answer."""
+    """Return the reply in a message of LangChain. Raises ModelError for a refusal and for an empty
+    answer.
+    """
     counts = getattr(answer, "usage_metadata", None) or {}
     usage = Usage(
         1,
@@ -307,7 +321,9 @@ def _content(content: Any) -> Any:
 
 
 def _reasoning(content: Any) -> str:
-    """Return the reasoning in the parts of a content: `thinking` of Anthropic, `reasoning` of others."""
+    """Return the reasoning in the parts of a content: `thinking` of Anthropic, `reasoning` of
+    others.
+    """
     parts = (
         [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
     )

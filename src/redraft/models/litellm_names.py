@@ -1,4 +1,6 @@
-"""Names of models as litellm writes them, such as "ollama/llama3", and the names that they have here. litellm is not imported."""
+"""Names of models as litellm writes them, such as "ollama/llama3", and the names that they have
+here. litellm is not imported.
+"""
 
 from __future__ import annotations
 
@@ -55,31 +57,38 @@ BY_ADDRESS = frozenset(
         "litellm_proxy",
     }
 )
-"""Providers in litellm whose models have an address here, because they speak OpenAI's protocol, and its own proxy."""
+"""Providers in litellm whose models have an address here, because they speak OpenAI's protocol, and
+its own proxy.
+"""
 
 _BEDROCK_ROUTE = re.compile(r"(converse|converse_like|invoke)/")
 
 
 def from_litellm(spec: str) -> str:
-    """Return the name here of a model that is named as in litellm; any other name unchanged. Raises ConfigError."""
+    """Return the name here of a model that is named as in litellm; any other name unchanged. Raises
+    ConfigError.
+    """
     provider, slash, name = spec.partition("/")
     name = name.strip()
     if not slash or not name or ":" in provider:
         return spec
     if provider in BY_ADDRESS:
         raise ConfigError(
-            f"{provider} has no prefix here: give the address of its OpenAI-compatible endpoint, https://HOST/v1#{name}"
+            f"{provider} has no prefix here: give the address of its OpenAI-compatible endpoint, "
+            f"https://HOST/v1#{name}"
         )
     if provider not in PREFIX_BY_PROVIDER:
         return spec
     if provider == "openai" and name.startswith("gpt-oss"):
         raise ConfigError(
-            f"{spec!r} may be OpenAI's model {name!r} or open weights of that name: write openai:{name}, or say where they are "
-            f"served, such as vllm:{spec} or ollama:{name.replace('-oss-', '-oss:')}"
+            f"{spec!r} may be OpenAI's model {name!r} or open weights of that name: write "
+            f"openai:{name}, or say where they are served, such as vllm:{spec} or "
+            f"ollama:{name.replace('-oss-', '-oss:')}"
         )
     if provider == "vertex_ai" and not name.startswith("gemini"):
         raise ConfigError(
-            f"{spec!r}: of the models on Vertex AI only Gemini is supported, such as google-cloud:gemini-2.5-flash"
+            f"{spec!r}: of the models on Vertex AI only Gemini is supported, such as "
+            "google-cloud:gemini-2.5-flash"
         )
     if provider == "bedrock":
         name = _BEDROCK_ROUTE.sub("", name, count=1)

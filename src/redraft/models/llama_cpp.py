@@ -1,7 +1,8 @@
-"""A GGUF file as a model, run in this process by llama.cpp (the package `xllamacpp`, extra `local`).
+"""A GGUF file as a model, run in this process by llama.cpp (the package `xllamacpp`, extra
+`local`).
 
-It answers in the same form as an HTTP endpoint. Loading and generating happen in separate threads; a cancelled call stops
-generating at its next token.
+It answers in the same form as an HTTP endpoint. Loading and generating happen in separate threads;
+a cancelled call stops generating at its next token.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ _INSTALL = "a local: model needs the package xllamacpp: pip install 'redraft[loc
 
 
 class LocalModel(ExtraBodyTools):
-    """The model in a GGUF file. It is loaded on the first call and freed by `aclose`, or with the object.
+    """The model in a GGUF file. It is loaded on the first call and freed by `aclose`, or with the
+    object.
 
     Args:
         path: The GGUF file.
@@ -81,7 +83,7 @@ class LocalModel(ExtraBodyTools):
     def identity(self) -> str:
         """The path, size and modification time of the file, and the parameters."""
         stat = self.path.stat()
-        return f"local:{self.path.resolve()}:{stat.st_size}:{stat.st_mtime_ns}:{self._server_options[0]}:{sorted(self._extra.items())}"
+        return f"local:{self.path.resolve()}:{stat.st_size}:{stat.st_mtime_ns}:{self._server_options[0]}:{sorted(self._extra.items())}"  # noqa: E501
 
     async def complete(self, request: Request) -> Reply:
         body = replace_lone_surrogates(
@@ -171,7 +173,9 @@ class _AnswerCollector:
 
 
 def _start_server(path: Path, context: int, parallel: int, threads: int) -> Any:
-    """Start a server with the model loaded. (It also listens on a local port, with a random key that is not stored.)"""
+    """Start a server with the model loaded. (It also listens on a local port, with a random key
+    that is not stored.)
+    """
     xllamacpp: Any = import_module("xllamacpp")
     params = xllamacpp.CommonParams()
     params.model.path = str(path)

@@ -13,14 +13,18 @@ MAX_TOKENS = 100_000  # tokens of an answer whose log-probabilities are read
 
 
 def logprob_entries(choice: Mapping[str, Any]) -> list[Any]:
-    """Return the entries for the tokens in a choice, as the endpoint sent them; an empty list if there are none."""
+    """Return the entries for the tokens in a choice, as the endpoint sent them; an empty list if
+    there are none.
+    """
     logprobs = choice.get("logprobs")
     content = logprobs.get("content") if isinstance(logprobs, dict) else None
     return content if isinstance(content, list) else []
 
 
 def read_logprobs(entries: list[Any]) -> tuple[TokenLogprobs, ...]:
-    """Return the tokens with their log-probabilities; () if one is malformed: an answer without them is still an answer."""
+    """Return the tokens with their log-probabilities; () if one is malformed: an answer without
+    them is still an answer.
+    """
     try:
         tokens = [_token_text(entry) for entry in entries[: MAX_TOKENS + 1]]
         if len(tokens) > MAX_TOKENS:
@@ -46,7 +50,9 @@ def _token_text(entry: Mapping[str, Any]) -> str:
 
 
 def _top_tokens(entry: Mapping[str, Any]) -> tuple[tuple[str, float], ...]:
-    """Return the most likely tokens and the chosen one. Raises ValueError for what is no log-probability."""
+    """Return the most likely tokens and the chosen one. Raises ValueError for what is no
+    log-probability.
+    """
     alternatives = [entry, *(entry.get("top_logprobs") or ())][: MAX_TOP_TOKENS + 1]
     return tuple({_token_text(one): _logprob(one["logprob"]) for one in alternatives}.items())
 

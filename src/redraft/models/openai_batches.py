@@ -1,7 +1,8 @@
-"""The batch API of an OpenAI-compatible endpoint: files of requests that are answered within a day, at a lower price.
+"""The batch API of an OpenAI-compatible endpoint: files of requests that are answered within a day,
+at a lower price.
 
-One method is one HTTP request; `redraft.runs.executors.batch_queue` decides when to send it. `Chat` writes requests and reads
-answers, so that a line of a batch means the same as a live call.
+One method is one HTTP request; `redraft.runs.executors.batch_queue` decides when to send it. `Chat`
+writes requests and reads answers, so that a line of a batch means the same as a live call.
 Protocol: https://platform.openai.com/docs/api-reference/batch.
 """
 
@@ -49,8 +50,8 @@ MAX_LIST_PAGES = 50  # pages of 100 batches that are searched for one
 class ProviderBatch:
     """A batch as its endpoint describes it.
 
-    `files` are the IDs of the files with answers, `error` says why the whole batch failed, and `retry_after` is how many
-    seconds the endpoint asks to wait before the next request.
+    `files` are the IDs of the files with answers, `error` says why the whole batch failed, and
+    `retry_after` is how many seconds the endpoint asks to wait before the next request.
     """
 
     id: str
@@ -75,13 +76,17 @@ class BatchItemResult:
 
 
 class BatchClient:
-    """The batch API at the endpoint of a chat model. Its methods raise ModelError, which names the model and the host."""
+    """The batch API at the endpoint of a chat model. Its methods raise ModelError, which names the
+    model and the host.
+    """
 
     def __init__(self, chat: Chat) -> None:
         self.chat = chat
 
     def request_line(self, key: str, request: Request) -> bytes:
-        """Return a request as a line of a batch file. Raises ConfigError if it cannot be written as JSON."""
+        """Return a request as a line of a batch file. Raises ConfigError if it cannot be written as
+        JSON.
+        """
         body = self.chat.request_body(request)
         return (
             dump_request({"custom_id": key, "method": "POST", "url": ENDPOINT, "body": body})
@@ -135,7 +140,9 @@ class BatchClient:
         )
 
     async def find_by_metadata(self, metadata: Mapping[str, str]) -> ProviderBatch | None:
-        """Return the newest batch created with this metadata; None if there is none, or the endpoint lists no batches."""
+        """Return the newest batch created with this metadata; None if there is none, or the
+        endpoint lists no batches.
+        """
         async with aclosing(self._iter_batches()) as batches:
             async for batch in batches:
                 if metadata.items() <= (batch.get("metadata") or {}).items():
@@ -163,7 +170,9 @@ class BatchClient:
     async def download_results(
         self, file_id: str
     ) -> AsyncGenerator[tuple[str, BatchItemResult], None]:
-        """Yield the results in a file with their custom IDs. Invalid lines are skipped; their requests count as unanswered."""
+        """Yield the results in a file with their custom IDs. Invalid lines are skipped; their
+        requests count as unanswered.
+        """
         target = self._target(f"/files/{quote(file_id, safe='')}/content", TRANSFER_TIMEOUTS)
         try:
             async with open_exchange(target, stream=True) as (exchange, response):
@@ -186,7 +195,9 @@ class BatchClient:
         extra_headers: Mapping[str, str] | None = None,
         timeouts: Timeouts = REQUEST_TIMEOUTS,
     ) -> dict[str, Any]:
-        """Send a request and return the JSON object in its response, with Retry-After as "retry_after"."""
+        """Send a request and return the JSON object in its response, with Retry-After as
+        "retry_after".
+        """
         target = self._target(path, timeouts)
         try:
             status, headers, content = await fetch(
@@ -252,18 +263,25 @@ class BatchClient:
 
 
 def missing_answer_error(details: Mapping[str, Any] | None) -> ModelError:
-    """Return the error for a request without a response in a batch. It is retryable unless the batch says otherwise."""
+    """Return the error for a request without a response in a batch. It is retryable unless the
+    batch says otherwise.
+    """
     body = ErrorBody({"error": dict(details or {})})
     error = error_from_status(body.status or 503, body)
     error.args = (
-        f"the batch holds no answer: {body.text or ', '.join(sorted(body.codes)) or 'it does not say why'}",
+        (
+            "the batch holds no answer: "
+            f"{body.text or ', '.join(sorted(body.codes)) or 'it does not say why'}"
+        ),
     )
     error.status = body.status
     return error
 
 
 def parse_result_line(line: bytes) -> tuple[str, BatchItemResult] | None:
-    """Return the custom ID and the result in a line of a batch's output; None if the line is invalid."""
+    """Return the custom ID and the result in a line of a batch's output; None if the line is
+    invalid.
+    """
     try:
         data = loads(line)
     except ValueError:
@@ -295,8 +313,10 @@ async def _split_lines(parts: AsyncGenerator[bytes, None]) -> AsyncGenerator[byt
 def _multipart_body(boundary: str, lines: Iterable[bytes]) -> bytes:
     """Return the body of an upload (RFC 7578)."""
     head = (
-        f'--{boundary}\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n--{boundary}\r\n'
-        'Content-Disposition: form-data; name="file"; filename="redraft.jsonl"\r\nContent-Type: application/jsonl\r\n\r\n'
+        f"--{boundary}\r\nContent-Disposition: form-data; "
+        f'name="purpose"\r\n\r\nbatch\r\n--{boundary}\r\n'
+        'Content-Disposition: form-data; name="file"; filename="redraft.jsonl"\r\nContent-Type: '
+        "application/jsonl\r\n\r\n"
     )
     return b"".join([head.encode(), *lines, f"\r\n--{boundary}--\r\n".encode()])
 

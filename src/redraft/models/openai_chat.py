@@ -1,7 +1,7 @@
 """The client for endpoints that speak OpenAI's chat protocol.
 
-One `complete` is one HTTP request. Retries, limits, budgets, caches and adaptation to what a model accepts are middleware. A
-failure is a ModelError with all that the middleware needs to know.
+One `complete` is one HTTP request. Retries, limits, budgets, caches and adaptation to what a model
+accepts are middleware. A failure is a ModelError with all that the middleware needs to know.
 """
 
 from __future__ import annotations
@@ -69,17 +69,24 @@ __all__ = ["Chat", "Timeouts"]
 T = TypeVar("T")
 
 OPENAI_URL = "https://api.openai.com/v1"
-MISSING_KEY_HINT = " (no key was sent: give one in the address, http://:KEY@HOST/v1#NAME; it is not stored with a run, so give it each time)"
+MISSING_KEY_HINT = (
+    " (no key was sent: give one in the address, http://:KEY@HOST/v1#NAME; it is not stored with "
+    "a run, so give it each time)"
+)
 
 
 class ExtraBodyTools:
-    """The tools in a model's own parameters (`extra_body`), which are offered to requests that write a text."""
+    """The tools in a model's own parameters (`extra_body`), which are offered to requests that
+    write a text.
+    """
 
     _extra: dict[str, Any]
 
     @property
     def tools(self) -> tuple[Mapping[str, Any], ...]:
-        """The tools in the form of a task's tools; OpenAI's earlier parameter `functions` is converted."""
+        """The tools in the form of a task's tools; OpenAI's earlier parameter `functions` is
+        converted.
+        """
         tools, functions = self._extra.get("tools"), self._extra.get("functions")
         if isinstance(tools, list | tuple) and tools:
             return tuple(tools)
@@ -103,11 +110,12 @@ class Chat(ExtraBodyTools):
 
     Args:
         name: Name of the model.
-        base_url: Base URL, such as "http://127.0.0.1:8080/v1". It may contain the key: `http://:KEY@host/v1`.
+        base_url: Base URL, such as "http://127.0.0.1:8080/v1". It may contain the key:
+            `http://:KEY@host/v1`.
         key: Sent to this URL only, as bearer token, and never shown.
         headers: Headers to add to every request.
-        extra_body: Parameters to add to the body of every request; None removes a parameter. Tools in it are offered to
-            requests that write a text, not to judges.
+        extra_body: Parameters to add to the body of every request; None removes a parameter. Tools
+            in it are offered to requests that write a text, not to judges.
         stream: Receive answers in parts, so that `timeouts.idle` applies to a stalled one.
         timeouts: Timeouts of each request.
         proxy: A URL, or "env" for HTTP_PROXY, HTTPS_PROXY and NO_PROXY. None: no proxy.
@@ -202,10 +210,12 @@ class Chat(ExtraBodyTools):
             raise self.with_context(error) from None
 
     async def stream(self, request: Request) -> AsyncGenerator[str | Reply, None]:
-        """Yield the text of the answer as it arrives, and the whole Reply as the last item. Raises ModelError.
+        """Yield the text of the answer as it arrives, and the whole Reply as the last item. Raises
+        ModelError.
 
-        Reasoning in the text is held back, in the form of any model family. Text before the end of a block that the chat template
-        began has been shown when that end arrives; then the whole answer follows. The Reply has the answer alone.
+        Reasoning in the text is held back, in the form of any model family. Text before the end of
+        a block that the chat template began has been shown when that end arrives; then the whole
+        answer follows. The Reply has the answer alone.
         """
         try:
             async with aclosing(self._stream_response(request)) as deltas:
@@ -225,7 +235,9 @@ class Chat(ExtraBodyTools):
             raise self.with_context(error) from None
 
     async def post(self, path: str, body: Mapping[str, Any], read: Callable[[Any], T]) -> T:
-        """Send a body as JSON to another path below the base URL; return what `read` makes of the response. Raises ModelError."""
+        """Send a body as JSON to another path below the base URL; return what `read` makes of the
+        response. Raises ModelError.
+        """
         target = self.target_for(path)
         try:
             status, headers, content = await fetch(
@@ -280,7 +292,9 @@ class Chat(ExtraBodyTools):
                     )
 
     def target_for(self, path: str, query: str = "") -> RequestTarget:
-        """Return the target for another path below the base URL, with the same headers, timeouts and secrets."""
+        """Return the target for another path below the base URL, with the same headers, timeouts
+        and secrets.
+        """
         return replace(self.target, url=join_url(self._base, path, query))
 
     def request_body(self, request: Request, **parameters: Any) -> dict[str, Any]:
@@ -320,7 +334,9 @@ class Chat(ExtraBodyTools):
     def error_from_response(
         self, status: int, headers: Mapping[str, str], body: bytes, *, hint: str = ""
     ) -> ModelError:
-        """Return the error for a status of 300 or more; `hint` replaces what is added to the message of a 404."""
+        """Return the error for a status of 300 or more; `hint` replaces what is added to the
+        message of a 404.
+        """
         if status < 400:
             return redirect_error(status, headers.get("location", ""))
         error = error_from_status(status, parse_error_body(self._mask.mask_bytes(body)), headers)
@@ -335,7 +351,9 @@ class Chat(ExtraBodyTools):
         return self.with_proxy_hint(error)
 
     def with_proxy_hint(self, error: ModelError) -> ModelError:
-        """Add a proxy that is not used to an error without a connection, and remove secrets from it and its cause."""
+        """Add a proxy that is not used to an error without a connection, and remove secrets from it
+        and its cause.
+        """
         is_connected = not error.retryable or error.status is not None or error.usage != NO_USAGE
         variable = "" if is_connected or self.target.proxy else unused_proxy(self.target.url)
         hint = f" (the proxy in {variable} is used only with REDRAFT_PROXY=env)" if variable else ""
@@ -352,7 +370,9 @@ def _with_rate_limits(reply: Reply, headers: Mapping[str, str]) -> Reply:
 async def _iter_deltas(
     parts: AsyncGenerator[bytes, None], mask: Mask
 ) -> AsyncGenerator[str | Reply, None]:
-    """Yield the texts in a stream of events, and then the whole Reply. Both are masked: a secret may span several events."""
+    """Yield the texts in a stream of events, and then the whole Reply. Both are masked: a secret
+    may span several events.
+    """
     parser, assembler, visible, masked = (
         SSEParser(),
         StreamAssembler(),
@@ -380,7 +400,9 @@ async def _iter_deltas(
 
 
 def masked_reply(reply: Reply, mask: Mask) -> Reply:
-    """Mask secrets that were escaped or spread over a stream; the arguments of tool calls stay valid JSON."""
+    """Mask secrets that were escaped or spread over a stream; the arguments of tool calls stay
+    valid JSON.
+    """
     if not mask:
         return reply
     calls = (
@@ -401,7 +423,9 @@ def masked_reply(reply: Reply, mask: Mask) -> Reply:
 
 
 def _shows_all(body: bytes, reply: Reply) -> bool:
-    """Whether a body contains the texts of its reply as they are: not joined from parts, and not spelt with optional escapes."""
+    """Whether a body contains the texts of its reply as they are: not joined from parts, and not
+    spelt with optional escapes.
+    """
     if reply.reasoning or reply.reasoning_form or reply.tool_calls or reply.token_logprobs:
         return False
     return not (b"\\u" in body or b"\\/" in body or b'"text"' in body)
@@ -434,7 +458,9 @@ def _visible_texts(
 
 
 def request_body(name: str, request: Request, **parameters: Any) -> dict[str, Any]:
-    """Return the parameters that the protocol sends for a request; None for those that are not set."""
+    """Return the parameters that the protocol sends for a request; None for those that are not
+    set.
+    """
     top_logprobs = None if "logprobs" in request.unsupported_parameters else request.top_logprobs
     max_tokens = (
         "max_completion_tokens" if "max_tokens" in request.unsupported_parameters else "max_tokens"
@@ -460,7 +486,9 @@ def request_body(name: str, request: Request, **parameters: Any) -> dict[str, An
 def complete_body(
     body: dict[str, Any], request: Request, extra: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return a body with a model's own parameters and those of the request, which win; what is None is left out."""
+    """Return a body with a model's own parameters and those of the request, which win; what is None
+    is left out.
+    """
     own = extra_parameters(request, extra) if extra else {}
     return without_none(body | (merge_parameters(own, request.params) if request.params else own))
 
@@ -471,7 +499,9 @@ TOOL_PARAMETERS = (*TOOL_OFFER_PARAMETERS, "parallel_tool_calls")
 
 
 def extra_parameters(request: Request, extra: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a model's own parameters for a request. Tools are for requests that write a text and have no tools themselves."""
+    """Return a model's own parameters for a request. Tools are for requests that write a text and
+    have no tools themselves.
+    """
     omitted: tuple[str, ...] = ()
     if not request.is_generation:
         omitted = TOOL_PARAMETERS
@@ -516,7 +546,8 @@ def _is_strict_json(schema: bytes) -> bool:
 
 
 def is_strict_schema(schema: Any) -> bool:
-    """Return whether a schema is one for strict mode: its objects are closed, and require all of their properties.
+    """Return whether a schema is one for strict mode: its objects are closed, and require all of
+    their properties.
 
     An endpoint follows another schema only as far as it can; in strict mode it would refuse it.
     """

@@ -1,8 +1,9 @@
 """A client of the openai package (`OpenAI`, `AsyncOpenAI`, `AzureOpenAI`, ...) as a model.
 
-The client sends the request with its own key, address, headers and HTTP client; what it sends and receives is otherwise that of
-`openai_chat`. Its retries are switched off, because middleware retries. A synchronous client runs in a thread of its own for
-each call, which ends with the call or, after a cancellation, with the next part of the response.
+The client sends the request with its own key, address, headers and HTTP client; what it sends and
+receives is otherwise that of `openai_chat`. Its retries are switched off, because middleware
+retries. A synchronous client runs in a thread of its own for each call, which ends with the call
+or, after a cancellation, with the next part of the response.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ from .pydantic_ai import mask_logs, secrets_of
 
 T = TypeVar("T")
 DEFAULT_HTTP_CLIENTS = frozenset({"AsyncHttpxClientWrapper", "_AsyncHttpxClientWrapper"})
-"""The classes of HTTP clients that the openai package and LangChain create if the user gives none."""
+"""The classes of HTTP clients that the openai package and LangChain create if the user gives
+none.
+"""
 
 
 class ClientModel(ExtraBodyTools):
@@ -51,8 +54,8 @@ class ClientModel(ExtraBodyTools):
         kind = type(client).__name__
         if model is None:
             raise ConfigError(
-                f"a client of the openai package ({kind}) has many models: name one, as in model=(client, 'gpt-4o-mini') "
-                "or redraft.connect(client, model='gpt-4o-mini')"
+                f"a client of the openai package ({kind}) has many models: name one, as in "
+                "model=(client, 'gpt-4o-mini') or redraft.connect(client, model='gpt-4o-mini')"
             )
         checks.text("the name of a model", model)
         self._chat = Chat(model, str(client.base_url), extra_body=extra_body)
@@ -74,7 +77,9 @@ class ClientModel(ExtraBodyTools):
 
     @property
     def identity(self) -> str:
-        """The class of the client, the endpoint, the version of its API, the model and extra parameters, without secrets."""
+        """The class of the client, the endpoint, the version of its API, the model and extra
+        parameters, without secrets.
+        """
         version = str(self._query.get("api-version", ""))
         return f"{self._kind} {version} {self._chat.identity}"
 
@@ -113,7 +118,9 @@ class ClientModel(ExtraBodyTools):
 
 
 def _arguments(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a body as the arguments of `create`: what is not required goes unchecked, because endpoints take more."""
+    """Return a body as the arguments of `create`: what is not required goes unchecked, because
+    endpoints take more.
+    """
     more = {name: value for name, value in body.items() if name not in {"model", "messages"}}
     return {"model": body["model"], "messages": body["messages"], "extra_body": more}
 
@@ -131,7 +138,9 @@ def _send_sync(client: Any, body: Mapping[str, Any], stopped: threading.Event) -
 
 
 async def run_in_own_thread(function: Callable[[threading.Event], T]) -> T:
-    """Call a function in a new thread. If the caller is cancelled, it sets the event and does not wait for the thread."""
+    """Call a function in a new thread. If the caller is cancelled, it sets the event and does not
+    wait for the thread.
+    """
     stopped = threading.Event()
     try:
         return await call_in_daemon_thread(partial(function, stopped))
@@ -140,10 +149,11 @@ async def run_in_own_thread(function: Callable[[threading.Event], T]) -> T:
 
 
 def client_without_retries(client: Any) -> tuple[Any, bool]:
-    """Return a copy of a client without retries, and whether the copy has an HTTP client of its own, to be closed with it.
+    """Return a copy of a client without retries, and whether the copy has an HTTP client of its
+    own, to be closed with it.
 
-    An asynchronous client has one unless the user gave it an HTTP client: the connections of an HTTP client belong to one event
-    loop, and every `refine_sync` has its own.
+    An asynchronous client has one unless the user gave it an HTTP client: the connections of an
+    HTTP client belong to one event loop, and every `refine_sync` has its own.
     """
     if type(getattr(client, "_client", None)).__name__ not in DEFAULT_HTTP_CLIENTS:
         return client.with_options(max_retries=0), False

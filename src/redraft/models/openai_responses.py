@@ -1,7 +1,7 @@
 """Read the responses of OpenAI-compatible endpoints: replies, usage, tool calls and errors.
 
-Nothing here uses the network. A body becomes a `Reply`, or the `ModelError` that describes it. All clients share this module;
-`sse` reads streams, `waits` how long a server asks to wait.
+Nothing here uses the network. A body becomes a `Reply`, or the `ModelError` that describes it. All
+clients share this module; `sse` reads streams, `waits` how long a server asks to wait.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ def shorten(text: str, limit: int = 300) -> str:
 
 
 def parse_body(body: bytes, content_type: str = "") -> Any:
-    """Return the JSON in a body, which may have NaN and Infinity. Raises BadResponseError, which describes anything else."""
+    """Return the JSON in a body, which may have NaN and Infinity. Raises BadResponseError, which
+    describes anything else.
+    """
     try:
         return loads(body)
     except ValueError as error:
@@ -90,7 +92,9 @@ def page_text(body: bytes) -> str:
 
 
 def read_reply(data: Any, rate_limit_status: RateLimitStatus | None = None) -> Reply:
-    """Return the Reply in a chat completion, with the rate limits that came with it. Raises ModelError if it is none."""
+    """Return the Reply in a chat completion, with the rate limits that came with it. Raises
+    ModelError if it is none.
+    """
     if not isinstance(data, dict):
         raise malformed_response(
             f"sent {json_type_name(data)} where a chat completion was expected"
@@ -119,7 +123,9 @@ def read_reply(data: Any, rate_limit_status: RateLimitStatus | None = None) -> R
 
 
 def read_identity(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what an endpoint calls its answer and the model that gave it, as fields of a Reply; "" if it does not say."""
+    """Return what an endpoint calls its answer and the model that gave it, as fields of a Reply; ""
+    if it does not say.
+    """
     id, model = data.get("id"), data.get("model")
     return {
         "response_id": id[:MAX_NAME_CHARS] if isinstance(id, str) else "",
@@ -144,7 +150,9 @@ def json_type_name(value: Any) -> str:
 
 
 def stated_error(part: Any) -> Any:
-    """Return the error that a part of an answer (the body, a choice, a message, an event) states, or None."""
+    """Return the error that a part of an answer (the body, a choice, a message, an event) states,
+    or None.
+    """
     if not isinstance(part, Mapping):
         return None
     error = (
@@ -168,7 +176,9 @@ _ERRORS_IN_ANSWERS = {RateLimitError, AuthenticationError, ContentFilterError, C
 
 
 def answer_error(message: str, error: Any, usage: Usage = UNKNOWN_USAGE) -> ModelError:
-    """Return the error for an answer with status 200 that states an error, with the server's words and its status."""
+    """Return the error for an answer with status 200 that states an error, with the server's words
+    and its status.
+    """
     body = ErrorBody({"error": error})
     wait = stated_wait(body.status or 502, {}, error)
     kind, is_retryable = _error_class(body.status or 200, body, wait)
@@ -188,7 +198,8 @@ def answer_error(message: str, error: Any, usage: Usage = UNKNOWN_USAGE) -> Mode
 
 
 def read_finish(choice: Mapping[str, Any], usage: Usage = UNKNOWN_USAGE) -> str | None:
-    """Return OpenAI's reason to finish for that of a choice, whole or in a stream; None if it states none.
+    """Return OpenAI's reason to finish for that of a choice, whole or in a stream; None if it
+    states none.
 
     Raises ModelError if the choice states an error, or did not end as a whole answer does.
     """
@@ -276,14 +287,18 @@ def _empty_answer_error(
 
 
 def truncated_error(message: str, usage: Usage) -> BadResponseError:
-    """Return the error for an answer of which the token limit left nothing that can be used; the same call would end so again."""
+    """Return the error for an answer of which the token limit left nothing that can be used; the
+    same call would end so again.
+    """
     error = BadResponseError(message, retryable=False, usage=usage)
     error.truncated = True
     return error
 
 
 def reasoning_field(message: Mapping[str, Any]) -> str:
-    """Return the name of the field of a message, or of a part of one, that has its reasoning; "" if there is none."""
+    """Return the name of the field of a message, or of a part of one, that has its reasoning; "" if
+    there is none.
+    """
     return next(
         (
             name
@@ -336,7 +351,9 @@ def read_usage(usage: Any) -> Usage:
 
 
 def read_cached_tokens(usage: Any) -> int:
-    """Return the tokens of a prompt that the usage of a call counts apart because they were in a cache, in whichever field."""
+    """Return the tokens of a prompt that the usage of a call counts apart because they were in a
+    cache, in whichever field.
+    """
     fields = dict(usage) if isinstance(usage, dict) else {}
     for name in ("prompt_tokens_details", "input_tokens_details"):
         fields |= details if isinstance(details := fields.get(name), dict) else {}
@@ -359,8 +376,9 @@ def read_tool_calls(
 ) -> tuple[ToolCall, ...]:
     """Return the tool calls in a message. Raises BadResponseError for invalid ones.
 
-    Besides OpenAI's form, it reads the earlier `function_call`, arguments as an object, and calls without an ID, as other
-    servers send them. A missing or repeated ID is replaced by a hash of the call, so that the same answer has the same IDs.
+    Besides OpenAI's form, it reads the earlier `function_call`, arguments as an object, and calls
+    without an ID, as other servers send them. A missing or repeated ID is replaced by a hash of the
+    call, so that the same answer has the same IDs.
     """
     items = message.get("tool_calls")
     if not items:
@@ -387,7 +405,8 @@ def _tool_call(call: Any, finish: str | None, usage: Usage) -> ToolCall:
     function = call.get("function") if isinstance(call, dict) else None
     if isinstance(call, dict) and call.get("type") not in {None, "", "function"}:
         raise bad_response(
-            f"sent a tool call of the type {shorten(repr(call['type']), 60)}; only functions can be called",
+            f"sent a tool call of the type {shorten(repr(call['type']), 60)}; only functions can "
+            "be called",
             usage=usage,
         )
     if not isinstance(function, dict):
@@ -441,7 +460,9 @@ _CODE_FIELDS = (
 
 
 def _error_fields(data: Any) -> Mapping[str, Any]:
-    """Return the fields of the error in a body; a text is its message. An error may be the first of a list (Gemini, Cloudflare)."""
+    """Return the fields of the error in a body; a text is its message. An error may be the first of
+    a list (Gemini, Cloudflare).
+    """
     for _ in range(4):
         if isinstance(data, list) and data:
             data = data[0]
@@ -488,7 +509,9 @@ class ErrorBody:
         return self.fault(status) != stated_fault(status, self.codes, "")
 
     def is_used_up(self, status: int, wait: float | None) -> bool:
-        """Whether the account has no money, or its quota is zero or used up for a day; `wait`: see `stated_wait`."""
+        """Whether the account has no money, or its quota is zero or used up for a day; `wait`: see
+        `stated_wait`.
+        """
         if status == 402 or self.codes & _OUT_OF_QUOTA_CODES or self.fault(status) == "money":
             return True
         return status == 429 and is_used_up(self.data, wait)
@@ -500,14 +523,18 @@ class ErrorBody:
 
 
 def _cause_of(fields: Mapping[str, Any]) -> str:
-    """Return the words of the provider behind a router, which OpenRouter puts beside its own message."""
+    """Return the words of the provider behind a router, which OpenRouter puts beside its own
+    message.
+    """
     metadata = fields.get("metadata")
     raw = metadata.get("raw") if isinstance(metadata, Mapping) else None
     return f" ({shorten(raw, 200)})" if isinstance(raw, str) and raw.strip() else ""
 
 
 def _error_message(message: Any) -> str:
-    """Return the message of an error: that of a chat template without its source, those of a validator by field."""
+    """Return the message of an error: that of a chat template without its source, those of a
+    validator by field.
+    """
     if isinstance(message, Mapping):
         message = message.get("detail") or message.get("message") or str(message)
     if isinstance(message, list):
@@ -548,7 +575,10 @@ def error_from_status(
     kind, retryable = _error_class(status, error_body, wait)
     text = f": {error_body.text}" if error_body.text else ""
     if error_body.param and error_body.param not in error_body.text:
-        text += f" (parameter {shorten(error_body.param, 60)!r}: {shorten(', '.join(sorted(error_body.codes)), 100)})"
+        text += (
+            f" (parameter {shorten(error_body.param, 60)!r}: "
+            f"{shorten(', '.join(sorted(error_body.codes)), 100)})"
+        )
     asked = wait if retryable else None
     refused = kind(
         f"status {status}{text}",
@@ -561,7 +591,9 @@ def error_from_status(
 
 
 def _with_cause(error: ModelError, body: ErrorBody, status: int) -> ModelError:
-    """Note whether only the text of a body says what is wrong, and whether it is the quota or the credit."""
+    """Note whether only the text of a body says what is wrong, and whether it is the quota or the
+    credit.
+    """
     error.inferred = body.is_inferred(status)
     if isinstance(error, AuthenticationError) and is_out_of_credit(error):
         error.reason = NOTHING_LEFT

@@ -1,7 +1,7 @@
 """Prices of models. An unknown price is None, never 0.
 
-Prices are those in the `genai-prices` library; nothing is fetched. The price of a server on this machine is unknown. A model
-that runs in this process and a scripted model are free.
+Prices are those in the `genai-prices` library; nothing is fetched. The price of a server on this
+machine is unknown. A model that runs in this process and a scripted model are free.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from ..usage import Usage
 class Price:
     """USD per million input and output tokens.
 
-    This is the published base price, without discounts for cached input and surcharges for very long prompts.
+    This is the published base price, without discounts for cached input and surcharges for very
+    long prompts.
     """
 
     input: float
@@ -38,8 +39,8 @@ def price_of(
 ) -> Price | None:
     """Return the price of a model; None if it is unknown.
 
-    `model` is a `Model`, or a name with a base URL or a provider such as "anthropic" as `provider_or_url`. One that writes no text
-    has no price for its output.
+    `model` is a `Model`, or a name with a base URL or a provider such as "anthropic" as
+    `provider_or_url`. One that writes no text has no price for its output.
     """
     if not isinstance(model, str):
         return _price_of_model(model)
@@ -66,7 +67,9 @@ def _is_loopback(url: str) -> bool:
 
 
 def context_window_of(name: str, url: str) -> int | None:
-    """Return the published context window of a model at a base URL, in tokens; None if it is unknown."""
+    """Return the published context window of a model at a base URL, in tokens; None if it is
+    unknown.
+    """
     info = None if _is_loopback(url) else _published_model(name, url)
     return info.context_window if info else None
 

@@ -1,9 +1,10 @@
 """Vendors with protocols of their own, through pydantic-ai's direct requests (extra `providers`).
 
-This module converts requests to pydantic-ai's form, and its responses and errors back. Nothing in it is specific to a vendor.
-The retries of vendors' packages are switched off, because middleware retries. Their HTTP clients follow the same policy as
-`http_client`: redirects are not followed, and no proxy is used that was not configured. The keys that a vendor's client holds
-are found, so that they can be masked.
+This module converts requests to pydantic-ai's form, and its responses and errors back. Nothing in
+it is specific to a vendor. The retries of vendors' packages are switched off, because middleware
+retries. Their HTTP clients follow the same policy as `http_client`: redirects are not followed, and
+no proxy is used that was not configured. The keys that a vendor's client holds are found, so that
+they can be masked.
 """
 
 from __future__ import annotations
@@ -86,8 +87,8 @@ VENDOR_ALIASES = {
 class ProviderModel(ExtraBodyTools):
     """A model that pydantic-ai provides. Keys come from the vendor's environment variables.
 
-    A schema is requested natively if the model supports it; if not, only the words of the request describe it. An HTTP client
-    of yours in a pydantic-ai model is used unchanged.
+    A schema is requested natively if the model supports it; if not, only the words of the request
+    describe it. An HTTP client of yours in a pydantic-ai model is used unchanged.
 
     Args:
         spec: A name such as "anthropic:claude-sonnet-4-5", or a model object of pydantic-ai.
@@ -98,7 +99,8 @@ class ProviderModel(ExtraBodyTools):
         base_url: The address of the vendor's API, if its provider takes one; only for a name.
 
     Raises:
-        ConfigError: The name is unknown, a package or a key is missing, or a proxy cannot be configured.
+        ConfigError: The name is unknown, a package or a key is missing, or a proxy cannot be
+            configured.
     """
 
     def __init__(
@@ -168,7 +170,8 @@ class ProviderModel(ExtraBodyTools):
 
     @property
     def identity(self) -> str:
-        """The class, the address and the settings of a model object, the name and the settings of a named model, without secrets.
+        """The class, the address and the settings of a model object, the name and the settings of a
+        named model, without secrets.
 
         A model object without an address, such as a `FunctionModel`, has an identity of its own.
         """
@@ -227,7 +230,9 @@ class ProviderModel(ExtraBodyTools):
         )
 
     def _settings_of(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Return parameters of a request as settings; those that are none go into the body. Raises ConfigError if it is ignored."""
+        """Return parameters of a request as settings; those that are none go into the body. Raises
+        ConfigError if it is ignored.
+        """
         settings: dict[str, Any] = {}
         body: dict[str, Any] = {}
         vendor = f"{self.provider.partition('-')[0]}_"
@@ -307,7 +312,9 @@ def _masked_message(error: Exception) -> str:
 
 
 class _EnteredModel:
-    """A model that is entered at its first use in an event loop, so that its HTTP client is open, and left with the loop."""
+    """A model that is entered at its first use in an event loop, so that its HTTP client is open,
+    and left with the loop.
+    """
 
     def __init__(self, model: Any) -> None:
         self._model = model
@@ -370,7 +377,9 @@ def _to_messages(request: Request, model: Any) -> list[Any]:
 
 
 def _user_content(message: Message, text: str, model: Any) -> Any:
-    """Return the text of a message with its images. Raises BadResponseError for an image that cannot be sent."""
+    """Return the text of a message with its images. Raises BadResponseError for an image that
+    cannot be sent.
+    """
     from pydantic_ai.messages import BinaryContent, ImageUrl
 
     content = message["content"]
@@ -383,7 +392,10 @@ def _user_content(message: Message, text: str, model: Any) -> Any:
     if type(model).__module__.startswith(IMAGE_DOWNLOADING_MODULES) and not all(
         url.startswith("data:") for url in urls
     ):
-        reason = "this vendor accepts images as data only, and Redraft does not fetch addresses in tasks: use a data: URL"
+        reason = (
+            "this vendor accepts images as data only, and Redraft does not fetch addresses in "
+            "tasks: use a data: URL"
+        )
         raise BadResponseError(
             f"an image of the task cannot be sent: {reason}", status=400, usage=REFUSED_USAGE
         )
@@ -454,7 +466,9 @@ def _join_parts(parts: Sequence[Any], kind: str) -> str:
 
 
 def _to_model_error(error: Exception, timeout: float, mask: Mask) -> ModelError | None:
-    """Convert an error of pydantic-ai or a vendor's package, with its message masked; None if it is an error of our own code."""
+    """Convert an error of pydantic-ai or a vendor's package, with its message masked; None if it is
+    an error of our own code.
+    """
     from pydantic_ai import exceptions
 
     message = shorten(mask(str(error)))
@@ -485,7 +499,9 @@ def _to_model_error(error: Exception, timeout: float, mask: Mask) -> ModelError 
 
 
 def _raised_in_pydantic_ai(error: Exception) -> bool:
-    """Whether pydantic-ai's own code raised an error, as when it reads a body of an unexpected shape."""
+    """Whether pydantic-ai's own code raised an error, as when it reads a body of an unexpected
+    shape.
+    """
     trace = error.__traceback__
     while trace and trace.tb_next:
         trace = trace.tb_next
@@ -507,7 +523,9 @@ def _http_error(error: Any, mask: Mask) -> ModelError:
 
 
 def _redirect_error(error: BaseException | None, mask: Mask) -> ModelError | None:
-    """Return the error for a redirect, which the vendor's client keeps as the cause; None if there was none."""
+    """Return the error for a redirect, which the vendor's client keeps as the cause; None if there
+    was none.
+    """
     while error is not None:
         response = getattr(error, "response", None)
         status = getattr(response, "status_code", None)
@@ -528,7 +546,9 @@ def _connection_error(error: Exception, message: str) -> ModelError:
 
 
 def _failed_to_connect(error: BaseException | None) -> bool:
-    """Whether no connection was made, judged by the error of httpx that the vendor's client keeps as the cause."""
+    """Whether no connection was made, judged by the error of httpx that the vendor's client keeps
+    as the cause.
+    """
     while error is not None:
         if type(error).__name__ in {"ConnectError", "ConnectTimeout", "PoolTimeout"}:
             return True
@@ -540,9 +560,11 @@ def _failed_to_connect(error: BaseException | None) -> bool:
 
 
 def apply_http_policy(model: Any, proxy: str | None, *, created_here: bool) -> None:
-    """Apply the policy to the HTTP clients of a model. A client that the user made (not `created_here`) is left alone.
+    """Apply the policy to the HTTP clients of a model. A client that the user made (not
+    `created_here`) is left alone.
 
-    Raises ConfigError if the vendor's package uses proxies of the environment, there are some, and none was configured.
+    Raises ConfigError if the vendor's package uses proxies of the environment, there are some, and
+    none was configured.
     """
     provider = getattr(model, "_provider", None)
     own = getattr(provider, "_own_http_client", None)
@@ -561,13 +583,13 @@ def apply_http_policy(model: Any, proxy: str | None, *, created_here: bool) -> N
 def _apply_client_policy(client: Any, proxy: str | None) -> Any:
     """Apply the policy to a client of httpx, and return the client.
 
-    httpx stores the proxies of the environment in the private attribute `_mounts`; there is no public way to change them.
+    httpx stores the proxies of the environment in the private attribute `_mounts`; there is no
+    public way to change them.
     """
     client.follow_redirects = False
     if proxy != "env":
-        client._mounts = (
-            _http_client_class(client)(proxy=proxy, trust_env=False)._mounts if proxy else {}
-        )  # noqa: SLF001
+        other = _http_client_class(client)(proxy=proxy, trust_env=False) if proxy else None
+        client._mounts = other._mounts if other else {}  # noqa: SLF001
     return client
 
 
@@ -578,7 +600,8 @@ def _check_environment_proxies(model: Any, proxy: str | None) -> None:
     vendor = str(getattr(model, "system", "")) or type(model).__name__
     if proxy:
         raise ConfigError(
-            f"{vendor}: its package takes a proxy from HTTP_PROXY and HTTPS_PROXY only: set REDRAFT_PROXY=env"
+            f"{vendor}: its package takes a proxy from HTTP_PROXY and HTTPS_PROXY only: set "
+            "REDRAFT_PROXY=env"
         )
     if (
         proxies
@@ -587,12 +610,15 @@ def _check_environment_proxies(model: Any, proxy: str | None) -> None:
     ):
         names = ", ".join(f"{name.upper()}_PROXY" for name in proxies)
         raise ConfigError(
-            f"{vendor}: its package would use the proxy of {names}: allow it with REDRAFT_PROXY=env, or unset them"
+            f"{vendor}: its package would use the proxy of {names}: allow it with "
+            "REDRAFT_PROXY=env, or unset them"
         )
 
 
 def _http_client_class(value: Any) -> Any:
-    """Return the class `AsyncClient` of httpx or httpx2 that a value is an instance of; None if it is none."""
+    """Return the class `AsyncClient` of httpx or httpx2 that a value is an instance of; None if it
+    is none.
+    """
     kinds = type(value).__mro__
     return next(
         (
@@ -605,7 +631,9 @@ def _http_client_class(value: Any) -> Any:
 
 
 def secrets_of(model: Any) -> set[str]:
-    """Return the keys that a model holds, and those in the environment, where vendors' packages look for theirs."""
+    """Return the keys that a model holds, and those in the environment, where vendors' packages
+    look for theirs.
+    """
     secrets = set(secrets_in_environment(os.environ))
     for value in _reachable_objects(model):
         if _http_client_class(value):

@@ -1,7 +1,9 @@
-"""Names of models: "openai:NAME", "ollama:NAME", "http://host/v1#NAME", "local:FILE", and "ollama/NAME" as in litellm.
+"""Names of models: "openai:NAME", "ollama:NAME", "http://host/v1#NAME", "local:FILE", and
+"ollama/NAME" as in litellm.
 
-A key is sent only to the host it belongs to: OPENAI_API_KEY to the origin of OPENAI_BASE_URL (by default api.openai.com), the key
-in a URL to that URL, the argument `api_key` to `base_url` or the host of the name, and a vendor's key to that vendor.
+A key is sent only to the host it belongs to: OPENAI_API_KEY to the origin of OPENAI_BASE_URL (by
+default api.openai.com), the key in a URL to that URL, the argument `api_key` to `base_url` or the
+host of the name, and a vendor's key to that vendor.
 """
 
 from __future__ import annotations
@@ -103,17 +105,18 @@ def connect(
     A model made from a name uses the proxy in REDRAFT_PROXY, unless `proxy` is among the options.
 
     Args:
-        model: A name such as "openai:gpt-4o-mini", a URL such as "http://127.0.0.1:8080/v1#NAME", a function
-            `(messages) -> str`, sync or async, or a `Model`, which is returned as it is. Also a chat model of LangChain, a
-            model of pydantic-ai, or a client of the openai package: `connect(client, model="gpt-4o-mini")` or
-            `(client, "gpt-4o-mini")`.
-        api_key: The key for the model with this name, instead of that in the environment. It is sent to `base_url`, or to the
-            host of the name, and to no other.
-        base_url: The address of an OpenAI-compatible server with a model of this name, such as "https://host/v1"; for a vendor
-            such as "anthropic:NAME", the address of its API. Keys of the environment are not sent to it unless they belong to it.
+        model: A name such as "openai:gpt-4o-mini", a URL such as "http://127.0.0.1:8080/v1#NAME", a
+            function `(messages) -> str`, sync or async, or a `Model`, which is returned as it is.
+            Also a chat model of LangChain, a model of pydantic-ai, or a client of the openai
+            package: `connect(client, model="gpt-4o-mini")` or `(client, "gpt-4o-mini")`.
+        api_key: The key for the model with this name, instead of that in the environment. It is
+            sent to `base_url`, or to the host of the name, and to no other.
+        base_url: The address of an OpenAI-compatible server with a model of this name, such as
+            "https://host/v1"; for a vendor such as "anthropic:NAME", the address of its API. Keys
+            of the environment are not sent to it unless they belong to it.
         env: Environment in which keys are looked up. None means that of the process.
-        params: Parameters that the model with this name needs in every call of a run, whatever its role, such as
-            `{"enable_thinking": False}`; those of the call win.
+        params: Parameters that the model with this name needs in every call of a run, whatever its
+            role, such as `{"enable_thinking": False}`; those of the call win.
         **options: Passed to the client that is made, such as `headers` or `extra_body`.
 
     Returns:
@@ -137,17 +140,20 @@ def connect(
         return named
     if params is not None:
         raise ConfigError(
-            "params: only the name of a model takes them; for an object, give model_params or judge_params"
+            "params: only the name of a model takes them; for an object, give model_params or "
+            "judge_params"
         )
     if access:
         raise ConfigError(
-            f"{' and '.join(access)}: only the name of a model takes them; an object has its own key and address"
+            f"{' and '.join(access)}: only the name of a model takes them; an object has its own "
+            "key and address"
         )
     if is_client_with_name(model):
         model, options = model[0], {"model": model[1]} | options
     elif isinstance(model, list | tuple):
         raise ConfigError(
-            "one model is expected here, got a list: only the model that writes can be several, tried in order"
+            "one model is expected here, got a list: only the model that writes can be several, "
+            "tried in order"
         )
     if is_client_object(model):
         return _model_of_client(model, options)
@@ -156,8 +162,9 @@ def connect(
     if callable(model):
         return CallableModel(model, **options)
     raise ConfigError(
-        "a model is a name, a Model or a function of messages; a chat model of LangChain, a model of pydantic-ai, or a client of "
-        f"the openai package with the name of a model, (client, NAME), got {checks.format_value(model)}"
+        "a model is a name, a Model or a function of messages; a chat model of LangChain, a "
+        "model of pydantic-ai, or a client of the openai package with the name of a model, "
+        f"(client, NAME), got {checks.format_value(model)}"
     )
 
 
@@ -177,14 +184,17 @@ def _model_of_client(client: Any, options: Mapping[str, Any]) -> Model:
 
 
 def alternative_models(model: Any) -> Sequence[Any]:
-    """Return the models in a list, which are tried in order; a single model alone; nothing for None. Raises ConfigError."""
+    """Return the models in a list, which are tried in order; a single model alone; nothing for
+    None. Raises ConfigError.
+    """
     if model is None:
         return ()
     if not isinstance(model, list | tuple) or is_client_with_name(model):
         return (model,)
     if not model:
         raise ConfigError(
-            "model: the list of models is empty, got []: name one or more, the first to be tried first"
+            "model: the list of models is empty, got []: name one or more, the first to be tried "
+            "first"
         )
     return model
 
@@ -240,25 +250,32 @@ def _model_from_name(
         with_proxy: dict[str, Any] = {"proxy": env.get("REDRAFT_PROXY", "").strip() or None}
         if "base_url" in access and "api_key" not in access:
             raise ConfigError(
-                f"base_url: give api_key, too: the key of {prefix} in the environment is sent to its own host only"
+                f"base_url: give api_key, too: the key of {prefix} in the environment is sent to "
+                "its own host only"
             )
         return ProviderModel(f"{prefix}:{name}", **{**with_proxy, **access, **options})
     raise ConfigError(_unknown_model_message(spec))
 
 
 def canonical_name(spec: str) -> str:
-    """Return a name with a prefix of this module for one that is written as in litellm; any other name unchanged."""
+    """Return a name with a prefix of this module for one that is written as in litellm; any other
+    name unchanged.
+    """
     spec = spec.strip()
     return spec if spec.startswith(PREFIXES) else from_litellm(spec)
 
 
 def split_names(text: str) -> list[str]:
-    """Return the names in a text such as "openai:gpt-4o, ollama:llama3.2". A comma separates if a prefix follows it."""
+    """Return the names in a text such as "openai:gpt-4o, ollama:llama3.2". A comma separates if a
+    prefix follows it.
+    """
     return [name.strip() for name in _SEPARATOR.split(text.strip())]
 
 
 def configured_proxy(url: str, env: Mapping[str, str]) -> str | None:
-    """Return the proxy in REDRAFT_PROXY, which may be "env"; None for a host on this machine or on a private network."""
+    """Return the proxy in REDRAFT_PROXY, which may be "env"; None for a host on this machine or on
+    a private network.
+    """
     return (
         None
         if is_private_host(parse_base_url(url)[0].hostname or "")
@@ -270,7 +287,10 @@ def _address_after_prefix_error(prefix: str, name: str) -> ConfigError:
     """Return the error for `ollama:http://host/v1#NAME`."""
     address, _, named = redacted_model_name(name).partition("#")
     return ConfigError(
-        f"{prefix}: takes the name of a model, not an address, got {address!r}: write {address}#{named or 'NAME'}"
+        (
+            f"{prefix}: takes the name of a model, not an address, got {address!r}: write "
+            f"{address}#{named or 'NAME'}"
+        )
         + (", or set OLLAMA_HOST" if prefix == "ollama" else "")
     )
 
@@ -285,7 +305,8 @@ def _model_at_url(spec: str, env: Mapping[str, str], options: dict[str, Any]) ->
         )
     if not name:
         raise ConfigError(
-            f"{shown} names a server, not a model: write {shown}#NAME (`redraft models {shown}` lists the names)"
+            f"{shown} names a server, not a model: write {shown}#NAME (`redraft models {shown}` "
+            "lists the names)"
         )
     if "key" in options and parse_base_url(url)[1]:
         raise ConfigError(f"api_key: the address {shown} has a key already; give one of them")
@@ -299,7 +320,8 @@ def _model_at_base_url(
     url = access["base_url"]
     if "#" in url:
         raise ConfigError(
-            f"base_url: {redacted_url(url)} is followed by the name of a model; give that as the model alone"
+            f"base_url: {redacted_url(url)} is followed by the name of a model; give that as the "
+            "model alone"
         )
     if not name:
         raise ConfigError("the name of the model is missing beside base_url")
@@ -318,7 +340,9 @@ def _openai_model(name: str, env: Mapping[str, str], options: dict[str, Any]) ->
 
 
 def connect_endpoint(name: str, url: str, env: Mapping[str, str], **options: Any) -> Chat:
-    """Return the model with a name at a base URL, with the key and the proxy that the environment has for it."""
+    """Return the model with a name at a base URL, with the key and the proxy that the environment
+    has for it.
+    """
     url = options.get("base_url", url)
     return Chat(
         name,
@@ -328,12 +352,16 @@ def connect_endpoint(name: str, url: str, env: Mapping[str, str], **options: Any
 
 
 def openai_url(env: Mapping[str, str]) -> str:
-    """Return the base URL of "openai:" models. Raises ConfigError if that in OPENAI_BASE_URL is none."""
+    """Return the base URL of "openai:" models. Raises ConfigError if that in OPENAI_BASE_URL is
+    none.
+    """
     return _named_in("OPENAI_BASE_URL", env.get("OPENAI_BASE_URL", "").strip() or OPENAI_URL)
 
 
 def _named_in(variable: str, url: str) -> str:
-    """Return the base URL that a variable of the environment names. Raises ConfigError, with the variable, if it is none."""
+    """Return the base URL that a variable of the environment names. Raises ConfigError, with the
+    variable, if it is none.
+    """
     try:
         parse_base_url(url)
     except ConfigError as error:
@@ -342,7 +370,9 @@ def _named_in(variable: str, url: str) -> str:
 
 
 def key_for(url: str, env: Mapping[str, str]) -> str | None:
-    """Return the key in the URL, or OPENAI_API_KEY if the URL has its origin; None for other hosts."""
+    """Return the key in the URL, or OPENAI_API_KEY if the URL has its origin; None for other
+    hosts.
+    """
     _, key = parse_base_url(url)
     return key or (env.get("OPENAI_API_KEY") if _has_openai_origin(url, env) else None)
 
@@ -360,7 +390,9 @@ def _origin(url: str) -> tuple[str, str | None, int]:
 
 
 def server_url(server: str, env: Mapping[str, str]) -> str:
-    """Return the base URL of a local server. OLLAMA_HOST, in any form that Ollama accepts, changes that of Ollama."""
+    """Return the base URL of a local server. OLLAMA_HOST, in any form that Ollama accepts, changes
+    that of Ollama.
+    """
     ollama_host = env.get("OLLAMA_HOST", "").strip() if server == "ollama" else ""
     if not ollama_host:
         return f"{LOCAL_SERVERS[server]}/v1"
@@ -396,12 +428,14 @@ VENDOR_BY_NAME_PREFIX = {  # the vendors of models whose names begin so
     "gemma": "ollama",
     "phi": "ollama",
 }
-_HOST = r"(localhost|[\w.-]+:[0-9]{2,5}|\[[0-9a-fA-F:]+\](:[0-9]{1,5})?|[\w-]+(\.[\w-]+)*\.(com|org|net|io|ai))(/.*)?"
+_HOST = r"(localhost|[\w.-]+:[0-9]{2,5}|\[[0-9a-fA-F:]+\](:[0-9]{1,5})?|[\w-]+(\.[\w-]+)*\.(com|org|net|io|ai))(/.*)?"  # noqa: E501
 _BROKEN_URL = re.compile(r"h\w{1,3}p(?P<safe>s?)(:|;|/)+(?P<rest>[^/].*)", re.IGNORECASE)
 
 
 def _unknown_model_message(spec: str) -> str:
-    """Return the message for an unknown name: the name that was probably meant, and the known prefixes."""
+    """Return the message for an unknown name: the name that was probably meant, and the known
+    prefixes.
+    """
     if not spec:
         return f"the name of a model is empty, got ''; examples are {EXAMPLES}"
     shown = redacted_url(spec) or spec
@@ -419,8 +453,9 @@ def _unknown_model_message(spec: str) -> str:
     if shown.endswith(".gguf"):
         fault = "is a file, which needs the prefix local:"
     return (
-        f"the model {shown!r} {fault}{'; ' + hint if hint else '. '}Examples are {EXAMPLES}; the prefixes are "
-        f"{', '.join(PREFIXES[:7])} and those of {len(VENDORS)} vendors, such as anthropic: (`redraft models` lists models)"
+        f"the model {shown!r} {fault}{'; ' + hint if hint else '. '}Examples are {EXAMPLES}; the "
+        f"prefixes are {', '.join(PREFIXES[:7])} and those of {len(VENDORS)} vendors, such as "
+        "anthropic: (`redraft models` lists models)"
     )
 
 
@@ -470,6 +505,8 @@ def _nearest_prefix(word: str) -> str:
 
 
 def _with_model_placeholder(address: str) -> str:
-    """Complete an address without a scheme with a path and a placeholder for the name of a model."""
+    """Complete an address without a scheme with a path and a placeholder for the name of a
+    model.
+    """
     host, _, path = address.partition("/")
     return f"{host}/{path.rstrip('/') or 'v1'}#NAME"

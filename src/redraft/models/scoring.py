@@ -1,16 +1,19 @@
-"""The client of endpoints that return numbers about a text: reward models, classifiers, rerankers, embeddings, moderation.
+"""The client of endpoints that return numbers about a text: reward models, classifiers, rerankers,
+embeddings, moderation.
 
-`ScoringModel` is a `Model`, so that its calls get the same retries, timeouts, limits, budgets and cache as those of a chat model.
-The last message of a request is the text to be scored, the messages before it are the task. The reply is JSON: {"score": NUMBER}
-or, from a moderation endpoint, {"flagged": BOOL, "category_scores": {...}, "categories": {...}}.
+`ScoringModel` is a `Model`, so that its calls get the same retries, timeouts, limits, budgets and
+cache as those of a chat model. The last message of a request is the text to be scored, the messages
+before it are the task. The reply is JSON: {"score": NUMBER} or, from a moderation endpoint,
+{"flagged": BOOL, "category_scores": {...}, "categories": {...}}.
 
 The requests and responses are those that the servers publish:
 
 - vLLM: https://docs.vllm.ai/en/latest/models/pooling_models/ (/classify, /score, /rerank, /pooling)
-- Text Embeddings Inference: https://huggingface.github.io/text-embeddings-inference/ (/predict, /rerank)
+- Text Embeddings Inference: https://huggingface.github.io/text-embeddings-inference/ (/predict,
+  /rerank)
 - llama.cpp: /rerank, as vLLM
-- OpenAI: https://platform.openai.com/docs/api-reference/moderations (/moderations) and /embeddings, which vLLM, Ollama and
-  llama.cpp also have
+- OpenAI: https://platform.openai.com/docs/api-reference/moderations (/moderations) and /embeddings,
+  which vLLM, Ollama and llama.cpp also have
 """
 
 from __future__ import annotations
@@ -50,9 +53,11 @@ MAX_CATEGORIES = 200  # of a moderation endpoint
 
 @dataclass(frozen=True, slots=True)
 class ApiForm:
-    """The form of one API: `make_body(model, messages, raw)` returns a request, `read(data, label)` what a response says.
+    """The form of one API: `make_body(model, messages, raw)` returns a request, `read(data, label)`
+    what a response says.
 
-    `raw` asks for scores before any activation function. `label` chooses the class of a classifier. `takes_label`: it has classes.
+    `raw` asks for scores before any activation function. `label` chooses the class of a classifier.
+    `takes_label`: it has classes.
     """
 
     make_body: Callable[[str, Sequence[Message], bool], dict[str, Any]]
@@ -61,14 +66,17 @@ class ApiForm:
 
 
 class ScoringModel:
-    """A model that returns a number about a text, behind one path of a server. Its calls write no tokens.
+    """A model that returns a number about a text, behind one path of a server. Its calls write no
+    tokens.
 
     Args:
-        chat: The server and the name of the model; the base URL is everything before the last part of the path.
+        chat: The server and the name of the model; the base URL is everything before the last part
+            of the path.
         api: The API that the server speaks.
         path: The path below the base URL, such as "/classify".
         raw: Ask for the score before any activation function; else a probability in [0, 1].
-        label: The class whose probability counts: its number, from 0, for /classify; its name for /predict.
+        label: The class whose probability counts: its number, from 0, for /classify; its name for
+            /predict.
     """
 
     formats = ("text",)
@@ -151,10 +159,11 @@ def connect_scoring(
     label: str = "",
     env: Mapping[str, str] | None = None,
 ) -> ScoringModel:
-    """Return the client for a URL with a path, such as "http://127.0.0.1:8000/classify#MODEL". Nothing is sent.
+    """Return the client for a URL with a path, such as "http://127.0.0.1:8000/classify#MODEL".
+    Nothing is sent.
 
-    Without `api`, the last part of the path says which API it is. A key in the URL is sent to that host only; OPENAI_API_KEY only
-    to the host of OPENAI_BASE_URL. Raises ConfigError.
+    Without `api`, the last part of the path says which API it is. A key in the URL is sent to that
+    host only; OPENAI_API_KEY only to the host of OPENAI_BASE_URL. Raises ConfigError.
     """
     address, _, model = url.strip().partition("#")
     base, _ = parse_base_url(address)
@@ -165,7 +174,8 @@ def connect_scoring(
     if not slash or not last or chosen is None:
         known = ", ".join(f"/{name}" for name in REWARD_APIS if name != "tei_rerank")
         raise ConfigError(
-            f"{redacted_url(address)} does not say which API it is: the path ends with one of {known}, or state it as api=NAME"
+            f"{redacted_url(address)} does not say which API it is: the path ends with one of "
+            f"{known}, or state it as api=NAME"
         )
     environment = os.environ if env is None else env
     head, query_mark, query = address.partition("?")
@@ -176,20 +186,26 @@ def connect_scoring(
 
 
 def connect_moderation(model_name: str) -> ScoringModel:
-    """Return the client of a moderation endpoint, by the name of a model on it, such as "openai:NAME". Raises ConfigError."""
+    """Return the client of a moderation endpoint, by the name of a model on it, such as
+    "openai:NAME". Raises ConfigError.
+    """
     return _connect_openai_api("moderations", model_name, "moderation")
 
 
 def connect_embeddings(model_name: str) -> ScoringModel:
-    """Return the client of an embeddings endpoint, by the name of a model on it. Raises ConfigError.
+    """Return the client of an embeddings endpoint, by the name of a model on it. Raises
+    ConfigError.
 
-    Its score is the cosine of the vectors of the last message and of the messages before it, from -1 to 1.
+    Its score is the cosine of the vectors of the last message and of the messages before it, from
+    -1 to 1.
     """
     return _connect_openai_api("embeddings", model_name, "embedding")
 
 
 def _connect_openai_api(api: ServerApi, model_name: str, grader: str) -> ScoringModel:
-    """Return the client of an API beside that of chat models. A URL may include its path, as those of reward models do."""
+    """Return the client of an API beside that of chat models. A URL may include its path, as those
+    of reward models do.
+    """
     address, hash_sign, name = model_name.partition("#")
     model_name = (
         f"{address.rstrip('/').removesuffix(f'/{api}')}{hash_sign}{name}"
@@ -200,7 +216,8 @@ def _connect_openai_api(api: ServerApi, model_name: str, grader: str) -> Scoring
     if not isinstance(client, Chat):
         shown = redacted_model_name(model_name)
         raise ConfigError(
-            f"{grader} needs an OpenAI-compatible endpoint (openai:NAME, http://host:port/v1#NAME), got {shown!r}"
+            f"{grader} needs an OpenAI-compatible endpoint (openai:NAME, "
+            f"http://host:port/v1#NAME), got {shown!r}"
         )
     return ScoringModel(client, api, f"/{api}")
 
@@ -216,7 +233,9 @@ def _usage_of(data: Any) -> Usage:
 
 
 def conversation_text(messages: Sequence[Message]) -> str:
-    """Return messages as one text: a single one as it is, several as "ROLE: TEXT" with empty lines between them."""
+    """Return messages as one text: a single one as it is, several as "ROLE: TEXT" with empty lines
+    between them.
+    """
     if len(messages) == 1:
         return message_text(messages[0])
     return "\n\n".join(f"{message['role']}: {message_text(message)}" for message in messages)
@@ -270,7 +289,9 @@ def _wrong_shape(problem: str) -> Exception:
 
 
 def _only_item(data: Any, key: str) -> Mapping[str, Any]:
-    """Return the only object in the list `key` of a response, or in the response if `key` is empty. Raises BadResponseError."""
+    """Return the only object in the list `key` of a response, or in the response if `key` is empty.
+    Raises BadResponseError.
+    """
     rows = data if not key else data.get(key) if isinstance(data, Mapping) else None
     if not isinstance(rows, list) or len(rows) != 1 or not isinstance(rows[0], Mapping):
         where = f" in {key!r}" if key else ""
@@ -305,7 +326,8 @@ def _read_classify(data: Any, label: str) -> dict[str, Any]:
         raise _wrong_shape(f"sent {json_type_name(numbers)} as the probabilities of the classes")
     if not label and len(numbers) > 1:
         raise _wrong_shape(
-            f"has {len(numbers)} classes: state whose probability counts, label=0 to label={len(numbers) - 1}"
+            f"has {len(numbers)} classes: state whose probability counts, label=0 to "
+            f"label={len(numbers) - 1}"
         )
     if (index := int(label or 0)) >= len(numbers):
         raise _wrong_shape(f"has {len(numbers)} classes, numbered from 0, and no class {label!r}")
@@ -337,7 +359,8 @@ def _read_predict(data: Any, label: str) -> dict[str, Any]:
     labels = [str(row.get("label")) for row in rows]
     if not label and len(rows) > 1:
         raise _wrong_shape(
-            f"has several classes: state whose score counts, label={shorten(' or '.join(labels), 100)}"
+            "has several classes: state whose score counts, "
+            f"label={shorten(' or '.join(labels), 100)}"
         )
     if label and label not in labels:
         raise _wrong_shape(f"has no class {label!r}; there are {shorten(', '.join(labels), 200)}")
@@ -380,7 +403,9 @@ def _read_embeddings(data: Any, label: str) -> dict[str, Any]:
 
 
 def _parse_vectors(data: Any, count: int) -> list[list[float]]:
-    """Return the vectors in a response, sorted by index. Raises BadResponseError for anything else."""
+    """Return the vectors in a response, sorted by index. Raises BadResponseError for anything
+    else.
+    """
     rows = data.get("data") if isinstance(data, dict) else None
     if (
         not isinstance(rows, list)
@@ -399,7 +424,9 @@ def _parse_vectors(data: Any, count: int) -> list[list[float]]:
 
 
 def cosine_similarity(a: Sequence[float], b: Sequence[float]) -> float:
-    """Return a value from -1 to 1. Raises BadResponseError for a zero vector, which has no direction."""
+    """Return a value from -1 to 1. Raises BadResponseError for a zero vector, which has no
+    direction.
+    """
     lengths = [hypot(*v) for v in (a, b)]
     if not all(isfinite(length) and length > 0 for length in lengths):
         raise _wrong_shape("sent an embedding without a direction")

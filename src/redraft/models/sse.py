@@ -59,8 +59,9 @@ class LineSplitter:
 class SSEParser:
     """Parses bytes into server-sent events, (name, data) each, as they arrive.
 
-    Events without data are none. What else some servers write is read, too: an error as a line of its own, and comments as data.
-    Raises BadResponseError for an event, or other text between events, of more than MAX_BODY_BYTES.
+    Events without data are none. What else some servers write is read, too: an error as a line of
+    its own, and comments as data. Raises BadResponseError for an event, or other text between
+    events, of more than MAX_BODY_BYTES.
     """
 
     def __init__(self) -> None:
@@ -163,7 +164,9 @@ class StreamAssembler:
         return text
 
     def reply(self) -> Reply:
-        """Return the whole answer. Raises BadResponseError if the stream did not end with a finish_reason."""
+        """Return the whole answer. Raises BadResponseError if the stream did not end with a
+        finish_reason.
+        """
         if self._finish is None:
             fault = "ended without a finish_reason" if self._events else "was empty"
             raise malformed_response(f"sent a stream that {fault}")
@@ -191,8 +194,9 @@ def _usage_of_groq(event: Mapping[str, Any]) -> Any:
 class ToolCallAssembler:
     """Assembles tool calls from the parts in a stream, in the order in which they began.
 
-    A part belongs to the call with its `index`; without one, to that with its `id`, or else to the last call. A part with a name
-    and an ID that differs from that of the call at its index begins a new call, because some servers number every call 0.
+    A part belongs to the call with its `index`; without one, to that with its `id`, or else to the
+    last call. A part with a name and an ID that differs from that of the call at its index begins a
+    new call, because some servers number every call 0.
     """
 
     def __init__(self) -> None:
@@ -263,7 +267,9 @@ class ToolCallAssembler:
 
     @property
     def _is_last_complete(self) -> bool:
-        """Whether the last call has a name and arguments, so that another name begins another call."""
+        """Whether the last call has a name and arguments, so that another name begins another
+        call.
+        """
         return bool(
             self._calls
             and self._calls[-1]["name"]

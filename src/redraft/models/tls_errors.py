@@ -25,7 +25,10 @@ def tls_error_text(error: ssl.SSLError) -> str:
             getattr(error, "verify_code", 0), getattr(error, "verify_message", "") or str(error)
         )
     if error.reason in NO_TLS:
-        return "the server speaks no TLS at this port; if it speaks plain HTTP, its address begins with http://"
+        return (
+            "the server speaks no TLS at this port; if it speaks plain HTTP, its address begins "
+            "with http://"
+        )
     return error.reason.lower().replace("_", " ") if error.reason else error.strerror or str(error)
 
 
@@ -33,12 +36,17 @@ def _certificate_error_text(code: int, message: str) -> str:
     if code in NOT_TRUSTED:
         return f"its certificate is not trusted ({message}): {_advice_on_authorities()}"
     if code in OTHER_HOST:  # "Hostname mismatch, certificate is not valid for 'example.com'."
-        return f"its {message.partition(', ')[2].rstrip('.') or 'certificate is for another host'}: does the address have its name?"
-    return f"its {message if message.startswith('certificate') else f'certificate is refused: {message}'}"
+        return (
+            f"its {message.partition(', ')[2].rstrip('.') or 'certificate is for another host'}: "
+            "does the address have its name?"
+        )
+    return f"its {message if message.startswith('certificate') else f'certificate is refused: {message}'}"  # noqa: E501
 
 
 def _advice_on_authorities() -> str:
-    """Return how to have a certificate trusted, or why SSL_CERT_FILE or SSL_CERT_DIR does not do that."""
+    """Return how to have a certificate trusted, or why SSL_CERT_FILE or SSL_CERT_DIR does not do
+    that.
+    """
     file, folders = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
     if file:
         try:

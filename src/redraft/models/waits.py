@@ -1,9 +1,10 @@
 """How long a server asks to wait, and whether it says that a quota is used up.
 
-Servers say it in a header (`Retry-After`, `retry-after-ms`), in a field of the error (Gemini's `retryDelay`, `retry_after`, Hugging
-Face's `estimated_time`), in words ("Please try again in 4.0s"), or by the time when a limit is reset. The first of these in this
-order counts. A body is hostile input: only its first fields and characters are read, in linear time, and what is no time, is
-negative or is longer than a year says nothing.
+Servers say it in a header (`Retry-After`, `retry-after-ms`), in a field of the error (Gemini's
+`retryDelay`, `retry_after`, Hugging Face's `estimated_time`), in words ("Please try again in
+4.0s"), or by the time when a limit is reset. The first of these in this order counts. A body is
+hostile input: only its first fields and characters are read, in linear time, and what is no time,
+is negative or is longer than a year says nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ BUSY_STATUSES = frozenset({429, 503, 529})
 MAX_FIELDS = 200  # of a body
 MAX_TEXT = 8000  # characters of its texts
 MAX_SECONDS = 366 * 86_400.0  # of a wait that is believed, but for Retry-After
-SHORT_WAIT = 60.0  # seconds after which a call may succeed although its quota is that of a day: some are refilled all the time
+# seconds after which a call may succeed although its quota is that of a day: some are refilled all
+# the time
+SHORT_WAIT = 60.0
 MIN_EPOCH, MIN_EPOCH_MS = (
     1e9,
     1e11,
@@ -32,9 +35,11 @@ MIN_EPOCH, MIN_EPOCH_MS = (
 
 
 def stated_wait(status: int, headers: Mapping[str, str], body: Any = None) -> float | None:
-    """Return the seconds that a server asks to wait after an error with these headers (in lower case) and this body (JSON or text).
+    """Return the seconds that a server asks to wait after an error with these headers (in lower
+    case) and this body (JSON or text).
 
-    None: it does not say. The body counts if the status says that the server is busy, and there is no valid Retry-After.
+    None: it does not say. The body counts if the status says that the server is busy, and there is
+    no valid Retry-After.
     """
     asked = parse_retry_after(headers)
     if asked or status not in BUSY_STATUSES:
@@ -52,7 +57,9 @@ def stated_wait(status: int, headers: Mapping[str, str], body: Any = None) -> fl
 
 
 def is_used_up(body: Any, wait: float | None) -> bool:
-    """Whether an error says that a quota is zero, or that one of a day or a month is used up; `wait`: see `stated_wait`."""
+    """Whether an error says that a quota is zero, or that one of a day or a month is used up;
+    `wait`: see `stated_wait`.
+    """
     text = _texts(list(_fields(body)))
     if re.search(_NO_QUOTA, text, re.IGNORECASE):
         return True
@@ -61,7 +68,9 @@ def is_used_up(body: Any, wait: float | None) -> bool:
     return period is not None and period["long"] is not None and (wait is None or wait > SHORT_WAIT)
 
 
-_NO_QUOTA = (  # "limit: 0, model: ...", "Limit 0 / min", not "limit: 0 left"; and Google's details, whatever `retryDelay` they have
+# "limit: 0, model: ...", "Limit 0 / min", not "limit: 0 left"; and Google's details, whatever
+# `retryDelay` they have
+_NO_QUOTA = (
     r"\blimit:? ?0(?= ?(?:$|[,;/)\n*]|\.(?!\d)))"
     r"|quota_?(?:id|limit)\W{1,8}\w{0,80}?PerDay|quota_?(?:limit_?)?value\W{1,8}0(?![\d.])"
 )
@@ -86,7 +95,9 @@ WAIT_FIELDS: Mapping[str, float] = {
 
 
 def _fields(body: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the values in a body with the names of their fields. JSON in a text, as routers pass it on, is read like the rest."""
+    """Yield the values in a body with the names of their fields. JSON in a text, as routers pass it
+    on, is read like the rest.
+    """
     pending = deque([("", body)])
     for _ in range(MAX_FIELDS):
         if not pending:
@@ -133,15 +144,17 @@ _PART = (
 _DURATION = rf"{_PART}(?:(?:,?\s?(?:and\s)?){_PART}){{0,4}}"
 _ABOUT = r"(?:about |around |approximately |at least |another |~ ?)?"
 _WAIT = (
-    rf"(?:try again|retry)[ _-]?(?:[a-z]{{1,12}} ){{0,4}}?(?:in|after|delay)[^\w.-]{{1,8}}{_ABOUT}({_DURATION})",
-    r"retry[ _-]?(?:after|delay)[^\w.-]{1,8}(?:seconds\W{1,3})?(\d{1,6}(?:\.\d{1,9})?)(?![\d:/-]|\.\d| ?[a-z])",
+    rf"(?:try again|retry)[ _-]?(?:[a-z]{{1,12}} ){{0,4}}?(?:in|after|delay)[^\w.-]{{1,8}}{_ABOUT}({_DURATION})",  # noqa: E501
+    r"retry[ _-]?(?:after|delay)[^\w.-]{1,8}(?:seconds\W{1,3})?(\d{1,6}(?:\.\d{1,9})?)(?![\d:/-]|\.\d| ?[a-z])",  # noqa: E501
     rf"(?:please|must|should|to|and|then|^|[.!:\"'\n])\s?wait (?:for )?{_ABOUT}({_DURATION})",
     rf"\b(?:resets?|available(?: again)?) (?:in|after):? {_ABOUT}({_DURATION})",
 )
 
 
 def _wait_in_words(text: str) -> float:
-    """Return the seconds in "Please try again in 1m2.5s", "Please retry after 26 seconds", "retry_delay { seconds: 40 }" ..."""
+    """Return the seconds in "Please try again in 1m2.5s", "Please retry after 26 seconds",
+    "retry_delay { seconds: 40 }" ...
+    """
     found = next(filter(None, (re.search(pattern, text, re.IGNORECASE) for pattern in _WAIT)), None)
     return _seconds_of(found[1].lower()) if found else 0.0
 
@@ -150,7 +163,9 @@ def _wait_in_words(text: str) -> float:
 
 
 def parse_retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds that the server asks to wait; None if it does not ask, or the header is invalid."""
+    """Return the seconds that the server asks to wait; None if it does not ask, or the header is
+    invalid.
+    """
     if (ms := _number(headers.get("retry-after-ms"))) is not None:
         return ms / 1000
     header = headers.get("retry-after") or headers.get(
@@ -176,7 +191,9 @@ def _number(text: str | None) -> float | None:
     return number if math.isfinite(number) and number >= 0 else None
 
 
-_RATE_LIMIT_HEADERS = (  # requests left, their reset, tokens left, their reset: OpenAI and most others, Anthropic, the IETF's draft
+# requests left, their reset, tokens left, their reset: OpenAI and most others, Anthropic, the
+# IETF's draft
+_RATE_LIMIT_HEADERS = (
     tuple(
         f"x-ratelimit-{what}"
         for what in ("remaining-requests", "reset-requests", "remaining-tokens", "reset-tokens")
@@ -190,7 +207,9 @@ _RATE_LIMIT_HEADERS = (  # requests left, their reset, tokens left, their reset:
 
 
 def parse_rate_limits(headers: Mapping[str, str]) -> RateLimitStatus | None:
-    """Return the rate limits in the headers; None if there are none. An invalid value counts as unknown."""
+    """Return the rate limits in the headers; None if there are none. An invalid value counts as
+    unknown.
+    """
     for requests, requests_reset, tokens, tokens_reset in _RATE_LIMIT_HEADERS:
         if requests in headers or tokens in headers:
             return RateLimitStatus(
@@ -207,7 +226,8 @@ def _parse_count(text: str | None) -> int | None:
 
 
 def _wait_for_reset(fields: list[tuple[str, Any]]) -> float:
-    """Return the seconds until every exhausted limit is reset; where no field says what is left, until the first reset; or 0.
+    """Return the seconds until every exhausted limit is reset; where no field says what is left,
+    until the first reset; or 0.
 
     `fields` are headers, or fields of a body that quotes them.
     """
@@ -224,7 +244,9 @@ def _wait_for_reset(fields: list[tuple[str, Any]]) -> float:
 
 
 def parse_duration(text: str | None) -> float | None:
-    """Return the seconds in "6m0s", "120 ms" or "1.5", or until a date: ISO 8601, or a number since 1970; else None."""
+    """Return the seconds in "6m0s", "120 ms" or "1.5", or until a date: ISO 8601, or a number since
+    1970; else None.
+    """
     if not text or len(text) > 40:
         return None
     if (seconds := _number(text)) is not None:

@@ -1,8 +1,8 @@
 """Plans: pure functions from a trace to the next steps.
 
-A plain function qualifies as a plan; `plan_from_generator` makes one from a generator. A plan that treats scores as noisy offers
-more (`NoiseAwarePlan`): its priors, the price at which it stops, and the choices behind its decisions. No plan writes to
-anything; the caller records its decisions.
+A plain function qualifies as a plan; `plan_from_generator` makes one from a generator. A plan that
+treats scores as noisy offers more (`NoiseAwarePlan`): its priors, the price at which it stops, and
+the choices behind its decisions. No plan writes to anything; the caller records its decisions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""A plan for noisy judges: take the step with the highest expected gain per cost, as long as one is worth its price."""
+"""A plan for noisy judges: take the step with the highest expected gain per cost, as long as one is
+worth its price.
+"""
 
 from __future__ import annotations
 
@@ -52,8 +54,9 @@ from .self_refine import SelfRefine, best_so_far, only_failed_grades, stop_for_t
 from .unseen import trace_before, unjudged_refinement, without_judges
 
 MAX_WIDTH = 64  # steps of one round
-# Part of the gain's standard deviation that the expected gain of an unseen refinement must exceed. In the worlds of
-# bench/policies.py, 1 misses half of what such a refinement is worth, and 0 loses .006 where refining hurts.
+# Part of the gain's standard deviation that the expected gain of an unseen refinement must exceed.
+# In the worlds of bench/policies.py, 1 misses half of what such a refinement is worth, and 0 loses
+# .006 where refining hurts.
 LIFT_MARGIN = 0.5
 SHIPPED = Priors()
 MIN_LEARNED_TASKS = (
@@ -66,26 +69,30 @@ MIN_LEARNED_TASKS = (
 class Adaptive(NoiseAwarePlan):
     """Take the step with the highest expected gain per cost; stop when none is worth its price.
 
-    The gain is that in the quality of the returned answer. The steps are: refine one of the best candidates, write a new draft,
-    or grade one of the best again. Qualities are estimated from all scores (see `redraft.quality`). Graders that only compare
-    are asked once, at the end, about the two best candidates, if it is unclear which of them is better.
+    The gain is that in the quality of the returned answer. The steps are: refine one of the best
+    candidates, write a new draft, or grade one of the best again. Qualities are estimated from all
+    scores (see `redraft.quality`). Graders that only compare are asked once, at the end, about the
+    two best candidates, if it is unclear which of them is better.
 
     Args:
         base_plan: First drafts, repairs and stop rules. The rules are applied to the estimates.
         min_expected_gain: Smallest expected gain, in points of the score, for each unit of cost.
         cost_unit: "calls", "tokens" (1,000 of them) or "usd".
-        max_attempts: Maximum number of texts after the first drafts. Repeated grades count with the calls that they take.
+        max_attempts: Maximum number of texts after the first drafts. Repeated grades count with the
+            calls that they take.
         allow_new_drafts: Whether the plan may write new drafts.
         priors: Initial expectations.
-        width: Maximum number of texts that are written at once, from 1 to 64. None: one, or with a deadline as many as
-            let the remaining attempts end before it.
-        unseen_last: Whether the last text that can be paid for may be one that no judge grades (see `Outcome.forecast`).
-        second_look: Whether each judge grades the first answer once more than the others. Such a grade shows how noisy the judge
-            is; it does not count as an attempt.
-        confidence: Probability with which the quality of the best text must reach the target, from 0.01 to 0.99.
-        calibration: What people's labels say about the only judge that scores. Scores, intervals and the target are then in
-            people's points; which step comes next is decided in the judge's. None, or with several graders that score: the
-            judge's own points.
+        width: Maximum number of texts that are written at once, from 1 to 64. None: one, or with a
+            deadline as many as let the remaining attempts end before it.
+        unseen_last: Whether the last text that can be paid for may be one that no judge grades (see
+            `Outcome.forecast`).
+        second_look: Whether each judge grades the first answer once more than the others. Such a
+            grade shows how noisy the judge is; it does not count as an attempt.
+        confidence: Probability with which the quality of the best text must reach the target, from
+            0.01 to 0.99.
+        calibration: What people's labels say about the only judge that scores. Scores, intervals
+            and the target are then in people's points; which step comes next is decided in the
+            judge's. None, or with several graders that score: the judge's own points.
         calibrated_grader: Name of that judge; "" for any.
 
     Raises:
@@ -154,7 +161,9 @@ class Adaptive(NoiseAwarePlan):
         return self if self.second_look else replace(self, second_look=True)
 
     def decide(self, trace: Trace, left: Left = UNLIMITED) -> PlanDecision:
-        """Return the next steps with the choices behind them. `left`: what the task may still spend."""
+        """Return the next steps with the choices behind them. `left`: what the task may still
+        spend.
+        """
         if final_steps := stop_for_tool_calls(trace, self.base_plan.missing_drafts):
             return PlanDecision(final_steps)
         if (
@@ -223,10 +232,12 @@ class Adaptive(NoiseAwarePlan):
         width: int,
         left: Left,
     ) -> list[PlanChoice]:
-        """Return the choices of the next round, at most `width`; none if no choice is worth its price.
+        """Return the choices of the next round, at most `width`; none if no choice is worth its
+        price.
 
-        The first is the best one. If a round may have several, which are texts, the later ones are those that gain most if the
-        earlier ones come out as expected: rounds are few, so each is filled.
+        The first is the best one. If a round may have several, which are texts, the later ones are
+        those that gain most if the earlier ones come out as expected: rounds are few, so each is
+        filled.
         """
         chosen: list[PlanChoice] = []
         while first := max(choices, key=lambda choice: choice.gain_per_cost, default=None):
@@ -251,7 +262,9 @@ class Adaptive(NoiseAwarePlan):
         return [choice for choice in choices if choice.action != "another grade"]
 
     def width_of_round(self, trace: Trace, left: Left) -> int:
-        """Return how many steps a round may have: with a deadline so many that the remaining texts can be written and graded."""
+        """Return how many steps a round may have: with a deadline so many that the remaining texts
+        can be written and graded.
+        """
         if self.width is not None or left.seconds is None:
             return self.width or 1
         need = step_needs(trace, left.limit_names).graded_text
@@ -272,7 +285,9 @@ class Adaptive(NoiseAwarePlan):
         ]
 
     def stop_for_limits(self, trace: Trace, posterior: Posterior, left: Left) -> Stop | None:
-        """Return the stop if a text would be worth its price, but cannot be paid for with its grades; None otherwise."""
+        """Return the stop if a text would be worth its price, but cannot be paid for with its
+        grades; None otherwise.
+        """
         if not left.is_limited:
             return None
         need = step_needs(trace, left.limit_names).graded_text
@@ -295,10 +310,12 @@ class Adaptive(NoiseAwarePlan):
     def unseen_refinement(
         self, trace: Trace, posterior: Posterior, chosen: Sequence[PlanChoice], left: Left
     ) -> Refine | None:
-        """Return a last refinement that no judge will grade, if it is expected to be better, and worth more than the next round.
+        """Return a last refinement that no judge will grade, if it is expected to be better, and
+        worth more than the next round.
 
-        It ends the work, so it is made only if no further text is worth its price with its grades, or can be paid for. What is
-        expected must be learned, and the expected gain larger than half its standard deviation among tasks.
+        It ends the work, so it is made only if no further text is worth its price with its grades,
+        or can be paid for. What is expected must be learned, and the expected gain larger than half
+        its standard deviation among tasks.
         """
         best = trace.best
         if not (
@@ -324,7 +341,9 @@ class Adaptive(NoiseAwarePlan):
         )
 
     def is_to_stay_unseen(self, trace: Trace, left: Left) -> bool:
-        """Whether the plan asked for the last candidate as one that no judge grades: whether it would do so again."""
+        """Whether the plan asked for the last candidate as one that no judge grades: whether it
+        would do so again.
+        """
         last = unjudged_refinement(trace) if self.unseen_last else None
         if last is None:
             return False
@@ -333,7 +352,9 @@ class Adaptive(NoiseAwarePlan):
 
     @property
     def has_learned(self) -> bool:
-        """Whether the priors are the user's own, or learned from enough tasks. People's labels show the noise and drift only."""
+        """Whether the priors are the user's own, or learned from enough tasks. People's labels show
+        the noise and drift only.
+        """
         shown: dict[str, Any] = (
             {"noise_sd": SHIPPED.noise_sd, "bias_drift": SHIPPED.bias_drift}
             if self.calibration
@@ -343,7 +364,9 @@ class Adaptive(NoiseAwarePlan):
         return own or self.priors.tasks >= MIN_LEARNED_TASKS
 
     def retry_first_round(self, trace: Trace, left: Left) -> Sequence[Step]:
-        """Return the steps after first drafts at which graders failed: grades that could not be read again, then one more text."""
+        """Return the steps after first drafts at which graders failed: grades that could not be
+        read again, then one more text.
+        """
         if not only_failed_grades(trace):
             return []
         calls = self.calls_left(trace)
@@ -368,7 +391,8 @@ class Adaptive(NoiseAwarePlan):
         left: Left = UNLIMITED,
         chosen: Sequence[PlanChoice] = (),
     ) -> list[PlanChoice]:
-        """Return all possible next actions for a trace with estimated scores, besides texts `chosen` for the same round.
+        """Return all possible next actions for a trace with estimated scores, besides texts
+        `chosen` for the same round.
 
         An action that cannot be paid for to its end is left out.
         """
@@ -421,7 +445,9 @@ class Adaptive(NoiseAwarePlan):
         return choices
 
     def choices_for_musts(self, trace: Trace, costs: StepCosts) -> list[PlanChoice]:
-        """Return the choices while the best breaks a must, which have no price: the more probable to meet one more comes first."""
+        """Return the choices while the best breaks a must, which have no price: the more probable
+        to meet one more comes first.
+        """
         choices = [PlanChoice("a refinement", best_so_far(trace), inf, costs.candidate)]
         if self.can_draft(trace):
             choices.append(PlanChoice("a new draft", None, inf, costs.candidate))
@@ -434,7 +460,9 @@ class Adaptive(NoiseAwarePlan):
     def choices_of_unread(
         self, trace: Trace, posterior: Posterior, best: Candidate, calls: int, costs: StepCosts
     ) -> Iterator[PlanChoice]:
-        """Yield the choices to ask again for grades that could not be read: without a score, no text is returned."""
+        """Yield the choices to ask again for grades that could not be read: without a score, no
+        text is returned.
+        """
         judges = max(1, len(scoring_judges(trace)))  # a grader that computes may be unreadable, too
         for c in trace.candidates:
             again = repeated_unreadable_grades(trace, c)
@@ -450,7 +478,9 @@ class Adaptive(NoiseAwarePlan):
                 )
 
     def can_draft(self, trace: Trace) -> bool:
-        """Whether a new draft may be a new text: not if a response was given, nor if two drafts were identical."""
+        """Whether a new draft may be a new text: not if a response was given, nor if two drafts
+        were identical.
+        """
         drafts = [c.content_key for c in trace.candidates if c.role == "generate"]
         return (
             self.allow_new_drafts
@@ -536,5 +566,7 @@ def calls_per_candidate(trace: Trace) -> int:
 
 
 def p_counts(trace: Trace, role: str) -> float:
-    """Return the probability that a new text, graded once by every judge, can be returned: it is read, and meets the musts."""
+    """Return the probability that a new text, graded once by every judge, can be returned: it is
+    read, and meets the musts.
+    """
     return p_meets_musts(trace, role) * readable_share(trace) ** len(scoring_judges(trace))

@@ -1,4 +1,6 @@
-"""What a plan decides, the base class of plans that treat scores as noisy, and plans that are generators."""
+"""What a plan decides, the base class of plans that treat scores as noisy, and plans that are
+generators.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ COST_UNITS: tuple[str, ...] = get_args(CostUnit)
 
 
 class PlanChoice(NamedTuple):
-    """A possible next action, its candidate (None: a new draft), the expected gain, and the cost (None: unknown).
+    """A possible next action, its candidate (None: a new draft), the expected gain, and the cost
+    (None: unknown).
 
     The gain is infinite if the action may repair a broken must, which is worth any price.
     """
@@ -34,7 +37,9 @@ class PlanChoice(NamedTuple):
 
     @property
     def gain_per_cost(self) -> float:
-        """The gain for each unit of cost: 0 if the cost is unknown, infinite if the step is free."""
+        """The gain for each unit of cost: 0 if the cost is unknown, infinite if the step is
+        free.
+        """
         if self.cost is None:
             return 0.0 if isfinite(self.expected_gain) else inf
         return self.expected_gain / self.cost if self.cost else inf
@@ -42,7 +47,8 @@ class PlanChoice(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PlanDecision:
-    """The next steps of a plan, and the choices that were compared for them; None if there was nothing to choose.
+    """The next steps of a plan, and the choices that were compared for them; None if there was
+    nothing to choose.
 
     `continues`: whether one of the choices is worth the price.
     """
@@ -53,9 +59,11 @@ class PlanDecision:
 
 
 class NoiseAwarePlan(ABC):
-    """A plan that stops when no step is expected to gain `min_expected_gain` for each `cost_unit` of its cost, given `priors`.
+    """A plan that stops when no step is expected to gain `min_expected_gain` for each `cost_unit`
+    of its cost, given `priors`.
 
-    It is a base class and no protocol because every row of a run is checked for it: that must be fast.
+    It is a base class and no protocol because every row of a run is checked for it: that must be
+    fast.
     """
 
     @property
@@ -77,7 +85,8 @@ class NoiseAwarePlan(ABC):
 
     @abstractmethod
     def decide(self, trace: Trace, left: Left = UNLIMITED) -> PlanDecision:
-        """Return the next steps with the choices behind them. `left`: what the task may still spend.
+        """Return the next steps with the choices behind them. `left`: what the task may still
+        spend.
 
         The same trace and the same `left` lead to the same steps.
         """
@@ -102,11 +111,15 @@ class NoiseAwarePlan(ABC):
         return None
 
     def with_calibration(self, calibration: Calibration | None, grader: str = "") -> Self:
-        """Return the plan with what people's labels say about the judge of this name; the plan itself if it cannot use them."""
+        """Return the plan with what people's labels say about the judge of this name; the plan
+        itself if it cannot use them.
+        """
         return self
 
     def with_second_look(self) -> Self:
-        """Return the plan that has the first answer graded twice, to learn the noise; the plan itself if it cannot do that."""
+        """Return the plan that has the first answer graded twice, to learn the noise; the plan
+        itself if it cannot do that.
+        """
         return self
 
     @abstractmethod
@@ -128,7 +141,9 @@ class StoppablePlan(Protocol):
 
 
 def outcome_if_stopped(plan: Plan, trace: Trace, reason: StopReason, note: str) -> Outcome:
-    """Return the outcome of a trace that is stopped here from outside: the best by what the plan knows of scores."""
+    """Return the outcome of a trace that is stopped here from outside: the best by what the plan
+    knows of scores.
+    """
     if isinstance(plan, StoppablePlan):
         return plan.outcome_if_stopped(trace, reason, note)
     return Outcome(trace.best.id if trace.best else None, reason, note)
@@ -140,9 +155,9 @@ PlanGenerator: TypeAlias = Callable[[Task], Generator[Sequence[Step], list[Recor
 def plan_from_generator(generator: PlanGenerator) -> Plan:
     """Make a plan from a generator that yields steps and is sent their records.
 
-    The generator is run from the beginning for every trace, so it must be pure: the same records lead to the same steps. For
-    each list of steps that it yields, it is sent their records in the same order; a step that failed is sent as a `Failure`.
-    When it returns, the work ends.
+    The generator is run from the beginning for every trace, so it must be pure: the same records
+    lead to the same steps. For each list of steps that it yields, it is sent their records in the
+    same order; a step that failed is sent as a `Failure`. When it returns, the work ends.
 
     Args:
         generator: A function of a `Task` that returns such a generator.

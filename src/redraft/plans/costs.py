@@ -12,7 +12,9 @@ UNIT_PHRASES = {"calls": "a call", "tokens": "for 1,000 tokens", "usd": "for a U
 
 
 class StepCosts(NamedTuple):
-    """The cost of writing a text, of a text with its grades, and of one more grade by every judge; None if unknown."""
+    """The cost of writing a text, of a text with its grades, and of one more grade by every judge;
+    None if unknown.
+    """
 
     text: float | None
     candidate: float | None
@@ -33,7 +35,9 @@ def step_costs(needs: StepNeeds, unit: CostUnit) -> StepCosts:
 
 
 def answer_cost(usage: Usage, unit: CostUnit) -> float | None:
-    """Return the cost of answers, paid for or from the cache (tokens in thousands); None if unknown."""
+    """Return the cost of answers, paid for or from the cache (tokens in thousands); None if
+    unknown.
+    """
     match unit:
         case "calls":
             return float(usage.calls + usage.cached_calls - usage.retried_calls)

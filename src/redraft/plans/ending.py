@@ -1,6 +1,8 @@
-"""How a noise-aware plan ends: when its rules are met by the estimates, whether the two best are compared, and what a stop says.
+"""How a noise-aware plan ends: when its rules are met by the estimates, whether the two best are
+compared, and what a stop says.
 
-The estimates are those of `quality.posterior`, or what people would say of the texts if labels stand behind the judge.
+The estimates are those of `quality.posterior`, or what people would say of the texts if labels
+stand behind the judge.
 """
 
 from __future__ import annotations
@@ -49,10 +51,11 @@ class Ending:
         return self.base_plan.stop.target_score
 
     def stop_by_rules(self, observed: Trace) -> Stop | None:
-        """Return the stop by the rules, given the estimates. `observed`: the trace with the graders' scores.
+        """Return the stop by the rules, given the estimates. `observed`: the trace with the
+        graders' scores.
 
-        A target must be reached with the probability `confidence`. By the estimates of a judge without people's labels, it must be
-        reached by the observed scores, too.
+        A target must be reached with the probability `confidence`. By the estimates of a judge
+        without people's labels, it must be reached by the observed scores, too.
         """
         confident = (
             self.with_confidence_by_labels(self.by_labels)
@@ -75,7 +78,8 @@ class Ending:
         )
 
     def with_confidence(self) -> Trace:
-        """Return the trace with estimates that reach the target if the best reaches it with the probability `confidence`.
+        """Return the trace with estimates that reach the target if the best reaches it with the
+        probability `confidence`.
 
         All estimates are moved by the same amount, so their order and their differences remain.
         """
@@ -88,7 +92,8 @@ class Ending:
         )
 
     def with_confidence_by_labels(self, by_labels: LabelPosterior) -> Trace:
-        """Return the trace with estimates that reach the target if people's label does with the probability `confidence`.
+        """Return the trace with estimates that reach the target if people's label does with the
+        probability `confidence`.
 
         All estimates are moved by the same amount, so their order and their differences remain.
         """
@@ -104,7 +109,9 @@ class Ending:
         )
 
     def tie_break(self, stop: Stop) -> list[Compare]:
-        """Return the comparisons that are missing before the end, if graders of the panel can compare."""
+        """Return the comparisons that are missing before the end, if graders of the panel can
+        compare.
+        """
         rankers = [grader for grader in self.trace.panel if grader.compares]
         if not rankers or self.trace.fatal_failure:
             return []
@@ -118,7 +125,9 @@ class Ending:
         )
 
     def tie_break_pair(self, stop: Stop) -> list[Candidate]:
-        """Return the two best if it is not clear which of them is better, and either could have ended the refinement."""
+        """Return the two best if it is not clear which of them is better, and either could have
+        ended the refinement.
+        """
         pair, goal = close_pair(self.trace, self.posterior), self.target_score
         if stop.reason not in {StopReason.TARGET, StopReason.DONE}:
             return pair
@@ -193,7 +202,9 @@ def normal_quantile(p: float) -> float:
 
 
 def with_note(stop: Stop, trace: Trace, base_plan: SelfRefine) -> Stop:
-    """Return the stop with a note that tells estimates from the observed scores, which `trace` has."""
+    """Return the stop with a note that tells estimates from the observed scores, which `trace`
+    has.
+    """
     if stop.score is None or not llm_graders(trace.scorers):
         return stop
     meets_musts = stop.best is not None and trace.meets_musts(stop.best)
@@ -204,16 +215,24 @@ def with_note(stop: Stop, trace: Trace, base_plan: SelfRefine) -> Stop:
         subject = (
             "the estimate" if stop.labels is None else f"by {labels_text(stop.labels)} the estimate"
         )
-        note = f"{subject} is {stop.score:.2f}; it reaches the target, {goal:g}, with a probability of {stop.p_target:.2f}"
+        note = (
+            f"{subject} is {stop.score:.2f}; it reaches the target, {goal:g}, with a probability "
+            f"of {stop.p_target:.2f}"
+        )
     is_settled = stop.reason in {StopReason.TARGET, StopReason.DONE} or stop.reason.resumable
     observed = None if is_settled else base_plan.stop(trace)
     if observed and observed.reason is StopReason.TARGET:
-        note += f"; graders gave {trace.score or 0.0:.2f}, which reaches the target, but the estimate does not"
+        note += (
+            f"; graders gave {trace.score or 0.0:.2f}, which reaches the target, but the estimate "
+            "does not"
+        )
     return replace(stop, note=note)
 
 
 def top_candidates(trace: Trace) -> list[Candidate]:
-    """Return the candidates with the highest scores, best first; only those that keep as many musts as the best."""
+    """Return the candidates with the highest scores, best first; only those that keep as many musts
+    as the best.
+    """
     if trace.best is None:
         return []
     aggregates, pass_rate = trace.aggregates, trace.must_pass_rate(trace.best.id)

@@ -1,4 +1,6 @@
-"""What is left to spend, and what a step takes of it: a plan offers only steps that can be paid for to their end."""
+"""What is left to spend, and what a step takes of it: a plan offers only steps that can be paid for
+to their end.
+"""
 
 from __future__ import annotations
 
@@ -101,7 +103,9 @@ ONE_CALL = replace(NOTHING, calls=1)
 
 
 class StepNeeds(NamedTuple):
-    """What each kind of step takes: writing a text, all grades of one text, and one more grade by every judge."""
+    """What each kind of step takes: writing a text, all grades of one text, and one more grade by
+    every judge.
+    """
 
     text: Left
     grades: Left
@@ -134,7 +138,9 @@ def step_needs(trace: Trace, amounts: Collection[str] = AMOUNTS) -> StepNeeds:
 
 
 def mean_need(records: Sequence[Candidate | Feedback], amounts: Collection[str] = AMOUNTS) -> Left:
-    """Return the mean need of steps, by their records; None where it is unknown. Before the first one it is one call."""
+    """Return the mean need of steps, by their records; None where it is unknown. Before the first
+    one it is one call.
+    """
     if not records:
         return ONE_CALL
     usages = [record.usage for record in records]
@@ -160,7 +166,9 @@ def mean(values: Sequence[float | None]) -> float | None:
 
 
 def total(needs: Iterable[Left]) -> Left:
-    """Return the needs of steps that follow one another; a part that is unknown makes the whole unknown."""
+    """Return the needs of steps that follow one another; a part that is unknown makes the whole
+    unknown.
+    """
     columns = [*zip(*(need.amounts for need in needs), strict=True)]
     return Left(*(None if None in values else sum(values) for values in columns))
 
@@ -178,7 +186,9 @@ def at_once(needs: Sequence[tuple[Left, int]]) -> Left:
 
 
 def minus(left: Left, need: Left) -> Left:
-    """Return what is left beside a step that is made at the same time; its seconds are the same ones."""
+    """Return what is left beside a step that is made at the same time; its seconds are the same
+    ones.
+    """
     pairs = zip(left.amounts, need.amounts, strict=True)
     rest = Left(
         *(have if have is None or take is None else max(0.0, have - take) for have, take in pairs)
@@ -201,7 +211,10 @@ def shortage_text(limit: str, need: Left, left: Left) -> str:
         case "usd":
             return f"{format_usd(needed)}, {format_usd(have)} are left of the budget"
         case _:
-            return f"{needed:.0f} {limit.replace('_', ' ')}, {have:.0f} {'is' if have == 1 else 'are'} left of the budget"
+            return (
+                f"{needed:.0f} {limit.replace('_', ' ')}, {have:.0f} "
+                f"{'is' if have == 1 else 'are'} left of the budget"
+            )
 
 
 def affordable_count(left: Left, need: Left) -> float:

@@ -8,7 +8,8 @@ from ..core.trace import Trace
 def p_meets_musts(trace: Trace, role: str) -> float:
     """Return the probability that a new text meets every must, if its parent does: 1 without musts.
 
-    It is (4 + met) / (5 + seen) over the texts of this role so far, that is, with the prior Beta(4, 1).
+    It is (4 + met) / (5 + seen) over the texts of this role so far, that is, with the prior Beta(4,
+    1).
     """
     if not trace.graders.has_musts:
         return 1.0
@@ -23,8 +24,9 @@ def p_meets_musts(trace: Trace, role: str) -> float:
 def p_meets_broken_must(trace: Trace, role: str) -> float:
     """Return the probability that a new text meets a must that the best breaks.
 
-    For refinements, which are told what is broken, the prior is Beta(2, 2), over how many met more musts than their parent; for
-    drafts Beta(1, 3), over how many met more than the best, which is none.
+    For refinements, which are told what is broken, the prior is Beta(2, 2), over how many met more
+    musts than their parent; for drafts Beta(1, 3), over how many met more than the best, which is
+    none.
     """
     texts = [c for c in trace.graded_candidates if c.role == role]
     if role == "generate":

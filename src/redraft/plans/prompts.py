@@ -1,18 +1,22 @@
-"""The prompts of the model that writes: the default ones, templates of the user, or functions of the user.
+"""The prompts of the model that writes: the default ones, templates of the user, or functions of
+the user.
 
 A template has named fields (see `redraft.templates` for its braces):
 
 - `{prompt}`, also `{query}` or `{task}`: the text of the last user message
 - `{response}`, also `{answer}`: the answer to be improved
-- `{feedback}`: what the graders ask to change, a line each; `{reason}`: their reasons; `{score}`: the score, such as 0.72
+- `{feedback}`: what the graders ask to change, a line each; `{reason}`: their reasons; `{score}`:
+  the score, such as 0.72
 - `{tried}`: what earlier refinements of this answer tried in vain
 - `{demands}`: the requirements; a template without this field has them at its end
-- `{context}`, `{system}`, `{history}`: the context of the task, its system messages, and the messages before the last one
-- any other name: that column, or that entry of the task's metadata; without one, the usual names of columns are synonyms:
-  `{question}`, `{instruction}` and `{input}` of the prompt, `{document}` and `{passage}` of the context
+- `{context}`, `{system}`, `{history}`: the context of the task, its system messages, and the
+  messages before the last one
+- any other name: that column, or that entry of the task's metadata; without one, the usual names of
+  columns are synonyms: `{question}`, `{instruction}` and `{input}` of the prompt, `{document}` and
+  `{passage}` of the context
 
-There is no field for the reference and the tests: the model that writes never sees them. The filled template takes the place of
-the last user message; the messages before it stay.
+There is no field for the reference and the tests: the model that writes never sees them. The filled
+template takes the place of the last user message; the messages before it stay.
 """
 
 from __future__ import annotations
@@ -61,8 +65,9 @@ NOTHING = "(none)"
 class Prompts:
     """The prompts for drafts and refinements; None: the default. Raises ConfigError.
 
-    A template shows the request (`draft`) or the answer (`refine`). A function of a trace, or of a trace and the candidate to
-    improve, returns a text, which is used like a filled template, or all messages. It must be pure.
+    A template shows the request (`draft`) or the answer (`refine`). A function of a trace, or of a
+    trace and the candidate to improve, returns a text, which is used like a filled template, or all
+    messages. It must be pure.
     """
 
     draft: DraftPrompt | None = None
@@ -80,14 +85,15 @@ class Prompts:
         )
         if self.draft_template and not self.draft_template.shows("prompt"):
             raise ConfigError(
-                f"draft_prompt: put {{prompt}} where the request belongs, got {checks.format_value(self.draft)}"
+                "draft_prompt: put {prompt} where the request belongs, got "
+                f"{checks.format_value(self.draft)}"
             )
         if self.draft_template and (wrong := self.draft_template.names.intersection(ANSWER_FIELDS)):
             raise ConfigError(f"draft_prompt: there is no {{{min(wrong)}}} before the first answer")
         if self.refine_template and not self.refine_template.shows("response"):
             raise ConfigError(
-                f"refine_prompt: put {{response}} where the answer belongs, got {checks.format_value(self.refine)}; "
-                "the name of a file is given as a Path"
+                "refine_prompt: put {response} where the answer belongs, got "
+                f"{checks.format_value(self.refine)}; the name of a file is given as a Path"
             )
 
     @cached_property
@@ -115,7 +121,9 @@ class Prompts:
         self.check_columns(task.metadata)
 
     def check_columns(self, names: Collection[str]) -> None:
-        """Raise ConfigError for a template with a field that is neither known nor one of these columns."""
+        """Raise ConfigError for a template with a field that is neither known nor one of these
+        columns.
+        """
         for template in filter(None, (self.draft_template, self.refine_template)):
             template.check_columns(names)
 
@@ -129,7 +137,9 @@ class Prompts:
         return _messages(trace, content)
 
     def refinement_messages(self, trace: Trace, parent: Candidate) -> tuple[Message, ...]:
-        """Return the messages that ask for a better version of `parent`. Raises what a function of the user raises."""
+        """Return the messages that ask for a better version of `parent`. Raises what a function of
+        the user raises.
+        """
         if self.refine is None:
             return (
                 refinement_messages(trace, parent)
@@ -164,7 +174,9 @@ class Prompts:
 
 
 class PromptTemplate:
-    """A parsed template; `names` are its fields. Raises ConfigError for a field that the model that writes must not see."""
+    """A parsed template; `names` are its fields. Raises ConfigError for a field that the model that
+    writes must not see.
+    """
 
     def __init__(self, argument: str, text: str) -> None:
         self.argument = argument
@@ -172,7 +184,8 @@ class PromptTemplate:
         self.names = frozenset(name for _, name in self._parts if name)
         if hidden := self.names.intersection(HIDDEN_FIELDS):
             raise ConfigError(
-                f"{argument}: the model that writes never sees the {min(hidden)}: leave out {{{min(hidden)}}}"
+                f"{argument}: the model that writes never sees the {min(hidden)}: leave out "
+                f"{{{min(hidden)}}}"
             )
 
     def shows(self, field: str) -> bool:
@@ -186,12 +199,14 @@ class PromptTemplate:
             if name not in columns:
                 fields = ", ".join(f"{{{field}}}" for field in (*FIELDS, *map(str, columns)))
                 raise ConfigError(
-                    f"{self.argument}: there is no field {{{name}}} and no such column or metadata of the task; "
-                    f"there are {fields[:500]}; write {{{{{name}}}}} for the bare word"
+                    f"{self.argument}: there is no field {{{name}}} and no such column or "
+                    f"metadata of the task; there are {fields[:500]}; write {{{{{name}}}}} for "
+                    "the bare word"
                 )
 
     def fill(self, trace: Trace, parent: Candidate | None) -> str:
-        """Return the text with every field replaced, and the demands at the end unless they have a field.
+        """Return the text with every field replaced, and the demands at the end unless they have a
+        field.
 
         A schema that the answer to be improved follows is not repeated.
         """
@@ -252,7 +267,9 @@ def _as_text(value: Any) -> str:
 
 
 def _check(argument: str, prompt: Any, expected: str, parameters: int) -> None:
-    """Raise ConfigError for a prompt that is neither a template nor an ordinary function of as many parameters."""
+    """Raise ConfigError for a prompt that is neither a template nor an ordinary function of as many
+    parameters.
+    """
     if prompt is None or isinstance(prompt, str):
         return
     if not callable(prompt) or isinstance(prompt, type):
@@ -274,7 +291,9 @@ def _check(argument: str, prompt: Any, expected: str, parameters: int) -> None:
 
 
 def _messages(trace: Trace, content: Any) -> tuple[Message, ...]:
-    """Return messages as they are; a text takes the place of the last user message. Raises ValueError."""
+    """Return messages as they are; a text takes the place of the last user message. Raises
+    ValueError.
+    """
     if not isinstance(content, str):
         if not isinstance(content, Iterable) or isinstance(content, Mapping):
             raise ValueError(

@@ -1,4 +1,6 @@
-"""More grades of a text by the same graders: second looks, repeats, and grades that could not be read."""
+"""More grades of a text by the same graders: second looks, repeats, and grades that could not be
+read.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ def scoring_judges(trace: Trace) -> Sequence[PanelGrader]:
 
 
 def repeat_steps(trace: Trace, candidate: Candidate) -> list[Grade]:
-    """Return the steps for one more grade of a candidate by every grader that asks a model for a score."""
+    """Return the steps for one more grade of a candidate by every grader that asks a model for a
+    score.
+    """
     return [
         Grade(judge.name, trace.task, candidate, next_repeat(trace, judge, candidate))
         for judge in scoring_judges(trace)
@@ -31,7 +35,9 @@ def repeat_steps(trace: Trace, candidate: Candidate) -> list[Grade]:
 
 
 def can_repeat(trace: Trace, candidate: Candidate) -> bool:
-    """Whether none of the steps for one more grade of a candidate has failed before, so that all can be made."""
+    """Whether none of the steps for one more grade of a candidate has failed before, so that all
+    can be made.
+    """
     graders = [f.grader for f in trace.feedback[candidate.id]]
     slots = [
         ("feedback", candidate.id, judge.name, graders.count(judge.name))
@@ -43,7 +49,9 @@ def can_repeat(trace: Trace, candidate: Candidate) -> bool:
 
 
 def second_looks(trace: Trace) -> list[Grade]:
-    """Return the missing steps for one more grade of the first answer by every judge, once that answer has a score."""
+    """Return the missing steps for one more grade of the first answer by every judge, once that
+    answer has a score.
+    """
     if not trace.candidates or trace.scores[trace.candidates[0].id] is None:
         return []
     return trace.missing(
@@ -85,9 +93,11 @@ def times_asked(trace: Trace, grader: PanelGrader, candidate: Candidate) -> int:
 
 
 def extra_asks(trace: Trace) -> list[tuple[int, int]]:
-    """Return how often each judge was asked about each candidate more than its `repeats`, failures included: (id, number).
+    """Return how often each judge was asked about each candidate more than its `repeats`, failures
+    included: (id, number).
 
-    Candidates that are equal to their parent, and judges that were not asked more often, are left out.
+    Candidates that are equal to their parent, and judges that were not asked more often, are left
+    out.
     """
     repeats, failures = (
         {judge.name: judge.repeats for judge in scoring_judges(trace)},
@@ -108,10 +118,11 @@ def extra_asks(trace: Trace) -> list[tuple[int, int]]:
 
 
 def repeated_unreadable_grades(trace: Trace, candidate: Candidate) -> list[Grade]:
-    """Return the steps that ask again for grades of a candidate that could not be read; empty if that is not worth it.
+    """Return the steps that ask again for grades of a candidate that could not be read; empty if
+    that is not worth it.
 
-    It is not if another grader failed in another way, gave no score or found a must broken, or if a grader was asked
-    `MAX_ASKS` times, or twice while none of its grades of any text could be read.
+    It is not if another grader failed in another way, gave no score or found a must broken, or if a
+    grader was asked `MAX_ASKS` times, or twice while none of its grades of any text could be read.
     """
     if (
         trace.scores[candidate.id] is not None
@@ -147,7 +158,9 @@ def repeated_unreadable_grades(trace: Trace, candidate: Candidate) -> list[Grade
 
 
 def readable_share(trace: Trace) -> float:
-    """Return the expected share of grades that can be read: (1 + read) / (2 + asked), and 1 while all could be."""
+    """Return the expected share of grades that can be read: (1 + read) / (2 + asked), and 1 while
+    all could be.
+    """
     if not trace.failures:
         return 1.0
     judges = {judge.name for judge in scoring_judges(trace)}

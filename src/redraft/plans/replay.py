@@ -1,7 +1,8 @@
-"""The history of a refinement, one item for each candidate: the prompt, the feedback behind it, the answer and its grades.
+"""The history of a refinement, one item for each candidate: the prompt, the feedback behind it, the
+answer and its grades.
 
-Prompts are not recorded. They are found by asking the plan again, which is pure: with the records that preceded a candidate, it
-returns the step that wrote it.
+Prompts are not recorded. They are found by asking the plan again, which is pure: with the records
+that preceded a candidate, it returns the step that wrote it.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ class CandidateStep:
     Attributes:
         candidate: The answer.
         parent: The candidate that it was made from, or None.
-        feedback: The feedback on `parent`, from which the prompt was made. A ranking is feedback without a score, with the rank
-            at the beginning of its reason and in its metadata.
-        messages: The messages that were sent to the model that writes; () if no model wrote the answer, None if they are unknown.
+        feedback: The feedback on `parent`, from which the prompt was made. A ranking is feedback
+            without a score, with the rank at the beginning of its reason and in its metadata.
+        messages: The messages that were sent to the model that writes; () if no model wrote the
+            answer, None if they are unknown.
         grades: The feedback on this candidate.
         score: Its score by the graders, in [0, 1], or None.
         usage: The usage of writing and grading it; a ranking belongs to the last candidate in it.
@@ -43,7 +45,9 @@ class CandidateStep:
 
     @property
     def prompt(self) -> str | None:
-        """The text of the last message that was sent; "" if no model wrote the answer, None if it is unknown."""
+        """The text of the last message that was sent; "" if no model wrote the answer, None if it
+        is unknown.
+        """
         if self.messages is None:
             return None
         return message_text(self.messages[-1]) if self.messages else ""
@@ -55,7 +59,8 @@ class CandidateStep:
 
 
 def candidate_steps(trace: Trace, plan: Plan | None) -> tuple[CandidateStep, ...]:
-    """Return the candidates of a trace in order, with how they came about, without repairs that changed nothing.
+    """Return the candidates of a trace in order, with how they came about, without repairs that
+    changed nothing.
 
     Without the plan the messages are unknown.
     """
@@ -101,7 +106,9 @@ def _rankings_before(trace: Trace, candidate: Candidate, parent: int) -> Iterato
 def _messages_of(
     trace: Trace, plan: Plan | None, candidate: Candidate
 ) -> tuple[Message, ...] | None:
-    """Return the messages to which a candidate is the answer; None if the plan does not reproduce the step or its prompt."""
+    """Return the messages to which a candidate is the answer; None if the plan does not reproduce
+    the step or its prompt.
+    """
     if candidate.role not in {"generate", "refine"}:
         return ()
     if plan is None:

@@ -1,7 +1,9 @@
-"""Asks a plan for a round of steps, and for the next one only when all steps of the last have ended.
+"""Asks a plan for a round of steps, and for the next one only when all steps of the last have
+ended.
 
-The engine asks for steps after every record (of a `Round`: but not after feedback), while others are still being performed. A plan
-is pure and does not see those, so that it would choose the next text before the scores of this round are in.
+The engine asks for steps after every record (of a `Round`: but not after feedback), while others
+are still being performed. A plan is pure and does not see those, so that it would choose the next
+text before the scores of this round are in.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ class RoundByRound:
 
     Args:
         preview: Returns the decision for a trace, without any effect.
-        decide: Returns the decision for a trace in which no chosen step is missing; it may record it.
+        decide: Returns the decision for a trace in which no chosen step is missing; it may record
+            it.
     """
 
     preview: Callable[[Trace], PlanDecision]
@@ -44,7 +47,8 @@ class RoundByRound:
 
 
 def returns_rounds(plan: Plan) -> bool:
-    """Whether a `Round` that a plan returns can be relied on: the plan, and the one that it asks, are of Redraft's own classes.
+    """Whether a `Round` that a plan returns can be relied on: the plan, and the one that it asks,
+    are of Redraft's own classes.
 
     A user's function or subclass may return what ours returns, and stop after feedback.
     """

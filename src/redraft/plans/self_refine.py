@@ -28,7 +28,9 @@ MAX_DRAFTS = 1000
 
 @fingerprint_name("best_so_far")
 def best_so_far(trace: Trace) -> Candidate | None:
-    """Return the default parent of a refinement: the best; if it breaks a must, the nearest of those that keep as many."""
+    """Return the default parent of a refinement: the best; if it breaks a must, the nearest of
+    those that keep as many.
+    """
     best = trace.best
     if best is None or trace.meets_musts(best.id):
         return best
@@ -49,17 +51,19 @@ def best_so_far(trace: Trace) -> Candidate | None:
 class SelfRefine:
     """Draft, repair, grade, and refine the best answer until a rule stops the work.
 
-    A candidate is graded as soon as it exists. If the editor repaired it, only the repaired one is graded; a given response is
-    always graded, so that gains are measured against it. A candidate that calls tools ends the work once all first drafts are
-    in, unless a grader reads tool calls.
+    A candidate is graded as soon as it exists. If the editor repaired it, only the repaired one is
+    graded; a given response is always graded, so that gains are measured against it. A candidate
+    that calls tools ends the work once all first drafts are in, unless a grader reads tool calls.
 
     Args:
         stop: The stop rule. Rules are combined with `|`: `target(0.9) | patience(2)`.
         drafts: Number of first drafts, from 1 to 1000.
         repairs: Whether the editor repairs candidates.
         select_parent: Chooses the candidate to refine, given the trace.
-        draft_prompt: Makes the prompt of a draft: a template with {prompt}, or a function of a trace (see `redraft.plans.prompts`).
-        refine_prompt: Makes the prompt of a refinement: a template with {response}, or a function of a trace and a candidate.
+        draft_prompt: Makes the prompt of a draft: a template with {prompt}, or a function of a
+            trace (see `redraft.plans.prompts`).
+        refine_prompt: Makes the prompt of a refinement: a template with {response}, or a function
+            of a trace and a candidate.
 
     Raises:
         ConfigError: An argument is out of range.
@@ -95,7 +99,9 @@ class SelfRefine:
         )
 
     def missing_steps(self, trace: Trace) -> Sequence[Step]:
-        """Return the missing steps before the next decision: first drafts, checks without a model, repairs and grades."""
+        """Return the missing steps before the next decision: first drafts, checks without a model,
+        repairs and grades.
+        """
         drafts, candidates, graders = self.missing_drafts(trace), trace.candidates, trace.graders
         free_grades = missing_grades(trace, candidates, graders.model_free)
         if not (self.repairs and graders.editable):
@@ -120,10 +126,11 @@ class SelfRefine:
     def plan_repairs(
         self, trace: Trace, free_grades: Sequence[Grade], *, has_missing_drafts: bool
     ) -> RepairPlan:
-        """Return the next repair, and the candidates that no judge should grade: unchecked, about to be repaired, or replaced.
+        """Return the next repair, and the candidates that no judge should grade: unchecked, about
+        to be repaired, or replaced.
 
-        Repairs cost nothing, so they are made one at a time, and only when all drafts exist and are checked: their IDs do
-        not depend on which draft arrived first.
+        Repairs cost nothing, so they are made one at a time, and only when all drafts exist and are
+        checked: their IDs do not depend on which draft arrived first.
         """
         editable = {grader.name for grader in trace.graders.editable}
         repairable = repairable_candidates(trace)
@@ -160,7 +167,9 @@ class SelfRefine:
         return [self.prompts.refinement(trace, parent)] if parent else []
 
     def should_retry_ungraded(self, trace: Trace) -> bool:
-        """Whether graders failed at all first drafts, and there is no refinement yet, which they may be able to grade."""
+        """Whether graders failed at all first drafts, and there is no refinement yet, which they
+        may be able to grade.
+        """
         return (
             bool(trace.failures)
             and only_failed_grades(trace)
@@ -209,7 +218,9 @@ def missing_grades(
 
 
 def full_note(trace: Trace, note: str = "") -> str:
-    """Return the note of a stop; if there are answers and none is graded, with what the best of them lacks."""
+    """Return the note of a stop; if there are answers and none is graded, with what the best of
+    them lacks.
+    """
     if not trace.candidates or trace.graded_candidates:
         return note
     missing = missing_grades_text(trace)
@@ -219,7 +230,9 @@ def full_note(trace: Trace, note: str = "") -> str:
 
 
 def missing_grades_text(trace: Trace) -> str:
-    """Return which graders failed, or gave no score, and which had not answered when the work ended."""
+    """Return which graders failed, or gave no score, and which had not answered when the work
+    ended.
+    """
     said = dict(trace.unscored_reasons)
     failures = sorted(trace.failures.values(), key=lambda f: str(f.step_slot))
     own = [f for f in failures if f.role in GRADING and f.stop_reason in {None, StopReason.FAILED}]
@@ -234,7 +247,10 @@ def missing_grades_text(trace: Trace) -> str:
         if g.name not in said and given[g.name] < g.repeats
     ]
     waiting = (
-        f"{' and '.join('the judge' if name == 'judge' else name for name in missing)} had not answered"
+        (
+            f"{' and '.join('the judge' if name == 'judge' else name for name in missing)} had not "
+            "answered"
+        )
         if missing
         else ""
     )
@@ -247,7 +263,9 @@ def missing_grades_text(trace: Trace) -> str:
 def stop_for_tool_calls(
     trace: Trace, missing_drafts: Callable[[Trace], Sequence[Generate]]
 ) -> Sequence[Step]:
-    """Return the last steps if a candidate calls tools: the other first drafts, then a stop. Empty if none calls tools."""
+    """Return the last steps if a candidate calls tools: the other first drafts, then a stop. Empty
+    if none calls tools.
+    """
     if trace.tool_calling_candidate is None:
         return []
     end = tool_calls()(trace)
@@ -264,7 +282,9 @@ class RepairPlan:
 
 
 def repairable_candidates(trace: Trace) -> list[Candidate]:
-    """Return the candidates that the editor may repair and has not seen; none once it has failed in this run."""
+    """Return the candidates that the editor may repair and has not seen; none once it has failed in
+    this run.
+    """
     if any(failure.role == "repair" for failure in trace.failures.values()):
         return []
     repaired = {c.parent for c in trace.candidates if c.role == "repair"}
@@ -277,7 +297,9 @@ def repairable_candidates(trace: Trace) -> list[Candidate]:
 
 
 def only_failed_grades(trace: Trace) -> bool:
-    """Whether nothing is graded, and no grader failed for an external cause, so that another text may be graded."""
+    """Whether nothing is graded, and no grader failed for an external cause, so that another text
+    may be graded.
+    """
     external = any(f.error in EXTERNAL_ERRORS for f in trace.failures.values() if f.role == "grade")
     return (
         not external
@@ -363,5 +385,7 @@ class BestOfN:
 def best_of(
     n: int = 4, keep: int = 1, *, target_score: float = 0.9, repairs: bool = True
 ) -> BestOfN:
-    """Return a plan that drafts `n` answers, grades them all, and keeps the `keep` best (see `BestOfN`). Raises ConfigError."""
+    """Return a plan that drafts `n` answers, grades them all, and keeps the `keep` best (see
+    `BestOfN`). Raises ConfigError.
+    """
     return BestOfN(n, target_score, repairs, keep=keep)

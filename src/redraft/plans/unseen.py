@@ -1,4 +1,6 @@
-"""A last text that no judge grades: which candidate of a trace it is, and when it is returned with a forecast of its quality."""
+"""A last text that no judge grades: which candidate of a trace it is, and when it is returned with
+a forecast of its quality.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ FORECAST_REASONS = {
 
 
 def unjudged_refinement(trace: Trace) -> Candidate | None:
-    """Return the last refinement if no judge has graded it, nor its repair; None if the last text is a draft or was judged."""
+    """Return the last refinement if no judge has graded it, nor its repair; None if the last text
+    is a draft or was judged.
+    """
     texts = [c for c in trace.candidates if c.role != "repair"]
     if not texts or texts[-1].role != "refine" or trace.is_unchanged(texts[-1]):
         return None
@@ -38,10 +42,11 @@ def with_forecast(
     target_score: float | None = None,
     by_labels: LabelPosterior | None = None,
 ) -> Stop:
-    """Return the stop with the unjudged text in place of the best, if it is expected to be better and breaks no must.
+    """Return the stop with the unjudged text in place of the best, if it is expected to be better
+    and breaks no must.
 
-    If the editor repaired that text, it is the repaired one. With `by_labels`, the forecast is that of people's label, and so is
-    the probability that it reaches the target.
+    If the editor repaired that text, it is the repaired one. With `by_labels`, the forecast is that
+    of people's label, and so is the probability that it reaches the target.
     """
     if (
         stop.best is None

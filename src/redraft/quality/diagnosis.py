@@ -1,7 +1,8 @@
-"""Diagnose a finished trace: one word for how it went, and the figures behind it (formulas: README.md).
+"""Diagnose a finished trace: one word for how it went, and the figures behind it (formulas:
+README.md).
 
-A pure function of the trace. Estimates and the prior noise are those of the trace's outcome; the noise is updated by
-repeated scores of the same text.
+A pure function of the trace. Estimates and the prior noise are those of the trace's outcome; the
+noise is updated by repeated scores of the same text.
 """
 
 from __future__ import annotations
@@ -48,11 +49,13 @@ def diagnose(trace: Trace) -> Diagnosis | None:
     """Return the diagnosis of a finished trace; None if it was cut short or nothing stands out.
 
     - reached: the target score was reached, or the graders want no more changes.
-    - bad check: at least two answers were written and none met a must, a requirement or a grader that calls no model.
-    - regression: refinements lowered the score, on average by more than the graders' noise explains, and the best
-      answer is not a refinement.
-    - noise: the gain of the best answer over the first (if the first is the best: that of the best other answer) is below 0.1
-      with 95 % confidence, and may be zero. Graders that call no model have no noise.
+    - bad check: at least two answers were written and none met a must, a requirement or a grader
+      that calls no model.
+    - regression: refinements lowered the score, on average by more than the graders' noise
+      explains, and the best answer is not a refinement.
+    - noise: the gain of the best answer over the first (if the first is the best: that of the best
+      other answer) is below 0.1 with 95 % confidence, and may be zero. Graders that call no model
+      have no noise.
     - too few repeats: noise explains the difference, but would also hide a gain of 0.1 or more.
     - ceiling: the latest refinements did not improve on the best answer.
     """
@@ -85,7 +88,9 @@ def diagnose(trace: Trace) -> Diagnosis | None:
 
 
 class Gain(NamedTuple):
-    """The score difference of two answers, and the half-width of its 95 % interval by noise alone."""
+    """The score difference of two answers, and the half-width of its 95 % interval by noise
+    alone.
+    """
 
     difference: float
     margin: float
@@ -115,10 +120,11 @@ def has_significant_gain(trace: Trace) -> bool:
 
 
 def gain_over_first(trace: Trace, observations: Observations, noise: float) -> Gain | None:
-    """Return the gain of the best answer over the first, or of the best other answer if the first is the best.
+    """Return the gain of the best answer over the first, or of the best other answer if the first
+    is the best.
 
-    None with fewer than two comparable answers. The margin grows with the number of answers, because the highest of
-    several noisy scores is biased upwards (Bonferroni correction).
+    None with fewer than two comparable answers. The margin grows with the number of answers,
+    because the highest of several noisy scores is biased upwards (Bonferroni correction).
     """
     scored = [c for c in trace.candidates if trace.scores[c.id] is not None]
     best = trace.best
@@ -145,7 +151,9 @@ def gain_over_first(trace: Trace, observations: Observations, noise: float) -> G
 
 @cache
 def bonferroni_z(n_comparisons: int) -> float:
-    """Return the two-sided normal quantile for 95 % with a Bonferroni correction for this many comparisons."""
+    """Return the two-sided normal quantile for 95 % with a Bonferroni correction for this many
+    comparisons.
+    """
     from statistics import NormalDist  # few programs need it
 
     return NormalDist().inv_cdf(1 - 0.025 / n_comparisons)
@@ -165,7 +173,10 @@ def selection_reason(trace: Trace) -> str:
     if lead <= SCORE_TOLERANCE:
         return ""
     reason = _preference_reason(trace, best, rival)
-    return f"answer {rival.id} was scored {lead:.2f} higher than answer {best.id}, which is the best {reason}"
+    return (
+        f"answer {rival.id} was scored {lead:.2f} higher than answer {best.id}, which is the best "
+        f"{reason}"
+    )
 
 
 def _preference_reason(trace: Trace, best: Candidate, rival: Candidate) -> str:
@@ -187,7 +198,9 @@ def _preference_reason(trace: Trace, best: Candidate, rival: Candidate) -> str:
 
 
 def estimate_noise_sd(observations: Observations, prior_sd: float) -> float:
-    """Return the standard deviation of one score's noise: the prior, updated by repeated scores. 0 if no grader is noisy."""
+    """Return the standard deviation of one score's noise: the prior, updated by repeated scores. 0
+    if no grader is noisy.
+    """
     if not observations.shape.repeat_noise_weight:
         return 0.0
     degrees, squares = observations.repeat_stats
@@ -199,11 +212,16 @@ def unmet_checks_message(trace: Trace) -> str:
     names = [grader.name for grader in trace.pointwise_graders if is_never_met(trace, grader)]
     if not names:
         return ""
-    return f"none of {len(new_candidates(trace))} answers met {' or '.join(names)}: can it be met, and is it what you want?"
+    return (
+        f"none of {len(new_candidates(trace))} answers met {' or '.join(names)}: can it be met, "
+        "and is it what you want?"
+    )
 
 
 def is_never_met(trace: Trace, grader: PanelGrader) -> bool:
-    """Whether every answer fails a check. A must, and a check that an editor repairs, is met by a full score only."""
+    """Whether every answer fails a check. A must, and a check that an editor repairs, is met by a
+    full score only.
+    """
     scores = [trace.grader_score(c.id, grader) for c in trace.candidates]
     checked_texts = {
         c.text for c in new_candidates(trace) if trace.grader_score(c.id, grader) is not None
@@ -219,7 +237,9 @@ def new_candidates(trace: Trace) -> list[Candidate]:
 
 
 def regression_message(trace: Trace, observations: Observations, noise: float) -> str:
-    """Say that refinements lowered the score, by more than noise explains and by the estimates too; else ""."""
+    """Say that refinements lowered the score, by more than noise explains and by the estimates too;
+    else "".
+    """
     pairs = list(refinements(trace))
     observed, estimated = mean_change(trace, pairs), mean_change(trace.with_estimates, pairs)
     if (
@@ -229,11 +249,16 @@ def regression_message(trace: Trace, observations: Observations, noise: float) -
     ):
         return ""
     subject = f"{len(pairs)} refinements lowered" if len(pairs) > 1 else "the refinement lowered"
-    return f"{subject} the score by {-observed:.2f}{' on average' * (len(pairs) > 1)}; fresh drafts may do better"
+    return (
+        f"{subject} the score by {-observed:.2f}{' on average' * (len(pairs) > 1)}; fresh drafts "
+        "may do better"
+    )
 
 
 def refinements(trace: Trace) -> Iterator[tuple[int, int]]:
-    """Yield (id, parent id) of every scored refinement that changed something and whose parent is scored."""
+    """Yield (id, parent id) of every scored refinement that changed something and whose parent is
+    scored.
+    """
     for c in new_candidates(trace):
         if (
             c.role == "refine"
@@ -252,7 +277,9 @@ def mean_change(trace: Trace, pairs: list[tuple[int, int]]) -> float:
 
 
 def mean_change_sd(observations: Observations, pairs: list[tuple[int, int]], noise: float) -> float:
-    """Return the standard deviation of that mean by noise alone; a parent of several refinements counts several times."""
+    """Return the standard deviation of that mean by noise alone; a parent of several refinements
+    counts several times.
+    """
     coefficients: Counter[int] = Counter()
     for child, parent in pairs:
         coefficients[observations.node_indices[child]] += 1
@@ -282,7 +309,10 @@ def within_noise_message(observations: Observations, gain: Gain | None, noise: f
     ):
         return ""
     between = f"{min(observations.scores):.2f} and {max(observations.scores):.2f}"
-    return f"all answers score between {between}, no further apart than the graders' estimated noise explains ({noise:.2f} per grade)"
+    return (
+        f"all answers score between {between}, no further apart than the graders' estimated noise "
+        f"explains ({noise:.2f} per grade)"
+    )
 
 
 def inconclusive_message(observations: Observations, gain: Gain | None, noise: float) -> str:
@@ -297,18 +327,23 @@ def inconclusive_message(observations: Observations, gain: Gain | None, noise: f
     needed = scores_to_show(MIN_RELEVANT_GAIN, noise)
     change = "a gain" if gain.difference >= 0 else "a loss"
     return (
-        f"a difference of {gain.difference:+.2f} may be {change} or the graders' estimated noise ({noise:.2f} per grade): "
-        f"too few repeats; about {needed} at each answer would show a gain of {MIN_RELEVANT_GAIN:g}"
+        f"a difference of {gain.difference:+.2f} may be {change} or the graders' estimated noise "
+        f"({noise:.2f} per grade): too few repeats; about {needed} at each answer would show a "
+        f"gain of {MIN_RELEVANT_GAIN:g}"
     )
 
 
 def scores_to_show(difference: float, noise: float) -> int:
-    """Return how many scores of each of two texts show such a difference in quality with 95 % confidence, given their noise."""
+    """Return how many scores of each of two texts show such a difference in quality with 95 %
+    confidence, given their noise.
+    """
     return ceil(2 * (Z_95 * noise / difference) ** 2)
 
 
 def common_score(scores: Sequence[float]) -> str:
-    """Return the score that all answers have, to two digits; "" if they differ or there is only one."""
+    """Return the score that all answers have, to two digits; "" if they differ or there is only
+    one.
+    """
     rounded = {f"{score:.2f}" for score in scores}
     return rounded.pop() if len(rounded) == 1 < len(scores) else ""
 

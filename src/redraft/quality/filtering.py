@@ -1,7 +1,9 @@
-"""Gaussian observations that stand for scores that are intervals (formulas: README.md, "Posterior").
+"""Gaussian observations that stand for scores that are intervals (formulas: README.md,
+"Posterior").
 
-Expectation propagation (Minka 2001, UAI) in two sweeps. The first takes the scores text by text (assumed density filtering); it
-extends the result for the texts before the last one, which is cached. In the second, each observation sees all others.
+Expectation propagation (Minka 2001, UAI) in two sweeps. The first takes the scores text by text
+(assumed density filtering); it extends the result for the texts before the last one, which is
+cached. In the second, each observation sees all others.
 """
 
 from __future__ import annotations
@@ -31,11 +33,13 @@ class TextScores(NamedTuple):
 
 @dataclass
 class FilteredScores:
-    """Scores taken text by text, with Gaussian observations for the intervals of each text given the scores of earlier ones.
+    """Scores taken text by text, with Gaussian observations for the intervals of each text given
+    the scores of earlier ones.
 
-    This is assumed density filtering, the first sweep of expectation propagation. The lists have an element for each scored text:
-    its index, the observations that stand for its intervals (`sites`), and the one that is worth all of its scores (`totals`).
-    K = L L^T is the covariance of these totals: `cholesky` is L, `precisions` the diagonal of K^-1, `alpha` K^-1 (y - E[y]).
+    This is assumed density filtering, the first sweep of expectation propagation. The lists have an
+    element for each scored text: its index, the observations that stand for its intervals
+    (`sites`), and the one that is worth all of its scores (`totals`). K = L L^T is the covariance
+    of these totals: `cholesky` is L, `precisions` the diagonal of K^-1, `alpha` K^-1 (y - E[y]).
     `second_sweep` is the result of the second sweep, once it is needed.
     """
 
@@ -107,7 +111,9 @@ class FilteredScores:
 
 
 def total_site(value: Site, sites: Sequence[Site]) -> Site:
-    """Return the observation that is worth a value and the observations for intervals of the same text."""
+    """Return the observation that is worth a value and the observations for intervals of the same
+    text.
+    """
     if not sites:
         return value
     precision, weighted_value = value
@@ -132,7 +138,9 @@ FILTER_CACHE: BoundedCache[FilterKey, FilteredScores] = BoundedCache(1024)
 
 
 def cached_filter(tree: GaussianTree, texts: tuple[TextScores, ...]) -> FilteredScores:
-    """Return the cached first sweep over these scores; a new one extends that without the last text if it is cached."""
+    """Return the cached first sweep over these scores; a new one extends that without the last text
+    if it is cached.
+    """
     settings = tree.shape.repeat_noise_weight, tree.shape.threshold_sd, tree.priors
     filtered = FILTER_CACHE.get((texts, *settings))
     if filtered is None:
@@ -161,7 +169,9 @@ def value_site(value: NoisyScore, noise: float) -> Site:
 
 
 def means_of_equals(totals: list[Site], classes: Sequence[int]) -> list[Site]:
-    """Return the observations, each the mean of its class: the order of the updates does not decide between equal texts."""
+    """Return the observations, each the mean of its class: the order of the updates does not decide
+    between equal texts.
+    """
     if len(set(classes)) == len(classes):
         return totals
     groups: dict[int, list[Site]] = {number: [] for number in classes}
@@ -181,7 +191,9 @@ def mean_site(sites: Sequence[Site]) -> Site:
 
 
 def symmetry_classes(texts: Sequence[TextScores]) -> list[int]:
-    """Return a number for each text, the same for texts that could change places in the tree with all texts made from them."""
+    """Return a number for each text, the same for texts that could change places in the tree with
+    all texts made from them.
+    """
     numbers: dict[object, int] = {}
     branches = [0] * len(texts)
     children: dict[int | None, list[int]] = {}
@@ -199,7 +211,9 @@ def symmetry_classes(texts: Sequence[TextScores]) -> list[int]:
 
 
 def tree_with_intervals(observations: Observations, priors: Priors) -> tuple[GaussianTree, Vector]:
-    """Return the tree, and the scores, in which Gaussian observations stand for the scores that are intervals."""
+    """Return the tree, and the scores, in which Gaussian observations stand for the scores that are
+    intervals.
+    """
     unscored = cached_tree(observations.unscored_shape, priors)
     texts = scored_texts(observations, unscored)
     filtered = cached_filter(unscored, texts)

@@ -1,9 +1,11 @@
 """Learn priors from finished tasks: empirical Bayes, shrunk so that little data changes little.
 
-The noise comes first, from repeated scores (see `noise`). Then the level of drafts, the lift of a refinement, the retention and the
-spread of drafts are fitted (maximum a posteriori, MAP), and each moves only as far as it exceeds its standard error. Scores without
-noise tell the spreads apart; scores that are intervals are replaced by latent ones. README.md gives the formulas. Sums are exact
-and the search is deterministic, so the result depends only on the set of observations and not on their order.
+The noise comes first, from repeated scores (see `noise`). Then the level of drafts, the lift of a
+refinement, the retention and the spread of drafts are fitted (maximum a posteriori, MAP), and each
+moves only as far as it exceeds its standard error. Scores without noise tell the spreads apart;
+scores that are intervals are replaced by latent ones. README.md gives the formulas. Sums are exact
+and the search is deterministic, so the result depends only on the set of observations and not on
+their order.
 """
 
 from __future__ import annotations
@@ -31,15 +33,21 @@ from .tree import GaussianTree, backward_solve, dot
 GAIN_SPREAD = (
     0.02  # standard deviation of the gain between tasks, without what is unknown about its mean
 )
-LIFT_CAUTION = 1.5  # errors of the lift that a move must exceed: tasks of several kinds shift it, which its error does not show
+# errors of the lift that a move must exceed: tasks of several kinds shift it, which its error does
+# not show
+LIFT_CAUTION = 1.5
 MAX_SEARCH_ROUNDS = 60
-EM_STEPS = 8  # of the EM algorithm, whose limit is extrapolated; with 3, values far from the prior ones are not reached
-MAX_MISSING = 0.8  # share of the information about a coordinate that may be missing because scores are intervals
+# of the EM algorithm, whose limit is extrapolated; with 3, values far from the prior ones are not
+# reached
+EM_STEPS = 8
+# share of the information about a coordinate that may be missing because scores are intervals
+MAX_MISSING = 0.8
 MAX_SHARED_TEXTS = (
     16  # of a tree that extends another one: few long ones begin alike, and each copy takes memory
 )
 SEARCH_TOLERANCE = 0.01  # shortest steps of the search, as shares of tau
-# tau: standard deviation of each coordinate around its previous value, for spreads that of the logarithm
+# tau: standard deviation of each coordinate around its previous value, for spreads that of the
+# logarithm
 HYPERPRIOR_SD = {
     "level": 0.15,
     "lift": 0.1,
@@ -58,7 +66,8 @@ Groups: TypeAlias = Mapping[TreeShape, Sequence[Observations]]
 
 @dataclass(frozen=True, slots=True)
 class PriorsFit:
-    """Priors fitted to tasks, and what the tasks themselves show with its standard error; None for what they do not show.
+    """Priors fitted to tasks, and what the tasks themselves show with its standard error; None for
+    what they do not show.
 
     The priors move only part of the way to what is shown (`shrunk_move`).
     """
@@ -72,14 +81,17 @@ class PriorsFit:
 
 
 def lift(priors: Priors) -> float:
-    """Return by how much a refinement raises the quality of a first draft on average, in points of the score."""
+    """Return by how much a refinement raises the quality of a first draft on average, in points of
+    the score.
+    """
     return priors.gain + (priors.retention - 1) * priors.draft_mean
 
 
 def fit_priors(
     observations: Iterable[Observations], prior: Priors, known: LabelledFigures = UNLABELLED
 ) -> Priors:
-    """Return the priors that fit these observations, starting from `prior`. Without any score it is `prior` itself.
+    """Return the priors that fit these observations, starting from `prior`. Without any score it is
+    `prior` itself.
 
     `known`: what people's labels show, which is taken as it is.
     """
@@ -89,7 +101,9 @@ def fit_priors(
 def fit_with_errors(
     observations: Iterable[Observations], prior: Priors, known: LabelledFigures = UNLABELLED
 ) -> PriorsFit:
-    """Return the priors that fit these observations, starting from `prior`, with their standard errors. `known`: as above."""
+    """Return the priors that fit these observations, starting from `prior`, with their standard
+    errors. `known`: as above.
+    """
     tasks = [task for task in observations if task.scores]
     if not tasks:
         return PriorsFit(prior)
@@ -122,11 +136,13 @@ def fit_with_errors(
 def fit_to_latent_scores(
     tasks: Sequence[Observations], known: Priors
 ) -> tuple[Search, dict[str, float], dict[str, float]]:
-    """Return the search at its end, the highest point, and the share of the information about each coordinate that is missing.
+    """Return the search at its end, the highest point, and the share of the information about each
+    coordinate that is missing.
 
-    Scores that are intervals are replaced by the latent ones that are expected given all scores of the task: the expectation step
-    of the EM algorithm (Dempster, Laird & Rubin 1977). The share of missing information is the rate at which it converges (Meng
-    & Rubin 1991), by which the last move is extended.
+    Scores that are intervals are replaced by the latent ones that are expected given all scores of
+    the task: the expectation step of the EM algorithm (Dempster, Laird & Rubin 1977). The share of
+    missing information is the rate at which it converges (Meng & Rubin 1991), by which the last
+    move is extended.
     """
     names = coordinates(tasks)
     search = Search(by_shape(tasks), known, names)
@@ -149,14 +165,18 @@ def fit_to_latent_scores(
 
 
 def missing_share(name: str, points: Sequence[Mapping[str, float]]) -> float:
-    """Return the ratio of the last two moves of a coordinate, in [0, `MAX_MISSING`]; 0 if it hardly moves."""
+    """Return the ratio of the last two moves of a coordinate, in [0, `MAX_MISSING`]; 0 if it hardly
+    moves.
+    """
     first, second, third = (point[name] for point in points[-3:])
     is_still = abs(second - first) <= SEARCH_TOLERANCE * HYPERPRIOR_SD[name]
     return 0.0 if is_still else min(MAX_MISSING, max(0.0, (third - second) / (second - first)))
 
 
 def coordinates(tasks: Iterable[Observations]) -> tuple[str, ...]:
-    """Return the coordinates that are searched: more without noise, fewer on a coarse scale, which hardly tells a spread."""
+    """Return the coordinates that are searched: more without noise, fewer on a coarse scale, which
+    hardly tells a spread.
+    """
     if not any(task.shape.repeat_noise_weight for task in tasks):
         return EXACT
     return COARSE if any(task.coarse_step for task in tasks) else NOISY
@@ -171,7 +191,9 @@ def by_shape(tasks: Iterable[Observations]) -> Groups:
 
 
 def with_latent_scores(task: Observations, priors: Priors) -> Observations:
-    """Return the task with values in place of intervals: those that have the effect on the means which the intervals have."""
+    """Return the task with values in place of intervals: those that have the effect on the means
+    which the intervals have.
+    """
     if not task.intervals:
         return task
     tree, scores = tree_with_intervals(task, priors)
@@ -194,7 +216,9 @@ class Search:
     names: tuple[str, ...]
 
     def maximum(self, start: Mapping[str, float] | None = None) -> dict[str, float]:
-        """Return the highest point that coordinate search finds, from no move at all or from `start`, which is near."""
+        """Return the highest point that coordinate search finds, from no move at all or from
+        `start`, which is near.
+        """
         point = dict(start) if start else dict.fromkeys(self.names, 0.0)
         steps = {name: HYPERPRIOR_SD[name] / (10 if start else 1) for name in self.names}
         highest = self.height(point)
@@ -216,7 +240,9 @@ class Search:
     def standard_errors(
         self, point: Mapping[str, float], noise_error: float | None, drift_error: float
     ) -> dict[str, float]:
-        """Return the standard errors at the maximum: by the curvature there, the error of the noise, and that of the drift."""
+        """Return the standard errors at the maximum: by the curvature there, the error of the
+        noise, and that of the drift.
+        """
         errors = self.curvature_errors(point)
         if noise_error:
             noises = (
@@ -235,7 +261,9 @@ class Search:
         return {**errors, "lift": hypot(errors["lift"], drift_error * has_drift)}
 
     def curvature_errors(self, point: Mapping[str, float]) -> dict[str, float]:
-        """Return the standard errors by the curvature of the log posterior, each at most that of the hyperprior."""
+        """Return the standard errors by the curvature of the log posterior, each at most that of
+        the hyperprior.
+        """
         steps = {name: HYPERPRIOR_SD[name] / 10 for name in self.names}
         top = self.height(point)
 
@@ -269,7 +297,9 @@ class Search:
         return {name: min(HYPERPRIOR_SD[name], errors.get(name, inf)) for name in self.names}
 
     def height(self, moves: Mapping[str, float]) -> float:
-        """Return log likelihood plus log hyperprior, up to a constant; minus infinity outside the allowed range."""
+        """Return log likelihood plus log hyperprior, up to a constant; minus infinity outside the
+        allowed range.
+        """
         priors = moved_priors(self.prior, moves)
         if priors is None:
             return -inf
@@ -281,7 +311,9 @@ class Search:
 
 
 def diagonal_of_inverse(matrix: Sequence[Sequence[float]]) -> list[float]:
-    """Return the diagonal of the inverse of a matrix; infinity where the matrix is not positive definite."""
+    """Return the diagonal of the inverse of a matrix; infinity where the matrix is not positive
+    definite.
+    """
     size = len(matrix)
     rows = [[*row, *(float(i == j) for j in range(size))] for i, row in enumerate(matrix)]
     for i in range(size):
@@ -298,10 +330,11 @@ def diagonal_of_inverse(matrix: Sequence[Sequence[float]]) -> list[float]:
 
 
 def moved_priors(prior: Priors, moves: Mapping[str, float]) -> Priors | None:
-    """Return priors that are moved along the coordinates of the search; None if a value is out of range.
+    """Return priors that are moved along the coordinates of the search; None if a value is out of
+    range.
 
-    "spread" scales how far drafts differ: down within and between tasks, up only between tasks, since scores that vary more than
-    expected do not show that drafts of one task do.
+    "spread" scales how far drafts differ: down within and between tasks, up only between tasks,
+    since scores that vary more than expected do not show that drafts of one task do.
     """
     moves = {name: move for name, move in moves.items() if move}
     spread = moves.get("spread", 0.0)
@@ -328,7 +361,9 @@ def moved_priors(prior: Priors, moves: Mapping[str, float]) -> Priors | None:
 
 
 def scaled_sd(before: float, log_factor: float) -> float | None:
-    """Return a standard deviation times exp(`log_factor`), at most 1; None if it falls below `MIN_SD`."""
+    """Return a standard deviation times exp(`log_factor`), at most 1; None if it falls below
+    `MIN_SD`.
+    """
     sd = min(1.0, max(before, 1e-3) * exp(log_factor))
     return None if sd < min(MIN_SD, before) else sd
 
@@ -336,7 +371,9 @@ def scaled_sd(before: float, log_factor: float) -> float | None:
 def tree_by_prefix(
     shape: TreeShape, priors: Priors, trees: dict[TreeShape, GaussianTree]
 ) -> GaussianTree:
-    """Return the tree of a shape. `trees` has those made so far with these priors: most tasks begin alike."""
+    """Return the tree of a shape. `trees` has those made so far with these priors: most tasks begin
+    alike.
+    """
     if not 1 < len(shape.nodes) <= MAX_SHARED_TEXTS:
         return GaussianTree(shape, priors)
     tree = trees.get(shape)

@@ -1,6 +1,8 @@
-"""What people's labels say about the parameters of the model: the noise of a judge, and how much kinder it is to refinements.
+"""What people's labels say about the parameters of the model: the noise of a judge, and how much
+kinder it is to refinements.
 
-Scores alone cannot tell such kindness (`bias_drift`) from a gain. Labels of an answer and of its refinement can.
+Scores alone cannot tell such kindness (`bias_drift`) from a gain. Labels of an answer and of its
+refinement can.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ DRIFT_ERROR = (
 
 
 class LabelledFigures(NamedTuple):
-    """The noise and the drift of a judge by people's labels, with their standard errors; None for what the labels do not show."""
+    """The noise and the drift of a judge by people's labels, with their standard errors; None for
+    what the labels do not show.
+    """
 
     noise_sd: float | None = None
     noise_error: float | None = None
@@ -34,7 +38,8 @@ class LabelledFigures(NamedTuple):
     def applied_to(self, priors: Priors) -> Priors:
         """Return priors with this noise and this drift.
 
-        Scores show only the sum of gain and drift, so for learned priors another drift changes the gain by as much.
+        Scores show only the sum of gain and drift, so for learned priors another drift changes the
+        gain by as much.
         """
         noise = priors.noise_sd if self.noise_sd is None else min(1.0, self.noise_sd)
         drift = priors.bias_drift if self.drift is None else min(1.0, max(-1.0, self.drift))
@@ -54,9 +59,10 @@ def labelled_figures(
 ) -> LabelledFigures:
     """Return what a calibration says about the noise and the drift of its judge.
 
-    Scores on a coarse scale do not show how noisy the impressions behind them are. The drift moves from the assumed one only as far
-    as it exceeds its standard error. `noise` is the standard deviation of repeated scores in a validation, and how many answers had
-    them; it counts if the calibration does not show the noise.
+    Scores on a coarse scale do not show how noisy the impressions behind them are. The drift moves
+    from the assumed one only as far as it exceeds its standard error. `noise` is the standard
+    deviation of repeated scores in a validation, and how many answers had them; it counts if the
+    calibration does not show the noise.
     """
     is_coarse = (
         judge is not None and judge.score_step is not None and judge.score_step >= COARSE_STEP
@@ -82,5 +88,7 @@ def labelled_figures(
 
 
 def shrunk_move(move: float, error: float) -> float:
-    """Return a move reduced by its error, 0 if it is not larger (positive-part James-Stein; Efron & Morris 1973)."""
+    """Return a move reduced by its error, 0 if it is not larger (positive-part James-Stein; Efron &
+    Morris 1973).
+    """
     return move * (1 - (error / move) ** 2) if abs(move) > error else 0.0

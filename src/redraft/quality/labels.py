@@ -1,8 +1,10 @@
-"""People's labels behind the beliefs of a plan: what people would say of each text of a task, by the calibration of its judge.
+"""People's labels behind the beliefs of a plan: what people would say of each text of a task, by
+the calibration of its judge.
 
-The posterior estimates the quality of a text in points of the judge, from all scores of the task. A calibration maps one score to a
-label. Both meet in the *equivalent score*: the one score of a first draft that would lead to the same belief. With one draft that
-was scored once, the prediction is that of the calibration, whatever the priors are. README.md has the formulas.
+The posterior estimates the quality of a text in points of the judge, from all scores of the task. A
+calibration maps one score to a label. Both meet in the *equivalent score*: the one score of a first
+draft that would lead to the same belief. With one draft that was scored once, the prediction is
+that of the calibration, whatever the priors are. README.md has the formulas.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ MIN_WEIGHT = (
 
 
 class Anchor(NamedTuple):
-    """A belief after one score of a first draft: posterior mean (not limited to [0, 1]) and standard deviation, and that score."""
+    """A belief after one score of a first draft: posterior mean (not limited to [0, 1]) and
+    standard deviation, and that score.
+    """
 
     mean: float
     sd: float
@@ -38,8 +42,8 @@ class Anchor(NamedTuple):
 class LabelPosterior:
     """What people would say of the texts of a task.
 
-    `drift` is the part of the labelled answers' scores, on average, that is kindness to refinements. `anchors` are beliefs after
-    one score, ascending.
+    `drift` is the part of the labelled answers' scores, on average, that is kindness to
+    refinements. `anchors` are beliefs after one score, ascending.
     """
 
     calibration: Calibration
@@ -48,7 +52,9 @@ class LabelPosterior:
     drift: float
 
     def prediction(self, candidate: int) -> LabelPrediction:
-        """Return the label that people would give to a text: its expected value, and its 95 % interval."""
+        """Return the label that people would give to a text: its expected value, and its 95 %
+        interval.
+        """
         mean, scale = self._mean_and_scale(candidate)
         return LabelPrediction(mean, self.calibration.interval_around(mean, scale))
 
@@ -65,7 +71,9 @@ class LabelPosterior:
         }
 
     def _mean_and_scale(self, candidate: int) -> tuple[float, float]:
-        """Return the expected label, and the factor by which more or less evidence than one score changes its interval."""
+        """Return the expected label, and the factor by which more or less evidence than one score
+        changes its interval.
+        """
         score, single_sd = self.equivalent(self.posterior.unlimited_mean(candidate))
         change = (
             self._label_sd(candidate, self.posterior.sd_of(candidate)) ** 2
@@ -85,7 +93,9 @@ class LabelPosterior:
         return self.calibration.expected_label(score + self.drift)
 
     def equivalent(self, mean: float) -> tuple[float, float]:
-        """Return the one score of a first draft after which the quality is believed to be `mean`, and the sd of that belief."""
+        """Return the one score of a first draft after which the quality is believed to be `mean`,
+        and the sd of that belief.
+        """
         segments = pairwise(self.anchors)
         low, high = next(segments)
         for segment in segments:
@@ -99,7 +109,8 @@ class LabelPosterior:
 def label_posterior(
     trace: Trace, posterior: Posterior, calibration: Calibration, grader: str
 ) -> LabelPosterior | None:
-    """Return what people would say of the texts of a trace; None unless the judge of the calibration alone makes the score.
+    """Return what people would say of the texts of a trace; None unless the judge of the
+    calibration alone makes the score.
 
     `grader`: the name of that judge; "" for any. Requirements and other musts do not count.
     """
@@ -120,7 +131,8 @@ def label_posterior(
     if anchors[-1].mean - anchors[0].mean < MIN_WEIGHT * (anchors[-1].score - anchors[0].score):
         return None
     if calibration.drift is None:
-        # the labelled answers do not say how often they were refined: taken as the answer that is returned
+        # the labelled answers do not say how often they were refined: taken as the answer that is
+        # returned
         best = trace.best
         drift = posterior.prior_bias(best.id) if best and best.id in posterior.node_indices else 0.0
     else:
@@ -129,7 +141,9 @@ def label_posterior(
 
 
 def only_judge(trace: Trace) -> PanelGrader | None:
-    """Return the judge that alone makes the score of a task; None if there is none, or if several graders make it."""
+    """Return the judge that alone makes the score of a task; None if there is none, or if several
+    graders make it.
+    """
     judges = llm_graders(trace.scorers)
     return judges[0][0] if len(judges) == 1 and judges[0][1] == 1 else None
 
@@ -138,9 +152,11 @@ def only_judge(trace: Trace) -> PanelGrader | None:
 def anchors_after_one_score(
     priors: Priors, coarse_step: float, votes: int, repeats: float
 ) -> list[Anchor]:
-    """Return the beliefs after one score of a first draft, ascending. A score is the mean of `repeats` scores by `votes` each.
+    """Return the beliefs after one score of a first draft, ascending. A score is the mean of
+    `repeats` scores by `votes` each.
 
-    On a fine scale the belief is linear in the score, and two anchors are enough; on a coarse one there is one for each score.
+    On a fine scale the belief is linear in the score, and two anchors are enough; on a coarse one
+    there is one for each score.
     """
     if not coarse_step:
         variance = priors.draft_mean_sd**2 + priors.draft_sd**2
@@ -160,7 +176,9 @@ def anchors_after_one_score(
 
 
 def even_split(total: int, count: int, levels: int) -> list[float]:
-    """Return `count` scores on a scale of so many levels above 0, as equal as possible, that sum to `total` levels."""
+    """Return `count` scores on a scale of so many levels above 0, as equal as possible, that sum to
+    `total` levels.
+    """
     low, higher = divmod(total, count)
     return [(low + (n < higher)) / levels for n in range(count)]
 

@@ -1,9 +1,12 @@
-"""What a score on a coarse scale, or at an end of a scale, says: that a judge's impression lies in an interval.
+"""What a score on a coarse scale, or at an end of a scale, says: that a judge's impression lies in
+an interval.
 
-A judge's impression of a text is its quality, its bias and noise. A score of a fine scale is taken as the impression itself. A yes
-or no, one of a few levels, or a score at an end of the scale says only between which cuts the impression is. The posterior is
-then no longer Gaussian; expectation propagation (Minka 2001, UAI) finds the Gaussian observations that stand for such scores
-best: each has the effect on the mean and the variance that its interval has, given all the others (formulas: README.md).
+A judge's impression of a text is its quality, its bias and noise. A score of a fine scale is taken
+as the impression itself. A yes or no, one of a few levels, or a score at an end of the scale says
+only between which cuts the impression is. The posterior is then no longer Gaussian; expectation
+propagation (Minka 2001, UAI) finds the Gaussian observations that stand for such scores best: each
+has the effect on the mean and the variance that its interval has, given all the others (formulas:
+README.md).
 
 Nothing here knows of texts and their tree: it works on the mean and the variance of one impression.
 """
@@ -17,17 +20,22 @@ from typing import NamedTuple, TypeAlias
 
 Vector: TypeAlias = list[float]
 
-COARSE_STEP = 0.25  # from this step on (five levels or fewer), every score is an interval; of finer scales, only the ends are
+# from this step on (five levels or fewer), every score is an interval; of finer scales, only the
+# ends are
+COARSE_STEP = 0.25
 DEFAULT_STEP = 0.1  # of a scale that is known only by scores at its ends
 MAX_LEVELS = 20  # of the scales that are recognised by their scores
 SCORE_TOLERANCE = 1e-6
 MIN_PRECISION = 1e-6  # of what an interval says
 SQRT_2, SQRT_2PI = sqrt(2), sqrt(2 * pi)
-Z_95 = 1.96  # a normal variable is within this many standard deviations of its mean with probability 95 %
+# a normal variable is within this many standard deviations of its mean with probability 95 %
+Z_95 = 1.96
 
 
 class ScoreInterval(NamedTuple):
-    """A score: the impression is between `low` and `high`. Its noise variance is `noise_weight` noise_sd**2."""
+    """A score: the impression is between `low` and `high`. Its noise variance is `noise_weight`
+    noise_sd**2.
+    """
 
     low: float
     high: float
@@ -35,17 +43,20 @@ class ScoreInterval(NamedTuple):
 
 
 class Site(NamedTuple):
-    """The Gaussian observation that stands for an interval: its precision, and precision times value."""
+    """The Gaussian observation that stands for an interval: its precision, and precision times
+    value.
+    """
 
     precision: float = 0.0
     weighted_value: float = 0.0
 
 
 def common_step(scores: Iterable[float]) -> float:
-    """Return the largest step, 1 / k for k from 5 to 20, of which all scores are multiples; 0 if there is none.
+    """Return the largest step, 1 / k for k from 5 to 20, of which all scores are multiples; 0 if
+    there is none.
 
-    If all are 0 or 1, and one is 0, the judge says yes or no: the step is 1. On a finer scale a 0 is much rarer. Scores of 1 alone
-    occur on every scale: `DEFAULT_STEP`.
+    If all are 0 or 1, and one is 0, the judge says yes or no: the step is 1. On a finer scale a 0
+    is much rarer. Scores of 1 alone occur on every scale: `DEFAULT_STEP`.
     """
     seen = set(scores)
     if all(is_end(score) for score in seen):
@@ -82,22 +93,28 @@ def score_interval(score: float, step: float) -> ScoreInterval:
 
 
 def score_bounds(score: float, step: float) -> tuple[float, float]:
-    """Return between which impressions a judge gives this score: half a step to either side, without bounds at the ends."""
+    """Return between which impressions a judge gives this score: half a step to either side,
+    without bounds at the ends.
+    """
     low = -inf if score < SCORE_TOLERANCE else score - step / 2
     return low, inf if score > 1 - SCORE_TOLERANCE else score + step / 2
 
 
 @lru_cache(maxsize=64)
 def upper_bounds(step: float) -> tuple[float, ...]:
-    """Return up to which impressions a judge gives each score of a coarse scale, the last without a bound."""
+    """Return up to which impressions a judge gives each score of a coarse scale, the last without a
+    bound.
+    """
     count = round(1 / step)
     return tuple(score_bounds(k / count, step)[1] for k in range(count + 1))
 
 
 def interval_moments(low: float, high: float) -> tuple[float, float, float]:
-    """Return the probability that a standard normal variable lies between two bounds, and its mean and shrinkage if it does.
+    """Return the probability that a standard normal variable lies between two bounds, and its mean
+    and shrinkage if it does.
 
-    The mean is (phi(low) - phi(high)) / Z; the shrinkage, in [0, 1], is by how much the variance is below 1.
+    The mean is (phi(low) - phi(high)) / Z; the shrinkage, in [0, 1], is by how much the variance is
+    below 1.
     """
     sign = 1.0
     if low > 0 or high == inf:  # the upper tail, mirrored, keeps its digits
@@ -140,9 +157,11 @@ def update_sites(
     variance: float,
     noise: float,
 ) -> tuple[Site, ...]:
-    """Return the Gaussian observations that stand for the intervals of one text, each updated once, in order.
+    """Return the Gaussian observations that stand for the intervals of one text, each updated once,
+    in order.
 
-    `mean` and `variance` are those of the impression given all scores, with these sites. `noise` is the noise variance of a score.
+    `mean` and `variance` are those of the impression given all scores, with these sites. `noise` is
+    the noise variance of a score.
     """
     if len(intervals) == 1:
         return (
@@ -165,7 +184,9 @@ def update_sites(
 def _updated_site(
     interval: ScoreInterval, site: Site, mean: float, variance: float, noise: float
 ) -> Site:
-    """Return the site that has the effect of the interval, given the mean and the variance without the old site."""
+    """Return the site that has the effect of the interval, given the mean and the variance without
+    the old site.
+    """
     precision, weighted_value = site
     remaining = 1 - variance * precision
     if variance <= 0 or remaining <= 1e-9:

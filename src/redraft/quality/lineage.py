@@ -1,4 +1,6 @@
-"""Reduce a trace to what the measurement model needs: the tree of texts, their scores and how noisy each score is."""
+"""Reduce a trace to what the measurement model needs: the tree of texts, their scores and how noisy
+each score is.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,14 @@ from .likelihood import (
 )
 
 NO_WEIGHT = (None,)  # of the score of a text that has none
-THRESHOLD_SD = 0.1  # of what is not known about the quality from which on a judge gives the next higher level, or the highest
+# of what is not known about the quality from which on a judge gives the next higher level, or the
+# highest
+THRESHOLD_SD = 0.1
 
 
 class Node(NamedTuple):
-    """A text: its role, the index of its parent, and the noise variance of its score as a multiple of noise_sd**2.
+    """A text: its role, the index of its parent, and the noise variance of its score as a multiple
+    of noise_sd**2.
 
     `noise_weight` is None for a text without a score.
     """
@@ -34,9 +39,11 @@ class Node(NamedTuple):
 
 
 class TreeShape(NamedTuple):
-    """The texts of a task without their scores. `repeat_noise_weight` is the noise weight of one score by every judge.
+    """The texts of a task without their scores. `repeat_noise_weight` is the noise weight of one
+    score by every judge.
 
-    `threshold_sd` is the standard deviation of what all scores have in common: for a judge with few levels, of its thresholds.
+    `threshold_sd` is the standard deviation of what all scores have in common: for a judge with few
+    levels, of its thresholds.
     """
 
     nodes: tuple[Node, ...]
@@ -52,7 +59,9 @@ class NoisyScore(NamedTuple):
 
 
 class BoundedScore(NamedTuple):
-    """A score, and the bounds of the impression behind it; both are the score itself if it is a value."""
+    """A score, and the bounds of the impression behind it; both are the score itself if it is a
+    value.
+    """
 
     score: float
     low: float
@@ -62,13 +71,15 @@ class BoundedScore(NamedTuple):
 class Observations(NamedTuple):
     """The texts of a task, parents first, and the scores of those that have one.
 
-    `node_indices` maps candidate ids to nodes; candidates with the same content share a node. `repeat_stats` are the
-    degrees of freedom and the sum of squared deviations of repeated scores of the same text.
+    `node_indices` maps candidate ids to nodes; candidates with the same content share a node.
+    `repeat_stats` are the degrees of freedom and the sum of squared deviations of repeated scores
+    of the same text.
 
-    `intervals` are the scores of texts, by index, that only say between which bounds the judge's impression is; they are in
-    `scores`, too, as if they were values. `values` are the other scores of texts, by index, if there are intervals. `coarse_step`
-    is the step of a judge's scale with few levels, 0 for a fine one. `mixed_repeats` are the scores of each text with several of
-    which one is an interval.
+    `intervals` are the scores of texts, by index, that only say between which bounds the judge's
+    impression is; they are in `scores`, too, as if they were values. `values` are the other scores
+    of texts, by index, if there are intervals. `coarse_step` is the step of a judge's scale with
+    few levels, 0 for a fine one. `mixed_repeats` are the scores of each text with several of which
+    one is an interval.
     """
 
     shape: TreeShape
@@ -93,7 +104,8 @@ class Observations(NamedTuple):
 
 
 def observe(trace: Trace) -> Observations:
-    """Return the observations in a trace. Identical texts are pooled: their scores count as repeats.
+    """Return the observations in a trace. Identical texts are pooled: their scores count as
+    repeats.
 
     Graders that call no model have no noise.
     """
@@ -172,9 +184,11 @@ def observe(trace: Trace) -> Observations:
 def score_step(
     graders: Sequence[tuple[PanelGrader, float]], scores_by_node: Iterable[Iterable[float]]
 ) -> float | None:
-    """Return the step of the scale on which a single judge scores: as declared, or by the scores seen.
+    """Return the step of the scale on which a single judge scores: as declared, or by the scores
+    seen.
 
-    None if there is no judge, or if a score is the mean of several graders: its steps are finer than theirs.
+    None if there is no judge, or if a score is the mean of several graders: its steps are finer
+    than theirs.
     """
     if len(graders) != 1 or graders[0][1] < 1:
         return None
@@ -185,7 +199,9 @@ def score_step(
 def split_intervals(
     scores_by_node: Sequence[Sequence[float]], step: float | None
 ) -> tuple[dict[int, tuple[ScoreInterval, ...]], dict[int, NoisyScore]]:
-    """Return the scores of each text that are intervals, and the mean of the others; both empty without an interval."""
+    """Return the scores of each text that are intervals, and the mean of the others; both empty
+    without an interval.
+    """
     intervals: dict[int, tuple[ScoreInterval, ...]] = {}
     values: dict[int, NoisyScore] = {}
     if step is None or not has_interval(chain.from_iterable(scores_by_node), step):
@@ -237,13 +253,17 @@ def pool_scores(scores: Sequence[NoisyScore]) -> NoisyScore:
 
 
 def between_sum_sq(scores: Sequence[NoisyScore]) -> float:
-    """Return the sum of squared deviations between scores of one text, each scaled to the noise of one score."""
+    """Return the sum of squared deviations between scores of one text, each scaled to the noise of
+    one score.
+    """
     mean = pool_scores(scores).score
     return sum((s.score - mean) ** 2 / s.noise_weight for s in scores)
 
 
 def llm_graders(panel: Iterable[PanelGrader]) -> list[tuple[PanelGrader, float]]:
-    """Return the graders that call a model, whose scores are noisy, each with its share in a candidate's score."""
+    """Return the graders that call a model, whose scores are noisy, each with its share in a
+    candidate's score.
+    """
     pointwise = [grader for grader in panel if not grader.compares]
     weighted = [grader for grader in pointwise if not grader.must] or pointwise
     total_weight = sum([grader.weight for grader in weighted])
@@ -251,7 +271,9 @@ def llm_graders(panel: Iterable[PanelGrader]) -> list[tuple[PanelGrader, float]]
 
 
 def repeat_scores(feedback: Iterable[Feedback], grader: PanelGrader) -> list[float]:
-    """Return a grader's repeated scores of one text; for a jury of one grader asked several times, each vote is one."""
+    """Return a grader's repeated scores of one text; for a jury of one grader asked several times,
+    each vote is one.
+    """
     own = [f for f in feedback if f.grader == grader.name]
     return [
         score
@@ -262,7 +284,9 @@ def repeat_scores(feedback: Iterable[Feedback], grader: PanelGrader) -> list[flo
 
 
 def vote_scores(feedback: Feedback) -> list[float | None]:
-    """Return the scores of the votes behind a feedback; its own score if the votes come from different graders."""
+    """Return the scores of the votes behind a feedback; its own score if the votes come from
+    different graders.
+    """
     if not feedback.votes:
         return [feedback.score]
     votes = [vote for vote in feedback.votes if isinstance(vote, Feedback)]
@@ -280,7 +304,9 @@ def sum_sq(scores: Sequence[float]) -> float:
 
 
 def comparison_winner(trace: Trace, pair: Sequence[Candidate]) -> int | None:
-    """Return the id of the candidate that won more comparisons of the pair; None for a tie. Inconsistent ones do not count."""
+    """Return the id of the candidate that won more comparisons of the pair; None for a tie.
+    Inconsistent ones do not count.
+    """
     ids = tuple(sorted(c.id for c in pair))
     comparisons = [
         r for r in trace.records if isinstance(r, Comparison) and tuple(sorted(r.ranking)) == ids

@@ -1,4 +1,6 @@
-"""What a posterior expects of texts that do not exist yet (formulas: README.md, "A text that no judge sees")."""
+"""What a posterior expects of texts that do not exist yet (formulas: README.md, "A text that no
+judge sees").
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from .tree import GAIN_INDEX, dot
 
 
 class ExpectedQuality(NamedTuple):
-    """The expected quality of a text, in points of the score and not limited to [0, 1], and its standard deviation."""
+    """The expected quality of a text, in points of the score and not limited to [0, 1], and its
+    standard deviation.
+    """
 
     mean: float
     sd: float

@@ -1,7 +1,9 @@
-"""The noise of a judge, by repeated scores of the same text (formulas: README.md, "Learning the parameters").
+"""The noise of a judge, by repeated scores of the same text (formulas: README.md, "Learning the
+parameters").
 
-Scores that are values tell it in closed form. Where one of a text's scores is an interval (an end of the scale, or a level of a
-coarse one), the likelihood of all scores of that text is integrated over its impression, and the maximum is searched.
+Scores that are values tell it in closed form. Where one of a text's scores is an interval (an end
+of the scale, or a level of a coarse one), the likelihood of all scores of that text is integrated
+over its impression, and the maximum is searched.
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ from .likelihood import density, normal_cdf
 from .lineage import THRESHOLD_SD, BoundedScore, Observations, sum_sq
 from .priors import Priors
 
-MIN_SD = 0.02  # of a learned standard deviation: scores come in steps, so equal scores do not show that nothing varies
+# of a learned standard deviation: scores come in steps, so equal scores do not show that nothing
+# varies
+MIN_SD = 0.02
 NOISE_PSEUDO_COUNT = 4  # degrees of freedom that the previous noise counts for
 GRID_POINTS, GRID_SDS = (
     25,
@@ -61,7 +65,9 @@ def fit_noise(observations: Sequence[Observations], prior: Priors) -> NoiseEstim
 def impression_grid(
     repeats: Sequence[Sequence[BoundedScore]], prior: Priors, *, is_coarse: bool
 ) -> list[tuple[float, float]]:
-    """Return the impressions that texts make, each with its probability: normal around the mean of the scores."""
+    """Return the impressions that texts make, each with its probability: normal around the mean of
+    the scores.
+    """
     scores = [score.score for text in repeats for score in text]
     mean = fsum(scores) / len(scores)
     variance = (
@@ -95,7 +101,9 @@ def log_likelihood(
 
 
 def highest_noise(height: Callable[[float], float]) -> NoiseEstimate:
-    """Return the noise at the maximum of the log posterior of its logarithm, with the error by the curvature there."""
+    """Return the noise at the maximum of the log posterior of its logarithm, with the error by the
+    curvature there.
+    """
     low, high = log(MIN_SD), 0.0
     for _ in range(SEARCH_STEPS):
         inner, outer = high - GOLDEN * (high - low), low + GOLDEN * (high - low)

@@ -1,11 +1,12 @@
 """The posterior of every candidate's true quality, given noisy scores (formulas: README.md).
 
-Qualities and scores are jointly Gaussian (see `tree`), and the posterior is the conditional distribution given the scores. Scores
-that only say between which bounds a judge's impression is are first replaced by Gaussian observations (see `filtering`).
+Qualities and scores are jointly Gaussian (see `tree`), and the posterior is the conditional
+distribution given the scores. Scores that only say between which bounds a judge's impression is are
+first replaced by Gaussian observations (see `filtering`).
 
-The value of a step is the expected increase in the quality of the answer that is returned after it: the knowledge gradient
-(Frazier, Powell & Dayanik 2009, INFORMS Journal on Computing 21:599), here between the best candidate and the one text that
-the step may put in its place.
+The value of a step is the expected increase in the quality of the answer that is returned after it:
+the knowledge gradient (Frazier, Powell & Dayanik 2009, INFORMS Journal on Computing 21:599), here
+between the best candidate and the one text that the step may put in its place.
 """
 
 from __future__ import annotations
@@ -47,10 +48,11 @@ class Posterior:
         self.node_indices, self.coarse_step = observations.node_indices, observations.coarse_step
 
     def with_expected_text(self, role: str, parent: int | None, id: int) -> Posterior:
-        """Return the posterior with one more text, to which every judge gives the score that is expected. `id` is its candidate id.
+        """Return the posterior with one more text, to which every judge gives the score that is
+        expected. `id` is its candidate id.
 
-        It is the "kriging believer" (README.md, "Several steps at once"): such a score has no innovation, so all means remain, and
-        the observations that stand for intervals do, too.
+        It is the "kriging believer" (README.md, "Several steps at once"): such a score has no
+        innovation, so all means remain, and the observations that stand for intervals do, too.
         """
         tree = self.tree
         weight = tree.shape.repeat_noise_weight
@@ -92,7 +94,9 @@ class Posterior:
         return {id: self.sd_of(id) for id in self.node_indices}
 
     def sd_of(self, candidate: int) -> float:
-        """Return the standard deviation of the quality of one candidate, which takes less than all of `sds`."""
+        """Return the standard deviation of the quality of one candidate, which takes less than all
+        of `sds`.
+        """
         index = FIRST_TEXT_INDEX + self.node_indices[candidate]
         return sqrt(self._posterior_cov(index, index))
 
@@ -104,7 +108,9 @@ class Posterior:
         return self.tree.qualities.cov(a, b) - dot(covs, self.tree.whitened_cov(b)[0])
 
     def prior_bias(self, candidate: int) -> float:
-        """Return the bias that the priors expect of a candidate: what refining it has added to its scores, but not its quality."""
+        """Return the bias that the priors expect of a candidate: what refining it has added to its
+        scores, but not its quality.
+        """
         return self.tree.biases.means[self.node_indices[candidate]]
 
     def p_at_least(self, candidate: int, quality: float) -> float:
@@ -117,7 +123,9 @@ class Posterior:
         )
 
     def is_separated(self, first: int, second: int, n_sd: float) -> bool:
-        """Whether two posterior means differ by more than `n_sd` standard deviations of their difference."""
+        """Whether two posterior means differ by more than `n_sd` standard deviations of their
+        difference.
+        """
         a, b = (
             FIRST_TEXT_INDEX + self.node_indices[first],
             FIRST_TEXT_INDEX + self.node_indices[second],
@@ -133,7 +141,9 @@ class Posterior:
         return sum([weight * means[i] for i, weight in text.quality_sources])
 
     def value_of_candidate(self, role: str, parent: int | None, best: int) -> float:
-        """Return the expected improvement over `best` of one more text, a draft or made from `parent`, scored once."""
+        """Return the expected improvement over `best` of one more text, a draft or made from
+        `parent`, scored once.
+        """
         node, rival = None if parent is None else self.node_indices[parent], self.node_indices[best]
         text, slope = (
             self.tree.predict_candidate(role, node),
@@ -144,13 +154,17 @@ class Posterior:
         )
 
     def value_of_repeat(self, candidate: int, rival: int) -> float:
-        """Return the expected improvement from one more score of `candidate`, which may change places with `rival`."""
+        """Return the expected improvement from one more score of `candidate`, which may change
+        places with `rival`.
+        """
         lead = self._raw_means[FIRST_TEXT_INDEX + self.node_indices[candidate]]
         lead -= self._raw_means[FIRST_TEXT_INDEX + self.node_indices[rival]]
         return max(0.0, self.value_of_first_score(candidate, rival) - max(lead, 0.0))
 
     def value_of_first_score(self, candidate: int, best: int) -> float:
-        """Return the expected improvement over `best` if `candidate`, which cannot be returned without a score, gets one."""
+        """Return the expected improvement over `best` if `candidate`, which cannot be returned
+        without a score, gets one.
+        """
         i, rival = self.node_indices[candidate], self.node_indices[best]
         score, slope = self.tree.predict_repeat(i), self.tree.repeat_slope(i, rival)
         return self._improvement(
@@ -160,7 +174,9 @@ class Posterior:
         )
 
     def _improvement(self, lead: float, slope: float, score: ScorePrediction) -> float:
-        """Return E[max(0, lead)] after a score, with which the lead rises by `slope` per standard deviation."""
+        """Return E[max(0, lead)] after a score, with which the lead rises by `slope` per standard
+        deviation.
+        """
         if not self.coarse_step:
             return expected_improvement(lead, abs(slope))
         score_mean = score.mean + sum(map(mul, score.cov, self.innovations))

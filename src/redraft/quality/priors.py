@@ -16,7 +16,8 @@ from ..own_code import fingerprint_name
 class Priors:
     """Initial expectations about a model and its graders, in points of the score.
 
-    A refinement turns quality q into `gain + retention * q`. All values are in [0, 1], `gain` and `bias_drift` in [-1, 1].
+    A refinement turns quality q into `gain + retention * q`. All values are in [0, 1], `gain` and
+    `bias_drift` in [-1, 1].
 
     Args:
         draft_mean: Mean quality of first drafts.
@@ -30,8 +31,8 @@ class Priors:
         bias_sd: Standard deviation of the lasting bias of an LLM grader for or against a text.
         bias_inheritance: Share of this bias that a refinement inherits.
         bias_drift: Bias that a refinement adds on average.
-        tasks: Number of finished tasks that the values were learned from; 0 for the shipped values, which are in the middle of
-            what recorded runs and published figures show.
+        tasks: Number of finished tasks that the values were learned from; 0 for the shipped values,
+            which are in the middle of what recorded runs and published figures show.
 
     Raises:
         ConfigError: A value is not a number, or out of range.
@@ -60,7 +61,9 @@ class Priors:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Make priors from plain data; missing values are the shipped ones. Raises ConfigError for an unknown name or value."""
+        """Make priors from plain data; missing values are the shipped ones. Raises ConfigError for
+        an unknown name or value.
+        """
         known = [f.name for f in fields(cls)]
         if unknown := [name for name in data if name not in known]:
             raise ConfigError(

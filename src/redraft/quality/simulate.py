@@ -1,8 +1,8 @@
 """Simulated tasks: carry out a plan where the true quality of every text is known.
 
-`simulated_record` turns a step into a record; a `Simulator` decides what the texts and grades are. `SimulatedTask` is the
-simulator of the measurement model, with the parameters of `Priors`. Chance enters as an argument: the same random numbers give
-the same tasks.
+`simulated_record` turns a step into a record; a `Simulator` decides what the texts and grades are.
+`SimulatedTask` is the simulator of the measurement model, with the parameters of `Priors`. Chance
+enters as an argument: the same random numbers give the same tasks.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ class Simulator(Protocol):
         ...
 
     def feedback(self, step: Grade) -> Feedback:
-        """Return the feedback on a candidate; `simulated_record` adds the candidate, the grader and the usage."""
+        """Return the feedback on a candidate; `simulated_record` adds the candidate, the grader and
+        the usage.
+        """
         ...
 
     def ranking(self, step: Compare) -> Sequence[int]:
@@ -42,7 +44,9 @@ class Simulator(Protocol):
 
 
 def simulated_record(simulator: Simulator, step: Step) -> Record:
-    """Return the record of a step. Raises TypeError for a repair: simulated texts meet their requirements."""
+    """Return the record of a step. Raises TypeError for a repair: simulated texts meet their
+    requirements.
+    """
     match step:
         case Generate():
             return Candidate(
@@ -104,8 +108,8 @@ def simulate_tasks(
 ) -> Iterator[tuple[SimulatedTask, Trace]]:
     """Yield this many tasks of the measurement model, each with the trace that it starts with.
 
-    Of the panel, graders that call no model and musts are left out; without any other grader there is one judge. With
-    `with_response` each task has a given response.
+    Of the panel, graders that call no model and musts are left out; without any other grader there
+    is one judge. With `with_response` each task has a given response.
     """
     asking = [grader for grader in panel if not (grader.model_free or grader.must)]
     judges = tuple(grader for grader in asking if not grader.compares) or (JUDGE,)
@@ -118,9 +122,11 @@ def simulate_tasks(
 
 @dataclass
 class SimulatedTask:
-    """One task of the measurement model (see README.md): its level and gain, and the qualities and biases of its texts.
+    """One task of the measurement model (see README.md): its level and gain, and the qualities and
+    biases of its texts.
 
-    `qualities` and `parents` are by candidate id. A bias is drawn when a grader first grades the text.
+    `qualities` and `parents` are by candidate id. A bias is drawn when a grader first grades the
+    text.
     """
 
     priors: Priors

@@ -1,7 +1,9 @@
-"""The joint Gaussian distribution of the qualities and scores of a tree of texts (formulas: README.md).
+"""The joint Gaussian distribution of the qualities and scores of a tree of texts (formulas:
+README.md).
 
-Qualities, biases and scores are jointly Gaussian, with covariances that follow from the tree of texts. What is conditional on the
-scores needs one Cholesky factor of their covariance, which is extended row by row as texts are added, without a matrix library.
+Qualities, biases and scores are jointly Gaussian, with covariances that follow from the tree of
+texts. What is conditional on the scores needs one Cholesky factor of their covariance, which is
+extended row by row as texts are added, without a matrix library.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ THRESHOLD_INDEX = -1  # of what all scores have in common, which is no quality, 
 
 
 class Cause(NamedTuple):
-    """What a variable is made of: a constant, earlier variables with their weights, and independent noise."""
+    """What a variable is made of: a constant, earlier variables with their weights, and independent
+    noise.
+    """
 
     constant: float
     sources: Sequence[tuple[int, float]]
@@ -39,9 +43,11 @@ class Cause(NamedTuple):
 
 @dataclass
 class JointGaussian:
-    """Jointly Gaussian variables, each a constant plus a linear combination of earlier ones plus independent noise.
+    """Jointly Gaussian variables, each a constant plus a linear combination of earlier ones plus
+    independent noise.
 
-    A row has the covariances of a variable with those before it, and last its variance. Rows never change, so copies share them.
+    A row has the covariances of a variable with those before it, and last its variance. Rows never
+    change, so copies share them.
     """
 
     causes: list[Cause] = field(default_factory=list)
@@ -81,10 +87,11 @@ class JointGaussian:
         return [*self.rows[i], *[row[i] for row in self.rows[i + 1 :]]]
 
     def means_given(self, weights: Vector) -> Vector:
-        """Return the means given observations, of which each variable has the weight K^-1 (y - E[y]).
+        """Return the means given observations, of which each variable has the weight K^-1 (y -
+        E[y]).
 
-        A variable moves by the variance of its own noise times the weights of all observations that this noise reaches, each as
-        far as it does, and by the moves of what it is made of.
+        A variable moves by the variance of its own noise times the weights of all observations that
+        this noise reaches, each as far as it does, and by the moves of what it is made of.
         """
         means: Vector = []
         reached, i = [*weights], len(weights)
@@ -103,16 +110,19 @@ class JointGaussian:
         return JointGaussian([*self.causes], [*self.means], [*self.rows])
 
 
-# The covariances L^-1 Cov(y, v) of a variable v with the whitened scores, and the sum of their squares: the part of its variance
-# that the scores explain.
+# The covariances L^-1 Cov(y, v) of a variable v with the whitened scores, and the sum of their
+# squares: the part of its variance that the scores explain.
 WhitenedCov: TypeAlias = tuple[Sequence[float], float]
 NOT_WHITENED: WhitenedCov = (), 0.0
-# A row of L: the covariances of a score with the whitened scores before it, the sum of their squares, and the diagonal.
+# A row of L: the covariances of a score with the whitened scores before it, the sum of their
+# squares, and the diagonal.
 CholeskyRow: TypeAlias = tuple[tuple[float, ...], float, float]
 
 
 class ScorePrediction(NamedTuple):
-    """A score that is not given yet: its prior mean, its covariances with the whitened scores, and its sd given these."""
+    """A score that is not given yet: its prior mean, its covariances with the whitened scores, and
+    its sd given these.
+    """
 
     mean: float
     cov: Sequence[float]
@@ -120,7 +130,9 @@ class ScorePrediction(NamedTuple):
 
 
 class NewText(NamedTuple):
-    """One more text before any score: what its quality and bias are made of, the variance of its quality, and of its impression."""
+    """One more text before any score: what its quality and bias are made of, the variance of its
+    quality, and of its impression.
+    """
 
     quality_sources: Sequence[tuple[int, float]]
     bias_sources: Sequence[tuple[int, float]]
@@ -141,9 +153,11 @@ class TextPrediction(NamedTuple):
 
 
 class GaussianTree:
-    """The joint distribution of qualities and scores for one tree shape; it does not depend on the scores.
+    """The joint distribution of qualities and scores for one tree shape; it does not depend on the
+    scores.
 
-    `prefix` is the tree of the same shape without its last text; it is copied and extended by one row.
+    `prefix` is the tree of the same shape without its last text; it is copied and extended by one
+    row.
     """
 
     def __init__(
@@ -152,7 +166,8 @@ class GaussianTree:
         self.shape, self.priors = shape, priors
         self.qualities: JointGaussian = prefix.qualities.copy() if prefix else JointGaussian()
         self.biases: JointGaussian = prefix.biases.copy() if prefix else JointGaussian()
-        # of the impressions that the texts make: their prior means, and their covariances with those before them and their variance
+        # of the impressions that the texts make: their prior means, and their covariances with
+        # those before them and their variance
         self.impression_means: Vector = [*prefix.impression_means] if prefix else []
         self.impression_rows: list[Vector] = [*prefix.impression_rows] if prefix else []
         self.graded_indices: list[int] = [*prefix.graded_indices] if prefix else []
@@ -165,8 +180,8 @@ class GaussianTree:
             {**prefix.whitened_impressions} if prefix else {}
         )
         self._new_texts: dict[tuple[str, int | None], NewText] = (
-            {**prefix._new_texts} if prefix else {}
-        )  # noqa: SLF001
+            {**prefix._new_texts} if prefix else {}  # noqa: SLF001
+        )
         self._text_predictions: dict[tuple[str, int | None], TextPrediction] = {}
         self._repeat_predictions: dict[int, ScorePrediction] = {}
         self._slopes: dict[tuple[str, int | None, int], float] = {}
@@ -198,7 +213,9 @@ class GaussianTree:
         )
 
     def with_scores(self, noise_variances: Mapping[int, float]) -> GaussianTree:
-        """Return the tree of the same texts with other scores: of these texts, by index, with these noise variances."""
+        """Return the tree of the same texts with other scores: of these texts, by index, with these
+        noise variances.
+        """
         graded, rows = sorted(noise_variances), self.impression_rows
         cholesky: list[CholeskyRow] = []
         if len(graded) < len(rows):
@@ -239,7 +256,9 @@ class GaussianTree:
         )
 
     def impression_covs(self, i: int, others: Sequence[int]) -> Vector:
-        """Return the prior covariances of the impression that text `i` makes with those of other texts."""
+        """Return the prior covariances of the impression that text `i` makes with those of other
+        texts.
+        """
         return part_of_row(self.impression_rows, i, others)
 
     def noise_variance(self, weight: float) -> float:
@@ -248,11 +267,15 @@ class GaussianTree:
 
     @property
     def interval_noise(self) -> float:
-        """The noise variance of a score that is an interval; at the ends of a fine scale it contains that of the threshold."""
+        """The noise variance of a score that is an interval; at the ends of a fine scale it
+        contains that of the threshold.
+        """
         return self.noise_variance(1.0) + (0.0 if self.shape.threshold_sd else THRESHOLD_SD**2)
 
     def innovations(self, scores: Iterable[float]) -> Vector:
-        """Solve L z = y - E[y]: each score's deviation from its prediction by the earlier ones, in standard deviations."""
+        """Solve L z = y - E[y]: each score's deviation from its prediction by the earlier ones, in
+        standard deviations.
+        """
         means = self.impression_means
         surprises = [score - means[i] for i, score in zip(self.graded_indices, scores, strict=True)]
         return forward_solve(self.cholesky, surprises)[0]
@@ -282,7 +305,9 @@ class GaussianTree:
         return known
 
     def whitened_threshold_cov(self) -> Sequence[float] | None:
-        """Return the covariances of what all scores have in common with the whitened scores; None without it."""
+        """Return the covariances of what all scores have in common with the whitened scores; None
+        without it.
+        """
         if not self.shape.threshold_sd:
             return None
         known = self.whitened_covs.get(THRESHOLD_INDEX, NOT_WHITENED)
@@ -294,7 +319,9 @@ class GaussianTree:
         return known[0]
 
     def new_text(self, role: str, parent: int | None) -> NewText:
-        """Return one more text, which does not depend on the scores, nor on texts after its parent."""
+        """Return one more text, which does not depend on the scores, nor on texts after its
+        parent.
+        """
         known = self._new_texts.get((role, parent))
         if known is None:
             quality, bias = self.causes(role, parent)
@@ -324,9 +351,11 @@ class GaussianTree:
     def whitened_score_cov(
         self, quality_cov: Vector, bias_sources: Sequence[tuple[int, float]]
     ) -> Vector:
-        """Return the whitened covariances of the score of one more text: of its quality, its bias and what all scores share.
+        """Return the whitened covariances of the score of one more text: of its quality, its bias
+        and what all scores share.
 
-        A bias that comes from a text is the impression of that text without its quality and without what all scores share.
+        A bias that comes from a text is the impression of that text without its quality and without
+        what all scores share.
         """
         common = self.whitened_threshold_cov()
         if not bias_sources:
@@ -345,7 +374,9 @@ class GaussianTree:
         return [own + share * (h - q) + rest * tau for own, h, q, tau in parts]
 
     def candidate_slope(self, role: str, parent: int | None, rival: int) -> float:
-        """Return by how much the lead of one more text over text `rival` rises per standard deviation of its score."""
+        """Return by how much the lead of one more text over text `rival` rises per standard
+        deviation of its score.
+        """
         known = self._slopes.get((role, parent, rival))
         if known is None:
             (sources, _, variance, *_), cov, (_, score_cov, sd) = self.predict_candidate(
@@ -369,7 +400,9 @@ class GaussianTree:
         return known
 
     def repeat_slope(self, i: int, rival: int) -> float:
-        """Return by how much the lead of text `i` over text `rival` rises per standard deviation of one more score of it."""
+        """Return by how much the lead of text `i` over text `rival` rises per standard deviation of
+        one more score of it.
+        """
         known = self._slopes.get((REPEAT, i, rival))
         if known is None:
             one, other, score = (
@@ -386,9 +419,11 @@ class GaussianTree:
 def forward_solve(
     rows: Sequence[CholeskyRow], covariances: Iterable[float], known: WhitenedCov = NOT_WHITENED
 ) -> tuple[Vector, float]:
-    """Solve L x = c by forward substitution. `known`: the first components of x; `covariances`: the others of c.
+    """Solve L x = c by forward substitution. `known`: the first components of x; `covariances`: the
+    others of c.
 
-    A scalar product is taken by the distance of its vectors, 2 ab = |a|^2 + |b|^2 - |a - b|^2, which takes Python half the time.
+    A scalar product is taken by the distance of its vectors, 2 ab = |a|^2 + |b|^2 - |a - b|^2,
+    which takes Python half the time.
     """
     x, square = [*known[0]], known[1]
     for covariance, (left, left_square, diagonal) in zip(
@@ -415,7 +450,9 @@ def backward_solve(rows: Sequence[CholeskyRow], innovations: Sequence[float]) ->
 def next_cholesky_row(
     rows: Sequence[CholeskyRow], covariances: Sequence[float], noise: float
 ) -> CholeskyRow:
-    """Return the next row of a Cholesky factor. `covariances`: with the variables before it, then its variance without `noise`."""
+    """Return the next row of a Cholesky factor. `covariances`: with the variables before it, then
+    its variance without `noise`.
+    """
     left, square = forward_solve(rows, covariances)
     return tuple(left), square, sqrt(max(covariances[-1] + noise - square, JITTER))
 
@@ -435,7 +472,9 @@ def weighted_sum(vectors: Sequence[tuple[Sequence[float], float]], size: int = 0
 
 
 def cached_tree(shape: TreeShape, priors: Priors) -> GaussianTree:
-    """Return the cached tree for this shape; a new one extends that of its prefix if it is cached."""
+    """Return the cached tree for this shape; a new one extends that of its prefix if it is
+    cached.
+    """
     tree = TREE_CACHE.get((shape, priors))
     if tree is None:
         nodes, *others = shape

@@ -1,7 +1,8 @@
 """Requirements: demands on a text that a program checks and, if form allows, repairs.
 
-`parse("words:80-200")` reads a spec; `kinds()`, and the constant `KINDS`, have every kind. To add a kind, register a parser for it
-(`spec.register_kind`). Every object with the methods of `Requirement` is a requirement, whether a spec can name it or not.
+`parse("words:80-200")` reads a spec; `kinds()`, and the constant `KINDS`, have every kind. To add a
+kind, register a parser for it (`spec.register_kind`). Every object with the methods of
+`Requirement` is a requirement, whether a spec can name it or not.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Content of a text: words and phrases that must or must not occur, begin it, or end it.
 
-No repair writes a missing keyword: only a beginning or an ending that the demand itself spells out is added.
+No repair writes a missing keyword: only a beginning or an ending that the demand itself spells out
+is added.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ MIN_SIMILARITY = (
 
 @lru_cache(maxsize=256)
 def _pattern(text: str, *, whole_word: bool) -> re.Pattern[str]:
-    """Return a pattern for the text, ignoring case. `whole_word`: not inside a word, in scripts with spaces between words."""
+    """Return a pattern for the text, ignoring case. `whole_word`: not inside a word, in scripts
+    with spaces between words.
+    """
     escaped = re.escape(text)
     if whole_word:
         escaped = (
@@ -63,7 +66,9 @@ def _uses_spaces(char: str) -> bool:
 
 @requirement
 class Contains:
-    """The number of occurrences of a text, ignoring case; `whole_word`: as a word of its own, not inside another."""
+    """The number of occurrences of a text, ignoring case; `whole_word`: as a word of its own, not
+    inside another.
+    """
 
     text: str
     count: Range = field(default_factory=lambda: Range(1))
@@ -71,7 +76,7 @@ class Contains:
 
     @property
     def spec(self) -> str:
-        return f"{'contains_word' if self.whole_word else 'contains'}:{text_count_spec(self.text, self.count)}"
+        return f"{'contains_word' if self.whole_word else 'contains'}:{text_count_spec(self.text, self.count)}"  # noqa: E501
 
     @property
     def demand(self) -> str:
@@ -107,7 +112,9 @@ def _times_text(count: Range) -> str:
 
 
 def _drop_occurrences(text: str, spots: Sequence[Span], count: Range) -> Iterator[Edit]:
-    """Yield the text without sentences that hold an occurrence, from the end or the beginning, until the count fits."""
+    """Yield the text without sentences that hold an occurrence, from the end or the beginning,
+    until the count fits.
+    """
     holders = _sentences_with(text, spots)
     for order in (holders[::-1], holders):
         left, chosen = len(spots), []
@@ -150,7 +157,9 @@ def contains_word(argument: str) -> Contains:
 
 @requirement
 class ContainsNone:
-    """None of these words or phrases occurs, ignoring case; inside another word they do not count."""
+    """None of these words or phrases occurs, ignoring case; inside another word they do not
+    count.
+    """
 
     phrases: tuple[str, ...]
 
@@ -422,9 +431,11 @@ def no_duplicate_sentences(argument: str) -> NoDuplicateSentences:
 
 @requirement
 class RegexMatch:
-    """A regular expression (of the `regex` library) matches somewhere. If the search takes too long, the result is unknown.
+    """A regular expression (of the `regex` library) matches somewhere. If the search takes too
+    long, the result is unknown.
 
-    Text and pattern are in the composed form of Unicode: a letter with an accent is one character, if Unicode has it.
+    Text and pattern are in the composed form of Unicode: a letter with an accent is one character,
+    if Unicode has it.
     """
 
     pattern: str
@@ -441,7 +452,9 @@ class RegexMatch:
         return f"matches {self.pattern!r}"
 
     def check(self, text: str) -> Check:
-        """Search for the pattern. Raises ComputeLimitError if that takes longer than half a second, or too much memory."""
+        """Search for the pattern. Raises ComputeLimitError if that takes longer than half a second,
+        or too much memory.
+        """
         try:
             match = _compile_pattern(self.pattern).search(text, timeout=PATTERN_TIMEOUT)
         except (TimeoutError, RecursionError, MemoryError) as error:

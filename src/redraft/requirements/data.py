@@ -1,8 +1,9 @@
 """JSON: the text is JSON, and follows a JSON schema.
 
-A schema is part of the requirement; a file is read once, when the spec is parsed. Nothing is fetched: a reference out of the schema
-is an error. All patterns of a schema together have one time limit for each text. The other costs of a schema are estimated from
-its size with every reference expanded (`check_cost`).
+A schema is part of the requirement; a file is read once, when the spec is parsed. Nothing is
+fetched: a reference out of the schema is an error. All patterns of a schema together have one time
+limit for each text. The other costs of a schema are estimated from its size with every reference
+expanded (`check_cost`).
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ from .spec import (
 )
 
 MAX_REPAIR_CHARS = 100_000  # a longer text is not repaired
-REPAIR_COST_PER_CHAR = 32  # reads of each character by json-repair; measured: more than its worst case in 512 characters
+# reads of each character by json-repair; measured: more than its worst case in 512 characters
+REPAIR_COST_PER_CHAR = 32
 SCHEMA_VALUES_PER_CHAR = (
     64  # values of a schema that are checked in the time of reading a character once
 )
@@ -46,7 +48,8 @@ _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
 
 
 def parse_json(text: str) -> Any:
-    """Return the value of a text as JSON (RFC 8259: no NaN), bare or in one code fence, with texts in composed form.
+    """Return the value of a text as JSON (RFC 8259: no NaN), bare or in one code fence, with texts
+    in composed form.
 
     Raises ValueError with the reason.
     """
@@ -82,7 +85,9 @@ class JsonText:
         )
 
     def repairs(self, text: str) -> Iterator[Edit]:
-        """Double single backslashes, or remove the text around the JSON; only if neither is enough, repair its syntax."""
+        """Double single backslashes, or remove the text around the JSON; only if neither is enough,
+        repair its syntax.
+        """
         if (doubled := double_backslashes(text)) != text and self.check(doubled).ok:
             yield Edit(doubled, "doubled single backslashes")
             return
@@ -145,7 +150,9 @@ def as_json(argument: str) -> JsonText:
 
 @requirement
 class JsonSchema:
-    """The whole text is JSON that follows a JSON schema; `schema` is the schema as canonical JSON."""
+    """The whole text is JSON that follows a JSON schema; `schema` is the schema as canonical
+    JSON.
+    """
 
     schema: str
 
@@ -161,13 +168,18 @@ class JsonSchema:
         return f"JSON that follows the schema {schema_outline(json.loads(self.schema))}"
 
     def check(self, text: str) -> Check:
-        """Check the schema. Raises ComputeLimitError if its patterns together take longer than half a second."""
+        """Check the schema. Raises ComputeLimitError if its patterns together take longer than half
+        a second.
+        """
         if not (parsed := JsonText().check(text)).ok:
             return parsed
         try:
             fault = self.find_error(parse_json(text))
         except TimeoutError:
-            message = f"the patterns of {self.spec[:100]} could not be checked within {PATTERN_TIMEOUT:g} s ({len(text):,} characters)"
+            message = (
+                f"the patterns of {self.spec[:100]} could not be checked within "
+                f"{PATTERN_TIMEOUT:g} s ({len(text):,} characters)"
+            )
             raise ComputeLimitError(message) from None
         return Check(not fault, fault or "follows the schema")
 
@@ -181,7 +193,9 @@ class JsonSchema:
         return REPAIR_COST_PER_CHAR * len(text)
 
     def find_error(self, value: Any) -> str:
-        """Return what is wrong with a value, and where; "" if nothing is. Raises TimeoutError if its patterns take too long."""
+        """Return what is wrong with a value, and where; "" if nothing is. Raises TimeoutError if
+        its patterns take too long.
+        """
         from jsonschema.exceptions import best_match
 
         return next(
@@ -189,7 +203,9 @@ class JsonSchema:
         )
 
     def find_errors(self, value: Any, limit: int) -> list[str]:
-        """Return the first errors, each as `find_error` does. Raises TimeoutError if the patterns take too long."""
+        """Return the first errors, each as `find_error` does. Raises TimeoutError if the patterns
+        take too long.
+        """
         return self._errors(value, lambda errors: islice(errors, limit))
 
     def _errors(self, value: Any, choose: Callable[[Iterator[Any]], Iterable[Any]]) -> list[str]:
@@ -207,11 +223,16 @@ class JsonSchema:
             raise
         except Exception as other:  # noqa: BLE001  (the library raises anything for a schema that its metaschema accepts)
             return [
-                f"cannot be measured: the schema cannot be followed: {type(other).__name__}: {str(other)[:200]}"
+                (
+                    f"cannot be measured: the schema cannot be followed: {type(other).__name__}: "
+                    f"{str(other)[:200]}"
+                )
             ]
 
     def repairs(self, text: str) -> Iterator[Edit]:
-        """Repair as for JSON; then convert values to the right type, and remove forbidden properties."""
+        """Repair as for JSON; then convert values to the right type, and remove forbidden
+        properties.
+        """
         schema = json.loads(self.schema)
         for edit in (Edit(text, ""), *JsonText().repairs(text)):
             try:
@@ -231,7 +252,9 @@ def _sorted_json(value: Any) -> str:
 
 
 def coerce_to_schema(value: Any, schema: Any) -> Any:
-    """Return the value with its leaves converted to the types of the schema if that is exact, without forbidden properties."""
+    """Return the value with its leaves converted to the types of the schema if that is exact,
+    without forbidden properties.
+    """
     if not isinstance(schema, dict):
         return value
     if isinstance(value, dict):
@@ -289,11 +312,13 @@ def json_schema(argument: str) -> JsonSchema:
         )
     if not inline and not is_schema(schema):
         raise ConfigError(
-            f"{where} is not a JSON Schema: none of its keys is a keyword such as type, properties or items"
+            f"{where} is not a JSON Schema: none of its keys is a keyword such as type, "
+            "properties or items"
         )
     if not isinstance(schema.get("$schema", ""), str):
         raise ConfigError(
-            f"{where} is not valid: $.$schema: it must be a text, got {json.dumps(schema['$schema'])[:80]}"
+            f"{where} is not valid: $.$schema: it must be a text, got "
+            f"{json.dumps(schema['$schema'])[:80]}"
         )
     return JsonSchema(written)
 
@@ -308,7 +333,9 @@ def _read_schema_file(path: str) -> str:
 
 
 def canonical_json(schema: Any, *, finite: bool = False) -> str:
-    """Return the same text for the same JSON. With `finite`, raise ValueError for NaN and infinity, which are not JSON."""
+    """Return the same text for the same JSON. With `finite`, raise ValueError for NaN and infinity,
+    which are not JSON.
+    """
     plain = json.dumps(
         schema, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=not finite
     )
@@ -319,7 +346,9 @@ def canonical_json(schema: Any, *, finite: bool = False) -> str:
 
 @lru_cache(maxsize=64)
 def _validator(schema: str) -> Any:
-    """Return a validator that fetches nothing and limits the time of patterns. Raises ConfigError for a bad schema."""
+    """Return a validator that fetches nothing and limits the time of patterns. Raises ConfigError
+    for a bad schema.
+    """
     from jsonschema import validators
     from jsonschema.exceptions import SchemaError
     from referencing import Registry
@@ -352,7 +381,8 @@ def _validator(schema: str) -> Any:
 def _evolve_same_class(cls: Any) -> Any:
     """Return the method that makes the validator of a part of the schema, with the same class.
 
-    The library's own method takes the class that a `$schema` in the part names, whose patterns have no time limit.
+    The library's own method takes the class that a `$schema` in the part names, whose patterns have
+    no time limit.
     """
     init_fields = [field for field in cls.__attrs_attrs__ if field.init]
 
@@ -404,7 +434,9 @@ def _normalise_numbers(value: Any) -> Any:
 
 @lru_cache(maxsize=64)
 def _expanded_size(schema: str) -> float:
-    """Return the number of values in the schema with every reference expanded; infinite for a cycle."""
+    """Return the number of values in the schema with every reference expanded; infinite for a
+    cycle.
+    """
     try:
         return _SchemaSize(json.loads(schema)).size()
     except RecursionError:
@@ -412,7 +444,9 @@ def _expanded_size(schema: str) -> float:
 
 
 class _SchemaSize:
-    """Counts the values of a schema. The target of a reference is counted once and added for each reference to it."""
+    """Counts the values of a schema. The target of a reference is counted once and added for each
+    reference to it.
+    """
 
     def __init__(self, schema: Any) -> None:
         self._root = schema
@@ -444,7 +478,9 @@ class _SchemaSize:
         return self._sizes[reference]
 
     def _resolve_pointer(self, reference: str) -> Any:
-        """Return the target of a pointer within the schema; for any other reference, something of infinite size."""
+        """Return the target of a pointer within the schema; for any other reference, something of
+        infinite size.
+        """
         node = self._root
         for step in reference.removeprefix("#/").split("/"):
             name = step.replace("~1", "/").replace("~0", "~")
@@ -461,8 +497,9 @@ UNBOUNDED_KEYWORDS = frozenset(
 
 # ---- summaries of schemas
 #
-# A summary holds the keywords that a text can meet or break, and nothing else: titles, descriptions, examples, defaults, comments
-# and unknown keys demand nothing. A long schema is summarised less deeply.
+# A summary holds the keywords that a text can meet or break, and nothing else: titles,
+# descriptions, examples, defaults, comments and unknown keys demand nothing. A long schema is
+# summarised less deeply.
 
 
 MAX_OUTLINE_CHARS = 500
@@ -517,7 +554,9 @@ CONSTRAINT_KEYWORDS = frozenset(
 
 
 def is_schema(value: Any) -> bool:
-    """Return whether a value is an object with a keyword of JSON Schema, or declares to be a schema."""
+    """Return whether a value is an object with a keyword of JSON Schema, or declares to be a
+    schema.
+    """
     return isinstance(value, dict) and (
         not CONSTRAINT_KEYWORDS.isdisjoint(value) or "json-schema.org" in str(value.get("$schema"))
     )
@@ -536,7 +575,9 @@ def schema_outline(schema: Any) -> str:
 
 
 def _constraints(schema: Any, depth: int) -> Any:
-    """Return the keywords of a schema that demand something, with those of nested schemas down to `depth`."""
+    """Return the keywords of a schema that demand something, with those of nested schemas down to
+    `depth`.
+    """
     if not isinstance(schema, Mapping):
         return schema if isinstance(schema, bool) else {}
     constraints: dict[str, Any] = {}

@@ -1,7 +1,8 @@
 """The script and the language of a text.
 
-A script is determined letter by letter. A language is guessed by langdetect (the extra `language`; offline), always with the same
-seed; without it only languages with a script of their own can be recognised. Neither can be repaired without a model.
+A script is determined letter by letter. A language is guessed by langdetect (the extra `language`;
+offline), always with the same seed; without it only languages with a script of their own can be
+recognised. Neither can be repaired without a model.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ MIN_SHARE = 0.5  # of the letters
 MAX_DETECTION_CHARS = 20_000  # used to guess the language
 
 _SINGLE_SCRIPTS = (
-    "arabic armenian bengali cyrillic devanagari ethiopic georgian greek gujarati gurmukhi han hangul hebrew hiragana "
-    "kannada katakana khmer lao latin malayalam myanmar oriya sinhala tamil telugu thaana thai tibetan"
+    "arabic armenian bengali cyrillic devanagari ethiopic georgian greek gujarati gurmukhi han "
+    "hangul hebrew hiragana kannada katakana khmer lao latin malayalam myanmar oriya sinhala "
+    "tamil telugu thaana thai tibetan"
 )
 SCRIPTS: dict[str, str] = {name: rf"\p{{Script={name}}}" for name in _SINGLE_SCRIPTS.split()} | {
     "kana": r"\p{Hiragana}\p{Katakana}\u30fc",
@@ -119,7 +121,9 @@ def script(argument: str) -> Script:
 
 @requirement
 class Language:
-    """The text is in a language, given by its ISO 639-1 code. It is guessed: short texts may be misjudged."""
+    """The text is in a language, given by its ISO 639-1 code. It is guessed: short texts may be
+    misjudged.
+    """
 
     code: str
 

@@ -1,6 +1,8 @@
-"""Layout of a text: bullets, headings, sections, parts between separators, the beginning of a paragraph.
+"""Layout of a text: bullets, headings, sections, parts between separators, the beginning of a
+paragraph.
 
-Repairs rewrite lists, headings and separators that are there in another form into the form that is asked for.
+Repairs rewrite lists, headings and separators that are there in another form into the form that is
+asked for.
 """
 
 from __future__ import annotations
@@ -71,7 +73,9 @@ class Bullets:
 
 
 def _add_bullets(text: str, missing: int) -> Iterator[Edit]:
-    """Yield the text with other list markers as bullets; else with the last lines, or sentences, as bullets."""
+    """Yield the text with other list markers as bullets; else with the last lines, or sentences, as
+    bullets.
+    """
     for patterns in ((_OTHER_BULLET,), (_NUMBERED_ITEM,), (_OTHER_BULLET, _NUMBERED_ITEM)):
         changed = text
         for pattern in patterns:
@@ -120,7 +124,9 @@ def _whitespace_start(text: str, at: int, minimum: int) -> int:
 
 
 def _remove_bullets(text: str, spans: Sequence[Span], surplus: int) -> Iterator[Edit]:
-    """Yield the text without horizontal rules, with nested bullets joined to their parents, or with the last ones joined."""
+    """Yield the text without horizontal rules, with nested bullets joined to their parents, or with
+    the last ones joined.
+    """
     fenced = texts.SpanIndex(texts.fenced_blocks(text))
     if rules := _rules(text):
         yield Edit(texts.remove_spans(text, rules), f"removed {format_count(len(rules), 'rule')}")
@@ -401,7 +407,9 @@ class Parts:
         )
 
     def repairs(self, text: str) -> Iterator[Edit]:
-        """Drop empty and repeated parts, turn horizontal rules into separators, join surplus parts, or separate the paragraphs."""
+        """Drop empty and repeated parts, turn horizontal rules into separators, join surplus parts,
+        or separate the paragraphs.
+        """
         return (
             edit for edit in self._proposals(text) if texts.preserves_protected(text, edit.text)
         )
@@ -453,8 +461,9 @@ _EMPTY_LINES = re.compile(r"(\r\n|\n|\r)(?:[^\S\r\n]*\1){2,}")
 class NthParagraphStarts:
     """The nth paragraph begins with a word, ignoring case, as IFEval defines it.
 
-    Two line ends in a row separate paragraphs, counted from 1; more than two in a row enclose an empty paragraph, which counts.
-    The first word ends at white space or one of . , ? ! ' " (opening quotation marks are skipped).
+    Two line ends in a row separate paragraphs, counted from 1; more than two in a row enclose an
+    empty paragraph, which counts. The first word ends at white space or one of . , ? ! ' " (opening
+    quotation marks are skipped).
     """
 
     nth: int
@@ -480,7 +489,9 @@ class NthParagraphStarts:
         )
 
     def repairs(self, text: str) -> Iterator[Edit]:
-        """Remove surplus empty lines, or the emphasis from the word; or start a paragraph where a sentence begins with it."""
+        """Remove surplus empty lines, or the emphasis from the word; or start a paragraph where a
+        sentence begins with it.
+        """
         squeezed = texts.change_unprotected(text, lambda piece: _EMPTY_LINES.sub(r"\1\1", piece))
         if squeezed != text:
             yield Edit(squeezed, "removed surplus empty lines")

@@ -1,7 +1,7 @@
 """Length of a text in words, sentences, paragraphs or characters, and its reading grade.
 
-A text that is too long is repaired by dropping whole sentences; one that is too short cannot be repaired without a model.
-Paragraphs are joined or split between sentences.
+A text that is too long is repaired by dropping whole sentences; one that is too short cannot be
+repaired without a model. Paragraphs are joined or split between sentences.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ _BLOCK_START = re.compile(r"[ \t]*(?:#|[-*+|>] |[0-9]{1,3}[.)] |`{3}|~{3})")
 
 @requirement
 class Length:
-    """The number of words, sentences, paragraphs or characters (white space at the ends is not counted)."""
+    """The number of words, sentences, paragraphs or characters (white space at the ends is not
+    counted).
+    """
 
     unit: str
     range: Range
@@ -48,7 +50,10 @@ class Length:
     @property
     def demand(self) -> str:
         noun = _plural(self.unit)
-        return f"{self.range.description} {noun[:-1] if self.range == Range(1, 1) else noun}{_list_number_note(self.unit)}"
+        return (
+            f"{self.range.description} "
+            f"{noun[:-1] if self.range == Range(1, 1) else noun}{_list_number_note(self.unit)}"
+        )
 
     def check(self, text: str) -> Check:
         count, noun = COUNTS[self.unit](text), _plural(self.unit)
@@ -108,7 +113,9 @@ def characters(argument: str) -> Length:
 
 
 def shorten(text: str, surplus: int, measure: Callable[[str], int]) -> Iterator[Edit]:
-    """Yield the text without enough sentences to lose `surplus` by `measure`, for several choices of sentences."""
+    """Yield the text without enough sentences to lose `surplus` by `measure`, for several choices
+    of sentences.
+    """
     spans = texts.removable_spans(text)
     sizes = [max(1, measure(text[start:end])) for start, end in spans]
     tried: set[tuple[int, ...]] = set()
@@ -119,7 +126,9 @@ def shorten(text: str, surplus: int, measure: Callable[[str], int]) -> Iterator[
 
 
 def _drop_candidates(sizes: Sequence[int], surplus: int) -> Iterator[list[int]]:
-    """Yield the indexes of sentences to drop: one that fits best, then runs that end 0 to 3 before the end, then the longest."""
+    """Yield the indexes of sentences to drop: one that fits best, then runs that end 0 to 3 before
+    the end, then the longest.
+    """
     fitting = sorted((size, -i) for i, size in enumerate(sizes) if size >= surplus)
     yield from ([-i] for _, i in fitting[:6])
     for spared in (0, 1, 2, 3):
@@ -166,7 +175,9 @@ def _regroup_paragraphs(text: str, range: Range, count: int) -> Iterator[Edit]:
 
 
 def _join_paragraphs(text: str, surplus: int) -> Iterator[Edit]:
-    """Yield the text with neighbouring paragraphs joined: the shortest pairs, the last, the first."""
+    """Yield the text with neighbouring paragraphs joined: the shortest pairs, the last, the
+    first.
+    """
     spans = texts.paragraphs(text)
     pairs = list(pairwise(spans))
     prose = [
@@ -265,7 +276,8 @@ _SILENT_ENDING = re.compile(r"(?:[^laeiouy]es|[^aeiouytd]ed|[^laeiouy]e)\Z")
 class ReadingGrade:
     """The US school grade by the Flesch-Kincaid formula (Kincaid et al. 1975), made for English.
 
-    A text that is not mostly in Latin letters cannot be measured and does not meet the demand. There is no repair.
+    A text that is not mostly in Latin letters cannot be measured and does not meet the demand.
+    There is no repair.
     """
 
     range: Range

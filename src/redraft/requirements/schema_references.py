@@ -1,4 +1,6 @@
-"""References in a JSON schema. Nothing is fetched, so each must lead to a place in the schema itself."""
+"""References in a JSON schema. Nothing is fetched, so each must lead to a place in the schema
+itself.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,16 @@ KEYWORDS = ("$ref", "$dynamicRef")
 
 
 def check_references(schema: Mapping[str, Any]) -> None:
-    """Raise ConfigError for a reference that leads nowhere, or out of the schema, with its path and the reason."""
+    """Raise ConfigError for a reference that leads nowhere, or out of the schema, with its path and
+    the reason.
+    """
     for node, keyword, error in _broken_references(schema):
         reference = node[keyword][:100]
         if _leads_outside(error):
-            why = f"{reference!r} is outside the schema, and nothing is fetched: copy it to $defs and refer to '#/$defs/NAME'"
+            why = (
+                f"{reference!r} is outside the schema, and nothing is fetched: copy it to $defs "
+                "and refer to '#/$defs/NAME'"
+            )
         else:
             why = f"there is no {reference!r} in the schema"
         raise ConfigError(f"the schema is not valid: {_path_of(node, schema)}.{keyword}: {why}")
@@ -30,9 +37,11 @@ def _leads_outside(error: Exception) -> bool:
 def _broken_references(
     schema: Mapping[str, Any],
 ) -> Iterator[tuple[Mapping[str, Any], str, Exception]]:
-    """Yield each reference that leads to no schema: the object that holds it, its keyword, and the error.
+    """Yield each reference that leads to no schema: the object that holds it, its keyword, and the
+    error.
 
-    What a reference leads to is searched, too: it may stand where no keyword of JSON Schema makes it a schema.
+    What a reference leads to is searched, too: it may stand where no keyword of JSON Schema makes
+    it a schema.
     """
     from referencing import Registry
     from referencing.jsonschema import DRAFT202012, specification_with

@@ -1,7 +1,9 @@
-"""Specs of requirements: the registry of kinds, and what their arguments may hold: texts, counts and ranges.
+"""Specs of requirements: the registry of kinds, and what their arguments may hold: texts, counts
+and ranges.
 
-A spec is a kind, a colon and an argument: `parse("words:80-200")`. Every kind registers its parser with `register_kind`; this
-module only names the modules that have them. A text in a spec is written as it is, or as a JSON string if it would be misread.
+A spec is a kind, a colon and an argument: `parse("words:80-200")`. Every kind registers its parser
+with `register_kind`; this module only names the modules that have them. A text in a spec is written
+as it is, or as a JSON string if it would be misread.
 """
 
 from __future__ import annotations
@@ -53,13 +55,17 @@ _registered: list[tuple[str, RequirementKind]] = []  # with their names
 
 
 def kinds() -> Mapping[str, RequirementKind]:
-    """Return every kind by its name. Few runs have a requirement, so their modules are loaded by the first call."""
+    """Return every kind by its name. Few runs have a requirement, so their modules are loaded by
+    the first call.
+    """
     return _kinds_when(len(_registered))
 
 
 @lru_cache(maxsize=1)
 def _kinds_when(count: int) -> Mapping[str, RequirementKind]:
-    """Return every kind by its name; `count` is how many are registered, or were so before other threads registered more."""
+    """Return every kind by its name; `count` is how many are registered, or were so before other
+    threads registered more.
+    """
     del count
     for module in _MODULES:
         import_module(f".{module}", __package__)
@@ -72,7 +78,9 @@ def _kinds_when(count: int) -> Mapping[str, RequirementKind]:
 def register_kind(
     name: str, help: str, example: str, *, reads_files: bool = False
 ) -> Callable[[Parser], Parser]:
-    """Return a decorator that registers a parser of `name:ARGUMENT`; the parser receives ARGUMENT ("" if there is none)."""
+    """Return a decorator that registers a parser of `name:ARGUMENT`; the parser receives ARGUMENT
+    ("" if there is none).
+    """
 
     def register(parser: Parser) -> Parser:
         _registered.append((name, RequirementKind(parser, help, example, reads_files)))
@@ -83,9 +91,11 @@ def register_kind(
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def requirement(kind: type[T]) -> type[T]:
-    """Return a class as a frozen dataclass whose `check` and `repairs` compare texts in the composed form of Unicode.
+    """Return a class as a frozen dataclass whose `check` and `repairs` compare texts in the
+    composed form of Unicode.
 
-    They get the text in that form (for repairs, code and URLs stay as they are), and so are the texts among the object's fields.
+    They get the text in that form (for repairs, code and URLs stay as they are), and so are the
+    texts among the object's fields.
     """
     made: Any = dataclass(frozen=True, slots=True)(kind)
     made.check = _with_composed_texts(made.check, compose_nfc)
@@ -113,7 +123,9 @@ def _with_composed_fields(made: Any) -> Any:
 
 
 def compose_texts(value: Any) -> Any:
-    """Return a text, or JSON and tuples with the texts in them, in the composed form of Unicode. Raises RecursionError."""
+    """Return a text, or JSON and tuples with the texts in them, in the composed form of Unicode.
+    Raises RecursionError.
+    """
     if isinstance(value, dict):
         return {compose_texts(key): compose_texts(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
@@ -124,8 +136,8 @@ def compose_texts(value: Any) -> Any:
 def parse(spec: str, *, files: bool = True) -> Requirement:
     """Return the requirement that `spec` stands for.
 
-    Raises ConfigError with the value, what is allowed, and the nearest names. With `files=False` no spec reads a file: use that
-    for untrusted specs.
+    Raises ConfigError with the value, what is allowed, and the nearest names. With `files=False` no
+    spec reads a file: use that for untrusted specs.
     """
     if not isinstance(spec, str):
         raise ConfigError(
@@ -150,7 +162,8 @@ def _build_requirement(
 ) -> Requirement:
     if not files and reads_file(spec):
         raise ConfigError(
-            f"requirement {checks.format_value(spec)} would read a file, which is not allowed here; give it inline"
+            f"requirement {checks.format_value(spec)} would read a file, which is not allowed "
+            "here; give it inline"
         )
     try:
         return kind.parser(argument)
@@ -201,7 +214,9 @@ def parse_texts(argument: str, separator: str) -> tuple[str, ...]:
 
 
 def parse_text_count(argument: str) -> tuple[str, Range]:
-    """Return a text and a count: `war` (at least once), `war>=8`, `war<3`, `war=2-4`. A text that ends like this is quoted."""
+    """Return a text and a count: `war` (at least once), `war>=8`, `war<3`, `war=2-4`. A text that
+    ends like this is quoted.
+    """
     if argument.startswith('"'):
         text, rest = _split_text(argument, "")
         match = _COUNT.match(rest)
@@ -275,7 +290,9 @@ MAX_CACHED_CHARS = 1000  # characters of a spec that `check_foreign_spec` rememb
 
 
 def check_foreign_spec(spec: str) -> None:
-    """Raise ConfigError unless `spec` is a requirement that reads no file. For specs from data sets, where many rows repeat one."""
+    """Raise ConfigError unless `spec` is a requirement that reads no file. For specs from data
+    sets, where many rows repeat one.
+    """
     (_check_cached if len(spec) <= MAX_CACHED_CHARS else _check)(spec)
 
 
@@ -289,7 +306,10 @@ _check_cached = lru_cache(maxsize=4096)(_check)
 # ---- ranges of counts
 
 
-ALLOWED_FORMS = "80-200 (from, to), 80- (at least), -200 (at most), 100 (exactly), or <300, <=300, >80, >=80, =100"
+ALLOWED_FORMS = (
+    "80-200 (from, to), 80- (at least), -200 (at most), 100 (exactly), or <300, <=300, >80, >=80, "
+    "=100"
+)
 
 _FROM_TO = re.compile(r"([0-9]{0,9})(?:(-)([0-9]{0,9}))?")
 _COMPARISON = re.compile(r"(>=|<=|=|<|>)\s*([0-9]{1,9})")
@@ -297,7 +317,9 @@ _COMPARISON = re.compile(r"(>=|<=|=|<|>)\s*([0-9]{1,9})")
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """From `minimum` to `maximum`, both included; None means no upper bound. Raises ConfigError for an empty range."""
+    """From `minimum` to `maximum`, both included; None means no upper bound. Raises ConfigError for
+    an empty range.
+    """
 
     minimum: int = 0
     maximum: int | None = None
@@ -342,7 +364,9 @@ class Range:
         return f"{self.minimum} to {self.maximum}" if self.minimum else f"at most {self.maximum}"
 
     def nearness(self, count: float) -> float:
-        """Return 1 for a count in the range, else the ratio of the smaller to the larger of the count and the bound."""
+        """Return 1 for a count in the range, else the ratio of the smaller to the larger of the
+        count and the bound.
+        """
         if count < self.minimum:
             return (max(count, 0) + 1) / (self.minimum + 1)
         return 1.0 if count in self else ((self.maximum or 0) + 1) / (count + 1)
@@ -394,12 +418,15 @@ def format_count(count: int, one: str, many: str | None = None) -> str:
 
 # ---- checks with a time limit
 #
-# Very short checks run at once, short ones in a thread, long ones in a worker process that is stopped after a time. The cost is the
-# number of characters that are read. A requirement that reads the text more than once has a method `check_cost(text)`, and for its
-# repairs `repair_cost(text)`; one that may take long for any text has `needs_thread`. Users' requirements run in a thread, without
-# a limit.
+# Very short checks run at once, short ones in a thread, long ones in a worker process that is
+# stopped after a time. The cost is the number of characters that are read. A requirement that reads
+# the text more than once has a method `check_cost(text)`, and for its repairs `repair_cost(text)`;
+# one that may take long for any text has `needs_thread`. Users' requirements run in a thread,
+# without a limit.
 
-AT_ONCE = 2_048  # characters: some 10 ms for any text at most (bench/hostile_text.py); a thread takes 0.2 ms of every check
+# characters: some 10 ms for any text at most (bench/hostile_text.py); a thread takes 0.2 ms of
+# every check
+AT_ONCE = 2_048
 
 
 async def check_with_limit(requirement: Requirement, text: str) -> Check:
@@ -434,7 +461,9 @@ def check_cost(requirement: Requirement, text: str) -> float:
 
 
 def repair_cost(requirements: Sequence[Requirement], text: str) -> float:
-    """Return the most characters that checking or repairing one of Redraft's requirements reads; 0 without one."""
+    """Return the most characters that checking or repairing one of Redraft's requirements reads; 0
+    without one.
+    """
     own = (each for each in requirements if is_own(type(each)))
     return max(
         (_cost(each, name, text) for each in own for name in ("check_cost", "repair_cost")),
@@ -454,5 +483,7 @@ def short_spec(spec: str) -> str:
 
 @lru_cache(maxsize=256)
 def parse_cached(spec: str) -> Requirement:
-    """Return the requirement of a spec that Redraft wrote. It reads no file: a schema is part of the spec."""
+    """Return the requirement of a spec that Redraft wrote. It reads no file: a schema is part of
+    the spec.
+    """
     return parse(spec, files=False)

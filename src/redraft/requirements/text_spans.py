@@ -1,6 +1,8 @@
-"""Spans of a text: words, sentences, paragraphs, lines, and the protected spans that no repair may change.
+"""Spans of a text: words, sentences, paragraphs, lines, and the protected spans that no repair may
+change.
 
-A span is (start, end) in characters. Everything takes time linear in the length of the text. Nothing here knows a requirement.
+A span is (start, end) in characters. Everything takes time linear in the length of the text.
+Nothing here knows a requirement.
 """
 
 from __future__ import annotations
@@ -48,7 +50,9 @@ def _word_pattern() -> Any:
 
 
 def words(text: str) -> list[Span]:
-    """Return runs of letters, digits, marks and `_`; every Chinese character and every kana is a word of its own."""
+    """Return runs of letters, digits, marks and `_`; every Chinese character and every kana is a
+    word of its own.
+    """
     return [match.span() for match in _word_pattern().finditer(text)]
 
 
@@ -65,17 +69,20 @@ def lines(text: str) -> list[Span]:
 
 
 def paragraphs(text: str) -> list[Span]:
-    """Return the paragraphs: empty lines separate them (a line of spaces does not), except inside a fenced block."""
+    """Return the paragraphs: empty lines separate them (a line of spaces does not), except inside a
+    fenced block.
+    """
     fenced = SpanIndex(fenced_blocks(text))
     breaks = [m.span() for m in _BREAK.finditer(text) if not fenced.overlaps(m.span())]
     return _spans_between(text, breaks)
 
 
 def sentences(text: str) -> list[Span]:
-    """Return the sentences by their closing marks, in any script that has such marks; a list item starts one, too.
+    """Return the sentences by their closing marks, in any script that has such marks; a list item
+    starts one, too.
 
-    Abbreviations, initials, list numbers, code and URLs end none. A heading, or another line without a closing mark, belongs to
-    the sentence that follows it.
+    Abbreviations, initials, list numbers, code and URLs end none. A heading, or another line
+    without a closing mark, belongs to the sentence that follows it.
     """
     return _split_at(text, _ITEM_BREAK)
 
@@ -201,7 +208,9 @@ def unprotected_spans(text: str, spans: Iterable[Span]) -> list[Span]:
 
 
 def remove_spans(text: str, spans: Iterable[Span]) -> str:
-    """Return the text without these spans; of the white space around each, the side with more line breaks stays."""
+    """Return the text without these spans; of the white space around each, the side with more line
+    breaks stays.
+    """
     pieces, last = [], 0
     for before, start, end, after in _removal_ranges(text, spans):
         gap = _remaining_gap(
@@ -213,7 +222,9 @@ def remove_spans(text: str, spans: Iterable[Span]) -> str:
 
 
 def _removal_ranges(text: str, spans: Iterable[Span]) -> list[tuple[int, int, int, int]]:
-    """Return each span with the white space around it, as (before, start, end, after); neighbours are merged."""
+    """Return each span with the white space around it, as (before, start, end, after); neighbours
+    are merged.
+    """
     holes: list[tuple[int, int, int, int]] = []
     for start, end in sorted(spans):
         after = end
@@ -251,10 +262,11 @@ def line_ending(text: str) -> str:
 
 # ---- sentences as NLTK counts them
 #
-# NLTK's English tokenizer, which IFEval uses, is Punkt (Kiss and Strunk 2006). It ends a sentence at every full stop, question mark
-# and exclamation mark before white space, a bracket, a quotation mark, a colon or an asterisk, whatever follows. After
-# abbreviations, initials, numbers and "..." the next word decides. NLTK uses a table learned from newspapers; here a few words
-# replace it. A list number such as "1." is a sentence, and so is an asterisk left at the end ("**Done.**").
+# NLTK's English tokenizer, which IFEval uses, is Punkt (Kiss and Strunk 2006). It ends a sentence
+# at every full stop, question mark and exclamation mark before white space, a bracket, a quotation
+# mark, a colon or an asterisk, whatever follows. After abbreviations, initials, numbers and "..."
+# the next word decides. NLTK uses a table learned from newspapers; here a few words replace it. A
+# list number such as "1." is a sentence, and so is an asterisk left at the end ("**Done.**").
 
 
 _CURLY = "\u2018\u2019\u201c\u201d\u00ab\u00bb"

@@ -1,8 +1,8 @@
 """Typography: letter case, commas, quotation marks, placeholders, emphasis, a title, a postscript.
 
-Repairs change the case of letters, or move, add or remove marks around existing words; they write no words. Changing case loses
-information (which letters were capitals), so these repairs are lossy. Code and URLs are never changed; a text that would need it
-cannot be repaired.
+Repairs change the case of letters, or move, add or remove marks around existing words; they write
+no words. Changing case loses information (which letters were capitals), so these repairs are lossy.
+Code and URLs are never changed; a text that would need it cannot be repaired.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ _TOKEN = re.compile(r"\w+(?:[-./&]\w+)*")
 
 @requirement
 class LetterCase:
-    """All letters with a case are "lowercase" or "uppercase". A text without such letters does not meet it."""
+    """All letters with a case are "lowercase" or "uppercase". A text without such letters does not
+    meet it.
+    """
 
     case: str
 
@@ -77,7 +79,9 @@ def uppercase(argument: str) -> LetterCase:
 
 @requirement
 class CapitalWords:
-    """The number of words all in capital letters. "I", "A" and "U.S." are such words; "X-RAY" and "AND/OR" are one each."""
+    """The number of words all in capital letters. "I", "A" and "U.S." are such words; "X-RAY" and
+    "AND/OR" are one each.
+    """
 
     count: Range
 
@@ -110,7 +114,9 @@ def _capitals(text: str) -> list[Span]:
 
 
 def _lowercase_words(text: str, spans: list[Span], surplus: int) -> Iterator[Edit]:
-    """Yield the text with the last or first surplus words (never I or A) in small letters; sentences keep a capital."""
+    """Yield the text with the last or first surplus words (never I or A) in small letters;
+    sentences keep a capital.
+    """
     long = [span for span in texts.unprotected_spans(text, spans) if span[1] - span[0] > 1]
     if len(long) < surplus:
         return

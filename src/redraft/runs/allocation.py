@@ -1,17 +1,20 @@
-"""Budget allocation: one marginal price for all rows of a run, so that the budget is spent where it gains most.
+"""Budget allocation: one marginal price for all rows of a run, so that the budget is spent where it
+gains most.
 
-A row with a noise-aware plan continues while a step is expected to gain at least the price for each unit of its cost, so easy rows
-take a call or two, and hard ones more. The price is the shadow price of the budget: the lowest one at which the remaining rows are
-expected to cost no more than what is left. It is updated while rows proceed. The expected cost is estimated from the decisions of
-rows so far, that is from what each next step would have gained and cost; before there are any, from simulated tasks (see
-`quality.simulate`). Plans are pure, and this module uses no journal and no network:
+A row with a noise-aware plan continues while a step is expected to gain at least the price for each
+unit of its cost, so easy rows take a call or two, and hard ones more. The price is the shadow price
+of the budget: the lowest one at which the remaining rows are expected to cost no more than what is
+left. It is updated while rows proceed. The expected cost is estimated from the decisions of rows so
+far, that is from what each next step would have gained and cost; before there are any, from
+simulated tasks (see `quality.simulate`). Plans are pure, and this module uses no journal and no
+network:
 
     allocator = BudgetAllocator(plan, "calls", left=lambda: 1000 - calls, spent=lambda: {"calls": calls}, rows=len(tasks))
     for task in tasks:  # one after the other, or concurrently
         account = allocator.start_row()
         trace = ...  # refined with partial(account.next_steps, plan), which uses the present price for each decision
         account.finish(trace)
-"""
+"""  # noqa: E501
 
 from __future__ import annotations
 
@@ -60,11 +63,14 @@ class MarginalPrice(NamedTuple):
 
 
 StoppedRow: TypeAlias = tuple[int, float, float]
-"""The number of decisions on a row that the price has stopped, and the rate and cost of its last offer, rounded."""
+"""The number of decisions on a row that the price has stopped, and the rate and cost of its last
+offer, rounded.
+"""
 
 
 class Decision(NamedTuple):
-    """A decision on a row: the highest gain per cost of a possible step (0: there was none), and the cost of that step.
+    """A decision on a row: the highest gain per cost of a possible step (0: there was none), and
+    the cost of that step.
 
     The cost is the expected one until the step is done.
     """
@@ -96,7 +102,9 @@ class DecisionLog:
     committed: float = 0.0
 
     def record(self, plan: NoiseAwarePlan, trace: Trace, decision: PlanDecision) -> bool:
-        """Record a decision in the unit of the log; return False if the plan had nothing to decide."""
+        """Record a decision in the unit of the log; return False if the plan had nothing to
+        decide.
+        """
         if decision.choices is None:
             return False
         choices = plan.choices_in(self.unit, trace, decision.choices)
@@ -116,7 +124,9 @@ class DecisionLog:
         return decision.steps
 
     def _update(self, trace: Trace, offer: Decision | None, *, continues: bool) -> None:
-        """Add a decision, or replace the last one if the row has spent nothing since. If its cost is unknown, do nothing."""
+        """Add a decision, or replace the last one if the row has spent nothing since. If its cost
+        is unknown, do nothing.
+        """
         others, comparisons = split_comparisons(trace.records)
         self.comparison = amount_paid(comparisons, self.unit)
         self.has_rivals = self.has_rivals or continues or len(trace.graded_candidates) > 1
@@ -146,7 +156,9 @@ class DecisionLog:
 
     @property
     def last_offer(self) -> Decision | None:
-        """The best offer when the row ended; None if it is unknown, or if answers were compared, which is done only once."""
+        """The best offer when the row ended; None if it is unknown, or if answers were compared,
+        which is done only once.
+        """
         return self.decisions[-1] if self.decisions and not self.comparison else None
 
     @property
@@ -163,8 +175,9 @@ class DecisionLog:
 
 @dataclass(eq=False)
 class RowAccount:
-    """A row under way. `priors`: those with which it has started; `spent_before`: its cost in earlier runs, which made the first
-    `records_before` records; `reserved`: what is reserved for it.
+    """A row under way. `priors`: those with which it has started; `spent_before`: its cost in
+    earlier runs, which made the first `records_before` records; `reserved`: what is reserved for
+    it.
     """
 
     allocator: BudgetAllocator
@@ -213,8 +226,8 @@ class RowAccount:
 
 
 class Estimate(NamedTuple):
-    """What the allocator uses until its next update: the price, the price at which a call would have to gain 1, the cost of a row
-    before its first decision, and the cost of a comparison.
+    """What the allocator uses until its next update: the price, the price at which a call would
+    have to gain 1, the cost of a row before its first decision, and the cost of a comparison.
     """
 
     price: MarginalPrice
@@ -226,8 +239,9 @@ class Estimate(NamedTuple):
 class BudgetAllocator:
     """Computes the price of a run. It is never lower than the plan's own.
 
-    `left()` returns what may still be spent, in the `unit` (tokens in thousands), and `spent()` what was spent so far, by the names
-    of a budget's limits. `rows` is the number of rows that have not started, `with_response` whether they have a response.
+    `left()` returns what may still be spent, in the `unit` (tokens in thousands), and `spent()`
+    what was spent so far, by the names of a budget's limits. `rows` is the number of rows that have
+    not started, `with_response` whether they have a response.
     """
 
     def __init__(  # noqa: PLR0917
@@ -273,7 +287,8 @@ class BudgetAllocator:
     def update(self, account: RowAccount) -> None:
         """Update the reserve of a row.
 
-        The price is recomputed after (rows so far / 16) updates, or after (remaining rows / 64) if these are fewer.
+        The price is recomputed after (rows so far / 16) updates, or after (remaining rows / 64) if
+        these are fewer.
         """
         self._reserve(account, self.estimate)
         self._updates += 1
@@ -309,7 +324,8 @@ class BudgetAllocator:
         self._estimate = None
 
     def reopen(self, log: DecisionLog) -> bool:
-        """Return whether a row from `add_stopped` is worth the present price. If so, it counts as not started.
+        """Return whether a row from `add_stopped` is worth the present price. If so, it counts as
+        not started.
 
         A row with a log in another unit is always reopened.
         """
@@ -324,7 +340,9 @@ class BudgetAllocator:
         return True
 
     def set_priors(self, priors: Priors) -> None:
-        """Set the priors of rows that start from now on. Decisions by other priors are dropped; their costs still count."""
+        """Set the priors of rows that start from now on. Decisions by other priors are dropped;
+        their costs still count.
+        """
         if priors != self.plan.priors:
             self.plan = self.plan.with_priors(priors)
             self._simulated = simulated_logs(
@@ -335,7 +353,9 @@ class BudgetAllocator:
 
     @property
     def price(self) -> MarginalPrice:
-        """The present price: for each call until the cost of a call is known, then for each unit."""
+        """The present price: for each call until the cost of a call is known, then for each
+        unit.
+        """
         return self.estimate.price
 
     @property
@@ -351,8 +371,8 @@ class BudgetAllocator:
     def price_for(self, account: RowAccount, *, compared: bool = False) -> MarginalPrice:
         """Return the price for a row.
 
-        It is prohibitive if another answer costs more than what is not reserved for other rows, and if the best answers were
-        `compared`, which is done once, at the end.
+        It is prohibitive if another answer costs more than what is not reserved for other rows, and
+        if the best answers were `compared`, which is done once, at the end.
         """
         price, highest, base, comparison = self.estimate
         if price.unit != self.unit:
@@ -394,7 +414,9 @@ class BudgetAllocator:
         return self.spent().get(self.unit, 0.0) / SCALE[self.unit]
 
     def _ratio(self, of: CostUnit, unit: CostUnit) -> float | None:
-        """Return how many `unit` one `of` costs, by finished rows, or else by what was spent; None if unknown."""
+        """Return how many `unit` one `of` costs, by finished rows, or else by what was spent; None
+        if unknown.
+        """
         if of == unit:
             return 1.0
         denominator, numerator = self._totals[of], self._totals[unit]
@@ -426,7 +448,9 @@ class BudgetAllocator:
         )
 
     def _search_price(self, per_call: float, estimate: Estimate) -> float:
-        """Return the lowest price at which the expected cost does not exceed the available budget."""
+        """Return the lowest price at which the expected cost does not exceed the available
+        budget.
+        """
         logs = [
             *self._finished,
             *(account.log for account in self.under_way if account.priors == self.plan.priors),
@@ -464,7 +488,9 @@ class BudgetAllocator:
         return (SIMULATED_WEIGHT * simulated + sum(known)) / (SIMULATED_WEIGHT + len(known))
 
     def _comparison_share(self) -> float:
-        """Return the share of rows that end with a comparison, among those that have two answers to compare."""
+        """Return the share of rows that end with a comparison, among those that have two answers to
+        compare.
+        """
         simulated_weight = SIMULATED_WEIGHT / len(self._simulated)
         weighted = [
             *((log, 1.0) for log in self._finished),
@@ -483,10 +509,12 @@ class BudgetAllocator:
     def _expected_costs(
         self, logs: Iterable[DecisionLog], price: float, per_call: float, comparison: float
     ) -> list[float]:
-        """Return the expected further cost of a row after 0, 1, 2 ... decisions at a price. `comparison`: added once it continues.
+        """Return the expected further cost of a row after 0, 1, 2 ... decisions at a price.
+        `comparison`: added once it continues.
 
-        The probability of continuing is estimated for each decision among the rows that have reached it, finished or not (Kaplan &
-        Meier 1958, Journal of the American Statistical Association 53:457): finished rows alone are mostly those that ended early.
+        The probability of continuing is estimated for each decision among the rows that have
+        reached it, finished or not (Kaplan & Meier 1958, Journal of the American Statistical
+        Association 53:457): finished rows alone are mostly those that ended early.
         """
         reached, continued, costs = ([0.0] * MAX_DEPTH for _ in range(3))
         weight = SIMULATED_WEIGHT / len(self._simulated)
@@ -511,7 +539,9 @@ class BudgetAllocator:
 def simulated_logs(
     plan: NoiseAwarePlan, panel: Iterable[PanelGrader], *, with_response: bool
 ) -> Sequence[DecisionLog]:
-    """Return the logs of simulated tasks, in calls. It takes about a second; the logs are cached by plan and panel."""
+    """Return the logs of simulated tasks, in calls. It takes about a second; the logs are cached by
+    plan and panel.
+    """
     plan, panel = plan.with_price(SIMULATED_PRICE, "calls"), tuple(panel)
     try:
         return _simulate_logs(plan, panel, with_response)
@@ -521,8 +551,10 @@ def simulated_logs(
 
 @lru_cache(maxsize=16)
 def _simulate_logs(
-    plan: NoiseAwarePlan, panel: tuple[PanelGrader, ...], with_response: bool
-) -> Sequence[DecisionLog]:  # noqa: FBT001
+    plan: NoiseAwarePlan,
+    panel: tuple[PanelGrader, ...],
+    with_response: bool,  # noqa: FBT001
+) -> Sequence[DecisionLog]:
     logs: list[DecisionLog] = []
     for task, trace in simulate_tasks(plan.priors, panel, Random(0), with_response=with_response):
         log = DecisionLog("calls")
@@ -532,7 +564,9 @@ def _simulate_logs(
 
 
 def budget_unit(budget: Budget | None, *, free: bool = False) -> CostUnit | None:
-    """Return the unit of a budget: USD (unless calls are `free`), else tokens, else calls; None if it limits none of them."""
+    """Return the unit of a budget: USD (unless calls are `free`), else tokens, else calls; None if
+    it limits none of them.
+    """
     units: list[CostUnit] = [name for name in SCALE if not (free and name == "usd")]
     return next((name for name in units if budget and getattr(budget, name) is not None), None)
 
@@ -545,7 +579,9 @@ def budget_left(
 
 
 def cost_of_answers(records: Iterable[Record], unit: CostUnit) -> float | None:
-    """Return what the records of a row cost, from the cache or not; None if unknown. Failures, which are retried, do not count."""
+    """Return what the records of a row cost, from the cache or not; None if unknown. Failures,
+    which are retried, do not count.
+    """
     total: float | None = 0.0
     for record in records:
         if not isinstance(record, Failure):
@@ -554,7 +590,9 @@ def cost_of_answers(records: Iterable[Record], unit: CostUnit) -> float | None:
 
 
 def split_comparisons(records: Iterable[Record]) -> tuple[list[Record], list[Record]]:
-    """Return the records without the comparisons, and the comparisons, including failed ones, which are not retried."""
+    """Return the records without the comparisons, and the comparisons, including failed ones, which
+    are not retried.
+    """
     comparisons: list[Record] = []
     others: list[Record] = []
     for record in records:

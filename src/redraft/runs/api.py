@@ -1,7 +1,9 @@
-"""The entry points: `batch` and `batch_sync`, and `BatchRun` for a run that can be previewed, watched and stopped.
+"""The entry points: `batch` and `batch_sync`, and `BatchRun` for a run that can be previewed,
+watched and stopped.
 
-`BatchRun.go` reads and checks the data, opens the journal, the session and the output, and passes them to a `BatchJob` with the
-executor for the engine. Each file is opened only after everything that can be checked without it has been checked.
+`BatchRun.go` reads and checks the data, opens the journal, the session and the output, and passes
+them to a `BatchJob` with the executor for the engine. Each file is opened only after everything
+that can be checked without it has been checked.
 """
 
 from __future__ import annotations
@@ -63,9 +65,11 @@ class StoppedEarlyError(Exception):
 
 @dataclass
 class BatchRun:
-    """A batch in steps: `prepare` returns a preview, `go` runs it, `stop` ends it early, `progress` shows how far it is.
+    """A batch in steps: `prepare` returns a preview, `go` runs it, `stop` ends it early, `progress`
+    shows how far it is.
 
-    `on_progress` is called with the progress every half second, `say` with messages about endpoints.
+    `on_progress` is called with the progress every half second, `say` with messages about
+    endpoints.
     """
 
     config: BatchConfig
@@ -131,7 +135,8 @@ class BatchRun:
         return self._progress
 
     def stop(self, *, now: bool = False) -> None:
-        """End the run: make no further call, wait for those in flight (unless `now`), and save everything.
+        """End the run: make no further call, wait for those in flight (unless `now`), and save
+        everything.
 
         The same arguments resume the run.
         """
@@ -158,7 +163,9 @@ class BatchRun:
         return self._stop_now is not None
 
     async def prepare(self, *, explain: bool = False) -> BatchPreview:
-        """Return a preview: what would be read, called and spent. `explain`: also which rows would be redone, and why."""
+        """Return a preview: what would be read, called and spent. `explain`: also which rows would
+        be redone, and why.
+        """
         dataset, summary = await self._load()
         self.config.check_files(
             {"output": self.config.output, "errors": self.config.errors}, dataset.source.paths
@@ -185,7 +192,9 @@ class BatchRun:
             await session.close()
 
     def _output_notice(self, dataset: BatchDataset, summary: DatasetSummary, keys: RowKeys) -> str:
-        """Return what the run would say about the rows in its output, also if it would be refused."""
+        """Return what the run would say about the rows in its output, also if it would be
+        refused.
+        """
         if not self.config.journal.exists():
             return ""
         with closing(Journal(self.config.journal, create=False, read_only=True)) as journal:
@@ -199,8 +208,9 @@ class BatchRun:
     async def go(self) -> BatchReport:
         """Run the batch and return its report, whatever ends it.
 
-        When cancelled, it makes no further call, saves everything, and raises CancelledError with the report as `result`. Raises
-        ConfigError for wrong arguments, and StoreError for files that cannot be used.
+        When cancelled, it makes no further call, saves everything, and raises CancelledError with
+        the report as `result`. Raises ConfigError for wrong arguments, and StoreError for files
+        that cannot be used.
         """
         check_event_loop()
         async with AsyncExitStack() as resources, self._report_progress():
@@ -229,7 +239,8 @@ class BatchRun:
         )
 
     async def _load(self, *, list_errors: bool = False) -> tuple[BatchDataset, DatasetSummary]:
-        """Return the data set after the first pass over it, which is done once. Until then only stdin is copied to a file.
+        """Return the data set after the first pass over it, which is done once. Until then only
+        stdin is copied to a file.
 
         `list_errors`: if no row can be used, write them all to the errors file.
         """
@@ -261,7 +272,9 @@ class BatchRun:
         return dataset, summary
 
     def _list_errors(self, error: UnusableDatasetError) -> None:
-        """Write all unusable rows to the errors file, unless that is another file, and add its name to the error."""
+        """Write all unusable rows to the errors file, unless that is another file, and add its name
+        to the error.
+        """
         path = Path(self.config.errors)
         if self.config.has_unsafe_errors_path or (
             path.exists() and path.stat().st_size and not lists_errors(path)
@@ -276,7 +289,9 @@ class BatchRun:
     async def _session(
         self, options: Options, endpoints: LimitedEndpoints | BatchEndpoints | None = None
     ) -> tuple[Session, Plan]:
-        """Return the session of the run and the plan for its rows. Without endpoints it is only for checks."""
+        """Return the session of the run and the plan for its rows. Without endpoints it is only for
+        checks.
+        """
         hold = (
             endpoints.hold
             if endpoints
@@ -303,7 +318,8 @@ class BatchRun:
         dataset, summary = await self._load(list_errors=True)
         if self.say:
             self.say(
-                f"{pluralize(summary.total, 'row')} in {dataset.source.name}: {dataset.shape.description}"
+                f"{pluralize(summary.total, 'row')} in {dataset.source.name}: "
+                f"{dataset.shape.description}"
             )
         if not config.journal.exists():
             config.check_files(None, dataset.source.paths)
@@ -374,7 +390,9 @@ class BatchRun:
 
     @property
     def _workers(self) -> int:
-        """The number of processes for the rows beside this one. A pilot has too few for several processes."""
+        """The number of processes for the rows beside this one. A pilot has too few for several
+        processes.
+        """
         config = self.config
         return (
             min(config.processes, config.options.max_in_flight)
@@ -392,7 +410,9 @@ class BatchRun:
         return LocalExecutor()
 
     async def _check_session(self, dataset: BatchDataset, summary: DatasetSummary) -> None:
-        """Raise ConfigError for models, graders and settings that cannot be used, before any file is created."""
+        """Raise ConfigError for models, graders and settings that cannot be used, before any file
+        is created.
+        """
         if self.model is None and self.config.mode != "grade":
             self.model = await resolve_model(None) or False
         session, _ = await self._session(self.config.options)
@@ -431,7 +451,9 @@ class BatchRun:
         columns: Sequence[str],
         types: Mapping[str, type],
     ) -> tuple[Output | NullOutput, RejectsFile]:
-        """Open the output, with result columns of these types, and the errors file, which replaces that of an earlier run."""
+        """Open the output, with result columns of these types, and the errors file, which replaces
+        that of an earlier run.
+        """
         if metadata.get("errors") == config.errors or lists_errors(Path(config.errors)):
             Path(config.errors).unlink(missing_ok=True)
         rejects = RejectsFile(config.errors)
@@ -502,24 +524,27 @@ async def batch(
 ) -> BatchReport:
     """Refine every row of a data set, or only grade it, or keep the best of several drafts.
 
-    Everything is saved in a journal as it arrives. The same call resumes an interrupted run; it redoes the rows that a change of
-    data, settings or graders affects, and no others. When cancelled, it makes no further call, saves everything, and raises
-    CancelledError with the report as `result`.
+    Everything is saved in a journal as it arrives. The same call resumes an interrupted run; it
+    redoes the rows that a change of data, settings or graders affects, and no others. When
+    cancelled, it makes no further call, saves everything, and raises CancelledError with the report
+    as `result`.
 
     Args:
-        source: A file (JSONL, JSON, CSV, TSV, Parquet; .gz and .zst), a glob, a list of these, a folder, "-" for stdin, a
-            Hugging Face data set, a DataFrame, or an iterable of mappings.
-        output: A .jsonl, .parquet, .csv or .tsv file, "-" for stdout, or None. It contains the columns of the input and those
-            of the results.
+        source: A file (JSONL, JSON, CSV, TSV, Parquet; .gz and .zst), a glob, a list of these, a
+            folder, "-" for stdin, a Hugging Face data set, a DataFrame, or an iterable of mappings.
+        output: A .jsonl, .parquet, .csv or .tsv file, "-" for stdout, or None. It contains the
+            columns of the input and those of the results.
         model: As in `refine`.
         graders: As in `refine`.
         judge: As in `refine`.
-        answer: As in `refine`. The output then has a column `parsed` beside `best`, with the value as JSON.
-        **arguments: The settings of a batch, such as `mode`, `columns`, `journal` or `engine`, and those of `refine`. `budget`
-            and `deadline` are those of the whole run.
+        answer: As in `refine`. The output then has a column `parsed` beside `best`, with the value
+            as JSON.
+        **arguments: The settings of a batch, such as `mode`, `columns`, `journal` or `engine`, and
+            those of `refine`. `budget` and `deadline` are those of the whole run.
 
     Returns:
-        The report: how many rows are done, how much better they became, and why the run ended early, if it did.
+        The report: how many rows are done, how much better they became, and why the run ended
+        early, if it did.
 
     Raises:
         ConfigError: An argument is wrong. Raised before any call.
@@ -542,8 +567,9 @@ def batch_sync(
 ) -> BatchReport:
     """Call `batch` without await, also while an event loop is running.
 
-    The first Ctrl-C ends the run after the calls in flight, the second does not wait for them. KeyboardInterrupt then has the
-    report as `result`; everything is saved, and the same call resumes the run.
+    The first Ctrl-C ends the run after the calls in flight, the second does not wait for them.
+    KeyboardInterrupt then has the report as `result`; everything is saved, and the same call
+    resumes the run.
 
     Args:
         source: As in `batch`.

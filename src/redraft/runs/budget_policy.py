@@ -1,7 +1,8 @@
-"""The budget of a run: a row policy that sets one price for all rows, and decides which finished rows a larger budget reopens.
+"""The budget of a run: a row policy that sets one price for all rows, and decides which finished
+rows a larger budget reopens.
 
-The price is computed by `BudgetAllocator`; here are what the journal has of budgets and decisions, and the amount that the rows of
-this process may spend (`BudgetShare`).
+The price is computed by `BudgetAllocator`; here are what the journal has of budgets and decisions,
+and the amount that the rows of this process may spend (`BudgetShare`).
 """
 
 from __future__ import annotations
@@ -56,7 +57,9 @@ class WholeBudget:
     is_short: bool = False
 
     def rows_left(self) -> int:
-        """Return the number of rows that the journal does not have as finished with the present settings; at least 1."""
+        """Return the number of rows that the journal does not have as finished with the present
+        settings; at least 1.
+        """
         run = self.journal.run(self.run)
         is_same = (
             run and next(reversed(run.metadata.get("settings", {})), None) == self.settings_key
@@ -66,7 +69,9 @@ class WholeBudget:
         )
 
     def left(self, unit: CostUnit) -> float:
-        """Return the rest of the budget less the usage of the most expensive call: that much cannot be spent at the end."""
+        """Return the rest of the budget less the usage of the most expensive call: that much cannot
+        be spent at the end.
+        """
         budget, tracker = self.session.options.budget, self.session.budget_tracker
         return (
             budget_left(
@@ -88,8 +93,9 @@ class WholeBudget:
 class BudgetPolicy:
     """A row policy: noise-aware plans stop by one price, if the run has a budget.
 
-    `allocator` is None if rows share no budget. `was_raised`: the budget is larger than the one with which earlier rows ended,
-    so those that the price stopped are reopened if they are worth the present price. `priors_for` returns the priors of a row.
+    `allocator` is None if rows share no budget. `was_raised`: the budget is larger than the one
+    with which earlier rows ended, so those that the price stopped are reopened if they are worth
+    the present price. `priors_for` returns the priors of a row.
     """
 
     budget: Budget | None
@@ -102,7 +108,9 @@ class BudgetPolicy:
     _accounts: dict[int, RowAccount] = field(default_factory=dict)
 
     def note_start(self) -> None:
-        """Compare the budget with that of the run so far. `was_raised` holds until a run has processed all rows."""
+        """Compare the budget with that of the run so far. `was_raised` holds until a run has
+        processed all rows.
+        """
         metadata = self.journal.metadata(self.run)
         self.was_raised = bool(metadata.get("budget_raised")) or is_larger(
             self.budget, metadata.get("budget")
@@ -122,7 +130,9 @@ class BudgetPolicy:
     async def scan_stopped_rows(
         self, rows: AsyncGenerator[PendingRow, None], is_over: Callable[[], bool]
     ) -> None:
-        """Add all rows that may be reopened to the allocator, so that its first price takes them into account."""
+        """Add all rows that may be reopened to the allocator, so that its first price takes them
+        into account.
+        """
         if not (self.was_raised and self.allocator):
             return
         async with aclosing(rows):
@@ -196,7 +206,9 @@ class BudgetPolicy:
 
 
 def saved_decisions(row: PendingRow) -> DecisionLog | None:
-    """Return the decisions on a row that the journal has from an earlier run, if that had a budget."""
+    """Return the decisions on a row that the journal has from an earlier run, if that had a
+    budget.
+    """
     data = (
         row.info.result.get("decisions")
         if row.info and row.info.result and row.is_current
@@ -211,6 +223,8 @@ def limits_of(budget: Budget | None) -> dict[str, float]:
 
 
 def is_larger(budget: Budget | None, before: Mapping[str, float] | None) -> bool:
-    """Return whether a limit of `before` is higher now, or gone; False if those limits are unknown."""
+    """Return whether a limit of `before` is higher now, or gone; False if those limits are
+    unknown.
+    """
     now = limits_of(budget)
     return any(name not in now or now[name] > limit for name, limit in (before or {}).items())

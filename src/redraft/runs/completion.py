@@ -1,9 +1,10 @@
-"""What a complete run keeps, so that a later start with the same data and settings need not read its rows again.
+"""What a complete run keeps, so that a later start with the same data and settings need not read
+its rows again.
 
-The metadata of the run have the figures of its report with a digest of all that decides its output, and of the output itself. A
-start that reads the rows first deletes these figures. All rows are read again if one of them could be redone or listed again: with
-`retry`, a budget, a limit or a pilot, if rows cannot be used, and if the summary of the data is not known again (see
-`saved_summary`).
+The metadata of the run have the figures of its report with a digest of all that decides its output,
+and of the output itself. A start that reads the rows first deletes these figures. All rows are read
+again if one of them could be redone or listed again: with `retry`, a budget, a limit or a pilot, if
+rows cannot be used, and if the summary of the data is not known again (see `saved_summary`).
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from .saved_summary import file_digest
 def completion_digest(
     config: BatchConfig, summary: DatasetSummary, settings_key: str, columns: Iterable[str]
 ) -> str:
-    """Return a digest of all that decides the output, and of the output as it is; "" if the rows must be read in any case.
+    """Return a digest of all that decides the output, and of the output as it is; "" if the rows
+    must be read in any case.
 
     `columns` are those of the results.
     """
@@ -71,7 +73,9 @@ def completion_data(digest: str, progress: BatchProgress, builder: ReportBuilder
 
 
 def saved_completion(journal: Journal, run: str) -> Mapping[str, Any] | None:
-    """Return what the run has kept; None if that is nothing, or not what the journal has of its rows."""
+    """Return what the run has kept; None if that is nothing, or not what the journal has of its
+    rows.
+    """
     data = journal.metadata(run).get("completion")
     info = journal.run(run) if data else None
     return (
@@ -84,7 +88,9 @@ def saved_completion(journal: Journal, run: str) -> Mapping[str, Any] | None:
 
 
 def restore_completion(data: Mapping[str, Any], progress: BatchProgress) -> ReportBuilder | None:
-    """Return the figures of the report, and count all rows as finished before; None for data of another form."""
+    """Return the figures of the report, and count all rows as finished before; None for data of
+    another form.
+    """
     with suppress(TypeError, ValueError, KeyError):
         builder = ReportBuilder.from_data(data)
         (n, first), (m, best) = data["first"], data["best"]

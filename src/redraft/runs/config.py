@@ -72,7 +72,8 @@ class BatchCallbacks:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchConfig(BatchFields):
-    """The settings of a run without its models and graders, with every default filled in. Raises ConfigError.
+    """The settings of a run without its models and graders, with every default filled in. Raises
+    ConfigError.
 
     They are declared in `redraft.settings`.
     """
@@ -90,7 +91,8 @@ class BatchConfig(BatchFields):
     def from_settings(cls, source: Any, output: Any, *, options: Options, **settings: Any) -> Self:
         """Create the configuration from the arguments of `batch`; None is replaced by the default.
 
-        The default names of the journal, the errors file and the run are derived from the name of the output.
+        The default names of the journal, the errors file and the run are derived from the name of
+        the output.
         """
         paths = {
             "output": output,
@@ -164,7 +166,8 @@ class BatchConfig(BatchFields):
         most = self.options.max_in_flight
         if self.shards is not None and self.shards > most:
             raise ConfigError(
-                f"shards must be a whole number from 1 to max_in_flight, which is {most}, got {self.shards!r}"
+                f"shards must be a whole number from 1 to max_in_flight, which is {most}, got "
+                f"{self.shards!r}"
             )
         if given := [name for name in LOCAL_ONLY if getattr(self.options, name) is not None]:
             cause = "engine 'ray'" if self.engine == "ray" else f"processes={self.processes}"
@@ -179,11 +182,13 @@ class BatchConfig(BatchFields):
             raise ConfigError(f"processes needs engine 'local', got engine {self.engine!r}")
         if self.processes > most:
             raise ConfigError(
-                f"processes must be a whole number from 1 to {most} on this machine, got {self.processes!r}"
+                f"processes must be a whole number from 1 to {most} on this machine, got "
+                f"{self.processes!r}"
             )
         if MAIN_IN_WORKER in sys.modules:
             raise ConfigError(
-                "processes: each process runs this script again to find its functions, so put the call under "
+                "processes: each process runs this script again to find its functions, so put the "
+                "call under "
                 '`if __name__ == "__main__":`'
             )
         if os.name == "nt":
@@ -196,7 +201,9 @@ class BatchConfig(BatchFields):
         )
 
     def check_files(self, known: Mapping[str, Any] | None, sources: Collection[Path]) -> None:
-        """Raise ConfigError for an output or errors file that this run did not write. `known`: the metadata of the run."""
+        """Raise ConfigError for an output or errors file that this run did not write. `known`: the
+        metadata of the run.
+        """
         files = {"output": self.output, "errors": self.errors}
         for what, name in files.items():
             if name is None or name == STDOUT:
@@ -207,12 +214,13 @@ class BatchConfig(BatchFields):
             is_same = earlier is not None and is_file_of_run(earlier, name, self.journal)
             if what == "output" and earlier is not None and not is_same:
                 raise ConfigError(
-                    f"journal {str(self.journal)!r} already has a run {self.name!r}, which writes {earlier!r}: give this "
-                    "run another name (--name)"
+                    f"journal {str(self.journal)!r} already has a run {self.name!r}, which writes "
+                    f"{earlier!r}: give this run another name (--name)"
                 )
             if what == "errors" and self.has_unsafe_errors_path:
                 raise ConfigError(
-                    f"errors {name!r} is not a file, or a link out of its folder: remove it, or name another (--errors)"
+                    f"errors {name!r} is not a file, or a link out of its folder: remove it, or "
+                    "name another (--errors)"
                 )
             if what == "errors" and lists_errors(Path(name)):
                 continue
@@ -225,17 +233,21 @@ class BatchConfig(BatchFields):
                     else "remove this one"
                 )
                 raise ConfigError(
-                    f"{what} {name!r} already exists, and journal {str(self.journal)!r} has no run {self.name!r} that wrote it: "
-                    f"name another file, or {replace_it}"
+                    f"{what} {name!r} already exists, and journal {str(self.journal)!r} has no "
+                    f"run {self.name!r} that wrote it: name another file, or {replace_it}"
                 )
 
     @property
     def has_unsafe_errors_path(self) -> bool:
-        """Whether the default errors file exists as something else than a file, or links to another folder."""
+        """Whether the default errors file exists as something else than a file, or links to another
+        folder.
+        """
         return self.errors == f"{self.output}{ERRORS}" and _is_unsafe(Path(self.errors))
 
     def check_folders(self) -> None:
-        """Raise ConfigError for a file of the run in a folder that does not exist or is not writable."""
+        """Raise ConfigError for a file of the run in a folder that does not exist or is not
+        writable.
+        """
         for what, name in {
             "output": self.output,
             "journal": str(self.journal),
@@ -257,12 +269,15 @@ class BatchConfig(BatchFields):
                 )
         if str(self.journal) == f"{self.output}{JOURNAL}" and _is_unsafe(self.journal):
             raise ConfigError(
-                f"journal {str(self.journal)!r} is not a file, or a link out of its folder: remove it, or name another (--journal)"
+                f"journal {str(self.journal)!r} is not a file, or a link out of its folder: "
+                "remove it, or name another (--journal)"
             )
 
     @property
     def learns_online(self) -> bool:
-        """Whether later rows start with priors learned from earlier ones, if the plan has priors."""
+        """Whether later rows start with priors learned from earlier ones, if the plan has
+        priors.
+        """
         return (
             self.learn
             and self.engine == "local"
@@ -272,7 +287,9 @@ class BatchConfig(BatchFields):
 
     @property
     def plan(self) -> Plan | None:
-        """The plan of mode "best", or the caller's own; None for the plan that the options describe."""
+        """The plan of mode "best", or the caller's own; None for the plan that the options
+        describe.
+        """
         if self.mode != "best":
             return self.options.plan
         return BestOfN(
@@ -287,9 +304,9 @@ class BatchConfig(BatchFields):
     ) -> Mapping[str, type]:
         """Return the columns that the run adds to each row, with their types.
 
-        With a form of answer there is also `parsed`, a JSON value beside `best`; with `keep` the answers that are kept; in mode
-        "grade" the score and the reason of each grader that all rows share; if one of the graders runs tests, the results of the
-        hidden ones.
+        With a form of answer there is also `parsed`, a JSON value beside `best`; with `keep` the
+        answers that are kept; in mode "grade" the score and the reason of each grader that all rows
+        share; if one of the graders runs tests, the results of the hidden ones.
         """
         best, *others = COLUMNS
         answer = self.options.answer
@@ -313,7 +330,9 @@ class BatchConfig(BatchFields):
 
 
 def columns_of(given: Any) -> TaskColumns:
-    """Return `columns` as `TaskColumns`; it may be one, or a mapping of roles to column names. Raises ConfigError."""
+    """Return `columns` as `TaskColumns`; it may be one, or a mapping of roles to column names.
+    Raises ConfigError.
+    """
     if given is None or isinstance(given, TaskColumns):
         return given or TaskColumns()
     problem = (
@@ -342,7 +361,9 @@ def _is_unsafe(path: Path) -> bool:
 
 
 def _is_same_file(path: Path, other: str) -> bool:
-    """Return whether two paths lead to one file; not if one leads to none, or to one that this process may not see."""
+    """Return whether two paths lead to one file; not if one leads to none, or to one that this
+    process may not see.
+    """
     try:
         return path.samefile(other)
     except OSError:

@@ -1,7 +1,9 @@
-"""The data set of a run, read twice: `BatchDataset.summarize` counts and checks all rows, `DatasetRows` then yields them in order.
+"""The data set of a run, read twice: `BatchDataset.summarize` counts and checks all rows,
+`DatasetRows` then yields them in order.
 
-The check comes before any model call, so that a mistake in the data costs nothing. The second pass joins each row with its key and
-with what the journal has of it (`PendingRow`). Rows are not held in memory; the IDs of all rows are in a temporary database.
+The check comes before any model call, so that a mistake in the data costs nothing. The second pass
+joins each row with its key and with what the journal has of it (`PendingRow`). Rows are not held in
+memory; the IDs of all rows are in a temporary database.
 """
 
 from __future__ import annotations
@@ -53,7 +55,9 @@ RejectRow = Callable[[BadRow], None]
 
 @dataclass(slots=True)
 class BatchRow:
-    """A usable row: its number from 0, its location in the source, its columns, and its task with an ID."""
+    """A usable row: its number from 0, its location in the source, its columns, and its task with
+    an ID.
+    """
 
     n: int
     location: str
@@ -67,11 +71,13 @@ class BatchRow:
 
 @dataclass(frozen=True, slots=True)
 class DatasetSummary:
-    """The result of the first pass: the numbers of usable (`total`) and unusable (`bad`) rows, and the duplicate IDs.
+    """The result of the first pass: the numbers of usable (`total`) and unusable (`bad`) rows, and
+    the duplicate IDs.
 
-    `prompt_bytes` and `response_bytes` are the sizes of all messages and responses in UTF-8, `with_response` is the number of rows
-    with a response, `responses` the number of responses, `blank` that of given blank texts, which are none. `duplicates` is
-    None if every ID is unique. `digest` is that of the data if the summary can be kept (see `saved_summary`), else "".
+    `prompt_bytes` and `response_bytes` are the sizes of all messages and responses in UTF-8,
+    `with_response` is the number of rows with a response, `responses` the number of responses,
+    `blank` that of given blank texts, which are none. `duplicates` is None if every ID is unique.
+    `digest` is that of the data if the summary can be kept (see `saved_summary`), else "".
     """
 
     total: int = 0
@@ -94,7 +100,9 @@ class UnusableDatasetError(ConfigError):
 
 
 class RejectionCounts:
-    """Counts why rows cannot be used, with the first row for each reason. Reasons that differ only in numbers count as one."""
+    """Counts why rows cannot be used, with the first row for each reason. Reasons that differ only
+    in numbers count as one.
+    """
 
     def __init__(self) -> None:
         self.total = 0
@@ -126,7 +134,8 @@ class RejectionCounts:
             f"none of the {self.total:,} rows in {source} can be used: {shown}{more}"
             if self.total > 1
             else (
-                f"the only row in {source} cannot be used: {frequent[0][0].message} (at {frequent[0][0].location})"
+                f"the only row in {source} cannot be used: {frequent[0][0].message} (at "
+                f"{frequent[0][0].location})"
             )
         )
 
@@ -135,8 +144,8 @@ class RejectionCounts:
 class BatchDataset:
     """A source with the meaning of its columns. `limit`: the number of rows to read; None: all.
 
-    `on_duplicate` says what to do if an ID column has a value twice: "error", "first", "last" or "rename". Identical rows without
-    an ID column always get a number.
+    `on_duplicate` says what to do if an ID column has a value twice: "error", "first", "last" or
+    "rename". Identical rows without an ID column always get a number.
     """
 
     source: Source
@@ -159,9 +168,11 @@ class BatchDataset:
         )
 
     def summarize(self, on_progress: Callable[[int], object] = int) -> DatasetSummary:
-        """Read all rows once, and call `on_progress` now and then with the number of rows read so far.
+        """Read all rows once, and call `on_progress` now and then with the number of rows read so
+        far.
 
-        Raises ConfigError for a duplicate ID, with both locations, and UnusableDatasetError if no row can be used.
+        Raises ConfigError for a duplicate ID, with both locations, and UnusableDatasetError if no
+        row can be used.
         """
         total = prompt_bytes = response_bytes = with_response = responses = blank = 0
         reasons, ids = RejectionCounts(), IdIndex()
@@ -169,8 +180,8 @@ class BatchDataset:
             earlier = ids.add(id, row.location)
             if earlier and task.id and self.on_duplicate == "error":
                 raise ConfigError(
-                    f"the id {task.id!r} occurs twice: {earlier} and {row.location}; make ids unique, or choose with "
-                    f"--on-duplicate ({', '.join(ON_DUPLICATE[1:])})"
+                    f"the id {task.id!r} occurs twice: {earlier} and {row.location}; make ids "
+                    f"unique, or choose with --on-duplicate ({', '.join(ON_DUPLICATE[1:])})"
                 )
             total += 1
             blank += self.shape.count_blank_responses(row.values)
@@ -194,7 +205,9 @@ class BatchDataset:
         return DatasetSummary(total - dropped, reasons.total, *sizes, ids if excess else None)
 
     def rows(self, duplicates: IdIndex | None, reject: RejectRow) -> Iterator[BatchRow]:
-        """Yield the usable rows, numbered; call `reject` with the others. An empty ID column gets the row's ID."""
+        """Yield the usable rows, numbered; call `reject` with the others. An empty ID column gets
+        the row's ID.
+        """
         if duplicates:
             duplicates.restart()
         id_column = self.shape.columns.id if self.shape.columns.id in self.columns else None
@@ -216,7 +229,9 @@ class BatchDataset:
             n += 1
 
     def _read_tasks(self, reject: RejectRow) -> Iterator[tuple[Row, Task, str]]:
-        """Yield each row from which a task can be made, with the task and its ID; reject the others, whatever error they cause."""
+        """Yield each row from which a task can be made, with the task and its ID; reject the
+        others, whatever error they cause.
+        """
         for row in islice(self.source.rows(reject), self.limit):
             try:
                 task = self.shape.task(row.values)
@@ -232,7 +247,9 @@ class BatchDataset:
 def open_dataset(
     source: Source, columns: TaskColumns, on_duplicate: str, limit: int | None
 ) -> BatchDataset:
-    """Return the data set of a source, with the meaning of its columns inferred from the first rows. Raises ConfigError."""
+    """Return the data set of a source, with the meaning of its columns inferred from the first
+    rows. Raises ConfigError.
+    """
     if on_duplicate not in ON_DUPLICATE:
         raise ConfigError(
             f"on_duplicate must be one of {', '.join(ON_DUPLICATE)}, got {on_duplicate!r}"
@@ -254,14 +271,17 @@ def open_dataset(
 
 
 class IdIndex:
-    """The IDs of all rows and the location of the first row with each, in a temporary database that is deleted with this object."""
+    """The IDs of all rows and the location of the first row with each, in a temporary database that
+    is deleted with this object.
+    """
 
     def __init__(self) -> None:
         self._db = sqlite3.connect("", isolation_level=None, check_same_thread=False)
         self._db.execute("PRAGMA synchronous=OFF")
         self._db.execute("PRAGMA journal_mode=OFF")
         self._db.execute(
-            "CREATE TABLE ids (id TEXT PRIMARY KEY, location TEXT, n INTEGER, nth INTEGER, suffix TEXT) WITHOUT ROWID"
+            "CREATE TABLE ids (id TEXT PRIMARY KEY, location TEXT, n INTEGER, nth INTEGER, suffix "
+            "TEXT) WITHOUT ROWID"
         )
         self._db.execute("BEGIN")
 
@@ -293,7 +313,9 @@ class IdIndex:
         yield from self._db.execute("SELECT location, n FROM ids WHERE n > 0")
 
     def keep_duplicates(self) -> int:
-        """Drop the unique IDs, choose a suffix for each other one such that "id#2" is unique; return the number of excess rows."""
+        """Drop the unique IDs, choose a suffix for each other one such that "id#2" is unique;
+        return the number of excess rows.
+        """
         excess = 0
         for stored, n in self._db.execute(
             "SELECT id, n FROM ids WHERE n > 1 ORDER BY id"
@@ -328,7 +350,9 @@ class IdIndex:
 
 
 class PendingRow(NamedTuple):
-    """A row, the key of its result, the parts of that key, and what the journal has of the row but such parts (None: nothing)."""
+    """A row, the key of its result, the parts of that key, and what the journal has of the row but
+    such parts (None: nothing).
+    """
 
     entry: BatchRow
     key: str
@@ -386,9 +410,11 @@ class DatasetRows:
     reject: RejectRow
 
     async def read(self, *, reject: bool = True) -> AsyncGenerator[PendingRow, None]:
-        """Yield all rows. With `reject=False` unusable rows are skipped silently, because another pass reports them.
+        """Yield all rows. With `reject=False` unusable rows are skipped silently, because another
+        pass reports them.
 
-        Rows that were appended to the data during the run are left to the next run, which checks them first.
+        Rows that were appended to the data during the run are left to the next run, which checks
+        them first.
         """
         all_rows = self.dataset.rows(self.summary.duplicates, self.reject if reject else _ignore)
         entries = takewhile(lambda entry: entry.n < self.summary.total, all_rows)

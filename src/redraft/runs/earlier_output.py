@@ -1,6 +1,8 @@
-"""The rows that stand in the output when a run begins: which of them are no part of the run, and which results it replaces.
+"""The rows that stand in the output when a run begins: which of them are no part of the run, and
+which results it replaces.
 
-Rows are told apart by their IDs. A row of another source counts as another row if its task differs, though it has the same ID.
+Rows are told apart by their IDs. A row of another source counts as another row if its task differs,
+though it has the same ID.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ class EarlierOutput:
         rows: The number of rows in it.
         lost: Those that are no part of the run.
         unsaved: Those of `lost` that its journal does not have.
-        redone: Rows whose results the run replaces, because their data or the settings have changed.
+        redone: Rows whose results the run replaces, because their data or the settings have
+            changed.
     """
 
     rows: int = 0
@@ -48,7 +51,9 @@ class EarlierOutput:
 
 
 def output_file(config: BatchConfig) -> Path | None:
-    """Return the file that the run writes; None for a pilot, and for stdout, a pipe or no output."""
+    """Return the file that the run writes; None for a pilot, and for stdout, a pipe or no
+    output.
+    """
     if config.output in {None, STDOUT} or config.pilot is not None:
         return None
     path = Path(str(config.output))
@@ -71,14 +76,20 @@ def written_state(
 
 
 def _refusal(config: BatchConfig, dataset: BatchDataset, found: EarlierOutput, source: Any) -> str:
-    """Return why the run is refused: what stands in the output, what the run would leave, and what to do."""
+    """Return why the run is refused: what stands in the output, what the run would leave, and what
+    to do.
+    """
     run = (
         "this run"
         if source in {None, dataset.source.name}
         else f"this run of {dataset.source.name}"
     )
     left = f"{found.rows - found.lost:,}" if found.lost < found.rows else "none of them"
-    message = f"output {config.output!r} has {pluralize(found.rows, 'row')}{f' of {source}' if source else ''}; {run} would leave {left}"
+    message = (
+        f"output {config.output!r} has "
+        f"{pluralize(found.rows, 'row')}{f' of {source}' if source else ''}; {run} would leave "
+        f"{left}"
+    )
     unsaved = (
         f", and {found.unsaved:,} {'is' if found.unsaved == 1 else 'are'} saved nowhere else"
         if found.unsaved
@@ -86,11 +97,16 @@ def _refusal(config: BatchConfig, dataset: BatchDataset, found: EarlierOutput, s
     )
     saved = "; the earlier command brings them back in the same way, without a new call"
     saved = saved if found.unsaved < found.lost else ""
-    return f"{message}{unsaved}. Name another output, or replace the rows with overwrite (--overwrite){saved}"
+    return (
+        f"{message}{unsaved}. Name another output, or replace the rows with overwrite "
+        f"(--overwrite){saved}"
+    )
 
 
 def _notice(config: BatchConfig, found: EarlierOutput) -> str:
-    """Return what the run does to its output, and what restores that; "" if no row is left out and no result replaced."""
+    """Return what the run does to its output, and what restores that; "" if no row is left out and
+    no result replaced.
+    """
     leaves_out = [f"leaves out {pluralize(found.lost, 'row')}"] if found.lost else []
     replaces = (
         [f"replaces {pluralize(found.redone, 'result')}, because settings or rows have changed"]
@@ -108,7 +124,9 @@ def _notice(config: BatchConfig, found: EarlierOutput) -> str:
 
 @dataclass
 class OutputCheck:
-    """Compares the rows in the output with those of a run. `check_stop` is called now and then, and may raise anything."""
+    """Compares the rows in the output with those of a run. `check_stop` is called now and then, and
+    may raise anything.
+    """
 
     config: BatchConfig
     dataset: BatchDataset
@@ -161,7 +179,9 @@ class OutputCheck:
         return EarlierOutput(rows + bad, missing + other, unsaved, redone)
 
     def _index(self, path: Path, ids: IdIndex) -> tuple[int, int]:
-        """Add the IDs of the rows in a file; return the numbers of rows that can and cannot be read, but for a torn last line."""
+        """Add the IDs of the rows in a file; return the numbers of rows that can and cannot be
+        read, but for a torn last line.
+        """
         rows, bad, last = 0, 0, False
 
         def reject(_: BadRow) -> None:
@@ -184,7 +204,9 @@ class OutputCheck:
         )
 
     def _count_changes(self, entries: Sequence[BatchRow]) -> tuple[int, int]:
-        """Return how many rows the run redoes, and how many only share their ID with a row of another source."""
+        """Return how many rows the run redoes, and how many only share their ID with a row of
+        another source.
+        """
         redone = other = 0
         infos = self.journal.rows_by_id(
             self.config.name, [entry.id for entry in entries], key_parts=self._is_other_source
@@ -215,19 +237,25 @@ def _is_same_file(name: str, other: str) -> bool:
 
 
 def _comparable(id: str) -> str:
-    """Return an ID such that its forms in all formats are equal: a table may have 1 as 1.0, or a text as JSON."""
+    """Return an ID such that its forms in all formats are equal: a table may have 1 as 1.0, or a
+    text as JSON.
+    """
     return str(
         escape_surrogates(strict_loads(id) if _QUOTED.fullmatch(id) else id.removesuffix(".0"))
     )
 
 
 def _task_parts(parts: Mapping[str, str]) -> dict[str, str]:
-    """Return the parts of a row's key that describe its task, without metadata, which count only for some graders."""
+    """Return the parts of a row's key that describe its task, without metadata, which count only
+    for some graders.
+    """
     return {name: value for name, value in parts.items() if name not in {"settings", "metadata"}}
 
 
 def _id_in(values: Mapping[str, Any], column: str) -> str:
-    """Return the ID in a row as text; "" if there is none. In CSV an object that holds it is JSON in a text."""
+    """Return the ID in a row as text; "" if there is none. In CSV an object that holds it is JSON
+    in a text.
+    """
     value = value_at(values, column)
     outer = column.partition(".")[0]
     if value is MISSING and isinstance(text := values.get(outer), str):

@@ -1,4 +1,6 @@
-"""The endpoints that a run calls: `CallGate` stops all calls when the run ends, and each endpoint has a limiter of its own."""
+"""The endpoints that a run calls: `CallGate` stops all calls when the run ends, and each endpoint
+has a limiter of its own.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ from ..middleware.endpoint_limiter import EndpointLimiter, limit_endpoint
 from ..protocols import Call, Model, Reply, Request
 from ..settings import EndpointLimits
 
-QUEUE_SHARE = 0.1  # of the timeout of a call: as long may it wait at the endpoint because the limit has risen fast
+# of the timeout of a call: as long may it wait at the endpoint because the limit has risen fast
+QUEUE_SHARE = 0.1
 NEW_PAUSE = 0.01  # seconds by which a pause must be longer than the one that is known
 MAX_TIMEOUT = 600.0  # seconds, for calls without a timeout and for QUEUE_SHARE only
 
@@ -59,7 +62,9 @@ class Endpoints(Protocol):
         ...
 
     def close(self, *, now: bool = False) -> None:
-        """Let no further call start. With `now`, `wait_until_quiet` does not wait for the calls in flight."""
+        """Let no further call start. With `now`, `wait_until_quiet` does not wait for the calls in
+        flight.
+        """
         ...
 
     async def wait_until_quiet(self) -> None:
@@ -67,12 +72,16 @@ class Endpoints(Protocol):
         ...
 
     def spent_if_killed(self, tracker: BudgetTracker) -> dict[str, float]:
-        """Return what counts as spent if this process is killed now, by the names of the budget's limits."""
+        """Return what counts as spent if this process is killed now, by the names of the budget's
+        limits.
+        """
         ...
 
 
 class CallGate:
-    """Counts the calls in flight, and those made. After `close` no call starts: its caller waits until it is cancelled."""
+    """Counts the calls in flight, and those made. After `close` no call starts: its caller waits
+    until it is cancelled.
+    """
 
     def __init__(self) -> None:
         self.in_flight = self.calls_made = 0
@@ -97,7 +106,9 @@ class CallGate:
                 self._quiet.set()
 
     def close(self, *, now: bool = False) -> None:
-        """Let no further call start. With `now`, `wait_until_quiet` does not wait for the calls in flight."""
+        """Let no further call start. With `now`, `wait_until_quiet` does not wait for the calls in
+        flight.
+        """
         self.closed = True
         if now or not self.in_flight:
             self._quiet.set()
@@ -112,11 +123,12 @@ class CallGate:
 
 @dataclass
 class LimitedEndpoints:
-    """Endpoints with one request for each call. Each has its own limiter, with at most `ceiling` calls in flight.
+    """Endpoints with one request for each call. Each has its own limiter, with at most `ceiling`
+    calls in flight.
 
-    `timeout` is that of a call, in seconds; None: no limit.
-    Calls `halt(reason, message, detail)` if an endpoint has failed for good, and `say` with messages about pauses and retries:
-    only the detail may have text of the endpoint.
+    `timeout` is that of a call, in seconds; None: no limit. Calls `halt(reason, message, detail)`
+    if an endpoint has failed for good, and `say` with messages about pauses and retries: only the
+    detail may have text of the endpoint.
     """
 
     limits: EndpointLimits
@@ -130,7 +142,8 @@ class LimitedEndpoints:
     def hold(self, call: Call, model: Model, *, has_fallback: bool = False) -> Call:
         """Return a model's call limited by the gate and by its endpoint's limiter.
 
-        If another model answers when this one is out of service (`has_fallback`), its limiter raises outages.
+        If another model answers when this one is out of service (`has_fallback`), its limiter
+        raises outages.
         """
         return limit_endpoint(
             partial(self.gate.enter, call), self._limiter(model, has_fallback=has_fallback)
@@ -177,7 +190,9 @@ class LimitedEndpoints:
         }
 
     def pause(self, pauses: Mapping[str, float]) -> None:
-        """Call endpoints no sooner than at these times of `monotonic`, as they have asked other processes of this machine."""
+        """Call endpoints no sooner than at these times of `monotonic`, as they have asked other
+        processes of this machine.
+        """
         for address, until in pauses.items():
             limiter, seconds = self.limiters.get(address), until - monotonic()
             if limiter and seconds > max(0.0, limiter.pause_left) + NEW_PAUSE:

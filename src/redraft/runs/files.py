@@ -1,7 +1,9 @@
-"""The files of a run beside its journal: the list of unusable rows, and a watch over the output and the journal.
+"""The files of a run beside its journal: the list of unusable rows, and a watch over the output and
+the journal.
 
-The operating system does not notify a process whose open file is deleted, moved or replaced, so a run compares the device and
-inode of its files with those behind their paths once a second. The output itself is in `redraft.tables.writers`.
+The operating system does not notify a process whose open file is deleted, moved or replaced, so a
+run compares the device and inode of its files with those behind their paths once a second. The
+output itself is in `redraft.tables.writers`.
 """
 
 from __future__ import annotations
@@ -51,7 +53,9 @@ class NullOutput:
 
 @dataclass
 class RejectsFile:
-    """The file of unusable rows, created when the first one is written. With an empty path nothing is written."""
+    """The file of unusable rows, created when the first one is written. With an empty path nothing
+    is written.
+    """
 
     path: str
     _file: IO[str] | None = None
@@ -84,7 +88,9 @@ class RejectsFile:
 
 
 class FileLoss(NamedTuple):
-    """A file that is no longer at its path. `label` is "output", "journal" or "output's folder"; `moved_to` "" if unknown."""
+    """A file that is no longer at its path. `label` is "output", "journal" or "output's folder";
+    `moved_to` "" if unknown.
+    """
 
     label: str
     path: Path
@@ -99,7 +105,9 @@ class FileLoss(NamedTuple):
 
 @dataclass
 class WatchedFile:
-    """A file or folder, with its identity when it was added. `handle` stays valid if it is moved; None if the system has none."""
+    """A file or folder, with its identity when it was added. `handle` stays valid if it is moved;
+    None if the system has none.
+    """
 
     label: str
     path: Path
@@ -155,8 +163,8 @@ def _path_of_handle(handle: int) -> str:
 
 
 def create_rescue_file(path: Path) -> Path:
-    """Create an empty file that only its owner can read: at `path` if it is free, else beside it, else in the folder for
-    temporary files. Return its path. Raises OSError.
+    """Create an empty file that only its owner can read: at `path` if it is free, else beside it,
+    else in the folder for temporary files. Return its path. Raises OSError.
     """
     places = [path, *(path.with_name(f"{path.name}.saved{n or ''}") for n in range(100))]
     places += [Path(gettempdir(), f"{path.name}.saved{n or ''}") for n in range(100)]
@@ -179,7 +187,8 @@ def create_rescue_file(path: Path) -> Path:
 
 @dataclass
 class RunFiles:
-    """The journal and the output of a run. The run ends with "disk" if one of them is deleted, moved or replaced.
+    """The journal and the output of a run. The run ends with "disk" if one of them is deleted,
+    moved or replaced.
 
     `in_place`: the output is written at its path, not to a temporary file beside it.
     """
@@ -194,7 +203,9 @@ class RunFiles:
     async def watch_during(
         self, work: Callable[[], Awaitable[None]], each_second: Callable[[], None]
     ) -> None:
-        """Do the work, check the files meanwhile, and call `each_second`, which may raise StoreError."""
+        """Do the work, check the files meanwhile, and call `each_second`, which may raise
+        StoreError.
+        """
         with suppress(StoreError):
             await self.journal.wait_for_commit()
         journal = self.journal.path
@@ -237,14 +248,18 @@ class RunFiles:
         self._end_run(losses)
 
     def _end_run(self, losses: Sequence[FileLoss]) -> None:
-        """End the run because of lost files, even if it has already ended. The message names a lost folder before its files."""
+        """End the run because of lost files, even if it has already ended. The message names a lost
+        folder before its files.
+        """
         if losses and not self._losses:
             self._losses = losses
             folder = next((loss for loss in losses if loss.label == "output's folder"), None)
             self.scheduler.replace_end("disk", str(folder or losses[0]))
 
     def with_advice(self, report: BatchReport) -> BatchReport:
-        """Return the report with advice about lost files. A deleted journal is still open, so it is copied to a new file."""
+        """Return the report with advice about lost files. A deleted journal is still open, so it is
+        copied to a new file.
+        """
         if not self._losses:
             return report
         deleted = [
@@ -260,7 +275,10 @@ class RunFiles:
         ):  # SQLite's log beside the journal, which is written into the journal when that is closed
             return replace(
                 report,
-                message=f"{report.message}: nothing was lost from the journal, and the same command resumes",
+                message=(
+                    f"{report.message}: nothing was lost from the journal, and the same command "
+                    "resumes"
+                ),
             )
         place = None
         try:
@@ -271,7 +289,9 @@ class RunFiles:
                 place.unlink(missing_ok=True)
             return replace(
                 report,
-                message=f"{report.message}, and it could not be saved ({error}): a new run starts over",
+                message=(
+                    f"{report.message}, and it could not be saved ({error}): a new run starts over"
+                ),
                 journal_lost=True,
             )
         how = (

@@ -1,7 +1,9 @@
-"""What the rest of a run will take, from a pilot: a stratified sample of its rows, whose results are kept.
+"""What the rest of a run will take, from a pilot: a stratified sample of its rows, whose results
+are kept.
 
-The sample is systematic: rows are ordered by whether they have a response and by size, and every k-th one is taken. A total is
-the mean of a sampled row times the number of other rows; its interval is that of a prediction, with Student's t.
+The sample is systematic: rows are ordered by whether they have a response and by size, and every
+k-th one is taken. A total is the mean of a sampled row times the number of other rows; its interval
+is that of a prediction, with Student's t.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ from ..text import format_duration, utf8_size
 from .dataset import BatchRow
 
 LEVEL = 0.8  # the share of forecasts that shall hold
-CAUTIOUS_LEVEL = 0.9  # the level of the intervals: costs are skewed, which makes those of the stated level hold too rarely
+# the level of the intervals: costs are skewed, which makes those of the stated level hold too
+# rarely
+CAUTIOUS_LEVEL = 0.9
 MAX_EXPONENT = 20.0  # of the factor between the ends and the middle of a range
 MAX_SIZE = 2**31 - 1
 MAX_ROW = 2**32 - 1
@@ -28,7 +32,9 @@ MAX_ROW = 2**32 - 1
 
 @dataclass(frozen=True, slots=True)
 class ForecastRange:
-    """A forecast: the expected amount, and the range that contains the actual one in at least 80 % of runs."""
+    """A forecast: the expected amount, and the range that contains the actual one in at least 80 %
+    of runs.
+    """
 
     value: float
     low: float
@@ -37,10 +43,11 @@ class ForecastRange:
 
 @dataclass(frozen=True)
 class RunForecast:
-    """What the rows that the pilot left out will take. Retries are not included; answers from the cache count like others.
+    """What the rows that the pilot left out will take. Retries are not included; answers from the
+    cache count like others.
 
-    Rows that cost many times as much as any in the pilot are not foreseen: a pilot of 20 rows shows none that are rarer than one
-    in twenty.
+    Rows that cost many times as much as any in the pilot are not foreseen: a pilot of 20 rows shows
+    none that are rarer than one in twenty.
 
     Attributes:
         pilot: The number of rows in the pilot.
@@ -48,10 +55,11 @@ class RunForecast:
         calls: The model calls for them.
         tokens: Their tokens; None if an endpoint did not report any.
         cost: Their cost in USD; None if a price is unknown.
-        seconds: Their duration; None if it is unknown how many calls run at the same time. The range reaches from all calls in
-            flight that the settings allow to no more of them than in the pilot.
-        uplift: By how much the best answer of a row is expected to score above the first, with its 95 % interval; None without
-            two scores.
+        seconds: Their duration; None if it is unknown how many calls run at the same time. The
+            range reaches from all calls in flight that the settings allow to no more of them than
+            in the pilot.
+        uplift: By how much the best answer of a row is expected to score above the first, with its
+            95 % interval; None without two scores.
     """
 
     pilot: int
@@ -69,7 +77,10 @@ class RunForecast:
     def summary(self) -> list[str]:
         """Return lines for people."""
         lines = [
-            f"forecast for the other {self.rows:,} rows, from {self.pilot:,} (80 % of forecasts hold):"
+            (
+                f"forecast for the other {self.rows:,} rows, from {self.pilot:,} (80 % of forecasts "  # noqa: E501
+                "hold):"
+            )
         ]
         amounts = (
             ("calls", self.calls, "{:,.0f}".format),
@@ -103,12 +114,14 @@ class PilotRow:
 
 
 def forecast_total(values: Sequence[float | None], rows: int) -> ForecastRange | None:
-    """Return the total of `rows` further rows, from the amounts of sampled ones; None if one is unknown.
+    """Return the total of `rows` further rows, from the amounts of sampled ones; None if one is
+    unknown.
 
-    With mean m and standard deviation s of n sampled rows, the total of R others is R m, and its standard error
-    s sqrt(R^2 / n + R): the error of the mean, and the chance of the others. Costs are skewed, and a sample shows few of the
-    largest: s is that of the sample and two more rows, one of 0 (a row that fails) and one of the largest amount and m, and the
-    range is symmetric for the logarithm of the total.
+    With mean m and standard deviation s of n sampled rows, the total of R others is R m, and its
+    standard error s sqrt(R^2 / n + R): the error of the mean, and the chance of the others. Costs
+    are skewed, and a sample shows few of the largest: s is that of the sample and two more rows,
+    one of 0 (a row that fails) and one of the largest amount and m, and the range is symmetric for
+    the logarithm of the total.
     """
     known = [value for value in values if value is not None]
     if not known or len(known) < len(values):
@@ -131,7 +144,8 @@ def forecast_total(values: Sequence[float | None], rows: int) -> ForecastRange |
 def forecast_seconds(
     busy: ForecastRange | None, concurrency: float | None, pilot: int, rows: int, limit: int
 ) -> ForecastRange | None:
-    """Return the duration of `rows` rows whose calls take `busy` seconds one after another; None if it is unknown.
+    """Return the duration of `rows` rows whose calls take `busy` seconds one after another; None if
+    it is unknown.
 
     Args:
         busy: The seconds of all their calls.
@@ -171,7 +185,9 @@ def make_forecast(
 
 
 def trace_seconds(trace: Trace | None) -> float | None:
-    """Return how long the steps of a trace took, one after another; None if nothing is known of one."""
+    """Return how long the steps of a trace took, one after another; None if nothing is known of
+    one.
+    """
     if trace is None:
         return None
     return sum(getattr(record, "seconds", None) or 0.0 for record in trace.records)
@@ -180,7 +196,8 @@ def trace_seconds(trace: Trace | None) -> float | None:
 def stratified_sample(
     rows: Iterable[BatchRow], size: int, total: int, seed: int = 0
 ) -> frozenset[int]:
-    """Return the numbers of a sample of rows: evenly spaced in the order of their kind and size, from a random start.
+    """Return the numbers of a sample of rows: evenly spaced in the order of their kind and size,
+    from a random start.
 
     Each row has the same probability. All rows are in the sample if there are no more than `size`.
     """
@@ -193,7 +210,9 @@ def stratified_sample(
 
 
 def _stratum_key(row: BatchRow) -> int:
-    """Return a number that orders rows by whether they have a response, then by size; its low bits are the row's number."""
+    """Return a number that orders rows by whether they have a response, then by size; its low bits
+    are the row's number.
+    """
     task = row.task
     size = sum(utf8_size(str(message.get("content", ""))) for message in task.messages) + sum(
         map(utf8_size, task.given_responses)
@@ -202,9 +221,11 @@ def _stratum_key(row: BatchRow) -> int:
 
 
 def _t_quantile(probability: float, degrees_of_freedom: int) -> float:
-    """Return the quantile of Student's t by Cornish and Fisher's expansion; exact to 1 % from three degrees of freedom.
+    """Return the quantile of Student's t by Cornish and Fisher's expansion; exact to 1 % from three
+    degrees of freedom.
 
-    Source: Abramowitz and Stegun, "Handbook of Mathematical Functions" (1964), 26.7.5. The pilot needs no further package.
+    Source: Abramowitz and Stegun, "Handbook of Mathematical Functions" (1964), 26.7.5. The pilot
+    needs no further package.
     """
     z, v = NormalDist().inv_cdf(probability), max(1, degrees_of_freedom)
     terms = (

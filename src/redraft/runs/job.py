@@ -1,9 +1,10 @@
 """One run in one process, from opened files to the report: `BatchJob`.
 
-`BatchJob.run` chooses the row policies, has an `Executor` process the rows, and finishes: it closes the output, writes the final
-state of the run into the journal and builds the report. `LocalExecutor` processes the rows in this process: the `Scheduler` decides
-when a row starts, and passes it to `RowProcessor`. The job writes the metadata of the run into the journal; `RowRunner` writes the
-rows.
+`BatchJob.run` chooses the row policies, has an `Executor` process the rows, and finishes: it closes
+the output, writes the final state of the run into the journal and builds the report.
+`LocalExecutor` processes the rows in this process: the `Scheduler` decides when a row starts, and
+passes it to `RowProcessor`. The job writes the metadata of the run into the journal; `RowRunner`
+writes the rows.
 """
 
 from __future__ import annotations
@@ -55,12 +56,16 @@ MAX_WAITING = 200_000  # rows that may wait for an earlier one to be written
 
 
 class Executor(Protocol):
-    """Processes the rows of a run, here or elsewhere. `has_one_price`: all rows stop by the price of the job's own allocator."""
+    """Processes the rows of a run, here or elsewhere. `has_one_price`: all rows stop by the price
+    of the job's own allocator.
+    """
 
     has_one_price: bool
 
     async def work(self, job: BatchJob) -> None:
-        """Process all rows. Return when all have ended, or when the scheduler of the job has a reason to end the run."""
+        """Process all rows. Return when all have ended, or when the scheduler of the job has a
+        reason to end the run.
+        """
         ...
 
 
@@ -74,8 +79,9 @@ class RowSource(Protocol):
 class BatchJob:
     """A run with everything open that it needs.
 
-    `rows` and `share` may be replaced before `run`: a shard has other rows, and a part of the budget. `summary` is the result of
-    the first pass over the data, `ends_at` the deadline by the monotonic clock.
+    `rows` and `share` may be replaced before `run`: a shard has other rows, and a part of the
+    budget. `summary` is the result of the first pass over the data, `ends_at` the deadline by the
+    monotonic clock.
     """
 
     config: BatchConfig
@@ -123,7 +129,8 @@ class BatchJob:
     async def run(self, executor: Executor, say: Callable[[str], object]) -> BatchReport:
         """Process all rows and return the report.
 
-        When cancelled, no row is left under way, the output is closed, and CancelledError has the report as `result`.
+        When cancelled, no row is left under way, the output is closed, and CancelledError has the
+        report as `result`.
         """
         self.budget.note_start()
         self._choose_policies(say)
@@ -168,7 +175,9 @@ class BatchJob:
             await executor.work(self)
 
     async def _is_complete(self) -> bool:
-        """Return whether an earlier start has completed this run; if so, keep its output, and take its figures for the report."""
+        """Return whether an earlier start has completed this run; if so, keep its output, and take
+        its figures for the report.
+        """
         saved = (
             None
             if self.scheduler.reason or self.budget.was_raised
@@ -213,13 +222,17 @@ class BatchJob:
     # --- the start
 
     def _settings_so_far(self) -> dict[str, Any]:
-        """Return the parts of all settings that this run has had, by the key of the settings; the present ones are last."""
+        """Return the parts of all settings that this run has had, by the key of the settings; the
+        present ones are last.
+        """
         settings = dict(self.journal.metadata(self.config.name).get("settings", {}))
         settings.pop(self.keys.shared, None)
         return settings | {self.keys.shared: self.keys.settings}
 
     def _judges_so_far(self) -> dict[str, Any]:
-        """Return the judges of all settings that this run has had, by the key of the settings: their prompts follow from them."""
+        """Return the judges of all settings that this run has had, by the key of the settings:
+        their prompts follow from them.
+        """
         panel, roles = self.session.common_panel()
         judges = {
             grader.name: data
@@ -230,7 +243,9 @@ class BatchJob:
         return dict([*({**known, self.keys.shared: judges}.items())][-MAX_SETTINGS:])
 
     def _choose_policies(self, say: Callable[[str], object]) -> None:
-        """Learn priors online unless the user gave priors or a plan; set one price for all rows if there is a budget."""
+        """Learn priors online unless the user gave priors or a plan; set one price for all rows if
+        there is a budget.
+        """
         plan, config = self.plan, self.config
         if not isinstance(plan, NoiseAwarePlan) or config.plan is not None:
             return
@@ -263,12 +278,15 @@ class BatchJob:
     def _open_priors(
         self, priors: Priors, say: Callable[[str], object], *, refits: bool
     ) -> OnlinePriors:
-        """Return the policy with the schedule that the journal has for these settings; with a new one if the source has changed."""
+        """Return the policy with the schedule that the journal has for these settings; with a new
+        one if the source has changed.
+        """
         source = self.config.options.priors or "shipped"
         known = self.session.labelled_figures
         if source == "learned" and not priors.tasks:
             say(
-                "no priors are saved for this model with these graders: the run starts with the shipped ones"
+                "no priors are saved for this model with these graders: the run starts with the "
+                "shipped ones"
             )
         saved = saved_schedules(self.journal, self.config.name).get(self.keys.shared)
         if (
@@ -297,7 +315,9 @@ class BatchJob:
         )
 
     def _plan_second_looks(self, schedule: RefitSchedule, say: Callable[[str], object]) -> None:
-        """Choose the rows with second looks, if there are any, and announce what they take; computed scores need none."""
+        """Choose the rows with second looks, if there are any, and announce what they take;
+        computed scores need none.
+        """
         panel, _ = self.session.common_panel()
         if self.session.labelled_figures.noise_sd is not None or not llm_graders(
             panel
@@ -306,7 +326,8 @@ class BatchJob:
         elif rows := second_look_rows(panel, schedule.start, self.summary.total):
             schedule.second_looks, schedule.first = rows, OnlinePriors.first_calibrated_refit
             say(
-                f"calibrating: {len(rows)} second looks among the first {rows.stop} rows, about 4 % of their calls"
+                f"calibrating: {len(rows)} second looks among the first {rows.stop} rows, about 4 "
+                "% of their calls"
             )
 
     # --- the end
@@ -367,7 +388,8 @@ class BatchJob:
                 self.note(completion=completion_data(digest, self.progress, self.report_builder))
 
     def _note_spent(self) -> None:
-        """Save what was spent, for a later process. With a budget the tracker saves every change itself.
+        """Save what was spent, for a later process. With a budget the tracker saves every change
+        itself.
 
         It takes an estimate of each call in flight, so it is not done for each call.
         """
@@ -379,7 +401,8 @@ class BatchJob:
                 self.note(spent=spent)
 
     async def _save_priors(self, report: BatchReport, say: Callable[[str], object]) -> BatchReport:
-        """Save priors fitted to a complete run for other runs with this model and these graders; return the report with that.
+        """Save priors fitted to a complete run for other runs with this model and these graders;
+        return the report with that.
 
         Only a run that was asked to use learned priors writes to the user's folder.
         """
@@ -389,7 +412,10 @@ class BatchJob:
         key = self.session.priors_key
         if key is None or self.scheduler.reason or not self.progress.processed_rows:
             return report
-        source = f"run {display_name(config.name, config.output)} in {config.journal}, {{rows:,}} of {self.summary.total:,} rows"
+        source = (
+            f"run {display_name(config.name, config.output)} in {config.journal}, {{rows:,}} of "
+            f"{self.summary.total:,} rows"
+        )
         try:
             saved = await online.save_for_other_runs(key, source)
         except StoreError as error:
@@ -416,9 +442,11 @@ class LocalExecutor:
 
 @dataclass
 class RowProcessor:
-    """What the scheduler does with each row of a job: reuse its result, run it, or skip it; and then save the result.
+    """What the scheduler does with each row of a job: reuse its result, run it, or skip it; and
+    then save the result.
 
-    `finished_now`: the numbers of rows that were finished in this run, though their results are read from the journal.
+    `finished_now`: the numbers of rows that were finished in this run, though their results are
+    read from the journal.
     """
 
     job: BatchJob
@@ -483,7 +511,9 @@ class RowProcessor:
         return self.runner.run(row)
 
     async def skip(self, row: PendingRow) -> None:
-        """Save the best result so far of a row that does not start, because budget or time is exhausted."""
+        """Save the best result so far of a row that does not start, because budget or time is
+        exhausted.
+        """
         self.save(row, await self.runner.best_so_far(row))
 
     def save(self, row: PendingRow, result: RowResult, *, reused: bool = False) -> None:
@@ -504,5 +534,7 @@ class RowProcessor:
         return self.job.output.pending_count < MAX_WAITING and not self.job.share.is_short
 
     async def wait_for_capacity(self) -> None:
-        """Wait until the share of the budget may have changed. The scheduler wakes up anyway when a row ends."""
+        """Wait until the share of the budget may have changed. The scheduler wakes up anyway when a
+        row ends.
+        """
         await self.job.share.wait_for_change()

@@ -1,7 +1,9 @@
-"""`calibrate` and `calibrate_sync`: learn priors from a stated number of calls on tasks of one's own.
+"""`calibrate` and `calibrate_sync`: learn priors from a stated number of calls on tasks of one's
+own.
 
-Each task is drafted, graded twice, refined once and graded again, whatever the scores are: the two grades of the draft show the
-noise of the judge, and the refinement shows the lift. What is learned from that is fitted as in a batch (`redraft.quality.fit`).
+Each task is drafted, graded twice, refined once and graded again, whatever the scores are: the two
+grades of the draft show the noise of the judge, and the refinement shows the lift. What is learned
+from that is fitted as in a batch (`redraft.quality.fit`).
 """
 
 from __future__ import annotations
@@ -49,7 +51,9 @@ RELEVANT_DIFFERENCE = 0.1  # the example in what is said of the noise
 
 @dataclass(frozen=True)
 class CalibrationPlan:
-    """A plan: draft, grade the draft twice, refine it once, and grade that. Judges that repeat their grades anyway give no more."""
+    """A plan: draft, grade the draft twice, refine it once, and grade that. Judges that repeat
+    their grades anyway give no more.
+    """
 
     rules: SelfRefine = field(default_factory=lambda: SelfRefine(max_iterations(1)))
 
@@ -68,9 +72,11 @@ def needs_second_looks(trace: Trace) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class LearnedValue:
-    """What the calls showed, with its standard error (None: they showed nothing), the shipped value, and the one in the priors.
+    """What the calls showed, with its standard error (None: they showed nothing), the shipped
+    value, and the one in the priors.
 
-    The priors move only part of the way from the shipped value to what was shown, by how large the error is.
+    The priors move only part of the way from the shipped value to what was shown, by how large the
+    error is.
     """
 
     value: float
@@ -108,12 +114,15 @@ class LearnedPriors:
         priors: The fitted priors, for the setting `priors`.
         noise: Standard deviation of the noise of one score, in points of the score.
         level: Mean quality of first drafts, from 0 to 1.
-        lift: By how much a refinement raises the quality of a first draft on average, in points of the score.
+        lift: By how much a refinement raises the quality of a first draft on average, in points of
+            the score.
         tasks: Number of tasks with scores.
         usage: What it took.
-        drift: How much kinder the judge is to a refinement, if people's labels show it (see `redraft.validation`), else None.
+        drift: How much kinder the judge is to a refinement, if people's labels show it (see
+            `redraft.validation`), else None.
         is_exact: Whether no judge gives scores, so that they have no noise.
-        key: The model with its graders, under which `save` stores the priors; None if they cannot be told from others.
+        key: The model with its graders, under which `save` stores the priors; None if they cannot
+            be told from others.
     """
 
     priors: Priors
@@ -137,7 +146,8 @@ class LearnedPriors:
         *,
         noisy: bool = True,
     ) -> LearnedPriors:
-        """Return what a fit that started from the shipped priors, and from what people's labels show, has learned.
+        """Return what a fit that started from the shipped priors, and from what people's labels
+        show, has learned.
 
         `noisy`: whether a judge gives scores.
         """
@@ -214,7 +224,8 @@ class LearnedPriors:
         }
 
     def save(self, folder: str | Path | None = None) -> StoredPriors:
-        """Save the priors for runs with `priors="learned"`, unless priors of more tasks are saved; return those saved now.
+        """Save the priors for runs with `priors="learned"`, unless priors of more tasks are saved;
+        return those saved now.
 
         Args:
             folder: The folder of saved priors; None means that in your data folder.
@@ -225,7 +236,8 @@ class LearnedPriors:
         """
         if self.tasks < MIN_TASKS:
             raise ConfigError(
-                f"priors of {pluralize(self.tasks, 'task')} are not saved: at least {MIN_TASKS} are needed; raise calls"
+                f"priors of {pluralize(self.tasks, 'task')} are not saved: at least {MIN_TASKS} "
+                "are needed; raise calls"
             )
         if self.key is None:
             raise ConfigError(
@@ -249,8 +261,9 @@ async def calibrate(
 ) -> LearnedPriors:
     """Learn priors for a model and its graders from tasks of your own, with at most so many calls.
 
-    Each task is drafted, graded twice, refined once, and graded again: five calls with one judge. Tasks are chosen evenly from
-    those given. Nothing is saved: pass the result's `priors` to `refine` or `batch`, or call its `save`.
+    Each task is drafted, graded twice, refined once, and graded again: five calls with one judge.
+    Tasks are chosen evenly from those given. Nothing is saved: pass the result's `priors` to
+    `refine` or `batch`, or call its `save`.
 
     Args:
         tasks: The tasks, each as in `refine`; 20 are enough for 100 calls.
@@ -259,14 +272,17 @@ async def calibrate(
         judge: As in `refine`.
         calls: Maximum number of calls, retries included.
         say: Called with a line that states what will be spent, before the first call.
-        **settings: `budget` (a further limit), `deadline`, `temperature`, `max_tokens`, `seed`, `timeout`, `retries`,
-            `max_in_flight`, `cache`, `prices` and the settings of graders that run code, as in `refine`.
+        **settings: `budget` (a further limit), `deadline`, `temperature`, `max_tokens`, `seed`,
+            `timeout`, `retries`, `max_in_flight`, `cache`, `prices` and the settings of graders
+            that run code, as in `refine`.
 
     Returns:
-        The priors, and the noise of the judge, the level of drafts and the lift of a refinement with their standard errors.
+        The priors, and the noise of the judge, the level of drafts and the lift of a refinement
+        with their standard errors.
 
     Raises:
-        ConfigError: An argument is wrong, or `calls` is not enough for one task. Raised before any call.
+        ConfigError: An argument is wrong, or `calls` is not enough for one task. Raised before any
+            call.
         RedraftError: No task could be graded; the error of the first one.
     """
     options = _checked_options(settings, calls, say)
@@ -357,7 +373,9 @@ def _checked_options(settings: Mapping[str, Any], calls: Any, say: Any) -> Optio
 
 
 def calls_for_one_task(session: Session) -> int:
-    """Return the calls for one task: two texts with their grades, and the second grades of the first one."""
+    """Return the calls for one task: two texts with their grades, and the second grades of the
+    first one.
+    """
     panel, roles = session.common_panel()
     grades = {
         grader.name: calls_per_grade(roles.graders[grader.name])

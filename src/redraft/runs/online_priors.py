@@ -1,14 +1,15 @@
 """Priors learned online: later rows of a run start with priors fitted to earlier rows.
 
-In every fourth of the first 64 rows each judge grades the first answer twice (`second_look_rows`): how much two scores of one text
-differ shows how noisy the judge is. There are refits at rows 32, 64, 128 and 256, and then at each row four times as far (1,024,
-4,096 ...). If nothing shows the noise of a judge, neither second looks nor people's labels, the first one is at row 256. A refit at
-row n uses up to 256 evenly spaced rows before n / 2; row n waits until those have ended, and it and all later rows start with the
-fitted priors. If they do not end within a minute, the refit is omitted. Each refit, done or omitted, is saved in the journal, so
-that a resumed run repeats it.
+In every fourth of the first 64 rows each judge grades the first answer twice (`second_look_rows`):
+how much two scores of one text differ shows how noisy the judge is. There are refits at rows 32,
+64, 128 and 256, and then at each row four times as far (1,024, 4,096 ...). If nothing shows the
+noise of a judge, neither second looks nor people's labels, the first one is at row 256. A refit at
+row n uses up to 256 evenly spaced rows before n / 2; row n waits until those have ended, and it and
+all later rows start with the fitted priors. If they do not end within a minute, the refit is
+omitted. Each refit, done or omitted, is saved in the journal, so that a resumed run repeats it.
 
-Which rows learn from which, and which get second looks, is fixed by their positions, so the output does not depend on the order in
-which rows end.
+Which rows learn from which, and which get second looks, is fixed by their positions, so the output
+does not depend on the order in which rows end.
 """
 
 from __future__ import annotations
@@ -42,9 +43,10 @@ MIN_ROWS_TO_SAVE = 32  # rows with grades without which priors are not saved for
 class RefitSchedule:
     """Which rows the refits learn from, and the priors that result.
 
-    `start` are the priors of the first rows, `refits` those of later rows by the number of the first such row (None: omitted).
-    `enabled`: whether there are refits. `source`: where `start` comes from, "shipped" or "learned". `first`: the row of the first
-    refit. `second_looks`: the rows whose first answer each judge grades twice.
+    `start` are the priors of the first rows, `refits` those of later rows by the number of the
+    first such row (None: omitted). `enabled`: whether there are refits. `source`: where `start`
+    comes from, "shipped" or "learned". `first`: the row of the first refit. `second_looks`: the
+    rows whose first answer each judge grades twice.
     """
 
     start: Priors
@@ -78,14 +80,18 @@ class RefitSchedule:
 
     @property
     def summary(self) -> tuple[dict[str, int], ...]:
-        """For each refit the first row that it applies to ("from"), and the number of "rows" to which it was fitted."""
+        """For each refit the first row that it applies to ("from"), and the number of "rows" to
+        which it was fitted.
+        """
         refits = sorted(self.refits.items()) if self.enabled else []
         return tuple(
             {"from": n, "rows": priors.tasks - self.start.tasks} for n, priors in refits if priors
         )
 
     def row_seen(self, n: int, id: str, *, finished: bool) -> None:
-        """Register row n. Every row is registered, in order; evenly spaced ones are remembered, and those with second looks."""
+        """Register row n. Every row is registered, in order; evenly spaced ones are remembered, and
+        those with second looks.
+        """
         if n % self._spacing and n not in self.second_looks:
             return
         self._ids[n] = id
@@ -104,7 +110,9 @@ class RefitSchedule:
         self._unfinished.discard(n)
 
     def due_refit(self, n: int) -> int | None:
-        """Return the row of the refit that must be done before row n starts; None if there is none."""
+        """Return the row of the refit that must be done before row n starts; None if there is
+        none.
+        """
         if n < self.first or not self.enabled:
             return None
         refit = self.first
@@ -117,7 +125,9 @@ class RefitSchedule:
         return not any(n in self._unfinished for n in self._ids if n < refit // 2)
 
     def training_rows(self, refit: int | None = None) -> list[str]:
-        """Return the IDs of the rows that a refit learns from; None: of those for the priors that are saved for other runs."""
+        """Return the IDs of the rows that a refit learns from; None: of those for the priors that
+        are saved for other runs.
+        """
         rows = [n for n in sorted(self._ids) if refit is None or n < refit // 2]
         most = min(MAX_TRAINING_ROWS, len(rows))
         chosen = {rows[i * len(rows) // most] for i in range(most)} | {
@@ -135,8 +145,9 @@ class RefitSchedule:
 class OnlinePriors:
     """A row policy: rows start with the priors of the schedule.
 
-    `wait_until(condition, seconds)` waits while rows end, `is_over()` returns whether the run is ending. `settings_key` is the key
-    of the run's settings, under which the journal has the schedule. `second_looks` counts the grades for second looks.
+    `wait_until(condition, seconds)` waits while rows end, `is_over()` returns whether the run is
+    ending. `settings_key` is the key of the run's settings, under which the journal has the
+    schedule. `second_looks` counts the grades for second looks.
     """
 
     first_refit: ClassVar[int] = 256
@@ -200,7 +211,9 @@ class OnlinePriors:
         self.schedule.row_finished(row.n)
 
     async def _refit(self, refit: int) -> None:
-        """Fit priors when the training rows have ended, or omit the refit after `max_wait` seconds; save which."""
+        """Fit priors when the training rows have ended, or omit the refit after `max_wait` seconds;
+        save which.
+        """
         schedule = self.schedule
         await self.wait_until(lambda: schedule.is_ready(refit), self.max_wait)
         if self.is_over():
@@ -214,12 +227,14 @@ class OnlinePriors:
         self.save_schedule()
         if fitted is None:
             self.say(
-                f"priors were not refitted for rows from {refit:,} on: earlier rows did not finish within {self.max_wait:g} s, "
-                "or none was graded"
+                f"priors were not refitted for rows from {refit:,} on: earlier rows did not "
+                f"finish within {self.max_wait:g} s, or none was graded"
             )
 
     async def _fit(self, ids: Sequence[str], before: Priors) -> tuple[Priors, int] | None:
-        """Return the priors fitted to rows and the number of rows with grades; None if there are none."""
+        """Return the priors fitted to rows and the number of rows with grades; None if there are
+        none.
+        """
         graded: list[Observations] = []
         for id in ids:
             if (trace := self.journal.trace(self.run, id)) and (
@@ -234,10 +249,12 @@ class OnlinePriors:
         )
 
     async def save_for_other_runs(self, key: PriorsKey, source: str) -> tuple[int, Priors] | None:
-        """Save priors fitted to this run under `key`, unless those saved there are fitted to more tasks. Raises StoreError.
+        """Save priors fitted to this run under `key`, unless those saved there are fitted to more
+        tasks. Raises StoreError.
 
-        Returns the number of rows with grades, and the priors that are saved now; None if there were too few such rows. The fit
-        starts from the shipped priors, so that priors do not drift from run to run.
+        Returns the number of rows with grades, and the priors that are saved now; None if there
+        were too few such rows. The fit starts from the shipped priors, so that priors do not drift
+        from run to run.
         """
         fitted = await self._fit(self.schedule.training_rows(), Priors())
         if fitted is None or fitted[1] < MIN_ROWS_TO_SAVE:
@@ -251,8 +268,8 @@ class OnlinePriors:
 def second_look_rows(panel: Iterable[PanelGrader], start: Priors, rows: int) -> range:
     """Return the rows of a run whose first answer each judge grades twice.
 
-    There are none if the run has too few rows to learn from, if `start` was learned from as many already, if no judge gives scores,
-    or if judges grade every answer repeatedly anyway.
+    There are none if the run has too few rows to learn from, if `start` was learned from as many
+    already, if no judge gives scores, or if judges grade every answer repeatedly anyway.
     """
     judges = [grader for grader, _ in llm_graders(panel)]
     is_known = start.tasks >= CALIBRATION_ROWS or any(judge.repeats > 1 for judge in judges)

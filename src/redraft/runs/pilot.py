@@ -1,4 +1,6 @@
-"""A pilot: the job that runs a sample of the rows, and its report with a forecast for the others."""
+"""A pilot: the job that runs a sample of the rows, and its report with a forecast for the
+others.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ class PilotRows:
 
 
 def pilot_config(config: BatchConfig) -> BatchConfig:
-    """Return the configuration of a pilot: it writes no output, and learns no priors, for which it would wait for rows between."""
+    """Return the configuration of a pilot: it writes no output, and learns no priors, for which it
+    would wait for rows between.
+    """
     return replace(config, output=None, spreadsheet_safe=False, learn=False)
 
 
@@ -71,7 +75,9 @@ def with_forecast(report: BatchReport, job: BatchJob) -> BatchReport:
 
 
 def _concurrency(job: BatchJob, report: BatchReport, sampled: list[PilotRow]) -> float | None:
-    """Return how many calls ran at the same time in the pilot, also if an earlier process ran it; None if unknown."""
+    """Return how many calls ran at the same time in the pilot, also if an earlier process ran it;
+    None if unknown.
+    """
     run = job.journal.run(job.config.name)
     saved = run.metadata.get(CONCURRENCY) if run else None
     busy = sum(row.seconds or 0.0 for row in sampled)

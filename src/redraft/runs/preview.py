@@ -1,9 +1,10 @@
 """The preview of a run: what it would read, call and cost, without making a call.
 
-The ranges of calls, tokens and cost follow from the settings. The expected usage is estimated on simulated tasks
-(`quality.simulate`); if no grader calls a model, each answer passes with probability one half. For the estimate a token counts as 4
-bytes, and an answer is as long as the mean of the given responses, or 300 tokens. Retries, and repeated requests after an
-unreadable answer, are left out.
+The ranges of calls, tokens and cost follow from the settings. The expected usage is estimated on
+simulated tasks (`quality.simulate`); if no grader calls a model, each answer passes with
+probability one half. For the estimate a token counts as 4 bytes, and an answer is as long as the
+mean of the given responses, or 300 tokens. Retries, and repeated requests after an unreadable
+answer, are left out.
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ class BatchPreview:
         cost: The same in USD; None if a price is unknown.
         expected: The expected usage, within these ranges; None for a plan of the user's own.
         changes: Which rows of an earlier run would be redone and why, for people.
-        prompts: What each model would be sent for the first row, with stand-ins for answers and advice.
+        prompts: What each model would be sent for the first row, with stand-ins for answers and
+            advice.
     """
 
     summary: tuple[str, ...]
@@ -99,7 +101,9 @@ def preview_run(
     *,
     explain: bool = False,
 ) -> BatchPreview:
-    """Return the preview, by the data and the journal (if it exists). Raises ConfigError and StoreError."""
+    """Return the preview, by the data and the journal (if it exists). Raises ConfigError and
+    StoreError.
+    """
     bad: list[BadRow] = []
     entries = dataset.rows(
         summary.duplicates, lambda row: bad.append(row) if len(bad) < SAMPLES else None
@@ -135,7 +139,9 @@ def preview_run(
 
 
 def first_messages(plan: Plan, task: Task) -> tuple[Message, ...]:
-    """Return the messages of a task: those of the user's own draft prompt, if the plan has one. Raises ConfigError."""
+    """Return the messages of a task: those of the user's own draft prompt, if the plan has one.
+    Raises ConfigError.
+    """
     prompts = prompts_of(plan)
     if prompts is None or prompts.draft is None:
         return task.messages
@@ -148,10 +154,15 @@ def first_messages(plan: Plan, task: Task) -> tuple[Message, ...]:
 def describe_responses(
     dataset: BatchDataset, summary: DatasetSummary, *, writes: bool
 ) -> Iterator[str]:
-    """Yield a line about how many rows have a response, or why none has. `writes`: whether a model can write drafts."""
+    """Yield a line about how many rows have a response, or why none has. `writes`: whether a model
+    can write drafts.
+    """
     if summary.with_response:
         others = "get a first draft" if writes else "have none"
-        yield f"{summary.with_response:,} rows have a response to start with, {summary.total - summary.with_response:,} {others}"
+        yield (
+            f"{summary.with_response:,} rows have a response to start with, "
+            f"{summary.total - summary.with_response:,} {others}"
+        )
     else:
         yield f"every row gets a first draft: {dataset.missing_response_reason}"
     if summary.blank:
@@ -269,11 +280,16 @@ class JournalComparison:
         self._journal.close()
         yield ", ".join(f"{n:,} rows {what}" for what, n in sorted(self._rows.items())) or "no rows"
         for reason, n in sorted(self._reason_counts.items()):
-            yield f"{reason} changed: {n:,} rows are redone; calls that stay the same come from the cache"
+            yield (
+                f"{reason} changed: {n:,} rows are redone; calls that stay the same come from the "
+                "cache"
+            )
 
 
 def calls_per_row(session: Session, plan: Plan, *, with_response: bool) -> Range:
-    """Return the fewest and the most calls of a row with or without a response, not counting retries and repeated requests."""
+    """Return the fewest and the most calls of a row with or without a response, not counting
+    retries and repeated requests.
+    """
     panel, roles = session.common_panel()
     compares_at_end = isinstance(plan, NoiseAwarePlan)
     calls, grading = calls_by_grader(session), grading_calls(session, plan)
@@ -292,7 +308,9 @@ def calls_per_row(session: Session, plan: Plan, *, with_response: bool) -> Range
 
 
 def grading_calls(session: Session, plan: Plan) -> int:
-    """Return the number of calls that grade one answer; a noise-aware plan compares answers only at the end."""
+    """Return the number of calls that grade one answer; a noise-aware plan compares answers only at
+    the end.
+    """
     compares_at_end = isinstance(plan, NoiseAwarePlan)
     comparers = {grader.name for grader in session.common_panel()[0] if grader.compares}
     return sum(
@@ -312,14 +330,17 @@ def calls_by_grader(session: Session) -> dict[str, int]:
 
 
 def tokens_per_call(session: Session, summary: DatasetSummary) -> Range:
-    """Return the tokens of a call with a short answer, and of one with a judge's instructions and the longest answer."""
+    """Return the tokens of a call with a short answer, and of one with a judge's instructions and
+    the longest answer.
+    """
     prompt = summary.prompt_bytes // max(1, summary.total) // CHARS_PER_TOKEN + 1
     most = session.options.max_tokens or DEFAULT_OUTPUT_TOKENS
     return prompt + MIN_OUTPUT, prompt + JUDGE_PROMPT + 2 * most
 
 
 def usd_range(session: Session, calls: Range, tokens: Range) -> tuple[float, float] | None:
-    """Return the cost in USD if all tokens are input, and if half of them are output; None if a price is unknown.
+    """Return the cost in USD if all tokens are input, and if half of them are output; None if a
+    price is unknown.
 
     With several models it is the range over their prices.
     """
@@ -360,7 +381,9 @@ def estimate_usage(
     rows: int,
     looks: Mapping[str, int] | None = None,
 ) -> ExpectedUsage | None:
-    """Return the expected usage of a number of rows; None for a plan of the user's own. `looks`: second looks by grader."""
+    """Return the expected usage of a number of rows; None for a plan of the user's own. `looks`:
+    second looks by grader.
+    """
     if session.options.plan is not None:
         return None
     panel, roles = session.common_panel()
@@ -426,7 +449,9 @@ def steps_per_row(
 
 
 def priors_with_even_odds(target: float) -> Priors:
-    """Return priors by which every answer reaches the target with probability one half, and grades are exact."""
+    """Return priors by which every answer reaches the target with probability one half, and grades
+    are exact.
+    """
     drafts = Priors(
         draft_mean=target, draft_mean_sd=0, draft_sd=0.1, noise_sd=0, bias_sd=0, bias_drift=0
     )
@@ -472,7 +497,9 @@ def _usage(calls: float, input_tokens: float, output_tokens: float) -> Usage:
 
 
 def calls_per_grade(grader: Any) -> int:
-    """Return the number of calls for one grade: those of all parts of a composite grader, or its own."""
+    """Return the number of calls for one grade: those of all parts of a composite grader, or its
+    own.
+    """
     parts = getattr(grader, "parts", ())
     if not parts:
         return int(getattr(grader, "grade_calls", 1)) if makes_calls(grader) else 0
@@ -482,7 +509,9 @@ def calls_per_grade(grader: Any) -> int:
 
 
 def calls_per_task(grader: Any) -> int:
-    """Return the number of calls that a grader and its parts make once for a task, in addition to those for each grade."""
+    """Return the number of calls that a grader and its parts make once for a task, in addition to
+    those for each grade.
+    """
     calls = list(map(calls_per_task, getattr(grader, "parts", ())))
     return int(getattr(grader, "setup_calls", 0)) + (
         max(calls) if hasattr(grader, "parts_for") else sum(calls)

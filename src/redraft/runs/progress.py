@@ -51,12 +51,15 @@ def format_price(price: float, unit: str) -> str:
 
 @dataclass
 class BatchProgress:
-    """The numbers of rows by their results, what was paid in this run, and its speed. None: unknown.
+    """The numbers of rows by their results, what was paid in this run, and its speed. None:
+    unknown.
 
-    `reused` rows were finished by an earlier run; they also count in `done` and `failed`. `unfinished` rows were cut short, and
-    their best answer so far is in the output. `state` is "reading", "running", "stopping", or a message about endpoints that are
-    not called now; at the end it is "finished" or the reason why the run ended early (see `BatchReport.end_reason`). If rows share
-    a budget, a step must be expected to raise the score by `price` for each `price_unit` of its cost.
+    `reused` rows were finished by an earlier run; they also count in `done` and `failed`.
+    `unfinished` rows were cut short, and their best answer so far is in the output. `state` is
+    "reading", "running", "stopping", or a message about endpoints that are not called now; at the
+    end it is "finished" or the reason why the run ended early (see `BatchReport.end_reason`). If
+    rows share a budget, a step must be expected to raise the score by `price` for each `price_unit`
+    of its cost.
     """
 
     total: int | None = None
@@ -126,7 +129,9 @@ class BatchProgress:
 
     @property
     def calls(self) -> int:
-        """The number of calls in this run. `usage` has those of a step only once that has ended, after all retries."""
+        """The number of calls in this run. `usage` has those of a step only once that has ended,
+        after all retries.
+        """
         return max(self.usage.calls, self.calls_made)
 
     @property
@@ -155,7 +160,9 @@ class BatchProgress:
 
     @property
     def rows_per_s(self) -> float | None:
-        """Finished rows a second, over the last 30 seconds; over the whole run once it has ended."""
+        """Finished rows a second, over the last 30 seconds; over the whole run once it has
+        ended.
+        """
         if self.ended_at is not None:
             return self._finished / self.seconds if self._finished and self.seconds > 0 else None
         if len(self._ends) < 3:  # the start, and two rows
@@ -172,7 +179,9 @@ class BatchProgress:
 
     @property
     def projected_cost(self) -> float | None:
-        """The cost of the whole run in USD, if the remaining rows cost as much as those processed so far."""
+        """The cost of the whole run in USD, if the remaining rows cost as much as those processed
+        so far.
+        """
         cost, remaining = self.usage.cost, self.remaining
         if cost is None or remaining is None or not self.processed_rows:
             return None

@@ -1,4 +1,6 @@
-"""The report of a run: `ReportBuilder` counts rows as they end, in constant memory; `build_report` makes the `BatchReport`."""
+"""The report of a run: `ReportBuilder` counts rows as they end, in constant memory; `build_report`
+makes the `BatchReport`.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ class RunningMean:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The 95 % interval of the mean by the normal approximation, clipped to [-1, 1]; None for fewer than two numbers."""
+        """The 95 % interval of the mean by the normal approximation, clipped to [-1, 1]; None for
+        fewer than two numbers.
+        """
         if self.n < 2:
             return None
         half = Z * sqrt(self.squares / (self.n - 1) / self.n)
@@ -57,7 +61,9 @@ class IterationStats:
     cost: float | None = 0.0
 
     def as_data(self, number: int) -> dict[str, Any]:
-        """Return plain data. `calls_per_point` and `usd_per_point` are per gain of 0.01, summed over rows."""
+        """Return plain data. `calls_per_point` and `usd_per_point` are per gain of 0.01, summed
+        over rows.
+        """
         points = 100 * self.gain.sum
         return {
             "iteration": number,
@@ -166,13 +172,15 @@ class BatchReport:
         blank: Given responses in the data that are blank. A blank response is no response.
         remaining: Rows that the run did not reach, and that are not in the output.
         seconds: The duration of the run.
-        usage: What was paid in this run. Calls answered from the cache are counted, but not paid for.
-        uplift: The mean of best - first score in [-1, 1], over the rows with both; estimates if graders are noisy.
+        usage: What was paid in this run. Calls answered from the cache are counted, but not paid
+            for.
+        uplift: The mean of best - first score in [-1, 1], over the rows with both; estimates if
+            graders are noisy.
         interval: The 95 % interval of `uplift`.
         mean_first: The mean score of the first answers.
         mean_best: The mean score of the best answers.
-        improved: Rows whose best answer satisfies more musts than the first, or as many and scores higher by more than the noise of
-            the graders explains.
+        improved: Rows whose best answer satisfies more musts than the first, or as many and scores
+            higher by more than the noise of the graders explains.
         unsure: Rows whose best answer scores higher, but with too few grades to rule out noise.
         unchanged: Rows with two scores that are neither improved, unsure nor regressed.
         regressed: Rows in which a later answer scored lower, and the first was kept.
@@ -184,22 +192,30 @@ class BatchReport:
         reasons: The first message of each kind of error, which may quote a prompt or an endpoint.
         error_rows: The ID of the row with that message.
         by_iteration: The gain and the cost of each iteration, over all rows.
-        score_bases: The number of rows of `uplift` by what stands behind their scores, as in `Result.score_basis`.
-        end_reason: Why the run ended early: "budget", "deadline", "interrupted", "fatal", "outage" or "disk"; "" if it is complete.
-        message: Details of `end_reason`, for people. It has no text of an endpoint, which may repeat a prompt: the output has that.
+        score_bases: The number of rows of `uplift` by what stands behind their scores, as in
+            `Result.score_basis`.
+        end_reason: Why the run ended early: "budget", "deadline", "interrupted", "fatal", "outage"
+            or "disk"; "" if it is complete.
+        message: Details of `end_reason`, for people. It has no text of an endpoint, which may
+            repeat a prompt: the output has that.
         forecast: What the other rows take, if this was a pilot.
-        journal_lost: Whether the journal was deleted and could not be restored; if not, the same command resumes the run.
+        journal_lost: Whether the journal was deleted and could not be restored; if not, the same
+            command resumes the run.
         output: The path of the output.
         journal: The path of the journal.
         run: The name of the run.
         excess: What was spent beyond the budget, and why, for people; "" if nothing was.
-        price: The gain of score that each `price_unit` had to bring at the end, if rows shared a budget.
+        price: The gain of score that each `price_unit` had to bring at the end, if rows shared a
+            budget.
         price_unit: "calls", "tokens" (in thousands) or "usd".
         priors: The priors at the start of the run; None for the shipped ones.
         initial_prior_tasks: The number of tasks to which those were fitted.
-        prior_refits: For each refit the first row that it applies to ("from"), and the number of "rows" to which it was fitted.
-        prior_rows: The number of rows of this run to which the priors were fitted that are offered to other runs (0: none).
-        second_looks: The number of additional grades of first answers, made to learn how noisy judges are; `usage` includes them.
+        prior_refits: For each refit the first row that it applies to ("from"), and the number of
+            "rows" to which it was fitted.
+        prior_rows: The number of rows of this run to which the priors were fitted that are offered
+            to other runs (0: none).
+        second_looks: The number of additional grades of first answers, made to learn how noisy
+            judges are; `usage` includes them.
         saved_prior_tasks: The number of tasks behind the priors that are saved for other runs now.
         callback_errors: What `on_record` and `on_step` raised, in words; the run went on.
         cache_savings: What the answers from the cache cost in USD when they were made.
@@ -310,7 +326,7 @@ class BatchReport:
             if self.errors
             else "",
             *(
-                f"{kind}, for example{f': {why}' if quote_errors or kind == OWN_ERROR else self._error_row(kind)}"
+                f"{kind}, for example{f': {why}' if quote_errors or kind == OWN_ERROR else self._error_row(kind)}"  # noqa: E501
                 for kind, why in self.reasons.items()
             ),
             *self.callback_errors,
@@ -339,7 +355,10 @@ class BatchReport:
         if self.end_reason or not self.reused or self.reused < self.rows:
             return ""
         failed = "; --retry failed repeats the failed ones" if self.failed else ""
-        return f"all rows were finished before, so nothing was done{failed}; another output starts a new run"
+        return (
+            f"all rows were finished before, so nothing was done{failed}; another output starts a "
+            "new run"
+        )
 
     def _score_line(self) -> str:
         if self.uplift is None or self.mean_first is None or self.mean_best is None:
@@ -400,7 +419,9 @@ def _error_line(result: RowResult) -> str:
 
 
 def budget_and_priors(report: Mapping[str, Any]) -> dict[str, str]:
-    """Return a line each, for people, about the budget, the price and the priors of a report in plain data."""
+    """Return a line each, for people, about the budget, the price and the priors of a report in
+    plain data.
+    """
     lines = {
         "budget": report.get("excess", ""),
         "price": _price_line(report),
@@ -445,7 +466,10 @@ def _calibration_line(report: Mapping[str, Any]) -> str:
 def _saved_priors_line(report: Mapping[str, Any]) -> str:
     rows, tasks = report.get("prior_rows", 0), report.get("saved_prior_tasks", 0)
     if tasks > rows:
-        return f"priors fitted to {tasks:,} tasks stay saved for --priors learned, not those of {rows:,} rows now: redraft priors"
+        return (
+            f"priors fitted to {tasks:,} tasks stay saved for --priors learned, not those of "
+            f"{rows:,} rows now: redraft priors"
+        )
     return (
         f"priors fitted to {rows:,} rows are saved for --priors learned: redraft priors"
         if tasks
@@ -454,7 +478,9 @@ def _saved_priors_line(report: Mapping[str, Any]) -> str:
 
 
 def build_report(progress: BatchProgress, builder: ReportBuilder, **others: Any) -> BatchReport:
-    """Return the report of a run that has ended; `others` are the fields that neither `progress` nor `builder` knows."""
+    """Return the report of a run that has ended; `others` are the fields that neither `progress`
+    nor `builder` knows.
+    """
     return BatchReport(
         rows=progress.done + progress.failed + progress.unfinished + progress.not_started,
         **{

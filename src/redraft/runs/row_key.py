@@ -1,7 +1,8 @@
 """The key of a row: a hash of everything that determines its result, with a hash of each part.
 
-A row is redone when its key changes, and the parts that differ are the reason. Budgets, retries, time limits and concurrency are
-not part of the key: they determine when a result arrives, not what it is.
+A row is redone when its key changes, and the parts that differ are the reason. Budgets, retries,
+time limits and concurrency are not part of the key: they determine when a result arrives, not what
+it is.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ TASK_VALUES = attrgetter(*TASK_FIELDS)
 
 
 class RowKeys:
-    """Makes the keys of a run's rows. `settings` are the parts that all rows share, `shared` is the key of these parts."""
+    """Makes the keys of a run's rows. `settings` are the parts that all rows share, `shared` is the
+    key of these parts.
+    """
 
     def __init__(self, session: Session, plan: Plan) -> None:
         _, roles = session.common_panel()
@@ -79,7 +82,9 @@ def settings_parts(session: Session, plan: Plan) -> dict[str, str]:
 
 
 def _without_learned_priors(plan: Plan, options: Options) -> Plan:
-    """Return the plan without its priors, unless the user gave them: fitted priors are not part of the key."""
+    """Return the plan without its priors, unless the user gave them: fitted priors are not part of
+    the key.
+    """
     if (
         not isinstance(plan, NoiseAwarePlan)
         or options.plan is not None
@@ -110,7 +115,9 @@ def content_id(task: Task) -> str:
 
 
 def reads_metadata(graders: Iterable[Any]) -> bool:
-    """Return whether a grader, or a part of one, may read a task's metadata. Graders of other packages may, unless they say not."""
+    """Return whether a grader, or a part of one, may read a task's metadata. Graders of other
+    packages may, unless they say not.
+    """
     return any(
         getattr(grader, "reads_metadata", not type(grader).__module__.startswith("redraft."))
         or reads_metadata(getattr(grader, "parts", ()))

@@ -1,4 +1,6 @@
-"""The result of one row: its columns in the output (`result_columns`), and the figures for the report."""
+"""The result of one row: its columns in the output (`result_columns`), and the figures for the
+report.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,8 @@ EMPTY_COLUMNS: Mapping[str, Any] = dict.fromkeys(COLUMNS)
 PARSED = "parsed"
 HIDDEN = ("hidden_passed", "hidden_total")  # the columns of the hidden tests of the best answer
 KEPT = "kept"  # the column of the answers that mode "best" keeps, if it keeps several
-FORECAST = "forecast"  # the column of the expected quality of an answer that no judge graded, with `unseen_last`
+# the column of the expected quality of an answer that no judge graded, with `unseen_last`
+FORECAST = "forecast"
 OWN_COLUMNS = {PARSED, KEPT, FORECAST, *HIDDEN, *COLUMNS} - {
     "judge_score"
 }  # no grader's column has these names
@@ -65,20 +68,23 @@ TOLERANCE = 1e-9
 class RowResult:
     """The result of one row. Nothing changes it once it is made.
 
-    With a noise-aware plan all scores except `judge_score` are its estimates, because the judge's score of the answer that it
-    ranked highest is biased upwards.
+    With a noise-aware plan all scores except `judge_score` are its estimates, because the judge's
+    score of the answer that it ranked highest is biased upwards.
 
     Attributes:
-        status: "done", "failed" (an error ended it, or no answer could be scored) or "open" (cut short).
+        status: "done", "failed" (an error ended it, or no answer could be scored) or "open" (cut
+            short).
         columns: The columns of the output.
-        score_by_iteration: For each iteration from 0 the best score after it (None: unknown), and the calls and the cost in USD of
-            its answers.
-        improved: The best answer satisfies more musts than the first, or as many and scores higher by more than the noise of the
-            graders explains.
+        score_by_iteration: For each iteration from 0 the best score after it (None: unknown), and
+            the calls and the cost in USD of its answers.
+        improved: The best answer satisfies more musts than the first, or as many and scores higher
+            by more than the noise of the graders explains.
         worse: A refinement or a repair scored lower than the first answer.
-        unsure: The best answer scores higher than the first, but with too few grades to rule out noise.
+        unsure: The best answer scores higher than the first, but with too few grades to rule out
+            noise.
         truncated: The best answer was cut off.
-        error_kind: The class of the error; "not_started" if no budget or time was left to begin; "" without an error.
+        error_kind: The class of the error; "not_started" if no budget or time was left to begin; ""
+            without an error.
     """
 
     status: Status
@@ -120,7 +126,8 @@ class RowResult:
 def row_result(
     trace: Trace, answer: AnswerForm[Any] | None = None, more: Mapping[str, Any] | None = None
 ) -> RowResult:
-    """Return the result of a trace that ended, or was cut short. `answer` is the form of its answer, `more` further columns.
+    """Return the result of a trace that ended, or was cut short. `answer` is the form of its
+    answer, `more` further columns.
 
     With a form, it runs validators and serializers of the user, which may take any time.
     """
@@ -140,7 +147,9 @@ def row_result(
 
 
 def has_begun(trace: Trace) -> bool:
-    """Whether work on a row has begun: there is more than its given answers, or a call was made that failed."""
+    """Whether work on a row has begun: there is more than its given answers, or a call was made
+    that failed.
+    """
     return any(
         record.usage.calls > 0
         if isinstance(record, Failure)
@@ -150,7 +159,9 @@ def has_begun(trace: Trace) -> bool:
 
 
 def _usage_of_row(trace: Trace) -> Usage:
-    """Return the usage of the records; if no answer is graded, with that of what failed, unknown where a call was not answered."""
+    """Return the usage of the records; if no answer is graded, with that of what failed, unknown
+    where a call was not answered.
+    """
     spent = sum_usage([record for record in trace.records if record.__class__ is not Failure])
     for failure in () if trace.graded_candidates else trace.failures.values():
         spent += failure.usage.as_answer(failure.usage.cost)
@@ -158,7 +169,9 @@ def _usage_of_row(trace: Trace) -> Usage:
 
 
 def _status(trace: Trace, stop: StopReason) -> Status:
-    """Return the status. A row that fails for a shortage of this machine is open: the next run continues it."""
+    """Return the status. A row that fails for a shortage of this machine is open: the next run
+    continues it.
+    """
     if stop is StopReason.FAILED or not (
         trace.graded_candidates or stop.resumable or stop is StopReason.TOOL_CALLS
     ):
@@ -202,7 +215,9 @@ def _columns(
 
 
 def _initial_score(trace: Trace) -> float | None:
-    """Return the score of the first answer; of several given ones that of the best, None while one has no score."""
+    """Return the score of the first answer; of several given ones that of the best, None while one
+    has no score.
+    """
     if len(given := trace.task.given_responses) < 2:
         first = trace.candidates[0] if len(trace.candidates) == 1 else None
         return trace.scores[first.id] if first else next(iter(trace.score_history), None)
@@ -211,7 +226,9 @@ def _initial_score(trace: Trace) -> float | None:
 
 
 def _ranks(trace: Trace, candidates: Iterable[Candidate]) -> list[tuple[float, float]]:
-    """Return the share of musts that it satisfies and the score of each candidate that has a score."""
+    """Return the share of musts that it satisfies and the score of each candidate that has a
+    score.
+    """
     return [
         (trace.must_pass_rate(c.id), score)
         for c in candidates
@@ -220,10 +237,12 @@ def _ranks(trace: Trace, candidates: Iterable[Candidate]) -> list[tuple[float, f
 
 
 def grader_columns(panel: Iterable[PanelGrader]) -> dict[str, tuple[str, str]]:
-    """Return the columns of the score and of the reason of each grader that grades single responses, by the grader's name.
+    """Return the columns of the score and of the reason of each grader that grades single
+    responses, by the grader's name.
 
-    Characters other than letters and digits become underscores. Names that are equal then, or those of other result columns, get
-    a number or a prefix. A grader named "judge" has the column judge_score, which else holds the mean of all graders.
+    Characters other than letters and digits become underscores. Names that are equal then, or those
+    of other result columns, get a number or a prefix. A grader named "judge" has the column
+    judge_score, which else holds the mean of all graders.
     """
     columns: dict[str, tuple[str, str]] = {}
     taken: set[str] = set(OWN_COLUMNS)
@@ -243,7 +262,8 @@ def grader_columns(panel: Iterable[PanelGrader]) -> dict[str, tuple[str, str]]:
 
 
 def grader_values(trace: Trace, columns: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
-    """Return the score and the reason of each grader for the best answer, in the columns of `grader_columns`.
+    """Return the score and the reason of each grader for the best answer, in the columns of
+    `grader_columns`.
 
     They are None where a score is unknown, or the grader failed.
     """
@@ -261,7 +281,9 @@ def grader_values(trace: Trace, columns: Mapping[str, tuple[str, str]]) -> dict[
 
 
 def hidden_values(trace: Trace) -> dict[str, Any]:
-    """Return how many hidden tests the best answer passes, and how many there are; None if unknown."""
+    """Return how many hidden tests the best answer passes, and how many there are; None if
+    unknown.
+    """
     passed, total = hidden_results(trace.feedback[trace.best.id] if trace.best else ()) or (
         None,
         None,
@@ -270,7 +292,9 @@ def hidden_values(trace: Trace) -> dict[str, Any]:
 
 
 def tool_calls_json(trace: Trace) -> str | None:
-    """Return the tool calls of the best answer as JSON, in the form of an assistant message; None if there are none."""
+    """Return the tool calls of the best answer as JSON, in the form of an assistant message; None
+    if there are none.
+    """
     calls = trace.best.tool_calls if trace.best else ()
     return (
         json.dumps([call.as_message_part() for call in calls], ensure_ascii=False)
@@ -280,7 +304,9 @@ def tool_calls_json(trace: Trace) -> str | None:
 
 
 def kept_json(trace: Trace) -> str:
-    """Return the answers that the plan keeps as JSON, best first: a list of objects (see `RankedAnswer.to_dict`)."""
+    """Return the answers that the plan keeps as JSON, best first: a list of objects (see
+    `RankedAnswer.to_dict`).
+    """
     return json.dumps([answer.to_dict() for answer in Result(trace).top], ensure_ascii=False)
 
 
@@ -292,7 +318,8 @@ def format_error(error: Failure) -> str:
 
 
 def usage_columns(usage: Usage) -> dict[str, Any]:
-    """Return the calls, tokens and cost of the answers, whether they were paid for or came from the cache.
+    """Return the calls, tokens and cost of the answers, whether they were paid for or came from the
+    cache.
 
     Retries do not count. So the figures do not depend on how often the run was interrupted.
     """
@@ -309,7 +336,9 @@ def round_cost(cost: float | None) -> float | None:
 
 
 def _error(trace: Trace, stop: StopReason) -> Failure | None:
-    """Return the failure that ended a trace that is not done. In every run it is the same one: a candidate's before a grader's."""
+    """Return the failure that ended a trace that is not done. In every run it is the same one: a
+    candidate's before a grader's.
+    """
     if stop is StopReason.CANCELLED:
         return None
     if trace.fatal_failure or (stop is not StopReason.FAILED and trace.graded_candidates):
@@ -326,7 +355,9 @@ def _error(trace: Trace, stop: StopReason) -> Failure | None:
 
 
 def failed_result(error: Exception) -> RowResult:
-    """Return the result of a row that raised an error. After an unexpected error it is open, so that the next run tries again."""
+    """Return the result of a row that raised an error. After an unexpected error it is open, so
+    that the next run tries again.
+    """
     kind = SHORTAGE if is_shortage(error) else type(error).__name__
     columns = {
         **EMPTY_COLUMNS,
@@ -354,7 +385,8 @@ def not_started_result(message: str, more: Mapping[str, Any] | None = None) -> R
 def score_by_iteration(
     trace: Trace, spent: Mapping[str, Any]
 ) -> tuple[tuple[float | None, int, float | None], ...]:
-    """Return for each iteration the best score after it, and the calls and the cost in USD of its answers.
+    """Return for each iteration the best score after it, and the calls and the cost in USD of its
+    answers.
 
     `spent` is that of the whole trace.
     """

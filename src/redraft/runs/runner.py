@@ -2,14 +2,16 @@
 
 What the journal gets, and when:
 
-1. `begin_row` when a row starts for the first time, or starts over because its data or the settings have changed; it is written
-   with the first records, or after a second;
-2. `append_records` after each step, with the answers, grades and failures of the step (`RowStore`). If the step made calls, the
-   runner waits until the records are committed to disk before the next step begins;
+1. `begin_row` when a row starts for the first time, or starts over because its data or the settings
+   have changed; it is written with the first records, or after a second;
+2. `append_records` after each step, with the answers, grades and failures of the step (`RowStore`).
+   If the step made calls, the runner waits until the records are committed to disk before the next
+   step begins;
 3. `finish_row` with the status and the result, also committed before the row counts as ended.
 
-A killed process therefore loses at most the step that was in progress, and of that step only the calls whose replies were not in
-the journal yet, which is the call cache as well. The next run loads the trace from the journal and continues with the next step.
+A killed process therefore loses at most the step that was in progress, and of that step only the
+calls whose replies were not in the journal yet, which is the call cache as well. The next run loads
+the trace from the journal and continues with the next step.
 
 The plan of each row is chosen by the row policies (`RowPolicy`).
 """
@@ -76,10 +78,12 @@ UNTRIED_ENDS = {
 
 
 class RowPolicy(Protocol):
-    """Chooses the plans of rows with regard to all rows of the run, as `BudgetPolicy` and `OnlinePriors` do.
+    """Chooses the plans of rows with regard to all rows of the run, as `BudgetPolicy` and
+    `OnlinePriors` do.
 
-    Plans are pure: a policy returns plans, and the runner reports to it what they decided. The methods are called in this order,
-    `decision_made` once for every decision, and `plan_for` also while steps of the last decision are being performed.
+    Plans are pure: a policy returns plans, and the runner reports to it what they decided. The
+    methods are called in this order, `decision_made` once for every decision, and `plan_for` also
+    while steps of the last decision are being performed.
     """
 
     async def row_seen(self, row: PendingRow, result: RowResult | None) -> None:
@@ -96,7 +100,8 @@ class RowPolicy(Protocol):
     def plan_for(
         self, row: PendingRow, plan: NoiseAwarePlan, trace: Trace | None
     ) -> NoiseAwarePlan:
-        """Return the plan for the row's next step, given the plan chosen by the policies before this one.
+        """Return the plan for the row's next step, given the plan chosen by the policies before
+        this one.
 
         `trace` is None once, when the row starts.
         """
@@ -113,7 +118,9 @@ class RowPolicy(Protocol):
         ...
 
     def row_finished(self, row: PendingRow, trace: Trace | None) -> Mapping[str, Any]:
-        """The row has ended. Return data for the journal to keep with its result. `trace` is None if the row could not start."""
+        """The row has ended. Return data for the journal to keep with its result. `trace` is None
+        if the row could not start.
+        """
         ...
 
     def row_saved(self, row: PendingRow) -> None:
@@ -132,7 +139,8 @@ class RunEnd(Protocol):
 
 @dataclass
 class RowRunner:
-    """Works on the rows of a run. `save` gets the result of each; `ends_at` is the deadline of the run, by the monotonic clock.
+    """Works on the rows of a run. `save` gets the result of each; `ends_at` is the deadline of the
+    run, by the monotonic clock.
 
     `budget_error`: the error of a row that needed more than the whole budget; "" if there was none.
     """
@@ -206,7 +214,9 @@ class RowRunner:
         self.save(row, result)
 
     async def best_so_far(self, row: PendingRow) -> RowResult:
-        """Return the result of a row that is not started: the best answer in the journal, if there is one."""
+        """Return the result of a row that is not started: the best answer in the journal, if there
+        is one.
+        """
         if row.result:
             return row.result
         trace = self.journal.trace(self.config.name, row.id) if row.is_current else None
@@ -219,13 +229,17 @@ class RowRunner:
         return not_started_result(self.run_end.detail)
 
     def _without_grade(self, trace: Trace, result: RowResult) -> RowResult:
-        """Return the result of a row without a grade that the end of the run cut short: with the reason as its error."""
+        """Return the result of a row without a grade that the end of the run cut short: with the
+        reason as its error.
+        """
         if not (trace.candidates and has_begun(trace)):
             return not_started_result(self.run_end.detail)
         return replace(result, columns={**result.columns, "error": self.run_end.detail})
 
     async def _result_of(self, trace: Trace) -> RowResult:
-        """Return the result of a trace, with the columns of hidden tests, and in mode "grade" those of the graders."""
+        """Return the result of a trace, with the columns of hidden tests, and in mode "grade" those
+        of the graders.
+        """
         form, more = self.session.options.answer, grader_values(trace, self._grader_columns)
         if self._reports_hidden_tests:
             more = {**hidden_values(trace), **more}
@@ -245,9 +259,11 @@ class RowRunner:
         return plan
 
     def _prepare(self, row: PendingRow) -> tuple[Refinement, RowStore]:
-        """Return the row's refinement, resumed from the journal or new, and the store for its records. Raises ConfigError.
+        """Return the row's refinement, resumed from the journal or new, and the store for its
+        records. Raises ConfigError.
 
-        A row that the price had stopped continues without that outcome; its old result stays until there is a new one.
+        A row that the price had stopped continues without that outcome; its old result stays until
+        there is a new one.
         """
         task, name, id = row.entry.task, self.config.name, row.id
         if self.config.mode == "grade" and not task.given_responses:
@@ -339,14 +355,17 @@ class RowRunner:
 
 
 def _limit_text(trace: Trace, note: str) -> str:
-    """Return which limit ended a trace. The note of answers without a grade quotes why their graders failed."""
+    """Return which limit ended a trace. The note of answers without a grade quotes why their
+    graders failed.
+    """
     if not trace.candidates or trace.graded_candidates:
         return note
     return next((failure.message for failure in trace.failures.values() if failure.stop_reason), "")
 
 
 class RowHeaders:
-    """Makes the headers of rows as JSON. What follows the task is encoded once for all rows that have the same.
+    """Makes the headers of rows as JSON. What follows the task is encoded once for all rows that
+    have the same.
 
     Where orjson cannot encode the task or the rest, `dumps_text` spells that part as `json` does.
     """
@@ -357,7 +376,9 @@ class RowHeaders:
         self._end = ""  # the JSON after the task
 
     def header(self, trace: Trace) -> str:
-        """Return the header of a trace without the metadata, which only the output needs; a hash replaces a long calibration."""
+        """Return the header of a trace without the metadata, which only the output needs; a hash
+        replaces a long calibration.
+        """
         if trace.panel is not self._panel or trace.settings != self._settings:
             self._panel, self._settings, self._end = (
                 trace.panel,
@@ -380,10 +401,11 @@ class RowHeaders:
 class RowStore:
     """Appends the records of one row to the journal, and adds their usage to the progress.
 
-    `saved` is the number of records in the journal, `trace` the latest trace. `paid` is how many there were after the last one
-    that took calls, `committed` how many are known to be on disk. Given answers, which the header has as well, are appended
-    with the record of the first step. An outcome that only says that the row was cut short is not stored, because the row will
-    be resumed.
+    `saved` is the number of records in the journal, `trace` the latest trace. `paid` is how many
+    there were after the last one that took calls, `committed` how many are known to be on disk.
+    Given answers, which the header has as well, are appended with the record of the first step. An
+    outcome that only says that the row was cut short is not stored, because the row will be
+    resumed.
     """
 
     journal: Journal
@@ -424,7 +446,9 @@ async def make_session(  # noqa: PLR0917
     hold: LimitCalls | None,
     budget: BudgetTracker | None = None,
 ) -> tuple[Session, Plan]:
-    """Return the session of a run and the plan for its rows. `hold` limits the calls of a model; `budget` replaces the tracker."""
+    """Return the session of a run and the plan for its rows. `hold` limits the calls of a model;
+    `budget` replaces the tracker.
+    """
     writer = model
     if config.mode == "grade":
         options = replace(options, max_iterations=0, editor=False)
@@ -442,7 +466,9 @@ async def make_session(  # noqa: PLR0917
 
 
 def restore_capabilities(session: Session, name: str, journal: Journal) -> None:
-    """Load what earlier processes have learned about the endpoints from the journal, and save there what this one learns."""
+    """Load what earlier processes have learned about the endpoints from the journal, and save there
+    what this one learns.
+    """
     capabilities = session.capabilities
     capabilities.restore(journal.metadata(name).get("capabilities", {}))
     capabilities.on_change = lambda: journal.update_run(name, capabilities=capabilities.as_data())

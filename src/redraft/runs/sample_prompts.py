@@ -1,6 +1,7 @@
 """The prompts of one row, for a preview: what each model would be sent, without sending it.
 
-The models are replaced by recorders: a grader builds its prompt about a stand-in for the answer, and the call fails.
+The models are replaced by recorders: a grader builds its prompt about a stand-in for the answer,
+and the call fails.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ ADVICE = "(what the graders ask to change)"
 
 @dataclass(frozen=True, slots=True)
 class PromptSample:
-    """A prompt: its role is "generate", "grade" or "refine", `grader` is the name of the grader, "" for the model that writes."""
+    """A prompt: its role is "generate", "grade" or "refine", `grader` is the name of the grader, ""
+    for the model that writes.
+    """
 
     role: str
     grader: str
@@ -56,7 +59,8 @@ class RecordingModel:
 
 
 async def sample_prompts(session: Session, plan: Plan, task: Task) -> tuple[PromptSample, ...]:
-    """Return the prompts of a task: for the draft, for each grader that calls a model, and for a refinement.
+    """Return the prompts of a task: for the draft, for each grader that calls a model, and for a
+    refinement.
 
     Raises ConfigError if a function of the user that makes prompts fails.
     """
@@ -112,14 +116,18 @@ async def _grading_prompts(session: Session, task: Task) -> dict[str, tuple[Mess
 
 
 def _is_harmless(grader: Any) -> bool:
-    """Return whether a grader does nothing but ask a model: code of the user may do anything, and is not run in a preview."""
+    """Return whether a grader does nothing but ask a model: code of the user may do anything, and
+    is not run in a preview.
+    """
     if not is_own(type(grader)) or isinstance(grader, FunctionGrader):
         return False
     return all(map(_is_harmless, getattr(grader, "parts", ())))
 
 
 def _refinement_prompt(trace: Trace, prompts: Prompts) -> tuple[Message, ...]:
-    """Return the prompt for a refinement of a stand-in for the answer, with a stand-in for the advice."""
+    """Return the prompt for a refinement of a stand-in for the answer, with a stand-in for the
+    advice.
+    """
     candidate = Candidate(0, ANSWER)
     grader = trace.panel[0].name
     advised = Trace(

@@ -1,8 +1,10 @@
-"""The summary of a data set as an earlier start of the run has found it, so that unchanged files need not be checked again.
+"""The summary of a data set as an earlier start of the run has found it, so that unchanged files
+need not be checked again.
 
-The metadata of the run have it with a digest of all that decides it: the bytes of the files, what their columns mean, and the
-version of Redraft. It is not kept for data that are not only files, for data with duplicate IDs, which need an index of them, and
-for requirements in the data: which ones there are depends on what is installed.
+The metadata of the run have it with a digest of all that decides it: the bytes of the files, what
+their columns mean, and the version of Redraft. It is not kept for data that are not only files, for
+data with duplicate IDs, which need an index of them, and for requirements in the data: which ones
+there are depends on what is installed.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ VERSION = str(sys.modules[__name__.partition(".")[0]].__version__)
 def summarize(
     dataset: BatchDataset, journal: Path, run: str, on_progress: Callable[[int], object]
 ) -> DatasetSummary:
-    """Return the summary of a data set: the saved one, if it is that of the same files, else that of a first pass over them.
+    """Return the summary of a data set: the saved one, if it is that of the same files, else that
+    of a first pass over them.
 
     Calls `on_progress` as `BatchDataset.summarize` does, and raises what it raises.
     """
@@ -48,7 +51,9 @@ def summarize(
 
 
 def dataset_digest(dataset: BatchDataset, on_read: Callable[[], object]) -> str:
-    """Return a digest of all that decides the summary of a data set of files; "" if a file cannot be read."""
+    """Return a digest of all that decides the summary of a data set of files; "" if a file cannot
+    be read.
+    """
     source, shape = dataset.source, dataset.shape
     meaning = [
         *astuple(shape.columns),

@@ -1,20 +1,23 @@
-"""Which row starts when, and how a run ends: `Scheduler`. What a row is, and how it is processed, is up to a `RowHandler`.
+"""Which row starts when, and how a run ends: `Scheduler`. What a row is, and how it is processed,
+is up to a `RowHandler`.
 
-**Start.** Each row is an asyncio task. The next row, in the order of the data, starts when three conditions hold: fewer than
-`max_rows()` rows are under way, the handler has capacity (output and budget), and no call waits for a free slot at an endpoint, but
-for a few that are ready for the next slots. So calls of rows under way take precedence over new rows. As many rows start in a turn
-of the event loop as there are free slots: what many rows do in the same turn takes less CPU time for each, because the code stays
-in the caches of the processor.
+**Start.** Each row is an asyncio task. The next row, in the order of the data, starts when three
+conditions hold: fewer than `max_rows()` rows are under way, the handler has capacity (output and
+budget), and no call waits for a free slot at an endpoint, but for a few that are ready for the next
+slots. So calls of rows under way take precedence over new rows. As many rows start in a turn of the
+event loop as there are free slots: what many rows do in the same turn takes less CPU time for each,
+because the code stays in the caches of the processor.
 
 **End.** `Scheduler.end(reason)` ends a run early; from then on no row starts.
 
-- After a soft end ("budget", "deadline") rows under way end by themselves, and each remaining row is skipped: its best result so
-  far is saved.
-- After any other end ("interrupted", "fatal", "outage", "disk") no further call starts. The scheduler waits for the calls in
-  flight, or with `now=True` does not, and then cancels the rows under way; the next run resumes them from the journal.
+- After a soft end ("budget", "deadline") rows under way end by themselves, and each remaining row
+  is skipped: its best result so far is saved.
+- After any other end ("interrupted", "fatal", "outage", "disk") no further call starts. The
+  scheduler waits for the calls in flight, or with `now=True` does not, and then cancels the rows
+  under way; the next run resumes them from the journal.
 
-The first Ctrl-C calls `end("interrupted")`, the second the same with `now=True`, and so does cancellation of the task that runs the
-batch.
+The first Ctrl-C calls `end("interrupted")`, the second the same with `now=True`, and so does
+cancellation of the task that runs the batch.
 """
 
 from __future__ import annotations
@@ -33,7 +36,9 @@ from .progress import BatchProgress
 
 SOFT_ENDS = {"budget", "deadline"}
 ROWS_PER_TURN = 32  # that start in one turn of the event loop at most
-TURNS_TO_CALL = 2  # of the event loop: a row plans its first step in the first, and the call takes a slot in the second
+# of the event loop: a row plans its first step in the first, and the call takes a slot in the
+# second
+TURNS_TO_CALL = 2
 
 R = TypeVar("R")
 R_contra = TypeVar("R_contra", contravariant=True)
@@ -51,7 +56,9 @@ class RowHandler(Protocol[R_contra]):
         ...
 
     async def skip(self, row: R_contra) -> None:
-        """Save the best result so far of a row that does not start, because budget or time is exhausted."""
+        """Save the best result so far of a row that does not start, because budget or time is
+        exhausted.
+        """
         ...
 
     @property
@@ -68,8 +75,8 @@ class RowHandler(Protocol[R_contra]):
 class Scheduler(Generic[R]):
     """Starts rows and ends the run. `max_rows()` returns how many rows may be under way now.
 
-    `reason` is why the run ends, "" while it does not. `message` describes it without text of a row or of an endpoint, and
-    `detail`, which the rows get that were not tried, with it.
+    `reason` is why the run ends, "" while it does not. `message` describes it without text of a row
+    or of an endpoint, and `detail`, which the rows get that were not tried, with it.
     """
 
     endpoints: Endpoints
@@ -85,9 +92,11 @@ class Scheduler(Generic[R]):
     _free_slots: int = 0  # for which rows start in this turn
 
     async def run(self, work: Awaitable[None]) -> None:
-        """Await `work`, which calls `process`, then wait for the calls in flight. Afterwards no row is under way.
+        """Await `work`, which calls `process`, then wait for the calls in flight. Afterwards no row
+        is under way.
 
-        StoreError ends the run with "disk". Cancellation ends it with "interrupted", and is raised again.
+        StoreError ends the run with "disk". Cancellation ends it with "interrupted", and is raised
+        again.
         """
         try:
             await work
@@ -153,14 +162,18 @@ class Scheduler(Generic[R]):
             watch.cancel()
 
     async def wait_until(self, condition: Callable[[], bool], seconds: float) -> None:
-        """Wait until a condition holds, the run ends, or `seconds` are over. The condition is checked whenever a row ends."""
+        """Wait until a condition holds, the run ends, or `seconds` are over. The condition is
+        checked whenever a row ends.
+        """
         clock = asyncio.get_running_loop().time
         until = clock() + seconds
         while not (self.reason or condition()) and (left := until - clock()) > 0:
             await self.wait(asyncio.sleep(left))
 
     async def _wait_for_turn(self, handler: RowHandler[R]) -> bool:
-        """Wait until the next row may start, and return True; return False if the run ends first."""
+        """Wait until the next row may start, and return True; return False if the run ends
+        first.
+        """
         while not self.reason:
             if len(self._rows) >= self.max_rows():
                 await self.wait()
@@ -178,7 +191,9 @@ class Scheduler(Generic[R]):
         self._change.set()
 
     async def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Start a row. After the last of this turn, wait until their first calls have taken their slots."""
+        """Start a row. After the last of this turn, wait until their first calls have taken their
+        slots.
+        """
         row = asyncio.get_running_loop().create_task(work)
         self._rows.add(row)
         row.add_done_callback(self._row_done)

@@ -1,10 +1,10 @@
 """Runs programs that nobody has checked, with limits, and without access to this machine.
 
-`Sandbox` chooses how: the best tier that works here. `Sandbox.start` runs a Python file that exchanges JSON messages with its
-caller, `Sandbox.run_tool` a program such as a linter.
+`Sandbox` chooses how: the best tier that works here. `Sandbox.start` runs a Python file that
+exchanges JSON messages with its caller, `Sandbox.run_tool` a program such as a linter.
 
-`tiers` chooses and starts, `bubblewrap` is a tier, `process` exchanges messages, `monitor` watches from outside, `bootstrap` runs
-inside, `interpreter` finds the files that it may see.
+`tiers` chooses and starts, `bubblewrap` is a tier, `process` exchanges messages, `monitor` watches
+from outside, `bootstrap` runs inside, `interpreter` finds the files that it may see.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """What a sandboxed interpreter runs first: it sets the limits and filters, then calls the runner.
 
-The interpreter gets this file as the argument of `-c`, so no file of Redraft is visible inside. It imports nothing of Redraft, and
-nothing that takes long to import. The parent sends one frame with the settings; everything is locked down before the runner is
-compiled, and the frame "ready" tells the parent so. A frame is 4 bytes with its length, big-endian, and JSON in UTF-8.
+The interpreter gets this file as the argument of `-c`, so no file of Redraft is visible inside. It
+imports nothing of Redraft, and nothing that takes long to import. The parent sends one frame with
+the settings; everything is locked down before the runner is compiled, and the frame "ready" tells
+the parent so. A frame is 4 bytes with its length, big-endian, and JSON in UTF-8.
 
-A runner is Python source with `main(settings, channel)`; `channel.receive()` returns the next message of the parent, None at the
-end, and `channel.send(message)` answers it.
+A runner is Python source with `main(settings, channel)`; `channel.receive()` returns the next
+message of the parent, None at the end, and `channel.send(message)` answers it.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ SIGKILL = 9
 
 
 def _codec() -> tuple[Callable[[Any], str], Callable[[str], Any]]:
-    """Return a function that writes JSON and one that reads it: those in C, since importing `json` takes as long as all else."""
+    """Return a function that writes JSON and one that reads it: those in C, since importing `json`
+    takes as long as all else.
+    """
     try:
         return _encoder(), _decoder()
     except (ImportError, TypeError):
@@ -90,7 +93,9 @@ def _decoder() -> Callable[[str], Any]:
 
 
 class Channel:
-    """The messages to and from the parent. Each answer repeats the number of its request, which cannot be guessed."""
+    """The messages to and from the parent. Each answer repeats the number of its request, which
+    cannot be guessed.
+    """
 
     def __init__(
         self, source: int, target: int, encode: Callable[[Any], str], decode: Callable[[str], Any]
@@ -135,7 +140,9 @@ class Channel:
 
 
 def _claim_descriptors(target: int) -> tuple[int, int]:
-    """Return copies of the descriptors of both directions; standard input becomes empty, everything else is closed."""
+    """Return copies of the descriptors of both directions; standard input becomes empty, everything
+    else is closed.
+    """
     source, empty = os.dup(0), os.open("/dev/null", os.O_RDONLY)
     os.dup2(empty, 0)
     first, second = sorted((source, target))
@@ -197,7 +204,9 @@ def _mount(libc: Any, setup: dict[str, Any]) -> None:
 
 
 def _restrict(libc: Any, extensions: list[dict[str, Any]], setup: dict[str, Any]) -> None:
-    """Drop all rights, apply the restrictions of the extensions, and set the filter of system calls."""
+    """Drop all rights, apply the restrictions of the extensions, and set the filter of system
+    calls.
+    """
     _drop_capabilities(libc)
     for extension in extensions:
         extension["restrict"](libc, setup)
@@ -212,7 +221,9 @@ def _c_library() -> Any:
 
 
 def _extension(source: str) -> dict[str, Any]:
-    """Return the names of a module with more restrictions: `prepare` runs first, `restrict` last, both with libc and the setup."""
+    """Return the names of a module with more restrictions: `prepare` runs first, `restrict` last,
+    both with libc and the setup.
+    """
     names: dict[str, Any] = {"__name__": "restrictions"}
     exec(compile(source, "<restrictions>", "exec"), names)  # noqa: S102  (our own source)
     return names
@@ -256,7 +267,9 @@ def end_with_parent(libc: Any) -> None:
 
 
 def set_filter(libc: Any, filter: str, own_pid: int) -> None:
-    """Set the filter of system calls, given in hexadecimal digits, with the ID of this process in place of `own_pid`."""
+    """Set the filter of system calls, given in hexadecimal digits, with the ID of this process in
+    place of `own_pid`.
+    """
     import ctypes
 
     program = bytes.fromhex(filter).replace(

@@ -1,12 +1,13 @@
 """The tier "bubblewrap": namespaces of its own for everything.
 
-The program is process 1 of its own process namespace, so that it ends with its launcher and nothing can outlive it. It has no
-network, not even a loopback device that is up. It sees the system's folders, the interpreter and the packages, all read-only, some
-devices, and a /tmp in memory of limited size. There is no /proc. If the interpreter or a package lies below /tmp, the folder in
+The program is process 1 of its own process namespace, so that it ends with its launcher and nothing
+can outlive it. It has no network, not even a loopback device that is up. It sees the system's
+folders, the interpreter and the packages, all read-only, some devices, and a /tmp in memory of
+limited size. There is no /proc. If the interpreter or a package lies below /tmp, the folder in
 memory is another one. A folder of packages is an empty one inside, but for those that are named.
 
-Where a program cannot have capabilities even in its own namespaces (AppArmor takes them on some systems), the bootstrap cannot
-limit the number of files, so a program gets no writable folder.
+Where a program cannot have capabilities even in its own namespaces (AppArmor takes them on some
+systems), the bootstrap cannot limit the number of files, so a program gets no writable folder.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
 
 
 def launch(options: Sequence[str], program: Program, *, has_capabilities: bool = True) -> Launch:
-    """Return how to start a program in new namespaces. Raises SandboxUnavailableError if bubblewrap is not installed."""
+    """Return how to start a program in new namespaces. Raises SandboxUnavailableError if bubblewrap
+    is not installed.
+    """
     if sys.platform != "linux":
         raise SandboxUnavailableError(f"bubblewrap needs Linux, and this is {sys.platform}")
     bwrap = shutil.which("bwrap")
@@ -87,7 +90,9 @@ def launch(options: Sequence[str], program: Program, *, has_capabilities: bool =
     )
 
 
-LAUNCHES = (  # versions before 0.8 lack the option, and a container may forbid it; the filter forbids user namespaces, too
+# versions before 0.8 lack the option, and a container may forbid it; the filter forbids user
+# namespaces, too
+LAUNCHES = (
     partial(launch, ("--disable-userns",)),
     partial(launch, ()),
     partial(launch, ("--disable-userns",), has_capabilities=False),
@@ -96,7 +101,9 @@ LAUNCHES = (  # versions before 0.8 lack the option, and a container may forbid 
 
 
 def _view(added: Sequence[str]) -> list[str]:
-    """Return the arguments that make the file system that the program sees: read-only, without /proc."""
+    """Return the arguments that make the file system that the program sees: read-only, without
+    /proc.
+    """
     interpreter = current_interpreter()
     arguments = [*_system_arguments(), *_bindings(interpreter.files)]
     for folder in interpreter.hidden:
@@ -114,7 +121,9 @@ def _bindings(paths: Sequence[str]) -> list[str]:
 
 
 def _working_folder(shown: Sequence[str]) -> str:
-    """Return the folder that hides nothing of what is shown. Raises SandboxUnavailableError if there is none."""
+    """Return the folder that hides nothing of what is shown. Raises SandboxUnavailableError if
+    there is none.
+    """
     for folder in FOLDERS:
         if not any(Path(path).is_relative_to(folder) for path in shown):
             return folder
@@ -124,7 +133,9 @@ def _working_folder(shown: Sequence[str]) -> str:
 
 
 def _folder_variables(folder: str) -> dict[str, str]:
-    """Return the variables that name the working folder; temporary files are in /tmp unless one says otherwise."""
+    """Return the variables that name the working folder; temporary files are in /tmp unless one
+    says otherwise.
+    """
     return {} if folder == FOLDER else {"HOME": folder, "TMPDIR": folder}
 
 
@@ -165,5 +176,7 @@ def _system_arguments() -> tuple[str, ...]:
 
 
 def _mount_options(limits: Limits) -> str:
-    """Return the options of the file system on the working folder. The kernel counts its root folder as one of the files."""
+    """Return the options of the file system on the working folder. The kernel counts its root
+    folder as one of the files.
+    """
     return f"size={limits.disk_bytes},nr_inodes={limits.inodes + 1},mode=0700"

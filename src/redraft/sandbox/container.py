@@ -1,10 +1,13 @@
-"""Process 1 of a container: starts the interpreter with the bootstrap, carries its messages, and ends everything with its client.
+"""Process 1 of a container: starts the interpreter with the bootstrap, carries its messages, and
+ends everything with its client.
 
-It gets this file as the argument of `-c`. A container has two pipes out and one in, and the bootstrap needs more, so each chunk on
-standard output has a head of 5 bytes: which stream it belongs to, and its length. Standard input has chunks with a length
-alone; the one of length 0 is the end of the program's input. The end of standard input itself means that the client has ended.
+It gets this file as the argument of `-c`. A container has two pipes out and one in, and the
+bootstrap needs more, so each chunk on standard output has a head of 5 bytes: which stream it
+belongs to, and its length. Standard input has chunks with a length alone; the one of length 0 is
+the end of the program's input. The end of standard input itself means that the client has ended.
 
-The program could not signal or trace this process if its filter let it try: it is process 1, and not dumpable.
+The program could not signal or trace this process if its filter let it try: it is process 1, and
+not dumpable.
 """
 
 from __future__ import annotations
@@ -61,7 +64,9 @@ def _hide() -> None:
 def _become_program(
     settings: dict[str, Any], inner_input: int, writers: dict[int, int]
 ) -> NoReturn:
-    """Replace this process by the interpreter that runs the bootstrap; its messages go to descriptor 3."""
+    """Replace this process by the interpreter that runs the bootstrap; its messages go to
+    descriptor 3.
+    """
     copies = {stream: os.dup2(writer, 100 + stream) for stream, writer in writers.items()}
     os.dup2(inner_input, 0)
     os.dup2(copies[STDOUT], 1)
@@ -73,7 +78,9 @@ def _become_program(
 
 
 def _carry_input(target: int) -> None:
-    """Carry the program's input. Exit at the end of standard input, which ends every process of the container."""
+    """Carry the program's input. Exit at the end of standard input, which ends every process of the
+    container.
+    """
     while size := int.from_bytes(_read(4), "big"):
         data = memoryview(_read(size))
         try:
@@ -96,7 +103,9 @@ def _read(size: int) -> bytes:
 
 
 def _carry_output(streams: dict[int, int], pid: int, settings: dict[str, Any]) -> str | None:
-    """Carry what the program writes until it has closed all, and end it at its limits; return the limit, or None."""
+    """Carry what the program writes until it has closed all, and end it at its limits; return the
+    limit, or None.
+    """
     poll = select.poll()
     poll.register(
         0, 0

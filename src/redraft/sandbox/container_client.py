@@ -1,8 +1,10 @@
-"""Runs the client of Docker or Podman, and gives its streams the form that a tier has: see `container.py`.
+"""Runs the client of Docker or Podman, and gives its streams the form that a tier has: see
+`container.py`.
 
-It runs as a process of its own, as the launcher, with this file as the argument of `-c`: the arguments are the descriptor for the
-program's answers, the one for the report of its end, and the client's command. It ends when the process that started it ends, and
-the client's input ends with it, which ends the container.
+It runs as a process of its own, as the launcher, with this file as the argument of `-c`: the
+arguments are the descriptor for the program's answers, the one for the report of its end, and the
+client's command. It ends when the process that started it ends, and the client's input ends with
+it, which ends the container.
 """
 
 from __future__ import annotations

@@ -1,10 +1,13 @@
-"""The tier "docker:IMAGE": a new container of Docker or Podman for each program, on Linux and macOS.
+"""The tier "docker:IMAGE": a new container of Docker or Podman for each program, on Linux and
+macOS.
 
-It is slower than the other tiers (about 0.4 s for each program), and an image can hold other languages and versions. The image is
-never downloaded: `docker pull` it before. The program sees the files of the image, read-only, and a /tmp in memory; with
-`packages=`, also the packages of the image's Python, which must have those that are named. Their versions are not checked.
+It is slower than the other tiers (about 0.4 s for each program), and an image can hold other
+languages and versions. The image is never downloaded: `docker pull` it before. The program sees the
+files of the image, read-only, and a /tmp in memory; with `packages=`, also the packages of the
+image's Python, which must have those that are named. Their versions are not checked.
 
-On Linux the filter of system calls applies inside, as in the other tiers. Podman has no limit on the number of files.
+On Linux the filter of system calls applies inside, as in the other tiers. Podman has no limit on
+the number of files.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from .limits import Limits
 PREFIX = "docker:"
 CLIENTS = ("docker", "podman")  # the first that is installed
 CLIENT_ENVIRONMENT = (  # what a client needs to find its service
-    "PATH", "HOME", "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH",
+    "PATH", "HOME", "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH",  # noqa: E501
     "CONTAINER_HOST", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "TMPDIR",
 )  # fmt: skip
 IMAGE = re.compile(r"[a-zA-Z0-9][\w.:/@-]*")
@@ -40,7 +43,8 @@ USER = "65534:65534"
 START = (  # an older Python may not even read `container.py`
     "import sys\n"
     "if sys.version_info < (3, 11):\n"
-    "    sys.exit('its python3 is Python %d.%d, and 3.11 or later is needed' % sys.version_info[:2])\n"
+    "    sys.exit('its python3 is Python %d.%d, and 3.11 or later is needed' % "
+    "sys.version_info[:2])\n"
     "exec(sys.argv.pop(1))"
 )
 
@@ -58,7 +62,9 @@ def check_image(spec: str) -> str:
 
 
 def launch(image: str, program: Program) -> Launch:
-    """Return how to start a program in a new container. Raises SandboxUnavailableError if no client is installed."""
+    """Return how to start a program in a new container. Raises SandboxUnavailableError if no client
+    is installed.
+    """
     client = _find_client()
     settings = {
         "bootstrap": source_of("bootstrap.py"),
@@ -133,7 +139,9 @@ def client_command(client: str, image: str, limits: Limits) -> list[str]:
 
 
 def _podman_options(folder: str) -> tuple[str, ...]:
-    """Return what Podman needs besides: it sets more limits by default, raises them if it can, and adds folders and variables."""
+    """Return what Podman needs besides: it sets more limits by default, raises them if it can, and
+    adds folders and variables.
+    """
     import resource
 
     most = resource.getrlimit(resource.RLIMIT_NPROC)[1]

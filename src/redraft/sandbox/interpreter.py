@@ -1,7 +1,8 @@
 """Which files of this machine a sandboxed interpreter needs, and which it may see.
 
-The interpreter inside is the one that runs here, without the packages of its environment. A tier shows exactly these paths,
-read-only, under the names that they have here, and of them nothing that lies in a hidden folder, but the packages that are named.
+The interpreter inside is the one that runs here, without the packages of its environment. A tier
+shows exactly these paths, read-only, under the names that they have here, and of them nothing that
+lies in a hidden folder, but the packages that are named.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ SYSTEM_FOLDERS = (
     *("/usr/local/lib", "/usr/local/lib64"),
 )
 SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/alternatives")
-PACKAGE_FOLDERS = (  # of every interpreter, below a folder of libraries or the standard library; wheels are packages, too
+# of every interpreter, below a folder of libraries or the standard library; wheels are packages,
+# too
+PACKAGE_FOLDERS = (
     *(
         "py*/site-packages",
         "py*/dist-packages",
@@ -67,10 +70,11 @@ ENVIRONMENT = {  # of the program: the same everywhere, so that it behaves the s
 
 @dataclass(frozen=True, slots=True)
 class Interpreter:
-    """The interpreter: its executable, the files that it needs outside the system's folders, and its environment.
+    """The interpreter: its executable, the files that it needs outside the system's folders, and
+    its environment.
 
-    `hidden` are the folders below these and the system's that no program sees: those of packages. `libraries` are the folders of
-    the standard library.
+    `hidden` are the folders below these and the system's that no program sees: those of packages.
+    `libraries` are the folders of the standard library.
     """
 
     executable: str
@@ -104,7 +108,9 @@ def current_interpreter() -> Interpreter:
 
 
 def _standard_library() -> tuple[str, ...]:
-    """Return the folders of the standard library: of the interpreter itself, not of a virtual environment."""
+    """Return the folders of the standard library: of the interpreter itself, not of a virtual
+    environment.
+    """
     own = {"base": sys.base_prefix, "platbase": sys.base_exec_prefix}
     found = [sysconfig.get_path(name, vars=own) for name in ("stdlib", "platstdlib")]
     return tuple(
@@ -113,7 +119,9 @@ def _standard_library() -> tuple[str, ...]:
 
 
 def _prefix_files(prefix: Path) -> Iterator[str]:
-    """Yield what else an installed interpreter and its packages need: shared libraries and time zones."""
+    """Yield what else an installed interpreter and its packages need: shared libraries and time
+    zones.
+    """
     yield from (
         str(path)
         for path in prefix.glob("lib/libpython*" if _holds_home(prefix) else "lib*")
@@ -127,7 +135,9 @@ def _prefix_files(prefix: Path) -> Iterator[str]:
 
 
 def _holds_home(prefix: Path) -> bool:
-    """Whether a prefix is the root folder, a home folder or a folder above one: its libraries are not shown as a whole then."""
+    """Whether a prefix is the root folder, a home folder or a folder above one: its libraries are
+    not shown as a whole then.
+    """
     try:
         home = Path.home().resolve()
     except RuntimeError:  # this user has none
@@ -136,7 +146,9 @@ def _holds_home(prefix: Path) -> bool:
 
 
 def _package_folders(shown: Sequence[str], needed: Sequence[str]) -> Iterator[str]:
-    """Yield the folders below those shown that hold packages: of this interpreter, of others, and this virtual environment."""
+    """Yield the folders below those shown that hold packages: of this interpreter, of others, and
+    this virtual environment.
+    """
     roots = {
         Path(path).resolve() for path in shown if not path.endswith("bin") and Path(path).is_dir()
     }
@@ -169,9 +181,9 @@ def _libraries(executable: str) -> list[str]:
     if ldd is None:
         return []
     try:
-        listed = subprocess.run(
+        listed = subprocess.run(  # noqa: S603
             [ldd, executable], capture_output=True, text=True, timeout=10, check=False
-        ).stdout  # noqa: S603
+        ).stdout
     except (OSError, subprocess.TimeoutExpired):
         return []
     return [
@@ -193,7 +205,9 @@ def _outermost(paths: Sequence[str]) -> Iterator[str]:
 
 
 def _library_path(libraries: Sequence[str]) -> dict[str, str]:
-    """Return the variable by which the loader finds the libraries, if it finds them by that variable here."""
+    """Return the variable by which the loader finds the libraries, if it finds them by that
+    variable here.
+    """
     if "LD_LIBRARY_PATH" not in os.environ:
         return {}
     return {
@@ -205,7 +219,9 @@ def _library_path(libraries: Sequence[str]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Packages:
-    """The files of the packages that a program may import, and the folders in which it finds them."""
+    """The files of the packages that a program may import, and the folders in which it finds
+    them.
+    """
 
     files: tuple[str, ...] = ()
     search_path: tuple[str, ...] = ()
@@ -213,7 +229,9 @@ class Packages:
 
 @lru_cache(maxsize=64)
 def find_packages(names: tuple[str, ...]) -> Packages:
-    """Return the files of installed distributions and of what they require. Raises ConfigError for one that is not installed."""
+    """Return the files of installed distributions and of what they require. Raises ConfigError for
+    one that is not installed.
+    """
     files: dict[str, None] = {}
     folders: dict[str, None] = {}
     found: set[str] = set()
@@ -260,7 +278,9 @@ def _top_level(distribution: metadata.Distribution) -> set[str]:
 
 
 def _requirements(distribution: metadata.Distribution) -> Iterator[metadata.Distribution]:
-    """Yield the required distributions that are installed; those for other systems or extras usually are not."""
+    """Yield the required distributions that are installed; those for other systems or extras
+    usually are not.
+    """
     for requirement in distribution.requires or ():
         name = re.match(r"[A-Za-z0-9._-]+", requirement)
         if name and not re.search(r";.*\bextra\s*==", requirement):
@@ -271,7 +291,9 @@ def _requirements(distribution: metadata.Distribution) -> Iterator[metadata.Dist
 
 
 def installed_programs(name: str) -> list[str]:
-    """Return the paths of the programs of that name that the distribution of that name installed."""
+    """Return the paths of the programs of that name that the distribution of that name
+    installed.
+    """
     try:
         distribution = metadata.distribution(name)
     except (metadata.PackageNotFoundError, ValueError):

@@ -1,9 +1,10 @@
-"""The tier "landlock": no namespaces, for machines and containers where bubblewrap may not create any.
+"""The tier "landlock": no namespaces, for machines and containers where bubblewrap may not create
+any.
 
-The program is a process of this machine like any other, and the kernel refuses it everything but computing: it can read the
-system's folders, the interpreter and the packages, write nothing but /dev/null, open no socket, and start no process. Unlike in
-tier "bubblewrap" it cannot write files of its own, and it can learn the machine's name, which paths exist and which process IDs
-are taken.
+The program is a process of this machine like any other, and the kernel refuses it everything but
+computing: it can read the system's folders, the interpreter and the packages, write nothing but
+/dev/null, open no socket, and start no process. Unlike in tier "bubblewrap" it cannot write files
+of its own, and it can learn the machine's name, which paths exist and which process IDs are taken.
 
 A tool gets its files in a temporary folder that it can only read.
 """
@@ -28,7 +29,9 @@ DEVICES = ("/dev/zero", "/dev/random", "/dev/urandom")
 
 
 def launch(program: Program, *, version: int | None = None) -> Launch:
-    """Return how to start a program under Landlock; `version` lowers that of the interface. Raises SandboxUnavailableError."""
+    """Return how to start a program under Landlock; `version` lowers that of the interface. Raises
+    SandboxUnavailableError.
+    """
     enforced = min(_kernel_version(), version or 1_000)
     folder = (
         str(Path(temporary_folder(), f"redraft-tool-{secrets.token_hex(8)}"))
@@ -67,7 +70,9 @@ def launch(program: Program, *, version: int | None = None) -> Launch:
 
 
 def _tool_setup(folder: str, program: Program) -> dict[str, Any]:
-    """Return the part of the first frame about a tool's files. It finds its packages as links in a folder without others."""
+    """Return the part of the first frame about a tool's files. It finds its packages as links in a
+    folder without others.
+    """
     links = {Path(file).name: file for file in reversed(program.packages.files)}
     path = {"PYTHONPATH": f"{folder}/packages"} if links else {}
     return {
@@ -82,7 +87,9 @@ def _deletion(folder: str | None) -> Callable[[], None]:
 
 
 def _kernel_version() -> int:
-    """Return the version of the kernel's interface. Raises SandboxUnavailableError if there is none."""
+    """Return the version of the kernel's interface. Raises SandboxUnavailableError if there is
+    none.
+    """
     if sys.platform != "linux":
         raise SandboxUnavailableError(f"Landlock needs Linux, and this is {sys.platform}")
     version = landlock_version()

@@ -1,17 +1,21 @@
-"""Landlock: the process gives up every access to files but reading a few folders, and the kernel keeps it to that.
+"""Landlock: the process gives up every access to files but reading a few folders, and the kernel
+keeps it to that.
 
-Where bubblewrap is not to be had, this and the seccomp filter confine a program. The bootstrap calls `prepare` and `restrict`
-inside, before the first line of foreign code. It gets this file as source, so the module imports the standard library only. No path
-is ever writable but /dev/null, so a program leaves nothing behind.
+Where bubblewrap is not to be had, this and the seccomp filter confine a program. The bootstrap
+calls `prepare` and `restrict` inside, before the first line of foreign code. It gets this file as
+source, so the module imports the standard library only. No path is ever writable but /dev/null, so
+a program leaves nothing behind.
 
-Landlock does not hide what `stat` and `readlink` tell: a program can learn whether a path exists, its size, its times and where a
-link points, never its content nor the names in a folder. What changes a file without opening it (chmod, chown, utime), and
-extended attributes, are not Landlock's matter, either: the seccomp filter refuses them.
+Landlock does not hide what `stat` and `readlink` tell: a program can learn whether a path exists,
+its size, its times and where a link points, never its content nor the names in a folder. What
+changes a file without opening it (chmod, chown, utime), and extended attributes, are not Landlock's
+matter, either: the seccomp filter refuses them.
 
-A right to a folder is one to all below it. So of a folder that holds a hidden one each entry is allowed by itself, and the program
-cannot list it: the import system gets the names in it before.
+A right to a folder is one to all below it. So of a folder that holds a hidden one each entry is
+allowed by itself, and the program cannot list it: the import system gets the names in it before.
 
-Source of numbers and versions: the kernel's include/uapi/linux/landlock.h and Documentation/userspace-api/landlock.rst.
+Source of numbers and versions: the kernel's include/uapi/linux/landlock.h and
+Documentation/userspace-api/landlock.rst.
 """
 
 from __future__ import annotations
@@ -55,7 +59,9 @@ LATER_RIGHTS = (
 
 
 def prepare(_libc: Any, setup: dict[str, Any]) -> None:
-    """Make the folder `setup["temporary"]`, if any, and start the process that deletes it. Exit if the parent has ended."""
+    """Make the folder `setup["temporary"]`, if any, and start the process that deletes it. Exit if
+    the parent has ended.
+    """
     if os.getppid() != setup["parent"]:  # before it could be told to end with the parent
         os._exit(1)
     if setup["temporary"]:
@@ -64,7 +70,9 @@ def prepare(_libc: Any, setup: dict[str, Any]) -> None:
 
 
 def restrict(_libc: Any, setup: dict[str, Any]) -> None:
-    """Restrict this process as `setup["landlock"]` says: the arguments of `restrict_files`. Raises OSError."""
+    """Restrict this process as `setup["landlock"]` says: the arguments of `restrict_files`. Raises
+    OSError.
+    """
     rules = setup["landlock"]
     if setup["temporary"]:
         rules = {**rules, "readable": [*rules["readable"], setup["temporary"]]}
@@ -83,7 +91,8 @@ def _make_folder(setup: dict[str, Any]) -> None:
 
 
 def _keep_listings(hidden: list[str], package_files: list[str]) -> None:
-    """Give the import system the names in the folders of its path that cannot be listed: of those of packages, the named ones.
+    """Give the import system the names in the folders of its path that cannot be listed: of those
+    of packages, the named ones.
 
     Others are absent instead of forbidden.
     """
@@ -135,16 +144,17 @@ class _PackageMetadata:
 
         for folder in self._folders:
             found = Distribution.at(folder)
-            if os.path.dirname(folder) in context.path and (
+            if os.path.dirname(folder) in context.path and (  # noqa: PTH120
                 not context.name or normal(context.name) == normal(found.name)
-            ):  # noqa: PTH120
+            ):
                 yield found
 
 
 def _delete_at_end(folder: str) -> None:
     """Start a process that deletes a folder when this one ends, however that happens.
 
-    It watches a descriptor: a signal at the end of the parent would not arrive, since Landlock keeps signals inside.
+    It watches a descriptor: a signal at the end of the parent would not arrive, since Landlock
+    keeps signals inside.
     """
     import select
     import shutil
@@ -164,7 +174,9 @@ def _delete_at_end(folder: str) -> None:
 
 
 def landlock_version() -> int:
-    """Return the version of the kernel's interface (1 came with Linux 5.13); 0 if there is none or it is switched off."""
+    """Return the version of the kernel's interface (1 came with Linux 5.13); 0 if there is none or
+    it is switched off.
+    """
     return max(0, _system_call(_library(), CREATE_RULESET, None, 0, VERSION_FLAG))
 
 
@@ -176,11 +188,13 @@ def restrict_files(
     executable: Iterable[str] = (),
     version: int | None = None,
 ) -> int:
-    """Leave this thread, and those that it starts, no access to files but reading `readable` and writing to /dev/null.
+    """Leave this thread, and those that it starts, no access to files but reading `readable` and
+    writing to /dev/null.
 
-    Files in `executable` can be read and executed. Nothing in a folder of `hidden` is allowed as a part of another folder. Folders
-    in `listable` can be listed, with all below them. Paths that do not exist are left out. Return the version of the interface that
-    is enforced: `version` at most. Raises OSError if the kernel refuses; then nothing is to be run.
+    Files in `executable` can be read and executed. Nothing in a folder of `hidden` is allowed as a
+    part of another folder. Folders in `listable` can be listed, with all below them. Paths that do
+    not exist are left out. Return the version of the interface that is enforced: `version` at most.
+    Raises OSError if the kernel refuses; then nothing is to be run.
     """
     enforced = min(landlock_version(), version if version is not None else 1_000)
     if not enforced:
@@ -205,7 +219,9 @@ def restrict_files(
 
 
 def _without(hidden: Sequence[str], path: str) -> Iterator[str]:
-    """Yield a path, or the parts of it that are not hidden; a link in a folder allows nothing by itself."""
+    """Yield a path, or the parts of it that are not hidden; a link in a folder allows nothing by
+    itself.
+    """
     below = [each for each in hidden if each.startswith(f"{path}/")]
     if not below:
         yield path
@@ -219,7 +235,8 @@ def _without(hidden: Sequence[str], path: str) -> Iterator[str]:
 def _create_ruleset(library: ctypes.CDLL, version: int) -> tuple[int, int]:
     """Return the descriptor of a ruleset, and the rights on files that it takes away.
 
-    Some kernels of distributions report version 6 and lack its scopes: they get the ruleset without.
+    Some kernels of distributions report version 6 and lack its scopes: they get the ruleset
+    without.
     """
     rights = FIRST_RIGHTS
     for since, right in LATER_RIGHTS:

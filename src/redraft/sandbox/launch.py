@@ -1,4 +1,6 @@
-"""What every tier needs to start a process: the program, the first frame, and the command of the interpreter."""
+"""What every tier needs to start a process: the program, the first frame, and the command of the
+interpreter.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ FOLDER = "/tmp"  # noqa: S108  (inside: the working folder of a program)
 class Program:
     """What runs in a sandbox: a runner with its settings, or one of our own tools.
 
-    `content` is the part of the first frame that says so: {"runner", "settings"} or {"command", "environment", "files"}.
+    `content` is the part of the first frame that says so: {"runner", "settings"} or {"command",
+    "environment", "files"}.
     """
 
     content: Mapping[str, Any]
@@ -39,9 +42,11 @@ class Program:
 class Launch:
     """How a tier starts a process.
 
-    - `command(descriptor, info)` returns the command line. The bootstrap writes its answers to `descriptor`. With `has_info`, the
-      command is a launcher that stays the parent of the program and writes the program's process ID to `info`, as bubblewrap does.
-    - `reports_end`: the command is a client of a container, which writes to `info` how the program ended (see `container.py`).
+    - `command(descriptor, info)` returns the command line. The bootstrap writes its answers to
+      `descriptor`. With `has_info`, the command is a launcher that stays the parent of the program
+      and writes the program's process ID to `info`, as bubblewrap does.
+    - `reports_end`: the command is a client of a container, which writes to `info` how the program
+      ended (see `container.py`).
     - `setup` is the first frame, see `bootstrap.py`.
     - `clean_up` is called once, after the end of the process.
     """
@@ -58,7 +63,9 @@ class Launch:
 
 
 def base_setup(program: Program) -> dict[str, Any]:
-    """Return the first frame as far as all tiers agree: the program, its limits and its packages."""
+    """Return the first frame as far as all tiers agree: the program, its limits and its
+    packages.
+    """
     return {
         **program.content,
         "packages": list(program.packages.search_path),
@@ -68,7 +75,9 @@ def base_setup(program: Program) -> dict[str, Any]:
 
 
 def restricted_setup(program: Program, writing: Writing = "files") -> dict[str, Any]:
-    """Return the first frame of a tier that restricts: no capabilities, and the filter of system calls."""
+    """Return the first frame of a tier that restricts: no capabilities, and the filter of system
+    calls.
+    """
     filter = filter_program(is_tool=program.is_tool, writing=writing)
     return {**base_setup(program), "restrict": True, "filter": filter.hex(), "own_pid": OWN_PID}
 
@@ -98,7 +107,9 @@ def python_command(descriptor: int) -> list[str]:
 
 
 def temporary_folder() -> str:
-    """Return the folder of this machine for temporary files. Raises SandboxUnavailableError if none can be written."""
+    """Return the folder of this machine for temporary files. Raises SandboxUnavailableError if none
+    can be written.
+    """
     try:
         return tempfile.gettempdir()
     except FileNotFoundError as error:

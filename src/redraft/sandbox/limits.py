@@ -16,15 +16,18 @@ class Limits:
     """The limits of one sandboxed process. It is always one process: it cannot start others.
 
     Attributes:
-        cpu_seconds: Seconds of CPU time of all its threads together. The start of the interpreter takes about 0.03 of them.
-        wall_seconds: Seconds by the clock, from the time when its sandbox is set up; None: twice `cpu_seconds` plus 5.
+        cpu_seconds: Seconds of CPU time of all its threads together. The start of the interpreter
+            takes about 0.03 of them.
+        wall_seconds: Seconds by the clock, from the time when its sandbox is set up; None: twice
+            `cpu_seconds` plus 5.
         memory_bytes: Bytes of address space.
         threads: Threads at once, with the main thread.
         open_files: File descriptors at once.
         file_bytes: Bytes of the largest file.
         disk_bytes: Bytes of all its files together.
         inodes: Files, folders and links at once.
-        output_bytes: Bytes of standard output, and of standard error, that are kept. A process that writes 16 times as much ends.
+        output_bytes: Bytes of standard output, and of standard error, that are kept. A process that
+            writes 16 times as much ends.
         frame_bytes: Bytes of the largest message to or from it.
 
     Raises:

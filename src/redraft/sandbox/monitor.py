@@ -1,7 +1,9 @@
-"""Watches one sandboxed process from outside: collects its output, enforces limits, ends it, and waits for its end.
+"""Watches one sandboxed process from outside: collects its output, enforces limits, ends it, and
+waits for its end.
 
-One thread for each process. What the program does inside cannot stop it: it reads the pipes, the clock, and what the kernel says
-about the process. A process that ends within 50 ms is never examined.
+One thread for each process. What the program does inside cannot stop it: it reads the pipes, the
+clock, and what the kernel says about the process. A process that ends within 50 ms is never
+examined.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ KILL_GRACE = 0.5  # seconds after which the launcher is killed, too
 TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 SIGNAL_BASE = 128  # added to a signal by launchers that report it as an exit code
 CHUNK = 65536
-CPU_SHARE = 0.95  # of the limit: the kernel enforces it by counting ticks, and afterwards reports the time more exactly
+# of the limit: the kernel enforces it by counting ticks, and afterwards reports the time more
+# exactly
+CPU_SHARE = 0.95
 CPU_CLOCK = (
     2  # of the ID of the CPU clock of another process on Linux (CPUCLOCK_SCHED): (~pid << 3) | 2
 )
@@ -125,7 +129,9 @@ class Monitor:
             _send_kill(pid if pid is not None else self._process.pid)
 
     def cpu_seconds(self) -> float | None:
-        """Return the CPU time of the program so far, of all its threads; None if it has ended or the system does not tell."""
+        """Return the CPU time of the program so far, of all its threads; None if it has ended or
+        the system does not tell.
+        """
         with self._lock:
             pid = None if self._reaped else self._program_pid()
             if pid is None or not sys.platform.startswith("linux"):
@@ -178,7 +184,9 @@ class Monitor:
         self._finish(ended_at)
 
     def _has_ended(self) -> bool:
-        """Whether the process has ended. Where the system can, it stays to be waited for, so that its ID is not used again."""
+        """Whether the process has ended. Where the system can, it stays to be waited for, so that
+        its ID is not used again.
+        """
         pid = self._process.pid
         if hasattr(os, "waitid"):
             return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
@@ -189,7 +197,9 @@ class Monitor:
         return self._reaped
 
     def _drain(self, pipes: dict[int, CappedOutput]) -> None:
-        """Read what is still in the pipes of an ended process; another that holds an end of them is not waited for long."""
+        """Read what is still in the pipes of an ended process; another that holds an end of them is
+        not waited for long.
+        """
         deadline = time.monotonic() + DRAIN_SECONDS
         while pipes and (ready := _readable(pipes, max(0.0, deadline - time.monotonic()))):
             for descriptor in ready:
@@ -234,7 +244,9 @@ class Monitor:
             self._execution = _with_report(self._execution, report, self._limits)
 
     def _read_report(self) -> Any:
-        """Return what the launcher wrote about the end of the program: a JSON value, None if nothing is there."""
+        """Return what the launcher wrote about the end of the program: a JSON value, None if
+        nothing is there.
+        """
         assert self._info is not None
         try:
             return loads(os.read(self._info, 4096)) if _readable([self._info]) else None
@@ -290,7 +302,9 @@ def _status(
 
 
 def _readable(descriptors: Iterable[int], seconds: float = 0.0) -> list[int]:
-    """Return those that can be read, after some seconds at most; `select.select` has no descriptors beyond 1,023."""
+    """Return those that can be read, after some seconds at most; `select.select` has no descriptors
+    beyond 1,023.
+    """
     poll = select.poll()
     for descriptor in descriptors:
         poll.register(descriptor, select.POLLIN)
@@ -298,7 +312,9 @@ def _readable(descriptors: Iterable[int], seconds: float = 0.0) -> list[int]:
 
 
 def _end_event(pid: int) -> int | None:
-    """Return a descriptor that becomes readable when a child process ends; None where the system has none."""
+    """Return a descriptor that becomes readable when a child process ends; None where the system
+    has none.
+    """
     try:
         return os.pidfd_open(pid)
     except (AttributeError, OSError):  # the end is noticed at the next examination then
@@ -320,7 +336,9 @@ def _send_kill(pid: int) -> None:
 
 
 def _kill_group(pid: int) -> None:
-    """End what a process left behind in its group. It has not been waited for, so its ID is not in use again."""
+    """End what a process left behind in its group. It has not been waited for, so its ID is not in
+    use again.
+    """
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
 
@@ -336,10 +354,11 @@ def _peak_memory(pid: int) -> int:
 
 
 def _memory_of_children(reported: int, measured: int) -> int | None:
-    """Return the memory of an ended process in bytes: what the kernel reports, or what was measured while it ran.
+    """Return the memory of an ended process in bytes: what the kernel reports, or what was measured
+    while it ran.
 
-    The kernel counts the memory of this process, too, since a child begins as its copy: the report says something only if it is
-    larger.
+    The kernel counts the memory of this process, too, since a child begins as its copy: the report
+    says something only if it is larger.
     """
     import resource
 
@@ -349,7 +368,9 @@ def _memory_of_children(reported: int, measured: int) -> int | None:
 
 
 def _exceeded_limit(pid: int, limits: Limits) -> Status | None:
-    """Return the limit that a process exceeds by what /proc says; None if it exceeds none or has ended."""
+    """Return the limit that a process exceeds by what /proc says; None if it exceeds none or has
+    ended.
+    """
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123  (twenty times a second)
             fields = file.read().rpartition(b")")[2].split()

@@ -1,7 +1,8 @@
 """A running sandboxed process, and the messages to and from it.
 
-A message out, a message back; each answer repeats the number of its request, which is random, so that answers that a program writes
-ahead never match. Everything that arrives is data of bounded size.
+A message out, a message back; each answer repeats the number of its request, which is random, so
+that answers that a program writes ahead never match. Everything that arrives is data of bounded
+size.
 """
 
 from __future__ import annotations
@@ -29,13 +30,16 @@ END_SECONDS = 1.0  # from the end of the answers to the end of the process
 
 
 class SandboxedProcess:
-    """A process in a sandbox, made by `Sandbox.start`. Its methods block; `kill` may be called from any thread.
+    """A process in a sandbox, made by `Sandbox.start`. Its methods block; `kill` may be called from
+    any thread.
 
     As a context manager it kills the process at the end of the block.
     """
 
     def __init__(self, launch: Launch, limits: Limits, stdin: bytes | None = None) -> None:
-        """Start a process and wait until it is locked down. Raises SandboxedProcessError if it does not get there."""
+        """Start a process and wait until it is locked down. Raises SandboxedProcessError if it does
+        not get there.
+        """
         self.tier = launch.tier
         self._limits = limits
         self._lock = RLock()
@@ -72,9 +76,10 @@ class SandboxedProcess:
     def request(self, message: Any, timeout: float | None = None) -> Any:
         """Send a JSON value and return the answer.
 
-        Raises SandboxedProcessError if the process ends first, answers garbage, or does not answer within `timeout` seconds
-        (None: within the limits of the process). It has ended then. Raises ValueError for a message over `frame_bytes`,
-        and for None, which a runner receives at the end.
+        Raises SandboxedProcessError if the process ends first, answers garbage, or does not answer
+        within `timeout` seconds (None: within the limits of the process). It has ended then. Raises
+        ValueError for a message over `frame_bytes`, and for None, which a runner receives at the
+        end.
         """
         if message is None:
             raise ValueError("a message cannot be None")
@@ -85,7 +90,8 @@ class SandboxedProcess:
             frame = _frame({"number": number, "message": message})
             if len(frame) > self._limits.frame_bytes:
                 raise ValueError(
-                    f"the message has {len(frame):,} bytes, more than frame_bytes={self._limits.frame_bytes:,}"
+                    f"the message has {len(frame):,} bytes, more than "
+                    f"frame_bytes={self._limits.frame_bytes:,}"
                 )
             self._write(frame, deadline)
             answer = self._read_frame(deadline)
@@ -99,7 +105,9 @@ class SandboxedProcess:
             return answer["message"]
 
     def cpu_seconds(self) -> float | None:
-        """Return the CPU time of the process so far, in seconds, of all its threads; None if it has ended or it is unknown."""
+        """Return the CPU time of the process so far, in seconds, of all its threads; None if it has
+        ended or it is unknown.
+        """
         return self._monitor.cpu_seconds()
 
     def kill(self) -> None:
@@ -107,7 +115,9 @@ class SandboxedProcess:
         self._monitor.kill()
 
     def wait(self) -> Execution:
-        """Tell the runner that there are no more messages, wait for the end of the process, and return how it ended."""
+        """Tell the runner that there are no more messages, wait for the end of the process, and
+        return how it ended.
+        """
         with self._lock:
             if self._input >= 0:
                 with suppress(OSError):
@@ -130,7 +140,9 @@ class SandboxedProcess:
         self.wait()
 
     def _failure(self, reason: Any) -> SandboxedProcessError:
-        """End the process for a reason, unless it has ended; return the error that says how it ended."""
+        """End the process for a reason, unless it has ended; return the error that says how it
+        ended.
+        """
         self._monitor.kill(reason)
         return SandboxedProcessError(self._monitor.join())
 
@@ -176,7 +188,9 @@ class SandboxedProcess:
             raise self._failure("wall")
 
     def _end_error(self) -> SandboxedProcessError:
-        """Return the error for a process that closed its end: it has ended, or ends now, or is killed."""
+        """Return the error for a process that closed its end: it has ended, or ends now, or is
+        killed.
+        """
         self._close_input()
         if not self._monitor.wait(END_SECONDS):
             return self._failure("protocol")
@@ -197,7 +211,9 @@ def _pipe(reader: ExitStack, writer: ExitStack) -> tuple[int, int]:
 
 
 def _frame(value: Any) -> bytes:
-    """Return a JSON value as a frame. Numbers stay exact: integers of any size, NaN and infinity."""
+    """Return a JSON value as a frame. Numbers stay exact: integers of any size, NaN and
+    infinity.
+    """
     body = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode(
         "utf-8", "surrogatepass"
     )
@@ -207,7 +223,8 @@ def _frame(value: Any) -> bytes:
 def _spawn(launch: Launch, target: int, info: int) -> subprocess.Popen[bytes]:
     """Start the process from a thread that lives as long as this process.
 
-    The kernel kills it when the *thread* that started it ends, and other threads may be gone before it has done its work.
+    The kernel kills it when the *thread* that started it ends, and other threads may be gone before
+    it has done its work.
     """
 
     def start() -> subprocess.Popen[bytes]:

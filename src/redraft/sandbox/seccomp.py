@@ -1,9 +1,12 @@
-"""The filter of system calls: a program for the kernel's seccomp that allows what an interpreter needs, and refuses the rest.
+"""The filter of system calls: a program for the kernel's seccomp that allows what an interpreter
+needs, and refuses the rest.
 
-A call that is not listed fails with EPERM, so most programs see an ordinary error. A call by the numbers of another architecture
-(32-bit calls, x32) ends the process. The numbers are those of `asm/unistd_64.h` and `asm-generic/unistd.h` of Linux.
+A call that is not listed fails with EPERM, so most programs see an ordinary error. A call by the
+numbers of another architecture (32-bit calls, x32) ends the process. The numbers are those of
+`asm/unistd_64.h` and `asm-generic/unistd.h` of Linux.
 
-The instructions are those of classic BPF; see `Documentation/userspace-api/seccomp_filter.rst` of Linux.
+The instructions are those of classic BPF; see `Documentation/userspace-api/seccomp_filter.rst` of
+Linux.
 """
 
 from __future__ import annotations
@@ -43,7 +46,10 @@ _SOCKETS = """
 sendmsg 46 211; recvmsg 47 212; recvfrom 45 207; recvmmsg 299 243; sendmmsg 307 269; getsockopt 55 209;
 getsockname 51 204; getpeername 52 205; shutdown 48 210
 """
-_MEMORY = "mmap 9 222; mprotect 10 226; munmap 11 215; mremap 25 216; madvise 28 233; brk 12 214; msync 26 227; membarrier 324 283"
+_MEMORY = (
+    "mmap 9 222; mprotect 10 226; munmap 11 215; mremap 25 216; madvise 28 233; brk 12 214; msync "
+    "26 227; membarrier 324 283"
+)
 _THREADS = """
 futex 202 98; set_robust_list 273 99; set_tid_address 218 96; rseq 334 293; sched_yield 24 124; sched_getaffinity 204 123;
 sched_getparam 143 121; sched_getscheduler 145 120; sched_get_priority_max 146 125; sched_get_priority_min 147 126;
@@ -141,11 +147,13 @@ _MACHINES = {
 
 @lru_cache(maxsize=4)
 def filter_program(*, is_tool: bool, writing: Writing = "files", machine: str = "") -> bytes:
-    """Return the filter for a program; `is_tool`: for one of our own tools, which may start processes and programs.
+    """Return the filter for a program; `is_tool`: for one of our own tools, which may start
+    processes and programs.
 
-    `writing` says what the program may do to files that another part of the sandbox lets it see: everything ("files"), nothing but
-    open them and write ("existing files"), or that without cutting them when it opens them ("untruncated files"). Without "files"
-    it cannot read extended attributes, either, since Landlock does not hide those of other files.
+    `writing` says what the program may do to files that another part of the sandbox lets it see:
+    everything ("files"), nothing but open them and write ("existing files"), or that without
+    cutting them when it opens them ("untruncated files"). Without "files" it cannot read extended
+    attributes, either, since Landlock does not hide those of other files.
 
     Raises SandboxUnavailableError for another machine than x86_64 and aarch64.
     """
@@ -193,7 +201,9 @@ def _ranges(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 def _check_architecture(machine: _Machine) -> Iterator[_Instruction]:
-    """Yield the instructions that end a process which calls by other numbers, and load the number of the call."""
+    """Yield the instructions that end a process which calls by other numbers, and load the number
+    of the call.
+    """
     yield (_LOAD, 0, 0, _ARCHITECTURE)
     yield (_IF_EQUAL, 1, 0, machine.architecture)
     yield (_RETURN, 0, 0, _KILL)
@@ -204,7 +214,9 @@ def _check_architecture(machine: _Machine) -> Iterator[_Instruction]:
 
 
 def _checked_calls(*, is_tool: bool, may_truncate: bool) -> dict[str, list[_Instruction]]:
-    """Return the instructions for each call that depends on its arguments; each list ends in a verdict."""
+    """Return the instructions for each call that depends on its arguments; each list ends in a
+    verdict.
+    """
     own = (OWN_PID,)
     stream_or_packets = [
         (_AND, 0, 0, 0xF),
@@ -261,7 +273,9 @@ def _not_any(mask: int) -> list[_Instruction]:
 
 
 def _verdict(body: list[_Instruction], error: int = _EPERM) -> list[_Instruction]:
-    """Return the instructions with their two verdicts at the end, and the jumps to them as distances."""
+    """Return the instructions with their two verdicts at the end, and the jumps to them as
+    distances.
+    """
     targets = {"allow": len(body), "deny": len(body) + 1}
 
     def distance(index: int, target: int | str) -> int:

@@ -1,6 +1,7 @@
 """The choice of a sandbox: which tier runs here, and how it starts a process.
 
-A tier counts as available if a program ran in it: what a launcher says about itself, and which kernel this is, is not asked.
+A tier counts as available if a program ran in it: what a launcher says about itself, and which
+kernel this is, is not asked.
 """
 
 from __future__ import annotations
@@ -45,8 +46,14 @@ MIN_DESCRIPTORS = 32
 DEFAULT_LIMITS = Limits()
 PROBE_LIMITS = Limits(cpu_seconds=10, wall_seconds=20)
 PROBE = "def main(settings, channel):\n    channel.receive()\n    channel.send('works')\n"
-INSTALL_HINT = "On Linux, install bubblewrap (apt install bubblewrap, dnf install bubblewrap); elsewhere, use Docker: sandbox='docker:IMAGE'"
-DOCKER_HINT = "The service must run, and have the image (docker pull IMAGE), with Python 3.11 or later as python3"
+INSTALL_HINT = (
+    "On Linux, install bubblewrap (apt install bubblewrap, dnf install bubblewrap); elsewhere, "
+    "use Docker: sandbox='docker:IMAGE'"
+)
+DOCKER_HINT = (
+    "The service must run, and have the image (docker pull IMAGE), with Python 3.11 or later as "
+    "python3"
+)
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -54,10 +61,12 @@ class Sandbox:
     """A choice of a sandbox, and of the packages that programs in it may import.
 
     Args:
-        tier: "auto" (the first of bubblewrap and landlock that works here), "bubblewrap", "landlock", "docker:IMAGE", or "unsafe",
-            which limits resources and protects nothing; "auto" never chooses it.
-        packages: Names of installed distributions or modules, such as "numpy"; what they require is included. In a container,
-            programs see the packages of its image instead, if `packages` names any, and the image must have these.
+        tier: "auto" (the first of bubblewrap and landlock that works here), "bubblewrap",
+            "landlock", "docker:IMAGE", or "unsafe", which limits resources and protects nothing;
+            "auto" never chooses it.
+        packages: Names of installed distributions or modules, such as "numpy"; what they require is
+            included. In a container, programs see the packages of its image instead, if `packages`
+            names any, and the image must have these.
 
     Attributes:
         spec: The choice as it was given; `tier` is what it means here.
@@ -86,19 +95,25 @@ class Sandbox:
 
     @property
     def tier(self) -> str:
-        """The tier in use. Raises SandboxUnavailableError with what is missing and what to install."""
+        """The tier in use. Raises SandboxUnavailableError with what is missing and what to
+        install.
+        """
         return self._choose()[0]
 
     def _choose(self) -> tuple[str, Callable[[Program], Launch]]:
-        """Return the tier and how it starts a program; in a container, packages are looked for, too."""
+        """Return the tier and how it starts a program; in a container, packages are looked for,
+        too.
+        """
         return choose_tier(self.spec, self.packages if self.spec.startswith(docker.PREFIX) else ())
 
     def start(
         self, runner: Path, settings: Any, limits: Limits = DEFAULT_LIMITS
     ) -> SandboxedProcess:
-        """Start a runner, a Python file that uses only the standard library, and wait until it is locked down.
+        """Start a runner, a Python file that uses only the standard library, and wait until it is
+        locked down.
 
-        `settings` is a JSON value for its `main(settings, channel)`. Raises SandboxUnavailableError.
+        `settings` is a JSON value for its `main(settings, channel)`. Raises
+        SandboxUnavailableError.
         """
         content = {"runner": runner.read_text("utf-8"), "settings": settings}
         return self._start(Program(content, limits, self._find_packages()))
@@ -113,9 +128,9 @@ class Sandbox:
     ) -> Execution:
         """Run one of our own tools on input that is not trusted, and return how it ended.
 
-        `command[0]` is "python" for the interpreter, or the name or path of a program here. `files` are written to its working
-        folder, by relative name. In a container, the programs are those of its image. Raises SandboxUnavailableError, and
-        ConfigError if there is no such program.
+        `command[0]` is "python" for the interpreter, or the name or path of a program here. `files`
+        are written to its working folder, by relative name. In a container, the programs are those
+        of its image. Raises SandboxUnavailableError, and ConfigError if there is no such program.
         """
         for name in files or {}:
             if not name or Path(name).is_absolute() or ".." in Path(name).parts:
@@ -161,7 +176,9 @@ class Sandbox:
 
 
 def _find_program(name: str) -> str:
-    """Return the path of a program: beside this interpreter, of an installed distribution of that name, or on the PATH."""
+    """Return the path of a program: beside this interpreter, of an installed distribution of that
+    name, or on the PATH.
+    """
     if name == "python":
         return current_interpreter().executable
     candidates = [
@@ -181,17 +198,20 @@ def _find_program(name: str) -> str:
 def choose_tier(
     spec: str, packages: tuple[str, ...] = ()
 ) -> tuple[str, Callable[[Program], Launch]]:
-    """Return the tier that a choice means on this machine, and how it starts a program. Raises SandboxUnavailableError.
+    """Return the tier that a choice means on this machine, and how it starts a program. Raises
+    SandboxUnavailableError.
 
     `packages` are those that an image must have.
     """
     if (limit := descriptor_limit()) < MIN_DESCRIPTORS:
         raise SandboxUnavailableError(
-            f"a sandbox needs a limit of at least {MIN_DESCRIPTORS} open files, got {limit:.0f}: raise it (`ulimit -n`)"
+            f"a sandbox needs a limit of at least {MIN_DESCRIPTORS} open files, got {limit:.0f}: "
+            "raise it (`ulimit -n`)"
         )
     if threads_are_greenlets():
         raise SandboxUnavailableError(
-            "code cannot be run where gevent or eventlet has replaced threads: they take the end of a process from its sandbox"
+            "code cannot be run where gevent or eventlet has replaced threads: they take the end "
+            "of a process from its sandbox"
         )
     problems: list[str] = []
     for tier in AUTOMATIC if spec == "auto" else (spec,):
@@ -206,7 +226,9 @@ def choose_tier(
 def _working_launch(
     tier: str, packages: tuple[str, ...]
 ) -> tuple[Callable[[Program], Launch] | None, str]:
-    """Return the first way to start a program in a tier that works here; otherwise None and why the first does not."""
+    """Return the first way to start a program in a tier that works here; otherwise None and why the
+    first does not.
+    """
     problem = ""
     for launch in _launches(tier):
         try:
@@ -227,7 +249,9 @@ def _launches(tier: str) -> Sequence[Callable[[Program], Launch]]:
 
 
 def _problem_of(launch: Callable[[Program], Launch], packages: tuple[str, ...]) -> str | None:
-    """Run a program that answers one message; return what went wrong, or None. Raises TimeoutError if it does not answer."""
+    """Run a program that answers one message; return what went wrong, or None. Raises TimeoutError
+    if it does not answer.
+    """
     try:
         probe = launch(
             Program(

@@ -1,7 +1,7 @@
 """The tier "unsafe": limits on resources, and nothing else.
 
-The program can read and write whatever its user can, use the network, and start other programs. It runs in a folder of its own,
-which is deleted at the end.
+The program can read and write whatever its user can, use the network, and start other programs. It
+runs in a folder of its own, which is deleted at the end.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from .launch import Launch, Program, base_setup, python_command, source_of, temp
 
 
 def launch(program: Program) -> Launch:
-    """Return how to start a program with limits alone. Raises SandboxUnavailableError on Windows, which has none."""
+    """Return how to start a program with limits alone. Raises SandboxUnavailableError on Windows,
+    which has none.
+    """
     if sys.platform == "win32":
         raise SandboxUnavailableError("limits on resources need Linux or macOS, and this is win32")
     setup = base_setup(program)

@@ -1,6 +1,8 @@
-"""Files that survive a crash: traces, batch journals, stored priors, and files that are written atomically.
+"""Files that survive a crash: traces, batch journals, stored priors, and files that are written
+atomically.
 
-Importing this package loads nothing, since most runs write no file: each name is loaded when it is first used.
+Importing this package loads nothing, since most runs write no file: each name is loaded when it is
+first used.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The open file of a journal: one reading connection, one thread that writes, and the lock.
 
-The thread commits everything in its queue in one transaction and wakes the waiting callers. A first write is committed at once,
-and so is one that asks for it; while writes keep arriving, a transaction is what has arrived in about GROUP_SECONDS. Every error
-of SQLite becomes a StoreError that names the file.
+The thread commits everything in its queue in one transaction and wakes the waiting callers. A first
+write is committed at once, and so is one that asks for it; while writes keep arriving, a
+transaction is what has arrived in about GROUP_SECONDS. Every error of SQLite becomes a StoreError
+that names the file.
 """
 
 from __future__ import annotations
@@ -57,10 +58,12 @@ Commit: TypeAlias = Callable[[Transaction], None]
 
 
 class Writer:
-    """Passes what is to be written to `commit`, in a thread of its own, a transaction at a time, until `close`.
+    """Passes what is to be written to `commit`, in a thread of its own, a transaction at a time,
+    until `close`.
 
-    `write_error` is set when writing has failed. Writes that are not committed are lost then; every later write or wait raises it.
-    The queue is unbounded: callers that await `wait_for_commit` after their writes keep it short.
+    `write_error` is set when writing has failed. Writes that are not committed are lost then; every
+    later write or wait raises it. The queue is unbounded: callers that await `wait_for_commit`
+    after their writes keep it short.
     """
 
     def __init__(self, commit: Commit, explain: ErrorTranslator) -> None:
@@ -79,7 +82,9 @@ class Writer:
         self._thread.start()
 
     def execute(self, sql: str, *values: Any, at_once: bool = False) -> None:
-        """Queue a statement. With `at_once`, its commit does not wait for other writes. Raises `write_error`."""
+        """Queue a statement. With `at_once`, its commit does not wait for other writes. Raises
+        `write_error`.
+        """
         with self._lock:
             self._check()
             self._queue.statements.append((sql, values))
@@ -95,9 +100,11 @@ class Writer:
         *values: Any,
         postpone: bool = False,
     ) -> None:
-        """Queue a change of a row: a method of `RowChanges` and its arguments. Raises `write_error`.
+        """Queue a change of a row: a method of `RowChanges` and its arguments. Raises
+        `write_error`.
 
-        With `postpone`, it waits for the next change of the row, but not longer than POSTPONE_SECONDS.
+        With `postpone`, it waits for the next change of the row, but not longer than
+        POSTPONE_SECONDS.
         """
         with self._lock:
             self._check()
@@ -150,10 +157,12 @@ class Writer:
         )
 
     def call_after_commit(self, callback: Callable[[], None]) -> None:
-        """Call back once everything queued before is committed, but for what is postponed, or cannot be any more.
+        """Call back once everything queued before is committed, but for what is postponed, or
+        cannot be any more.
 
-        The call is made at once if that is so already, else by the writing thread, before it wakes those who wait for the commit.
-        `callback` uses nothing of the journal; what it raises in the writing thread is logged.
+        The call is made at once if that is so already, else by the writing thread, before it wakes
+        those who wait for the commit. `callback` uses nothing of the journal; what it raises in the
+        writing thread is logged.
         """
         with self._lock:
             must_wait = self._last and not self.write_error
@@ -165,7 +174,9 @@ class Writer:
             callback()
 
     async def wait_for_commit(self) -> None:
-        """Wait until everything queued before is committed, but for what is postponed. Raises `write_error`."""
+        """Wait until everything queued before is committed, but for what is postponed. Raises
+        `write_error`.
+        """
         with self._lock:
             self._check()
             last = self._last
@@ -254,7 +265,9 @@ class Writer:
                 self._queue_postponed()
 
     def _wait_while_growing(self) -> None:
-        """Wait while writes keep arriving, but not longer than GROUP_SECONDS after the last commit: fewer commits cost less."""
+        """Wait while writes keep arriving, but not longer than GROUP_SECONDS after the last commit:
+        fewer commits cost less.
+        """
         count, end = 0, self._committed_at + GROUP_SECONDS
         pause = GROUP_SECONDS if self._is_busy else GROUP_PAUSE
         while (
@@ -289,7 +302,9 @@ class Writer:
 
 
 def _call(callbacks: Sequence[Callable[[], None]]) -> None:
-    """Call each; log the error of one that raises: those who wait for the commit must be woken all the same."""
+    """Call each; log the error of one that raises: those who wait for the commit must be woken all
+    the same.
+    """
     for callback in callbacks:
         try:
             callback()
@@ -304,7 +319,9 @@ def _wake(ready: list[asyncio.Future[None]]) -> None:
 
 
 class Database:
-    """The connections of a journal. Reads see only what is committed: call `flush` first, or look at `pending_reply`."""
+    """The connections of a journal. Reads see only what is committed: call `flush` first, or look
+    at `pending_reply`.
+    """
 
     def __init__(self, path: Path, durability: str, *, create: bool, read_only: bool) -> None:
         self.path, self._process = path, PROCESS_ID[0]
@@ -350,7 +367,9 @@ class Database:
         return self._writer is not None
 
     def read(self, sql: str, *values: Any) -> list[Any]:
-        """Return all rows that a statement finds. Raises StoreError if they are too large or take too long."""
+        """Return all rows that a statement finds. Raises StoreError if they are too large or take
+        too long.
+        """
         self._check_process()
         self._restart_clock()
         try:
@@ -375,7 +394,9 @@ class Database:
         return self._writer is not None and self._writer.has_pending(keys)
 
     def flush_if_pending(self, keys: Collection[RowKey]) -> None:
-        """Commit the pending changes of these rows, so that they can be read. Blocks only if there are any."""
+        """Commit the pending changes of these rows, so that they can be read. Blocks only if there
+        are any.
+        """
         if self.has_pending(keys):
             self.flush()
 
@@ -398,9 +419,11 @@ class Database:
             self._writer.flush()
 
     def compact(self) -> None:
-        """Write the whole file again, without the space and the remains of what was deleted. Blocks, and commits wait meanwhile.
+        """Write the whole file again, without the space and the remains of what was deleted.
+        Blocks, and commits wait meanwhile.
 
-        Needs twice the size of the file as free space: SQLite's VACUUM writes a temporary file, and all pages to the log.
+        Needs twice the size of the file as free space: SQLite's VACUUM writes a temporary file, and
+        all pages to the log.
         """
         self.flush()
         try:
@@ -411,10 +434,12 @@ class Database:
             raise self._to_store_error(error) from error
 
     def erase(self, deletions: Sequence[tuple[str, tuple[Any, ...]]]) -> None:
-        """Execute statements that delete, overwrite what they deleted, and give its space back, also in the write-ahead log.
+        """Execute statements that delete, overwrite what they deleted, and give its space back,
+        also in the write-ahead log.
 
-        A page in which SQLite rearranged values earlier may still have copies of them in its unused part; `compact` removes those.
-        Blocks; a few statements are one transaction, so that the writing thread goes on meanwhile.
+        A page in which SQLite rearranged values earlier may still have copies of them in its unused
+        part; `compact` removes those. Blocks; a few statements are one transaction, so that the
+        writing thread goes on meanwhile.
         """
         self.flush()
         try:
@@ -462,15 +487,20 @@ class Database:
             raise to_store_error(target, error) from error
 
     def close(self) -> None:
-        """Commit what is queued and release the file. May be called again. Does nothing in a forked child."""
+        """Commit what is queued and release the file. May be called again. Does nothing in a forked
+        child.
+        """
         if self._process == PROCESS_ID[0]:
             self._resources.close()
 
     def _check_process(self) -> None:
-        """Raise StoreError after a fork: connections, the writer's thread and the lock belong to one process."""
+        """Raise StoreError after a fork: connections, the writer's thread and the lock belong to
+        one process.
+        """
         if self._process != PROCESS_ID[0]:
             raise StoreError(
-                f"{journal_label(self.path)} was opened by process {self._process}; a forked process must open a journal of its own"
+                f"{journal_label(self.path)} was opened by process {self._process}; a forked "
+                "process must open a journal of its own"
             )
 
     def _to_store_error(self, error: Exception) -> StoreError:

@@ -1,7 +1,8 @@
-"""The journal of a batch, in one SQLite file: its runs, their rows with every record, and the response cache.
+"""The journal of a batch, in one SQLite file: its runs, their rows with every record, and the
+response cache.
 
-Writing returns at once; one thread commits (see `database`). Reading sees everything written before; it waits for the commit if
-necessary. Callers mask secrets.
+Writing returns at once; one thread commits (see `database`). Reading sees everything written
+before; it waits for the commit if necessary. Callers mask secrets.
 """
 
 from __future__ import annotations
@@ -48,24 +49,39 @@ RESULT_START = '{"columns":{'  # of the result of a row of a batch, unless `json
 
 DELETE_ROW = "DELETE FROM rows WHERE run = ? AND id = ?"
 SELECT_RUNS = "SELECT run, name, metadata, started_at, updated_at FROM runs"
-SELECT_ROWS = "SELECT row, id, position, key, key_parts, status, result FROM rows WHERE run = (SELECT run FROM runs WHERE name = ?)"
+SELECT_ROWS = (
+    "SELECT row, id, position, key, key_parts, status, result FROM rows WHERE run = (SELECT run "
+    "FROM runs WHERE name = ?)"
+)
 SELECT_ROWS_BY_ID = f"{SELECT_ROWS} AND id IN (SELECT value FROM json_each(?))"  # noqa: S608  (statements of our own)
 SEEN_SINCE = "AND (SELECT invocation FROM seen_rows WHERE seen_rows.row = rows.row) >= ?"
-SELECT_ROWS_AFTER = f"{SELECT_ROWS} AND (position, row) > (?, ?) {SEEN_SINCE} ORDER BY position, row LIMIT {ROWS_PER_READ}"
-MARK_SEEN = "INSERT OR REPLACE INTO seen_rows SELECT row, ? FROM rows WHERE run = ? AND id IN (SELECT value FROM json_each(?))"
-COUNT_BY_STATUS = "SELECT status, count(*) FROM rows JOIN seen_rows USING (row) WHERE run = ? AND invocation >= ? GROUP BY status"
-SELECT_STATES = "SELECT row, position, status FROM rows JOIN seen_rows USING (row) WHERE run = ? AND invocation >= ?"
+SELECT_ROWS_AFTER = (
+    f"{SELECT_ROWS} AND (position, row) > (?, ?) {SEEN_SINCE} ORDER BY position, row LIMIT "
+    f"{ROWS_PER_READ}"
+)
+MARK_SEEN = (
+    "INSERT OR REPLACE INTO seen_rows SELECT row, ? FROM rows WHERE run = ? AND id IN (SELECT "
+    "value FROM json_each(?))"
+)
+COUNT_BY_STATUS = (
+    "SELECT status, count(*) FROM rows JOIN seen_rows USING (row) WHERE run = ? AND invocation >= "
+    "? GROUP BY status"
+)
+SELECT_STATES = (
+    "SELECT row, position, status FROM rows JOIN seen_rows USING (row) WHERE run = ? AND "
+    "invocation >= ?"
+)
 SELECT_LENGTHS = f"""SELECT row, id, (
 SELECT max(number) FROM lines WHERE number >= row * {LINES_PER_ROW} AND number < (row + 1) * {LINES_PER_ROW}
-) FROM rows WHERE run = ?"""  # noqa: S608
+) FROM rows WHERE run = ?"""  # noqa: E501, S608
 SELECT_IDS = "SELECT id FROM rows WHERE run = ? ORDER BY row"
 SELECT_KEYS = "SELECT row, key FROM rows WHERE run = ?"
 SELECT_STORED_ROW = "SELECT row, id, position, status, result FROM rows WHERE row = ?"
 SELECT_LINES = "SELECT line FROM lines WHERE number >= ? AND number < ? ORDER BY number"
 
 UPSERT_RUN = (
-    "INSERT INTO runs VALUES (?, ?, ?, ?, ?) "
-    "ON CONFLICT (name) DO UPDATE SET metadata = excluded.metadata, updated_at = excluded.updated_at"
+    "INSERT INTO runs VALUES (?, ?, ?, ?, ?) ON CONFLICT (name) DO UPDATE SET metadata = "
+    "excluded.metadata, updated_at = excluded.updated_at"
 )
 
 
@@ -103,7 +119,9 @@ class CapabilitiesData(TypedDict):
 
 
 class RunMetadata(TypedDict, total=False):
-    """The keys of a run's metadata that Redraft reads back, and their types. Other keys are for people."""
+    """The keys of a run's metadata that Redraft reads back, and their types. Other keys are for
+    people.
+    """
 
     invocation: int
     last_full_invocation: int
@@ -132,8 +150,9 @@ METADATA_CHECKS = {name: validator_for(kind) for name, kind in get_type_hints(Ru
 class RunInfo:
     """A run: one data set, refined into one output.
 
-    `started_at` and `updated_at` are ISO 8601 times in UTC, `updated_at` to about a second. `counts` are the rows by status, 0
-    included, without rows that are no longer in the input (see `Journal.mark_seen`).
+    `started_at` and `updated_at` are ISO 8601 times in UTC, `updated_at` to about a second.
+    `counts` are the rows by status, 0 included, without rows that are no longer in the input (see
+    `Journal.mark_seen`).
     """
 
     name: str
@@ -144,12 +163,16 @@ class RunInfo:
 
     @property
     def display_name(self) -> str:
-        """The name for people: that of the file that the run writes, unless the run was given a name of its own."""
+        """The name for people: that of the file that the run writes, unless the run was given a
+        name of its own.
+        """
         return display_name(self.name, self.metadata.get("output"))
 
 
 def display_name(run: str, output: str | None) -> str:
-    """Return the name of a run for people: that of the file that it writes, unless it was given a name of its own."""
+    """Return the name of a run for people: that of the file that it writes, unless it was given a
+    name of its own.
+    """
     file = PurePath(output or "-").name
     return file if file != "-" and run_name(file) == run else run
 
@@ -160,9 +183,11 @@ def run_name(file: str) -> str:
 
 
 def is_file_of_run(noted: str, file: str, journal: Path) -> bool:
-    """Return whether a file is that which a run has noted: that of its path, or of its name in the folder of the journal.
+    """Return whether a file is that which a run has noted: that of its path, or of its name in the
+    folder of the journal.
 
-    A relative path is noted as it was typed, in a folder that may be another one now, or have moved with all that is in it.
+    A relative path is noted as it was typed, in a folder that may be another one now, or have moved
+    with all that is in it.
     """
     path, earlier = Path(file).resolve(), Path(noted)
     return path == earlier.resolve() or (
@@ -172,9 +197,11 @@ def is_file_of_run(noted: str, file: str, journal: Path) -> bool:
 
 @dataclass(slots=True)
 class RowInfo:
-    """A row: one task of a run, at `position` of its input (from 0). Nothing changes it once it is made.
+    """A row: one task of a run, at `position` of its input (from 0). Nothing changes it once it is
+    made.
 
-    `key` is a digest of everything that decides its result, `key_parts` has a digest of each part. `result` may be incomplete.
+    `key` is a digest of everything that decides its result, `key_parts` has a digest of each part.
+    `result` may be incomplete.
     """
 
     id: str
@@ -210,7 +237,9 @@ def _is_row(info: RowInfo) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class StoredRow:
-    """A row as it is stored: its number in the file, and unparsed JSON (the ID, the result or None, the header and the records)."""
+    """A row as it is stored: its number in the file, and unparsed JSON (the ID, the result or None,
+    the header and the records).
+    """
 
     number: int
     id: str
@@ -223,9 +252,11 @@ class StoredRow:
 class Journal:
     """The journal in a file, which one process at a time may write and any number may read.
 
-    A missing or empty file is created, unless `create` is False. With durability "normal" everything committed survives `kill -9`,
-    with "full" also a power failure. With `read_only` it takes no lock and reads beside a running writer. Raises StoreError for a
-    file that is not a journal, is damaged, has another schema or is locked by another process, and leaves it unchanged.
+    A missing or empty file is created, unless `create` is False. With durability "normal"
+    everything committed survives `kill -9`, with "full" also a power failure. With `read_only` it
+    takes no lock and reads beside a running writer. Raises StoreError for a file that is not a
+    journal, is damaged, has another schema or is locked by another process, and leaves it
+    unchanged.
     """
 
     is_remote = False  # whether another process commits what is written, and looks after the file
@@ -258,15 +289,18 @@ class Journal:
         await self._database.wait_for_commit()
 
     def call_after_commit(self, callback: Callable[[], None]) -> None:
-        """Call back once everything written before is committed, or can no longer be (see `write_error`).
+        """Call back once everything written before is committed, or can no longer be (see
+        `write_error`).
 
-        It is called at once or from another thread, and must neither use the journal nor raise anything. It has been called before
-        a `wait_for_commit` or `flush` that comes later returns.
+        It is called at once or from another thread, and must neither use the journal nor raise
+        anything. It has been called before a `wait_for_commit` or `flush` that comes later returns.
         """
         self._database.call_after_commit(callback)
 
     async def wait_for_room(self) -> None:
-        """Wait while much of what was written is not committed yet. Raises StoreError if writing fails."""
+        """Wait while much of what was written is not committed yet. Raises StoreError if writing
+        fails.
+        """
         await self._database.wait_for_room()
 
     def flush(self) -> None:
@@ -284,14 +318,18 @@ class Journal:
         return self._database.size
 
     def empty_log(self) -> None:
-        """Write the log into the file and cut it off, unless another process reads the journal. Blocks. Raises StoreError."""
+        """Write the log into the file and cut it off, unless another process reads the journal.
+        Blocks. Raises StoreError.
+        """
         self._database.erase(())
 
     def compact(self) -> None:
-        """Write the file again, without the space and the remains of what was deleted. May be called from any thread.
+        """Write the file again, without the space and the remains of what was deleted. May be
+        called from any thread.
 
-        Blocks, for about 6 s per GB, and so does every commit meanwhile. Needs twice the size of the file as free space. The
-        write-ahead log keeps remains as long as another process reads the journal. Raises StoreError; writing goes on then.
+        Blocks, for about 6 s per GB, and so does every commit meanwhile. Needs twice the size of
+        the file as free space. The write-ahead log keeps remains as long as another process reads
+        the journal. Raises StoreError; writing goes on then.
         """
         self._database.compact()
 
@@ -300,16 +338,20 @@ class Journal:
         self._database.use_incremental_vacuum()
 
     def erase(self, run: str, ids: Sequence[str]) -> None:
-        """Delete rows and overwrite their texts, in the file and in its log. Blocks, and may be called from any thread.
+        """Delete rows and overwrite their texts, in the file and in its log. Blocks, and may be
+        called from any thread.
 
-        Copies that SQLite made when it rearranged pages earlier stay until `compact`. The write-ahead log keeps deleted texts as
-        long as another process reads the journal. Raises StoreError; writing goes on then.
+        Copies that SQLite made when it rearranged pages earlier stay until `compact`. The
+        write-ahead log keeps deleted texts as long as another process reads the journal. Raises
+        StoreError; writing goes on then.
         """
         number = self._number(run)
         self._database.erase([(DELETE_ROW, (number, json.dumps(id))) for id in ids])
 
     def copy(self, target: Path) -> None:
-        """Write everything committed to another file, even if the journal's own file was deleted. Raises StoreError."""
+        """Write everything committed to another file, even if the journal's own file was deleted.
+        Raises StoreError.
+        """
         self._database.copy(target)
 
     def close(self) -> None:
@@ -343,7 +385,9 @@ class Journal:
         return self._run_info(*records[0]) if records else None
 
     def metadata(self, name: str) -> Mapping[str, Any]:
-        """Return the metadata of a run, without counting its rows; {} if there is no run of that name."""
+        """Return the metadata of a run, without counting its rows; {} if there is no run of that
+        name.
+        """
         self.flush()
         records = self._database.read(f"{SELECT_RUNS} WHERE name = ?", json.dumps(name))
         return self._parse_run(records[0])[1].metadata if records else {}
@@ -366,7 +410,9 @@ class Journal:
     def rows_by_id(
         self, run: str, ids: Sequence[str], *, key_parts: bool = True
     ) -> dict[str, RowInfo]:
-        """Return the rows that the run has, by ID; without `key_parts` those are empty. Meant for a few hundred IDs at a time."""
+        """Return the rows that the run has, by ID; without `key_parts` those are empty. Meant for a
+        few hundred IDs at a time.
+        """
         self._database.flush_if_pending([(run, id) for id in ids])
         id_of = {text_to_json(id): id for id in ids}
         parts = _split_by_length(id_of, MAX_IDS_LENGTH)
@@ -390,23 +436,28 @@ class Journal:
         *,
         postpone: bool = False,
     ) -> None:
-        """Create a row; an existing one is replaced. `header` is `Trace.header()` as JSON; `invocation` as in `mark_seen`.
+        """Create a row; an existing one is replaced. `header` is `Trace.header()` as JSON;
+        `invocation` as in `mark_seen`.
 
-        With `postpone`, the row is committed together with its next change, or after a second: `wait_for_commit` does not wait.
+        With `postpone`, the row is committed together with its next change, or after a second:
+        `wait_for_commit` does not wait.
         """
         seen = self.invocation(run) if invocation is None else invocation
         begin = position, key, dumps_text(dict(key_parts)), header, seen
         self._change(run, id, RowChanges.begin, *begin, postpone=postpone)
 
     def invocation(self, run: str) -> int:
-        """Return `metadata["invocation"]`, the number of the run's last invocation (from 1); 0 if there is none."""
+        """Return `metadata["invocation"]`, the number of the run's last invocation (from 1); 0 if
+        there is none.
+        """
         return _invocation_in(self._runs[run].metadata, "invocation") if run in self._runs else 0
 
     def mark_seen(self, run: str, ids: Sequence[str], invocation: int | None = None) -> None:
         """Record that this invocation of the run (None: the last one) has seen rows in the input.
 
-        Once `metadata["last_full_invocation"]` names an invocation that has read the whole input, rows last seen before it count as
-        removed from the input: `traces` and `RunInfo.counts` leave them out. The rows must exist.
+        Once `metadata["last_full_invocation"]` names an invocation that has read the whole input,
+        rows last seen before it count as removed from the input: `traces` and `RunInfo.counts`
+        leave them out. The rows must exist.
         """
         seen = self.invocation(run) if invocation is None else invocation
         if self._database.has_pending(
@@ -423,7 +474,9 @@ class Journal:
         self._change(run, id, RowChanges.move, position)
 
     def append_records(self, run: str, id: str, first: int, records: Sequence[str]) -> None:
-        """Store records (lines of `record_to_json`) under numbers from `first`, replacing records with these numbers."""
+        """Store records (lines of `record_to_json`) under numbers from `first`, replacing records
+        with these numbers.
+        """
         if first + len(records) >= LINES_PER_ROW:
             raise StoreError(
                 f"{journal_label(self.path)}: row {id!r} has more than {LINES_PER_ROW - 1} records"
@@ -445,9 +498,11 @@ class Journal:
     def traces(
         self, run: str, since_invocation: int | None = None
     ) -> Iterator[tuple[RowInfo, Trace]]:
-        """Yield the rows seen in that invocation or later, with their traces, in the order of the input.
+        """Yield the rows seen in that invocation or later, with their traces, in the order of the
+        input.
 
-        None: all rows that are still in the input (see `mark_seen`); 0: all rows, also those no longer in the input.
+        None: all rows that are still in the input (see `mark_seen`); 0: all rows, also those no
+        longer in the input.
         """
         info_of_run = self.run(run)
         since = since_invocation
@@ -470,9 +525,11 @@ class Journal:
         return int(self._database.read("PRAGMA data_version")[0][0])
 
     def row_states(self, run: str) -> dict[int, tuple[int, str, int]]:
-        """Return the state of each row that is still in the input, by the number of the row in the file.
+        """Return the state of each row that is still in the input, by the number of the row in the
+        file.
 
-        A state is the position, the status, and a number that changes with the ID and with the number of records.
+        A state is the position, the status, and a number that changes with the ID and with the
+        number of records.
         """
         info, number = self.run(run), self._stored_number(run)
         since = _invocation_in(info.metadata, "last_full_invocation") if info else 0
@@ -495,9 +552,11 @@ class Journal:
         return dict(self._database.read(SELECT_KEYS, self._stored_number(run)))
 
     def stored_rows(self, numbers: Sequence[int]) -> Iterator[StoredRow]:
-        """Yield the rows with these numbers as they are stored, without checks: about ten times as fast as `traces`.
+        """Yield the rows with these numbers as they are stored, without checks: about ten times as
+        fast as `traces`.
 
-        One row is in memory at a time; one whose lines cannot be read has none. Meant for a few hundred rows at a time.
+        One row is in memory at a time; one whose lines cannot be read has none. Meant for a few
+        hundred rows at a time.
         """
         for number in numbers:
             for _, id, position, status, result in self._database.read(SELECT_STORED_ROW, number):
@@ -512,14 +571,18 @@ class Journal:
                 )
 
     def _stored_number(self, run: str) -> int:
-        """Return the number of a run, also one that another process has created since the journal was opened."""
+        """Return the number of a run, also one that another process has created since the journal
+        was opened.
+        """
         records = self._database.read(f"{SELECT_RUNS} WHERE name = ?", json.dumps(run))
         if not records:
             raise StoreError(f"{journal_label(self.path)} has no run {run!r}")
         return int(records[0][0])
 
     def delete(self, run: str, ids: Sequence[str] | None = None) -> None:
-        """Delete rows; without `ids` the whole run, which blocks. Cached replies stay: other runs may use them."""
+        """Delete rows; without `ids` the whole run, which blocks. Cached replies stay: other runs
+        may use them.
+        """
         number = self._number(run)
         if ids is not None:
             for id in ids:
@@ -665,7 +728,8 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-# --- the response cache ------------------------------------------------------------------------------------------------------
+# --- the response cache
+# ------------------------------------------------------------------------------------------------------  # noqa: E501
 
 KEYS_PER_READ = 1000
 MARKS = 2**20  # bytes
@@ -680,10 +744,12 @@ REPLY_VALUES, USAGE_VALUES = attrgetter(*REPLY_FIELDS), attrgetter(*USAGE_FIELDS
 
 
 class ResponseCache(MutableMapping[str, Reply]):
-    """The response cache: replies by the key of their request (hex), shared by all runs of the journal.
+    """The response cache: replies by the key of their request (hex), shared by all runs of the
+    journal.
 
-    A reply can be read as soon as it is set, before it is committed. In a journal that had no replies when it was opened, what was
-    set is marked by its hash, so that few other keys need a statement.
+    A reply can be read as soon as it is set, before it is committed. In a journal that had no
+    replies when it was opened, what was set is marked by its hash, so that few other keys need a
+    statement.
     """
 
     def __init__(self, database: Database) -> None:
@@ -750,7 +816,9 @@ class ResponseCache(MutableMapping[str, Reply]):
 
 
 def decode_reply(path: Path, key: str, text: Any) -> Reply:
-    """Return a reply that `ResponseCache` stored. Raises StoreError that names the journal for anything else."""
+    """Return a reply that `ResponseCache` stored. Raises StoreError that names the journal for
+    anything else.
+    """
     if not isinstance(text, str):
         raise damaged_error(path, f"call {key}: its reply is not text")
     try:
@@ -774,7 +842,9 @@ def decode_tokens(rows: Any) -> tuple[TokenLogprobs, ...]:
 
 
 def _split_by_length(texts: Iterable[str], max_length: int) -> Iterator[list[str]]:
-    """Yield the texts in lists of at most `max_length` characters together, or of a single longer text."""
+    """Yield the texts in lists of at most `max_length` characters together, or of a single longer
+    text.
+    """
     part: list[str] = []
     length = 0
     for text in texts:

@@ -1,8 +1,8 @@
 """Priors fitted to earlier runs: a JSON file for each model with its graders.
 
-The key of a file covers everything that decides the scores: the model that writes, and each grader of the score with its weight and
-fingerprint. If one of them changes, the key changes, and no stored priors apply. A run also works without a file, or with one that
-cannot be read.
+The key of a file covers everything that decides the scores: the model that writes, and each grader
+of the score with its weight and fingerprint. If one of them changes, the key changes, and no stored
+priors apply. A run also works without a file, or with one that cannot be read.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ MAX_FILE_BYTES = 65_536  # bytes of a file; a stored file is far smaller
 class PriorsKey:
     """A model and the graders of its score.
 
-    `key` (16 hex digits) is a digest of everything that decides the scores. `model` and `graders` are names for people;
-    `fingerprints` are those of the graders, in the same order.
+    `key` (16 hex digits) is a digest of everything that decides the scores. `model` and `graders`
+    are names for people; `fingerprints` are those of the graders, in the same order.
     """
 
     key: str
@@ -43,7 +43,9 @@ class PriorsKey:
     def from_graders(
         cls, model: str, identity: str, graders: Iterable[tuple[str, float, str]]
     ) -> Self:
-        """Return the key of a model (its name and identity) and graders (name, share in the score, fingerprint)."""
+        """Return the key of a model (its name and identity) and graders (name, share in the score,
+        fingerprint).
+        """
         ordered = sorted(graders, key=lambda grader: (grader[2], grader[1]))
         content = json.dumps(
             [identity, [[fingerprint, round(share, 9)] for _, share, fingerprint in ordered]]
@@ -102,7 +104,9 @@ def _texts_in(data: Mapping[str, Any], name: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class StoredPriors:
-    """Priors for a key. `created_at` is an ISO 8601 time in UTC, `source` says in words what they were fitted to."""
+    """Priors for a key. `created_at` is an ISO 8601 time in UTC, `source` says in words what they
+    were fitted to.
+    """
 
     priors_key: PriorsKey
     priors: Priors
@@ -124,11 +128,14 @@ class StoredPriors:
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Self:
-        """Return the priors in `as_data`'s form. Raises ValueError or ConfigError for anything else."""
+        """Return the priors in `as_data`'s form. Raises ValueError or ConfigError for anything
+        else.
+        """
         if data.get("redraft_priors") != SCHEMA:
             schema = data.get("redraft_priors")
             raise ValueError(
-                f"it has schema {schema!r:.20}, and this release reads schema {SCHEMA}: learn the priors again"
+                f"it has schema {schema!r:.20}, and this release reads schema {SCHEMA}: learn the "
+                "priors again"
             )
         return cls(
             PriorsKey.from_data(data),
@@ -139,7 +146,9 @@ class StoredPriors:
 
 
 def priors_from_data(data: Mapping[str, Any]) -> Priors:
-    """Return the priors in plain data: their fields, or the content of a stored file. Raises ConfigError."""
+    """Return the priors in plain data: their fields, or the content of a stored file. Raises
+    ConfigError.
+    """
     fields = data.get("priors") if "redraft_priors" in data else data
     if not isinstance(fields, Mapping):
         raise ConfigError(f"priors must be a table, got {fields!r:.80}")
@@ -171,7 +180,9 @@ class PriorsStore:
 
     @classmethod
     def in_folder(cls, folder: str | Path | None = None) -> Self:
-        """Return the store in `folder`; None: in the user's data folder. Raises StoreError if the user has none."""
+        """Return the store in `folder`; None: in the user's data folder. Raises StoreError if the
+        user has none.
+        """
         return cls(Path(folder) if folder else data_dir() / "priors")
 
     def path_for(self, priors_key: PriorsKey) -> Path:
@@ -194,7 +205,9 @@ class PriorsStore:
         return None
 
     def save(self, stored: StoredPriors) -> Path:
-        """Store priors, replacing those with the same key; return the path. Raises StoreError if that fails."""
+        """Store priors, replacing those with the same key; return the path. Raises StoreError if
+        that fails.
+        """
         path = self.path_for(stored.priors_key)
         try:
             make_folder(self.folder)
@@ -206,7 +219,9 @@ class PriorsStore:
         return path
 
     def save_if_more_tasks(self, stored: StoredPriors) -> StoredPriors:
-        """Store priors unless the stored ones were fitted to more tasks; return those now stored. Raises StoreError."""
+        """Store priors unless the stored ones were fitted to more tasks; return those now stored.
+        Raises StoreError.
+        """
         before = self.load(stored.priors_key)
         if before and before.priors.tasks > stored.priors.tasks:
             return before

@@ -45,12 +45,14 @@ JSON_COLUMNS = {"name", "metadata", "id", "key_parts", "result", "line", "reply"
 
 
 def salvage(path: str | Path, out: str | Path, *, overwrite: bool = False) -> dict[str, int]:
-    """Copy every readable run, row, record and reply to `out` as JSON Lines; return the number of lines per table.
+    """Copy every readable run, row, record and reply to `out` as JSON Lines; return the number of
+    lines per table.
 
-    `table` in a line is its kind. A row with status "done" is finished: `result["columns"]` are the columns of its output, `id`
-    joins them to the input. `lines` are the records of rows in order (`place` 0 is the header), `calls` the replies of models. The
-    journal itself stays unchanged: a copy in the folder for temporary files is read. Raises StoreError if nothing can be read, and
-    if `out` exists (unless `overwrite`) or is the journal itself.
+    `table` in a line is its kind. A row with status "done" is finished: `result["columns"]` are the
+    columns of its output, `id` joins them to the input. `lines` are the records of rows in order
+    (`place` 0 is the header), `calls` the replies of models. The journal itself stays unchanged: a
+    copy in the folder for temporary files is read. Raises StoreError if nothing can be read, and if
+    `out` exists (unless `overwrite`) or is the journal itself.
     """
     source, target = Path(path), Path(out)
     if target.exists() and (not overwrite or target.samefile(source)):
@@ -96,7 +98,9 @@ def _copy_journal(source: Path, folder: Path) -> Path:
 
 
 def _readable_tables(source: Path, connection: sqlite3.Connection) -> list[str]:
-    """Return the readable tables. Raises StoreError for one with another declaration: reading it could run foreign code."""
+    """Return the readable tables. Raises StoreError for one with another declaration: reading it
+    could run foreign code.
+    """
     set_time_limit(connection, CHECK_TIMEOUT)
     with closing(sqlite3.connect(":memory:")) as memory:
         memory.executescript(TABLES)
@@ -107,7 +111,8 @@ def _readable_tables(source: Path, connection: sqlite3.Connection) -> list[str]:
         return []
     if foreign := [name for name, sql in actual.items() if sql != expected[name]]:
         raise StoreError(
-            f"nothing can be salvaged from {journal_label(source)}: its table {foreign[0]!r} is not that of a journal"
+            f"nothing can be salvaged from {journal_label(source)}: its table {foreign[0]!r} is "
+            "not that of a journal"
         )
     return [name for name in COLUMNS if name in actual]
 
@@ -115,14 +120,16 @@ def _readable_tables(source: Path, connection: sqlite3.Connection) -> list[str]:
 def _save_table(connection: sqlite3.Connection, table: str, file: TextIO) -> int:
     count = 0
     for row in _readable_rows(
-        connection, f"SELECT {COLUMNS[table]} FROM {table}", COLUMNS[table].split(",")[0]
-    ):  # noqa: S608
+        connection,
+        f"SELECT {COLUMNS[table]} FROM {table}",  # noqa: S608
+        COLUMNS[table].split(",")[0],
+    ):
         file.write(
             json.dumps(
-                {"table": table, **{name: _decode_value(name, row[name]) for name in row.keys()}}
+                {"table": table, **{name: _decode_value(name, row[name]) for name in row.keys()}}  # noqa: SIM118
             )
             + "\n"
-        )  # noqa: SIM118
+        )
         count += 1
     return count
 
@@ -130,7 +137,9 @@ def _save_table(connection: sqlite3.Connection, table: str, file: TextIO) -> int
 def _readable_rows(
     connection: sqlite3.Connection, select: str, key_column: str
 ) -> Iterator[sqlite3.Row]:
-    """Yield the rows of a table in order. After an unreadable one, skip 1, 2, 4, ... row numbers until a row can be read."""
+    """Yield the rows of a table in order. After an unreadable one, skip 1, 2, 4, ... row numbers
+    until a row can be read.
+    """
     sql = f"{select} WHERE {key_column} >= ? ORDER BY {key_column} LIMIT ?"
     start, limit, skip = 0, ROWS_PER_READ, 1
     restart = set_time_limit(connection, READ_TIMEOUT)

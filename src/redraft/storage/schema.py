@@ -1,7 +1,9 @@
-"""The file of a journal: its tables, and how it is created, checked and opened. This module does not know what the tables mean.
+"""The file of a journal: its tables, and how it is created, checked and opened. This module does
+not know what the tables mean.
 
-Texts are JSON, in which lone surrogates and NUL are escaped; IDs and names of runs with ASCII escapes only, as they are looked up
-by their text. A rejected file stays unchanged: its header is read as bytes first, then SQLite opens it read-only.
+Texts are JSON, in which lone surrogates and NUL are escaped; IDs and names of runs with ASCII
+escapes only, as they are looked up by their text. A rejected file stays unchanged: its header is
+read as bytes first, then SQLite opens it read-only.
 """
 
 from __future__ import annotations
@@ -23,9 +25,13 @@ SCHEMA = 3
 APPLICATION_ID = int.from_bytes(b"Rdft")
 LEAF_PAGE = 0x0D  # type of a first page that holds the whole schema
 LINES_PER_ROW = 2**20
-"""The lines of a row are numbered `row * LINES_PER_ROW + place`: its header has place 0, record k place k + 1."""
+"""The lines of a row are numbered `row * LINES_PER_ROW + place`: its header has place 0, record k
+place k + 1.
+"""
 FULL_CHECK_BYTES = 64 * 2**20
-"""Files up to this size are checked completely when they are opened; in larger ones damage shows when it is read."""
+"""Files up to this size are checked completely when they are opened; in larger ones damage shows
+when it is read.
+"""
 TABLES = f"""
 CREATE TABLE runs (run INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, metadata TEXT NOT NULL,
                    started_at TEXT NOT NULL, updated_at TEXT NOT NULL);
@@ -40,20 +46,23 @@ CREATE TRIGGER delete_details_of_row AFTER DELETE ON rows BEGIN
 END;
 CREATE TABLE seen_rows (row INTEGER PRIMARY KEY, invocation INTEGER NOT NULL);
 CREATE TABLE calls (call INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, reply TEXT NOT NULL);
-"""  # noqa: S608  (the numbers are constants)
+"""  # noqa: E501, S608
 Durability: TypeAlias = Literal["normal", "full"]
 SYNCHRONOUS: dict[str, str] = {"normal": "NORMAL", "full": "FULL"}
 WRITER_PRAGMAS = (
     "PRAGMA cache_size = -16384",  # 16 MiB
     "PRAGMA wal_autocheckpoint = 4000",
-    "PRAGMA secure_delete = ON",  # deleted text is overwritten; the default of many builds of SQLite
+    # deleted text is overwritten; the default of many builds of SQLite
+    "PRAGMA secure_delete = ON",
     f"PRAGMA journal_size_limit = {64 * 2**20}",
 )
 
 SECURITY_PRAGMAS = ("PRAGMA trusted_schema = OFF", "PRAGMA cell_size_check = ON")
 """SQLite's recommendations for files from strangers (https://www.sqlite.org/security.html)."""
 MAX_VALUE_BYTES = 2**27
-"""Bytes of a value. An answer has at most 8 MiB, and JSON escapes make it at most six times as long."""
+"""Bytes of a value. An answer has at most 8 MiB, and JSON escapes make it at most six times as
+long.
+"""
 MAX_SQL_BYTES = 2**14
 """Bytes of a statement, also of those in the schema: far more than any statement of ours has."""
 PROGRESS_STEPS = 100_000
@@ -75,7 +84,9 @@ ERROR_MESSAGES = {
 
 
 def open_writer(path: Path, durability: str) -> sqlite3.Connection:
-    """Open a connection that writes to a file that `check_file` accepted; create a missing or empty file."""
+    """Open a connection that writes to a file that `check_file` accepted; create a missing or empty
+    file.
+    """
     if durability not in SYNCHRONOUS:
         raise ConfigError(f"durability must be one of {', '.join(SYNCHRONOUS)}, got {durability!r}")
     try:
@@ -90,7 +101,9 @@ def open_writer(path: Path, durability: str) -> sqlite3.Connection:
 
 
 def open_reader(path: Path) -> sqlite3.Connection:
-    """Open a connection that reads while another process writes. A file without write permission is read as it is on disk."""
+    """Open a connection that reads while another process writes. A file without write permission is
+    read as it is on disk.
+    """
     try:
         writable = os.access(path, os.W_OK) and os.access(real_path(path).parent, os.W_OK)
         connection = open_connection(
@@ -108,7 +121,9 @@ def open_reader(path: Path) -> sqlite3.Connection:
 
 
 def open_connection(path: Path, mode: str) -> sqlite3.Connection:
-    """Open a connection in autocommit mode that any thread may use, with limits against hostile files."""
+    """Open a connection in autocommit mode that any thread may use, with limits against hostile
+    files.
+    """
     uri = f"{real_path(path).as_uri()}?{mode}"
     connection = sqlite3.connect(
         uri,
@@ -132,13 +147,17 @@ def open_connection(path: Path, mode: str) -> sqlite3.Connection:
 
 
 def empty_log(connection: sqlite3.Connection) -> None:
-    """Write the log into the file and cut it off. Gives up soon where another process reads, since commits wait meanwhile."""
+    """Write the log into the file and cut it off. Gives up soon where another process reads, since
+    commits wait meanwhile.
+    """
     connection.execute(f"PRAGMA busy_timeout = {LOG_MILLISECONDS}")
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
 
 def set_time_limit(connection: sqlite3.Connection, seconds: float) -> Callable[[], None]:
-    """Make statements of a connection fail once `seconds` have passed; return a function that restarts the clock."""
+    """Make statements of a connection fail once `seconds` have passed; return a function that
+    restarts the clock.
+    """
     end = monotonic() + seconds
 
     def restart() -> None:
@@ -150,7 +169,9 @@ def set_time_limit(connection: sqlite3.Connection, seconds: float) -> Callable[[
 
 
 def check_file(path: Path) -> None:
-    """Raise StoreError unless a file is new or its first bytes are those of a journal of this schema."""
+    """Raise StoreError unless a file is new or its first bytes are those of a journal of this
+    schema.
+    """
     try:
         resolve_path(path)
         for ending in ("-wal", "-shm", "-journal"):
@@ -187,18 +208,23 @@ def sibling_path(path: Path, suffix: str) -> Path:
 
 
 def check_owner(path: Path) -> None:
-    """Raise StoreError for a file of another user in a world-writable folder: a journal is private."""
+    """Raise StoreError for a file of another user in a world-writable folder: a journal is
+    private.
+    """
     try:
         if path.exists() and is_untrusted(real_path(path)):
             raise StoreError(
-                f"{journal_label(path)} belongs to another user, in a world-writable folder: name another file"
+                f"{journal_label(path)} belongs to another user, in a world-writable folder: name "
+                "another file"
             )
     except OSError as error:
         raise to_store_error(path, error) from error
 
 
 def _check_sibling(path: Path, suffix: str) -> None:
-    """Raise StoreError for a file that SQLite would take for its own. Redraft never leaves a rollback journal."""
+    """Raise StoreError for a file that SQLite would take for its own. Redraft never leaves a
+    rollback journal.
+    """
     file = sibling_path(path, suffix)
     if not os.path.lexists(file):
         return
@@ -209,8 +235,8 @@ def _check_sibling(path: Path, suffix: str) -> None:
         or (suffix == "-journal" and status.st_size)
     ):
         raise StoreError(
-            f"{journal_label(path)} cannot be opened: {str(file)!r} beside it does not belong to it; move it away, or name another "
-            "journal"
+            f"{journal_label(path)} cannot be opened: {str(file)!r} beside it does not belong to "
+            "it; move it away, or name another journal"
         )
 
 
@@ -218,8 +244,8 @@ def _check_no_orphan_wal(path: Path) -> None:
     wal = wal_path(path)
     if wal.exists() and wal.stat().st_size:
         raise StoreError(
-            f"{journal_label(path)} is missing or empty, but the file with its last writes is there ({str(wal)!r}): "
-            "restore the journal, or remove that file to start again"
+            f"{journal_label(path)} is missing or empty, but the file with its last writes is "
+            f"there ({str(wal)!r}): restore the journal, or remove that file to start again"
         )
 
 
@@ -234,16 +260,19 @@ def _check_header(path: Path) -> None:
         raise to_store_error(path, error) from error
     if not head.startswith(b"SQLite format 3\0"):
         raise WrongFileError(
-            f"{journal_label(path)} is not a journal (it is not an SQLite file): name another file; it was left unchanged"
+            f"{journal_label(path)} is not a journal (it is not an SQLite file): name another "
+            "file; it was left unchanged"
         )
     if len(head) < 101:
         raise StoreError(
-            f"{journal_label(path)} is cut off after {len(head)} bytes: restore it, or name another file"
+            f"{journal_label(path)} is cut off after {len(head)} bytes: restore it, or name "
+            "another file"
         )
     version, application = int.from_bytes(head[60:64]), int.from_bytes(head[68:72])
     if application != APPLICATION_ID:
         raise WrongFileError(
-            f"{journal_label(path)} is an SQLite file of another program: name another file; it was left unchanged"
+            f"{journal_label(path)} is an SQLite file of another program: name another file; it "
+            "was left unchanged"
         )
     if version != SCHEMA:
         advice = (
@@ -252,7 +281,8 @@ def _check_header(path: Path) -> None:
             else "use the Redraft that wrote it"
         )
         raise WrongFileError(
-            f"{journal_label(path)} has schema {version}, this release reads schema {SCHEMA}; {advice}, or name another file"
+            f"{journal_label(path)} has schema {version}, this release reads schema {SCHEMA}; "
+            f"{advice}, or name another file"
         )
     if head[100] != LEAF_PAGE:
         raise damaged_error(path, "its first page is not that of a journal")
@@ -287,15 +317,17 @@ def _check_tables(path: Path) -> None:
 
 
 def _check_schema_objects(path: Path, objects: set[SchemaObject]) -> None:
-    """Raise StoreError unless a file holds the tables, indices and triggers of a journal, and nothing else."""
+    """Raise StoreError unless a file holds the tables, indices and triggers of a journal, and
+    nothing else.
+    """
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.executescript(TABLES)
         expected = _schema_objects(connection)
     if foreign := sorted(f"the {kind} {name!r}" for kind, name, *_ in objects - expected):
         raise WrongFileError(
-            f"{journal_label(path)} holds objects that a journal does not have ({', '.join(foreign[:5])}): name another file; "
-            "it was left unchanged. "
-            "`redraft runs salvage JOURNAL -o saved.jsonl` recovers the content of its journal tables"
+            f"{journal_label(path)} holds objects that a journal does not have "
+            f"({', '.join(foreign[:5])}): name another file; it was left unchanged. `redraft runs "
+            "salvage JOURNAL -o saved.jsonl` recovers the content of its journal tables"
         )
     if objects != expected:
         raise damaged_error(path, "some of its tables are missing")
@@ -305,7 +337,9 @@ SchemaObject: TypeAlias = tuple[str, str, str, str | None]
 
 
 def _schema_objects(connection: sqlite3.Connection) -> set[SchemaObject]:
-    """Return everything that a schema declares: kind, name, table, and the statement that created it."""
+    """Return everything that a schema declares: kind, name, table, and the statement that created
+    it.
+    """
     rows = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master LIMIT 1000")
     return {
         (str(kind)[:80], str(name)[:80], str(table)[:80], sql) for kind, name, table, sql in rows
@@ -315,9 +349,11 @@ def _schema_objects(connection: sqlite3.Connection) -> set[SchemaObject]:
 def create_database(
     path: Path, application_id: int, schema: int, tables: str, *settings: str
 ) -> None:
-    """Create a file of SQLite atomically, with its tables and readable by its owner only; an existing empty file keeps its mode.
+    """Create a file of SQLite atomically, with its tables and readable by its owner only; an
+    existing empty file keeps its mode.
 
-    `settings` are executed before the tables are made. Raises OSError or sqlite3.Error, and leaves no file then.
+    `settings` are executed before the tables are made. Raises OSError or sqlite3.Error, and leaves
+    no file then.
     """
     with TemporaryDirectory() as folder:
         temporary = Path(folder) / "database"
@@ -348,8 +384,8 @@ def journal_label(path: Path) -> str:
 def damaged_error(path: Path, reason: str) -> StoreError:
     """Return the error for a damaged journal."""
     return StoreError(
-        f"{journal_label(path)} is damaged ({reason}): restore it from a copy, or save what can still be read with "
-        "`redraft runs salvage JOURNAL -o saved.jsonl` and name another journal"
+        f"{journal_label(path)} is damaged ({reason}): restore it from a copy, or save what can "
+        "still be read with `redraft runs salvage JOURNAL -o saved.jsonl` and name another journal"
     )
 
 
@@ -374,6 +410,6 @@ def to_store_error(
         return StoreError(f"{journal_label(path)} cannot be {action}: {why}")
     when = "there is room" if code == "SQLITE_FULL" else "that is fixed"
     return StoreError(
-        f"{journal_label(path)} cannot be written: {why}; {finished_rows} finished rows are safe in it; the same command resumes "
-        f"once {when}"
+        f"{journal_label(path)} cannot be written: {why}; {finished_rows} finished rows are safe "
+        f"in it; the same command resumes once {when}"
     )

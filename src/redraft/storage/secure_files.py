@@ -1,9 +1,11 @@
-"""Opening, locking and replacing the files that Redraft writes. This module does not know what they hold.
+"""Opening, locking and replacing the files that Redraft writes. This module does not know what they
+hold.
 
-Links of another user in a world-writable folder are not followed. A draft has a name that cannot be guessed and is locked while it
-is written, so that a draft in use can be distinguished from one that a killed process left. Journals, traces, verdicts and priors
-are private to their owner; an output file that the user names follows the umask. Drafts and locks belong to one process: a forked
-child closes them. Functions raise OSError unless they say otherwise.
+Links of another user in a world-writable folder are not followed. A draft has a name that cannot be
+guessed and is locked while it is written, so that a draft in use can be distinguished from one that
+a killed process left. Journals, traces, verdicts and priors are private to their owner; an output
+file that the user names follows the umask. Drafts and locks belong to one process: a forked child
+closes them. Functions raise OSError unless they say otherwise.
 """
 
 from __future__ import annotations
@@ -45,11 +47,15 @@ NO_HARD_LINKS = {
     errno.EMLINK,
     errno.EINVAL,
 }
-"""Errors by which file systems and systems say that they have no hard links (EACCES: Android, EINVAL: FAT on Windows)."""
+"""Errors by which file systems and systems say that they have no hard links (EACCES: Android,
+EINVAL: FAT on Windows).
+"""
 
 
 def resolve_path(path: str | Path) -> Path:
-    """Return a path with its links resolved. Raises PermissionError for a link of another user in a world-writable folder."""
+    """Return a path with its links resolved. Raises PermissionError for a link of another user in a
+    world-writable folder.
+    """
     absolute = Path.cwd() / path
     resolved, remaining, links = Path(absolute.anchor), deque(absolute.parts[1:]), 0
     while remaining:
@@ -72,7 +78,9 @@ def resolve_path(path: str | Path) -> Path:
 
 
 def is_untrusted(path: Path) -> bool:
-    """Return whether a file or link belongs to another user, in a world-writable folder of neither user."""
+    """Return whether a file or link belongs to another user, in a world-writable folder of neither
+    user.
+    """
     if not hasattr(os, "geteuid"):
         return False
     status, folder = path.lstat(), path.parent.stat()
@@ -88,12 +96,16 @@ def create_file(path: Path, mode: int = PRIVATE) -> FileIO:
 
 
 def open_following_links(path: str | Path, flags: int, mode: int = PRIVATE) -> FileIO:
-    """Open a file with `flags` of `os.open`, following the user's own links. `mode` is for a new file."""
+    """Open a file with `flags` of `os.open`, following the user's own links. `mode` is for a new
+    file.
+    """
     return open_file(resolve_path(path), flags, mode)
 
 
 def open_private(path: str | Path, flags: int) -> FileIO:
-    """Open a private file. Raises OSError for a pipe, and for a file of another user in a world-writable folder."""
+    """Open a private file. Raises OSError for a pipe, and for a file of another user in a
+    world-writable folder.
+    """
     target = resolve_path(path)
     file = open_file(target, flags | NON_BLOCKING, PRIVATE)
     try:
@@ -124,13 +136,17 @@ def open_file(path: Path, flags: int, mode: int = PRIVATE) -> FileIO:
 
 
 def write_whole(file: FileIO, data: bytes) -> None:
-    """Write to an unbuffered file. Raises OSError also if only a part could be written, as when the disk is nearly full."""
+    """Write to an unbuffered file. Raises OSError also if only a part could be written, as when the
+    disk is nearly full.
+    """
     if file.write(data) < len(data):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def write_error(name: str, error: OSError) -> StoreError:
-    """Return the error for a file that cannot be written; it is a WrongFileError if no file can be at that place."""
+    """Return the error for a file that cannot be written; it is a WrongFileError if no file can be
+    at that place.
+    """
     kind = (
         WrongFileError if error.errno in {errno.ENOENT, errno.ENOTDIR, errno.EISDIR} else StoreError
     )
@@ -138,7 +154,9 @@ def write_error(name: str, error: OSError) -> StoreError:
 
 
 def data_dir() -> Path:
-    """Return REDRAFT_HOME, or the system's data folder for the user. Raises StoreError if there is neither."""
+    """Return REDRAFT_HOME, or the system's data folder for the user. Raises StoreError if there is
+    neither.
+    """
     if own := os.environ.get("REDRAFT_HOME"):
         return Path(own)
     base = os.environ.get("XDG_DATA_HOME") or os.environ.get("LOCALAPPDATA")
@@ -151,12 +169,15 @@ def data_dir() -> Path:
 
 
 def cards_folder(folder: str | Path | None) -> Path:
-    """Return the folder of validation cards: the given one, or the user's own. Raises StoreError if there is neither."""
+    """Return the folder of validation cards: the given one, or the user's own. Raises StoreError if
+    there is neither.
+    """
     return Path(folder) if folder else data_dir() / "cards"
 
 
 def cache_dir() -> Path:
-    """Return the folder for files that can be made again: in REDRAFT_HOME, or the system's cache folder for the user.
+    """Return the folder for files that can be made again: in REDRAFT_HOME, or the system's cache
+    folder for the user.
 
     Raises StoreError if there is neither.
     """
@@ -172,7 +193,9 @@ def cache_dir() -> Path:
 
 
 def make_folder(path: Path) -> None:
-    """Create a folder and its parents; those in the user's data folder are private to their owner."""
+    """Create a folder and its parents; those in the user's data folder are private to their
+    owner.
+    """
     with suppress(StoreError):
         if path.absolute().is_relative_to(data_dir().absolute()):
             for folder in reversed((path, *path.parents)):
@@ -182,7 +205,9 @@ def make_folder(path: Path) -> None:
 
 
 def try_lock(file: FileIO | int) -> bool:
-    """Lock an open file for this process; return False if another has the lock. Always True on Windows, which has no such lock."""
+    """Lock an open file for this process; return False if another has the lock. Always True on
+    Windows, which has no such lock.
+    """
     try:
         import fcntl
     except ImportError:
@@ -201,7 +226,9 @@ _process_files: WeakSet[Any] = WeakSet()
 
 
 def _close_after_fork() -> None:
-    """Close files in a forked child: its locks would outlast the parent's, and buffered data would be written twice."""
+    """Close files in a forked child: its locks would outlast the parent's, and buffered data would
+    be written twice.
+    """
     for file in list(_process_files):
         getattr(file, "raw", file).close()
 
@@ -211,7 +238,9 @@ if hasattr(os, "register_at_fork"):
 
 
 def is_file_at(file: FileIO | int, path: Path) -> bool:
-    """Return whether an open file is still the one at a path: another process may have removed or replaced it."""
+    """Return whether an open file is still the one at a path: another process may have removed or
+    replaced it.
+    """
     with suppress(FileNotFoundError):
         return os.path.samestat(
             os.fstat(file if isinstance(file, int) else file.fileno()), path.lstat()
@@ -222,8 +251,9 @@ def is_file_at(file: FileIO | int, path: Path) -> bool:
 class AtomicFile:
     """A hidden draft beside the file at `path` (links resolved), which it replaces on `commit`.
 
-    A replaced file keeps its mode; a new one follows the umask, or with `private` is readable by its owner only. Without `follow` a
-    link at `path` is itself replaced. Drafts that killed processes left are removed.
+    A replaced file keeps its mode; a new one follows the umask, or with `private` is readable by
+    its owner only. Without `follow` a link at `path` is itself replaced. Drafts that killed
+    processes left are removed.
     """
 
     def __init__(
@@ -282,7 +312,8 @@ class AtomicFile:
 def write_atomic(
     path: str | Path, text: str, *, private: bool = False, follow: bool = True
 ) -> None:
-    """Write a text file so that a reader sees all of the old or all of the new text. Raises OSError.
+    """Write a text file so that a reader sees all of the old or all of the new text. Raises
+    OSError.
 
     `private` and `follow` are those of `AtomicFile`. A device or a pipe is written to directly.
     """
@@ -299,7 +330,9 @@ def write_atomic(
 
 
 def set_mode(path: Path, mode: int) -> None:
-    """Give a file a mode, if it has another one: a file system without modes may refuse even the same one."""
+    """Give a file a mode, if it has another one: a file system without modes may refuse even the
+    same one.
+    """
     if path.stat().st_mode & 0o777 != mode:
         path.chmod(mode)
 
@@ -357,7 +390,9 @@ def _draft_name(target: Path) -> str:
 
 @contextmanager
 def draft_folder(target: Path) -> Iterator[Path]:
-    """Create a hidden folder beside a file, for drafts that are moved into place together; remove it at the end."""
+    """Create a hidden folder beside a file, for drafts that are moved into place together; remove
+    it at the end.
+    """
     remove_stale_drafts(target)
     folder = target.with_name(_draft_name(target))
     folder.mkdir(mode=0o700)
@@ -375,15 +410,18 @@ def draft_folder(target: Path) -> Iterator[Path]:
             os.close(lock)
 
 
-# --- locks of paths ----------------------------------------------------------------------------------------------------------
+# --- locks of paths
+# ----------------------------------------------------------------------------------------------------------  # noqa: E501
 
 
 class PathLock:
-    """A lock on the file at `path` (links resolved) for one process at a time: a locked file beside it, NAME.lock.
+    """A lock on the file at `path` (links resolved) for one process at a time: a locked file beside
+    it, NAME.lock.
 
-    The lock file names its holder. The operating system releases the lock when the process ends; a lock file that is left then is
-    removed. The file gets its name after it was signed and locked; only where there are no hard links it is empty for a moment. So
-    an empty file that nobody holds is removed, too, and another unsigned file belongs to another program and is not touched. Raises
+    The lock file names its holder. The operating system releases the lock when the process ends; a
+    lock file that is left then is removed. The file gets its name after it was signed and locked;
+    only where there are no hard links it is empty for a moment. So an empty file that nobody holds
+    is removed, too, and another unsigned file belongs to another program and is not touched. Raises
     StoreError that names the holder if another process has the lock, and for such a foreign file.
     `label` names the file in errors.
     """
@@ -424,7 +462,9 @@ class PathLock:
         return file
 
     def _create_in_place(self) -> FileIO | None:
-        """Return a new lock, whose file is empty for a moment; None if the lock file exists, or was taken for a stale one."""
+        """Return a new lock, whose file is empty for a moment; None if the lock file exists, or was
+        taken for a stale one.
+        """
         try:
             file = create_file(self.path)
         except FileExistsError:
@@ -442,7 +482,9 @@ class PathLock:
         return None
 
     def _remove_stale(self) -> None:
-        """Remove the lock file of a process that has ended. Raises StoreError if the lock is held, and for a foreign file."""
+        """Remove the lock file of a process that has ended. Raises StoreError if the lock is held,
+        and for a foreign file.
+        """
         try:
             if self.path.is_symlink() or is_untrusted(self.path):
                 raise self._foreign_lock_error()
@@ -460,7 +502,9 @@ class PathLock:
                 self.path.unlink()
 
     def _read_signature(self, file: FileIO) -> dict[str, Any]:
-        """Return the signature in a lock file; {} if it is empty. Raises StoreError for a foreign file."""
+        """Return the signature in a lock file; {} if it is empty. Raises StoreError for a foreign
+        file.
+        """
         if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             with suppress(ValueError, RecursionError):
                 text = file.read(MAX_LOCK_BYTES)
@@ -473,8 +517,8 @@ class PathLock:
 
     def _foreign_lock_error(self) -> StoreError:
         return StoreError(
-            f"{self._label} cannot be locked: {str(self.path)!r} exists and is not a lock of Redraft; it was left unchanged: name "
-            "another file, or move that one away"
+            f"{self._label} cannot be locked: {str(self.path)!r} exists and is not a lock of "
+            "Redraft; it was left unchanged: name another file, or move that one away"
         )
 
     def close(self) -> None:

@@ -1,4 +1,5 @@
-"""Journals of shards: their names, reading them from other machines, and merging them into the journal of the run.
+"""Journals of shards: their names, reading them from other machines, and merging them into the
+journal of the run.
 
 A shard has a complete journal in a file beside that of the run, such as "answers.journal.2-of-8".
 """
@@ -34,23 +35,29 @@ LOCK_TIMEOUT = 30.0  # seconds to wait for a lock, whose holder may be about to 
 ITEMS_PER_TRANSACTION = 5000  # rows or calls
 SHARD_SUFFIX = re.compile(r"\.\d+-of-\d+")
 
-SHARD_ROWS_CLAUSE = """FROM part.rows r JOIN part.runs p ON p.run = r.run JOIN main.runs m ON m.name = p.name
-WHERE r.row > ? AND r.row <= ?"""
+SHARD_ROWS_CLAUSE = """FROM part.rows r JOIN part.runs p ON p.run = r.run JOIN main.runs m ON m.name = p.name  # noqa: E501
+WHERE r.row > ? AND r.row <= ?"""  # noqa: E501
 MERGE_ROWS = (
     f"DELETE FROM main.rows WHERE (run, id) IN (SELECT m.run, r.id {SHARD_ROWS_CLAUSE})",  # noqa: S608
-    f"INSERT INTO main.rows (run, id, position, key, key_parts, status, result) SELECT m.run, r.id, r.position, r.key, r.key_parts, r.status, r.result {SHARD_ROWS_CLAUSE}",  # noqa: E501
+    (
+        "INSERT INTO main.rows (run, id, position, key, key_parts, status, result) SELECT m.run, "
+        f"r.id, r.position, r.key, r.key_parts, r.status, r.result {SHARD_ROWS_CLAUSE}"
+    ),
     f"""INSERT INTO main.lines SELECT w.row * {LINES_PER_ROW} + l.number % {LINES_PER_ROW}, l.line
     FROM part.rows r JOIN part.runs p ON p.run = r.run JOIN main.runs m ON m.name = p.name
     JOIN main.rows w ON w.run = m.run AND w.id = r.id
     JOIN part.lines l ON l.number >= r.row * {LINES_PER_ROW} AND l.number < (r.row + 1) * {LINES_PER_ROW}
-    WHERE r.row > ? AND r.row <= ?""",  # noqa: S608
+    WHERE r.row > ? AND r.row <= ?""",  # noqa: E501, S608
     """INSERT OR REPLACE INTO main.seen_rows SELECT w.row, coalesce(json_extract(m.metadata, '$.invocation'), 0)
     FROM part.rows r JOIN part.runs p ON p.run = r.run JOIN main.runs m ON m.name = p.name
     JOIN main.rows w ON w.run = m.run AND w.id = r.id
-    WHERE r.row > ? AND r.row <= ?""",  # the shard has seen the row
+    WHERE r.row > ? AND r.row <= ?""",  # the shard has seen the row  # noqa: E501
 )
 MERGE_CALLS = (
-    "INSERT OR IGNORE INTO main.calls (key, reply) SELECT key, reply FROM part.calls WHERE call > ? AND call <= ?",
+    (
+        "INSERT OR IGNORE INTO main.calls (key, reply) SELECT key, reply FROM part.calls WHERE call > "  # noqa: E501
+        "? AND call <= ?"
+    ),
 )
 
 
@@ -60,7 +67,9 @@ def shard_journal_path(path: Path, index: int, count: int) -> Path:
 
 
 def shard_journals(path: Path) -> list[Path]:
-    """Return the existing shard journals of a journal, sorted; also those of which a killed worker left only the lock."""
+    """Return the existing shard journals of a journal, sorted; also those of which a killed worker
+    left only the lock.
+    """
     candidates = {
         file.with_name(file.name.removesuffix(".lock"))
         for file in path.parent.glob("*")
@@ -72,7 +81,9 @@ def shard_journals(path: Path) -> list[Path]:
 
 
 def open_when_released(open_locked: Callable[[], T]) -> T:
-    """Open a journal or its lock as soon as the lock is free. Raises StoreLockedError after LOCK_TIMEOUT seconds."""
+    """Open a journal or its lock as soon as the lock is free. Raises StoreLockedError after
+    LOCK_TIMEOUT seconds.
+    """
     end = time.monotonic() + LOCK_TIMEOUT
     while True:
         try:
@@ -84,14 +95,16 @@ def open_when_released(open_locked: Callable[[], T]) -> T:
 
 
 def merge_shard(journal: Journal, path: Path) -> Mapping[str, Mapping[str, Any]]:
-    """Copy all rows and calls of a shard into the journal, replacing the rows it started from; return the metadata of its runs.
+    """Copy all rows and calls of a shard into the journal, replacing the rows it started from;
+    return the metadata of its runs.
 
-    The shard's journal stays unchanged, and merging it again changes nothing. Raises StoreError for one that cannot be read or that
-    another process holds.
+    The shard's journal stays unchanged, and merging it again changes nothing. Raises StoreError for
+    one that cannot be read or that another process holds.
     """
     if path.is_symlink():
         raise StoreError(
-            f"{journal_label(path)}, a shard of {journal_label(journal.path)}, is a link: remove it, or name another journal"
+            f"{journal_label(path)}, a shard of {journal_label(journal.path)}, is a link: remove "
+            "it, or name another journal"
         )
     if is_new(path):
         return {}
@@ -117,9 +130,14 @@ def merge_shard(journal: Journal, path: Path) -> Mapping[str, Mapping[str, Any]]
 def _copy_in_pieces(
     connection: sqlite3.Connection, numbers: str, name: str, statements: tuple[str, ...]
 ) -> None:
-    """Copy a limited number of items in each transaction, so that the write-ahead log stays small."""
+    """Copy a limited number of items in each transaction, so that the write-ahead log stays
+    small.
+    """
     last = -1
-    next_end = f"SELECT max({name}) FROM ({numbers} WHERE {name} > ? ORDER BY {name} LIMIT {ITEMS_PER_TRANSACTION})"  # noqa: S608
+    next_end = (
+        f"SELECT max({name}) FROM ({numbers} WHERE {name} > ? ORDER BY {name} LIMIT "  # noqa: S608
+        f"{ITEMS_PER_TRANSACTION})"
+    )
     while (end := connection.execute(next_end, (last,)).fetchone()[0]) is not None:
         connection.execute("BEGIN IMMEDIATE")
         for sql in statements:
@@ -138,7 +156,9 @@ def remove_shard(path: Path) -> None:
 
 
 def checkpoint(journal: Journal) -> None:
-    """Move everything from the write-ahead log into the file itself, where `SnapshotCache` reads it. Raises StoreError."""
+    """Move everything from the write-ahead log into the file itself, where `SnapshotCache` reads
+    it. Raises StoreError.
+    """
     journal.flush()
     try:
         with closing(open_connection(journal.path, "mode=rw")) as connection:
@@ -147,12 +167,15 @@ def checkpoint(journal: Journal) -> None:
         raise to_store_error(journal.path, error) from error
     if busy:
         raise StoreError(
-            f"another program has been reading {journal_label(journal.path)} for more than 30 s: end it first"
+            f"another program has been reading {journal_label(journal.path)} for more than 30 s: "
+            "end it first"
         )
 
 
 class SnapshotCache(Mapping[str, Reply]):
-    """The response cache of a journal that no process writes to (see `checkpoint`), read without locks from any machine."""
+    """The response cache of a journal that no process writes to (see `checkpoint`), read without
+    locks from any machine.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -1,6 +1,8 @@
-"""Files of lines that are only appended to, and one trace in such a file: a header line, then a line for every record.
+"""Files of lines that are only appended to, and one trace in such a file: a header line, then a
+line for every record.
 
-`kill -9` can tear the last line only. Reading ignores a torn line, and resuming starts after the last complete one.
+`kill -9` can tear the last line only. Reading ignores a torn line, and resuming starts after the
+last complete one.
 """
 
 from __future__ import annotations
@@ -31,10 +33,12 @@ MAX_TRACE_BYTES = 2**29  # bytes of a trace that is read
 
 
 class LockedLineFile:
-    """Appends lines to the file `path` and locks it while it is open. Raises StoreError, also if another process holds the lock.
+    """Appends lines to the file `path` and locks it while it is open. Raises StoreError, also if
+    another process holds the lock.
 
-    `label` names the file in errors. A new file is readable by its owner only. With `resume` an existing file is continued after
-    its last complete line. With `durable` what was written survives a power failure, too.
+    `label` names the file in errors. A new file is readable by its owner only. With `resume` an
+    existing file is continued after its last complete line. With `durable` what was written
+    survives a power failure, too.
     """
 
     def __init__(
@@ -70,13 +74,16 @@ class LockedLineFile:
         return self._file.tell() == 0
 
     def write(self, lines: list[str], contents_note: str) -> None:
-        """Write lines without buffering. `contents_note` says in an error what the file already holds.
+        """Write lines without buffering. `contents_note` says in an error what the file already
+        holds.
 
-        Lines that cannot be written whole are taken back, so that the next ones do not continue a torn line.
+        Lines that cannot be written whole are taken back, so that the next ones do not continue a
+        torn line.
         """
         if self._file.closed:
             raise StoreError(
-                f"{self.name} is not open in this process (a forked process must open a file of its own)"
+                f"{self.name} is not open in this process (a forked process must open a file of "
+                "its own)"
             )
         data = "".join(f"{line}\n" for line in lines).encode()
         end = self._file.seek(0, os.SEEK_END) if self._file.seekable() else None
@@ -125,8 +132,9 @@ def _complete_lines_end(file: FileIO) -> int:
 class JsonlStore:
     """Appends a trace to the file `path`.
 
-    The file is readable by its owner only. It is locked while it is open, so that two processes cannot mix their lines. Raises
-    StoreError if the file cannot be written or locked, and WrongFileError for a file with content unless `resume` is set.
+    The file is readable by its owner only. It is locked while it is open, so that two processes
+    cannot mix their lines. Raises StoreError if the file cannot be written or locked, and
+    WrongFileError for a file with content unless `resume` is set.
     """
 
     def __init__(self, path: str | Path, *, resume: bool = False) -> None:
@@ -137,7 +145,8 @@ class JsonlStore:
         if not resume and not self._lines.is_empty:
             self._lines.close()
             raise WrongFileError(
-                f"trace {str(self.path)!r} exists already: continue it with resume=True (--resume), or name another file"
+                f"trace {str(self.path)!r} exists already: continue it with resume=True "
+                "(--resume), or name another file"
             )
 
     def append(self, trace: Trace) -> None:
@@ -167,10 +176,11 @@ class JsonlStore:
 
 
 def read_trace(path: str | Path) -> Trace:
-    """Read the trace in a file, or in a JSON document that `Trace.to_json` wrote. A torn last line is ignored.
+    """Read the trace in a file, or in a JSON document that `Trace.to_json` wrote. A torn last line
+    is ignored.
 
-    Raises StoreError that names the line for anything else, and for a line over 128 MiB or a file over 512 MiB. A pipe is read only
-    if its name is in /dev or /proc, as in a shell's `<(command)`.
+    Raises StoreError that names the line for anything else, and for a line over 128 MiB or a file
+    over 512 MiB. A pipe is read only if its name is in /dev or /proc, as in a shell's `<(command)`.
     """
     try:
         with open_regular(path, streams=True) as raw, BufferedReader(raw) as file:
@@ -181,14 +191,16 @@ def read_trace(path: str | Path) -> Trace:
         ) from error
     if not lines:
         raise StoreError(
-            f"trace {str(path)!r} is empty: there is nothing to resume; `redraft run --trace FILE` begins a trace"
+            f"trace {str(path)!r} is empty: there is nothing to resume; `redraft run --trace "
+            "FILE` begins a trace"
         )
     try:
         header = object_from_json(lines[0])
         trace = Trace.from_json(lines[0]) if "records" in header else Trace.from_header(header)
     except StoreError as error:
         raise StoreError(
-            f"{str(path)!r} is not a trace, such as `redraft run --trace FILE` writes: line 1: {error}"
+            f"{str(path)!r} is not a trace, such as `redraft run --trace FILE` writes: line 1: "
+            f"{error}"
         ) from error
     records = [_record(path, n, line) for n, line in enumerate(lines[1:], 2)]
     try:
@@ -200,7 +212,8 @@ def read_trace(path: str | Path) -> Trace:
 def read_bounded_lines(file: IO[bytes], name: str, max_bytes: float = inf) -> Iterator[str]:
     """Yield the complete lines of a file; `name` is its name in errors.
 
-    Raises StoreError for a line over 128 MiB, for more than `max_bytes` bytes, and for a line that is not UTF-8.
+    Raises StoreError for a line over 128 MiB, for more than `max_bytes` bytes, and for a line that
+    is not UTF-8.
     """
     total = 0
     for n in count(1):

@@ -1,4 +1,6 @@
-"""What one transaction of a journal writes. The changes of each row are collected, then written for many rows at a time."""
+"""What one transaction of a journal writes. The changes of each row are collected, then written for
+many rows at a time.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,11 @@ from ..jsontext import text_to_json
 from .schema import LINES_PER_ROW
 
 ROWS_PER_STATEMENT = 32  # each statement has a text for each number of rows
-FIND_ROWS = "SELECT column1, column2, row FROM (VALUES {}) CROSS JOIN rows ON run = column1 AND id = column2"  # by its index
+# by its index
+FIND_ROWS = (
+    "SELECT column1, column2, row FROM (VALUES {}) CROSS JOIN rows ON run = column1 AND id = "
+    "column2"
+)
 DELETE_ROWS = "DELETE FROM rows WHERE row IN (VALUES {})"
 INSERT_ROWS = "INSERT INTO rows VALUES {}"
 FINISH_ROWS = (
@@ -104,7 +110,8 @@ TransactionData: TypeAlias = tuple[
 
 
 class Transaction:
-    """What is written together: statements, rows and replies (None: deleted), in this order; and who waits for it.
+    """What is written together: statements, rows and replies (None: deleted), in this order; and
+    who waits for it.
 
     `callbacks`: what is called once it is written.
     """
@@ -130,7 +137,9 @@ class Transaction:
         return self.statements, self.rows, self.replies
 
     def commit(self, connection: sqlite3.Connection) -> None:
-        """Write everything, or nothing. Raises sqlite3.Error, and StoreError for a row that does not exist."""
+        """Write everything, or nothing. Raises sqlite3.Error, and StoreError for a row that does
+        not exist.
+        """
         connection.execute("BEGIN IMMEDIATE")
         try:
             self._write(connection)

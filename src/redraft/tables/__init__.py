@@ -1,4 +1,6 @@
-"""Tables: reading rows in many formats one at a time, finding the columns that make a task, and writing rows."""
+"""Tables: reading rows in many formats one at a time, finding the columns that make a task, and
+writing rows.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""Reads what stands in a cell of a table: JSON, or a list or an object as Python and numpy write it.
+"""Reads what stands in a cell of a table: JSON, or a list or an object as Python and numpy write
+it.
 
-pandas writes a list into a cell of CSV by `str`: "['four, say', 'five']". What it read from Parquet are arrays, without commas:
-"['four, say' 'five']", and inside an object "array(['four, say', 'five'], dtype=object)". The text comes from anybody: it is read
-token by token, in linear time, within the limits below. Only the text between two quotation marks is evaluated.
+pandas writes a list into a cell of CSV by `str`: "['four, say', 'five']". What it read from Parquet
+are arrays, without commas: "['four, say' 'five']", and inside an object "array(['four, say',
+'five'], dtype=object)". The text comes from anybody: it is read token by token, in linear time,
+within the limits below. Only the text between two quotation marks is evaluated.
 """
 
 from __future__ import annotations
@@ -43,7 +45,8 @@ class TextAfterValue(ValueError):
 
 
 def load_cell(text: str) -> Any:
-    """Return the value of a text of JSON, or of a list or an object as Python or numpy writes it. NaN of numpy is None.
+    """Return the value of a text of JSON, or of a list or an object as Python or numpy writes it.
+    NaN of numpy is None.
 
     Raises TextAfterValue, or another ValueError, which say why not.
     """
@@ -100,7 +103,9 @@ class _Literal:
         return self._constant_or_array(token, depth)
 
     def _items(self, closing: str, depth: int) -> Any:
-        """Return the values up to a bracket. Between those of an array are spaces in place of commas."""
+        """Return the values up to a bracket. Between those of an array are spaces in place of
+        commas.
+        """
         values: list[Any] = []
         commas = 0
         while self.token != closing:
@@ -132,7 +137,9 @@ class _Literal:
         return items
 
     def _constant_or_array(self, name: str, depth: int) -> Any:
-        """Return a constant, or what numpy writes as `array([...], dtype=object)`, `list([...])` or `np.float64(0.5)`."""
+        """Return a constant, or what numpy writes as `array([...], dtype=object)`, `list([...])` or
+        `np.float64(0.5)`.
+        """
         if name in CONSTANTS:
             return CONSTANTS[name]
         if name[0] == UNKNOWN:

@@ -1,12 +1,13 @@
 """Which column of a table holds what, and the task that a row makes.
 
-`infer_columns` looks at the first rows of a table. Columns that the user names are used as they are; others are recognised by
-their usual names if the values fit. Two columns that could have the same role are an error, never a guess. A row that makes no
-task raises ValueError.
+`infer_columns` looks at the first rows of a table. Columns that the user names are used as they
+are; others are recognised by their usual names if the values fit. Two columns that could have the
+same role are an error, never a guess. A row that makes no task raises ValueError.
 
-`SYNONYMS` is the one table of usual names, for batches and validations alike. A path such as "output.text" or "scores.0.value"
-reaches into objects and lists. Rows are foreign: nothing in one ever names a file. Requirements are checked by a function that
-the caller passes: this module does not know them.
+`SYNONYMS` is the one table of usual names, for batches and validations alike. A path such as
+"output.text" or "scores.0.value" reaches into objects and lists. Rows are foreign: nothing in one
+ever names a file. Requirements are checked by a function that the caller passes: this module does
+not know them.
 """
 
 from __future__ import annotations
@@ -119,7 +120,9 @@ OTHER_ROLES = (
 
 @dataclass(frozen=True, slots=True)
 class TaskColumns:
-    """The columns that make a task. None: recognise it by its usual names. "": there is no such column."""
+    """The columns that make a task. None: recognise it by its usual names. "": there is no such
+    column.
+    """
 
     prompt: str | None = None
     messages: str | None = None
@@ -137,7 +140,9 @@ class TaskColumns:
 
 @dataclass(frozen=True)
 class SampleColumns:
-    """The columns of the first rows of a table. `named`: those that the user names for a role, which are guessed for no other."""
+    """The columns of the first rows of a table. `named`: those that the user names for a role,
+    which are guessed for no other.
+    """
 
     rows: Sequence[Mapping[str, Any]]
     named: Collection[str] = ()
@@ -153,12 +158,16 @@ class SampleColumns:
     def matching(
         self, names: Sequence[str], fits: Callable[[Any], bool], outer: Sequence[str] = ()
     ) -> list[str]:
-        """Return the names that may be guessed, also within the objects `outer`, under which a row holds a value that fits."""
+        """Return the names that may be guessed, also within the objects `outer`, under which a row
+        holds a value that fits.
+        """
         paths = filter(self.may_guess, [*names, *(f"{o}.{name}" for o in outer for name in names)])
         return [p for p in paths if any(fits(value_at(values, p)) for values in self.rows)]
 
     def empty_columns(self, names: Sequence[str]) -> list[str]:
-        """Return the names that may be guessed under which rows hold null or a blank text and no other value."""
+        """Return the names that may be guessed under which rows hold null or a blank text and no
+        other value.
+        """
         values_by_name = {
             name: [value_at(values, name) for values in self.rows]
             for name in filter(self.may_guess, names)
@@ -170,12 +179,16 @@ class SampleColumns:
         ]
 
     def tests_column(self) -> str | None:
-        """Return the column of tests: "tests", whatever it holds, or another usual name if what it holds looks like tests."""
+        """Return the column of tests: "tests", whatever it holds, or another usual name if what it
+        holds looks like tests.
+        """
         named = self.matching(["tests"], _is_tests, ("input", "output"))
         return next(iter([*named, *self.matching(SYNONYMS["tests"], looks_like_tests)]), None)
 
     def require(self, label: str, name: str) -> None:
-        """Raise ConfigError, with suggestions, unless the column exists. `label` is the user's option."""
+        """Raise ConfigError, with suggestions, unless the column exists. `label` is the user's
+        option.
+        """
         if self.has(name):
             return
         suggestions = closest_names(
@@ -209,8 +222,8 @@ class SampleColumns:
 class RowMapping:
     """How rows become tasks.
 
-    `input_column`: its text follows the prompt (the `input` of an `instruction`). `check_requirement` raises ConfigError for a
-    text that is not a requirement.
+    `input_column`: its text follows the prompt (the `input` of an `instruction`).
+    `check_requirement` raises ConfigError for a text that is not a requirement.
     """
 
     columns: TaskColumns
@@ -233,13 +246,17 @@ class RowMapping:
         return [name for name in columns if name not in self._used_columns]
 
     def count_blank_responses(self, values: Mapping[str, Any]) -> int:
-        """Return how many of the responses that a row gives are blank texts, which count as none."""
+        """Return how many of the responses that a row gives are blank texts, which count as
+        none.
+        """
         given = value_at(values, self.columns.responses or self.columns.response or "")
         items = as_list(given) or [given] if self.columns.responses else [given]
         return sum(isinstance(item, str) and is_blank(item) for item in items)
 
     def task(self, values: Mapping[str, Any]) -> Task:
-        """Return the task of a row; columns without a role become its metadata. Raises ValueError that names the column."""
+        """Return the task of a row; columns without a role become its metadata. Raises ValueError
+        that names the column.
+        """
         names = self.columns
         messages, last_answer = self._messages_and_answer(values)
         response = response_at(values, names.response) if names.response else None
@@ -249,7 +266,8 @@ class RowMapping:
         ):
             column = names.response or names.responses
             raise ValueError(
-                f"{names.messages or names.prompt!r} ends with an answer, and {column!r} holds another one"
+                f"{names.messages or names.prompt!r} ends with an answer, and {column!r} holds "
+                "another one"
             )
         if names.system:
             messages = with_system(messages, text_at(values, names.system), names.system)
@@ -264,7 +282,9 @@ class RowMapping:
 
     @cached_property
     def _other_columns(self) -> list[tuple[str, str, Callable[[Mapping[str, Any], str], Any]]]:
-        """The roles that are a column of their own, with the column and the function that reads it."""
+        """The roles that are a column of their own, with the column and the function that reads
+        it.
+        """
         readers: dict[str, Callable[[Mapping[str, Any], str], Any]] = {
             "reference": text_at,
             "context": text_at,
@@ -303,7 +323,9 @@ class RowMapping:
         return f"{value}\n\n{added}" if added else value, None
 
     def _requirements(self, values: Mapping[str, Any], name: str) -> tuple[str, ...]:
-        """Return the requirements: a list, JSON of one, or a text with line ends or semicolons between them."""
+        """Return the requirements: a list, JSON of one, or a text with line ends or semicolons
+        between them.
+        """
         value = value_or_none(values, name)
         if isinstance(value, str):
             value = split_specs(value)
@@ -347,8 +369,8 @@ class NoResponseError(ConfigError):
 def with_one_response(task: Task) -> Task:
     """Return the task with one response to grade, also that of a list of one.
 
-    Raises ConfigError if there are several, and NoResponseError if there is none; then it names a column that would hold it if it
-    were text.
+    Raises ConfigError if there are several, and NoResponseError if there is none; then it names a
+    column that would hold it if it were text.
     """
     if len(task.responses) > 1:
         raise ConfigError(f"there are {len(task.responses)} responses, and one is graded")
@@ -375,10 +397,11 @@ def infer_columns(
     *,
     check_requirement: Callable[[str], object],
 ) -> RowMapping:
-    """Return how the rows of a table become tasks, from its first rows and the columns that the user names.
+    """Return how the rows of a table become tasks, from its first rows and the columns that the
+    user names.
 
-    Raises ConfigError for a named column that does not exist, for several columns that could be the prompt or the response, and
-    if no column could be the prompt.
+    Raises ConfigError for a named column that does not exist, for several columns that could be the
+    prompt or the response, and if no column could be the prompt.
     """
     if not sample:
         raise ConfigError("there are no rows, so no column can be recognised")
@@ -391,7 +414,8 @@ def infer_columns(
             table.require(f"--column {f.name}={name}", name)
     if columns.prompt and columns.messages:
         raise ConfigError(
-            f"--column prompt={columns.prompt} and --column messages={columns.messages}: name only one of them"
+            f"--column prompt={columns.prompt} and --column messages={columns.messages}: name "
+            "only one of them"
         )
     prompt_columns, input_column = _find_prompt(table, columns)
     response, responses = _find_responses(
@@ -465,10 +489,13 @@ def _find_prompt(table: SampleColumns, columns: TaskColumns) -> tuple[TaskColumn
 def _find_responses(
     table: SampleColumns, columns: TaskColumns, excluded: set[str | None]
 ) -> tuple[str | None, str | None]:
-    """Return the column of the response, or that of a list of responses. Raises ConfigError if there are both."""
+    """Return the column of the response, or that of a list of responses. Raises ConfigError if
+    there are both.
+    """
     if columns.response and columns.responses:
         raise ConfigError(
-            f"--column response={columns.response} and --column responses={columns.responses}: name only one of them"
+            f"--column response={columns.response} and --column responses={columns.responses}: "
+            "name only one of them"
         )
     if columns.responses:
         return None, columns.responses
@@ -490,7 +517,9 @@ def _find_responses(
 
 
 def _lists_of_responses(table: SampleColumns, excluded: set[str | None]) -> list[str]:
-    """Return the columns that hold several responses in a row: by their names, or a response column with lists."""
+    """Return the columns that hold several responses in a row: by their names, or a response column
+    with lists.
+    """
     named = table.matching(
         GIVEN_LIST_NAMES, lambda v: _is_response_list(v) or (looks_like_list(v) and not as_list(v))
     )
@@ -539,11 +568,18 @@ def _find_other(table: SampleColumns, role: str, explicit: str | None) -> str | 
 
 def _ambiguous_message(role: str, candidates: list[str], options: str, table: SampleColumns) -> str:
     if candidates:
-        return f"several columns could be the {role}: {', '.join(map(repr, candidates))}; state it by {options}"
-    return f"no column is known to be the {role}; state it by {options}. There are {table.column_list()}"
+        return (
+            f"several columns could be the {role}: {', '.join(map(repr, candidates))}; state it "
+            f"by {options}"
+        )
+    return (
+        f"no column is known to be the {role}; state it by {options}. There are "
+        f"{table.column_list()}"
+    )
 
 
-# --- which values fit a role -------------------------------------------------------------------------------------------------
+# --- which values fit a role
+# -------------------------------------------------------------------------------------------------
 
 
 def _is_text(value: Any) -> bool:
@@ -565,7 +601,9 @@ def _is_prompt(value: Any) -> bool:
 
 
 def is_messages(value: Any) -> bool:
-    """Return whether a value holds messages, as a list or in a text, also in one that cannot be read."""
+    """Return whether a value holds messages, as a list or in a text, also in one that cannot be
+    read.
+    """
     try:
         if isinstance(value, str) and messages_in(value, ""):
             return True

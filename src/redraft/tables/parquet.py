@@ -1,8 +1,9 @@
 """Parquet, read in a worker process: a small file may decompress to any size.
 
-The memory of the worker is limited. It returns a part of limited size through a temporary file. If many rows at a time take too
-much memory, fewer are read, and dictionary-encoded texts are decoded only once their size is known. A part is requested by its
-first row, so any worker can answer; one that has just read the preceding rows continues from there.
+The memory of the worker is limited. It returns a part of limited size through a temporary file. If
+many rows at a time take too much memory, fewer are read, and dictionary-encoded texts are decoded
+only once their size is known. A part is requested by its first row, so any worker can answer; one
+that has just read the preceding rows continues from there.
 """
 
 from __future__ import annotations
@@ -36,9 +37,11 @@ PART_CPU_SECONDS = 60.0
 
 
 def read_batches(name: str) -> Iterator[tuple[int, Any]]:
-    """Yield the number of the first row, from 1, and an Arrow record batch, or None for a single row that is too large.
+    """Yield the number of the first row, from 1, and an Arrow record batch, or None for a single
+    row that is too large.
 
-    Raises ConfigError for a file that cannot be read, StoreError if the temporary file cannot be written.
+    Raises ConfigError for a file that cannot be read, StoreError if the temporary file cannot be
+    written.
     """
     try:
         import_module("pyarrow.parquet")  # the worker needs it
@@ -93,7 +96,8 @@ def _request_part(name: str, first: int, modes: list[tuple[int, bool]], output_p
             modes.pop(0)
 
 
-# --- in the worker -----------------------------------------------------------------------------------------------------------
+# --- in the worker
+# -----------------------------------------------------------------------------------------------------------  # noqa: E501
 
 
 def prepare() -> None:
@@ -107,12 +111,16 @@ def prepare() -> None:
 
 
 def read_part(
-    path: str, first: int, most_rows: int, keep_dictionaries: bool, output_path: str
-) -> dict[str, Any]:  # noqa: FBT001  (jobs have positional arguments only)
+    path: str,
+    first: int,
+    most_rows: int,
+    keep_dictionaries: bool,  # noqa: FBT001  (jobs have positional arguments only)
+    output_path: str,
+) -> dict[str, Any]:
     """Write the rows from `first` on, as many as fit into a part, to a file as an Arrow stream.
 
-    `rows` of the result holds the number of rows of each batch; 0 is a row that is too large and not in the stream. An
-    empty list is the end of the file.
+    `rows` of the result holds the number of rows of each batch; 0 is a row that is too large and
+    not in the stream. An empty list is the end of the file.
     """
     arrow = import_module("pyarrow")
     try:
@@ -133,7 +141,9 @@ def read_part(
 
 @contextmanager
 def _memory_limit() -> Iterator[None]:
-    """Limit the memory of this process to FIRST_MODE_MEMORY more than now, if the system supports it."""
+    """Limit the memory of this process to FIRST_MODE_MEMORY more than now, if the system supports
+    it.
+    """
     try:
         import resource
 
@@ -159,8 +169,12 @@ def _memory_limit() -> Iterator[None]:
 
 @lru_cache(maxsize=2)
 def _cached_reader(
-    path: str, most_rows: int, keep_dictionaries: bool, mtime_ns: int, size: int
-) -> _PartReader:  # noqa: FBT001
+    path: str,
+    most_rows: int,
+    keep_dictionaries: bool,  # noqa: FBT001
+    mtime_ns: int,
+    size: int,
+) -> _PartReader:
     return _PartReader(path, most_rows, keep_dictionaries=keep_dictionaries)
 
 
@@ -227,7 +241,9 @@ class _PartReader:
         return rows
 
     def _next_piece(self, first: int) -> Any:
-        """Return the next rows, from `first` on: a single row, or no more than fit into a part. None at the end."""
+        """Return the next rows, from `first` on: a single row, or no more than fit into a part.
+        None at the end.
+        """
         while batch := self._pieces.pop(0) if self._pieces else next(self._batches, None):
             if (
                 overlap := min(first - self._next, batch.num_rows)

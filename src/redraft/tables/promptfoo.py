@@ -1,7 +1,9 @@
-"""Test cases of promptfoo in CSV: its columns, which begin with two underscores and may be repeated, as columns of Redraft.
+"""Test cases of promptfoo in CSV: its columns, which begin with two underscores and may be
+repeated, as columns of Redraft.
 
-An expected text becomes the reference, a recorded answer the response, the rest metadata. Its other assertions have no counterpart
-that a writing model is not shown: they are kept in the metadata and reported, and grade nothing.
+An expected text becomes the reference, a recorded answer the response, the rest metadata. Its other
+assertions have no counterpart that a writing model is not shown: they are kept in the metadata and
+reported, and grade nothing.
 """
 
 from __future__ import annotations
@@ -14,11 +16,13 @@ from typing import Any
 from ..log import log
 
 _KINDS = (
-    "answer-relevance bleu classifier contains contains-all contains-any contains-html contains-json contains-sql contains-xml "
-    "context-faithfulness context-recall context-relevance conversation-relevance cost equals eval factuality finish-reason fn "
-    "g-eval gleu grade guardrails icontains icontains-all icontains-any is-html is-json is-refusal is-sql is-valid-function-call "
-    "is-valid-openai-function-call is-valid-openai-tools-call is-xml javascript latency levenshtein llm-rubric meteor "
-    "model-graded-closedqa model-graded-factuality moderation perplexity perplexity-score pi python regex rouge-n ruby "
+    "answer-relevance bleu classifier contains contains-all contains-any contains-html "
+    "contains-json contains-sql contains-xml context-faithfulness context-recall "
+    "context-relevance conversation-relevance cost equals eval factuality finish-reason fn g-eval "
+    "gleu grade guardrails icontains icontains-all icontains-any is-html is-json is-refusal "
+    "is-sql is-valid-function-call is-valid-openai-function-call is-valid-openai-tools-call "
+    "is-xml javascript latency levenshtein llm-rubric meteor model-graded-closedqa "
+    "model-graded-factuality moderation perplexity perplexity-score pi python regex rouge-n ruby "
     "search-rubric similar starts-with tool-call-f1 webhook word-count"
 )
 KINDS = frozenset(_KINDS.split())

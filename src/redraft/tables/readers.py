@@ -1,8 +1,10 @@
-"""Reading rows of JSON Lines, JSON, CSV, TSV and Parquet files, plain or compressed with gzip or Zstandard, and of DataFrames.
+"""Reading rows of JSON Lines, JSON, CSV, TSV and Parquet files, plain or compressed with gzip or
+Zstandard, and of DataFrames.
 
-Files are streamed: memory holds one row (CSV, JSON Lines) or one batch (Parquet); only a JSON document is read as a whole.
-Files may be hostile: lines, fields and documents have a maximum size. A row that cannot be read is reported with its location or
-raises an error; it is never skipped silently.
+Files are streamed: memory holds one row (CSV, JSON Lines) or one batch (Parquet); only a JSON
+document is read as a whole. Files may be hostile: lines, fields and documents have a maximum size.
+A row that cannot be read is reported with its location or raises an error; it is never skipped
+silently.
 """
 
 from __future__ import annotations
@@ -57,7 +59,9 @@ VALUE_SCANNER = json.JSONDecoder(parse_int=len, parse_float=len)  # finds where 
 
 
 class Row(NamedTuple):
-    """A row and its location, "file:line". For JSON documents and Parquet the number is that of the row, from 1."""
+    """A row and its location, "file:line". For JSON documents and Parquet the number is that of the
+    row, from 1.
+    """
 
     location: str
     values: Mapping[str, Any]
@@ -82,12 +86,14 @@ def iter_rows(
 ) -> Iterator[Row]:
     """Yield the rows of a file in order; "-" is stdin, which must be JSON Lines.
 
-    The suffix of the name is the format: .jsonl, .ndjson, .json (a list of objects, an object with one such list, or JSON
-    Lines), .csv, .tsv (the first line names the columns, all values are texts; if the last column is
-    "redraft_spreadsheet_safe", the apostrophes that Redraft put before texts are removed), .parquet (extra `parquet`); .gz and
-    .zst (extra `zstd`) may follow, but not after .parquet. The encoding of texts (None: that of `ENCODING`) and the
-    separator of .csv and .tsv are recognised (see `text_format`). `on_error` is called with every row that cannot be read;
-    without it the first one raises ConfigError. A file that cannot be read to its end raises ConfigError in any case.
+    The suffix of the name is the format: .jsonl, .ndjson, .json (a list of objects, an object with
+    one such list, or JSON Lines), .csv, .tsv (the first line names the columns, all values are
+    texts; if the last column is "redraft_spreadsheet_safe", the apostrophes that Redraft put before
+    texts are removed), .parquet (extra `parquet`); .gz and .zst (extra `zstd`) may follow, but not
+    after .parquet. The encoding of texts (None: that of `ENCODING`) and the separator of .csv and
+    .tsv are recognised (see `text_format`). `on_error` is called with every row that cannot be
+    read; without it the first one raises ConfigError. A file that cannot be read to its end raises
+    ConfigError in any case.
     """
     name = str(path)
     reader, packing = _reader_for(name)
@@ -119,9 +125,11 @@ def read_jsonl(
     identity: object = None,
     with_bad_rows: bool = False,
 ) -> Iterator[Row]:
-    """Yield the rows of an open file of JSON Lines; `name` is its name in locations, `identity` is the same whenever it is read.
+    """Yield the rows of an open file of JSON Lines; `name` is its name in locations, `identity` is
+    the same whenever it is read.
 
-    With `with_bad_rows` a line that begins with BAD_ROW_MARK is a bad row: the rest of the line is the reason as JSON.
+    With `with_bad_rows` a line that begins with BAD_ROW_MARK is a bad row: the rest of the line is
+    the reason as JSON.
     """
     return reject_bad_rows(
         _read_objects(file, name, encoding, identity, with_bad_rows=with_bad_rows), on_error
@@ -129,7 +137,9 @@ def read_jsonl(
 
 
 def check_row(row: Row) -> Row | BadRow:
-    """Return a row from another source than JSON, or a BadRow if its values exceed the limits for JSON."""
+    """Return a row from another source than JSON, or a BadRow if its values exceed the limits for
+    JSON.
+    """
     name: Any = None
     try:
         for name, value in row.values.items():
@@ -145,7 +155,9 @@ def check_row(row: Row) -> Row | BadRow:
 
 
 def reject_bad_rows(stream: RowStream, on_error: OnError) -> Iterator[Row]:
-    """Yield the good rows and pass bad ones to `on_error`. Without `on_error` the first bad row raises ConfigError."""
+    """Yield the good rows and pass bad ones to `on_error`. Without `on_error` the first bad row
+    raises ConfigError.
+    """
     for row in stream:
         if isinstance(row, Row):
             yield row
@@ -200,7 +212,9 @@ def _open_zstd(name: str) -> Any:
 
 
 def import_zstd(name: str) -> Any:
-    """Return the Zstandard library. Raises ConfigError, which says that the file `name` needs it, if there is none."""
+    """Return the Zstandard library. Raises ConfigError, which says that the file `name` needs it,
+    if there is none.
+    """
     for library in ZSTD:
         with suppress(ImportError):
             return import_module(library)
@@ -218,7 +232,9 @@ def _open_json(file: IO[bytes], name: str, encoding: str, identity: Any = None) 
 
 
 def _identity(name: str) -> tuple[int, ...]:
-    """Return what tells a file from others, and from itself before a change; () if there is no such file."""
+    """Return what tells a file from others, and from itself before a change; () if there is no such
+    file.
+    """
     try:
         found = Path(name).stat()
     except OSError:
@@ -227,7 +243,8 @@ def _identity(name: str) -> tuple[int, ...]:
 
 
 def _read_lines(file: IO[bytes]) -> Iterator[tuple[int, str, str]]:
-    """Yield the number, the text with its line end and the error ("": none) of each line of a file that `open_text` returned.
+    """Yield the number, the text with its line end and the error ("": none) of each line of a file
+    that `open_text` returned.
 
     A line that is too long or not in the encoding of the file has an error and no text.
     """
@@ -260,14 +277,17 @@ def _wrong_encoding_message(error: UnicodeDecodeError, encoding: str) -> str:
 
 
 def _skip_line(file: IO[bytes], data: bytes, number: int) -> None:
-    """Skip to the end of a line. Raises ConfigError after MAX_SKIPPED_BYTES: a small compressed file may hold a huge line."""
+    """Skip to the end of a line. Raises ConfigError after MAX_SKIPPED_BYTES: a small compressed
+    file may hold a huge line.
+    """
     remaining = MAX_SKIPPED_BYTES
     while data and not data.endswith(b"\n"):
         data = file.readline(CHUNK_BYTES)
         remaining -= len(data)
         if remaining < 0:
             raise ConfigError(
-                f"{getattr(file, 'name', 'the input')}: line {number} does not end within {MAX_SKIPPED_BYTES >> 20:,} MiB"
+                f"{getattr(file, 'name', 'the input')}: line {number} does not end within "
+                f"{MAX_SKIPPED_BYTES >> 20:,} MiB"
             )
 
 
@@ -316,13 +336,15 @@ def _read_json(name: str, compression: str, encoding: str) -> RowStream:
         data = file.read(MAX_DOCUMENT_BYTES + 1)
     if len(data) > MAX_DOCUMENT_BYTES:
         raise ConfigError(
-            f"{name!r} holds more than {MAX_DOCUMENT_BYTES >> 20} MiB in one document; make it JSON Lines"
+            f"{name!r} holds more than {MAX_DOCUMENT_BYTES >> 20} MiB in one document; make it "
+            "JSON Lines"
         )
     if (
         data.count(b"[") + data.count(b"{") + data.count(b",")
     ) * BYTES_PER_VALUE > MAX_DOCUMENT_MEMORY:
         raise ConfigError(
-            f"{name!r} holds more values in one document than fit into {MAX_DOCUMENT_MEMORY >> 30} GiB; make it JSON Lines"
+            f"{name!r} holds more values in one document than fit into "
+            f"{MAX_DOCUMENT_MEMORY >> 30} GiB; make it JSON Lines"
         )
     try:
         text = data.decode("utf-8-sig")
@@ -351,7 +373,9 @@ def _read_json(name: str, compression: str, encoding: str) -> RowStream:
 
 
 def _iter_items(name: str, text: str) -> RowStream:
-    """Yield the rows of a document that is a list, one by one. Raises JSONDecodeError for a syntax error."""
+    """Yield the rows of a document that is a list, one by one. Raises JSONDecodeError for a syntax
+    error.
+    """
     position, n = _skip_spaces(text, _skip_spaces(text, 0) + 1), 0
     while n or not text.startswith("]", position):
         n += 1
@@ -384,13 +408,16 @@ def _list_in(name: str, document: Any) -> list[Any]:
     if len(lists) != 1:
         content = f"lists under {', '.join(map(repr, lists))}" if lists else "no list"
         raise ConfigError(
-            f"{name!r} must hold a list of objects, or an object with one such list; it holds {content}"
+            f"{name!r} must hold a list of objects, or an object with one such list; it holds "
+            f"{content}"
         )
     return next(iter(lists.values()))
 
 
 class _CsvLines:
-    """The lines of a file for the csv module. Raises csv.Error for a bad line or a record that is too long, and can continue."""
+    """The lines of a file for the csv module. Raises csv.Error for a bad line or a record that is
+    too long, and can continue.
+    """
 
     def __init__(self, file: IO[bytes]) -> None:
         self._lines = _read_lines(file)
@@ -497,7 +524,9 @@ def _row_maker(table: str, columns: list[str]) -> Callable[[list[str]], dict[str
 
 
 def _without_empty_columns(columns: list[str], fields: list[str]) -> dict[str, str]:
-    """Return a row without the columns that a spreadsheet adds, which have neither a name nor a value."""
+    """Return a row without the columns that a spreadsheet adds, which have neither a name nor a
+    value.
+    """
     if any(field and not column for column, field in zip(columns, fields, strict=True)):
         raise ValueError("there is a value in one of several columns without a name")
     return {column: field for column, field in zip(columns, fields, strict=True) if column}
@@ -559,13 +588,16 @@ READERS: dict[str, FileReader] = {
 }
 
 
-# --- tables in memory ---------------------------------------------------------------------------------------------------------
+# --- tables in memory
+# ---------------------------------------------------------------------------------------------------------  # noqa: E501
 
 
 def frame_rows(table: Any) -> Callable[[], Iterator[Mapping[str, Any]]] | None:
-    """Return a function that iterates over the rows of a DataFrame (pandas, polars) or Arrow table; None for anything else.
+    """Return a function that iterates over the rows of a DataFrame (pandas, polars) or Arrow table;
+    None for anything else.
 
-    Tables are recognised by their methods, so none of these libraries is imported. Raises ConfigError for a duplicate column.
+    Tables are recognised by their methods, so none of these libraries is imported. Raises
+    ConfigError for a duplicate column.
     """
     if _has_methods(table, "iter_rows"):  # polars
         return partial(table.iter_rows, named=True)

@@ -1,7 +1,9 @@
-"""The values of a row: texts, messages, responses and tools, in the forms in which data sets hold them.
+"""The values of a row: texts, messages, responses and tools, in the forms in which data sets hold
+them.
 
-A function takes a row and the name of a column, or a path into one. For a value that it cannot read it raises ValueError, which
-names the column. Which column holds what is not known here (see `columns`).
+A function takes a row and the name of a column, or a path into one. For a value that it cannot read
+it raises ValueError, which names the column. Which column holds what is not known here (see
+`columns`).
 """
 
 from __future__ import annotations
@@ -64,7 +66,7 @@ LIST_TEXT = re.compile(  # it looks like a list, an array, a tuple or a set of t
     r"""\s*(?: (array\(|list\()? \[\s* (?: \] | (?:["'{\[] | (?:None|nan)\b | (?:array|list|np\.\w+)\( ) .* \] ) (?(1)[^\]"']*\))
     | \( \s*(?:"[^"]*"|'[^']*')\s*, (?: .* ["'\]}] )? \s*(?:,\s*)? \) | \{ \s*(?:"[^"]*"|'[^']*')\s*, .* ["'] \s*\}
     | \[\s*["'{] (?=.*?["'}](?:\s*,\s*|\s+)["'{]) (?!.*["'}]\s*\]) .*  # it is cut off
-    )\s*""",
+    )\s*""",  # noqa: E501
     re.DOTALL | re.VERBOSE,
 )
 CHAT_TEXT = re.compile(  # it begins as messages do: a list, or an object as Python writes it
@@ -95,7 +97,9 @@ def value_at(values: Mapping[str, Any], path: str) -> Any:
 
 
 def has_value(value: Any) -> bool:
-    """Return whether a value is neither missing nor null nor a blank text, which is all that CSV has for null."""
+    """Return whether a value is neither missing nor null nor a blank text, which is all that CSV
+    has for null.
+    """
     return (
         value is not None
         and value is not MISSING
@@ -110,7 +114,9 @@ def value_or_none(values: Mapping[str, Any], name: str | None) -> Any:
 
 
 def metadata_without(values: Mapping[str, Any], used_names: frozenset[str]) -> dict[str, Any]:
-    """Return the columns without a role. A mapping in a column "metadata" is spread; columns of equal name take precedence."""
+    """Return the columns without a role. A mapping in a column "metadata" is spread; columns of
+    equal name take precedence.
+    """
     if used_names >= values.keys():
         return {}
     unused = dict(_unused_values(values, used_names))
@@ -163,7 +169,8 @@ def _is_json(text: str) -> bool:
 def tests_at(
     values: Mapping[str, Any], name: str | None
 ) -> str | Sequence[Any] | Mapping[str, Any] | None:
-    """Return tests: a text, or a list or an object, which the task keeps as JSON; None where there are none.
+    """Return tests: a text, or a list or an object, which the task keeps as JSON; None where there
+    are none.
 
     A list of asserts comes with the columns of MBPP that say what runs before them.
     """
@@ -185,7 +192,9 @@ def tests_at(
 
 
 def looks_like_tests(value: Any) -> bool:
-    """Return whether a value is test code, asserts, or objects with inputs and outputs, also as JSON in a text."""
+    """Return whether a value is test code, asserts, or objects with inputs and outputs, also as
+    JSON in a text.
+    """
     match value:
         case str() if value.lstrip().startswith(("[", "{")):
             return bool(TESTS_AS_JSON.match(value.lstrip()))
@@ -204,7 +213,9 @@ def looks_like_tests(value: Any) -> bool:
 
 
 def tests_metadata(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the columns of a row that say which function its tests call, and how its program begins."""
+    """Return the columns of a row that say which function its tests call, and how its program
+    begins.
+    """
     return {
         name: value
         for name in ("entry_point", "code_prefix")
@@ -245,7 +256,9 @@ def response_at(values: Mapping[str, Any], name: str) -> str | None:
 
 
 def responses_at(values: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    """Return the responses in a list, or the one in a text or an object; () if there are none yet. One that is null is none."""
+    """Return the responses in a list, or the one in a text or an object; () if there are none yet.
+    One that is null is none.
+    """
     value = value_or_none(values, name)
     if looks_like_list(value):
         value = _load(value, f"{name!r} looks like a list of responses")
@@ -265,7 +278,9 @@ def read_responses(items: Sequence[Any], name: str) -> tuple[str, ...]:
 
 
 def looks_like_list(value: Any) -> bool:
-    """Return whether a value is a text that looks like a list of texts or objects, or like messages, readable or not."""
+    """Return whether a value is a text that looks like a list of texts or objects, or like
+    messages, readable or not.
+    """
     return (
         isinstance(value, str)
         and (LIST_TEXT.fullmatch(value) or CHAT_TEXT.match(value)) is not None
@@ -283,9 +298,11 @@ def as_list(value: Any) -> list[Any]:
 
 
 def messages_in(text: str, name: str) -> list[Mapping[str, Any]] | None:
-    """Return the messages in a text that holds a list of them, or one as Python writes it; None for any other text.
+    """Return the messages in a text that holds a list of them, or one as Python writes it; None for
+    any other text.
 
-    Raises ValueError, which names the column, for a text that begins as messages do and cannot be read.
+    Raises ValueError, which names the column, for a text that begins as messages do and cannot be
+    read.
     """
     if not CHAT_TEXT.match(text):
         return None
@@ -300,7 +317,9 @@ def messages_in(text: str, name: str) -> list[Mapping[str, Any]] | None:
 
 
 def is_python_chat(text: str) -> bool:
-    """Return whether a text begins as messages do that Python or numpy has written; an answer may be JSON of messages."""
+    """Return whether a text begins as messages do that Python or numpy has written; an answer may
+    be JSON of messages.
+    """
     return CHAT_TEXT.match(text) is not None and PYTHON_KEY.match(text) is not None
 
 
@@ -316,7 +335,9 @@ def _is_message(item: Any) -> bool:
 
 
 def response_text(value: Any, name: str, depth: int = 0) -> str:
-    """Return a text, the text in a list of one, or the text in an object under one of the usual keys."""
+    """Return a text, the text in a list of one, or the text in an object under one of the usual
+    keys.
+    """
     if isinstance(value, str):
         return value
     if isinstance(value, list):
@@ -353,7 +374,8 @@ def read_conversation(
         value = _load(value, f"{name!r} must be a list of messages")
     if not isinstance(value, list) or not value:
         raise ValueError(
-            f"{name!r} must be {'text or ' if may_be_text else ''}a list of messages, got {format_value(value, 80)}"
+            f"{name!r} must be {'text or ' if may_be_text else ''}a list of messages, got "
+            f"{format_value(value, 80)}"
         )
     messages: list[Message] = [read_message(m, name) for m in value]
     answer = None
@@ -365,7 +387,9 @@ def read_conversation(
 
 
 def _last_answer(message: Message, name: str) -> str:
-    """Return the text of the message at the end; if it calls tools, its text and calls as a message in JSON, as graders read it."""
+    """Return the text of the message at the end; if it calls tools, its text and calls as a message
+    in JSON, as graders read it.
+    """
     if message.get("tool_calls"):
         shown = {
             "role": "assistant",
@@ -379,14 +403,17 @@ def _last_answer(message: Message, name: str) -> str:
 
 
 def read_message(message: Any, name: str) -> dict[str, Any]:
-    """Return a message in OpenAI's form, also from ShareGPT's. Raises ValueError that names the column."""
+    """Return a message in OpenAI's form, also from ShareGPT's. Raises ValueError that names the
+    column.
+    """
     if not isinstance(message, Mapping):
         raise ValueError(f"{name!r}: a message is an object, got {format_value(message, 80)}")
     if "from" in message and "value" in message and "role" not in message:
         speaker = message["from"]
         if not isinstance(speaker, str) or speaker not in ROLE_BY_SPEAKER:
             raise ValueError(
-                f"{name!r}: unknown speaker {format_value(speaker, 80)}; there are {', '.join(ROLE_BY_SPEAKER)}"
+                f"{name!r}: unknown speaker {format_value(speaker, 80)}; there are "
+                f"{', '.join(ROLE_BY_SPEAKER)}"
             )
         message = {"role": ROLE_BY_SPEAKER[speaker], "content": message["value"]}
     default = None if message.get("tool_calls") else MISSING
@@ -394,7 +421,8 @@ def read_message(message: Any, name: str) -> dict[str, Any]:
         message.get("content", default), str | list | None
     ):
         raise ValueError(
-            f'{name!r}: a message is {{"role": ..., "content": ...}}, got {format_value(message, 80)}'
+            f'{name!r}: a message is {{"role": ..., "content": ...}}, got '
+            f"{format_value(message, 80)}"
         )
     return {"content": None} | {
         k: value for k, value in message.items() if value is not None and k not in BOOKKEEPING_KEYS

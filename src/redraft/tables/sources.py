@@ -1,7 +1,8 @@
 """Sources of rows: files, globs, folders, stdin, Hugging Face datasets, and tables in memory.
 
-A source can be read any number of times and yields the same rows in the same order: input that can be read only once (stdin, pipes,
-iterators) is first written to disk. No source is read into memory as a whole.
+A source can be read any number of times and yields the same rows in the same order: input that can
+be read only once (stdin, pipes, iterators) is first written to disk. No source is read into memory
+as a whole.
 """
 
 from __future__ import annotations
@@ -52,8 +53,9 @@ SAVED_DATASET_FILES = ("dataset_info.json", "dataset_dict.json")
 INSTALL = "pip install 'redraft[datasets]'"
 MIN_DATASETS_VERSION = 4  # the first version of `datasets` that runs no loading scripts
 _FILE_FORMATS = (
-    "arrow audiofolder cache conll csv eval fasta fastq generator genbank harbor hdf5 iceberg imagefolder json lance "
-    "meshfolder mmcif niftifolder pandas parquet pdb pdffolder spark sql text tsfile videofolder vortex webdataset xml"
+    "arrow audiofolder cache conll csv eval fasta fastq generator genbank harbor hdf5 iceberg "
+    "imagefolder json lance meshfolder mmcif niftifolder pandas parquet pdb pdffolder spark sql "
+    "text tsfile videofolder vortex webdataset xml"
 )
 FILE_FORMATS = frozenset(
     _FILE_FORMATS.split()
@@ -67,10 +69,11 @@ RUN_FILES = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Rows that can be read any number of times. `name` is for people: the name of a file, "3 files", "stdin".
+    """Rows that can be read any number of times. `name` is for people: the name of a file, "3
+    files", "stdin".
 
-    `paths` are the resolved files; empty for datasets, tables in memory, and input that can be read only once. `is_files`: all
-    rows are in these files.
+    `paths` are the resolved files; empty for datasets, tables in memory, and input that can be read
+    only once. `is_files`: all rows are in these files.
     """
 
     name: str
@@ -81,14 +84,17 @@ class Source:
     def rows(self, on_error: OnError = None) -> Iterator[Row]:
         """Yield the rows. Bad rows go to `on_error`; without it the first one raises ConfigError.
 
-        Raises StoreError if input that can be read only once does not fit on the disk, and ReadInterrupted.
+        Raises StoreError if input that can be read only once does not fit on the disk, and
+        ReadInterrupted.
         """
         return self.read(on_error)
 
 
 @dataclass(frozen=True, slots=True)
 class _Spool:
-    """The folder for input that can be read only once, and a function that returns whether to stop reading it."""
+    """The folder for input that can be read only once, and a function that returns whether to stop
+    reading it.
+    """
 
     folder: Path | None
     should_stop: Callable[[], bool] | None
@@ -96,7 +102,9 @@ class _Spool:
     def replayable(
         self, chunks: Callable[[], Iterable[bytes]], name: str, *, with_bad_rows: bool = False
     ) -> RowReader:
-        """Return a reader of input that is written to disk on first use. `with_bad_rows`: see `read_jsonl`."""
+        """Return a reader of input that is written to disk on first use. `with_bad_rows`: see
+        `read_jsonl`.
+        """
         stored = ReplaySpool(
             chunks, name, str(self.folder or tempfile.gettempdir()), self.should_stop
         )
@@ -123,16 +131,17 @@ def open_source(
 ) -> Source:
     """Return the source for a spec, without reading rows. Raises ConfigError if there is none.
 
-    A text or Path is a file (see `iter_rows`), a glob (its files are sorted), a folder (of table files, or one saved by the
-    library `datasets`), a pipe or "-" for stdin (JSON Lines), or "hf:NAME[:SPLIT]" for a dataset of the Hugging Face hub or a
-    folder of one; "hf:" may be omitted if there is no such file. A list of these is read in order. Mappings are rows: a sequence
-    of them is read in place, any other iterable once. Datasets of `datasets`, DataFrames and Arrow tables are read in place. A
-    link in a glob or folder that leads out of it is an error. Globs and folders leave out files that runs write beside their
-    output (journals, locks, *.errors.jsonl).
+    A text or Path is a file (see `iter_rows`), a glob (its files are sorted), a folder (of table
+    files, or one saved by the library `datasets`), a pipe or "-" for stdin (JSON Lines), or
+    "hf:NAME[:SPLIT]" for a dataset of the Hugging Face hub or a folder of one; "hf:" may be omitted
+    if there is no such file. A list of these is read in order. Mappings are rows: a sequence of
+    them is read in place, any other iterable once. Datasets of `datasets`, DataFrames and Arrow
+    tables are read in place. A link in a glob or folder that leads out of it is an error. Globs and
+    folders leave out files that runs write beside their output (journals, locks, *.errors.jsonl).
 
-    `spool` is the folder for input that can be read only once (None: the usual one for temporary files). While that input is
-    read, `should_stop` is called several times a second, even if stdin is silent; if it returns True, `Source.rows` raises
-    ReadInterrupted.
+    `spool` is the folder for input that can be read only once (None: the usual one for temporary
+    files). While that input is read, `should_stop` is called several times a second, even if stdin
+    is silent; if it returns True, `Source.rows` raises ReadInterrupted.
     """
     return _source_of(spec, _Spool(spool, should_stop))
 
@@ -208,7 +217,8 @@ def _without_run_files(names: list[str], spec: str) -> list[str]:
     tables = sorted(n for n in names if not RUN_FILES.fullmatch(Path(n).name))
     if names and not tables:
         raise ConfigError(
-            f"{spec!r} matches only files that runs write for themselves; to read one, give its own name"
+            f"{spec!r} matches only files that runs write for themselves; to read one, give its "
+            "own name"
         )
     return tables
 
@@ -221,7 +231,8 @@ def _folder_source(path: Path, spool: _Spool) -> Source:
     ]
     if not tables:
         raise ConfigError(
-            f"folder {str(path)!r} holds no table; select files by a glob, such as {str(path / '**' / '*.parquet')!r}"
+            f"folder {str(path)!r} holds no table; select files by a glob, such as "
+            f"{str(path / '**' / '*.parquet')!r}"
         )
     return _file_source(_check_inside(_without_run_files(tables, str(path)), path), str(path))
 
@@ -233,13 +244,16 @@ def _fixed_part(pattern: str) -> Path:
 
 
 def _check_inside(names: list[str], folder: Path) -> list[str]:
-    """Return the files. Raises ConfigError for a link that leads out of the folder: the user did not choose its target."""
+    """Return the files. Raises ConfigError for a link that leads out of the folder: the user did
+    not choose its target.
+    """
     root = folder.resolve()
     for name in names:
         target = Path(name).resolve()
         if not target.is_relative_to(root):
             raise ConfigError(
-                f"{name!r} is a link to {str(target)!r}, outside of {str(folder)!r}; to read it, give its own name"
+                f"{name!r} is a link to {str(target)!r}, outside of {str(folder)!r}; to read it, "
+                "give its own name"
             )
     return names
 
@@ -250,7 +264,8 @@ def _sequence_source(items: Sequence[Any], spool: _Spool) -> Source:
         return Source(f"{len(items)} rows", partial(_iter_items, items))
     if prompts := [item for item in items if isinstance(item, str) and not _may_be_source(item)]:
         raise ConfigError(
-            f"a list of texts is read as a list of files, and {prompts[0][:80]!r} is not a file: give prompts as rows, "
+            f"a list of texts is read as a list of files, and {prompts[0][:80]!r} is not a file: "
+            "give prompts as rows, "
             '[{"prompt": ...}, ...], or to `refine_many`'
         )
     sources = [_source_of(item, spool) for item in items]
@@ -266,7 +281,9 @@ def _sequence_source(items: Sequence[Any], spool: _Spool) -> Source:
 
 
 def _may_be_source(name: str) -> bool:
-    """Return whether a text in a list names a file, a folder, a glob, stdin or, with "hf:", a dataset."""
+    """Return whether a text in a list names a file, a folder, a glob, stdin or, with "hf:", a
+    dataset.
+    """
     if name == "-" or name.startswith("hf:"):
         return True
     with suppress(OSError, ValueError):
@@ -292,7 +309,8 @@ def _row_from_item(location: str, item: Any) -> Row | BadRow:
     return check_row(Row(location, item))
 
 
-# --- input that can be read only once --------------------------------------------------------------------------------------------
+# --- input that can be read only once
+# --------------------------------------------------------------------------------------------
 
 
 def _read_stdin() -> Iterator[bytes]:
@@ -300,7 +318,9 @@ def _read_stdin() -> Iterator[bytes]:
 
 
 def _read_available(file: Any) -> bytes:
-    """Read what is available. Wait without the lock of the file: Python crashes at exit if a thread holds that of stdin."""
+    """Read what is available. Wait without the lock of the file: Python crashes at exit if a thread
+    holds that of stdin.
+    """
     with suppress(OSError):  # `select` does not support it
         select.select([file], [], [])
     data: bytes = file.read1(CHUNK_BYTES)
@@ -339,17 +359,21 @@ def _require_rows(reader: RowReader, name: str) -> RowReader:
             yield row
         if first_bad and not any_good:
             raise ConfigError(
-                f"no row of {name} can be read, which must be JSON Lines; {first_bad.location}: {first_bad.message}"
+                f"no row of {name} can be read, which must be JSON Lines; {first_bad.location}: "
+                f"{first_bad.message}"
             )
 
     return read_checked
 
 
-# --- Hugging Face ----------------------------------------------------------------------------------------------------------
+# --- Hugging Face
+# ----------------------------------------------------------------------------------------------------------  # noqa: E501
 
 
 def _hub_source(name: str, spool: _Spool) -> Source:
-    """Return the source of a dataset by its name or folder, followed by ":SPLIT" if it has several splits."""
+    """Return the source of a dataset by its name or folder, followed by ":SPLIT" if it has several
+    splits.
+    """
     folder, _, split = (name, "", "") if Path(name).is_dir() else name.partition(":")
     _check_name(folder)
     library = _load_library(name)
@@ -372,12 +396,14 @@ def _hub_source(name: str, spool: _Spool) -> Source:
 
 
 def _check_ambiguous(name: str) -> None:
-    """Raise ConfigError for a name of the hub that is also a local folder: the library would take the folder."""
+    """Raise ConfigError for a name of the hub that is also a local folder: the library would take
+    the folder.
+    """
     for given in (name, name.partition(":")[0]):
         if HUB_NAME.fullmatch(given) and not given.startswith(".") and Path(given).is_dir():
             raise ConfigError(
-                f"'hf:{name}' may be the local folder {given!r} or a dataset of the Hugging Face hub; "
-                f"for the folder write 'hf:./{name}'"
+                f"'hf:{name}' may be the local folder {given!r} or a dataset of the Hugging Face "
+                f"hub; for the folder write 'hf:./{name}'"
             )
 
 
@@ -393,7 +419,8 @@ def _check_name(name: str) -> None:
         )
     if name in FILE_FORMATS and not path.is_dir():
         raise ConfigError(
-            f"{name!r} is a file format to the library `datasets`, not a dataset; name the files, or OWNER/{name}"
+            f"{name!r} is a file format to the library `datasets`, not a dataset; name the files, "
+            f"or OWNER/{name}"
         )
 
 
@@ -423,7 +450,8 @@ def _from_hub(library: Any, name: str) -> Any:
     for file in _data_files(builder):
         if not file.startswith(HUB_PREFIX):
             raise ConfigError(
-                f"dataset {name!r} names a data file that is not on the hub, which is not read: {file!r}"
+                f"dataset {name!r} names a data file that is not on the hub, which is not read: "
+                f"{file!r}"
             )
     return _prepare_dataset(builder)
 
@@ -440,7 +468,9 @@ def _data_files(builder: Any) -> Iterator[str]:
 
 
 def _configured_texts(folder: Path) -> Iterator[str]:
-    """Yield every text in the settings that the library reads from a folder; some of them locate data files."""
+    """Yield every text in the settings that the library reads from a folder; some of them locate
+    data files.
+    """
     card, config_file = folder / "README.md", folder / ".huggingface.yaml"
     yaml, cards = import_module("yaml"), import_module("huggingface_hub.repocard")
     _check_inside([str(path) for path in (card, config_file)], folder)
@@ -507,7 +537,8 @@ def _stored_list(path: Path, key: str) -> list[Any]:
 
 def _outside_error(folder: Path, file: object) -> ConfigError:
     return ConfigError(
-        f"the dataset in folder {str(folder)!r} names data outside that folder, which is not read: {file!r}"
+        f"the dataset in folder {str(folder)!r} names data outside that folder, which is not "
+        f"read: {file!r}"
     )
 
 
@@ -550,7 +581,9 @@ def _split_of(dataset: Any, name: str, split: str) -> Any:
 
 
 def _dataset_source(spec: Any, spool: _Spool, name: str = "") -> Source | None:
-    """Return the source for an object of `datasets`, which is on disk or streamed; None for anything else."""
+    """Return the source for an object of `datasets`, which is on disk or streamed; None for
+    anything else.
+    """
     library: Any = sys.modules.get("datasets")
     if not hasattr(
         library, "IterableDatasetDict"

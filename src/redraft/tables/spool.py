@@ -1,7 +1,8 @@
 """Rows as lines of JSON, and the temporary files in which such lines wait.
 
-Lines wait for their turn (`OutOfOrderBuffer`), for the columns of a table (`RowSpool`), or to be read again (`ReplaySpool`).
-Tables hold dates, decimals, bytes and arrays; none of them keeps a row from being written.
+Lines wait for their turn (`OutOfOrderBuffer`), for the columns of a table (`RowSpool`), or to be
+read again (`ReplaySpool`). Tables hold dates, decimals, bytes and arrays; none of them keeps a row
+from being written.
 """
 
 from __future__ import annotations
@@ -59,7 +60,9 @@ def json_line(value: Any) -> bytes:
 
 
 def to_jsonable(value: Any) -> Any:
-    """Return a value converted to types that JSON has: bytes to base64, dates to ISO 8601, arrays to lists, others to `str`."""
+    """Return a value converted to types that JSON has: bytes to base64, dates to ISO 8601, arrays
+    to lists, others to `str`.
+    """
     if value is None or type(value) in (str, bool, int):
         return value
     if isinstance(value, float):
@@ -109,7 +112,9 @@ class ReadInterrupted(Exception):
 
 
 def close_quietly(file: IO[bytes]) -> None:
-    """Close a temporary file that is no longer needed; an error in writing buffered data does not matter."""
+    """Close a temporary file that is no longer needed; an error in writing buffered data does not
+    matter.
+    """
     with suppress(OSError):
         file.close()
 
@@ -117,8 +122,8 @@ def close_quietly(file: IO[bytes]) -> None:
 class OutOfOrderBuffer:
     """Lines that arrive before their turn, by number. Raises OSError if the disk is full.
 
-    They wait in a temporary file in `folder` (None: the usual folder); memory holds eight bytes for each. `pending_count` is their
-    number.
+    They wait in a temporary file in `folder` (None: the usual folder); memory holds eight bytes for
+    each. `pending_count` is their number.
     """
 
     def __init__(self, folder: str | None = None) -> None:
@@ -136,7 +141,9 @@ class OutOfOrderBuffer:
         )
 
     def put(self, n: int, line: bytes, next_number: int) -> None:
-        """Store a line, which ends with its only line end. `next_number` is the lowest number that may still be popped."""
+        """Store a line, which ends with its only line end. `next_number` is the lowest number that
+        may still be popped.
+        """
         if not self.pending_count:
             self._first = next_number
         file = self._open_file()
@@ -164,7 +171,9 @@ class OutOfOrderBuffer:
         yield from [n for n, place in enumerate(self._places, self._first) if place != NO_PLACE]
 
     def _reclaim(self, n: int) -> None:
-        """Free the space of removed lines: the whole file if no line is pending, else their places."""
+        """Free the space of removed lines: the whole file if no line is pending, else their
+        places.
+        """
         if not self.pending_count:
             self._open_file().truncate(0)
             self._places, self._file_bytes = array("q"), 0
@@ -204,7 +213,9 @@ class RowSpool:
         self._file.write(line)
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield the values of the lines. Lone surrogates, which no table can hold, become escapes."""
+        """Yield the values of the lines. Lone surrogates, which no table can hold, become
+        escapes.
+        """
         self._file.seek(0)
         return map(load_line, self._file)
 
@@ -231,7 +242,9 @@ class RowSpool:
 
 
 def _run_in_thread(function: Callable[[], None], should_stop: Callable[[], bool]) -> None:
-    """Call a function in a thread; raise ReadInterrupted when `should_stop` says so. The thread does not keep the process alive."""
+    """Call a function in a thread; raise ReadInterrupted when `should_stop` says so. The thread
+    does not keep the process alive.
+    """
     done: Future[None] = Future()
 
     def run() -> None:
@@ -250,10 +263,11 @@ def _run_in_thread(function: Callable[[], None], should_stop: Callable[[], bool]
 
 
 class ReplaySpool:
-    """Bytes that can be read only once, stored in a temporary file in `folder` so that they can be read again.
+    """Bytes that can be read only once, stored in a temporary file in `folder` so that they can be
+    read again.
 
-    `chunks` yields the bytes, `name` names them in errors. With `should_stop` a thread reads the bytes, and it
-    is called several times a second meanwhile.
+    `chunks` yields the bytes, `name` names them in errors. With `should_stop` a thread reads the
+    bytes, and it is called several times a second meanwhile.
     """
 
     def __init__(
@@ -276,7 +290,8 @@ class ReplaySpool:
     def fill(self) -> None:
         """Store all bytes, unless this was done before.
 
-        Raises ReadInterrupted, StoreError if the disk is full, and ConfigError if an earlier attempt failed or a line is too long.
+        Raises ReadInterrupted, StoreError if the disk is full, and ConfigError if an earlier
+        attempt failed or a line is too long.
         """
         with self._lock:
             if self._is_complete:
@@ -305,7 +320,8 @@ class ReplaySpool:
             )
             if line_bytes > MAX_SKIPPED_BYTES:
                 raise ConfigError(
-                    f"{self._name} has a line that does not end within {MAX_SKIPPED_BYTES >> 20:,} MiB; it must be JSON Lines"
+                    f"{self._name} has a line that does not end within "
+                    f"{MAX_SKIPPED_BYTES >> 20:,} MiB; it must be JSON Lines"
                 )
             self._guard_disk(partial(file.write, piece))
         self._guard_disk(file.flush)

@@ -1,7 +1,8 @@
 """Tables whose rows share their columns: Parquet, CSV, TSV.
 
-A later row may have a new column, or another type in a column. Therefore rows wait on disk as lines of JSON, and the table is
-written when it is closed, once all columns are known. Memory holds one row group.
+A later row may have a new column, or another type in a column. Therefore rows wait on disk as lines
+of JSON, and the table is written when it is closed, once all columns are known. Memory holds one
+row group.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ RESTORERS: Mapping[str, Callable[[str], Any]] = {
 class CsvWriter:
     """CSV or TSV: texts as they are, null as an empty cell, numbers, objects and lists as JSON.
 
-    With `spreadsheet_safe` a spreadsheet evaluates none of its texts, and `iter_rows` reads the original texts.
+    With `spreadsheet_safe` a spreadsheet evaluates none of its texts, and `iter_rows` reads the
+    original texts.
     """
 
     def __init__(self, path: Path, delimiter: str, *, spreadsheet_safe: bool = False) -> None:
@@ -70,7 +72,8 @@ class CsvWriter:
                 [SPREADSHEET_SAFE],
             )
         else:
-            # A byte order mark at the start of a name belongs to it: quotes keep readers from removing it
+            # A byte order mark at the start of a name belongs to it: quotes keep readers from
+            # removing it
             marked = bool(names) and names[0].startswith("\ufeff")
             quoting = csv.QUOTE_ALL if marked else csv.QUOTE_MINIMAL
             writer: Any = csv.writer
@@ -96,7 +99,9 @@ class CsvWriter:
 
 
 def _open_draft(path: Path) -> tuple[AtomicFile, RowSpool]:
-    """Open the draft of a table, and the file for its rows until the columns are known. Raises OSError, and leaves no file then."""
+    """Open the draft of a table, and the file for its rows until the columns are known. Raises
+    OSError, and leaves no file then.
+    """
     draft = AtomicFile(path)
     try:
         return draft, RowSpool(path.parent)
@@ -113,13 +118,17 @@ def cell_text(value: Any) -> str:
 
 
 def safe_cell_text(value: Any) -> str:
-    """Return the text of a cell, with an apostrophe before a text that a spreadsheet could evaluate or that begins with one."""
+    """Return the text of a cell, with an apostrophe before a text that a spreadsheet could evaluate
+    or that begins with one.
+    """
     text = cell_text(value)
     return f"'{text}" if isinstance(value, str) and _is_risky(text) else text
 
 
 def _is_risky(text: str) -> bool:
-    """Return whether a spreadsheet may evaluate a text, also after characters that it skips, or remove an apostrophe from it."""
+    """Return whether a spreadsheet may evaluate a text, also after characters that it skips, or
+    remove an apostrophe from it.
+    """
     if not text or NEGATIVE_NUMBER.fullmatch(text):
         return False
     first = next((c for c in text if not _is_ignored_by_spreadsheets(c)), "")
@@ -129,7 +138,9 @@ def _is_risky(text: str) -> bool:
 
 
 def _is_ignored_by_spreadsheets(character: str) -> bool:
-    """Return whether a spreadsheet may ignore a character at the start of a cell: space, control, format, quotes."""
+    """Return whether a spreadsheet may ignore a character at the start of a cell: space, control,
+    format, quotes.
+    """
     return (
         character.isspace()
         or category(character) in {"Cc", "Cf", "Zs", "Zl", "Zp", "Mn"}
@@ -144,8 +155,9 @@ def _json_text(value: Any) -> str:
 class ParquetWriter:
     """Parquet, in row groups of 1000.
 
-    `notify` is called for each column whose values have no common type: they become JSON. `types` are the types of columns
-    (str, int, float) unless their values have another one; a column of type dict is always written as the text of its JSON.
+    `notify` is called for each column whose values have no common type: they become JSON. `types`
+    are the types of columns (str, int, float) unless their values have another one; a column of
+    type dict is always written as the text of its JSON.
     """
 
     def __init__(
@@ -168,7 +180,9 @@ class ParquetWriter:
         self._draft, self._spool = _open_draft(path)
 
     def encode_row(self, values: Mapping[str, Any]) -> bytes:
-        """Encode a row, and the kinds of those values that JSON holds as text (dates, decimals, bytes)."""
+        """Encode a row, and the kinds of those values that JSON holds as text (dates, decimals,
+        bytes).
+        """
         return json_line(
             [values, {name: kind for name, value in values.items() if (kind := value_kind(value))}]
         )
@@ -207,7 +221,9 @@ class ParquetWriter:
 
 
 def value_kind(value: Any) -> str:
-    """Return the kind of a value that JSON holds as text (a key of RESTORERS); PLAIN for any other value."""
+    """Return the kind of a value that JSON holds as text (a key of RESTORERS); PLAIN for any other
+    value.
+    """
     if isinstance(value, datetime):
         return "local moment" if value.tzinfo is None else "moment"
     kinds = ((date, "day"), (time, "time"), (Decimal, "decimal"), (bytes, "bytes"))
@@ -215,7 +231,9 @@ def value_kind(value: Any) -> str:
 
 
 class _ColumnTypes:
-    """The types of the columns of the rows so far. `mixed` are those whose values have no common type."""
+    """The types of the columns of the rows so far. `mixed` are those whose values have no common
+    type.
+    """
 
     def __init__(self, arrow: Any, declared: Mapping[str, type]) -> None:
         self.declared_json = {name for name, type_ in declared.items() if type_ is dict}

@@ -1,7 +1,8 @@
 """How the text of a table is written: its encoding, its line ends, and what separates its columns.
 
-All three are recognised by the beginning of a file, and what is not usual (UTF-8, and the separator that the name says) is reported
-by the logger "redraft", since it may be wrong. `ENCODING` overrides the first. A byte that contradicts it later makes its line bad.
+All three are recognised by the beginning of a file, and what is not usual (UTF-8, and the separator
+that the name says) is reported by the logger "redraft", since it may be wrong. `ENCODING` overrides
+the first. A byte that contradicts it later makes its line bad.
 """
 
 from __future__ import annotations
@@ -38,11 +39,13 @@ SEPARATOR_LINE = re.compile(
 BEYOND_ASCII = re.compile(
     rb"[\x80-\x9f\xa1-\xff]+"
 )  # but for the space that does not break, in Windows-1252
-BAD_MARK = "redraft.bad_mark"  # a handler of errors: what cannot be decoded becomes half of a pair, which is not UTF-8
+# a handler of errors: what cannot be decoded becomes half of a pair, which is not UTF-8
+BAD_MARK = "redraft.bad_mark"
 
 
 class TextFormat(NamedTuple):
-    """How a file is written: its encoding, its name for people if it is not UTF-8, and whether lines end in CR alone.
+    """How a file is written: its encoding, its name for people if it is not UTF-8, and whether
+    lines end in CR alone.
 
     `beginning` is the text by which this is known, `whole` whether it is all of the file.
     """
@@ -65,12 +68,17 @@ def check_encoding(name: str) -> str:
             == text
         ):
             return codecs.lookup(name).name
-    known = "allowed are those of Python, such as utf-8, utf-16, cp1252 (Windows), mac-roman, gb18030, shift_jis"
+    known = (
+        "allowed are those of Python, such as utf-8, utf-16, cp1252 (Windows), mac-roman, "
+        "gb18030, shift_jis"
+    )
     raise ValueError(f"{format_value(name, 80)} is not known; {known}")
 
 
 def open_text(file: Any, encoding: str = "") -> tuple[Any, TextFormat]:
-    """Return a file whose bytes are UTF-8, and how the given one is written; `encoding`: the known one."""
+    """Return a file whose bytes are UTF-8, and how the given one is written; `encoding`: the known
+    one.
+    """
     if file.seekable():
         start = file.tell()
         data = file.read(BEGINNING_BYTES)
@@ -91,9 +99,10 @@ def _format_of(data: bytes, known: str, *, whole: bool) -> TextFormat:
 def _recognise_encoding(data: bytes, *, whole: bool) -> tuple[str, str]:
     """Return the encoding, and its name for people if it is not UTF-8, else "".
 
-    A byte order mark says which it is. Without one, NUL in every second of the first bytes is UTF-16. What is not UTF-8 is
-    Windows-1252 (Mac Roman if its lines end in CR alone) if letters beyond ASCII stand alone, as in the languages of western
-    Europe, and all its bytes are in it. Any other file is read as UTF-8, with bad lines.
+    A byte order mark says which it is. Without one, NUL in every second of the first bytes is
+    UTF-16. What is not UTF-8 is Windows-1252 (Mac Roman if its lines end in CR alone) if letters
+    beyond ASCII stand alone, as in the languages of western Europe, and all its bytes are in it.
+    Any other file is read as UTF-8, with bad lines.
     """
     for mark, encoding in BYTE_ORDER_MARKS:
         if data.startswith(mark):
@@ -134,7 +143,9 @@ def _decodes(data: bytes, encoding: str, *, whole: bool) -> bool:
 
 
 class Utf8Reader(io.RawIOBase):
-    """Reads a file of another encoding as UTF-8. What cannot be decoded becomes bytes that are not UTF-8 either."""
+    """Reads a file of another encoding as UTF-8. What cannot be decoded becomes bytes that are not
+    UTF-8 either.
+    """
 
     def __init__(self, file: Any, format: TextFormat) -> None:
         codecs.register_error(BAD_MARK, _mark_bad)
@@ -168,9 +179,11 @@ def named_separator(format: TextFormat) -> str:
 
 
 def recognise_separator(format: TextFormat, usual: str) -> str:
-    """Return the separator by which most of the first records, or all, have as many fields as the first one, two or more.
+    """Return the separator by which most of the first records, or all, have as many fields as the
+    first one, two or more.
 
-    Of several such, it is the usual one, or that with most fields. If there is none, it is the usual one.
+    Of several such, it is the usual one, or that with most fields. If there is none, it is the
+    usual one.
     """
     found, best = usual, (0.5, True, sys.maxsize)
     for separator in SEPARATORS:
@@ -193,7 +206,9 @@ def _first_records(format: TextFormat, separator: str) -> list[list[str]]:
 
 @lru_cache(maxsize=1000)
 def announce(name: str, identity: Any, encoding: str, separator: str, *, bare_cr: bool) -> None:
-    """Log how a file is read if that is not usual, and how to say otherwise: once for each `identity` of a file."""
+    """Log how a file is read if that is not usual, and how to say otherwise: once for each
+    `identity` of a file.
+    """
     read_as = [f"as {encoding} (--encoding NAME overrides this)"] if encoding else []
     read_as += (
         [f"with {separator} between its columns (a first line sep=, overrides this)"]

@@ -1,7 +1,9 @@
-"""Output of rows as JSON Lines, Parquet, CSV or TSV, plain or compressed, or to stdout. Rows may arrive in any order.
+"""Output of rows as JSON Lines, Parquet, CSV or TSV, plain or compressed, or to stdout. Rows may
+arrive in any order.
 
-JSON Lines are written in place, so that finished rows can be read. When an interrupted run is resumed, existing lines are kept as
-long as the same lines are written again. Every other file is written to a draft and renamed when it is closed.
+JSON Lines are written in place, so that finished rows can be read. When an interrupted run is
+resumed, existing lines are kept as long as the same lines are written again. Every other file is
+written to a draft and renamed when it is closed.
 """
 
 from __future__ import annotations
@@ -32,9 +34,11 @@ FLUSH_INTERVAL = 0.5  # seconds after which buffered lines are written
 
 
 class Sink(Protocol):
-    """A destination of rows, each one line with its line end. `durable_rows` counts the rows that are certainly in the file.
+    """A destination of rows, each one line with its line end. `durable_rows` counts the rows that
+    are certainly in the file.
 
-    `close` publishes what was written; `abort`, after an error, keeps what can be read. Failures raise OSError.
+    `close` publishes what was written; `abort`, after an error, keeps what can be read. Failures
+    raise OSError.
     """
 
     @property
@@ -50,8 +54,8 @@ class Sink(Protocol):
 class ResumableJsonl:
     """Lines written to `path` itself.
 
-    With `resume` existing lines are kept as long as the same lines are written again; at the first difference, or at a torn line,
-    the rest is cut off.
+    With `resume` existing lines are kept as long as the same lines are written again; at the first
+    difference, or at a torn line, the rest is cut off.
     """
 
     def __init__(self, path: Path, *, resume: bool) -> None:
@@ -88,7 +92,8 @@ class ResumableJsonl:
     def close_keeping_rest(self, min_lines: int) -> bool:
         """Close, and keep the remaining complete lines of an earlier run.
 
-        Return False without closing if there are fewer than `min_lines` of them, or none, or if a line differed before.
+        Return False without closing if there are fewer than `min_lines` of them, or none, or if a
+        line differed before.
         """
         lines, end = self._existing_lines()
         if lines < max(min_lines, 1):
@@ -204,14 +209,16 @@ def open_output(
 ) -> Output:
     """Open a file for rows, or stdout (None or "-"), which gets JSON Lines.
 
-    The suffix of the name is the format: .jsonl, .ndjson (.gz or .zst may follow), .parquet, .csv, .tsv; a pipe or a device
-    gets JSON Lines. With `resume` a plain file of JSON Lines keeps its lines as long as the same rows are written again. Without
-    `ordered` rows are written as they arrive. `spool` is the folder for rows that wait for their turn (None: the usual one for
-    temporary files). `notify` is called with a message if something had to be written in another form. `types` (str, int,
-    float) are the types of Parquet columns by name, so that a column of nulls has a type; the type of the values takes
-    precedence. `spreadsheet_safe`: in CSV and TSV an apostrophe precedes texts that a spreadsheet could evaluate, and a last
-    column marks the file, so that `iter_rows` removes them again. Raises ConfigError for a name with another suffix, StoreError
-    for a file that cannot be written.
+    The suffix of the name is the format: .jsonl, .ndjson (.gz or .zst may follow), .parquet, .csv,
+    .tsv; a pipe or a device gets JSON Lines. With `resume` a plain file of JSON Lines keeps its
+    lines as long as the same rows are written again. Without `ordered` rows are written as they
+    arrive. `spool` is the folder for rows that wait for their turn (None: the usual one for
+    temporary files). `notify` is called with a message if something had to be written in another
+    form. `types` (str, int, float) are the types of Parquet columns by name, so that a column of
+    nulls has a type; the type of the values takes precedence. `spreadsheet_safe`: in CSV and TSV an
+    apostrophe precedes texts that a spreadsheet could evaluate, and a last column marks the file,
+    so that `iter_rows` removes them again. Raises ConfigError for a name with another suffix,
+    StoreError for a file that cannot be written.
     """
     label = "stdout" if path is None or str(path) == "-" else f"output {str(path)!r}"
     try:
@@ -269,8 +276,9 @@ SINK_FACTORIES: dict[str, Callable[[Path, _OutputOptions], Sink]] = {
 class Output:
     """Takes rows, numbered from 0, in any order and writes them in order.
 
-    `written_count` counts the rows written, `pending_count` those that wait on disk for their turn. If the disk fails, it raises
-    StoreError that names the file and the number of rows that are certainly in it, and is closed.
+    `written_count` counts the rows written, `pending_count` those that wait on disk for their turn.
+    If the disk fails, it raises StoreError that names the file and the number of rows that are
+    certainly in it, and is closed.
     """
 
     def __init__(
@@ -295,7 +303,9 @@ class Output:
         return isinstance(self._sink, ResumableJsonl)
 
     def put(self, n: int, values: Mapping[str, Any]) -> None:
-        """Write row n and the rows that waited for it. Raises ValueError for a row that was put before."""
+        """Write row n and the rows that waited for it. Raises ValueError for a row that was put
+        before.
+        """
         if self._error:
             raise self._error
         line = self._encode(values)
@@ -311,8 +321,9 @@ class Output:
     def close(self, *, complete: bool = True) -> None:
         """Write the remaining rows and publish the file.
 
-        With `complete` a missing row raises ValueError. Without it, rows that wait for missing ones are written; but a resumed file
-        in which no line differed so far keeps its remaining lines, if there are enough of them for all waiting rows.
+        With `complete` a missing row raises ValueError. Without it, rows that wait for missing ones
+        are written; but a resumed file in which no line differed so far keeps its remaining lines,
+        if there are enough of them for all waiting rows.
         """
         if self._closed:
             return
@@ -373,11 +384,14 @@ class Output:
         self.close(complete=kind is None)
 
 
-# --- result columns beside those of the input ---------------------------------------------------------------------------------
+# --- result columns beside those of the input
+# ---------------------------------------------------------------------------------
 
 
 def result_column_names(results: Iterable[str], existing: Iterable[str]) -> dict[str, str]:
-    """Return the names of result columns: their own, or `redraft_NAME` if the input has a column of that name."""
+    """Return the names of result columns: their own, or `redraft_NAME` if the input has a column of
+    that name.
+    """
     taken = set(existing)
     return {name: _unused_name(name, taken) for name in results}
 
@@ -385,7 +399,8 @@ def result_column_names(results: Iterable[str], existing: Iterable[str]) -> dict
 def merge_columns(
     values: Mapping[str, Any], result: Mapping[str, Any], names: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """Return a row of the input with the columns of its result, named as in `names` (see `result_column_names`).
+    """Return a row of the input with the columns of its result, named as in `names` (see
+    `result_column_names`).
 
     No input column is replaced.
     """

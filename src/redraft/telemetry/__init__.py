@@ -1,15 +1,19 @@
-"""OpenTelemetry: spans, evaluation events and metrics by the semantic conventions for generative AI.
+"""OpenTelemetry: spans, evaluation events and metrics by the semantic conventions for generative
+AI.
 
-The rest of Redraft uses only the functions here. They do nothing, and import nothing, until the program has configured
-OpenTelemetry: `attributes` has what is said of a call, a step, a grade and a refinement, `recorder` says it, `environment`
-configures the SDK for the command line, and `requests` records what the gateway is asked.
+The rest of Redraft uses only the functions here. They do nothing, and import nothing, until the
+program has configured OpenTelemetry: `attributes` has what is said of a call, a step, a grade and a
+refinement, `recorder` says it, `environment` configures the SDK for the command line, and
+`requests` records what the gateway is asked.
 
-- One span a refinement (`invoke_workflow refine`), one a step (`grade judge`) and one a model's call with all its retries
-  (`chat MODEL`). A row of a batch is a trace of its own, linked to the span of the run.
+- One span a refinement (`invoke_workflow refine`), one a step (`grade judge`) and one a model's
+  call with all its retries (`chat MODEL`). A row of a batch is a trace of its own, linked to the
+  span of the run.
 - One event a grade (`gen_ai.evaluation.result`), under the call that wrote the answer.
 - The histograms `gen_ai.client.operation.duration` and `gen_ai.client.token.usage`.
 
-No prompt, answer, reason or message of an error is recorded unless OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT asks for it.
+No prompt, answer, reason or message of an error is recorded unless
+OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT asks for it.
 """
 
 from __future__ import annotations
@@ -57,7 +61,9 @@ _ROW: ContextVar[RowOfRun | None] = ContextVar("row", default=None)
 
 
 def active_recorder() -> Recorder | None:
-    """Return what records; None unless the program has configured OpenTelemetry, which it cannot do without importing it."""
+    """Return what records; None unless the program has configured OpenTelemetry, which it cannot do
+    without importing it.
+    """
     if "opentelemetry" not in sys.modules:
         return None
     try:
@@ -79,9 +85,11 @@ def record_calls(call: Call, target: CallTarget) -> Call:
 
 @dataclass
 class ForwardedCall:
-    """A client's request that is passed on to a model. `usage`: what its reply says, once its body has been read.
+    """A client's request that is passed on to a model. `usage`: what its reply says, once its body
+    has been read.
 
-    `is_complete`: set once the whole reply is passed on; what ends the work after that is no error of the call.
+    `is_complete`: set once the whole reply is passed on; what ends the work after that is no error
+    of the call.
     """
 
     usage: Usage | None = None
@@ -94,7 +102,8 @@ class ForwardedCall:
 def record_forwarded_call(target: CallTarget) -> Iterator[ForwardedCall]:
     """Record what happens meanwhile as a model's call whose request and reply are the client's own.
 
-    Its span is not current, so that an asynchronous generator may be suspended meanwhile; see `ForwardedCall.as_current`.
+    Its span is not current, so that an asynchronous generator may be suspended meanwhile; see
+    `ForwardedCall.as_current`.
     """
     recorder = active_recorder()
     if recorder is None:
@@ -116,10 +125,11 @@ def record_refinement(
     writer: str | None = None,
     fingerprint: Callable[[str], str] | None = None,
 ) -> AbstractContextManager[RecordSteps]:
-    """Record what happens meanwhile as the span of a refinement; its value makes its performer record its steps.
+    """Record what happens meanwhile as the span of a refinement; its value makes its performer
+    record its steps.
 
-    `latest` returns the trace so far, `writer` is the name of the model that writes, and `fingerprint` returns that of a grader
-    by its name on the panel.
+    `latest` returns the trace so far, `writer` is the name of the model that writes, and
+    `fingerprint` returns that of a grader by its name on the panel.
     """
     recorder = active_recorder()
     return (
@@ -135,7 +145,9 @@ def _as_it_is(perform: Perform) -> Perform:
 
 @contextmanager
 def record_run(name: str) -> Iterator[None]:
-    """Record what happens meanwhile as the span of a batch, to which the spans of its rows are linked."""
+    """Record what happens meanwhile as the span of a batch, to which the spans of its rows are
+    linked.
+    """
     recorder = active_recorder()
     if recorder is None:
         yield
@@ -152,7 +164,9 @@ def begin_row(run: str, row: str) -> None:
 
 @contextmanager
 def with_remote_context(headers: Mapping[str, str]) -> Iterator[None]:
-    """Make the span in the header `traceparent` of a request the parent of what is recorded meanwhile."""
+    """Make the span in the header `traceparent` of a request the parent of what is recorded
+    meanwhile.
+    """
     recorder = active_recorder()
     if recorder is None:
         yield
@@ -162,6 +176,8 @@ def with_remote_context(headers: Mapping[str, str]) -> Iterator[None]:
 
 
 def outgoing_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the headers of a request with `traceparent` for the current span, if there is one; nothing else is added."""
+    """Return the headers of a request with `traceparent` for the current span, if there is one;
+    nothing else is added.
+    """
     recorder = active_recorder()
     return recorder.outgoing_headers(headers) if recorder else headers

@@ -1,8 +1,10 @@
-"""What is said of a call, a step, a grade and a refinement: names and values, by the conventions for generative AI.
+"""What is said of a call, a step, a grade and a refinement: names and values, by the conventions
+for generative AI.
 
-Pure: this module does not know OpenTelemetry. The conventions are those of the OpenTelemetry GenAI repository, version 0.1.0; what
-they have no name for begins with `redraft.`. Tokens are `gen_ai.usage.*` on the span of a call only, and `redraft.usage.*` on the
-spans around it, so that a sum over all spans counts each token once. A value that is unknown has no attribute.
+Pure: this module does not know OpenTelemetry. The conventions are those of the OpenTelemetry GenAI
+repository, version 0.1.0; what they have no name for begins with `redraft.`. Tokens are
+`gen_ai.usage.*` on the span of a call only, and `redraft.usage.*` on the spans around it, so that a
+sum over all spans counts each token once. A value that is unknown has no attribute.
 """
 
 from __future__ import annotations
@@ -80,7 +82,8 @@ PROVIDER_HOSTS = {
     "perplexity.ai": "perplexity",
     "x.ai": "x_ai",
 }
-PROVIDER_PREFIXES = {  # of names such as "anthropic:claude-sonnet-4-5", for clients that tell no address
+# of names such as "anthropic:claude-sonnet-4-5", for clients that tell no address
+PROVIDER_PREFIXES = {
     "openai": "openai",
     "openai-chat": "openai",
     "openai-responses": "openai",
@@ -103,7 +106,9 @@ OTHER_PROVIDER = "custom"  # a function, or a client that says neither its addre
 
 
 class CallTarget(NamedTuple):
-    """The model of a call: its name, its provider by the conventions, and the host and port of its server, if it has one."""
+    """The model of a call: its name, its provider by the conventions, and the host and port of its
+    server, if it has one.
+    """
 
     model: str
     provider: str
@@ -134,7 +139,8 @@ def call_target(
 ) -> CallTarget:
     """Return the target of calls to a model, given its name and the base URL of its server.
 
-    At an address that is no known provider's, the provider is the one whose protocol is spoken, as the conventions want it.
+    At an address that is no known provider's, the provider is the one whose protocol is spoken, as
+    the conventions want it.
     """
     try:
         parts = urlsplit(str(base_url or ""))
@@ -157,7 +163,9 @@ def call_target(
 
 
 def clean(text: Any, limit: int = MAX_CHARS) -> str:
-    """Return a text that every exporter can write: at most `limit` characters, without lone surrogates."""
+    """Return a text that every exporter can write: at most `limit` characters, without lone
+    surrogates.
+    """
     cut = str(text)[:limit]
     return cut if cut.isascii() else cut.encode("utf-8", "replace").decode()
 
@@ -185,7 +193,9 @@ def request_attributes(target: CallTarget, request: Request) -> Attributes:
 
 
 def reply_attributes(reply: Reply) -> Attributes:
-    """Return what a reply adds: which model answered, why it stopped, and the tokens of all attempts that it took."""
+    """Return what a reply adds: which model answered, why it stopped, and the tokens of all
+    attempts that it took.
+    """
     usage = reply.usage
     values = {
         "gen_ai.response.id": clean(reply.response_id) if reply.response_id else None,
@@ -232,7 +242,9 @@ def step_name(step: Step) -> str:
 
 
 def step_attributes(step: Step, fingerprint: str | None) -> Attributes:
-    """Return what is known of a step before it is performed; `fingerprint` is that of its grader."""
+    """Return what is known of a step before it is performed; `fingerprint` is that of its
+    grader.
+    """
     values: dict[str, Any] = {"redraft.step": step.role}
     if isinstance(step, Generate | Refine | Repair):
         values["redraft.candidate.id"] = step.id
@@ -275,7 +287,8 @@ def evaluation_attributes(
 ) -> Attributes:
     """Return the evaluation event of a grade, without its explanation.
 
-    The label is "pass" or "fail" for a `must`, and for a grader that scores 0 or 1; other scores have none.
+    The label is "pass" or "fail" for a `must`, and for a grader that scores 0 or 1; other scores
+    have none.
     """
     values: dict[str, Any] = {
         "gen_ai.evaluation.name": clean(step.grader),
@@ -312,7 +325,9 @@ def _label(feedback: Feedback, panel_grader: PanelGrader | None) -> str | None:
 def refinement_attributes(
     trace: Trace, writer: str | None, run: str | None = None, row: str | None = None
 ) -> Attributes:
-    """Return what is known of a refinement when it starts; `run` and `row` name the row of a batch."""
+    """Return what is known of a refinement when it starts; `run` and `row` name the row of a
+    batch.
+    """
     values = {
         "gen_ai.operation.name": "invoke_workflow",
         "gen_ai.agent.name": "refine",
@@ -338,7 +353,9 @@ def outcome_attributes(trace: Trace) -> Attributes:
 
 
 def outcome_error(trace: Trace) -> str | None:
-    """Return the kind of error that a refinement ended with; None if it ended as its plan wanted, or at a limit."""
+    """Return the kind of error that a refinement ended with; None if it ended as its plan wanted,
+    or at a limit.
+    """
     reason = trace.outcome.reason if trace.outcome else None
     if reason is StopReason.FAILED:
         failure = trace.fatal_failure or min(
@@ -369,7 +386,9 @@ def http_attributes(method: str, path: str, *, is_route: bool) -> Attributes:
 
 
 def message_data(messages: Iterable[Message], limit: int = MAX_CONTENT) -> list[dict[str, Any]]:
-    """Return chat messages in the form of the conventions, cut to `limit` characters in all. Images are named, not copied."""
+    """Return chat messages in the form of the conventions, cut to `limit` characters in all. Images
+    are named, not copied.
+    """
     shown: list[dict[str, Any]] = []
     for message in messages:
         if limit <= 0 or len(shown) >= MAX_MESSAGES:

@@ -1,10 +1,12 @@
-"""Configures OpenTelemetry's SDK for a program of ours by the usual OTEL_ variables, and sends what is left when it ends.
+"""Configures OpenTelemetry's SDK for a program of ours by the usual OTEL_ variables, and sends what
+is left when it ends.
 
-A library must not do that: in Python the user's own providers are used. Of each signal (traces, metrics, logs, of which the
-evaluation events are a part), OTEL_TRACES_EXPORTER and so on choose `otlp`, `console` or `none`; without it, the signal is sent if
-OTEL_EXPORTER_OTLP_ENDPOINT or the signal's own endpoint is set. The SDK reads the other variables itself: headers, sampler,
-resource, limits, timeouts. Sending happens in threads of the SDK. A collector that does not answer delays the end of the program
-by two seconds at most, and never fails it.
+A library must not do that: in Python the user's own providers are used. Of each signal (traces,
+metrics, logs, of which the evaluation events are a part), OTEL_TRACES_EXPORTER and so on choose
+`otlp`, `console` or `none`; without it, the signal is sent if OTEL_EXPORTER_OTLP_ENDPOINT or the
+signal's own endpoint is set. The SDK reads the other variables itself: headers, sampler, resource,
+limits, timeouts. Sending happens in threads of the SDK. A collector that does not answer delays the
+end of the program by two seconds at most, and never fails it.
 """
 
 from __future__ import annotations
@@ -27,12 +29,15 @@ Say: TypeAlias = Callable[[str], object]
 SIGNALS: tuple[Signal, ...] = ("traces", "metrics", "logs")
 EXPORTERS = ("otlp", "console", "none")
 END_SECONDS = 2.0  # for what is left when the program ends
-MAX_QUEUE = 16_384  # spans, and events, that wait to be sent; the SDK's own default drops spans of a fast batch
+# spans, and events, that wait to be sent; the SDK's own default drops spans of a fast batch
+MAX_QUEUE = 16_384
 EXTRA_HINT = "pip install 'redraft[otel]'"
 
 
 def exporters_of(environ: Mapping[str, str], say: Say) -> dict[Signal, str]:
-    """Return the exporter of each signal that is to be sent; none if the SDK is disabled. `say` gets what is ignored, and why."""
+    """Return the exporter of each signal that is to be sent; none if the SDK is disabled. `say`
+    gets what is ignored, and why.
+    """
     if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return {}
     exporters: dict[Signal, str] = {}
@@ -43,7 +48,8 @@ def exporters_of(environ: Mapping[str, str], say: Say) -> dict[Signal, str]:
         chosen = environ.get(variable, "").strip().lower() or default
         if chosen not in EXPORTERS:
             say(
-                f"{variable} is {chosen[:40]!r}, and only {', '.join(EXPORTERS)} are available: no {signal} are sent"
+                f"{variable} is {chosen[:40]!r}, and only {', '.join(EXPORTERS)} are available: "
+                f"no {signal} are sent"
             )
         elif chosen != "none":
             exporters[signal] = chosen
@@ -53,9 +59,11 @@ def exporters_of(environ: Mapping[str, str], say: Say) -> dict[Signal, str]:
 def configure_from_environment(
     say: Say, environ: Mapping[str, str] | None = None
 ) -> TelemetryExport | None:
-    """Configure the SDK as the environment asks for; None if it asks for nothing, or the program is configured already.
+    """Configure the SDK as the environment asks for; None if it asks for nothing, or the program is
+    configured already.
 
-    `say` gets one line for what is ignored, such as a missing extra: these variables may be meant for other programs.
+    `say` gets one line for what is ignored, such as a missing extra: these variables may be meant
+    for other programs.
     """
     exporters = exporters_of(os.environ if environ is None else environ, say)
     if not exporters:
@@ -76,7 +84,8 @@ def configure_from_environment(
             providers = _configure(exporters)
         except (ImportError, ValueError, OSError) as error:
             say(
-                f"OpenTelemetry is not used: {type(error).__name__} in its OTEL_ variables, or a missing part ({EXTRA_HINT})"
+                f"OpenTelemetry is not used: {type(error).__name__} in its OTEL_ variables, or a "
+                f"missing part ({EXTRA_HINT})"
             )
             return None
         finally:
@@ -87,7 +96,9 @@ def configure_from_environment(
 
 @contextmanager
 def telemetry_from_environment(say: Say) -> Iterator[None]:
-    """Send telemetry meanwhile, if the environment asks for it, and at the end what is left, for two seconds at most."""
+    """Send telemetry meanwhile, if the environment asks for it, and at the end what is left, for
+    two seconds at most.
+    """
     export = configure_from_environment(say)
     try:
         yield
@@ -98,14 +109,18 @@ def telemetry_from_environment(say: Say) -> Iterator[None]:
 
 @dataclass
 class TelemetryExport:
-    """The SDK's providers, and what their exporters complain about, which would else be written to stderr line by line."""
+    """The SDK's providers, and what their exporters complain about, which would else be written to
+    stderr line by line.
+    """
 
     providers: list[Any]
     complaints: ExportComplaints
     _logs_taken: ExitStack
 
     def close(self, say: Say, seconds: float = END_SECONDS) -> None:
-        """Send what is left, for so many seconds at most. `say` gets one line if something could not be sent."""
+        """Send what is left, for so many seconds at most. `say` gets one line if something could
+        not be sent.
+        """
         threads = [Thread(target=provider.shutdown, daemon=True) for provider in self.providers]
         ends_at = monotonic() + seconds
         for thread in threads:
@@ -119,7 +134,9 @@ class TelemetryExport:
 
 
 class ExportComplaints(logging.Handler):
-    """Counts the warnings of OpenTelemetry's own loggers. Those of its configuration are kept, too: they quote variables."""
+    """Counts the warnings of OpenTelemetry's own loggers. Those of its configuration are kept, too:
+    they quote variables.
+    """
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -132,7 +149,9 @@ class ExportComplaints(logging.Handler):
             self._texts.append(record.getMessage())
 
     def take_texts(self) -> list[str]:
-        """Return the different texts so far, without the secrets of the environment; from now on, only count."""
+        """Return the different texts so far, without the secrets of the environment; from now on,
+        only count.
+        """
         mask, texts = Mask(secrets_in_environment(os.environ)), dict.fromkeys(self._texts or ())
         self.count, self._texts = 0, None
         return [mask(text) for text in texts]

@@ -1,8 +1,10 @@
-"""Says in OpenTelemetry what happens: `Recorder`. This module is imported only once the program has imported OpenTelemetry.
+"""Says in OpenTelemetry what happens: `Recorder`. This module is imported only once the program has
+imported OpenTelemetry.
 
-A span is made current (attached to the context) only around an awaited call, in the task that awaits it, and never while an
-asynchronous generator is suspended: the task that continues it may be another. The span of a refinement, which is such a
-generator, is therefore passed to its steps as their parent.
+A span is made current (attached to the context) only around an awaited call, in the task that
+awaits it, and never while an asynchronous generator is suspended: the task that continues it may be
+another. The span of a refinement, which is such a generator, is therefore passed to its steps as
+their parent.
 """
 
 from __future__ import annotations
@@ -85,7 +87,8 @@ def configured_recorder() -> Recorder | None:
 
 
 def _is_unconfigured() -> bool:
-    """Whether no provider was set so far, found without the API's functions, which read the environment each time.
+    """Whether no provider was set so far, found without the API's functions, which read the
+    environment each time.
 
     An API that has these variables no longer is asked by its functions.
     """
@@ -107,7 +110,9 @@ _CURRENT_STEP: ContextVar[CallOfStep | None] = ContextVar("current_step", defaul
 
 
 class Recorder:
-    """Records spans, events and metrics with the providers in `key`, and content as its last part says."""
+    """Records spans, events and metrics with the providers in `key`, and content as its last part
+    says.
+    """
 
     def __init__(
         self, key: tuple[trace.TracerProvider, metrics.MeterProvider, _logs.LoggerProvider, str]
@@ -189,7 +194,9 @@ class Recorder:
     def _measure(
         self, target: say.CallTarget, seconds: float, usage: Usage | None = None, error: str = ""
     ) -> None:
-        """Measure a call. What a server says of itself, such as its model's name, would make a series of its own each time."""
+        """Measure a call. What a server says of itself, such as its model's name, would make a
+        series of its own each time.
+        """
         common = target.attributes
         self.seconds.record(seconds, common | ({say.ERROR_TYPE: say.clean(error)} if error else {}))
         for kind, count in (
@@ -211,7 +218,9 @@ class Recorder:
     def _record_messages(
         self, span: Span, attributes: say.Attributes, request: Request, reply: Reply
     ) -> None:
-        """Record the messages of a call where content is wanted: on its span, in an event, or in both."""
+        """Record the messages of a call where content is wanted: on its span, in an event, or in
+        both.
+        """
         content = {
             "gen_ai.input.messages": self.mask.mask_json(say.message_data(request.messages)),
             "gen_ai.output.messages": self.mask.mask_json(
@@ -295,7 +304,9 @@ class Recorder:
 
     @contextmanager
     def request(self, method: str, path: str, is_route: bool) -> Iterator[Callable[[int], None]]:  # noqa: FBT001
-        """Record the span of a request to a server, as the current one; yield what tells it the status of the reply."""
+        """Record the span of a request to a server, as the current one; yield what tells it the
+        status of the reply.
+        """
         attributes = say.http_attributes(method, path, is_route=is_route)
         name = (
             f"{attributes['http.request.method']} {path}"
@@ -353,7 +364,9 @@ class Recorder:
     # ---- errors
 
     def end_with_error(self, span: Span, error: BaseException, kind: str = "") -> None:
-        """End a span with an error. Its message, which may quote a prompt or an answer, is content."""
+        """End a span with an error. Its message, which may quote a prompt or an answer, is
+        content.
+        """
         is_cancelled = isinstance(error, asyncio.CancelledError | GeneratorExit)
         kind = "CancelledError" if is_cancelled else kind or error_name(error)
         text = error_kind(error) if isinstance(error, ModelError) else kind
@@ -460,7 +473,9 @@ class RefinementSteps:
 
 
 async def _perform_as_current(span: Span, work: Awaitable[Record]) -> tuple[Record, CallOfStep]:
-    """Await the work of a step as the current span; return its record with the last call that was answered."""
+    """Await the work of a step as the current span; return its record with the last call that was
+    answered.
+    """
     made_by = CallOfStep()
     token = _CURRENT_STEP.set(made_by)
     try:
@@ -489,5 +504,7 @@ def _records(provider: object) -> bool:
 
 
 def propagates() -> bool:
-    """Whether trace contexts are taken from requests and sent with them: unless OTEL_PROPAGATORS leaves `tracecontext` out."""
+    """Whether trace contexts are taken from requests and sent with them: unless OTEL_PROPAGATORS
+    leaves `tracecontext` out.
+    """
     return "tracecontext" in os.environ.get("OTEL_PROPAGATORS", "tracecontext").lower()

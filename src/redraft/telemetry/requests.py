@@ -1,7 +1,7 @@
 """Records the requests to a server as spans: ASGI middleware, for the gateway.
 
-The span in the client's `traceparent` becomes the parent, so that an application sees what its request led to. Headers, queries
-and bodies are not recorded.
+The span in the client's `traceparent` becomes the parent, so that an application sees what its
+request led to. Headers, queries and bodies are not recorded.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ Application: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 class RequestSpans:
     """ASGI middleware that records each HTTP request as a span, until its last byte is sent.
 
-    `routes`: the paths that the server has; only these are in the name of a span. Requests to `ignored` paths have no span.
+    `routes`: the paths that the server has; only these are in the name of a span. Requests to
+    `ignored` paths have no span.
     """
 
     def __init__(

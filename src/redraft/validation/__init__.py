@@ -1,8 +1,10 @@
-"""Validation of graders: their verdicts compared with the labels of people, the measures, and the validation card.
+"""Validation of graders: their verdicts compared with the labels of people, the measures, and the
+validation card.
 
-`validate` and `validate_sync` do all of it; `propose_rubric` asks a model for a rubric. `fit_calibration` maps scores to labels of
-people, and `ppi_mean` and others estimate what people would say of many answers from few labels. `paired_difference` and others
-say whether one of two sets of scores is better, `compare_graders` which of two graders is. Importing this package loads
+`validate` and `validate_sync` do all of it; `propose_rubric` asks a model for a rubric.
+`fit_calibration` maps scores to labels of people, and `ppi_mean` and others estimate what people
+would say of many answers from few labels. `paired_difference` and others say whether one of two
+sets of scores is better, `compare_graders` which of two graders is. Importing this package loads
 nothing: each name is loaded when it is first used.
 """
 

@@ -1,4 +1,6 @@
-"""`validate` and `validate_sync`: measure a grader against labelled data from Python, as `redraft validate` does."""
+"""`validate` and `validate_sync`: measure a grader against labelled data from Python, as `redraft
+validate` does.
+"""
 
 from __future__ import annotations
 
@@ -57,26 +59,35 @@ async def validate(
 ) -> ValidationResult:
     """Have a grader judge labelled cases, and measure how far it agrees with the labels.
 
-    Verdicts of graders that call a model are saved in the folder of cards as they arrive, so that the same call resumes an
-    interrupted run, and no call is paid for twice. The card itself is saved by `save_card` of the result.
+    Verdicts of graders that call a model are saved in the folder of cards as they arrive, so that
+    the same call resumes an interrupted run, and no call is paid for twice. The card itself is
+    saved by `save_card` of the result.
 
     Args:
-        cases: Labelled rows: mappings, a DataFrame, the path of a file, or `LabelledCase`s. docs/validation.md lists the columns.
-        grader: A name, the spec of a requirement, a function, a grader, or a list of these, whose weighted mean is measured.
-        judge: The model that LLM graders ask, as in `refine`. None looks for one if the grader needs it; False means no model.
-        columns: The columns by role, if their names do not say it, such as {"label": "human_score"}.
+        cases: Labelled rows: mappings, a DataFrame, the path of a file, or `LabelledCase`s.
+            docs/validation.md lists the columns.
+        grader: A name, the spec of a requirement, a function, a grader, or a list of these, whose
+            weighted mean is measured.
+        judge: The model that LLM graders ask, as in `refine`. None looks for one if the grader
+            needs it; False means no model.
+        columns: The columns by role, if their names do not say it, such as {"label":
+            "human_score"}.
         kind: The kind of the labels; None recognises it.
         limit: How many rows to read; None means all.
         repeats: How often the grader judges each case, from 1 to 1000.
         threshold: The score from 0 to 1 from which a response passes.
-        scale: The lowest and the highest number that people could give, to measure leniency. Labels of `redraft label` know it.
-        lower_is_better: Whether lower labels are better, such as error rates or ranks; they are then mirrored on their scale. None:
-            higher ones are, and a column such as "wer", "perplexity" or "toxicity" is an error that asks which it is.
-        attacks: Texts that are added to worse responses to measure how often they change the verdict, or a file of them.
+        scale: The lowest and the highest number that people could give, to measure leniency. Labels
+            of `redraft label` know it.
+        lower_is_better: Whether lower labels are better, such as error rates or ranks; they are
+            then mirrored on their scale. None: higher ones are, and a column such as "wer",
+            "perplexity" or "toxicity" is an error that asks which it is.
+        attacks: Texts that are added to worse responses to measure how often they change the
+            verdict, or a file of them.
         restart: Whether to set saved verdicts aside and judge everything again.
         on_case: Called with each case that was judged.
-        **settings: Any of `budget`, `deadline`, `timeout`, `retries`, `max_in_flight`, `cache`, `prices`, `sandbox`, `packages`,
-            `trust_in_process` and `cards_dir` (the folder of cards), as in `refine`.
+        **settings: Any of `budget`, `deadline`, `timeout`, `retries`, `max_in_flight`, `cache`,
+            `prices`, `sandbox`, `packages`, `trust_in_process` and `cards_dir` (the folder of
+            cards), as in `refine`.
 
     Returns:
         The measures with their intervals, and whether the grader is better than chance.
@@ -177,7 +188,9 @@ def in_direction(
     lower_is_better: bool | None,
     scale: tuple[float, float] | None = None,
 ) -> LabelledCases:
-    """Return cases whose higher labels are better, as `validate` takes them. Raises ConfigError if that is not known."""
+    """Return cases whose higher labels are better, as `validate` takes them. Raises ConfigError if
+    that is not known.
+    """
     checks.flag("lower_is_better", lower_is_better, optional=True)
     _check_scale(scale)
     way = (
@@ -190,7 +203,9 @@ def in_direction(
 
 
 def _peek(cases: Any) -> tuple[Any, Any]:
-    """Return the first of the cases, or None if that is not known, and all of them. Raises ConfigError for an empty list."""
+    """Return the first of the cases, or None if that is not known, and all of them. Raises
+    ConfigError for an empty list.
+    """
     if isinstance(cases, str | bytes | Path | Mapping) or not isinstance(cases, Iterable):
         return None, cases
     items = iter(cases)
@@ -204,7 +219,9 @@ def _peek(cases: Any) -> tuple[Any, Any]:
 def labelled_data(
     labelled: LabelledCases, threshold: float = 0.5, scale: tuple[float, float] | None = None
 ) -> LabelledData:
-    """Return cases with how labels and scores are read. Raises ConfigError for a scale that is none."""
+    """Return cases with how labels and scores are read. Raises ConfigError for a scale that is
+    none.
+    """
     _check_scale(scale)
     known = (float(scale[0]), float(scale[1])) if scale else labelled.label_scale
     config, skipped = (
@@ -244,7 +261,9 @@ def _as_attacks(attacks: Any) -> list[Attack]:
 
 
 async def _open_session(grader: Any, judge: Any, options: Options) -> Session:
-    """Return a session with a single grader; without a `judge`, a model is looked for only if the grader calls one."""
+    """Return a session with a single grader; without a `judge`, a model is looked for only if the
+    grader calls one.
+    """
     if grader is None or (isinstance(grader, list | tuple) and not grader):
         raise checks.invalid_argument(
             "grader", "a grader, such as 'helpfulness' or a function of a text", grader
@@ -266,7 +285,9 @@ async def _open_session(grader: Any, judge: Any, options: Options) -> Session:
 
 
 def _without_stale_verdicts(config: LiveConfig, session: Session) -> LiveConfig:
-    """Return the configuration; functions that call no model are run again, since what they call may have changed."""
+    """Return the configuration; functions that call no model are run again, since what they call
+    may have changed.
+    """
     panel, roles = session.resolve_panel(())
     grader = roles.graders[panel[0].name]
     return replace(

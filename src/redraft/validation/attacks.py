@@ -1,7 +1,8 @@
 """Attacks on a judge: texts added to worse answers, and how often they change its verdict.
 
-An attack is appended to the response that people found worse. Attacks of the kinds in WHOLE_ANSWER_KINDS replace it, since they are
-complete answers (arXiv:2507.08794 for master keys, arXiv:2410.07137 for null models).
+An attack is appended to the response that people found worse. Attacks of the kinds in
+WHOLE_ANSWER_KINDS replace it, since they are complete answers (arXiv:2507.08794 for master keys,
+arXiv:2410.07137 for null models).
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ class Attack:
 
 
 def read_attacks(path: str | Path) -> list[Attack]:
-    """Read attacks from JSON lines with `text` and optionally `kind`, or from plain lines. Raises ConfigError."""
+    """Read attacks from JSON lines with `text` and optionally `kind`, or from plain lines. Raises
+    ConfigError.
+    """
     try:
         lines = read_small_text(path, "utf-8-sig").splitlines()
     except (OSError, ValueError) as error:
@@ -77,7 +80,9 @@ def attacked_cases(
     verdicts: Mapping[str, Sequence[Verdict]],
     threshold: float = 0.5,
 ) -> Iterator[tuple[LabelledCase, Attack]]:
-    """Yield a case for every attack, in turn one of the cases whose worse response the judge does not already prefer."""
+    """Yield a case for every attack, in turn one of the cases whose worse response the judge does
+    not already prefer.
+    """
     attackable = [
         case
         for case in cases
@@ -110,7 +115,9 @@ def _short_digest(responses: tuple[str, ...]) -> str:
 
 
 def worse_response(case: LabelledCase) -> int | None:
-    """Return the index of the response that people found worse: 0 for a single response that failed; None if there is none."""
+    """Return the index of the response that people found worse: 0 for a single response that
+    failed; None if there is none.
+    """
     if case.kind == "pair" and case.ranks is not None:
         return {FIRST: 1, SECOND: 0}.get(better_of_two(case.ranks))
     return 0 if case.kind == "pass" and not case.label else None
@@ -128,7 +135,9 @@ def prefers_worse(case: LabelledCase, verdicts: Sequence[Verdict], threshold: fl
 def attack_success_rates(
     cases: Sequence[LabelledCase], verdicts: Mapping[str, Sequence[Verdict]], threshold: float = 0.5
 ) -> tuple[Measure, ...]:
-    """Return the share of attacks that changed the verdict, overall and by kind; an unreadable verdict counts as unchanged."""
+    """Return the share of attacks that changed the verdict, overall and by kind; an unreadable
+    verdict counts as unchanged.
+    """
     judged = [case for case in cases if case.id in verdicts]
     by_kind: defaultdict[str, list[LabelledCase]] = defaultdict(list)
     for case in judged:

@@ -1,4 +1,6 @@
-"""The report about a benchmark: its score is the headline, and those of its sections and groups are added to the usual measures."""
+"""The report about a benchmark: its score is the headline, and those of its sections and groups are
+added to the usual measures.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ from .report import (
 def report_of(
     cases: Sequence[LabelledCase], verdicts: Sequence[Verdict], config: ReportConfig
 ) -> ValidationReport:
-    """Return the report, and with `config.benchmark` the scores of that benchmark in front of it."""
+    """Return the report, and with `config.benchmark` the scores of that benchmark in front of
+    it.
+    """
     report = build_report(cases, verdicts, config)
     if not config.benchmark:
         return report
@@ -44,7 +48,9 @@ def report_of(
 
 @dataclass(frozen=True)
 class BenchmarkScores:
-    """The scores of a benchmark with bootstrap intervals, for which outcomes of one unit, or of its cluster, are drawn together."""
+    """The scores of a benchmark with bootstrap intervals, for which outcomes of one unit, or of its
+    cluster, are drawn together.
+    """
 
     benchmark: Benchmark
     outcomes: Sequence[RowOutcome]

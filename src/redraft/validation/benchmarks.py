@@ -1,8 +1,9 @@
 """Published benchmarks of reward models and judges: the shapes of their rows, and their scores.
 
-A benchmark is recognised by its columns and their values. Each of its rows becomes a case, in which the order of the responses
-depends on their texts only; `LabelledCase.source_order` says where each was in the row, the better ones first. The score is the one
-that the benchmark defines: per section, and overall. This module does not know files.
+A benchmark is recognised by its columns and their values. Each of its rows becomes a case, in which
+the order of the responses depends on their texts only; `LabelledCase.source_order` says where each
+was in the row, the better ones first. The score is the one that the benchmark defines: per section,
+and overall. This module does not know files.
 """
 
 from __future__ import annotations
@@ -32,10 +33,11 @@ from .cases import (
 
 
 class BenchmarkRow(NamedTuple):
-    """The content of one row: the task, the better and the worse responses, the group that counts it, and its ID.
+    """The content of one row: the task, the better and the worse responses, the group that counts
+    it, and its ID.
 
-    `order`: the positions of the responses, better ones first, in the order in which they are published; (): their order says which
-    is better.
+    `order`: the positions of the responses, better ones first, in the order in which they are
+    published; (): their order says which is better.
     """
 
     prompt: str | list[Message]
@@ -47,9 +49,11 @@ class BenchmarkRow(NamedTuple):
 
 
 class RowOutcome(NamedTuple):
-    """What a grader's verdict on a row counts: `value` in the form that `Benchmark.section_score` reads.
+    """What a grader's verdict on a row counts: `value` in the form that `Benchmark.section_score`
+    reads.
 
-    `chance` is the expected value of random verdicts, or an upper bound of it. Outcomes of one `unit` are resampled together.
+    `chance` is the expected value of random verdicts, or an upper bound of it. Outcomes of one
+    `unit` are resampled together.
     """
 
     group: str
@@ -62,10 +66,11 @@ class RowOutcome(NamedTuple):
 class Benchmark:
     """A published benchmark.
 
-    `fits(values)`: whether a row has its columns. `read(values)` raises AmbiguousLabel. `outcome(row, values)` receives a value for
-    each response in the order of the source (higher is better), or None if the grader gave no readable verdict. `section_of(group)`
-    names the section of a group. `overall` says whether the score is the mean of sections or of rows; `parts` returns further
-    measures of all outcomes, by name.
+    `fits(values)`: whether a row has its columns. `read(values)` raises AmbiguousLabel.
+    `outcome(row, values)` receives a value for each response in the order of the source (higher is
+    better), or None if the grader gave no readable verdict. `section_of(group)` names the section
+    of a group. `overall` says whether the score is the mean of sections or of rows; `parts` returns
+    further measures of all outcomes, by name.
     """
 
     name: str
@@ -88,7 +93,9 @@ class Benchmark:
         return dict(by_section)
 
     def score(self, outcomes: Sequence[RowOutcome]) -> float | None:
-        """Return the overall score, in [0, 1] but for the small margin term of RewardBench 2's ties."""
+        """Return the overall score, in [0, 1] but for the small margin term of RewardBench 2's
+        ties.
+        """
         if self.overall == "rows":
             return self.section_score(outcomes)
         return mean_of_known(
@@ -115,7 +122,9 @@ def find_benchmark(
 
 
 def benchmark_case(benchmark: Benchmark, values: Mapping[str, Any], location: str) -> LabelledCase:
-    """Return the case in a row of a benchmark; `location` is the ID of a row without one. Raises AmbiguousLabel or ValueError."""
+    """Return the case in a row of a benchmark; `location` is the ID of a row without one. Raises
+    AmbiguousLabel or ValueError.
+    """
     row = benchmark.read(values)
     texts = [*row.better, *row.worse]
     task = Task(row.prompt, id=row.id or location)
@@ -140,7 +149,8 @@ def _digest(prompt: str, text: str) -> bytes:
 
 
 def response_values(row: CaseVerdicts) -> list[float] | None:
-    """Return a value for each response in the order of the source: its mean score, or minus its mean rank.
+    """Return a value for each response in the order of the source: its mean score, or minus its
+    mean rank.
 
     None if no verdict is readable, or a response has no score.
     """
@@ -282,7 +292,9 @@ REWARD_BENCH_SUBSETS: Mapping[str, Mapping[str, int]] = {
         "hep-rust": 164,
     },
 }
-"""Sections, subsets and the weights of subsets, as RewardBench publishes them (447 rows of math-prm weigh as much as the code)."""
+"""Sections, subsets and the weights of subsets, as RewardBench publishes them (447 rows of math-prm
+weigh as much as the code).
+"""
 SECTION_OF_SUBSET = {
     subset: section for section, subsets in REWARD_BENCH_SUBSETS.items() for subset in subsets
 }
@@ -323,7 +335,9 @@ def _reward_bench_section(outcomes: Sequence[RowOutcome]) -> float | None:
 
 
 class TiesValue(NamedTuple):
-    """How a row of the Ties subset was scored: the spread of the right answers, and their distance to the best wrong one."""
+    """How a row of the Ties subset was scored: the spread of the right answers, and their distance
+    to the best wrong one.
+    """
 
     is_reference: bool
     accurate: bool
@@ -393,7 +407,9 @@ def _reward_bench_2_section(outcomes: Sequence[RowOutcome]) -> float | None:
 
 
 def _margin_term(margin: float, spread: float) -> float:
-    """Return tanh(margin / spread - 1). With a spread of 0 it is the limit, and 0 if the margin is 0 as well."""
+    """Return tanh(margin / spread - 1). With a spread of 0 it is the limit, and 0 if the margin is
+    0 as well.
+    """
     if spread:
         return tanh(margin / spread - 1)
     return float(margin > 0) - float(margin < 0)
@@ -440,7 +456,9 @@ def _rmb_conversation(values: Mapping[str, Any]) -> str | list[Message]:
 
 
 def _rmb_group(values: Mapping[str, Any]) -> str:
-    """Return "Helpfulness/Chat/Discussion" of the path "Pairwise_set/Helpfulness/Chat/Discussion"."""
+    """Return "Helpfulness/Chat/Discussion" of the path
+    "Pairwise_set/Helpfulness/Chat/Discussion".
+    """
     path = values.get("category_path")
     return path.partition("/")[2] if isinstance(path, str) else ""
 
@@ -467,7 +485,9 @@ def _read_rm_bench(values: Mapping[str, Any]) -> BenchmarkRow:
 
 
 def _rm_bench_outcome(row: CaseVerdicts, values: Sequence[float] | None) -> RowOutcome:
-    """The shares of right comparisons: chosen plainer than rejected (hard), equally styled (normal), richer (easy)."""
+    """The shares of right comparisons: chosen plainer than rejected (hard), equally styled
+    (normal), richer (easy).
+    """
     won = [[values is not None and values[i] > values[3 + j] for j in range(3)] for i in range(3)]
     hard = sum(won[i][j] for i in range(3) for j in range(3) if i < j) / 3
     normal = sum(won[i][i] for i in range(3)) / 3
@@ -480,7 +500,9 @@ def _rm_bench_section(outcomes: Sequence[RowOutcome]) -> float | None:
 
 
 def _rm_bench_level(outcomes: Sequence[RowOutcome], level: int) -> float | None:
-    """Return the accuracy at a level: the mean of the domains in a section, such as the two of safety."""
+    """Return the accuracy at a level: the mean of the domains in a section, such as the two of
+    safety.
+    """
     by_domain: defaultdict[str, list[float]] = defaultdict(list)
     for outcome in outcomes:
         by_domain[outcome.group].append(outcome.value[level])
@@ -534,7 +556,8 @@ BENCHMARKS: tuple[Benchmark, ...] = (
         "RM-Bench",
         "arXiv:2410.16184",
         "ranking",
-        "mean of the domains; each is the mean of hard, normal and easy comparisons of 3 chosen and 3 rejected responses",
+        "mean of the domains; each is the mean of hard, normal and easy comparisons of 3 chosen "
+        "and 3 rejected responses",
         _fits_rm_bench,
         _read_rm_bench,
         _rm_bench_outcome,
@@ -546,7 +569,8 @@ BENCHMARKS: tuple[Benchmark, ...] = (
         "RewardBench 2",
         "arXiv:2506.01937",
         "ranking",
-        "mean of the subsets; the chosen response must be above all others, Ties counts accuracy and margins",
+        "mean of the subsets; the chosen response must be above all others, Ties counts accuracy "
+        "and margins",
         _fits_reward_bench_2,
         _read_reward_bench_2,
         _reward_bench_2_outcome,

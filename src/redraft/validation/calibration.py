@@ -1,8 +1,9 @@
 """Fits the map from a judge's scores to the labels of people, and measures its error.
 
-The map is monotone. Up to 50 labels it is a line whose slope is shrunk towards 1; with more labels it is the mean of that line and
-of an isotonic regression, or one of the two where cross-fitting shows it to be better by more than one standard error. Errors are
-measured on labels of clusters that the map was not fitted to.
+The map is monotone. Up to 50 labels it is a line whose slope is shrunk towards 1; with more labels
+it is the mean of that line and of an isotonic regression, or one of the two where cross-fitting
+shows it to be better by more than one standard error. Errors are measured on labels of clusters
+that the map was not fitted to.
 """
 
 from __future__ import annotations
@@ -67,20 +68,24 @@ def fit_calibration(
     Args:
         scores: The judge's score of each answer, from 0 to 1.
         labels: People's label of each answer, from 0 to 1; 1 and 0 for pass and fail.
-        clusters: What each answer belongs to, such as its task or document. Answers of one cluster are not independent, so that
-            errors are measured on other clusters. None: each answer is a cluster of its own.
-        parents: The index of the answer that each one refines, None for a draft. They show the drift of the judge.
+        clusters: What each answer belongs to, such as its task or document. Answers of one cluster
+            are not independent, so that errors are measured on other clusters. None: each answer is
+            a cluster of its own.
+        parents: The index of the answer that each one refines, None for a draft. They show the
+            drift of the judge.
         noise_sd: Standard deviation of repeated scores of one answer, None if unknown.
         repeats: How many scores of an answer were averaged.
 
-    Labels that were used to choose or to tune the judge do not count: its errors on them are smaller than on others.
+    Labels that were used to choose or to tune the judge do not count: its errors on them are
+    smaller than on others.
 
-    Sources: least squares, with the slope shrunk towards 1; isotonic regression (Barlow et al. 1972); errors on labels that were
-    held out (Barber et al., "Predictive inference with the jackknife+", 2021).
+    Sources: least squares, with the slope shrunk towards 1; isotonic regression (Barlow et al.
+    1972); errors on labels that were held out (Barber et al., "Predictive inference with the
+    jackknife+", 2021).
 
     Raises:
-        ConfigError: There are fewer than three answers, the lengths differ, or a value is missing, NaN or out of range; or
-            `redraft[validate]` is not installed.
+        ConfigError: There are fewer than three answers, the lengths differ, or a value is missing,
+            NaN or out of range; or `redraft[validate]` is not installed.
     """
     rows = _scored_labels(scores, labels, clusters)
     parents = _check_parents(parents, len(rows))
@@ -123,8 +128,9 @@ def calibrate_grader(
 ) -> Calibration | None:
     """Return the calibration of a grader by its verdicts on labelled cases, for a validation card.
 
-    `scale` is the lowest and the highest label that people could give, for labels of kind score; None: from 0 to 1. The result is
-    None for labels of other kinds or outside the scale, and for fewer than 100 cases with both a label and a score.
+    `scale` is the lowest and the highest label that people could give, for labels of kind score;
+    None: from 0 to 1. The result is None for labels of other kinds or outside the scale, and for
+    fewer than 100 cases with both a label and a score.
     """
     low, high = (0.0, 1.0) if scale is None or cases[0].kind == "pass" else scale
     rows = [
@@ -213,7 +219,9 @@ def _ends(points: Points) -> list[float]:
 
 
 def _isotonic_map(points: Points) -> Knots:
-    """Return the isotonic regression: constant in each block, and linear from the end of a block to the start of the next."""
+    """Return the isotonic regression: constant in each block, and linear from the end of a block to
+    the start of the next.
+    """
     ends = {
         x: block.value for block in m.isotonic_blocks(points) for x in (block.first, block.last)
     }
@@ -221,7 +229,9 @@ def _isotonic_map(points: Points) -> Knots:
 
 
 def _mean_map(points: Points) -> Knots:
-    """Return the mean of the line and of the isotonic regression, with the centres of its blocks joined by lines."""
+    """Return the mean of the line and of the isotonic regression, with the centres of its blocks
+    joined by lines.
+    """
     line = _line(points)
     centres = tuple((block.centre, block.value) for block in m.isotonic_blocks(points))
     scores = sorted({*_ends(points), *(x for x, _ in centres)})
@@ -229,7 +239,9 @@ def _mean_map(points: Points) -> Knots:
 
 
 def _choose_map(rows: Sequence[ScoredLabel]) -> tuple[Callable[[Points], Knots], list[float]]:
-    """Return how to fit the map, and the label that it expects of each row, fitted to other clusters; [] for a single cluster."""
+    """Return how to fit the map, and the label that it expects of each row, fitted to other
+    clusters; [] for a single cluster.
+    """
     folds = _folds(rows)
     if len(rows) <= ISOTONIC_LABELS:
         return _linear_map, _cross_fit(_linear_map, rows, folds)
@@ -247,7 +259,9 @@ def _choose_map(rows: Sequence[ScoredLabel]) -> tuple[Callable[[Points], Knots],
 
 
 def _folds(rows: Sequence[ScoredLabel]) -> list[int]:
-    """Return the fold of each row: clusters stay whole, in folds of about equal size, and equal rows give equal folds."""
+    """Return the fold of each row: clusters stay whole, in folds of about equal size, and equal
+    rows give equal folds.
+    """
     sizes = Counter(row.cluster for row in rows)
     names = list(sizes)
     random.Random(0).shuffle(names)
@@ -262,7 +276,9 @@ def _folds(rows: Sequence[ScoredLabel]) -> list[int]:
 def _cross_fit(
     fit: Callable[[Points], Knots], rows: Sequence[ScoredLabel], folds: Sequence[int]
 ) -> list[float]:
-    """Return the label that a map fitted to the other folds expects of each row; [] for a single fold."""
+    """Return the label that a map fitted to the other folds expects of each row; [] for a single
+    fold.
+    """
     if len(set(folds)) < 2:
         return []
     knots = {
@@ -297,9 +313,11 @@ def _label_slope(
     noise_sd: float | None,
     repeats: float,
 ) -> float:
-    """Return by how much the label rises with the judge's average score, among drafts and among refinements.
+    """Return by how much the label rises with the judge's average score, among drafts and among
+    refinements.
 
-    Noise makes the slope of single scores smaller. If the noise is unknown, a slope below 1 is put down to it.
+    Noise makes the slope of single scores smaller. If the noise is unknown, a slope below 1 is put
+    down to it.
     """
     groups = [
         [row for row, parent in zip(rows, parents, strict=True) if (parent is None) is is_draft]
@@ -326,7 +344,8 @@ def _drift(
 ) -> tuple[float | None, float | None, int]:
     """Return by how much more refinements raise the score than the label, in points of the score.
 
-    `slope`: by how much the label rises with the score. Also returns the standard error over clusters, and how many there are.
+    `slope`: by how much the label rises with the score. Also returns the standard error over
+    clusters, and how many there are.
     """
     by_cluster: defaultdict[Hashable, list[float]] = defaultdict(list)
     for row, parent in zip(rows, parents, strict=True):

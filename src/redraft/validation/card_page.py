@@ -18,9 +18,11 @@ from .report import ValidationReport
 
 
 def write_card(card: Card, report: ValidationReport, folder: Path) -> bool:
-    """Write card.md, card.json and the plots into the card's folder. Return whether they were written.
+    """Write card.md, card.json and the plots into the card's folder. Return whether they were
+    written.
 
-    A card never replaces one of more rows of the same data. Raises StoreError if a file cannot be written.
+    A card never replaces one of more rows of the same data. Raises StoreError if a file cannot be
+    written.
     """
     if _recorded_row_count(folder / "card.json") > card.rows:
         return False
@@ -60,7 +62,9 @@ def card_plots(report: ValidationReport) -> Iterator[tuple[str, str]]:
 
 
 def score_reliability(report: ValidationReport) -> list[tuple[float, float, int]]:
-    """Return (mean probability, share that passed, number of rows) for each bin that is not empty."""
+    """Return (mean probability, share that passed, number of rows) for each bin that is not
+    empty.
+    """
     return m.reliability_bins(
         [p for p, _ in report.probabilities], [o for _, o in report.probabilities]
     )
@@ -101,7 +105,10 @@ def card_markdown(card: Card, plot_names: Iterable[str]) -> Iterator[str]:
             map(measure_cells, card.groups),
         )
     if card.attacks:
-        yield "\n## Attacks\n\nThe share of attacks that changed the verdict in favour of the attacked answer.\n"
+        yield (
+            "\n## Attacks\n\nThe share of attacks that changed the verdict in favour of the "
+            "attacked answer.\n"
+        )
         if card.attacks["note"]:
             yield escape_cell(card.attacks["note"]) + "\n"
         yield from markdown_table(
@@ -153,7 +160,9 @@ def card_facts(card: Card) -> Iterator[tuple[str, str]]:
 
 
 def direction_hint(card: Card) -> str:
-    """Return a hint where a grader agrees with people less than by chance, as if the labels ran the other way; else ""."""
+    """Return a hint where a grader agrees with people less than by chance, as if the labels ran the
+    other way; else "".
+    """
     high, chance = card.headline.high, card.headline.chance
     if high is None or chance is None or high >= chance:
         return ""
@@ -161,11 +170,16 @@ def direction_hint(card: Card) -> str:
         "score": "if lower labels are better, give --lower-is-better",
         "pass": "if 1 means fail, give -c label:1=fail -c label:0=pass",
     }
-    return f"the grader disagrees with people more than by chance; {way.get(card.kind, 'is the meaning of the labels right?')}"
+    return (
+        "the grader disagrees with people more than by chance; "
+        f"{way.get(card.kind, 'is the meaning of the labels right?')}"
+    )
 
 
 def _shown_scores(calibration: Calibration) -> list[float]:
-    """Return five scores from the lowest to the highest that was labelled, rounded; fewer if they are close."""
+    """Return five scores from the lowest to the highest that was labelled, rounded; fewer if they
+    are close.
+    """
     low, high = calibration.knots[0][0], calibration.knots[-1][0]
     return sorted({round(low + (high - low) * i / 4, 2) for i in range(5)})
 
@@ -181,8 +195,13 @@ def prediction_cells(score: float, prediction: LabelPrediction) -> tuple[str, st
 
 
 def format_calibration(calibration: Calibration) -> str:
-    """Return a calibration in words: "people's labels (n = 120): bias +0.050, error 0.210 (of the score itself 0.240)"."""
-    error = f"{format_number(calibration.error_sd)} (of the score itself {format_number(calibration.score_error_sd)})"
+    """Return a calibration in words: "people's labels (n = 120): bias +0.050, error 0.210 (of the
+    score itself 0.240)".
+    """
+    error = (
+        f"{format_number(calibration.error_sd)} (of the score itself "
+        f"{format_number(calibration.score_error_sd)})"
+    )
     drift = "" if calibration.drift is None else f", drift {calibration.drift:+.3f} a refinement"
     return f"{calibration.source}: bias {calibration.bias:+.3f}, error {error}{drift}"
 

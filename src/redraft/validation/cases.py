@@ -1,8 +1,9 @@
-"""The two sides of a validation, labels of people and verdicts of a grader, and the meaning of labels in their many spellings.
+"""The two sides of a validation, labels of people and verdicts of a grader, and the meaning of
+labels in their many spellings.
 
-Rows of any shape become `LabelledCase`s (see `labelled`); the answer of a grader about one, live or recorded, is a `Verdict`. A
-label with more than one possible meaning raises `AmbiguousLabel`: its row is left out and counted. This module does not know files
-or columns.
+Rows of any shape become `LabelledCase`s (see `labelled`); the answer of a grader about one, live or
+recorded, is a `Verdict`. A label with more than one possible meaning raises `AmbiguousLabel`: its
+row is left out and counted. This module does not know files or columns.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from ..core.task import Task
 from ..errors import ConfigError
 
 LabelKind: TypeAlias = Literal["score", "pass", "pair", "ranking"]
-"""Kinds of labels: a number for a response, pass or fail, the better of two responses, the order of several."""
+"""Kinds of labels: a number for a response, pass or fail, the better of two responses, the order of
+several.
+"""
 
 FIRST, SECOND, TIE, UNREADABLE = "first", "second", "tie", "unreadable"
 """Which of two responses is better."""
@@ -47,12 +50,14 @@ BRACKETS = re.compile(r"^\[\[(.*)\]\]$")
 class LabelledCase:
     """One labelled row.
 
-    `responses`: one for kinds score and pass, two for pair, several for ranking. `label`: the number on the scale that people used
-    (kind score), or 1 or 0 (pass). `ranks`: the rank of each response, from 0, equal for ties (pair, ranking). `ratings`: the
-    rating of each rater if known, None where one is missing: scores, 1 or 0, or for pairs the better response (1, 2; 0 is a tie).
-    `group`: the heading of the report that counts the case. `source_order`: where each response was in the row of a benchmark,
-    whose better responses come first (see `benchmarks`). `parent`: the ID of the case that this response refines, or "". `cluster`:
-    what the case has in common with others, which are then not independent; "" is a cluster of its own. Raises ConfigError for a
+    `responses`: one for kinds score and pass, two for pair, several for ranking. `label`: the
+    number on the scale that people used (kind score), or 1 or 0 (pass). `ranks`: the rank of each
+    response, from 0, equal for ties (pair, ranking). `ratings`: the rating of each rater if known,
+    None where one is missing: scores, 1 or 0, or for pairs the better response (1, 2; 0 is a tie).
+    `group`: the heading of the report that counts the case. `source_order`: where each response was
+    in the row of a benchmark, whose better responses come first (see `benchmarks`). `parent`: the
+    ID of the case that this response refines, or "". `cluster`: what the case has in common with
+    others, which are then not independent; "" is a cluster of its own. Raises ConfigError for a
     label that does not fit its kind, and for a blank response, which is none.
     """
 
@@ -76,22 +81,26 @@ class LabelledCase:
             self.ranks is None or len(self.ranks) != len(self.responses) or len(self.responses) < 2
         ):
             raise ConfigError(
-                f"case {self.id!r}: kind {self.kind!r} needs `ranks`, one for each response, such as (0, 1) if the first is "
-                f"better, got {self.ranks!r} for {len(self.responses)} responses"
+                f"case {self.id!r}: kind {self.kind!r} needs `ranks`, one for each response, such "
+                f"as (0, 1) if the first is better, got {self.ranks!r} for {len(self.responses)} "
+                "responses"
             )
         if not several and (self.label is None or len(self.responses) != 1):
             raise ConfigError(
-                f"case {self.id!r}: kind {self.kind!r} needs one response and a `label`, got {self.label!r}"
+                f"case {self.id!r}: kind {self.kind!r} needs one response and a `label`, got "
+                f"{self.label!r}"
             )
 
 
 def with_clusters(
     cases: Sequence[LabelledCase], names: Sequence[str] = ()
 ) -> tuple[LabelledCase, ...]:
-    """Return cases with their clusters: those with the same task (prompt, context and reference) or the same name are one.
+    """Return cases with their clusters: those with the same task (prompt, context and reference) or
+    the same name are one.
 
-    `names` are further names of the cases, such as IDs that occur repeatedly; "" is none. What all cases share tells nothing apart:
-    a name is then none, and if it is the task, the measures are about answers to it, and those with the same responses are one.
+    `names` are further names of the cases, such as IDs that occur repeatedly; "" is none. What all
+    cases share tells nothing apart: a name is then none, and if it is the task, the measures are
+    about answers to it, and those with the same responses are one.
     """
     tasks = [repr((case.task.messages, case.task.context, case.task.reference)) for case in cases]
     if len(set(tasks)) == 1:
@@ -117,11 +126,13 @@ def with_clusters(
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One answer of a grader about a case. Without scores, ranks and `passed` it is unreadable, and `reason` says why.
+    """One answer of a grader about a case. Without scores, ranks and `passed` it is unreadable, and
+    `reason` says why.
 
-    `scores`: the grader's score of each response, in the order of the case. `ranks`: the rank of each, from 0, equal for ties.
-    `presentation_order`: the indexes of the responses in the order the grader saw them, if it saw them side by side. `passed`: for
-    kind pass. `repeat` numbers repeated gradings.
+    `scores`: the grader's score of each response, in the order of the case. `ranks`: the rank of
+    each, from 0, equal for ties. `presentation_order`: the indexes of the responses in the order
+    the grader saw them, if it saw them side by side. `passed`: for kind pass. `repeat` numbers
+    repeated gradings.
     """
 
     case: str
@@ -175,8 +186,8 @@ def mean_of_known(values: Iterable[float | None]) -> float | None:
 def preferred_response(row: CaseVerdicts) -> str:
     """Return which response a grader prefers: FIRST, SECOND, TIE or UNREADABLE.
 
-    In each repeat it is the response preferred in every presentation order, else a tie; over repeats the majority decides. A row
-    without a readable verdict is unreadable, not a tie.
+    In each repeat it is the response preferred in every presentation order, else a tie; over
+    repeats the majority decides. A row without a readable verdict is unreadable, not a tie.
     """
     repeats: defaultdict[int, set[str]] = defaultdict(set)
     for v in row.readable_verdicts:
@@ -207,12 +218,11 @@ def better_of_two(ranks: Sequence[int] | None) -> str:
     return TIE if ranks[0] == ranks[1] else FIRST if ranks[0] < ranks[1] else SECOND
 
 
-# --- the direction of a scale -------------------------------------------------------------------------------------------------
+# --- the direction of a scale
+# -------------------------------------------------------------------------------------------------
 
 LOWER_IS_BETTER = re.compile(
-    "_(?:wer|cer|ter|mer|perplexity|ppl|loss|nll|bpb|bits_per_byte|brier|ece|mae|mse|rmse|errors?|distance|latency|duration|ttft"
-    "|seconds|cost|toxicity|toxic|hallucinations?|bias|fpr|fnr|fdr|eer|rmsle|mape|false_(?:positive|negative|discovery|alarm)s?"
-    "|violations?|failures?|regret|elapsed|runtime|(?:response|run|execution|inference|wait|waiting)_time)_"
+    "_(?:wer|cer|ter|mer|perplexity|ppl|loss|nll|bpb|bits_per_byte|brier|ece|mae|mse|rmse|errors?|distance|latency|duration|ttft|seconds|cost|toxicity|toxic|hallucinations?|bias|fpr|fnr|fdr|eer|rmsle|mape|false_(?:positive|negative|discovery|alarm)s?|violations?|failures?|regret|elapsed|runtime|(?:response|run|execution|inference|wait|waiting)_time)_"
 )
 """Words in the names of measures whose lower values are usually better."""
 DIRECTION_OPTIONS = (
@@ -224,7 +234,8 @@ WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
 def is_lower_better(name: str, *, stated: bool | None, way: str = DIRECTION_OPTIONS) -> bool:
     """Return whether lower values of a score are better, as `stated`; else False.
 
-    Raises ConfigError if nothing is stated and the name says that lower may be better. `way` is how to state it.
+    Raises ConfigError if nothing is stated and the name says that lower may be better. `way` is how
+    to state it.
     """
     words = f"_{'_'.join(WORD.findall(name)).lower()}_"
     if stated is None and LOWER_IS_BETTER.search(words):
@@ -234,7 +245,8 @@ def is_lower_better(name: str, *, stated: bool | None, way: str = DIRECTION_OPTI
     return bool(stated)
 
 
-# --- the meaning of labels ---------------------------------------------------------------------------------------------------
+# --- the meaning of labels
+# ---------------------------------------------------------------------------------------------------  # noqa: E501
 
 
 class AmbiguousLabel(ValueError):
@@ -255,8 +267,14 @@ def _meaning_by_spelling(meanings: Mapping[Any, str]) -> dict[str, Any]:
 
 PAIR_SPELLINGS = _meaning_by_spelling(
     {
-        FIRST_BETTER: "first a a>b a>>b b<a b<<a model_a model_1 response_a response_1 output_a output_1 answer_a answer_1",
-        SECOND_BETTER: "second b b>a b>>a a<b a<<b model_b model_2 response_b response_2 output_b output_2 answer_b answer_2",
+        FIRST_BETTER: (
+            "first a a>b a>>b b<a b<<a model_a model_1 response_a response_1 output_a output_1 "
+            "answer_a answer_1"
+        ),
+        SECOND_BETTER: (
+            "second b b>a b>>a a<b a<<b model_b model_2 response_b response_2 output_b output_2 "
+            "answer_b answer_2"
+        ),
         EQUAL: "tie tied draw equal same both neither a=b b=a tie(bothbad) bothbad",
     }
 )
@@ -279,7 +297,8 @@ CLEAR_WORDS = (
     "incorrect",
 )
 SCORE_WORDS = {word: PASS_SPELLINGS[word] for word in CLEAR_WORDS}
-LETTER_SCORES = (  # of columns that hold no other letters; the letters that must be among them come first
+# of columns that hold no other letters; the letters that must be among them come first
+LETTER_SCORES = (
     ("ci", {"c": 1.0, "i": 0.0, "p": 0.5, "n": 0.0}),  # as Inspect's metrics read them
     ("f", {"p": 1.0, "f": 0.0}),
     ("tf", {"t": 1.0, "f": 0.0}),
@@ -305,7 +324,9 @@ def normalise_label(value: Any) -> str:
 
 
 def parse_number(value: Any) -> float:
-    """Return a finite number, also from a text, with a point or a comma. Raises AmbiguousLabel for others: "4/5", true, "1,234"."""
+    """Return a finite number, also from a text, with a point or a comma. Raises AmbiguousLabel for
+    others: "4/5", true, "1,234".
+    """
     if isinstance(value, str) and DECIMAL_COMMA.fullmatch(value.strip()):
         value = value.replace(",", ".")
     if isinstance(value, str) and NUMBER.fullmatch(value.strip()):
@@ -323,7 +344,9 @@ def parse_number(value: Any) -> float:
 
 
 def letter_scores(values: Iterable[Any]) -> Mapping[str, float]:
-    """Return what single letters in a column mean, such as C and I for correct and incorrect; {} if it holds other letters."""
+    """Return what single letters in a column mean, such as C and I for correct and incorrect; {} if
+    it holds other letters.
+    """
     letters = {
         value.strip().casefold()
         for value in values
@@ -341,11 +364,12 @@ def letter_scores(values: Iterable[Any]) -> Mapping[str, float]:
 
 
 def score_reader(values: Iterable[Any]) -> Callable[[Any], float]:
-    """Return the function that reads the values of a column of scores, which raises AmbiguousLabel for those that are none.
+    """Return the function that reads the values of a column of scores, which raises AmbiguousLabel
+    for those that are none.
 
-    Scores are numbers, or shares from 0 to 1: true and false, "correct", "C" and their like, "60%", "6/10". Among numbers outside
-    this range a share is on another scale, and no score. A comma is a decimal sign if the column shows it: "3,4" alone may be two
-    labels.
+    Scores are numbers, or shares from 0 to 1: true and false, "correct", "C" and their like, "60%",
+    "6/10". Among numbers outside this range a share is on another scale, and no score. A comma is a
+    decimal sign if the column shows it: "3,4" alone may be two labels.
     """
     known = [value for value in values if not is_missing(value)]
     texts = {value.strip() for value in known if isinstance(value, str)}
@@ -370,8 +394,8 @@ def score_reader(values: Iterable[Any]) -> Callable[[Any], float]:
     def number(value: Any) -> float:
         if isinstance(value, str) and not is_decimal and DECIMAL_COMMA.fullmatch(value.strip()):
             raise AmbiguousLabel(
-                f"{format_value(value, 80)} may be a number or two labels; write the decimal sign as a point, and several labels "
-                "as a list"
+                f"{format_value(value, 80)} may be a number or two labels; write the decimal sign "
+                "as a point, and several labels as a list"
             )
         return parse_number(value)
 
@@ -387,8 +411,8 @@ def score_reader(values: Iterable[Any]) -> Callable[[Any], float]:
             return number(value)
         if outside is not None:
             raise AmbiguousLabel(
-                f"{format_value(value, 80)} is a share from 0 to 1, and there are numbers on another scale, such as "
-                f"{format_value(outside, 80)}"
+                f"{format_value(value, 80)} is a share from 0 to 1, and there are numbers on "
+                f"another scale, such as {format_value(outside, 80)}"
             )
         return found
 
@@ -434,7 +458,8 @@ def is_pass(value: Any) -> bool:
 def parse_preference(value: Any, *, from_zero: bool = False) -> tuple[int, ...]:
     """Return the ranks that a label gives to the two responses. Raises AmbiguousLabel.
 
-    `from_zero`: 0 and 1 in the column may be the responses, or a tie and the first one, so numbers are ambiguous.
+    `from_zero`: 0 and 1 in the column may be the responses, or a tie and the first one, so numbers
+    are ambiguous.
     """
     if isinstance(value, bool):
         raise AmbiguousLabel(f"{value!r} does not say which response is better")
@@ -452,7 +477,9 @@ def parse_preference(value: Any, *, from_zero: bool = False) -> tuple[int, ...]:
 
 
 def counts_from_zero(values: Iterable[Any]) -> bool:
-    """Return whether a column of preferences holds 0 but not 2, so that 0 may be the first response or a tie."""
+    """Return whether a column of preferences holds 0 but not 2, so that 0 may be the first response
+    or a tie.
+    """
     numbers = {parse_number(v) for v in values if is_number(v)}
     return 0.0 in numbers and 2.0 not in numbers
 
@@ -463,7 +490,9 @@ def as_rating(ranks: Sequence[int]) -> float:
 
 
 def majority_rating(ratings: Sequence[float | None]) -> float:
-    """Return the most frequent rating. Raises NoMajority if there is none, AmbiguousLabel without a rating."""
+    """Return the most frequent rating. Raises NoMajority if there is none, AmbiguousLabel without a
+    rating.
+    """
     counts = Counter(r for r in ratings if r is not None).most_common(2)
     if not counts:
         raise AmbiguousLabel("no rater gave a label")
@@ -473,21 +502,27 @@ def majority_rating(ratings: Sequence[float | None]) -> float:
 
 
 def zero_based_ranks(ranks: Sequence[Any], n: int) -> tuple[int, ...]:
-    """Return ranks from 0 of `n` responses, from ranks that count from 1, equal for ties. Raises AmbiguousLabel."""
+    """Return ranks from 0 of `n` responses, from ranks that count from 1, equal for ties. Raises
+    AmbiguousLabel.
+    """
     numbers = [parse_whole_number(rank) for rank in ranks]
     if len(numbers) != n or min(numbers, default=0) != 1 or max(numbers) > n:
         raise AmbiguousLabel(
-            f"ranks of {n} responses are {n} numbers from 1 to {n}, got {format_value(list(ranks), 80)}"
+            f"ranks of {n} responses are {n} numbers from 1 to {n}, got "
+            f"{format_value(list(ranks), 80)}"
         )
     return tuple(sum(other < own for other in numbers) for own in numbers)
 
 
 def ranks_from_order(order: Sequence[Any], n: int) -> tuple[int, ...]:
-    """Return ranks from 0 of `n` responses, from their numbers (from 0 or 1), best first. Raises AmbiguousLabel."""
+    """Return ranks from 0 of `n` responses, from their numbers (from 0 or 1), best first. Raises
+    AmbiguousLabel.
+    """
     numbers = [parse_whole_number(item) for item in order]
     start = min(numbers, default=0)
     if start not in {0, 1} or sorted(numbers) != list(range(start, start + n)):
         raise AmbiguousLabel(
-            f"an order of {n} responses holds each of their numbers once, got {format_value(list(order), 80)}"
+            f"an order of {n} responses holds each of their numbers once, got "
+            f"{format_value(list(order), 80)}"
         )
     return tuple(numbers.index(item) for item in range(start, start + n))

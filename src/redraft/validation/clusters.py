@@ -1,13 +1,16 @@
-"""The mean of numbers that come in clusters, and how uncertain it is with few clusters of unequal sizes.
+"""The mean of numbers that come in clusters, and how uncertain it is with few clusters of unequal
+sizes.
 
-A cluster is what several rows have in common, such as a task or a document; a row without one is a cluster of its own. The variance
-is that of the jackknife, which leaves out one cluster at a time (CV3). It is estimated from few clusters, and large ones count for
-few degrees of freedom: those of Bell and McCaffrey, for independent rows or for clusters whose rows are all alike, whichever are
+A cluster is what several rows have in common, such as a task or a document; a row without one is a
+cluster of its own. The variance is that of the jackknife, which leaves out one cluster at a time
+(CV3). It is estimated from few clusters, and large ones count for few degrees of freedom: those of
+Bell and McCaffrey, for independent rows or for clusters whose rows are all alike, whichever are
 fewer. If all clusters have one size, both are the usual ones, of the t test of the clusters' means.
 
-Sources: Bell and McCaffrey, "Bias reduction in standard errors for linear regression with multi-stage samples" (2002); MacKinnon,
-Nielsen and Webb, "Cluster-robust inference: a guide to empirical practice" (2023); Bonett and Price, "Adjusted Wald confidence
-interval for a difference of binomial proportions based on paired data" (2012).
+Sources: Bell and McCaffrey, "Bias reduction in standard errors for linear regression with
+multi-stage samples" (2002); MacKinnon, Nielsen and Webb, "Cluster-robust inference: a guide to
+empirical practice" (2023); Bonett and Price, "Adjusted Wald confidence interval for a difference of
+binomial proportions based on paired data" (2012).
 """
 
 from __future__ import annotations
@@ -19,13 +22,17 @@ from typing import Any
 
 from . import statistics as m
 
-FEW_DIFFERENCES = 6  # with fewer clusters that differ in one direction, an interval is widened by the largest difference
-SMALLEST_SIZE = 1e-140  # of a difference by which an interval is widened; the squares of much smaller ones are 0
+# with fewer clusters that differ in one direction, an interval is widened by the largest difference
+FEW_DIFFERENCES = 6
+# of a difference by which an interval is widened; the squares of much smaller ones are 0
+SMALLEST_SIZE = 1e-140
 
 
 @dataclass(frozen=True, slots=True)
 class ClusteredMean:
-    """A mean, the variance of it, and the degrees of freedom of that; the variance is None for a single cluster."""
+    """A mean, the variance of it, and the degrees of freedom of that; the variance is None for a
+    single cluster.
+    """
 
     value: float
     variance: float | None
@@ -50,7 +57,9 @@ def t_half_width(variance: float, degrees_of_freedom: float, confidence: float) 
 
 
 def cluster_numbers(groups: Sequence[Hashable] | None, count: int) -> Any:
-    """Return the number of each row's cluster, from 0, as an array; with None, each row is a cluster."""
+    """Return the number of each row's cluster, from 0, as an array; with None, each row is a
+    cluster.
+    """
     np: Any = m.import_library("numpy")
     if groups is None:
         return np.arange(count)
@@ -80,12 +89,16 @@ def clustered_mean(sizes: Any, sums: Any) -> ClusteredMean:
 
 
 def jackknife_variance(changes: Any) -> float:
-    """Return the variance of an estimate, from its changes if each of at least two clusters is left out."""
+    """Return the variance of an estimate, from its changes if each of at least two clusters is left
+    out.
+    """
     return float((len(changes) - 1) / len(changes) * (changes**2).sum())
 
 
 def degrees_of_freedom(sizes: Any) -> float:
-    """Return the degrees of freedom of the variance of a mean, from the number of rows in each of at least two clusters."""
+    """Return the degrees of freedom of the variance of a mean, from the number of rows in each of
+    at least two clusters.
+    """
     if (sizes == sizes[0]).all():
         return len(sizes) - 1
     return min(_satterthwaite(sizes, sizes), _satterthwaite(sizes, sizes * sizes))
@@ -94,8 +107,9 @@ def degrees_of_freedom(sizes: Any) -> float:
 def _satterthwaite(sizes: Any, variances: Any) -> float:
     """Return the degrees of freedom if the sums of the clusters have these variances.
 
-    The variance of the mean is estimated by a quadratic form in the sums. With the shares s of the rows, the variances v and their
-    sum S, its matrix is B = D (diag(v) - v s' - s v' + S s s') D with D = diag(1 / (1 - s)); they are trace(B)^2 / trace(B^2).
+    The variance of the mean is estimated by a quadratic form in the sums. With the shares s of the
+    rows, the variances v and their sum S, its matrix is B = D (diag(v) - v s' - s v' + S s s') D
+    with D = diag(1 / (1 - s)); they are trace(B)^2 / trace(B^2).
     """
     shares, total = sizes / sizes.sum(), variances.sum()
     factors = (1 - shares) ** -2
@@ -120,13 +134,16 @@ def with_two_rows(
     confidence: float,
     other_variance: float = 0.0,
 ) -> tuple[float, float]:
-    """Return the interval of a mean of differences, widened to contain that with two more clusters, one of each direction.
+    """Return the interval of a mean of differences, widened to contain that with two more clusters,
+    one of each direction.
 
-    This is Bonett and Price's adjustment for scores of 0 and 1, extended to other scores: the differences of the two are as large
-    as the rows that differ are on average (root mean square); as the largest one, if fewer than six clusters are higher or fewer
-    than six lower; and as 1 if no row differs, for then nothing is known of the size of differences. The two have as many rows as
-    clusters have on average, so that repeats of all rows in their clusters change nothing. `of_clusters` are the sums of the
-    differences, `sums` those that the mean is of, and `other_variance` is added to its variance.
+    This is Bonett and Price's adjustment for scores of 0 and 1, extended to other scores: the
+    differences of the two are as large as the rows that differ are on average (root mean square);
+    as the largest one, if fewer than six clusters are higher or fewer than six lower; and as 1 if
+    no row differs, for then nothing is known of the size of differences. The two have as many rows
+    as clusters have on average, so that repeats of all rows in their clusters change nothing.
+    `of_clusters` are the sums of the differences, `sums` those that the mean is of, and
+    `other_variance` is added to its variance.
     """
     np: Any = m.import_library("numpy")
     size = 1.0

@@ -1,7 +1,8 @@
 """Rows in the shape of RM-Gallery's `DataSample`, with a label on each answer.
 
-`output` is a list of `{"answer": {"role": "assistant", "content": ..., "label": {"preference": "chosen"}}}`, one for each answer;
-the label of the others is "rejected". Two answers make a pair, more a ranking in which equal labels tie.
+`output` is a list of `{"answer": {"role": "assistant", "content": ..., "label": {"preference":
+"chosen"}}}`, one for each answer; the label of the others is "rejected". Two answers make a pair,
+more a ranking in which equal labels tie.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ def has_labelled_answers(rows: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def answers_and_ranks(row: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """Return the answers of a row and their ranks. Raises AmbiguousLabel for a row without a clear preference."""
+    """Return the answers of a row and their ranks. Raises AmbiguousLabel for a row without a clear
+    preference.
+    """
     items = as_list(value_at(row, COLUMN))
     preferences = [_preference(item) for item in items]
     if len(items) < 2 or not {*preferences} <= PREFERENCES.keys() or len({*preferences}) < 2:

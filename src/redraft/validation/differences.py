@@ -1,8 +1,10 @@
-"""Is B better than A? Differences of paired scores, with intervals, and win rates of pairs that a judge saw in both orders.
+"""Is B better than A? Differences of paired scores, with intervals, and win rates of pairs that a
+judge saw in both orders.
 
-A difference is B - A, in the unit of the scores. Rows are paired: each has a score of A and one of B. A cluster is what several
-rows have in common, such as a task or a document: rows of one cluster do not count as independent. This module knows numbers only,
-no files, runs or graders. Needs `redraft[validate]`.
+A difference is B - A, in the unit of the scores. Rows are paired: each has a score of A and one of
+B. A cluster is what several rows have in common, such as a task or a document: rows of one cluster
+do not count as independent. This module knows numbers only, no files, runs or graders. Needs
+`redraft[validate]`.
 """
 
 from __future__ import annotations
@@ -55,7 +57,9 @@ class PairedDifference:
 
     @property
     def verdict(self) -> ThreeWayVerdict:
-        """Whether B is "better" or "worse", if the interval is wholly above or below 0, else "undecided"."""
+        """Whether B is "better" or "worse", if the interval is wholly above or below 0, else
+        "undecided".
+        """
         return interval_verdict(self.interval)
 
     @property
@@ -79,13 +83,16 @@ def paired_difference(
         clusters: The cluster of each row. None: the rows are independent.
         confidence: The confidence of the interval, between 0 and 1.
 
-    The standard error is that of a jackknife over clusters, and the interval has the t quantile with one degree of freedom less
-    than there are clusters, or with fewer if their sizes differ. It also contains the interval with two more rows, one of each
-    direction: for scores of 0 and 1 that is Bonett and Price's. They are as large as the rows that differ are on average, or as
-    the largest one if fewer than six clusters are higher or fewer than six are lower, because then the variance is badly known.
+    The standard error is that of a jackknife over clusters, and the interval has the t quantile
+    with one degree of freedom less than there are clusters, or with fewer if their sizes differ. It
+    also contains the interval with two more rows, one of each direction: for scores of 0 and 1 that
+    is Bonett and Price's. They are as large as the rows that differ are on average, or as the
+    largest one if fewer than six clusters are higher or fewer than six are lower, because then the
+    variance is badly known.
 
-    Sources: MacKinnon, Nielsen and Webb, "Cluster-robust inference" (2023), and Bell and McCaffrey (2002), for clusters; Bonett and
-    Price, "Adjusted Wald confidence interval for a difference of binomial proportions based on paired data" (2012).
+    Sources: MacKinnon, Nielsen and Webb, "Cluster-robust inference" (2023), and Bell and McCaffrey
+    (2002), for clusters; Bonett and Price, "Adjusted Wald confidence interval for a difference of
+    binomial proportions based on paired data" (2012).
 
     Raises:
         ConfigError: The lengths differ, there is no row, or a score is missing or not finite.
@@ -132,7 +139,8 @@ def slice_differences(
     clusters: Sequence[Hashable] | None = None,
     confidence: float = 0.95,
 ) -> dict[str, PairedDifference]:
-    """Return the difference in each slice of the rows, with intervals that hold for all slices at once.
+    """Return the difference in each slice of the rows, with intervals that hold for all slices at
+    once.
 
     Args:
         a: The score of A in each row.
@@ -141,8 +149,9 @@ def slice_differences(
         clusters: The cluster of each row. None: the rows are independent.
         confidence: The probability that every interval contains its difference.
 
-    With k slices, each interval has the confidence 1 - (1 - confidence) / k (Bonferroni), so that looking at many slices finds no
-    difference by chance. The result is in the order of the slices' first rows. Raises ConfigError as `paired_difference` does.
+    With k slices, each interval has the confidence 1 - (1 - confidence) / k (Bonferroni), so that
+    looking at many slices finds no difference by chance. The result is in the order of the slices'
+    first rows. Raises ConfigError as `paired_difference` does.
     """
     check_confidence(confidence)
     if not len(a) == len(b) == len(slices):
@@ -154,7 +163,8 @@ def slice_differences(
         rows_of[name].append(n)
     if len(rows_of) > MAX_SLICES:
         raise ConfigError(
-            f"slices: there are {len(rows_of)} different ones, and at most {MAX_SLICES} are compared"
+            f"slices: there are {len(rows_of)} different ones, and at most {MAX_SLICES} are "
+            "compared"
         )
     groups = list(range(len(a))) if clusters is None else list(clusters)
     if len(groups) != len(a):
@@ -176,11 +186,13 @@ class WinRate:
     """How often B wins against A in pairs that a judge saw in both orders.
 
     Attributes:
-        value: The share of pairs that B wins, from 0 to 1; a tie, or two verdicts that contradict each other, count half.
+        value: The share of pairs that B wins, from 0 to 1; a tie, or two verdicts that contradict
+            each other, count half.
         interval: Its confidence interval; None if there is only one cluster.
         pairs: The number of pairs.
         clusters: The number of clusters of pairs.
-        position_bias: How much more often than half the answer that is shown first wins, from -0.5 to 0.5.
+        position_bias: How much more often than half the answer that is shown first wins, from -0.5
+            to 0.5.
         consistency: The share of pairs with the same verdict in both orders.
         confidence: The confidence of the interval.
     """
@@ -195,7 +207,9 @@ class WinRate:
 
     @property
     def verdict(self) -> ThreeWayVerdict:
-        """Whether B is "better" or "worse", if the interval is wholly above or below 0.5, else "undecided"."""
+        """Whether B is "better" or "worse", if the interval is wholly above or below 0.5, else
+        "undecided".
+        """
         return interval_verdict(self.interval, 0.5)
 
 
@@ -206,22 +220,25 @@ def win_rate(
     clusters: Sequence[Hashable] | None = None,
     confidence: float = 0.95,
 ) -> WinRate:
-    """Return the win rate of B against A from verdicts in both orders, which cancel the judge's preference for a position.
+    """Return the win rate of B against A from verdicts in both orders, which cancel the judge's
+    preference for a position.
 
     Args:
-        b_wins_second: For each pair, shown as A then B: 1 if B wins, 0 if A wins, 0.5 for a tie; or the probability that B wins.
+        b_wins_second: For each pair, shown as A then B: 1 if B wins, 0 if A wins, 0.5 for a tie; or
+            the probability that B wins.
         b_wins_first: The same for the pair shown as B then A.
         clusters: The cluster of each pair, such as its task. None: the pairs are independent.
         confidence: The confidence of the interval, between 0 and 1.
 
-    A preference that adds to the probability of a position cancels exactly. Raises ConfigError for numbers outside [0, 1], unequal
-    lengths, or no pair.
+    A preference that adds to the probability of a position cancels exactly. Raises ConfigError for
+    numbers outside [0, 1], unequal lengths, or no pair.
     """
     second = m.finite_numbers("b_wins_second", b_wins_second, 0, 1)
     first = m.finite_numbers("b_wins_first", b_wins_first, 0, 1)
     if len(second) != len(first):
         raise ConfigError(
-            f"b_wins_second and b_wins_first must be equally long, got {len(second)} and {len(first)}"
+            f"b_wins_second and b_wins_first must be equally long, got {len(second)} and "
+            f"{len(first)}"
         )
     shares = [(x + y) / 2 for x, y in zip(second, first, strict=True)]
     middle = paired_difference(
@@ -245,10 +262,12 @@ def win_rate(
 def rows_to_decide(
     difference: PairedDifference, margin: float | None = None, *, max_rows: int = 10**7
 ) -> int | None:
-    """Return how many rows in all would decide an undecided difference, if its mean and spread stay as they are.
+    """Return how many rows in all would decide an undecided difference, if its mean and spread stay
+    as they are.
 
-    Without a margin it is decided whether B is better or worse than A; with one, whether B is worse, or not worse by more than the
-    margin. None if more than `max_rows` are needed, or nothing is known of the spread. A decided difference needs its own rows.
+    Without a margin it is decided whether B is better or worse than A; with one, whether B is
+    worse, or not worse by more than the margin. None if more than `max_rows` are needed, or nothing
+    is known of the spread. A decided difference needs its own rows.
     """
     half, target = difference.half_width, max(difference.value + (margin or 0.0), -difference.value)
     if half is None or target <= 0:
@@ -280,17 +299,20 @@ class EffectiveVotes:
 def effective_votes(
     scores: Mapping[str, Sequence[float]], labels: Sequence[float]
 ) -> EffectiveVotes | None:
-    """Return how many independent votes a jury is worth, from its judges' scores on labelled answers.
+    """Return how many independent votes a jury is worth, from its judges' scores on labelled
+    answers.
 
     Args:
         scores: Each judge's score of every answer.
         labels: People's label of the same answers, on the scale of the scores.
 
-    With n judges whose errors (score - label) have the mean correlation r, it is n / (1 + (n - 1) r), with r at least 0. Two
-    judges that never err together are two votes; judges that err alike are one. None for fewer than two judges, fewer than three
-    rows, or if a judge's errors do not vary.
+    With n judges whose errors (score - label) have the mean correlation r, it is n / (1 + (n - 1)
+    r), with r at least 0. Two judges that never err together are two votes; judges that err alike
+    are one. None for fewer than two judges, fewer than three rows, or if a judge's errors do not
+    vary.
 
-    Source: Kish's design effect; for juries of models Kohli, "Nine judges, two effective votes" (2026).
+    Source: Kish's design effect; for juries of models Kohli, "Nine judges, two effective votes"
+    (2026).
 
     Raises:
         ConfigError: A judge has not one finite score for each label.
@@ -314,7 +336,9 @@ def effective_votes(
 
 
 def interval_verdict(interval: tuple[float, float] | None, zero: float = 0.0) -> ThreeWayVerdict:
-    """Return on which side of `zero` an interval lies wholly: "better" above it, "worse" below it, else "undecided"."""
+    """Return on which side of `zero` an interval lies wholly: "better" above it, "worse" below it,
+    else "undecided".
+    """
     if interval is None:
         return "undecided"
     return "better" if interval[0] > zero else "worse" if interval[1] < zero else "undecided"

@@ -1,8 +1,10 @@
-"""What people would say of all answers, from few labels and the verdicts of a judge on many answers.
+"""What people would say of all answers, from few labels and the verdicts of a judge on many
+answers.
 
-The labelled answers must be a random sample of all answers, and labels that were used to choose or to tune the judge do not count.
-The judge may be wrong in any way: a bad judge widens the interval, and does not shift the estimate. Numbers are plain sequences; a
-cluster is what several answers have in common, such as a task or a document. Needs `redraft[validate]`.
+The labelled answers must be a random sample of all answers, and labels that were used to choose or
+to tune the judge do not count. The judge may be wrong in any way: a bad judge widens the interval,
+and does not shift the estimate. Numbers are plain sequences; a cluster is what several answers have
+in common, such as a task or a document. Needs `redraft[validate]`.
 """
 
 from __future__ import annotations
@@ -32,17 +34,19 @@ RARE_LABELS = 5  # with fewer labels of one kind, the interval of a share is wid
 
 @dataclass(frozen=True, slots=True)
 class LabelEstimate:
-    """An estimate of the mean label (or difference, or share) of all answers, in the unit of the labels.
+    """An estimate of the mean label (or difference, or share) of all answers, in the unit of the
+    labels.
 
     Attributes:
         value: The estimate.
-        interval: Its confidence interval, or None if the labels do not determine one: for a single cluster, or for labels that do
-            not vary and are not 0 or 1.
+        interval: Its confidence interval, or None if the labels do not determine one: for a single
+            cluster, or for labels that do not vary and are not 0 or 1.
         standard_error: Its standard error, None if unknown.
         labels: The number of labelled answers.
         unlabelled: The number of answers with a score only.
         clusters: The number of clusters of labelled answers.
-        judge_weight: How much the judge's scores count, from 0 (not at all: the mean label) to 1; None if the method has no weight.
+        judge_weight: How much the judge's scores count, from 0 (not at all: the mean label) to 1;
+            None if the method has no weight.
     """
 
     value: float
@@ -67,25 +71,30 @@ def ppi_mean(
 
     Args:
         labels: People's label of each labelled answer, in any unit; 1 and 0 for a share.
-        scores: The judge's score of the same answers, in any unit. Scores like the labels help most.
-        unlabelled_scores: The judge's scores of other answers. Without any, the result is the mean label.
+        scores: The judge's score of the same answers, in any unit. Scores like the labels help
+            most.
+        unlabelled_scores: The judge's scores of other answers. Without any, the result is the mean
+            label.
         clusters: The cluster of each labelled answer. None: the answers are independent.
-        unlabelled_clusters: The cluster of each unlabelled answer. A cluster is labelled wholly or not at all.
+        unlabelled_clusters: The cluster of each unlabelled answer. A cluster is labelled wholly or
+            not at all.
         confidence: The confidence of the interval, between 0 and 1.
 
-    With judge weight w, the estimate is w mean(unlabelled scores) + mean(labels - w scores). The weight minimises the variance
-    of independent rows, limited to [0, 1]; each cluster is one degree of freedom. The variance is that of a jackknife over
-    clusters, which determines the weight anew each time: few labels make it uncertain. The interval has Student's t, with the
-    degrees of freedom of both means (Satterthwaite). If the labels are 0 and 1, it is Wilson's, for as many rows as would have
-    that variance, and if fewer than five are of one kind (rows of a cluster count as one) or the estimate is 0 or 1, it contains
-    that of the labels alone.
+    With judge weight w, the estimate is w mean(unlabelled scores) + mean(labels - w scores). The
+    weight minimises the variance of independent rows, limited to [0, 1]; each cluster is one degree
+    of freedom. The variance is that of a jackknife over clusters, which determines the weight anew
+    each time: few labels make it uncertain. The interval has Student's t, with the degrees of
+    freedom of both means (Satterthwaite). If the labels are 0 and 1, it is Wilson's, for as many
+    rows as would have that variance, and if fewer than five are of one kind (rows of a cluster
+    count as one) or the estimate is 0 or 1, it contains that of the labels alone.
 
-    Sources: Angelopoulos et al., "Prediction-powered inference" (2023), and Angelopoulos, Duchi and Zrnic, "PPI++" (2023), for the
-    estimate; for the variance MacKinnon, Nielsen and Webb, "Cluster-robust inference" (2023).
+    Sources: Angelopoulos et al., "Prediction-powered inference" (2023), and Angelopoulos, Duchi and
+    Zrnic, "PPI++" (2023), for the estimate; for the variance MacKinnon, Nielsen and Webb,
+    "Cluster-robust inference" (2023).
 
     Raises:
-        ConfigError: A sequence has the wrong length, a number is missing or not finite, or a cluster has labelled and
-            unlabelled answers.
+        ConfigError: A sequence has the wrong length, a number is missing or not finite, or a
+            cluster has labelled and unlabelled answers.
     """
     check_confidence(confidence)
     rows = _LabelledRows.of(labels, scores, unlabelled_scores, clusters, unlabelled_clusters)
@@ -102,10 +111,12 @@ def ppi_difference(
     unlabelled_clusters: Sequence[Hashable] | None = None,
     confidence: float = 0.95,
 ) -> LabelEstimate:
-    """Return by how much people rate A above B on average: `ppi_mean` of the differences of paired answers.
+    """Return by how much people rate A above B on average: `ppi_mean` of the differences of paired
+    answers.
 
-    Each item is a pair (A, B) of one row, such as the labels of two answers to one task. The interval is
-    widened by two rows as in `paired_difference`. The other arguments, the source and the errors are those of `ppi_mean`.
+    Each item is a pair (A, B) of one row, such as the labels of two answers to one task. The
+    interval is widened by two rows as in `paired_difference`. The other arguments, the source and
+    the errors are those of `ppi_mean`.
     """
     check_confidence(confidence)
     columns = {"labels": labels, "scores": scores, "unlabelled_scores": unlabelled_scores}
@@ -123,26 +134,31 @@ def rogan_gladen(
     *,
     confidence: float = 0.95,
 ) -> LabelEstimate:
-    """Return the share of good answers among others, from a judge's pass rate and its error rates on labelled answers.
+    """Return the share of good answers among others, from a judge's pass rate and its error rates
+    on labelled answers.
 
-    Use it for labels of other answers than those that are judged, such as an older set with another share of good ones: it assumes
-    that the error rates stay the same. If the labelled answers are a random sample, `ppi_mean` is more precise.
+    Use it for labels of other answers than those that are judged, such as an older set with another
+    share of good ones: it assumes that the error rates stay the same. If the labelled answers are a
+    random sample, `ppi_mean` is more precise.
 
     Args:
         labels: People's label of each labelled answer, 1 (good) or 0.
         verdicts: The judge's verdict on the same answers, 1 (pass) or 0.
-        unlabelled_verdicts: The judge's verdicts on the answers whose share of good ones is estimated.
+        unlabelled_verdicts: The judge's verdicts on the answers whose share of good ones is
+            estimated.
         confidence: The confidence of the interval, between 0 and 1.
 
-    With pass rate p, sensitivity s and specificity t, the estimate is (p + t - 1) / (s + t - 1), limited to [0, 1]. The interval
-    is (0, 1), without a standard error, for a judge that is no better than chance once its rates are shrunk towards one half.
+    With pass rate p, sensitivity s and specificity t, the estimate is (p + t - 1) / (s + t - 1),
+    limited to [0, 1]. The interval is (0, 1), without a standard error, for a judge that is no
+    better than chance once its rates are shrunk towards one half.
 
-    Sources: Rogan and Gladen, "Estimating prevalence from the results of a screening test" (1978); the interval with shrunk
-    rates: Lang and Reiczigel (2014), for judges Lee et al., "How to correctly report LLM-as-a-judge evaluations" (2025).
+    Sources: Rogan and Gladen, "Estimating prevalence from the results of a screening test" (1978);
+    the interval with shrunk rates: Lang and Reiczigel (2014), for judges Lee et al., "How to
+    correctly report LLM-as-a-judge evaluations" (2025).
 
     Raises:
-        ConfigError: A value is neither 0 nor 1, a kind of label or the unlabelled verdicts are missing, or the judge is no better
-            than chance on the labelled answers.
+        ConfigError: A value is neither 0 nor 1, a kind of label or the unlabelled verdicts are
+            missing, or the judge is no better than chance on the labelled answers.
     """
     check_confidence(confidence)
     _same_length({"labels": labels, "verdicts": verdicts})
@@ -168,8 +184,8 @@ def rogan_gladen(
     )
     if rates.informedness <= 0:
         raise ConfigError(
-            f"the judge is no better than chance on the labelled answers: it passes {rates.sensitivity:.2f} of the good "
-            f"and {1 - rates.specificity:.2f} of the bad ones"
+            "the judge is no better than chance on the labelled answers: it passes "
+            f"{rates.sensitivity:.2f} of the good and {1 - rates.specificity:.2f} of the bad ones"
         )
     value = min(1.0, max(0.0, rates.prevalence))
     interval, error = rates.interval(confidence)
@@ -184,10 +200,12 @@ def rogan_gladen_difference(
     *,
     confidence: float = 0.95,
 ) -> LabelEstimate:
-    """Return by how much larger B's share of good answers is than A's, from verdicts on paired answers and a judge's error rates.
+    """Return by how much larger B's share of good answers is than A's, from verdicts on paired
+    answers and a judge's error rates.
 
-    Use it for labels of other answers than those of A and B, such as an older set: it assumes that the judge makes the same errors
-    on all of them, also on A's and B's. If some of their answers are labelled, `ppi_difference` assumes nothing of that kind.
+    Use it for labels of other answers than those of A and B, such as an older set: it assumes that
+    the judge makes the same errors on all of them, also on A's and B's. If some of their answers
+    are labelled, `ppi_difference` assumes nothing of that kind.
 
     Args:
         labels: People's label of each labelled answer, 1 (good) or 0.
@@ -196,10 +214,11 @@ def rogan_gladen_difference(
         verdicts_b: The judge's verdicts on B's answers to the same tasks.
         confidence: The confidence of the interval, between 0 and 1.
 
-    With pass rates a and b, sensitivity s and specificity t, the estimate is (b - a) / (s + t - 1), limited to [-1, 1], and the
-    errors of all of these determine its standard error (delta method; error rates are shrunk towards one half as in
-    `rogan_gladen`). The interval is (-1, 1), without a standard error, for a single pair of answers, and for a judge that is no
-    better than chance once its rates are shrunk.
+    With pass rates a and b, sensitivity s and specificity t, the estimate is (b - a) / (s + t - 1),
+    limited to [-1, 1], and the errors of all of these determine its standard error (delta method;
+    error rates are shrunk towards one half as in `rogan_gladen`). The interval is (-1, 1), without
+    a standard error, for a single pair of answers, and for a judge that is no better than chance
+    once its rates are shrunk.
 
     Raises:
         ConfigError: As in `rogan_gladen`, or if A and B have not equally many verdicts.
@@ -243,13 +262,15 @@ def labels_needed(
 
     Args:
         half_width: Half the width of the interval, in the unit of the labels.
-        sd: Standard deviation of the labels (of their differences for `ppi_difference`); a share has at most 0.5.
+        sd: Standard deviation of the labels (of their differences for `ppi_difference`); a share
+            has at most 0.5.
         correlation: Correlation of scores and labels, from -1 to 1; 0 for no judge.
         unlabelled: How many answers will have a score only; None: many more than labels.
         confidence: The confidence of the interval, between 0 and 1.
 
-    The variance with n labels and N scores is sd^2 / n (1 - correlation^2 N / (n + N)) (Angelopoulos, Duchi and Zrnic, "PPI++",
-    2023); the normal quantile is used. Raises ConfigError for values out of range.
+    The variance with n labels and N scores is sd^2 / n (1 - correlation^2 N / (n + N))
+    (Angelopoulos, Duchi and Zrnic, "PPI++", 2023); the normal quantile is used. Raises ConfigError
+    for values out of range.
     """
     checks.positive("half_width", half_width)
     checks.number("sd", sd)
@@ -271,7 +292,8 @@ def labels_needed(
 
 
 class _Sums(NamedTuple):
-    """Sums over rows: of 1, the label, the score, their product, and the squared score; then the number of clusters.
+    """Sums over rows: of 1, the label, the score, their product, and the squared score; then the
+    number of clusters.
 
     They are numbers, or arrays with an element for each cluster.
     """
@@ -300,7 +322,9 @@ class _Sums(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _LabelledRows:
-    """Labels and scores of rows, the scores of other rows, and the number of each row's cluster, as arrays."""
+    """Labels and scores of rows, the scores of other rows, and the number of each row's cluster, as
+    arrays.
+    """
 
     labels: Any
     scores: Any
@@ -339,7 +363,8 @@ class _LabelledRows:
         )
         if both:
             raise ConfigError(
-                f"cluster {next(iter(both))!r:.80} has labelled and unlabelled answers: label it wholly or not at all"
+                f"cluster {next(iter(both))!r:.80} has labelled and unlabelled answers: label it "
+                "wholly or not at all"
             )
         of_rows, of_others = (
             cluster_numbers(clusters, len(labels)),
@@ -348,7 +373,9 @@ class _LabelledRows:
         return cls(numbers[0], numbers[1], of_rows, numbers[2], of_others)
 
     def estimate(self, confidence: float, *, of_differences: bool = False) -> LabelEstimate:
-        """Return the estimate. The scores do not count if all labels are equal, or if the other rows are a single cluster."""
+        """Return the estimate. The scores do not count if all labels are equal, or if the other
+        rows are a single cluster.
+        """
         equal = bool((self.labels == self.labels[0]).all())
         middle = (
             self.labels[0] if equal else self.labels.mean()
@@ -387,7 +414,8 @@ class _LabelledRows:
 
 
 class _Point(NamedTuple):
-    """An estimate, the judge's weight, the part of the estimate that is due to other rows, and how uncertain it is.
+    """An estimate, the judge's weight, the part of the estimate that is due to other rows, and how
+    uncertain it is.
 
     The variances are those from labelled (None: unknown) and from other rows.
     """
@@ -423,9 +451,11 @@ def _jackknife(labelled: _Sums, others: _Sums | None) -> _Point:
 
 
 def _ppi_point(labelled: _Sums, others: _Sums) -> tuple[Any, Any]:
-    """Return the estimate and the judge's weight: cov(label, score) / (var(score, all rows) (1 + n / N)), limited to [0, 1].
+    """Return the estimate and the judge's weight: cov(label, score) / (var(score, all rows) (1 + n
+    / N)), limited to [0, 1].
 
-    A cluster is one degree of freedom of these, so that rows which are repeated in their cluster change nothing.
+    A cluster is one degree of freedom of these, so that rows which are repeated in their cluster
+    change nothing.
     """
     np: Any = m.import_library("numpy")
     n, n_others = labelled.rows, others.rows
@@ -445,9 +475,11 @@ def _ppi_point(labelled: _Sums, others: _Sums) -> tuple[Any, Any]:
 
 
 def _as_share(found: LabelEstimate, rows: _LabelledRows, confidence: float) -> LabelEstimate:
-    """Return the estimate of a share, from 0 to 1: with Wilson's interval for as many rows as would be as precise.
+    """Return the estimate of a share, from 0 to 1: with Wilson's interval for as many rows as would
+    be as precise.
 
-    If one kind of label is rare, or the estimate is 0 or 1, it contains that of the labels alone, with clusters as rows.
+    If one kind of label is rare, or the estimate is 0 or 1, it contains that of the labels alone,
+    with clusters as rows.
     """
     share, intervals = min(1.0, max(0.0, found.value)), []
     if found.interval and found.standard_error and 0 < share < 1:
@@ -468,7 +500,9 @@ def _as_share(found: LabelEstimate, rows: _LabelledRows, confidence: float) -> L
 
 @dataclass(frozen=True, slots=True)
 class _ErrorRates:
-    """A judge's rates on good and on bad labelled answers and on others, each with the number of answers."""
+    """A judge's rates on good and on bad labelled answers and on others, each with the number of
+    answers.
+    """
 
     sensitivity: float
     good: int
@@ -486,7 +520,9 @@ class _ErrorRates:
         return (self.pass_rate + self.specificity - 1) / self.informedness
 
     def interval(self, confidence: float) -> tuple[tuple[float, float], float | None]:
-        """Return the interval of the prevalence and its standard error (or None), from rates that are shrunk towards one half."""
+        """Return the interval of the prevalence and its standard error (or None), from rates that
+        are shrunk towards one half.
+        """
         z = NormalDist().inv_cdf(0.5 + confidence / 2)
         shrunk = _ErrorRates(
             (self.good * self.sensitivity + 1) / (self.good + 2),
@@ -531,5 +567,6 @@ def _differences(name: str, pairs: Sequence[tuple[float, float]]) -> list[float]
 def _same_length(columns: dict[str, Sequence[Any]]) -> None:
     if len({len(column) for column in columns.values()}) > 1:
         raise ConfigError(
-            f"{', '.join(columns)} must be equally long, got {', '.join(str(len(c)) for c in columns.values())}"
+            f"{', '.join(columns)} must be equally long, got "
+            f"{', '.join(str(len(c)) for c in columns.values())}"
         )

@@ -1,4 +1,6 @@
-"""Which of two graders agrees better with people, and whether a judge has changed: paired, on the same answers."""
+"""Which of two graders agrees better with people, and whether a judge has changed: paired, on the
+same answers.
+"""
 
 from __future__ import annotations
 
@@ -40,10 +42,11 @@ class GraderComparison:
     """How far two graders agree with people on the same cases.
 
     Attributes:
-        measure: What is compared: "accuracy" (labels of kind pass), "preference" (pair: it prefers what people prefer, its ties
-            count half), "Kendall tau-b" (ranking), or "concordance" (score: the probability that it orders two answers as
-            people do, its ties count half).
-        difference: By how much the second grader agrees better than the first. `mean_a` and `mean_b` are the agreements.
+        measure: What is compared: "accuracy" (labels of kind pass), "preference" (pair: it prefers
+            what people prefer, its ties count half), "Kendall tau-b" (ranking), or "concordance"
+            (score: the probability that it orders two answers as people do, its ties count half).
+        difference: By how much the second grader agrees better than the first. `mean_a` and
+            `mean_b` are the agreements.
         first: The validation of the first grader; None if only its verdicts were given.
         second: The validation of the second grader.
     """
@@ -82,7 +85,8 @@ async def compare_graders(
     lower_is_better: bool | None = None,
     **settings: Unpack[ValidationSettings],
 ) -> GraderComparison:
-    """Have two graders judge the same labelled cases, and return which of them agrees better with people.
+    """Have two graders judge the same labelled cases, and return which of them agrees better with
+    people.
 
     Args:
         cases: As in `validate`.
@@ -99,8 +103,9 @@ async def compare_graders(
         lower_is_better: As in `validate`.
         **settings: As in `validate`. The budget and the deadline hold for each grader.
 
-    Cases with the same task or ID are one cluster, as in `validate`. A case that a grader cannot read counts as wrong, one that was
-    not judged by both is left out. The interval is that of `paired_difference`; for concordance, of its jackknife values.
+    Cases with the same task or ID are one cluster, as in `validate`. A case that a grader cannot
+    read counts as wrong, one that was not judged by both is left out. The interval is that of
+    `paired_difference`; for concordance, of its jackknife values.
 
     Raises:
         ConfigError: As in `validate`.
@@ -183,7 +188,8 @@ def compare_verdicts(
 ) -> GraderComparison:
     """Return which of two graders agrees better with people, from their verdicts on the same cases.
 
-    The arguments are as in `compare_graders`. Raises GradingError if no case has verdicts of both that can be compared.
+    The arguments are as in `compare_graders`. Raises GradingError if no case has verdicts of both
+    that can be compared.
     """
     sides = [
         {row.case.id: row for row in verdicts_by_case(cases, verdicts)}
@@ -228,9 +234,11 @@ def _rank_correlations(rows: Sequence[CaseVerdicts], _threshold: float) -> Agree
 
 
 def _concordances(rows: Sequence[CaseVerdicts], _threshold: float) -> Agreements:
-    """Return a jackknife value of each row, so that their mean is the concordance and their spread its error.
+    """Return a jackknife value of each row, so that their mean is the concordance and their spread
+    its error.
 
-    The concordance is a mean over pairs, so that each row counts in two means: the value is 2 c - C for a row's own mean c.
+    The concordance is a mean over pairs, so that each row counts in two means: the value is 2 c - C
+    for a row's own mean c.
     """
     np: Any = m.import_library("numpy")
     labels = np.array([row.label for row in rows])
@@ -268,8 +276,8 @@ class JudgeDrift:
         shift: By how much its scores rose.
         error_change: By how much its absolute errors grew; None without labels.
         margin: The shift that does not matter.
-        verdict: "drifted" if the scores rose or fell, and maybe by more than the margin; "stable" if the interval of the shift
-            is within the margin; else "undecided".
+        verdict: "drifted" if the scores rose or fell, and maybe by more than the margin; "stable"
+            if the interval of the shift is within the margin; else "undecided".
     """
 
     shift: PairedDifference
@@ -292,13 +300,14 @@ def judge_drift(
     Args:
         before: Its first scores of the answers of an anchor set.
         after: Its scores of the same answers later, such as after an update of the model behind it.
-        labels: People's labels of the answers, on the scale of the scores, to see whether it became less accurate.
+        labels: People's labels of the answers, on the scale of the scores, to see whether it became
+            less accurate.
         margin: The shift of the mean score that does not matter.
         clusters: The cluster of each answer. None: the answers are independent.
         confidence: The confidence of the intervals.
 
-    Keep the answers of the anchor set as they are, and grade them without the cache: cached replies cannot change. Raises
-    ConfigError as `paired_difference` does.
+    Keep the answers of the anchor set as they are, and grade them without the cache: cached replies
+    cannot change. Raises ConfigError as `paired_difference` does.
     """
     checks.number("margin", margin)
     shift = paired_difference(before, after, clusters=clusters, confidence=confidence)

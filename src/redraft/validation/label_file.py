@@ -1,8 +1,9 @@
 """Labels of people in a file that is only appended to: what was judged, by whom, and how.
 
-The first line says what was asked; each item is written once, with its texts, before its first label. Taking a label back is a
-line, too. A line is written whole, and is on the disk before a label is confirmed: neither `kill -9` nor a power failure loses it.
-`read_cases` reads such a file as it is, with one rating for each annotator.
+The first line says what was asked; each item is written once, with its texts, before its first
+label. Taking a label back is a line, too. A line is written whole, and is on the disk before a
+label is confirmed: neither `kill -9` nor a power failure loses it. `read_cases` reads such a file
+as it is, with one rating for each annotator.
 """
 
 from __future__ import annotations
@@ -28,16 +29,20 @@ MARK = "redraft_labels"
 MAX_NAME = 80
 PAIR_WORDS = {1.0: FIRST, 2.0: SECOND, 0.0: TIE}
 AnnotationKind: TypeAlias = Literal["pair", "pass", "score"]
-"""What is asked: which of two responses is better, whether a response passes, or how good it is on a scale."""
+"""What is asked: which of two responses is better, whether a response passes, or how good it is on
+a scale.
+"""
 KINDS: tuple[AnnotationKind, ...] = ("pair", "pass", "score")
 Sample: TypeAlias = Literal["random", "chosen", "imported"]
 
 
 @dataclass(frozen=True, slots=True)
 class LabelQuestion:
-    """What annotators are asked. Raises ConfigError for an unknown kind, or a scale that is not two whole numbers from 0 to 9.
+    """What annotators are asked. Raises ConfigError for an unknown kind, or a scale that is not two
+    whole numbers from 0 to 9.
 
-    `scale`: the lowest and the highest number of kind "score". `text`: the question, or the rubric, in words.
+    `scale`: the lowest and the highest number of kind "score". `text`: the question, or the rubric,
+    in words.
     """
 
     kind: AnnotationKind = "pair"
@@ -54,7 +59,9 @@ class LabelQuestion:
 
     @property
     def values(self) -> tuple[float, ...]:
-        """The values that a label can have: 1, 2 and 0 (a tie) for pairs, 1 and 0 for pass, else the scale."""
+        """The values that a label can have: 1, 2 and 0 (a tie) for pairs, 1 and 0 for pass, else
+        the scale.
+        """
         if self.kind == "pair":
             return (1.0, 2.0, 0.0)
         return (
@@ -86,9 +93,10 @@ class Label:
     Attributes:
         item: The ID of the item.
         annotator: The annotator's name.
-        value: For pairs 1 (the first response is better), 2 or 0 (a tie); 1 or 0 for pass; a number of the scale. None: skipped.
-        sample: "random" if the item belongs to the random share, which represents all items; "chosen" if it was chosen because
-            its label teaches much; "imported" if that is unknown.
+        value: For pairs 1 (the first response is better), 2 or 0 (a tie); 1 or 0 for pass; a number
+            of the scale. None: skipped.
+        sample: "random" if the item belongs to the random share, which represents all items;
+            "chosen" if it was chosen because its label teaches much; "imported" if that is unknown.
         shown: The numbers of the responses, from 0, in the order in which they were shown.
         seconds: How long the annotator took, or None.
         at: When, ISO 8601 in UTC.
@@ -107,9 +115,11 @@ class Label:
 
 @dataclass
 class LabelSet:
-    """The labels in a file: the question, the items by ID, and the last label of each item by each annotator.
+    """The labels in a file: the question, the items by ID, and the last label of each item by each
+    annotator.
 
-    `random_share`: the share of the items that are drawn at random, which is the same for everybody; None if it was never chosen.
+    `random_share`: the share of the items that are drawn at random, which is the same for
+    everybody; None if it was never chosen.
     """
 
     question: LabelQuestion
@@ -141,8 +151,9 @@ class LabelSet:
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yield a row for each item that has a label, as `read_cases` reads them.
 
-        `sample` is "random" if one of its labels says so: keep these rows for estimates of all items. `ratings` has one entry for
-        each annotator, in the order of their names, None where one gave no label. `scale` is the scale of kind "score".
+        `sample` is "random" if one of its labels says so: keep these rows for estimates of all
+        items. `ratings` has one entry for each annotator, in the order of their names, None where
+        one gave no label. `scale` is the scale of kind "score".
         """
         annotators = self.annotators
         for item in self.items.values():
@@ -180,10 +191,11 @@ class LabelSet:
 
 
 class LabelFile:
-    """Appends labels to the file `path`, which one process at a time may open; a new file is begun with `question`.
+    """Appends labels to the file `path`, which one process at a time may open; a new file is begun
+    with `question`.
 
-    An existing file is continued. Raises StoreError for a file that is none of labels or is in use, and ConfigError if it asks
-    another kind of question.
+    An existing file is continued. Raises StoreError for a file that is none of labels or is in use,
+    and ConfigError if it asks another kind of question.
     """
 
     def __init__(self, path: str | Path, question: LabelQuestion) -> None:
@@ -191,7 +203,8 @@ class LabelFile:
         exists = self.path.is_file() and self.path.stat().st_size > 0
         if exists and not is_label_file(self.path):
             raise WrongFileError(
-                f"{str(path)!r} is no file of labels, such as `redraft label` writes: name another file"
+                f"{str(path)!r} is no file of labels, such as `redraft label` writes: name "
+                "another file"
             )
         self._lines = LockedLineFile(self.path, "labels", resume=exists, durable=True)
         self.labels = LabelSet(question)
@@ -206,14 +219,16 @@ class LabelFile:
             raise
 
     def add(self, item: LabelItem, label: Label) -> None:
-        """Write a label. When this returns, it survives `kill -9`. Raises ConfigError as `extend`."""
+        """Write a label. When this returns, it survives `kill -9`. Raises ConfigError as
+        `extend`.
+        """
         self.extend([(item, label)])
 
     def extend(self, judged: Iterable[tuple[LabelItem, Label]]) -> None:
         """Write several labels at once. An item that the file has already is not written again.
 
-        Raises ConfigError, and writes nothing, for a value that is not allowed, and for an item with other responses than the one
-        of this ID in the file.
+        Raises ConfigError, and writes nothing, for a value that is not allowed, and for an item
+        with other responses than the one of this ID in the file.
         """
         checked = LabelSet(self.labels.question)
         lines: list[Mapping[str, Any]] = []
@@ -221,7 +236,8 @@ class LabelFile:
             known = checked.items.get(item.id) or self.labels.items.get(item.id)
             if known and known.responses != item.responses:
                 raise ConfigError(
-                    f"item {item.id!r:.80} has other responses than the item of this ID in {str(self.path)!r}"
+                    f"item {item.id!r:.80} has other responses than the item of this ID in "
+                    f"{str(self.path)!r}"
                 )
             _check_label(self.labels.question, label)
             stamped = (
@@ -242,10 +258,11 @@ class LabelFile:
             self.labels.add(label)
 
     def choose_random_share(self, share: float | None, default: float) -> float:
-        """Return the share of items that are drawn at random; it is chosen once for a file, as `share` or else `default`.
+        """Return the share of items that are drawn at random; it is chosen once for a file, as
+        `share` or else `default`.
 
-        With another share, later labels would be a sample without the items that were chosen because they teach much. Raises
-        ConfigError if another one was chosen before.
+        With another share, later labels would be a sample without the items that were chosen
+        because they teach much. Raises ConfigError if another one was chosen before.
         """
         known = self.labels.random_share
         if known is None:
@@ -255,7 +272,8 @@ class LabelFile:
             self.labels.random_share = known
         elif share not in {None, known}:
             raise ConfigError(
-                f"random_share={share}: the labels in {str(self.path)!r} were begun with {known}; name another file"
+                f"random_share={share}: the labels in {str(self.path)!r} were begun with {known}; "
+                "name another file"
             )
         return known
 
@@ -293,7 +311,8 @@ def _check_same_question(path: Path, before: LabelQuestion, question: LabelQuest
     if before.kind != question.kind or (before.kind == "score" and before.scale != question.scale):
         scale = f" from {before.scale[0]} to {before.scale[1]}" if before.kind == "score" else ""
         raise ConfigError(
-            f"{str(path)!r} has labels of kind {before.kind}{scale}: name another file for other labels"
+            f"{str(path)!r} has labels of kind {before.kind}{scale}: name another file for other "
+            "labels"
         )
 
 
@@ -320,7 +339,9 @@ def is_label_file(path: Path) -> bool:
 
 
 def read_labels(path: str | Path) -> LabelSet:
-    """Read a file of labels. A torn last line is ignored. Raises StoreError that names the line for anything else."""
+    """Read a file of labels. A torn last line is ignored. Raises StoreError that names the line for
+    anything else.
+    """
     try:
         with open_regular(path) as raw, BufferedReader(raw) as file:
             return labels_from_lines(read_bounded_lines(file, f"labels {str(path)!r}"), str(path))
@@ -356,7 +377,9 @@ def _begin(data: Mapping[str, Any]) -> LabelSet:
 
 
 def _enter_line(found: LabelSet, data: Mapping[str, Any]) -> None:
-    """Enter what a line after the first says. Raises StoreError, ConfigError, KeyError, TypeError or ValueError."""
+    """Enter what a line after the first says. Raises StoreError, ConfigError, KeyError, TypeError
+    or ValueError.
+    """
     if "item" in data:
         item = unpack(LabelItem, data["item"])
         if len(item.responses) != (2 if found.question.kind == "pair" else 1):

@@ -1,9 +1,10 @@
 """Labels in the formats of other tools: writing them, and reading what people judged there.
 
 - "jsonl": rows as `read_cases` reads them: `ratings` has one entry for each of the `raters`.
-- "label-studio": the JSON list of tasks with annotations that Label Studio imports and exports; pairs are of type "pairwise", pass
-  is "choices", scores are "rating".
-- "argilla": the JSON list of records that Argilla's `dataset.records.to_json` writes and `from_json` reads.
+- "label-studio": the JSON list of tasks with annotations that Label Studio imports and exports;
+  pairs are of type "pairwise", pass is "choices", scores are "rating".
+- "argilla": the JSON list of records that Argilla's `dataset.records.to_json` writes and
+  `from_json` reads.
 """
 
 from __future__ import annotations
@@ -154,7 +155,9 @@ def _from_label_studio(
 
 
 def _result_value(annotation: Mapping[str, Any], question: LabelQuestion) -> float | None:
-    """Return the value of the first result; None if there is none. Raises ConfigError for a word that is no answer."""
+    """Return the value of the first result; None if there is none. Raises ConfigError for a word
+    that is no answer.
+    """
     words: dict[str, float] = {side: value for value, side in SIDES.items()} | {"tie": 0.0}
     words |= {
         word: value
@@ -191,8 +194,8 @@ def _to_argilla(labels: LabelSet) -> str:
             if label.value is not None
         ]
         if responses:
-            records.append({"id": item.id, "fields": _fields(item, kind), "metadata": {}, "suggestions": {},
-                            "responses": {CONTROL: responses}, "vectors": {}, "status": "completed"})  # fmt: skip
+            records.append({"id": item.id, "fields": _fields(item, kind), "metadata": {}, "suggestions": {},  # noqa: E501
+                            "responses": {CONTROL: responses}, "vectors": {}, "status": "completed"})  # fmt: skip  # noqa: E501
     return json.dumps(records, indent=1) + "\n"
 
 
@@ -237,7 +240,9 @@ def export_labels(labels: LabelSet, format: str) -> str:
 
 
 def import_labels(text: str, format: str, question: LabelQuestion) -> LabelSet:
-    """Return the labels in a text of one of `LABEL_FORMATS`. Raises ConfigError for what cannot be understood."""
+    """Return the labels in a text of one of `LABEL_FORMATS`. Raises ConfigError for what cannot be
+    understood.
+    """
     found = LabelSet(question)
     reader = _entry_of(READERS, format)
     try:
@@ -270,7 +275,8 @@ def _validate(label: Label, question: LabelQuestion) -> Label:
         or value not in question.values
     ):
         raise ConfigError(
-            f"item {label.item!r:.80}: a label cannot be {value!r:.80}; it is one of {question.values}"
+            f"item {label.item!r:.80}: a label cannot be {value!r:.80}; it is one of "
+            f"{question.values}"
         )
     return Label(
         label.item,

@@ -1,4 +1,5 @@
-"""How to read the responses and the label of a row: the kind of the labels, and which columns hold them.
+"""How to read the responses and the label of a row: the kind of the labels, and which columns hold
+them.
 
 `infer_schema` decides it from the columns and their values; `cases` knows what a value means.
 """
@@ -79,8 +80,8 @@ class RowLabel:
 class LabelSchema:
     """The kind of the labels, and how to read responses and labels.
 
-    `label_counts` counts the values of the label with their meanings. `shuffle`: the first response is always the better one in the
-    file, so the order in the cases must not depend on it.
+    `label_counts` counts the values of the label with their meanings. `shuffle`: the first response
+    is always the better one in the file, so the order in the cases must not depend on it.
     """
 
     kind: LabelKind
@@ -91,7 +92,9 @@ class LabelSchema:
 
 
 def infer_schema(table: LabelledTable, kind: LabelKind | None) -> LabelSchema:
-    """Return how to read rows: the columns of the responses determine it first, then those of the labels."""
+    """Return how to read rows: the columns of the responses determine it first, then those of the
+    labels.
+    """
     label_counts: Counter[tuple[str, str]] = Counter()
     if (
         kind in {None, "pair", "ranking"}
@@ -125,7 +128,9 @@ def infer_schema(table: LabelledTable, kind: LabelKind | None) -> LabelSchema:
 def _data_sample_schema(
     table: LabelledTable, kind: LabelKind | None, label_counts: Counter[tuple[str, str]]
 ) -> LabelSchema:
-    """Return how to read rows whose answers have labels: as pairs if every row has two answers, else as rankings."""
+    """Return how to read rows whose answers have labels: as pairs if every row has two answers,
+    else as rankings.
+    """
     table.assigned["responses"] = f"{COLUMN}, with a label on each"
     sizes = {len(items) for row in table.rows if (items := as_list(cell(row, COLUMN)))}
     kind = kind or ("pair" if sizes <= {0, 1, 2} else "ranking")
@@ -183,11 +188,13 @@ def _scored_list_schema(
     kind: LabelKind | None,
     label_counts: Counter[tuple[str, str]],
 ) -> LabelSchema | None:
-    """Return how to read rows with a score for each of several answers; None if they have none, or another label.
+    """Return how to read rows with a score for each of several answers; None if they have none, or
+    another label.
 
-    The scores are a list of as many numbers as there are answers, or are in the objects that hold these. An answer without one is
-    left out, and so is a row with other ratings, unless most rows have such, or all numbers may be votes. Raises
-    ConfigError for numbers that may also be the votes of two people.
+    The scores are a list of as many numbers as there are answers, or are in the objects that hold
+    these. An answer without one is left out, and so is a row with other ratings, unless most rows
+    have such, or all numbers may be votes. Raises ConfigError for numbers that may also be the
+    votes of two people.
     """
     other = [table.find("ranking"), table.find("order"), *table.usual("label", LABEL_NAMES["pair"])]
     if any(other) or "label" in table.explicit:
@@ -227,15 +234,17 @@ def _scored_list_schema(
         return None
     if ratings and sizes == {2} and kind != "ranking" and may_be_votes and {1.0, 2.0} <= values:
         raise ConfigError(
-            f"{ratings!r} holds two numbers from 0 to 2 for two answers, which may be a score of each or two votes: give "
-            "kind ranking for scores, or label:1=first and label:2=second for votes"
+            f"{ratings!r} holds two numbers from 0 to 2 for two answers, which may be a score of "
+            "each or two votes: give kind ranking for scores, or label:1=first and label:2=second "
+            "for votes"
         )
     of_two = kind == "pair" or (kind is None and sizes <= {1, 2})
 
     def chosen_answers(row: Row) -> list[tuple[Any, float]]:
         if len(found := rated_answers(row)) < 2 or (of_two and len(found) != 2):
             raise AmbiguousLabel(
-                f"{'a pair has two' if of_two else 'there must be two'} answers with a score, got {len(found)}"
+                f"{'a pair has two' if of_two else 'there must be two'} answers with a score, got "
+                f"{len(found)}"
             )
         return found
 
@@ -330,15 +339,18 @@ PREFERENCE_WORDS = {1.0: "the first is better", 2.0: "the second is better", 0.0
 
 
 def _label_columns(table: LabelledTable, names: Sequence[str]) -> tuple[str | None, str | None]:
-    """Return the columns of the label and of the ratings. A label column that holds only lists is one of ratings.
+    """Return the columns of the label and of the ratings. A label column that holds only lists is
+    one of ratings.
 
-    Where the ratings are named, one of several columns that may be the label is none; where the label is, ratings must be lists.
+    Where the ratings are named, one of several columns that may be the label is none; where the
+    label is, ratings must be lists.
     """
     label = table.find("label", ())
     if label is None and len(usual := table.usual("label", names)) > 1:
         if not table.explicit.get("ratings"):
             raise ConfigError(
-                f"any of the columns {', '.join(map(repr, usual))} may be the label; state it: label=COLUMN"
+                f"any of the columns {', '.join(map(repr, usual))} may be the label; state it: "
+                "label=COLUMN"
             )
         names = ()
     label = label or table.find("label", names)
@@ -382,7 +394,9 @@ def _read_label_and_ratings(
     meanings: Mapping[str, str],
     parse: Callable[[Any], float],
 ) -> tuple[float | None, tuple[float | None, ...]]:
-    """Return the label of a row (None if there is no column for it) and its ratings. Raises AmbiguousLabel."""
+    """Return the label of a row (None if there is no column for it) and its ratings. Raises
+    AmbiguousLabel.
+    """
 
     def parse_one(value: Any) -> float | None:
         return None if is_missing(value) else parse(meanings.get(to_text(value), value))

@@ -1,7 +1,8 @@
 """Labelled rows of any shape as cases.
 
-The user names columns, or they are recognised by their usual names and reported. A row that cannot be understood is left out, with
-its location and the reason; nothing is guessed. `cases` knows what a label means, `recorded` reads outputs of other judges.
+The user names columns, or they are recognised by their usual names and reported. A row that cannot
+be understood is left out, with its location and the reason; nothing is guessed. `cases` knows what
+a label means, `recorded` reads outputs of other judges.
 """
 
 from __future__ import annotations
@@ -57,13 +58,15 @@ MAX_ROWS = 10**15
 class LabelledCases:
     """The labelled cases in some rows.
 
-    `scale`: the lowest and the highest number that people gave (kind score), else None. `skipped_rows`: the rows that cannot be
-    understood, with the reasons. `column_notes`: the role of each column, in words. `ignored_filters`: the columns of
-    "where:COLUMN" that the rows do not have. `column_list`: all columns, as text. `name`: the name of the file, or of the kind of
-    rows. `sha256`: a hash of the rows and of how they were read. `benchmark`: the name of the benchmark whose shape the rows have,
-    or "". `label_scale`: the lowest and the highest number that people could give, if the rows are labels of `redraft label`.
-    `repeated_rows`: how many rows were equal to another one, and do not count. `label_name`: the column of the labels,
-    or "" if there is none, or if what its values mean was stated.
+    `scale`: the lowest and the highest number that people gave (kind score), else None.
+    `skipped_rows`: the rows that cannot be understood, with the reasons. `column_notes`: the role
+    of each column, in words. `ignored_filters`: the columns of "where:COLUMN" that the rows do not
+    have. `column_list`: all columns, as text. `name`: the name of the file, or of the kind of rows.
+    `sha256`: a hash of the rows and of how they were read. `benchmark`: the name of the benchmark
+    whose shape the rows have, or "". `label_scale`: the lowest and the highest number that people
+    could give, if the rows are labels of `redraft label`. `repeated_rows`: how many rows were equal
+    to another one, and do not count. `label_name`: the column of the labels, or "" if there is
+    none, or if what its values mean was stated.
     """
 
     cases: tuple[LabelledCase, ...]
@@ -81,15 +84,16 @@ class LabelledCases:
     label_name: str = ""
 
     def with_lower_better(self, scale: tuple[float, float] | None = None) -> LabelledCases:
-        """Return the cases with labels mirrored on their scale, so that higher is better; `scale` is that of the labels, if known.
+        """Return the cases with labels mirrored on their scale, so that higher is better; `scale`
+        is that of the labels, if known.
 
         Raises ConfigError unless the labels are numbers.
         """
         ends = scale or self.label_scale or self.scale
         if self.kind != "score" or ends is None:
             raise ConfigError(
-                f"lower_is_better is about labels of kind score, and these are of kind {self.kind}: say what a value means, "
-                "such as label:1=fail"
+                "lower_is_better is about labels of kind score, and these are of kind "
+                f"{self.kind}: say what a value means, such as label:1=fail"
             )
         cases = tuple(
             replace(
@@ -111,22 +115,26 @@ def read_cases(
     kind: LabelKind | None = None,
     limit: int | None = None,
 ) -> LabelledCases:
-    """Read the first `limit` labelled rows: of a file, in any format of `tables.iter_rows`, or of what `tables.open_source` takes.
+    """Read the first `limit` labelled rows: of a file, in any format of `tables.iter_rows`, or of
+    what `tables.open_source` takes.
 
-    `columns` maps roles to columns: prompt, messages, context, reference, tests, id, group, parent (the ID of the row that this
-    one refines), cluster (what several rows have in common); response, or response_a and response_b, or chosen and rejected, or
-    responses; label, ratings (one for each rater), ranking (the rank of each response, from 1, equal for ties) or order (the
-    numbers of the responses, best first). "scores.overall" reaches into objects, "r1,r2,r3" joins columns to a list (ratings,
-    responses). Ratings that are as many numbers as there are responses are a score of each. "label:VALUE" gives the meaning of a
-    value of the label: first, second, tie; pass, fail; a number. "where:COLUMN" keeps the rows with that value. Other roles are
-    recognised by the usual names of columns, unless "" says that no column has the role; a named column goes before what is
-    recognised.
+    `columns` maps roles to columns: prompt, messages, context, reference, tests, id, group, parent
+    (the ID of the row that this one refines), cluster (what several rows have in common); response,
+    or response_a and response_b, or chosen and rejected, or responses; label, ratings (one for each
+    rater), ranking (the rank of each response, from 1, equal for ties) or order (the numbers of the
+    responses, best first). "scores.overall" reaches into objects, "r1,r2,r3" joins columns to a
+    list (ratings, responses). Ratings that are as many numbers as there are responses are a score
+    of each. "label:VALUE" gives the meaning of a value of the label: first, second, tie; pass,
+    fail; a number. "where:COLUMN" keeps the rows with that value. Other roles are recognised by the
+    usual names of columns, unless "" says that no column has the role; a named column goes before
+    what is recognised.
 
-    `kind` is inferred from the columns and the labels unless given. Several ratings become one label: the mean of scores, else
-    the most frequent rating. The order of chosen and rejected responses depends on their texts only. Unless `columns` names a role,
-    the shapes of published benchmarks are recognised (see `benchmarks`). Identical rows count once, and rows with the same ID or
-    task are one cluster. Raises ConfigError for a column that does not exist, if
-    several columns could be the label, and if no row can be understood.
+    `kind` is inferred from the columns and the labels unless given. Several ratings become one
+    label: the mean of scores, else the most frequent rating. The order of chosen and rejected
+    responses depends on their texts only. Unless `columns` names a role, the shapes of published
+    benchmarks are recognised (see `benchmarks`). Identical rows count once, and rows with the same
+    ID or task are one cluster. Raises ConfigError for a column that does not exist, if several
+    columns could be the label, and if no row can be understood.
     """
     if kind is not None and kind not in get_args(LabelKind):
         raise ConfigError(f"kind={kind!r}: there are {', '.join(get_args(LabelKind))}")
@@ -143,7 +151,9 @@ def cases_of_source(
     limit: int | None = None,
     keep_undecided: bool = False,
 ) -> LabelledCases:
-    """Return what `read_cases` returns. With `keep_undecided`, rows without a most frequent rating are ties, else left out."""
+    """Return what `read_cases` returns. With `keep_undecided`, rows without a most frequent rating
+    are ties, else left out.
+    """
     read, skipped, ignored = filter_rows(source.rows, columns, limit)
     chosen = without_repeats(read)
     repeated = len(read) - len(chosen)
@@ -201,7 +211,9 @@ def cases_of_source(
 def as_labelled_cases(
     cases: Iterable[LabelledCase], skipped: Sequence[BadRow] = ()
 ) -> LabelledCases:
-    """Return cases that were made in Python; equal ones count once. Raises ConfigError if there are none, or of several kinds."""
+    """Return cases that were made in Python; equal ones count once. Raises ConfigError if there are
+    none, or of several kinds.
+    """
     given, by_id = list(cases), dict[str, LabelledCase]()
     for case in given:
         if by_id.setdefault(case.id, case) != case:
@@ -228,7 +240,9 @@ def as_labelled_cases(
 
 
 def labelled_source(rows: Any) -> Source:
-    """Return the source of rows; a single file is read as it is named, and a file of labels as one row for each item."""
+    """Return the source of rows; a single file is read as it is named, and a file of labels as one
+    row for each item.
+    """
     if isinstance(rows, Source):
         return rows
     if isinstance(rows, str | Path) and is_label_file(path := Path(rows)):
@@ -243,7 +257,9 @@ def labelled_source(rows: Any) -> Source:
 def _digest(
     paths: Sequence[Path], columns: Mapping[str, str], cases: Iterable[LabelledCase]
 ) -> str:
-    """Return a hash of the columns and of the content of the files; of the cases if the rows are in no file."""
+    """Return a hash of the columns and of the content of the files; of the cases if the rows are in
+    no file.
+    """
     digest = sha256(json.dumps(sorted(columns.items())).encode())
     for path in paths:
         with path.open("rb") as file:
@@ -262,7 +278,9 @@ def _read_benchmark(
     skipped: list[BadRow],
     ignored: list[str],
 ) -> LabelledCases:
-    """Return the cases of rows that have the shape of a benchmark. Raises ConfigError if no row can be understood."""
+    """Return the cases of rows that have the shape of a benchmark. Raises ConfigError if no row can
+    be understood.
+    """
     cases = list(_read_all_cases(partial(_benchmark_case, benchmark), table.rows, skipped))
     if not cases:
         raise ConfigError(
@@ -308,7 +326,9 @@ PromptReader: TypeAlias = Callable[[Row], str | list[Message]]
 
 
 def _prompt_reader(table: LabelledTable) -> PromptReader:
-    """Return the function that reads the prompt. Without a column for it the prompt is empty: some graders need none."""
+    """Return the function that reads the prompt. Without a column for it the prompt is empty: some
+    graders need none.
+    """
     used = set(table.assigned.values())
     if messages := table.find("messages"):
         return lambda row: [read_message(message, messages) for message in list_cell(row, messages)]
@@ -347,7 +367,8 @@ def _read_prompt(row: Row, name: str) -> str | list[Message]:
 def _id_readers(table: LabelledTable) -> tuple[Callable[[Row], str], str | None]:
     """Return the function that reads the ID of a row, and the column of its cluster.
 
-    The ID is in its column, if every row has a different one, else it is file and line. An ID that is not unique is a cluster.
+    The ID is in its column, if every row has a different one, else it is file and line. An ID that
+    is not unique is a cluster.
     """
     name, cluster = table.find("id", CASE_ID_NAMES), table.find("cluster", ())
     if name and "id" not in table.explicit:
@@ -422,7 +443,9 @@ class _CaseReader:
 
 
 def _shuffle_pair(case: LabelledCase) -> LabelledCase:
-    """Swap the two responses of about every second case, by a hash of its texts, so that their order says nothing."""
+    """Swap the two responses of about every second case, by a hash of its texts, so that their
+    order says nothing.
+    """
     texts = "\0".join((case.task.prompt, *sorted(case.responses))).encode("utf-8", "surrogatepass")
     swap = sha256(texts).digest()[0] % 2 == (case.responses[0] < case.responses[1])
     return (
@@ -457,7 +480,9 @@ def is_label_row(values: Mapping[str, Any]) -> bool:
 
 
 def _label_scale(rows: Sequence[Row]) -> tuple[float, float] | None:
-    """Return the scale that labels of `redraft label` name; None for other rows, or if they name several."""
+    """Return the scale that labels of `redraft label` name; None for other rows, or if they name
+    several.
+    """
     scales = [row.values.get("scale") if is_label_row(row.values) else None for row in rows]
     first = scales[0]
     if not (
@@ -490,7 +515,8 @@ def _column_notes(table: LabelledTable, schema: LabelSchema) -> list[str]:
         notes.append("id: file and line")
     if schema.shuffle:
         notes.append(
-            "the chosen response is the better one; which of the two comes first depends on their texts only"
+            "the chosen response is the better one; which of the two comes first depends on their "
+            "texts only"
         )
     counts = schema.label_counts.most_common(12)
     notes += [
@@ -499,7 +525,7 @@ def _column_notes(table: LabelledTable, schema: LabelSchema) -> list[str]:
     ]
     if "label" not in table.assigned and "ratings" in table.assigned:
         notes.append(
-            f"the label is the {'mean of the ratings' if schema.kind == 'score' else 'most frequent rating'}"
+            f"the label is the {'mean of the ratings' if schema.kind == 'score' else 'most frequent rating'}"  # noqa: E501
         )
     return [*notes, *_sample_notes(table)]
 
@@ -512,7 +538,9 @@ SAMPLE_WORDS: Mapping[str, str] = {
 
 
 def _sample_notes(table: LabelledTable) -> Iterator[str]:
-    """Yield how rows of `redraft label` were chosen, if not all were drawn at random: their agreement is not that of all rows."""
+    """Yield how rows of `redraft label` were chosen, if not all were drawn at random: their
+    agreement is not that of all rows.
+    """
     counts = Counter(row.values["sample"] for row in table.rows if is_label_row(row.values))
     if counts.keys() - {"random"}:
         listed = ", ".join(

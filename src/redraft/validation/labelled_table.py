@@ -1,6 +1,7 @@
 """Labelled rows by the roles of their columns, and the values in them.
 
-The user names columns, or they are recognised by their usual names. What a label means is not known here.
+The user names columns, or they are recognised by their usual names. What a label means is not known
+here.
 """
 
 from __future__ import annotations
@@ -82,15 +83,18 @@ RIVALS = {
 }
 """Roles that are not guessed if the user names one of these others."""
 SHARED_ROLES = (*OUTPUT_ROLES, *FORMS_OF_RESPONSES[2], *FORMS_OF_RESPONSES[3])
-"""Roles whose usual column may have another role: outputs may be in another file, an answer of a pair may be the reference."""
+"""Roles whose usual column may have another role: outputs may be in another file, an answer of a
+pair may be the reference.
+"""
 ROLES = frozenset((*INPUT_ROLES, *LABEL_ROLES, *OUTPUT_ROLES))
 
 
 class LabelledTable:
-    """Some rows and their columns by role: those that the user names, else the first usual name that is there.
+    """Some rows and their columns by role: those that the user names, else the first usual name
+    that is there.
 
-    `explicit` is `columns` of `read_cases`; "" says that there is no such column. `assigned` collects the column of each role that
-    was looked up. Raises ConfigError for an unknown role.
+    `explicit` is `columns` of `read_cases`; "" says that there is no such column. `assigned`
+    collects the column of each role that was looked up. Raises ConfigError for an unknown role.
     """
 
     def __init__(self, explicit: Mapping[str, str], rows: Sequence[Row]) -> None:
@@ -111,7 +115,9 @@ class LabelledTable:
         self.assigned: dict[str, str] = {}
 
     def find(self, role: str, synonyms: Iterable[str] | None = None) -> str | None:
-        """Return the column of a role; `synonyms` replaces the usual names. Raises ConfigError if the named column is not there."""
+        """Return the column of a role; `synonyms` replaces the usual names. Raises ConfigError if
+        the named column is not there.
+        """
         column: str | None
         if column := self.explicit.get(role):
             several = role in LIST_ROLES and not self.sample.has(column)
@@ -125,7 +131,9 @@ class LabelledTable:
         return column
 
     def usual(self, role: str, names: Iterable[str]) -> list[str]:
-        """Return those of the usual names of a role that are there; none if no column is said to have it, or a rival is named."""
+        """Return those of the usual names of a role that are there; none if no column is said to
+        have it, or a rival is named.
+        """
         if self.explicit.get(role) == "" or any(
             self.explicit.get(rival) for rival in RIVALS.get(role, ())
         ):
@@ -136,13 +144,16 @@ class LabelledTable:
         return list(filter(self.sample.may_guess, known)) or (known if role == "prompt" else [])
 
     def find_tests(self) -> str | None:
-        """Return the column of the tests; without an explicit one, what it holds must look like tests, as in a batch."""
+        """Return the column of the tests; without an explicit one, what it holds must look like
+        tests, as in a batch.
+        """
         return self.find("tests", filter(None, [self.sample.tests_column()]))
 
     def missing_role_error(self, role: str) -> ConfigError:
         """Return the error for a role that no column has."""
         return ConfigError(
-            f"no column is known to be the {role}; state it: {role}=COLUMN. There are {self.sample.column_list()}"
+            f"no column is known to be the {role}; state it: {role}=COLUMN. There are "
+            f"{self.sample.column_list()}"
         )
 
     def label_meanings(self) -> dict[str, str]:
@@ -157,14 +168,18 @@ class LabelledTable:
 def read_filtered_rows(
     path: str | Path, explicit: Mapping[str, str], limit: int | None = None
 ) -> tuple[list[Row], list[BadRow], list[str]]:
-    """Return the first `limit` rows that pass the "where:COLUMN" filters, the unreadable rows, and the filters without a column."""
+    """Return the first `limit` rows that pass the "where:COLUMN" filters, the unreadable rows, and
+    the filters without a column.
+    """
     return filter_rows(partial(iter_rows, path), explicit, limit)
 
 
 def filter_rows(
     read: Callable[[OnError], Iterable[Row]], explicit: Mapping[str, str], limit: int | None
 ) -> tuple[list[Row], list[BadRow], list[str]]:
-    """Return the same for rows from any source: `read` yields them, and calls its argument with those that cannot be read."""
+    """Return the same for rows from any source: `read` yields them, and calls its argument with
+    those that cannot be read.
+    """
     filters = {
         role.removeprefix("where:"): value
         for role, value in explicit.items()
@@ -188,7 +203,9 @@ def without_repeats(rows: Sequence[Row]) -> list[Row]:
 
 
 def to_text(value: Any) -> str:
-    """Return a value as people write it on a command line: a text as it is, anything else as JSON."""
+    """Return a value as people write it on a command line: a text as it is, anything else as
+    JSON.
+    """
     if isinstance(value, str):
         return value
     try:
@@ -205,7 +222,9 @@ def cell(row: Row, name: str | None) -> Any:
 
 
 def text_cell(row: Row, name: str | None) -> str | None:
-    """Return a text, or those of a list joined; None if it is missing. Raises AmbiguousLabel for anything else."""
+    """Return a text, or those of a list joined; None if it is missing. Raises AmbiguousLabel for
+    anything else.
+    """
     try:
         return text_at(row.values, name)
     except ValueError as error:
@@ -213,9 +232,11 @@ def text_cell(row: Row, name: str | None) -> str | None:
 
 
 def response_cell(row: Row, name: str, *, with_prompt: bool = False) -> str:
-    """Return a response: a text, or the last message of a chat. Raises AmbiguousLabel for anything else.
+    """Return a response: a text, or the last message of a chat. Raises AmbiguousLabel for anything
+    else.
 
-    `with_prompt`: a chat may hold the prompt, too, and be JSON in a text; otherwise such a text is the response.
+    `with_prompt`: a chat may hold the prompt, too, and be JSON in a text; otherwise such a text is
+    the response.
     """
     value = cell(row, name)
     if isinstance(value, str) and (with_prompt or is_python_chat(value)):
@@ -229,13 +250,15 @@ def response_cell(row: Row, name: str, *, with_prompt: bool = False) -> str:
         value = message_text(value[-1])
     if not isinstance(value, str):
         raise AmbiguousLabel(
-            f"{name!r} {f'must be text, got {checks.format_value(value, 80)}' if has_value(value) else 'is missing'}"
+            f"{name!r} {f'must be text, got {checks.format_value(value, 80)}' if has_value(value) else 'is missing'}"  # noqa: E501
         )
     return value
 
 
 def chat_cell(row: Row, name: str | None) -> Any:
-    """Return the value of a row; that of a text which holds messages is a list of them. Raises AmbiguousLabel."""
+    """Return the value of a row; that of a text which holds messages is a list of them. Raises
+    AmbiguousLabel.
+    """
     value = cell(row, name)
     try:
         return (isinstance(value, str) and messages_in(value, name or "")) or value
@@ -244,7 +267,9 @@ def chat_cell(row: Row, name: str | None) -> Any:
 
 
 def list_cell(row: Row, name: str) -> list[Any]:
-    """Return a list: of a column, of a text (see `load_cell`), or of several columns "a,b,c". Raises AmbiguousLabel otherwise."""
+    """Return a list: of a column, of a text (see `load_cell`), or of several columns "a,b,c".
+    Raises AmbiguousLabel otherwise.
+    """
     value = cell(row, name)
     if value is None and "," in name:
         return [cell(row, part.strip()) for part in name.split(",")]

@@ -1,7 +1,7 @@
 """The charts of a validation: as SVG for the card, and as text for the terminal.
 
-Every chart also shows its numbers as text. Unknown values are not drawn; items beyond a limit are counted instead. Names of
-groups and classes are untrusted text. This module computes no measure.
+Every chart also shows its numbers as text. Unknown values are not drawn; items beyond a limit are
+counted instead. Names of groups and classes are untrusted text. This module computes no measure.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 Point: TypeAlias = tuple[float, float, int]
 """One bin: the mean probability, the share of positive outcomes, and the number of rows."""
 Estimate: TypeAlias = tuple[str, float | None, float | None, float | None, int, float | None]
-"""A name, its value, the ends of its interval, the number of rows, and the value of chance (None: unknown)."""
+"""A name, its value, the ends of its interval, the number of rows, and the value of chance (None:
+unknown).
+"""
 Counts: TypeAlias = Mapping[str, Mapping[str, int]]
 """How often people gave the first label and the grader the second."""
 
@@ -29,7 +31,9 @@ UNIT_TICKS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 
 
 def reliability_svg(points: Sequence[Point]) -> str:
-    """Draw a reliability diagram: predicted probabilities against observed frequencies; the dashed line is perfect calibration."""
+    """Draw a reliability diagram: predicted probabilities against observed frequencies; the dashed
+    line is perfect calibration.
+    """
     descriptions = [f"{p:.2f} said, {share:.2f} came true, {n} rows" for p, share, n in points]
     drawing = Drawing.create(460, 460, "Are probabilities calibrated?", descriptions or ["no rows"])
     axes = Axes(76, 48, 360, 352)
@@ -61,7 +65,9 @@ def reliability_svg(points: Sequence[Point]) -> str:
 def histogram_svg(
     groups: Mapping[str, Sequence[float]], *, low: float = 0.0, high: float = 1.0, bins: int = 10
 ) -> str:
-    """Draw the scores of a grader, a histogram for each label of people. Raises ValueError for scores outside [low, high]."""
+    """Draw the scores of a grader, a histogram for each label of people. Raises ValueError for
+    scores outside [low, high].
+    """
     panels = [
         (clean_text(name, 80), bin_counts(scores, low, high, bins), _mean(scores))
         for name, scores in groups.items()
@@ -96,7 +102,9 @@ def histogram_svg(
 def _draw_histogram(
     drawing: Drawing, axes: Axes, counts: Sequence[int], mean: float | None
 ) -> None:
-    """Draw the bars of one group, the most frequent as high as the axes, and a triangle at the mean."""
+    """Draw the bars of one group, the most frequent as high as the axes, and a triangle at the
+    mean.
+    """
     width, maximum = axes.width / len(counts), max([*counts, 1])
     for i, count in enumerate(counts):
         height = (axes.height - 4) * count / maximum
@@ -145,7 +153,9 @@ def bin_counts(scores: Iterable[float], low: float, high: float, bins: int) -> l
 
 
 def confusion_svg(labels: Sequence[str], counts: Counts) -> str:
-    """Draw a confusion matrix: labels of people in rows, of the grader in columns; larger shares of a row are darker."""
+    """Draw a confusion matrix: labels of people in rows, of the grader in columns; larger shares of
+    a row are darker.
+    """
     columns = labels[:MAX_CLASSES]
     rows = _labels_given_by_people(columns, counts)
     width = 92 if len(columns) <= 6 else 64
@@ -194,7 +204,9 @@ def _draw_cell(drawing: Drawing, box: Axes, n: int, of: int, hint: str) -> None:
 
 
 def scatter_svg(points: Sequence[tuple[float, float]]) -> str:
-    """Draw labels of people (x) against scores of the grader in [0, 1] (y). Equal labels get a deterministic jitter."""
+    """Draw labels of people (x) against scores of the grader in [0, 1] (y). Equal labels get a
+    deterministic jitter.
+    """
     xs = [x for x, _ in points] or [0.0, 1.0]
     low, high = (min(xs), max(xs)) if max(xs) > min(xs) else (xs[0] - 0.5, xs[0] + 0.5)
     margin = (high - low) * 0.05
@@ -225,7 +237,9 @@ def scatter_svg(points: Sequence[tuple[float, float]]) -> str:
 
 
 def forest_svg(rows: Sequence[Estimate]) -> str:
-    """Draw a forest plot: a line for each estimate with its interval, value and rows; a dashed line is its chance."""
+    """Draw a forest plot: a line for each estimate with its interval, value and rows; a dashed line
+    is its chance.
+    """
     visible = rows[:MAX_ROWS]
     descriptions = [
         f"{clean_text(name, 80)}: {_format_estimate(value, low, high)}, {n} rows"
@@ -332,7 +346,9 @@ def _text(text: str, style: str = "") -> Text:
 
 
 def text_bar(share: float, width: int = 12) -> str:
-    """Draw a share as a bar of block characters, in eighths of a character; any share above 0 is visible."""
+    """Draw a share as a bar of block characters, in eighths of a character; any share above 0 is
+    visible.
+    """
     eighths = max(round(share * width * 8), share > 0)
     return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
 
@@ -348,7 +364,9 @@ def reliability_text(points: Sequence[Point]) -> Table:
 
 
 def _mark_line(width: int, marks: Mapping[float, str], low: float = 0.0, high: float = 1.0) -> str:
-    """Return a line of dots with marks at some values; of marks at the same place the last one is shown."""
+    """Return a line of dots with marks at some values; of marks at the same place the last one is
+    shown.
+    """
     line = ["·"] * width
     for value, mark in marks.items():
         line[min(int((value - low) / (high - low) * width), width - 1)] = mark
@@ -358,7 +376,9 @@ def _mark_line(width: int, marks: Mapping[float, str], low: float = 0.0, high: f
 def histogram_text(
     groups: Mapping[str, Sequence[float]], *, low: float = 0.0, high: float = 1.0, bins: int = 10
 ) -> Table:
-    """Return the data of `histogram_svg` as a table, a row for each bin and a column for each group."""
+    """Return the data of `histogram_svg` as a table, a row for each bin and a column for each
+    group.
+    """
     table = _text_table("Scores by label", "score", *groups)
     counts = [bin_counts(scores, low, high, bins) for scores in groups.values()]
     for i in range(bins):

@@ -1,7 +1,8 @@
-"""Recorded outputs of other systems' judges on labelled cases, read into verdicts. The caller provides the parser of an output.
+"""Recorded outputs of other systems' judges on labelled cases, read into verdicts. The caller
+provides the parser of an output.
 
-A row refers to its case by the ID of the case, or is in the file of the labels. An unreadable output becomes an empty verdict with
-the reason; an ambiguous row is an error.
+A row refers to its case by the ID of the case, or is in the file of the labels. An unreadable
+output becomes an empty verdict with the reason; an ambiguous row is an error.
 """
 
 from __future__ import annotations
@@ -56,19 +57,23 @@ def read_verdicts(
     *,
     beside_labels: bool = False,
 ) -> list[Verdict]:
-    """Return the verdicts in recorded outputs, in the order of the file. Rows about other cases are left out.
+    """Return the verdicts in recorded outputs, in the order of the file. Rows about other cases are
+    left out.
 
-    `columns`: case (the ID of the case; default: id and its usual names), output (default: output, completion or text), shown
-    ("AB" or "BA" = swapped; in a column whose name contains "swap" also true and false), repeat. Without shown, a pair was shown in
-    the order of the case; then output_ba is the output for the swapped pair, in the same row. score_1 and score_2 are instead the
-    outputs that score the two responses of a pair one by one. A list of outputs holds repeats; so do further outputs on the
-    same case in the same order. "where:COLUMN" selects the rows with a value: those of one judge, for example.
+    `columns`: case (the ID of the case; default: id and its usual names), output (default: output,
+    completion or text), shown ("AB" or "BA" = swapped; in a column whose name contains "swap" also
+    true and false), repeat. Without shown, a pair was shown in the order of the case; then
+    output_ba is the output for the swapped pair, in the same row. score_1 and score_2 are instead
+    the outputs that score the two responses of a pair one by one. A list of outputs holds repeats;
+    so do further outputs on the same case in the same order. "where:COLUMN" selects the rows with a
+    value: those of one judge, for example.
 
-    `parse` parses an output, as `recorded_formats.parse_output` does: "first" is the response shown first. Scores are used
-    as they are on their scale, in [0, 1]. Raises ConfigError for a row that cannot be read or gives no order, for an output
-    that does not fit the cases, if no row is about any case, and for a "where:COLUMN" that is neither here nor in the labels
-    (`ignored_filters`; None: do not check). `beside_labels`: the outputs are in the file of the labels, where identical rows count
-    once and are no repeats of the judge.
+    `parse` parses an output, as `recorded_formats.parse_output` does: "first" is the response shown
+    first. Scores are used as they are on their scale, in [0, 1]. Raises ConfigError for a row that
+    cannot be read or gives no order, for an output that does not fit the cases, if no row is about
+    any case, and for a "where:COLUMN" that is neither here nor in the labels (`ignored_filters`;
+    None: do not check). `beside_labels`: the outputs are in the file of the labels, where identical
+    rows count once and are no repeats of the judge.
     """
     rows, bad, missing = read_filtered_rows(path, columns)
     rows = without_repeats(rows) if beside_labels else rows
@@ -77,7 +82,8 @@ def read_verdicts(
         name for name in missing if ignored_filters is not None and name in ignored_filters
     ]:
         raise ConfigError(
-            f"where:{unknown_filters[0]}: no row has such a column. There are {table.sample.column_list()}"
+            f"where:{unknown_filters[0]}: no row has such a column. There are "
+            f"{table.sample.column_list()}"
         )
     if bad:
         raise ConfigError(f"{bad[0].location}: {bad[0].message}")
@@ -85,7 +91,8 @@ def read_verdicts(
     verdicts = [verdict for row in rows for verdict in reader.verdicts(row)]
     if not verdicts:
         raise ConfigError(
-            f"{str(path)!r}: no row is about any of the {len(cases)} cases; state the column: case=COLUMN"
+            f"{str(path)!r}: no row is about any of the {len(cases)} cases; state the column: "
+            "case=COLUMN"
         )
     return verdicts
 
@@ -169,12 +176,15 @@ class _VerdictReader:
             return (1, 0) if parse_pass(cell(row, self._order_name)) else (0, 1)
         if text not in ORDER_VALUES:
             raise ConfigError(
-                f"{row.location}: {self._order_name!r} must say AB or BA, got {format_value(cell(row, self._order_name), 80)}"
+                f"{row.location}: {self._order_name!r} must say AB or BA, got "
+                f"{format_value(cell(row, self._order_name), 80)}"
             )
         return ORDER_VALUES[text]
 
     def _with_repeat(self, row: Row, verdict: Verdict) -> Verdict:
-        """Return the verdict with its repeat index: that in the row, else the next one for the same order."""
+        """Return the verdict with its repeat index: that in the row, else the next one for the same
+        order.
+        """
         key = (verdict.case, verdict.presentation_order)
         repeat = self.repeat_counts[key]
         self.repeat_counts[key] += 1
@@ -185,7 +195,9 @@ class _VerdictReader:
             raise ConfigError(f"{row.location}: the repeat: {error}") from error
 
     def _score_verdicts(self, row: Row, case: LabelledCase) -> Iterator[Verdict]:
-        """Yield verdicts from pairs of outputs, each of which scores one response; an unreadable score is None."""
+        """Yield verdicts from pairs of outputs, each of which scores one response; an unreadable
+        score is None.
+        """
         for texts in zip(
             *(_cell_texts(cell(row, name)) for name in self._score_names), strict=True
         ):
@@ -262,10 +274,13 @@ def _preference_ranks(case: LabelledCase, parsed_output: ParsedOutput) -> tuple[
 def _ranks_from_ranking(
     ranking: Sequence[int], presentation_order: tuple[int, ...]
 ) -> tuple[int, ...]:
-    """Return ranks in the order of the case. The ranking numbers responses from 1, as they were shown."""
+    """Return ranks in the order of the case. The ranking numbers responses from 1, as they were
+    shown.
+    """
     if sorted(ranking) != list(range(1, len(presentation_order) + 1)):
         raise UnreadableOutput(
-            f"a ranking of {len(presentation_order)} responses holds each number once, got {list(ranking)[:20]}"
+            f"a ranking of {len(presentation_order)} responses holds each number once, got "
+            f"{list(ranking)[:20]}"
         )
     order = [presentation_order[n - 1] for n in ranking]
     return tuple(order.index(i) for i in range(len(presentation_order)))

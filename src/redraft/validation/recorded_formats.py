@@ -1,10 +1,13 @@
-"""Parsing outputs of other systems' judges by named formats, or `UnreadableOutput` with the exact complaint.
+"""Parsing outputs of other systems' judges by named formats, or `UnreadableOutput` with the exact
+complaint.
 
-A format says where a verdict is and which forms it may have. A missing verdict is not guessed, contradicting verdicts count as
-none, and a number outside its scale is not a score. Recorded outputs are hostile input: their size is limited, digits are ASCII,
-and every pattern takes time linear in the text (the pattern of a user has a time limit).
+A format says where a verdict is and which forms it may have. A missing verdict is not guessed,
+contradicting verdicts count as none, and a number outside its scale is not a score. Recorded
+outputs are hostile input: their size is limited, digits are ASCII, and every pattern takes time
+linear in the text (the pattern of a user has a time limit).
 
-This module does not know cases or presentation orders: "first" is the response that the judge was shown first.
+This module does not know cases or presentation orders: "first" is the response that the judge was
+shown first.
 """
 
 from __future__ import annotations
@@ -38,10 +41,11 @@ MAX_RANKED = 100
 
 @dataclass(frozen=True, slots=True)
 class ParsedOutput:
-    """The verdict in a judge's output: one of `winner`, `score`, `ranking` and `label`; the others are None.
+    """The verdict in a judge's output: one of `winner`, `score`, `ranking` and `label`; the others
+    are None.
 
-    `score` is on the judge's own `scale` (low, high). `ranking` holds numbers from 1 in the order shown, best first. `excerpt`
-    is the part of the output with the verdict.
+    `score` is on the judge's own `scale` (low, high). `ranking` holds numbers from 1 in the order
+    shown, best first. `excerpt` is the part of the output with the verdict.
     """
 
     winner: Winner | None = None
@@ -62,10 +66,12 @@ class ParsedOutput:
 
 @dataclass(frozen=True, slots=True)
 class OutputFormat:
-    """A format of judges' outputs. `kind` says what its outputs hold, `scale` (low, high) is that of its scores.
+    """A format of judges' outputs. `kind` says what its outputs hold, `scale` (low, high) is that
+    of its scores.
 
-    `parse` receives an output without its thinking, and the format itself. `argument` is the text after the colon of its name: a
-    key, labels or a pattern; `argument_name` says which, "" for none.
+    `parse` receives an output without its thinking, and the format itself. `argument` is the text
+    after the colon of its name: a key, labels or a pattern; `argument_name` says which, "" for
+    none.
     """
 
     name: str
@@ -79,10 +85,11 @@ class OutputFormat:
 
 
 def parse_output(text: str, output_format: str | OutputFormat) -> ParsedOutput:
-    """Parse a recorded output. A format is an `OutputFormat` or a name such as "arena_hard", "json:score@1-5" or "label:yes/no".
+    """Parse a recorded output. A format is an `OutputFormat` or a name such as "arena_hard",
+    "json:score@1-5" or "label:yes/no".
 
-    The judge's reasoning is removed first, in the form of any model family. Raises UnreadableOutput with the complaint, and
-    ConfigError for an unknown name.
+    The judge's reasoning is removed first, in the form of any model family. Raises UnreadableOutput
+    with the complaint, and ConfigError for an unknown name.
     """
     known_format = (
         output_format if isinstance(output_format, OutputFormat) else find_format(output_format)
@@ -101,7 +108,9 @@ def parse_output(text: str, output_format: str | OutputFormat) -> ParsedOutput:
 
 @lru_cache(maxsize=256)
 def find_format(spec: str) -> OutputFormat:
-    """Return the format for "name", "name:argument", "name@low-high" or "name:argument@low-high". Raises ConfigError."""
+    """Return the format for "name", "name:argument", "name@low-high" or "name:argument@low-high".
+    Raises ConfigError.
+    """
     name = re.split("[:@]", spec, maxsplit=1)[0]
     if name not in OUTPUT_FORMATS:
         raise ConfigError(
@@ -117,7 +126,8 @@ def find_format(spec: str) -> OutputFormat:
             f"{name}:{output_format.argument_name.upper()}" if output_format.argument_name else name
         )
         raise ConfigError(
-            f"format {spec!r} is not understood; it is written {allowed!r}, with a scale as in '@1-10'"
+            f"format {spec!r} is not understood; it is written {allowed!r}, with a scale as in "
+            "'@1-10'"
         )
     return _check_format(replace(output_format, argument=rest[1:]))
 
@@ -146,8 +156,9 @@ _NUMBER = r"[0-9]{1,6}(?:\.[0-9]{1,20})?"
 _OUT_OF = r"[ \t]{0,8}(?:/|out[ ]of)[ \t]{0,8}"
 _SCORE = rf"(?P<words>(?P<score>{_NUMBER})(?:{_OUT_OF}(?P<most>{_NUMBER}))?)"
 _OUT_OF_OR_OF = r"[ \t]{0,8}(?:/|(?:out[ ])?of\b)[ \t]{0,8}"
-_LABELLED_SCORE = rf"(?P<words>(?P<score>{_NUMBER})(?:[ \t]{{1,8}}points?\b)?(?:{_OUT_OF_OR_OF}(?P<most>{_NUMBER}))?)"
-# What may follow a number: closing marks and white space, but not another number, a percent sign or a range.
+_LABELLED_SCORE = rf"(?P<words>(?P<score>{_NUMBER})(?:[ \t]{{1,8}}points?\b)?(?:{_OUT_OF_OR_OF}(?P<most>{_NUMBER}))?)"  # noqa: E501
+# What may follow a number: closing marks and white space, but not another number, a percent sign or
+# a range.
 _TOKEN_END = r"""(?=[*_`"')\]}.,;:!]{0,8}(?:\s|\Z))"""
 _RANGE_JOINT = r"[/\u2044\u2215\u00f7\u00d7x^+\-\u2010-\u2015\u2212~]|to\b|or\b"
 _SCORE_END = rf"{_TOKEN_END}(?![^\S\n]{{0,8}}(?:[%\u2030]|(?:{_RANGE_JOINT})?[^\S\n]{{0,8}}\d))"
@@ -159,7 +170,7 @@ _OTHER_UNIT = re.compile(
     re.IGNORECASE,
 )
 _SCORE_LABEL = re.compile(
-    r"^[ \t>#*_\-]{0,12}(?:(?:my|the|final|overall|total)[ ]){0,3}(?:score|rating|grade)[*_]{0,3}[ \t]{0,8}(?:[:=]|is\b)[*_]{0,3}",
+    r"^[ \t>#*_\-]{0,12}(?:(?:my|the|final|overall|total)[ ]){0,3}(?:score|rating|grade)[*_]{0,3}[ \t]{0,8}(?:[:=]|is\b)[*_]{0,3}",  # noqa: E501
     re.IGNORECASE | re.MULTILINE,
 )
 _SCORE_LINE = re.compile(
@@ -171,12 +182,12 @@ _RESULT = re.compile(r"\[RESULT\][ \t]*:?", re.IGNORECASE)
 _LETTER = re.compile(r"\s{0,4}\(?(?:Response[ ])?(?P<words>[AB])" + _TOKEN_END)
 _VERDICT = re.compile(
     r"[ \t>#*_\-]{0,12}"
-    r"(?:(?:(?:my|the|final)[ ]){0,2}(?:answer|verdict|label|judge?ment|decision|result)[*_]{0,3}[ \t]{0,8}[:=][ \t]{0,8})?"
+    r"(?:(?:(?:my|the|final)[ ]){0,2}(?:answer|verdict|label|judge?ment|decision|result)[*_]{0,3}[ \t]{0,8}[:=][ \t]{0,8})?"  # noqa: E501
     r"""[*_`"'(\[]{0,6}(?P<words>[^\n]{1,60}?)[*_`"'.)\]!]{0,6}[ \t]{0,8}""",
     re.IGNORECASE,
 )
 _SENTIMENT = re.compile(
-    r"sentiment(?: of the (?:\w{1,20} )?review)? is [\"']?(very positive|positive|neutral|negative|very negative)\b",
+    r"sentiment(?: of the (?:\w{1,20} )?review)? is [\"']?(very positive|positive|neutral|negative|very negative)\b",  # noqa: E501
     re.IGNORECASE,
 )
 _RANKING_CHAIN = re.compile(r"\[[0-9]{1,3}\](?:[ \t]{0,8}>[ \t]{0,8}\[[0-9]{1,3}\])+")
@@ -197,13 +208,16 @@ DEFAULT_LABELS = "yes/no/pass/fail/true/false/A/B"
 
 
 def _single_value(values: Iterable[str], subject: str) -> str:
-    """Return the only distinct value. Raises UnreadableOutput for none, and for several distinct values."""
+    """Return the only distinct value. Raises UnreadableOutput for none, and for several distinct
+    values.
+    """
     distinct = list(dict.fromkeys(values))
     if not distinct:
         raise UnreadableOutput(f"there is no {subject} in the output")
     if len(distinct) > 1:
         raise UnreadableOutput(
-            f"there are several different values where one {subject} is expected: {_abbreviate(distinct)}"
+            f"there are several different values where one {subject} is expected: "
+            f"{_abbreviate(distinct)}"
         )
     return distinct[0]
 
@@ -221,7 +235,9 @@ def _score_from_digits(digits: str, scale: Scale, excerpt: str) -> ParsedOutput:
 
 
 def _parse_score(excerpt: str, scale: Scale | None) -> ParsedOutput:
-    """Return the score in "7", "7/10" or "7 out of 10", where the second number must be the maximum of `scale` if given."""
+    """Return the score in "7", "7/10" or "7 out of 10", where the second number must be the maximum
+    of `scale` if given.
+    """
     score, maximum, *_ = [*re.findall(_NUMBER, excerpt), ""]
     if scale is None and not float(maximum or 0):
         raise UnreadableOutput(
@@ -245,13 +261,16 @@ def _score_after(label: re.Match[str]) -> re.Match[str]:
     match = _SCORE_VALUE.match(label.string, label.end())
     if not match:
         raise UnreadableOutput(
-            f"after {label[0].strip()!r} there is no score: {_abbreviate(label.string[label.end() : label.end() + 30])}"
+            f"after {label[0].strip()!r} there is no score: "
+            f"{_abbreviate(label.string[label.end() : label.end() + 30])}"
         )
     return match
 
 
 def _labelled_score(label: re.Match[str]) -> re.Match[str]:
-    """Return the score after a label, which must not be followed by another unit, as in "4 stars" or "4 of 5"."""
+    """Return the score after a label, which must not be followed by another unit, as in "4 stars"
+    or "4 of 5".
+    """
     match = _score_after(label)
     if not match["most"] and _OTHER_UNIT.match(match.string, match.end()):
         excerpt = match.string[match.start() : match.end() + 30].strip()
@@ -263,7 +282,9 @@ def _labelled_score(label: re.Match[str]) -> re.Match[str]:
 
 
 def _first_matching_pattern(*patterns: str) -> Callable[[str, OutputFormat], ParsedOutput]:
-    """Return a parser that tries patterns in order: for the first response, the second, the first again, ..."""
+    """Return a parser that tries patterns in order: for the first response, the second, the first
+    again, ...
+    """
     tried: list[tuple[re.Pattern[str], Winner]] = [
         (re.compile(pattern), side) for pattern, side in zip(patterns, _SIDES, strict=False)
     ]
@@ -419,7 +440,8 @@ def _parse_json_pair(text: str, output_format: OutputFormat) -> ParsedOutput:
     winner = WINNERS.get(value.strip().lower()) if isinstance(value, str) else None
     if winner is None:
         raise UnreadableOutput(
-            f"{output_format.argument!r} must be one of {', '.join(WINNERS)}, got {_abbreviate(value)}"
+            f"{output_format.argument!r} must be one of {', '.join(WINNERS)}, got "
+            f"{_abbreviate(value)}"
         )
     return ParsedOutput(winner=winner, excerpt=words)
 
@@ -458,7 +480,9 @@ def _value_at_key(text: str, output_format: OutputFormat) -> tuple[Any, str]:
 
 
 def _parse_user_pattern(text: str, output_format: OutputFormat) -> ParsedOutput:
-    """Return the match of a user's pattern (of its first group if it has one): a score if there is a scale, else a winner."""
+    """Return the match of a user's pattern (of its first group if it has one): a score if there is
+    a scale, else a winner.
+    """
     try:
         matches = [
             m[1] if m.re.groups else m[0]

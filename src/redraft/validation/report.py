@@ -1,8 +1,10 @@
-"""The measures of a grader: its verdicts compared with the labels of people, for each kind of label.
+"""The measures of a grader: its verdicts compared with the labels of people, for each kind of
+label.
 
-Shares have a Wilson interval, most other measures a bootstrap interval over rows (2.5 % to 97.5 %). Rows of one cluster are not
-independent: a share then has Wilson's interval for as many rows as would be as precise, and the bootstrap draws whole clusters.
-Unreadable verdicts are counted separately and never as right. A value that cannot be computed is None.
+Shares have a Wilson interval, most other measures a bootstrap interval over rows (2.5 % to 97.5 %).
+Rows of one cluster are not independent: a share then has Wilson's interval for as many rows as
+would be as precise, and the bootstrap draws whole clusters. Unreadable verdicts are counted
+separately and never as right. A value that cannot be computed is None.
 """
 
 from __future__ import annotations
@@ -42,9 +44,9 @@ Statistic: TypeAlias = Callable[[Sequence[Any]], float | None]
 class ReportConfig:
     """How labels and scores are read.
 
-    `threshold`: the score from which a response passes. `scale`: the lowest and the highest number that people could give, for
-    labels of kind score; None: unknown. `seed`: the seed of the bootstrap samples. `benchmark`: the name of the benchmark whose
-    score comes first, or "".
+    `threshold`: the score from which a response passes. `scale`: the lowest and the highest number
+    that people could give, for labels of kind score; None: unknown. `seed`: the seed of the
+    bootstrap samples. `benchmark`: the name of the benchmark whose score comes first, or "".
     """
 
     threshold: float = 0.5
@@ -55,11 +57,12 @@ class ReportConfig:
 
 @dataclass(frozen=True)
 class ValidationReport:
-    """The measures of a grader. `headline` decides whether the grader is trusted; `groups` holds it for each group.
+    """The measures of a grader. `headline` decides whether the grader is trusted; `groups` holds it
+    for each group.
 
-    `confusion` counts the grader's labels (inner keys) by people's (outer keys), `parse_errors` the reasons why verdicts could not
-    be read. For plots: `probabilities` with their outcomes, the grader's `scores` by people's label, and `points` of people's score
-    and the grader's.
+    `confusion` counts the grader's labels (inner keys) by people's (outer keys), `parse_errors` the
+    reasons why verdicts could not be read. For plots: `probabilities` with their outcomes, the
+    grader's `scores` by people's label, and `points` of people's score and the grader's.
     """
 
     kind: LabelKind
@@ -80,7 +83,9 @@ def build_report(
     verdicts: Iterable[Verdict],
     config: ReportConfig = ReportConfig(),
 ) -> ValidationReport:
-    """Compare verdicts with the labels of their cases. Cases without a verdict are left out; the caller counts them."""
+    """Compare verdicts with the labels of their cases. Cases without a verdict are left out; the
+    caller counts them.
+    """
     return REPORT_BUILDERS[cases[0].kind](verdicts_by_case(cases, verdicts), config)
 
 
@@ -95,7 +100,9 @@ def verdicts_by_case(
 
 
 def score_report(rows: Sequence[CaseVerdicts], config: ReportConfig) -> ValidationReport:
-    """Measure scores against numeric labels: correlations, agreement and leniency on the scale that people used."""
+    """Measure scores against numeric labels: correlations, agreement and leniency on the scale that
+    people used.
+    """
     points, clusters = _score_points(rows), _clusters(_scored_rows(rows))
     headline = _spearman(rows, config.seed)
     measures = [
@@ -171,7 +178,9 @@ def _scale_measures(rows: Sequence[CaseVerdicts], config: ReportConfig) -> list[
 
 
 def pass_report(rows: Sequence[CaseVerdicts], config: ReportConfig) -> ValidationReport:
-    """Measure scores against pass and fail: accuracy of both classes, and calibration of scores as probabilities."""
+    """Measure scores against pass and fail: accuracy of both classes, and calibration of scores as
+    probabilities.
+    """
     labels = ["pass" if row.label else "fail" for row in rows]
     verdicts = [pass_label(row, config.threshold) for row in rows]
     both = list(zip(labels, verdicts, strict=True))
@@ -211,7 +220,9 @@ def pass_report(rows: Sequence[CaseVerdicts], config: ReportConfig) -> Validatio
 
 
 def pair_report(rows: Sequence[CaseVerdicts], config: ReportConfig) -> ValidationReport:
-    """Measure preferences between two responses: accuracy, agreement, and the effects of order and length."""
+    """Measure preferences between two responses: accuracy, agreement, and the effects of order and
+    length.
+    """
     labels = [better_of_two(row.case.ranks) for row in rows]
     verdicts = [preferred_response(row) for row in rows]
     both = list(zip(labels, verdicts, strict=True))
@@ -256,7 +267,9 @@ def pair_report(rows: Sequence[CaseVerdicts], config: ReportConfig) -> Validatio
 
 
 def ranking_report(rows: Sequence[CaseVerdicts], config: ReportConfig) -> ValidationReport:
-    """Measure rankings: rank correlation within each row, and whether the best response comes first."""
+    """Measure rankings: rank correlation within each row, and whether the best response comes
+    first.
+    """
 
     def agreement(group: Sequence[CaseVerdicts]) -> Measure:
         taus = [(tau, row.case.cluster) for row in group if (tau := kendall_tau(row)) is not None]
@@ -314,7 +327,10 @@ def _preference_measure(rows: Sequence[CaseVerdicts]) -> Measure:
         ],
         _clusters(decided),
         chance=0.5,
-        about="prefers what people prefer; its ties count half, unreadable rows nothing, people's ties are left out",
+        about=(
+            "prefers what people prefer; its ties count half, unreadable rows nothing, people's "
+            "ties are left out"
+        ),
     )
 
 
@@ -390,7 +406,9 @@ SIGN = {FIRST: 1.0, TIE: 0.0, SECOND: -1.0}
 
 
 def _pair_verbosity(rows: Sequence[CaseVerdicts], seed: int) -> Measure:
-    """Return the partial rank correlation of the verdict with the difference in length, given people's verdict."""
+    """Return the partial rank correlation of the verdict with the difference in length, given
+    people's verdict.
+    """
     readable = [row for row in rows if preferred_response(row) != UNREADABLE]
     points = [
         (
@@ -443,7 +461,9 @@ def pass_label(row: CaseVerdicts, threshold: float) -> str:
 
 
 def _balanced_accuracy(rows: Sequence[CaseVerdicts], threshold: float) -> Measure:
-    """Return the mean recall of passes and of fails; its interval is the mean of both Wilson intervals."""
+    """Return the mean recall of passes and of fails; its interval is the mean of both Wilson
+    intervals.
+    """
     shares = []
     for label, word in ((1, "pass"), (0, "fail")):
         rows_of_class = [row for row in rows if bool(row.label) == bool(label)]
@@ -481,7 +501,9 @@ def _kappa(both: Sequence[tuple[Any, Any]]) -> float | None:
 
 
 def _class_rates(both: Sequence[tuple[str, str]]) -> tuple[ClassRates, ...]:
-    """Return the rates of each class that people used, and their unweighted means. Other labels count as unreadable."""
+    """Return the rates of each class that people used, and their unweighted means. Other labels
+    count as unreadable.
+    """
     used = {t for t, _ in both}
     rates_by_label = m.precision_recall_f1(
         [t for t, _ in both], [s if s in used else None for _, s in both]
@@ -549,7 +571,9 @@ def _binned_alpha(both: Sequence[tuple[float, float]], level: str) -> float | No
 
 
 def _scores_by_label(rows: Sequence[CaseVerdicts]) -> dict[str, tuple[float, ...]]:
-    """Return the grader's scores by people's label, for histograms: at most five classes, by quantile if there are more."""
+    """Return the grader's scores by people's label, for histograms: at most five classes, by
+    quantile if there are more.
+    """
     labels = sorted({row.label for row in rows})
     if len(labels) > 5:
         ordered = sorted(row.label for row in rows)
@@ -579,7 +603,9 @@ def _mean_ranks(row: CaseVerdicts) -> tuple[float, ...] | None:
 
 
 def kendall_tau(row: CaseVerdicts) -> float | None:
-    """Return Kendall's tau-b with people's ranks; 0 if the verdict ties all or is unreadable, None if people tie all."""
+    """Return Kendall's tau-b with people's ranks; 0 if the verdict ties all or is unreadable, None
+    if people tie all.
+    """
     people, order = row.case.ranks or (), _mean_ranks(row)
     if len(set(people)) < 2:
         return None
@@ -602,7 +628,9 @@ def _clusters(rows: Iterable[CaseVerdicts]) -> list[str]:
 
 
 def _verdict_clusters(rows: Iterable[CaseVerdicts]) -> list[str]:
-    """Return the clusters of verdicts, from the row of each: several verdicts on one row are not independent."""
+    """Return the clusters of verdicts, from the row of each: several verdicts on one row are not
+    independent.
+    """
     return [row.case.cluster or f"row {row.case.id}" for row in rows]
 
 
@@ -625,7 +653,8 @@ def proportion(
     chance: float | None = None,
     about: str = "",
 ) -> Measure:
-    """Return the share of outcomes with its interval; None without rows. An outcome is 1, 0, or a part, which widens the interval.
+    """Return the share of outcomes with its interval; None without rows. An outcome is 1, 0, or a
+    part, which widens the interval.
 
     `clusters` are those of the outcomes; "" is one of its own.
     """
@@ -642,7 +671,8 @@ def proportion(
 
 
 def _clustered_share(outcomes: Sequence[float], units: Sequence[Any]) -> tuple[float, float] | None:
-    """Return Wilson's interval for as many rows as would be as precise as these clusters; None for a single cluster.
+    """Return Wilson's interval for as many rows as would be as precise as these clusters; None for
+    a single cluster.
 
     If all outcomes are equal, nothing is known of the spread, and each cluster counts as a row.
     """
@@ -669,7 +699,9 @@ def estimate(
     chance: float | None = None,
     about: str = "",
 ) -> Measure:
-    """Return a statistic of rows with its bootstrap interval over clusters, which needs at least MIN_ROWS of them."""
+    """Return a statistic of rows with its bootstrap interval over clusters, which needs at least
+    MIN_ROWS of them.
+    """
     value = statistic(rows) if rows else None
     together: defaultdict[str | int, list[Any]] = defaultdict(list)
     for unit, row in zip(_units(clusters), rows, strict=True):

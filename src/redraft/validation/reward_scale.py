@@ -1,4 +1,6 @@
-"""Learning how the raw scores of a reward model become scores in [0, 1], from a sample of answers without labels."""
+"""Learning how the raw scores of a reward model become scores in [0, 1], from a sample of answers
+without labels.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +27,12 @@ MAX_SAMPLE = 2000
 async def learn_scale(
     reward: Reward, samples: Sequence[Task], options: Options | None = None
 ) -> Reward:
-    """Return the grader with `center` and `scale` learned from the raw scores of answers; see `Reward.fit`.
+    """Return the grader with `center` and `scale` learned from the raw scores of answers; see
+    `Reward.fit`.
 
-    `samples` are tasks with a response, as they occur in use; the first 2000 are scored, each with one call. Raises GradingError if
-    the server fails, and ConfigError for a task without a response or for fewer than 20 raw scores.
+    `samples` are tasks with a response, as they occur in use; the first 2000 are scored, each with
+    one call. Raises GradingError if the server fails, and ConfigError for a task without a response
+    or for fewer than 20 raw scores.
     """
     if without := next((task for task in samples if not (task.response or "").strip()), None):
         raise ConfigError(f"a sample is a task with a response, got {without!r:.100}")
@@ -52,7 +56,9 @@ async def learn_scale(
 
 
 def read_samples(path: str | Path) -> list[Task]:
-    """Read tasks with responses from a file, in any format of `tables.iter_rows`, up to 2000 of them. Raises ConfigError."""
+    """Read tasks with responses from a file, in any format of `tables.iter_rows`, up to 2000 of
+    them. Raises ConfigError.
+    """
     bad_rows: list[BadRow] = []
     rows = list(iter_rows(path, bad_rows.append))[: 2 * MAX_SAMPLE]
     mapping = infer_columns(

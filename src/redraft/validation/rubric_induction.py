@@ -1,9 +1,11 @@
-"""Rubric induction: propose criteria from labelled data, measure how far a judge that uses them agrees with people, revise.
+"""Rubric induction: propose criteria from labelled data, measure how far a judge that uses them
+agrees with people, revise.
 
-The cases are split by the hash of their IDs into examples for the proposing model, cases on which the rubric is selected, and test
-cases that are used once, at the end, for the reported agreement: the agreement on the selection cases is biased upwards. The
-starting rubric is measured on the same test cases and is returned unless the new one is better there. If the budget or the time is
-used up earlier, the best rubric so far is returned.
+The cases are split by the hash of their IDs into examples for the proposing model, cases on which
+the rubric is selected, and test cases that are used once, at the end, for the reported agreement:
+the agreement on the selection cases is biased upwards. The starting rubric is measured on the same
+test cases and is returned unless the new one is better there. If the budget or the time is used up
+earlier, the best rubric so far is returned.
 """
 
 from __future__ import annotations
@@ -41,12 +43,19 @@ MAX_EXAMPLES = 10  # in one request
 MAX_EXAMPLE_CHARS = 1500  # of one answer
 
 PROPOSE_PROMPT = (
-    "People judged answers. Work out what decided their judgement, and write criteria with which a careful judge, who reads one "
-    "answer at a time and gives each criterion 0 to 5, would agree with them. Each criterion is about one thing that can be seen "
-    "in the answer. Describe it in one or two sentences, with what a 0 and a 5 look like. Write 1 to 6 criteria, none twice."
+    "People judged answers. Work out what decided their judgement, and write criteria with which "
+    "a careful judge, who reads one answer at a time and gives each criterion 0 to 5, would agree "
+    "with them. Each criterion is about one thing that can be seen in the answer. Describe it in "
+    "one or two sentences, with what a 0 and a 5 look like. Write 1 to 6 criteria, none twice."
 )
-REVISE_PROMPT = "A judge used the criteria below and disagreed with people on these answers. Change what misled the judge, and keep the rest."
-ANSWER_FORMAT = '{"criteria": [{"name": "short_name", "description": "what is judged, what 0 and 5 look like", "weight": 1-3}]}'
+REVISE_PROMPT = (
+    "A judge used the criteria below and disagreed with people on these answers. Change what "
+    "misled the judge, and keep the rest."
+)
+ANSWER_FORMAT = (
+    '{"criteria": [{"name": "short_name", "description": "what is judged, what 0 and 5 look '
+    'like", "weight": 1-3}]}'
+)
 
 
 UNKNOWN_AGREEMENT = Measure("agreement", None)
@@ -56,10 +65,11 @@ UNKNOWN_AGREEMENT = Measure("agreement", None)
 class InducedRubric:
     """A rubric, the agreement by which it was selected, and the agreement on the test cases.
 
-    `start_agreement` is that of the starting rubric on the test cases, `round_agreements` are all agreements on the selection
-    cases, the start's first. `improved` says whether the rubric is better than the start (else it is the start): on the test
-    cases or, if the search ended early (`stop_reason`), on the selection cases. An agreement is unknown if nothing was judged,
-    and is of fewer rows (`n`) if judging was interrupted. `note` says what went wrong.
+    `start_agreement` is that of the starting rubric on the test cases, `round_agreements` are all
+    agreements on the selection cases, the start's first. `improved` says whether the rubric is
+    better than the start (else it is the start): on the test cases or, if the search ended early
+    (`stop_reason`), on the selection cases. An agreement is unknown if nothing was judged, and is
+    of fewer rows (`n`) if judging was interrupted. `note` says what went wrong.
     """
 
     rubric: Rubric
@@ -74,9 +84,11 @@ class InducedRubric:
 
 @dataclass
 class RubricInduction:
-    """The search for a rubric. It tries at most `max_rounds` proposals, and stops when the agreement no longer rises.
+    """The search for a rubric. It tries at most `max_rounds` proposals, and stops when the
+    agreement no longer rises.
 
-    The budget and the deadline of the session apply to the whole search. Raises ConfigError for too few rows, or for rankings.
+    The budget and the deadline of the session apply to the whole search. Raises ConfigError for too
+    few rows, or for rankings.
     """
 
     session: Session
@@ -96,7 +108,8 @@ class RubricInduction:
             )
         if self.cases[0].kind == "ranking":
             raise ConfigError(
-                "a rubric is induced from scores, pass and fail, or pairs; rankings are not supported"
+                "a rubric is induced from scores, pass and fail, or pairs; rankings are not "
+                "supported"
             )
         self._splits = split_cases(self.cases)
 
@@ -117,7 +130,9 @@ class RubricInduction:
         return InducedRubric(*result, start, tuple(rounds), improved, self._stop_reason, self._note)
 
     async def _search(self) -> tuple[Rubric, Measure, list[Measure]]:
-        """Return the best rubric on the selection cases, its agreement there, and the agreements of all tried rubrics."""
+        """Return the best rubric on the selection cases, its agreement there, and the agreements of
+        all tried rubrics.
+        """
         best, value = self.start, await self._measure_selection("start", self.start)
         rounds = [value]
         for n in range(1, self.max_rounds + 1):
@@ -150,7 +165,9 @@ class RubricInduction:
     async def _judge_cases(
         self, rubric: Rubric, cases: Sequence[LabelledCase]
     ) -> dict[str, list[Verdict]]:
-        """Return the verdicts of a judge with this rubric, by case. If there are none, the search ends."""
+        """Return the verdicts of a judge with this rubric, by case. If there are none, the search
+        ends.
+        """
         verdicts: defaultdict[str, list[Verdict]] = defaultdict(list)
         outage = ""
         async for judged in self._harness(rubric).judge(cases):
@@ -172,7 +189,9 @@ class RubricInduction:
         return GraderHarness(session)
 
     async def _try_propose(self, rubric: Rubric, n: int) -> Rubric | None:
-        """Return proposal `n`; None if the budget or the time is used up, it cannot be read, or there are no disagreements."""
+        """Return proposal `n`; None if the budget or the time is used up, it cannot be read, or
+        there are no disagreements.
+        """
         try:
             return await enforce_deadline(self._propose, self._deadline)((rubric, n == 1))
         except BudgetExhaustedError as error:
@@ -186,7 +205,9 @@ class RubricInduction:
         return None
 
     async def _propose(self, start: tuple[Rubric, bool]) -> Rubric | None:
-        """Return the model's criteria from examples or, after the first round, from cases where judge and people disagree."""
+        """Return the model's criteria from examples or, after the first round, from cases where
+        judge and people disagree.
+        """
         rubric, is_first = start
         shown = self._splits[0] if is_first else await self._find_disagreements(rubric)
         if not shown or self._stop_reason:
@@ -232,7 +253,9 @@ def is_promising(one: Measure, other: Measure) -> bool:
 
 
 def proposal_request(examples: Sequence[LabelledCase], instructions: Sequence[str]) -> Request:
-    """Return the request to the proposing model: instructions, labelled cases as data, answer format."""
+    """Return the request to the proposing model: instructions, labelled cases as data, answer
+    format.
+    """
     nonce = fresh_nonce(part for case in examples for part in _case_texts(case))
     lines = [
         *instructions,
@@ -246,7 +269,9 @@ def proposal_request(examples: Sequence[LabelledCase], instructions: Sequence[st
 def split_cases(
     cases: Sequence[LabelledCase],
 ) -> tuple[list[LabelledCase], list[LabelledCase], list[LabelledCase]]:
-    """Return examples, selection cases and test cases: two fifths, three tenths, three tenths, by the hash of the id."""
+    """Return examples, selection cases and test cases: two fifths, three tenths, three tenths, by
+    the hash of the id.
+    """
     ordered = sorted(
         cases, key=lambda case: sha256(case.id.encode("utf-8", "backslashreplace")).digest()
     )
@@ -257,8 +282,9 @@ def split_cases(
 def disagreements(rows: Sequence[CaseVerdicts]) -> list[LabelledCase]:
     """Return the cases on which grader and people disagree, the largest disagreement first.
 
-    Pairs: the grader does not prefer what people prefer. Pass or fail: the distance of its score from 1 or 0. Scores, for which
-    people use another scale: the difference of the ranks among all rows.
+    Pairs: the grader does not prefer what people prefer. Pass or fail: the distance of its score
+    from 1 or 0. Scores, for which people use another scale: the difference of the ranks among all
+    rows.
     """
     kind = rows[0].case.kind if rows else "pair"
     if kind == "pair":
@@ -312,7 +338,9 @@ def _format_label(case: LabelledCase) -> str:
 
 
 def parse_rubric(reply: Reply, start: Rubric) -> Rubric:
-    """Return the starting rubric with the criteria in a reply, without examples and template. Raises UnreadableOutput."""
+    """Return the starting rubric with the criteria in a reply, without examples and template.
+    Raises UnreadableOutput.
+    """
     rows = read_object(reply.text).get("criteria")
     if not isinstance(rows, list) or not 0 < len(rows) <= MAX_CRITERIA:
         raise UnreadableOutput(f"'criteria' must be a list of 1 to {MAX_CRITERIA}")
@@ -368,7 +396,9 @@ ANSWER_SCHEMA = {
 
 
 def to_toml(result: InducedRubric, data: str) -> str:
-    """Return the rubric as a file for `--rubric`, with its measures as comments. Raises ConfigError (see `Rubric.to_toml`)."""
+    """Return the rubric as a file for `--rubric`, with its measures as comments. Raises ConfigError
+    (see `Rubric.to_toml`).
+    """
     lines = "".join(f"# {line}\n" for line in _header_lines(result, data))
     return f"{lines}\n{result.rubric.to_toml()}"
 
@@ -392,7 +422,10 @@ def _header_lines(result: InducedRubric, data: str) -> Iterator[str]:
 
 def _agreement_line(role: str, agreement: Measure, start: Measure, *, with_start: bool) -> str:
     comparison = f"; the starting rubric: {_format_value(start)} on {start.n}" if with_start else ""
-    return f"On {agreement.n} rows that it was {role}: {agreement.name} {_format_value(agreement)}{comparison}."
+    return (
+        f"On {agreement.n} rows that it was {role}: {agreement.name} "
+        f"{_format_value(agreement)}{comparison}."
+    )
 
 
 def _format_value(measure: Measure) -> str:

@@ -1,8 +1,9 @@
-"""Proposes a rubric from the description of a task, without data: a draft that a person edits and then validates.
+"""Proposes a rubric from the description of a task, without data: a draft that a person edits and
+then validates.
 
-The reply is read strictly: criteria with different names and weights 1 to 3, and texts for the levels 0, 3 and 5. The description
-is shown to the model as data. Nobody has measured whether a judge with such a rubric agrees with people; `rubric_induction` does
-that from labelled data.
+The reply is read strictly: criteria with different names and weights 1 to 3, and texts for the
+levels 0, 3 and 5. The description is shown to the model as data. Nobody has measured whether a
+judge with such a rubric agrees with people; `rubric_induction` does that from labelled data.
 """
 
 from __future__ import annotations
@@ -44,14 +45,16 @@ LEVELS = (0, 3, 5)
 WEIGHTS = (1, 2, 3)
 NAME = re.compile(r"[^\W\d]\w*")
 PROMPT = (
-    "Somebody will judge answers to tasks of the kind described below, one answer at a time. Write the criteria: between 2 and "
-    f"{MAX_CRITERIA}, each about one quality that can be seen in an answer, none twice. Describe each in one sentence that is true "
-    "of a perfect answer. For the scores 0, 3 and 5, say what an answer with that score looks like. The weight says how much the "
-    "criterion matters. Do not do the task itself."
+    "Somebody will judge answers to tasks of the kind described below, one answer at a time. "
+    f"Write the criteria: between 2 and {MAX_CRITERIA}, each about one quality that can be seen "
+    "in an answer, none twice. Describe each in one sentence that is true of a perfect answer. "
+    "For the scores 0, 3 and 5, say what an answer with that score looks like. The weight says "
+    "how much the criterion matters. Do not do the task itself."
 )
 FORMAT = (
-    '{"about": "whether the answer ...", "criteria": [{"name": "short_name", "description": "one sentence", "weight": 1, 2 or 3, '
-    '"levels": {"0": "what earns 0", "3": "what earns 3", "5": "what earns 5"}}]}'
+    '{"about": "whether the answer ...", "criteria": [{"name": "short_name", "description": '
+    '"one sentence", "weight": 1, 2 or 3, "levels": {"0": "what earns 0", "3": "what earns 3", '
+    '"5": "what earns 5"}}]}'
 )
 SCHEMA = object_schema(
     about=text_schema(MAX_ABOUT_CHARS),
@@ -78,11 +81,13 @@ async def propose_rubric(
         description: What the answers are and what matters about them, in at most 8,000 characters.
         model: The model to ask, in any form that `refine` takes. None means one that is found.
         name: The name of the rubric.
-        settings: `budget`, `timeout`, `retries` and the other settings of `refine` that concern calls.
+        settings: `budget`, `timeout`, `retries` and the other settings of `refine` that concern
+            calls.
 
     Returns:
-        A rubric with 1 to 6 criteria, each with a weight and the meaning of the levels 0, 3 and 5. Nobody has checked it: read and
-        edit it (`proposal_to_toml` writes it as a file), and measure it against labels with `redraft validate`.
+        A rubric with 1 to 6 criteria, each with a weight and the meaning of the levels 0, 3 and 5.
+        Nobody has checked it: read and edit it (`proposal_to_toml` writes it as a file), and
+        measure it against labels with `redraft validate`.
 
     Raises:
         ConfigError: The description is empty or too long, or there is no model.
@@ -110,7 +115,9 @@ async def propose_rubric(
 
 
 def proposal_request(description: str) -> Request:
-    """Return the request to the proposing model: the instructions, the description as data, the format."""
+    """Return the request to the proposing model: the instructions, the description as data, the
+    format.
+    """
     nonce = fresh_nonce([description])
     prompt = "\n\n".join(
         [
@@ -166,7 +173,9 @@ def _parse_levels(row: Mapping[str, Any], name: str) -> tuple[tuple[int, str], .
 
 
 def _bounded_text(row: Mapping[str, Any], key: str, max_chars: int, where: str) -> str:
-    """Return a text on one line. Raises UnreadableOutput if it is empty or longer than twice the limit in the schema."""
+    """Return a text on one line. Raises UnreadableOutput if it is empty or longer than twice the
+    limit in the schema.
+    """
     text = _on_one_line(string_at(row, key))
     if not text or len(text) > 2 * max_chars:
         raise UnreadableOutput(f"{key!r} in {where} must be a text of 1 to {max_chars} characters")
@@ -178,18 +187,29 @@ def _on_one_line(text: str) -> str:
 
 
 def proposal_to_toml(rubric: Rubric, description: str, model: str) -> str:
-    """Return the rubric as a file to edit, with comments that explain it. Raises ConfigError (see `Rubric.to_toml`)."""
+    """Return the rubric as a file to edit, with comments that explain it. Raises ConfigError (see
+    `Rubric.to_toml`).
+    """
     lines = "".join(f"# {line}".rstrip() + "\n" for line in _header_lines(description, model))
     return f"{lines}\n{rubric.to_toml()}\n{EXAMPLE_COMMENT}"
 
 
 def _header_lines(description: str, model: str) -> Iterator[str]:
     text = json.dumps(_on_one_line(description), ensure_ascii=False)
-    yield f"Proposed by {_on_one_line(model)} for {text if len(text) <= 400 else f'{text[:400]} ...'},"
-    yield "without data: nobody has checked it. Edit it; to measure a judge that uses it: redraft validate DATA --rubric FILE"
+    yield (
+        f"Proposed by {_on_one_line(model)} for "
+        f"{text if len(text) <= 400 else f'{text[:400]} ...'},"
+    )
+    yield (
+        "without data: nobody has checked it. Edit it; to measure a judge that uses it: redraft "
+        "validate DATA --rubric FILE"
+    )
     yield ""
     yield "weight: how much the criterion counts. levels: what some of the scores 0 to 5 mean."
-    yield "uses: fields of the task that the judge reads. needs = [...] names fields that every task must have."
+    yield (
+        "uses: fields of the task that the judge reads. needs = [...] names fields that every "
+        "task must have."
+    )
 
 
 EXAMPLE_COMMENT = """\

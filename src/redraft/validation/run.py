@@ -1,10 +1,12 @@
-"""The validation of a grader: it judges labelled cases, and its verdicts are measured and summarised on a card.
+"""The validation of a grader: it judges labelled cases, and its verdicts are measured and
+summarised on a card.
 
-The grader judges each case once per repeat, and pairs in both orders if it compares responses. It never sees the labels. If it
-gives no readable verdict, the verdict is empty. If the network or the budget prevented a verdict, none is stored, and the next run
-judges the case again. Verdicts are stored as JSON Lines when they arrive, so that an interrupted run can be resumed. The first line
-holds the grader's fingerprint and the digest of the labelled data, each further line one case and repeat. An incomplete last line
-is dropped; a file of another grader or other data is an error.
+The grader judges each case once per repeat, and pairs in both orders if it compares responses. It
+never sees the labels. If it gives no readable verdict, the verdict is empty. If the network or the
+budget prevented a verdict, none is stored, and the next run judges the case again. Verdicts are
+stored as JSON Lines when they arrive, so that an interrupted run can be resumed. The first line
+holds the grader's fingerprint and the digest of the labelled data, each further line one case and
+repeat. An incomplete last line is dropped; a file of another grader or other data is an error.
 """
 
 from __future__ import annotations
@@ -60,10 +62,12 @@ MAX_CONSECUTIVE_FAILURES = 10  # cases without a verdict after which a run ends
 
 @dataclass(frozen=True)
 class LabelledData:
-    """Labelled cases, the name of their source, and the sha256 of the source and of how it was read.
+    """Labelled cases, the name of their source, and the sha256 of the source and of how it was
+    read.
 
-    `skipped_rows` counts the rows that could not be understood, `repeated_rows` those that are equal to another one.
-    `report_config` says how labels and scores are read, `column_list` names the columns of the source.
+    `skipped_rows` counts the rows that could not be understood, `repeated_rows` those that are
+    equal to another one. `report_config` says how labels and scores are read, `column_list` names
+    the columns of the source.
     """
 
     cases: Sequence[LabelledCase]
@@ -99,9 +103,11 @@ class ValidationResult:
     """How far a grader agrees with the labels of people.
 
     Attributes:
-        card: The measures, and what they are about: the grader with its fingerprint and model, the data, and the day.
+        card: The measures, and what they are about: the grader with its fingerprint and model, the
+            data, and the day.
         report: The same measures with the figures for plots.
-        card_store: The folder of cards in which the verdicts are, and in which `save_card` saves the card.
+        card_store: The folder of cards in which the verdicts are, and in which `save_card` saves
+            the card.
         stop_reason: Why the run ended before all cases were judged, or None.
         skipped: Why rows of the data were left out: their locations and the reasons.
         column_notes: How the columns of the data were understood.
@@ -138,14 +144,18 @@ class ValidationResult:
 
     @property
     def attacks(self) -> Mapping[str, Measure]:
-        """The share of attacks that changed the verdict, by kind of attack; empty without attacks."""
+        """The share of attacks that changed the verdict, by kind of attack; empty without
+        attacks.
+        """
         return {
             row["name"]: Measure(**row) for row in (self.card.attacks or {}).get("measures", ())
         }
 
     @property
     def calibration(self) -> Calibration | None:
-        """The map from scores to people's labels: for kinds score and pass, with 100 labels or more; else None."""
+        """The map from scores to people's labels: for kinds score and pass, with 100 labels or
+        more; else None.
+        """
         return self.card.calibration
 
     @property
@@ -160,7 +170,8 @@ class ValidationResult:
         return self.card_store.card_folder(card.grader, card.fingerprint, card.data, card.sha256)
 
     def save_card(self) -> Path:
-        """Save the card with its plots, so that `require_validated` finds it, and return its folder.
+        """Save the card with its plots, so that `require_validated` finds it, and return its
+        folder.
 
         A card of more rows of the same data is kept. Raises StoreError if a file cannot be written.
         """
@@ -168,7 +179,9 @@ class ValidationResult:
         return self.card_folder
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the card as plain data that `json.dumps` accepts, with `trusted` and `stop_reason`."""
+        """Return the card as plain data that `json.dumps` accepts, with `trusted` and
+        `stop_reason`.
+        """
         return {
             "trusted": self.trusted,
             "stop_reason": self.stop_reason and str(self.stop_reason),
@@ -176,7 +189,10 @@ class ValidationResult:
         }
 
     def __repr__(self) -> str:
-        return f"ValidationResult(grader={self.card.grader!r}, trusted={self.trusted}, {self.card.summary()})"
+        return (
+            f"ValidationResult(grader={self.card.grader!r}, trusted={self.trusted}, "
+            f"{self.card.summary()})"
+        )
 
     def _repr_html_(self) -> str:
         rows = "".join(f"<tr><td>{escape(format_measure(m))}</td></tr>" for m in self.card.measures)
@@ -217,7 +233,9 @@ class GraderRun:
     async def measure_attacks(
         self, data: LabelledData, verdicts: Mapping[str, Sequence[Verdict]]
     ) -> dict[str, Any] | None:
-        """Return how often the attacks change the verdict, and a note if there was nothing to attack."""
+        """Return how often the attacks change the verdict, and a note if there was nothing to
+        attack.
+        """
         if not self.config.attacks or self.stop_reason:
             return None
         threshold = data.report_config.threshold
@@ -228,7 +246,10 @@ class GraderRun:
         note = (
             ""
             if cases
-            else "nothing to attack: the grader prefers, or passes, every answer that people found worse"
+            else (
+                "nothing to attack: the grader prefers, or passes, every answer that people found "
+                "worse"
+            )
         )
         measures = [
             asdict(measure)
@@ -243,8 +264,9 @@ async def validate_live(
 ) -> ValidationResult:
     """Have the only grader of a session judge labelled cases, and return its measures and its card.
 
-    Verdicts are stored as they arrive, so that an interrupted run can be resumed. Raises ConfigError for a kind of label that does
-    not suit the grader or a grader that cannot work on this machine, and GradingError if no case could be judged.
+    Verdicts are stored as they arrive, so that an interrupted run can be resumed. Raises
+    ConfigError for a kind of label that does not suit the grader or a grader that cannot work on
+    this machine, and GradingError if no case could be judged.
     """
     m.check_dependencies()
     harness = GraderHarness(session, config.repeats)
@@ -283,7 +305,9 @@ def validate_recorded(
     grader: str,
     output_format: str,
 ) -> ValidationResult:
-    """Measure recorded verdicts. Their card has no fingerprint, so no live grader is trusted because of it."""
+    """Measure recorded verdicts. Their card has no fingerprint, so no live grader is trusted
+    because of it.
+    """
     m.check_dependencies()
     if not verdicts:
         raise GradingError("no recorded output belongs to any of the labelled rows")
@@ -313,7 +337,9 @@ def _has_verdict(verdict: Verdict) -> bool:
 
 
 def _report_fields(data: LabelledData, result: ValidationReport) -> dict[str, Any]:
-    """Return the fields of a card that a report determines, and the numbers of rows that it does not cover."""
+    """Return the fields of a card that a report determines, and the numbers of rows that it does
+    not cover.
+    """
     names = (
         "kind",
         "rows",
@@ -349,13 +375,14 @@ def _check_labels(data: LabelledData, harness: GraderHarness) -> None:
                     f"no row of {data.name} has what grader {name!r} needs: {MESSAGE_NEEDS[needed]}"
                 )
             raise ConfigError(
-                f"grader {name!r} needs a {needed}, and no row of {data.name} has one: name its column, "
-                f"such as -c {needed}=COLUMN"
+                f"grader {name!r} needs a {needed}, and no row of {data.name} has one: name its "
+                f"column, such as -c {needed}=COLUMN"
                 + (f"; there are {data.column_list}" if data.column_list else "")
             )
     if harness.panel_grader.compares and kind in {"score", "pass"}:
         raise ConfigError(
-            f"grader {harness.panel_grader.name!r} ranks answers; labels of kind {kind!r} need one that scores a single answer"
+            f"grader {harness.panel_grader.name!r} ranks answers; labels of kind {kind!r} need "
+            "one that scores a single answer"
         )
 
 
@@ -364,7 +391,9 @@ def _check_labels(data: LabelledData, harness: GraderHarness) -> None:
 
 @dataclass(frozen=True)
 class JudgedCase:
-    """The verdicts of one repeat on one case, and their usage. `outage` is the error if an external cause prevented them."""
+    """The verdicts of one repeat on one case, and their usage. `outage` is the error if an external
+    cause prevented them.
+    """
 
     case: str
     repeat: int
@@ -407,8 +436,8 @@ class GraderHarness:
     ) -> AsyncGenerator[JudgedCase, None]:
         """Yield the verdicts as they arrive. Cases and repeats in `done_keys` are left out.
 
-        At most `max_in_flight` cases run at a time. No more cases start once the budget or the time is used up, and after
-        MAX_CONSECUTIVE_FAILURES cases in a row without a verdict.
+        At most `max_in_flight` cases run at a time. No more cases start once the budget or the time
+        is used up, and after MAX_CONSECUTIVE_FAILURES cases in a row without a verdict.
         """
         failures = 0
         pending: Iterator[tuple[LabelledCase, int]] = (
@@ -424,9 +453,9 @@ class GraderHarness:
                 for judged in (task.result() for task in done):
                     failures = failures + 1 if judged.outage else 0
                     if failures >= MAX_CONSECUTIVE_FAILURES:
-                        judged = replace(
+                        judged = replace(  # noqa: PLW2901
                             judged, stop_reason=judged.stop_reason or StopReason.FAILED
-                        )  # noqa: PLW2901
+                        )
                     pending = iter(()) if judged.stop_reason else pending
                     yield judged
         finally:
@@ -468,7 +497,8 @@ def _judged_case(
 ) -> JudgedCase:
     """Return the verdicts in the records of one case and repeat.
 
-    A grader that only computes says why it gives no score; what a model writes instead of one is no reason.
+    A grader that only computes says why it gives no score; what a model writes instead of one is no
+    reason.
     """
     usage = sum((r.usage for r in records), NO_USAGE)
     failures = [r for r in records if isinstance(r, Failure)]
@@ -509,7 +539,9 @@ def _judged_case(
 def _comparison_verdicts(
     case: LabelledCase, repeat: int, comparison: Comparison
 ) -> Iterator[Verdict]:
-    """Yield a verdict for each vote that ranks all responses or, if there is none, one for the whole comparison."""
+    """Yield a verdict for each vote that ranks all responses or, if there is none, one for the
+    whole comparison.
+    """
     complete = [
         v
         for v in comparison.votes
@@ -532,7 +564,8 @@ def _comparison_verdicts(
 
 
 class VerdictFile:
-    """The stored verdicts of one grader on one data set, locked for one process. Raises StoreError for a file of other verdicts.
+    """The stored verdicts of one grader on one data set, locked for one process. Raises StoreError
+    for a file of other verdicts.
 
     With `restart` the existing file is renamed to "verdicts.before.jsonl".
     """
@@ -575,8 +608,9 @@ class VerdictFile:
                 self.judged_cases[judged.case, judged.repeat] = judged
             elif data.get("redraft_verdicts") != VERDICTS_SCHEMA:
                 raise StoreError(
-                    f"{self._lines.name}: these verdicts have schema {data.get('redraft_verdicts')!r:.20}, and this release reads "
-                    f"schema {VERDICTS_SCHEMA}; move the file away and validate again"
+                    f"{self._lines.name}: these verdicts have schema "
+                    f"{data.get('redraft_verdicts')!r:.20}, and this release reads schema "
+                    f"{VERDICTS_SCHEMA}; move the file away and validate again"
                 )
             elif data != self.header:
                 raise StoreError(
@@ -584,7 +618,9 @@ class VerdictFile:
                 )
 
     def add(self, judged_case: JudgedCase) -> None:
-        """Store the verdicts on a case. If an outage prevented them, nothing is stored, so that the next run judges the case."""
+        """Store the verdicts on a case. If an outage prevented them, nothing is stored, so that the
+        next run judges the case.
+        """
         if not judged_case.outage:
             self.judged_cases[judged_case.case, judged_case.repeat] = judged_case
             self._lines.write(

@@ -1,7 +1,9 @@
-"""Intervals that stay valid however often one looks: a confidence sequence for the mean of bounded numbers.
+"""Intervals that stay valid however often one looks: a confidence sequence for the mean of bounded
+numbers.
 
-An ordinary interval is valid for one look at a number of rows that was fixed before. Who looks after every row, and stops when the
-interval excludes 0, is wrong far more often than the interval says. Needs `redraft[validate]`.
+An ordinary interval is valid for one look at a number of rows that was fixed before. Who looks
+after every row, and stops when the interval excludes 0, is wrong far more often than the interval
+says. Needs `redraft[validate]`.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ class ConfidenceSequence:
         return self.low[-1], self.high[-1]
 
     def decided_after(self, value: float = 0.0) -> int | None:
-        """Return after how many rows the interval excludes a value for the first time; None if it never does."""
+        """Return after how many rows the interval excludes a value for the first time; None if it
+        never does.
+        """
         rows = enumerate(zip(self.low, self.high, strict=True), 1)
         return next((n for n, (low, high) in rows if not low <= value <= high), None)
 
@@ -50,15 +54,17 @@ def confidence_sequence(
     """Return intervals of the mean that may be looked at after every row.
 
     Args:
-        values: The numbers in the order in which they arrived. For differences of scores, `bounds` is (-1, 1).
+        values: The numbers in the order in which they arrived. For differences of scores, `bounds`
+            is (-1, 1).
         bounds: The lowest and the highest possible number.
         confidence: The probability that all intervals together contain the mean.
 
-    The rows must arrive in random order. Average what belongs to one task before. The intervals are those of hedged betting: for
-    each possible mean, two gamblers bet that the numbers are higher or lower; a mean is excluded once their joint capital has
-    reached 1 / (1 - confidence).
+    The rows must arrive in random order. Average what belongs to one task before. The intervals are
+    those of hedged betting: for each possible mean, two gamblers bet that the numbers are higher or
+    lower; a mean is excluded once their joint capital has reached 1 / (1 - confidence).
 
-    Source: Waudby-Smith and Ramdas, "Estimating means of bounded random variables by betting" (2024).
+    Source: Waudby-Smith and Ramdas, "Estimating means of bounded random variables by betting"
+    (2024).
 
     Raises:
         ConfigError: There is no value, a value is outside the bounds, or the bounds are none.

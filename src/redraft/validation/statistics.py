@@ -1,7 +1,8 @@
 """Statistics of agreement: pure functions over plain sequences.
 
-A result is None if it is undefined: for too few data, or for input without variation where the measure divides by it. It is never
-NaN, and warnings of libraries are suppressed. This module does not know cases, verdicts or graders.
+A result is None if it is undefined: for too few data, or for input without variation where the
+measure divides by it. It is never NaN, and warnings of libraries are suppressed. This module does
+not know cases, verdicts or graders.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ class LabelScores(NamedTuple):
 
 
 def wilson_interval(successes: float, n: int, level: float = 0.95) -> tuple[float, float] | None:
-    """Return the score interval of a proportion (Wilson 1927), in [0, 1]; None without rows. `successes` may count halves."""
+    """Return the score interval of a proportion (Wilson 1927), in [0, 1]; None without rows.
+    `successes` may count halves.
+    """
     if not 0 <= successes <= n:
         raise ConfigError(f"successes must be from 0 to n={n}, got {successes!r}")
     z = NormalDist().inv_cdf(0.5 + _check_level(level) / 2)
@@ -46,7 +49,9 @@ def wilson_interval(successes: float, n: int, level: float = 0.95) -> tuple[floa
 
 
 def score_interval(share: float, n: float, z: float) -> tuple[float, float]:
-    """Return Wilson's interval of a share, in [0, 1], for a number of rows (any above 0) and a quantile."""
+    """Return Wilson's interval of a share, in [0, 1], for a number of rows (any above 0) and a
+    quantile.
+    """
     spread = z * z / n
     middle = (share + spread / 2) / (1 + spread)
     half = z / (1 + spread) * sqrt(share * (1 - share) / n + spread / (4 * n))
@@ -56,10 +61,12 @@ def score_interval(share: float, n: float, z: float) -> tuple[float, float]:
 def precision_recall_f1(
     truth: Sequence[Hashable], predicted: Sequence[Hashable]
 ) -> dict[Hashable, LabelScores]:
-    """Return the rates of each label in either sequence, and under "macro" their plain means (van Rijsbergen 1979).
+    """Return the rates of each label in either sequence, and under "macro" their plain means (van
+    Rijsbergen 1979).
 
-    None in `predicted` is an unreadable verdict: it is wrong, and counts for recall but not for precision. Rows whose truth is None
-    are left out. Precision is None for a label that is never predicted, recall for one that is never true, and so are their means.
+    None in `predicted` is an unreadable verdict: it is wrong, and counts for recall but not for
+    precision. Rows whose truth is None are left out. Precision is None for a label that is never
+    predicted, recall for one that is never true, and so are their means.
     """
     rows = [(true, guess) for true, guess in _zip_columns(truth, predicted) if true is not None]
     labels = dict.fromkeys(label for row in rows for label in row if label is not None)
@@ -90,14 +97,17 @@ def cohen_kappa(
     *,
     missing: str | None = None,
 ) -> float | None:
-    """Return the chance-corrected agreement of two raters, at most 1 (Cohen 1960), optionally weighted (Cohen 1968).
+    """Return the chance-corrected agreement of two raters, at most 1 (Cohen 1960), optionally
+    weighted (Cohen 1968).
 
-    kappa = 1 - (sum of w_ij o_ij) / (sum of w_ij e_ij), where o_ij counts the rows rated i by `a` and j by `b`, and e_ij is
-    the count expected if the two were independent. w_ij is 1 for i != j; with `weights` "linear" or "quadratic" it is
+    kappa = 1 - (sum of w_ij o_ij) / (sum of w_ij e_ij), where o_ij counts the rows rated i by `a`
+    and j by `b`, and e_ij is the count expected if the two were independent. w_ij is 1 for i != j;
+    with `weights` "linear" or "quadratic" it is
     |i - j| or (i - j)**2 for the positions of the two categories in sorted order.
 
-    Pairs with None on either side are left out; with `missing="category"` None is a category of its own. The result is None
-    if both raters use one and the same category throughout, and 0 if only one of them uses a single category.
+    Pairs with None on either side are left out; with `missing="category"` None is a category of its
+    own. The result is None if both raters use one and the same category throughout, and 0 if only
+    one of them uses a single category.
     """
     if weights not in {None, "linear", "quadratic"}:
         raise ConfigError(f"weights must be None, 'linear' or 'quadratic', got {weights!r}")
@@ -133,9 +143,11 @@ def _sorted_labels(labels: Iterable[Any]) -> list[Any]:
 
 
 def fleiss_kappa(ratings: Sequence[Sequence[Hashable]]) -> float | None:
-    """Return the chance-corrected agreement of several raters (Fleiss 1971). A row holds the labels of one item.
+    """Return the chance-corrected agreement of several raters (Fleiss 1971). A row holds the labels
+    of one item.
 
-    None unless all rows hold the same number of labels, at least two, and if there is only one label throughout.
+    None unless all rows hold the same number of labels, at least two, and if there is only one
+    label throughout.
     """
     sizes = {len(row) for row in ratings}
     if len(sizes) != 1 or max(sizes) < 2 or any(label is None for row in ratings for label in row):
@@ -157,11 +169,12 @@ def krippendorff_alpha(
 ) -> float | None:
     """Return Krippendorff's alpha, at most 1; `level` is "nominal", "ordinal" or "interval".
 
-    K. Krippendorff, "Computing Krippendorff's Alpha-Reliability" (2011): one minus the disagreement within items divided by
-    that of all ratings. A row holds the ratings of one item; the raters and their number may differ from item to item.
+    K. Krippendorff, "Computing Krippendorff's Alpha-Reliability" (2011): one minus the disagreement
+    within items divided by that of all ratings. A row holds the ratings of one item; the raters and
+    their number may differ from item to item.
 
-    None in a row is a missing rating; items with fewer than two ratings are left out. The result is None if no item is left,
-    or all ratings are equal.
+    None in a row is a missing rating; items with fewer than two ratings are left out. The result is
+    None if no item is left, or all ratings are equal.
     """
     if level not in {"nominal", "ordinal", "interval"}:
         raise ConfigError(f"level must be 'nominal', 'ordinal' or 'interval', got {level!r}")
@@ -180,8 +193,9 @@ def krippendorff_alpha(
 def _positions(counts: Counter[float], level: str) -> dict[float, float]:
     """Return the position of each rating on its scale.
 
-    The squared distance of two ordinal values, (n_c / 2 + ... + n_k / 2)**2 with the ratings counted between them, is that of
-    their mean ranks. An interval scale is divided by its largest value, so that no square overflows.
+    The squared distance of two ordinal values, (n_c / 2 + ... + n_k / 2)**2 with the ratings
+    counted between them, is that of their mean ranks. An interval scale is divided by its largest
+    value, so that no square overflows.
     """
     if level == "ordinal":
         ranks, below = {}, 0
@@ -206,13 +220,17 @@ def _squared_distances(values: Sequence[float]) -> float:
 
 
 def pearson(x: Sequence[OptionalNumber], y: Sequence[OptionalNumber]) -> float | None:
-    """Return Pearson's r (1895) of the pairs without None; None for fewer than three, or if one side does not vary."""
+    """Return Pearson's r (1895) of the pairs without None; None for fewer than three, or if one
+    side does not vary.
+    """
     pairs = _complete_rows(x, y)
     return _pearson_r(*zip(*pairs, strict=True)) if len(pairs) > 2 and _all_vary(pairs) else None
 
 
 def spearman(x: Sequence[OptionalNumber], y: Sequence[OptionalNumber]) -> float | None:
-    """Return Spearman's rho (1904): r of the ranks, where ties share their mean rank. None as for `pearson`."""
+    """Return Spearman's rho (1904): r of the ranks, where ties share their mean rank. None as for
+    `pearson`.
+    """
     pairs = _complete_rows(x, y)
     return (
         _pearson_r(*map(_mean_ranks, zip(*pairs, strict=True)))
@@ -222,7 +240,9 @@ def spearman(x: Sequence[OptionalNumber], y: Sequence[OptionalNumber]) -> float 
 
 
 def kendall(x: Sequence[OptionalNumber], y: Sequence[OptionalNumber]) -> float | None:
-    """Return Kendall's tau-b (1945) of the pairs without None; None for fewer than two, or if one side does not vary."""
+    """Return Kendall's tau-b (1945) of the pairs without None; None for fewer than two, or if one
+    side does not vary.
+    """
     pairs = _complete_rows(x, y)
     if len(pairs) < 2 or not _all_vary(pairs):
         return None
@@ -244,9 +264,11 @@ def _mean_ranks(column: Any) -> Any:
 def partial_rank_correlation(
     x: Sequence[OptionalNumber], y: Sequence[OptionalNumber], control: Sequence[OptionalNumber]
 ) -> float | None:
-    """Return Spearman's correlation of x and y with `control` held fixed, in [-1, 1] (Yule 1907, on ranks).
+    """Return Spearman's correlation of x and y with `control` held fixed, in [-1, 1] (Yule 1907, on
+    ranks).
 
-    Rows with None are left out. None for fewer than four rows, if a side does not vary, or if `control` determines one.
+    Rows with None are left out. None for fewer than four rows, if a side does not vary, or if
+    `control` determines one.
     """
     rows = _complete_rows(x, y, control)
     if len(rows) < 4 or not _all_vary(rows):
@@ -262,7 +284,9 @@ def partial_rank_correlation(
 def brier_score(
     probabilities: Sequence[OptionalNumber], outcomes: Sequence[OptionalNumber]
 ) -> float | None:
-    """Return the mean squared distance of a probability from the outcome, 0 (best) to 1 (Brier 1950, for two outcomes)."""
+    """Return the mean squared distance of a probability from the outcome, 0 (best) to 1 (Brier
+    1950, for two outcomes).
+    """
     rows = _forecast_rows(probabilities, outcomes)
     return fmean((p - outcome) ** 2 for p, outcome in rows) if rows else None
 
@@ -270,7 +294,9 @@ def brier_score(
 def expected_calibration_error(
     probabilities: Sequence[OptionalNumber], outcomes: Sequence[OptionalNumber], bins: int = 10
 ) -> float | None:
-    """Return the expected calibration error, 0 (best) to 1: the mean gap of `reliability_bins`, by rows (Guo et al. 2017)."""
+    """Return the expected calibration error, 0 (best) to 1: the mean gap of `reliability_bins`, by
+    rows (Guo et al. 2017).
+    """
     table = reliability_bins(probabilities, outcomes, bins)
     return (
         sum(n * abs(mean - share) for mean, share, n in table) / sum(n for *_, n in table)
@@ -282,9 +308,11 @@ def expected_calibration_error(
 def reliability_bins(
     probabilities: Sequence[OptionalNumber], outcomes: Sequence[OptionalNumber], bins: int = 10
 ) -> list[tuple[float, float, int]]:
-    """Return (mean probability, share of positive outcomes, n) of each bin that is not empty, lowest first.
+    """Return (mean probability, share of positive outcomes, n) of each bin that is not empty,
+    lowest first.
 
-    The bins are equally wide and include their upper end (Guo et al. 2017). Rows with None are left out.
+    The bins are equally wide and include their upper end (Guo et al. 2017). Rows with None are left
+    out.
     """
     if bins < 1:
         raise ConfigError(f"bins must be at least 1, got {bins!r}")
@@ -306,9 +334,11 @@ def bootstrap_interval(
     seed: int = 0,
     level: float = 0.95,
 ) -> tuple[float, float] | None:
-    """Return the percentile interval of a statistic over resampled rows (Efron 1979). Equal seeds give equal intervals.
+    """Return the percentile interval of a statistic over resampled rows (Efron 1979). Equal seeds
+    give equal intervals.
 
-    None for fewer than two rows, or if the statistic is None for the rows or for more than 5 % of the samples.
+    None for fewer than two rows, or if the statistic is None for the rows or for more than 5 % of
+    the samples.
     """
     if samples < 1:
         raise ConfigError(f"samples must be at least 1, got {samples!r}")
@@ -332,9 +362,11 @@ def _quantile(ordered: Sequence[float], share: float) -> float:
 
 
 def noise_sigma(repeats: Sequence[Sequence[OptionalNumber]]) -> float | None:
-    """Return the pooled standard deviation of repeated scores of the same case, in the unit of the scores.
+    """Return the pooled standard deviation of repeated scores of the same case, in the unit of the
+    scores.
 
-    Sums of squares over degrees of freedom, both within cases (Fisher 1925). None if no case has two scores.
+    Sums of squares over degrees of freedom, both within cases (Fisher 1925). None if no case has
+    two scores.
     """
     cases = [[_check_finite(score) for score in case if score is not None] for case in repeats]
     cases = [case for case in cases if len(case) > 1]
@@ -343,7 +375,9 @@ def noise_sigma(repeats: Sequence[Sequence[OptionalNumber]]) -> float | None:
 
 
 class IsotonicBlock(NamedTuple):
-    """A range of x to which an isotonic regression gives one value: its ends, the mean of its points, and the value."""
+    """A range of x to which an isotonic regression gives one value: its ends, the mean of its
+    points, and the value.
+    """
 
     first: float
     last: float
@@ -352,7 +386,8 @@ class IsotonicBlock(NamedTuple):
 
 
 def isotonic_blocks(points: Sequence[tuple[float, float]]) -> list[IsotonicBlock]:
-    """Return the blocks of the isotonic regression of y on x (Barlow et al. 1972), in the order of x; their values rise.
+    """Return the blocks of the isotonic regression of y on x (Barlow et al. 1972), in the order of
+    x; their values rise.
 
     `points` are pairs (x, y); those with one x count as one, with their mean y.
     """
@@ -382,7 +417,9 @@ def t_quantile(probability: float, degrees_of_freedom: float) -> float:
 
 
 def check_dependencies() -> None:
-    """Raise ConfigError if a library that the statistics need is not installed. Called before the first model call."""
+    """Raise ConfigError if a library that the statistics need is not installed. Called before the
+    first model call.
+    """
     for name in ("numpy", "scipy.stats"):
         import_library(name)
     if not hasattr(import_library("scipy.optimize"), "isotonic_regression"):
@@ -410,7 +447,9 @@ def _finite_or_none(measure: Callable[..., Any], *args: Any, **kwargs: Any) -> f
 def finite_numbers(
     name: str, values: Iterable[Any], low: float = -LARGEST_NUMBER, high: float = LARGEST_NUMBER
 ) -> list[float]:
-    """Return numbers as floats. Raises ConfigError that names the first one that is missing, not finite or out of range."""
+    """Return numbers as floats. Raises ConfigError that names the first one that is missing, not
+    finite or out of range.
+    """
     values = list(values)
     numbers = [
         value if type(value) is float else float(value) if isinstance(value, Real) else nan

@@ -1,4 +1,6 @@
-"""The charts of the pages, as inline SVG: small enough to be legible on a phone, with their numbers in the description."""
+"""The charts of the pages, as inline SVG: small enough to be legible on a phone, with their numbers
+in the description.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ MAX_TICKS = 8
 
 @dataclass(frozen=True, slots=True)
 class CurvePoint:
-    """One answer on the score curve: its number, its score (None: unknown), its estimate if there is one, and what wrote it."""
+    """One answer on the score curve: its number, its score (None: unknown), its estimate if there
+    is one, and what wrote it.
+    """
 
     id: int
     score: float | None
@@ -31,7 +35,9 @@ class CurvePoint:
 def score_curve(
     points: Sequence[CurvePoint], best: int | None, interval: tuple[float, float] | None
 ) -> Markup:
-    """Draw the score of each answer in order, the best with the interval of its true score; nothing for a single answer."""
+    """Draw the score of each answer in order, the best with the interval of its true score; nothing
+    for a single answer.
+    """
     if len(points) < 2:
         return Markup("")
     shown = points[:MAX_POINTS]
@@ -113,7 +119,8 @@ def histogram(counts: Sequence[int], title: str, label: str, described: Sequence
 def iteration_curves(runs: Sequence[tuple[str, RunFigures]]) -> Markup:
     """Draw the mean best score after each iteration, a line for each of one or two runs.
 
-    A row that ended earlier keeps its score, so that all points are means of the same rows. Nothing if no row was refined.
+    A row that ended earlier keeps its score, so that all points are means of the same rows. Nothing
+    if no row was refined.
     """
     curves = [(name, mean_by_iteration(figures)) for name, figures in runs]
     if all(len(curve) < 2 for _, curve in curves):

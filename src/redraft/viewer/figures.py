@@ -1,4 +1,6 @@
-"""The figures of a run, summed up in the index: those of a batch's report, also while the batch runs."""
+"""The figures of a run, summed up in the index: those of a batch's report, also while the batch
+runs.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ MAX_KINDS = 12  # stop reasons, and kinds of errors, that are listed
 
 @dataclass(frozen=True, slots=True)
 class IterationFigures:
-    """One iteration over all rows that had it. `score`: mean best score after it. `gain`: its mean gain. None: unknown."""
+    """One iteration over all rows that had it. `score`: mean best score after it. `gain`: its mean
+    gain. None: unknown.
+    """
 
     n: int
     rows: int
@@ -29,7 +33,8 @@ class IterationFigures:
 
 @dataclass(frozen=True, slots=True)
 class UpliftFigures:
-    """The mean of best - first score over the rows with both (None: there is none), and its 95 % interval.
+    """The mean of best - first score over the rows with both (None: there is none), and its 95 %
+    interval.
 
     The interval is that of the normal approximation; None for fewer than two rows.
     """
@@ -77,12 +82,18 @@ sum(uplift IS NOT NULL AND worse AND NOT (improved OR unsure)), sum(broken),
 sum(calls), sum(tokens), sum(cost), sum(seconds),
 sum(status != 'open' AND calls IS NULL), sum(status != 'open' AND tokens IS NULL), sum(status != 'open' AND cost IS NULL),
 sum(status = 'done' AND seconds IS NULL)
-FROM rows"""
-COUNTS = "SELECT {column}, count(*) FROM rows WHERE {column} != '' GROUP BY {column} ORDER BY 2 DESC, 1 LIMIT ?"
-HISTOGRAM = "SELECT CAST((uplift + 1) / 2 * ? AS INTEGER), count(*) FROM rows WHERE uplift IS NOT NULL GROUP BY 1"
+FROM rows"""  # noqa: E501
+COUNTS = (
+    "SELECT {column}, count(*) FROM rows WHERE {column} != '' GROUP BY {column} ORDER BY 2 "
+    "DESC, 1 LIMIT ?"
+)
+HISTOGRAM = (
+    "SELECT CAST((uplift + 1) / 2 * ? AS INTEGER), count(*) FROM rows WHERE uplift IS NOT NULL "
+    "GROUP BY 1"
+)
 BY_ITERATION = """SELECT n, count(*), avg(score), avg(score - before), sum(score - before), sum(calls), sum(cost),
 sum(calls IS NULL), sum(cost IS NULL)
-FROM iterations GROUP BY n ORDER BY n LIMIT 50"""
+FROM iterations GROUP BY n ORDER BY n LIMIT 50"""  # noqa: E501
 
 
 def uplift_figures(index: RunIndex, query: RowQuery = RowQuery()) -> UpliftFigures:

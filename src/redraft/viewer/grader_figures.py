@@ -1,4 +1,6 @@
-"""What the graders of a run say, over all rows: means, which criterion limits the rows, and how far graders are apart."""
+"""What the graders of a run say, over all rows: means, which criterion limits the rows, and how far
+graders are apart.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ VARIES = 1e-9  # a grader whose scores lie closer together does not vary
 
 @dataclass(frozen=True, slots=True)
 class PartFigures:
-    """A grader or a criterion: mean scores of the first and the best answers, the share fully met, and the rows that it limits."""
+    """A grader or a criterion: mean scores of the first and the best answers, the share fully met,
+    and the rows that it limits.
+    """
 
     name: str
     rows: int
@@ -40,8 +44,8 @@ class PartFigures:
 
 @dataclass(frozen=True, slots=True)
 class PairFigures:
-    """Two graders on the same best answers: mean absolute distance, Pearson correlation (None: one does not vary), and the rows
-    where they are furthest apart, as pairs of number and ID.
+    """Two graders on the same best answers: mean absolute distance, Pearson correlation (None: one
+    does not vary), and the rows where they are furthest apart, as pairs of number and ID.
     """
 
     a: str
@@ -53,11 +57,14 @@ class PairFigures:
 
 
 PARTS = """SELECT name, count(best), avg(CASE WHEN best IS NOT NULL THEN first END), avg(best), avg(best >= 1) FROM scores
-WHERE kind = ? GROUP BY name ORDER BY name LIMIT ?"""
+WHERE kind = ? GROUP BY name ORDER BY name LIMIT ?"""  # noqa: E501
 LIMITS = """SELECT name, count(*) FROM scores JOIN
 (SELECT number, min(best) AS least FROM scores WHERE kind = 'criterion' GROUP BY number) USING (number)
-WHERE kind = 'criterion' AND best <= least + ? AND best < 1 GROUP BY name"""
-BEST = "SELECT number, best FROM scores WHERE kind = 'grader' AND name = ? AND best IS NOT NULL ORDER BY number"
+WHERE kind = 'criterion' AND best <= least + ? AND best < 1 GROUP BY name"""  # noqa: E501
+BEST = (
+    "SELECT number, best FROM scores WHERE kind = 'grader' AND name = ? AND best IS NOT NULL "
+    "ORDER BY number"
+)
 IDS = "SELECT number, id FROM rows WHERE number IN (SELECT value FROM json_each(?))"
 
 
@@ -87,7 +94,9 @@ def pair_figures(index: RunIndex) -> list[PairFigures]:
 
 
 def _pair(index: RunIndex, a: str, b: str, of_a: Scores, of_b: Scores) -> PairFigures | None:
-    """Compare two graders by the numbers of the rows and their scores; None if they have no row in common."""
+    """Compare two graders by the numbers of the rows and their scores; None if they have no row in
+    common.
+    """
     import numpy as np
 
     numbers, in_a, in_b = np.intersect1d(of_a[0], of_b[0], assume_unique=True, return_indices=True)

@@ -1,7 +1,8 @@
-"""The index of a run: the facts of its rows in an SQLite file in the user's cache, where lists are sorted, filtered and summed.
+"""The index of a run: the facts of its rows in an SQLite file in the user's cache, where lists are
+sorted, filtered and summed.
 
-The journal is only read. The index is built once, and extended by what has changed since; it can be deleted at any time, and is
-deleted when it was not used for a month.
+The journal is only read. The index is built once, and extended by what has changed since; it can be
+deleted at any time, and is deleted when it was not used for a month.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ CREATE INDEX scores_of_row ON scores (number);
 CREATE TABLE iterations (number INTEGER, n INTEGER, score REAL, before REAL, calls INTEGER, cost REAL, PRIMARY KEY (n, number))
 WITHOUT ROWID;
 CREATE INDEX iterations_of_row ON iterations (number);
-"""
+"""  # noqa: E501
 DETAILS = ("texts", "scores", "iterations")
 SUFFIX = ".sqlite"
 PRIVATE_FOLDER = 0o700
@@ -65,7 +66,8 @@ class RowPage:
 
 
 class RunIndex:
-    """The index of one run in a journal. `folder`: where it is stored (default: the user's cache). Raises StoreError.
+    """The index of one run in a journal. `folder`: where it is stored (default: the user's cache).
+    Raises StoreError.
 
     Any thread may use it. `version` grows with each change of the index.
     """
@@ -158,7 +160,8 @@ class RunIndex:
     def _forget_redone_rows(self) -> None:
         """Forget the rows whose state does not tell that they were done again.
 
-        These are the rows that a later invocation began anew or tried again, and all rows if the run or its journal was replaced.
+        These are the rows that a later invocation began anew or tried again, and all rows if the
+        run or its journal was replaced.
         """
         info = self.info()
         started, invocation = (
@@ -218,7 +221,7 @@ class RunIndex:
 
     def _delete(self, numbers: Sequence[int]) -> None:
         for table in ("rows", *DETAILS):
-            self._write(f"DELETE FROM {table} WHERE number = ?", [(n,) for n in numbers])  # noqa: S608
+            self._write((f"DELETE FROM {table} WHERE number = ?"), [(n,) for n in numbers])  # noqa: S608
 
     # ---- reading
 
@@ -229,11 +232,11 @@ class RunIndex:
         with self.selection(query) as source:
             total = self.read(f"SELECT count(*) FROM {source}")[0][0]  # noqa: S608  (the statements are ours)
             found = self.read(
-                f"SELECT rows.number FROM {source} ORDER BY {order} LIMIT ? OFFSET ?",
+                f"SELECT rows.number FROM {source} ORDER BY {order} LIMIT ? OFFSET ?",  # noqa: S608
                 *values,
                 limit,
                 offset,
-            )  # noqa: S608
+            )
             numbers = [number for (number,) in found]
             sql = f"SELECT {columns} FROM rows WHERE number IN (SELECT value FROM json_each(?))"  # noqa: S608
             rows = {
@@ -244,7 +247,8 @@ class RunIndex:
 
     @contextmanager
     def selection(self, query: RowQuery) -> Iterator[str]:
-        """Make what SQL reads the rows of a list from; inside the context the index does not change.
+        """Make what SQL reads the rows of a list from; inside the context the index does not
+        change.
 
         The rows that pass filters are found once, and kept in a table until another list is read.
         """
@@ -265,17 +269,21 @@ class RunIndex:
             self._selected = None
             self._read("DROP TABLE IF EXISTS selected")
             self._read("CREATE TEMP TABLE selected (number INTEGER PRIMARY KEY)")
-            self._read(f"INSERT INTO selected SELECT number FROM rows WHERE {where}", *values)  # noqa: S608
+            self._read((f"INSERT INTO selected SELECT number FROM rows WHERE {where}"), *values)  # noqa: S608
             self._selected = wanted
 
     def trace(self, number: int) -> Trace | None:
-        """Return the trace of the row with this number; None if the run has no such row. Raises StoreError if it is damaged."""
+        """Return the trace of the row with this number; None if the run has no such row. Raises
+        StoreError if it is damaged.
+        """
         with self._lock:
             id = self.stored_id(number)
             return None if id is None else self._journal.trace(self.run, id)
 
     def stored_id(self, number: int) -> str | None:
-        """Return the ID of the row with this number as the journal has it; None if the run has no such row."""
+        """Return the ID of the row with this number as the journal has it; None if the run has no
+        such row.
+        """
         with self._lock:
             if not self.read("SELECT 1 FROM rows WHERE number = ?", number):
                 return None
@@ -290,7 +298,9 @@ class RunIndex:
             return self._read(sql, *values)
 
     def judges(self, id: str) -> Mapping[str, Any]:
-        """Return what the journal says of the judges of a row, by their names; empty if it says nothing."""
+        """Return what the journal says of the judges of a row, by their names; empty if it says
+        nothing.
+        """
         with self._lock:
             known, row = (
                 self.info().metadata.get("judges"),
@@ -304,12 +314,16 @@ class RunIndex:
         return judges if isinstance(judges, Mapping) else {}
 
     def names(self, kind: str) -> list[str]:
-        """Return the names of the graders (kind "grader") or of their criteria (kind "criterion"), in order."""
+        """Return the names of the graders (kind "grader") or of their criteria (kind "criterion"),
+        in order.
+        """
         sql = "SELECT DISTINCT name FROM scores WHERE kind = ? ORDER BY name LIMIT 200"
         return self.computed(("names", kind), lambda: [name for (name,) in self.read(sql, kind)])
 
     def computed(self, key: Hashable, compute: Callable[[], T]) -> T:
-        """Return what a function computes from the index, computed once for each state of the index."""
+        """Return what a function computes from the index, computed once for each state of the
+        index.
+        """
         with self._lock:
             self.sync()
             known = self._computed.get(key)
@@ -374,7 +388,8 @@ def _index_path(identity: str, folder: Path | None) -> Path:
         folder.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
         if is_untrusted(folder):
             raise StoreError(
-                f"the cache {str(folder)!r} belongs to another user: name another folder in REDRAFT_HOME"
+                f"the cache {str(folder)!r} belongs to another user: name another folder in "
+                "REDRAFT_HOME"
             )
         with suppress(OSError):  # a file system without modes
             folder.chmod(PRIVATE_FOLDER)
@@ -413,7 +428,9 @@ def _open_database(path: Path, identity: str) -> sqlite3.Connection:
 
 
 def _open_stored(path: Path, identity: str) -> sqlite3.Connection:
-    """Open an index that was stored before. Raises sqlite3.Error if it is damaged, or not the one that is wanted."""
+    """Open an index that was stored before. Raises sqlite3.Error if it is damaged, or not the one
+    that is wanted.
+    """
     connection = _connect(path)
     try:
         if connection.execute("SELECT value FROM meta WHERE name = 'identity'").fetchone() != (

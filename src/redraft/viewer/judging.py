@@ -1,4 +1,6 @@
-"""The prompts that judges were sent about an answer, made again from the trace and from what the journal says of the judges."""
+"""The prompts that judges were sent about an answer, made again from the trace and from what the
+journal says of the judges.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,10 @@ from ..graders.judging.stored_judge import judge_from_data, judge_prompts
 from ..sync import run_sync
 from .row_view import ShownText, shown_messages
 
-UNKNOWN = "its prompts cannot be made again: journals describe judges with a rubric or a template, not other graders that ask a model"
+UNKNOWN = (
+    "its prompts cannot be made again: journals describe judges with a rubric or a template, not "
+    "other graders that ask a model"
+)
 
 
 MAX_CALLS = 20  # of one grader that are shown
@@ -21,7 +26,9 @@ MAX_CALLS = 20  # of one grader that are shown
 
 @dataclass(frozen=True, slots=True)
 class JudgingView:
-    """The prompts of one grader, as roles and texts; `problem` says why they cannot be shown, or that some are left out."""
+    """The prompts of one grader, as roles and texts; `problem` says why they cannot be shown, or
+    that some are left out.
+    """
 
     grader: str
     prompts: tuple[tuple[tuple[str, ShownText], ...], ...] = ()
@@ -31,7 +38,9 @@ class JudgingView:
 def judging_views(
     trace: Trace, candidate: Candidate, judges: Mapping[str, Any]
 ) -> Iterator[JudgingView]:
-    """Yield what each grader that asks a model was sent about an answer, if it graded it. `judges`: as `RunIndex.judges`."""
+    """Yield what each grader that asks a model was sent about an answer, if it graded it. `judges`:
+    as `RunIndex.judges`.
+    """
     graded = {feedback.grader for feedback in trace.feedback[candidate.id]}
     for grader in trace.panel:
         if grader.name in graded and not grader.model_free:

@@ -1,4 +1,5 @@
-"""What can be judged: the answers of a run, of two runs, or of the rows of a file, each with what its label is expected to teach.
+"""What can be judged: the answers of a run, of two runs, or of the rows of a file, each with what
+its label is expected to teach.
 
 The texts of an item are read when it is shown, so that a large run can be labelled at once.
 """
@@ -42,7 +43,8 @@ MAX_FILE_ROWS = 200_000
 
 @dataclass(frozen=True)
 class LabelSource:
-    """Items to judge: their IDs, the expected information of a label of each (in bits), and a function that reads one.
+    """Items to judge: their IDs, the expected information of a label of each (in bits), and a
+    function that reads one.
 
     The function returns None for an item with nothing to judge, such as two equal answers.
     """
@@ -53,10 +55,12 @@ class LabelSource:
 
 
 def pair_information(differences: Sequence[float]) -> float:
-    """Return the expected information of a preference, in bits, from each grader's difference of the two scores.
+    """Return the expected information of a preference, in bits, from each grader's difference of
+    the two scores.
 
-    It is the entropy of the preference under the belief that the true difference is normal, with the graders' mean as mean, and
-    their spread and the noise of scores as standard deviation: 1 for a tie, or where nothing is known.
+    It is the entropy of the preference under the belief that the true difference is normal, with
+    the graders' mean as mean, and their spread and the noise of scores as standard deviation: 1 for
+    a tie, or where nothing is known.
     """
     if not differences:
         return 1.0
@@ -68,9 +72,11 @@ def pair_information(differences: Sequence[float]) -> float:
 
 
 def single_information(scores: Sequence[float], *, passes: bool) -> float:
-    """Return the expected information of a label of one answer, in bits, from the score of each grader.
+    """Return the expected information of a label of one answer, in bits, from the score of each
+    grader.
 
-    With `passes` it is the entropy of passing; else that of a normal belief, seen with the noise of one score.
+    With `passes` it is the entropy of passing; else that of a normal belief, seen with the noise of
+    one score.
     """
     if not scores:
         return 1.0
@@ -94,14 +100,17 @@ def _entropy(p: float) -> float:
 
 
 def run_source(library: RunLibrary, entry: RunEntry, kind: AnnotationKind) -> LabelSource:
-    """Return the items of a run: the first and the best answer of each row whose best is another, or each best answer."""
+    """Return the items of a run: the first and the best answer of each row whose best is another,
+    or each best answer.
+    """
     index = library.build(entry).ready_index()
     scores = _grader_scores(index)
     is_pair = kind == "pair"
     condition = "rewritten" if is_pair else "best IS NOT NULL OR status != 'failed'"
     numbers = {
-        id: number for number, id in index.read(f"SELECT number, id FROM rows WHERE {condition}")
-    }  # noqa: S608  (ours)
+        id: number
+        for number, id in index.read(f"SELECT number, id FROM rows WHERE {condition}")  # noqa: S608  (ours)
+    }
     information = {}
     for id, number in numbers.items():
         parts = scores[number]
@@ -169,7 +178,9 @@ def two_runs_source(
 def _grader_scores(
     index: RunIndex,
 ) -> defaultdict[int, list[tuple[str, float | None, float | None]]]:
-    """Return the name of each grader and what it says of the first and the best answer, by the number of the row."""
+    """Return the name of each grader and what it says of the first and the best answer, by the
+    number of the row.
+    """
     scores: defaultdict[int, list[tuple[str, float | None, float | None]]] = defaultdict(list)
     for number, name, first, best in index.read(
         "SELECT number, name, first, best FROM scores WHERE kind = 'grader'"
@@ -181,7 +192,9 @@ def _grader_scores(
 def _item(
     id: str, trace: Trace | None, candidates: Sequence[Candidate], origins: tuple[str, ...]
 ) -> LabelItem | None:
-    """Return an item; the order of two responses is that of a hash, so that it says nothing about where they come from."""
+    """Return an item; the order of two responses is that of a hash, so that it says nothing about
+    where they come from.
+    """
     texts = tuple(candidate.display_text for candidate in candidates)
     if trace is None or (len(texts) == 2 and texts[0] == texts[1]):
         return None
@@ -198,7 +211,9 @@ def _item(
 
 
 def conversation(messages: Sequence[Message]) -> str:
-    """Return chat messages as one text: a single user message as it is, several with their roles."""
+    """Return chat messages as one text: a single user message as it is, several with their
+    roles.
+    """
     if len(messages) == 1:
         return message_text({**messages[0], "content": messages[0].get("content") or ""})
     texts = (
@@ -214,7 +229,8 @@ def conversation(messages: Sequence[Message]) -> str:
 def file_source(path: Path, kind: AnnotationKind, columns: Mapping[str, str] = {}) -> LabelSource:
     """Return the items in the rows of a file; `columns` maps roles to columns, as in `read_cases`.
 
-    Nothing is known of what their labels teach, so all count the same. Raises ConfigError if no row can be judged.
+    Nothing is known of what their labels teach, so all count the same. Raises ConfigError if no row
+    can be judged.
     """
     skipped: list[BadRow] = []
     rows = [
@@ -223,7 +239,7 @@ def file_source(path: Path, kind: AnnotationKind, columns: Mapping[str, str] = {
     table = LabelledTable(columns, rows)
     names = _response_columns(table, kind)
     prompt, context, reference, id_column = (
-        table.find("prompt"), table.find("context"), table.find("reference"), table.find("id", CASE_ID_NAMES),
+        table.find("prompt"), table.find("context"), table.find("reference"), table.find("id", CASE_ID_NAMES),  # noqa: E501
     )  # fmt: skip
     items: dict[str, LabelItem] = {}
     for row in rows:
@@ -273,7 +289,8 @@ def _response_columns(table: LabelledTable, kind: AnnotationKind) -> tuple[str, 
     found = next((pair for pair in PAIR_COLUMNS if all(map(table.sample.has, pair))), None)
     if found is None:
         raise ConfigError(
-            "no columns hold two responses: name them with -c response_a=COLUMN -c response_b=COLUMN, or use --kind pass"
+            "no columns hold two responses: name them with -c response_a=COLUMN -c "
+            "response_b=COLUMN, or use --kind pass"
         )
     return found
 
@@ -284,9 +301,10 @@ def _response_columns(table: LabelledTable, kind: AnnotationKind) -> tuple[str, 
 class LabelQueue:
     """The order in which an annotator is shown items.
 
-    About `random_share` of all items are kept apart: those whose hash is low. They are shown in the order of their hashes, the same
-    for every annotator, so that their labels are a random sample of all items and annotators can be compared. The others are shown
-    by expected information, first those that nobody has judged. Of an annotator's labels `random_share` are of the first kind.
+    About `random_share` of all items are kept apart: those whose hash is low. They are shown in the
+    order of their hashes, the same for every annotator, so that their labels are a random sample of
+    all items and annotators can be compared. The others are shown by expected information, first
+    those that nobody has judged. Of an annotator's labels `random_share` are of the first kind.
     """
 
     def __init__(self, source: LabelSource, random_share: float = 0.25, seed: int = 0) -> None:

@@ -1,7 +1,8 @@
 """The pages of `redraft label`: one item at a time, blind, with a key for every answer.
 
-Annotators see neither scores nor where an answer comes from; which of two answers stands first is decided by a hash of the item and
-the annotator's name. A label is in the file before the next page is shown.
+Annotators see neither scores nor where an answer comes from; which of two answers stands first is
+decided by a hash of the item and the annotator's name. A label is in the file before the next page
+is shown.
 """
 
 from __future__ import annotations
@@ -81,7 +82,9 @@ def item_handle(id: str) -> str:
 
 
 def label_value(question: LabelQuestion, choice: str, order: tuple[int, ...]) -> float | None:
-    """Return the label that a button means; for pairs the number of the better response, wherever it stood. Raises ConfigError."""
+    """Return the label that a button means; for pairs the number of the better response, wherever
+    it stood. Raises ConfigError.
+    """
     if choice not in {each.value for each in choices(question)}:
         raise ConfigError(f"there is no choice {choice[:20]!r}")
     if choice == SKIP:
@@ -91,7 +94,9 @@ def label_value(question: LabelQuestion, choice: str, order: tuple[int, ...]) ->
 
 
 class LabelPages:
-    """The pages over some items and a file of labels. `root`: the first part of every path; `count`: how many labels are wanted."""
+    """The pages over some items and a file of labels. `root`: the first part of every path;
+    `count`: how many labels are wanted.
+    """
 
     def __init__(
         self,
@@ -213,7 +218,9 @@ class LabelPages:
         )
 
     def _item(self, id: str) -> LabelItem | None:
-        """Return an item: as it was judged before, if it was, so that all annotators see the same texts; None if it is empty."""
+        """Return an item: as it was judged before, if it was, so that all annotators see the same
+        texts; None if it is empty.
+        """
         if known := self.file.labels.items.get(id):
             return known
         if id in self._empty or id not in self.source.information:

@@ -1,6 +1,7 @@
 """The pages of `redraft view`: an ASGI application over a library of runs.
 
-Each page is made on the server from what the index and the journal say at that moment. Nothing here writes to a run.
+Each page is made on the server from what the index and the journal say at that moment. Nothing here
+writes to a run.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ STATIC = {"app.css": "text/css", "app.js": "text/javascript", "icon.svg": "image
 ROWS_PER_PAGE = 50
 BUILD_WAIT = 0.4  # seconds to wait for an index before a page says how far it is
 LIVE_SECONDS = 120  # a run that changed in this time may be in progress
-PLOTS = {"groups": "By group", "scores": "Scores by label", "scatter": "Scores beside people's", "confusion": "Labels and verdicts",
+PLOTS = {"groups": "By group", "scores": "Scores by label", "scatter": "Scores beside people's", "confusion": "Labels and verdicts",  # noqa: E501
          "reliability": "Scores read as probabilities"}  # fmt: skip
 MAX_CARDS = 20
 MAX_MESSAGE = 2_000  # characters of an error
@@ -77,7 +78,9 @@ class BuildingError(Exception):
 
 
 class ViewerPages:
-    """The pages over a library. `root`: the first part of every path. `cards`: the validation cards (default: the user's)."""
+    """The pages over a library. `root`: the first part of every path. `cards`: the validation cards
+    (default: the user's).
+    """
 
     def __init__(self, library: RunLibrary, root: str, cards: CardStore | None = None) -> None:
         self.library, self.root = library, root
@@ -318,7 +321,9 @@ class ViewerPages:
         return index.computed("figures", lambda: run_figures(index))
 
     def _comparison_values(self, entry: RunEntry, other: RunEntry) -> dict[str, Any]:
-        """Return what the page of a comparison shows. Raises ConfigError if the runs have no row in common."""
+        """Return what the page of a comparison shows. Raises ConfigError if the runs have no row in
+        common.
+        """
         first, second = self._index(entry), self._index(other)
         names = (entry.info.display_name, other.info.display_name)
         if names[0] == names[1]:
@@ -342,7 +347,9 @@ class ViewerPages:
     def _neighbours(
         self, entry: RunEntry, index: RunIndex, parameters: Mapping[str, str]
     ) -> tuple[str, str | None, str | None]:
-        """Return the addresses of the list, of the row before and of the row after, in the list that led to this row."""
+        """Return the addresses of the list, of the row before and of the row after, in the list
+        that led to this row.
+        """
         query = RowQuery.from_parameters(parameters)
         base = f"{self.root}/run/{entry.key}/rows"
         place = whole_number(parameters.get("n"))
@@ -461,7 +468,9 @@ def run_facts(entry: RunEntry) -> Iterator[tuple[str, str]]:
 def chosen_answers(
     answers: list[AnswerView], parameters: Mapping[str, str]
 ) -> tuple[AnswerView | None, AnswerView | None]:
-    """Return the two answers that an address names: by default the best, or the latest, and the one that it was made from."""
+    """Return the two answers that an address names: by default the best, or the latest, and the one
+    that it was made from.
+    """
     by_id = {str(a.candidate.id): a for a in answers}
     best = next((a for a in answers if a.is_best), answers[-1] if answers else None)
     after = by_id.get(parameters.get("b", "")) or best

@@ -1,7 +1,7 @@
 """The facts of one row that lists sort and filter by, read from the journal's JSON.
 
-The records are read as plain data: 100,000 rows take seconds, and as traces they take minutes. A row that cannot be understood has
-an error that says so, and no figures.
+The records are read as plain data: 100,000 rows take seconds, and as traces they take minutes. A
+row that cannot be understood has an error that says so, and no figures.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ TASK_FIELDS = ("messages", "context", "reference")  # by which tasks are equal
 
 @dataclass(frozen=True, slots=True)
 class PartScore:
-    """What one grader, or one criterion of a grader, says of the first answer and of the best one. None: unknown."""
+    """What one grader, or one criterion of a grader, says of the first answer and of the best one.
+    None: unknown.
+    """
 
     kind: str
     name: str
@@ -69,10 +71,12 @@ class RowFacts:
         broken: Whether the best answer violates a must.
         rewritten: Whether the best answer is another than the first.
         answer: A hash of the best answer, the same for equal answers; "" if there is none.
-        task: A hash of the task, the same for equal tasks (prompt, context and reference); "" if it is unknown.
+        task: A hash of the task, the same for equal tasks (prompt, context and reference); "" if it
+            is unknown.
         search: Text that a search finds, in lower case.
         scores: What each grader and each criterion says.
-        by_iteration: The best score after each iteration, and the calls and the cost of its answers.
+        by_iteration: The best score after each iteration, and the calls and the cost of its
+            answers.
     """
 
     number: int
@@ -222,7 +226,9 @@ def _first_id(records: Iterable[Mapping[str, Any]]) -> int | None:
 
 
 def _part_scores(records: Sequence[Mapping[str, Any]], best: Any) -> Iterable[PartScore]:
-    """Yield the scores of each grader and criterion for the first and the best candidate; of repeats the mean."""
+    """Yield the scores of each grader and criterion for the first and the best candidate; of
+    repeats the mean.
+    """
     sums: dict[tuple[str, str], dict[int, list[float]]] = {}
     for record in records:
         if record.get("kind") == "feedback":

@@ -1,4 +1,6 @@
-"""Which rows a list shows, and in which order: read from the address of a page, checked, and written as SQL with bound values."""
+"""Which rows a list shows, and in which order: read from the address of a page, checked, and
+written as SQL with bound values.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,14 @@ ORDERS: Mapping[str, str] = {
     "seconds": "rows.seconds",
     "stop": "rows.stop",
     "error": "rows.error_kind",
-    "grader": "(SELECT best FROM scores WHERE scores.number = rows.number AND kind = 'grader' AND name = ?)",
-    "criterion": "(SELECT best FROM scores WHERE scores.number = rows.number AND kind = 'criterion' AND name = ?)",
+    "grader": (
+        "(SELECT best FROM scores WHERE scores.number = rows.number AND kind = 'grader' AND name "
+        "= ?)"
+    ),
+    "criterion": (
+        "(SELECT best FROM scores WHERE scores.number = rows.number AND kind = 'criterion' AND "
+        "name = ?)"
+    ),
 }
 """The orders of a list, and their SQL."""
 
@@ -43,7 +51,8 @@ MAX_TEXT = 500  # characters of a search
 
 @dataclass(frozen=True, slots=True)
 class RowQuery:
-    """A list of rows: its filters ("" or None: none) and its order. Raises ConfigError for a value that is not allowed.
+    """A list of rows: its filters ("" or None: none) and its order. Raises ConfigError for a value
+    that is not allowed.
 
     Attributes:
         sort: One of `ORDERS`.

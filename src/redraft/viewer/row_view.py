@@ -1,4 +1,6 @@
-"""What the page of one row shows: the trace as values for a template, with every text cut to a length that a browser can hold."""
+"""What the page of one row shows: the trace as values for a template, with every text cut to a
+length that a browser can hold.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ def shown_text(text: str, limit: int = MAX_TEXT) -> ShownText:
 
 @dataclass(frozen=True, slots=True)
 class HeatRow:
-    """A grader or a criterion: its score of each answer, in the order of the answers (None: unknown)."""
+    """A grader or a criterion: its score of each answer, in the order of the answers (None:
+    unknown).
+    """
 
     name: str
     is_criterion: bool
@@ -178,10 +182,12 @@ def change(before: AnswerView | None, after: AnswerView) -> Change:
 
 
 def prompt_messages(trace: Trace, candidate: Candidate) -> tuple[Message, ...] | None:
-    """Return the messages that asked for an answer; () if no model was asked, None if they cannot be made again.
+    """Return the messages that asked for an answer; () if no model was asked, None if they cannot
+    be made again.
 
-    They are not recorded: they follow from the records before the answer, and from the templates in the settings. Functions of the
-    user are not recorded either, nor the columns of the input that a template may show.
+    They are not recorded: they follow from the records before the answer, and from the templates in
+    the settings. Functions of the user are not recorded either, nor the columns of the input that a
+    template may show.
     """
     if candidate.role not in {"generate", "refine"}:
         return ()
@@ -274,11 +280,13 @@ def row_view(trace: Trace) -> RowView:
 
 
 def snippet(trace: Trace, source: str) -> str:
-    """Return Python code that runs the row again: its task, the models that wrote and judged, and its graders.
+    """Return Python code that runs the row again: its task, the models that wrote and judged, and
+    its graders.
 
-    `source`: the expression whose value is the trace, for a task that is too long to be written out. The settings of the run are
-    not recorded, so the code has the default ones. What a file of other people must not choose is a comment: graders that are no
-    names, and requirements that read files.
+    `source`: the expression whose value is the trace, for a task that is too long to be written
+    out. The settings of the run are not recorded, so the code has the default ones. What a file of
+    other people must not choose is a comment: graders that are no names, and requirements that read
+    files.
     """
     code, made = ["import redraft"], _task_literal(trace.task)
     if len(made) > MAX_SNIPPET:
@@ -345,7 +353,9 @@ def _task_literal(task: Task) -> str:
 
 
 def _grader_code(grader: PanelGrader) -> str:
-    """Return a grader as code: its name, with its weight; a comment for a name that stands for no grader that is safe to make."""
+    """Return a grader as code: its name, with its weight; a comment for a name that stands for no
+    grader that is safe to make.
+    """
     name = grader.name.partition("#")[0]
     try:
         is_known = not reads_file(name) and (

@@ -1,4 +1,6 @@
-"""Two runs on the same rows, as `redraft compare` compares them: the statistics and the words are those of `comparison`."""
+"""Two runs on the same rows, as `redraft compare` compares them: the statistics and the words are
+those of `comparison`.
+"""
 
 from __future__ import annotations
 
@@ -44,8 +46,9 @@ class RowDifference:
 class RunComparison:
     """The second run (B) against the first (A).
 
-    `report` is that of `redraft compare`. The `mean_b` of `won` is the share of rows that B wins, ties half. `gains` and `drops`
-    are the rows that changed most, `histogram` counts the rows by their difference.
+    `report` is that of `redraft compare`. The `mean_b` of `won` is the share of rows that B wins,
+    ties half. `gains` and `drops` are the rows that changed most, `histogram` counts the rows by
+    their difference.
     """
 
     report: ComparisonReport
@@ -68,7 +71,9 @@ class RunComparison:
 
 
 def compare_runs(first: RunIndex, second: RunIndex, names: tuple[str, str]) -> RunComparison:
-    """Compare two runs by the best score of each row. Raises ConfigError if they have no row in common with two scores."""
+    """Compare two runs by the best score of each row. Raises ConfigError if they have no row in
+    common with two scores.
+    """
     paired = pair_results(
         *(_results(index, name) for index, name in zip((first, second), names, strict=True))
     )

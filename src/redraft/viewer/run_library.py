@@ -1,6 +1,7 @@
 """The runs that a viewer shows: those of journals, and single traces, each with its index.
 
-A trace file is copied into a journal of one row in a temporary folder, so that pages know runs only.
+A trace file is copied into a journal of one row in a temporary folder, so that pages know runs
+only.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ SQLITE_MARK = b"SQLite format 3\0"
 
 @dataclass(frozen=True, slots=True)
 class RunEntry:
-    """A run: its key in addresses, its journal, what the journal says about it, and the path that a user knows it by."""
+    """A run: its key in addresses, its journal, what the journal says about it, and the path that a
+    user knows it by.
+    """
 
     key: str
     journal: Path
@@ -52,7 +55,9 @@ class RunEntry:
 
 
 class IndexBuild:
-    """The index of a run, and how far a thread has got with building it. `error`: why it cannot be built, if that is so."""
+    """The index of a run, and how far a thread has got with building it. `error`: why it cannot be
+    built, if that is so.
+    """
 
     def __init__(self, entry: RunEntry, folder: Path | None) -> None:
         self.index = RunIndex(entry.journal, entry.info.name, folder)
@@ -98,10 +103,11 @@ class IndexBuild:
 
 
 class RunLibrary:
-    """The runs in these journals, folders and trace files; journals that appear in a folder later are found, too.
+    """The runs in these journals, folders and trace files; journals that appear in a folder later
+    are found, too.
 
-    Raises ConfigError for a path that is none of them, StoreError for a file that cannot be read. `cache`: the folder of the
-    indexes (default: the user's cache). Any thread may use it.
+    Raises ConfigError for a path that is none of them, StoreError for a file that cannot be read.
+    `cache`: the folder of the indexes (default: the user's cache). Any thread may use it.
     """
 
     def __init__(self, paths: Iterable[Path], cache: Path | None = None) -> None:
@@ -149,7 +155,9 @@ class RunLibrary:
         self.close()
 
     def entries(self) -> list[RunEntry]:
-        """Return all runs, the latest first. Journals that cannot be read are left out, and are in `problems`."""
+        """Return all runs, the latest first. Journals that cannot be read are left out, and are in
+        `problems`.
+        """
         with self._lock:
             if monotonic() - self._scanned_at >= SCAN_SECONDS:
                 self._entries = {entry.key: entry for entry in self._scan()}
@@ -180,7 +188,9 @@ class RunLibrary:
         return self._entries.get(key)
 
     def build(self, entry: RunEntry) -> IndexBuild:
-        """Return the index of a run, whose building starts with the first call. Raises StoreError."""
+        """Return the index of a run, whose building starts with the first call. Raises
+        StoreError.
+        """
         with self._lock:
             build = self._builds.get(entry.key)
             if build and build.is_ready and (build.error or not build.index.is_current):
@@ -203,7 +213,9 @@ class JournalScan:
 
 
 def scan_journal(path: Path, label: str, known: JournalScan | None) -> JournalScan:
-    """Return the runs in a journal; `known`: what was found before, which holds while the files are the same."""
+    """Return the runs in a journal; `known`: what was found before, which holds while the files are
+    the same.
+    """
     state = _file_state(path)
     if known and known.state == state:
         return known
@@ -227,7 +239,9 @@ def is_sqlite_file(path: Path) -> bool:
 
 
 def _file_state(path: Path) -> object:
-    """Return what changes whenever a journal is written: times and sizes of its file and of its write-ahead log."""
+    """Return what changes whenever a journal is written: times and sizes of its file and of its
+    write-ahead log.
+    """
     states = []
     for file in (path, wal_path(path)):
         with suppress(OSError):

@@ -1,4 +1,6 @@
-"""One self-contained HTML file of a run: its figures and its first rows, for a reader without Redraft."""
+"""One self-contained HTML file of a run: its figures and its first rows, for a reader without
+Redraft.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ MAX_SPANS = 400  # parts of a difference
 
 @dataclass(frozen=True, slots=True)
 class RowSummary:
-    """A row of the file: its facts, its task, and what changed from its first answer to its best one."""
+    """A row of the file: its facts, its task, and what changed from its first answer to its best
+    one.
+    """
 
     facts: RowFacts
     task: ShownText
@@ -80,7 +84,9 @@ def write_page(run: str | Path, path: str | Path, *, name: str | None = None) ->
 
 
 def static_page(library: RunLibrary, entry: RunEntry) -> str:
-    """Return the HTML of a run, with its first 5,000 rows. Raises StoreError if the run cannot be read."""
+    """Return the HTML of a run, with its first 5,000 rows. Raises StoreError if the run cannot be
+    read.
+    """
     index = library.build(entry).ready_index()
     page = index.page(RowQuery(), 0, MAX_ROWS)
     rows = list(_fitting(_summaries(index, page.rows)))
@@ -113,8 +119,8 @@ def _head() -> Markup:
     """Return the style, the script, and the policy that allows these and nothing else."""
     style, script = static_text("app.css"), static_text("static.js")
     policy = (
-        f"default-src 'none'; style-src {csp_hash(style)} {csp_hash(STYLE)}; script-src {csp_hash(script)}; "
-        "base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; style-src {csp_hash(style)} {csp_hash(STYLE)}; script-src "
+        f"{csp_hash(script)}; base-uri 'none'; form-action 'none'"
     )
     meta = f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
     return Markup(f"{meta}\n<style>{style}</style>\n<script>{script}</script>")  # noqa: S704  (files of ours)

@@ -1,11 +1,16 @@
-"""Who may read and write a local page: `AccessControl`, an ASGI middleware around the whole application.
+"""Who may read and write a local page: `AccessControl`, an ASGI middleware around the whole
+application.
 
-The secret is a random token, the first part of every path. It is no cookie, because browsers send the cookies of 127.0.0.1 to every
-port of it, so that other users of the machine could collect them with a server of their own. Besides the token:
+The secret is a random token, the first part of every path. It is no cookie, because browsers send
+the cookies of 127.0.0.1 to every port of it, so that other users of the machine could collect them
+with a server of their own. Besides the token:
 
-- The Host header must name this server, so that a foreign domain that resolves to 127.0.0.1 (DNS rebinding) reaches nothing.
-- A request that another page causes is refused by its Origin and Sec-Fetch headers; following a link to the page is allowed.
-- Each reply forbids scripts, styles, pictures and connections that are not the page's own, and being framed or cached.
+- The Host header must name this server, so that a foreign domain that resolves to 127.0.0.1 (DNS
+  rebinding) reaches nothing.
+- A request that another page causes is refused by its Origin and Sec-Fetch headers; following a
+  link to the page is allowed.
+- Each reply forbids scripts, styles, pictures and connections that are not the page's own, and
+  being framed or cached.
 """
 
 from __future__ import annotations
@@ -35,18 +40,24 @@ HEADERS = {
 
 
 def host_name(host: str) -> str:
-    """Return the name in a Host header or an origin's authority: in lower case, without the port; "" if it is malformed."""
+    """Return the name in a Host header or an origin's authority: in lower case, without the port;
+    "" if it is malformed.
+    """
     match = HOST.fullmatch(host.lower())
     return match["name"] if match else ""
 
 
 def is_caused_elsewhere(site: str | None) -> bool:
-    """Whether another page causes a request, by its Sec-Fetch-Site header. Only browsers send one."""
+    """Whether another page causes a request, by its Sec-Fetch-Site header. Only browsers send
+    one.
+    """
     return site not in {None, "none", "same-origin"}
 
 
 def csp_hash(text: str) -> str:
-    """Return the source expression that allows one inline style or script, such as "'sha256-...'"."""
+    """Return the source expression that allows one inline style or script, such as
+    "'sha256-...'".
+    """
     return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
 
 
@@ -69,7 +80,8 @@ def content_security_policy(styles: Iterable[str] = ()) -> str:
 class AccessControl:
     """Passes the requests on that know the token and come from the page itself; refuses all others.
 
-    `port`: the port of the server on 127.0.0.1. `styles`: the texts of the inline styles that pages may contain.
+    `port`: the port of the server on 127.0.0.1. `styles`: the texts of the inline styles that pages
+    may contain.
     """
 
     app: ASGIApp
@@ -107,7 +119,9 @@ class AccessControl:
 
 
 def _is_own_request(method: str, headers: Headers, origins: set[str]) -> bool:
-    """Whether the page itself or its user caused a request. Other programs than browsers may only read."""
+    """Whether the page itself or its user caused a request. Other programs than browsers may only
+    read.
+    """
     origin, site = headers.get("origin"), headers.get("sec-fetch-site")
     if origin is not None and origin not in origins:
         return False

@@ -1,4 +1,6 @@
-"""HTML from templates: everything is escaped, and characters that are invisible or reorder text are shown as visible ones."""
+"""HTML from templates: everything is escaped, and characters that are invisible or reorder text are
+shown as visible ones.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,12 @@ SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def visible_text(text: str) -> str:
-    """Return a text in which control characters, direction marks and invisible characters are shown.
+    """Return a text in which control characters, direction marks and invisible characters are
+    shown.
 
-    Control characters become their pictures, such as ␛; others their code, such as ⟨U+202E⟩. Tabs, line ends, and the joiners that
-    many scripts and emoji need are left. A lone surrogate, which HTML cannot hold, becomes �.
+    Control characters become their pictures, such as ␛; others their code, such as ⟨U+202E⟩. Tabs,
+    line ends, and the joiners that many scripts and emoji need are left. A lone surrogate, which
+    HTML cannot hold, becomes �.
     """
     shown = INVISIBLE.sub(lambda match: _picture(match[0]), text.replace("\r\n", "\n"))
     return SURROGATE.sub("\ufffd", shown)
@@ -47,7 +51,9 @@ def _finalize(value: Any) -> Any:
 
 
 class Templates:
-    """The templates in a folder. A missing value is an error; None is shown as nothing, and a very long text is cut."""
+    """The templates in a folder. A missing value is an error; None is shown as nothing, and a very
+    long text is cut.
+    """
 
     def __init__(
         self, folder: Path, filters: Mapping[str, Callable[..., Any]] = {}, **shared: Any

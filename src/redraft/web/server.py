@@ -24,7 +24,8 @@ SHUTDOWN_SECONDS = 2
 
 
 class PageServer:
-    """Listens on a port of 127.0.0.1 (0: any free one). Raises ConfigError for a port that cannot be had.
+    """Listens on a port of 127.0.0.1 (0: any free one). Raises ConfigError for a port that cannot
+    be had.
 
     `url` is the address with the secret; `run` serves until Ctrl-C, SIGTERM or `stop`.
     """
@@ -93,8 +94,9 @@ class PageServer:
 def browser_page(url: str) -> Iterator[None]:
     """Show an address in the user's browser within the context.
 
-    The browser is started with a private file that leads to the address: other users of the machine can read the arguments of its
-    process. It is started in a thread, because a browser that runs in the terminal ends when its user leaves it.
+    The browser is started with a private file that leads to the address: other users of the machine
+    can read the arguments of its process. It is started in a thread, because a browser that runs in
+    the terminal ends when its user leaves it.
     """
     with TemporaryDirectory(prefix="redraft-") as folder:
         page = Path(folder) / "open.html"

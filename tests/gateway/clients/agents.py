@@ -1,4 +1,6 @@
-"""A model that works with two tools: it asks for the weather of a city, then converts the degrees, then answers."""
+"""A model that works with two tools: it asks for the weather of a city, then converts the degrees,
+then answers.
+"""
 
 import json
 
@@ -48,7 +50,9 @@ FUNCTIONS = {"weather": weather, "to_fahrenheit": to_fahrenheit}
 
 
 def agent_model(body):
-    """Answer as a model that calls both tools. Its first text is too short for the profile `fast`; its second is not."""
+    """Answer as a model that calls both tools. Its first text is too short for the profile `fast`;
+    its second is not.
+    """
     messages = body["messages"]
     results = [message["content"] for message in messages if message["role"] == "tool"]
     if not results:

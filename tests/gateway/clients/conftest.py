@@ -1,4 +1,6 @@
-"""Gateways for tests of clients: one before a real llama.cpp server, one before a scripted endpoint."""
+"""Gateways for tests of clients: one before a real llama.cpp server, one before a scripted
+endpoint.
+"""
 
 from dataclasses import dataclass
 

@@ -30,7 +30,9 @@ SETTLED_SECONDS = 0.3
 
 @dataclass
 class GatewayProcess:
-    """A running gateway: `url` as OpenAI's clients take it, without /v1 as Anthropic's do in `root`; what it logs in `log`."""
+    """A running gateway: `url` as OpenAI's clients take it, without /v1 as Anthropic's do in
+    `root`; what it logs in `log`.
+    """
 
     port: int
     folder: Path
@@ -66,7 +68,8 @@ class GatewayProcess:
         return [each for line in lines if (each := json.loads(line)).get("path") == path]
 
     def count_requests(self, path, at_least=1):
-        """Return how many requests to a path were served, once there are `at_least` and no further one follows.
+        """Return how many requests to a path were served, once there are `at_least` and no further
+        one follows.
 
         A request is logged shortly after its reply.
         """

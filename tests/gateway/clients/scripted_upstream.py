@@ -1,4 +1,6 @@
-"""A chat endpoint in a thread that answers as the test says, as one reply or as a stream, and notices clients that leave."""
+"""A chat endpoint in a thread that answers as the test says, as one reply or as a stream, and
+notices clients that leave.
+"""
 
 import asyncio
 import json
@@ -11,9 +13,11 @@ USAGE = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
 
 
 class ScriptedUpstream:
-    """`answer(body)` gives the reply to a request: text, the fields of a message, (status, message, headers), or NEVER.
+    """`answer(body)` gives the reply to a request: text, the fields of a message, (status, message,
+    headers), or NEVER.
 
-    `bodies`: the requests so far. `arrived` is set by each of them, `left` when a client leaves before its reply has ended.
+    `bodies`: the requests so far. `arrived` is set by each of them, `left` when a client leaves
+    before its reply has ended.
     """
 
     def __init__(self, answer):

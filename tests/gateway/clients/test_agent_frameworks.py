@@ -1,8 +1,11 @@
-"""`langchain-openai` and `pydantic-ai`: an agent with two tools is the same through a profile, but for its final text."""
+"""`langchain-openai` and `pydantic-ai`: an agent with two tools is the same through a profile, but
+for its final text.
+"""
 
 import pytest
-import vendors
 from pydantic import BaseModel
+
+import vendors
 
 from .agents import DRAFT, FINAL, QUESTION, agent_model, to_fahrenheit, weather
 
@@ -18,7 +21,9 @@ class Verdict(BaseModel):
 
 @pytest.fixture
 async def http():
-    """The connections of a test: LangChain and pydantic-ai would share theirs with other event loops."""
+    """The connections of a test: LangChain and pydantic-ai would share theirs with other event
+    loops.
+    """
     async with vendors.openai.DefaultAsyncHttpxClient() as client:
         yield client
 

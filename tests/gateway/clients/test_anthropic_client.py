@@ -1,8 +1,11 @@
-"""The `anthropic` SDK before an OpenAI-compatible model: a real llama.cpp server and a scripted endpoint."""
+"""The `anthropic` SDK before an OpenAI-compatible model: a real llama.cpp server and a scripted
+endpoint.
+"""
 
 import json
 
 import pytest
+
 import vendors
 
 from .agents import DRAFT, FINAL, QUESTION, TOOLS, agent_model, run_tool

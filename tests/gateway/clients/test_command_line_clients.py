@@ -71,7 +71,9 @@ def test_curl_sees_what_is_wrong(real_gateway, sent, status, named):
 
 @needs_curl
 def test_a_page_of_another_origin_is_refused(real_gateway):
-    """A browser on another page, or one that was given another name for this address, gets nothing."""
+    """A browser on another page, or one that was given another name for this address, gets
+    nothing.
+    """
     url, body = f"{real_gateway.url}/chat/completions", json.dumps(HELLO)
     code = "\n%{http_code}"
     foreign = curl(

@@ -1,10 +1,13 @@
-"""The `openai` SDK, against a real llama.cpp server and a scripted endpoint, through profiles and past them."""
+"""The `openai` SDK, against a real llama.cpp server and a scripted endpoint, through profiles and
+past them.
+"""
 
 import json
 
 import pytest
-import vendors
 from pydantic import BaseModel
+
+import vendors
 
 from .agents import DRAFT, FINAL, QUESTION, TOOLS, agent_model, run_tool
 from .scripted_upstream import tool_call
@@ -28,7 +31,9 @@ def client(gateway, kind="OpenAI", **settings):
 
 @pytest.mark.parametrize("model", MODELS)
 def test_a_chat_completion(real_gateway, model):
-    """A completion has text, a reason and the usage of the model; one of a profile describes its refinement."""
+    """A completion has text, a reason and the usage of the model; one of a profile describes its
+    refinement.
+    """
     with client(real_gateway) as sdk:
         raw = sdk.chat.completions.with_raw_response.create(
             model=model, messages=HELLO, max_tokens=32
@@ -45,7 +50,9 @@ def test_a_chat_completion(real_gateway, model):
 
 @pytest.mark.parametrize("model", MODELS)
 async def test_streams_end_with_the_usage_when_it_is_asked_for(real_gateway, model):
-    """A stream of an asynchronous client has the role, text, one reason and the usage, in that order."""
+    """A stream of an asynchronous client has the role, text, one reason and the usage, in that
+    order.
+    """
     options = {"include_usage": True}
     async with client(real_gateway, "AsyncOpenAI") as sdk:
         stream = await sdk.chat.completions.create(
@@ -118,7 +125,8 @@ def test_responses(real_gateway, model):
 
 
 def test_the_helper_for_responses_returns_the_whole_answer(real_gateway):
-    """`responses.stream` and `responses.parse`, which need every event of the protocol, work with a profile.
+    """`responses.stream` and `responses.parse`, which need every event of the protocol, work with a
+    profile.
 
     Past it they do not: llama.cpp leaves out fields that the SDK needs.
     """
@@ -165,7 +173,9 @@ def tool_loop(sdk, model):
 
 
 def test_a_tool_loop_differs_only_in_its_final_text(scripted):
-    """An agent makes the same calls through a profile as past it; the profile refines only what it says at the end."""
+    """An agent makes the same calls through a profile as past it; the profile refines only what it
+    says at the end.
+    """
     scripted.upstream.reset(agent_model)
     with client(scripted.gateway) as sdk:
         refined_calls, refined = tool_loop(sdk, "refine/fast")

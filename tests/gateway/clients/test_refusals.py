@@ -1,9 +1,12 @@
-"""Errors, retries, disconnects and deadlines, as clients and the model behind the gateway notice them."""
+"""Errors, retries, disconnects and deadlines, as clients and the model behind the gateway notice
+them.
+"""
 
 import asyncio
 import time
 
 import pytest
+
 import vendors
 
 from .gateway_process import serving
@@ -48,7 +51,9 @@ def test_a_wrong_key_is_refused(guarded, model):
 
 
 def test_an_exhausted_budget_is_asked_for_once(guarded):
-    """A client that may retry ten times sends one request when its budget is used up, in both protocols."""
+    """A client that may retry ten times sends one request when its budget is used up, in both
+    protocols.
+    """
     key = guarded.add_key("poor", "--calls-per-day", "1")
     with sdk_for(guarded, key, max_retries=10) as sdk:
         sdk.chat.completions.create(model="pass/scripted", messages=HELLO)
@@ -137,7 +142,9 @@ async def test_a_client_that_leaves_ends_the_work_of_the_model(scripted, model, 
 
 @pytest.mark.parametrize("is_stream", [False, True])
 def test_the_deadline_returns_the_best_so_far(scripted, is_stream):
-    """A refinement whose time is over returns the best answer, and the model is asked no further."""
+    """A refinement whose time is over returns the best answer, and the model is asked no
+    further.
+    """
     answers = iter(["Too short."])
     scripted.upstream.reset(lambda body: next(answers, NEVER))
     with sdk_for(scripted.gateway, max_retries=0) as sdk:

@@ -1,1 +1,3 @@
-"""The commands: each module declares one command of `redraft`: its arguments, options and help (see `redraft.cli`)."""
+"""The commands: each module declares one command of `redraft`: its arguments, options and help (see
+`redraft.cli`).
+"""

@@ -47,7 +47,7 @@ Exit codes:
   2    wrong usage or settings
   3    some rows have no result, break a requirement, or could not be read
   130  interrupted
-"""
+"""  # noqa: E501
 
 SECTIONS = {
     "output": "Output and journal",
@@ -127,7 +127,9 @@ rate_limits = options.group(
 @options.debug
 @click.pass_context
 def batch(ctx: click.Context, /, **values: Any) -> int:
-    """Refine every row of IN, or only grade it, or keep the best of several drafts, and write the rows to OUT."""
+    """Refine every row of IN, or only grade it, or keep the best of several drafts, and write the
+    rows to OUT.
+    """
     options.check_noise_aware(ctx)
     from ..operations.batch import run_command
 

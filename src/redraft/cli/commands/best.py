@@ -28,7 +28,7 @@ requirements only, no model is called.
 \b
 Exit codes: 0 the best answer is printed, 1 failed, 2 usage, 3 the best answer
 is printed and breaks a requirement, or has no grade, 130 interrupted.
-"""
+"""  # noqa: E501
 
 
 @click.command(short_help="Keep the best of several answers.", cls=ConfiguredCommand, epilog=EPILOG)

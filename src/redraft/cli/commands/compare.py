@@ -32,7 +32,7 @@ Rows are paired by their ID, else by their task. Repeats, such as epochs, are av
 and rows of equal tasks count as one cluster. The answer is better, worse or undecided;
 undecided says how many more rows or labels would decide. With --labels it is about
 what people say, whatever the bias of the judge.
-"""
+"""  # noqa: E501
 
 SECTIONS = {
     "score": "Results",
@@ -96,14 +96,20 @@ comparison = options.group(
     click.option(
         "--cluster",
         metavar="COLUMN",
-        help="Rows with the same value in COLUMN do not count as independent. Default: rows of equal tasks.",
+        help=(
+            "Rows with the same value in COLUMN do not count as independent. Default: rows of "
+            "equal tasks."
+        ),
     ),
     click.option(
         "--slice",
         "slices",
         multiple=True,
         metavar="COLUMN",
-        help="Compare the values of COLUMN one by one (repeatable); the intervals hold for all of them at once.",
+        help=(
+            "Compare the values of COLUMN one by one (repeatable); the intervals hold for all of "
+            "them at once."
+        ),
     ),
     click.option(
         "--margin",
@@ -133,7 +139,10 @@ comparison = options.group(
         "--journal",
         type=click.Path(dir_okay=False),
         metavar="FILE",
-        help="File that keeps every call, so that a second comparison repeats none. Default: compare.journal.",
+        help=(
+            "File that keeps every call, so that a second comparison repeats none. Default: "
+            "compare.journal."
+        ),
     ),
     setting_options(BatchFields, "limit"),
     setting_options(OptionFields, "max_iterations", max_iterations=0),
@@ -157,7 +166,9 @@ comparison = options.group(
 @options.debug
 @click.pass_context
 def compare(ctx: click.Context, /, **values: Any) -> int:
-    """Say whether B is better than A, worse, or undecided: paired, with an interval, and what would decide it."""
+    """Say whether B is better than A, worse, or undecided: paired, with an interval, and what would
+    decide it.
+    """
     from ..operations.compare import run_compare
 
     return run_compare(ctx, values)

@@ -25,7 +25,8 @@ A case is a TOML file:
 @click.argument("folder", required=False, type=click.Path(exists=True, file_okay=False))
 @options.debug
 def demo(folder: str | None) -> None:
-    """Improve the answers in FOLDER (default: examples/demo) with the built-in editor, and show every step.
+    """Improve the answers in FOLDER (default: examples/demo) with the built-in editor, and show
+    every step.
 
     Needs no key and no network. The results are computed: edit the files and run it again.
     """

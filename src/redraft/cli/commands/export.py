@@ -43,7 +43,7 @@ Columns that begin with redraft_ say where a row comes from: run, row, models,
 graders, scores. Answers without a score and duplicates are left out, and with
 prompt-completion and messages rows that failed or whose best answer was cut off; the
 summary counts the rows by reason.
-"""
+"""  # noqa: E501
 
 SCORE = options.NumberRange(0, 1)
 

@@ -30,7 +30,7 @@ Exit codes:
   4    worse
   5    undecided
   130  interrupted
-"""
+"""  # noqa: E501
 
 
 @click.command(
@@ -59,7 +59,9 @@ Exit codes:
 @options.debug
 @click.pass_context
 def gate(ctx: click.Context, /, **values: Any) -> int:
-    """Exit with 0 if B is not worse than A by more than the margin, with 4 if it is worse, with 5 if that is undecided."""
+    """Exit with 0 if B is not worse than A by more than the margin, with 4 if it is worse, with 5
+    if that is undecided.
+    """
     from ..operations.compare import run_gate
 
     return run_gate(ctx, values)

@@ -21,7 +21,7 @@ Examples:
 \b
 With requirements only, no model is called. Exit codes: 0 graded, 1 a grader failed,
 2 usage, 3 a requirement (--require) is not met, 130 interrupted.
-"""
+"""  # noqa: E501
 
 
 @click.command(short_help="Grade given answers.", cls=ConfiguredCommand, epilog=EPILOG)
@@ -31,7 +31,10 @@ With requirements only, no model is called. Exit codes: 0 graded, 1 a grader fai
     type=options.READABLE,
     multiple=True,
     metavar="FILE",
-    help="The answer (- for stdin); repeat it for a table of several. Without it, PROMPT names a file with rows.",
+    help=(
+        "The answer (- for stdin); repeat it for a table of several. Without it, PROMPT names a "
+        "file with rows."
+    ),
 )
 @options.grading
 @options.answer
@@ -43,7 +46,9 @@ With requirements only, no model is called. Exit codes: 0 graded, 1 a grader fai
 @options.as_json
 @options.debug
 def grade(**values: Any) -> int:
-    """Grade a response to PROMPT (- for stdin), or the answers in the rows of a file: scores, reasons, and suggested changes."""
+    """Grade a response to PROMPT (- for stdin), or the answers in the rows of a file: scores,
+    reasons, and suggested changes.
+    """
     from ..operations.grade import run_command
 
     return run_command(values)

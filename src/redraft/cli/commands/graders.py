@@ -33,7 +33,9 @@ Examples:
 @options.as_json
 @options.debug
 def graders(name: str | None, cards_dir: str | None, learn: str | None, as_json: bool) -> None:
-    """List all graders, or show one. With NAME: its mode, the fields it reads, its cost, rubric, example and latest validation."""
+    """List all graders, or show one. With NAME: its mode, the fields it reads, its cost, rubric,
+    example and latest validation.
+    """
     from ..operations.graders import show_all, show_one
 
     if learn:

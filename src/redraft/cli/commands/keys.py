@@ -120,7 +120,9 @@ def add(
 @options.as_json
 @options.debug
 def list_(folder: str | None, config: str | None, *, as_json: bool) -> None:
-    """List the keys: what each may do, what it spent, and when it was last used. `redraft keys` alone does the same."""
+    """List the keys: what each may do, what it spent, and when it was last used. `redraft keys`
+    alone does the same.
+    """
     from ..operations.keys import gateway_folder, list_keys
 
     list_keys(gateway_folder(folder, config), as_json=as_json)
@@ -132,7 +134,9 @@ def list_(folder: str | None, config: str | None, *, as_json: bool) -> None:
 @options.as_json
 @options.debug
 def revoke(name: str, folder: str | None, config: str | None, *, as_json: bool) -> None:
-    """Revoke the key called NAME, or with this ID. A gateway refuses it from then on; requests at work are finished."""
+    """Revoke the key called NAME, or with this ID. A gateway refuses it from then on; requests at
+    work are finished.
+    """
     from ..operations.keys import gateway_folder, revoke_key
 
     revoke_key(gateway_folder(folder, config), name, as_json=as_json)

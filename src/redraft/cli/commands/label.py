@@ -66,8 +66,8 @@ SOURCE.labels.jsonl, and the same command continues. `redraft validate` reads th
     "--random-share",
     type=options.NumberRange(0, 1),
     metavar="S",
-    help="Share of labels for items drawn at random, which represent all items; the others are those that teach most. It is chosen "
-    "once for a file of labels. Default: 0.25.",
+    help="Share of labels for items drawn at random, which represent all items; the others are "
+    "those that teach most. It is chosen once for a file of labels. Default: 0.25.",
 )
 @options.label_columns
 @click.option(
@@ -95,7 +95,9 @@ SOURCE.labels.jsonl, and the same command continues. `redraft validate` reads th
 @options.browser
 @options.debug
 def label(**values: Any) -> None:
-    """Judge the answers of SOURCE in the browser: blind, with one key for each. The labels measure graders and compare runs."""
+    """Judge the answers of SOURCE in the browser: blind, with one key for each. The labels measure
+    graders and compare runs.
+    """
     from ..operations.label import LabelArguments, run_command
 
     run_command(LabelArguments(**values))

@@ -108,7 +108,9 @@ SECTIONS = {
 @options.debug
 @click.pass_context
 def mcp(ctx: click.Context, /, **values: Any) -> int:
-    """Serve refine, grade, compare and validate_grader as tools, over stdin and stdout or over HTTP."""
+    """Serve refine, grade, compare and validate_grader as tools, over stdin and stdout or over
+    HTTP.
+    """
     from ..operations.mcp import run_command
 
     return run_command(values)

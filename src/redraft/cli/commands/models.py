@@ -39,7 +39,8 @@ def _checked_url(
 @options.as_json
 @options.debug
 def models(url: str | None, as_json: bool) -> int:
-    """List the places where Redraft looks for models, what each needs, and what it found. The first model is used.
+    """List the places where Redraft looks for models, what each needs, and what it found. The first
+    model is used.
 
     With the URL of a server, list its models alone; the exit code is 1 if there are none.
     """
@@ -68,7 +69,9 @@ def models(url: str | None, as_json: bool) -> int:
 
 
 def _show(discovery: DiscoveryResult, *, is_all: bool) -> None:
-    """Draw a row for each place, then which model is used; or a row with all models of one place, and how they are named."""
+    """Draw a row for each place, then which model is used; or a row with all models of one place,
+    and how they are named.
+    """
     from ..terminal import console, grid, text_line
 
     out = console(stderr=False)
@@ -109,7 +112,8 @@ def _show(discovery: DiscoveryResult, *, is_all: bool) -> None:
     else:
         out.print(
             text_line(
-                "No model was found. Without one, the built-in editor repairs what it can: redraft demo",
+                "No model was found. Without one, the built-in editor repairs what it can: "
+                "redraft demo",
                 "bold",
             )
         )

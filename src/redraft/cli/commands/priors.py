@@ -57,12 +57,14 @@ needs priors of 32 tasks or more.
 20 tasks tell the noise of the judge within about 15 %. With --save, runs of the same model
 and graders with --priors learned start with the result.
 Exit codes: 0 calibrated, 1 failed, 2 usage, 130 interrupted.
-"""
+"""  # noqa: E501
 
 
 @click.group(cls=DefaultGroup, default="list", epilog=EPILOG)
 def priors() -> None:
-    """Show, learn or delete priors for a model and its graders. Priors are what Redraft expects before any score is known."""
+    """Show, learn or delete priors for a model and its graders. Priors are what Redraft expects
+    before any score is known.
+    """
 
 
 @priors.command("list")
@@ -80,7 +82,9 @@ def list_(as_json: bool) -> None:
 @options.as_json
 @options.debug
 def show(model_or_key: str, as_json: bool) -> None:
-    """Show all values for a MODEL with its graders, and what each means. The start of its KEY, or "shipped", works as well."""
+    """Show all values for a MODEL with its graders, and what each means. The start of its KEY, or
+    "shipped", works as well.
+    """
     from ..operations.priors import show_one
 
     show_one(model_or_key, as_json=as_json)
@@ -123,8 +127,8 @@ def learn(
     as_json: bool,
     **names: Any,
 ) -> int:
-    """Learn priors from trace files and journals with at least 8 finished tasks. They replace saved priors of the same model
-    and graders that were learned from as many tasks or fewer.
+    """Learn priors from trace files and journals with at least 8 finished tasks. They replace saved
+    priors of the same model and graders that were learned from as many tasks or fewer.
     """
     from ..operations.priors import GradingNames, TrainingData, learn_priors
 
@@ -152,8 +156,8 @@ def learn(
 @options.as_json
 @options.debug
 def calibrate(**values: Any) -> int:
-    """Learn priors from the tasks in FILE with a stated number of calls: how noisy the judge is, how good drafts are, and whether
-    refining helps.
+    """Learn priors from the tasks in FILE with a stated number of calls: how noisy the judge is,
+    how good drafts are, and whether refining helps.
     """
     from ..operations.calibrate import run_command
 
@@ -165,7 +169,9 @@ def calibrate(**values: Any) -> int:
 @options.as_json
 @options.debug
 def forget(model_or_key: str, as_json: bool) -> None:
-    """Delete the saved priors of a MODEL with its graders. After that, --priors learned uses the shipped ones."""
+    """Delete the saved priors of a MODEL with its graders. After that, --priors learned uses the
+    shipped ones.
+    """
     from ..operations.priors import delete
 
     delete(model_or_key, as_json=as_json)

@@ -89,8 +89,8 @@ from is written.
 @options.debug
 @click.pass_context
 def rubric(ctx: click.Context, /, **values: Any) -> int:
-    """Write a rubric: criteria by which a judge agrees with the people who labelled FILE, or criteria proposed for tasks of the
-    kind in DESCRIPTION (- for stdin).
+    """Write a rubric: criteria by which a judge agrees with the people who labelled FILE, or
+    criteria proposed for tasks of the kind in DESCRIPTION (- for stdin).
     """
     from ..operations.rubric import run_command
 

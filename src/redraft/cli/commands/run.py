@@ -39,7 +39,7 @@ pyproject.toml (or --config FILE instead), whose keys are the names of the
 options, then from config.toml in your own folder. Settings in a folder or a
 trace may choose hosts, code, or files elsewhere only with your consent: see
 redraft trust --help.
-"""
+"""  # noqa: E501
 
 
 @click.command(short_help="Refine one answer.", cls=ConfiguredCommand, epilog=EPILOG)

@@ -48,7 +48,7 @@ it contains the columns of its output, and its id joins them to the input.
   jq -c 'select(.table == "rows" and .status == "done") | {id} + .result.columns' saved.jsonl > done.jsonl
 Run `redraft batch` over the rows of the input that are missing there, with another
 journal and output.
-"""
+"""  # noqa: E501
 
 STATUSES: tuple[Status, ...] = ("done", "failed", "open")
 INTERNAL = (  # metadata of a run that is not shown as it is
@@ -220,7 +220,9 @@ def _show_row(name: str, row: str, journal: str | None, *, as_json: bool, full: 
 @options.journal
 @options.debug
 def export(run: str, output: str, overwrite: bool, journal: str | None) -> None:
-    """Write the traces of a RUN as JSON Lines, one row per line, in input order. For training data, use `redraft export`."""
+    """Write the traces of a RUN as JSON Lines, one row per line, in input order. For training data,
+    use `redraft export`.
+    """
     if output != "-":
         check_output(output, overwrite=overwrite)
     stored, count = find_run(run, journal), 0
@@ -271,7 +273,9 @@ def _open_output(path: str) -> Iterator[TextIO]:
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @options.debug
 def prune(run: str | None, older_than: float | None, journal: str | None, yes: bool) -> int:
-    """Delete a RUN, or all old ones, from the journal: rows, traces and results. Outputs and cached replies are kept."""
+    """Delete a RUN, or all old ones, from the journal: rows, traces and results. Outputs and cached
+    replies are kept.
+    """
     if run is None and older_than is None:
         raise click.UsageError(
             "name a RUN to delete it, or give --older-than DAYS to delete all runs that are older"
@@ -321,9 +325,11 @@ def prune(run: str | None, older_than: float | None, journal: str | None, yes: b
 @options.overwrite
 @options.debug
 def salvage(damaged: str, output: str, overwrite: bool) -> None:
-    """Write what can still be read of a damaged JOURNAL as JSON Lines. The journal is not changed."""
+    """Write what can still be read of a damaged JOURNAL as JSON Lines. The journal is not
+    changed.
+    """
     check_output(output, overwrite=overwrite)
     counts = recover(damaged, output, overwrite=True)
     notice(
-        f"{output}: {', '.join(pluralize(count, table.removesuffix('s')) for table, count in counts.items())}"
+        f"{output}: {', '.join(pluralize(count, table.removesuffix('s')) for table, count in counts.items())}"  # noqa: E501
     )

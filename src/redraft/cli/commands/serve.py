@@ -77,7 +77,9 @@ again.
 )
 @options.debug
 def serve(**values: Any) -> None:
-    """Serve a gateway: clients of OpenAI and Anthropic get refined answers by changing their base URL."""
+    """Serve a gateway: clients of OpenAI and Anthropic get refined answers by changing their base
+    URL.
+    """
     from ..operations.serve import ServeOptions, serve_gateway
 
     serve_gateway(ServeOptions(**values))

@@ -30,7 +30,9 @@ TRACE_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
     "--folder",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     metavar="DIR",
-    help="The folder of the gateway. Default: that of --config, else `gateway` in your data folder.",
+    help=(
+        "The folder of the gateway. Default: that of --config, else `gateway` in your data folder."
+    ),
 )
 @click.option(
     "--config",

@@ -35,7 +35,9 @@ REDRAFT_TRUST=DIR trusts everything inside DIR; separate several folders as in P
 @click.option("--list", "list_all", is_flag=True, help="List all consents and exit.")
 @options.debug
 def trust(place: str | None, yes: bool, revoke: bool, list_all: bool) -> int:
-    """Allow the settings in DIR or of a TRACE to choose hosts, code and files. Without consent they may not."""
+    """Allow the settings in DIR or of a TRACE to choose hosts, code and files. Without consent they
+    may not.
+    """
     from ..operations.trust import ask_consent, list_consents, revoke_consent_for
 
     if list_all:

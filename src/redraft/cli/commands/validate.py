@@ -27,7 +27,7 @@ Verdicts are saved as they arrive: after an interruption the same command resume
 no call is paid for twice. The card (card.md, card.json, plots) contains the
 measures; `--require-validated` reads it. Exit codes: 0 better than chance, 1 failed, 2 usage,
 3 not shown to be better than chance, 130 interrupted.
-"""
+"""  # noqa: E501
 
 
 def _list_formats(ctx: click.Context, param: click.Parameter, on: bool) -> None:
@@ -45,7 +45,10 @@ def _list_formats(ctx: click.Context, param: click.Parameter, on: bool) -> None:
 @options.setting(
     "--grader",
     metavar="NAME",
-    help="The grader: a name that `redraft graders` lists, a SPEC, or code of yours as FILE.py:NAME or MODULE:NAME.",
+    help=(
+        "The grader: a name that `redraft graders` lists, a SPEC, or code of yours as "
+        "FILE.py:NAME or MODULE:NAME."
+    ),
 )
 @options.rubric
 @options.template
@@ -119,7 +122,9 @@ def _list_formats(ctx: click.Context, param: click.Parameter, on: bool) -> None:
 @options.as_json
 @options.debug
 def validate(**values: Any) -> int:
-    """Measure how far a grader agrees with the human labels in DATA. The result is saved as a validation card."""
+    """Measure how far a grader agrees with the human labels in DATA. The result is saved as a
+    validation card.
+    """
     from ..operations.validate import run_command
 
     return run_command(values)

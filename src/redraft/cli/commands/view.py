@@ -43,7 +43,9 @@ def view(
     port: int,
     browser: bool,
 ) -> None:
-    """Show runs in the browser: figures, rows, what changed in each answer and why. It changes nothing and calls no model."""
+    """Show runs in the browser: figures, rows, what changed in each answer and why. It changes
+    nothing and calls no model.
+    """
     from ..operations.view import serve_runs, write_page
 
     if html:

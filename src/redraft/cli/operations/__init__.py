@@ -1,1 +1,3 @@
-"""What commands do. Each module is imported when a command of it runs, and imports all that it needs at its top."""
+"""What commands do. Each module is imported when a command of it runs, and imports all that it
+needs at its top.
+"""

@@ -125,7 +125,9 @@ def _check(arguments: BatchArguments, *, n_given: bool) -> None:
 
 
 async def _run(arguments: BatchArguments) -> tuple[BatchReport, str] | None:
-    """Process the rows, or preview the run. Return the report and the file that lists unreadable rows; None for a preview."""
+    """Process the rows, or preview the run. Return the report and the file that lists unreadable
+    rows; None for a preview.
+    """
     run = _make_run(arguments)
 
     def progress() -> BatchProgress:  # up to date whenever it is called
@@ -140,7 +142,8 @@ async def _run(arguments: BatchArguments) -> tuple[BatchReport, str] | None:
             return None
         if not arguments.is_resumable:
             output.notice(
-                "rows go to stdout and there is no journal, so an interrupted run starts over; --journal FILE keeps one"
+                "rows go to stdout and there is no journal, so an interrupted run starts over; "
+                "--journal FILE keeps one"
             )
         if arguments.metrics is not None:
             address = stack.enter_context(
@@ -207,7 +210,9 @@ def _make_graders(arguments: BatchArguments) -> list[Any] | None:
 
 @contextmanager
 def _handle_signals(run: BatchRun, report: Callable[[str], None]) -> Iterator[None]:
-    """Stop gently on the first Ctrl-C or SIGTERM, at once on the second Ctrl-C; a third one kills the process."""
+    """Stop gently on the first Ctrl-C or SIGTERM, at once on the second Ctrl-C; a third one kills
+    the process.
+    """
     loop, stops = asyncio.get_running_loop(), 0
 
     def stop() -> None:
@@ -235,7 +240,9 @@ def _handle_signals(run: BatchRun, report: Callable[[str], None]) -> Iterator[No
 
 
 def _restore_signals() -> None:
-    """Restore the default handling in a child that a grader forks: a signal for it must neither stop the run nor be ignored."""
+    """Restore the default handling in a child that a grader forks: a signal for it must neither
+    stop the run nor be ignored.
+    """
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -259,7 +266,8 @@ def _show_report(report: BatchReport, errors: str, arguments: BatchArguments) ->
             f"; then {RESUMES} the run" if arguments.is_resumable else ""
         )
         output.warning(
-            f"{pluralize(short, 'row')} cut short: this machine was short of descriptors, memory or processes",
+            f"{pluralize(short, 'row')} cut short: this machine was short of descriptors, memory "
+            "or processes",
             hint,
         )
     if arguments.as_json:

@@ -1,6 +1,7 @@
 """Shows the preview, the progress and the report of a batch, and serves its metrics to Prometheus.
 
-Text from rows, servers and models is shown only through `text_line` and `Text`, without control characters.
+Text from rows, servers and models is shown only through `text_line` and `Text`, without control
+characters.
 """
 
 from __future__ import annotations
@@ -61,9 +62,11 @@ ProgressView = Callable[[GetProgress], AbstractContextManager[WriteMessage]]
 
 
 def progress_view(*, as_json: bool, stdout: bool) -> ProgressView:
-    """Return the view that suits the output: JSON lines if asked for, a live view in a terminal, lines of text elsewhere.
+    """Return the view that suits the output: JSON lines if asked for, a live view in a terminal,
+    lines of text elsewhere.
 
-    The value of its context is a function that writes a message. `stdout`: whether stdout is free for JSON, not used for rows.
+    The value of its context is a function that writes a message. `stdout`: whether stdout is free
+    for JSON, not used for rows.
     """
     if as_json or output.messages_are_json():
         return partial(json_lines, stdout=as_json and stdout)
@@ -94,7 +97,9 @@ def hidden_keystrokes() -> Iterator[None]:
 
 
 def _is_foreground() -> bool:
-    """Whether this process is in the foreground of a terminal; in the background it must leave the terminal alone."""
+    """Whether this process is in the foreground of a terminal; in the background it must leave the
+    terminal alone.
+    """
     try:
         return sys.stdin.isatty() and os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
     except (AttributeError, OSError, ValueError):
@@ -126,7 +131,9 @@ def live_view(now: GetProgress) -> Iterator[WriteMessage]:
 
 @contextmanager
 def json_lines(now: GetProgress, *, stdout: bool) -> Iterator[WriteMessage]:
-    """Write a JSON line every few seconds, and whenever the state changes; before a row has ended, only of endpoints that wait."""
+    """Write a JSON line every few seconds, and whenever the state changes; before a row has ended,
+    only of endpoints that wait.
+    """
     state, last_line = "", -LINE_INTERVAL
 
     def refresh() -> None:
@@ -330,7 +337,9 @@ def _span(
 
 
 def show_report(report: BatchReport) -> None:
-    """Show on stderr how the run went: of errors the kinds and a row, since an endpoint may repeat the prompt in its message."""
+    """Show on stderr how the run went: of errors the kinds and a row, since an endpoint may repeat
+    the prompt in its message.
+    """
     summary = report.summary(quote_errors=False)
     if output.messages_are_json():
         output.write_event("report", **report_data(report, quote_errors=False), summary=summary)
@@ -432,7 +441,8 @@ def serve_metrics(port: int, source: Callable[[], Mapping[str, Any]]) -> Iterato
         server, thread = start_http_server(port, HOST, registry)
     except OSError as error:
         raise ConfigError(
-            f"--metrics {port}: {HOST}:{port} cannot be served: {error.strerror or error}; name another port"
+            f"--metrics {port}: {HOST}:{port} cannot be served: {error.strerror or error}; name "
+            "another port"
         ) from error
     try:
         yield f"http://{HOST}:{server.server_port}/metrics"
@@ -443,7 +453,9 @@ def serve_metrics(port: int, source: Callable[[], Mapping[str, Any]]) -> Iterato
 
 
 class _MetricsCollector:
-    """Reads the metrics when Prometheus asks for them. Unknown values are left out, as Prometheus recommends."""
+    """Reads the metrics when Prometheus asks for them. Unknown values are left out, as Prometheus
+    recommends.
+    """
 
     def __init__(
         self, source: Callable[[], Mapping[str, Any]], loop: asyncio.AbstractEventLoop

@@ -93,14 +93,17 @@ def _check(arguments: BestArguments, *, n_given: bool) -> None:
         )
     if not arguments.response and not arguments.prompt:
         raise click.UsageError(
-            'a prompt is missing, for example: redraft best "Name a bakery on a boat" -n 4 --grader ranker'
+            'a prompt is missing, for example: redraft best "Name a bakery on a boat" -n 4 '
+            "--grader ranker"
         )
     if arguments.output:
         check_output(arguments.output, overwrite=arguments.overwrite)
 
 
 async def _choose(arguments: BestArguments, display: RankingDisplay) -> Result:
-    """Choose the best of new drafts, or of the given answers. With requirements alone, no model is called. Raises UsageError."""
+    """Choose the best of new drafts, or of the given answers. With requirements alone, no model is
+    called. Raises UsageError.
+    """
     a, names = arguments, arguments.response
     if (a.prompt, *names).count("-") > 1:
         raise click.UsageError("only one of PROMPT and --response can be read from stdin")
@@ -143,7 +146,9 @@ class RankingDisplay(RefinementDisplay):
 
 
 def _kept_text(result: Result) -> str | None:
-    """Return the answers that are kept, best first, with a line between them; None if it is only the best."""
+    """Return the answers that are kept, best first, with a line between them; None if it is only
+    the best.
+    """
     kept = [row.candidate.display_text for row in result.top]
     return "\n\n---\n\n".join(text.strip("\n") for text in kept) if len(kept) > 1 else None
 
@@ -205,7 +210,9 @@ def _ranking_table(
 
 
 def _summary(result: Result, ranking: Sequence[RankedAnswer], arguments: BestArguments) -> str:
-    """Name the best answer, the answers that tie with it, and the reason why the run stopped early."""
+    """Name the best answer, the answers that tie with it, and the reason why the run stopped
+    early.
+    """
     first, *others = ranking
     equals = [
         _label(row.candidate, arguments) for row in others if row.tied and row.rank == first.rank

@@ -75,7 +75,9 @@ def run_command(values: Mapping[str, Any]) -> int:
 
 
 def read_tasks(file: str, columns: Mapping[str, str]) -> list[Task]:
-    """Return the tasks in the rows of a file; warn of rows that cannot be used. Raises ConfigError."""
+    """Return the tasks in the rows of a file; warn of rows that cannot be used. Raises
+    ConfigError.
+    """
     bad: list[BadRow] = []
     with tempfile.TemporaryDirectory() as folder:
         dataset = open_dataset(

@@ -1,4 +1,6 @@
-"""Compares two runs, models or prompts, and shows whether B is better; as a gate, says so by the exit code."""
+"""Compares two runs, models or prompts, and shows whether B is better; as a gate, says so by the
+exit code.
+"""
 
 from __future__ import annotations
 
@@ -101,7 +103,9 @@ class CompareArguments(SharedArguments):
 
     @property
     def are_graders(self) -> bool:
-        """Whether A and B are graders, to be compared on the labels: neither is a file with results."""
+        """Whether A and B are graders, to be compared on the labels: neither is a file with
+        results.
+        """
         return (
             bool(self.labels)
             and self.data is None
@@ -115,7 +119,9 @@ class CompareArguments(SharedArguments):
 
     @classmethod
     def from_context(cls, ctx: click.Context, values: Mapping[str, Any]) -> Self:
-        """Create the arguments; graders that a file or the environment names do not grade finished runs anew."""
+        """Create the arguments; graders that a file or the environment names do not grade finished
+        runs anew.
+        """
         names = any(
             ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in GRADER_OPTIONS
         )
@@ -140,7 +146,9 @@ def run_compare(ctx: click.Context, values: Mapping[str, Any]) -> int:
 
 
 def run_gate(ctx: click.Context, values: Mapping[str, Any]) -> int:
-    """Compare, write the files for continuous integration, show the verdict, and return the exit code."""
+    """Compare, write the files for continuous integration, show the verdict, and return the exit
+    code.
+    """
     arguments = CompareArguments.from_context(ctx, values)
     for option, path in (("--junit", arguments.junit), ("--markdown", arguments.markdown)):
         if path:
@@ -199,7 +207,8 @@ async def _compare_live(a: CompareArguments) -> ComparisonReport:
             settings["columns"] = {role.replace("-", "_"): name for role, name in columns.items()}
     if wrong := [role for role in live.get("result_columns", {}) if role not in RESULT_ROLES]:
         raise click.UsageError(
-            f"--column {wrong[0]}=...: the columns of results are {', '.join(RESULT_ROLES)}; --score names the score"
+            f"--column {wrong[0]}=...: the columns of results are {', '.join(RESULT_ROLES)}; "
+            "--score names the score"
         )
     if a.journal:
         settings["journal"] = a.journal
@@ -223,10 +232,13 @@ async def _compare_live(a: CompareArguments) -> ComparisonReport:
 
 
 async def _compare_graders(a: CompareArguments) -> ComparisonReport:
-    """Have A and B judge the labelled answers; the report is about how far they agree with people."""
+    """Have A and B judge the labelled answers; the report is about how far they agree with
+    people.
+    """
     if a.names_graders:
         raise click.UsageError(
-            "A and B are the graders that are compared: leave out --grader, --require, --rubric and --template"
+            "A and B are the graders that are compared: leave out --grader, --require, --rubric "
+            "and --template"
         )
     settings = {
         name: value for name, value in build_settings(a).items() if name in VALIDATION_SETTINGS
@@ -267,7 +279,8 @@ def _is_results(name: str) -> bool:
 
 
 def _run_source(name: str, *, may_be_grader: bool) -> str:
-    """Return the journal and the run that the name of a run in this folder means; else the name of a file or a data set itself.
+    """Return the journal and the run that the name of a run in this folder means; else the name of
+    a file or a data set itself.
 
     Raises ConfigError for a plain word that means neither, unless it may be the name of a grader.
     """
@@ -278,7 +291,8 @@ def _run_source(name: str, *, may_be_grader: bool) -> str:
     matches = [run for run in runs if name in {run.info.name, run.info.display_name}]
     if not (matches or may_be_grader or _is_results(name)):
         raise ConfigError(
-            f"there is no run or file {name!r}; {describe_runs(runs, paths)} (a data set of the Hugging Face hub is hf:{name})"
+            f"there is no run or file {name!r}; {describe_runs(runs, paths)} (a data set of the "
+            f"Hugging Face hub is hf:{name})"
         )
     return f"{matches[0].path}#{matches[0].info.display_name}" if len(matches) == 1 else name
 
@@ -289,12 +303,15 @@ def _check_results(*names: str) -> None:
         is_other_file = Path(name).is_file() and Path(name).suffix not in RESULT_SUFFIXES
         if is_other_file or name.startswith(PREFIXES):
             raise click.UsageError(
-                f"{name!r} is no file of results; to compare models or prompts, name the tasks: --data FILE"
+                f"{name!r} is no file of results; to compare models or prompts, name the tasks: "
+                "--data FILE"
             )
 
 
 def _variant(name: str) -> Any:
-    """Return a name, or the settings of a variant if files declare parameters for the model with that name."""
+    """Return a name, or the settings of a variant if files declare parameters for the model with
+    that name.
+    """
     model = with_declared_parameters(name)
     return name if model is name else {"label": name, "model": model}
 

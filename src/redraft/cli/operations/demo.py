@@ -1,4 +1,6 @@
-"""Improves the answers of the demo with the built-in editor, and shows every answer and change, and what a model could add."""
+"""Improves the answers of the demo with the built-in editor, and shows every answer and change, and
+what a model could add.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ KEYS = {"title": str, "prompt": str, "response": str, "require": list}
 
 
 def show_demo(named: str | None) -> None:
-    """Improve every case in a folder and show each step, then the usage, then what a model could add. Raises ConfigError."""
+    """Improve every case in a folder and show each step, then the usage, then what a model could
+    add. Raises ConfigError.
+    """
     folder = find_cases(named)
     cases = [_load_case(path) for path in sorted(folder.glob("*.toml"))]
     out = console(stderr=False)
@@ -53,7 +57,8 @@ def show_demo(named: str | None) -> None:
     )
     out.print(
         Text(
-            f"No key, no network, nothing canned: what you see is computed from the files in {folder}.",
+            "No key, no network, nothing canned: what you see is computed from the files in "
+            f"{folder}.",
             "dim",
         )
     )
@@ -65,13 +70,17 @@ def show_demo(named: str | None) -> None:
 
 
 class SingleStepEditor:
-    """Applies the built-in editor to one requirement at a time, so that each repair is shown and graded by itself."""
+    """Applies the built-in editor to one requirement at a time, so that each repair is shown and
+    graded by itself.
+    """
 
     def __init__(self) -> None:
         self._editor = FormEditor()
 
     def repair(self, text: str, requirements: Sequence[Requirement]) -> Edit | None:
-        """Return the repair of one requirement, preferably one that loses nothing, that changes least."""
+        """Return the repair of one requirement, preferably one that loses nothing, that changes
+        least.
+        """
         satisfied = [r for r in requirements if r.check(text).ok]
         edits = [
             self._editor.repair(text, [*satisfied, broken])
@@ -128,13 +137,24 @@ def _show_unmet(out: Console, case: DemoCase, result: Result) -> None:
 
 
 def why_a_model(requirement: Requirement, text: str, demands: int) -> str:
-    """Explain why the editor cannot meet a requirement, by trying the repairs that the requirement suggests."""
+    """Explain why the editor cannot meet a requirement, by trying the repairs that the requirement
+    suggests.
+    """
     repairs = list(requirement.repairs(text))
     if not repairs:
-        return "Why a model: no change of form can add this. It has to be written, and the editor never invents text."
+        return (
+            "Why a model: no change of form can add this. It has to be written, and the editor "
+            "never invents text."
+        )
     if any(requirement.check(edit.text).ok for edit in repairs):
-        return f"Why a model: each of the {len(repairs)} repairs of form breaks another of the {demands} requirements."
-    return f"Why a model: {len(repairs)} repairs of form were tried, and none is enough. The rest has to be written."
+        return (
+            f"Why a model: each of the {len(repairs)} repairs of form breaks another of the "
+            f"{demands} requirements."
+        )
+    return (
+        f"Why a model: {len(repairs)} repairs of form were tried, and none is enough. The rest "
+        "has to be written."
+    )
 
 
 def _show_summary(out: Console, results: list[tuple[DemoCase, Result]], seconds: float) -> None:
@@ -161,7 +181,9 @@ def _show_summary(out: Console, results: list[tuple[DemoCase, Result]], seconds:
 
 
 def _suggest_model(out: Console, cases: list[DemoCase]) -> None:
-    """Look for a model, which the demo has not done before, and print the command with which it does the rest."""
+    """Look for a model, which the demo has not done before, and print the command with which it
+    does the rest.
+    """
     discovery = _find_model()
     out.print()
     if discovery.model:
@@ -169,7 +191,8 @@ def _suggest_model(out: Console, cases: list[DemoCase]) -> None:
     else:
         out.print(
             Text(
-                "No model was found; `redraft models` shows where Redraft looked for one. A model can do the rest:"
+                "No model was found; `redraft models` shows where Redraft looked for one. A model "
+                "can do the rest:"
             )
         )
     for case in cases[:1]:
@@ -187,7 +210,10 @@ def _find_model() -> DiscoveryResult:
 
 def _invitation(folder: Path) -> str:
     if folder.resolve().is_relative_to(PACKAGE):
-        return f"copy the cases, edit them, run them again: cp -r {folder} my-cases && {_program()} demo my-cases"
+        return (
+            f"copy the cases, edit them, run them again: cp -r {folder} my-cases && {_program()} "
+            "demo my-cases"
+        )
     return f"edit the files in {folder} and run `{_program()} demo {folder}` again."
 
 
@@ -218,7 +244,8 @@ class DemoCase:
             text = read_small_text(self.response)
         except (OSError, ValueError) as error:
             raise ConfigError(
-                f"{self.path}: response {str(self.response)!r} cannot be read: {read_error_message(error)}"
+                f"{self.path}: response {str(self.response)!r} cannot be read: "
+                f"{read_error_message(error)}"
             ) from error
         return Task(
             self.prompt, text.removesuffix("\n"), requirements=self.require, id=self.path.stem
@@ -238,7 +265,8 @@ class DemoCase:
 
 
 def find_cases(named: str | None) -> Path:
-    """Return the folder that was named, or examples/demo: in this folder, beside the source, or in the package.
+    """Return the folder that was named, or examples/demo: in this folder, beside the source, or in
+    the package.
 
     Raises ConfigError for a folder without cases.
     """
@@ -252,7 +280,8 @@ def find_cases(named: str | None) -> Path:
             return place
     searched = ", ".join(map(str, places))
     raise ConfigError(
-        f"there are no cases (*.toml) in {searched}; `redraft demo --help` shows what one looks like"
+        f"there are no cases (*.toml) in {searched}; `redraft demo --help` shows what one looks "
+        "like"
     )
 
 
@@ -267,7 +296,8 @@ def _load_case(path: Path) -> DemoCase:
         {"rubric": table["response"], "require": table["require"]}, path.parent, path.parent
     ):
         raise ConfigError(
-            f"{path}: a case reads files beside it only, and {json.dumps(outside[0].value)} is elsewhere"
+            f"{path}: a case reads files beside it only, and {json.dumps(outside[0].value)} is "
+            "elsewhere"
         )
     beside = os.path.relpath(path.parent)
     require = tuple(rebase_paths("require", spec, beside) for spec in table["require"])
@@ -280,7 +310,8 @@ def _check_case(path: Path, table: Mapping[str, Any]) -> None:
     for key, kind in KEYS.items():
         if not isinstance(table.get(key), kind):
             raise ConfigError(
-                f"{path}: {key} must be a {'list of texts' if kind is list else 'text'}, got {format_value(table.get(key))}"
+                f"{path}: {key} must be a {'list of texts' if kind is list else 'text'}, got "
+                f"{format_value(table.get(key))}"
             )
     if unknown := sorted(table.keys() - KEYS):
         raise ConfigError(f"{path}: {unknown_name_message('key', unknown[0], KEYS)}")

@@ -82,7 +82,9 @@ def run_command(values: Mapping[str, Any]) -> int:
 
 @dataclass(frozen=True)
 class _Answer:
-    """A task with an answer to grade: its name in the table of scores, and where it comes from, for errors."""
+    """A task with an answer to grade: its name in the table of scores, and where it comes from, for
+    errors.
+    """
 
     task: Task
     name: str
@@ -114,11 +116,13 @@ def _answers_of_rows(a: GradeArguments) -> tuple[list[_Answer], list[BadRow]]:
     """Return the answers in the file that PROMPT names, and the other rows. Raises UsageError."""
     if not is_table(a.prompt):
         raise click.UsageError(
-            "give --response FILE, or the name of a file with rows, such as rows.jsonl, instead of PROMPT"
+            "give --response FILE, or the name of a file with rows, such as rows.jsonl, instead "
+            "of PROMPT"
         )
     if a.context or a.reference or a.tests:
         raise click.UsageError(
-            "--context, --reference and --tests go with --response; rows have columns of these names"
+            "--context, --reference and --tests go with --response; rows have columns of these "
+            "names"
         )
     entries: list[Row | BadRow] = []
     rows: list[Row] = []
@@ -127,7 +131,8 @@ def _answers_of_rows(a: GradeArguments) -> tuple[list[_Answer], list[BadRow]]:
         rows.append(row)
     if len(rows) > MAX_ROWS:
         raise click.UsageError(
-            f"{a.prompt} has more than {MAX_ROWS} rows: redraft batch {a.prompt} --mode grade -o OUT"
+            f"{a.prompt} has more than {MAX_ROWS} rows: redraft batch {a.prompt} --mode grade -o "
+            "OUT"
         )
     answers, bad = _split(entries, rows, canonical_requirements(a.require))
     if bad and not answers:
@@ -157,7 +162,9 @@ def _split(
 
 
 def _place(row: Row, task: Task, mapping: RowMapping) -> str:
-    """Return the file and line of a row, with the columns of fields that graders may need and that are empty in this row."""
+    """Return the file and line of a row, with the columns of fields that graders may need and that
+    are empty in this row.
+    """
     names = (
         (field, getattr(mapping.columns, field)) for field in ("context", "reference", "tests")
     )
@@ -167,7 +174,9 @@ def _place(row: Row, task: Task, mapping: RowMapping) -> str:
 
 
 def _task_of_row(row: Row, mapping: RowMapping, require: Sequence[str]) -> Task:
-    """Return the task of a row, with these requirements besides its own. Raises ConfigError for a row without one answer."""
+    """Return the task of a row, with these requirements besides its own. Raises ConfigError for a
+    row without one answer.
+    """
     try:
         task = mapping.task(row.values)
     except ValueError as error:
@@ -184,7 +193,9 @@ def _task_of_row(row: Row, mapping: RowMapping, require: Sequence[str]) -> Task:
 async def _grade(
     tasks: Sequence[Task], locations: Sequence[str], arguments: GradeArguments
 ) -> list[GradeReport]:
-    """Return a report for each task; errors name its location. A model is looked for only if a grader asks one."""
+    """Return a report for each task; errors name its location. A model is looked for only if a
+    grader asks one.
+    """
     a, judge, answer = arguments, parse_model(arguments.judge), answer_of(arguments)
     named = load_graders(a.grader, a.rubric, a.template)
     graders = graders_for_tasks(named, judge, as_answer_form(answer), tasks)
@@ -200,7 +211,8 @@ async def _grade(
     if graders is None:
         if not judge:
             raise ConfigError(
-                "there is nothing to grade with: give --require SPEC, --grader NAME or a --model to judge"
+                "there is nothing to grade with: give --require SPEC, --grader NAME or a --model "
+                "to judge"
             )
         notice(default_judge_note(connect(judge).name))
     if len(tasks) == 1 and not locations[0]:
@@ -211,7 +223,9 @@ async def _grade(
 
 
 def _exit_code(report: GradeReport) -> int:
-    """Return 1 if no score is known for another reason than that critics give none, 3 if a requirement is not met, else 0."""
+    """Return 1 if no score is known for another reason than that critics give none, 3 if a
+    requirement is not met, else 0.
+    """
     if report.failures or not report.trace.graded_candidates:
         return FAILED
     return BROKEN if report.broken_musts else OK

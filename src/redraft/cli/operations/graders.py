@@ -21,10 +21,17 @@ from ...graders.registry import resolve_spec
 from ..terminal import console, grid, text_line
 
 TITLES = {
-    "pointwise": "Judges that score one answer: each calls a model and reads the conversation, and the fields after the +",
-    "pairwise": "Judges that choose between two answers: pairwise:NAME goes by the rubric of that name",
+    "pointwise": (
+        "Judges that score one answer: each calls a model and reads the conversation, and the "
+        "fields after the +"
+    ),
+    "pairwise": (
+        "Judges that choose between two answers: pairwise:NAME goes by the rubric of that name"
+    ),
     "listwise": "Judges that rank several answers: ranker:NAME goes by the rubric of that name",
-    "code": "Graders that compute: they call no model and read the answer, and the fields after the +",
+    "code": (
+        "Graders that compute: they call no model and read the answer, and the fields after the +"
+    ),
     "function": "Graders of other packages",
     "requirement": "Requirements: --require SPEC must be met, --grader SPEC counts in the score",
 }
@@ -55,7 +62,9 @@ def show_all(cards_dir: str | None, *, as_json: bool) -> None:
 
 
 def _row(entry: GraderEntry, latest: dict[str, str]) -> tuple[Text, Text, Text]:
-    """Return the name; the latest card and the description; and the other fields that it reads, or an example of its spec."""
+    """Return the name; the latest card and the description; and the other fields that it reads, or
+    an example of its spec.
+    """
     about = text_line(f"{entry.about} (calls a server)" if entry.calls_server else entry.about)
     if entry.name in latest:
         about = Text.assemble(text_line(latest[entry.name], "green"), "  ", about)
@@ -88,7 +97,9 @@ def _latest_cards(cards_dir: str | None) -> dict[str, str]:
 
 
 def _latest_card(cards_dir: str | None, *names: str) -> str | None:
-    """Return the summary of the latest card of a grader, by the first of these names that has one."""
+    """Return the summary of the latest card of a grader, by the first of these names that has
+    one.
+    """
     store = CardStore.in_folder(cards_dir)
     cards = (card for name in dict.fromkeys(names) for card in store.cards_of(name))
     return next((card.summary() for card in cards), None)
@@ -178,7 +189,9 @@ def _facts(
 
 
 def _sandbox_here(entry: GraderEntry) -> str:
-    """Return where a grader runs code or tools on this machine, or why it cannot; "" if it runs none."""
+    """Return where a grader runs code or tools on this machine, or why it cannot; "" if it runs
+    none.
+    """
     if entry.mode != "code" or entry.origin != "redraft" or entry.calls_server:
         return ""
     from ...sandbox import Sandbox  # few graders run code
@@ -195,7 +208,10 @@ def _example_command(entry: GraderEntry, spec: str) -> str:
     if entry.mode in {"pairwise", "listwise"}:
         return f'redraft best --response a.md --response b.md --grader "{spec}"'
     tests = " --tests tests.json" if "tests" in entry.task_fields and entry.mode == "code" else ""
-    return f'redraft grade --response answer.md{tests} {"--require" if entry.mode == "requirement" else "--grader"} "{spec}"'
+    return (
+        f"redraft grade --response answer.md{tests} "
+        f'{"--require" if entry.mode == "requirement" else "--grader"} "{spec}"'
+    )
 
 
 def _rubric(entry: GraderEntry, argument: str) -> Rubric | None:

@@ -46,7 +46,9 @@ def add_key(
     config: str | None,
     as_json: bool,
 ) -> None:
-    """Add a key and print it to stdout. Warn of a profile that the configuration, if it is named, does not have yet."""
+    """Add a key and print it to stdout. Warn of a profile that the configuration, if it is named,
+    does not have yet.
+    """
     names = configured_names(config) if config else []
     with KeyRing(folder) as ring:
         is_first = not ring.stored_keys()
@@ -61,7 +63,8 @@ def add_key(
     for pattern in profiles if config else ():
         if not any(fnmatchcase(name, pattern) for name in names):
             warning(
-                f"--profile {pattern}: {config} has no such model; there are {', '.join(names) or 'none'}"
+                f"--profile {pattern}: {config} has no such model; there are "
+                f"{', '.join(names) or 'none'}"
             )
     if is_first:
         notice("this is the first key: the gateway asks every client for a key from now on")
@@ -77,7 +80,8 @@ def list_keys(folder: Path, *, as_json: bool) -> None:
         _print_table(entries)
     else:
         notice(
-            f"there are no keys in {str(folder)!r}: the gateway serves everyone who reaches it; `redraft keys add NAME` adds a key"
+            f"there are no keys in {str(folder)!r}: the gateway serves everyone who reaches it; "
+            "`redraft keys add NAME` adds a key"
         )
 
 

@@ -114,7 +114,8 @@ def _export(arguments: LabelArguments, path: str) -> None:
     labels = read_labels(arguments.labels_path)
     write_atomic(path, export_labels(labels, arguments.format))
     notice(
-        f"{path}: {pluralize(len(labels.labels), 'label')} of {pluralize(len(labels.items), 'item')}"
+        f"{path}: {pluralize(len(labels.labels), 'label')} of "
+        f"{pluralize(len(labels.items), 'item')}"
     )
 
 
@@ -143,7 +144,8 @@ def _serve(arguments: LabelArguments) -> None:
         source = _open_source(arguments, stack)
         if not source.information:
             raise ConfigError(
-                f"{source.name!r} has nothing to judge: no row has two different answers; --kind pass judges single ones"
+                f"{source.name!r} has nothing to judge: no row has two different answers; --kind "
+                "pass judges single ones"
             )
         file = stack.enter_context(LabelFile(arguments.labels_path, question))
         server = PageServer(arguments.port)
@@ -155,7 +157,8 @@ def _serve(arguments: LabelArguments) -> None:
             click.echo(server.url)
             sys.stdout.flush()
             notice(
-                f"{_amount(len(source.information), arguments.count)}; labels go to {arguments.labels_path}; Ctrl-C ends it"
+                f"{_amount(len(source.information), arguments.count)}; labels go to "
+                f"{arguments.labels_path}; Ctrl-C ends it"
             )
             if arguments.browser and sys.stdout.isatty():
                 stack.enter_context(browser_page(server.url))
@@ -179,7 +182,8 @@ def _open_source(arguments: LabelArguments, stack: ExitStack) -> LabelSource:
     if path.is_file() and not is_run:
         if arguments.against:
             raise ConfigError(
-                f"{arguments.source!r} is no run: two runs can be compared, or one file with two answers in a row"
+                f"{arguments.source!r} is no run: two runs can be compared, or one file with two "
+                "answers in a row"
             )
         return file_source(path, arguments.kind, arguments.column_names)
     first = _open_run(arguments.source, arguments.journal, stack)

@@ -1,4 +1,6 @@
-"""Learns the mapping of a reward model's raw scores from a sample, and prints the grader as it is written elsewhere."""
+"""Learns the mapping of a reward model's raw scores from a sample, and prints the grader as it is
+written elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,14 @@ from ..output import notice
 
 
 def learn(spec: str | None, path: str, *, as_json: bool) -> None:
-    """Print the spec of a reward grader with `center` and `scale` learned from the answers in a file. Raises ConfigError."""
+    """Print the spec of a reward grader with `center` and `scale` learned from the answers in a
+    file. Raises ConfigError.
+    """
     reward = as_grader(spec) if spec else None
     if not isinstance(reward, Reward):
         raise ConfigError(
-            f"--learn needs a reward model, such as reward:http://127.0.0.1:8000/classify#MODEL, got {spec!r}"
+            "--learn needs a reward model, such as reward:http://127.0.0.1:8000/classify#MODEL, "
+            f"got {spec!r}"
         )
     samples = read_samples(path)
     fitted = asyncio.run(learn_scale(reward, samples))

@@ -1,4 +1,6 @@
-"""`redraft mcp`: checks the arguments, makes what all calls share, and serves until the client or the user ends it."""
+"""`redraft mcp`: checks the arguments, makes what all calls share, and serves until the client or
+the user ends it.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ def run_command(values: Mapping[str, Any]) -> int:
 
 
 def _check(arguments: McpArguments) -> None:
-    """Raise UsageError for options without an effect, and ConfigError if the extra is not installed."""
+    """Raise UsageError for options without an effect, and ConfigError if the extra is not
+    installed.
+    """
     ctx = click.get_current_context()
     if not arguments.http:
         chosen = [
@@ -71,7 +75,9 @@ def _check(arguments: McpArguments) -> None:
 
 
 async def _serve(arguments: McpArguments) -> None:
-    """Serve until the client ends it, or Ctrl-C or SIGTERM, which cancel the work that is not finished."""
+    """Serve until the client ends it, or Ctrl-C or SIGTERM, which cancel the work that is not
+    finished.
+    """
     bench = _workbench(arguments)
     serve = _http_server(arguments, bench) if arguments.http else _stdio_server(bench)
     serving = asyncio.ensure_future(serve())

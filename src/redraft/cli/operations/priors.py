@@ -1,4 +1,6 @@
-"""Shows, learns and deletes saved priors. They are learned from the finished tasks in traces and journals."""
+"""Shows, learns and deletes saved priors. They are learned from the finished tasks in traces and
+journals.
+"""
 
 from __future__ import annotations
 
@@ -122,7 +124,9 @@ def _cells(priors: Priors) -> list[str]:
 
 
 def show_one(name: str, *, as_json: bool) -> None:
-    """Print all values for a model and its graders beside the shipped ones. Raises ConfigError or StoreError."""
+    """Print all values for a model and its graders beside the shipped ones. Raises ConfigError or
+    StoreError.
+    """
     saved = None if name == SHIPPED else _find(name)[1]
     if isinstance(saved, StoreError):
         raise saved
@@ -138,7 +142,8 @@ def show_one(name: str, *, as_json: bool) -> None:
         )
         out.print(
             text_line(
-                f"key {saved.priors_key.key}, learned {format_time(saved.created_at)} from {saved.source}",
+                f"key {saved.priors_key.key}, learned {format_time(saved.created_at)} from "
+                f"{saved.source}",
                 "dim",
             )
         )
@@ -157,7 +162,9 @@ def show_one(name: str, *, as_json: bool) -> None:
 
 
 def delete(name: str, *, as_json: bool) -> None:
-    """Delete the priors of a model and its graders, or a file that cannot be read. Raises ConfigError."""
+    """Delete the priors of a model and its graders, or a file that cannot be read. Raises
+    ConfigError.
+    """
     if name == SHIPPED:
         raise ConfigError("the shipped priors cannot be deleted")
     path, entry = _find(name)
@@ -166,14 +173,17 @@ def delete(name: str, *, as_json: bool) -> None:
         click.echo(json.dumps({"deleted": str(path)}))
     elif isinstance(entry, StoredPriors):
         notice(
-            f"deleted {entry.priors_key.model} with {', '.join(entry.priors_key.graders)} ({pluralize(entry.priors.tasks, 'task')})"
+            f"deleted {entry.priors_key.model} with {', '.join(entry.priors_key.graders)} "
+            f"({pluralize(entry.priors.tasks, 'task')})"
         )
     else:
         notice(f"deleted {path}")
 
 
 def _find(name: str) -> tuple[Path, StoredPriors | StoreError]:
-    """Find the priors with that model, key, start of a key, or file name. Raises ConfigError unless there is exactly one."""
+    """Find the priors with that model, key, start of a key, or file name. Raises ConfigError unless
+    there is exactly one.
+    """
 
     def matches(path: Path, entry: StoredPriors | StoreError) -> bool:
         if path.stem.startswith(name) or path.name == Path(name).name:
@@ -194,7 +204,8 @@ def _find(name: str) -> tuple[Path, StoredPriors | StoreError]:
         )
     existing = f"there is {f'{keys}, and ' if keys else 'only '}{SHIPPED}"
     raise ConfigError(
-        f"no priors are saved for {name!r}; {existing} (`redraft priors` lists them; `redraft priors learn` adds more)"
+        f"no priors are saved for {name!r}; {existing} (`redraft priors` lists them; `redraft "
+        "priors learn` adds more)"
     )
 
 
@@ -221,7 +232,9 @@ def learn_priors(data: TrainingData, traces: Iterable[str], *, replace: bool, as
 def _learn_priors(
     key: PriorsKey, examples: Examples, limit: int, *, replace: bool
 ) -> StoredPriors | None:
-    """Learn and save the priors of one model and its graders; None, with a warning that says why, if they are not saved."""
+    """Learn and save the priors of one model and its graders; None, with a warning that says why,
+    if they are not saved.
+    """
     store, label = PriorsStore.in_folder(), f"{key.model} with {', '.join(key.graders)}"
     sources = list(dict.fromkeys(examples.sources))
     more = f" and {len(sources) - MAX_SOURCES} more" if len(sources) > MAX_SOURCES else ""
@@ -235,7 +248,10 @@ def _learn_priors(
         warning(f"{label}: {tasks} of at least {MIN_TASKS} that are needed")
         return None
     if before and before.priors.tasks > priors.tasks and not replace:
-        message = f"{label}: these are {tasks}; the saved priors were learned from {before.priors.tasks:,}"
+        message = (
+            f"{label}: these are {tasks}; the saved priors were learned from "
+            f"{before.priors.tasks:,}"
+        )
         warning(message, "--replace replaces them")
         return None
     path = store.save(after)
@@ -246,7 +262,9 @@ def _learn_priors(
 
 @dataclass(frozen=True, kw_only=True)
 class GradingNames:
-    """A model and its graders, as options or a trace name them. `rubric` is a file, or the rubric of a trace."""
+    """A model and its graders, as options or a trace name them. `rubric` is a file, or the rubric
+    of a trace.
+    """
 
     model: str | None
     judge: str | None
@@ -278,7 +296,9 @@ class Examples:
 
 @dataclass
 class TrainingData:
-    """Finished tasks by model and graders. `left_out` counts the traces that cannot be used, by reason."""
+    """Finished tasks by model and graders. `left_out` counts the traces that cannot be used, by
+    reason.
+    """
 
     ctx: click.Context
     names: GradingNames
@@ -289,7 +309,9 @@ class TrainingData:
     _keys: dict[str, PriorsKey | None] = field(default_factory=dict)
 
     def read(self, name: str) -> None:
-        """Read a trace, the traces that were exported from a run, or a journal. Raises StoreError, ConfigError."""
+        """Read a trace, the traces that were exported from a run, or a journal. Raises StoreError,
+        ConfigError.
+        """
         with _open(name) as file:
             head = file.readline(1 << 24)
         if head.startswith(SQLITE_HEADER):
@@ -338,7 +360,9 @@ class TrainingData:
             raise StoreError(f"{name}: run {run.display_name!r}: {error}") from error
 
     def _named_key(self, trace: Trace | None, where: str) -> PriorsKey | None:
-        """Return the model and graders that options name, completed from the trace. Raises ConfigError."""
+        """Return the model and graders that options name, completed from the trace. Raises
+        ConfigError.
+        """
         assert isinstance(self.ctx.command, ConfiguredCommand)
         names = self.names
         if trace:
@@ -378,7 +402,10 @@ def exclusion_reason(trace: Trace, key: PriorsKey) -> str:
     if writers:
         return f"written by {', '.join(sorted(writers))}, not {key.model}: name it with --model"
     if graders != set(key.graders):
-        return f"graded by {', '.join(sorted(graders))}, not {', '.join(key.graders)}: name them with --grader or --rubric"
+        return (
+            f"graded by {', '.join(sorted(graders))}, not {', '.join(key.graders)}: name them "
+            "with --grader or --rubric"
+        )
     return ""
 
 

@@ -1,4 +1,6 @@
-"""Induces a rubric from labelled data and reports how far a judge that uses it agrees with people, or proposes one without data."""
+"""Induces a rubric from labelled data and reports how far a judge that uses it agrees with people,
+or proposes one without data.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,14 @@ from ..output import check_output, notice, print_answer, read_text, warning
 from ..request import announce_sources, find_model, parameter_settings, parse_model
 from .validate import JudgingArguments
 
-SOURCE_MESSAGE = 'give a file with labelled answers, or a description of the task, such as "Replies to customers\' complaints"'
-NO_MODEL = "a model must propose the criteria and none was found: give --model; `redraft models` lists them"
+SOURCE_MESSAGE = (
+    'give a file with labelled answers, or a description of the task, such as "Replies to '
+    "customers' complaints\""
+)
+NO_MODEL = (
+    "a model must propose the criteria and none was found: give --model; `redraft models` lists "
+    "them"
+)
 DATA_SUFFIXES = {".jsonl", ".json", ".csv", ".tsv", ".parquet", ".gz", ".zst", ".txt", ".toml"}
 DATA_OPTIONS = {
     "start": "--start",
@@ -62,7 +70,9 @@ class RubricArguments(JudgingArguments):
 
 
 def run_command(ctx: click.Context, values: Mapping[str, Any]) -> int:
-    """Write a rubric from labelled data or from a description, and return the exit code. Raises UsageError."""
+    """Write a rubric from labelled data or from a description, and return the exit code. Raises
+    UsageError.
+    """
     others = dict(values)
     source: str | None = others.pop("source")
     data: str | None = others.pop("data")
@@ -87,13 +97,16 @@ def run_command(ctx: click.Context, values: Mapping[str, Any]) -> int:
 
 
 def _check_description(ctx: click.Context, text: str) -> None:
-    """Raise UsageError for the name of a file that does not exist, and for options that need labelled data."""
+    """Raise UsageError for the name of a file that does not exist, and for options that need
+    labelled data.
+    """
     if Path(text).suffix.lower() in DATA_SUFFIXES and len(text.split()) == 1:
         raise click.UsageError(f"there is no file {text!r}; {SOURCE_MESSAGE}")
     for name, option in DATA_OPTIONS.items():
         if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             raise click.UsageError(
-                f"{option} needs labelled data, and {format_value(text, 60)} is no file: it is a description"
+                f"{option} needs labelled data, and {format_value(text, 60)} is no file: it is a "
+                "description"
             )
 
 
@@ -126,7 +139,9 @@ async def _propose(description: str, name: str, arguments: RubricArguments) -> t
 
 
 def _induce_command(arguments: RubricArguments) -> int:
-    """Induce a rubric, write it, report how well it agrees with people, and return the exit code."""
+    """Induce a rubric, write it, report how well it agrees with people, and return the exit
+    code.
+    """
     cases = list(arguments.read_cases().cases)
     start = Rubric.load(arguments.start) if arguments.start else DEFAULT_RUBRIC
     name = (arguments.name or Path(arguments.output or arguments.data).stem).strip()
@@ -164,7 +179,9 @@ async def _induce(cases: list[Any], start: Rubric, arguments: RubricArguments) -
 
 
 def _write_rubric(induced: InducedRubric, arguments: RubricArguments) -> None:
-    """Write or print the rubric. A search that ended early without an improvement leaves an existing file alone."""
+    """Write or print the rubric. A search that ended early without an improvement leaves an
+    existing file alone.
+    """
     text = to_toml(induced, Path(arguments.data).name)
     worth_writing = induced.improved or not induced.stop_reason
     if arguments.output and worth_writing:

@@ -1,4 +1,6 @@
-"""Refines one answer, shows the progress, and writes the answer: `redraft run`, and what `redraft best` has in common with it."""
+"""Refines one answer, shows the progress, and writes the answer: `redraft run`, and what `redraft
+best` has in common with it.
+"""
 
 from __future__ import annotations
 
@@ -114,12 +116,14 @@ def _check(arguments: RunArguments) -> None:
             )
     elif not arguments.prompt and not arguments.response:
         raise click.UsageError(
-            'a prompt is missing, for example: redraft run "Explain quantum computing" --require words:80-200'
+            'a prompt is missing, for example: redraft run "Explain quantum computing" --require '
+            "words:80-200"
         )
     if arguments.trace and Path(arguments.trace).is_file() and Path(arguments.trace).stat().st_size:
         raise click.UsageError(
-            f"--trace: {arguments.trace!r} exists already: resume it with redraft run --resume {shlex.quote(arguments.trace)} "
-            "-o FILE, or name another file (if the answer goes to a file by > FILE, the shell has emptied that already)"
+            f"--trace: {arguments.trace!r} exists already: resume it with redraft run --resume "
+            f"{shlex.quote(arguments.trace)} -o FILE, or name another file (if the answer goes to "
+            "a file by > FILE, the shell has emptied that already)"
         )
     if arguments.output:  # a trace that is resumed replaces its own earlier answer
         check_output(arguments.output, overwrite=arguments.overwrite or bool(arguments.resume))
@@ -128,7 +132,9 @@ def _check(arguments: RunArguments) -> None:
 def _refine(
     ctx: click.Context, values: dict[str, Any], arguments: RunArguments, display: RefinementDisplay
 ) -> Result:
-    """Refine a new task, or resume the trace that --resume names; save the trace if --trace is given."""
+    """Refine a new task, or resume the trace that --resume names; save the trace if --trace is
+    given.
+    """
     assert isinstance(ctx.command, ConfiguredCommand)
     params, path = ctx.command.settings, arguments.resume or arguments.trace
     with ExitStack() as open_files:
@@ -235,7 +241,9 @@ def _make_reporter(progress: TraceProgress, *, as_json: bool) -> ProgressReporte
 
 
 async def run_request(request: RefineRequest, display: RefinementDisplay) -> Result:
-    """Refine and show the progress. SIGTERM works like Ctrl-C: the best answer so far is returned."""
+    """Refine and show the progress. SIGTERM works like Ctrl-C: the best answer so far is
+    returned.
+    """
     task = asyncio.current_task()
     assert task is not None
     with handle_sigterm(asyncio.get_running_loop(), task.cancel):
@@ -267,14 +275,17 @@ async def run_request(request: RefineRequest, display: RefinementDisplay) -> Res
 
 
 def _report_priors(refinement: Refinement, *, as_json: bool) -> None:
-    """Report the priors that the plan uses unless they are the shipped ones, and that learned priors are missing."""
+    """Report the priors that the plan uses unless they are the shipped ones, and that learned
+    priors are missing.
+    """
     if not isinstance(refinement.plan, Adaptive):
         return
     learned, tasks = refinement.session.options.priors == "learned", refinement.plan.priors.tasks
     key = refinement.session.priors_key if learned else None
     if refinement.plan.calibration and not as_json:
         warning(
-            f"scores and the target are by {refinement.plan.calibration.source}: the card of {refinement.plan.calibrated_grader!r}"
+            f"scores and the target are by {refinement.plan.calibration.source}: the card of "
+            f"{refinement.plan.calibrated_grader!r}"
         )
     if refinement.plan.priors == refinement.session.labelled_figures.applied_to(Priors()):
         if not learned:
@@ -287,7 +298,8 @@ def _report_priors(refinement: Refinement, *, as_json: bool) -> None:
                 )
                 return
         warning(
-            "nothing has been learned yet about this model with these graders: the shipped priors are used"
+            "nothing has been learned yet about this model with these graders: the shipped priors "
+            "are used"
         )
     elif as_json:
         print_event("priors", tasks=tasks, key=key.key if key else None)
@@ -299,7 +311,9 @@ def _report_priors(refinement: Refinement, *, as_json: bool) -> None:
 
 
 def best_so_far(interruption: BaseException, display: RefinementDisplay) -> Result | None:
-    """Return the result that an interruption carries, or that of the trace that was shown last; None if there is no answer."""
+    """Return the result that an interruption carries, or that of the trace that was shown last;
+    None if there is no answer.
+    """
     result: Result | None = getattr(interruption, "result", None)
     trace = result.trace if result else display.progress.trace
     return (result or Result(trace)) if trace and trace.candidates else None
@@ -308,7 +322,9 @@ def best_so_far(interruption: BaseException, display: RefinementDisplay) -> Resu
 def write_error(
     error: RedraftError, result: Result | None, output: str | None, *, as_json: bool
 ) -> int:
-    """Write the answer that there is in spite of an error, and the error, and return the exit code; raise it without an answer."""
+    """Write the answer that there is in spite of an error, and the error, and return the exit code;
+    raise it without an answer.
+    """
     if result is not None:
         write_result(result, output, as_json=as_json)
     if as_json:

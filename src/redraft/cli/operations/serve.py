@@ -83,7 +83,8 @@ def read_config(options: ServeOptions) -> GatewayConfig:
         for name in ("model", "judge", "model_param", "judge_param"):
             if getattr(options, name):
                 raise click.UsageError(
-                    f"--{name.replace('_', '-')} cannot be combined with --config, which names the models"
+                    f"--{name.replace('_', '-')} cannot be combined with --config, which names "
+                    "the models"
                 )
         config = load_config(options.config, os.environ)
     else:
@@ -109,7 +110,8 @@ def found_model() -> str:
     model = found.model
     if model is None:
         raise ConfigError(
-            "no model was found: name one with --model or --config (`redraft models` shows where Redraft looks)"
+            "no model was found: name one with --model or --config (`redraft models` shows where "
+            "Redraft looks)"
         )
     if isinstance(model, Chat):
         is_openai = model.base_url.rstrip("/") == openai_url(os.environ).rstrip("/")
@@ -140,12 +142,14 @@ def announce(url: str, gateway: Gateway) -> None:
     sys.stdout.flush()
     notice(f"models: {', '.join(names)}")
     notice(
-        f"stored in {folder}; {'no API key is needed' if gateway.keys.is_open else 'clients need an API key'}; Ctrl-C ends it"
+        f"stored in {folder}; {'no API key is needed' if gateway.keys.is_open else 'clients need an API key'}; Ctrl-C ends it"  # noqa: E501
     )
 
 
 def _tell(write: Callable[[str], object]) -> Callable[[str], None]:
-    """Return a function that writes a message if it can: a full disk behind stderr must fail no request, nor the end."""
+    """Return a function that writes a message if it can: a full disk behind stderr must fail no
+    request, nor the end.
+    """
 
     def tell(message: str) -> None:
         with suppress(OSError):

@@ -1,4 +1,6 @@
-"""`redraft show`: reads a trace from a file, or a request from the folder of a gateway, and shows it."""
+"""`redraft show`: reads a trace from a file, or a request from the folder of a gateway, and shows
+it.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +27,16 @@ def show_file(path: str, *, as_json: bool, full: bool) -> None:
 
 
 def config_folder(path: str) -> Path:
-    """Return the folder that a configuration names; the keys of its models are not needed. Raises ConfigError."""
+    """Return the folder that a configuration names; the keys of its models are not needed. Raises
+    ConfigError.
+    """
     return configured_folder(path)
 
 
 def show_request(trace_id: str, folder: Path | None, *, as_json: bool, full: bool) -> None:
-    """Show a request that a gateway answered. Raises ConfigError if its folder has none of that ID, StoreError."""
+    """Show a request that a gateway answered. Raises ConfigError if its folder has none of that ID,
+    StoreError.
+    """
     place = folder or default_folder()
     request = find_stored_request(place, trace_id)
     if request is None:

@@ -71,7 +71,8 @@ def revoke_consent_for(name: str) -> int:
 
 
 def _find_settings(name: str) -> tuple[Path, str, tuple[SensitiveSetting, ...]]:
-    """Return the folder or trace that the consent is for, the file with the settings, and those that need consent.
+    """Return the folder or trace that the consent is for, the file with the settings, and those
+    that need consent.
 
     Raises ConfigError or StoreError.
     """
@@ -81,7 +82,8 @@ def _find_settings(name: str) -> tuple[Path, str, tuple[SensitiveSetting, ...]]:
     file = nearest(place.parent if place.is_file() else place)
     if file is None:
         raise ConfigError(
-            f"{place} has no settings: neither a redraft.toml nor a pyproject.toml with [tool.redraft]"
+            f"{place} has no settings: neither a redraft.toml nor a pyproject.toml with "
+            "[tool.redraft]"
         )
     path, table = file
     return path.parent, str(path), find_sensitive_settings(table, path.parent, path.parent)

@@ -45,7 +45,10 @@ from ..request import (
 )
 from ..terminal import console, grid, text_line
 
-CALIBRATION_HINT = f"that takes {MIN_CALIBRATION_LABELS} labels from 0 to 1 with a score (another scale: --scale LOW-HIGH)"
+CALIBRATION_HINT = (
+    f"that takes {MIN_CALIBRATION_LABELS} labels from 0 to 1 with a score (another scale: --scale "
+    "LOW-HIGH)"
+)
 RESUME = "run the same command without --restart to resume"
 MAX_LISTED = 20  # skipped rows that are listed one by one
 JSON_INTERVAL = 2.0  # seconds between two JSON lines of progress
@@ -88,7 +91,9 @@ class JudgingArguments:
         return names
 
     def read_cases(self) -> LabelledCases:
-        """Read the labelled data and report how its columns were understood and which rows were skipped."""
+        """Read the labelled data and report how its columns were understood and which rows were
+        skipped.
+        """
         labelled = read_cases(self.data, self.column_names, kind=self.kind, limit=self.limit)
         for text in labelled.column_notes:
             notice(text)
@@ -179,7 +184,8 @@ def run_command(values: Mapping[str, Any]) -> int:
         show_card(result)
     if result.stop_reason:
         warning(
-            f"ended early: {result.stop_reason}; nothing is known about {result.card.unjudged} rows",
+            f"ended early: {result.stop_reason}; nothing is known about {result.card.unjudged} "
+            "rows",
             RESUME,
         )
         return FAILED
@@ -194,8 +200,8 @@ def _check(arguments: ValidateArguments) -> None:
         raise click.UsageError(f"--grader and {option} name two graders: measure one at a time")
     if arguments.recorded is None and not arguments.grader and not by_rubric:
         raise click.UsageError(
-            "name what to measure: --grader NAME, --rubric FILE or --template FILE, or --recorded FORMAT for outputs of another "
-            "system"
+            "name what to measure: --grader NAME, --rubric FILE or --template FILE, or --recorded "
+            "FORMAT for outputs of another system"
         )
     _ = arguments.column_names, arguments.label_range  # raise for a wrong syntax
     if arguments.recorded:
@@ -205,7 +211,9 @@ def _check(arguments: ValidateArguments) -> None:
 
 
 def _read_labelled(arguments: ValidateArguments) -> LabelledCases:
-    """Read the labelled data, and report their scale. Raises ConfigError for a filter on a column that no row has."""
+    """Read the labelled data, and report their scale. Raises ConfigError for a filter on a column
+    that no row has.
+    """
     labelled = arguments.read_cases()
     if labelled.scale and not (arguments.label_range or labelled.label_scale):
         low, high = labelled.scale
@@ -279,7 +287,9 @@ def _measure_recorded(
 
 @contextmanager
 def _show_progress(total: int) -> Iterator[Callable[[JudgedCase], None]]:
-    """Show progress: a bar on a terminal, else a line every half minute, or a JSON line every other second if asked for."""
+    """Show progress: a bar on a terminal, else a line every half minute, or a JSON line every other
+    second if asked for.
+    """
     if not sys.stderr.isatty() or messages_are_json():
         yield _ProgressLines(total)
         return

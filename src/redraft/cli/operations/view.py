@@ -26,7 +26,9 @@ def check_extra(command: str) -> None:
 
 
 def open_library(run: str | None, journal: str | None) -> tuple[RunLibrary, str | None]:
-    """Return the library that a command's arguments mean, and the name of the run that they name. Raises ConfigError."""
+    """Return the library that a command's arguments mean, and the name of the run that they name.
+    Raises ConfigError.
+    """
     path = Path(run or ".")
     if run is None or path.is_dir():
         return RunLibrary([Path(journal)] if journal else [path]), None
@@ -69,7 +71,9 @@ def serve_runs(run: str | None, journal: str | None, port: int, *, browser: bool
 
 
 def write_page(run: str | None, journal: str | None, path: str, *, overwrite: bool) -> None:
-    """Write the page of one run as a file. Raises ConfigError if the arguments do not mean a single run."""
+    """Write the page of one run as a file. Raises ConfigError if the arguments do not mean a single
+    run.
+    """
     check_extra("view --html")
     from ...viewer.static_page import static_page
 

@@ -1,8 +1,9 @@
 """Finding the final answer in a text: what it marks as such, a number, a choice.
 
-A text may mark several different answers. All of them are returned, and graders count such a text as wrong. If it withdraws one
-before it marks another ("wait", "actually", "no,"), only what follows counts (`standing_text`). Everything takes time linear in the
-length of the text. Nothing here compares answers.
+A text may mark several different answers. All of them are returned, and graders count such a text
+as wrong. If it withdraws one before it marks another ("wait", "actually", "no,"), only what follows
+counts (`standing_text`). Everything takes time linear in the length of the text. Nothing here
+compares answers.
 """
 
 from __future__ import annotations
@@ -84,7 +85,8 @@ _NEW_ANSWER = re.compile(  # after a withdrawal, without a mark: "no, it's C"
     re.VERBOSE | re.IGNORECASE,
 )
 _VALUE = r"[*_$(-]{0,4}(?:\\\(\s?)?(?:\\boxed\{[^{}\n]{0,100}\}|\d(?:[\d.,/]{0,40}\d)?|(?-i:[A-J])(?![\w'\u2019]))[)$*_]{0,4}"
-_NOT_OWN_MARK = re.compile(  # one that is negated, and the words of one that is supposed, or that others name
+# one that is negated, and the words of one that is supposed, or that others name
+_NOT_OWN_MARK = re.compile(
     rf"""
     (?: \b(?P<mark>(?:answer|result|solution)[*_ \t]{{1,4}}(?:is|are)) (?:n['\u2019]t | [ \t](?:\w{{1,12}}[ \t])?not)
       | \bnot(?=\s\$?\\boxed) ) [ \t]{{1,3}} {_VALUE} (?: (?:,[ ]?{_VALUE}){{0,9}} ,?[ ](?:or|nor|and)[ ]{_VALUE} )?
@@ -161,10 +163,7 @@ _CALLED_RIGHT = re.compile(
 )
 _VULGAR_FRACTIONS = "\u00bc-\u00be\u2150-\u215e"
 _POWER = "[-+\u2212]?\\d{1,3}"
-_UNIT = (
-    "(?:[kcmn\u00b5]?m|[km\u00b5]?g|[mc]?l|L|[mn]?s|min|h|hrs?|mph|kmh|[kMG]?Hz|k?[VWJN]|kWh|m?A|\u00b0[CF]?|[kMGT]?B"
-    "|px|pt|ft|in|lbs?|oz)"
-)
+_UNIT = "(?:[kcmn\u00b5]?m|[km\u00b5]?g|[mc]?l|L|[mn]?s|min|h|hrs?|mph|kmh|[kMG]?Hz|k?[VWJN]|kWh|m?A|\u00b0[CF]?|[kMGT]?B|px|pt|ft|in|lbs?|oz)"
 _TOKEN = re.compile(
     rf"""(?<![\w.,])(?P<sign>[-+\u2212\u2013]?)[$\u20ac\u00a3\u00a5]?
     (?:(?P<chain>\d{{1,4}}(?:/\d{{1,4}}){{2,10}})|(?P<digits>\d[\d,.'\u2019\u00a0\u202f\u2009_]{{0,60}}|\.\d{{1,60}})|(?=[{_VULGAR_FRACTIONS}]))
@@ -207,7 +206,9 @@ MAX_CONTEXT_WORDS = 3  # before a list and after it
 
 
 def boxed_answers(text: str) -> list[str]:
-    r"""Return the contents of \boxed{...} and \fbox{...}, with balanced braces; of nested ones, the innermost."""
+    r"""Return the contents of \boxed{...} and \fbox{...}, with balanced braces; of nested ones, the
+    innermost.
+    """
     answers: list[str] = []
     open_braces: list[tuple[int, bool]] = []
     for brace in _BRACE.finditer(text):
@@ -227,7 +228,8 @@ def boxed_answers(text: str) -> list[str]:
 def marked_answers(text: str) -> list[str]:
     r"""Return the different answers that are marked as such, by the strongest marker that occurs.
 
-    The markers, strongest first: \boxed, <answer>, #### (of several the last), "the final answer is", "the answer is".
+    The markers, strongest first: \boxed, <answer>, #### (of several the last), "the final answer
+    is", "the answer is".
     """
     return next(
         (list(dict.fromkeys(answers)) for answers in _answers_by_marker(text) if answers), []
@@ -252,13 +254,15 @@ def _answers_after(marker: re.Pattern[str], text: str) -> Iterator[str]:
 
 
 def standing_text(text: str) -> str:
-    """Return the text from its last withdrawal on that stands between two marked answers; without one, all of it.
+    """Return the text from its last withdrawal on that stands between two marked answers; without
+    one, all of it.
 
-    A withdrawal is a clause that begins with words such as "wait", "actually", "no,", "correction" or "let me recheck", outside
-    quotation marks. It withdraws nothing if the next answer is said to be one more ("also", "another"), or if no answer is marked
-    after it, unless it says outright that the answer is wrong ("wait, that is wrong", "scratch that"). The end of reasoning
-    (</think>) withdraws all before it. An answer that follows at once ("no, it's C") is marked in what
-    is returned. Marks that are not the text's own are taken out (see `_with_own_marks`).
+    A withdrawal is a clause that begins with words such as "wait", "actually", "no,", "correction"
+    or "let me recheck", outside quotation marks. It withdraws nothing if the next answer is said to
+    be one more ("also", "another"), or if no answer is marked after it, unless it says outright
+    that the answer is wrong ("wait, that is wrong", "scratch that"). The end of reasoning
+    (</think>) withdraws all before it. An answer that follows at once ("no, it's C") is marked in
+    what is returned. Marks that are not the text's own are taken out (see `_with_own_marks`).
     """
     text = _with_own_marks(text)
     marks = sorted(
@@ -286,7 +290,8 @@ def standing_text(text: str) -> str:
 
 
 def _with_own_marks(text: str) -> str:
-    """Return the text without marks that are negated or supposed, and those in quotation marks if there are others.
+    """Return the text without marks that are negated or supposed, and those in quotation marks if
+    there are others.
 
     "The answer is not 12", "if the answer is 12", "you might think the answer is 12".
     """
@@ -296,7 +301,9 @@ def _with_own_marks(text: str) -> str:
 
 
 def _without_mark(match: re.Match[str]) -> str:
-    """Return what replaces a mark: "the answer" of a supposed one, "answer is" of "answer is not 12 but 13", else a space."""
+    """Return what replaces a mark: "the answer" of a supposed one, "answer is" of "answer is not 12
+    but 13", else a space.
+    """
     return f"{match['supposed'] or (match['but'] and match['mark']) or ''} "
 
 
@@ -320,15 +327,17 @@ def formulas(text: str) -> list[str]:
 
 
 def without_style(text: str) -> str:
-    r"""Return a text without LaTeX's commands for the style of letters (\text, \mathbf) and for spaces."""
+    r"""Return a text without LaTeX's commands for the style of letters (\text, \mathbf) and for
+    spaces.
+    """
     return _LATEX_STYLE.sub(" ", text)
 
 
 def choices(text: str) -> set[str]:
     """Return the letters A-J that a text chooses.
 
-    These are the letters that it marks; else those that it concludes ("so (C)"), calls right ("C is correct"), says ("the answer
-    must be C", "I would choose C"), or begins a line with.
+    These are the letters that it marks; else those that it concludes ("so (C)"), calls right ("C is
+    correct"), says ("the answer must be C", "I would choose C"), or begins a line with.
     """
     text = standing_text(text)
     for answers in _answers_by_marker(text):
@@ -358,22 +367,27 @@ Number: TypeAlias = tuple[Fraction, bool]
 
 
 def numbers(text: str) -> list[Number]:
-    """Return the numbers in a text, in order, each with whether it is a percentage (its value is then divided by 100).
+    """Return the numbers in a text, in order, each with whether it is a percentage (its value is
+    then divided by 100).
 
-    Thousands may be grouped by commas, apostrophes or thin spaces; 1.5e3, 1.5 x 10^3, 3/4, 1 3/4, \u00bd and 5km are read, in
-    the digits of any script, with ASCII or Unicode minus signs. 1,2,3 and (1,2) are several numbers. An ambiguous form (3,14 or
-    1.2.3) is not a number.
+    Thousands may be grouped by commas, apostrophes or thin spaces; 1.5e3, 1.5 x 10^3, 3/4, 1 3/4,
+    \u00bd and 5km are read, in the digits of any script, with ASCII or Unicode minus signs. 1,2,3
+    and (1,2) are several numbers. An ambiguous form (3,14 or 1.2.3) is not a number.
     """
     return [number for run in number_runs(text) for number in run]
 
 
 def number_runs(text: str) -> list[list[Number]]:
-    """Return the numbers in a text, those of a list together: 1, 2 and 3; 3-5; x = 1, y = 2; 3 apples and 4 pears."""
+    """Return the numbers in a text, those of a list together: 1, 2 and 3; 3-5; x = 1, y = 2; 3
+    apples and 4 pears.
+    """
     return [run.numbers for run in _find_runs(_with_ascii_digits(text))]
 
 
 def number_list(text: str) -> list[Number]:
-    """Return the numbers of a text that is a list of numbers with at most three words on each side; none for any other text."""
+    """Return the numbers of a text that is a list of numbers with at most three words on each side;
+    none for any other text.
+    """
     text = _with_ascii_digits(text)
     runs = _find_runs(text)
     if len(runs) != 1 or len(runs[0].numbers) < 2:
@@ -426,7 +440,9 @@ def _with_ascii_digits(text: str) -> str:
 
 
 def _parse_numbers(match: re.Match[str]) -> list[Number]:
-    """Return the numbers in what looks like one: several if slashes or commas can only separate them."""
+    """Return the numbers in what looks like one: several if slashes or commas can only separate
+    them.
+    """
     digits = (match["chain"] or match["digits"] or "0").rstrip(_TRAILING_CHARS)
     if _GROUPED_DIGITS.fullmatch(digits):
         digits = re.sub(r"[^\d.]", "", digits)
@@ -453,7 +469,9 @@ def _is_bracketed(match: re.Match[str]) -> bool:
 
 
 def _apply_scale(value: Fraction, match: re.Match[str]) -> Fraction:
-    """Return the number with what follows its digits: a power of ten, a denominator, a vulgar fraction."""
+    """Return the number with what follows its digits: a power of ten, a denominator, a vulgar
+    fraction.
+    """
     if match["over"]:
         return value / int(match["over"])
     if match["vulgar"]:

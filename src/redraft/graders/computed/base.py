@@ -1,4 +1,5 @@
-"""What computed graders share: reading options and the fields of a task, making feedback, and a time limit for long texts.
+"""What computed graders share: reading options and the fields of a task, making feedback, and a
+time limit for long texts.
 
 No reason or action quotes the reference: the model would copy it, and the score would mean nothing.
 """
@@ -48,13 +49,17 @@ def binary_feedback(ok: bool, reason: str, action: str) -> Feedback:  # noqa: FB
 
 
 def score_feedback(score: float, reason: str, action: str) -> Feedback:
-    """Return feedback with a score, and the action if it is below 1. The score is rounded, so that it lies in [0, 1]."""
+    """Return feedback with a score, and the action if it is below 1. The score is rounded, so that
+    it lies in [0, 1].
+    """
     score = round(score, 9)
     return Feedback(score, reason, () if score == 1 else (action,))
 
 
 def reasoning_form_of(candidate: Candidate) -> str | None:
-    """Return how a reply contained its reasoning; without a record of that, the endpoint is assumed to have separated it."""
+    """Return how a reply contained its reasoning; without a record of that, the endpoint is assumed
+    to have separated it.
+    """
     return candidate.reasoning_form or ("separate" if (candidate.reasoning or "").strip() else None)
 
 
@@ -75,10 +80,12 @@ _used_packages = {""}
 
 
 async def compute(size: int, function: Callable[..., R], *arguments: Any, package: str = "") -> R:
-    """Call a function that reads texts of `size` characters together: at once if they are short, else in a thread.
+    """Call a function that reads texts of `size` characters together: at once if they are short,
+    else in a thread.
 
-    For functions that take some 10 ms at most for any texts of `AT_ONCE` characters (bench/hostile_text.py). `package` is one that
-    the function loads when it is first called, which can take a second: until that is done, it is called in a thread.
+    For functions that take some 10 ms at most for any texts of `AT_ONCE` characters
+    (bench/hostile_text.py). `package` is one that the function loads when it is first called, which
+    can take a second: until that is done, it is called in a thread.
     """
     if size <= AT_ONCE and package in _used_packages:
         return function(*arguments)
@@ -88,7 +95,9 @@ async def compute(size: int, function: Callable[..., R], *arguments: Any, packag
 
 
 def with_composed_texts(kind: G) -> G:
-    """Return the class with a `grade` method that gets answer, reference and context in the composed form of Unicode."""
+    """Return the class with a `grade` method that gets answer, reference and context in the
+    composed form of Unicode.
+    """
     grade = kind.grade  # type: ignore[attr-defined]
 
     @wraps(grade)
@@ -114,7 +123,8 @@ def _compose_texts(task: Task, candidate: Candidate) -> tuple[Task, Candidate]:
 
 
 def with_limit(kind: G) -> G:
-    """Return the class with a `grade` method that composes texts, and grades long ones in a worker process.
+    """Return the class with a `grade` method that composes texts, and grades long ones in a worker
+    process.
 
     A user's subclass grades in this process, without a limit.
     """
@@ -179,7 +189,9 @@ SEPARATOR = "|"  # between the texts of one value
 
 
 def parse_options(cls: type[T], argument: str) -> T:
-    """Return an instance with the options in `argument` ("" for none). Raises ConfigError naming what is allowed."""
+    """Return an instance with the options in `argument` ("" for none). Raises ConfigError naming
+    what is allowed.
+    """
     hints = get_type_hints(cls)
     options = {f.name: hints[f.name] for f in fields(cls) if f.name != "name"}  # type: ignore[arg-type]
     allowed = {name: hint for name, hint in options.items() if _is_text_option(hint)}
@@ -193,7 +205,9 @@ def parse_options(cls: type[T], argument: str) -> T:
 
 
 def _is_text_option(hint: Any) -> bool:
-    """Whether a value of this type can be written in a name: a choice, a text, a number, a flag, or several texts."""
+    """Whether a value of this type can be written in a name: a choice, a text, a number, a flag, or
+    several texts.
+    """
     origin, parts = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         return _is_text_option(next(part for part in parts if part is not type(None)))

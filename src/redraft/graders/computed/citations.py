@@ -16,7 +16,8 @@ from ...requirements import text_spans as texts
 from .base import compute, context_of, preview, score_feedback, with_limit
 from .similarity import content_words, words
 
-MAX_FUZZY_COST = 20_000_000  # characters times characters that are searched with tolerance; then only exact quotes count
+# characters times characters that are searched with tolerance; then only exact quotes count
+MAX_FUZZY_COST = 20_000_000
 
 _QUOTE = re.compile(
     r'"([^"\n]{1,2000})"|\u201c([^\u201c\u201d\n]{1,2000})\u201d|\u00ab([^\u00ab\u00bb\n]{1,2000})\u00bb'
@@ -30,13 +31,15 @@ _SENTENCE = re.compile(r"[^.!?\n\u3002]*[.!?\n\u3002]?(?:[ \t]*\[[^\[\]\n]{1,60}
 @with_limit
 @dataclass(frozen=True)
 class Citations:
-    """The share of different citations in the answer that the context supports; 0 for an answer that cites nothing.
+    """The share of different citations in the answer that the context supports; 0 for an answer
+    that cites nothing.
 
-    A quotation of at least `min_words` words is a citation. The context supports it if it contains the same words, ignoring case,
-    white space and punctuation; with `tolerance` (0 to 0.5) that share of the characters may differ. A marker such as [1] or
-    [Smith 2020] is a citation if the context labels a passage with it. It is supported if at least half of the content words of
-    its sentence occur in that passage. If the context numbers its passages, any other number in brackets is an unsupported
-    citation; other brackets are no citations. Reads `context`.
+    A quotation of at least `min_words` words is a citation. The context supports it if it contains
+    the same words, ignoring case, white space and punctuation; with `tolerance` (0 to 0.5) that
+    share of the characters may differ. A marker such as [1] or [Smith 2020] is a citation if the
+    context labels a passage with it. It is supported if at least half of the content words of its
+    sentence occur in that passage. If the context numbers its passages, any other number in
+    brackets is an unsupported citation; other brackets are no citations. Reads `context`.
     """
 
     min_words: int = 4
@@ -69,7 +72,10 @@ class Citations:
         unsupported = [cited for cited, supported in citations.items() if not supported]
         score = 1 - len(unsupported) / len(citations)
         listed = "; ".join(map(preview, unsupported[:5]))
-        reason = f"{len(citations) - len(unsupported)} of {len(citations)} citations are supported by the context"
+        reason = (
+            f"{len(citations) - len(unsupported)} of {len(citations)} citations are supported by "
+            "the context"
+        )
         return score_feedback(
             score,
             reason,

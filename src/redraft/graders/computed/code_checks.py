@@ -1,8 +1,8 @@
 """What can be said about Python code without running it: syntax, lint, types, complexity, security.
 
-The code is taken from the answer as `answer="code:python"` does, by the tests of the task if it has any; a completion follows
-`task.metadata["code_prefix"]`. It is parsed in a worker process or read by a tool in the sandbox, never imported. No code, or code
-that does not compile, scores 0.
+The code is taken from the answer as `answer="code:python"` does, by the tests of the task if it has
+any; a completion follows `task.metadata["code_prefix"]`. It is parsed in a worker process or read
+by a tool in the sandbox, never imported. No code, or code that does not compile, scores 0.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ RULES_EXAMPLE = "rules of ruff such as E, F or B006"
 
 @dataclass(frozen=True)
 class _CodeCheck:
-    """What the checks share: the code in an answer, and what is said if there is none or it does not compile."""
+    """What the checks share: the code in an answer, and what is said if there is none or it does
+    not compile.
+    """
 
     model_free = True
     reads_metadata = True
@@ -72,7 +74,9 @@ class _CodeCheck:
 
 
 def code_of(answer: str, task: Task) -> str:
-    """Return the code in an answer that the tests of the task test; a completion follows the beginning in its metadata."""
+    """Return the code in an answer that the tests of the task test; a completion follows the
+    beginning in its metadata.
+    """
     form = PYTHON.for_task(task)
     code = form.extract(answer)
     if isinstance(task.metadata.get("code_prefix"), str) and not defines(code, None):
@@ -81,7 +85,9 @@ def code_of(answer: str, task: Task) -> str:
 
 
 def _labelled_codes(answer: str) -> list[str]:
-    """Return the code of each block that is labelled as Python, if there are several; sessions of the interpreter aside."""
+    """Return the code of each block that is labelled as Python, if there are several; sessions of
+    the interpreter aside.
+    """
     blocks = PYTHON.labelled_codes(code_blocks(answer, PYTHON.language))
     codes = [code for code in blocks if not code.lstrip().startswith(">>>")]
     return codes if len(codes) > 1 else []
@@ -99,9 +105,11 @@ def _compile_failure(problem: str) -> Feedback:
 @fingerprint_name("syntax")
 @dataclass(frozen=True)
 class CodeSyntax(_CodeCheck):
-    """1 if Python code compiles, else 0, with the first error. Every block that is labelled as Python must compile.
+    """1 if Python code compiles, else 0, with the first error. Every block that is labelled as
+    Python must compile.
 
-    The compiler is that of the Python that runs Redraft. Code without a statement scores 0. Reads only the answer.
+    The compiler is that of the Python that runs Redraft. Code without a statement scores 0. Reads
+    only the answer.
     """
 
     name: str = "syntax"
@@ -125,7 +133,8 @@ class CodeSyntax(_CodeCheck):
         return feedback
 
     async def repair(self, task: Task, candidate: Candidate) -> Edit | None:
-        """Return the answer with the syntax of its code repaired, if small changes are enough (see `redraft.code.slips`).
+        """Return the answer with the syntax of its code repaired, if small changes are enough (see
+        `redraft.code.slips`).
 
         The body of a function alone is left as it is. The edit is lossy if lines are removed.
         """
@@ -154,9 +163,10 @@ class CodeSyntax(_CodeCheck):
 class Complexity(_CodeCheck):
     """`limit` divided by the cyclomatic complexity of the most complex function, at most 1.
 
-    The complexity is 1 and the number of decisions (McCabe 1976, who proposed the limit 10): `if`, `elif`, `for`, `while`,
-    `except`, `case`, conditional expressions, `and`, `or`, and each `for` and `if` of a comprehension. The code outside of
-    functions counts as one function. Reads only the answer.
+    The complexity is 1 and the number of decisions (McCabe 1976, who proposed the limit 10): `if`,
+    `elif`, `for`, `while`, `except`, `case`, conditional expressions, `and`, `or`, and each `for`
+    and `if` of a comprehension. The code outside of functions counts as one function. Reads only
+    the answer.
     """
 
     limit: int = 10
@@ -175,13 +185,18 @@ class Complexity(_CodeCheck):
         if complexity <= self.limit:
             return Feedback(1.0, reason, metadata=metadata)
         advice = "split it, or simplify its conditions"
-        action = f"Line {line}: the complexity of {where} is {complexity} and may be {self.limit}: {advice}."
+        action = (
+            f"Line {line}: the complexity of {where} is {complexity} and may be {self.limit}: "
+            f"{advice}."
+        )
         return Feedback(self.limit / complexity, reason, (action,), metadata=metadata)
 
 
 @dataclass(frozen=True)
 class _ToolCheck(_CodeCheck):
-    """A check by a tool that lists findings; it is installed beside Redraft (see `graders.execution`)."""
+    """A check by a tool that lists findings; it is installed beside Redraft (see
+    `graders.execution`).
+    """
 
     runs_installed_tool = True
 
@@ -221,12 +236,14 @@ def _feedback_of(found: Sequence[Finding], tool: str, sandbox: Sandbox) -> Feedb
 @fingerprint_name("lint")
 @dataclass(frozen=True)
 class Lint(_ToolCheck):
-    """1 / (1 + number of findings of ruff): 1 without findings, 1/2 with one. An added line cannot make up for a finding.
+    """1 / (1 + number of findings of ruff): 1 without findings, 1/2 with one. An added line cannot
+    make up for a finding.
 
-    `rules` and `ignore` name rules of ruff, or the beginnings of their names ("E", "B006"); the default are those that ruff selects
-    itself. Only these rules count: no configuration is read, and `# noqa` comments have no effect. The editor adds imports of the
-    standard library that are missing, applies the fixes that ruff calls safe, and formats the code if findings are left. Ruff runs
-    in the sandbox; needs the extra `code`. Reads only the answer.
+    `rules` and `ignore` name rules of ruff, or the beginnings of their names ("E", "B006"); the
+    default are those that ruff selects itself. Only these rules count: no configuration is read,
+    and `# noqa` comments have no effect. The editor adds imports of the standard library that are
+    missing, applies the fixes that ruff calls safe, and formats the code if findings are left. Ruff
+    runs in the sandbox; needs the extra `code`. Reads only the answer.
     """
 
     rules: tuple[str, ...] = DEFAULT_RULES
@@ -242,7 +259,9 @@ class Lint(_ToolCheck):
         self._sandbox()
 
     def check_environment(self) -> None:
-        """Raise ConfigError if ruff is not installed or does not know a rule, SandboxUnavailableError if nothing can run it."""
+        """Raise ConfigError if ruff is not installed or does not know a rule,
+        SandboxUnavailableError if nothing can run it.
+        """
         ruff.check_rules(self.rules, self.ignore, self._sandbox())
 
     def _find(self, code: str) -> tuple[list[Finding], str]:
@@ -253,7 +272,9 @@ class Lint(_ToolCheck):
         return Sandbox(self.sandbox)
 
     async def repair(self, task: Task, candidate: Candidate) -> Edit | None:
-        """Return the answer with fewer findings, by repairs that keep what the code does; None if there are none."""
+        """Return the answer with fewer findings, by repairs that keep what the code does; None if
+        there are none.
+        """
         return await run_in_thread(self._repair, candidate.text, task)
 
     def _repair(self, text: str, task: Task) -> Edit | None:
@@ -266,7 +287,9 @@ class Lint(_ToolCheck):
             return None
 
     def _with_fewer_findings(self, text: str, code: str) -> Edit | None:
-        """Try the imports that are missing and the safe fixes, then the format as well. Raises ToolError."""
+        """Try the imports that are missing and the safe fixes, then the format as well. Raises
+        ToolError.
+        """
         findings, notes, new = len(self._find(code)[0]), list[str](), code
         if (imported := with_missing_imports(code)) and len(
             self._find(imported.code)[0]
@@ -290,17 +313,20 @@ class Lint(_ToolCheck):
 
 
 def _as_long(old: str, new: str) -> str:
-    """Return the new code without empty lines at its start, and with a line end at its end only if the old one has it."""
+    """Return the new code without empty lines at its start, and with a line end at its end only if
+    the old one has it.
+    """
     return new.lstrip("\n") if old.endswith("\n") else new.strip("\n")
 
 
 @fingerprint_name("security")
 @dataclass(frozen=True)
 class Security(Lint):
-    """1 / (1 + number of findings of the security rules), which are those of bandit as ruff has them (`S`).
+    """1 / (1 + number of findings of the security rules), which are those of bandit as ruff has
+    them (`S`).
 
-    Ignores S101 (`assert`) unless `ignore` says otherwise. A finding is a place to look at, and code without findings is not proved
-    safe. For the rest see `Lint`.
+    Ignores S101 (`assert`) unless `ignore` says otherwise. A finding is a place to look at, and
+    code without findings is not proved safe. For the rest see `Lint`.
     """
 
     rules: tuple[str, ...] = ("S",)
@@ -321,13 +347,15 @@ def _check_rule_names(field: str, names: Any, *, required: bool = False) -> None
 @fingerprint_name("types")
 @dataclass(frozen=True)
 class Types(_ToolCheck):
-    """1 / (1 + number of type errors), as mypy or basedpyright finds them: 1 without errors, 1/2 with one.
+    """1 / (1 + number of type errors), as mypy or basedpyright finds them: 1 without errors, 1/2
+    with one.
 
-    `checker` names one of the two; "auto" is mypy if it is installed, else basedpyright. If neither is, the score is None. With
-    `strict`, the checker's strict mode counts, which demands annotations. The bodies of functions without annotations are checked,
-    too. `packages` are those whose types are known; a module that is not found is no error. No configuration is read, and comments
-    such as `# type: ignore` have no effect; `Any` and `typing.no_type_check` do. The checker runs in the sandbox, for one to three
-    seconds. Reads only the answer.
+    `checker` names one of the two; "auto" is mypy if it is installed, else basedpyright. If neither
+    is, the score is None. With `strict`, the checker's strict mode counts, which demands
+    annotations. The bodies of functions without annotations are checked, too. `packages` are those
+    whose types are known; a module that is not found is no error. No configuration is read, and
+    comments such as `# type: ignore` have no effect; `Any` and `typing.no_type_check` do. The
+    checker runs in the sandbox, for one to three seconds. Reads only the answer.
     """
 
     checker: Literal["auto", "mypy", "basedpyright"] = "auto"
@@ -365,7 +393,8 @@ class Types(_ToolCheck):
         checker = installed_checker(self.checker)
         if checker is None and self.checker != "auto":
             raise ConfigError(
-                f"grader {self.name!r}: {self.checker} is not installed (pip install {self.checker})"
+                f"grader {self.name!r}: {self.checker} is not installed (pip install "
+                f"{self.checker})"
             )
         return checker
 

@@ -10,10 +10,11 @@ from ...protocols import Edit
 
 
 def repaired_answer(text: str, code: str, program: str, repair: CodeRepair) -> Edit | None:
-    """Return the answer `text` with its `code` repaired; None if the code is not one part of the text.
+    """Return the answer `text` with its `code` repaired; None if the code is not one part of the
+    text.
 
-    `program` is what was repaired: the code, after what the task puts before it. That part is taken off again, if the repair did
-    not change it.
+    `program` is what was repaired: the code, after what the task puts before it. That part is taken
+    off again, if the repair did not change it.
     """
     own_part = "\n".join(program.split("\n")[-code.count("\n") - 1 :])
     start = program.removesuffix(own_part) if _is_same(own_part, code) else ""
@@ -24,7 +25,9 @@ def repaired_answer(text: str, code: str, program: str, repair: CodeRepair) -> E
 def edit_with_code(
     text: str, code: str, new: str, note: str, *, lossy: bool = False
 ) -> Edit | None:
-    """Return the answer `text` with its `code` replaced; None if the code is not one part of the text."""
+    """Return the answer `text` with its `code` replaced; None if the code is not one part of the
+    text.
+    """
     text = plain_text(text)
     if text.count(code) == 1:
         return Edit(text.replace(code, new), note, lossy=lossy)

@@ -27,10 +27,12 @@ ACTION = "Solve the task in the usual way, without steps that it does not need."
 class CodeSimilarity:
     """The similarity of Python code with the reference solution, from 0 to 1.
 
-    It is twice the length of the longest common subsequence of tokens, divided by the number of tokens of both. Layout, comments,
-    docstrings and annotations do not count, and the names that a program gives its own variables and functions count as equal,
-    unless `names` is true. Code that does not compile scores 0. A different solution may be as good: this measures nearness, not
-    quality. Reads `reference`, which is Python code, has it in a fence or, as a completion, follows `task.metadata["code_prefix"]`.
+    It is twice the length of the longest common subsequence of tokens, divided by the number of
+    tokens of both. Layout, comments, docstrings and annotations do not count, and the names that a
+    program gives its own variables and functions count as equal, unless `names` is true. Code that
+    does not compile scores 0. A different solution may be as good: this measures nearness, not
+    quality. Reads `reference`, which is Python code, has it in a fence or, as a completion, follows
+    `task.metadata["code_prefix"]`.
     """
 
     names: bool = False
@@ -48,7 +50,9 @@ class CodeSimilarity:
         self._reference(task)
 
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
-        """Return a score from 0 to 1; None if comparing takes too long. Raises ConfigError for a reference that is no code."""
+        """Return a score from 0 to 1; None if comparing takes too long. Raises ConfigError for a
+        reference that is no code.
+        """
         reference = await run_in_thread(self._reference, task)
         code = await run_in_thread(code_of, candidate.text, task)
         size = len(code) + len(reference)

@@ -37,7 +37,9 @@ class RunsTests:
     name: str
 
     def _check_execution(self) -> None:
-        """Raise ConfigError for fields that are out of range, a tier that there is not, and packages that are not installed."""
+        """Raise ConfigError for fields that are out of range, a tier that there is not, and
+        packages that are not installed.
+        """
         object.__setattr__(self, "packages", tuple(self.packages))
         checks.positive("cpu_seconds", self.cpu_seconds)
         checks.whole_number("memory_mb", self.memory_mb, MIN_MEMORY_MB)
@@ -65,22 +67,28 @@ class RunsTests:
 @fingerprint_name("tests")
 @dataclass(frozen=True)
 class CodeTests(RunsTests):
-    """The share of the task's tests that the code passes, by weight; it runs in a sandbox, and the verdict is made outside.
+    """The share of the task's tests that the code passes, by weight; it runs in a sandbox, and the
+    verdict is made outside.
 
-    The tests are in `task.tests`, in any form that `redraft.code.parse_tests` reads. `hidden` tests do not count: how many pass is
-    in the metadata. The function to test is the one that the tests name, else `entry_point`, else `task.metadata["entry_point"]`,
-    else the last one in the code. A completion follows `task.metadata["code_prefix"]` or, if that makes a program, the prompt.
+    The tests are in `task.tests`, in any form that `redraft.code.parse_tests` reads. `hidden` tests
+    do not count: how many pass is in the metadata. The function to test is the one that the tests
+    name, else `entry_point`, else `task.metadata["entry_point"]`, else the last one in the code. A
+    completion follows `task.metadata["code_prefix"]` or, if that makes a program, the prompt.
 
-    - `sandbox`: "auto", "bubblewrap", "landlock", "docker:IMAGE" or "unsafe" (see `redraft.sandbox.Sandbox`); `packages`: what
-      the code may import besides the standard library.
+    - `sandbox`: "auto", "bubblewrap", "landlock", "docker:IMAGE" or "unsafe" (see
+      `redraft.sandbox.Sandbox`); `packages`: what the code may import besides the standard library.
     - `cpu_seconds`, `memory_mb`: limits of each process of the code.
-    - `trust_in_process`: run tests that need the code's own objects beside the code, which could forge their outcome there; the
-      method in the metadata is "in_process: forgeable" then. Without it such tests give no score.
+    - `trust_in_process`: run tests that need the code's own objects beside the code, which could
+      forge their outcome there; the method in the metadata is "in_process: forgeable" then. Without
+      it such tests give no score.
     - `show_expected`: whether the feedback tells the expected values.
-    - `checker`: `(input, expected, got) -> bool`, called instead of the comparison, outside of the sandbox.
-    - `repair_runs`, `repair_seconds`: the most runs and the seconds of a repair without a model (see `redraft.code.PythonEditor`).
+    - `checker`: `(input, expected, got) -> bool`, called instead of the comparison, outside of the
+      sandbox.
+    - `repair_runs`, `repair_seconds`: the most runs and the seconds of a repair without a model
+      (see `redraft.code.PythonEditor`).
 
-    The score is None if the tests could not be judged; the reason says why. Reads `tests` and `metadata`.
+    The score is None if the tests could not be judged; the reason says why. Reads `tests` and
+    `metadata`.
     """
 
     sandbox: str = "auto"
@@ -121,7 +129,9 @@ class CodeTests(RunsTests):
         return self.feedback(await self._run(program, tests, self._limits()))
 
     async def repair(self, task: Task, candidate: Candidate) -> Edit | None:
-        """Return the answer with its code repaired without a model, so that more of the visible tests pass; None if that fails."""
+        """Return the answer with its code repaired without a model, so that more of the visible
+        tests pass; None if that fails.
+        """
         tests = self._tests(task)
         program = await run_in_thread(program_of, candidate.text, task, tests)
         editor = PythonEditor(self.repair_runs, self.repair_seconds)
@@ -142,7 +152,9 @@ class CodeTests(RunsTests):
         )
 
     def feedback(self, report: TestReport) -> Feedback:
-        """Return the feedback for a report: what failed, with what it is called, what was expected and what came."""
+        """Return the feedback for a report: what failed, with what it is called, what was expected
+        and what came.
+        """
         metadata = _metadata(report)
         if report.score is None:
             return Feedback(None, report.problem, metadata=metadata)
@@ -162,7 +174,9 @@ class CodeTests(RunsTests):
         return Feedback(report.score, reason, actions, done=False, metadata=metadata)
 
     def _action(self, result: TestResult, verb: str, others: int) -> str:
-        """Return what is wrong in one test, on one line. `others`: how many other tests fail in the same way."""
+        """Return what is wrong in one test, on one line. `others`: how many other tests fail in the
+        same way.
+        """
         got = f"it {verb} {result.got}" if result.got is not None else "it fails"
         parts = [f"{result.shown_name}: {result.error or got}"]
         if result.error and result.got and result.expected is None:
@@ -177,7 +191,9 @@ class CodeTests(RunsTests):
 
 
 def _different_failures(failures: Iterable[TestResult]) -> Iterator[tuple[TestResult, int]]:
-    """Yield the failures, of those with the same error in the same line only the first, with the number of the others."""
+    """Yield the failures, of those with the same error in the same line only the first, with the
+    number of the others.
+    """
     groups: dict[object, list[TestResult]] = {}
     for result in failures:
         line = result.traceback.rpartition("\n")[2]
@@ -189,7 +205,9 @@ def _different_failures(failures: Iterable[TestResult]) -> Iterator[tuple[TestRe
 
 
 def program_of(answer: str, task: Task, tests: Tests | None = None) -> str:
-    """Return the program in an answer: its Python code, after the beginning that the task gives, if it is a completion."""
+    """Return the program in an answer: its Python code, after the beginning that the task gives, if
+    it is a completion.
+    """
     code = replace(PYTHON, tests=tests).extract(answer)
     prefix = task.metadata.get("code_prefix")
     prefix = prefix if isinstance(prefix, str) else task.prompt

@@ -22,11 +22,13 @@ CLOSER_ACTION = "Say what the expected answer says, and leave out what it does n
 @with_composed_texts
 @dataclass(frozen=True, repr=False)
 class Embedding:
-    """The cosine similarity of the vectors of answer and reference; a negative one counts as 0, and the reason says so.
+    """The cosine similarity of the vectors of answer and reference; a negative one counts as 0, and
+    the reason says so.
 
-    `endpoint` is named like a chat model: "openai:NAME", "ollama:NAME", "http://host:port/v1#NAME"; it is called once for each
-    answer, at /v1/embeddings, and finds its key as chat models do. Its calls count in usage and budgets, are retried and cached,
-    and need validation like those of a judge. An embedding model can be fooled: do not let this grader alone decide about untrusted
+    `endpoint` is named like a chat model: "openai:NAME", "ollama:NAME", "http://host:port/v1#NAME";
+    it is called once for each answer, at /v1/embeddings, and finds its key as chat models do. Its
+    calls count in usage and budgets, are retried and cached, and need validation like those of a
+    judge. An embedding model can be fooled: do not let this grader alone decide about untrusted
     answers. Reads `reference`. Raises ConfigError for an endpoint of another kind.
     """
 

@@ -26,11 +26,13 @@ MISSING = object()
 @with_limit
 @dataclass(frozen=True)
 class JsonFields:
-    """The share of fields that are equal: of all in the reference or in the answer, so an extra field counts as wrong.
+    """The share of fields that are equal: of all in the reference or in the answer, so an extra
+    field counts as wrong.
 
-    A field is a path, such as `user.tags.0`, to a value that is neither an object nor a list, or to an empty one. The whole answer
-    must be JSON, bare or in one code fence; else the score is 0. `fields` limits the comparison to these paths and those below
-    them; without `ordered`, the order of lists does not count; numbers may differ by `tolerance` times the reference's size (>= 0).
+    A field is a path, such as `user.tags.0`, to a value that is neither an object nor a list, or to
+    an empty one. The whole answer must be JSON, bare or in one code fence; else the score is 0.
+    `fields` limits the comparison to these paths and those below them; without `ordered`, the order
+    of lists does not count; numbers may differ by `tolerance` times the reference's size (>= 0).
     Reads `reference`, which must be JSON.
     """
 
@@ -47,7 +49,9 @@ class JsonFields:
         object.__setattr__(self, "fields", tuple(self.fields))
 
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
-        """Return a score from 0 to 1. Raises ConfigError for a reference that is not JSON or has none of the fields."""
+        """Return a score from 0 to 1. Raises ConfigError for a reference that is not JSON or has
+        none of the fields.
+        """
         answer, reference = candidate.text, reference_of(task, self.name)
         return await compute(len(answer) + len(reference), self._compare, reference, answer)
 
@@ -84,7 +88,8 @@ class JsonFields:
             ) from None
         if not leaves:
             raise ConfigError(
-                f"grader {self.name!r}: the task's reference has none of the fields {', '.join(self.fields)}"
+                f"grader {self.name!r}: the task's reference has none of the fields "
+                f"{', '.join(self.fields)}"
             )
         return leaves
 

@@ -1,7 +1,7 @@
 """Personal data and secrets in an answer, found by form and checksum, and shown only in part.
 
-Every pattern starts at the beginning of a token and is bounded in length, so that no text takes long. This is no guarantee: names
-and postal addresses are not found.
+Every pattern starts at the beginning of a token and is bounded in length, so that no text takes
+long. This is no guarantee: names and postal addresses are not found.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ MAX_SHOWN = 10  # findings named in a reason
 @with_limit
 @dataclass(frozen=True)
 class _Leaks:
-    """1 for a text without findings, else 0; the reason gives the kind and the first characters of each finding."""
+    """1 for a text without findings, else 0; the reason gives the kind and the first characters of
+    each finding.
+    """
 
     kinds: tuple[str, ...] = ()
     name: str = "leaks"
@@ -75,9 +77,10 @@ def mask_value(value: str) -> str:
 class Pii(_Leaks):
     """1 for a text without personal data, else 0.
 
-    Looks for e-mail addresses, phone numbers (international, or in the US form), payment cards (Luhn), IBANs (ISO 13616
-    checksum), US social security numbers and public IP addresses (private, loopback and documentation addresses are nobody's);
-    `kinds` limits it to some: email, phone, card, iban, ssn, ip. Reads only the answer.
+    Looks for e-mail addresses, phone numbers (international, or in the US form), payment cards
+    (Luhn), IBANs (ISO 13616 checksum), US social security numbers and public IP addresses (private,
+    loopback and documentation addresses are nobody's); `kinds` limits it to some: email, phone,
+    card, iban, ssn, ip. Reads only the answer.
     """
 
     name: str = "pii"
@@ -92,9 +95,10 @@ class Pii(_Leaks):
 class Secrets(_Leaks):
     """1 for a text without secrets, else 0.
 
-    Looks for keys of common vendors by their prefix, private key blocks, JSON web tokens, passwords in URLs, and random-looking
-    values (at least 12 characters of at least 3 bits) that are assigned to a name such as `password` or
-    `api_key`; `kinds` limits it to some of: key, private_key, jwt, url, assigned. Reads only the answer.
+    Looks for keys of common vendors by their prefix, private key blocks, JSON web tokens, passwords
+    in URLs, and random-looking values (at least 12 characters of at least 3 bits) that are assigned
+    to a name such as `password` or `api_key`; `kinds` limits it to some of: key, private_key, jwt,
+    url, assigned. Reads only the answer.
     """
 
     name: str = "secrets"
@@ -163,7 +167,7 @@ PII_FINDERS: Mapping[str, Finder] = {
         r"(?<![\w.%+-])[\w.%+-]{1,64}@[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63}){1,8}"
     ),
     "phone": _pattern_finder(
-        r"(?<![\w.+])\+\d{1,3}[ .\u00a0-]?(?:\(\d{1,4}\)[ .\u00a0-]?)?\d(?:[ .\u00a0-]?\d){5,12}(?!\w)",
+        r"(?<![\w.+])\+\d{1,3}[ .\u00a0-]?(?:\(\d{1,4}\)[ .\u00a0-]?)?\d(?:[ .\u00a0-]?\d){5,12}(?!\w)",  # noqa: E501
         r"(?<![\w.-])(?:\(\d{3}\) ?|\d{3}[ .-])\d{3}[ .-]\d{4}(?![\w-])",
     ),
     "card": _find_cards,
@@ -194,7 +198,7 @@ _KEY_PATTERNS = (
     r"\d{8,10}:[A-Za-z0-9_-]{35}(?![\w-])",
 )
 _ASSIGNMENT = re.compile(
-    r"(?:api|access|auth|secret|private|client)?[_-]?(?:key|secret|token|passw(?:or)?d|pwd)[\"']?[ \t]{0,5}(?::|=>?|:=)[ \t]{0,5}"
+    r"(?:api|access|auth|secret|private|client)?[_-]?(?:key|secret|token|passw(?:or)?d|pwd)[\"']?[ \t]{0,5}(?::|=>?|:=)[ \t]{0,5}"  # noqa: E501
     r"[\"'`]?([A-Za-z0-9+/=_.!@#$%^&*~-]{12,200})",
     re.IGNORECASE,
 )

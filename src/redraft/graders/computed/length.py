@@ -27,13 +27,15 @@ UNITS = ("words", "characters", "tokens")
 class GradedLength:
     """1 if the length lies in a range, else less: the score falls in a straight line to 0.
 
-    Exactly one of `words`, `characters` and `tokens` gives the range, as requirements write it: "80-200", "80-", "-200", "100",
-    "<300". Outside, the score is 1 - distance / (`falloff` x the nearer end of the range), and at least 0. With the default
-    `falloff` of 1 and at most 200 words, 300 words score 0.5 and 400 words 0; with at least 80 words, 40 score 0.5.
+    Exactly one of `words`, `characters` and `tokens` gives the range, as requirements write it:
+    "80-200", "80-", "-200", "100", "<300". Outside, the score is 1 - distance / (`falloff` x the
+    nearer end of the range), and at least 0. With the default `falloff` of 1 and at most 200 words,
+    300 words score 0.5 and 400 words 0; with at least 80 words, 40 score 0.5.
 
-    White space at the ends does not count. Words and characters are those of the requirements `words` and `characters`: each
-    Chinese character and each kana is a word. Tokens are those of OpenAI's encoding o200k_base (GPT-4o and later), and need the
-    extra `tokens`; other models split texts in other ways.
+    White space at the ends does not count. Words and characters are those of the requirements
+    `words` and `characters`: each Chinese character and each kana is a word. Tokens are those of
+    OpenAI's encoding o200k_base (GPT-4o and later), and need the extra `tokens`; other models split
+    texts in other ways.
     """
 
     words: str = ""
@@ -57,7 +59,8 @@ class GradedLength:
         if len(units) != 1:
             given = " and ".join(units) or "none"
             raise ConfigError(
-                f"length needs a range of words, characters or tokens, such as words=80-200; got {given}"
+                "length needs a range of words, characters or tokens, such as words=80-200; got "
+                f"{given}"
             )
         return units[0]
 
@@ -76,7 +79,9 @@ class GradedLength:
             _encoding()
 
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
-        """Return a score from 0 to 1. Raises ConfigError if tokens cannot be counted without the extra."""
+        """Return a score from 0 to 1. Raises ConfigError if tokens cannot be counted without the
+        extra.
+        """
         package = "bpe_openai" if self.unit == "tokens" else ""
         return await compute(len(candidate.text), self._measure, candidate.text, package=package)
 

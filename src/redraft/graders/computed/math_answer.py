@@ -1,7 +1,7 @@
 """The final answer of a text as mathematics, compared with the reference: 1/2 is 0.5.
 
-Expressions are compared in a worker process (`math_worker`), since sympy cannot be stopped otherwise. A worker loads sympy once
-(about a second) and answers many questions.
+Expressions are compared in a worker process (`math_worker`), since sympy cannot be stopped
+otherwise. A worker loads sympy once (about a second) and answers many questions.
 """
 
 from __future__ import annotations
@@ -54,8 +54,7 @@ _MATHEMATICAL = re.compile(rf"{_SIGN}|[\d\\]")
 _COUNTED_UNIT = re.compile(r"(?<=\d\s)(?![A-Za-z]{2,3}\s\+)")
 _LIKE_VARIABLES = re.compile(r"[a-z]{1,2}|[abc]{3}|[^aeiou]{3}")
 _WORDS = re.compile(
-    "if|is|no|of|or|to|all|and|any|are|but|can|det|few|for|gcd|had|has|her|him|his|how|its|lcm|let|max|may|min|mod|new|not|now|off|one|our|out"
-    "|per|she|six|ten|the|too|two|use|was|who|why|yes|yet|you"
+    "if|is|no|of|or|to|all|and|any|are|but|can|det|few|for|gcd|had|has|her|him|his|how|its|lcm|let|max|may|min|mod|new|not|now|off|one|our|out|per|she|six|ten|the|too|two|use|was|who|why|yes|yet|you"
 )
 _PARTICLES = re.compile(
     "ah|am|an|as|at|be|by|do|go|he|hi|in|it|me|my|oh|ok|on|so|up|us|we"
@@ -66,14 +65,17 @@ _PARTICLES = re.compile(
 @with_composed_texts
 @dataclass(frozen=True)
 class Math:
-    r"""1 if the answer equals the reference as mathematics, else 0; None if the comparison takes too long.
+    r"""1 if the answer equals the reference as mathematics, else 0; None if the comparison takes
+    too long.
 
-    The answer is what the text marks (\boxed{...}, "####", "the final answer is", "the answer is"); else the text itself if it is
-    one short expression; else its last formula, equation or number. Several different marked answers are compared together, as a
-    list ("2, 3"), so an answer that names every possibility is wrong, and one that is right in several spellings (1/2 and 0.5) is
-    right; of several with a withdrawal between them ("wait", "no,"), the last counts (see `answers.standing_text`). A reference
-    that is a letter from A to J is a choice. math-verify and sympy compare LaTeX or plain notation; nothing is ever evaluated as
-    code. `seconds` (0.1 to 60) limits one comparison. Reads `reference`; needs the extra `math`.
+    The answer is what the text marks (\boxed{...}, "####", "the final answer is", "the answer is");
+    else the text itself if it is one short expression; else its last formula, equation or number.
+    Several different marked answers are compared together, as a list ("2, 3"), so an answer that
+    names every possibility is wrong, and one that is right in several spellings (1/2 and 0.5) is
+    right; of several with a withdrawal between them ("wait", "no,"), the last counts (see
+    `answers.standing_text`). A reference that is a letter from A to J is a choice. math-verify and
+    sympy compare LaTeX or plain notation; nothing is ever evaluated as code. `seconds` (0.1 to 60)
+    limits one comparison. Reads `reference`; needs the extra `math`.
     """
 
     seconds: float = 5.0
@@ -106,7 +108,8 @@ class Math:
         if equal is None:
             return Feedback(
                 None,
-                f"whether {preview(answer)} is right could not be found out within {self.seconds:g} s",
+                f"whether {preview(answer)} is right could not be found out within "
+                f"{self.seconds:g} s",
             )
         return binary_feedback(
             equal,
@@ -133,7 +136,9 @@ class Math:
             raise ConfigError("math needs an extra: pip install 'redraft[math]'")
 
     async def _equals(self, answer: str, expected: str) -> bool | None:
-        """Return whether two expressions are equal as mathematics; None if that takes too long. Raises ConfigError."""
+        """Return whether two expressions are equal as mathematics; None if that takes too long.
+        Raises ConfigError.
+        """
         self.check_environment()
         failure = "the expressions could not be compared"
         try:
@@ -179,7 +184,9 @@ def _choice_feedback(letters: list[str], letter: str) -> Feedback:
 
 
 def final_answer(text: str) -> str:
-    """Return the final expression of a text, of several marked ones the list; "" if there is none."""
+    """Return the final expression of a text, of several marked ones the list; "" if there is
+    none.
+    """
     return ", ".join(final_answers(text))
 
 
@@ -203,7 +210,9 @@ def _last_expression(text: str) -> str:
 
 
 def _right_side(formula: str) -> str:
-    """Return the last side of a chain of equations, or of one in a single unknown; other equations are unchanged."""
+    """Return the last side of a chain of equations, or of one in a single unknown; other equations
+    are unchanged.
+    """
     left, equals_, right = formula.rpartition("=")
     return (
         right.strip()
@@ -225,7 +234,9 @@ def _has_prose(text: str) -> bool:
 
 
 def _is_product(run: re.Match[str]) -> bool:
-    """Return whether letters are adjacent variables ("2ab"): at most three, next to a sign, or not a word."""
+    """Return whether letters are adjacent variables ("2ab"): at most three, next to a sign, or not
+    a word.
+    """
     letters, text = run[0].casefold(), run.string
     if len(letters) > 3 or _WORDS.fullmatch(letters) or _COUNTED_UNIT.match(text, run.start()):
         return False
@@ -258,7 +269,9 @@ def _brace_products(formula: str) -> str:
 
 
 def equal_as_text_or_number(answer: str, expected: str) -> bool | None:
-    """Return whether two expressions are equal as text or as numbers; None if deciding that takes algebra."""
+    """Return whether two expressions are equal as text or as numbers; None if deciding that takes
+    algebra.
+    """
     if _normalise_expression(answer) == _normalise_expression(expected):
         return True
     answer = _strip_unit(answer, expected)
@@ -277,7 +290,7 @@ def equal_as_text_or_number(answer: str, expected: str) -> bool | None:
 def _strip_unit(answer: str, expected: str) -> str:
     """Return the text without words after a number ("12 apples"), if the reference is a number."""
     with_unit = re.fullmatch(
-        r"([$\u20ac\u00a3]?[-+\u2212]?[\d.,]+)\s?(?![abnxyz]{1,3}\Z)(?:[A-Za-z\u00b0]{1,20}[ .]?){1,4}",
+        r"([$\u20ac\u00a3]?[-+\u2212]?[\d.,]+)\s?(?![abnxyz]{1,3}\Z)(?:[A-Za-z\u00b0]{1,20}[ .]?){1,4}",  # noqa: E501
         answer,
     )
     return with_unit[1] if with_unit and _as_number(expected) is not None else answer

@@ -1,10 +1,13 @@
-"""The comparison that `math` runs in a worker: whether an answer and a reference are equal as mathematics.
+"""The comparison that `math` runs in a worker: whether an answer and a reference are equal as
+mathematics.
 
-The input is hostile. math-verify's LaTeX parser builds sympy objects from a grammar, but leaves numbers to sympy, which parses a
-string by evaluating it as Python. That parser is replaced here, before the first job, by one that accepts only plain decimals and
-names. The worker limits time and memory (see `compute`).
+The input is hostile. math-verify's LaTeX parser builds sympy objects from a grammar, but leaves
+numbers to sympy, which parses a string by evaluating it as Python. That parser is replaced here,
+before the first job, by one that accepts only plain decimals and names. The worker limits time and
+memory (see `compute`).
 
-This module is separate because a worker calls `prepare` of any module that it loads a function from.
+This module is separate because a worker calls `prepare` of any module that it loads a function
+from.
 """
 
 from __future__ import annotations
@@ -55,7 +58,9 @@ def _refuse(text: str, *_args: Any, **_options: Any) -> NoReturn:
 
 
 def _compare(compare: Any, answer: str, expected: str) -> bool | None:
-    """Return None if the reference cannot be parsed or sympy gives up; an answer that cannot be parsed is not equal."""
+    """Return None if the reference cannot be parsed or sympy gives up; an answer that cannot be
+    parsed is not equal.
+    """
     b = _parse_or_none(expected)
     if b is None:
         return None
@@ -107,7 +112,9 @@ def _as_latex(text: str) -> str:
 
 
 def _differs_beyond_rounding(a: Any, b: Any) -> bool:
-    """Return whether two plain decimals differ although they are equal when rounded to 6 places, as math-verify does."""
+    """Return whether two plain decimals differ although they are equal when rounded to 6 places, as
+    math-verify does.
+    """
     numbers = [
         value.evalf() for value in (a, b) if getattr(value, "is_number", False) and value.is_finite
     ]

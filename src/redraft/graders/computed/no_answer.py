@@ -1,9 +1,11 @@
-"""Texts that are no answer although judges may accept them: nothing, a full stop, or an opener such as "Solution:" alone.
+"""Texts that are no answer although judges may accept them: nothing, a full stop, or an opener such
+as "Solution:" alone.
 
-Openers such as "Thought process:" or "Solution", and single marks such as ":", were found to be judged correct in up to
-80-90 % of cases by LLM judges (Zhao et al. 2025, "One Token to Fool LLM-as-a-Judge", arXiv:2507.08794). Any other short text is
-an answer: "Yes.", "42", "B", "[]", "&&", "*", an emoji. So is a text that the task lists as an option or has as its reference.
-Nothing here checks whether an answer is right.
+Openers such as "Thought process:" or "Solution", and single marks such as ":", were found to be
+judged correct in up to 80-90 % of cases by LLM judges (Zhao et al. 2025, "One Token to Fool
+LLM-as-a-Judge", arXiv:2507.08794). Any other short text is an answer: "Yes.", "42", "B", "[]",
+"&&", "*", an emoji. So is a text that the task lists as an option or has as its reference. Nothing
+here checks whether an answer is right.
 """
 
 from __future__ import annotations
@@ -150,7 +152,8 @@ _QUOTE = re.compile(
 
 
 async def find_no_answer_reason(text: str, task: Task) -> str | None:
-    """Return why a text is no answer; None if it may be one. A text that the task asks for is an answer, whatever its form.
+    """Return why a text is no answer; None if it may be one. A text that the task asks for is an
+    answer, whatever its form.
 
     It does not block the event loop, however long the text and the task are.
     """
@@ -218,7 +221,9 @@ def _announces(text: str) -> bool:
 
 
 def _is_reference(text: str, task: Task) -> bool:
-    """Return whether a text equals the reference; if both are short, ignoring case, accents and punctuation."""
+    """Return whether a text equals the reference; if both are short, ignoring case, accents and
+    punctuation.
+    """
     answer, wanted = text.strip(), (task.reference or "").strip()
     short = max(len(answer), len(wanted)) <= MAX_CHARS
     return bool(answer) and (answer == wanted or (short and _text_key(answer) == _text_key(wanted)))
@@ -231,8 +236,8 @@ def _prompt_text(task: Task) -> str:
 def _is_asked_for(text: str, prompt: str) -> bool:
     """Return whether a text is an option that the task lists, or an opener if the task quotes one.
 
-    An example of the latter is "What is 'answer' in Spanish?". Words with a colon announce something, so they are no option; nor
-    is a text longer than any opener.
+    An example of the latter is "What is 'answer' in Spanish?". Words with a colon announce
+    something, so they are no option; nor is a text longer than any opener.
     """
     key = _text_key(text) if len(text) <= MAX_CHARS else ""
     if not key or _announces(text):
@@ -249,7 +254,9 @@ def _list_items(prompt: str) -> set[str]:
 
 
 def _is_alternative(text: str, prompt: str) -> bool:
-    """Return whether it is an alternative in a sentence with "or": "Is salt water a solution or a mixture?"."""
+    """Return whether it is an alternative in a sentence with "or": "Is salt water a solution or a
+    mixture?".
+    """
     sentences = (sentence for sentence in _SENTENCE.split(prompt) if _OR_WORD.search(sentence))
     pieces = (
         _normalise(piece)
@@ -286,7 +293,9 @@ def _only_openers(text: str, *, colon: bool) -> bool:
 @fingerprint_name("answered")
 @dataclass(frozen=True)
 class AnswerPresence:
-    """0 for a text that is no answer (see `find_no_answer_reason`), else 1. A wrong answer is an answer."""
+    """0 for a text that is no answer (see `find_no_answer_reason`), else 1. A wrong answer is an
+    answer.
+    """
 
     name: str = "answered"
 

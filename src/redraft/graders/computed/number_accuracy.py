@@ -26,14 +26,16 @@ MAX_REFERENCE_NUMBERS = 1000
 class NumberAccuracy:
     """The share of the numbers in the reference that the answer gives.
 
-    Each number of the answer counts for one number of the reference at most. With `order`, they must come in the order of the
-    reference (the longest common subsequence counts); without it, in any order. Numbers of the answer that fit none cost nothing,
-    so an answer that lists many numbers scores high; without `extra`, the share is that of the longer list, and they cost as much
-    as missing ones.
+    Each number of the answer counts for one number of the reference at most. With `order`, they
+    must come in the order of the reference (the longest common subsequence counts); without it, in
+    any order. Numbers of the answer that fit none cost nothing, so an answer that lists many
+    numbers scores high; without `extra`, the share is that of the longer list, and they cost as
+    much as missing ones.
 
-    The difference may be at most `absolute` or `relative` times the reference's size, whichever is larger (both >= 0). 50% equals
-    50%, 0.5, and a bare 50. `answers.numbers` says which forms are read: grouped thousands, fractions, powers of ten, digits of
-    any script. Reads `reference`, which must hold 1 to 1000 numbers.
+    The difference may be at most `absolute` or `relative` times the reference's size, whichever is
+    larger (both >= 0). 50% equals 50%, 0.5, and a bare 50. `answers.numbers` says which forms are
+    read: grouped thousands, fractions, powers of ten, digits of any script. Reads `reference`,
+    which must hold 1 to 1000 numbers.
     """
 
     order: bool = True
@@ -52,12 +54,16 @@ class NumberAccuracy:
         checks.number("relative", self.relative, 0)
 
     def check_task(self, task: Task) -> None:
-        """Raise ConfigError for a short reference with too few or too many numbers (a long one is read when it is needed)."""
+        """Raise ConfigError for a short reference with too few or too many numbers (a long one is
+        read when it is needed).
+        """
         if len(text := task.reference or "") < THREAD_THRESHOLD:
             self._expected_numbers(text)
 
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
-        """Return a score from 0 to 1. Raises ConfigError for a reference with too few or too many numbers."""
+        """Return a score from 0 to 1. Raises ConfigError for a reference with too few or too many
+        numbers.
+        """
         answer, reference = candidate.text, reference_of(task, self.name)
         return await compute(len(answer) + len(reference), self._compare, answer, reference)
 
@@ -65,7 +71,8 @@ class NumberAccuracy:
         expected = numbers(reference)
         if not 1 <= len(expected) <= MAX_REFERENCE_NUMBERS:
             raise ConfigError(
-                f"grader {self.name!r} needs 1 to {MAX_REFERENCE_NUMBERS} numbers in the task's reference, got {len(expected)}"
+                f"grader {self.name!r} needs 1 to {MAX_REFERENCE_NUMBERS} numbers in the task's "
+                f"reference, got {len(expected)}"
             )
         return expected
 
@@ -79,9 +86,15 @@ class NumberAccuracy:
             if self.extra or len(actual) <= len(expected)
             else f"; the answer gives {len(actual)} numbers"
         )
-        reason = f"{right} of {len(expected)} numbers are right{' and in order' if self.order else ''}{surplus}"
+        reason = (
+            f"{right} of {len(expected)} numbers are "
+            f"right{' and in order' if self.order else ''}{surplus}"
+        )
         wrong = len(expected) - right
-        action = f"Check every number: {wrong} of {len(expected)} {'is' if wrong == 1 else 'are'} missing or wrong."
+        action = (
+            f"Check every number: {wrong} of {len(expected)} {'is' if wrong == 1 else 'are'} "
+            "missing or wrong."
+        )
         return score_feedback(
             right / total,
             reason,
@@ -89,7 +102,9 @@ class NumberAccuracy:
         )
 
     def _match_masks(self, expected: Sequence[Number], actual: Sequence[Number]) -> list[int]:
-        """Return for each expected number a bit mask of the positions of the numbers in the answer that equal it."""
+        """Return for each expected number a bit mask of the positions of the numbers in the answer
+        that equal it.
+        """
         as_read = _Positions((value, n) for n, (value, _) in enumerate(actual))
         in_percent = _Positions(
             (value * 100, n) for n, (value, percent) in enumerate(actual) if percent
@@ -124,7 +139,8 @@ class _Positions:
 
 
 def longest_common_subsequence(masks: Sequence[int]) -> int:
-    """Return the length of the longest common subsequence, given for each item of one list a bit mask of equal items in the other.
+    """Return the length of the longest common subsequence, given for each item of one list a bit
+    mask of equal items in the other.
 
     Bit-parallel (Hyyro 2004): one step for each mask.
     """
@@ -138,7 +154,8 @@ def longest_common_subsequence(masks: Sequence[int]) -> int:
 
 
 def maximum_matching(masks: Sequence[int]) -> int:
-    """Return the most pairs of equal items without an item in two pairs, given a bit mask of equal items for each item.
+    """Return the most pairs of equal items without an item in two pairs, given a bit mask of equal
+    items for each item.
 
     By augmenting paths (Kuhn 1955), found in breadth.
     """
@@ -165,7 +182,9 @@ def _reach_free_position(
     item_at: Mapping[int, int],
     reached_from: dict[int, int],
 ) -> int | None:
-    """Return a free position at the end of an augmenting path, or None; `reached_from` gets the item before each position."""
+    """Return a free position at the end of an augmenting path, or None; `reached_from` gets the
+    item before each position.
+    """
     unseen, queue = ~0, [start]
     for item in queue:
         if free := masks[item] & ~taken:

@@ -22,19 +22,23 @@ from .base import binary_feedback, compute, preview, reference_of, with_limit
 @with_limit
 @dataclass(frozen=True)
 class Numeric:
-    r"""1 if the answer's final number equals the reference's, else 0; a list of numbers must be equal in the same order.
+    r"""1 if the answer's final number equals the reference's, else 0; a list of numbers must be
+    equal in the same order.
 
-    The final number is the one that the answer marks (\boxed{...}, "####", "the answer is"); without a mark, the `last` or the
-    `first` number, or with `only` the one number in the answer. An answer that marks different numbers is wrong, unless it
-    withdraws one before it marks another (see `answers.standing_text`). The difference may be at most `absolute` or `relative`
-    times the reference's size, whichever is larger (both >= 0). 50% equals 50%, 0.5, and a bare 50. `answers.numbers` says which
-    forms of numbers are read. An unmarked answer gets 1 whenever it ends with the right number: for untrusted answers use `only`,
-    or ask for a marked answer. Reads `reference`, which must hold a number.
+    The final number is the one that the answer marks (\boxed{...}, "####", "the answer is");
+    without a mark, the `last` or the `first` number, or with `only` the one number in the answer.
+    An answer that marks different numbers is wrong, unless it withdraws one before it marks another
+    (see `answers.standing_text`). The difference may be at most `absolute` or `relative` times the
+    reference's size, whichever is larger (both >= 0). 50% equals 50%, 0.5, and a bare 50.
+    `answers.numbers` says which forms of numbers are read. An unmarked answer gets 1 whenever it
+    ends with the right number: for untrusted answers use `only`, or ask for a marked answer. Reads
+    `reference`, which must hold a number.
 
-    A reference is a list if it holds only numbers, with commas, "and", "to", labels (x = 1, y = 2) and units between them, and at
-    most three words before and after; of any other text with several numbers, the last counts. The answer's list is the
-    marked one; without a mark, the `last` or `first` list of the reference's length, else that many numbers from the end or the
-    beginning; with `only`, all its numbers.
+    A reference is a list if it holds only numbers, with commas, "and", "to", labels (x = 1, y = 2)
+    and units between them, and at most three words before and after; of any other text with several
+    numbers, the last counts. The answer's list is the marked one; without a mark, the `last` or
+    `first` list of the reference's length, else that many numbers from the end or the beginning;
+    with `only`, all its numbers.
     """
 
     absolute: float = 1e-9
@@ -51,11 +55,14 @@ class Numeric:
         checks.one_of("pick", self.pick, ("last", "first", "only"))
 
     def check_task(self, task: Task) -> None:
-        """Raise ConfigError for a short reference without a number (a long one is read when it is needed)."""
+        """Raise ConfigError for a short reference without a number (a long one is read when it is
+        needed).
+        """
         text = task.reference or ""
         if len(text) < THREAD_THRESHOLD and not reference_numbers(text):
             raise ConfigError(
-                f"grader {self.name!r} needs one number, or a list of them, in the task's reference, got {preview(text)}"
+                f"grader {self.name!r} needs one number, or a list of them, in the task's "
+                f"reference, got {preview(text)}"
             )
 
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
@@ -77,7 +84,10 @@ class Numeric:
                 ok=False, reason=reason, action='State one number: "The answer is ...".'
             )
         ok = self._equal(actual[0], expected[0])
-        reason = f"the answer's number is {_format_number(actual[0][0])}, which is {'right' if ok else 'wrong'}"
+        reason = (
+            f"the answer's number is {_format_number(actual[0][0])}, which is "
+            f"{'right' if ok else 'wrong'}"
+        )
         return binary_feedback(ok, reason, "Work the number out again.")
 
     def _compare_lists(self, answer: str, expected: list[Number]) -> Feedback:
@@ -115,7 +125,9 @@ def _format_number(number: Fraction) -> str:
 
 
 def final_numbers(text: str, pick: str) -> list[Number]:
-    """Return the final number of a text; none, or several if the text does not say which is final."""
+    """Return the final number of a text; none, or several if the text does not say which is
+    final.
+    """
     text = standing_text(text)
     if answers := marked_answers(text):
         return list(dict.fromkeys(values[-1] for answer in answers if (values := numbers(answer))))
@@ -126,7 +138,9 @@ def final_numbers(text: str, pick: str) -> list[Number]:
 
 
 def reference_numbers(text: str) -> list[Number]:
-    """Return the final number of a reference, or those of its list; none if it marks several different answers."""
+    """Return the final number of a reference, or those of its list; none if it marks several
+    different answers.
+    """
     text = standing_text(text)
     lists = [
         number_list(answer) or numbers(answer)[-1:] for answer in marked_answers(text) or [text]

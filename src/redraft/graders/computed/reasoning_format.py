@@ -1,8 +1,8 @@
 """Whether a reply has the form "reasoning between tags, then the answer".
 
-Models that read a reply take the reasoning of their families out of it (see `redraft.reasoning`), so a candidate's text has
-none; `Candidate.reasoning_form` records how the reply contained it. Tags with other names, and those of a given answer, stand in
-the text.
+Models that read a reply take the reasoning of their families out of it (see `redraft.reasoning`),
+so a candidate's text has none; `Candidate.reasoning_form` records how the reply contained it. Tags
+with other names, and those of a given answer, stand in the text.
 """
 
 from __future__ import annotations
@@ -41,13 +41,16 @@ class FormatFault(ValueError):
 class ReasoningFormat:
     """1 if the reply is reasoning between tags and then an answer, else 0.
 
-    The reasoning stands once, at the beginning, between <think> and </think> (or the tags named by `think`), and is not empty. The
-    opening tag may be missing, since many chat templates write it into the prompt; reasoning that the endpoint returns separately,
-    or in the form of another model family, counts as `think`, `thinking` and `thought`. The answer follows, and is not empty. With
-    `answer`, it stands once between the tags of this name, and nothing else follows. With `tool_calls`, calls may take its place:
-    <tool_call> tags, each with a JSON object with a name and arguments, or the candidate's tool calls.
+    The reasoning stands once, at the beginning, between <think> and </think> (or the tags named by
+    `think`), and is not empty. The opening tag may be missing, since many chat templates write it
+    into the prompt; reasoning that the endpoint returns separately, or in the form of another model
+    family, counts as `think`, `thinking` and `thought`. The answer follows, and is not empty. With
+    `answer`, it stands once between the tags of this name, and nothing else follows. With
+    `tool_calls`, calls may take its place: <tool_call> tags, each with a JSON object with a name
+    and arguments, or the candidate's tool calls.
 
-    The whole reply is read, also the reasoning that is not part of the answer. Reads only the answer.
+    The whole reply is read, also the reasoning that is not part of the answer. Reads only the
+    answer.
     """
 
     think: str = THINK
@@ -94,10 +97,15 @@ class ReasoningFormat:
             else "the answer"
         )
         calls = f" or calls between <{TOOL_CALL}> and </{TOOL_CALL}>" if self.tool_calls else ""
-        return f"the reasoning between <{self.think}> and </{self.think}>, then {answer}{calls}, and nothing else"
+        return (
+            f"the reasoning between <{self.think}> and </{self.think}>, then {answer}{calls}, and "
+            "nothing else"
+        )
 
     def _text_after_reasoning(self, candidate: Candidate) -> str:
-        """Return what follows the reasoning. Raises FormatFault if there is none, or not in one block at the beginning."""
+        """Return what follows the reasoning. Raises FormatFault if there is none, or not in one
+        block at the beginning.
+        """
         form = reasoning_form_of(candidate) if self.think in TAG_NAMES else None
         if form is None:
             reasoning, text = _split_at_tags(candidate.text, self.think)
@@ -122,7 +130,9 @@ class ReasoningFormat:
 
 
 def _split_at_tags(text: str, tag: str) -> Parts:
-    """Return the text in the tags at the beginning, and the text after them; the opening tag may be missing."""
+    """Return the text in the tags at the beginning, and the text after them; the opening tag may be
+    missing.
+    """
     reasoning, close, rest = text.partition(f"</{tag}>")
     if not close:
         raise FormatFault(f"there is no reasoning that ends with </{tag}>")
@@ -135,7 +145,9 @@ def _split_at_tags(text: str, tag: str) -> Parts:
 
 
 def _content_of_only(text: str, tag: str) -> str:
-    """Return the content of the tags that enclose the whole text. Raises FormatFault if they do not, or occur twice."""
+    """Return the content of the tags that enclose the whole text. Raises FormatFault if they do
+    not, or occur twice.
+    """
     opened, closed = f"<{tag}>", f"</{tag}>"
     if text.count(opened) != 1 or text.count(closed) != 1:
         raise FormatFault(f"the answer does not stand once between {opened} and {closed}")
@@ -145,7 +157,9 @@ def _content_of_only(text: str, tag: str) -> str:
 
 
 def _check_calls(text: str, candidate: Candidate) -> None:
-    """Raise FormatFault unless a text is empty, beside calls of the candidate, or nothing but readable calls in tags."""
+    """Raise FormatFault unless a text is empty, beside calls of the candidate, or nothing but
+    readable calls in tags.
+    """
     opened, closed = f"<{TOOL_CALL}>", f"</{TOOL_CALL}>"
     if candidate.tool_calls:
         if text:

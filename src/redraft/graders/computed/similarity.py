@@ -1,13 +1,17 @@
-"""How much an answer agrees with the reference: exact match, edit similarity, BLEU, chrF, ROUGE, token F1, each from 0 to 1.
+"""How much an answer agrees with the reference: exact match, edit similarity, BLEU, chrF, ROUGE,
+token F1, each from 0 to 1.
 
-Under their own names they give the published values. All of these rise when text is added that happens to share words with the
-reference ("the", "of", a letter). The graders "..._on_topic" give no credit for sentences about something else: a sentence counts
-only if more than half of its content words are words of the reference, or if it contains a quarter of the distinctive words of the
-reference ("The capital is Canberra." for "Canberra"). The other sentences count as text that matches nothing.
+Under their own names they give the published values. All of these rise when text is added that
+happens to share words with the reference ("the", "of", a letter). The graders "..._on_topic" give
+no credit for sentences about something else: a sentence counts only if more than half of its
+content words are words of the reference, or if it contains a quarter of the distinctive words of
+the reference ("The capital is Canberra." for "Canberra"). The other sentences count as text that
+matches nothing.
 
-Content words are numbers and words of at least four letters (and each Chinese character and kana); in a sentence without any, all
-words count as such. Distinctive words are words of at least four letters and numbers of at least two digits. An answer that copies
-words of the reference scores well whatever it says: these graders measure similarity, not truth.
+Content words are numbers and words of at least four letters (and each Chinese character and kana);
+in a sentence without any, all words count as such. Distinctive words are words of at least four
+letters and numbers of at least two digits. An answer that copies words of the reference scores well
+whatever it says: these graders measure similarity, not truth.
 """
 
 from __future__ import annotations
@@ -38,8 +42,9 @@ from .base import binary_feedback, compute, reference_of, score_feedback, with_l
 class Exact:
     """1 if the answer equals the reference, else 0.
 
-    `case`, `whitespace` and `punctuation` say whether differences in these count. Without `whitespace`, each run of white space is
-    one space, and that at the ends is ignored. Reads `reference`.
+    `case`, `whitespace` and `punctuation` say whether differences in these count. Without
+    `whitespace`, each run of white space is one space, and that at the ends is ignored. Reads
+    `reference`.
     """
 
     case: bool = True
@@ -92,7 +97,9 @@ class OnTopicText:
 
 
 def filter_on_topic(answer: str, reference: str, *, tolerate_typos: bool = False) -> OnTopicText:
-    """Return the answer by topic. With `tolerate_typos` a misspelt word of the reference counts as that word."""
+    """Return the answer by topic. With `tolerate_typos` a misspelt word of the reference counts as
+    that word.
+    """
     known = words(reference)
     distinctive = {word for word in known if len(word) >= (2 if word[0].isdigit() else 4)}
     is_known, is_distinctive = (
@@ -200,7 +207,8 @@ class _Overlap:
 @fingerprint_name("fuzzy")
 @dataclass(frozen=True)
 class Fuzzy(_Overlap):
-    """rapidfuzz's `ratio` / 100: 2 x (longest common subsequence of characters) / (length of both), Indel similarity.
+    """rapidfuzz's `ratio` / 100: 2 x (longest common subsequence of characters) / (length of both),
+    Indel similarity.
 
     Reads `reference`.
     """
@@ -216,7 +224,9 @@ class Fuzzy(_Overlap):
 @fingerprint_name("fuzzy_on_topic")
 @dataclass(frozen=True)
 class FuzzyOnTopic(_Overlap):
-    """`Fuzzy` of the sentences on the topic, ignoring case, punctuation and runs of white space. Reads `reference`."""
+    """`Fuzzy` of the sentences on the topic, ignoring case, punctuation and runs of white space.
+    Reads `reference`.
+    """
 
     name: str = "fuzzy_on_topic"
 
@@ -247,7 +257,8 @@ def _letters_only(text: str) -> str:
 @fingerprint_name("bleu")
 @dataclass(frozen=True)
 class Bleu(_Overlap):
-    """Sentence BLEU by sacrebleu (Papineni et al. 2002; exponential smoothing, effective order), divided by 100.
+    """Sentence BLEU by sacrebleu (Papineni et al. 2002; exponential smoothing, effective order),
+    divided by 100.
 
     Reads `reference`; needs the extra `overlap`.
     """
@@ -281,7 +292,9 @@ class Bleu(_Overlap):
 @fingerprint_name("bleu_on_topic")
 @dataclass(frozen=True)
 class BleuOnTopic(Bleu):
-    """`Bleu` of the n-grams of the sentences on the topic; their length also sets the brevity penalty."""
+    """`Bleu` of the n-grams of the sentences on the topic; their length also sets the brevity
+    penalty.
+    """
 
     name: str = "bleu_on_topic"
 
@@ -291,7 +304,9 @@ class BleuOnTopic(Bleu):
 @fingerprint_name("chrf")
 @dataclass(frozen=True)
 class Chrf(_Overlap):
-    """chrF2 by sacrebleu (Popovic 2015; characters 1-6, beta 2), divided by 100. Reads `reference`; needs the extra `overlap`."""
+    """chrF2 by sacrebleu (Popovic 2015; characters 1-6, beta 2), divided by 100. Reads `reference`;
+    needs the extra `overlap`.
+    """
 
     name: str = "chrf"
 
@@ -332,10 +347,11 @@ ROUGE_KINDS = ("rougeL", "rouge1", "rouge2")
 @fingerprint_name("rouge")
 @dataclass(frozen=True)
 class Rouge(_Overlap):
-    """ROUGE F1 (Lin 2004): `rougeL` by the longest common subsequence of words, `rouge1` and `rouge2` by n-grams.
+    """ROUGE F1 (Lin 2004): `rougeL` by the longest common subsequence of words, `rouge1` and
+    `rouge2` by n-grams.
 
-    Case is ignored, and words are not stemmed. The values are those of the package rouge-score, except that words of every script
-    count, not only the letters a-z. Reads `reference`.
+    Case is ignored, and words are not stemmed. The values are those of the package rouge-score,
+    except that words of every script count, not only the letters a-z. Reads `reference`.
     """
 
     kind: Literal["rougeL", "rouge1", "rouge2"] = "rougeL"
@@ -386,12 +402,14 @@ _ARTICLE = re.compile(r"\b(?:a|an|the)\b")
 @fingerprint_name("token_f1")
 @dataclass(frozen=True)
 class TokenF1(_Overlap):
-    """Token F1 (Rajpurkar et al. 2016, SQuAD): the harmonic mean of precision and recall of the tokens, in any order.
+    """Token F1 (Rajpurkar et al. 2016, SQuAD): the harmonic mean of precision and recall of the
+    tokens, in any order.
 
-    A token that occurs several times counts as often as in both texts. The `tokens` are: "squad", as the official script of SQuAD
-    makes them (lower case, without ASCII punctuation and English articles, separated by white space); "words", the words of any
-    script in lower case, each Chinese character and each kana a word; "whitespace", what white space separates. If neither text
-    has a token, the score is 1. Reads `reference`.
+    A token that occurs several times counts as often as in both texts. The `tokens` are: "squad",
+    as the official script of SQuAD makes them (lower case, without ASCII punctuation and English
+    articles, separated by white space); "words", the words of any script in lower case, each
+    Chinese character and each kana a word; "whitespace", what white space separates. If neither
+    text has a token, the score is 1. Reads `reference`.
     """
 
     tokens: Literal["squad", "words", "whitespace"] = "squad"

@@ -28,11 +28,13 @@ SHORT_TEXT_SLACK = (
 @with_limit
 @dataclass(frozen=True)
 class Readability:
-    """1 if the US school grade (Flesch-Kincaid, Kincaid et al. 1975) lies between `min_grade` and `max_grade`, else less.
+    """1 if the US school grade (Flesch-Kincaid, Kincaid et al. 1975) lies between `min_grade` and
+    `max_grade`, else less.
 
-    The score falls to 0 ten grades outside. The grade is computed at the end of every sentence, for the text so far, and the
-    worst counts: easy text that follows does not make up for a hard beginning. A beginning of n words may be 100/n grades
-    outside. Made for English; None for a text without words in Latin letters. Code blocks are left out. Reads only the answer.
+    The score falls to 0 ten grades outside. The grade is computed at the end of every sentence, for
+    the text so far, and the worst counts: easy text that follows does not make up for a hard
+    beginning. A beginning of n words may be 100/n grades outside. Made for English; None for a text
+    without words in Latin letters. Code blocks are left out. Reads only the answer.
     """
 
     min_grade: float = 0.0
@@ -82,7 +84,9 @@ class Readability:
 
 
 def running_grades(text: str) -> Iterator[tuple[int, float]]:
-    """Yield the number of words so far and their grade, at the end of every sentence with Latin words."""
+    """Yield the number of words so far and their grade, at the end of every sentence with Latin
+    words.
+    """
     prose = texts.change_unprotected(text, lambda piece: piece, texts.fenced_blocks(text)).strip()
     count = syllables = 0
     for number, (start, end) in enumerate(texts.sentences(prose), 1):
@@ -101,17 +105,20 @@ def running_grades(text: str) -> Iterator[tuple[int, float]]:
 
 
 MIN_SEQUENCES = 6  # fewer count as this many, so that one coincidence does not decide
-MAX_WORD_CHARS = 30  # a longer word is split into pieces of three letters, so that "hahahaha..." is a repetition, too
+# a longer word is split into pieces of three letters, so that "hahahaha..." is a repetition, too
+MAX_WORD_CHARS = 30
 
 
 @fingerprint_name("repetition")
 @with_limit
 @dataclass(frozen=True)
 class Repetition:
-    """1 minus the largest share of sequences of `n` words that occurred before (rep-n, Welleck et al., arXiv:1908.04319).
+    """1 minus the largest share of sequences of `n` words that occurred before (rep-n, Welleck et
+    al., arXiv:1908.04319).
 
-    The share is computed after every word, of all sequences so far (or of 6, if there are fewer), and the largest one counts, so
-    that further text does not make up for a loop. Reads only the answer.
+    The share is computed after every word, of all sequences so far (or of 6, if there are fewer),
+    and the largest one counts, so that further text does not make up for a loop. Reads only the
+    answer.
     """
 
     n: int = 4
@@ -123,7 +130,9 @@ class Repetition:
         checks.whole_number("n", self.n, 1, 50)
 
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
-        """Return the share that is not repeated, from 0 to 1; 1 for a text of fewer than `n` words."""
+        """Return the share that is not repeated, from 0 to 1; 1 for a text of fewer than `n`
+        words.
+        """
         words = await compute(len(candidate.text), lambda: list(_words(candidate.text)))
         repeats, count, sample = _worst_repetition(words, self.n)
         reason = f"no sequence of {self.n} words occurs twice"
@@ -145,7 +154,9 @@ def _words(text: str) -> Iterator[str]:
 
 
 def _worst_repetition(words: list[str], n: int) -> tuple[int, int, str]:
-    """Return how many sequences are repeated of how many, up to where their share is largest, and the first repeated one."""
+    """Return how many sequences are repeated of how many, up to where their share is largest, and
+    the first repeated one.
+    """
     seen: set[tuple[str, ...]] = set()
     repeats, sample = 0, ""
     worst = (0, 0)

@@ -34,15 +34,18 @@ _CALL_HINT = re.compile(r"tool_calls?|\"(?:name|arguments|function)\"\s*:", re.I
 class ToolCalls:
     """The share of tool calls that are the expected ones.
 
-    `order`: the length of the longest common subsequence divided by that of the longer list, so surplus calls and a wrong order
-    lower the score. `any`: the number of common calls, in any order, divided by the length of the longer list. `subset`: the share
-    of expected calls that were made; others are allowed. Two calls are equal if their names are and, with `arguments`, all their
-    arguments.
+    `order`: the length of the longest common subsequence divided by that of the longer list, so
+    surplus calls and a wrong order lower the score. `any`: the number of common calls, in any
+    order, divided by the length of the longer list. `subset`: the share of expected calls that were
+    made; others are allowed. Two calls are equal if their names are and, with `arguments`, all
+    their arguments.
 
-    The expected calls are `metadata["tool_calls"]`, else JSON in `reference`: a list of {"name", "arguments"} or of OpenAI's
-    {"function": {...}}, a list of such lists, or an object with such `tool_calls`. If the list is empty, a text without calls
-    gets 1. The calls made are `Candidate.tool_calls`; without any, those that the text holds in the same form: as the whole text,
-    in one code fence, or in <tool_call> tags. Calls in several fences, or both inside and outside of tags, cannot be read.
+    The expected calls are `metadata["tool_calls"]`, else JSON in `reference`: a list of {"name",
+    "arguments"} or of OpenAI's {"function": {...}}, a list of such lists, or an object with such
+    `tool_calls`. If the list is empty, a text without calls gets 1. The calls made are
+    `Candidate.tool_calls`; without any, those that the text holds in the same form: as the whole
+    text, in one code fence, or in <tool_call> tags. Calls in several fences, or both inside and
+    outside of tags, cannot be read.
     """
 
     mode: Literal["order", "any", "subset"] = "order"
@@ -57,11 +60,15 @@ class ToolCalls:
         checks.one_of("mode", self.mode, MODES)
 
     def check_task(self, task: Task) -> None:
-        """Raise ConfigError for a task that expects no calls, neither in its metadata nor in its reference."""
+        """Raise ConfigError for a task that expects no calls, neither in its metadata nor in its
+        reference.
+        """
         find_expectation(task, self.name)
 
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
-        """Return a score from 0 to 1. Raises ConfigError for a task without readable expectations."""
+        """Return a score from 0 to 1. Raises ConfigError for a task without readable
+        expectations.
+        """
         expected = expected_calls(task, self.name, arguments=self.arguments)
         return await asyncio.to_thread(self._compare, expected, candidate)
 
@@ -88,18 +95,23 @@ class ToolCalls:
 
 
 def find_expectation(task: Task, grader: str) -> Any:
-    """Return the expected calls as the task has them, not parsed. Raises ConfigError if it has none."""
+    """Return the expected calls as the task has them, not parsed. Raises ConfigError if it has
+    none.
+    """
     if "tool_calls" in task.metadata:
         return task.metadata["tool_calls"]
     if task.reference is None:
         raise ConfigError(
-            f'grader {grader!r} needs the task\'s metadata["tool_calls"] or reference, and this task has neither'
+            f'grader {grader!r} needs the task\'s metadata["tool_calls"] or reference, and this '
+            "task has neither"
         )
     return task.reference
 
 
 def expected_calls(task: Task, grader: str, *, arguments: bool) -> list[CallKey]:
-    """Return the calls that a task expects. Raises ConfigError for a task without readable expectations."""
+    """Return the calls that a task expects. Raises ConfigError for a task without readable
+    expectations.
+    """
     value = find_expectation(task, grader)
     try:
         return parse_calls(
@@ -112,7 +124,8 @@ def expected_calls(task: Task, grader: str, *, arguments: bool) -> list[CallKey]
 
 
 def parse_calls(value: Any, *, arguments: bool) -> list[CallKey]:
-    """Return the calls in a list or an object with `tool_calls`; a list may hold a list of calls for each step.
+    """Return the calls in a list or an object with `tool_calls`; a list may hold a list of calls
+    for each step.
 
     Without `arguments`, calls of the same function are equal. Raises ValueError.
     """
@@ -142,7 +155,9 @@ def may_hold_calls(text: str) -> bool:
 
 
 def calls_in_text(text: str, *, arguments: bool) -> list[CallKey]:
-    """Return the calls in a text: the whole text, its only code fence, or its tags. Raises ValueError."""
+    """Return the calls in a text: the whole text, its only code fence, or its tags. Raises
+    ValueError.
+    """
     return parse_calls(_find_json(text), arguments=arguments)
 
 
@@ -162,7 +177,9 @@ def unreadable_calls(error: ValueError) -> Feedback:
 
 
 def _find_json(text: str) -> Any:
-    """Return the value of the text as JSON, or of its only code fence or tags. Raises ValueError."""
+    """Return the value of the text as JSON, or of its only code fence or tags. Raises
+    ValueError.
+    """
     if tags := _TAG.findall(text):
         if _CALL_HINT.search(_TAG.sub("", text)):
             raise ValueError("there are calls outside the tags")

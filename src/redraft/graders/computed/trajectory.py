@@ -1,7 +1,8 @@
 """The tool calls of a whole trajectory, compared with those expected: precision, recall and order.
 
-A trajectory is the task's messages and the answer after them. Tool calls stand in the messages of the assistant, as `tool_calls`
-or the earlier `function_call`, and in the answer. What tools returned, and any other text, is not read.
+A trajectory is the task's messages and the answer after them. Tool calls stand in the messages of
+the assistant, as `tool_calls` or the earlier `function_call`, and in the answer. What tools
+returned, and any other text, is not read.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ from .tool_calls import (
 )
 
 SCOPES = ("all", "steps")
-INVALID = "(invalid)"  # stands for a name or arguments that cannot be read; no expected call is equal to it
+# stands for a name or arguments that cannot be read; no expected call is equal to it
+INVALID = "(invalid)"
 
 
 @with_limit
@@ -51,11 +53,15 @@ class _TrajectoryCalls:
         checks.one_of("scope", self.scope, SCOPES)
 
     def check_task(self, task: Task) -> None:
-        """Raise ConfigError for a task that expects no calls, neither in its metadata nor in its reference."""
+        """Raise ConfigError for a task that expects no calls, neither in its metadata nor in its
+        reference.
+        """
         find_expectation(task, self.name)
 
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
-        """Return a score from 0 to 1. Raises ConfigError for a task without readable expectations."""
+        """Return a score from 0 to 1. Raises ConfigError for a task without readable
+        expectations.
+        """
         expected = expected_calls(task, self.name, arguments=self.arguments)
         return await asyncio.to_thread(self._compare, task, candidate, expected)
 
@@ -72,7 +78,9 @@ class _TrajectoryCalls:
         )
 
     def _made_calls(self, task: Task, candidate: Candidate) -> list[CallKey]:
-        """Return the calls of the messages and of the answer. Raises ValueError if only a text may hold calls, unreadable ones."""
+        """Return the calls of the messages and of the answer. Raises ValueError if only a text may
+        hold calls, unreadable ones.
+        """
         calls = [
             *_message_calls(task.messages, self.scope),
             *(call.as_message_part() for call in candidate.tool_calls),
@@ -92,13 +100,16 @@ class _TrajectoryCalls:
 @fingerprint_name("tool_call_precision")
 @dataclass(frozen=True)
 class ToolCallPrecision(_TrajectoryCalls):
-    """The share of the tool calls made that are expected, in any order; each expected call counts once.
+    """The share of the tool calls made that are expected, in any order; each expected call counts
+    once.
 
-    The calls made are those in the task's messages and in the answer; with the `scope` "steps", only those after the last message
-    of the user. An answer's text is read for calls (as `tool_calls` reads it) only if there are none elsewhere. The expected
-    calls are `metadata["tool_calls"]`, else JSON in `reference`, as `tool_calls` reads them. Two calls are equal if their names
-    are and, with `arguments`, all their arguments; arguments that are no JSON equal none. Without any call, the score is 1 if
-    none is expected, else 0; and 0 if calls are made and none is expected.
+    The calls made are those in the task's messages and in the answer; with the `scope` "steps",
+    only those after the last message of the user. An answer's text is read for calls (as
+    `tool_calls` reads it) only if there are none elsewhere. The expected calls are
+    `metadata["tool_calls"]`, else JSON in `reference`, as `tool_calls` reads them. Two calls are
+    equal if their names are and, with `arguments`, all their arguments; arguments that are no JSON
+    equal none. Without any call, the score is 1 if none is expected, else 0; and 0 if calls are
+    made and none is expected.
     """
 
     name: str = "tool_call_precision"
@@ -113,9 +124,11 @@ class ToolCallPrecision(_TrajectoryCalls):
 @fingerprint_name("tool_call_recall")
 @dataclass(frozen=True)
 class ToolCallRecall(_TrajectoryCalls):
-    """The share of the expected tool calls that were made, in any order; further calls cost nothing.
+    """The share of the expected tool calls that were made, in any order; further calls cost
+    nothing.
 
-    Calls are read and compared as by `tool_call_precision`. If none is expected, the score is 1 without a call and 0 with one.
+    Calls are read and compared as by `tool_call_precision`. If none is expected, the score is 1
+    without a call and 0 with one.
     """
 
     name: str = "tool_call_recall"
@@ -130,10 +143,12 @@ class ToolCallRecall(_TrajectoryCalls):
 @fingerprint_name("tool_call_order")
 @dataclass(frozen=True)
 class ToolCallOrder(_TrajectoryCalls):
-    """The share of the expected tool calls that were made in the expected order; calls in between cost nothing.
+    """The share of the expected tool calls that were made in the expected order; calls in between
+    cost nothing.
 
-    It is the length of the longest common subsequence, divided by the number of expected calls. Calls are read and compared as by
-    `tool_call_precision`. If none is expected, the score is 1 without a call and 0 with one.
+    It is the length of the longest common subsequence, divided by the number of expected calls.
+    Calls are read and compared as by `tool_call_precision`. If none is expected, the score is 1
+    without a call and 0 with one.
     """
 
     name: str = "tool_call_order"
@@ -148,7 +163,9 @@ class ToolCallOrder(_TrajectoryCalls):
 
 
 def _message_calls(messages: Sequence[Message], scope: str) -> Iterator[Any]:
-    """Yield the calls in the messages of the assistant; with the scope "steps", after the last message of the user."""
+    """Yield the calls in the messages of the assistant; with the scope "steps", after the last
+    message of the user.
+    """
     last = max((n for n, message in enumerate(messages) if message["role"] == "user"), default=-1)
     for message in messages[last + 1 if scope == "steps" else 0 :]:
         if message["role"] != "assistant":

@@ -1,8 +1,9 @@
-"""A checklist: questions about an answer, written by people or generated from the task, that a model answers yes, partial or no.
+"""A checklist: questions about an answer, written by people or generated from the task, that a
+model answers yes, partial or no.
 
-The model first says why, in prose. The score is the weighted mean of the answers (yes 1, partial 0.5, no 0). Generated questions
-are cached by task, so that all its candidates answer the same ones. TICK (arXiv:2410.03608) found that judges with such checklists
-agree more with people.
+The model first says why, in prose. The score is the weighted mean of the answers (yes 1, partial
+0.5, no 0). Generated questions are cached by task, so that all its candidates answer the same ones.
+TICK (arXiv:2410.03608) found that judges with such checklists agree more with people.
 """
 
 from __future__ import annotations
@@ -71,14 +72,21 @@ ANSWER_SCORES = {"yes": 1.0, "partial": 0.5, "no": 0.0}
 MAX_QUESTIONS, MAX_QUESTION_CHARS = 40, 300
 MAX_CACHED_TASKS = 1024
 QUESTIONS_PROMPT = (
-    "Write at most {n} questions that check an answer to this task. Each question asks for one thing, can be answered with yes "
-    "or no by reading the answer, and is answered with yes if the answer is good. Begin with what the task asks for explicitly; "
-    "then add what it implies. Do not answer the task, and do not ask the same thing twice."
+    "Write at most {n} questions that check an answer to this task. Each question asks for one "
+    "thing, can be answered with yes or no by reading the answer, and is answered with yes if the "
+    "answer is good. Begin with what the task asks for explicitly; then add what it implies. Do "
+    "not answer the task, and do not ask the same thing twice."
 )
 QUESTIONS_FORMAT = '{"questions": ["Does the answer ...?"]}'
 CHECKLIST_PROMPT = "Answer each question about the answer below."
-ANSWER_FORMAT = '"q1": {"evidence": "short quote", "change": "what to change, or empty", "answer": "yes, partial or no"}'
-ANSWER_MEANINGS = "yes: completely true; partial: true in part, or not everywhere; no: not true, or the answer does not show it."
+ANSWER_FORMAT = (
+    '"q1": {"evidence": "short quote", "change": "what to change, or empty", "answer": "yes, '
+    'partial or no"}'
+)
+ANSWER_MEANINGS = (
+    "yes: completely true; partial: true in part, or not everywhere; no: not true, or the answer "
+    "does not show it."
+)
 
 
 @fingerprint_name("question")
@@ -95,7 +103,9 @@ QuestionsInput: TypeAlias = Sequence[str | tuple[str, float] | Question] | str |
 
 
 class QuestionCache:
-    """The questions generated so far, by task. Concurrent requests for the same questions wait for one generation."""
+    """The questions generated so far, by task. Concurrent requests for the same questions wait for
+    one generation.
+    """
 
     def __init__(self, questions: Mapping[str, Questions] | None = None) -> None:
         self._questions = dict(questions or {})
@@ -119,7 +129,9 @@ class QuestionCache:
             return questions if questions is not None else self._store(key, await generate())
 
     def _lock(self, key: str) -> asyncio.Lock:
-        """Return the lock for a key in this event loop; it exists as long as anything holds or awaits it."""
+        """Return the lock for a key in this event loop; it exists as long as anything holds or
+        awaits it.
+        """
         with self._guard:
             return self._locks.setdefault(
                 asyncio.get_running_loop(), WeakValueDictionary()
@@ -137,10 +149,11 @@ class QuestionCache:
 class Checklist:
     """An LLM grader that answers questions with yes, partial or no, all in one call.
 
-    `questions` are texts or (text, weight) pairs, or a file that holds `questions`. With None, the model generates at most `n`
-    (1-40) from each task, with one more call per task. The grader caches those of the last 1024 tasks; another process generates
-    them again, unless the response cache holds them. `model`, `max_tokens`, `max_eval_chars`, `images` and
-    `params` are as in `Judge`. Raises ConfigError.
+    `questions` are texts or (text, weight) pairs, or a file that holds `questions`. With None, the
+    model generates at most `n` (1-40) from each task, with one more call per task. The grader
+    caches those of the last 1024 tasks; another process generates them again, unless the response
+    cache holds them. `model`, `max_tokens`, `max_eval_chars`, `images` and `params` are as in
+    `Judge`. Raises ConfigError.
     """
 
     questions: QuestionsInput | None = None
@@ -239,7 +252,8 @@ def as_questions(source: QuestionsInput) -> Questions:
 def _questions_from_rows(rows: Any, where: str) -> Questions:
     if not isinstance(rows, Sequence) or not 1 <= len(rows) <= MAX_QUESTIONS:
         raise ConfigError(
-            f"{where}: `questions` must be a list of 1 to {MAX_QUESTIONS} questions, got {checks.format_value(rows)}"
+            f"{where}: `questions` must be a list of 1 to {MAX_QUESTIONS} questions, got "
+            f"{checks.format_value(rows)}"
         )
     questions = tuple(_question_from_row(row, where) for row in rows)
     if duplicate := _first_duplicate([q.text for q in questions]):
@@ -258,8 +272,8 @@ def _question_from_row(row: Any, where: str) -> Question:
             weight = 1.0
     if not isinstance(text, str) or not text.strip() or len(text) > MAX_QUESTION_CHARS:
         raise ConfigError(
-            f"{where}: a question is a text of 1 to {MAX_QUESTION_CHARS} characters, perhaps with a weight, "
-            f"got {checks.format_value(row)}"
+            f"{where}: a question is a text of 1 to {MAX_QUESTION_CHARS} characters, perhaps with "
+            f"a weight, got {checks.format_value(row)}"
         )
     return Question(" ".join(text.split()), weight_of(weight, text, where))
 
@@ -312,7 +326,9 @@ def _questions_schema(n: int) -> dict[str, Any]:
 
 
 def parse_questions(reply: Reply, max_questions: int) -> Questions:
-    """Return the different questions in a reply. Raises UnreadableOutput if one is too long, or there are none or too many."""
+    """Return the different questions in a reply. Raises UnreadableOutput if one is too long, or
+    there are none or too many.
+    """
     data = spell_keys(read_object(reply.text), ("questions",))
     rows = texts_at(data, "questions")
     if not 1 <= len(rows) <= max_questions:

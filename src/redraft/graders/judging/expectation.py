@@ -1,9 +1,11 @@
-"""Scores as expectations: each score of the scale, weighted by the probability of its token (G-Eval, arXiv:2303.16634).
+"""Scores as expectations: each score of the scale, weighted by the probability of its token
+(G-Eval, arXiv:2303.16634).
 
-The probabilities are those at the place of the written score. A number that a tokenizer splits ("1" and "0" for 10) is followed
-token by token along what was written; the part of the probability that may belong to a longer number is left out, and so is
-every token that is no score. What remains is normalised. Nothing is guessed: where the probabilities are missing, or do not
-cover most of the distribution, there is no expectation, and the result says why.
+The probabilities are those at the place of the written score. A number that a tokenizer splits ("1"
+and "0" for 10) is followed token by token along what was written; the part of the probability that
+may belong to a longer number is left out, and so is every token that is no score. What remains is
+normalised. Nothing is guessed: where the probabilities are missing, or do not cover most of the
+distribution, there is no expectation, and the result says why.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ Path: TypeAlias = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """The expected scores, in the order of their paths, and the smallest share of the probability that is on scores.
+    """The expected scores, in the order of their paths, and the smallest share of the probability
+    that is on scores.
 
     Without an expectation `scores` is empty, and `problem` says why.
     """
@@ -55,7 +58,9 @@ class NoExpectation(Exception):
 
 
 def expected_scores(reply: Reply, paths: Sequence[Path], scale: Scale) -> Expectation:
-    """Return the expected score, in units of the scale, at each path of the JSON object in a reply."""
+    """Return the expected score, in units of the scale, at each path of the JSON object in a
+    reply.
+    """
     try:
         tokens = LocatedTokens(reply)
         results = [expected_score(tokens.weights_at(path, scale)) for path in paths]
@@ -83,7 +88,9 @@ def expected_score(weights: Mapping[int, float]) -> tuple[float, float]:
 
 
 class LocatedTokens:
-    """The tokens of a reply, and where the values of its JSON object stand among them. Raises NoExpectation."""
+    """The tokens of a reply, and where the values of its JSON object stand among them. Raises
+    NoExpectation.
+    """
 
     def __init__(self, reply: Reply) -> None:
         self._tokens = reply.token_logprobs
@@ -114,7 +121,9 @@ class LocatedTokens:
 
 
 class NumberWalk:
-    """Sums the probabilities of the numbers that begin at one token. `spellings` are the scores by how they are written."""
+    """Sums the probabilities of the numbers that begin at one token. `spellings` are the scores by
+    how they are written.
+    """
 
     def __init__(
         self, tokens: Sequence[TokenLogprobs], index: int, spellings: Mapping[str, int]
@@ -123,7 +132,9 @@ class NumberWalk:
         self.weights: dict[int, float] = {}
 
     def add_first(self, head: str, tail: str, written: str) -> None:
-        """Add the numbers at the first token, of which `head` and `tail` are no part of the number."""
+        """Add the numbers at the first token, of which `head` and `tail` are no part of the
+        number.
+        """
         top = [
             (_middle(token.strip(), head, tail), exp(logprob))
             for token, logprob in self._tokens[self._index].top
@@ -137,7 +148,9 @@ class NumberWalk:
                 self._add_next(piece, probability, 1)
 
     def _add_next(self, prefix: str, probability: float, offset: int) -> None:
-        """Add the numbers that begin with `prefix`: what follows at the next token says which it is."""
+        """Add the numbers that begin with `prefix`: what follows at the next token says which it
+        is.
+        """
         if self._index + offset >= len(self._tokens):
             return
         position = self._tokens[self._index + offset]
@@ -171,7 +184,9 @@ def _middle(token: str, head: str, tail: str) -> str:
 
 
 def _byte_spans(text: str, raw: bytes) -> dict[Path, tuple[int, int]]:
-    """Return where the values of the JSON object in a text stand in the bytes of the tokens. Raises NoExpectation."""
+    """Return where the values of the JSON object in a text stand in the bytes of the tokens. Raises
+    NoExpectation.
+    """
     start = text.find("{")
     spans: dict[Path, tuple[int, int]] = {}
     try:
@@ -193,7 +208,9 @@ def _byte_offsets(
 
 
 def _walk_object(text: str, at: int, path: Path, spans: dict[Path, tuple[int, int]]) -> int:
-    """Record the span of every value in the object that begins at `at`, and return its end. Raises ValueError."""
+    """Record the span of every value in the object that begins at `at`, and return its end. Raises
+    ValueError.
+    """
     if text[at] != "{":
         raise ValueError(text[at])
     at += 1

@@ -1,9 +1,11 @@
-"""Replies in a form that a template states itself: JSON whose keys the user names (see `reply_form`).
+"""Replies in a form that a template states itself: JSON whose keys the user names (see
+`reply_form`).
 
-Reading is as strict as with the judges' own form: one JSON object, numbers on the scale, nothing that has to be guessed. The schema
-that is sent asks for every key of the form, in the order of the template: servers that follow a schema token by token write keys in
-its order, and reasons belong before the score. What it allows is read, but for a ranking that names an answer twice; what is
-read beyond it is never refused: a form may lack all but the verdict, and have other keys.
+Reading is as strict as with the judges' own form: one JSON object, numbers on the scale, nothing
+that has to be guessed. The schema that is sent asks for every key of the form, in the order of the
+template: servers that follow a schema token by token write keys in its order, and reasons belong
+before the score. What it allows is read, but for a ranking that names an answer twice; what is read
+beyond it is never refused: a form may lack all but the verdict, and have other keys.
 """
 
 from __future__ import annotations
@@ -57,9 +59,11 @@ KEY_OR_BRACE = re.compile(r"""(["'])((?:(?!\1)[^\n]){1,200})\1\s*:\s*(["'])?|[{}
 
 
 def form_schema(form: Paths, template: str, **parts: Any) -> dict[str, Any]:
-    """Return the JSON schema of a reply in a form, whose keys stand in the order in which the template writes them.
+    """Return the JSON schema of a reply in a form, whose keys stand in the order in which the
+    template writes them.
 
-    `parts` are the schemas of further parts. A key that the template writes beside those of the form is asked for, too.
+    `parts` are the schemas of further parts. A key that the template writes beside those of the
+    form is asked for, too.
     """
     schemas = {**PART_SCHEMAS, **parts}
     leaves: dict[Path, Any] = {}
@@ -82,14 +86,18 @@ def _empty_object() -> dict[str, Any]:
 
 
 def _set_property(schema: dict[str, Any], key: str, value: Any) -> Any:
-    """Add a required property to the schema of an object, unless it has it. Return the schema of its value."""
+    """Add a required property to the schema of an object, unless it has it. Return the schema of
+    its value.
+    """
     if key not in schema["properties"]:
         schema["required"].append(key)
     return schema["properties"].setdefault(key, value)
 
 
 def _written_keys(template: str, wanted: set[Path]) -> dict[Path, Any]:
-    """Return the keys in the last JSON object of a template that has a wanted one, with the schemas of their values."""
+    """Return the keys in the last JSON object of a template that has a wanted one, with the schemas
+    of their values.
+    """
     found: dict[Path, Any] = {}
     keys: dict[Path, Any] = {}
     outer: list[str] = []
@@ -108,7 +116,8 @@ def _written_keys(template: str, wanted: set[Path]) -> dict[Path, Any]:
 
 
 class OwnReply:
-    """A reply in a form of one's own. It, and each property, raises UnreadableOutput for what is not in that form.
+    """A reply in a form of one's own. It, and each property, raises UnreadableOutput for what is
+    not in that form.
 
     `metadata` holds the keys that are not in the form, if they are not too long.
     """
@@ -158,7 +167,9 @@ class OwnReply:
         return score_at(self._values, self._paths["score"], scale)
 
     def check_critique(self) -> None:
-        """Raise UnreadableOutput for a reply without a score that says neither what to change nor whether to stop."""
+        """Raise UnreadableOutput for a reply without a score that says neither what to change nor
+        whether to stop.
+        """
         if self.done is None and self.value("actions") is None:
             paths = [self._paths[part] for part in ("actions", "done") if part in self._paths]
             raise UnreadableOutput(f"{' and '.join(map(repr, paths))} must not be missing or null")
@@ -176,7 +187,9 @@ MISSING = object()
 
 
 def short_metadata(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an object of JSON for the metadata of feedback; {} if it is longer than half of what they may hold."""
+    """Return an object of JSON for the metadata of feedback; {} if it is longer than half of what
+    they may hold.
+    """
     text = json.dumps(data)
     metadata: dict[str, Any] = (
         json.loads(text) if len(text) <= MAX_METADATA // 2 else {}
@@ -187,7 +200,9 @@ def short_metadata(data: Mapping[str, Any]) -> dict[str, Any]:
 def _take(
     data: Mapping[str, Any], path: Sequence[str], names: Collection[str]
 ) -> tuple[Any, dict[str, Any]]:
-    """Return the value at a path, or MISSING, and the object without it. `names` are all keys of the form."""
+    """Return the value at a path, or MISSING, and the object without it. `names` are all keys of
+    the form.
+    """
     rest = dict(spell_keys(data, names))
     key, *inner = path
     value = rest.pop(key, MISSING)

@@ -1,9 +1,11 @@
-"""The LLM judge: a model that reads task, answer and rubric in a fresh context, and says what to change.
+"""The LLM judge: a model that reads task, answer and rubric in a fresh context, and says what to
+change.
 
-It answers with one JSON object: the reason in prose; for each criterion a short quotation as evidence, what to change, and a whole
-number 0-5; then whether nothing should change. The score is the weighted mean divided by 5. Reason and evidence come before the
-numbers, as in G-Eval (arXiv:2303.16634). A template may have its own scale and its own form of reply (`own_form`). Untrusted text
-is put between delimiters (see `prompt`): a mitigation, not a guarantee.
+It answers with one JSON object: the reason in prose; for each criterion a short quotation as
+evidence, what to change, and a whole number 0-5; then whether nothing should change. The score is
+the weighted mean divided by 5. Reason and evidence come before the numbers, as in G-Eval
+(arXiv:2303.16634). A template may have its own scale and its own form of reply (`own_form`).
+Untrusted text is put between delimiters (see `prompt`): a mitigation, not a guarantee.
 """
 
 from __future__ import annotations
@@ -77,7 +79,10 @@ SCORE_SCALE = (
     "Scores: 0 absent or wrong, 1 poor, 2 weak, 3 acceptable, 4 good, 5 nothing to improve."
 )
 OWN_SCALE = "Each score is {scale}: {low} is the worst, {high} the best."
-LEVELS_NOTE = "If levels are described, give the score of the level that fits best; a score between two levels is allowed."
+LEVELS_NOTE = (
+    "If levels are described, give the score of the level that fits best; a score between two "
+    "levels is allowed."
+)
 CRITERIA = "Criteria:"
 EXAMPLES = "Examples of how answers to other tasks are scored:"
 CRITERION_FORMAT = (
@@ -108,39 +113,52 @@ NO_CHANGE_TEXTS = {
 @fingerprint_name("judge")
 @dataclass(frozen=True)
 class Judge:
-    """An LLM grader. It asks a model why, for a score for each criterion, a quotation as evidence, and what to change.
+    """An LLM grader. It asks a model why, for a score for each criterion, a quotation as evidence,
+    and what to change.
 
     Args:
-        rubric: The criteria: a mapping of criterion to description, the name of a rubric in the gallery such as "helpfulness", a
-            file that holds a rubric, or a `Rubric`. The default asks
-            whether instructions are followed, and about correctness, completeness and clarity.
+        rubric: The criteria: a mapping of criterion to description, the name of a rubric in the
+            gallery such as "helpfulness", a file that holds a rubric, or a `Rubric`. The default
+            asks whether instructions are followed, and about correctness, completeness and clarity.
         name: Its name in the trace.
-        template: Your own prompt, as text or as the Path of a file, with fields such as `{query}`, `{response}`,
-            `{context}` and `{reference}`; any other `{field}` is taken from the task's metadata (a column of the data). Without a
-            rubric the judge then gives one overall score.
-        model: The model to ask, in any form that `refine` takes. None means the `judge` of the call, else its `model`.
+        template: Your own prompt, as text or as the Path of a file, with fields such as `{query}`,
+            `{response}`, `{context}` and `{reference}`; any other `{field}` is taken from the
+            task's metadata (a column of the data). Without a rubric the judge then gives one
+            overall score.
+        model: The model to ask, in any form that `refine` takes. None means the `judge` of the
+            call, else its `model`.
         temperature: Sampling temperature; None leaves it to the endpoint.
-        max_tokens: Maximum length of its verdict and its reasoning together, in tokens. None sets no limit: the endpoint has its
-            own, and a budget limits every call. A verdict that is cut off is asked for once more with four times the tokens.
-        params: Further parameters of its calls, such as `{"reasoning_effort": "low"}`; `temperature` and `max_tokens` among them
-            are those above. They win over the `judge_params` of the call.
-        max_eval_chars: Maximum length of each text that it is shown, in characters. The middle of a longer text is left out,
-            visibly, and the feedback says so.
-        images: Whether the images of the task are sent to it. If its endpoint accepts none, the prompt says that they are missing.
-        reads_tool_calls: Whether answers that call tools are also graded and refined, with the calls shown as data. If no
-            grader reads tool calls, such answers are returned unchanged. A rubric can turn this on.
-        scale: The worst and the best score that it may write: `(1, 10)` for whole numbers, `(0.0, 1.0)` for decimals. The score
-            is mapped linearly to [0, 1]. None means 0-5 in whole numbers.
-        read: The keys of the JSON that your template asks for, if it states its own form of reply: the key of the score, or a
-            mapping of "score", "reason", "actions" and "done" to keys, which may be dotted paths; or a pydantic model with these
-            fields, which validates the replies. Then nothing is appended to the template, and a schema of the form is sent to
-            endpoints that take one. A form with a score needs `scale`, or bounds of the field. A form without one is a critic:
-            it says what to change, or whether to stop, and gives no score.
-        scoring: "written" takes the scores as written. "expectation" computes each as the mean over all scores of the scale,
-            weighted by their token probabilities (G-Eval, arXiv:2303.16634); the scale must be of whole numbers. Where the
-            endpoint gives no probabilities, the written score counts, and `reason` and `metadata` of the feedback say so.
-        criteria_mode: "together" asks for all criteria in one call. "separate" asks for each in a call of its own, at the same
-            time: scores in one reply influence those that follow (Stureborg et al., arXiv:2405.01724).
+        max_tokens: Maximum length of its verdict and its reasoning together, in tokens. None sets
+            no limit: the endpoint has its own, and a budget limits every call. A verdict that is
+            cut off is asked for once more with four times the tokens.
+        params: Further parameters of its calls, such as `{"reasoning_effort": "low"}`;
+            `temperature` and `max_tokens` among them are those above. They win over the
+            `judge_params` of the call.
+        max_eval_chars: Maximum length of each text that it is shown, in characters. The middle of a
+            longer text is left out, visibly, and the feedback says so.
+        images: Whether the images of the task are sent to it. If its endpoint accepts none, the
+            prompt says that they are missing.
+        reads_tool_calls: Whether answers that call tools are also graded and refined, with the
+            calls shown as data. If no grader reads tool calls, such answers are returned unchanged.
+            A rubric can turn this on.
+        scale: The worst and the best score that it may write: `(1, 10)` for whole numbers, `(0.0,
+            1.0)` for decimals. The score is mapped linearly to [0, 1]. None means 0-5 in whole
+            numbers.
+        read: The keys of the JSON that your template asks for, if it states its own form of reply:
+            the key of the score, or a mapping of "score", "reason", "actions" and "done" to keys,
+            which may be dotted paths; or a pydantic model with these fields, which validates the
+            replies. Then nothing is appended to the template, and a schema of the form is sent to
+            endpoints that take one. A form with a score needs `scale`, or bounds of the field. A
+            form without one is a critic: it says what to change, or whether to stop, and gives no
+            score.
+        scoring: "written" takes the scores as written. "expectation" computes each as the mean over
+            all scores of the scale, weighted by their token probabilities (G-Eval,
+            arXiv:2303.16634); the scale must be of whole numbers. Where the endpoint gives no
+            probabilities, the written score counts, and `reason` and `metadata` of the feedback say
+            so.
+        criteria_mode: "together" asks for all criteria in one call. "separate" asks for each in a
+            call of its own, at the same time: scores in one reply influence those that follow
+            (Stureborg et al., arXiv:2405.01724).
 
     Raises:
         ConfigError: The rubric, the template, its form or a limit is wrong.
@@ -200,7 +218,8 @@ class Judge:
             and rubric.criteria == overall_criterion()
         ):
             raise ConfigError(
-                "criteria_mode='separate' needs a rubric with criteria: the template alone has one overall score"
+                "criteria_mode='separate' needs a rubric with criteria: the template alone has "
+                "one overall score"
             )
         if self.is_critic and (self.scoring, self.criteria_mode) != ("written", "together"):
             raise ConfigError(
@@ -217,7 +236,9 @@ class Judge:
             )
 
     def _complete_rubric(self, rubric: Rubric) -> Rubric:
-        """Return the rubric with the template, the scale and the reply form of this judge. Raises ConfigError."""
+        """Return the rubric with the template, the scale and the reply form of this judge. Raises
+        ConfigError.
+        """
         template = load_template(self.template)
         if template is not None:
             own = (
@@ -236,7 +257,8 @@ class Judge:
         typed = TypedForm.of(given_read)
         if typed and typed.scale and scale not in {None, typed.scale}:
             raise ConfigError(
-                f"scale must be {tuple(typed.scale)}, the bounds of the score of {typed.name}, got {given_scale!r}"
+                f"scale must be {tuple(typed.scale)}, the bounds of the score of {typed.name}, "
+                f"got {given_scale!r}"
             )
         read = (
             typed.paths
@@ -328,7 +350,8 @@ class Judge:
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
         """Return feedback on one candidate. A text that is no answer at all gets 0 without a call.
 
-        Raises BadResponseError if the reply is unreadable twice, ConfigError for a task that lacks what the rubric needs.
+        Raises BadResponseError if the reply is unreadable twice, ConfigError for a task that lacks
+        what the rubric needs.
         """
         if self.needs:
             check_needs(self.name, self.needs, task)
@@ -394,7 +417,9 @@ class Judge:
         return {**input_texts(task, candidate, TASK_FIELDS), **template.metadata_texts(task)}
 
     def prompt(self, texts: Mapping[str, str], nonce: str) -> str:
-        """Return the user message: the criteria, what is data, the data, and the format of the answer."""
+        """Return the user message: the criteria, what is data, the data, and the format of the
+        answer.
+        """
         enclosed = {name: enclose(name, text, nonce) for name, text in texts.items()}
         examples = _format_examples(self._rubric.examples, nonce)
         if self._template is None:
@@ -404,7 +429,9 @@ class Judge:
         return "\n\n".join(parts if self._form else [*parts, self._closing])
 
     def _template_texts(self, template: Template, texts: Mapping[str, str]) -> list[str]:
-        """Return the filled template and, unless it has a field for them, the criteria of the rubric."""
+        """Return the filled template and, unless it has a field for them, the criteria of the
+        rubric.
+        """
         filled = template.fill({**texts, "criteria": self._criteria_text})
         return (
             [filled]
@@ -430,7 +457,9 @@ class Judge:
         return OWN_SCALE.format(scale=scale.description, low=scale.low, high=scale.high)
 
     def answer_format(self) -> str:
-        """Return the format of the answer as the model sees it: the first criterion in full, the others abbreviated."""
+        """Return the format of the answer as the model sees it: the first criterion in full, the
+        others abbreviated.
+        """
         first, *others = [c.name for c in self.criteria]
         scale = self._rubric.score_scale
         criterion = CRITERION_FORMAT.replace(
@@ -445,7 +474,9 @@ class Judge:
         return f'{{{REASON_FORMAT}, "criteria": {{{rows}}}, {DONE_FORMAT}}}'
 
     def answer_schema(self) -> Mapping[str, Any]:
-        """Return the JSON schema of the answer. Texts are bounded: a model that rambles never reaches the score."""
+        """Return the JSON schema of the answer. Texts are bounded: a model that rambles never
+        reaches the score.
+        """
         return self._schema
 
     @cached_property
@@ -510,7 +541,9 @@ class Judge:
 
 
 def load_template(template: Any) -> str | None:
-    """Return a template's text: the text itself, or that in the file at a Path. Raises ConfigError."""
+    """Return a template's text: the text itself, or that in the file at a Path. Raises
+    ConfigError.
+    """
     if not (template is None or isinstance(template, str | Path)):
         raise checks.invalid_argument("template", "text, the Path of a file or None", template)
     return read_text_file(template, "template") if isinstance(template, Path) else template
@@ -521,7 +554,8 @@ def check_template_kind(text: str, kind: Kind, name: str) -> None:
     found = Template(text).kind
     if found != kind:
         raise ConfigError(
-            f"grader {name!r}: the template shows {SHOWN_ANSWERS[found]}: it is for {TEMPLATE_GRADERS[found]}"
+            f"grader {name!r}: the template shows {SHOWN_ANSWERS[found]}: it is for "
+            f"{TEMPLATE_GRADERS[found]}"
         )
 
 
@@ -581,7 +615,9 @@ def _criterion_score(criterion: Criterion, vote: Feedback) -> CriterionScore:
 
 
 def _with_expectation(feedback: Feedback, expectation: Expectation) -> Feedback:
-    """Return the feedback with a record of how its score was computed; if not as asked for, the reason says so, too."""
+    """Return the feedback with a record of how its score was computed; if not as asked for, the
+    reason says so, too.
+    """
     note = (
         ""
         if expectation.scores
@@ -618,9 +654,11 @@ def requested_change(text: str) -> str:
 
 
 def _criterion_rows(data: Mapping[str, Any], names: Sequence[str]) -> Mapping[str, Any]:
-    """Return what a reply says of each criterion, by name. Raises UnreadableOutput if it says two things of one.
+    """Return what a reply says of each criterion, by name. Raises UnreadableOutput if it says two
+    things of one.
 
-    The rows may be in an object, in a list of named objects or of objects with one key each, or beside the reason.
+    The rows may be in an object, in a list of named objects or of objects with one key each, or
+    beside the reason.
     """
     beside = spell_keys({key: value for key, value in data.items() if key not in REPLY_KEYS}, names)
     if "criteria" not in data:
@@ -636,7 +674,9 @@ def _criterion_rows(data: Mapping[str, Any], names: Sequence[str]) -> Mapping[st
 
 
 def _named_rows(rows: Sequence[Any]) -> dict[str, Any]:
-    """Return the objects of a list by their names. Raises UnreadableOutput for one without a name, and for two of one name."""
+    """Return the objects of a list by their names. Raises UnreadableOutput for one without a name,
+    and for two of one name.
+    """
     named: dict[str, Any] = {}
     for row in rows:
         spelled = spell_keys(row, NAME_KEYS) if isinstance(row, dict) else {}
@@ -653,7 +693,9 @@ def _named_rows(rows: Sequence[Any]) -> dict[str, Any]:
 
 
 def _parse_criterion(rows: Mapping[str, Any], criterion: Criterion, scale: Scale) -> CriterionScore:
-    """Return the score of a criterion, from an object or from a number alone. Raises UnreadableOutput."""
+    """Return the score of a criterion, from an object or from a number alone. Raises
+    UnreadableOutput.
+    """
     row = rows.get(criterion.name)
     if isinstance(row, dict):
         row = spell_keys(row, ROW_KEYS)

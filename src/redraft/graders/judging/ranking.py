@@ -1,8 +1,10 @@
-"""Judges that compare answers: `Ranker` ranks all of them in one request, `Pairwise` compares two at a time.
+"""Judges that compare answers: `Ranker` ranks all of them in one request, `Pairwise` compares two
+at a time.
 
-Judges favour positions (Zheng et al., arXiv:2306.05685). `Ranker` shows answers in an order derived from their own content: the
-same for the same candidates and repeat, whatever order they are given in. `Pairwise` asks in both orders; a verdict that changes
-with the order counts as a tie. More answers than fit into one request are ranked by knockout.
+Judges favour positions (Zheng et al., arXiv:2306.05685). `Ranker` shows answers in an order derived
+from their own content: the same for the same candidates and repeat, whatever order they are given
+in. `Pairwise` asks in both orders; a verdict that changes with the order counts as a tie. More
+answers than fit into one request are ranked by knockout.
 """
 
 from __future__ import annotations
@@ -68,9 +70,10 @@ ORDER_NOTE = (
     "The order of the answers has no meaning. A longer answer is not better because of its length."
 )
 RANKING_FORMAT = (
-    'Answer with one JSON object only: {"reason": "one to three sentences: why this order, without numbers of answers", '
-    '"change": ["what would make the best answer better"], "ranking": [numbers of all answers, best first], '
-    '"ties": [[numbers of equally good answers]] or [], "done": true only if nothing should change}'
+    'Answer with one JSON object only: {"reason": "one to three sentences: why this order, '
+    'without numbers of answers", "change": ["what would make the best answer better"], '
+    '"ranking": [numbers of all answers, best first], "ties": [[numbers of equally good answers]] '
+    'or [], "done": true only if nothing should change}'
 )
 MAX_CHANGES = 5
 MAX_LISTED = 4  # answers whose orders a schema lists
@@ -81,28 +84,35 @@ CompareGroup: TypeAlias = Callable[[Sequence[Candidate]], Awaitable[Comparison]]
 @fingerprint_name("ranker")
 @dataclass(frozen=True)
 class Ranker:
-    """An LLM grader that ranks all answers so far, best first. Its reasons and changes guide the next draft.
+    """An LLM grader that ranks all answers so far, best first. Its reasons and changes guide the
+    next draft.
 
     Args:
         name: Its name in the trace.
         instruction: The instruction at the beginning of its prompt.
         model: The model to ask. None means the `judge` of the call, else its `model`.
         temperature: Sampling temperature; None leaves it to the endpoint.
-        max_tokens: Maximum length of its verdict and its reasoning together, in tokens. None sets no limit: the endpoint has its
-            own, and a budget limits every call. A verdict that is cut off is asked for once more with four times the tokens.
-        params: Further parameters of its calls, such as `{"reasoning_effort": "low"}`; `temperature` and `max_tokens` among them
-            are those above. They win over the `judge_params` of the call.
-        max_eval_chars: Maximum length of the texts it is shown, in characters. Each answer gets an equal share.
-        rubric: The criteria by which it ranks, in any form that `Judge` takes; None leaves them to the model.
-        max_group_size: How many answers it ranks in one call, at least 2. More are ranked in groups whose winners advance; the
-            others tie by the round that they reached.
+        max_tokens: Maximum length of its verdict and its reasoning together, in tokens. None sets
+            no limit: the endpoint has its own, and a budget limits every call. A verdict that is
+            cut off is asked for once more with four times the tokens.
+        params: Further parameters of its calls, such as `{"reasoning_effort": "low"}`;
+            `temperature` and `max_tokens` among them are those above. They win over the
+            `judge_params` of the call.
+        max_eval_chars: Maximum length of the texts it is shown, in characters. Each answer gets an
+            equal share.
+        rubric: The criteria by which it ranks, in any form that `Judge` takes; None leaves them to
+            the model.
+        max_group_size: How many answers it ranks in one call, at least 2. More are ranked in groups
+            whose winners advance; the others tie by the round that they reached.
         images: Whether it is sent the images of the task.
-        template: Your own prompt in place of instruction and criteria, as text or as the Path of a file, with `{responses}` for
-            all answers (`Pairwise`: `{response_a}` and `{response_b}`) and the other fields of a `Judge`'s template.
-        read: The keys of the JSON that your template asks for, if it states its own form of reply: the key of the ranking (a list
-            of the answers' numbers, best first), or a mapping of "ranking", "ties", "reason", "actions" and "done" to keys, which
-            may be dotted paths. `Pairwise` has "winner" instead, which is "first", "second" or "tie", "A" or "B", 1 or 2. Then
-            nothing is appended to the template.
+        template: Your own prompt in place of instruction and criteria, as text or as the Path of a
+            file, with `{responses}` for all answers (`Pairwise`: `{response_a}` and `{response_b}`)
+            and the other fields of a `Judge`'s template.
+        read: The keys of the JSON that your template asks for, if it states its own form of reply:
+            the key of the ranking (a list of the answers' numbers, best first), or a mapping of
+            "ranking", "ties", "reason", "actions" and "done" to keys, which may be dotted paths.
+            `Pairwise` has "winner" instead, which is "first", "second" or "tie", "A" or "B", 1 or
+            2. Then nothing is appended to the template.
 
     Raises:
         ConfigError: An argument is wrong.
@@ -141,7 +151,9 @@ class Ranker:
         self._set_form()
 
     def _set_form(self) -> None:
-        """Check and set the template and the reply form; without one of its own, those of the rubric if it compares answers."""
+        """Check and set the template and the reply form; without one of its own, those of the
+        rubric if it compares answers.
+        """
         template = load_template(self.template)
         if template is not None:
             check_template_kind(template, self.template_kind, self.name)
@@ -193,7 +205,9 @@ class Ranker:
     async def compare(
         self, task: Task, candidates: Sequence[Candidate], ask: JudgeClient
     ) -> Comparison:
-        """Return the ranking of all candidates. Raises BadResponseError if a reply is unreadable twice."""
+        """Return the ranking of all candidates. Raises BadResponseError if a reply is unreadable
+        twice.
+        """
         shuffled = await shuffle_off_loop(task, candidates, ask.repeat)
         return await knockout(
             shuffled, self.max_group_size, self.max_group_size, partial(self._rank, task, ask=ask)
@@ -227,7 +241,8 @@ class Ranker:
     ) -> Comparison:
         """Ask the judge about these answers, in this order.
 
-        Raises BadResponseError if the reply is unreadable twice, ConfigError for a task that lacks a field.
+        Raises BadResponseError if the reply is unreadable twice, ConfigError for a task that lacks
+        a field.
         """
         check_needs(self.name, self.needs, task)
         self.check_task(task)
@@ -271,7 +286,9 @@ class Ranker:
     def _template_texts(
         self, template: Template, enclosed: Mapping[str, str], names: Sequence[str]
     ) -> list[str]:
-        """Return the filled template and, unless it has a field for them, the criteria of the rubric."""
+        """Return the filled template and, unless it has a field for them, the criteria of the
+        rubric.
+        """
         criteria = "\n".join(self.criteria_texts())
         filled = template.fill(
             {
@@ -297,7 +314,9 @@ class Ranker:
 
 @dataclass(frozen=True, slots=True)
 class ComparisonFormat:
-    """How a judge answers: in words, as a JSON schema, and what parses it (or raises UnreadableOutput)."""
+    """How a judge answers: in words, as a JSON schema, and what parses it (or raises
+    UnreadableOutput).
+    """
 
     instructions: str
     schema: Mapping[str, Any]
@@ -321,14 +340,18 @@ def ties_schema(n: int) -> dict[str, Any]:
 
 
 def order_schema(n: int) -> dict[str, Any]:
-    """Return the JSON schema of an order of `n` answers: all orders of few answers, so that no model names one twice."""
+    """Return the JSON schema of an order of `n` answers: all orders of few answers, so that no
+    model names one twice.
+    """
     if n <= MAX_LISTED:
         return {"enum": [list(order) for order in permutations(range(1, n + 1))]}
     return dict(ranking_schema(n)["properties"]["ranking"])
 
 
 def comparison_schema(**verdict_properties: Any) -> dict[str, Any]:
-    """Return the JSON schema of a comparison: reason and changes, then the verdict, then whether it would stop here."""
+    """Return the JSON schema of a comparison: reason and changes, then the verdict, then whether it
+    would stop here.
+    """
     changes = {"type": "array", "items": text_schema(MAX_CHANGE_CHARS), "maxItems": MAX_CHANGES}
     return object_schema(
         reason=text_schema(MAX_REASON_CHARS),
@@ -339,7 +362,9 @@ def comparison_schema(**verdict_properties: Any) -> dict[str, Any]:
 
 
 def parse_ranking(reply: Reply, candidates: Sequence[Candidate]) -> Comparison:
-    """Return the comparison in a reply. Raises UnreadableOutput unless each answer is ranked exactly once."""
+    """Return the comparison in a reply. Raises UnreadableOutput unless each answer is ranked
+    exactly once.
+    """
     data = spell_keys(read_object(reply.text), ("reason", "change", "ranking", "ties", "done"))
     verdict = _rank_candidates(data.get("ranking"), data.get("ties"), candidates)
     return replace(
@@ -351,7 +376,9 @@ def parse_ranking(reply: Reply, candidates: Sequence[Candidate]) -> Comparison:
 
 
 def parse_own_ranking(reply: Reply, form: Paths, candidates: Sequence[Candidate]) -> Comparison:
-    """Return the comparison in a reply in a template's own form. Raises UnreadableOutput as `parse_ranking` does."""
+    """Return the comparison in a reply in a template's own form. Raises UnreadableOutput as
+    `parse_ranking` does.
+    """
     own = OwnReply(read_object(reply.text), form)
     verdict = _rank_candidates(
         own.value("ranking"), own.value("ties"), candidates, (own.key("ranking"), own.key("ties"))
@@ -365,7 +392,8 @@ def _rank_candidates(
     candidates: Sequence[Candidate],
     keys: tuple[str, str] = ("ranking", "ties"),
 ) -> Comparison:
-    """Return the comparison from numbers of candidates, counted from 1. Raises UnreadableOutput, which names the keys.
+    """Return the comparison from numbers of candidates, counted from 1. Raises UnreadableOutput,
+    which names the keys.
 
     `ties` may be None.
     """
@@ -396,7 +424,8 @@ def _parse_ties(groups: Any, ranking: Sequence[int], keys: tuple[str, str]) -> l
     for group in tied:
         if group[-1] - group[0] >= len(group):
             raise UnreadableOutput(
-                f"the answers that tie, {[ranking[p] for p in group]}, must be adjacent in {keys[0]!r}"
+                f"the answers that tie, {[ranking[p] for p in group]}, must be adjacent in "
+                f"{keys[0]!r}"
             )
     if len({place for group in tied for place in group}) < sum(map(len, tied)):
         raise UnreadableOutput(f"{keys[1]!r} must hold no answer in two groups")
@@ -413,7 +442,9 @@ async def shuffle_off_loop(
 
 
 def stable_shuffle(task: Task, candidates: Iterable[Candidate], repeat: int) -> list[Candidate]:
-    """Return the candidates in an order that depends only on the task, their ids and texts, and the repeat."""
+    """Return the candidates in an order that depends only on the task, their ids and texts, and the
+    repeat.
+    """
     ordered = sorted(candidates, key=lambda c: c.id)
     content = json.dumps(
         [dict(build_transcript(task).texts), [[c.id, *c.content_key] for c in ordered], repeat]
@@ -428,9 +459,11 @@ async def knockout(
     group_size: int,
     compare: CompareGroup,
 ) -> Comparison:
-    """Return one comparison of all. While more than `max_finalists` are left, only the winners of groups of `group_size` advance.
+    """Return one comparison of all. While more than `max_finalists` are left, only the winners of
+    groups of `group_size` advance.
 
-    The finalists are ranked by their comparison, the others tie by the round they reached. `votes` holds every comparison.
+    The finalists are ranked by their comparison, the others tie by the round they reached. `votes`
+    holds every comparison.
     """
     votes: list[Comparison | Failure] = []
     eliminated: list[tuple[int, ...]] = []
@@ -446,7 +479,9 @@ async def knockout(
 async def _group_winners(
     candidates: Sequence[Candidate], group_size: int, compare: CompareGroup
 ) -> tuple[list[Candidate], list[Comparison | Failure]]:
-    """Return the winner of each group, and all votes. If several tie for the first place in a group, the earliest wins."""
+    """Return the winner of each group, and all votes. If several tie for the first place in a
+    group, the earliest wins.
+    """
     count = ceil(len(candidates) / group_size)
     results = await gather_or_cancel(
         _compare_group(candidates[i::count], compare) for i in range(count)
@@ -466,7 +501,9 @@ async def _compare_group(group: Sequence[Candidate], compare: CompareGroup) -> C
 def _with_eliminated(
     final: Comparison, eliminated: Sequence[tuple[int, ...]], votes: Sequence[Comparison | Failure]
 ) -> Comparison:
-    """Return the comparison of the finalists with the groups that were eliminated, the last round first, behind them."""
+    """Return the comparison of the finalists with the groups that were eliminated, the last round
+    first, behind them.
+    """
     return replace(
         final,
         ranking=(*final.ranking, *(id for group in eliminated for id in group)),
@@ -483,9 +520,10 @@ COMPARE_PROMPT = (
     "Say which of these two answers to the task is more helpful to the person who asked."
 )
 PAIR_FORMAT = (
-    'Answer with one JSON object only: {"reason": "one to three sentences: what decides it, without the words first and second", '
-    '"change": ["what would make the better answer better"], "winner": "first", "second", or "tie" if neither is better, '
-    '"done": true only if nothing should change}'
+    'Answer with one JSON object only: {"reason": "one to three sentences: what decides it, '
+    'without the words first and second", "change": ["what would make the better answer better"], '
+    '"winner": "first", "second", or "tie" if neither is better, "done": true only if nothing '
+    "should change}"
 )
 ORDER_CHANGED_NOTE = "the verdict changed with the order"
 PAIR_SCHEMA = comparison_schema(winner={"type": "string", "enum": list(WINNERS)})
@@ -494,13 +532,16 @@ PAIR_SCHEMA = comparison_schema(winner={"type": "string", "enum": list(WINNERS)}
 @fingerprint_name("pairwise")
 @dataclass(frozen=True)
 class Pairwise(Ranker):
-    """Ranks candidates by comparing pairs, each in both orders; a verdict that changes with the order is a tie.
+    """Ranks candidates by comparing pairs, each in both orders; a verdict that changes with the
+    order is a tie.
 
-    The fields are those of `Ranker`; a template shows `{response_a}` and `{response_b}` (or `{answer_1}` and `{answer_2}`). Up
-    to `max_group_size` candidates (>= 2) are all compared with each other and ranked by their wins; a tie counts half. Of more,
-    pairs are compared and winners advance until at most `max_group_size` are left; the others tie by the round they reached.
-    `votes` holds every verdict with its `presentation_order`. `done` is True if both verdicts of every pair with the best
-    candidate say so. A pair takes two calls; n candidates that are all compared take n (n - 1).
+    The fields are those of `Ranker`; a template shows `{response_a}` and `{response_b}` (or
+    `{answer_1}` and `{answer_2}`). Up to `max_group_size` candidates (>= 2) are all compared with
+    each other and ranked by their wins; a tie counts half. Of more, pairs are compared and winners
+    advance until at most `max_group_size` are left; the others tie by the round they reached.
+    `votes` holds every verdict with its `presentation_order`. `done` is True if both verdicts of
+    every pair with the best candidate say so. A pair takes two calls; n candidates that are all
+    compared take n (n - 1).
     """
 
     name: str = "pairwise"
@@ -522,7 +563,9 @@ class Pairwise(Ranker):
     async def compare(
         self, task: Task, candidates: Sequence[Candidate], ask: JudgeClient
     ) -> Comparison:
-        """Return the ranking of all candidates; one alone needs no call. Raises BadResponseError if a reply is unreadable twice."""
+        """Return the ranking of all candidates; one alone needs no call. Raises BadResponseError if
+        a reply is unreadable twice.
+        """
         if len(candidates) < 2:
             return Comparison(tuple(c.id for c in candidates))
         shuffled = await shuffle_off_loop(task, candidates, ask.repeat)
@@ -545,7 +588,9 @@ class Pairwise(Ranker):
     async def compare_pair(
         self, task: Task, first: Candidate, second: Candidate, ask: JudgeClient
     ) -> Comparison:
-        """Ask about two candidates in one order. Raises BadResponseError if the reply is unreadable twice."""
+        """Ask about two candidates in one order. Raises BadResponseError if the reply is unreadable
+        twice.
+        """
         own = ComparisonFormat(
             PAIR_FORMAT, PAIR_SCHEMA, partial(parse_pair_reply, first=first, second=second)
         )
@@ -570,7 +615,9 @@ def parse_pair_reply(reply: Reply, first: Candidate, second: Candidate) -> Compa
 
 
 def parse_own_pair(reply: Reply, form: Paths, first: Candidate, second: Candidate) -> Comparison:
-    """Return the comparison of two answers in a reply in a template's own form. Raises UnreadableOutput."""
+    """Return the comparison of two answers in a reply in a template's own form. Raises
+    UnreadableOutput.
+    """
     own = OwnReply(read_object(reply.text), form)
     return replace(
         _pair_comparison(own.winner, first, second),
@@ -608,7 +655,9 @@ def merge_orders(forward: Comparison, backward: Comparison) -> Comparison:
 
 
 def rank_by_wins(comparisons: Sequence[Comparison]) -> Comparison:
-    """Return one ranking from the comparisons of all pairs. Reasons and changes are those of the pairs that the best one won."""
+    """Return one ranking from the comparisons of all pairs. Reasons and changes are those of the
+    pairs that the best one won.
+    """
     if len(comparisons) == 1:
         return comparisons[0]
     ranking, ties = copeland(comparisons)

@@ -1,7 +1,8 @@
-"""What decides the prompts of a judge, as plain data for a journal, and the prompts made again from it.
+"""What decides the prompts of a judge, as plain data for a journal, and the prompts made again from
+it.
 
-Prompts are not recorded: they follow from the judge, the task and the answer. A digest covers the judge and the wording of Redraft,
-so that a prompt is never shown that was not sent.
+Prompts are not recorded: they follow from the judge, the task and the answer. A digest covers the
+judge and the wording of Redraft, so that a prompt is never shown that was not sent.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ SETTINGS = ("max_eval_chars", "images", "criteria_mode", "scoring")
 
 
 def judge_data(grader: Any) -> dict[str, Any] | None:
-    """Return what decides the prompts of a judge; None for another grader, or for a judge that is too long to store."""
+    """Return what decides the prompts of a judge; None for another grader, or for a judge that is
+    too long to store.
+    """
     if type(grader) is not Judge:
         return None
     rubric = cast("Rubric", grader.rubric)
@@ -59,7 +62,9 @@ def judge_from_data(data: Mapping[str, Any]) -> Judge:
 
 
 def prompt_digest(judge: Judge) -> str:
-    """Return a hash of everything that decides the prompts of a judge, whatever model answers them."""
+    """Return a hash of everything that decides the prompts of a judge, whatever model answers
+    them.
+    """
     read = cast("Rubric", judge.rubric).read  # a model that validates replies decides no prompt
     plain = replace(
         judge, name="judge", model=None, temperature=None, max_tokens=None, params=None, read=read
@@ -70,10 +75,12 @@ def prompt_digest(judge: Judge) -> str:
 async def judge_prompts(
     judge: Judge, task: Task, candidate: Candidate
 ) -> list[tuple[Message, ...]]:
-    """Return the prompts that a judge sends about an answer, one for each call; [] if it judges without a call.
+    """Return the prompts that a judge sends about an answer, one for each call; [] if it judges
+    without a call.
 
-    They are those of the first attempt: an unreadable reply is followed by a second one. The digits in the delimiters are drawn
-    anew each time. Raises ConfigError for a task that lacks what the judge shows, and for prompts that are too long.
+    They are those of the first attempt: an unreadable reply is followed by a second one. The digits
+    in the delimiters are drawn anew each time. Raises ConfigError for a task that lacks what the
+    judge shows, and for prompts that are too long.
     """
     fields = (cast("Rubric", judge.rubric).template or "").count("{")
     shown = min(judge.max_eval_chars, total_chars(task, candidate.display_text))

@@ -1,10 +1,13 @@
-"""Structured output of judges: ask for one JSON object, read it, and ask once more with the exact complaint.
+"""Structured output of judges: ask for one JSON object, read it, and ask once more with the exact
+complaint.
 
-What can mean one thing only is read: a key in another case or in Markdown, a whole number in quotes or with `.0`, and every
-instance of the schema that was sent. Nothing is guessed: numbers are never extracted from prose, and a score has no default. Judge
-output is hostile input: size and depth are bounded, and everything is parsed in time linear in its length.
+What can mean one thing only is read: a key in another case or in Markdown, a whole number in quotes
+or with `.0`, and every instance of the schema that was sent. Nothing is guessed: numbers are never
+extracted from prose, and a score has no default. Judge output is hostile input: size and depth are
+bounded, and everything is parsed in time linear in its length.
 
-Text that is not clean JSON is repaired in form only (see `redraft.json_repair`), where that is certain.
+Text that is not clean JSON is repaired in form only (see `redraft.json_repair`), where that is
+certain.
 """
 
 from __future__ import annotations
@@ -83,10 +86,11 @@ async def ask_judge(
     *,
     in_thread: bool = False,
 ) -> tuple[T, ShownTexts]:
-    """Ask a question about texts of about `size` characters in a fresh context. Return the answer and what was shown.
+    """Ask a question about texts of about `size` characters in a fresh context. Return the answer
+    and what was shown.
 
-    `build` returns the request, as `build_request` does. `parse` returns the answer in a reply, or raises UnreadableOutput.
-    Raises BadResponseError if the reply is unreadable twice.
+    `build` returns the request, as `build_request` does. `parse` returns the answer in a reply, or
+    raises UnreadableOutput. Raises BadResponseError if the reply is unreadable twice.
     """
     request, shown = build() if size < THREAD_THRESHOLD else await run_in_thread(build)
     return await ask_for_json(
@@ -107,9 +111,10 @@ def build_request(
 ) -> tuple[Request, ShownTexts]:
     """Return the request that asks a judge about named texts, and what of them it shows.
 
-    `build_prompt` returns the prompt for the texts and a nonce. `extra_texts` are further texts in the prompt that must not contain
-    the nonce. `limits` holds the maximum number of characters of a text, by its name; for the others `max_eval_chars` applies.
-    `top_logprobs` asks for the log-probabilities of so many alternatives of each token.
+    `build_prompt` returns the prompt for the texts and a nonce. `extra_texts` are further texts in
+    the prompt that must not contain the nonce. `limits` holds the maximum number of characters of a
+    text, by its name; for the others `max_eval_chars` applies. `top_logprobs` asks for the
+    log-probabilities of so many alternatives of each token.
     """
     shown = truncate_texts(texts, config.max_eval_chars, limits)
     nonce = fresh_nonce([*shown.texts.values(), *extra_texts])
@@ -137,12 +142,14 @@ async def ask_for_json(
     params: str = "judge_params",
     in_thread: bool = False,
 ) -> T:
-    """Return the parsed reply. Raises BadResponseError if `parse` raises UnreadableOutput twice; `subject` is its first words.
+    """Return the parsed reply. Raises BadResponseError if `parse` raises UnreadableOutput twice;
+    `subject` is its first words.
 
-    `params` names the setting by which the user can give the model more tokens, for the error of a reply that is cut off.
-    `in_thread`: `parse` runs code of the user, which may take any time.
+    `params` names the setting by which the user can give the model more tokens, for the error of a
+    reply that is cut off. `in_thread`: `parse` runs code of the user, which may take any time.
 
-    A truncated reply is never parsed, however complete it looks: the request is repeated with MORE_ROOM times the tokens.
+    A truncated reply is never parsed, however complete it looks: the request is repeated with
+    MORE_ROOM times the tokens.
     """
     reply, again = await _reply_or_nothing(ask, request), request
     try:
@@ -161,18 +168,25 @@ async def ask_for_json(
 
 
 def _advice(request: Request, again: Request, reply: Reply, params: str) -> str:
-    """Return what to do about a second reply that was cut off, by what both requests allowed; "" for any other."""
+    """Return what to do about a second reply that was cut off, by what both requests allowed; ""
+    for any other.
+    """
     if not reply.truncated:
         return ""
     room = MORE_ROOM * (again.max_tokens or FALLBACK_ROOM)
     if request.max_tokens:
         return f" twice: give the grader a larger max_tokens, such as {room}, or let it reason less"
     option = f"--{params.replace('_', '-').removesuffix('s')} max_tokens={room}"
-    return f" twice: give it more by {params}={{'max_tokens':{room}}} ({option}), or let it reason less"
+    return (
+        f" twice: give it more by {params}={{'max_tokens':{room}}} ({option}), or let it reason "
+        "less"
+    )
 
 
 async def _reply_with_more_room(ask: JudgeClient, request: Request) -> Reply:
-    """Return the reply; if the server refuses that many tokens, with as many as it says it allows, else without a limit."""
+    """Return the reply; if the server refuses that many tokens, with as many as it says it allows,
+    else without a limit.
+    """
     try:
         return await _reply_or_nothing(ask, request)
     except ModelError as error:
@@ -184,7 +198,9 @@ async def _reply_with_more_room(ask: JudgeClient, request: Request) -> Reply:
 
 
 async def _reply_or_nothing(ask: JudgeClient, request: Request) -> Reply:
-    """Return the reply; an empty one that is truncated if the token limit left nothing of it, as of one that reasons too long."""
+    """Return the reply; an empty one that is truncated if the token limit left nothing of it, as of
+    one that reasons too long.
+    """
     try:
         return await ask.complete(request)
     except BadResponseError as error:
@@ -201,7 +217,9 @@ async def _parse_whole(reply: Reply, parse: Callable[[Reply], T], *, in_thread: 
 
 
 def _re_ask_request(request: Request, reply: Reply, complaint: str, limit: int | None) -> Request:
-    """Return the second request; `limit` is the `max_tokens` of the first one if it set none itself."""
+    """Return the second request; `limit` is the `max_tokens` of the first one if it set none
+    itself.
+    """
     sample_index = request.sample_index + RE_ASK_OFFSET
     if reply.truncated:
         room = (
@@ -329,9 +347,11 @@ class UnreadableOutput(ValueError):
 
 
 def read_object(text: str) -> dict[str, Any]:
-    """Return the one JSON object in a judge's answer. Thinking, prose and a code fence around it are ignored.
+    """Return the one JSON object in a judge's answer. Thinking, prose and a code fence around it
+    are ignored.
 
-    Raises UnreadableOutput if there is none, if there are several, or if it is part of something else.
+    Raises UnreadableOutput if there is none, if there are several, or if it is part of something
+    else.
     """
     if len(text) > MAX_CHARS:
         raise UnreadableOutput(
@@ -348,13 +368,16 @@ def read_object(text: str) -> dict[str, Any]:
 
 
 def find_object(text: str) -> dict[str, Any]:
-    """Return the one JSON object in a judge's answer without its reasoning. Raises UnreadableOutput as `read_object` does."""
+    """Return the one JSON object in a judge's answer without its reasoning. Raises UnreadableOutput
+    as `read_object` does.
+    """
     data: dict[str, Any] | None = None
     at = 0
     while mark := BRACE.search(text, at):
         if data is not None or mark[0] == "}":
             raise UnreadableOutput(
-                "there is another brace outside of the JSON object; write one object and nothing else"
+                "there is another brace outside of the JSON object; write one object and nothing "
+                "else"
             )
         data, end = _parse_object_at(text, mark.start())
         if mark.start() > at or end < len(text):
@@ -366,15 +389,18 @@ def find_object(text: str) -> dict[str, Any]:
 
 
 def without_thinking(text: str) -> str:
-    """Return a judge's answer without its reasoning; some judges are asked to write it between tags of this name."""
+    """Return a judge's answer without its reasoning; some judges are asked to write it between tags
+    of this name.
+    """
     return split_reasoning(text, "reasoning").answer
 
 
 def _check_not_embedded(before: str, after: str) -> None:
-    """Raise UnreadableOutput for an object within a quotation, a sentence, a list, a call, or nested code blocks.
+    """Raise UnreadableOutput for an object within a quotation, a sentence, a list, a call, or
+    nested code blocks.
 
-    Also for one that is introduced as a form, a quotation or a supposition, for one that is taken back, and for one beside a
-    refusal to judge, in English. In doubt the judge is asked again.
+    Also for one that is introduced as a form, a quotation or a supposition, for one that is taken
+    back, and for one beside a refusal to judge, in English. In doubt the judge is asked again.
     """
     lead = before.rstrip()
     is_negated = lead.endswith("!") and (lead == before or not lead[-2:-1].isalnum())
@@ -410,7 +436,9 @@ def _check_not_embedded(before: str, after: str) -> None:
 
 
 def _is_introduced_as_another(before: str) -> bool:
-    """Whether the last words before an object, which end no sentence, name a form, a quotation or a supposition."""
+    """Whether the last words before an object, which end no sentence, name a form, a quotation or a
+    supposition.
+    """
     lines = [line for line in before[-2000:].splitlines() if line.strip() and not FENCE.match(line)]
     lead = SENTENCE_END.split(lines[-1].rstrip())[-1] if lines else ""
     return NOT_MINE.search(AS_ASKED.sub("", lead)) is not None
@@ -484,7 +512,9 @@ PLAIN_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?")
 
 
 def plain_word(text: str) -> str:
-    """Return a key or a word in lower case, without Markdown around it, and with spaces for hyphens and underscores."""
+    """Return a key or a word in lower case, without Markdown around it, and with spaces for hyphens
+    and underscores.
+    """
     word = text.strip(" \t\r\n*`:")
     if word.startswith("_") and word.endswith("_"):
         word = word.strip("_")
@@ -494,7 +524,9 @@ def plain_word(text: str) -> str:
 
 
 def plain_number(value: Any) -> Any:
-    """Return the number for a text that holds a plain one alone, a whole one for a float such as 4.0; any other value unchanged."""
+    """Return the number for a text that holds a plain one alone, a whole one for a float such as
+    4.0; any other value unchanged.
+    """
     if (
         value.__class__ is str
         and len(value) <= MAX_FLOAT_CHARS
@@ -505,10 +537,12 @@ def plain_number(value: Any) -> Any:
 
 
 def spell_keys(data: Mapping[str, Any], names: Collection[str]) -> Mapping[str, Any]:
-    """Return an object in which each key that differs from one of `names` as a `plain_word` does is that name.
+    """Return an object in which each key that differs from one of `names` as a `plain_word` does is
+    that name.
 
-    Raises UnreadableOutput if two keys are the same name, and for a key that differs from a name in other signs, such as "score(".
-    If names differ in signs or case alone, keys must be spelled exactly.
+    Raises UnreadableOutput if two keys are the same name, and for a key that differs from a name in
+    other signs, such as "score(". If names differ in signs or case alone, keys must be spelled
+    exactly.
     """
     if data.keys() <= set(names):
         return data
@@ -532,7 +566,9 @@ def letters(text: str) -> str:
 
 
 def string_at(data: Mapping[str, Any], key: str) -> str:
-    """Return the text under `key`, or the texts in the list under it as one; "" if it is missing or null."""
+    """Return the text under `key`, or the texts in the list under it as one; "" if it is missing or
+    null.
+    """
     value = data.get(key, "")
     if value.__class__ is str:
         return value.strip()
@@ -550,7 +586,9 @@ def reason_at(data: Mapping[str, Any], key: str = "reason") -> str:
 
 
 def texts_at(data: Mapping[str, Any], key: str) -> tuple[str, ...]:
-    """Return the texts in the list under `key`, or the text under it, without blank ones; () if it is missing or null."""
+    """Return the texts in the list under `key`, or the text under it, without blank ones; () if it
+    is missing or null.
+    """
     value = data.get(key)
     texts = [value] if isinstance(value, str) else [] if value is None else value
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
@@ -559,7 +597,9 @@ def texts_at(data: Mapping[str, Any], key: str) -> tuple[str, ...]:
 
 
 def score_at(data: Mapping[str, Any], key: str, scale: Scale) -> float:
-    """Return the `plain_number` on the scale under `key`. Raises UnreadableOutput for anything else: bools, 11 of 1 to 10."""
+    """Return the `plain_number` on the scale under `key`. Raises UnreadableOutput for anything
+    else: bools, 11 of 1 to 10.
+    """
     number: Any = plain_number(data.get(key))
     if not scale.holds(number):
         raise misfit(data, key, scale.description)

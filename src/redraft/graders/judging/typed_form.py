@@ -1,4 +1,6 @@
-"""A reply form that a pydantic model states: its fields are the parts, its schema is sent, and it validates the replies."""
+"""A reply form that a pydantic model states: its fields are the parts, its schema is sent, and it
+validates the replies.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ FIELD_TYPES: Mapping[str, tuple[str, frozenset[str]]] = {
 
 @dataclass(frozen=True)
 class TypedForm:
-    """The form of a pydantic model. Raises ConfigError for a model without a verdict, or with a field of another type.
+    """The form of a pydantic model. Raises ConfigError for a model without a verdict, or with a
+    field of another type.
 
     `paths` are the parts that it has, `scale` the bounds of its score; None if it states none.
     """
@@ -49,7 +52,8 @@ class TypedForm:
         if not set(VERDICT_PARTS["pointwise"]) & set(parts):
             fields = ", ".join(properties) or "none"
             raise ConfigError(
-                f"read: {self.name} needs a field score or, for a critic, actions or done; its fields are: {fields}"
+                f"read: {self.name} needs a field score or, for a critic, actions or done; its "
+                f"fields are: {fields}"
             )
         for part in parts:
             expected, allowed = FIELD_TYPES[part]
@@ -69,7 +73,9 @@ class TypedForm:
 
     @classmethod
     def of(cls, value: Any) -> TypedForm | None:
-        """Return the form that a value is, or that of a model; None for any other value. Pydantic is not imported."""
+        """Return the form that a value is, or that of a model; None for any other value. Pydantic
+        is not imported.
+        """
         if isinstance(value, TypedForm):
             return value
         return (
@@ -89,7 +95,9 @@ class TypedForm:
         return f"{self.name} {self.answer.fingerprint}"
 
     def schema(self, score: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the JSON schema of a reply; `score` is that of a score whose bounds the model does not state."""
+        """Return the JSON schema of a reply; `score` is that of a score whose bounds the model does
+        not state.
+        """
         schema: dict[str, Any] = dict(self.answer.schema)
         fields = schema["properties"]
         schema["properties"] = {
@@ -99,7 +107,9 @@ class TypedForm:
         return schema
 
     def read(self, text: str, scale: Scale) -> dict[str, Any]:
-        """Return the values of a valid reply by the names of fields, and its other keys. Raises UnreadableOutput."""
+        """Return the values of a valid reply by the names of fields, and its other keys. Raises
+        UnreadableOutput.
+        """
         from ...answers.base import InvalidAnswer
 
         data = dict(spell_keys(read_object(text), list(self.answer.json_schema["properties"])))
@@ -117,7 +127,9 @@ class TypedForm:
 def _with_bounds(
     name: str, schema: Mapping[str, Any], score: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """Return the schema of a field with the bounds that it does not state itself: those of a score, and those of texts."""
+    """Return the schema of a field with the bounds that it does not state itself: those of a score,
+    and those of texts.
+    """
     if name == "score" and score and "anyOf" in schema:  # numbers of several types
         return score
     if name == "score" and score and "type" in schema:

@@ -1,6 +1,8 @@
-"""The requests for one model in a provider's batch API (`ModelQueue`), and the journal's log of batches (`SubmissionLog`).
+"""The requests for one model in a provider's batch API (`ModelQueue`), and the journal's log of
+batches (`SubmissionLog`).
 
-Only data structures: `provider_batch` decides when a batch is submitted, makes all calls, and waits for the answers.
+Only data structures: `provider_batch` decides when a batch is submitted, makes all calls, and waits
+for the answers.
 """
 
 from __future__ import annotations
@@ -24,12 +26,15 @@ from ...storage.journal import Journal
 MAX_REQUESTS = 50_000  # in a batch, by the limits of providers
 MAX_BYTES = 100_000_000
 MAX_TRIES = 3  # batches that may end without an answer to the same request
-OVER_LIMIT = "token_limit_exceeded"  # the error of a batch if an account has too many tokens in the provider's queue
+# the error of a batch if an account has too many tokens in the provider's queue
+OVER_LIMIT = "token_limit_exceeded"
 
 
 @dataclass(frozen=True, slots=True)
 class SubmittedBatch:
-    """A batch in the journal. `model` is a hash of the model's identity; `batch` is the provider's ID, None until it is known."""
+    """A batch in the journal. `model` is a hash of the model's identity; `batch` is the provider's
+    ID, None until it is known.
+    """
 
     id: str
     number: int
@@ -39,7 +44,9 @@ class SubmittedBatch:
 
 
 class SubmissionLog:
-    """The batches of a run whose answers may not all be in its journal yet. `token` identifies the run at the provider."""
+    """The batches of a run whose answers may not all be in its journal yet. `token` identifies the
+    run at the provider.
+    """
 
     def __init__(self, journal: Journal, run: str) -> None:
         self._journal, self._run = journal, run
@@ -85,7 +92,9 @@ class SubmissionLog:
 
 @dataclass(eq=False, slots=True)
 class QueuedRequest:
-    """A request with the calls that wait for its answer. `tries`: how many batches have ended without an answer."""
+    """A request with the calls that wait for its answer. `tries`: how many batches have ended
+    without an answer.
+    """
 
     key: str
     line: bytes
@@ -107,10 +116,12 @@ class QueuedRequest:
 
 @dataclass
 class ModelQueue:
-    """The requests for one model: those to submit (`open`, `size` bytes), those `submitted`, and `unclaimed` answers.
+    """The requests for one model: those to submit (`open`, `size` bytes), those `submitted`, and
+    `unclaimed` answers.
 
-    `recovered` are batches of an earlier process. Nothing new is submitted until their answers have arrived; an answer that no call
-    waits for yet is unclaimed. A batch has at most `max_requests` requests.
+    `recovered` are batches of an earlier process. Nothing new is submitted until their answers have
+    arrived; an answer that no call waits for yet is unclaimed. A batch has at most `max_requests`
+    requests.
     """
 
     batches: BatchClient
@@ -131,7 +142,9 @@ class ModelQueue:
 
     @property
     def can_submit(self) -> bool:
-        """Whether a batch can be submitted now. Once the limit of the account was reached, only one at a time."""
+        """Whether a batch can be submitted now. Once the limit of the account was reached, only one
+        at a time.
+        """
         return (
             bool(self.open)
             and not self.recovered
@@ -152,7 +165,9 @@ class ModelQueue:
         return item
 
     def take(self) -> list[QueuedRequest]:
-        """Return the requests for the next batch, in order of arrival; drop those for which no call waits any more."""
+        """Return the requests for the next batch, in order of arrival; drop those for which no call
+        waits any more.
+        """
         batch: list[QueuedRequest] = []
         size = 0
         for item in list(self.open.values()):
@@ -170,7 +185,9 @@ class ModelQueue:
         self.size -= len(item.line)
 
     def deliver(self, key: str, answer: BatchItemResult, *, keep: bool) -> None:
-        """Give an answer to the calls that wait for it. `keep`: if there is none, keep it for a later call."""
+        """Give an answer to the calls that wait for it. `keep`: if there is none, keep it for a
+        later call.
+        """
         if item := self.submitted.pop(key, None):
             item.answer(answer)
         elif item := self.open.get(key):
@@ -194,5 +211,6 @@ class ModelQueue:
             else:
                 why = f": {missing_answer_error(batch.error)}" if batch.error else ""
                 item.fail(
-                    f"{MAX_TRIES} batches ended without an answer, the last of them {batch.status}{why}"
+                    f"{MAX_TRIES} batches ended without an answer, the last of them "
+                    f"{batch.status}{why}"
                 )

@@ -1,7 +1,9 @@
-"""What the process of a run and its workers send each other over a socket: pickled messages, each after its length.
+"""What the process of a run and its workers send each other over a socket: pickled messages, each
+after its length.
 
-Only processes of one run are connected in this way. Functions and classes are sent by their names. A worker imports their module;
-the script of the user and files of graders, which cannot be imported, are run again there (`CodePickler`).
+Only processes of one run are connected in this way. Functions and classes are sent by their names.
+A worker imports their module; the script of the user and files of graders, which cannot be
+imported, are run again there (`CodePickler`).
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ MAIN = "__main__"
 
 @dataclass(frozen=True, slots=True)
 class QuotaMessage:
-    """To a worker: its quota, perhaps an order, and pauses: until when (by `monotonic`) endpoints have asked for no call.
+    """To a worker: its quota, perhaps an order, and pauses: until when (by `monotonic`) endpoints
+    have asked for no call.
 
     It answers with a ShardStatus.
     """
@@ -46,7 +49,9 @@ class QuotaMessage:
 
 @dataclass(frozen=True, slots=True)
 class EarlierWork:
-    """To a worker at its start: what its earlier processes have spent and reserved, and how many rows they have finished."""
+    """To a worker at its start: what its earlier processes have spent and reserved, and how many
+    rows they have finished.
+    """
 
     spent: Amounts
     finished: int
@@ -54,7 +59,9 @@ class EarlierWork:
 
 @dataclass(frozen=True, slots=True)
 class AssignedChunk:
-    """To a worker: rows with what the journal has of them, and the refits of the priors so far. Without rows: there are no more."""
+    """To a worker: rows with what the journal has of them, and the refits of the priors so far.
+    Without rows: there are no more.
+    """
 
     rows: Sequence[PendingRow]
     refits: Mapping[int, Priors | None]
@@ -81,7 +88,9 @@ class CommitAnswer:
 
 @dataclass(frozen=True, slots=True)
 class FinishedRows:
-    """From a worker: the numbers of rows that have ended, with their results, which the journal has."""
+    """From a worker: the numbers of rows that have ended, with their results, which the journal
+    has.
+    """
 
     results: Sequence[tuple[int, RowResult]]
 
@@ -126,14 +135,18 @@ def messages(connection: socket) -> Iterator[bytes]:
 
 
 def encode_code(message: object) -> bytes:
-    """Return a message with functions and objects of the user as bytes. Raises what pickling them raises."""
+    """Return a message with functions and objects of the user as bytes. Raises what pickling them
+    raises.
+    """
     buffer = BytesIO()
     CodePickler(buffer, pickle.HIGHEST_PROTOCOL).dump(message)
     return LENGTH.pack(buffer.tell()) + buffer.getvalue()
 
 
 class CodePickler(pickle.Pickler):
-    """Pickles a function or class of a module that cannot be imported by the path of its file and its name there."""
+    """Pickles a function or class of a module that cannot be imported by the path of its file and
+    its name there.
+    """
 
     def reducer_override(self, obj: Any) -> Any:
         """Return how a worker finds a function or a class; NotImplemented if it can import it."""

@@ -1,7 +1,8 @@
-"""A worker process of a run on this machine: it processes the rows that it receives, and sends their results back.
+"""A worker process of a run on this machine: it processes the rows that it receives, and sends
+their results back.
 
-The process of the run starts it with a socket as standard input. It ends at once when that socket is closed, so it never outlives
-the run. Ctrl-C and SIGTERM are left to the process of the run.
+The process of the run starts it with a socket as standard input. It ends at once when that socket
+is closed, so it never outlives the run. Ctrl-C and SIGTERM are left to the process of the run.
 """
 
 from __future__ import annotations
@@ -131,7 +132,8 @@ class ReceivedRowsExecutor:
 
 
 class ProcessWorker(ShardWorker):
-    """Processes the rows of a shard as they arrive, with the priors that the process of the run has fitted.
+    """Processes the rows of a shard as they arrive, with the priors that the process of the run has
+    fitted.
 
     Its journal is that of the run: `send` also requests commits.
     """
@@ -176,7 +178,9 @@ class ProcessWorker(ShardWorker):
         return await asyncio.to_thread(RemoteJournal, shard.journal, self._commit, SHARED_METADATA)
 
     def _commit(self, changes: TransactionData) -> None:
-        """Have the process of the run commit changes to the journal, with what this one has spent. Blocks."""
+        """Have the process of the run commit changes to the journal, with what this one has spent.
+        Blocks.
+        """
         statements, rows, replies = changes
         if not self._budget.is_limited:  # else every change of it is a statement
             statements = [*statements, (UPDATE_RUN, ({"spent": dict(self._budget.spent)},))]
@@ -249,7 +253,9 @@ async def serve(connection: socket, incoming: Iterator[bytes], shard: ShardJob) 
 
 
 def _send(connection: socket, data: bytes) -> None:
-    """Send a message. If the process of the run has ended, so does this one: nobody needs its work, or an account of the loss."""
+    """Send a message. If the process of the run has ended, so does this one: nobody needs its work,
+    or an account of the loss.
+    """
     try:
         connection.sendall(data)
     except OSError:
@@ -287,7 +293,9 @@ def _work() -> None:
 
 @contextmanager
 def _leave_signals() -> Iterator[None]:
-    """Do nothing on Ctrl-C and SIGTERM. The processes that graders start receive them as usual: also those that are forked."""
+    """Do nothing on Ctrl-C and SIGTERM. The processes that graders start receive them as usual:
+    also those that are forked.
+    """
     usual = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def restore() -> None:

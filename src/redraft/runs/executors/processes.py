@@ -1,10 +1,12 @@
-"""A run in several processes of this machine: `ProcessExecutor` hands out the rows, and writes the output as their results arrive.
+"""A run in several processes of this machine: `ProcessExecutor` hands out the rows, and writes the
+output as their results arrive.
 
-This process reads the rows, decides when priors are refitted, and writes the journal and the results, as a run in one process
-does; `RowFeed` has the rows that are not finished. Workers do everything else: they are shards (see `sharded`) that receive their
-rows a few at a time, so that a fast one receives more, and send what is to be committed to the journal (`RemoteJournal`). Limits
-and budget are quotas that follow the work. A worker that has died is started again, with the rows that it had not finished. What
-it had spent counts, as far as it is known.
+This process reads the rows, decides when priors are refitted, and writes the journal and the
+results, as a run in one process does; `RowFeed` has the rows that are not finished. Workers do
+everything else: they are shards (see `sharded`) that receive their rows a few at a time, so that a
+fast one receives more, and send what is to be committed to the journal (`RemoteJournal`). Limits
+and budget are quotas that follow the work. A worker that has died is started again, with the rows
+that it had not finished. What it had spent counts, as far as it is known.
 """
 
 from __future__ import annotations
@@ -69,11 +71,16 @@ MAX_SHORTAGES = (
 )
 SHORTAGE_PAUSE = 1.0  # seconds between two of them
 POLL = 0.25  # seconds between two checks whether the run ends
-START = "import json, sys; sys.path[:] = json.loads(sys.argv.pop()); from redraft.runs.executors.process_worker import main; main()"
+START = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv.pop()); from "
+    "redraft.runs.executors.process_worker import main; main()"
+)
 
 
 class Pauses:
-    """Until when (by `monotonic`) endpoints have asked for no call, by their addresses: what one worker was told, others learn."""
+    """Until when (by `monotonic`) endpoints have asked for no call, by their addresses: what one
+    worker was told, others learn.
+    """
 
     def __init__(self) -> None:
         self._until: dict[str, float] = {}
@@ -140,7 +147,8 @@ class ProcessEndpoints(RemoteEndpoints):
 
 
 class RowFeed:
-    """The rows of a run that are not finished: those to be handed out, and those that each worker has.
+    """The rows of a run that are not finished: those to be handed out, and those that each worker
+    has.
 
     `fill` reads the rows, and saves the results of those that are finished already.
     """
@@ -226,7 +234,9 @@ class RowFeed:
         return saved
 
     def end(self) -> None:
-        """Save the results of rows that were cut short, if the run ends; otherwise they are not finished."""
+        """Save the results of rows that were cut short, if the run ends; otherwise they are not
+        finished.
+        """
         for row, result in self._cut_short:
             if self.job.scheduler.reason:
                 self.processor.save(row, result, reused=False)
@@ -239,7 +249,9 @@ class RowFeed:
         return AssignedChunk([*map(_without_columns, rows)], refits.refits if refits else {})
 
     def chunk_again(self, k: int) -> AssignedChunk | None:
-        """Return the rows of worker k that are not finished, with what the journal has of them now; None if there are none."""
+        """Return the rows of worker k that are not finished, with what the journal has of them now;
+        None if there are none.
+        """
         rows, job = self.pending[k], self.job
         if not rows:
             return None
@@ -272,7 +284,8 @@ def _without_columns(row: PendingRow) -> PendingRow:
 def _with_journal(row: PendingRow, info: RowInfo | None) -> PendingRow:
     """Return a row with what the journal has of it now.
 
-    A row to be reopened is "open" only here (`PendingRow.as_unfinished`): it stays so while the journal has the same result.
+    A row to be reopened is "open" only here (`PendingRow.as_unfinished`): it stays so while the
+    journal has the same result.
     """
     before = row.info
     if info and before and (info.key, info.result) == (before.key, before.result):
@@ -282,7 +295,9 @@ def _with_journal(row: PendingRow, info: RowInfo | None) -> PendingRow:
 
 @dataclass
 class ProcessExecutor:
-    """Has `processes` workers process the rows. `models`: the writer, the graders and the judge that they receive."""
+    """Has `processes` workers process the rows. `models`: the writer, the graders and the judge
+    that they receive.
+    """
 
     has_one_price = False
 
@@ -372,7 +387,9 @@ class ProcessExecutor:
         ]
 
     async def _process_others(self, job: BatchJob, feed: RowFeed) -> None:
-        """Process the rows that no worker has finished; if the run has ended softly, save their best answers so far."""
+        """Process the rows that no worker has finished; if the run has ended softly, save their
+        best answers so far.
+        """
         reason = job.scheduler.reason
         if not reason:
             await job.scheduler.process(feed.unfinished_rows(), feed.processor)
@@ -388,7 +405,9 @@ def _no_rows(_: Any) -> Any:
 
 
 def _encode_shard(shard: ShardJob) -> bytes:
-    """Return a shard as bytes. Raises ConfigError for a value that cannot be sent to another process."""
+    """Return a shard as bytes. Raises ConfigError for a value that cannot be sent to another
+    process.
+    """
     try:
         return encode_code(shard)
     except Exception:  # an object may raise anything when it is pickled
@@ -417,8 +436,8 @@ def _check_sendable(name: str, value: Any) -> None:
         what = type(value[0] if isinstance(value, (list, tuple)) and value else value).__name__
         why = str(error).strip() or type(error).__name__
         raise ConfigError(
-            f"{name}: a {what} cannot be sent to other processes ({why}); define it at the top level of a file, "
-            "give it by its name, or leave out processes"
+            f"{name}: a {what} cannot be sent to other processes ({why}); define it at the top "
+            "level of a file, give it by its name, or leave out processes"
         ) from error
 
 
@@ -440,7 +459,9 @@ class ProcessCoordinator(Coordinator):
 
 
 class ReadyProcesses:
-    """Processes for workers, started before there is work for them, so that they import meanwhile."""
+    """Processes for workers, started before there is work for them, so that they import
+    meanwhile.
+    """
 
     def __init__(self) -> None:
         self._ready: deque[tuple[subprocess.Popen[bytes], socket]] = deque()
@@ -451,7 +472,9 @@ class ReadyProcesses:
             self._ready.extend(start_process() for _ in range(count))
 
     def take(self) -> tuple[subprocess.Popen[bytes], socket]:
-        """Return a process, and the socket to it. Raises OSError if none is ready and none can be started."""
+        """Return a process, and the socket to it. Raises OSError if none is ready and none can be
+        started.
+        """
         return self._ready.popleft() if self._ready else start_process()
 
     def close(self) -> None:
@@ -465,7 +488,9 @@ class ReadyProcesses:
 
 @dataclass
 class WorkerProcess:
-    """Worker k in a process. If that dies, another one gets its shard and the rows that it had not finished."""
+    """Worker k in a process. If that dies, another one gets its shard and the rows that it had not
+    finished.
+    """
 
     k: int
     shard: bytes
@@ -508,7 +533,10 @@ class WorkerProcess:
                 await cancel_and_wait([watching])
             self._failed_starts += 1
             if self._failed_starts >= MAX_STARTS:
-                status = f"a worker process ended at its start {MAX_STARTS} times, with exit status {process.returncode}"
+                status = (
+                    f"a worker process ended at its start {MAX_STARTS} times, with exit status "
+                    f"{process.returncode}"
+                )
                 return ShardStatus("", reason="fatal", message=status)
 
     async def exchange_quota(self, quota: Quota, order: StopOrder | None) -> ShardStatus:
@@ -526,7 +554,9 @@ class WorkerProcess:
                 await self._writer.drain()
 
     async def _serve(self, connection: socket) -> WorkerEnd | None:
-        """Exchange messages with a process until it has ended its work; return None if it dies before."""
+        """Exchange messages with a process until it has ended its work; return None if it dies
+        before.
+        """
         reader, writer = await asyncio.open_connection(sock=connection, limit=BUFFER)
         answering = dict[type, asyncio.Future[None]]()
         try:
@@ -559,7 +589,9 @@ class WorkerProcess:
         await self._send(encode(await self.journal.wait_for_commit()))
 
     async def _first_messages(self) -> bytes:
-        """Return what a process needs first; the second one also needs what the first one has not answered or finished."""
+        """Return what a process needs first; the second one also needs what the first one has not
+        answered or finished.
+        """
         await self.feed.job.journal.wait_for_commit()  # of what the first one has written
         earlier = EarlierWork(self.journal.spent[self.k], self.finished)
         again = filter(None, (earlier, self._message, self.feed.chunk_again(self.k)))
@@ -583,7 +615,9 @@ class WorkerProcess:
 
 
 async def kill_if_stopped(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process that was stopped by a signal and is not continued, so that another one gets its rows."""
+    """Kill a process that was stopped by a signal and is not continued, so that another one gets
+    its rows.
+    """
     seconds = 0
     while (
         seconds < STOPPED_TIMEOUT
@@ -594,7 +628,9 @@ async def kill_if_stopped(process: subprocess.Popen[bytes]) -> None:
 
 
 def is_stopped(pid: int) -> bool:
-    """Return whether a child of this process was stopped by a signal; False where the system cannot tell."""
+    """Return whether a child of this process was stopped by a signal; False where the system cannot
+    tell.
+    """
     if hasattr(os, "waitid"):
         with suppress(ChildProcessError):
             return os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
@@ -615,9 +651,9 @@ def start_process() -> tuple[subprocess.Popen[bytes], socket]:
             signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM}
         )  # until the process ignores them
         try:
-            process = subprocess.Popen(
+            process = subprocess.Popen(  # noqa: S603  (our own code)
                 [sys.executable, "-P", "-c", START, loop, path], stdin=theirs.fileno()
-            )  # noqa: S603  (our own code)
+            )
         except OSError:
             ours.close()
             raise

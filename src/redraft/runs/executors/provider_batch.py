@@ -1,11 +1,13 @@
 """Calls through a provider's batch API: `BatchEndpoints` takes the place of `LimitedEndpoints`.
 
-Rows run in this process as usual, but a call is put into the queue of its model instead of being sent, and waits. When every row
-under way waits, each queue is submitted as a batch; each answer resumes its row, and the next calls of the rows make up the next
-batch. It does not matter which requests share a batch: an answer is identified by the cache key of its request.
+Rows run in this process as usual, but a call is put into the queue of its model instead of being
+sent, and waits. When every row under way waits, each queue is submitted as a batch; each answer
+resumes its row, and the next calls of the rows make up the next batch. It does not matter which
+requests share a batch: an answer is identified by the cache key of its request.
 
-Before a batch is created it is saved in the journal (`SubmissionLog`), where it stays until all rows have received their answers.
-After a crash the next process finds the batches there, takes their answers, and submits nothing twice.
+Before a batch is created it is saved in the journal (`SubmissionLog`), where it stays until all
+rows have received their answers. After a crash the next process finds the batches there, takes
+their answers, and submits nothing twice.
 """
 
 from __future__ import annotations
@@ -87,10 +89,11 @@ class BatchedModel:
 
 @dataclass
 class BatchEndpoints:
-    """Endpoints with a batch API. A call has no timeout, except that an endpoint may be silent only for `limits.give_up_after` s.
+    """Endpoints with a batch API. A call has no timeout, except that an endpoint may be silent only
+    for `limits.give_up_after` s.
 
-    Calls `halt(reason, message, detail)` if an endpoint has failed for good, and `say` with messages about batches. `poll` is the
-    time between two checks of a batch, in seconds.
+    Calls `halt(reason, message, detail)` if an endpoint has failed for good, and `say` with
+    messages about batches. `poll` is the time between two checks of a batch, in seconds.
     """
 
     limits: EndpointLimits
@@ -164,26 +167,33 @@ class BatchEndpoints:
         )
 
     def spent_if_killed(self, tracker: BudgetTracker) -> dict[str, float]:
-        """Return what was spent. Waiting calls do not count: a resumed run makes them again, and reserves for them then."""
+        """Return what was spent. Waiting calls do not count: a resumed run makes them again, and
+        reserves for them then.
+        """
         if not (self.gate.closed and self._billed):
             self._billed = dict(tracker.spent)
         return self._billed
 
     def close(self, *, now: bool = False) -> None:
-        """Let no further call start, and wait for none: the next run takes the answers of batches at the provider."""
+        """Let no further call start, and wait for none: the next run takes the answers of batches
+        at the provider.
+        """
         if not self.gate.closed:
             for batch in (
                 batch for _, batch in self.active.values() if batch and not batch.is_ended
             ):
                 self.say(
-                    f"batch {batch.id} continues at the provider; the same command takes its answers"
+                    f"batch {batch.id} continues at the provider; the same command takes its "
+                    "answers"
                 )
         for task in self._tasks:
             task.cancel()
         self.gate.close(now=True)
 
     async def aclose(self) -> None:
-        """Stop all background tasks; remove batches from the log whose answers no row will ask for any more."""
+        """Stop all background tasks; remove batches from the log whose answers no row will ask for
+        any more.
+        """
         if not self.gate.closed and not self.active:
             with suppress(StoreError):
                 self._drop_delivered()
@@ -215,7 +225,8 @@ class BatchEndpoints:
     async def _complete(self, queue: ModelQueue, request: Request) -> Reply:
         self._events += 1
         entry = current_entry()
-        entry.start_counting()  # a call that is cancelled while it waits is counted by the process that resumes the run
+        # a call that is cancelled while it waits is counted by the process that resumes the run
+        entry.start_counting()
         key = cache_key(queue.batches.chat.identity, request)
         answer = queue.unclaimed.pop(key, None) or await self._wait_for(queue, key, request)
         entry.count_request()
@@ -258,7 +269,9 @@ class BatchEndpoints:
             self._start(self._submit_regularly())
 
     async def _submit_regularly(self) -> None:
-        """Submit the queues when every row waits, or when nothing has happened for MAX_IDLE seconds."""
+        """Submit the queues when every row waits, or when nothing has happened for MAX_IDLE
+        seconds.
+        """
         seen, since = None, monotonic()
         while True:
             await asyncio.sleep(min(self.poll, POLL) / 4)
@@ -272,9 +285,11 @@ class BatchEndpoints:
                 self._submit_all()
 
     def _drop_delivered(self) -> None:
-        """Drop answered batches from the log. Every row waits for its next answer or has ended: the journal has the earlier ones.
+        """Drop answered batches from the log. Every row waits for its next answer or has ended: the
+        journal has the earlier ones.
 
-        Answers of earlier processes that no row has asked for yet stay: this one may have only some of the rows.
+        Answers of earlier processes that no row has asked for yet stay: this one may have only some
+        of the rows.
         """
         self.submissions.drop(self._answered)
         self._answered.clear()
@@ -332,13 +347,16 @@ class BatchEndpoints:
         queue.requeue_unanswered(items, batch)
         if queue.max_requests < max_requests:
             self.say(
-                f"batch {batch.id} was too large; now at most {queue.max_requests:,} requests a batch, one at a time"
+                f"batch {batch.id} was too large; now at most {queue.max_requests:,} requests a "
+                "batch, one at a time"
             )
 
     async def _create(
         self, queue: ModelQueue, file: str, submitted: SubmittedBatch
     ) -> ProviderBatch:
-        """Create a batch. After an error, check first whether the batch was created nevertheless."""
+        """Create a batch. After an error, check first whether the batch was created
+        nevertheless.
+        """
         metadata, is_repeated = self.submissions.metadata(submitted), False
 
         async def create() -> ProviderBatch:
@@ -350,7 +368,9 @@ class BatchEndpoints:
         return await self._retry(create)
 
     async def _recover(self, queue: ModelQueue) -> None:
-        """Take the answers of batches that earlier processes have submitted, in the order of submission."""
+        """Take the answers of batches that earlier processes have submitted, in the order of
+        submission.
+        """
         for submitted in list(queue.recovered):
             if batch := await self._retry(partial(self._find, queue, submitted)):
                 await self._follow(queue, submitted, batch, recovered=True)
@@ -396,7 +416,9 @@ class BatchEndpoints:
         return batch
 
     async def _deliver(self, queue: ModelQueue, file: str, *, recovered: bool) -> None:
-        """Deliver the answers in a file, each once, even if the download is repeated. A file that is gone has no answers."""
+        """Deliver the answers in a file, each once, even if the download is repeated. A file that
+        is gone has no answers.
+        """
         delivered_count = 0
 
         async def download() -> None:
@@ -419,7 +441,9 @@ class BatchEndpoints:
     # ---- errors of the endpoint
 
     async def _retry(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of a call. Repeat it until an error is final, or `limits.give_up_after` seconds have passed."""
+        """Return the result of a call. Repeat it until an error is final, or `limits.give_up_after`
+        seconds have passed.
+        """
         since, pause = inf, self.poll
         while True:
             try:
@@ -455,7 +479,9 @@ def as_chat(model: Model) -> Chat:
 
 
 def check_batch_model(call: Call, model: Model, *, has_fallback: bool = False) -> Call:
-    """Return the call unchanged. Raises ConfigError for a model whose endpoint cannot have a batch API, and for several models."""
+    """Return the call unchanged. Raises ConfigError for a model whose endpoint cannot have a batch
+    API, and for several models.
+    """
     if has_fallback:
         raise ConfigError("engine: a provider batch asks one model, so `model` cannot be a list")
     as_chat(model)

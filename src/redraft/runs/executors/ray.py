@@ -1,7 +1,8 @@
-"""Workers on Ray: one actor for each shard, on an existing cluster or on one started for the run. Only this module imports Ray.
+"""Workers on Ray: one actor for each shard, on an existing cluster or on one started for the run.
+Only this module imports Ray.
 
-Ray creates an actor again when it has died; the worker then resumes from its journal, and a call to it waits until it is ready.
-Actors die with the process that has started them.
+Ray creates an actor again when it has died; the worker then resumes from its journal, and a call to
+it waits until it is ready. Actors die with the process that has started them.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ def import_ray() -> Any:
 
 @dataclass
 class RayPool:
-    """Starts workers on the cluster at an address ("auto": that of this machine), or without one on a Ray started for the run.
+    """Starts workers on the cluster at an address ("auto": that of this machine), or without one on
+    a Ray started for the run.
 
     If the program is already connected to a cluster, that one is used, and stays connected.
     """
@@ -104,7 +106,8 @@ class RayPool:
             except Exception as error:  # an object may raise anything when it is pickled
                 kind = type(value).__name__
                 raise ConfigError(
-                    f"{name}: a {kind} cannot be sent to other processes ({_first_line(error)}); give it by its name"
+                    f"{name}: a {kind} cannot be sent to other processes ({_first_line(error)}); "
+                    "give it by its name"
                 ) from error
 
     async def store(self, rows: Sequence[AssignedRow]) -> Chunk:
@@ -136,7 +139,9 @@ class RayWorker:
     actor: Any
 
     async def run(self, shard: ShardJob) -> ShardStatus:
-        """Run a shard and return its final status; if Ray cannot run the actor, a status with the reason "fatal"."""
+        """Run a shard and return its final status; if Ray cannot run the actor, a status with the
+        reason "fatal".
+        """
         from ray.exceptions import RayError
 
         try:
@@ -148,7 +153,9 @@ class RayWorker:
         return status
 
     async def exchange_quota(self, quota: Quota, order: StopOrder | None) -> ShardStatus:
-        """Send a quota and an order, and return the status. If Ray has given up the actor, wait for ever: `run` reports that."""
+        """Send a quota and an order, and return the status. If Ray has given up the actor, wait for
+        ever: `run` reports that.
+        """
         from ray.exceptions import RayError
 
         try:
@@ -160,7 +167,9 @@ class RayWorker:
 
 
 def _send_modules_by_value() -> None:
-    """Send modules that workers cannot import, such as a file of graders, together with what they define."""
+    """Send modules that workers cannot import, such as a file of graders, together with what they
+    define.
+    """
     register: Any = import_module("ray.cloudpickle").register_pickle_by_value
     for name, module in list(sys.modules.items()):
         if (

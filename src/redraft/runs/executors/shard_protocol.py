@@ -1,13 +1,16 @@
-"""What the coordinator of a sharded run and its workers send each other, and how quotas are computed.
+"""What the coordinator of a sharded run and its workers send each other, and how quotas are
+computed.
 
-A worker receives one `ShardJob`, and then a new `Quota` at every exchange, with a `StopOrder` at the end; it answers with a
-`ShardStatus`. `QuotaSplitter` divides the calls in flight, the rates and the budget of the run among the shards. No quota is
-granted twice: what one shard must give back is granted to another only after the first has confirmed its smaller quota. So all
-shards together never use more than the total, whatever messages are delayed and whichever workers die.
+A worker receives one `ShardJob`, and then a new `Quota` at every exchange, with a `StopOrder` at
+the end; it answers with a `ShardStatus`. `QuotaSplitter` divides the calls in flight, the rates and
+the budget of the run among the shards. No quota is granted twice: what one shard must give back is
+granted to another only after the first has confirmed its smaller quota. So all shards together
+never use more than the total, whatever messages are delayed and whichever workers die.
 
-The budget is divided twice in this way. `Quota.amounts` limit the calls, which reserve upper bounds. `Quota.share` limits what the
-rows of a shard may plan to spend: all of them must fit, those that have not started as well. So no shard takes what the last row
-of another needs. Only the coordinator knows that the budget will never cover a call (`Quota.refusal`).
+The budget is divided twice in this way. `Quota.amounts` limit the calls, which reserve upper
+bounds. `Quota.share` limits what the rows of a shard may plan to spend: all of them must fit, those
+that have not started as well. So no shard takes what the last row of another needs. Only the
+coordinator knows that the budget will never cover a call (`Quota.refusal`).
 """
 
 from __future__ import annotations
@@ -64,7 +67,8 @@ class ShardJob:
         model: The writer.
         graders: The graders, as the user gave them.
         judge: The judge.
-        journal: The path of the shard's own journal; of that of the run if its process commits what shards write.
+        journal: The path of the shard's own journal; of that of the run if its process commits what
+            shards write.
         run_journal: The path of the journal of the run, if that has cached replies.
         chunks: The rows.
         attempt: Identifies this start of the run.
@@ -101,7 +105,9 @@ class StopOrder:
 
 
 class Refusal(NamedTuple):
-    """The budget will never cover a call that needs this amount, or more, under a limit; `message` says why."""
+    """The budget will never cover a call that needs this amount, or more, under a limit; `message`
+    says why.
+    """
 
     limit: str
     amount: float
@@ -110,10 +116,11 @@ class Refusal(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """What a shard may use: calls in flight, calls and tokens a minute, and `amounts` of the budget.
+    """What a shard may use: calls in flight, calls and tokens a minute, and `amounts` of the
+    budget.
 
-    `share` is what its rows may plan to spend in all, by the names of the limits. `refusal`: what a shard that waits for more of
-    the budget will never get; None if it may get it.
+    `share` is what its rows may plan to spend in all, by the names of the limits. `refusal`: what a
+    shard that waits for more of the budget will never get; None if it may get it.
     """
 
     in_flight: int = 0
@@ -128,9 +135,10 @@ class Quota:
 class QuotaUse:
     """What a shard uses of the quota that it has received.
 
-    `committed` is what it has spent and reserved, `shortage` the amounts that a call waits for (None: no call waits).
-    `is_saturated`: it could use more. `planned`: what it has spent, and what its `rows` that have not ended need in any case; by
-    the limit that sets their price, if there is one.
+    `committed` is what it has spent and reserved, `shortage` the amounts that a call waits for
+    (None: no call waits). `is_saturated`: it could use more. `planned`: what it has spent, and what
+    its `rows` that have not ended need in any case; by the limit that sets their price, if there is
+    one.
     """
 
     quota: Quota = Quota()
@@ -152,11 +160,12 @@ class QuotaUse:
 class ShardStatus:
     """The state of a shard.
 
-    `use` is None until the worker has opened its journal: before that, it does not know what an earlier process has spent.
-    `process` identifies the worker's process, so it changes when the worker has died and was started again; `counts`, `usage` and
-    `cache_savings` are those of this process. `messages` are those since the last status. `reason` and `message` say why the shard
-    has ended early.
-    `pauses` are the times until which endpoints have asked for no call, by their addresses and the worker's own `monotonic` clock.
+    `use` is None until the worker has opened its journal: before that, it does not know what an
+    earlier process has spent. `process` identifies the worker's process, so it changes when the
+    worker has died and was started again; `counts`, `usage` and `cache_savings` are those of this
+    process. `messages` are those since the last status. `reason` and `message` say why the shard
+    has ended early. `pauses` are the times until which endpoints have asked for no call, by their
+    addresses and the worker's own `monotonic` clock.
     """
 
     process: str
@@ -175,7 +184,9 @@ class ShardStatus:
 
 
 class Worker(Protocol):
-    """The worker of a shard in another process. A call waits while the process is being started, or started again."""
+    """The worker of a shard in another process. A call waits while the process is being started, or
+    started again.
+    """
 
     async def run(self, shard: ShardJob) -> ShardStatus:
         """Process all rows of a shard; return the final status."""
@@ -204,10 +215,11 @@ class WorkerPool(Protocol):
 
 @dataclass
 class QuotaSplitter:
-    """Divides the limits of a run among shards by what they use. Every shard gets at least one call in flight.
+    """Divides the limits of a run among shards by what they use. Every shard gets at least one call
+    in flight.
 
-    `rows` are the numbers of rows of the shards. `spent` is what earlier runs have spent of the `budget`. `exhaustion` says that
-    it is used up; "" while it is not.
+    `rows` are the numbers of rows of the shards. `spent` is what earlier runs have spent of the
+    `budget`. `exhaustion` says that it is used up; "" while it is not.
     """
 
     rows: Sequence[int]
@@ -238,7 +250,9 @@ class QuotaSplitter:
         return len(self.rows)
 
     def update(self, k: int, use: QuotaUse, *, finished: bool = False) -> None:
-        """Set the use of shard k, which confirms its quota. A shard that has `finished` uses nothing any more."""
+        """Set the use of shard k, which confirms its quota. A shard that has `finished` uses
+        nothing any more.
+        """
         self._used[k] = replace(use, planned={}, rows=0) if finished else use
         self._unconfirmed.discard(k)
         if finished:
@@ -288,7 +302,9 @@ class QuotaSplitter:
         of: Callable[[Quota], float],
         used: Callable[[QuotaUse], float],
     ) -> float:
-        """Return as much of the wanted amount as no other shard can be using, by its last quota or by the one it has confirmed."""
+        """Return as much of the wanted amount as no other shard can be using, by its last quota or
+        by the one it has confirmed.
+        """
 
         def largest_use(j: int) -> float:
             use = self._used[j]
@@ -322,7 +338,9 @@ class QuotaSplitter:
         return (self._total(name) or 0.0) - sum(use.committed.get(name, 0.0) for use in self._used)
 
     def _coverable_shortages(self) -> dict[int, Amounts]:
-        """Return the shortages that the available amounts cover, by shard; lower numbers take precedence."""
+        """Return the shortages that the available amounts cover, by shard; lower numbers take
+        precedence.
+        """
         free = {name: self._available(name) for name in LIMITS if self._total(name) is not None}
         shortages: dict[int, Amounts] = {}
         for k, use in enumerate(self._used):
@@ -336,7 +354,9 @@ class QuotaSplitter:
         return shortages
 
     def _amount(self, k: int, part: float, name: str) -> float:
-        """Return the amount of the budget for shard k: what it has committed, its shortage, and its part of the rest."""
+        """Return the amount of the budget for shard k: what it has committed, its shortage, and its
+        part of the rest.
+        """
         committed, shortages = self._used[k].committed.get(name, 0.0), self._coverable_shortages()
         rest = self._available(name) - sum(shortage[name] for shortage in shortages.values())
         wanted = committed + shortages.get(k, {}).get(name, 0.0) + max(0.0, rest) * part
@@ -351,7 +371,9 @@ class QuotaSplitter:
         return granted if name == "usd" else int(granted + 1e-9)
 
     def _share(self, k: int, name: str) -> float:
-        """Return what the rows of shard k may plan to spend: what they need in any case, and an equal part of the rest for each."""
+        """Return what the rows of shard k may plan to spend: what they need in any case, and an
+        equal part of the rest for each.
+        """
         total, rows = self._total(name) or 0.0, sum(use.rows for use in self._used)
         rest = max(0.0, total - sum(use.planned_amount(name) for use in self._used))
         wanted = self._used[k].planned_amount(name) + rest * self._used[k].rows / max(1, rows)

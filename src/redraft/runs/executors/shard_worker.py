@@ -1,7 +1,9 @@
-"""The worker of one shard: a `BatchJob` over some of the rows, with a journal of its own and without an output.
+"""The worker of one shard: a `BatchJob` over some of the rows, with a journal of its own and
+without an output.
 
-A worker runs in a process of its own, possibly on another machine, and may be killed and started again at any time: its shard job
-has everything that it needs, and its journal everything that it has done. It may use what the last `exchange_quota` allows.
+A worker runs in a process of its own, possibly on another machine, and may be killed and started
+again at any time: its shard job has everything that it needs, and its journal everything that it
+has done. It may use what the last `exchange_quota` allows.
 """
 
 from __future__ import annotations
@@ -62,10 +64,11 @@ SHARED_FOLDER_HINT = "the journal must be on a file system that all machines sha
 
 
 class ShardBudget(BudgetTracker):
-    """Tracks a shard's part of the budget. A call that needs more waits until the part grows, or until it never will (`refusal`).
+    """Tracks a shard's part of the budget. A call that needs more waits until the part grows, or
+    until it never will (`refusal`).
 
-    `share` is what the rows of the shard may plan to spend.
-    `wait_for_commit` waits until the journal has what is reserved, so that it counts even if the worker dies.
+    `share` is what the rows of the shard may plan to spend. `wait_for_commit` waits until the
+    journal has what is reserved, so that it counts even if the worker dies.
     """
 
     def __init__(self) -> None:
@@ -90,7 +93,9 @@ class ShardBudget(BudgetTracker):
         await self._change.wait()
 
     def check(self, amounts: Mapping[str, float]) -> None:
-        """Raise BudgetExhaustedError if the budget will never cover the amounts: only the coordinator knows that."""
+        """Raise BudgetExhaustedError if the budget will never cover the amounts: only the
+        coordinator knows that.
+        """
         if (refusal := self.refusal) and amounts[refusal.limit] >= refusal.amount:
             raise BudgetExhaustedError(refusal.message, limit=refusal.limit)
 
@@ -144,7 +149,9 @@ class ShardShare:
 
 @dataclass
 class AssignedRows:
-    """The rows of a shard. What the journal of the run has of them is copied into that of the shard first."""
+    """The rows of a shard. What the journal of the run has of them is copied into that of the shard
+    first.
+    """
 
     chunks: Sequence[Chunk]
     journal: Journal
@@ -178,9 +185,11 @@ class AssignedRows:
 
 
 class ShardWorker:
-    """Processes a shard: `run` does the work, and `exchange_quota` is called meanwhile to set quotas and read the status.
+    """Processes a shard: `run` does the work, and `exchange_quota` is called meanwhile to set
+    quotas and read the status.
 
-    It may be on another machine than the process of the run, which does not write to the run's journal meanwhile.
+    It may be on another machine than the process of the run, which does not write to the run's
+    journal meanwhile.
     """
 
     def __init__(self) -> None:
@@ -219,7 +228,9 @@ class ShardWorker:
         return self._status()
 
     def _apply(self) -> None:
-        """Apply the latest quota and order to the budget, the endpoints and the scheduler, as far as they exist."""
+        """Apply the latest quota and order to the budget, the endpoints and the scheduler, as far
+        as they exist.
+        """
         quota, job = self._quota, self._job
         self._budget.refusal, self._budget.share = quota.refusal, quota.share
         self._budget.set_budget(Budget(**cast("Any", quota.amounts)))
@@ -283,7 +294,8 @@ class ShardWorker:
     async def _open_journal(self, shard: ShardJob) -> Journal:
         if not shard.journal.parent.is_dir():
             raise StoreError(
-                f"there is no folder {str(shard.journal.parent)!r} on {gethostname()}; {SHARED_FOLDER_HINT}"
+                f"there is no folder {str(shard.journal.parent)!r} on {gethostname()}; "
+                f"{SHARED_FOLDER_HINT}"
             )
         open_journal = partial(Journal, shard.journal, durability=shard.config.durability)
         return await asyncio.to_thread(open_when_released, open_journal)
@@ -326,7 +338,9 @@ class ShardWorker:
         return replace(config, options=options, limits=limits)
 
     def _restore_spent(self, session: Session, name: str, journal: Journal) -> None:
-        """Restore what an earlier process of this shard has spent, and save all further changes in the journal."""
+        """Restore what an earlier process of this shard has spent, and save all further changes in
+        the journal.
+        """
         if not session.options.budget:
             return
         self._budget.spent.update(self._spent_before(name, journal))
@@ -379,7 +393,9 @@ class ShardWorker:
 
 
 def _plans(job: BatchJob) -> tuple[Amounts, int]:
-    """Return what the rows of a shard have spent and need in any case, and the number of those that have not ended."""
+    """Return what the rows of a shard have spent and need in any case, and the number of those that
+    have not ended.
+    """
     allocator = job.budget.allocator
     if allocator is None:
         return {}, 0

@@ -1,9 +1,12 @@
-"""A run in several processes: `ShardedExecutor` assigns the rows to shards, follows their workers, and merges their results.
+"""A run in several processes: `ShardedExecutor` assigns the rows to shards, follows their workers,
+and merges their results.
 
-Row n belongs to shard n % shards. Every shard writes a journal of its own beside that of the run. At the end, or when the run is
-started again, these are merged into the journal of the run and removed, and the output is written from it, as if one process had
-done all the work. A `WorkerPool`, such as that on Ray, starts the workers. When a worker dies, its pool starts it again and it
-continues from its journal; when the coordinator dies, so do the workers, and the next run merges their journals.
+Row n belongs to shard n % shards. Every shard writes a journal of its own beside that of the run.
+At the end, or when the run is started again, these are merged into the journal of the run and
+removed, and the output is written from it, as if one process had done all the work. A `WorkerPool`,
+such as that on Ray, starts the workers. When a worker dies, its pool starts it again and it
+continues from its journal; when the coordinator dies, so do the workers, and the next run merges
+their journals.
 """
 
 from __future__ import annotations
@@ -54,7 +57,9 @@ from .shard_protocol import (
 
 CHUNK = 256  # rows that are stored together
 TICK = 0.25  # seconds between two exchanges with a worker
-CHECK_INTERVAL = 1.0  # seconds without an answer from a worker after which the coordinator checks whether the run has ended
+# seconds without an answer from a worker after which the coordinator checks whether the run has
+# ended
+CHECK_INTERVAL = 1.0
 STOP_TIMEOUT = 10.0  # seconds that a worker has to end at once
 MAX_DEATHS = 8  # deaths of a worker, without a finished row in between, that end the run
 
@@ -62,7 +67,8 @@ MAX_DEATHS = 8  # deaths of a worker, without a finished row in between, that en
 def merge_shards(journal: Journal) -> None:
     """Merge the shard journals beside a journal into it, and remove them. Raises StoreError.
 
-    It may be interrupted and repeated: each shard journal is merged completely before it is removed, and its spending counts once.
+    It may be interrupted and repeated: each shard journal is merged completely before it is
+    removed, and its spending counts once.
     """
     for path in shard_journals(journal.path):
         for name, metadata in merge_shard(journal, path).items():
@@ -98,7 +104,8 @@ def _merge_capabilities(journal: Journal, name: str, data: dict[str, Any]) -> No
 
 @dataclass
 class ShardedExecutor:
-    """Has shards process the rows, then writes the output. This process calls a model only for rows that a shard has not finished.
+    """Has shards process the rows, then writes the output. This process calls a model only for rows
+    that a shard has not finished.
 
     `models`: the writer, the graders and the judge that workers receive.
     """
@@ -125,7 +132,9 @@ class ShardedExecutor:
         job.budget.was_raised = was_raised
 
     async def _run_shards(self, job: BatchJob) -> None:
-        """Assign the rows that are not finished to shards, and follow these to their end. Without such rows none is started."""
+        """Assign the rows that are not finished to shards, and follow these to their end. Without
+        such rows none is started.
+        """
         self._assigned = bytearray(job.summary.total)
         async with AsyncExitStack() as stack:
             unfinished = await stack.enter_async_context(aclosing(self._unfinished_rows(job)))
@@ -177,7 +186,9 @@ class ShardedExecutor:
         return chunks
 
     async def _follow(self, job: BatchJob, pool: WorkerPool, chunks: list[list[Chunk]]) -> None:
-        """Start a worker for each shard, and follow them to their end. The job's endpoints are those of all shards meanwhile."""
+        """Start a worker for each shard, and follow them to their end. The job's endpoints are
+        those of all shards meanwhile.
+        """
         config, budget = job.config, job.session.options.budget
         shards = self._shard_jobs(job, chunks)
         quotas = QuotaSplitter(
@@ -259,7 +270,9 @@ class _AssignedNumbers:
 
 
 def shard_config(job: BatchJob, shards: int = 1) -> BatchConfig:
-    """Return the configuration for a shard: the settings of the run with its priors, and its share of the limits."""
+    """Return the configuration for a shard: the settings of the run with its priors, and its share
+    of the limits.
+    """
     limits, options = job.config.limits, job.config.options
     if job.online_priors:
         options = replace(options, priors=job.online_priors.schedule.start)
@@ -283,7 +296,9 @@ def _no_rows(_: Any) -> Any:
 
 @dataclass
 class RemoteEndpoints:
-    """The endpoints of all shards together, by their latest statuses. This process makes no call."""
+    """The endpoints of all shards together, by their latest statuses. This process makes no
+    call.
+    """
 
     shards: int
     statuses: dict[int, ShardStatus] = field(default_factory=dict)
@@ -326,7 +341,9 @@ class RemoteEndpoints:
 
 @dataclass
 class Coordinator:
-    """Follows the workers: exchanges quotas for statuses, sums up the statuses, and ends the run when a shard ends early."""
+    """Follows the workers: exchanges quotas for statuses, sums up the statuses, and ends the run
+    when a shard ends early.
+    """
 
     scheduler: Scheduler[PendingRow]
     quotas: QuotaSplitter
@@ -364,7 +381,9 @@ class Coordinator:
             await cancel_and_wait(tasks)
 
     async def _follow_one(self, k: int, worker: Worker, shard: ShardJob) -> None:
-        """Run a shard to its end, and exchange quotas meanwhile. If it must end at once and does not answer, abandon it."""
+        """Run a shard to its end, and exchange quotas meanwhile. If it must end at once and does
+        not answer, abandon it.
+        """
         running = asyncio.ensure_future(worker.run(shard))
         exchange: asyncio.Future[ShardStatus] | None = None
         try:
@@ -414,7 +433,9 @@ class Coordinator:
         self._sum_up()
 
     def _count_deaths(self, k: int, now: ShardStatus) -> None:
-        """Count how often a worker has died without finishing a row in between, and end the run after MAX_DEATHS times."""
+        """Count how often a worker has died without finishing a row in between, and end the run
+        after MAX_DEATHS times.
+        """
         before = self.remote.statuses.get(k)
         if before is None or before.process == now.process:
             if before and now.counts["done"] > before.counts["done"]:
@@ -425,7 +446,8 @@ class Coordinator:
         if self._deaths[k] >= MAX_DEATHS and not self.scheduler.reason:
             self.scheduler.end(
                 "fatal",
-                f"shard {k + 1} of {self.remote.shards} has died {MAX_DEATHS} times without finishing a row",
+                f"shard {k + 1} of {self.remote.shards} has died {MAX_DEATHS} times without "
+                "finishing a row",
             )
 
     def _sum_up(self) -> None:
