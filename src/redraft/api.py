@@ -332,10 +332,10 @@ async def refine_many(
             cleanup.push_async_callback(cancel_and_wait, running)
             return await asyncio.gather(*running)
     except asyncio.CancelledError as error:
-        error.results = [
+        error.results = [  # type: ignore[attr-defined]
             _result_of(task, refinement)
             for task, refinement in zip(running, refinements, strict=True)
-        ]  # type: ignore[attr-defined]
+        ]
         raise
 
 

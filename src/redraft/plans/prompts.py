@@ -132,8 +132,8 @@ class Prompts:
         if self.draft is None:
             return draft_messages(trace)
         content = (
-            self.draft_template.fill(trace, None) if self.draft_template else self.draft(trace)
-        )  # type: ignore[operator]
+            self.draft_template.fill(trace, None) if self.draft_template else self.draft(trace)  # type: ignore[operator]
+        )
         return _messages(trace, content)
 
     def refinement_messages(self, trace: Trace, parent: Candidate) -> tuple[Message, ...]:
@@ -149,8 +149,8 @@ class Prompts:
         content = (
             self.refine_template.fill(trace, parent)
             if self.refine_template
-            else self.refine(trace, parent)
-        )  # type: ignore[operator]
+            else self.refine(trace, parent)  # type: ignore[operator]
+        )
         return _messages(trace, content)
 
     def _after_own_draft(self, trace: Trace, parent: Candidate) -> tuple[Message, ...]:

@@ -390,8 +390,11 @@ def _table(headers: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Table:
     for n, header in enumerate(headers):
         justify = "left" if n == 0 or not header else "right"
         table.add_column(
-            header, justify=justify, no_wrap=bool(header), style=None if header else "dim"
-        )  # type: ignore[arg-type]
+            header,
+            justify=justify,  # type: ignore[arg-type]
+            no_wrap=bool(header),
+            style=None if header else "dim",
+        )
     for cells in rows:
         table.add_row(*map(text_line, cells))
     table.add_section()
