@@ -746,7 +746,7 @@ async def test_a_failed_call_keeps_the_reservation_for_grades(monkeypatch, fails
         async def complete(self, request):
             if len(self.sent) + 1 in fails:
                 self.sent.append(request)
-                raise REFUSALS[why]
+                raise REFUSALS[why]()  # noqa: RSE102
             return await super().complete(request)
 
     for most in range(900, 4200, 300):
