@@ -15,6 +15,7 @@ from scipy.special import ndtr, ndtri
 from redraft.core.records import Candidate, Feedback
 from redraft.core.task import Task
 from redraft.core.trace import PanelGrader, Trace
+from redraft.quality.filtering import scored_texts, symmetry_classes
 from redraft.quality.likelihood import (
     ScoreInterval,
     Site,
@@ -269,6 +270,35 @@ def test_equal_texts_have_equal_means(families):
     by_family = {}
     for i, family in enumerate(families):
         assert found.means[i] == by_family.setdefault(family, found.means[i])
+
+
+@pytest.mark.parametrize(
+    ("scores", "parents", "classes"),
+    [
+        ([1.0, 1.0, 0.0], {}, "aab"),
+        ([1.0, 1.0, 1.0], {2: 0}, "abc"),
+        ([1.0, 1.0, 0.0, 0.0], {2: 0, 3: 1}, "aabb"),
+        ([1.0, 1.0, 1.0, 0.0], {2: 0, 3: 1}, "abcd"),
+        ([1.0, 1.0, 0.0, 1.0, 1.0, 0.0], {2: 0, 3: 0, 4: 1, 5: 1}, "aabccb"),
+        ([1.0, 1.0, 1.0, 1.0, 0.0], {1: 0, 3: 2, 4: 3}, "abcde"),
+    ],
+)
+def test_which_texts_could_change_places(scores, parents, classes):
+    """Those with the same score from the same parent, if the texts made of them are the same."""
+    seen = observations_of(YES_NO, *([score] for score in scores), parents=parents)
+    found = symmetry_classes(scored_texts(seen, cached_tree(seen.unscored_shape, Priors())))
+    names = {}
+    assert "".join(names.setdefault(one, "abcdef"[len(names)]) for one in found) == classes
+
+
+def test_a_draft_is_as_good_as_what_was_made_of_it():
+    """Drafts with equal scores differ if their refinements do, in whatever order these came."""
+    better, worse = (
+        posterior_of(YES_NO, [1.0], [1.0], [first], [second], parents={2: 0, 3: 1}).means
+        for first, second in ((1.0, 0.0), (0.0, 1.0))
+    )
+    assert better[0] > better[1] + 0.01 and worse[0] < worse[1] - 0.01
+    assert (better[0], better[1]) == pytest.approx((worse[1], worse[0]), abs=0.002)
 
 
 def test_yes_and_no_move_the_estimate_less_than_values():

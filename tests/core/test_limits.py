@@ -112,6 +112,24 @@ def test_the_note_names_the_need_and_the_rest():
 
 
 @pytest.mark.parametrize(
+    ("left", "words"),
+    [
+        (Left(tokens=199), "200 tokens, 199 are left of the budget"),
+        (Left(usd=0.4), "0.50 USD, 0.40 USD are left of the budget"),
+        (Left(input_tokens=159), "160 input tokens, 159 are left of the budget"),
+        (Left(output_tokens=39), "40 output tokens, 39 are left of the budget"),
+        (Left(seconds=2.9), "3.0 s, 2.9 s are left before the deadline"),
+    ],
+)
+def test_the_note_is_in_the_unit_of_what_is_short(left, words):
+    """Each limit has its words."""
+    cost = Usage(1, 80, 20, cost=0.25, answer_tokens=100, answer_cost=0.25)
+    records = draft(0, usage=cost, seconds=2.0), feedback(0, 0.5, usage=cost, seconds=1.0)
+    (stop,) = plan(width=1).decide(trace([JUDGE], *records), left).steps
+    assert stop.note == f"a text with its grades takes about {words}"
+
+
+@pytest.mark.parametrize(
     ("more", "priors", "panel", "records", "left", "steps"),
     [
         ({}, KEEN, [JUDGE], GRADED, Left(calls=1), ["stop 0 budget"]),

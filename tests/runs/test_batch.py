@@ -348,6 +348,44 @@ async def test_unreadable_rows_go_to_the_errors_file(tmp_path):
     assert [t["location"].rpartition(":")[2] for t in told] == ["2", "3"]
 
 
+@pytest.mark.parametrize(
+    ("lose", "words"),
+    [
+        (lambda output: output.rename(output.with_name("moved")), "; move it back, and the same"),
+        (lambda output: output.unlink(), ": everything is in the journal, and the same"),
+    ],
+    ids=["moved", "deleted"],
+)
+async def test_a_lost_output_ends_the_run_with_advice(tmp_path, lose, words):
+    """What to do depends on whether the output still exists; nothing is paid twice."""
+    output = tmp_path / "out.jsonl"
+
+    class Losing(Writer):
+        async def complete(self, request):
+            if len(self.asked) == 5:
+                lose(output)
+            return await super().complete(request)
+
+    report = await run(tmp_path, Losing(), max_in_flight=1)
+    assert report.end_reason == "disk"
+    assert report.message.endswith(f"{words} command resumes")
+    if (moved := tmp_path / "moved").exists():
+        moved.rename(output)
+    model = Writer()
+    again = await run(tmp_path, model, max_in_flight=1)
+    assert again.done == len(lines(output)) == 12
+    assert (again.reused, again.usage.calls) == (report.done, len(model.asked))
+
+
+async def test_a_name_that_is_no_text_is_refused(tmp_path):
+    """Before any call; the message names the argument and the value."""
+    for name in (5, b"name", ["a"]):
+        model = Writer()
+        with pytest.raises(ConfigError, match=rf"name .*{re.escape(repr(name))}"):
+            await run(tmp_path, model, name=name)
+        assert model.asked == []
+
+
 async def test_a_file_of_another_program_is_not_overwritten(tmp_path):
     """This includes the input itself."""
     source = table(tmp_path / "in.jsonl", 3)

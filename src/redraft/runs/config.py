@@ -102,7 +102,6 @@ class BatchConfig(BatchFields):
         for what, path in paths.items():
             FilePath().check(what, path, optional=True)
         name = settings.pop("name", None)
-        checks.text("name", name, optional=True, allow_blank=True)
         if "columns" in settings:
             settings["columns"] = columns_of(settings["columns"])
         destination = None if output is None else str(output)
