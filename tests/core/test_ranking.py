@@ -80,6 +80,22 @@ def test_the_best_k_are_graded_and_begin_with_the_best(rows, k):
     assert not kept or kept[0].candidate == trace.best
 
 
+@pytest.mark.parametrize(
+    ("rows", "best"),
+    [
+        ([(0.5, True, None), (0.5, True, None)], 0),
+        ([(0.5, True, None), (0.5, True, True)], 1),
+        ([(0.5, True, False), (0.5, True, True), (0.5, True, True)], 1),
+        ([(0.5, True, None), (0.4, True, True)], 0),
+        ([(0.5, True, None), (0.9, False, True)], 0),
+        ([(0.5, False, None), (0.5, True, None), (None, True, None)], 1),
+    ],
+)
+def test_the_best_satisfies_musts_then_scores_then_is_done_then_is_the_earliest(rows, best):
+    """Each criterion decides only where those before it do not."""
+    assert trace_of(rows).best.id == best
+
+
 def test_the_best_of_an_outcome_comes_first():
     """A plan may name another answer than the scores do."""
     trace = trace_of([(0.5, True, False), (1.0, True, False)]) + Outcome(0, redraft.StopReason.DONE)
