@@ -205,6 +205,13 @@ def test_estimates_survive_json(means, reason):
     assert again.with_estimates.scores == dict(estimates)
 
 
+@pytest.mark.parametrize("ends", [(0.0, 0.0), (0.5, 0.5), (1.0, 1.0), (0.2, 0.7)])
+def test_an_interval_may_be_one_point(ends):
+    """An exact score has an interval, too."""
+    trace = scored_trace(0.5) + Outcome(0, StopReason.TARGET, "", 0.5, ends)
+    assert Trace.from_json(trace.to_json()).outcome.interval == ends
+
+
 def test_outcome_without_estimates_loads():
     """An outcome of deterministic graders holds only what was observed."""
     trace = scored_trace(0.2, 0.7) + Outcome(1, StopReason.TARGET)
