@@ -37,10 +37,11 @@ AT_LOWEST := tests/tables tests/storage tests/requirements tests/graders/test_re
 
 check: lint types test      ## lint, types and tests: all must pass before a change is submitted
 
-lint: $(VENV)/.ready-test   ## ruff, and the layers of imports
+lint: $(VENV)/.ready-test   ## ruff, the layers of imports, and the size and shape of the code
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/lint-imports --no-cache
+	@$(BIN)/python scripts/house.py
 
 types: mypy pyright         ## mypy, strict, and pyright
 

@@ -158,14 +158,7 @@ class ClientExchange:
         watcher: asyncio.Task[None] | None = None
         status, error_code, started_at = 200, "", asyncio.get_running_loop().time()
         try:
-            self.caller = self.gateway.keys.authenticate(self.headers)
-            runs, key = self.gateway.runs, self.headers.get("idempotency-key")
-            if key is None or not runs.may_join_freely(key, self.caller.id):
-                self.gateway.keys.count_request(self.caller)
-                key = None
-            self.raw = await self._read_body()
-            if key and runs.body_hash(key, self.caller.id) != self._body_hash:
-                self.gateway.keys.count_request(self.caller)
+            await self._read_request()
             watcher = asyncio.ensure_future(self._watch(asyncio.current_task()))
             await self.answer(await self.gateway.bodies.parse(self.raw))
         except GatewayError as error:
@@ -193,6 +186,19 @@ class ClientExchange:
             seconds = asyncio.get_running_loop().time() - started_at
             self._record(status, error_code, seconds)
             await self.routing.release()
+
+    async def _read_request(self) -> None:
+        """Read the request, once its key is known. It counts for the limits of the key, unless it
+        joins an equal one that counted.
+        """
+        self.caller = self.gateway.keys.authenticate(self.headers)
+        runs, key = self.gateway.runs, self.headers.get("idempotency-key")
+        if key is None or not runs.may_join_freely(key, self.caller.id):
+            self.gateway.keys.count_request(self.caller)
+            key = None
+        self.raw = await self._read_body()
+        if key and runs.body_hash(key, self.caller.id) != self._body_hash:
+            self.gateway.keys.count_request(self.caller)
 
     @property
     def _end_of_cancellation(self) -> tuple[int, str]:

@@ -78,7 +78,7 @@ class ConnectionTimers(asyncio.Protocol):
             self._head_timer = None
 
 
-def http_protocol() -> Any:
+def http_protocol() -> Any:  # noqa: C901 (each method of the class inside counts as a branch)
     """Return the implementation of HTTP: httptools, or h11 if that is not installed."""
     try:
         from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol

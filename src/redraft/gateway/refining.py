@@ -481,59 +481,92 @@ def gateway_error(error: RedraftError, *, has_text: bool = False) -> GatewayErro
 
 def _status_of(error: BaseException) -> tuple[int, str, str]:
     """Return the status, the code and the beginning of the message for an error."""
+    for kind, applies, answer in _ANSWERS:
+        if isinstance(error, kind) and applies(error):
+            return answer
     match error:
-        case ConfigError():
-            return 400, "invalid_request", ""
-        case AuthenticationError() if is_out_of_credit(error):
-            return (
-                502,
-                "upstream_quota",
-                "the account of the gateway at its model has no quota or credit left",
-            )
-        case AuthenticationError():
-            return (
-                502,
-                "upstream_authentication",
-                "the model behind the gateway refused the gateway's own key",
-            )
-        case ShortageError():
-            return 503, "overloaded", "the gateway is busy"
-        case RateLimitError():
-            return (
-                429,
-                "upstream_rate_limit",
-                "the model behind the gateway receives too many requests",
-            )
-        case ContextLengthError():
-            return 400, "context_length_exceeded", ""
-        case ContentFilterError():
-            return 400, "content_filter", ""
-        case ModelTimeoutError():
-            return 504, "upstream_timeout", "the model behind the gateway did not answer in time"
-        case ModelError() if 300 <= (error.status or 0) < 400:
-            return (
-                502,
-                "upstream_redirect",
-                "the model behind the gateway redirects, which is not followed",
-            )
-        case ModelUnavailableError() if error.status in {503, 529}:
-            return 503, "upstream_overloaded", "the model behind the gateway is overloaded"
-        case ModelUnavailableError() if (error.status or 0) >= 500:
-            return 502, "upstream_error", "the model behind the gateway failed"
-        case ModelUnavailableError():
-            return 502, "upstream_unavailable", "the model behind the gateway is not available"
-        case BudgetExhaustedError() if error.limit == "deadline":
-            return 504, "deadline_exceeded", ""
-        case BudgetExhaustedError():
-            return (
-                402,
-                "budget_exhausted",
-                "the budget of a request to this profile is used up before there is an answer",
-            )
         case ModelError(status=(400 | 413 | 422) as status):
             return status, "upstream_refused", "the model behind the gateway refused the request"
-        case _:
-            return 502, "upstream_error", ""
+    return 502, "upstream_error", ""
+
+
+def _always(_error: object) -> bool:
+    return True
+
+
+_ANSWERS: tuple[tuple[type[Exception], Callable[[Any], bool], tuple[int, str, str]], ...] = (
+    (ConfigError, _always, (400, "invalid_request", "")),
+    (
+        AuthenticationError,
+        is_out_of_credit,
+        (
+            502,
+            "upstream_quota",
+            "the account of the gateway at its model has no quota or credit left",
+        ),
+    ),
+    (
+        AuthenticationError,
+        _always,
+        (
+            502,
+            "upstream_authentication",
+            "the model behind the gateway refused the gateway's own key",
+        ),
+    ),
+    (ShortageError, _always, (503, "overloaded", "the gateway is busy")),
+    (
+        RateLimitError,
+        _always,
+        (429, "upstream_rate_limit", "the model behind the gateway receives too many requests"),
+    ),
+    (ContextLengthError, _always, (400, "context_length_exceeded", "")),
+    (ContentFilterError, _always, (400, "content_filter", "")),
+    (
+        ModelTimeoutError,
+        _always,
+        (504, "upstream_timeout", "the model behind the gateway did not answer in time"),
+    ),
+    (
+        ModelError,
+        lambda error: 300 <= (error.status or 0) < 400,
+        (
+            502,
+            "upstream_redirect",
+            "the model behind the gateway redirects, which is not followed",
+        ),
+    ),
+    (
+        ModelUnavailableError,
+        lambda error: error.status in {503, 529},
+        (503, "upstream_overloaded", "the model behind the gateway is overloaded"),
+    ),
+    (
+        ModelUnavailableError,
+        lambda error: (error.status or 0) >= 500,
+        (502, "upstream_error", "the model behind the gateway failed"),
+    ),
+    (
+        ModelUnavailableError,
+        _always,
+        (502, "upstream_unavailable", "the model behind the gateway is not available"),
+    ),
+    (
+        BudgetExhaustedError,
+        lambda error: error.limit == "deadline",
+        (504, "deadline_exceeded", ""),
+    ),
+    (
+        BudgetExhaustedError,
+        _always,
+        (
+            402,
+            "budget_exhausted",
+            "the budget of a request to this profile is used up before there is an answer",
+        ),
+    ),
+)
+"""What a client gets for an error: the first row with its class whose condition it meets."""
 
 
 def _parameter_of(message: str) -> str | None:

@@ -427,10 +427,7 @@ def _kind_of(place: Place, part: Mapping[str, Any], prices: _Prices) -> str:
     if holder := _stored_file(part, kind):
         prices.add("file_id", _path((place, holder)))
     elif not kind and isinstance(part.get("role"), str) and place[0] in MESSAGE_LISTS:
-        if part.get("audio") is not None:  # (an earlier answer, which the provider has stored)
-            prices.add("audio", _path((place, "audio")))
-        if not NO_MESSAGE_FIELDS.isdisjoint(part):
-            return "unbounded"
+        return _kind_of_message(place, part, prices)
     elif kind == "item_reference":
         prices.add("item_reference", _path(place))
     elif kind in AUDIO_PARTS and not prices.include_audio:
@@ -440,6 +437,12 @@ def _kind_of(place: Place, part: Mapping[str, Any], prices: _Prices) -> str:
     elif not (_is_in_request(part, kind) or (kind in STORED_PARTS and prices.covers_call(kind))):
         return "unbounded"
     return ""
+
+
+def _kind_of_message(place: Place, message: Mapping[str, Any], prices: _Prices) -> str:
+    if message.get("audio") is not None:  # (an earlier answer, which the provider has stored)
+        prices.add("audio", _path((place, "audio")))
+    return "" if NO_MESSAGE_FIELDS.isdisjoint(message) else "unbounded"
 
 
 def _is_image(part: Mapping[str, Any]) -> bool:

@@ -32,6 +32,8 @@ _CODES = {
     422: "unprocessable_request",
 }
 
+_CODES_OF_TEXTS = {"filter": "content_filter", "length": "context_length_exceeded"}
+
 
 def error_from_reply(
     name: str, status: int, body: ErrorBody, headers: Mapping[str, str], mask: Mask = NO_SECRETS
@@ -43,10 +45,8 @@ def error_from_reply(
     param = None if body.param is None else mask(body.param)[:MAX_PARAM]
     quoted = f": {text}" if text else ""
     fault = body.fault(status)
-    if fault == "filter" and status not in KEPT_STATUSES:
-        return GatewayError(400, "content_filter", text)
-    if fault == "length" and status not in KEPT_STATUSES:
-        return GatewayError(400, "context_length_exceeded", text)
+    if fault in _CODES_OF_TEXTS and status not in KEPT_STATUSES:
+        return GatewayError(400, _CODES_OF_TEXTS[fault], text)
     if status in KEPT_STATUSES and fault not in {"key", "money"}:
         code, message = _code(status, body, mask), text or f"the model {name!r} refused the request"
         return GatewayError(

@@ -318,10 +318,7 @@ class EndpointLimiter:
         repeated.
         """
         if self._raises_outages and is_out_of_service(error):
-            if is_busy(error):
-                self._window.record_congestion(slot.epoch, slot.in_flight)
-            if (error.retry_after or 0.0) <= MAX_WAIT:
-                self._apply_retry_after(error)
+            self._note_outage(slot, error)
             return False
         if is_fatal(error):
             return self._stop(error)
@@ -347,6 +344,13 @@ class EndpointLimiter:
         if self._circuit.seconds_down >= self._give_up_after:
             return self._stop(error)
         return self._circuit.is_open or long_pause
+
+    def _note_outage(self, slot: Slot, error: ModelError) -> None:
+        """Slow down after an outage that is raised, so that another endpoint gets the call."""
+        if is_busy(error):
+            self._window.record_congestion(slot.epoch, slot.in_flight)
+        if (error.retry_after or 0.0) <= MAX_WAIT:
+            self._apply_retry_after(error)
 
     def _apply_retry_after(self, error: ModelError) -> bool:
         """Pause as the endpoint asked. Return whether that is too long for `retry` to wait."""

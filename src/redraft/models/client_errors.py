@@ -61,11 +61,9 @@ def model_error(error: Exception, mask: Mask) -> ModelError:
         current_entry().start_counting()  # nothing was sent
     if any(map(is_shortage, causes)):
         return ShortageError(f"no room for another connection: {message}")
-    for cause in causes:
-        if isinstance(cause, ssl.SSLError):
-            return ModelUnavailableError(
-                f"no secure (TLS) connection: {shorten(mask(tls_error_text(cause)))}"
-            )
+    if insecure := next((cause for cause in causes if isinstance(cause, ssl.SSLError)), None):
+        advice = shorten(mask(tls_error_text(insecure)))
+        return ModelUnavailableError(f"no secure (TLS) connection: {advice}")
     usage = UNKNOWN_USAGE if connected else None
     if any("Timeout" in kind for kind in kinds):
         return ModelTimeoutError(f"no answer in time: {message}", usage=usage)

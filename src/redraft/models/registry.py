@@ -148,6 +148,11 @@ def connect(
             f"{' and '.join(access)}: only the name of a model takes them; an object has its own "
             "key and address"
         )
+    return _model_from_object(model, options)
+
+
+def _model_from_object(model: Any, options: dict[str, Any]) -> Model:
+    """Return the model for what is no name. Raises ConfigError."""
     if is_client_with_name(model):
         model, options = model[0], {"model": model[1]} | options
     elif isinstance(model, list | tuple):
@@ -225,19 +230,11 @@ def _model_from_name(
         raise ConfigError(_unknown_model_message(spec))
     name = name.strip()
     if prefix == "local":
-        from .llama_cpp import LocalModel
-
-        if access:
-            raise ConfigError(
-                f"{' and '.join(access)}: a model in a local file takes none: leave it out"
-            )
-        return LocalModel(name, **options)
+        return _local_model(name, access, options)
     if "api_key" in access and prefix not in VENDORS:
         options = {"key": access["api_key"]} | options
     if name.startswith("//") and prefix.lower() in {"http", "https"}:
-        if "base_url" in access:
-            raise ConfigError("base_url: the name is an address already; give one of them")
-        return _model_at_url(spec, env, options)
+        return _model_at_url(spec, env, access, options)
     if "://" in name and f"{prefix}:" in PREFIXES:
         raise _address_after_prefix_error(prefix, name)
     if prefix == "openai":
@@ -245,16 +242,36 @@ def _model_from_name(
     if prefix in LOCAL_SERVERS:
         return connect_endpoint(name, server_url(prefix, env), env, **options)
     if prefix in VENDORS:
-        from .pydantic_ai import ProviderModel
-
-        with_proxy: dict[str, Any] = {"proxy": env.get("REDRAFT_PROXY", "").strip() or None}
-        if "base_url" in access and "api_key" not in access:
-            raise ConfigError(
-                f"base_url: give api_key, too: the key of {prefix} in the environment is sent to "
-                "its own host only"
-            )
-        return ProviderModel(f"{prefix}:{name}", **{**with_proxy, **access, **options})
+        return _vendor_model(prefix, name, env, access, options)
     raise ConfigError(_unknown_model_message(spec))
+
+
+def _local_model(name: str, access: Mapping[str, str], options: Mapping[str, Any]) -> Model:
+    from .llama_cpp import LocalModel
+
+    if access:
+        raise ConfigError(
+            f"{' and '.join(access)}: a model in a local file takes none: leave it out"
+        )
+    return LocalModel(name, **options)
+
+
+def _vendor_model(
+    vendor: str,
+    name: str,
+    env: Mapping[str, str],
+    access: Mapping[str, str],
+    options: Mapping[str, Any],
+) -> Model:
+    from .pydantic_ai import ProviderModel
+
+    if "base_url" in access and "api_key" not in access:
+        raise ConfigError(
+            f"base_url: give api_key, too: the key of {vendor} in the environment is sent to "
+            "its own host only"
+        )
+    proxy = env.get("REDRAFT_PROXY", "").strip() or None
+    return ProviderModel(f"{vendor}:{name}", **{"proxy": proxy, **access, **options})
 
 
 def canonical_name(spec: str) -> str:
@@ -295,7 +312,11 @@ def _address_after_prefix_error(prefix: str, name: str) -> ConfigError:
     )
 
 
-def _model_at_url(spec: str, env: Mapping[str, str], options: dict[str, Any]) -> Model:
+def _model_at_url(
+    spec: str, env: Mapping[str, str], access: Mapping[str, str], options: dict[str, Any]
+) -> Model:
+    if "base_url" in access:
+        raise ConfigError("base_url: the name is an address already; give one of them")
     url, _, name = spec.partition("#")
     parse_base_url(url)
     shown = redacted_url(url)

@@ -432,16 +432,14 @@ class Adaptive(NoiseAwarePlan):
             choices += self.choices_of_unread(trace, posterior, best, calls, costs)
         judges = len(scoring_judges(trace))
         if len(top) > 1 and 0 < judges <= calls and left.allows(needs.repeat):
-            for c, other in zip(top, [top[1], *[top[0]] * (len(top) - 1)], strict=True):
-                if can_repeat(trace, c):
-                    choices.append(
-                        PlanChoice(
-                            "another grade",
-                            c,
-                            posterior.value_of_repeat(c.id, other.id),
-                            costs.repeat,
-                        )
-                    )
+            rivals = [top[1], *[top[0]] * (len(top) - 1)]
+            choices += [
+                PlanChoice(
+                    "another grade", c, posterior.value_of_repeat(c.id, other.id), costs.repeat
+                )
+                for c, other in zip(top, rivals, strict=True)
+                if can_repeat(trace, c)
+            ]
         return choices
 
     def choices_for_musts(self, trace: Trace, costs: StepCosts) -> list[PlanChoice]:

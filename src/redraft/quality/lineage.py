@@ -150,17 +150,8 @@ def observe(trace: Trace) -> Observations:
                     repeat_stats.append((len(scores) - 1, sum_sq(scores)))
         scores_by_node[index].append(score)
         weights_by_node[index].append(weight)
-    if len(origins) < len(node_indices):  # identical texts
-        for index, scores in enumerate(scores_by_node):
-            if len(scores) > 1:
-                several = [*map(NoisyScore, scores, weights_by_node[index])]
-                if several[0].noise_weight:
-                    repeat_stats.append((len(scores) - 1, between_sum_sq(several)))
-                pooled = pool_scores(several)
-                scores_by_node[index], weights_by_node[index] = (
-                    [pooled.score],
-                    [pooled.noise_weight],
-                )
+    if len(origins) < len(node_indices):
+        pool_identical_texts(scores_by_node, weights_by_node, repeat_stats)
     nodes = [
         Node(role, parent, *(weights or NO_WEIGHT))
         for (role, parent), weights in zip(origins, weights_by_node, strict=True)
@@ -179,6 +170,21 @@ def observe(trace: Trace) -> Observations:
     return Observations(
         shape, known_scores, node_indices, (degrees, squares), intervals, values, coarse_step, mixed
     )
+
+
+def pool_identical_texts(
+    scores_by_node: list[list[float]],
+    weights_by_node: list[list[float]],
+    repeat_stats: list[tuple[int, float]],
+) -> None:
+    """Replace the scores of a node that has several by their mean, and note how they spread."""
+    for index, scores in enumerate(scores_by_node):
+        if len(scores) > 1:
+            several = [*map(NoisyScore, scores, weights_by_node[index])]
+            if several[0].noise_weight:
+                repeat_stats.append((len(scores) - 1, between_sum_sq(several)))
+            pooled = pool_scores(several)
+            scores_by_node[index], weights_by_node[index] = [pooled.score], [pooled.noise_weight]
 
 
 def score_step(

@@ -48,6 +48,15 @@ STDOUT = "-"
 JOURNAL = ".journal"  # suffix of the output's name for the journal
 ERRORS = ".errors.jsonl"  # suffix of the output's name for the file of unusable rows
 LOCAL_ONLY = ("on_record", "on_step", "cache")  # settings that cannot be sent to another process
+ONLY_IN_MODES: Mapping[str, tuple[Collection[Mode], str]] = {
+    "plan": (["refine"], "has a plan of its own"),
+    "tie_break": (["refine"], "breaks no ties"),
+    "width": (["refine"], "has a plan of its own"),
+    "unseen_last": (["refine"], "has a plan of its own"),
+    "refine_prompt": (["refine"], "refines nothing"),
+    "draft_prompt": (["refine", "best"], "writes nothing"),
+}
+"""Settings of a refinement that not all modes have: which have them, and why others do not."""
 PROCESSES_PER_CPU = 4
 MAIN_IN_WORKER = "__redraft_worker_main__"  # the name of a script's module in a worker process
 
@@ -133,23 +142,15 @@ class BatchConfig(BatchFields):
             )
         if self.options.store is not None:
             raise ConfigError("store: a batch has its own journal; leave out store")
-        if self.options.plan is not None and self.mode != "refine":
-            raise ConfigError(f"mode {self.mode!r} has a plan of its own: leave out plan")
         if self.keep > 1 and self.mode != "best":
             raise ConfigError(f"keep needs mode 'best', got mode {self.mode!r}")
         if self.keep > self.n:
             raise ConfigError(
                 f"keep must be a whole number from 1 to n, which is {self.n}, got {self.keep!r}"
             )
-        if self.options.tie_break and self.mode != "refine":
-            raise ConfigError(f"mode {self.mode!r} breaks no ties: leave out tie_break")
-        for name in ("width", "unseen_last"):
-            if getattr(self.options, name) and self.mode != "refine":
-                raise ConfigError(f"mode {self.mode!r} has a plan of its own: leave out {name}")
-        if self.options.refine_prompt is not None and self.mode != "refine":
-            raise ConfigError(f"mode {self.mode!r} refines nothing: leave out refine_prompt")
-        if self.options.draft_prompt is not None and self.mode == "grade":
-            raise ConfigError("mode 'grade' writes nothing: leave out draft_prompt")
+        for name, (modes, reason) in ONLY_IN_MODES.items():
+            if getattr(self.options, name) not in (None, False) and self.mode not in modes:
+                raise ConfigError(f"mode {self.mode!r} {reason}: leave out {name}")
 
     def _check_engine(self) -> None:
         """Raise ConfigError for a setting that does not fit the engine."""

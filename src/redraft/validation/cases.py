@@ -363,6 +363,21 @@ def letter_scores(values: Iterable[Any]) -> Mapping[str, float]:
     )
 
 
+def read_share(value: Any, letters: Mapping[str, float]) -> float | None:
+    """Return the share from 0 to 1 that a value says, `letters` being what single letters mean;
+    None if it says none. Raises AmbiguousLabel for a share above 1.
+    """
+    if isinstance(value, bool):
+        return float(value)
+    word = value.strip().casefold() if isinstance(value, str) else ""
+    if not (match := SHARE.fullmatch(word)):
+        return letters.get(word, SCORE_WORDS.get(word))
+    part, whole = float(match[1].replace(",", ".")), float(match[2] or 100)
+    if not part <= whole or not whole:
+        raise AmbiguousLabel(f"{format_value(value, 80)} is no share from 0 to 1")
+    return part / whole
+
+
 def score_reader(values: Iterable[Any]) -> Callable[[Any], float]:
     """Return the function that reads the values of a column of scores, which raises AmbiguousLabel
     for those that are none.
@@ -380,17 +395,6 @@ def score_reader(values: Iterable[Any]) -> Callable[[Any], float]:
         or (all(map(ONE_DIGIT.fullmatch, commas)) and any(map(MORE_DIGITS.fullmatch, commas)))
     )
 
-    def share(value: Any) -> float | None:
-        if isinstance(value, bool):
-            return float(value)
-        word = value.strip().casefold() if isinstance(value, str) else ""
-        if not (match := SHARE.fullmatch(word)):
-            return letters.get(word, SCORE_WORDS.get(word))
-        part, whole = float(match[1].replace(",", ".")), float(match[2] or 100)
-        if not part <= whole or not whole:
-            raise AmbiguousLabel(f"{format_value(value, 80)} is no share from 0 to 1")
-        return part / whole
-
     def number(value: Any) -> float:
         if isinstance(value, str) and not is_decimal and DECIMAL_COMMA.fullmatch(value.strip()):
             raise AmbiguousLabel(
@@ -401,13 +405,13 @@ def score_reader(values: Iterable[Any]) -> Callable[[Any], float]:
 
     def is_outside(value: Any) -> bool:
         with suppress(AmbiguousLabel):
-            return share(value) is None and not 0 <= number(value) <= 1
+            return read_share(value, letters) is None and not 0 <= number(value) <= 1
         return False
 
     outside = next(filter(is_outside, known), None)
 
     def read(value: Any) -> float:
-        if (found := share(value)) is None:
+        if (found := read_share(value, letters)) is None:
             return number(value)
         if outside is not None:
             raise AmbiguousLabel(

@@ -201,32 +201,7 @@ def _scored_list_schema(
         return None
     ratings = table.explicit.get("ratings") or next(iter(table.usual("ratings", SCORE_LISTS)), None)
 
-    def rated_answers(row: Row) -> list[tuple[Any, float]]:
-        answers = as_list(cell(row, column))
-        if ratings:
-            scores = as_list(cell(row, ratings))
-        else:
-            objects = [answer if isinstance(answer, Mapping) else {} for answer in answers]
-            scores = [
-                next((each[key] for key in SCORE_KEYS if key in each), None) for each in objects
-            ]
-        if len(answers) != len(scores):
-            raise AmbiguousLabel(
-                f"{column!r} holds {len(answers)} answers, and there are {len(scores)} scores"
-            )
-        return [
-            (answer, parse_number(score))
-            for answer, score in zip(answers, scores, strict=True)
-            if not is_missing(score)
-        ]
-
-    rows, others = [], 0
-    for row in table.rows:
-        try:
-            if has_value(cell(row, ratings or column)) and (found := rated_answers(row)):
-                rows.append(found)
-        except AmbiguousLabel:
-            others += 1
+    rows, others = _rated_rows(table, column, ratings)
     sizes = {len(row) for row in rows}
     values = {score for row in rows for _, score in row}
     may_be_votes = values <= {0.0, 1.0, 2.0}
@@ -241,7 +216,7 @@ def _scored_list_schema(
     of_two = kind == "pair" or (kind is None and sizes <= {1, 2})
 
     def chosen_answers(row: Row) -> list[tuple[Any, float]]:
-        if len(found := rated_answers(row)) < 2 or (of_two and len(found) != 2):
+        if len(found := _rated_answers(row, column, ratings)) < 2 or (of_two and len(found) != 2):
             raise AmbiguousLabel(
                 f"{'a pair has two' if of_two else 'there must be two'} answers with a score, got "
                 f"{len(found)}"
@@ -260,6 +235,43 @@ def _scored_list_schema(
 
     table.assigned["ranking"] = f"{ratings or column}, a score of each answer"
     return LabelSchema("pair" if of_two else "ranking", responses, label, label_counts)
+
+
+def _rated_rows(
+    table: LabelledTable, column: str, ratings: str | None
+) -> tuple[list[list[tuple[Any, float]]], int]:
+    """Return the rated answers of all rows that have some, and how many rows hold something
+    else.
+    """
+    rows, others = [], 0
+    for row in table.rows:
+        try:
+            if has_value(cell(row, ratings or column)):
+                rows.append(_rated_answers(row, column, ratings))
+        except AmbiguousLabel:
+            others += 1
+    return [found for found in rows if found], others
+
+
+def _rated_answers(row: Row, column: str, ratings: str | None) -> list[tuple[Any, float]]:
+    """Return the answers of a row that have a score, with it: from the column `ratings`, or from
+    the answers themselves if there is none. Raises AmbiguousLabel.
+    """
+    answers = as_list(cell(row, column))
+    if ratings:
+        scores = as_list(cell(row, ratings))
+    else:
+        objects = [answer if isinstance(answer, Mapping) else {} for answer in answers]
+        scores = [next((each[key] for key in SCORE_KEYS if key in each), None) for each in objects]
+    if len(answers) != len(scores):
+        raise AmbiguousLabel(
+            f"{column!r} holds {len(answers)} answers, and there are {len(scores)} scores"
+        )
+    return [
+        (answer, parse_number(score))
+        for answer, score in zip(answers, scores, strict=True)
+        if not is_missing(score)
+    ]
 
 
 def _single_schema(

@@ -29,6 +29,7 @@ from ...validation.card_page import write_card
 from ...validation.labelled import LabelledCases, read_cases
 from ...validation.recorded import read_verdicts
 from ...validation.recorded_formats import OUTPUT_FORMATS, find_format, parse_output
+from ...validation.report import ValidationReport
 from ...validation.run import JudgedCase, ValidationResult, validate_recorded
 from ..errors import FAILED, INTERRUPTED, OK, UNPROVEN
 from ..grader_code import load_grader
@@ -331,10 +332,12 @@ class _ProgressLines:
 def show_card(result: ValidationResult) -> None:
     """Print the verdict, the measures, the plots, and the path of the card."""
     out, card, report = console(stderr=False), result.card, result.report
-    if card.trusted:
-        out.print(Text("better than chance", "bold green"))
-    else:
-        out.print(Text("not shown to be better than chance", "bold red"))
+    verdict, style = (
+        ("better than chance", "bold green")
+        if card.trusted
+        else ("not shown to be better than chance", "bold red")
+    )
+    out.print(Text(verdict, style))
     out.print(text_line(f"{card.grader}: {page.format_headline(card.headline)}", "bold"))
     out.print()
     for line in filter(None, (card.repeats_line(), page.direction_hint(card))):
@@ -360,12 +363,8 @@ def show_card(result: ValidationResult) -> None:
     if card.attacks:
         out.print(_measure_table("attack", [Measure(**row) for row in card.attacks["measures"]]))
         out.print(text_line(card.attacks["note"]))
-    if report.confusion:
-        out.print(plots.confusion_text(page.class_names(report.confusion), report.confusion))
-    if report.scores:
-        out.print(plots.histogram_text(report.scores))
-    if report.probabilities:
-        out.print(plots.reliability_text(page.score_reliability(report)))
+    for plot in _report_plots(report):
+        out.print(plot)
     for reason, times in (card.parse_errors or {}).items():
         out.print(text_line(f"unreadable, {times} x: {reason}", "dim"))
     if card.unjudged:
@@ -376,6 +375,16 @@ def show_card(result: ValidationResult) -> None:
         )
         out.print(text_line(f"{card.unjudged} rows {what}", "yellow"))
     out.print(text_line(f"card: {result.card_folder / 'card.md'}", "dim"))
+
+
+def _report_plots(report: ValidationReport) -> Iterator[Table]:
+    """The plots of what the labels and the scores allow to draw."""
+    if report.confusion:
+        yield plots.confusion_text(page.class_names(report.confusion), report.confusion)
+    if report.scores:
+        yield plots.histogram_text(report.scores)
+    if report.probabilities:
+        yield plots.reliability_text(page.score_reliability(report))
 
 
 def _measure_table(name: str, measures: Iterable[Measure]) -> Table:
