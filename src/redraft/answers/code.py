@@ -17,6 +17,7 @@ from ..errors import ConfigError
 from ..protocols import Check, Edit
 from ..reasoning import split_reasoning
 from .base import InvalidAnswer
+from .code_repair import bare_code
 
 if TYPE_CHECKING:
     from ..code.tests import Tests
@@ -230,16 +231,14 @@ class CodeAnswer:
         return Check(ok=True, measurement=f"valid as {self.name}")
 
     def repairs(self, text: str) -> Iterator[Edit]:
-        """Yield Python with its syntax repaired, if small changes are enough (see
-        `redraft.code.slips`).
-        """
-        if self.language != "python" or function_body(text):
-            return
-        from ..code.proposals import repaired_syntax
-        from ..code.slips import loses_lines
+        """Yield Python without the code fences and the indentation that keep it from being Python.
 
-        if repaired := repaired_syntax(text):
-            yield Edit(repaired.code, repaired.note, lossy=loses_lines(text, repaired.code))
+        The body of a function alone is left as it is.
+        """
+        if self.language == "python" and syntax_error(text) and not function_body(text):
+            edit = bare_code(text)
+            if is_code(edit.text):
+                yield edit
 
     def to_data(self, value: str, text: str) -> Any:
         return value

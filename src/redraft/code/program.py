@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .imports import defined_names, undefined_names
+from .names import defined_names, undefined_names
 from .parsing import parse
 from .source import PARSER_ERRORS, FunctionNode
 
