@@ -22,8 +22,8 @@ TASK = redraft.Task("Write a program.")
 
 
 FORMS = {
-    "a fence that closes nothing": ("x = int(input())\nprint(x)\n```", "x = int(input())\nprint(x)\n"),
-    "an indented one with a label": ("x = f(1)\n  ```python", "x = f(1)\n"),
+    "a fence that closes nothing": ("x = int(input())\nprint(x)\n```", "x = int(input())\nprint(x)"),
+    "an indented one with a label": ("x = f(1)\n  ```python", "x = f(1)"),
     "no code": ("I cannot do that.\n```", None),
     "a value": ("```\n[1, 2", None),
     "a missing colon": ("def f(x)\n    return 1", None),
@@ -60,7 +60,7 @@ def test_the_loop_removes_a_fence_without_a_call():
     """The repair is a candidate with a note."""
     model = redraft.ScriptedModel(["print(input())\n```"])
     result = redraft.refine_sync("Echo a line.", model, "syntax", answer="code:python")
-    assert (result.parsed, result.usage.calls) == ("print(input())\n", 1)
+    assert (result.parsed, result.usage.calls) == ("print(input())", 1)
     assert result.trace.best.role == "repair"
     assert result.trace.best.note.startswith("removed what was left around the code")
 

@@ -34,13 +34,13 @@ def stable_name(target: Any) -> str:
     return named if isinstance(named, str) else str(target.__qualname__)
 
 
-def removed_settings(target: type) -> Mapping[str, Any]:
+def removed_settings(target: type) -> Mapping[str, object]:
     """Return the settings that a class of ours had once, with the defaults that they had: its
     `removed_settings`.
 
     They stay in its fingerprint, so that what was measured before they went stays valid.
     """
-    removed: Mapping[str, Any] = vars(target).get("removed_settings", {}) if is_own(target) else {}
+    removed: Mapping[str, object] = vars(target).get("removed_settings", {}) if is_own(target) else {}
     return removed
 
 

@@ -22,12 +22,13 @@ from ..errors import ComputeLimitError
 from ..protocols import Edit
 
 MAX_CHARS = 50_000  # longer code gets no imports
-FENCE_LINE = re.compile(r"^[ \t]*(?:```|~~~)[\w+-]*[ \t]*(?:\n|\Z)", re.MULTILINE)
+FENCE_LINE = re.compile(r"[ \t]*(?:```|~~~)[\w+-]*[ \t]*")
 
 
 def bare_code(code: str) -> Edit:
     """Return the code without code fences, and without the indentation that all its lines have."""
-    return Edit(dedent(FENCE_LINE.sub("", code)), "removed what was left around the code")
+    lines = [line for line in code.split("\n") if not FENCE_LINE.fullmatch(line)]
+    return Edit(dedent("\n".join(lines)), "removed what was left around the code")
 
 
 # ---- imports
@@ -92,7 +93,7 @@ def missing_imports(code: str) -> list[str]:
     """
     tree = parse_tree(code)
     statements = (_import_of(name, tree) for name in undefined_names(code))
-    return _joined(list(filter(None, statements)))
+    return _join_statements(list(filter(None, statements)))
 
 
 def _import_of(name: str, tree: ast.Module) -> str | None:
@@ -147,7 +148,7 @@ def _module_of() -> Mapping[str, str]:
     }
 
 
-def _joined(statements: Sequence[str]) -> list[str]:
+def _join_statements(statements: Sequence[str]) -> list[str]:
     """Return the statements in order, with one `from MODULE import` for each module."""
     names: dict[str, set[str]] = {}
     for statement in statements:

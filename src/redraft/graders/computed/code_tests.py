@@ -100,7 +100,7 @@ class CodeTests(RunsTests):
 
     model_free = True
     guards_repairs = True
-    removed_settings: ClassVar[Mapping[str, Any]] = {"repair_runs": 200, "repair_seconds": 20.0}
+    removed_settings: ClassVar[Mapping[str, object]] = {"repair_runs": 200, "repair_seconds": 20.0}
     reports_hidden_tests = True
     needs = ("tests",)
     reads_metadata = True
