@@ -40,7 +40,9 @@ def removed_settings(target: type) -> Mapping[str, object]:
 
     They stay in its fingerprint, so that what was measured before they went stays valid.
     """
-    removed: Mapping[str, object] = vars(target).get("removed_settings", {}) if is_own(target) else {}
+    removed: Mapping[str, object] = (
+        vars(target).get("removed_settings", {}) if is_own(target) else {}
+    )
     return removed
 
 
