@@ -92,11 +92,11 @@ def literal(node: ast.expr) -> Any:
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
             return _arithmetic(_BINARY[type(op)], literal(left), literal(right))
         case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
-            return _constructed(name, arguments)
+            return _constructor_value(name, arguments)
     raise NotSimpleError
 
 
-def _constructed(name: str, arguments: Sequence[ast.expr]) -> Any:
+def _constructor_value(name: str, arguments: Sequence[ast.expr]) -> Any:
     """Return the value of a call such as `set()`, `set([1, 2])` or `float("inf")`."""
     match name, arguments:
         case _, [] if name in _CONSTRUCTORS:
