@@ -1,14 +1,12 @@
 """Run recorded solutions of programming tasks against their tests, and compare the verdicts with
 the recorded ones.
 
-    python bench/code.py FOLDER [--limit N] [--threads N] [--sandbox TIER] [--repairs N]
-    [--repair-seconds S]
-        [--json FILE]
+    python bench/code.py FOLDER [--limit N] [--threads N] [--sandbox TIER] [--json FILE]
 
 FOLDER holds tasks.jsonl.gz (task_id, prompt, entry_point, test), solutions.jsonl.gz (task_id,
 solution, verdict) and traces.jsonl.gz (task_id, steps with solution and verdict, final_solution,
 final_verdict). It states how the tests are run, the share of verdicts that agree, each
-disagreement, the programs per second, and what the editor repairs of the programs that fail.
+disagreement, and the programs per second.
 """
 
 from __future__ import annotations
@@ -23,7 +21,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from code_repairs import repair_figures, repair_rows
 from redraft.code import TestReport, Tests, parse_tests, run_tests
 from redraft.code.program import complete_program
 from redraft.sandbox import Limits, Sandbox
@@ -126,21 +123,6 @@ def disagreements(recorded, reports):
             yield {"id": each.id, "recorded": each.verdict, "here": ours, "why": why}
 
 
-def failing_programs(recorded, problems, reports):
-    """Return the ID, the task, the program and the tests of each solution that fails here, each
-    program once.
-    """
-    failing = {}
-    for each, report in zip(recorded, reports, strict=True):
-        if verdict_of(report) == "failed":
-            program = program_of(each, problems[each.task_id])
-            failing.setdefault(
-                (each.task_id, program),
-                (each.id, each.task_id, program, problems[each.task_id].tests),
-            )
-    return list(failing.values())
-
-
 def verdict_rows(figures):
     """Return the rows of the table about verdicts."""
     methods = ", ".join(f"{count} by {kind}" for kind, count in figures["tasks_by_method"].items())
@@ -164,20 +146,6 @@ def parse_arguments():
     parser.add_argument("--limit", type=int, help="run only so many solutions")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--sandbox", default="auto")
-    parser.add_argument(
-        "--repairs",
-        type=int,
-        help=(
-            "try the editor on so many of the programs that fail, the first by a hash (default: "
-            "all)"
-        ),
-    )
-    parser.add_argument(
-        "--repair-seconds",
-        type=float,
-        default=3_600,
-        help="start no further repair after so long (default: 3600)",
-    )
     parser.add_argument("--json", type=Path)
     return parser.parse_args()
 
@@ -200,14 +168,7 @@ def main():
         "programs_per_second": len(recorded) / seconds,
         "disagreements": differing,
     }
-    rows = verdict_rows(figures)
-    if given.repairs != 0:
-        failing = failing_programs(recorded, problems, reports)
-        figures["editor"] = repair_figures(
-            failing, sandbox, LIMITS, limit=given.repairs, total_seconds=given.repair_seconds
-        )
-        rows += repair_rows(figures["editor"])
-    table(["", "", ""], rows)
+    table(["", "", ""], verdict_rows(figures))
     for each in differing:
         print(f"{each['id']}: recorded {each['recorded']}, here {each['here']} ({each['why']})")
     write(given.json, figures)

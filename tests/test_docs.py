@@ -14,7 +14,6 @@ import sys
 import tomllib
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from time import monotonic
 
 import pytest
 
@@ -125,8 +124,8 @@ def run_line(line, folder, env):
     return CommandResult([line], done.returncode, done.stdout, done.stderr)
 
 
-SLOW_PAGES = {"trust-a-judge.md", "few-labels.md", "many-machines.md", "repair-code.md", "mcp.md"}
-SANDBOXED_PAGES = {"running-code.md", "code-graders.md", "code.md", "repair-code.md", "sandbox.md"}
+SLOW_PAGES = {"trust-a-judge.md", "few-labels.md", "many-machines.md", "mcp.md"}
+SANDBOXED_PAGES = {"running-code.md", "code-graders.md", "code.md", "sandbox.md"}
 
 
 @pytest.mark.parametrize(
@@ -137,15 +136,12 @@ SANDBOXED_PAGES = {"running-code.md", "code-graders.md", "code.md", "repair-code
     ],
     ids=lambda page: page.relative_to(ROOT / "docs").as_posix(),
 )
-def test_a_page_shows_what_its_examples_print(page, tmp_path, request, monkeypatch):
+def test_a_page_shows_what_its_examples_print(page, tmp_path, request):
     """The blocks of a page run in order in one folder; `python scripts/examples.py` updates the
     outputs.
     """
     if page.name in SANDBOXED_PAGES:
         request.getfixturevalue("sandbox")
-        monkeypatch.setattr(
-            "redraft.code.editor.monotonic", lambda: monotonic() / 20
-        )  # what a repair finds in its time
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     assert examples.with_outputs(page.read_text(), tmp_path, run_block) == page.read_text()
 

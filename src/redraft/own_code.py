@@ -7,7 +7,7 @@ that the code uses. Everything that can be part of a fingerprint gets a permanen
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 PACKAGE = "redraft"
@@ -32,6 +32,18 @@ def stable_name(target: Any) -> str:
     """
     named = vars(target).get("__fingerprint_name__")  # a class does not inherit it
     return named if isinstance(named, str) else str(target.__qualname__)
+
+
+def removed_settings(target: type) -> Mapping[str, object]:
+    """Return the settings that a class of ours had once, with the defaults that they had: its
+    `removed_settings`.
+
+    They stay in its fingerprint, so that what was measured before they went stays valid.
+    """
+    removed: Mapping[str, object] = (
+        vars(target).get("removed_settings", {}) if is_own(target) else {}
+    )
+    return removed
 
 
 def top_level_package(target: Any) -> str:

@@ -470,9 +470,8 @@ class OptionFields:
     editor: bool | Editor = setting(
         True,
         Instance("True, False or an Editor", ("repair",), or_flag=True),
-        "Repair the form of an answer, and code by its tests, without a model where possible. "
-        "Default: yes.",
-        detail="In Python also an `Editor` of your own, which repairs the form.",
+        "Repair the form of an answer without a model where possible. Default: yes.",
+        detail="In Python also an `Editor` of your own.",
     )
     store: Store | None = setting(
         None,

@@ -123,11 +123,11 @@ async def test_every_block_of_python_must_compile(text, score, says):
 
 
 def test_a_broken_block_beside_a_good_one_is_repaired():
-    """The editor changes that block alone."""
-    result = redraft.refine_sync(
-        Task("q", FENCED + "```python\nprint(double(2)\n```"), False, "syntax"
-    )
-    assert (result.value, result.score) == (FENCED + "```python\nprint(double(2))\n```", 1)
+    """The editor removes the fence that is left in that block alone."""
+    block = "~~~python\nprint(double(2))\n{}~~~"
+    task = Task("q", FENCED + block.format("```\n"))
+    result = redraft.refine_sync(task, False, "syntax")
+    assert (result.value, result.score) == (FENCED + block.format(""), 1)
 
 
 PERFECT = (

@@ -17,6 +17,7 @@ from ..errors import ConfigError
 from ..protocols import Check, Edit
 from ..reasoning import split_reasoning
 from .base import InvalidAnswer
+from .code_repair import bare_code
 
 if TYPE_CHECKING:
     from ..code.tests import Tests
@@ -156,19 +157,26 @@ class CodeAnswer:
         if self.language == "python" and blocks and len(text) <= MAX_SYNTAX_CHARS:
             if self.tests and (program := self._tested_code(blocks, codes, self.tests)):
                 return program
-            codes = (
-                [code for code in codes if is_code(_without_indentation(code))]
-                or _valid(codes)
-                or codes
-            )
+            codes = _codes_that_count(codes)
         if codes:
             code = max(reversed(codes), key=len)
             return self._body(code) or _without_indentation(code)
-        inline = INLINE.match(text.strip())
-        if inline:
-            label, _, code = inline[2].strip().partition(" ")
-            return code if code and label in self._labels and len(inline[1]) > 1 else inline[2]
-        return self._body(text) or self._between_prose(text) or _without_indentation(text).strip()
+        return (
+            self._inline_code(text.strip())
+            or self._body(text)
+            or self._between_prose(text)
+            or _without_indentation(text).strip()
+        )
+
+    def _inline_code(self, text: str) -> str:
+        """Return what is between backticks, without its label, if that is the whole text; else
+        "".
+        """
+        inline = INLINE.match(text)
+        if inline is None:
+            return ""
+        label, _, code = inline[2].strip().partition(" ")
+        return code if code and label in self._labels and len(inline[1]) > 1 else inline[2]
 
     def _tested_code(self, blocks: Sequence[CodeBlock], codes: Sequence[str], tests: Tests) -> str:
         """Return what is tested of the blocks: `codes`, else those without a label as well, else
@@ -230,16 +238,14 @@ class CodeAnswer:
         return Check(ok=True, measurement=f"valid as {self.name}")
 
     def repairs(self, text: str) -> Iterator[Edit]:
-        """Yield Python with its syntax repaired, if small changes are enough (see
-        `redraft.code.slips`).
-        """
-        if self.language != "python" or function_body(text):
-            return
-        from ..code.proposals import repaired_syntax
-        from ..code.slips import loses_lines
+        """Yield Python without the code fences and the indentation that keep it from being Python.
 
-        if repaired := repaired_syntax(text):
-            yield Edit(repaired.code, repaired.note, lossy=loses_lines(text, repaired.code))
+        The body of a function alone is left as it is.
+        """
+        if self.language == "python" and syntax_error(text) and not function_body(text):
+            edit = bare_code(text)
+            if is_code(edit.text):
+                yield edit
 
     def to_data(self, value: str, text: str) -> Any:
         return value
@@ -291,8 +297,16 @@ def _is_value(node: ast.stmt) -> bool:
     return isinstance(node, ast.Expr) and not isinstance(node.value, ast.Call | ast.Await)
 
 
-def _valid(codes: Iterable[str]) -> list[str]:
-    return [code for code in codes if not syntax_error(_without_indentation(code))]
+def _codes_that_count(codes: list[str]) -> list[str]:
+    """Return the codes that do something; if there are none, those whose syntax is right, else
+    all.
+    """
+    dedented = [(code, _without_indentation(code)) for code in codes]
+    return (
+        [code for code, bare in dedented if is_code(bare)]
+        or [code for code, bare in dedented if not syntax_error(bare)]
+        or codes
+    )
 
 
 def code_between_prose(text: str) -> str:

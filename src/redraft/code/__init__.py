@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from ..lazy_imports import attribute_loader
 
 if TYPE_CHECKING:
-    from .editor import CodeRepair, PythonEditor
     from .report import TestReport, TestResult
     from .runner import arun_tests, run_tests
     from .tests import CallTest, CodeTest, StdioTest, Tests, parse_tests
@@ -20,9 +19,7 @@ else:
         __name__,
         {
             "CallTest": "tests",
-            "CodeRepair": "editor",
             "CodeTest": "tests",
-            "PythonEditor": "editor",
             "StdioTest": "tests",
             "TestReport": "report",
             "TestResult": "report",
@@ -35,9 +32,7 @@ else:
 
 __all__ = [
     "CallTest",
-    "CodeRepair",
     "CodeTest",
-    "PythonEditor",
     "StdioTest",
     "TestReport",
     "TestResult",

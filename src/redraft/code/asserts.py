@@ -11,7 +11,7 @@ import ast
 import builtins
 import operator
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,6 +60,20 @@ _UNARY: Mapping[type, Callable[[Any], Any]] = {
 }
 
 
+_COLLECTIONS: Mapping[type, Callable[..., Any]] = {
+    ast.List: list,
+    ast.Tuple: tuple,
+    ast.Set: set,
+}
+_CONSTRUCTORS: Mapping[str, Callable[..., Any]] = {
+    "set": set,
+    "list": list,
+    "tuple": tuple,
+    "dict": dict,
+    "frozenset": frozenset,
+}
+
+
 def literal(node: ast.expr) -> Any:
     """Return the value of a literal, also with arithmetic on numbers, such as [3 * 19, "a" * 5].
     Raises NotSimpleError.
@@ -67,12 +81,8 @@ def literal(node: ast.expr) -> Any:
     match node:
         case ast.Constant(value=value) if value is not ...:
             return value
-        case ast.List(elts=items):
-            return [literal(item) for item in items]
-        case ast.Tuple(elts=items):
-            return tuple(literal(item) for item in items)
-        case ast.Set(elts=items):
-            return _evaluate(lambda: {literal(item) for item in items})
+        case ast.List(elts=items) | ast.Tuple(elts=items) | ast.Set(elts=items):
+            return _evaluate(lambda: _COLLECTIONS[type(node)](map(literal, items)))
         case ast.Dict(keys=keys, values=values):
             return _evaluate(
                 lambda: {_key(key): literal(value) for key, value in zip(keys, values, strict=True)}
@@ -81,20 +91,20 @@ def literal(node: ast.expr) -> Any:
             return _evaluate(lambda: _UNARY[type(op)](literal(operand)))
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
             return _arithmetic(_BINARY[type(op)], literal(left), literal(right))
-        case ast.Call(
-            func=ast.Name(id="set" | "list" | "tuple" | "dict" | "frozenset" as name),
-            args=[],
-            keywords=[],
-        ):
-            return {"set": set, "list": list, "tuple": tuple, "dict": dict, "frozenset": frozenset}[
-                name
-            ]()
-        case ast.Call(func=ast.Name(id="float"), args=[ast.Constant(value=str(text))], keywords=[]):
+        case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
+            return _constructor_value(name, arguments)
+    raise NotSimpleError
+
+
+def _constructor_value(name: str, arguments: Sequence[ast.expr]) -> Any:
+    """Return the value of a call such as `set()`, `set([1, 2])` or `float("inf")`."""
+    match name, arguments:
+        case _, [] if name in _CONSTRUCTORS:
+            return _CONSTRUCTORS[name]()
+        case "float", [ast.Constant(value=str(text))]:
             return _evaluate(lambda: float(text))
-        case ast.Call(
-            func=ast.Name(id="set" | "frozenset" as name), args=[ast.expr() as inner], keywords=[]
-        ):
-            return _evaluate(lambda: (set if name == "set" else frozenset)(literal(inner)))
+        case "set" | "frozenset", [items]:
+            return _evaluate(lambda: _CONSTRUCTORS[name](literal(items)))
     raise NotSimpleError
 
 

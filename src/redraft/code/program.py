@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .imports import defined_names, undefined_names
+from .names import defined_names, undefined_names
 from .parsing import parse
 from .source import PARSER_ERRORS, FunctionNode
 
@@ -51,38 +51,45 @@ def tested_program(codes: Sequence[str], tests: Tests) -> str:
     test it, are left out. "" if there is none. All are Python.
     """
     pieces = [_piece(code) for code in codes]
-    roots: Sequence[_Piece | None]
-    if tests.kind == "stdio":
-        roots = [piece for piece in pieces if READS_INPUT.search(piece.code)][-1:]
-    elif names := tests.names:
-        roots = [_last_that_defines(name, pieces) for name in sorted(names)]
-    else:
-        defining = [piece for piece in pieces if piece.definitions - {"main"}] or [
-            piece for piece in pieces if piece.definitions
-        ]
-        used = [
-            piece for piece in defining if any(piece.definitions & each.needs for each in defining)
-        ]
-        roots = [piece for piece in defining if piece not in used][-1:] or defining[-1:]
-    found = list(filter(None, roots))
-    chosen = _with_needed(list(found), pieces)
+    roots = _roots(pieces, tests)
+    chosen = _with_needed(list(roots), pieces)
     if tests.kind == "stdio" and chosen and not any(piece.runs for piece in chosen):
-        callers = [
-            piece
-            for piece in pieces
-            if piece.runs and any(piece.needs & each.names for each in chosen)
-        ]
-        chosen, found = chosen + callers[-1:], callers[-1:]
+        roots = _callers(chosen, pieces)[-1:]
+        chosen += roots
     return _join_code(
-        [piece.code for piece in sorted(pieces, key=lambda each: each in found) if piece in chosen]
+        [piece.code for piece in sorted(pieces, key=roots.__contains__) if piece in chosen]
     )
 
 
-def _last_that_defines(name: str, pieces: Sequence[_Piece]) -> _Piece | None:
+def _roots(pieces: Sequence[_Piece], tests: Tests) -> list[_Piece]:
+    """Return the pieces that the tests use themselves."""
+    if tests.kind == "stdio":
+        return [piece for piece in pieces if READS_INPUT.search(piece.code)][-1:]
+    if not tests.names:
+        return _last_definition(pieces)
+    return [piece for name in sorted(tests.names) for piece in _last_that_defines(name, pieces)]
+
+
+def _last_definition(pieces: Sequence[_Piece]) -> list[_Piece]:
+    """Return the last piece that defines a function and that no other such piece uses."""
+    defining = [piece for piece in pieces if piece.definitions - {"main"}] or [
+        piece for piece in pieces if piece.definitions
+    ]
+    needed = frozenset[str]().union(*(piece.needs for piece in defining))
+    return [piece for piece in defining if not piece.definitions & needed][-1:] or defining[-1:]
+
+
+def _last_that_defines(name: str, pieces: Sequence[_Piece]) -> list[_Piece]:
     found = [piece for piece in pieces if name in piece.definitions] or [
         piece for piece in pieces if name in piece.names
     ]
-    return found[-1] if found else None
+    return found[-1:]
+
+
+def _callers(chosen: Sequence[_Piece], pieces: Sequence[_Piece]) -> list[_Piece]:
+    """Return the pieces that do something with what the chosen ones define."""
+    names = frozenset[str]().union(*(piece.names for piece in chosen))
+    return [piece for piece in pieces if piece.runs and piece.needs & names]
 
 
 def _with_needed(chosen: list[_Piece], pieces: Sequence[_Piece]) -> list[_Piece]:
@@ -112,36 +119,40 @@ def _join_code(codes: Sequence[str]) -> str:
 
 def _piece(code: str) -> _Piece:
     body = parse(code).body
-    names, tested = defined_names(code), [node for node in body if not _is_test(node)]
-    functions = {
-        node.name for node in tested if isinstance(node, FunctionNode) and not _is_excerpt(node)
-    }
-    excerpts = {
-        node.name for node in body if isinstance(node, FunctionNode) and _is_excerpt(node)
-    } - functions
-    definitions = functions | {node.name for node in tested if isinstance(node, ast.ClassDef)}
-    definitions |= {name for node in tested for name in _assigned_functions(node)}
-    passive = (FunctionNode, ast.ClassDef, ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign)
-    runs = not all(
-        isinstance(node, passive) or (isinstance(node, ast.Expr) and _is_constant(node))
-        for node in body
-    )
-    methods = {
-        method.name
-        for node in tested
-        if isinstance(node, ast.ClassDef) and node.name == "Solution"
-        for method in node.body
-        if isinstance(method, FunctionNode) and not _is_stub(method)
-    }
+    functions = [node for node in body if isinstance(node, FunctionNode)]
+    whole = {node.name for node in functions if not _is_test(node) and not _is_excerpt(node)}
+    excerpts = {node.name for node in functions if _is_excerpt(node)} - whole
+    names = defined_names(code)
     if any(isinstance(node, ast.ImportFrom) and node.names[0].name == "*" for node in body):
         names.add("*")  # any name
     return _Piece(
         code,
         frozenset(names - excerpts),
-        frozenset(definitions | methods),
+        frozenset(name for node in body if not _is_test(node) for name in _definitions(node)),
         frozenset(undefined_names(code)),
-        runs,
+        not all(map(_only_defines, body)),
     )
+
+
+def _definitions(node: ast.stmt) -> Iterator[str]:
+    """Yield the names of what a statement defines that can be called: functions, a class, the
+    methods of a class Solution, and names that stand for a lambda or for another function.
+    """
+    match node:
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+            yield from [] if _is_excerpt(node) else [name]
+        case ast.ClassDef(name=name, body=body):
+            yield name
+            methods = (each for each in body if isinstance(each, FunctionNode))
+            yield from (each.name for each in methods if name == "Solution" and not _is_stub(each))
+        case ast.Assign(targets=targets, value=ast.Lambda() | ast.Name() | ast.Attribute()):
+            yield from (target.id for target in targets if isinstance(target, ast.Name))
+
+
+def _only_defines(node: ast.stmt) -> bool:
+    """Return whether a statement does nothing when the program starts, beside defining names."""
+    passive = (FunctionNode, ast.ClassDef, ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign)
+    return isinstance(node, passive) or (isinstance(node, ast.Expr) and _is_constant(node))
 
 
 def _is_test(node: ast.stmt) -> bool:
@@ -170,13 +181,6 @@ def _is_stub(node: FunctionNode) -> bool:
 
 def _is_constant(node: ast.Expr) -> bool:
     return isinstance(node.value, ast.Constant)
-
-
-def _assigned_functions(node: ast.stmt) -> Iterator[str]:
-    """Yield the names that stand for a lambda, or for another function."""
-    match node:
-        case ast.Assign(targets=targets, value=ast.Lambda() | ast.Name() | ast.Attribute()):
-            yield from (target.id for target in targets if isinstance(target, ast.Name))
 
 
 def complete_program(code: str, prefix: str = "", entry_point: str | None = None) -> str:

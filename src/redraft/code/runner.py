@@ -15,7 +15,7 @@ from ..sandbox import Limits, Sandbox
 from ..threads import LastingThreadPool
 from .calls import Checker, run_calls
 from .driver import run_driver, run_in_process
-from .imports import defined_names
+from .names import defined_names
 from .parsing import parse
 from .proxies import is_class_name
 from .report import (

@@ -19,7 +19,7 @@ from time import monotonic
 from typing import Any, Self, TypeAlias
 
 from ..sandbox import Execution, Limits, Sandbox, SandboxedProcess, SandboxedProcessError
-from .imports import undefined_names
+from .names import undefined_names
 from .report import MAX_MESSAGE_CHARS, MAX_TRACE_LINES
 from .values import Decoder, ValueCodecError, encode
 

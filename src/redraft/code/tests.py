@@ -255,29 +255,36 @@ class _Reader:
             tests = {"tests" if key == "test" else key: value for key, value in tests.items()}
         name = _text_field(tests, "entry_point", "tests") or _text_field(tests, "fn_name", "tests")
         reader = replace(self, entry_point=_without_call(name) or self.entry_point)
-        for names in PAIRED_FIELDS:
-            inputs, outputs = (_list_in(tests.get(each)) for each in names)
-            if (
-                names[0] in tests
-                and names[1] in tests
-                and (names[0] == "inputs" or reader.holds_pairs(tests, inputs, outputs))
-            ):
-                _check_wrapper(tests)
-                by_call = name is not None or not _are_lines(inputs)
-                return reader.read_pairs(inputs, outputs, by_call=by_call)
+        if pairs := reader.pairs_in(tests):
+            _check_wrapper(tests)
+            by_call = name is not None or not _are_lines(pairs[0])
+            return reader.read_pairs(*pairs, by_call=by_call)
         if contests := [_structure(tests[each]) for each in CONTEST_FIELDS if tests.get(each)]:
             _check_wrapper(tests)
             return _join([reader.read_contest(part) for part in contests if not _is_empty(part)])
+        return reader.read_wrapper(tests)
+
+    def read_wrapper(self, tests: Mapping[str, Any]) -> Tests:
+        """Read a mapping with a list of tests, or a single test."""
         if "test_list" in tests:  # MBPP
             _check_wrapper(tests)
-            return reader.read("\n".join([*_set_up_of(tests), *_texts(tests["test_list"])]))
+            return self.read("\n".join([*_set_up_of(tests), *_texts(tests["test_list"])]))
         if "input" in tests or "stdin" in tests:
-            return reader.read([tests])
+            return self.read([tests])
         if "tests" not in tests and "hidden" not in tests:
             raise checks.invalid_argument("tests", FORMS, tests)
         _check_wrapper(tests)
-        parts = [_structure(tests.get(name)) for name in ("tests", "hidden")]
-        return reader.read_parts(*parts)
+        return self.read_parts(*(_structure(tests.get(name)) for name in ("tests", "hidden")))
+
+    def pairs_in(self, tests: Mapping[str, Any]) -> tuple[Any, Any] | None:
+        """Return the inputs and the outputs of a mapping that holds several tests in this way."""
+        for names in PAIRED_FIELDS:
+            inputs, outputs = (_list_in(tests.get(name)) for name in names)
+            if all(name in tests for name in names) and (
+                names[0] == "inputs" or self.holds_pairs(tests, inputs, outputs)
+            ):
+                return inputs, outputs
+        return None
 
     def read_contest(self, tests: Any) -> Tests:
         """Read a part of the tests of CodeContests, whose inputs and outputs are as many."""

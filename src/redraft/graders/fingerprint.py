@@ -32,7 +32,7 @@ from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, Modul
 from typing import Any, TypeAlias
 from uuid import uuid4
 
-from ..own_code import is_own, stable_name, top_level_package
+from ..own_code import is_own, removed_settings, stable_name, top_level_package
 from ..protocols import Model
 
 MAX_DEPTH = 40  # levels of nesting
@@ -276,10 +276,12 @@ def _reduce_value(value: Any) -> Any:
 
 
 def _attributes(value: Any) -> NamedValues:
-    """Return the attributes of an object, from its `__dict__` and its slots, sorted by name."""
+    """Return the attributes of an object, from its `__dict__` and its slots, and the settings that
+    its class had once, sorted by name.
+    """
     state: Any = object.__getstate__(value)
     own_dict, slots = state if isinstance(state, tuple) else (state, None)
-    attributes = {**(own_dict or {}), **(slots or {})}
+    attributes = {**removed_settings(type(value)), **(own_dict or {}), **(slots or {})}
     excluded = _excluded_attributes(value)
     return [(name, attributes[name]) for name in sorted(attributes) if name not in excluded]
 

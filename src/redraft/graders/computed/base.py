@@ -21,7 +21,7 @@ from ...core.records import Candidate, Feedback
 from ...core.serialize import pack, unpack
 from ...core.task import Task
 from ...errors import ConfigError
-from ...own_code import is_own
+from ...own_code import is_own, removed_settings
 from ...protocols import JudgeClient
 from ...requirements.spec import AT_ONCE
 from ...text import compose_nfc
@@ -201,6 +201,8 @@ def parse_options(cls: type[T], argument: str) -> T:
             raise ConfigError(
                 f"{key} cannot be given in a name: use {cls.__name__}({key}=...) in Python"
             )
+        if key in removed_settings(cls):
+            raise ConfigError(f"{key} is no longer an option: leave it out")
     return cls(**dict(_parse_option(pair, allowed) for pair in pairs))
 
 

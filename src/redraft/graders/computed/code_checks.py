@@ -9,19 +9,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from textwrap import dedent
 from typing import Any, Literal
 
 from ... import checks
-from ...answers.code import code_blocks, function_body
+from ...answers.code import code_blocks, plain_text
+from ...answers.code_repair import with_missing_imports
 from ...code import ruff
 from ...code.complexity import worst_function
 from ...code.findings import Finding, ToolError
 from ...code.program import defines
-from ...code.proposals import repaired_syntax, with_missing_imports
 from ...code.runner import is_empty
-from ...code.slips import loses_lines
 from ...code.source import compile_error
 from ...code.type_checkers import CHECKERS, TypeChecker, installed_checker, type_findings
 from ...compute.pool import run
@@ -32,7 +31,6 @@ from ...own_code import fingerprint_name
 from ...protocols import Edit, JudgeClient
 from ...sandbox import Sandbox
 from ...threads import run_in_thread
-from .code_repair import edit_with_code
 from .code_tests import PYTHON, program_of
 
 MAX_CHARS = 200_000  # longer code is not checked
@@ -133,29 +131,30 @@ class CodeSyntax(_CodeCheck):
         return feedback
 
     async def repair(self, task: Task, candidate: Candidate) -> Edit | None:
-        """Return the answer with the syntax of its code repaired, if small changes are enough (see
-        `redraft.code.slips`).
-
-        The body of a function alone is left as it is. The edit is lossy if lines are removed.
+        """Return the answer without the code fences and the indentation that keep its code from
+        compiling; None if there are none.
         """
-        for code in await run_in_thread(
-            lambda: [
-                PYTHON.for_task(task).extract(candidate.text),
-                *_labelled_codes(candidate.text),
-            ]
-        ):
-            if (
-                not function_body(code)
-                and (repaired := await run_in_thread(repaired_syntax, code)) is not None
-            ):
-                lossy = loses_lines(code, repaired.code)
-                return edit_with_code(
-                    candidate.text, code, repaired.code, repaired.note, lossy=lossy
-                )
-        return None
+        return await run_in_thread(_form_edit, candidate.text, task)
 
     async def _check(self, code: str) -> Feedback:
         return Feedback(1.0, "the code compiles")
+
+
+def _form_edit(text: str, task: Task) -> Edit | None:
+    for code in (PYTHON.for_task(task).extract(text), *_labelled_codes(text)):
+        if edit := next(PYTHON.repairs(code), None):
+            return _answer_edit(text, code, edit)
+    return None
+
+
+def _answer_edit(text: str, code: str, edit: Edit) -> Edit | None:
+    """Return the edit of an answer that holds the edited code; None if the code is not one part of
+    it.
+    """
+    text = plain_text(text)
+    if text.count(code) == 1:
+        return replace(edit, text=text.replace(code, edit.text))
+    return edit if dedent(text).strip() == dedent(code).strip() else None
 
 
 @fingerprint_name("complexity")
@@ -292,9 +291,9 @@ class Lint(_ToolCheck):
         """
         findings, notes, new = len(self._find(code)[0]), list[str](), code
         if (imported := with_missing_imports(code)) and len(
-            self._find(imported.code)[0]
+            self._find(imported.text)[0]
         ) < findings:
-            new, notes = imported.code, [imported.note]
+            new, notes = imported.text, [imported.note]
         fixed = _as_long(
             new, ruff.apply_safe_fixes(new, self.rules, self.ignore, sandbox=self._sandbox())
         )
@@ -306,7 +305,7 @@ class Lint(_ToolCheck):
             if (after := len(self._find(formatted)[0])) < left:
                 new, left, notes = formatted, after, [*notes, "formatted the code with ruff"]
         return (
-            edit_with_code(text, code, new, "; ".join(notes))
+            _answer_edit(text, code, Edit(new, "; ".join(notes)))
             if left < findings and not is_empty(new)
             else None
         )

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from ... import checks
 from ...answers.code import CodeAnswer, task_tests
-from ...code import PythonEditor, TestReport, TestResult, Tests, arun_tests
+from ...code import TestReport, TestResult, Tests, arun_tests
 from ...code.program import complete_program
 from ...code.report import PROGRAM
 from ...core.records import Candidate, Feedback
 from ...core.task import Task
 from ...errors import ConfigError
 from ...own_code import fingerprint_name
-from ...protocols import Edit, JudgeClient
+from ...protocols import JudgeClient
 from ...sandbox import Limits, Sandbox
 from ...threads import run_in_thread
 from ..base import check_needs
-from .code_repair import repaired_answer
 
 MAX_ACTIONS = 5  # failing tests that are described
 MIN_MEMORY_MB = 64  # the minimum of `Limits`
@@ -84,8 +83,6 @@ class CodeTests(RunsTests):
     - `show_expected`: whether the feedback tells the expected values.
     - `checker`: `(input, expected, got) -> bool`, called instead of the comparison, outside of the
       sandbox.
-    - `repair_runs`, `repair_seconds`: the most runs and the seconds of a repair without a model
-      (see `redraft.code.PythonEditor`).
 
     The score is None if the tests could not be judged; the reason says why. Reads `tests` and
     `metadata`.
@@ -99,13 +96,11 @@ class CodeTests(RunsTests):
     show_expected: bool = True
     checker: Callable[[Any, Any, Any], bool] | None = None
     entry_point: str | None = None
-    repair_runs: int = 200
-    repair_seconds: float = 20.0
     name: str = "tests"
 
     model_free = True
-    editable = True
     guards_repairs = True
+    removed_settings: ClassVar[Mapping[str, object]] = {"repair_runs": 200, "repair_seconds": 20.0}
     reports_hidden_tests = True
     needs = ("tests",)
     reads_metadata = True
@@ -118,38 +113,21 @@ class CodeTests(RunsTests):
             raise checks.invalid_argument(
                 "checker", "a function (input, expected, got) -> bool, or None", self.checker
             )
-        checks.whole_number("repair_runs", self.repair_runs, 1, 10_000)
-        checks.positive("repair_seconds", self.repair_seconds, 86_400)
 
     async def grade(self, task: Task, candidate: Candidate, ask: JudgeClient) -> Feedback:
         """Return a score from 0 to 1, or None."""
         check_needs(self.name, self.needs, task)
         tests = self._tests(task)
         program = await run_in_thread(program_of, candidate.text, task, tests)
-        return self.feedback(await self._run(program, tests, self._limits()))
-
-    async def repair(self, task: Task, candidate: Candidate) -> Edit | None:
-        """Return the answer with its code repaired without a model, so that more of the visible
-        tests pass; None if that fails.
-        """
-        tests = self._tests(task)
-        program = await run_in_thread(program_of, candidate.text, task, tests)
-        editor = PythonEditor(self.repair_runs, self.repair_seconds)
-        if (repair := await editor.arepair(program, tests, self._run, self._limits())) is None:
-            return None
-        code = await run_in_thread(replace(PYTHON, tests=tests).extract, candidate.text)
-        return repaired_answer(candidate.text, code, program, repair)
-
-    async def _run(self, program: str, tests: Tests, limits: Limits) -> TestReport:
-        trust, sandbox = self.trust_in_process, self._sandbox()
-        return await arun_tests(
+        report = await arun_tests(
             program,
             tests,
-            sandbox=sandbox,
-            limits=limits,
-            trust_in_process=trust,
+            sandbox=self._sandbox(),
+            limits=self._limits(),
+            trust_in_process=self.trust_in_process,
             checker=self.checker,
         )
+        return self.feedback(report)
 
     def feedback(self, report: TestReport) -> Feedback:
         """Return the feedback for a report: what failed, with what it is called, what was expected
