@@ -15,7 +15,6 @@ from contextvars import ContextVar, Token
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self
 
-from .slot_init import init_by_slots
 
 
 def add_optional(a: float | None, b: float | None) -> Any:
@@ -23,7 +22,6 @@ def add_optional(a: float | None, b: float | None) -> Any:
     return None if a is None or b is None else a + b
 
 
-@init_by_slots
 @dataclass(frozen=True, slots=True)
 class Usage:
     """What model calls consumed. An unknown value is None, never 0, and a sum with an unknown part
