@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self
 
 
-
 def add_optional(a: float | None, b: float | None) -> Any:
     """Return the sum; None if a part is unknown."""
     return None if a is None or b is None else a + b
